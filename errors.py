@@ -1,0 +1,95 @@
+"""Every exception ringup raises on purpose. Imports nothing; everything may import it.
+
+A message says what was asked, what was seen and what to do next. `exit_code` is what the `ringup` command ends with.
+`ValueError` and `TypeError` stay for a caller that passed nonsense; these are for a world that did not play along.
+"""
+
+
+class RingupError(Exception):
+    """Base of the tree. Catch this to catch everything the world does to a card."""
+
+    exit_code = 1
+
+
+class NoSuchCard(RingupError):
+    """No transport knows a card of that name, or the card is not plugged in."""
+
+    exit_code = 10
+
+
+class NotSupported(RingupError):
+    """The card, chip or feature is known, and ringup cannot drive it."""
+
+    exit_code = 11
+
+
+class PermissionNeeded(RingupError):
+    """The operating system refused; the message gives the rule that would allow it."""
+
+    exit_code = 12
+
+
+class CardBusy(RingupError):
+    """Another process, driver or the console holds the card; the message names the holder."""
+
+    exit_code = 13
+
+
+class LinkDown(RingupError):
+    """The path to the card exists and its link does not train: cable, power, slot or bridge."""
+
+    exit_code = 14
+
+
+class DeviceLost(RingupError):
+    """The card was there and is gone: unplugged, link dropped, all ones on every read."""
+
+    exit_code = 20
+
+
+class DeviceTimeout(RingupError):
+    """A bounded wait for the card ran out; the message gives the register, its last value and the bound."""
+
+    exit_code = 21
+
+
+class DeviceHung(RingupError):
+    """A queue or engine stopped making progress; the card needs a reset before it works again."""
+
+    exit_code = 22
+
+
+class DeviceFault(RingupError):
+    """The card reported a fault of the work it was given, such as an unmapped address."""
+
+    exit_code = 23
+
+
+class FirmwareError(RingupError):
+    """A firmware image is missing, damaged, of the wrong kind, or was refused by the card."""
+
+    exit_code = 30
+
+
+class HeaderError(RingupError):
+    """A header, a header package, libclang or the facts made from them are missing, damaged or not as expected."""
+
+    exit_code = 31
+
+
+class CompileError(RingupError):
+    """A kernel could not be compiled or assembled."""
+
+    exit_code = 32
+
+
+class WrongTarget(RingupError):
+    """A program was built for another chip than the one it was loaded on."""
+
+    exit_code = 33
+
+
+class TransportError(RingupError):
+    """The path to the card failed or answered nonsense: kernel node, USB bridge, network peer, transcript."""
+
+    exit_code = 40
