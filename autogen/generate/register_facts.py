@@ -1,0 +1,45 @@
+"""What every vendor's reader says about registers: the neutral rows that the database and the module emitter take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class FieldFacts:
+    """Bits `hi` down to `lo`, both inclusive.
+
+    `mask` is None for a contiguous field, else every bit of it, in place; then `hi` and `lo` are its outermost bits. `values` are the
+    named values as they stand in the field (shifted down to bit 0), in the source's order; a value may have several names. `variant` says
+    for which chips the field holds, in the source's own spelling, empty for all. `note` is free text (a unit, a type, a scale).
+    """
+
+    name: str
+    hi: int
+    lo: int
+    mask: int | None = None
+    values: tuple[tuple[str, int], ...] = ()
+    variant: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterFacts:
+    """One register, or an array of like ones.
+
+    `name` has no prefix; `kind` says how it is reached, in the source's words (`reg`, `mm`, `smn`, `ix`, `cfg`, `mmio`...). Its byte
+    address is `(base of segment + offset) * unit_bytes`; `segment` None: no base to add. Element i lies `i * stride` units further; an
+    array of unknown length has count 0. Several rows may share a name when `kind` or `variant` (spelled as in the source) differs.
+    """
+
+    name: str
+    kind: str
+    offset: int
+    segment: int | None = None
+    unit_bytes: int = 4
+    width_bits: int = 32
+    stride: int = 0
+    count: int = 1
+    fields: tuple[FieldFacts, ...] = ()
+    variant: str = ""
+    note: str = ""
