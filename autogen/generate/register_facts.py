@@ -9,9 +9,10 @@ from dataclasses import dataclass
 class FieldFacts:
     """Bits `hi` down to `lo`, both inclusive.
 
-    `mask` is None for a contiguous field, else every bit of it, in place; then `hi` and `lo` are its outermost bits. `values` are the
-    named values as they stand in the field (shifted down to bit 0), in the source's order; a value may have several names. `variant` says
-    for which chips the field holds, in the source's own spelling, empty for all. `note` is free text (a unit, a type, a scale).
+    `mask` is None for a contiguous field, else every bit of it, in place; then `hi` and `lo` are its outermost bits.
+    `values` are the named values as they stand in the field (shifted down to bit 0), in the source's order; a value may
+    have several names. `variant` says for which chips the field holds, in the source's own spelling, empty for all.
+    `note` is free text (a unit, a type, a scale).
     """
 
     name: str
@@ -27,14 +28,15 @@ class FieldFacts:
 class RegisterFacts:
     """One register, or an array of like ones.
 
-    `name` has no prefix; `kind` says how it is reached, in the source's words (`reg`, `mm`, `smn`, `ix`, `cfg`, `mmio`...). Its byte
-    address is `(base of segment + offset) * unit_bytes`; `segment` None: no base to add. Element i lies `i * stride` units further; an
-    array of unknown length has count 0. Several rows may share a name when `kind` or `variant` (spelled as in the source) differs.
+    `name` has no prefix; `kind` says how it is reached, in the source's words (`reg`, `mm`, `smn`, `ix`, `cfg`, `mmio`).
+    Its byte address is `(base of segment + offset) * unit_bytes`; `segment` None: no base to add; `offset` None: the
+    source describes the bits and not the place. Element i lies `i * stride` units further; an array of unknown length
+    has count 0. Several rows may share a name when `kind` or `variant` (spelled as in the source) differs.
     """
 
     name: str
     kind: str
-    offset: int
+    offset: int | None
     segment: int | None = None
     unit_bytes: int = 4
     width_bits: int = 32
