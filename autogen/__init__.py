@@ -1,0 +1,1 @@
+"""Hardware facts generated from public headers, and the layouts that give them life."""

@@ -1,0 +1,1 @@
+"""The `ringup` command; the only place that prints or reads the environment."""

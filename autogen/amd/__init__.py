@@ -1,0 +1,1 @@
+"""AMD: registers, packets and structures."""

@@ -1,0 +1,1 @@
+"""Reads public headers and writes the fact modules; never imported by a driver."""

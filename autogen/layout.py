@@ -1,0 +1,201 @@
+"""Bit layouts at run time: `Word` for registers, packets and descriptors, `Struct` for C structs in memory a device shares with us."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+from ringup.autogen.structs import Array, Struct, near
+
+TYPE_CHECKING = False  # `typing` costs 2 ms, a block's module may cost 3
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any, ClassVar, Self, overload
+
+    Value = int | Sequence[int]  # of a field; a sequence for a field with `count`
+
+__all__ = ["Array", "Field", "Struct", "Word"]
+
+
+def _getter(lo: int, mask: int) -> Callable[[int], int]:
+    """Return the function that reads bits from `lo` up; `mask` is as wide as the field and not shifted."""
+    if lo == 0:
+        return lambda word: word & mask
+    return lambda word: word >> lo & mask
+
+
+def _array_getter(lo: int, mask: int, count: int, stride: int) -> Callable[[int], tuple[int, ...]]:
+    places = range(lo, lo + count * stride, stride)
+    return lambda word: tuple(word >> place & mask for place in places)
+
+
+class Field(property):
+    """Bits `hi` down to `lo`, both inclusive, as headers write them; one bit when `lo` is left out.
+
+    With `count`, element i lies `i * stride` bits higher and the value is a tuple. Being a `property` makes reading a field cost one call.
+    """
+
+    hi: int
+    lo: int
+    count: int | None
+    stride: int
+    name: str
+    mask: int  # every bit of the field in place, all elements included
+
+    def __init__(self, hi: int, lo: int | None = None, *, count: int | None = None, stride: int = 0) -> None:
+        lo = hi if lo is None else lo
+        if not 0 <= lo <= hi:
+            raise ValueError(f"a field's high bit comes first and none is negative: {hi}:{lo}")
+        width = hi - lo + 1
+        one = (1 << width) - 1
+        if count is None:
+            super().__init__(_getter(lo, one))
+            self.mask = one << lo
+        else:
+            if count < 1 or stride < width:
+                raise ValueError(f"{count} elements of {width} bits do not lie {stride} bits apart")
+            super().__init__(_array_getter(lo, one, count, stride))
+            self.mask = sum(one << lo + i * stride for i in range(count))
+        self.hi, self.lo, self.count, self.stride = hi, lo, count, stride
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    if TYPE_CHECKING:  # what a type checker sees; at run time `property` does it
+
+        @overload
+        def __get__(self, instance: None, owner: type | None = None, /) -> Self: ...
+        @overload
+        def __get__(self, instance: object, owner: type | None = None, /) -> Any: ...
+        def __get__(self, instance: object, owner: type | None = None, /) -> Any: ...
+
+    @property
+    def width(self) -> int:
+        """Bits of one element."""
+        return self.hi - self.lo + 1
+
+    def put(self, word: int, value: Value, owner: str) -> int:
+        """Return `word` with this field replaced; `owner` is named when `value` does not fit."""
+        if self.count is None:
+            return word & ~self.mask | self._fitting(value, owner, "") << self.lo
+        if isinstance(value, int) or len(value) != self.count:
+            raise ValueError(f"{owner}.{self.name} takes {self.count} values, not {value!r}")
+        word &= ~self.mask
+        for i, element in enumerate(value):
+            word |= self._fitting(element, owner, f"[{i}]") << self.lo + i * self.stride
+        return word
+
+    def _fitting(self, value: object, owner: str, index: str) -> int:
+        if not isinstance(value, int):
+            raise TypeError(f"{owner}.{self.name}{index} takes an integer, not {value!r}")
+        if value < 0 or value >> self.width:
+            raise ValueError(f"{owner}.{self.name}{index} holds {self.width} bits, not {value:#x}")
+        return int(value)
+
+
+class _Absent(Field):
+    """A field that the chosen version of a register lacks."""
+
+    def __init__(self) -> None:
+        property.__init__(self, self._refuse)
+
+    def _refuse(self, word: Word) -> int:
+        raise AttributeError(f"{type(word).__name__} of this version has no field {self.name}")
+
+
+class Word(int):
+    """A register, packet or descriptor of `WIDTH` bits: an integer whose bits have names. Immutable.
+
+    Subclasses list `Field`s, high bits first or in any order. `class X(Word, width=64)` is wider than the usual 32 bits; `overlaps=True` admits
+    fields that share bits, for headers which describe one register in several ways. `X(value, field=…)` replaces fields of `value`.
+    """
+
+    __slots__ = ()
+
+    FIELDS: ClassVar[Mapping[str, Field]] = {}
+    WIDTH: ClassVar[int] = 32
+    RESERVED: ClassVar[frozenset[str]] = frozenset(
+        ("at", "replace")
+    )  # a header's field of that name gets a trailing underscore
+
+    def __init_subclass__(cls, *, width: int | None = None, overlaps: bool = False) -> None:
+        if width is not None:
+            cls.WIDTH = width
+        fields = dict(cls.FIELDS)
+        taken = 0
+        for name, field in cls.__dict__.items():
+            if not isinstance(field, Field):
+                continue
+            if name in cls.RESERVED:
+                raise TypeError(f"{cls.__name__}.{name} would hide Word.{name}; call the field {name}_")
+            if isinstance(field, _Absent):
+                fields.pop(name, None)
+            else:
+                fields[name] = field
+        for name, field in fields.items():
+            if field.mask >> cls.WIDTH:
+                raise TypeError(
+                    f"{cls.__name__}.{name} reaches bit {field.mask.bit_length() - 1} of a word of {cls.WIDTH}"
+                )
+            if taken & field.mask and not overlaps:
+                other = next(n for n, f in fields.items() if n != name and f.mask & field.mask)
+                raise TypeError(f"{cls.__name__}: fields {other} and {name} share bits")
+            taken |= field.mask
+        cls.FIELDS = fields
+
+    def __new__(cls, value: int = 0, /, **fields: Value) -> Self:
+        for name, given in fields.items():
+            try:
+                field = cls.FIELDS[name]
+            except KeyError:
+                raise TypeError(f"{cls.__name__} has no field {name}{near(name, cls.FIELDS)}") from None
+            value = field.put(value, given, cls.__name__)
+        if value < 0 or value >> cls.WIDTH:
+            raise ValueError(f"{cls.__name__} holds {cls.WIDTH} bits, not {value:#x}")
+        return int.__new__(cls, value)
+
+    def replace(self, **fields: Value) -> Self:
+        """Return the word with `fields` replaced."""
+        return type(self)(int(self), **fields)
+
+    def __repr__(self) -> str:
+        named, parts = 0, []
+        for name, field in self.FIELDS.items():
+            if self & field.mask:
+                value = field.__get__(self)
+                parts.append(f"{name}={value:#x}" if isinstance(value, int) else f"{name}={value}")
+                named |= field.mask
+        rest = int(self) & ~named
+        return f"{type(self).__name__}({', '.join([hex(rest)] * bool(rest or not parts) + parts)})"
+
+    __str__ = __repr__
+
+    @classmethod
+    def at(cls, version: tuple[int, ...]) -> type[Self]:
+        """Return the class as `version` of its block lays it out, from the module's PLACES and CHANGES rows."""
+        module = sys.modules[cls.__module__]
+        rows: Mapping[tuple[int, ...], object] = getattr(module, "PLACES", None) or module.METHODS
+        if version not in rows:
+            raise ValueError(f"{cls.__module__} knows versions {', '.join(map(str, rows))}, not {version}")
+        changes: Mapping[str, tuple[int, ...] | None] | None = module.CHANGES.get(version, {}).get(cls)
+        if not changes:
+            return cls
+        key = (cls, version)
+        if key not in _VARIANTS:
+            body: dict[str, object] = {"__module__": cls.__module__, "__slots__": ()}
+            body |= {name: _Absent() if row is None else _field(row) for name, row in changes.items()}
+            _VARIANTS[key] = _subclass(cls, body)
+        found: type[Self] = _VARIANTS[key]
+        return found
+
+
+_VARIANTS: dict[tuple[type[Word], tuple[int, ...]], Any] = {}  # of `Word.at`; a class made once per word and version
+
+
+def _subclass(cls: type[Word], body: dict[str, object]) -> type[Word]:
+    return types.new_class(cls.__name__, (cls,), {"overlaps": True}, lambda namespace: namespace.update(body))
+
+
+def _field(row: tuple[int, ...]) -> Field:
+    hi, lo, *array = row
+    return Field(hi, lo, count=array[0], stride=array[1]) if array else Field(hi, lo)

@@ -1,0 +1,85 @@
+"""Choosing a layout by driver release: base row plus the differences of later branches, applied in order."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+from ringup.autogen.structs import Struct, near
+from ringup.errors import NotSupported
+
+
+def release_key(release: str) -> tuple[int, ...]:
+    """Return what orders releases: "580.65.06" is (580, 65, 6). Raises `ValueError` for anything but numbers and dots."""
+    try:
+        return tuple(int(part) for part in release.split("."))
+    except ValueError:
+        raise ValueError(f"a driver release looks like 580.65.06, not {release!r}") from None
+
+
+def branch_of(release: str, branches: tuple[str, ...]) -> str:
+    """Return the branch of `branches` (oldest first) that speaks for `release`: its own, or the newest one before it.
+
+    Raises `NotSupported` before the first branch and after the last: a layout nobody has read is not guessed.
+    """
+    major = release_key(release)[0]
+    known = [branch for branch in branches if release_key(branch)[0] <= major]
+    if not known or major > release_key(branches[-1])[0]:
+        raise NotSupported(
+            f"driver release {release}: layouts are known for {branches[0]} to {branches[-1]}; "
+            'generate the facts of a newer one from its source tree (CONTRIBUTING, "a driver release")'
+        )
+    return known[-1]
+
+
+def struct_at(cls: type[Struct], release: str) -> type[Struct]:
+    """Serve `Struct.at`: the module's BRANCHES say which releases its rows speak for."""
+    module = sys.modules[cls.__module__]
+    branch = branch_of(release, module.BRANCHES)
+    key = (cls, branch)
+    if key not in _LAID_OUT:
+        _LAID_OUT[key] = _lay_out(cls, branch)
+    found = _LAID_OUT[key]
+    if found is None:
+        raise NotSupported(f"driver release {release} has no {cls.__name__}")
+    return found
+
+
+def _lay_out(cls: type[Struct], branch: str) -> type[Struct] | None:
+    size: int | None = cls.SIZE
+    members = dict(part.split(":", 1) for part in cls.LAYOUT.split())
+    since_first: str | None = getattr(cls, "SINCE", None)
+    if since_first and release_key(branch) < release_key(since_first):
+        return None
+    for since, row in cls.CHANGES.items():
+        if release_key(since) > release_key(branch):
+            break
+        if row is None:
+            size = None
+            continue
+        size, differences = row
+        members = apply_differences(members, differences)
+    if size is None:
+        return None
+    layout = " ".join(f"{name}:{place}" for name, place in members.items())
+    body = {"__module__": cls.__module__, "SIZE": size, "LAYOUT": layout, "RELEASE": branch}
+    return types.new_class(cls.__name__, (cls,), exec_body=lambda namespace: namespace.update(body))
+
+
+def apply_differences(members: dict[str, str], differences: str) -> dict[str, str]:
+    """Return `members` (name to `TYPE@PLACE`) after a row of differences: `-name` goes, `name:TYPE@PLACE` is new or moved.
+
+    Members stay in the order of their places.
+    """
+    out = dict(members)
+    for part in differences.split():
+        if part.startswith("-"):
+            if out.pop(part[1:], None) is None:
+                raise ValueError(f"the row removes {part[1:]}, which is not there{near(part[1:], members)}")
+        else:
+            name, _, place = part.partition(":")
+            out[name] = place
+    return out
+
+
+_LAID_OUT: dict[tuple[type[Struct], str], type[Struct] | None] = {}  # of `struct_at`; one class per struct and branch

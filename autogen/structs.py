@@ -1,0 +1,427 @@
+"""C structs over memory that a device or the kernel shares with us: layout fixed by generated rows, access at C speed.
+
+A view is a cffi object, so reading a member costs no Python call. Where cffi cannot express a layout (a bit-field that no aligned unit inside
+the struct covers), the same rows are served by `plain_view.PlainView`, slower and otherwise alike.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+
+TYPE_CHECKING = False  # `typing` costs 2 ms, a block's module may cost 3
+if TYPE_CHECKING:
+    from collections.abc import Buffer, Iterable, Iterator, Mapping  # type: ignore[attr-defined]
+    from typing import Any, ClassVar, Protocol, Self, TypeVar
+
+    Element = TypeVar("Element", covariant=True)
+
+    class Array(Protocol[Element]):
+        """What a member declared `T name[n]` offers: indices that are checked, iteration, slice assignment."""
+
+        def __getitem__(self, index: int, /) -> Element: ...
+        def __setitem__(self, index: int | slice, value: Any, /) -> None: ...
+        def __len__(self) -> int: ...
+        def __iter__(self) -> Iterator[Element]: ...
+else:
+
+    class Array:
+        """Stand-in for the type checker's protocol of the same name; views hold cffi arrays."""
+
+
+SCALARS = {  # layout type: (bytes, signed, letter of the struct module, cffi's name)
+    "u8": (1, False, "B", "uint8_t"),
+    "u16": (2, False, "H", "uint16_t"),
+    "u32": (4, False, "I", "uint32_t"),
+    "u64": (8, False, "Q", "uint64_t"),
+    "i8": (1, True, "b", "int8_t"),
+    "i16": (2, True, "h", "int16_t"),
+    "i32": (4, True, "i", "int32_t"),
+    "i64": (8, True, "q", "int64_t"),
+    "f32": (4, True, "f", "float"),
+    "f64": (8, True, "d", "double"),
+    "char": (1, True, "b", "int8_t"),
+    "bool": (1, False, "?", "_Bool"),
+    "ptr": (8, False, "Q", "uint64_t"),
+}
+BYTES = ("u8", "char")  # arrays of these are one `bytes` value in bulk pack and unpack
+
+
+class Row:
+    """One member of a layout: name, type, place. `dims` are array lengths, -1 for a flexible one; `width` is a bit-field's, else 0."""
+
+    __slots__ = ("base", "bit", "byte", "dims", "name", "width")
+
+    def __init__(self, text: str) -> None:
+        """Read `name:TYPE[dims]@BYTE` or `name:TYPE@BYTE.BIT+WIDTH`."""
+        self.name, _, rest = text.partition(":")
+        kind, _, place = rest.partition("@")
+        byte, _, bits = place.partition(".")
+        bit, _, width = bits.partition("+")
+        self.base, *dims = kind.replace("]", "").split("[")
+        self.dims = tuple(int(n) if n else -1 for n in dims)
+        self.byte, self.bit, self.width = int(byte), int(bit or 0), int(width or 0)
+
+    @property
+    def flexible(self) -> bool:
+        return self.dims[:1] == (-1,)
+
+
+class Struct:
+    """A C struct or union. Subclasses are generated; calling one makes zeroed memory of its own, `view` lies over a buffer.
+
+    Members are set and read as attributes of what `view` and the call return. Integers are range-checked (`OverflowError`), arrays are indexed,
+    an array of `char` takes `bytes`, pointers are integers. A nested member or array is valid as long as the view or buffer it came from is.
+    """
+
+    SIZE: ClassVar[int]
+    ALIGN: ClassVar[int]
+    LAYOUT: ClassVar[str]
+    CHANGES: ClassVar[Mapping[str, tuple[int, str] | None]]
+
+    def __new__(cls, **values: Any) -> Self:
+        made: Any = _plan(cls).fresh()
+        for name, value in values.items():
+            try:
+                setattr(made, name, value)
+            except AttributeError:
+                raise TypeError(f"{cls.__name__} has no member {name}{near(name, cls.members())}") from None
+            except (OverflowError, IndexError) as error:
+                raise ValueError(f"{cls.__name__}.{name} cannot hold {value!r}: {error}") from None
+        return made  # type: ignore[no-any-return]
+
+    @classmethod
+    def view(cls, buffer: Buffer, offset_bytes: int = 0) -> Self:
+        """Lay the struct over writable `buffer` from `offset_bytes`. A flexible array takes all that is left of the buffer.
+
+        Raises `ValueError` when the buffer ends before the struct does, and when it cannot be written.
+        """
+        return _plan(cls).view(buffer, offset_bytes)  # type: ignore[no-any-return]
+
+    @classmethod
+    def pack(cls, *values: int | float | bytes) -> bytes:
+        """Return the struct's bytes with every leaf given, in the order of `leaves`; bytes that are no leaf are zero."""
+        return _plan(cls).bulk.pack(values)
+
+    @classmethod
+    def pack_into(cls, buffer: Buffer, offset_bytes: int, *values: int | float | bytes) -> None:
+        """Fill the struct at `offset_bytes` of `buffer` with every leaf given, in the order of `leaves`; padding becomes zero."""
+        _plan(cls).bulk.pack_into(buffer, offset_bytes, values)
+
+    @classmethod
+    def unpack(cls, buffer: Buffer, offset_bytes: int = 0) -> tuple[Any, ...]:
+        """Read every leaf at once, in the order of `leaves`."""
+        return _plan(cls).bulk.unpack(buffer, offset_bytes)
+
+    @classmethod
+    def leaves(cls) -> tuple[str, ...]:
+        """Name the values of `pack` and `unpack`: `body.x`, `tail[3]`; of members that overlap, the first; a byte array is one leaf."""
+        return _plan(cls).bulk.names
+
+    @classmethod
+    def members(cls) -> dict[str, Row]:
+        """Return the members by name, in the order of the header."""
+        return {row.name: row for row in map(Row, cls.LAYOUT.split())}
+
+    @classmethod
+    def offset_of(cls, name: str) -> int:
+        """Return the byte offset of a member."""
+        return cls.members()[name].byte
+
+    @classmethod
+    def at(cls, release: str) -> type[Self]:
+        """Return the struct as driver `release` ("580.142") lays it out: the newest row that is not newer than it.
+
+        A struct without differences is the same in every release. Raises `NotSupported` for a release that lacks the struct or that the
+        module has no facts about.
+        """
+        from ringup.autogen.releases import struct_at  # only the facts of released drivers need it
+
+        return struct_at(cls, release)  # type: ignore[return-value]
+
+
+class Plan:
+    """How one struct is served: made on its first use, from its rows."""
+
+    __slots__ = ("_bulk", "_ctypes", "_pointer", "_struct", "flexible", "plain", "rows")
+
+    plain: bool  # served by PlainView
+
+    def __init__(self, owner: type[Struct]) -> None:
+        self._struct = owner
+        self.rows = tuple(owner.members().values())
+        nested = [_plan(nested_type(owner, row.base)) for row in self.rows if row.base not in SCALARS]
+        self.plain = any(plan.plain for plan in nested) or any(
+            _unit(row, owner.SIZE) is None for row in self.rows if row.width
+        )
+        self.flexible = next((row for row in self.rows if row.flexible), None)
+        self._ctypes: dict[int, tuple[Any, Any]] = {}
+        self._pointer: Any = None if self.plain or self.flexible else self.ctype(0)[1]
+        self._bulk: Bulk | None = None
+
+    @property
+    def bulk(self) -> Bulk:
+        if self._bulk is None:
+            self._bulk = Bulk(self._struct)
+        return self._bulk
+
+    def fresh(self) -> Any:
+        """Return a view over zeroed memory of its own."""
+        import _cffi_backend as backend
+
+        if self.plain:
+            return self.view(bytearray(self._struct.SIZE), 0)
+        return backend.newp(self._pointer or self.ctype(0)[1])
+
+    def view(self, buffer: Buffer, offset_bytes: int) -> Any:
+        import _cffi_backend as backend
+
+        flat = memoryview(buffer)
+        size, name = self._struct.SIZE, self._struct.__name__
+        if flat.readonly:
+            raise ValueError(f"{name} needs a writable buffer")
+        if offset_bytes < 0 or flat.nbytes - offset_bytes < size:
+            raise ValueError(
+                f"{name} takes {size} bytes, the buffer has {max(flat.nbytes - offset_bytes, 0)} from byte {offset_bytes}"
+            )
+        if offset_bytes or self.plain or self.flexible:
+            flat = flat.cast("B")[offset_bytes:]
+        if self.plain:
+            from ringup.autogen.plain_view import PlainView
+
+            return PlainView(flat, self._struct)
+        if self.flexible is None:
+            return backend.from_buffer(self._pointer, flat)
+        element = element_size(self._struct, self.flexible)
+        return backend.from_buffer(self.ctype(max(flat.nbytes - self.flexible.byte, 0) // element)[1], flat)
+
+    def ctype(self, tail: int) -> tuple[Any, Any]:
+        """Return the cffi struct type and its pointer type; `tail` is the length of a flexible array."""
+        if tail not in self._ctypes:
+            import _cffi_backend as backend
+
+            made = backend.new_struct_type(f"struct {self._struct.__name__}")
+            size = self._struct.SIZE
+            if self.flexible:
+                size = max(size, self.flexible.byte + tail * element_size(self._struct, self.flexible))
+            fields = [self._cffi_field(row, tail) for row in self.rows if not (row.flexible and tail == 0)]
+            backend.complete_struct_or_union(made, fields, None, size, 1, 0, 0)
+            self._ctypes[tail] = made, backend.new_pointer_type(made)
+        return self._ctypes[tail]
+
+    def _cffi_field(self, row: Row, tail: int) -> tuple[str, Any, int, int]:
+        """A member at a forced place. A bit-field is a nameless struct of one aligned unit, padded up to the field's lowest bit."""
+        import _cffi_backend as backend
+
+        if row.width and row.width < 64:
+            unit = _unit(row, self._struct.SIZE)
+            assert unit is not None  # `plain` would be set
+            unit_bytes, byte, bit = unit
+            letter = "int" if row.base in SCALARS and SCALARS[row.base][1] else "uint"
+            holder = backend.new_primitive_type(f"{letter}{unit_bytes * 8}_t")
+            part = backend.new_struct_type("struct")
+            padding = [("", holder, bit, -1)] if bit else []
+            backend.complete_struct_or_union(
+                part, [*padding, (row.name, holder, row.width, -1)], None, unit_bytes, 1, 0, 0
+            )
+            return "", part, -1, byte
+        if row.base in SCALARS:
+            bytes_name = row.base == "char" and row.dims
+            made = backend.new_primitive_type("char" if bytes_name else SCALARS[row.base][3])
+        else:
+            made = _plan(nested_type(self._struct, row.base)).ctype(0)[0]
+        for length in reversed(row.dims):
+            made = backend.new_array_type(backend.new_pointer_type(made), tail if length < 0 else length)
+        return row.name, made, -1, row.byte
+
+
+class Bulk:
+    """Packs and unpacks all leaves of a struct in one call of the `struct` module."""
+
+    __slots__ = ("_bits", "_code", "_owner", "names")
+
+    def __init__(self, owner: type[Struct]) -> None:
+        self._owner = owner
+        leaves = _without_overlaps(sorted(_leaves(owner, "", 0), key=lambda leaf: leaf[1]))
+        letters, names, at = ["<"], [], 0
+        self._bits: list[tuple[int, list[tuple[int, int, bool]]]] | None = None
+        groups: list[tuple[int, list[tuple[int, int, bool]]]] = []
+        for name, start, width, letter in leaves:
+            names.append(name)
+            if letter:  # an ordinary leaf
+                letters.append(f"{start // 8 - at}x{letter}" if start // 8 > at else letter)
+                at = (start + width) // 8
+                groups.append((0, []))
+                continue
+            signed = letter is None
+            if start // 8 < at:  # shares its first byte with the bit-field before it
+                size, parts = groups[-1]
+                first = at - size
+            else:
+                letters.append(f"{start // 8 - at}x")
+                first, size, parts = start // 8, 0, []
+                groups.append((0, parts))
+                letters.append("")
+            end = (start + width + 7) // 8
+            parts.append((start - first * 8, width, signed))
+            groups[-1] = end - first, parts
+            letters[-1] = f"{end - first}s"
+            at = end
+        letters.append(f"{owner.SIZE - at}x")
+        self.names = tuple(names)
+        if any(size for size, _ in groups):
+            self._bits = groups
+        else:
+            native = "@" + "".join(letters[1:])
+            if struct.calcsize(native) == owner.SIZE and sys.byteorder == "little" and _aligned(leaves):
+                letters = [native]  # same places, and the module's native codes are the quick ones
+        self._code = struct.Struct("".join(letters))
+
+    def pack(self, values: tuple[Any, ...]) -> bytes:
+        return self._code.pack(*self._join(values))
+
+    def pack_into(self, buffer: Buffer, offset_bytes: int, values: tuple[Any, ...]) -> None:
+        if self._bits is not None or len(values) != len(self.names):
+            values = self._join(values)
+        try:
+            self._code.pack_into(buffer, offset_bytes, *values)
+        except struct.error as error:
+            raise ValueError(f"{self._owner.__name__}: {error}") from None
+
+    def unpack(self, buffer: Buffer, offset_bytes: int) -> tuple[Any, ...]:
+        try:
+            values = self._code.unpack_from(buffer, offset_bytes)
+        except struct.error:
+            raise ValueError(
+                f"{self._owner.__name__} takes {self._owner.SIZE} bytes from byte {offset_bytes}"
+            ) from None
+        return values if self._bits is None else tuple(self._split(values))
+
+    def _join(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        if len(values) != len(self.names):
+            raise ValueError(f"{self._owner.__name__} has {len(self.names)} leaves, not {len(values)}")
+        if self._bits is None:
+            return values
+        out: list[Any] = []
+        rest = zip(self.names, values, strict=True)
+        for size, parts in self._bits:
+            if not size:
+                out.append(next(rest)[1])
+                continue
+            word = 0
+            for bit, width, signed in parts:
+                name, value = next(rest)
+                low, high = (-1 << width - 1, 1 << width - 1) if signed else (0, 1 << width)
+                if not low <= value < high:
+                    raise ValueError(f"{self._owner.__name__}.{name} holds {width} bits, not {value:#x}")
+                word |= (value & (1 << width) - 1) << bit
+            out.append(word.to_bytes(size, "little"))
+        return tuple(out)
+
+    def _split(self, values: tuple[Any, ...]) -> Iterator[Any]:
+        for (size, parts), value in zip(self._bits or (), values, strict=True):
+            if not size:
+                yield value
+                continue
+            word = int.from_bytes(value, "little")
+            for bit, width, signed in parts:
+                part = word >> bit & (1 << width) - 1
+                yield part - (1 << width) if signed and part >> width - 1 else part
+
+
+Leaf = tuple[
+    str, int, int, "str | None"
+]  # name, first bit, bits, letter; "" marks an unsigned bit-field, None a signed one
+
+
+def _leaves(owner: type[Struct], prefix: str, base: int) -> Iterator[Leaf]:
+    """Yield every scalar of the struct, nested ones included, at its place in bits from the outermost start."""
+    for row in owner.members().values():
+        start = base + row.byte * 8 + row.bit
+        name = prefix + row.name
+        if row.width:
+            yield name, start, row.width, None if SCALARS[row.base][1] else ""
+            continue
+        if row.flexible:
+            continue
+        count = 1
+        for length in row.dims:
+            count *= length
+        if row.base in BYTES and row.dims:
+            yield name, start, count * 8, f"{count}s"
+            continue
+        size = element_size(owner, row)
+        for i, index in enumerate(_indices(row.dims)):
+            if row.base in SCALARS:
+                yield name + index, start + i * size * 8, size * 8, SCALARS[row.base][2]
+            else:
+                yield from _leaves(nested_type(owner, row.base), f"{name}{index}.", start + i * size * 8)
+
+
+def _indices(dims: tuple[int, ...]) -> Iterator[str]:
+    if not dims:
+        yield ""
+        return
+    for i in range(dims[0]):
+        for rest in _indices(dims[1:]):
+            yield f"[{i}]{rest}"
+
+
+def _without_overlaps(leaves: Iterable[Leaf]) -> list[Leaf]:
+    """Keep, of leaves that share bits, the one that begins first (the header's first, where they begin together)."""
+    kept: list[Leaf] = []
+    end = 0
+    for leaf in leaves:
+        if leaf[1] >= end and leaf[2]:
+            kept.append(leaf)
+            end = leaf[1] + leaf[2]
+    return kept
+
+
+def _aligned(leaves: Iterable[Leaf]) -> bool:
+    return all(leaf[3] is not None and (leaf[3].endswith("s") or leaf[1] % leaf[2] == 0) for leaf in leaves)
+
+
+def _unit(row: Row, size_bytes: int) -> tuple[int, int, int] | None:
+    """Return (bytes, first byte, bit) of the smallest aligned-free unit inside the struct that holds a bit-field, None if there is none."""
+    if row.width == 64 and row.bit == 0:
+        return 8, row.byte, 0  # served as an ordinary member
+    for unit in (1, 2, 4, 8):
+        byte = min(row.byte, size_bytes - unit)
+        bit = (row.byte - byte) * 8 + row.bit
+        if byte >= 0 and bit + row.width <= unit * 8 and row.width < 64:
+            return unit, byte, bit
+    return None
+
+
+def element_size(owner: type[Struct], row: Row) -> int:
+    """Return the bytes of one element of a member (of the member itself when it is no array)."""
+    if row.base in SCALARS:
+        return SCALARS[row.base][0]
+    return nested_type(owner, row.base).SIZE
+
+
+def nested_type(owner: type[Struct], name: str) -> type[Struct]:
+    """Return the struct called `name` beside `owner`, in the release that `owner` is laid out for."""
+    found: type[Struct] = getattr(sys.modules[owner.__module__], name)
+    release: str | None = getattr(owner, "RELEASE", None)
+    return found.at(release) if release else found
+
+
+_PLANS: dict[type, Plan] = {}  # one per struct, made on first use
+
+
+def _plan(owner: type[Struct]) -> Plan:
+    try:
+        return _PLANS[owner]
+    except KeyError:
+        plan = _PLANS[owner] = Plan(owner)
+        return plan
+
+
+def near(name: str, known: Mapping[str, object]) -> str:
+    """Return `; near: …` with the known names that look like `name`, or nothing."""
+    from difflib import get_close_matches  # only wanted for a mistake
+
+    found = get_close_matches(name, known, 3)
+    return f"; near: {', '.join(found)}" if found else ""
