@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+SEGMENT_UNKNOWN = -1  # the offset counts from the base of some segment, and the source does not say which
+
 
 @dataclass(frozen=True, slots=True)
 class FieldFacts:
@@ -28,7 +30,7 @@ class FieldFacts:
 class RegisterFacts:
     """One register, or an array of like ones.
 
-    `name` has no prefix; `kind` says how it is reached, in the source's words (`reg`, `mm`, `smn`, `ix`, `cfg`, `mmio`).
+    `name` has no prefix; `kind` says how it is reached, in the source's words (`reg`, `mm`, `smn`, `ix`, `cfg`...).
     Its byte address is `(base of segment + offset) * unit_bytes`; `segment` None: no base to add; `offset` None: the
     source describes the bits and not the place. Element i lies `i * stride` units further; an array of unknown length
     has count 0. Several rows may share a name when `kind` or `variant` (spelled as in the source) differs.

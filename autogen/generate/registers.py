@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ringup.autogen.generate.facts import Rejected
-from ringup.autogen.generate.register_facts import FieldFacts, RegisterFacts
+from ringup.autogen.generate.register_facts import SEGMENT_UNKNOWN, FieldFacts, RegisterFacts
 from ringup.errors import HeaderError
 
 # How a register is reached, by the prefix of its macro, and how many bytes one step of its offset is.
@@ -87,8 +87,8 @@ def read_block(stem: Path) -> RegisterHeaders:
 def read_numbers(path: Path, rejected: list[Rejected]) -> dict[str, int]:
     """Give every `#define NAME number` of a header, the last one where a name is defined again (as C has it).
 
-    Conditional compilation other than the include guard, an `#include` or an `#undef` is an error: the header would then
-    mean something else than its lines say.
+    Conditional compilation other than the include guard, an `#include` or an `#undef` is an error: the header would
+    then mean something else than its lines say.
     """
     try:
         text = path.read_text("latin-1")
@@ -129,7 +129,7 @@ def _check_the_rest(text: str, header: str, rejected: list[Rejected]) -> None:
             rejected.append(Rejected(named[1], f"{header}:{line}", f"not a number: {value[:40]!r}"))
         elif other[0].lstrip().startswith("#"):
             raise HeaderError(
-                f"{header}:{line}: {other[0].strip()[:60]!r} makes this header conditional; only an include guard is read"
+                f"{header}:{line}: {other[0].strip()[:60]!r} is more than the include guard and plain numbers we read"
             )
         else:
             rejected.append(Rejected(other[0].strip()[:40], f"{header}:{line}", "neither a comment nor a #define"))
@@ -160,7 +160,11 @@ def _places(
         if prefixed is None:
             rejected.append(Rejected(macro, block, f"{value:#x} under a name without a register's prefix"))
             continue
-        places[prefixed[2], prefixed[1]] = (value, offsets.get(macro + "_BASE_IDX"))
+        segment = offsets.get(macro + "_BASE_IDX")
+        if segment is None and prefixed[1] in ("reg", "mm"):
+            segment = SEGMENT_UNKNOWN
+            rejected.append(Rejected(macro, block, f"offset {value:#x} without a segment"))
+        places[prefixed[2], prefixed[1]] = (value, segment)
     return places
 
 

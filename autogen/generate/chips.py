@@ -1,0 +1,83 @@
+"""The AMD chips: which headers describe each (`chips.toml`), and the database files made from them."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from ringup.autogen.generate.facts import Rejected
+from ringup.autogen.generate.regdb_writer import write_block, write_chip
+from ringup.autogen.generate.registers import RegisterHeaders, read_block
+from ringup.autogen.regdb import ChipRow, Place
+from ringup.errors import HeaderError
+
+ASIC_REG = Path("drivers/gpu/drm/amd/include/asic_reg")
+TABLE = Path(__file__).parent / "chips.toml"
+
+
+@dataclass(frozen=True)
+class Databases:
+    """Files by their path below `autogen/`, and what the headers hold that could not be read."""
+
+    files: dict[str, bytes]
+    rejected: tuple[Rejected, ...]
+
+
+def read_chips(table: Path = TABLE) -> dict[str, ChipRow]:
+    """Give the chips of the table; a place's `file` is the header's stem, `folder/name`."""
+    try:
+        rows = tomllib.loads(table.read_text("utf-8"))
+        sources = rows.pop("sources")
+        return {
+            name: ChipRow(
+                name,
+                row["target"],
+                "amd",
+                tuple(
+                    Place(
+                        block,
+                        version,
+                        header,
+                        tuple(tuple(bases) for bases in row.get("bases", {}).get(block, ())),
+                        sources[source],
+                        sources[source].startswith("guess"),
+                    )
+                    for block, (version, header, source) in row["blocks"].items()
+                ),
+                row.get("note", ""),
+            )
+            for name, row in rows.items()
+        }
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise HeaderError(f"chip table {table.name}: {error!r}") from error
+
+
+def read_headers(linux_root: Path, chips: dict[str, ChipRow]) -> dict[str, RegisterHeaders]:
+    """Read every header the chips name once, by stem."""
+    asic_reg = linux_root / ASIC_REG
+    if not asic_reg.is_dir():
+        raise HeaderError(f"no {ASIC_REG} in {linux_root}: that is no Linux source with amdgpu; give its root folder")
+    stems = sorted({place.file for chip in chips.values() for place in chip.places})
+    return {stem: read_block(asic_reg / stem) for stem in stems}
+
+
+def generate_databases(linux_root: Path) -> Databases:
+    """Make the database of every AMD chip. Headers that say the same thing share one file."""
+    chips = read_chips()
+    headers = read_headers(linux_root, chips)
+    files: dict[str, bytes] = {}
+    paths: dict[str, str] = {}
+    same: dict[bytes, str] = {}
+    for stem, read in headers.items():
+        blob = write_block(read.registers)
+        path = same.setdefault(blob, f"amd/{stem.rpartition('/')[2]}.bin")
+        paths[stem] = path
+        files[f"regs/{path}"] = blob
+    for chip in chips.values():
+        places = tuple(Place(p.block, p.version, paths[p.file], p.bases, p.source, p.guess) for p in chip.places)
+        files[f"regs/chips/{chip.name}.bin"] = write_chip(
+            ChipRow(chip.name, chip.target, chip.vendor, places, chip.note)
+        )
+    rejected = tuple(one for read in headers.values() for one in read.rejected)
+    return Databases(files, rejected)
