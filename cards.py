@@ -1,0 +1,103 @@
+"""Names of cards and the transports that reach them: `ringup.open(name)` and `ringup.cards()`.
+
+A name is `PREFIX:REST` and means one path to one card. Transports plug in through the entry-point group `ringup.transports`: the entry's name
+is the prefix, its object has the two functions of `Transport`. Nothing here knows a bus or a vendor.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
+from typing import Any, Protocol
+
+from ringup.errors import NoSuchCard, NotSupported, RingupError, TransportError
+
+GROUP = "ringup.transports"
+KNOWN_PREFIXES = {  # what design.md names; a transport may add others
+    "pci": "a PCI function of this machine, pci:0000:03:00.0",
+    "usb": "an enclosure on a USB port, usb:2-1",
+    "mac": "through the macOS shim, mac:0",
+    "nvidia": "through the vendor's kernel driver, nvidia:0",
+    "kfd": "through the kernel's compute node, kfd:0",
+    "kgsl": "through Qualcomm's kernel node, kgsl:0",
+    "msm": "through the kernel's DRM node, msm:0",
+    "tcp": "a card on another machine, tcp:host:port",
+    "virtual": "a device model, virtual:navi31",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One card a transport sees. `skipped` says why it cannot be opened as things are; empty when it can."""
+
+    name: str
+    description: str
+    skipped: str = ""
+
+
+class Transport(Protocol):
+    """What an entry point of `ringup.transports` must offer."""
+
+    def find(self) -> Iterable[Found]:
+        """List the cards of this transport without touching them."""
+        ...
+
+    def open(self, rest: str) -> Any:
+        """Bring up the card that `rest` (the name after the first colon) means, or raise a `RingupError` naming the stage."""
+        ...
+
+
+def open(name: str) -> Any:  # noqa: A001 - ringup.open reads like open()
+    """Bring up the card called `name` and return it.
+
+    Raises `NoSuchCard` for a name without a colon or with an unknown prefix, `NotSupported` for a prefix whose transport is not installed, and
+    whatever the transport's bring-up raises.
+    """
+    prefix, colon, rest = name.partition(":")
+    transports = _transports()
+    if not colon or not rest or (prefix not in transports and prefix not in KNOWN_PREFIXES):
+        known = "; ".join(f"{key}: {text}" for key, text in KNOWN_PREFIXES.items())
+        raise NoSuchCard(f"{name!r} names no card: a name is PREFIX:REST ({known})")
+    if prefix not in transports:
+        raise NotSupported(
+            f"opening {name!r}: no installed package offers the transport {prefix!r} (entry-point group {GROUP})"
+        )
+    return _load(transports[prefix]).open(rest)
+
+
+def cards() -> list[Found]:
+    """List every card of every installed transport; a transport that fails is listed with its error and hides no other."""
+    return list(_find_all())
+
+
+def _find_all() -> Iterator[Found]:
+    for prefix, entry in sorted(_transports().items()):
+        try:
+            yield from _load(entry).find()
+        except RingupError as error:
+            yield Found(f"{prefix}:", "the transport failed", skipped=str(error))
+
+
+def _transports() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+
+def _load(entry: EntryPoint) -> Transport:
+    try:
+        transport: Transport = entry.load()
+    except (ImportError, AttributeError) as error:
+        raise TransportError(f"loading the transport {entry.name!r} ({entry.value}): {error}") from error
+    return transport
+
+
+class _Callable(ModuleType):
+    """The package attribute `ringup.cards` is this module once it is imported, and `ringup.cards()` is public: calling the one is the other."""
+
+    def __call__(self) -> list[Found]:
+        return cards()
+
+
+sys.modules[__name__].__class__ = _Callable

@@ -1,0 +1,158 @@
+"""Gets header packages and tools from the distribution's own mirror, by package name, into a cache folder. Installs nothing."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import unquote
+
+from ringup.autogen.generate.manifest import Package
+from ringup.autogen.generate.sources import STAMP
+from ringup.errors import HeaderError
+
+SYSTEM_LISTS = (Path("/etc/apt/sources.list.d/debian.sources"), Path("/etc/apt/sources.list"))
+COMPONENTS = "main contrib non-free non-free-firmware"
+TIMEOUT_S = 900  # TIMEOUT: a 200 MB package over a slow line; apt itself gives up on a dead one much earlier
+
+Say = Callable[[str], None]  # told each step; a progress display, or nothing
+
+
+def fetch(package: Package, cache: Path, say: Say) -> Path:
+    """Put `package` under `cache`, whole or not at all, and return its folder. A package that is there is left alone.
+
+    Raises `HeaderError` when apt, tar or the mirror fails, with the last line they printed.
+    """
+    if package.kind == "tree":
+        raise HeaderError(f"{package.label} is in no registry: name its source tree with --tree {package.label}=DIR (release {package.read})")
+    for tool in ("apt-get", "dpkg-deb", "tar", "xz"):
+        if shutil.which(tool) is None:
+            raise HeaderError(f"fetching {package.label} needs {tool}: install it (Debian packages apt, dpkg, tar, xz-utils)")
+    cache.mkdir(parents=True, exist_ok=True)
+    target = cache / package.label
+    with _locked(cache / f".{package.label}.lock"):
+        if (target / STAMP).is_file():
+            return target
+        with tempfile.TemporaryDirectory(prefix=f".{package.label}.", dir=cache) as folder:
+            work, out = Path(folder), Path(folder) / "out"
+            out.mkdir()
+            say(f"{package.label}: downloading {' '.join(package.names)}")
+            version = _download_and_unpack(package, work, out, say)
+            (out / STAMP).write_text(version + "\n", encoding="utf-8")
+            shutil.rmtree(target, ignore_errors=True)
+            out.rename(target)
+    say(f"{package.label}: {version} is in place")
+    return target
+
+
+def _download_and_unpack(package: Package, work: Path, out: Path, say: Say) -> str:
+    options = _options(package.suites, work)
+    _run([*_apt(options), "update"], work, f"reading the package lists of {' '.join(package.suites) or 'this system'}")
+    if package.kind == "deb-source":
+        command = [*_apt(options), "source", "--download-only", package.name]
+        error = _try(command, work)
+        tars = sorted(work.glob(f"{package.name}_*.orig.tar.*z"))
+        if not tars:  # the mirror may lack the packaging files and still have the tar, which is all we want
+            raise HeaderError(f"downloading the source of {package.name}: no upstream tar came: {error}")
+        say(f"{package.label}: unpacking {tars[0].name}")
+        _untar(tars[0], out, package.take)
+        return tars[0].name.split("_")[1].split(".orig.")[0]
+    _run([*_apt(options), "download", *package.names], work, f"downloading {' '.join(package.names)}")
+    debs = sorted(work.glob("*.deb"))
+    versions = {deb.name.split("_")[0]: unquote(deb.name.split("_")[1]) for deb in debs}
+    for name in package.names:
+        if name not in versions:
+            raise HeaderError(f"downloading {name}: apt-get said nothing and left no package")
+    raw = out if package.kind == "deb-root" else work / "raw"
+    for deb in debs:
+        say(f"{package.label}: unpacking {deb.name}")
+        _run(["dpkg-deb", "-x", str(deb), str(raw)], work, f"unpacking {deb.name}")
+    if package.kind == "deb":
+        _untar(raw / package.inside, out, package.take)
+    return versions[package.names[0]]
+
+
+def _untar(tar: Path, out: Path, take: Sequence[str]) -> None:
+    if not tar.is_file():
+        raise HeaderError(f"the package holds no {tar.name}")
+    patterns = ["--wildcards", *take] if take and list(take) != ["*"] else []
+    _run(["tar", "-xf", str(tar), "-C", str(out), "--no-same-owner", *patterns], out, f"unpacking {tar.name}")
+
+
+def _apt(options: Sequence[str]) -> list[str]:
+    return ["apt-get", "-qq", "-o", f"APT::Sandbox::User={os.environ.get('USER', 'root')}", "-o", "Acquire::Retries=3", *options]
+
+
+def _options(suites: Sequence[str], work: Path) -> list[str]:
+    """Return apt options that read only `suites`, from lists of our own: the system's are neither read nor changed."""
+    if suites:
+        (work / "only.sources").write_text("\n\n".join(_stanzas(suites)) + "\n", encoding="utf-8")
+        sources = [f"Dir::Etc::sourcelist={work}/only.sources", "Dir::Etc::sourceparts=/dev/null"]
+    else:
+        sources = []
+    (work / "lists" / "partial").mkdir(parents=True)
+    (work / "archives" / "partial").mkdir(parents=True)
+    settings = [*sources, f"Dir::State::lists={work}/lists", f"Dir::Cache={work}", "Dir::Cache::pkgcache=", "Dir::Cache::srcpkgcache="]
+    return [part for setting in settings for part in ("-o", setting)]
+
+
+def _stanzas(suites: Sequence[str]) -> Iterator[str]:
+    """Yield a source stanza for `suites` on each archive the system itself uses for that kind of suite."""
+    archives = list(_archives())
+    if not archives:
+        raise HeaderError(f"no Debian archive is named in {' or '.join(map(str, SYSTEM_LISTS))}")
+    for security in (False, True):
+        wanted = [suite for suite in suites if suite.endswith("-security") == security]
+        uri, keys = next(((u, k) for u, k, s in archives if s == security), ("", ""))
+        if wanted and uri:
+            signed = f"\nSigned-By: {keys}" if keys else ""
+            yield f"Types: deb deb-src\nURIs: {uri}\nSuites: {' '.join(wanted)}\nComponents: {COMPONENTS}{signed}"
+
+
+def _archives() -> Iterator[tuple[str, str, bool]]:
+    """Yield (URI, key file, is a security archive) of the system's Debian sources, in both of apt's formats."""
+    for path in SYSTEM_LISTS:
+        if not path.is_file():
+            continue
+        text = path.read_text(encoding="utf-8")
+        for stanza in re.split(r"\n\s*\n", text) if path.suffix == ".sources" else ():
+            fields = dict(re.findall(r"^([A-Za-z-]+):[ \t]*(.+)$", stanza, re.MULTILINE))
+            if "URIs" in fields:
+                yield fields["URIs"].split()[0], fields.get("Signed-By", ""), "-security" in fields.get("Suites", "")
+        for options, uri, suite in re.findall(r"^deb\s+(?:\[([^]]*)\]\s+)?(\S+)\s+(\S+)", text, re.MULTILINE):
+            keys = re.search(r"signed-by=(\S+)", options)
+            yield uri, keys[1] if keys else "", "-security" in suite
+
+
+def _run(command: Sequence[str], folder: Path, doing: str) -> None:
+    if error := _try(command, folder):
+        raise HeaderError(f"{doing}: {error}")
+
+
+def _try(command: Sequence[str], folder: Path) -> str:
+    """Run a command; return what it complained of, empty when it succeeded."""
+    environment = {**os.environ, "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
+    try:
+        done = subprocess.run(
+            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"{command[0]} did not end within {TIMEOUT_S} s"
+    if done.returncode == 0:
+        return ""
+    errors = [line for line in done.stderr.splitlines() if line.startswith(("E:", "tar:", "dpkg"))] or done.stderr.splitlines()
+    return (errors or [f"{command[0]} ended with {done.returncode}"])[-1]
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Let one process at a time fetch a package; the lock goes with the process, also after kill -9."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
