@@ -1,0 +1,244 @@
+"""`ringup regs`: find a chip's registers, show their bits and addresses, decode a value."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable
+
+from ringup.autogen.regdb import Chip, Register, RegisterField, chip_names, open_chip
+from ringup.errors import HeaderError
+
+FULL_LIMIT = 4  # so many registers are shown with their fields
+LINE_LIMIT = 40  # so many in one line each
+
+_PREFIXES = ("reg", "mm", "smn", "ix", "cfg")
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    """Add the command to `ringup`'s parser."""
+    parser = subparsers.add_parser("regs", help="look up a chip's registers, decode a value", description=__doc__)
+    parser.add_argument("chip", nargs="?", help="such as navi31; without it, the chips are listed")
+    parser.add_argument(
+        "query",
+        nargs="?",
+        help="a register, a part of its name, a pattern with * and ?, or REGISTER=VALUE; without it, the chip's blocks",
+    )
+    parser.add_argument("--block", help="only this block, such as gc")
+    parser.add_argument("--all", action="store_true", help="every hit, with its fields")
+    parser.add_argument("--json", action="store_true", help="for programs: one JSON document")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Answer the query on standard output; return 0, or 1 when a value is no value of the register."""
+    if args.chip is None:
+        _write(_chips_text(), list(chip_names()), as_json=args.json)
+        return 0
+    chip = open_chip(args.chip)
+    if args.query is None:
+        _write(_blocks_text(chip), _blocks_json(chip), as_json=args.json)
+        return 0
+    query, is_value, value_text = args.query.partition("=")
+    hits, others = _hits(chip, query, args.block, exactly=bool(is_value))
+    if not is_value:
+        _write(_hits_text(chip, query, hits, others, everything=args.all), _json(chip, hits), as_json=args.json)
+        return 0
+    try:
+        value = _value(value_text, hits[0])
+    except ValueError as error:
+        print(f"ringup regs: {error}", file=sys.stderr)
+        return 1
+    # rows of one name in several blocks or kinds mostly share a layout: decode each layout once
+    layouts = list({hit.fields: hit for hit in reversed(hits)}.values())[::-1]
+    lines = [line for hit in layouts for line in _register_text(hit, value)]
+    _write(lines, _json(chip, layouts, value), as_json=args.json)
+    return 0
+
+
+def _hits(chip: Chip, query: str, block: str | None, *, exactly: bool) -> tuple[list[Register], int]:
+    """Return the registers that a query means, and how many more hold its text.
+
+    A full name, in either case and with or without the header's prefix, means that register alone.
+    """
+    if block is not None and block not in {place.block for place in chip.row.places}:
+        known = ", ".join(dict.fromkeys(place.block for place in chip.row.places))
+        raise HeaderError(f"{chip.row.name} has no block {block}; it has {known}")
+
+    def inside(registers: Iterable[Register]) -> list[Register]:
+        return [one for one in registers if block in (None, one.place.block)]
+
+    spellings = [query, query.upper()] + [query[len(p) :] for p in _PREFIXES if query.startswith(p)]
+    exact = next((found for spelling in spellings if (found := inside(chip.registers(spelling)))), [])
+    if exactly and exact:
+        return exact, 0
+    found = [] if exactly or not query else inside(chip.find(query))
+    if exact:
+        return exact, len(found) - len(exact)
+    if not found:
+        near = chip.suggest(query)
+        where = f"{chip.row.name}'s block {block}" if block else chip.row.name
+        advice = f"near: {', '.join(near)}" if near else "try a part of the name, or * and ?"
+        raise HeaderError(f"no register {query or '(empty name)'} in {where}; {advice}")
+    return found, 0
+
+
+def _value(text: str, register: Register) -> int:
+    try:
+        value = int(text, 0)
+    except ValueError:
+        raise ValueError(f"{text!r} is no number for {register.name}; write 0x1f, 31 or 0b11111") from None
+    width_bits = register.row.width_bits
+    if value < 0 or value >> width_bits:
+        raise ValueError(f"{register.name} holds {width_bits} bits, not {text}")
+    return value
+
+
+def _write(lines: Iterable[str], document: object, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(document, indent=1))
+    else:
+        for line in lines:
+            print(line)
+
+
+def _chips_text() -> list[str]:
+    rows = [open_chip(name).row for name in chip_names()]
+    return [
+        f"{row.name:14} {row.target:9} {row.vendor:5} {len(row.places):3} blocks  {row.note}".rstrip() for row in rows
+    ]
+
+
+def _blocks_text(chip: Chip) -> list[str]:
+    lines = []
+    for place in chip.row.places:
+        sure = "" if not place.guess else "  (version is a guess)"
+        lines.append(f"{place.block:8} {place.version:9} {len(chip.file(place)):6} registers, {place.file}{sure}")
+    return lines
+
+
+def _blocks_json(chip: Chip) -> list[dict[str, object]]:
+    return [
+        {
+            "block": place.block,
+            "version": place.version,
+            "registers": len(chip.file(place)),
+            "file": place.file,
+            "bases": place.bases,
+            "source": place.source,
+            "guess": place.guess,
+        }
+        for place in chip.row.places
+    ]
+
+
+def _hits_text(chip: Chip, query: str, hits: list[Register], others: int, *, everything: bool) -> list[str]:
+    lines: list[str] = []
+    if everything or len(hits) <= FULL_LIMIT:
+        for hit in hits:
+            lines += _register_text(hit)
+        if others > 0:
+            lines.append(f"{others} more names hold {query}: ringup regs {chip.row.name} '*{query}*'")
+        return lines
+    shown = hits[:LINE_LIMIT]
+    width = max(len(hit.name) for hit in shown)
+    lines += [f"{hit.name:{width}}  {_place_text(hit)}" for hit in shown]
+    if len(hits) > len(shown):
+        lines.append(f"... and {len(hits) - len(shown)} of {len(hits)} more: use --all, --block or a longer name")
+    return lines
+
+
+def _place_text(register: Register) -> str:
+    """Say where a register lies, as far as it is known."""
+    row, place = register.row, register.place
+    where = f"{place.block} {place.version}"
+    if row.offset is None:
+        return f"{where}  no offset in the headers"
+    unit = "dword " if row.unit_bytes == 4 else ""
+    parts = [f"{row.kind} {unit}{row.offset:#x}".strip()]
+    if row.segment is not None:
+        parts.append(f"segment {row.segment}" if row.segment >= 0 else "segment unknown")
+    addresses = [address for i in range(max(1, len(place.bases))) if (address := register.address(i)) is not None]
+    if addresses and (row.segment is not None or row.unit_bytes != 1):
+        parts.append("byte " + " ".join(f"{address:#x}" for address in addresses))
+    if row.count != 1:
+        times = "an unknown number" if row.count == 0 else str(row.count)
+        parts.append(f"{times} of them, {row.stride * row.unit_bytes:#x} bytes apart")
+    parts += [text for text in (row.variant, row.note) if text]
+    return f"{where}  " + ", ".join(parts)
+
+
+def _register_text(register: Register, value: int | None = None) -> list[str]:
+    fields = register.fields
+    title = register.name if value is None else f"{register.name} = {value:#x}"
+    lines = [f"{title}  {_place_text(register)}"]
+    width = max((len(field.name) for field in fields), default=0)
+    known = 0
+    for field in fields:
+        known |= field.mask
+        bits = f"{field.hi}:{field.lo}" if field.hi != field.lo else f"{field.hi}"
+        lines.append(f"  {bits:>6}  {_field_text(field, width, value)}".rstrip())
+    if value is not None and value & ~known:
+        lines.append(f"  {'':6}  bits of no field: {value & ~known:#x}")
+    if not fields:
+        lines.append("          no fields in the headers")
+    return lines
+
+
+def _field_text(field: RegisterField, width: int, value: int | None) -> str:
+    contiguous = field.mask == (2 << field.hi) - (1 << field.lo)
+    extra = [] if contiguous else [f"mask {field.mask:#x}"]
+    extra += [text for text in (field.variant, field.note) if text]
+    if value is None:
+        extra += [f"{number:#x} {name}" for name, number in field.values]
+        return f"{field.name:{width}}  {'; '.join(extra)}"
+    seen = field.of(value)
+    extra = [field.named(seen), *extra]
+    return f"{field.name:{width}}  {seen:#x}  {'; '.join(text for text in extra if text)}"
+
+
+def _json(chip: Chip, hits: list[Register], value: int | None = None) -> list[dict[str, object]]:
+    return [_register_json(chip, hit, value) for hit in hits]
+
+
+def _register_json(chip: Chip, register: Register, value: int | None) -> dict[str, object]:
+    row, place = register.row, register.place
+    document: dict[str, object] = {
+        "chip": chip.row.name,
+        "block": place.block,
+        "version": place.version,
+        "version_is_a_guess": place.guess,
+        "name": row.name,
+        "kind": row.kind,
+        "offset": row.offset,
+        "segment": row.segment if row.segment is None or row.segment >= 0 else "unknown",
+        "unit_bytes": row.unit_bytes,
+        "width_bits": row.width_bits,
+        "stride": row.stride,
+        "count": row.count,
+        "variant": row.variant,
+        "note": row.note,
+        "addresses": [register.address(i) for i in range(max(1, len(place.bases)))],
+        "fields": [_field_json(field, value) for field in register.fields],
+    }
+    if value is not None:
+        document["value"] = value
+    return document
+
+
+def _field_json(field: RegisterField, value: int | None) -> dict[str, object]:
+    document: dict[str, object] = {
+        "name": field.name,
+        "hi": field.hi,
+        "lo": field.lo,
+        "mask": field.mask,
+        "values": dict(field.values),
+        "variant": field.variant,
+        "note": field.note,
+    }
+    if value is not None:
+        document["value"] = field.of(value)
+        document["value_name"] = field.named(field.of(value))
+    return document
