@@ -1,0 +1,314 @@
+"""From C or Objective-C headers to facts: structs, enumerators and macros, as gcc for x86-64 Linux would have them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from ringup.autogen.generate import libclang as lc
+from ringup.autogen.generate.facts import Constant, Helper, Rejected, StructFacts, Unit
+from ringup.autogen.generate.libclang import Cursor
+from ringup.autogen.generate.macros import Macros, Unreadable
+from ringup.autogen.generate.names import TranslationNames
+from ringup.autogen.generate.records import RECORD, Records
+from ringup.autogen.generate.translation import UMBRELLA, SourceFile, Translation, builtin_includes
+from ringup.errors import HeaderError
+
+Language = Literal["c", "objective-c"]
+Wanted = Callable[[str], bool]
+
+_DEFINE = re.compile(r"([A-Za-z_$][\w$]*)(\([^)]*\))?", re.ASCII)
+_UNDEF = re.compile(r"#[ \t]*undef[ \t]+([A-Za-z_$][\w$]*)", re.ASCII)
+_LAYOUT_NOISE = re.compile(r"/\*.*?\*/|\\\r?\n|\s+", re.DOTALL)
+_TRIALS = (1, 0, 2)  # arguments a function-like macro is tried with, to see whether it can be evaluated
+
+
+class Reading(NamedTuple):
+    """The facts of a set of headers, and its macros for callers that evaluate helpers: `macros.call("PACKET3", 1, 2)`."""
+
+    unit: Unit
+    macros: Macros
+
+
+def parse(
+    headers: Sequence[Path],
+    *,
+    include: Sequence[Path] = (),
+    system: Sequence[Path] = (),
+    defines: Sequence[str] = (),
+    prelude: str = "",
+    language: Language = "c",
+    want_structs: Wanted | None = None,
+    want_constants: Wanted | None = None,
+    from_files: Sequence[Path] | None = None,
+    tolerate: Sequence[str] = (),
+) -> Unit:
+    """Read `headers`, in this order, as one translation unit.
+
+    `include` are folders for both kinds of include, `system` further ones whose headers give no facts; `defines` are `NAME` or `NAME=BODY`;
+    `prelude` is C text before the first header and gives no facts. `want_structs` and `want_constants` choose by name, None takes all; what a
+    wanted struct contains comes along. `from_files` are files or folders that facts may come from, None means all but system headers.
+    Raises `HeaderError` for a missing header, no libclang, or the first error whose message no pattern in `tolerate` finds.
+    """
+    return read(
+        headers,
+        include=include,
+        system=system,
+        defines=defines,
+        prelude=prelude,
+        language=language,
+        want_structs=want_structs,
+        want_constants=want_constants,
+        from_files=from_files,
+        tolerate=tolerate,
+    ).unit
+
+
+def read(
+    headers: Sequence[Path],
+    *,
+    include: Sequence[Path] = (),
+    system: Sequence[Path] = (),
+    defines: Sequence[str] = (),
+    prelude: str = "",
+    language: Language = "c",
+    want_structs: Wanted | None = None,
+    want_constants: Wanted | None = None,
+    from_files: Sequence[Path] | None = None,
+    tolerate: Sequence[str] = (),
+) -> Reading:
+    """Do what `parse` does, and give the evaluator too, which keeps the parse in memory."""
+    for header in headers:
+        if not header.is_file():
+            raise HeaderError(f"{header}: there is no such header; check the folder of the header package")
+    options = _options(include, system, language)
+    text = _umbrella(headers, defines, prelude)
+    chosen = _Chosen(None if from_files is None else [path.resolve() for path in from_files])
+    unit = Translation(text, options, record=True)
+    unit.check(tolerate)
+    unit.gather()
+    records = Records(unit)
+    names = TranslationNames(unit, records)
+    macros = Macros(names)
+    wanted_macros = _define(unit, macros, chosen)
+    for name in _undefined(unit, macros, text, options):
+        macros.undefine(name)
+    reader = _Reader(unit, records, names, macros, chosen)
+    reader.structs(want_structs)
+    reader.constants([name for name in wanted_macros if want_constants is None or want_constants(name)], want_constants)
+    return Reading(reader.unit(), macros)
+
+
+def _options(include: Sequence[Path], system: Sequence[Path], language: Language) -> list[str]:
+    options = ["-x", language, "-std=gnu11", "--target=x86_64-linux-gnu", "-w", "-nostdinc", "-ferror-limit=0"]
+    if not system:
+        options.append("-ffreestanding")  # gcc's own stdint.h then asks for no C library
+    if language == "objective-c":
+        options.append("-fblocks")
+    options += [f"-I{folder}" for folder in include]
+    for folder in (*builtin_includes(), *system):
+        options += ["-isystem", str(folder)]
+    return options
+
+
+def _umbrella(headers: Sequence[Path], defines: Sequence[str], prelude: str) -> str:
+    lines = []
+    for define in defines:
+        name, _, body = define.partition("=")
+        lines.append(f"#define {name} {body if '=' in define else '1'}")
+    lines.append(prelude)
+    for header in headers:
+        if set(str(header)) & set('"\n\\'):
+            raise HeaderError(
+                f"{str(header)!r}: a header's path with quotes, backslashes or newlines cannot be included"
+            )
+        lines.append(f'#include "{header.absolute()}"')
+    return "\n".join(lines) + "\n"
+
+
+class _Chosen:
+    """Which files give facts."""
+
+    def __init__(self, places: Sequence[Path] | None) -> None:
+        self._places = places
+        self._known: dict[str, bool] = {}
+
+    def __call__(self, file: SourceFile | None) -> bool:
+        if file is None or file.path == UMBRELLA:
+            return False
+        if self._places is None:
+            return not file.system
+        known = self._known.get(file.path)
+        if known is None:
+            path = Path(file.path).resolve()
+            known = any(path == place or place in path.parents for place in self._places)
+            self._known[file.path] = known
+        return known
+
+
+def _define(unit: Translation, macros: Macros, chosen: _Chosen) -> list[str]:
+    """Define every macro of the translation; returns the names from chosen files, by first appearance."""
+    wanted: dict[str, None] = {}
+    for cursor in unit.builtin_macros:
+        _define_one(macros, unit.builtin_text(cursor), "compiler")
+    handle, file, take = None, None, False
+    for place in unit.macros:
+        if place.file != handle or file is None:
+            handle, file = place.file, unit.file(place.file)
+            take = chosen(file)
+        name = _define_one(macros, file.text[place.start : place.end], f"{file.name}:{place.line}")
+        if take:
+            wanted[name] = None
+        else:
+            wanted.pop(name, None)
+    return list(wanted)
+
+
+def _define_one(macros: Macros, text: str, where: str) -> str:
+    match = _DEFINE.match(text)
+    if match is None:  # a name in letters outside ASCII; nobody asks for it
+        return ""
+    name, given = match.groups()
+    params: tuple[str, ...] | None = None
+    if given is not None:
+        inside = _LAYOUT_NOISE.sub("", given[1:-1])
+        params = tuple(inside.split(",")) if inside else ()
+    macros.define(name, params, text[match.end() :], where)
+    return name
+
+
+def _undefined(unit: Translation, macros: Macros, text: str, options: Sequence[str]) -> list[str]:
+    """Macros that an `#undef` took away for good. libclang records none: candidates are settled by a second parse that asks."""
+    found = {name: None for file in unit.files() if "undef" in file.text for name in _UNDEF.findall(file.text)}
+    candidates = [name for name in found if name in macros]
+    if not candidates:
+        return []
+    probes = [f"#ifdef {name}\n ringup_defined_{at},\n#endif" for at, name in enumerate(candidates)]
+    probe = "\n".join(["", "enum ringup_probe {", *probes, " ringup_end };"])
+    second = Translation(text + probe, options, record=False)
+    second.gather()
+    there = {second.spelling(cursor) for cursor in second.children(second.declarations[-1])}
+    return [name for at, name in enumerate(candidates) if f"ringup_defined_{at}" not in there]
+
+
+class _Reader:
+    """Collects the facts of one translation."""
+
+    def __init__(
+        self, unit: Translation, records: Records, names: TranslationNames, macros: Macros, chosen: _Chosen
+    ) -> None:
+        self._unit = unit
+        self._records = records
+        self._names = names
+        self._macros = macros
+        self._chosen = chosen
+        self._constants: dict[str, Constant] = {}
+        self._helpers: dict[str, Helper] = {}
+        self._rejected: list[Rejected] = []
+        self._nameless: list[Cursor] = []
+
+    def structs(self, want: Wanted | None) -> None:
+        lib = self._unit.lib
+        todo = list(reversed(self._unit.declarations))
+        while todo:
+            cursor = todo.pop()
+            if cursor.kind == lc.ENUM_DECL or not self._chosen(self._unit.locate(cursor)[0]):
+                continue
+            if cursor.kind == lc.TYPEDEF_DECL:
+                self._typedef(cursor, want)
+            elif cursor.kind in (lc.STRUCT_DECL, lc.UNION_DECL) and lib.clang_isCursorDefinition(cursor):
+                inner = [
+                    child for child in self._unit.children(cursor) if child.kind in (lc.STRUCT_DECL, lc.UNION_DECL)
+                ]
+                todo += reversed([child for child in inner if self._records.name_of(child)[0]])
+                name = self._records.name_of(cursor)[0]
+                if not name:
+                    self._nameless.append(cursor)
+                elif want is None or want(name):
+                    self._try(name, cursor)
+        if want is None:
+            self._reject_nameless()
+
+    def _reject_nameless(self) -> None:
+        """List the records that nothing gives a name: neither tag nor typedef, nor a member that holds them."""
+        for cursor in self._nameless:
+            if not self._records.knows(cursor):
+                where = self._unit.where(cursor)
+                self._rejected.append(
+                    Rejected(f"record at {where}", where, "it has neither a tag nor a typedef's name")
+                )
+
+    def _try(self, name: str, cursor: Cursor) -> None:
+        try:
+            self._records.read(cursor, name)
+        except Unreadable as reason:
+            self._records.rejected.setdefault(name, Rejected(name, self._unit.where(cursor), str(reason)))
+
+    def _typedef(self, cursor: Cursor, want: Wanted | None) -> None:
+        lib = self._unit.lib
+        kind = lib.clang_getCursorType(cursor)
+        canonical = lib.clang_getCanonicalType(kind)
+        if canonical.kind != RECORD or lib.clang_Type_getSizeOf(canonical) < 0:
+            return
+        name = self._unit.spelling(cursor)
+        if want is not None and not want(name):
+            return
+        if self._records.name_of(lib.clang_getTypeDeclaration(canonical))[0] == name:
+            return
+        try:
+            self._records.alias(name, cursor, kind)
+        except Unreadable as reason:
+            self._records.rejected.setdefault(name, Rejected(name, self._unit.where(cursor), str(reason)))
+
+    def constants(self, macro_names: Sequence[str], want: Wanted | None) -> None:
+        """Macros first, then enumerators; where both have a name, the enumerator's fact knows its enum."""
+        macros, constants = self._macros, self._constants
+        for name in macro_names:
+            macro = macros.get(name)
+            if macro is None:  # undefined again
+                continue
+            try:
+                if macro.params is None:
+                    constants[name] = Constant(name, macros.value(name), macro.where)
+                else:
+                    self._helpers[name] = self._helper(name, macro.params, macro.where)
+            except Unreadable as reason:
+                self._rejected.append(Rejected(name, macro.where, str(reason)))
+        self._enumerators(want)
+
+    def _helper(self, name: str, params: tuple[str, ...], where: str) -> Helper:
+        first: Unreadable | None = None
+        for trial in _TRIALS:
+            try:
+                self._macros.call(name, *[trial] * len(params))
+                return Helper(name, params, where)
+            except Unreadable as reason:
+                first = first or reason
+        raise first or Unreadable("takes nothing")
+
+    def _enumerators(self, want: Wanted | None) -> None:
+        todo = list(reversed(self._unit.declarations))
+        while todo:
+            cursor = todo.pop()
+            if cursor.kind == lc.TYPEDEF_DECL or not self._chosen(self._unit.locate(cursor)[0]):
+                continue
+            if cursor.kind != lc.ENUM_DECL:
+                if self._unit.lib.clang_isCursorDefinition(cursor):
+                    kinds = (lc.STRUCT_DECL, lc.UNION_DECL, lc.ENUM_DECL)
+                    todo += reversed([child for child in self._unit.children(cursor) if child.kind in kinds])
+                continue
+            enum = self._records.name_of(cursor)[0]
+            where = self._unit.where(cursor)
+            for name, value, _ in self._names.enumerators(cursor):
+                known = self._constants.get(name)
+                if (want is None or want(name)) and (known is None or known.value == value):
+                    self._constants[name] = Constant(name, value, where, enum)
+
+    def unit(self) -> Unit:
+        rejected = [*self._records.rejected.values(), *self._rejected]
+        structs: dict[str, StructFacts] = {
+            n: f for n, f in self._records.facts.items() if n not in self._records.rejected
+        }
+        return Unit(structs, self._constants, self._helpers, tuple(rejected))

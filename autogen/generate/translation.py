@@ -1,0 +1,211 @@
+"""One parse by libclang: its files, its diagnostics, its top-level cursors. Always for x86-64 Linux, whatever the host."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ringup.autogen.generate import libclang as lc
+from ringup.autogen.generate.libclang import Cursor, Type
+from ringup.errors import HeaderError
+
+UMBRELLA = "<headers>"  # the text that includes the wanted headers; no file on disk
+_CHARACTERS = "latin-1"  # one character per byte, so that libclang's offsets are ours
+
+
+@cache
+def builtin_includes() -> tuple[str, ...]:
+    """gcc's folder of compiler headers (stddef.h, stdarg.h); libclang's wheel has none. Empty without gcc."""
+    gcc = shutil.which("gcc")
+    if gcc is None:
+        return ()
+    asked = subprocess.run([gcc, "-print-file-name=include"], capture_output=True, text=True, check=False)
+    folder = asked.stdout.strip()
+    return (folder,) if asked.returncode == 0 and Path(folder).is_dir() else ()
+
+
+def _dispose(lib: Any, unit: Any, index: Any) -> None:
+    lib.clang_disposeTranslationUnit(unit)
+    lib.clang_disposeIndex(index)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file of the parse: its path, its text with one character per byte, and whether it came from a system folder."""
+
+    path: str
+    name: str
+    text: str
+    system: bool
+
+
+class MacroPlace(NamedTuple):
+    """Where a `#define` lies: file, line, and byte offsets from the macro's name to the end of its body."""
+
+    file: Any
+    line: int
+    start: int
+    end: int
+
+
+class Translation:
+    """A parsed translation unit. libclang's memory goes with this object: cursors and types must not outlive it."""
+
+    def __init__(self, text: str, options: Sequence[str], *, record: bool) -> None:
+        self.library = lc.load()
+        self.ffi: Any = self.library.ffi
+        self.lib = self.library.lib
+        self.macros: list[MacroPlace] = []
+        self.builtin_macros: list[Cursor] = []
+        self.declarations: list[Cursor] = []
+        self._files: dict[Any, SourceFile] = {}
+        self._found: list[Cursor] = []
+        ffi = self.ffi
+        self._file, self._line = ffi.new("CXFile *"), ffi.new("unsigned *")
+        self._start, self._end = ffi.new("unsigned *"), ffi.new("unsigned *")
+        found, keep = self._found, self.library.keep  # no reference to self: a cycle would delay the freeing
+
+        def collect(cursor: Cursor, _parent: Cursor, _data: Any) -> int:
+            found.append(keep(cursor))
+            return 1
+
+        def collect_field(cursor: Cursor, _data: Any) -> int:
+            found.append(keep(cursor))
+            return 1
+
+        self._collect = ffi.callback("int(CXCursor, CXCursor, void *)", collect)
+        self._collect_field = ffi.callback("int(CXCursor, void *)", collect_field)
+        self._index = self.lib.clang_createIndex(0, 0)
+        self._unit = self._parse(text, options, record)
+        weakref.finalize(self, _dispose, self.lib, self._unit, self._index)
+
+    def _parse(self, text: str, options: Sequence[str], record: bool) -> Any:
+        ffi = self.ffi
+        name = ffi.new("char[]", UMBRELLA.encode())
+        body = text.encode("utf-8", "surrogateescape")
+        contents = ffi.new("char[]", body)
+        unsaved = ffi.new("CXUnsavedFile *", {"Filename": name, "Contents": contents, "Length": len(body)})
+        arguments = [ffi.new("char[]", option.encode("utf-8", "surrogateescape")) for option in options]
+        flags = lc.PARSE_SKIP_BODIES | (lc.PARSE_RECORD if record else 0)
+        unit = ffi.new("void **")
+        status = self.lib.clang_parseTranslationUnit2(
+            self._index, name, arguments, len(arguments), unsaved, 1, flags, unit
+        )
+        if status != 0 or unit[0] == ffi.NULL:
+            self.lib.clang_disposeIndex(self._index)
+            reasons = {1: "failed", 2: "crashed", 3: "refused its arguments", 4: "could not write its syntax tree"}
+            raise HeaderError(f"libclang {reasons.get(status, 'failed')} while parsing {text.strip()[-200:]!r}")
+        return unit[0]
+
+    def check(self, tolerate: Sequence[str]) -> None:
+        """Raise one `HeaderError` for the first error of the parse whose message no pattern of `tolerate` finds."""
+        patterns = [re.compile(pattern) for pattern in tolerate]
+        for at in range(self.lib.clang_getNumDiagnostics(self._unit)):
+            diagnostic = self.lib.clang_getDiagnostic(self._unit, at)
+            serious = self.lib.clang_getDiagnosticSeverity(diagnostic) >= lc.ERROR
+            message = self.library.text(self.lib.clang_getDiagnosticSpelling(diagnostic)) if serious else ""
+            place = self.lib.clang_getDiagnosticLocation(diagnostic) if serious else None
+            self.lib.clang_disposeDiagnostic(diagnostic)
+            if serious and not any(pattern.search(message) for pattern in patterns):
+                raise HeaderError(f"{self._place(place)}: the header does not parse: {message}")
+
+    def _place(self, location: Any) -> str:
+        """`file:line` with the file's whole path, since two headers of one name are common."""
+        self.lib.clang_getFileLocation(location, self._file, self._line, self.ffi.NULL, self._start)
+        if self._file[0] == self.ffi.NULL:
+            return "command line"
+        return f"{self.library.text(self.lib.clang_getFileName(self._file[0]))}:{self._line[0]}"
+
+    def gather(self) -> None:
+        """Fill `macros`, `builtin_macros` and `declarations` (records, enums, typedefs) in the order of the text."""
+        lib, null = self.lib, self.ffi.NULL
+        locate, extent, range_end = lib.clang_getFileLocation, lib.clang_getCursorExtent, lib.clang_getRangeEnd
+        location, keep = lib.clang_getCursorLocation, self.library.keep
+        file, line, start, end = self._file, self._line, self._start, self._end
+        macros, builtin, declarations = self.macros, self.builtin_macros, self.declarations
+        wanted = (lc.STRUCT_DECL, lc.UNION_DECL, lc.ENUM_DECL, lc.TYPEDEF_DECL)
+
+        def visit(cursor: Cursor, _parent: Cursor, _data: Any) -> int:
+            kind = cursor.kind
+            if kind == lc.MACRO_DEFINITION:
+                locate(location(cursor), file, line, null, start)
+                if file[0] == null:
+                    builtin.append(keep(cursor))
+                else:
+                    locate(range_end(extent(cursor)), null, null, null, end)
+                    macros.append(MacroPlace(file[0], line[0], start[0], end[0]))
+            elif kind in wanted:
+                declarations.append(keep(cursor))
+            return 1
+
+        callback = self.ffi.callback("int(CXCursor, CXCursor, void *)", visit)
+        lib.clang_visitChildren(lib.clang_getTranslationUnitCursor(self._unit), callback, null)
+
+    def children(self, cursor: Cursor) -> list[Cursor]:
+        """What stands directly inside a declaration."""
+        self._found.clear()
+        self.lib.clang_visitChildren(cursor, self._collect, self.ffi.NULL)
+        return self._found.copy()
+
+    def fields(self, record: Type) -> list[Cursor]:
+        """The members of a record type, the unnamed ones included."""
+        self._found.clear()
+        self.lib.clang_Type_visitFields(record, self._collect_field, self.ffi.NULL)
+        return self._found.copy()
+
+    def spelling(self, cursor: Cursor) -> str:
+        return self.library.text(self.lib.clang_getCursorSpelling(cursor))
+
+    def type_spelling(self, kind: Type) -> str:
+        return self.library.text(self.lib.clang_getTypeSpelling(kind))
+
+    def key(self, cursor: Cursor) -> int:
+        """A number that tells declarations apart."""
+        return int(self.ffi.cast("uintptr_t", cursor.data[0]))
+
+    def locate(self, cursor: Cursor) -> tuple[SourceFile | None, int]:
+        """File and line of a declaration; no file for what the compiler brings itself."""
+        place = self.lib.clang_getCursorLocation(cursor)
+        self.lib.clang_getFileLocation(place, self._file, self._line, self.ffi.NULL, self._start)
+        if self._file[0] == self.ffi.NULL:
+            return None, 0
+        return self.file(self._file[0], place), self._line[0]
+
+    def where(self, cursor: Cursor) -> str:
+        file, line = self.locate(cursor)
+        return f"{file.name}:{line}" if file else "compiler"
+
+    def file(self, handle: Any, place: Any = None) -> SourceFile:
+        """The file behind libclang's handle. `place` is any location in it, for the question whether it is a system header."""
+        known = self._files.get(handle)
+        if known is None:
+            path = self.library.text(self.lib.clang_getFileName(handle))
+            size = self.ffi.new("size_t *")
+            contents = self.lib.clang_getFileContents(self._unit, handle, size)
+            text = "" if contents == self.ffi.NULL else self.ffi.unpack(contents, size[0]).decode(_CHARACTERS)
+            if place is None:
+                place = self.lib.clang_getLocationForOffset(self._unit, handle, 0)
+            system = bool(self.lib.clang_Location_isInSystemHeader(place))
+            known = self._files[handle] = SourceFile(path, Path(path).name, text, system)
+        return known
+
+    def files(self) -> list[SourceFile]:
+        """Every file met so far."""
+        return list(self._files.values())
+
+    def builtin_text(self, cursor: Cursor) -> str:
+        """The text of a macro that the compiler defines: `NAME BODY` or `NAME(x) BODY`."""
+        tokens, count = self.ffi.new("CXToken **"), self.ffi.new("unsigned *")
+        self.lib.clang_tokenize(self._unit, self.lib.clang_getCursorExtent(cursor), tokens, count)
+        parts = [
+            self.library.text(self.lib.clang_getTokenSpelling(self._unit, tokens[0][at])) for at in range(count[0])
+        ]
+        self.lib.clang_disposeTokens(self._unit, tokens[0], count[0])
+        return " ".join(parts)
