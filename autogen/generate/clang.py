@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -13,7 +13,7 @@ from ringup.autogen.generate.libclang import Cursor
 from ringup.autogen.generate.macros import Macros, Unreadable
 from ringup.autogen.generate.names import TranslationNames
 from ringup.autogen.generate.records import RECORD, Records
-from ringup.autogen.generate.translation import UMBRELLA, SourceFile, Translation, builtin_includes
+from ringup.autogen.generate.translation import STUBS, UMBRELLA, SourceFile, Translation, builtin_includes
 from ringup.errors import HeaderError
 
 Language = Literal["c", "objective-c"]
@@ -22,6 +22,7 @@ Wanted = Callable[[str], bool]
 _DEFINE = re.compile(r"([A-Za-z_$][\w$]*)(\([^)]*\))?", re.ASCII)
 _UNDEF = re.compile(r"#[ \t]*undef[ \t]+([A-Za-z_$][\w$]*)", re.ASCII)
 _LAYOUT_NOISE = re.compile(r"/\*.*?\*/|\\\r?\n|\s+", re.DOTALL)
+_NO_STUBS: Mapping[str, str] = {}
 _TRIALS = (1, 0, 2)  # arguments a function-like macro is tried with, to see whether it can be evaluated
 
 
@@ -39,6 +40,7 @@ def parse(
     system: Sequence[Path] = (),
     defines: Sequence[str] = (),
     prelude: str = "",
+    stubs: Mapping[str, str] = _NO_STUBS,
     language: Language = "c",
     want_structs: Wanted | None = None,
     want_constants: Wanted | None = None,
@@ -48,7 +50,8 @@ def parse(
     """Read `headers`, in this order, as one translation unit.
 
     `include` are folders for both kinds of include, `system` further ones whose headers give no facts; `defines` are `NAME` or `NAME=BODY`;
-    `prelude` is C text before the first header and gives no facts. `want_structs` and `want_constants` choose by name, None takes all; what a
+    `prelude` is C text before the first header and gives no facts; `stubs` are headers by the name they are included with, for files that a
+    package lacks. `want_structs` and `want_constants` choose by name, None takes all; what a
     wanted struct contains comes along. `from_files` are files or folders that facts may come from, None means all but system headers.
     Raises `HeaderError` for a missing header, no libclang, or the first error whose message no pattern in `tolerate` finds.
     """
@@ -58,6 +61,7 @@ def parse(
         system=system,
         defines=defines,
         prelude=prelude,
+        stubs=stubs,
         language=language,
         want_structs=want_structs,
         want_constants=want_constants,
@@ -73,6 +77,7 @@ def read(
     system: Sequence[Path] = (),
     defines: Sequence[str] = (),
     prelude: str = "",
+    stubs: Mapping[str, str] = _NO_STUBS,
     language: Language = "c",
     want_structs: Wanted | None = None,
     want_constants: Wanted | None = None,
@@ -86,14 +91,15 @@ def read(
     options = _options(include, system, language)
     text = _umbrella(headers, defines, prelude)
     chosen = _Chosen(None if from_files is None else [path.resolve() for path in from_files])
-    unit = Translation(text, options, record=True)
+    virtual = {f"{STUBS}/{name}": body for name, body in stubs.items()}
+    unit = Translation(text, options, virtual, record=True)
     unit.check(tolerate)
     unit.gather()
     records = Records(unit)
     names = TranslationNames(unit, records)
     macros = Macros(names)
     wanted_macros = _define(unit, macros, chosen)
-    for name in _undefined(unit, macros, text, options):
+    for name in _undefined(unit, macros, text, options, virtual):
         macros.undefine(name)
     reader = _Reader(unit, records, names, macros, chosen)
     reader.structs(want_structs)
@@ -108,7 +114,7 @@ def _options(include: Sequence[Path], system: Sequence[Path], language: Language
     if language == "objective-c":
         options.append("-fblocks")
     options += [f"-I{folder}" for folder in include]
-    for folder in (*builtin_includes(), *system):
+    for folder in (STUBS, *builtin_includes(), *system):
         options += ["-isystem", str(folder)]
     return options
 
@@ -179,7 +185,9 @@ def _define_one(macros: Macros, text: str, where: str) -> str:
     return name
 
 
-def _undefined(unit: Translation, macros: Macros, text: str, options: Sequence[str]) -> list[str]:
+def _undefined(
+    unit: Translation, macros: Macros, text: str, options: Sequence[str], virtual: Mapping[str, str]
+) -> list[str]:
     """Macros that an `#undef` took away for good. libclang records none: candidates are settled by a second parse that asks."""
     found = {name: None for file in unit.files() if "undef" in file.text for name in _UNDEF.findall(file.text)}
     candidates = [name for name in found if name in macros]
@@ -187,7 +195,7 @@ def _undefined(unit: Translation, macros: Macros, text: str, options: Sequence[s
         return []
     probes = [f"#ifdef {name}\n ringup_defined_{at},\n#endif" for at, name in enumerate(candidates)]
     probe = "\n".join(["", "enum ringup_probe {", *probes, " ringup_end };"])
-    second = Translation(text + probe, options, record=False)
+    second = Translation(text + probe, options, virtual, record=False)
     second.gather()
     there = {second.spelling(cursor) for cursor in second.children(second.declarations[-1])}
     return [name for at, name in enumerate(candidates) if f"ringup_defined_{at}" not in there]

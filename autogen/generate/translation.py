@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,6 +16,7 @@ from ringup.autogen.generate import libclang as lc
 from ringup.autogen.generate.libclang import Cursor, Type
 from ringup.errors import HeaderError
 
+STUBS = "/ringup-stubs"  # a folder that exists in libclang's eyes only
 UMBRELLA = "<headers>"  # the text that includes the wanted headers; no file on disk
 _CHARACTERS = "latin-1"  # one character per byte, so that libclang's offsets are ours
 
@@ -58,7 +59,7 @@ class MacroPlace(NamedTuple):
 class Translation:
     """A parsed translation unit. libclang's memory goes with this object: cursors and types must not outlive it."""
 
-    def __init__(self, text: str, options: Sequence[str], *, record: bool) -> None:
+    def __init__(self, text: str, options: Sequence[str], stubs: Mapping[str, str], *, record: bool) -> None:
         self.library = lc.load()
         self.ffi: Any = self.library.ffi
         self.lib = self.library.lib
@@ -83,25 +84,29 @@ class Translation:
         self._collect = ffi.callback("int(CXCursor, CXCursor, void *)", collect)
         self._collect_field = ffi.callback("int(CXCursor, void *)", collect_field)
         self._index = self.lib.clang_createIndex(0, 0)
-        self._unit = self._parse(text, options, record)
+        self._unit = self._parse({UMBRELLA: text, **stubs}, options, record)
         weakref.finalize(self, _dispose, self.lib, self._unit, self._index)
 
-    def _parse(self, text: str, options: Sequence[str], record: bool) -> Any:
+    def _parse(self, texts: Mapping[str, str], options: Sequence[str], record: bool) -> Any:
         ffi = self.ffi
-        name = ffi.new("char[]", UMBRELLA.encode())
-        body = text.encode("utf-8", "surrogateescape")
-        contents = ffi.new("char[]", body)
-        unsaved = ffi.new("CXUnsavedFile *", {"Filename": name, "Contents": contents, "Length": len(body)})
+        names = [ffi.new("char[]", name.encode("utf-8", "surrogateescape")) for name in texts]
+        bodies = [text.encode("utf-8", "surrogateescape") for text in texts.values()]
+        contents = [ffi.new("char[]", body) for body in bodies]
+        unsaved = ffi.new("CXUnsavedFile[]", len(names))
+        for at, body in enumerate(bodies):
+            unsaved[at].Filename, unsaved[at].Contents, unsaved[at].Length = names[at], contents[at], len(body)
         arguments = [ffi.new("char[]", option.encode("utf-8", "surrogateescape")) for option in options]
         flags = lc.PARSE_SKIP_BODIES | (lc.PARSE_RECORD if record else 0)
         unit = ffi.new("void **")
         status = self.lib.clang_parseTranslationUnit2(
-            self._index, name, arguments, len(arguments), unsaved, 1, flags, unit
+            self._index, names[0], arguments, len(arguments), unsaved, len(names), flags, unit
         )
         if status != 0 or unit[0] == ffi.NULL:
             self.lib.clang_disposeIndex(self._index)
             reasons = {1: "failed", 2: "crashed", 3: "refused its arguments", 4: "could not write its syntax tree"}
-            raise HeaderError(f"libclang {reasons.get(status, 'failed')} while parsing {text.strip()[-200:]!r}")
+            raise HeaderError(
+                f"libclang {reasons.get(status, 'failed')} while parsing {texts[UMBRELLA].strip()[-200:]!r}"
+            )
         return unit[0]
 
     def check(self, tolerate: Sequence[str]) -> None:
