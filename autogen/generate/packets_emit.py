@@ -88,13 +88,20 @@ def _class(word: WordRow) -> list[str]:
     return lines if word.fields else [*lines, "    pass"]
 
 
-def _changes(base: WordRow, other: WordRow) -> str:
+def _wrapped(name: str, rows: Sequence[str]) -> str:
+    line = f"{name}: {{{', '.join(rows)}}},"
+    if len(line) + 8 <= LINE:
+        return line
+    return "\n".join([f"{name}: {{", *(f"            {row}," for row in rows), "        },"])
+
+
+def _changes(base: WordRow, other: WordRow) -> list[str]:
     rows: dict[str, tuple[int, int] | None] = {name: None for name in base.fields if name not in other.fields}
     for name, row in other.fields.items():
         known = base.fields.get(name)
         if known is None or (known.hi, known.lo) != (row.hi, row.lo):
             rows[name] = (row.hi, row.lo)
-    return ", ".join(f'"{name}": {bits}' for name, bits in rows.items())
+    return [f'"{name}": {bits}' for name, bits in rows.items()]
 
 
 def _constants(groups: Iterable[ConstantGroup], taken: dict[str, str]) -> list[str]:
@@ -103,7 +110,7 @@ def _constants(groups: Iterable[ConstantGroup], taken: dict[str, str]) -> list[s
         lines += ["", f"# {group.title}"]
         for name, value, note in group.rows:
             name = f"_{name}" if name[0].isdigit() else f"{name}_" if keyword.iskeyword(name) else name
-            text = f"{value:#x}" if group.hexadecimal else str(value)
+            text = f"0x{value:X}" if group.hexadecimal else str(value)
             if taken.setdefault(name, text) != text:
                 raise HeaderError(f"{name} of {group.title} is {text}, and {taken[name]} elsewhere; leave one out")
             lines.append(_line(f"{name} = {text}", note))
@@ -124,10 +131,11 @@ def emit(module: Module) -> str:
             base = bases.setdefault(word.name, word)
             if base.width != word.width:
                 raise HeaderError(f"{word.name} has {base.width} bits in one version and {word.width} in {version}")
-            places.setdefault(version, []).append(f"{word.name}: {word.place},")
+            place = ", ".join([f"0x{word.place[0]:X}", *map(str, word.place[1:])])
+            places.setdefault(version, []).append(f"{word.name}: ({place}),")
             difference = _changes(base, word)
             if difference:
-                changes.setdefault(version, []).append(f"{word.name}: {{{difference}}},")
+                changes.setdefault(version, []).append(_wrapped(word.name, difference))
     lines = [
         f'"""{module.doc}',
         "",
@@ -137,7 +145,8 @@ def emit(module: Module) -> str:
         "from __future__ import annotations",
     ]
     if bases:
-        lines += ["", "from ringup.autogen.layout import Field, Word"]
+        names = "Field, Word" if any(word.fields for word in bases.values()) else "Word"
+        lines += ["", f"from ringup.autogen.layout import {names}"]
     taken = dict.fromkeys(bases, "a class")
     lines += _constants(module.constants, taken)
     for word in bases.values():

@@ -18,7 +18,7 @@ MAX_ELEMENTS = 1 << 16  # of one array
 DEFAULT_VARSET = "chip"
 
 # Values are numbers, floats, addresses and the like; every other `type` names an enum or a bitset.
-SCALARS = frozenset(("a3xx_regid", "boolean", "uint", "hex", "int", "fixed", "ufixed", "float", "address", "waddress", "void"))  # fmt: skip
+SCALARS = frozenset(("a3xx_regid", "boolean", "uint", "hex", "int", "fixed", "ufixed", "float", "address", "waddress"))  # fmt: skip
 _NAME = re.compile(r"[A-Za-z0-9_]+")
 
 
@@ -234,8 +234,6 @@ class _Reader:
                 self.rejected.append(
                     Rejected(bits.name, node.where, f"type {bits.type} is neither enum nor known scalar")
                 )
-        if any(bits.type == "void" for bits in fields):  # written for its effect: it holds nothing
-            fields = ()
         return bitset, fields
 
 
