@@ -30,10 +30,14 @@ def fetch(package: Package, cache: Path, say: Say) -> Path:
     Raises `HeaderError` when apt, tar or the mirror fails, with the last line they printed.
     """
     if package.kind == "tree":
-        raise HeaderError(f"{package.label} is in no registry: name its source tree with --tree {package.label}=DIR (release {package.read})")
+        raise HeaderError(
+            f"{package.label} is in no registry: name its source tree with --tree {package.label}=DIR (release {package.read})"
+        )
     for tool in ("apt-get", "dpkg-deb", "tar", "xz"):
         if shutil.which(tool) is None:
-            raise HeaderError(f"fetching {package.label} needs {tool}: install it (Debian packages apt, dpkg, tar, xz-utils)")
+            raise HeaderError(
+                f"fetching {package.label} needs {tool}: install it (Debian packages apt, dpkg, tar, xz-utils)"
+            )
     cache.mkdir(parents=True, exist_ok=True)
     target = cache / package.label
     with _locked(cache / f".{package.label}.lock"):
@@ -86,7 +90,15 @@ def _untar(tar: Path, out: Path, take: Sequence[str]) -> None:
 
 
 def _apt(options: Sequence[str]) -> list[str]:
-    return ["apt-get", "-qq", "-o", f"APT::Sandbox::User={os.environ.get('USER', 'root')}", "-o", "Acquire::Retries=3", *options]
+    return [
+        "apt-get",
+        "-qq",
+        "-o",
+        f"APT::Sandbox::User={os.environ.get('USER', 'root')}",
+        "-o",
+        "Acquire::Retries=3",
+        *options,
+    ]
 
 
 def _options(suites: Sequence[str], work: Path) -> list[str]:
@@ -98,7 +110,13 @@ def _options(suites: Sequence[str], work: Path) -> list[str]:
         sources = []
     (work / "lists" / "partial").mkdir(parents=True)
     (work / "archives" / "partial").mkdir(parents=True)
-    settings = [*sources, f"Dir::State::lists={work}/lists", f"Dir::Cache={work}", "Dir::Cache::pkgcache=", "Dir::Cache::srcpkgcache="]
+    settings = [
+        *sources,
+        f"Dir::State::lists={work}/lists",
+        f"Dir::Cache={work}",
+        "Dir::Cache::pkgcache=",
+        "Dir::Cache::srcpkgcache=",
+    ]
     return [part for setting in settings for part in ("-o", setting)]
 
 
@@ -140,13 +158,22 @@ def _try(command: Sequence[str], folder: Path) -> str:
     environment = {**os.environ, "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
     try:
         done = subprocess.run(
-            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return f"{command[0]} did not end within {TIMEOUT_S} s"
     if done.returncode == 0:
         return ""
-    errors = [line for line in done.stderr.splitlines() if line.startswith(("E:", "tar:", "dpkg"))] or done.stderr.splitlines()
+    errors = [
+        line for line in done.stderr.splitlines() if line.startswith(("E:", "tar:", "dpkg"))
+    ] or done.stderr.splitlines()
     return (errors or [f"{command[0]} ended with {done.returncode}"])[-1]
 
 

@@ -36,18 +36,23 @@ class Package:
 
 @dataclass(frozen=True, slots=True)
 class CModule:
-    """One module read with libclang. Globs choose structs and constants; `stubs` are includes served as empty files."""
+    """One module read with libclang. Globs choose structs and constants; `stubs` are includes served as empty files.
+
+    `types` names preludes of `run.py`: "stdint", "kernel", "uapi".
+    """
 
     module: str
     doc: str
     package: str
     headers: tuple[str, ...]
     include: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
     stubs: tuple[str, ...] = ()
     defines: tuple[str, ...] = ()
     prelude: str = ""
     structs: tuple[str, ...] = ()
     constants: tuple[str, ...] = ()
+    helpers: tuple[str, ...] = ()  # function-like macros that place bits, emitted as (high, low)
     macros_only: bool = False
 
 
@@ -79,13 +84,22 @@ def load(path: Path = MANIFEST) -> Manifest:
         raise HeaderError(f"reading the manifest {path.name}: {error}") from error
     if unknown := sorted(set(data) - {"package", "set", "c"}):
         raise HeaderError(f"{path.name}: unknown section {unknown[0]}; there are package, set and c")
-    packages = {label: _row(Package, f"package.{label}", {"label": label, **row}) for label, row in data.get("package", {}).items()}
+    packages = {
+        label: _row(Package, f"package.{label}", {"label": label, **row})
+        for label, row in data.get("package", {}).items()
+    }
     modules = tuple(_row(CModule, f"[[c]] number {i}", row) for i, row in enumerate(data.get("c", ()), 1))
     sets = tuple(_row(SetOfModules, f"[[set]] number {i}", row) for i, row in enumerate(data.get("set", ()), 1))
-    for where, label in [(m.module, m.package) for m in modules] + [(s.name, p) for s in sets for p in (*s.packages, *s.optional)]:
+    uses = [(m.module, label) for m in modules for label in packages_of(m)]
+    for where, label in uses + [(s.name, label) for s in sets for label in (*s.packages, *s.optional)]:
         if label not in packages:
             raise HeaderError(f"{path.name}: {where} wants package {label}, which no [package.{label}] describes")
     return Manifest(packages, modules, sets)
+
+
+def packages_of(module: CModule) -> tuple[str, ...]:
+    """Return the packages a C module is read from: its own, and the kernel's where it takes types from there."""
+    return tuple(dict.fromkeys((module.package, *(["linux"] if "uapi" in module.types else []))))
 
 
 def _row(kind: type[Any], where: str, row: Mapping[str, Any]) -> Any:
@@ -94,8 +108,10 @@ def _row(kind: type[Any], where: str, row: Mapping[str, Any]) -> Any:
     for key, value in row.items():
         if key not in known:
             raise HeaderError(f"manifest: {where} has an unknown key {key}; known: {', '.join(known)}")
-        wanted = {"str": str, "bool": bool, "tuple[str, ...]": list}[known[key]]
-        if not isinstance(value, wanted) or (wanted is list and not all(isinstance(part, str) for part in value)):
+        wanted: type = {"str": str, "bool": bool, "tuple[str, ...]": list}[known[key]]
+        if not isinstance(value, wanted) or (
+            isinstance(value, list) and not all(isinstance(part, str) for part in value)
+        ):
             raise HeaderError(f"manifest: {where}: {key} must be {known[key]}, not {value!r}")
     try:
         return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in row.items()})

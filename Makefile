@@ -1,0 +1,41 @@
+# Four commands, each with all the set-up it needs; the second time it is quick. Needs Debian 12 (or newer) and its registries.
+#   make demo    what ringup does today, on virtual hardware
+#   make test    lint and the whole test suite
+#   make bench   ringup beside its peers
+#   make lint    ruff and mypy alone
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test bench lint setup oracles clean
+
+demo: setup
+	@$(BIN)/ringup --version
+	$(BIN)/ringup doctor || true
+	$(BIN)/ringup regs navi31 GCVM_INVALIDATE_ENG17_REQ
+	$(BIN)/ringup regs navi31 CP_HQD_PQ_CONTROL=0xd0308a11
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint oracles
+	$(BIN)/python -m pytest -q
+
+bench: setup oracles
+	$(BIN)/ringup bench
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: pyproject.toml tools/setup.sh
+	PYTHON=$(PYTHON) VENV=$(VENV) bash tools/setup.sh
+	touch $@
+
+# Header packages and the disassembler: from the distribution's mirror into the user's cache, once.
+oracles: setup
+	$(BIN)/ringup headers fetch
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Linux interfaces that drivers speak: VFIO and PCI configuration space."""

@@ -1,0 +1,31 @@
+"""Fixtures that every folder of tests may use."""
+
+from pathlib import Path
+
+import pytest
+from ringup.autogen.generate.manifest import load
+from ringup.autogen.generate.sources import Sources
+from ringup.tools.paths import cache_folder
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--tree",
+        action="append",
+        default=[],
+        metavar="NAME=DIR",
+        help="a header package given by path, such as nvidia-580=DIR",
+    )
+
+
+@pytest.fixture(scope="session")
+def sources(request):
+    """The header packages at hand: the fetched ones, and those named with --tree."""
+    trees = dict(text.split("=", 1) for text in request.config.getoption("--tree"))
+    return Sources(load(), cache_folder(), {name: Path(folder) for name, folder in trees.items()})
+
+
+@pytest.fixture(scope="session")
+def headers(sources):
+    """`headers("linux")` is the root of that header package; a missing one fails, it never skips."""
+    return sources.root

@@ -1,0 +1,281 @@
+"""`ringup doctor`: what this machine has for bringing a GPU up, what is wrong, what to do. Looks only; touches no device."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+
+import ringup
+from ringup.autogen.generate.sources import Sources
+from ringup.errors import RingupError
+from ringup.tools.paths import add_source_arguments, sources_of
+
+FINE, OPTIONAL, WRONG = "fine", "missing", "wrong"  # `missing`: something works less without it
+MARKS = {FINE: ("✓", "green"), OPTIONAL: ("–", "yellow"), WRONG: ("✗", "red")}
+VENDORS = {"0x1002": "AMD", "0x10de": "NVIDIA"}
+BRIDGES = {
+    "174c:2463": "ASM2464PD",
+    "174c:2464": "ASM2464PD",
+}  # ../docs: USB ids of stock firmware; enclosures may carry their maker's
+PROBE_TIMEOUT_S = 10  # TIMEOUT: a compiler that says its version does so at once
+KIB = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One finding. `todo` is empty when all is fine."""
+
+    group: str
+    what: str
+    state: str
+    seen: str
+    todo: str = ""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "doctor",
+        help="look at this machine and say what is fine, what is not and what to do",
+        description="Look at host, Python, libraries, permissions, cards, header and firmware packages. Changes nothing. Ends with 1 if something is wrong.",
+    )
+    parser.add_argument("--json", action="store_true", help="print a list of objects")
+    add_source_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    lines = list(examine(sources_of(args)))
+    if args.json:
+        print(json.dumps([asdict(line) for line in lines], indent=1))
+    else:
+        _draw(lines)
+    return 1 if any(line.state == WRONG for line in lines) else 0
+
+
+def examine(sources: Sources, root: Path = Path("/")) -> Iterator[Line]:
+    """Yield every finding. `root` is where /sys, /dev and /lib are looked for, so that a test can make them."""
+    yield from _host()
+    yield from _libraries()
+    yield from _programs()
+    yield from _permissions(root)
+    yield from _cards(root)
+    yield from _headers(sources)
+    yield from _facts()
+    yield from _firmware(root)
+
+
+def _host() -> Iterator[Line]:
+    system = f"{platform.system()} {platform.release()} on {platform.machine()}"
+    known = platform.system() in ("Linux", "Darwin")
+    yield Line("host", "system", FINE if known else WRONG, system, "" if known else "use Linux or macOS")
+    little = sys.byteorder == "little"
+    yield Line(
+        "host",
+        "byte order",
+        FINE if little else WRONG,
+        sys.byteorder,
+        "" if little else "cards are little endian; so must the host be",
+    )
+    python = platform.python_version()
+    new = sys.version_info >= (3, 11)
+    where = "virtual environment" if sys.prefix != sys.base_prefix else "system-wide"
+    yield Line(
+        "host", "Python", FINE if new else WRONG, f"{python}, {where}", "" if new else "install Python 3.11 or newer"
+    )
+    yield Line("host", "ringup", FINE, f"{ringup.__version__}")
+
+
+def _libraries() -> Iterator[Line]:
+    for requirement in requires("ringup") or ():
+        name = re.split(r"[^A-Za-z0-9_.-]", requirement, maxsplit=1)[0]
+        extra = re.search(r"extra == ['\"](\w+)['\"]", requirement)
+        if name == "ringup":
+            continue
+        wanted = requirement.split(";")[0].strip()
+        try:
+            yield Line("libraries", name, FINE, version(name))
+        except PackageNotFoundError:
+            need = f"pip install 'ringup[{extra[1]}]'" if extra else f"pip install '{wanted}'"
+            yield Line("libraries", name, OPTIONAL if extra else WRONG, "not installed", need)
+
+
+def _programs() -> Iterator[Line]:
+    for name, purpose, package in (
+        ("gcc", "judges struct layouts in the tests", "gcc"),
+        ("xz", "unpacks header packages", "xz-utils"),
+    ):
+        path = shutil.which(name)
+        yield (
+            Line("programs", name, FINE, _first_line([path, "--version"]))
+            if path
+            else Line("programs", name, OPTIONAL, "not found", f"{purpose}: apt-get install {package}")
+        )
+
+
+def _first_line(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"does not answer: {error}"
+    return (done.stdout.splitlines() or [""])[0]
+
+
+def _permissions(root: Path) -> Iterator[Line]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    shown = "unlimited" if soft == resource.RLIM_INFINITY else f"{soft // KIB} KiB"
+    enough = soft == resource.RLIM_INFINITY or soft >= 64 * KIB * KIB
+    yield Line(
+        "permissions",
+        "locked memory",
+        FINE if enough else OPTIONAL,
+        shown,
+        ""
+        if enough
+        else f"buffers a card reads must stay in memory: `ulimit -l {hard // KIB if hard > soft else 'unlimited'}` or limits.conf",
+    )
+    for node, purpose in (
+        ("dev/vfio/vfio", "VFIO"),
+        ("dev/kfd", "the kernel's compute node"),
+        ("dev/nvidiactl", "NVIDIA's kernel driver"),
+    ):
+        path = root / node
+        if not path.exists():
+            yield Line("permissions", f"/{node}", OPTIONAL, "not there", f"only needed for {purpose}")
+        elif os.access(path, os.R_OK | os.W_OK):
+            yield Line("permissions", f"/{node}", FINE, "readable and writable")
+        else:
+            yield Line(
+                "permissions",
+                f"/{node}",
+                WRONG,
+                "no permission",
+                f"add yourself to group {path.group()}, then log in again",
+            )
+    groups = root / "sys/kernel/iommu_groups"
+    count = len(list(groups.iterdir())) if groups.is_dir() else 0
+    todo = (
+        "" if count else "without an IOMMU a card can write all of memory; enable VT-d or AMD-Vi in the firmware set-up"
+    )
+    yield Line("permissions", "IOMMU", FINE if count else OPTIONAL, f"{count} groups", todo)
+
+
+def _cards(root: Path) -> Iterator[Line]:
+    found = False
+    for device in sorted((root / "sys/bus/pci/devices").glob("*")):
+        vendor = VENDORS.get(_text(device / "vendor"))
+        if vendor and _text(device / "class").startswith("0x03"):
+            found = True
+            driver = (device / "driver").resolve().name if (device / "driver").exists() else "no driver"
+            console = _text(device / "boot_vga") == "1"
+            todo = "this card shows the console: ringup leaves it alone" if console else ""
+            yield Line("cards", f"pci:{device.name}", FINE, f"{vendor} {_text(device / 'device')}, {driver}", todo)
+    for device in sorted((root / "sys/bus/usb/devices").glob("*")):
+        ids = f"{_text(device / 'idVendor')}:{_text(device / 'idProduct')}"
+        if ids in BRIDGES:
+            found = True
+            speed = _text(device / "speed")
+            slow = speed.isdigit() and int(speed) < 5000
+            yield Line(
+                "cards",
+                f"usb:{device.name}",
+                WRONG if slow else FINE,
+                f"{BRIDGES[ids]} at {speed} Mb/s",
+                "it fell back to USB2: use another cable or port" if slow else "",
+            )
+    if not found:
+        yield Line("cards", "GPUs and bridges", OPTIONAL, "none seen on PCI or USB", "virtual cards need none")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
+def _headers(sources: Sources) -> Iterator[Line]:
+    for label, package in sources.manifest.packages.items():
+        try:
+            there = sources.find(label) is not None
+        except RingupError as error:
+            yield Line("headers", label, WRONG, str(error), "name a folder that exists")
+            continue
+        if there:
+            seen = sources.version(label) or "a tree given by path"
+            same = seen in (package.read, "a tree given by path")
+            todo = "" if same else f"facts were read from {package.read}: `ringup headers check`"
+            yield Line("headers", label, FINE if same else OPTIONAL, seen, todo)
+        elif package.kind != "tree":
+            yield Line(
+                "headers",
+                label,
+                OPTIONAL,
+                "not fetched",
+                f"only needed to generate facts: `ringup headers fetch {label}`",
+            )
+
+
+def _facts() -> Iterator[Line]:
+    from ringup.autogen.regdb import chip_names, open_chip
+
+    check: Callable[[str], None] = lambda name: open_chip(name).verify()  # noqa: E731
+    names = chip_names()
+    for name in names:
+        try:
+            check(name)
+        except RingupError as error:
+            yield Line("facts", f"registers of {name}", WRONG, str(error), "install ringup again")
+    yield Line(
+        "facts",
+        "register databases",
+        FINE if names else WRONG,
+        f"{len(names)} chips",
+        "" if names else "install ringup again",
+    )
+
+
+def _firmware(root: Path) -> Iterator[Line]:
+    for vendor, package in (
+        ("amdgpu", "firmware-amd-graphics"),
+        ("nvidia", "firmware-nvidia-gsp"),
+        ("qcom", "firmware-qcom-soc"),
+    ):
+        folder = root / "lib/firmware" / vendor
+        count = sum(1 for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else 0
+        todo = "" if count else f"only needed for a real card: apt-get install {package} (component non-free-firmware)"
+        yield Line("firmware", vendor, FINE if count else OPTIONAL, f"{count} files" if count else "none", todo)
+
+
+def _draw(lines: list[Line]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    table = Table.grid(padding=(0, 2))
+    group = ""
+    for line in lines:
+        if line.group != group:
+            group = line.group
+            table.add_row("", Text(group, style="bold"))
+        mark, colour = MARKS[line.state]
+        table.add_row(
+            Text(mark, style=colour),
+            line.what,
+            line.seen,
+            Text(line.todo, style=colour if line.state != FINE else "dim"),
+        )
+    console.print(table)
+    wrong = sum(line.state == WRONG for line in lines)
+    absent = sum(line.state == OPTIONAL for line in lines)
+    console.print(f"{len(lines) - wrong - absent} fine, {absent} missing that something would use, {wrong} wrong")

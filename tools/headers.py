@@ -1,0 +1,112 @@
+"""`ringup headers`: fetch header packages, generate facts from them, check the committed facts against them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import ringup.autogen
+from ringup.autogen.generate import run as generator
+from ringup.autogen.generate.sources import Sources
+from ringup.tools.fetch import fetch
+from ringup.tools.paths import add_source_arguments, sources_of
+from ringup.tools.progress import Progress
+
+FACTS = Path(ringup.autogen.__file__).parent
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "headers",
+        help="header packages: fetch them, generate facts, check the committed ones",
+        description="Facts about hardware are generated from public headers. Nothing but `fetch` uses the network.",
+    )
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    check = actions.add_parser(
+        "check", help="tell which header packages are there and whether the committed facts match them"
+    )
+    check.add_argument("--json", action="store_true", help="print one object")
+    fetching = actions.add_parser(
+        "fetch", help="get header packages from the distribution's mirror into the cache folder"
+    )
+    fetching.add_argument("package", nargs="*", help="names from the manifest (default: all that the mirror has)")
+    generating = actions.add_parser("generate", help="write the facts again from the header packages")
+    generating.add_argument(
+        "--only", action="append", default=[], metavar="GLOB", help="modules or sets, such as amd/mqd or 'nvidia*'"
+    )
+    generating.add_argument(
+        "--output", type=Path, default=FACTS, metavar="DIR", help="write below DIR instead of the package itself"
+    )
+    for action in (check, fetching, generating):
+        add_source_arguments(action)
+
+
+def run(args: argparse.Namespace) -> int:
+    sources = sources_of(args)
+    return {"check": _check, "fetch": _fetch, "generate": _generate}[args.action](args, sources)
+
+
+def _fetch(args: argparse.Namespace, sources: Sources) -> int:
+    packages = sources.manifest.packages
+    names = args.package or [label for label, package in packages.items() if package.kind != "tree"]
+    for name in names:
+        sources.find(name)  # names an unknown package before anything is downloaded
+    with Progress("fetching", len(names)) as progress:
+        for name in names:
+            fetch(packages[name], sources.cache, progress.say)
+            progress.advance()
+    return 0
+
+
+def _generate(args: argparse.Namespace, sources: Sources) -> int:
+    total = len(sources.manifest.modules) + len(sources.manifest.sets)
+    with Progress("generating", total) as progress:
+        made = generator.generate(sources, args.only, progress.step)
+    changed = generator.write(made.files, args.output)
+    refused = sum(map(len, made.rejected.values()))
+    print(
+        f"{len(made.files)} files in {sum(made.cpu_s.values()):.1f} s, {len(changed)} changed, {refused} names refused ({generator.REJECTED})"
+    )
+    for path in changed:
+        print(f"  {path}")
+    return 0
+
+
+def _check(args: argparse.Namespace, sources: Sources) -> int:
+    """Generate into memory from whatever is there and compare; status 1 when a fact differs."""
+    with Progress("checking", len(sources.manifest.modules) + len(sources.manifest.sets)) as progress:
+        made = generator.generate(sources, (), progress.step, strict=False)
+    differing = sorted(path for path, content in made.files.items() if not _same(FACTS / path, content))
+    packages = {
+        label: {
+            "there": sources.find(label) is not None,
+            "version": sources.version(label),
+            "facts_read_from": package.read,
+            "kind": package.kind,
+        }
+        for label, package in sources.manifest.packages.items()
+    }
+    if args.json:
+        print(
+            json.dumps(
+                {"packages": packages, "checked": len(made.files), "differ": differing, "not_checked": made.left_out},
+                indent=1,
+            )
+        )
+        return 1 if differing else 0
+    for label, row in packages.items():
+        state = "missing" if not row["there"] else f"{row['version'] or 'a tree given by path'}"
+        print(f"{label:14} {state:24} facts were read from {row['facts_read_from']}")
+    for name, label in made.left_out.items():
+        print(f"not checked: {name} (needs {label})")
+    for path in differing:
+        print(f"differs: {path}", file=sys.stderr)
+    verdict = f"{len(differing)} differ: run `ringup headers generate`" if differing else "all equal"
+    print(f"{len(made.files)} fact files compared with the headers: {verdict}")
+    return 1 if differing else 0
+
+
+def _same(path: Path, content: bytes) -> bool:
+    return path.is_file() and path.read_bytes() == content

@@ -1,0 +1,31 @@
+"""`ringup list`: the cards of every installed transport."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+
+from ringup import cards
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "list",
+        help="list the cards that can be opened, and those that cannot with the reason",
+        description="List the cards of every installed transport. Nothing is touched.",
+    )
+    parser.add_argument("--json", action="store_true", help="print a list of objects")
+
+
+def run(args: argparse.Namespace) -> int:
+    found = cards.cards()
+    if args.json:
+        print(json.dumps([asdict(card) for card in found], indent=1))
+        return 0
+    if not found:
+        print("no transport is installed that could reach a card; `ringup doctor` shows the GPUs this machine has")
+    width = max((len(card.name) for card in found), default=0)
+    for card in found:
+        print(f"{card.name:{width}}  {card.description}" + (f"  (skipped: {card.skipped})" if card.skipped else ""))
+    return 0

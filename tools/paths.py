@@ -1,0 +1,47 @@
+"""Where the command keeps what it fetched, and how trees are named on the command line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from ringup.autogen.generate.manifest import load
+from ringup.autogen.generate.sources import Sources
+from ringup.errors import HeaderError
+
+
+def cache_folder() -> Path:
+    """Return the cache folder: RINGUP_CACHE, else `ringup` below the user's cache."""
+    if named := os.environ.get("RINGUP_CACHE"):
+        return Path(named)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ringup"
+
+
+def add_source_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add `--cache` and `--tree`."""
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        default=None,
+        metavar="DIR",
+        help="folder of fetched packages (default: RINGUP_CACHE or ~/.cache/ringup)",
+    )
+    parser.add_argument(
+        "--tree",
+        action="append",
+        default=[],
+        metavar="NAME=DIR",
+        help="read header package NAME from DIR; may be repeated",
+    )
+
+
+def sources_of(args: argparse.Namespace) -> Sources:
+    """Return the header packages that `--cache` and `--tree` name. Raises `HeaderError` for a tree nobody knows."""
+    manifest, trees = load(), {}
+    for text in args.tree:
+        name, equals, folder = text.partition("=")
+        if not equals or name not in manifest.packages:
+            raise HeaderError(f"--tree {text}: want NAME=DIR with NAME one of {', '.join(manifest.packages)}")
+        trees[name] = Path(folder)
+    return Sources(manifest, args.cache or cache_folder(), trees)

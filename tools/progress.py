@@ -1,0 +1,47 @@
+"""Progress of long work: a bar when a terminal watches, nothing when none does."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+
+
+class Progress:
+    """A bar on standard error with a line of text; silent when standard error is no terminal."""
+
+    def __init__(self, title: str, total: int) -> None:
+        self._bar = None
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+            from rich.progress import Progress as Bar
+
+            columns = (TextColumn("{task.description:40.40}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
+            self._task = self._bar.add_task(title, total=total)
+
+    def say(self, text: str) -> None:
+        """Show what is being done now."""
+        if self._bar:
+            self._bar.update(self._task, description=text)
+
+    def advance(self) -> None:
+        """Count one piece of work as done."""
+        if self._bar:
+            self._bar.advance(self._task)
+
+    def step(self, text: str) -> None:
+        """Begin the next piece of work, which counts as done."""
+        self.say(text)
+        self.advance()
+
+    def __enter__(self) -> Progress:
+        if self._bar:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar:
+            self._bar.stop()

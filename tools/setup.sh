@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Set-up of a checkout: the few system packages it needs, then a virtual environment with everything else. Safe to run again.
+set -euo pipefail
+PYTHON=${PYTHON:-python3} VENV=${VENV:-.venv}
+
+missing=()
+need() { # need TEST PACKAGE...: note the packages when the test fails
+  local test=$1
+  shift
+  eval "$test" >/dev/null 2>&1 || missing+=("$@")
+}
+need 'command -v "$PYTHON"' python3
+need '"$PYTHON" -c "import ensurepip, venv"' python3-venv
+need 'printf "#include <stdint.h>\nint main(void){return 0;}" | gcc -x c -o /dev/null -' gcc libc6-dev
+need 'command -v xz' xz-utils
+need 'command -v make' make
+
+if [ ${#missing[@]} -gt 0 ]; then
+  if [ "$(id -u)" != 0 ]; then
+    echo "setup: these Debian packages are missing; as root: apt-get install ${missing[*]}" >&2
+    exit 1
+  fi
+  apt-get -qq update
+  DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${missing[@]}"
+fi
+
+"$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
+  echo "setup: ringup needs Python 3.11 or newer, $PYTHON is $("$PYTHON" --version); name another with PYTHON=..." >&2
+  exit 1
+}
+[ -x "$VENV/bin/python" ] || "$PYTHON" -m venv "$VENV"
+"$VENV/bin/python" -m pip install -q --disable-pip-version-check -e '.[dev]'
