@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
-from ringup.autogen.generate.facts import Rejected
 from ringup.autogen.generate.regdb_writer import write_block, write_chip
 from ringup.autogen.generate.registers import RegisterHeaders, read_block
 from ringup.autogen.regdb import ChipRow, Place
@@ -14,14 +13,6 @@ from ringup.errors import HeaderError
 
 ASIC_REG = Path("drivers/gpu/drm/amd/include/asic_reg")
 TABLE = Path(__file__).parent / "chips.toml"
-
-
-@dataclass(frozen=True)
-class Databases:
-    """Files by their path below `autogen/`, and what the headers hold that could not be read."""
-
-    files: dict[str, bytes]
-    rejected: tuple[Rejected, ...]
 
 
 def read_chips(table: Path = TABLE) -> dict[str, ChipRow]:
@@ -62,10 +53,8 @@ def read_headers(linux_root: Path, chips: dict[str, ChipRow]) -> dict[str, Regis
     return {stem: read_block(asic_reg / stem) for stem in stems}
 
 
-def generate_databases(linux_root: Path) -> Databases:
-    """Make the database of every AMD chip. Headers that say the same thing share one file."""
-    chips = read_chips()
-    headers = read_headers(linux_root, chips)
+def databases(chips: dict[str, ChipRow], headers: dict[str, RegisterHeaders]) -> dict[str, bytes]:
+    """Give the database files, by path below `autogen/`. Headers that say the same thing share one file."""
     files: dict[str, bytes] = {}
     paths: dict[str, str] = {}
     same: dict[bytes, str] = {}
@@ -75,9 +64,6 @@ def generate_databases(linux_root: Path) -> Databases:
         paths[stem] = path
         files[f"regs/{path}"] = blob
     for chip in chips.values():
-        places = tuple(Place(p.block, p.version, paths[p.file], p.bases, p.source, p.guess) for p in chip.places)
-        files[f"regs/chips/{chip.name}.bin"] = write_chip(
-            ChipRow(chip.name, chip.target, chip.vendor, places, chip.note)
-        )
-    rejected = tuple(one for read in headers.values() for one in read.rejected)
-    return Databases(files, rejected)
+        places = tuple(replace(place, file=paths[place.file]) for place in chip.places)
+        files[f"regs/chips/{chip.name}.bin"] = write_chip(replace(chip, places=places))
+    return files
