@@ -47,7 +47,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "doctor",
         help="look at this machine and say what is fine, what is not and what to do",
-        description="Look at host, Python, libraries, permissions, cards, header and firmware packages. Changes nothing. Ends with 1 if something is wrong.",
+        description="Look at host, Python, libraries, permissions, cards, header and firmware packages; change nothing. Status 1: wrong.",
     )
     parser.add_argument("--json", action="store_true", help="print a list of objects")
     add_source_arguments(parser)
@@ -258,24 +258,19 @@ def _firmware(root: Path) -> Iterator[Line]:
 
 def _draw(lines: list[Line]) -> None:
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False)
-    table = Table.grid(padding=(0, 2))
+    console = Console(highlight=False, soft_wrap=True)
     group = ""
+    width = max(len(line.what) for line in lines)
     for line in lines:
         if line.group != group:
             group = line.group
-            table.add_row("", Text(group, style="bold"))
+            console.print(Text(group, style="bold"))
         mark, colour = MARKS[line.state]
-        table.add_row(
-            Text(mark, style=colour),
-            line.what,
-            line.seen,
-            Text(line.todo, style=colour if line.state != FINE else "dim"),
-        )
-    console.print(table)
+        console.print(Text.assemble((f"  {mark} ", colour), f"{line.what:{width}}  {line.seen}"))
+        if line.todo:
+            console.print(Text(f"    {'':{width}}  {line.todo}", style="dim" if line.state == FINE else colour))
     wrong = sum(line.state == WRONG for line in lines)
     absent = sum(line.state == OPTIONAL for line in lines)
     console.print(f"{len(lines) - wrong - absent} fine, {absent} missing that something would use, {wrong} wrong")
