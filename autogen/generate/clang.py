@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from ringup.autogen.generate import libclang as lc
-from ringup.autogen.generate.facts import Constant, Helper, Rejected, StructFacts, Unit
+from ringup.autogen.generate.facts import Constant, Helper, Rejected, Unit
 from ringup.autogen.generate.libclang import Cursor
 from ringup.autogen.generate.macros import Macros, Unreadable
 from ringup.autogen.generate.names import TranslationNames
@@ -316,7 +316,4 @@ class _Reader:
 
     def unit(self) -> Unit:
         rejected = [*self._records.rejected.values(), *self._rejected]
-        structs: dict[str, StructFacts] = {
-            n: f for n, f in self._records.facts.items() if n not in self._records.rejected
-        }
-        return Unit(structs, self._constants, self._helpers, tuple(rejected))
+        return Unit(self._records.readable(), self._constants, self._helpers, tuple(rejected))

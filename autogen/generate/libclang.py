@@ -14,6 +14,7 @@ from ringup.errors import HeaderError
 VERSION: Final = "18.1.1"
 
 STRUCT_DECL, UNION_DECL, ENUM_DECL, FIELD_DECL, ENUM_CONSTANT, TYPEDEF_DECL = 2, 3, 5, 6, 7, 20
+PACKED_ATTRIBUTE, ALIGNED_ATTRIBUTE = 408, 441
 MACRO_DEFINITION = 501
 ERROR = 3  # diagnostics from here on
 PARSE_RECORD, PARSE_SKIP_BODIES = 0x01, 0x40
@@ -47,6 +48,7 @@ unsigned clang_Type_visitFields(CXType, int (*)(CXCursor, void *), void *);
 CXString clang_getCursorSpelling(CXCursor);
 CXSourceLocation clang_getCursorLocation(CXCursor);
 CXSourceRange clang_getCursorExtent(CXCursor);
+CXSourceLocation clang_getRangeStart(CXSourceRange);
 CXSourceLocation clang_getRangeEnd(CXSourceRange);
 void clang_getFileLocation(CXSourceLocation, CXFile *, unsigned *, unsigned *, unsigned *);
 CXString clang_getFileName(CXFile);

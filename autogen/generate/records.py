@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from ringup.autogen.generate import libclang as lc
@@ -20,6 +21,7 @@ UNSIGNED = {5: "u8", 8: "u16", 9: "u32", 10: "u64", 11: "u64", 12: "u128"}
 SIGNED = {14: "i8", 15: "i32", 16: "i16", 17: "i32", 18: "i64", 19: "i64", 20: "i128"}
 _PLAIN = {**UNSIGNED, **SIGNED, BOOL: "bool", CHAR_U: "char", CHAR_S: "char", FLOAT: "f32", DOUBLE: "f64"}
 _NESTING_MAX = 64
+_NUMBER = re.compile(r"\(\s*(0[xX][0-9a-fA-F]+|[1-9][0-9]*)\s*\)")
 
 
 class Field(NamedTuple):
@@ -54,6 +56,8 @@ class Records:
             bit_field = bool(lib.clang_Cursor_isBitField(cursor))
             kind = lib.clang_getCanonicalType(lib.clang_getCursorType(cursor))
             anonymous = not name or "(" in name
+            if bit_field:
+                self._refuse_disputed(cursor, kind, name)
             if anonymous and (bit_field or kind.kind != RECORD):
                 continue
             offset = lib.clang_Cursor_getOffsetOfField(cursor)
@@ -64,6 +68,31 @@ class Records:
             else:
                 width = lib.clang_getFieldDeclBitWidth(cursor) if bit_field else None
                 found.append(Field(name, kind, base_bits + offset, width))
+
+    def _refuse_disputed(self, field: Cursor, kind: Type, name: str) -> None:
+        """Refuse a bit-field with an alignment of its own where gcc may place it elsewhere than clang does.
+
+        QUIRK: under `pragma pack` clang forgets such an alignment that is above the pack's, and it lets the aligned field straddle units of
+        its type; gcc does neither. Where clang's place is aligned and straddles nothing, both agree.
+        """
+        lib = self.unit.lib
+        disputed = Unreadable(
+            f"bit-field {name or '(unnamed)'} has an alignment of its own; compilers differ on its place"
+        )
+        if lib.clang_Type_getAlignOf(lib.clang_getCursorType(field)) != lib.clang_Type_getAlignOf(kind):  # a typedef's
+            raise disputed
+        attributes = self.unit.children(field)
+        aligned = [child for child in attributes if child.kind == lc.ALIGNED_ATTRIBUTE]
+        if not aligned:
+            return
+        at, width = lib.clang_Cursor_getOffsetOfField(field), lib.clang_getFieldDeclBitWidth(field)
+        numbers = [_NUMBER.search(self.unit.source(attribute)) for attribute in aligned]
+        alignment = max(int(number[1], 0) for number in numbers if number) if all(numbers) else 0
+        unit_bits = 8 * lib.clang_Type_getSizeOf(kind)
+        packed = any(child.kind == lc.PACKED_ATTRIBUTE for child in attributes)
+        straddles = at % unit_bits + width > unit_bits
+        if not alignment or at % (8 * alignment) or (straddles and not packed):
+            raise disputed
 
     def name_of(self, declaration: Cursor) -> tuple[str, str]:
         """The name facts go by and C's spelling of the type; empty where it has neither tag nor typedef."""
@@ -116,6 +145,15 @@ class Records:
             self.rejected[facts.name] = Rejected(facts.name, facts.where, reason)
         elif other is None and facts.name not in self.rejected:
             self.facts[facts.name] = facts
+
+    def readable(self) -> dict[str, StructFacts]:
+        """The facts that stand, without what only a rejected record held: C could not reach those."""
+        standing = {name: facts for name, facts in self.facts.items() if name not in self.rejected}
+        held: set[str] = set()
+        for facts in reversed(standing.values()):  # what holds comes after what is held
+            if facts.c_name or facts.name in held:
+                held.update(member.type.base for member in facts.members if member.type.is_struct)
+        return {name: facts for name, facts in standing.items() if facts.c_name or name in held}
 
     def _size(self, record: Type) -> tuple[int, int]:
         size, align = self.unit.lib.clang_Type_getSizeOf(record), self.unit.lib.clang_Type_getAlignOf(record)

@@ -187,6 +187,14 @@ class Translation:
         file, line = self.locate(cursor)
         return f"{file.name}:{line}" if file else "compiler"
 
+    def source(self, cursor: Cursor) -> str:
+        """The text of a declaration or attribute, as the file has it."""
+        extent = self.lib.clang_getCursorExtent(cursor)
+        null = self.ffi.NULL
+        self.lib.clang_getFileLocation(self.lib.clang_getRangeStart(extent), self._file, null, null, self._start)
+        self.lib.clang_getFileLocation(self.lib.clang_getRangeEnd(extent), null, null, null, self._end)
+        return "" if self._file[0] == null else self.file(self._file[0]).text[self._start[0] : self._end[0]]
+
     def file(self, handle: Any, place: Any = None) -> SourceFile:
         """The file behind libclang's handle. `place` is any location in it, for the question whether it is a system header."""
         known = self._files.get(handle)

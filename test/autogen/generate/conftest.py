@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-
 from ringup.autogen.generate.facts import Member, StructFacts, Unit
 
-SIZES = {"char": 1, "bool": 1, "ptr": 8} | {f"{kind}{bits}": bits // 8 for kind in "uif" for bits in (8, 16, 32, 64, 128)}
+SIZES = {"char": 1, "bool": 1, "ptr": 8} | {
+    f"{kind}{bits}": bits // 8 for kind in "uif" for bits in (8, 16, 32, 64, 128)
+}
 
 PROBE_HEAD = """
 #include <stdio.h>
@@ -126,7 +127,9 @@ def judge(unit: Unit, includes: Sequence[str], folder: Path, options: Sequence[s
     assert len(seen) == 8 * len(expected), f"the probe printed {len(seen) // 8} numbers, {len(expected)} were asked for"
     numbers = struct.unpack(f"<{len(expected)}Q", seen)
     differences = [
-        f"{label}: gcc {number}, facts {fact}" for (label, fact), number in zip(expected, numbers, strict=True) if number != fact
+        f"{label}: gcc {number}, facts {fact}"
+        for (label, fact), number in zip(expected, numbers, strict=True)
+        if number != fact
     ]
     return Judged(len(unit.structs), sum(len(facts.members) for facts in unit.structs.values()), differences)
 
