@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ringup.autogen.generate.regdb_writer import write_block, write_chip
 from ringup.autogen.generate.registers import RegisterHeaders, read_block
@@ -20,28 +21,18 @@ def read_chips(table: Path = TABLE) -> dict[str, ChipRow]:
     try:
         rows = tomllib.loads(table.read_text("utf-8"))
         sources = rows.pop("sources")
-        return {
-            name: ChipRow(
-                name,
-                row["target"],
-                "amd",
-                tuple(
-                    Place(
-                        block,
-                        version,
-                        header,
-                        tuple(tuple(bases) for bases in row.get("bases", {}).get(block, ())),
-                        sources[source],
-                        sources[source].startswith("guess"),
-                    )
-                    for block, (version, header, source) in row["blocks"].items()
-                ),
-                row.get("note", ""),
-            )
-            for name, row in rows.items()
-        }
+        return {name: _chip(name, row, sources) for name, row in rows.items()}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise HeaderError(f"chip table {table.name}: {error!r}") from error
+
+
+def _chip(name: str, row: dict[str, Any], sources: dict[str, str]) -> ChipRow:
+    places = []
+    for block, (version, header, source) in row["blocks"].items():
+        bases = tuple(tuple(instance) for instance in row.get("bases", {}).get(block, ()))
+        origin = sources[source] + (f"; bases: {sources[row['bases_source']]}" if bases else "")
+        places.append(Place(block, version, header, bases, origin, sources[source].startswith("guess")))
+    return ChipRow(name, row["target"], "amd", tuple(places), row.get("note", ""))
 
 
 def read_headers(linux_root: Path, chips: dict[str, ChipRow]) -> dict[str, RegisterHeaders]:
