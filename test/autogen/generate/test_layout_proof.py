@@ -88,12 +88,13 @@ class Writer:
         bits = INTEGERS[kind]
         shape = self.draw(st.integers(0, 9))
         if shape == 0:
-            return f"{kind} :0{self.attributes()};", []
+            return f"{kind} :0;", []
         width = self.draw(st.integers(1, bits))
         if shape == 1:
             return f"{kind} :{width};", []
         name = self.name()
-        return f"{kind} {name}:{width}{self.attributes()};", [name]
+        attributes = self.attributes() if self.draw(st.integers(0, 4)) == 0 else ""
+        return f"{kind} {name}:{width}{attributes};", [name]
 
     def ordinary(self) -> tuple[str, list[str]]:
         kind = self.pick((*INTEGERS, *OTHERS))
