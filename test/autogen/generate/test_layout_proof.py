@@ -40,7 +40,7 @@ OTHERS = (
 )  # fmt: skip
 
 
-ALIGNED_TYPEDEFS = tuple(INTEGERS)[-3:]
+PLAIN_INTEGERS, ALIGNED_TYPEDEFS = tuple(INTEGERS)[:-3], tuple(INTEGERS)[-3:]
 ALIGNED_BITS = re.compile(r":\d+ __attribute__\(\((packed, )?aligned|(over_int|under_long|under_short) (m\d+)?:\d")
 
 
@@ -84,7 +84,7 @@ class Writer:
         return keyword + self.attributes()
 
     def bit_field(self) -> tuple[str, list[str]]:
-        kind = self.pick(tuple(INTEGERS)[:-3] if self.draw(st.integers(0, 19)) else ALIGNED_TYPEDEFS)
+        kind = self.pick(ALIGNED_TYPEDEFS if self.draw(st.integers(0, 29)) == 17 else PLAIN_INTEGERS)
         bits = INTEGERS[kind]
         shape = self.draw(st.integers(0, 9))
         if shape == 0:
@@ -93,7 +93,7 @@ class Writer:
         if shape == 1:
             return f"{kind} :{width};", []
         name = self.name()
-        attributes = self.attributes() if self.draw(st.integers(0, 4)) == 0 else ""
+        attributes = self.attributes() if self.draw(st.integers(0, 4)) == 3 else ""
         return f"{kind} {name}:{width}{attributes};", [name]
 
     def ordinary(self) -> tuple[str, list[str]]:
