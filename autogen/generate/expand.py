@@ -76,6 +76,8 @@ class Expansion:
             if len(hidden) > DEPTH_MAX:
                 raise Unreadable(f"macros nested more than {DEPTH_MAX} deep")
             self.spend(len(body) + 1)
+            if body:
+                body = [body[0]._replace(spaced=token.spaced), *body[1:]]
             for made in reversed(body):
                 todo.append(made._replace(hidden=made.hidden | hidden if made.hidden else hidden))
         return done

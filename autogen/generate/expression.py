@@ -276,11 +276,8 @@ class Parser(TypeNames):
         self.need("(")
         kind = self.type_name()
         self.need(",")
-        place = self._member(Value(kind, 0, place=True), self.next())
-        value = self._postfix(place)
+        value = self._postfix(self._member(Value(kind, 0, place=True), self.next()))
         self.need(")")
-        if not value.place:
-            raise Unreadable("offsetof of a bit-field")
         return Value(ct.ULONG, value.number)
 
     def _postfix(self, value: Value) -> Value:
@@ -313,7 +310,7 @@ class Parser(TypeNames):
             raise Unreadable(f"{value.type.name} has no member {name.text}")
         if place.bits is not None:
             if not self._dead:
-                raise Unreadable("reads memory")
+                raise Unreadable(f"{name.text} is a bit-field, which has no address")
             return Value(place.type, 0)
         return Value(place.type, value.number + place.offset, place=True)
 

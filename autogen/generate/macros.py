@@ -20,8 +20,9 @@ _WRAPPERS_MAX = 10
 
 _COMMENT = r"(?:\s*+/\*[^*]*\*/)*\s*"
 _NUMBER = r"0[xX][0-9a-fA-F]{1,16}|[1-9][0-9]{0,17}|0"
+_SUFFIX = r"(?:[uU]?(?:ll|LL|[lL])?|(?:ll|LL|[lL])[uU])\b"
 _SIMPLE = re.compile(  # what most bodies are, so that they need no tokens
-    rf"\s*(?P<open>\()?\s*(?:(?P<hi>{_NUMBER})(?:\s*:\s*(?P<lo>{_NUMBER})|[uUlL]{{0,3}}\b)"
+    rf"\s*(?P<open>\()?\s*(?:(?P<hi>{_NUMBER})(?:\s*:\s*(?P<lo>{_NUMBER})|{_SUFFIX})"
     rf"|(?P<alias>[A-Za-z_][A-Za-z0-9_]*))\s*(?(open)\)){_COMMENT}",
 )
 _FALLBACK = {  # asm-generic/ioctl.h, for headers that use these and leave the include to their user
