@@ -135,8 +135,10 @@ class Chip:
 
     def find(self, text: str) -> list[Register]:
         """Return the registers whose name holds `text`, or matches it when it has `*` or `?`; case does not count."""
-        glob = any(sign in text for sign in "*?[")
-        matches = re.compile(translate(text) if glob else re.escape(text), re.IGNORECASE).search
+        if any(sign in text for sign in "*?["):
+            matches = re.compile(translate(text), re.IGNORECASE).match
+        else:
+            matches = re.compile(re.escape(text), re.IGNORECASE).search
         found: list[Register] = []
         for place in self.row.places:
             file = self.file(place)

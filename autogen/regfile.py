@@ -58,7 +58,8 @@ COLUMNS = (
     "value_name",
     "value_number",
 )
-_DAMAGE = (IndexError, ValueError, TypeError, struct.error)
+WHOLE = frozenset({"words", "name_words", "hash_tag", "layout_fields"})  # never a constant: read in runs
+_DAMAGE = (IndexError, KeyError, ValueError, TypeError, struct.error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +153,9 @@ class BlockFile:
         self._hash_register = self._columns["hash_register"]
         if len(self.hash_tag) & len(self.hash_tag) - 1 or 0 not in bytes(self.hash_tag):
             raise self._contradiction("hash table")
+        lengths = {len(column) for name, column in self._columns.items() if name.startswith("register_")}
+        if len(lengths) != 1 or max(lengths) > len(data):
+            raise self._contradiction("number of registers")
 
     def __len__(self) -> int:
         return len(self._register_name)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ringup.autogen.generate.register_facts import FieldFacts, RegisterFacts
 from ringup.autogen.regdb import ChipRow
-from ringup.autogen.regfile import BLOCK_MAGIC, CHIP_MAGIC, COLUMN, COLUMNS, FORMATS, FRAME
+from ringup.autogen.regfile import BLOCK_MAGIC, CHIP_MAGIC, COLUMN, COLUMNS, FORMATS, FRAME, WHOLE
 from ringup.errors import HeaderError
 
 
@@ -173,7 +173,7 @@ def _pack(columns: Mapping[str, Sequence[int]]) -> bytes:
     for name in COLUMNS:
         values = columns[name]
         most = max(values, default=0)
-        if values and min(values) == most and name not in ("words", "hash_tag"):
+        if values and min(values) == most and name not in WHOLE:
             directory += COLUMN.pack(0, len(values), most)
             continue
         size = 1 if most < 1 << 8 else 2 if most < 1 << 16 else 4 if most < 1 << 32 else 8
