@@ -1,0 +1,365 @@
+"""Headers become facts: every kind of declaration, honest refusals, one clear error for what does not parse."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from ringup.autogen.generate import clang, libclang
+from ringup.autogen.generate.facts import Constant, Member, TypeRef
+from ringup.errors import HeaderError
+
+UAPI_STUBS = {  # what the kernel's build would put beside its user headers
+    "linux/compiler_types.h": "#define __user\n",
+    "asm/types.h": "#include <asm-generic/int-ll64.h>\n",
+    "asm/posix_types.h": "#include <asm-generic/posix_types.h>\n",
+    "asm/bitsperlong.h": "#include <asm-generic/bitsperlong.h>\n",
+    "asm/ioctl.h": "#include <asm-generic/ioctl.h>\n",
+}
+
+
+@pytest.fixture
+def header(tmp_path):
+    """`header(text, name)` writes a header and returns its path."""
+
+    def write(text: str, name: str = "it.h") -> Path:
+        path = tmp_path / name
+        path.write_text(textwrap.dedent(text))
+        return path
+
+    return write
+
+
+def members(unit, name):
+    return [(m.name, m.type.base, m.type.dims, m.offset_bits, m.width_bits) for m in unit.structs[name].members]
+
+
+def reasons(unit):
+    return {rejected.name: rejected.reason for rejected in unit.rejected}
+
+
+def test_every_kind_of_member_has_its_type_and_place(header):
+    unit = clang.parse([header("""
+        #include <stdint.h>
+        enum small { A, B } __attribute__((packed));
+        enum negative { N = -1 };
+        enum wide { W = 0x100000000 };
+        typedef uint16_t half; typedef half halves[2];
+        struct inner { char c; };
+        struct s {
+            uint8_t a; int8_t b; half c; short d; uint32_t e; int f; uint64_t g; long h;
+            float i; double j; _Bool k; char l; unsigned __int128 m;
+            void *n; int (*o)(struct s *); struct s *p; enum small q; enum negative r; enum wide s; halves t;
+            struct inner u[2][3]; long double v; double _Complex w; int x __attribute__((vector_size(16))); int z[];
+        };
+    """)])  # fmt: skip
+    assert members(unit, "s") == [
+        ("a", "u8", (), 0, None), ("b", "i8", (), 8, None), ("c", "u16", (), 16, None), ("d", "i16", (), 32, None),
+        ("e", "u32", (), 64, None), ("f", "i32", (), 96, None), ("g", "u64", (), 128, None), ("h", "i64", (), 192, None),
+        ("i", "f32", (), 256, None), ("j", "f64", (), 320, None), ("k", "bool", (), 384, None), ("l", "char", (), 392, None),
+        ("m", "u128", (), 512, None), ("n", "ptr", (), 640, None), ("o", "ptr", (), 704, None), ("p", "ptr", (), 768, None),
+        ("q", "u8", (), 832, None), ("r", "i32", (), 864, None), ("s", "u64", (), 896, None), ("t", "u16", (2,), 960, None),
+        ("u", "inner", (2, 3), 992, None), ("v", "u8", (16,), 1152, None), ("w", "f64", (2,), 1280, None),
+        ("x", "i32", (4,), 1408, None), ("z", "i32", (None,), 1536, None),
+    ]  # fmt: skip
+    assert unit.structs["s"].members[20].type == TypeRef("inner", (2, 3), is_struct=True)
+    assert unit.structs["inner"].size_bytes == 1
+
+
+def test_members_of_anonymous_aggregates_are_the_outers_and_tagless_ones_get_its_name(header):
+    unit = clang.parse([header("""
+        struct outer {
+            int first;
+            union { struct { short lo, hi; }; int both; };
+            struct { int x; struct { char deep; } y[2]; } body;
+            struct tagged { long t; } *away;
+            union { int a; char b; } pair[3], other;
+        };
+    """)])  # fmt: skip
+    assert members(unit, "outer") == [
+        ("first", "i32", (), 0, None), ("lo", "i16", (), 32, None), ("hi", "i16", (), 48, None), ("both", "i32", (), 32, None),
+        ("body", "outer__body", (), 64, None), ("away", "ptr", (), 128, None), ("pair", "outer__pair", (3,), 192, None),
+        ("other", "outer__pair", (), 288, None),
+    ]  # fmt: skip
+    assert members(unit, "outer__body") == [("x", "i32", (), 0, None), ("y", "outer__body__y", (2,), 32, None)]
+    assert [unit.structs[name].c_name for name in ("outer", "outer__body", "tagged")] == [
+        "struct outer",
+        "",
+        "struct tagged",
+    ]
+    assert unit.structs["outer__pair"].is_union
+    assert list(unit.structs) == ["outer__body__y", "outer__body", "outer__pair", "outer", "tagged"]
+
+
+def test_typedefs_name_tagless_records_and_alias_others(header):
+    unit = clang.parse([header("""
+        typedef struct { int a; } Plain;
+        typedef struct tag { int b; } Alias, *Pointer;
+        typedef Plain Other;
+        typedef struct tag Aligned __attribute__((aligned(32)));
+        struct { int x; } variable;
+        struct incomplete; typedef struct incomplete Incomplete;
+    """)])  # fmt: skip
+    sizes = {name: (facts.c_name, facts.size_bytes, facts.align_bytes) for name, facts in unit.structs.items()}
+    assert sizes == {
+        "Plain": ("Plain", 4, 4), "tag": ("struct tag", 4, 4), "Alias": ("Alias", 4, 4), "Other": ("Other", 4, 4),
+        "Aligned": ("Aligned", 4, 32),
+    }  # fmt: skip
+    assert unit.structs["Other"].members == unit.structs["Plain"].members == (Member("a", TypeRef("i32"), 0),)
+    assert reasons(unit) == {"record at it.h:6": "it has neither a tag nor a typedef's name"}
+
+
+def test_bit_fields_keep_their_bits_and_unnamed_ones_only_take_room(header):
+    unit = clang.parse([header("""
+        struct bits { unsigned a:3; int :5; signed char b:4; int :0; _Bool c:1; unsigned long long d:33; char e:2; };
+        struct __attribute__((packed)) tight { char a; int b:7; int c:30; };
+    """)])  # fmt: skip
+    assert members(unit, "bits") == [
+        ("a", "u32", (), 0, 3), ("b", "i8", (), 8, 4), ("c", "bool", (), 32, 1), ("d", "u64", (), 64, 33), ("e", "i8", (), 97, 2),
+    ]  # fmt: skip
+    assert members(unit, "tight") == [("a", "char", (), 0, None), ("b", "i32", (), 8, 7), ("c", "i32", (), 15, 30)]
+
+
+def test_bit_fields_on_which_compilers_differ_are_refused_with_all_that_holds_them(header):
+    unit = clang.parse([header("""
+        #pragma pack(push, 1)
+        struct bad { int a:9; int b:3 __attribute__((aligned(4))); struct { int x; } held; };
+        #pragma pack(pop)
+        struct holder { char c; struct bad member; };
+        struct good { int a:9; int b:3 __attribute__((aligned(4))); };
+    """)])  # fmt: skip
+    assert list(unit.structs) == ["good"]
+    why = "bit-field b has an alignment of its own; compilers differ on its place"
+    assert reasons(unit) == {"bad": why, "holder": f"member member: bad is not readable: {why}"}
+
+
+def test_two_records_that_would_share_a_name_are_refused(header):
+    unit = clang.parse([header("struct twin { int a; };\ntypedef struct { long b; } twin;\n")])
+    assert unit.structs == {}
+    assert reasons(unit) == {"twin": "two records of this name differ: at it.h:1 and it.h:2"}
+
+
+def test_enumerators_have_the_sign_and_enum_they_come_from(header):
+    unit = clang.parse([header("""
+        enum plain { A, B = -5, C };
+        typedef enum { D = 0xffffffffu, E = 0xffffffffffffffff } big;
+        enum { F = 7 };
+        struct s { enum inner { G = 9 } g; };
+        #define A A
+        #define H (B * 2)
+    """)])  # fmt: skip
+    found = {name: (constant.value, constant.enum) for name, constant in unit.constants.items()}
+    assert found == {
+        "A": (0, "plain"), "B": (-5, "plain"), "C": (-4, "plain"), "D": (0xFFFFFFFF, "big"), "E": (0xFFFFFFFFFFFFFFFF, "big"),
+        "F": (7, ""), "G": (9, "inner"), "H": (-10, ""),
+    }  # fmt: skip
+
+
+def test_the_last_active_definition_counts(header):
+    unit = clang.parse([header("""
+        #define TWICE 1
+        #undef TWICE
+        #define TWICE 2
+        #define GONE 1
+        #undef GONE
+        #define MOVED 1
+        #define MOVED 3
+        #if 0
+        #define NEVER 1
+        #undef TWICE
+        #else
+        #define ALWAYS (TWICE + MOVED)
+        #endif
+        #ifdef GIVEN
+        #define SEEN GIVEN
+        #endif
+        #ifdef MISSING
+        #undef ALWAYS
+        #endif
+    """)], defines=["GIVEN=5"])  # fmt: skip
+    assert {name: c.value for name, c in unit.constants.items()} == {"TWICE": 2, "MOVED": 3, "ALWAYS": 5, "SEEN": 5}
+
+
+def test_macros_continue_over_lines_and_comments(header):
+    text = '#define A 1 + \\\n  2\n#define B 3 /* over\n lines */\n#define C "x" \\\n "y" // no\n#define D(a, \\\n b) a + b\n'
+    unit = clang.parse([header(text)])
+    assert {name: (c.value, c.where) for name, c in unit.constants.items()} == {
+        "A": (3, "it.h:1"), "B": (3, "it.h:3"), "C": ("xy", "it.h:5"),
+    }  # fmt: skip
+    assert unit.helpers["D"].params == ("a", "b")
+
+
+def test_what_a_macro_cannot_be_is_listed_and_never_run(header, tmp_path):
+    proof = tmp_path / "ran"
+    unit = clang.parse([header(f"""
+        #define SHELL system("touch {proof}")
+        #define PYTHON __import__('os').system('touch {proof}')
+        #define GUARD
+        #define CALL(x) nowhere(x)
+    """)])  # fmt: skip
+    assert unit.constants == {}
+    assert unit.helpers == {}
+    assert set(reasons(unit)) == {"SHELL", "PYTHON", "GUARD", "CALL"}
+    assert reasons(unit)["SHELL"] == "calls system, which is no macro"
+    assert not proof.exists()
+
+
+def test_wanted_names_bring_what_they_contain_and_nothing_else(header):
+    path = header("""
+        struct in { int a; }; struct out { struct in b; }; struct no { int c; };
+        #define YES_A 1
+        #define NO_A 2
+        enum { YES_B = 3, NO_B = 4 };
+    """)
+    unit = clang.parse(
+        [path], want_structs=lambda name: name == "out", want_constants=lambda name: name.startswith("YES")
+    )
+    assert list(unit.structs) == ["in", "out"]
+    assert {name: c.value for name, c in unit.constants.items()} == {"YES_A": 1, "YES_B": 3}
+    assert unit.rejected == ()
+
+
+def test_facts_come_from_chosen_files_and_use_all_others(header, tmp_path):
+    header("#define BASE 0x100\nstruct base { int a; };\n", "base.h")
+    top = header(
+        '#include "base.h"\n#include <deep.h>\n#define TOP (BASE + DEEP + LOCAL)\nstruct top { struct base b; };\n',
+        "top.h",
+    )
+    deep = tmp_path / "system"
+    deep.mkdir()
+    (deep / "deep.h").write_text("#define DEEP 7\nstruct deep { int d; };\n")
+    everything = clang.parse([top], include=[tmp_path], system=[deep], prelude="#define LOCAL 1\n")
+    assert list(everything.constants) == ["BASE", "TOP"]
+    assert everything.constants["TOP"] == Constant("TOP", 0x108, "top.h:3")
+    assert list(everything.structs) == ["base", "top"]
+    only = clang.parse([top], include=[tmp_path], system=[deep], prelude="#define LOCAL 1\n", from_files=[top])
+    assert (list(only.constants), list(only.structs)) == (["TOP"], ["base", "top"])
+
+
+def test_helpers_can_be_called_after_the_parse(header):
+    reading = clang.read([header("struct s { int a[3]; };\n#define REG(i) (sizeof(struct s) * (i))\n")])
+    assert list(reading.unit.helpers) == ["REG"]
+    assert reading.macros.call("REG", 4) == 48
+
+
+def test_objective_c_gives_structs_enums_and_constants(header):
+    unit = clang.parse([header("""
+        #define NS_ENUM(_type, _name) enum _name : _type _name; enum _name : _type
+        #define kIOReturnBase (0x38 << 26)
+        typedef unsigned long NSUInteger;
+        typedef NS_ENUM(NSUInteger, Mode) { ModeA = 1, ModeB = 1ul << 40 };
+        @class Thing;
+        @protocol P - (int)run; @end
+        @interface Thing { int hidden; } @property int p; - (void)go:(id)what; @end
+        typedef struct { Thing *thing; id any; Mode mode; void (^block)(int); unsigned f:3; } IOThing;
+    """, "it.h")], language="objective-c")  # fmt: skip
+    assert members(unit, "IOThing") == [
+        ("thing", "ptr", (), 0, None), ("any", "ptr", (), 64, None), ("mode", "u64", (), 128, None),
+        ("block", "ptr", (), 192, None), ("f", "u32", (), 256, 3),
+    ]  # fmt: skip
+    assert unit.constants["ModeB"] == Constant("ModeB", 1 << 40, "it.h:5", "Mode")
+    assert unit.constants["kIOReturnBase"].value == -0x20000000  # gcc: 0x38 << 26 is int
+
+
+BAD = {
+    "syntax": ("int x;\nstruct { int a \n", r"it\.h:\d+: the header does not parse: "),
+    "unknown type": ("\nu32 x;\n", r"it\.h:2: the header does not parse: unknown type name 'u32'"),
+    "twice": (
+        "struct a { int x; };\nstruct a { long x; };\n",
+        r"it\.h:2: the header does not parse: redefinition of 'a'",
+    ),
+    "include": ('#include "gone.h"\n', r"it\.h:1: the header does not parse: 'gone.h' file not found"),
+    "error": ("#error no such chip\n", r"it\.h:1: the header does not parse: .*no such chip"),
+    "binary": ("\x00\x01\x02\xff", r"it\.h:1: the header does not parse: "),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_header_that_does_not_parse_is_one_error_with_file_and_line(kind, header):
+    text, message = BAD[kind]
+    with pytest.raises(HeaderError, match=message):
+        clang.parse([header(text)])
+
+
+def test_a_tolerated_message_lets_the_rest_be_read(header):
+    path = header("u32 x;\n#define A 1\n")
+    assert clang.parse([path], tolerate=["unknown type name 'u32'"]).constants["A"].value == 1
+    with pytest.raises(HeaderError, match="unknown type name 'u32'"):
+        clang.parse([path], tolerate=["unknown type name 'u64'"])
+
+
+def test_a_missing_header_is_named():
+    with pytest.raises(HeaderError, match=r"nowhere/it\.h: there is no such header"):
+        clang.parse([Path("nowhere/it.h")])
+
+
+@pytest.mark.parametrize(("version", "found"), [("99.0.0", "clang version 18.1.1")])
+def test_another_libclang_is_refused_with_the_remedy(version, found, monkeypatch):
+    monkeypatch.setattr(libclang, "VERSION", version)
+    with pytest.raises(
+        HeaderError, match=rf"needs libclang {version}: .* is '{found}'; install it with: pip install libclang=="
+    ):
+        libclang.Library()
+
+
+def test_no_libclang_is_one_error_that_says_what_was_tried(monkeypatch):
+    monkeypatch.setattr(libclang.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(
+        HeaderError, match=r"the package `clang` is not installed; install it with: pip install libclang==18\.1\.1"
+    ):
+        libclang.Library()
+
+
+def test_a_damaged_libclang_is_one_error(monkeypatch, tmp_path):
+    (tmp_path / "native").mkdir()
+    (tmp_path / "native" / "libclang.so").write_bytes(b"\x7fELF no more")
+    spec = type("Spec", (), {"submodule_search_locations": [str(tmp_path)]})
+    monkeypatch.setattr(libclang.importlib.util, "find_spec", lambda name: spec)
+    with pytest.raises(HeaderError, match=r"libclang\.so does not load"):
+        libclang.Library()
+
+
+def test_facts_do_not_depend_on_the_folder(header, tmp_path):
+    text = "struct s { int a; struct { int b; } c; };\n#define A 1\nstruct { int q; } v;\n#define BAD nope\n"
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    (other / "it.h").write_text(text)
+    assert clang.parse([header(text)]) == clang.parse([other / "it.h"])
+
+
+def test_kernel_user_headers_lie_as_gcc_lays_them(headers, gcc_layout, tmp_path):
+    uapi = headers("linux") / "include/uapi"
+    for name, body in UAPI_STUBS.items():
+        (tmp_path / "stubs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "stubs" / name).write_text(body)
+    wanted = [uapi / name for name in ("linux/kfd_ioctl.h", "drm/amdgpu_drm.h", "drm/msm_drm.h", "linux/vfio.h")]
+    unit = clang.parse(wanted, include=[uapi], stubs=UAPI_STUBS)
+    judged = gcc_layout(unit, wanted, system=[tmp_path / "stubs", uapi])
+    assert judged.differences == []
+    assert judged.structs > 250
+    assert unit.constants["AMDKFD_IOC_GET_VERSION"].value == 0x80084B01
+
+
+def test_queue_descriptors_lie_as_gcc_lays_them(headers, gcc_layout):
+    folder = headers("linux") / "drivers/gpu/drm/amd/include"
+    wanted = [folder / f"v{version}_structs.h" for version in (9, 11, 12)]
+    prelude = "#include <stdint.h>\n"
+    unit = clang.parse(wanted, prelude=prelude)
+    assert gcc_layout(unit, wanted, prelude=prelude).differences == []
+    assert unit.structs["v11_compute_mqd"].size_bytes == 2048
+    assert unit.structs["v11_sdma_mqd"].size_bytes == 512
+
+
+@pytest.mark.parametrize("release", ["nvidia-535", "nvidia-555"])
+def test_nvidia_headers_lie_as_gcc_lays_them(release, headers, gcc_layout):
+    root = headers(release)
+    sdk = root / "src/common/sdk/nvidia/inc"
+    wanted = [sdk / "nvos.h", *sorted(sdk.glob("class/cl*.h")), *sorted(sdk.glob("ctrl/ctrl*/*.h"))]
+    wanted.append(root / "kernel-open/nvidia-uvm/uvm_ioctl.h")
+    include = [sdk, root / "kernel-open/common/inc"]
+    unit = clang.parse(wanted, include=include)
+    judged = gcc_layout(unit, wanted, include=include)
+    assert judged.differences == []
+    assert judged.structs > 1500
