@@ -79,7 +79,7 @@ class Expansion:
             if body:
                 body = [body[0]._replace(spaced=token.spaced), *body[1:]]
             for made in reversed(body):
-                todo.append(made._replace(hidden=made.hidden | hidden if made.hidden else hidden))
+                todo.append(Token(made.kind, made.text, made.spaced, made.hidden | hidden if made.hidden else hidden))
         return done
 
     def _arguments(self, macro: Definition, todo: list[Token]) -> tuple[list[list[Token]], Token]:

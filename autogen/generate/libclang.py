@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from cffi import FFI
 from cffi.error import CDefError, FFIError
+
 from ringup.errors import HeaderError
 
 VERSION: Final = "18.1.1"

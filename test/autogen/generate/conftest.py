@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from ringup.autogen.generate.facts import Member, StructFacts, Unit
+
+from ringup.autogen.generate.facts import BitRange, Member, StructFacts, Unit
 
 SIZES = {"char": 1, "bool": 1, "ptr": 8} | {
     f"{kind}{bits}": bits // 8 for kind in "uif" for bits in (8, 16, 32, 64, 128)
@@ -150,6 +151,41 @@ def gcc_layout(tmp_path: Path) -> Callable[..., Judged]:
         options = [f"-I{folder}" for folder in include] + [f"-isystem{folder}" for folder in system]
         options += [f"-D{define}" for define in defines]
         return judge(unit, [f'#include "{header.absolute()}"' for header in headers], tmp_path, options, prelude)
+
+    return check
+
+
+@pytest.fixture
+def gcc_constants(tmp_path: Path) -> Callable[..., tuple[int, list[str]]]:
+    """`gcc_constants(unit, headers, …)`: how many integers and bit ranges of a unit were compared, and which differ from gcc's."""
+
+    def check(
+        unit: Unit,
+        headers: Sequence[Path],
+        *,
+        include: Sequence[Path] = (),
+        system: Sequence[Path] = (),
+        prelude: str = "",
+    ) -> tuple[int, list[str]]:
+        asked: list[str] = []
+        expected: list[tuple[str, int]] = []
+        for name, constant in unit.constants.items():
+            if isinstance(constant.value, BitRange):  # `31:0` is no expression, `1 ? 31:0` is
+                asked += [f"(1 ? {name})", f"(0 ? {name})"]
+                expected += [(f"{name} high", constant.value.hi), (f"{name} low", constant.value.lo)]
+            elif isinstance(constant.value, int):
+                asked.append(f"({name})")
+                expected.append((name, constant.value & (1 << 64) - 1))
+        table = ",\n".join(f"(unsigned long long){question}" for question in asked)
+        lines = [prelude, *(f'#include "{header.absolute()}"' for header in headers), "#include <stdio.h>"]
+        lines += [f"static const unsigned long long table[] = {{ {table} }};"]
+        lines += ["int main(void) { return fwrite(table, sizeof table, 1, stdout) != 1; }"]
+        options = [f"-I{folder}" for folder in include] + [f"-isystem{folder}" for folder in system]
+        numbers = struct.unpack(f"<{len(expected)}Q", run_gcc("\n".join(lines), options, tmp_path))
+        pairs = zip(expected, numbers, strict=True)
+        return len(numbers), [
+            f"{label}: gcc {number}, facts {fact}" for (label, fact), number in pairs if number != fact
+        ]
 
     return check
 

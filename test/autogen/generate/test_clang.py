@@ -329,7 +329,7 @@ def test_facts_do_not_depend_on_the_folder(header, tmp_path):
     assert clang.parse([header(text)]) == clang.parse([other / "it.h"])
 
 
-def test_kernel_user_headers_lie_as_gcc_lays_them(headers, gcc_layout, tmp_path):
+def test_kernel_user_headers_are_what_gcc_makes_of_them(headers, gcc_layout, gcc_constants, tmp_path):
     uapi = headers("linux") / "include/uapi"
     for name, body in UAPI_STUBS.items():
         (tmp_path / "stubs" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -339,6 +339,9 @@ def test_kernel_user_headers_lie_as_gcc_lays_them(headers, gcc_layout, tmp_path)
     judged = gcc_layout(unit, wanted, system=[tmp_path / "stubs", uapi])
     assert judged.differences == []
     assert judged.structs > 250
+    count, differences = gcc_constants(unit, wanted, system=[tmp_path / "stubs", uapi])
+    assert differences == []
+    assert count > 1000
     assert unit.constants["AMDKFD_IOC_GET_VERSION"].value == 0x80084B01
 
 
@@ -353,7 +356,7 @@ def test_queue_descriptors_lie_as_gcc_lays_them(headers, gcc_layout):
 
 
 @pytest.mark.parametrize("release", ["nvidia-535", "nvidia-555"])
-def test_nvidia_headers_lie_as_gcc_lays_them(release, headers, gcc_layout):
+def test_nvidia_headers_are_what_gcc_makes_of_them(release, headers, gcc_layout, gcc_constants):
     root = headers(release)
     sdk = root / "src/common/sdk/nvidia/inc"
     wanted = [sdk / "nvos.h", *sorted(sdk.glob("class/cl*.h")), *sorted(sdk.glob("ctrl/ctrl*/*.h"))]
@@ -363,3 +366,6 @@ def test_nvidia_headers_lie_as_gcc_lays_them(release, headers, gcc_layout):
     judged = gcc_layout(unit, wanted, include=include)
     assert judged.differences == []
     assert judged.structs > 1500
+    count, differences = gcc_constants(unit, wanted, include=include, prelude="#define MW(range) range\n")
+    assert differences == []
+    assert count > 80_000

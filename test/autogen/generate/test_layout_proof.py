@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
+
 from ringup.autogen.generate import clang
 from ringup.autogen.generate.facts import Unit
 
