@@ -1,0 +1,25 @@
+"""What every bench is given, and the list of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from ringup.autogen.generate.sources import Sources
+from ringup.tools.bench.environment import Peer
+from ringup.tools.bench.figure import Figure
+from ringup.tools.bench.timing import Interpreter
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The surroundings of one run."""
+
+    sources: Sources  # header packages, the same files for both sides
+    peer: Peer
+    fresh: Interpreter
+    quick: bool  # leave out what takes the peer more than a minute
+    say: Callable[[str], None]  # progress
+
+
+Measure = Callable[[Bench], Iterator[Figure]]

@@ -1,0 +1,141 @@
+"""Our side of the benches that need a fresh interpreter: one job on standard input, one answer on standard output, both JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from ringup.autogen.generate.manifest import load
+from ringup.autogen.generate.sources import Sources
+
+Job = Mapping[str, Any]
+
+
+def _cpu_s() -> float:
+    """CPU seconds of this process and of the children it has waited for."""
+    now = os.times()
+    return now.user + now.system + now.children_user + now.children_system
+
+
+def _sources(job: Job) -> Sources:
+    return Sources(load(), Path(job["cache"]), {name: Path(folder) for name, folder in job["trees"].items()})
+
+
+def c_module(job: Job) -> dict[str, Any]:
+    """Read the headers of a C module of the manifest; emit every struct and constant they hold."""
+    from ringup.autogen.generate.emit_structs import emit_module
+    from ringup.autogen.generate.run import parse_module
+
+    sources = _sources(job)
+    module = next(module for module in sources.manifest.modules if module.module == job["module"])
+    start = time.process_time()
+    unit = parse_module(module, sources).unit
+    text = emit_module(module.doc, "", tuple(unit.structs.values()), tuple(unit.constants.values()))
+    return {"cpu_s": time.process_time() - start, "bytes": len(text)}
+
+
+def headers(job: Job) -> dict[str, Any]:
+    """Read headers as one translation unit; emit every struct and constant they hold."""
+    from ringup.autogen.generate.clang import parse
+    from ringup.autogen.generate.emit_structs import emit_module
+
+    files = [Path(file) for file in job["files"]]
+    first = [Path(file) for file in job["first"]]
+    start = time.process_time()
+    unit = parse([*first, *files], include=[Path(folder) for folder in job["include"]], from_files=files)
+    text = emit_module("", "", tuple(unit.structs.values()), tuple(unit.constants.values()))
+    return {"cpu_s": time.process_time() - start, "bytes": len(text), "names": len(unit.structs) + len(unit.constants)}
+
+
+def registers(job: Job) -> dict[str, Any]:
+    """Read blocks of register headers and make their databases; `only` takes one of a block's headers."""
+    from ringup.autogen.generate.regdb_writer import write_block
+    from ringup.autogen.generate.registers import read_block
+
+    with tempfile.TemporaryDirectory() as folder:
+        stems = [Path(stem) for stem in job["stems"]]
+        if job["only"]:
+            stems = [_alone(stem, job["only"], Path(folder)) for stem in stems]
+        start = time.process_time()
+        count, size = 0, 0
+        for stem in stems:
+            rows = read_block(stem).registers
+            count, size = count + len(rows), size + len(write_block(rows))
+        return {"cpu_s": time.process_time() - start, "bytes": size, "names": count}
+
+
+def _alone(stem: Path, ending: str, folder: Path) -> Path:
+    """Return a stem beside which only the header with that ending is found."""
+    link = folder / stem.name
+    link.with_name(stem.name + ending).symlink_to(stem.with_name(stem.name + ending))
+    return link
+
+
+def manifest(job: Job) -> dict[str, Any]:
+    """Generate everything the manifest asks for into memory."""
+    from ringup.autogen.generate.run import generate
+
+    sources = _sources(job)
+    start = _cpu_s()
+    made = generate(sources, strict=False)
+    cpu_s = _cpu_s() - start
+    return {
+        "cpu_s": cpu_s,
+        "bytes": sum(map(len, made.files.values())),
+        "files": len(made.files),
+        "left_out": made.left_out,
+    }
+
+
+def lookups(job: Job) -> dict[str, Any]:
+    """Open a chip's register database; look up random registers of all its blocks, each for the first time."""
+    from ringup.autogen.regdb import open_chip
+
+    start = time.perf_counter()
+    chip = open_chip(job["chip"])
+    open_ms = (time.perf_counter() - start) * 1e3
+    chip.register(job["first"])
+    first_ms = (time.perf_counter() - start) * 1e3
+    files = [chip.file(place) for place in chip.row.places]
+    names = random.Random(job["seed"]).choices([name for file in files for name in file.names()], k=job["count"])
+    place_ns, fields_ns = [], []
+    for name in names:
+        before = time.perf_counter_ns()
+        found = chip.register(name)
+        found.offset, found.segment
+        middle = time.perf_counter_ns()
+        chip.register(name).fields  # noqa: B018 - a property that reads the database
+        place_ns.append(middle - before)
+        fields_ns.append(time.perf_counter_ns() - middle)
+    return {
+        "open_ms": open_ms,
+        "first_ms": first_ms,
+        "place_us": median(place_ns) / 1e3,
+        "fields_us": median(fields_ns) / 1e3,
+    }
+
+
+TASKS: Mapping[str, Callable[[Job], dict[str, Any]]] = {
+    "c": c_module,
+    "headers": headers,
+    "registers": registers,
+    "manifest": manifest,
+    "lookups": lookups,
+}
+
+
+def main() -> None:
+    job = json.load(sys.stdin)
+    print(json.dumps(TASKS[job["task"]](job)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""How things are timed here: medians of repeated runs, loops less an empty loop, fresh interpreters where state would lie."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import timeit
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from ringup.errors import RingupError
+
+__all__ = ["Interpreter", "loop_ns", "median"]
+
+CALL_TIMEOUT_S = 900  # TIMEOUT: the whole manifest on a busy machine
+
+
+def loop_ns(statement: str, names: Mapping[str, Any], loops: int) -> float:
+    """Time `statement` over `loops` rounds: nanoseconds of CPU each, an empty loop taken off.
+
+    CPU time, since another process that gets the core in between says nothing about the statement.
+    """
+    given = dict(names)
+    full = timeit.Timer(statement, timer=time.process_time, globals=given).timeit(loops)
+    empty = timeit.Timer("pass", timer=time.process_time, globals=given).timeit(loops)
+    return max(full - empty, 0.0) / loops * 1e9
+
+
+class Interpreter:
+    """Fresh interpreters of our own environment, their bytecode kept in `folder` so that every run but the first finds it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._variables = {**os.environ, "PYTHONPYCACHEPREFIX": str(folder), "PYTHONDONTWRITEBYTECODE": ""}
+
+    def evaluate(self, code: str) -> Any:
+        """Run `code`; return what it prints as JSON in its last line."""
+        return self._answer(["-c", code], "")
+
+    def call(self, module: str, job: Mapping[str, Any]) -> Any:
+        """Run `module` with `job` on its standard input; return its answer."""
+        return self._answer(["-m", module], json.dumps(job))
+
+    def _answer(self, arguments: Sequence[str], given: str) -> Any:
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=CALL_TIMEOUT_S,
+            env=self._variables,
+            check=False,
+        )
+        if done.returncode:
+            last = done.stderr.strip().splitlines()[-1:] or ["no word of why"]
+            raise RingupError(f"bench: {' '.join(arguments)[:60]} ended with status {done.returncode}: {last[0]}")
+        return json.loads(done.stdout.splitlines()[-1])
