@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ringup.autogen.generate import clang
 from ringup.autogen.generate.facts import BitRange
@@ -375,3 +377,96 @@ def test_a_later_definition_replaces_an_earlier_one():
     macros.undefine("A")
     with pytest.raises(Unreadable, match="unknown identifier A"):
         macros.value("B")
+
+
+WORDS = [
+    "0",
+    "1",
+    "-1",
+    "2u",
+    "0xffffffffffffffff",
+    "1.5",
+    "1e308",
+    "0x1p1023",
+    "'a'",
+    "L'x'",
+    '"s"',
+    "(",
+    ")",
+    "(",
+    ")",
+    "+",
+    "-",
+    "*",
+    "/",
+    "%",
+    "<<",
+    ">>",
+    "<",
+    "==",
+    "&&",
+    "||",
+    "!",
+    "~",
+    "?",
+    ":",
+    ",",
+    "[",
+    "]",
+    "{",
+    "}",
+    ".",
+    "->",
+    "&",
+    "|",
+    "^",
+    "#",
+    "##",
+    "...",
+    ";",
+    "=",
+    "++",
+    "@",
+    "\\",
+    "$",
+    "int",
+    "unsigned",
+    "long",
+    "float",
+    "struct",
+    "enum",
+    "sizeof",
+    "_Alignof",
+    "typeof",
+    "offsetof",
+    "void",
+    "char",
+    "(void*)",
+    "(float)",
+    "(int)",
+    "(_Bool)",
+    "(__int128)",
+    "const",
+    "A",
+    "B",
+    "F",
+    "G",
+    "x",
+    "__VA_ARGS__",
+    "31:0",
+]
+BODY = st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join)
+
+
+@settings(max_examples=1000, database=None, deadline=None, derandomize=True)
+@given(bodies=st.tuples(BODY, BODY, BODY, BODY, BODY))
+def test_nonsense_is_refused_or_has_a_value_and_nothing_else_happens(bodies):
+    macros = Macros()
+    for name, params, body in zip("TABFG", (None, None, None, ("x",), ("x", "...")), bodies, strict=True):
+        macros.define(name, params, body, "h:1")
+    try:
+        value = macros.value("T")
+    except Unreadable as reason:
+        assert str(reason)
+    else:
+        assert isinstance(value, (int, float, str, BitRange))
