@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import pytest
@@ -379,83 +380,12 @@ def test_a_later_definition_replaces_an_earlier_one():
         macros.value("B")
 
 
-WORDS = [
-    "0",
-    "1",
-    "-1",
-    "2u",
-    "0xffffffffffffffff",
-    "1.5",
-    "1e308",
-    "0x1p1023",
-    "'a'",
-    "L'x'",
-    '"s"',
-    "(",
-    ")",
-    "(",
-    ")",
-    "+",
-    "-",
-    "*",
-    "/",
-    "%",
-    "<<",
-    ">>",
-    "<",
-    "==",
-    "&&",
-    "||",
-    "!",
-    "~",
-    "?",
-    ":",
-    ",",
-    "[",
-    "]",
-    "{",
-    "}",
-    ".",
-    "->",
-    "&",
-    "|",
-    "^",
-    "#",
-    "##",
-    "...",
-    ";",
-    "=",
-    "++",
-    "@",
-    "\\",
-    "$",
-    "int",
-    "unsigned",
-    "long",
-    "float",
-    "struct",
-    "enum",
-    "sizeof",
-    "_Alignof",
-    "typeof",
-    "offsetof",
-    "void",
-    "char",
-    "(void*)",
-    "(float)",
-    "(int)",
-    "(_Bool)",
-    "(__int128)",
-    "const",
-    "A",
-    "B",
-    "F",
-    "G",
-    "x",
-    "__VA_ARGS__",
-    "31:0",
-]
-BODY = st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join)
+WORDS = """
+    0 1 -1 2u 0xffffffffffffffff 1.5 1e308 0x1p1023 'a' L'x' "s" ( ) ( ) + - * / % << >> < == && || ! ~ ? : , [ ] { } .
+    -> & | ^ # ## ... ; = ++ @ $ int unsigned long float struct enum sizeof _Alignof typeof offsetof void char (void*)
+    (float) (int) (_Bool) (__int128) const A B F G x __VA_ARGS__ 31:0
+"""
+BODY = st.lists(st.sampled_from(WORDS.split()), max_size=9).map(" ".join)
 
 
 @settings(max_examples=1000, database=None, deadline=None, derandomize=True)
@@ -464,9 +394,5 @@ def test_nonsense_is_refused_or_has_a_value_and_nothing_else_happens(bodies):
     macros = Macros()
     for name, params, body in zip("TABFG", (None, None, None, ("x",), ("x", "...")), bodies, strict=True):
         macros.define(name, params, body, "h:1")
-    try:
-        value = macros.value("T")
-    except Unreadable as reason:
-        assert str(reason)
-    else:
-        assert isinstance(value, (int, float, str, BitRange))
+    with contextlib.suppress(Unreadable):
+        assert isinstance(macros.value("T"), (int, float, str, BitRange))
