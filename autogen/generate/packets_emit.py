@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -52,6 +53,7 @@ class Module:
     constants: Sequence[ConstantGroup] = ()
     tables: Sequence[str] = field(default_factory=list)
     places_doc: str = "dword offset, segment and, of an array, stride and count; by version"
+    aliases: Mapping[Version, Version] = field(default_factory=dict)  # a version to the one whose rows it has
 
 
 def field_name(name: str) -> str:
@@ -81,11 +83,17 @@ def _class(word: WordRow) -> list[str]:
         raise HeaderError(f"{word.name}: fields reach bit {taken.bit_length() - 1} of {word.width}")
     options = ", width=" + str(word.width) if word.width != 32 else ""
     options += ", overlaps=True" if overlaps else ""
-    lines = ["", "", _line(f"class {word.name}(Word{options}):", word.note)]
+    lines = ["", "", f"class {word.name}(Word{options}):"]
+    lines += textwrap.wrap(word.note, LINE, initial_indent="    # ", subsequent_indent="    # ")
     for name, row in sorted(word.fields.items(), key=lambda item: (item[1].lo, item[1].hi)):
         bits = str(row.hi) if row.hi == row.lo else f"{row.hi}, {row.lo}"
         lines.append(_line(f"    {name} = Field({bits})", row.note))
     return lines if word.fields else [*lines, "    pass"]
+
+
+def _place(place: tuple[int, ...]) -> str:
+    first = f"0x{place[0]:X}" if place[0] > 9 else str(place[0])
+    return ", ".join([first, *map(str, place[1:])]) + "," * (len(place) == 1)
 
 
 def _wrapped(name: str, rows: Sequence[str]) -> str:
@@ -131,8 +139,7 @@ def emit(module: Module) -> str:
             base = bases.setdefault(word.name, word)
             if base.width != word.width:
                 raise HeaderError(f"{word.name} has {base.width} bits in one version and {word.width} in {version}")
-            place = ", ".join([f"0x{word.place[0]:X}", *map(str, word.place[1:])])
-            places.setdefault(version, []).append(f"{word.name}: ({place}),")
+            places.setdefault(version, []).append(f"{word.name}: ({_place(word.place)}),")
             difference = _changes(base, word)
             if difference:
                 changes.setdefault(version, []).append(_wrapped(word.name, difference))
@@ -156,9 +163,17 @@ def emit(module: Module) -> str:
         lines += _table("PLACES: dict[tuple[int, ...], dict[type[Word], tuple[int, ...]]]", places)
         lines += ["", "# fields that differ from the class above; None: absent"]
         lines += _table("CHANGES: dict[tuple[int, ...], dict[type[Word], dict[str, tuple[int, ...] | None]]]", changes)
+        for version, same in module.aliases.items():
+            lines.append(f"PLACES[{_key(version)}] = PLACES[{_key(same)}]")
+            if same in changes:
+                lines.append(f"CHANGES[{_key(version)}] = CHANGES[{_key(same)}]")
     for table in module.tables:
         lines += ["", table]
     return "\n".join(lines) + "\n"
+
+
+def _key(version: Version) -> str:
+    return ", ".join(map(str, version))
 
 
 def _table(head: str, rows: Mapping[Version, Sequence[str]]) -> list[str]:
