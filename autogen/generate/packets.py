@@ -1,4 +1,4 @@
-"""Makes `amd/pm4.py`, `amd/pm4_queues.py` and `amd/sdma_packets.py`: the packets that `wanted_packets.toml` asks for."""
+"""Makes `amd/pm4*.py` and `amd/sdma_packets.py`: the packets that `wanted_packets.toml` asks for."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _opcode_table(tables: Mapping[str, Mapping[int, str]], versions: Mapping[str
 
 
 def pm4_modules(sources: Pm4Sources, wanted: Mapping[str, Any]) -> tuple[dict[str, str], tuple[Rejected, ...]]:
-    """Return `amd/pm4.py` and `amd/pm4_queues.py`, and where the sources disagree or say too little."""
+    """Return `amd/pm4.py`, `amd/pm4_queues.py` and `amd/pm4_events.py`, and where the sources disagree or say too little."""
     versions: Mapping[str, Sequence[Version]] = wanted["versions"]["gc"]
     specs: Specs = {**wanted["pm4"], **wanted["pm4_queues"]}
     words = all_words(sources, specs)
@@ -118,7 +118,6 @@ def pm4_modules(sources: Pm4Sources, wanted: Mapping[str, Any]) -> tuple[dict[st
     groups = [
         opcodes,
         ConstantGroup("register windows of the SET_*_REG packets, dwords", windows, hexadecimal=True),
-        event_group,
         *enumerants(sources, wanted["pm4"]),
         *struct_enumerants(sources, wanted["pm4"]),
     ]
@@ -131,7 +130,7 @@ def pm4_modules(sources: Pm4Sources, wanted: Mapping[str, Any]) -> tuple[dict[st
             },
             versions,
             groups,
-            [_opcode_table(tables, versions), event_table],
+            [_opcode_table(tables, versions)],
         ),
         "amd/pm4_queues.py": _module(
             "Packets of AMD's command processor that map, unmap and ask for queues.",
@@ -141,6 +140,8 @@ def pm4_modules(sources: Pm4Sources, wanted: Mapping[str, Any]) -> tuple[dict[st
             [],
         ),
     }
+    doc = "Event types of EVENT_WRITE and RELEASE_MEM."
+    texts["amd/pm4_events.py"] = emit(Module(doc, "Mesa's src/amd/registers", {}, [event_group], [event_table]))
     return texts, rejected + compare_helpers(sources, words, specs)
 
 

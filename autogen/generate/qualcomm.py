@@ -216,6 +216,7 @@ def make_qualcomm(linux_root: Path, mesa_root: Path, manifest: Path = WANTED) ->
     return Qualcomm(files, (*sources.mesa.rejected, *sources.linux.rejected, *disagreements(sources)))
 
 
-def generate_qualcomm(linux_root: Path, mesa_root: Path) -> Mapping[str, str | bytes]:
-    """Return every generated file of Qualcomm by its path below `autogen/`."""
-    return make_qualcomm(linux_root, mesa_root).files
+def generate_qualcomm(linux_root: Path, mesa_root: Path) -> tuple[Mapping[str, str | bytes], tuple[Rejected, ...]]:
+    """Return every generated file of Qualcomm by its path below `autogen/`, and what the sources did not give."""
+    made = make_qualcomm(linux_root, mesa_root)
+    return made.files, made.rejected

@@ -407,7 +407,8 @@ class HLSQ_CS_LAST_LOCAL_SIZE(Word):
     localsizez = Field(31, 22)
 
 
-class HLSQ_SHARED_CONSTS_IMM(Word):  # the source gives no width
+class HLSQ_SHARED_CONSTS_IMM(Word):
+    # the source gives no width
     pass
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from ringup.autogen.layout import Word
 
 
-class CP_PERFCTR_CP_SEL(Word):  # the source gives no width
+class CP_PERFCTR_CP_SEL(Word):
+    # the source gives no width
     pass
 
 
@@ -16,67 +17,83 @@ class CP_ALWAYS_ON_COUNTER(Word, width=64):
     pass
 
 
-class RBBM_PERFCTR_CP(Word):  # the source gives no width
+class RBBM_PERFCTR_CP(Word):
+    # the source gives no width
     pass
 
 
-class RBBM_PERFCTR_RBBM(Word):  # the source gives no width
+class RBBM_PERFCTR_RBBM(Word):
+    # the source gives no width
     pass
 
 
-class RBBM_PERFCTR_PC(Word):  # the source gives no width
+class RBBM_PERFCTR_PC(Word):
+    # the source gives no width
     pass
 
 
-class RBBM_PERFCTR_VFD(Word):  # the source gives no width
+class RBBM_PERFCTR_VFD(Word):
+    # the source gives no width
     pass
 
 
-class RBBM_PERFCTR_HLSQ(Word):  # the source gives no width
+class RBBM_PERFCTR_HLSQ(Word):
+    # the source gives no width
     pass
 
 
-class RBBM_PERFCTR_VPC(Word):  # the source gives no width
+class RBBM_PERFCTR_VPC(Word):
+    # the source gives no width
     pass
 
 
-class RBBM_PERFCTR_CCU(Word):  # the source gives no width
+class RBBM_PERFCTR_CCU(Word):
+    # the source gives no width
     pass
 
 
-class RBBM_PERFCTR_TSE(Word):  # the source gives no width
+class RBBM_PERFCTR_TSE(Word):
+    # the source gives no width
     pass
 
 
-class RBBM_PERFCTR_RAS(Word):  # the source gives no width
+class RBBM_PERFCTR_RAS(Word):
+    # the source gives no width
     pass
 
 
-class RBBM_PERFCTR_UCHE(Word):  # the source gives no width
+class RBBM_PERFCTR_UCHE(Word):
+    # the source gives no width
     pass
 
 
-class RBBM_PERFCTR_TP(Word):  # the source gives no width
+class RBBM_PERFCTR_TP(Word):
+    # the source gives no width
     pass
 
 
-class RBBM_PERFCTR_SP(Word):  # the source gives no width
+class RBBM_PERFCTR_SP(Word):
+    # the source gives no width
     pass
 
 
-class RBBM_PERFCTR_RB(Word):  # the source gives no width
+class RBBM_PERFCTR_RB(Word):
+    # the source gives no width
     pass
 
 
-class RBBM_PERFCTR_VSC(Word):  # the source gives no width
+class RBBM_PERFCTR_VSC(Word):
+    # the source gives no width
     pass
 
 
-class RBBM_PERFCTR_LRZ(Word):  # the source gives no width
+class RBBM_PERFCTR_LRZ(Word):
+    # the source gives no width
     pass
 
 
-class RBBM_PERFCTR_CMP(Word):  # the source gives no width
+class RBBM_PERFCTR_CMP(Word):
+    # the source gives no width
     pass
 
 
@@ -108,7 +125,8 @@ class RBBM_PERFCTR_LOAD_VALUE_HI(Word):
     pass
 
 
-class RBBM_PERFCTR_RBBM_SEL(Word):  # the source gives no width
+class RBBM_PERFCTR_RBBM_SEL(Word):
+    # the source gives no width
     pass
 
 
@@ -124,119 +142,148 @@ class RBBM_PERFCTR_SRAM_INIT_STATUS(Word):
     pass
 
 
-class VSC_PERFCTR_VSC_SEL(Word):  # the source gives no width
+class VSC_PERFCTR_VSC_SEL(Word):
+    # the source gives no width
     pass
 
 
-class UCHE_PERFCTR_UCHE_SEL(Word):  # the source gives no width
+class UCHE_PERFCTR_UCHE_SEL(Word):
+    # the source gives no width
     pass
 
 
-class GRAS_PERFCTR_TSE_SEL(Word):  # the source gives no width
+class GRAS_PERFCTR_TSE_SEL(Word):
+    # the source gives no width
     pass
 
 
-class GRAS_PERFCTR_RAS_SEL(Word):  # the source gives no width
+class GRAS_PERFCTR_RAS_SEL(Word):
+    # the source gives no width
     pass
 
 
-class GRAS_PERFCTR_LRZ_SEL(Word):  # the source gives no width
+class GRAS_PERFCTR_LRZ_SEL(Word):
+    # the source gives no width
     pass
 
 
-class RB_PERFCTR_RB_SEL(Word):  # the source gives no width
+class RB_PERFCTR_RB_SEL(Word):
+    # the source gives no width
     pass
 
 
-class RB_PERFCTR_CCU_SEL(Word):  # the source gives no width
+class RB_PERFCTR_CCU_SEL(Word):
+    # the source gives no width
     pass
 
 
-class RB_PERFCTR_CMP_SEL(Word):  # the source gives no width
+class RB_PERFCTR_CMP_SEL(Word):
+    # the source gives no width
     pass
 
 
-class VPC_PERFCTR_VPC_SEL(Word):  # the source gives no width
+class VPC_PERFCTR_VPC_SEL(Word):
+    # the source gives no width
     pass
 
 
-class PC_PERFCTR_PC_SEL(Word):  # the source gives no width
+class PC_PERFCTR_PC_SEL(Word):
+    # the source gives no width
     pass
 
 
-class VFD_PERFCTR_VFD_SEL(Word):  # the source gives no width
+class VFD_PERFCTR_VFD_SEL(Word):
+    # the source gives no width
     pass
 
 
-class SP_PERFCTR_SP_SEL(Word):  # the source gives no width
+class SP_PERFCTR_SP_SEL(Word):
+    # the source gives no width
     pass
 
 
-class TPL1_PERFCTR_TP_SEL(Word):  # the source gives no width
+class TPL1_PERFCTR_TP_SEL(Word):
+    # the source gives no width
     pass
 
 
-class HLSQ_PERFCTR_HLSQ_SEL(Word):  # the source gives no width
+class HLSQ_PERFCTR_HLSQ_SEL(Word):
+    # the source gives no width
     pass
 
 
-class CP_BV_PERFCTR_CP_SEL(Word):  # the source gives no width
+class CP_BV_PERFCTR_CP_SEL(Word):
+    # the source gives no width
     pass
 
 
-class RBBM_PERFCTR_UFC(Word):  # the source gives no width
+class RBBM_PERFCTR_UFC(Word):
+    # the source gives no width
     pass
 
 
-class RBBM_PERFCTR2_HLSQ(Word):  # the source gives no width
+class RBBM_PERFCTR2_HLSQ(Word):
+    # the source gives no width
     pass
 
 
-class RBBM_PERFCTR2_CP(Word):  # the source gives no width
+class RBBM_PERFCTR2_CP(Word):
+    # the source gives no width
     pass
 
 
-class RBBM_PERFCTR2_SP(Word):  # the source gives no width
+class RBBM_PERFCTR2_SP(Word):
+    # the source gives no width
     pass
 
 
-class RBBM_PERFCTR2_TP(Word):  # the source gives no width
+class RBBM_PERFCTR2_TP(Word):
+    # the source gives no width
     pass
 
 
-class RBBM_PERFCTR2_UFC(Word):  # the source gives no width
+class RBBM_PERFCTR2_UFC(Word):
+    # the source gives no width
     pass
 
 
-class RBBM_PERFCTR_BV_PC(Word):  # the source gives no width
+class RBBM_PERFCTR_BV_PC(Word):
+    # the source gives no width
     pass
 
 
-class RBBM_PERFCTR_BV_VFD(Word):  # the source gives no width
+class RBBM_PERFCTR_BV_VFD(Word):
+    # the source gives no width
     pass
 
 
-class RBBM_PERFCTR_BV_VPC(Word):  # the source gives no width
+class RBBM_PERFCTR_BV_VPC(Word):
+    # the source gives no width
     pass
 
 
-class RBBM_PERFCTR_BV_TSE(Word):  # the source gives no width
+class RBBM_PERFCTR_BV_TSE(Word):
+    # the source gives no width
     pass
 
 
-class RBBM_PERFCTR_BV_RAS(Word):  # the source gives no width
+class RBBM_PERFCTR_BV_RAS(Word):
+    # the source gives no width
     pass
 
 
-class RBBM_PERFCTR_BV_LRZ(Word):  # the source gives no width
+class RBBM_PERFCTR_BV_LRZ(Word):
+    # the source gives no width
     pass
 
 
-class RB_PERFCTR_UFC_SEL(Word):  # the source gives no width
+class RB_PERFCTR_UFC_SEL(Word):
+    # the source gives no width
     pass
 
 
-class SP_PERFCTR_HLSQ_SEL(Word):  # the source gives no width
+class SP_PERFCTR_HLSQ_SEL(Word):
+    # the source gives no width
     pass
 
 

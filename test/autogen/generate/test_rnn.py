@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
+
 from ringup.autogen.generate.rnn import SCALARS, read, variant_names
 from ringup.autogen.generate.rnn_xml import MAX_DEPTH, parse
 from ringup.errors import HeaderError
