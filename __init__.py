@@ -6,7 +6,8 @@ __version__ = "0.1.0"
 
 TYPE_CHECKING = False  # `typing` is loaded for nobody who only wants the version
 if TYPE_CHECKING:
-    from ringup.cards import cards as cards, open as open
+    from ringup.cards import cards as cards
+    from ringup.cards import open as open
     from ringup.errors import RingupError as RingupError
 
 _HOME = {

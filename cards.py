@@ -50,7 +50,7 @@ class Transport(Protocol):
         ...
 
 
-def open(name: str) -> Any:  # noqa: A001 - ringup.open reads like open()
+def open(name: str) -> Any:
     """Bring up the card called `name` and return it.
 
     Raises `NoSuchCard` for a name without a colon or with an unknown prefix, `NotSupported` for a prefix whose transport is not installed, and

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from ringup.autogen.generate.manifest import load
 from ringup.autogen.generate.sources import Sources
 from ringup.tools.paths import cache_folder

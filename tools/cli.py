@@ -23,9 +23,24 @@ COMMANDS = {  # name: (module, help); the order of `ringup --help`
 INTERRUPTED = 130  # what shells report for a program ended by SIGINT
 
 
+class Parser(argparse.ArgumentParser):
+    """Takes options between positionals too: argparse before Python 3.13 refuses `regs navi31 --all NAME`."""
+
+    _intermixed = False
+
+    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
+        if self._subparsers or self._intermixed:
+            return super().parse_known_args(args, namespace)
+        self._intermixed = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._intermixed = False
+
+
 def build_parser(command: str | None) -> argparse.ArgumentParser:
     """Return the parser with the arguments of `command` filled in; of every command for "*"."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="ringup", description=ringup.__doc__, epilog="`ringup COMMAND --help` tells more."
     )
     parser.add_argument("--version", action="version", version=f"ringup {ringup.__version__}")

@@ -6,7 +6,7 @@ import argparse
 import json
 from dataclasses import asdict
 
-from ringup import cards
+from ringup.cards import cards
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -19,7 +19,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    found = cards.cards()
+    found = cards()
     if args.json:
         print(json.dumps([asdict(card) for card in found], indent=1))
         return 0

@@ -116,10 +116,19 @@ class Translation:
             diagnostic = self.lib.clang_getDiagnostic(self._unit, at)
             serious = self.lib.clang_getDiagnosticSeverity(diagnostic) >= lc.ERROR
             message = self.library.text(self.lib.clang_getDiagnosticSpelling(diagnostic)) if serious else ""
-            place = self.lib.clang_getDiagnosticLocation(diagnostic) if serious else None
+            place = self._blamed(diagnostic) if serious else ""
             self.lib.clang_disposeDiagnostic(diagnostic)
             if serious and not any(pattern.search(message) for pattern in patterns):
-                raise HeaderError(f"{self._place(place)}: the header does not parse: {message}")
+                raise HeaderError(f"{place}: the header does not parse: {message}")
+
+    def _blamed(self, diagnostic: Any) -> str:
+        """Where the mistake is: for one noticed only after the header's end, where its first note points (`to match this '{'`)."""
+        place = self._place(self.lib.clang_getDiagnosticLocation(diagnostic))
+        notes = self.lib.clang_getChildDiagnostics(diagnostic)  # belongs to the diagnostic; not disposed
+        if place.startswith(UMBRELLA) and self.lib.clang_getNumDiagnosticsInSet(notes):
+            note = self.lib.clang_getDiagnosticInSet(notes, 0)
+            place = self._place(self.lib.clang_getDiagnosticLocation(note))
+        return place
 
     def _place(self, location: Any) -> str:
         """`file:line` with the file's whole path, since two headers of one name are common."""

@@ -1,0 +1,104 @@
+"""Names of cards, and transports that plug in from outside."""
+
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+
+import pytest
+
+import ringup
+from ringup.cards import GROUP, Found
+from ringup.errors import DeviceLost, NoSuchCard, NotSupported, RingupError, TransportError
+
+HERE = __name__
+
+
+class Shelf:
+    """A transport with two cards; opening the second finds it gone."""
+
+    def find(self):
+        yield Found("shelf:0", "a card")
+        yield Found("shelf:1", "another", skipped="held by process 42")
+
+    def open(self, rest):
+        if rest == "1":
+            raise DeviceLost("opening shelf:1: the card is gone")
+        return f"card {rest}"
+
+
+class Broken(Shelf):
+    def find(self):
+        raise DeviceLost("the bus fell over")
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Make transports appear as if packages had been installed that offer them."""
+
+    def install(**transports):
+        import types
+
+        module = types.ModuleType("ringup_test_transports")
+        for name, transport in transports.items():
+            setattr(module, name, transport)
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        entries = [EntryPoint(name, f"{module.__name__}:{name}", GROUP) for name in transports]
+        monkeypatch.setattr("ringup.cards.entry_points", lambda group: entries if group == GROUP else [])
+
+    return install
+
+
+def test_a_name_is_opened_by_the_transport_of_its_prefix(installed):
+    installed(shelf=Shelf())
+    assert ringup.open("shelf:0") == "card 0"
+    assert ringup.open("shelf:a:b") == "card a:b"
+    with pytest.raises(DeviceLost, match="shelf:1"):
+        ringup.open("shelf:1")
+
+
+def test_every_card_is_listed_and_a_transport_that_fails_hides_no_other(installed):
+    installed(shelf=Shelf(), broken=Broken())
+    assert ringup.cards() == [
+        Found("broken:", "the transport failed", "the bus fell over"),
+        Found("shelf:0", "a card"),
+        Found("shelf:1", "another", "held by process 42"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["", "navi31", "shelf", "shelf:", ":0", "nosuch:0"])
+def test_what_is_no_name_is_refused_with_the_form_of_names(installed, name):
+    installed(shelf=Shelf())
+    with pytest.raises(NoSuchCard, match=r"names no card: a name is PREFIX:REST .*pci:0000:03:00.0"):
+        ringup.open(name)
+
+
+def test_a_known_prefix_without_its_transport_says_so(installed):
+    installed(shelf=Shelf())
+    with pytest.raises(NotSupported, match="'kgsl:0': no installed package offers the transport 'kgsl'"):
+        ringup.open("kgsl:0")
+
+
+def test_a_transport_that_does_not_load_is_one_error(monkeypatch):
+    monkeypatch.setattr("ringup.cards.entry_points", lambda group: [EntryPoint("shelf", "no_such_module:x", GROUP)])
+    with pytest.raises(TransportError, match="loading the transport 'shelf' \\(no_such_module:x\\)"):
+        ringup.open("shelf:0")
+    assert "loading the transport" in ringup.cards()[0].skipped
+
+
+def test_the_public_names_come_from_the_package():
+    assert ringup.RingupError is RingupError
+    assert callable(ringup.open)
+    with pytest.raises(AttributeError, match="no attribute nonsense"):
+        _ = ringup.nonsense
+
+
+def test_importing_the_package_loads_nothing_optional():
+    code = "import sys, ringup; print(sorted(m for m in sys.modules if m.split('.')[0] in ('ringup', 'rich', 'cffi', 'clang', 'construct')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['ringup']"
+
+
+def test_the_list_works_after_its_module_was_imported():
+    code = "import ringup; from ringup.cards import Found; print(type(ringup.cards()).__name__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "list"

@@ -1,0 +1,108 @@
+"""The doctor on machines made for it: every finding says what was seen and what to do."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ringup.autogen.generate.manifest import load
+from ringup.autogen.generate.sources import STAMP, Sources
+from ringup.tools import cli, doctor
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """A root folder with sysfs files of chosen devices; returns its findings by name."""
+
+    def examine(files=(), trees=()):
+        for path, text in dict(files).items():
+            target = tmp_path / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text)
+        sources = Sources(load(), tmp_path / "cache", dict(trees))
+        return {line.what: line for line in doctor.examine(sources, tmp_path)}
+
+    return examine
+
+
+def pci(slot, **values):
+    return {f"sys/bus/pci/devices/{slot}/{name}": text + "\n" for name, text in values.items()}
+
+
+def test_a_card_is_shown_with_vendor_and_driver(machine):
+    found = machine(pci("0000:03:00.0", vendor="0x1002", device="0x744c", **{"class": "0x030000"}, boot_vga="0"))
+    line = found["pci:0000:03:00.0"]
+    assert (line.state, line.seen, line.todo) == (doctor.FINE, "AMD 0x744c, no driver", "")
+
+
+def test_the_card_of_the_console_is_marked(machine):
+    found = machine(pci("0000:03:00.0", vendor="0x10de", device="0x2684", **{"class": "0x030000"}, boot_vga="1"))
+    assert "console" in found["pci:0000:03:00.0"].todo
+
+
+def test_other_devices_are_no_cards(machine):
+    found = machine(pci("0000:00:1f.3", vendor="0x8086", device="0x1", **{"class": "0x040300"}))
+    assert "none seen" in found["GPUs and bridges"].seen
+
+
+def test_a_bridge_that_fell_back_to_usb2_is_wrong(machine):
+    files = {
+        f"sys/bus/usb/devices/2-1/{name}": text
+        for name, text in (("idVendor", "174c"), ("idProduct", "2463"), ("speed", "480"))
+    }
+    line = machine(files)["usb:2-1"]
+    assert (line.state, line.seen) == (doctor.WRONG, "ASM2464PD at 480 Mb/s")
+    assert "cable" in line.todo
+
+
+def test_firmware_is_counted(machine):
+    found = machine({"lib/firmware/amdgpu/psp_13_0_0_sos.bin": "x", "lib/firmware/amdgpu/sub/y.bin": "y"})
+    assert (found["amdgpu"].state, found["amdgpu"].seen) == (doctor.FINE, "2 files")
+    assert (found["nvidia"].state, "firmware-nvidia" in found["nvidia"].todo) == (doctor.OPTIONAL, True)
+
+
+def test_a_header_package_of_another_version_is_told(machine, tmp_path):
+    folder = tmp_path / "cache/mesa"
+    (folder / "mesa-25.0.7").mkdir(parents=True)
+    (folder / STAMP).write_text("25.9.9\n")
+    found = machine()
+    assert (found["mesa"].seen, "ringup headers check" in found["mesa"].todo) == ("25.9.9", True)
+    assert (found["linux"].seen, "ringup headers fetch linux" in found["linux"].todo) == ("not fetched", True)
+
+
+def test_a_tree_that_is_no_folder_is_wrong(machine):
+    assert machine(trees={"nvidia-580": Path("/no/such/folder")})["nvidia-580"].state == doctor.WRONG
+
+
+def test_a_damaged_register_database_is_wrong(machine, monkeypatch, tmp_path):
+    import shutil
+
+    from ringup.autogen import regdb
+
+    copy = tmp_path / "regs"
+    shutil.copytree(regdb.FOLDER, copy)
+    victim = next((copy / "amd").glob("gc_11_0_0*"))
+    victim.write_bytes(victim.read_bytes()[:-1])
+    monkeypatch.setattr(regdb.chip_names, "__defaults__", (copy,))
+    monkeypatch.setattr(regdb.open_chip, "__defaults__", (copy,))
+    assert machine()["registers of navi31"].state == doctor.WRONG
+
+
+def test_the_command_prints_every_finding_and_its_remedy(capsys):
+    status = cli.main(["doctor", "--json"])
+    lines = json.loads(capsys.readouterr().out)
+    assert {line["group"] for line in lines} == {
+        "host",
+        "libraries",
+        "programs",
+        "permissions",
+        "cards",
+        "headers",
+        "facts",
+        "firmware",
+    }
+    assert all(line["todo"] for line in lines if line["state"] != doctor.FINE)
+    assert status == (1 if any(line["state"] == doctor.WRONG for line in lines) else 0)
+    cli.main(["doctor"])
+    text = capsys.readouterr().out
+    assert all(line["what"] in text for line in lines)
