@@ -75,7 +75,8 @@ def _module_ms(bench: Bench, name: str) -> float:
     bench.say(name)
     code = timed([name], "ringup.autogen.layout")
     bench.fresh.evaluate(code)  # writes the bytecode
-    return median([bench.fresh.evaluate(code) for _ in range(MODULE_RUNS)])
+    times: list[float] = [bench.fresh.evaluate(code) for _ in range(MODULE_RUNS)]
+    return median(times)
 
 
 def _side_by_side(

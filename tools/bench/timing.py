@@ -23,11 +23,12 @@ CALL_TIMEOUT_S = 900  # TIMEOUT: the whole manifest on a busy machine
 def loop_ns(statement: str, names: Mapping[str, Any], loops: int) -> float:
     """Time `statement` over `loops` rounds: nanoseconds of CPU each, an empty loop taken off.
 
-    CPU time, since another process that gets the core in between says nothing about the statement.
+    CPU time, since another process that gets the core in between says nothing about the statement. Names are local to the loop.
     """
-    given = dict(names)
-    full = timeit.Timer(statement, timer=time.process_time, globals=given).timeit(loops)
-    empty = timeit.Timer("pass", timer=time.process_time, globals=given).timeit(loops)
+    given = {f"_{name}": value for name, value in names.items()}
+    setup = "\n".join(f"{name} = _{name}" for name in names)
+    full = timeit.Timer(statement, setup, timer=time.process_time, globals=given).timeit(loops)
+    empty = timeit.Timer("pass", setup, timer=time.process_time, globals=given).timeit(loops)
     return max(full - empty, 0.0) / loops * 1e9
 
 
