@@ -34,13 +34,14 @@ NO_VALUE = "the body is empty"  # include guards and switches: nothing was refus
 UAPI = Path("include/uapi")
 _INTS = [
     (f"{sign}{bits}", f"{'un' * (sign == 'u')}signed {name}")
-    for bits, name in ((8, "char"), (16, "short"), (32, "int"), (64, "long long"))
+    for bits, name in ((8, "char"), (16, "short"), (32, "int"))
     for sign in "us"
 ]
 PRELUDES = {  # what a header takes for granted
     "stdint": "".join(f"typedef {c} {'u' * (name[0] == 'u')}int{name[1:]}_t;\n" for name, c in _INTS)
-    + "typedef unsigned long uintptr_t, size_t;\n#define bool _Bool\n",
+    + "typedef long int64_t;\ntypedef unsigned long uint64_t, uintptr_t, size_t;\n#define bool _Bool\n",
     "kernel": "".join(f"typedef {c} {name}, __{name};\n" for name, c in _INTS)
+    + "typedef long long s64, __s64;\ntypedef unsigned long long u64, __u64;\n"
     + "".join(
         f"typedef unsigned {c} __le{bits}, __be{bits};\n" for bits, c in ((16, "short"), (32, "int"), (64, "long long"))
     ),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import re
+import sys
+import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +14,9 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from ringup.autogen.generate import clang
+from ringup.autogen.generate.emit_structs import emit_module
 from ringup.autogen.generate.facts import Unit
+from ringup.autogen.structs import SCALARS, Row, Struct
 
 PRELUDE = """
 enum plain { PLAIN_A, PLAIN_B = 5 };
@@ -230,3 +235,77 @@ def test_the_judge_sees_a_member_that_lies_one_bit_off(gcc_judge, tmp_path):
         "one.b bit: gcc 3, facts 4",
         "one.c offset: gcc 2, facts 4",
     ]
+
+
+def settable(cls: type[Struct]) -> Iterator[tuple[str, str, Row]]:
+    """Members that one scalar fits in, first elements of arrays included: how Python and C reach them, and their row."""
+    for row in cls.members().values():
+        if row.base in SCALARS and 0 not in row.dims and not row.flexible and not row.base.startswith("f"):
+            index = "[0]" * len(row.dims)
+            yield row.name + index, row.name + index, row
+
+
+def store(view: object, path: str, row: Row, value: int) -> None:
+    name, *indices = path.split("[0]")
+    if not indices:
+        setattr(view, name, value)
+        return
+    target = getattr(view, name)
+    for _ in indices[1:]:
+        target = target[0]
+    target[0] = value.to_bytes(1, "little") if row.base == "char" else value
+
+
+def test_views_store_into_random_structs_what_gcc_stores(tmp_path, gcc_output):
+    """Members are set in order, with random values, by our views and by a compiled program; the bytes must be the same."""
+    dice = random.Random(7)
+    compared = 0
+    for batch in batches(collect(1200, 5), 240):
+        named = {f"T{at}": shape for at, shape in enumerate(batch)}
+        text = PRELUDE + "\n".join(shape.named(name) for name, shape in named.items())
+        header = tmp_path / "structs.h"
+        header.write_text(text, encoding="utf-8")
+        unit = clang.parse([header])
+        module = types.ModuleType("ringup_random_structs")
+        sys.modules[module.__name__] = module
+        exec(compile(emit_module("Random.", "a test", list(unit.structs.values())), "random", "exec"), vars(module))
+        program, ours = [], b""
+        for name in named:
+            if name not in unit.structs or not (cls := vars(module)[name]).SIZE:
+                continue
+            buffer = bytearray(cls.SIZE)
+            view = cls.view(buffer)
+            tag = unit.structs[name].c_name
+            program.append(f"{{ static unsigned char memory[sizeof({tag})]; {tag} *p = ({tag} *)memory;")
+            for path, c_path, row in settable(cls):
+                if re.search(rf"(long double|_Complex|__int128) {row.name}\b", named[name].text):
+                    continue  # an array of halves to us, a scalar to C
+                bits = row.width or SCALARS[row.base][0] * 8
+                value = dice.getrandbits(1 if row.base == "bool" else bits)
+                literal = f"{value}ull"
+                if SCALARS[row.base][1] and row.base != "char" and value >> bits - 1:
+                    value -= 1 << bits
+                if row.base == "char":
+                    value &= 0x7F
+                    literal = str(value)
+                store(view, path, row, value)
+                cast = "(void *)" if row.base == "ptr" else ""
+                program.append(f"p->{c_path} = {cast}{literal};")
+            if all(
+                row.base != "bool" for row in cls.members().values()
+            ):  # a byte of many bits reads as True and is written as 1
+                assert cls.pack(*cls.unpack(buffer)) == masked(cls, buffer), f"{name} {named[name].text}"
+            program.append("fwrite(memory, sizeof memory, 1, stdout); }")
+            ours += buffer
+            compared += 1
+        source = f"#include <stdio.h>\n{text}\nint main(void) {{\n" + "\n".join(program) + "\nreturn 0; }"
+        theirs = gcc_output(source).encode("utf-8", "surrogateescape")
+        assert len(theirs) == len(ours)
+        assert theirs == ours, next(at for at in range(len(ours)) if ours[at] != theirs[at])
+    assert compared >= 1000
+
+
+def masked(cls: type[Struct], buffer: bytearray) -> bytes:
+    """The bytes with every bit that is no leaf of the bulk codec cleared."""
+    mask = cls.pack(*cls.unpack(b"\xff" * cls.SIZE))
+    return bytes(byte & keep for byte, keep in zip(buffer, mask, strict=True))
