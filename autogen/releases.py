@@ -34,8 +34,10 @@ def branch_of(release: str, branches: tuple[str, ...]) -> str:
 
 def struct_at(cls: type[Struct], release: str) -> type[Struct]:
     """Serve `Struct.at`: the module's BRANCHES say which releases its rows speak for."""
-    module = sys.modules[cls.__module__]
-    branch = branch_of(release, module.BRANCHES)
+    branches: tuple[str, ...] = getattr(sys.modules[cls.__module__], "BRANCHES", ())
+    if not branches:  # no row of this module depends on a release
+        return cls
+    branch = branch_of(release, branches)
     key = (cls, branch)
     if key not in _LAID_OUT:
         _LAID_OUT[key] = _lay_out(cls, branch)

@@ -101,10 +101,11 @@ def emit_struct(facts: StructFacts) -> str:
 
 def emit_history(history: History, first: str = "") -> str:
     """Return the class of a struct: the oldest row in full, later rows as differences. `first` is the oldest branch of the module."""
-    (since, base), *later = [
-        row for row in history.rows if row[1] is not None or history.rows.index(row) > _first(history)
-    ]
-    assert base is not None  # `_first` found it
+    start = next((i for i, (_, facts) in enumerate(history.rows) if facts is not None), None)
+    if start is None:
+        raise HeaderError(f"struct {history.name} is in no release at hand")
+    (since, base), later = history.rows[start], history.rows[start + 1 :]
+    assert base is not None  # `start` says so
     rows = layout_rows(base)
     kind = "union" if base.is_union else "struct"
     lines = [
@@ -130,16 +131,9 @@ def emit_history(history: History, first: str = "") -> str:
             rows, size = apply_differences(rows, differences), facts.size_bytes
             kinds |= {name: kind for name, kind in _annotations(facts).items() if name not in kinds}
     if changes:
-        lines.append(f"    CHANGES = {{{', '.join(changes)}}}")  # noqa: RUF100
+        lines.append(f"    CHANGES = {{{', '.join(changes)}}}")
     lines += [f"    {name}: {kind}" for name, kind in kinds.items()]
     return "\n".join(lines) + "\n"
-
-
-def _first(history: History) -> int:
-    for i, (_, facts) in enumerate(history.rows):
-        if facts is not None:
-            return i
-    raise HeaderError(f"struct {history.name} is in no release at hand")
 
 
 def _annotations(facts: StructFacts) -> dict[str, str]:

@@ -36,8 +36,14 @@ class Sources:
         found = self.find(label)
         if found is None:
             package = self._package(label)
-            how = f"--tree {label}=DIR" if package.kind == "tree" else f"`ringup headers fetch {label}`, or --tree {label}=DIR"
-            raise HeaderError(f"header package {label} ({package.name or 'source tree'} {package.read}) is not in {self.cache}: {how}")
+            how = (
+                f"--tree {label}=DIR"
+                if package.kind == "tree"
+                else f"`ringup headers fetch {label}`, or --tree {label}=DIR"
+            )
+            raise HeaderError(
+                f"header package {label} ({package.name or 'source tree'} {package.read}) is not in {self.cache}: {how}"
+            )
         return found
 
     def version(self, label: str) -> str:
@@ -49,4 +55,6 @@ class Sources:
         try:
             return self.manifest.packages[label]
         except KeyError:
-            raise HeaderError(f"no header package {label}; the manifest has {', '.join(self.manifest.packages)}") from None
+            raise HeaderError(
+                f"no header package {label}; the manifest has {', '.join(self.manifest.packages)}"
+            ) from None
