@@ -12,6 +12,7 @@ from ringup.tools.bench.timing import median
 
 PACKAGE_RUNS = 20
 MODULE_RUNS = 5
+MODULE_GOAL = Goal("ours", 3)
 VENDOR_PEERS = {  # the peer's module with the same vendor's facts
     "amd": "tinygrad.runtime.autogen.am.am",
     "nv": "tinygrad.runtime.autogen.nv_580",
@@ -37,8 +38,9 @@ def measure(bench: Bench) -> Iterator[Figure]:
     bench.say("import ringup")
     yield _side_by_side(bench, "import ringup", ("ringup",), ("tinygrad",), PACKAGE_RUNS, goal=Goal("ours", 50))
     times = {name: _module_ms(bench, name) for name in generated_modules()}
-    note = f"{len(times)} generated modules, each in a fresh interpreter that has ringup.autogen.layout; median of {MODULE_RUNS}"
-    yield Figure("one block's module, median", "ms", median(times.values()), goal=Goal("ours", 3), note=note)
+    over = [name.partition("autogen.")[2] for name, ms in times.items() if ms > MODULE_GOAL.bound]
+    note = f"{len(times)} generated modules, {len(over)} over the goal ({', '.join(over) or 'none'}); each in a fresh interpreter that has ringup.autogen.layout; median of {MODULE_RUNS}"
+    yield Figure("one block's module, median", "ms", median(times.values()), goal=MODULE_GOAL, note=note)
     for vendor, module in VENDOR_PEERS.items():
         of_vendor = {name: ms for name, ms in times.items() if name.split(".")[2] == vendor}
         if not of_vendor:
@@ -52,7 +54,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
             "ms",
             of_vendor[worst],
             _median(peer),
-            Goal("ours", 3),
+            MODULE_GOAL,
             note=f"peer: {module.removeprefix('tinygrad.runtime.')}",
         )
     bench.say("every amd module at once")

@@ -69,7 +69,7 @@ def registers(job: Job) -> dict[str, Any]:
         for stem in stems:
             rows = read_block(stem).registers
             count, size = count + len(rows), size + len(write_block(rows))
-        return {"cpu_s": time.process_time() - start, "bytes": size, "names": count}
+        return {"cpu_s": time.process_time() - start, "bytes": size, "registers": count}
 
 
 def _alone(stem: Path, ending: str, folder: Path) -> Path:
