@@ -39,7 +39,10 @@ def measure(bench: Bench) -> Iterator[Figure]:
     yield _side_by_side(bench, "import ringup", ("ringup",), ("tinygrad",), PACKAGE_RUNS, goal=Goal("ours", 50))
     times = {name: _module_ms(bench, name) for name in generated_modules()}
     over = [name.partition("autogen.")[2] for name, ms in times.items() if ms > MODULE_GOAL.bound]
-    note = f"{len(times)} generated modules, {len(over)} over the goal ({', '.join(over) or 'none'}); each in a fresh interpreter that has ringup.autogen.layout; median of {MODULE_RUNS}"
+    note = (
+        f"{len(times)} generated modules, {len(over)} over the goal ({', '.join(over) or 'none'}); "
+        f"each in a fresh interpreter that has ringup.autogen.layout; median of {MODULE_RUNS}"
+    )
     yield Figure("one block's module, median", "ms", median(times.values()), goal=MODULE_GOAL, note=note)
     for vendor, module in VENDOR_PEERS.items():
         of_vendor = {name: ms for name, ms in times.items() if name.split(".")[2] == vendor}
