@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from ringup.autogen.generate.nvidia_manifest import Wanted, load
+from ringup.autogen.generate.clang import parse
+from ringup.autogen.generate.emit_structs import closure, emit_module
+from ringup.autogen.generate.nvidia_bits import Published, databases, method_module, qmd_modules, register_module
+from ringup.autogen.generate.nvidia_manifest import Globs, StructModule, Wanted, load
 from ringup.autogen.generate.nvidia_rows import emit_rows, merge, read_back
 from ringup.autogen.generate.nvidia_unit import ModuleFacts, module_facts, parse_tree, release_of
 from ringup.autogen.releases import release_key
@@ -13,6 +16,10 @@ from ringup.errors import HeaderError
 
 COMMITTED = Path(__file__).resolve().parents[1] / "nv"
 PROJECT = "NVIDIA open-gpu-kernel-modules"
+_NV_TYPES = """
+typedef unsigned char NvU8; typedef unsigned short NvU16; typedef unsigned int NvU32; typedef unsigned long long NvU64;
+typedef signed char NvS8; typedef short NvS16; typedef int NvS32; typedef long long NvS64; typedef unsigned char NvBool;
+"""
 
 
 def generate_nvidia(
@@ -28,6 +35,7 @@ def generate_nvidia(
     roots = by_branch(wanted, trees)
     out: dict[str, str | bytes] = {}
     out |= c_modules(wanted, roots, committed)
+    out |= bit_modules(wanted, roots, doc_root, committed)
     return out
 
 
@@ -61,4 +69,65 @@ def c_modules(wanted: Wanted, roots: Mapping[str, Path], committed: Path) -> dic
         if not any(rows.structs.values()) and not any(rows.constants.values()):
             raise HeaderError(f"module {module.path}: none of its files or names is in any tree")
         out[f"nv/{module.path}.py"] = emit_rows(module.doc, f"{PROJECT}, one tag a branch:\n{tags}", rows, module.words)
+    return out
+
+
+def bit_modules(
+    wanted: Wanted, roots: Mapping[str, Path], doc_root: Path | None, committed: Path
+) -> dict[str, str | bytes]:
+    """Return the modules and databases of bit ranges; those whose source is not at hand as they are committed."""
+    out: dict[str, str | bytes] = {}
+    tree = roots.get(wanted.chips.release)
+    driver = f"{PROJECT} {wanted.branches[wanted.chips.release]}"
+    documents = f"NVIDIA open-gpu-doc {wanted.doc_read}"
+    if tree is not None:
+        published = Published(wanted.chips, tree)
+        for registers in wanted.registers:
+            out[f"nv/{registers.path}.py"] = register_module(registers, published, driver)
+        out |= databases(published, driver)
+    else:
+        out |= _as_committed(committed, [f"nv/{registers.path}.py" for registers in wanted.registers])
+        out |= _as_committed(
+            committed, [f"regs/{kind}/{chip}.bin" for chip in wanted.chips.folders for kind in ("nv", "chips")]
+        )
+    for methods in wanted.methods:
+        needs = {header.partition(":")[0] for headers in methods.classes.values() for header in headers}
+        places = {"doc": doc_root, "tree": tree}
+        at_hand = {name: root for name, root in places.items() if name in needs and root is not None}
+        path = f"nv/{methods.path}.py"
+        source = " and ".join({"doc": documents, "tree": driver}[name] for name in sorted(needs))
+        out |= (
+            {path: method_module(methods, at_hand, source)}
+            if len(at_hand) == len(needs)
+            else _as_committed(committed, [path])
+        )
+    if doc_root is not None:
+        out |= qmd_modules(wanted, doc_root, documents)
+        for video in wanted.video:
+            out[f"nv/{video.path}.py"] = video_module(video, doc_root, documents)
+    else:
+        out |= _as_committed(committed, [f"nv/{path.name}" for path in sorted(committed.glob("qmdv*.py"))])
+        out |= _as_committed(committed, [f"nv/{video.path}.py" for video in wanted.video])
+    return out
+
+
+def video_module(video: StructModule, doc_root: Path, source: str) -> str:
+    """Return the structs and constants of one header of open-gpu-doc."""
+    structs, constants = Globs(video.structs), Globs(video.constants)
+    header = doc_root / video.header
+    unit = parse([header], prelude=_NV_TYPES, from_files=[header], want_structs=structs, want_constants=constants)
+    found = closure(unit, unit.structs)
+    return emit_module(video.doc, source, found, list(unit.constants.values()))
+
+
+def _as_committed(committed: Path, paths: Iterable[str]) -> dict[str, str | bytes]:
+    out: dict[str, str | bytes] = {}
+    for path in paths:
+        file = committed.parent / path
+        try:
+            out[path] = file.read_bytes() if path.endswith(".bin") else file.read_text(encoding="utf-8")
+        except OSError as error:
+            raise HeaderError(
+                f"autogen/{path}: its source is not given and it is not committed: {error.strerror}"
+            ) from error
     return out

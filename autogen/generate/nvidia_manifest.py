@@ -59,6 +59,7 @@ class MethodModule:
     classes: Mapping[str, tuple[str, ...]]
     packets: tuple[str, ...] = ()
     names: tuple[str, ...] = ("*",)
+    counts: Mapping[str, int] = field(default_factory=dict)  # of arrays whose length no header tells
 
 
 @dataclass(frozen=True, slots=True)

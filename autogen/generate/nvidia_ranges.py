@@ -330,7 +330,7 @@ def _sort(out: Ranges, sorting: _Sorting, packets: Sequence[str], prefix: str) -
         owner = _owner(name, bits)
         if owner is None:
             out.constants[name] = number
-        elif not name.removeprefix(owner).startswith("__"):
+        elif not name.removeprefix(owner).startswith("__SIZE_"):
             sorting.values.setdefault(owner, []).append((name, number))
     for name in [*stems, *(name for name in numbers if name in marked or name in sorting.ranges)]:
         place, define = shapes.get(name), defines.get(name)

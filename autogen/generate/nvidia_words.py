@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ringup.autogen.generate.emit_structs import HEAD
 from ringup.autogen.generate.facts import Rejected
@@ -34,7 +34,7 @@ class Sheet:
 
     words: dict[Key, dict[str, WordFacts]] = field(default_factory=dict)
     width: dict[str, int] = field(default_factory=dict)  # where it is not 32
-    constants: dict[str, int] = field(default_factory=dict)
+    constants: dict[Key, dict[str, int]] = field(default_factory=dict)
     rejected: list[Rejected] = field(default_factory=list)
 
 
@@ -216,8 +216,8 @@ class _Merged:
 
     def changes(self) -> Iterator[tuple[Key, str]]:
         for key, facts in self.by_key.items():
-            if facts.fields == self.first.fields:
-                continue
+            if not facts.fields or facts.fields == self.first.fields:
+                continue  # a header that names a word and none of its bits contradicts nothing
             gone = [f'"{name}": None' for name in self.first.fields if name not in facts.fields]
             moved = [
                 f'"{name}": {bits!r}' for name, bits in facts.fields.items() if self.first.fields.get(name) != bits
@@ -234,14 +234,14 @@ def _merge(sheet: Sheet) -> dict[str, _Merged]:
 
 
 def _values(sheet: Sheet) -> tuple[dict[str, int], dict[Key, dict[str, int]]]:
-    """Return the named values as most see them, and by chip or class those that differ."""
-    common: dict[str, int] = dict(sheet.constants)
+    """Return the named values as the first chip or class has them, and by the others those that differ there."""
+    common: dict[str, int] = {}
     rows: dict[Key, dict[str, int]] = {}
     for key, words in sheet.words.items():
-        for facts in words.values():
-            for name, value in facts.values:
-                if common.setdefault(name, value) != value:
-                    rows.setdefault(key, {})[name] = value
+        named = [*sheet.constants.get(key, {}).items(), *(value for facts in words.values() for value in facts.values)]
+        for name, value in named:
+            if common.setdefault(name, value) != value:
+                rows.setdefault(key, {})[name] = value
     return common, rows
 
 
@@ -263,18 +263,19 @@ def emit_words(doc: str, source: str, sheet: Sheet, table: str) -> str:
     out = "".join(parts)
     if packets_only and len(sheet.words) == 1:
         return out
-    out += f"\n\n{table} = {{\n" + "".join(_table_row(key, words, sheet) for key, words in sheet.words.items()) + "}\n"
+    key_type = "int" if all(isinstance(key, int) for key in sheet.words) else "str"
+    out += f"\n\n{table}: dict[{key_type}, dict[type[Word], int | tuple[int, int, int]]] = {{\n"
+    out += "".join(_table_row(key, words, sheet) for key, words in sheet.words.items()) + "}\n"
     changes: dict[Key, list[str]] = {}
     for name, one in merged.items():
         for key, text in one.changes():
             changes.setdefault(key, []).append(f"{name}: {text}")
-    typing = "dict[object, dict[type[Word], dict[str, tuple[int, ...] | None]]]"
-    out += f"CHANGES: {typing} = {{\n"
+    out += f"CHANGES: dict[{key_type}, dict[type[Word], dict[str, tuple[int, ...] | None]]] = {{\n"
     for key, rows_of_key in changes.items():
         out += f"    {_key_text(key)}: {{\n" + "".join(f"        {row},\n" for row in rows_of_key) + "    },\n"
     out += "}\n"
     if rows:
-        out += "VALUES = {  # names that mean another value there\n"
+        out += f"VALUES: dict[{key_type}, dict[str, int]] = {{  # names that mean another value there\n"
         for key, named in rows.items():
             cells = ", ".join(f'"{name}": {_number(value)}' for name, value in named.items())
             out += f"    {_key_text(key)}: {{{cells}}},\n"
@@ -292,8 +293,3 @@ def _table_row(key: Key, words: Mapping[str, WordFacts], sheet: Sheet) -> str:
             line = "       "
         line += f" {cell},"
     return text + (line + "\n" if line.strip() else "") + "    },\n"
-
-
-def without_prefix(facts: WordFacts, prefix: str) -> WordFacts:
-    """Return `facts` with `prefix` cut off its name."""
-    return replace(facts, name=facts.name.removeprefix(prefix))
