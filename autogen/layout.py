@@ -39,27 +39,27 @@ class Field(property):
     lo: int
     count: int | None
     stride: int
-    name: str
     mask: int  # every bit of the field in place, all elements included
 
     def __init__(self, hi: int, lo: int | None = None, *, count: int | None = None, stride: int = 0) -> None:
-        lo = hi if lo is None else lo
+        if lo is None:
+            lo = hi
         if not 0 <= lo <= hi:
             raise ValueError(f"a field's high bit comes first and none is negative: {hi}:{lo}")
-        width = hi - lo + 1
-        one = (1 << width) - 1
+        one = (2 << hi - lo) - 1
         if count is None:
-            super().__init__(_getter(lo, one))
+            property.__init__(self, _getter(lo, one))
             self.mask = one << lo
         else:
+            width = hi - lo + 1
             if count < 1 or stride < width:
                 raise ValueError(f"{count} elements of {width} bits do not lie {stride} bits apart")
-            super().__init__(_array_getter(lo, one, count, stride))
+            property.__init__(self, _array_getter(lo, one, count, stride))
             self.mask = sum(one << lo + i * stride for i in range(count))
-        self.hi, self.lo, self.count, self.stride = hi, lo, count, stride
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
+        self.hi = hi
+        self.lo = lo
+        self.count = count
+        self.stride = stride
 
     if TYPE_CHECKING:  # what a type checker sees; at run time `property` does it
 
@@ -75,32 +75,32 @@ class Field(property):
         return self.hi - self.lo + 1
 
     def put(self, word: int, value: Value, owner: str) -> int:
-        """Return `word` with this field replaced; `owner` is named when `value` does not fit."""
+        """Return `word` with this field replaced; `owner` (`WORD.field`) is named when `value` does not fit."""
         if self.count is None:
-            return word & ~self.mask | self._fitting(value, owner, "") << self.lo
+            return word & ~self.mask | self._fitting(value, owner) << self.lo
         if isinstance(value, int) or len(value) != self.count:
-            raise ValueError(f"{owner}.{self.name} takes {self.count} values, not {value!r}")
+            raise ValueError(f"{owner} takes {self.count} values, not {value!r}")
         word &= ~self.mask
         for i, element in enumerate(value):
-            word |= self._fitting(element, owner, f"[{i}]") << self.lo + i * self.stride
+            word |= self._fitting(element, f"{owner}[{i}]") << self.lo + i * self.stride
         return word
 
-    def _fitting(self, value: object, owner: str, index: str) -> int:
+    def _fitting(self, value: object, owner: str) -> int:
         if not isinstance(value, int):
-            raise TypeError(f"{owner}.{self.name}{index} takes an integer, not {value!r}")
+            raise TypeError(f"{owner} takes an integer, not {value!r}")
         if value < 0 or value >> self.width:
-            raise ValueError(f"{owner}.{self.name}{index} holds {self.width} bits, not {value:#x}")
+            raise ValueError(f"{owner} holds {self.width} bits, not {value:#x}")
         return int(value)
 
 
 class _Absent(Field):
     """A field that the chosen version of a register lacks."""
 
-    def __init__(self) -> None:
-        property.__init__(self, self._refuse)
+    def __init__(self, name: str) -> None:
+        def refuse(word: Word) -> int:
+            raise AttributeError(f"{type(word).__name__} of this version has no field {name}")
 
-    def _refuse(self, word: Word) -> int:
-        raise AttributeError(f"{type(word).__name__} of this version has no field {self.name}")
+        property.__init__(self, refuse)
 
 
 class Word(int):
@@ -112,7 +112,7 @@ class Word(int):
 
     __slots__ = ()
 
-    FIELDS: ClassVar[Mapping[str, Field]] = {}
+    FIELDS: ClassVar[dict[str, Field]] = {}
     WIDTH: ClassVar[int] = 32
     RESERVED: ClassVar[frozenset[str]] = frozenset(
         ("at", "replace")
@@ -121,27 +121,29 @@ class Word(int):
     def __init_subclass__(cls, *, width: int | None = None, overlaps: bool = False) -> None:
         if width is not None:
             cls.WIDTH = width
-        fields = dict(cls.FIELDS)
-        taken = 0
-        for name, field in cls.__dict__.items():
-            if not isinstance(field, Field):
-                continue
+        own = {name: field for name, field in cls.__dict__.items() if isinstance(field, Field)}
+        fields = cls.FIELDS = (
+            {name: f for name, f in (cls.FIELDS | own).items() if type(f) is Field} if cls.FIELDS else own
+        )
+        taken = total = 0
+        for field in fields.values():
+            taken |= field.mask
+            total += field.mask
+        if taken >> cls.WIDTH or (taken != total and not overlaps) or not cls.RESERVED.isdisjoint(own):
+            cls._refuse_layout(overlaps)
+
+    @classmethod
+    def _refuse_layout(cls, overlaps: bool) -> None:
+        """Say which field makes the layout impossible."""
+        for name, field in cls.FIELDS.items():
             if name in cls.RESERVED:
                 raise TypeError(f"{cls.__name__}.{name} would hide Word.{name}; call the field {name}_")
-            if isinstance(field, _Absent):
-                fields.pop(name, None)
-            else:
-                fields[name] = field
-        for name, field in fields.items():
             if field.mask >> cls.WIDTH:
-                raise TypeError(
-                    f"{cls.__name__}.{name} reaches bit {field.mask.bit_length() - 1} of a word of {cls.WIDTH}"
-                )
-            if taken & field.mask and not overlaps:
-                other = next(n for n, f in fields.items() if n != name and f.mask & field.mask)
-                raise TypeError(f"{cls.__name__}: fields {other} and {name} share bits")
-            taken |= field.mask
-        cls.FIELDS = fields
+                bit = field.mask.bit_length() - 1
+                raise TypeError(f"{cls.__name__}.{name} reaches bit {bit} of a word of {cls.WIDTH}")
+            shared = [other for other, f in cls.FIELDS.items() if other != name and f.mask & field.mask]
+            if shared and not overlaps:
+                raise TypeError(f"{cls.__name__}: fields {name} and {shared[0]} share bits")
 
     def __new__(cls, value: int = 0, /, **fields: Value) -> Self:
         for name, given in fields.items():
@@ -149,7 +151,7 @@ class Word(int):
                 field = cls.FIELDS[name]
             except KeyError:
                 raise TypeError(f"{cls.__name__} has no field {name}{near(name, cls.FIELDS)}") from None
-            value = field.put(value, given, cls.__name__)
+            value = field.put(value, given, f"{cls.__name__}.{name}")
         if value < 0 or value >> cls.WIDTH:
             raise ValueError(f"{cls.__name__} holds {cls.WIDTH} bits, not {value:#x}")
         return int.__new__(cls, value)
@@ -183,7 +185,7 @@ class Word(int):
         key = (cls, version)
         if key not in _VARIANTS:
             body: dict[str, object] = {"__module__": cls.__module__, "__slots__": ()}
-            body |= {name: _Absent() if row is None else _field(row) for name, row in changes.items()}
+            body |= {name: _Absent(name) if row is None else _field(row) for name, row in changes.items()}
             _VARIANTS[key] = _subclass(cls, body)
         found: type[Self] = _VARIANTS[key]
         return found
