@@ -9,7 +9,9 @@ from pathlib import Path
 
 import ringup.autogen
 from ringup.autogen.generate import run as generator
+from ringup.autogen.generate.manifest import MANIFEST
 from ringup.autogen.generate.sources import Sources
+from ringup.errors import HeaderError
 from ringup.tools.fetch import fetch
 from ringup.tools.paths import add_source_arguments, sources_of
 from ringup.tools.progress import Progress
@@ -61,6 +63,8 @@ def _fetch(args: argparse.Namespace, sources: Sources) -> int:
 
 
 def _generate(args: argparse.Namespace, sources: Sources) -> int:
+    if args.manifest != MANIFEST and args.output == FACTS:
+        raise HeaderError("another manifest's facts are no part of ringup: say where they go with --output DIR")
     total = len(sources.manifest.modules) + len(sources.manifest.sets)
     with Progress("generating", total) as progress:
         made = generator.generate(sources, args.only, progress.step)

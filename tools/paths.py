@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from ringup.autogen.generate.manifest import load
+from ringup.autogen.generate.manifest import MANIFEST, load
 from ringup.autogen.generate.sources import Sources
 from ringup.errors import HeaderError
 
@@ -19,7 +19,14 @@ def cache_folder() -> Path:
 
 
 def add_source_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add `--cache` and `--tree`."""
+    """Add `--manifest`, `--cache` and `--tree`."""
+    parser.add_argument(
+        "--manifest",
+        type=Path,
+        default=MANIFEST,
+        metavar="FILE",
+        help="another list of what is wanted (default: ringup's own)",
+    )
     parser.add_argument(
         "--cache",
         type=Path,
@@ -37,8 +44,8 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def sources_of(args: argparse.Namespace) -> Sources:
-    """Return the header packages that `--cache` and `--tree` name. Raises `HeaderError` for a tree nobody knows."""
-    manifest, trees = load(), {}
+    """Return the header packages that `--manifest`, `--cache` and `--tree` name. Raises `HeaderError` for a tree nobody knows."""
+    manifest, trees = load(args.manifest), {}
     for text in args.tree:
         name, equals, folder = text.partition("=")
         if not equals or name not in manifest.packages:

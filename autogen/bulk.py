@@ -1,0 +1,160 @@
+"""All leaves of a struct at once: one call of the `struct` module packs or unpacks them, bit-fields are joined and split around it."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ringup.autogen.structs import SCALARS, Struct, element_size, nested_type
+
+if TYPE_CHECKING:
+    from collections.abc import Buffer  # type: ignore[attr-defined]
+
+BYTES = ("u8", "char")  # arrays of these are one `bytes` value
+Leaf = tuple[
+    str, int, int, str | None
+]  # name, first bit, bits, letter; "" marks an unsigned bit-field, None a signed one
+
+
+class Bulk:
+    """Packs and unpacks all leaves of a struct in one call of the `struct` module."""
+
+    __slots__ = ("_bits", "_code", "_owner", "names")
+
+    def __init__(self, owner: type[Struct]) -> None:
+        self._owner = owner
+        leaves = _without_overlaps(sorted(_leaves(owner, "", 0), key=lambda leaf: leaf[1]))
+        letters, names, at = ["<"], [], 0
+        self._bits: list[tuple[int, list[tuple[int, int, bool]]]] | None = None
+        groups: list[tuple[int, list[tuple[int, int, bool]]]] = []
+        for name, start, width, letter in leaves:
+            names.append(name)
+            if letter:  # an ordinary leaf
+                letters.append(f"{start // 8 - at}x{letter}" if start // 8 > at else letter)
+                at = (start + width) // 8
+                groups.append((0, []))
+                continue
+            signed = letter is None
+            if start // 8 < at:  # shares its first byte with the bit-field before it
+                size, parts = groups[-1]
+                first = at - size
+            else:
+                letters.append(f"{start // 8 - at}x")
+                first, size, parts = start // 8, 0, []
+                groups.append((0, parts))
+                letters.append("")
+            end = (start + width + 7) // 8
+            parts.append((start - first * 8, width, signed))
+            groups[-1] = end - first, parts
+            letters[-1] = f"{end - first}s"
+            at = end
+        letters.append(f"{owner.SIZE - at}x")
+        self.names = tuple(names)
+        if any(size for size, _ in groups):
+            self._bits = groups
+        else:
+            native = "@" + "".join(letters[1:])
+            if struct.calcsize(native) == owner.SIZE and sys.byteorder == "little" and _aligned(leaves):
+                letters = [native]  # same places, and the module's native codes are the quick ones
+        self._code = struct.Struct("".join(letters))
+
+    def pack(self, values: tuple[Any, ...]) -> bytes:
+        return self._code.pack(*self._join(values))
+
+    def pack_into(self, buffer: Buffer, offset_bytes: int, values: tuple[Any, ...]) -> None:
+        if self._bits is not None or len(values) != len(self.names):
+            values = self._join(values)
+        try:
+            self._code.pack_into(buffer, offset_bytes, *values)
+        except struct.error as error:
+            raise ValueError(f"{self._owner.__name__}: {error}") from None
+
+    def unpack(self, buffer: Buffer, offset_bytes: int) -> tuple[Any, ...]:
+        try:
+            values = self._code.unpack_from(buffer, offset_bytes)
+        except struct.error:
+            raise ValueError(
+                f"{self._owner.__name__} takes {self._owner.SIZE} bytes from byte {offset_bytes}"
+            ) from None
+        return values if self._bits is None else tuple(self._split(values))
+
+    def _join(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        if len(values) != len(self.names):
+            raise ValueError(f"{self._owner.__name__} has {len(self.names)} leaves, not {len(values)}")
+        if self._bits is None:
+            return values
+        out: list[Any] = []
+        rest = zip(self.names, values, strict=True)
+        for size, parts in self._bits:
+            if not size:
+                out.append(next(rest)[1])
+                continue
+            word = 0
+            for bit, width, signed in parts:
+                name, value = next(rest)
+                low, high = (-1 << width - 1, 1 << width - 1) if signed else (0, 1 << width)
+                if not low <= value < high:
+                    raise ValueError(f"{self._owner.__name__}.{name} holds {width} bits, not {value:#x}")
+                word |= (value & (1 << width) - 1) << bit
+            out.append(word.to_bytes(size, "little"))
+        return tuple(out)
+
+    def _split(self, values: tuple[Any, ...]) -> Iterator[Any]:
+        for (size, parts), value in zip(self._bits or (), values, strict=True):
+            if not size:
+                yield value
+                continue
+            word = int.from_bytes(value, "little")
+            for bit, width, signed in parts:
+                part = word >> bit & (1 << width) - 1
+                yield part - (1 << width) if signed and part >> width - 1 else part
+
+
+def _leaves(owner: type[Struct], prefix: str, base: int) -> Iterator[Leaf]:
+    """Yield every scalar of the struct, nested ones included, at its place in bits from the outermost start."""
+    for row in owner.members().values():
+        start = base + row.byte * 8 + row.bit
+        name = prefix + row.name
+        if row.width:
+            yield name, start, row.width, None if SCALARS[row.base][1] else ""
+            continue
+        if row.flexible:
+            continue
+        count = 1
+        for length in row.dims:
+            count *= length
+        if row.base in BYTES and row.dims:
+            yield name, start, count * 8, f"{count}s"
+            continue
+        size = element_size(owner, row)
+        for i, index in enumerate(_indices(row.dims)):
+            if row.base in SCALARS:
+                yield name + index, start + i * size * 8, size * 8, SCALARS[row.base][2]
+            else:
+                yield from _leaves(nested_type(owner, row.base), f"{name}{index}.", start + i * size * 8)
+
+
+def _indices(dims: tuple[int, ...]) -> Iterator[str]:
+    if not dims:
+        yield ""
+        return
+    for i in range(dims[0]):
+        for rest in _indices(dims[1:]):
+            yield f"[{i}]{rest}"
+
+
+def _without_overlaps(leaves: Iterable[Leaf]) -> list[Leaf]:
+    """Keep, of leaves that share bits, the one that begins first (the header's first, where they begin together)."""
+    kept: list[Leaf] = []
+    end = 0
+    for leaf in leaves:
+        if leaf[1] >= end and leaf[2]:
+            kept.append(leaf)
+            end = leaf[1] + leaf[2]
+    return kept
+
+
+def _aligned(leaves: Iterable[Leaf]) -> bool:
+    return all(leaf[3] is not None and (leaf[3].endswith("s") or leaf[1] % leaf[2] == 0) for leaf in leaves)
