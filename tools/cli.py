@@ -40,9 +40,7 @@ class Parser(argparse.ArgumentParser):
 
 def build_parser(command: str | None) -> argparse.ArgumentParser:
     """Return the parser with the arguments of `command` filled in; of every command for "*"."""
-    parser = Parser(
-        prog="ringup", description=ringup.__doc__, epilog="`ringup COMMAND --help` tells more."
-    )
+    parser = Parser(prog="ringup", description=ringup.__doc__, epilog="`ringup COMMAND --help` tells more.")
     parser.add_argument("--version", action="version", version=f"ringup {ringup.__version__}")
     parser.add_argument("-v", "--verbose", action="count", default=0, help="log what is done; twice for every detail")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
