@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
+from ringup.autogen.generate.manifest import MANIFEST
 from ringup.autogen.generate.sources import Sources
 from ringup.tools.bench.environment import Peer
 from ringup.tools.bench.figure import Figure
@@ -20,6 +22,7 @@ class Bench:
     fresh: Interpreter
     quick: bool  # leave out what takes the peer more than a minute
     say: Callable[[str], None]  # progress
+    manifest: Path = MANIFEST  # the file that `sources` was made from
 
 
 Measure = Callable[[Bench], Iterator[Figure]]

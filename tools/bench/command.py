@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     peer = without("--no-peer") if args.no_peer else find_or_make((args.cache or cache_folder()) / FOLDER)
     names = list(dict.fromkeys(args.bench)) or list(BENCHES)
     with tempfile.TemporaryDirectory(prefix="ringup-bench-") as bytecode, Progress("bench", len(names)) as progress:
-        bench = Bench(sources, peer, Interpreter(Path(bytecode)), args.quick, progress.say)
+        bench = Bench(sources, peer, Interpreter(Path(bytecode)), args.quick, progress.say, args.manifest)
         for name in names:
             measure: Measure = import_module(BENCHES[name][0]).measure
             show(name, list(measure(bench)), as_json=args.json)

@@ -126,7 +126,7 @@ def _manifest(bench: Bench) -> Figure:
 def _places(bench: Bench) -> dict[str, Any]:
     """The header packages, as a job names them."""
     trees = {name: str(folder.absolute()) for name, folder in bench.sources.trees.items()}
-    return {"cache": str(bench.sources.cache.absolute()), "trees": trees}
+    return {"manifest": str(bench.manifest), "cache": str(bench.sources.cache.absolute()), "trees": trees}
 
 
 def _c_job(recipe: str, root: Path, files: list[Path], arguments: list[str]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from ringup.autogen.generate.manifest import load
 from ringup.autogen.generate.sources import Sources
+from ringup.errors import HeaderError
 
 Job = Mapping[str, Any]
 
@@ -26,7 +27,9 @@ def _cpu_s() -> float:
 
 
 def _sources(job: Job) -> Sources:
-    return Sources(load(), Path(job["cache"]), {name: Path(folder) for name, folder in job["trees"].items()})
+    return Sources(
+        load(Path(job["manifest"])), Path(job["cache"]), {name: Path(folder) for name, folder in job["trees"].items()}
+    )
 
 
 def c_module(job: Job) -> dict[str, Any]:
@@ -35,7 +38,11 @@ def c_module(job: Job) -> dict[str, Any]:
     from ringup.autogen.generate.run import parse_module
 
     sources = _sources(job)
-    module = next(module for module in sources.manifest.modules if module.module == job["module"])
+    module = next((module for module in sources.manifest.modules if module.module == job["module"]), None)
+    if module is None:
+        raise HeaderError(
+            f"the manifest has no module {job['module']}, which this bench reads; run it with ringup's own"
+        )
     start = time.process_time()
     unit = parse_module(module, sources).unit
     text = emit_module(module.doc, "", tuple(unit.structs.values()), tuple(unit.constants.values()))
