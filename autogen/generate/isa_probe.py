@@ -1,0 +1,218 @@
+"""An independent disassembler (llvm-mc) asked in bulk, and its text taken apart into mnemonic, operands and modifiers."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ringup.errors import HeaderError
+
+BATCH = 10_000  # probes in one call of the tool
+TIMEOUT_S = 300  # TIMEOUT: a batch takes 2 s on one slow core; a tool that hangs must not hang the generator
+_MARK = 0xBF80_0000  # s_nop, the same word on every target
+_PLAIN_MODIFIERS = frozenset((
+    "glc", "slc", "dlc", "sc0", "sc1", "nt", "lds", "gds", "tfe", "lwe", "unorm", "clamp", "idxen", "offen", "addr64", "r128", "a16",
+    "d16", "done", "vm", "row_en", "high", "nv", "scale_offset", "row_mirror", "row_half_mirror",
+))  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One operand's text: `core` is the register or value, `marks` what stands around it (neg, abs, sext, lo, hi)."""
+
+    core: str
+    marks: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """One instruction as the disassembler sees it. `registers` are those of its internal operand list, in order, repeated when tied."""
+
+    text: str
+    mnemonic: str
+    operands: tuple[Operand, ...]
+    modifiers: tuple[tuple[str, str], ...]
+    registers: tuple[str, ...]
+    internal_name: str
+
+
+class Disassembler:
+    """`command` starts llvm-mc (a list: a newer one may need its own loader); `cpu` and `features` choose the target."""
+
+    def __init__(self, command: Sequence[str], cpu: str, features: str = "") -> None:
+        self._argv = [*command, "-triple=amdgcn", f"-mcpu={cpu}", "-disassemble", "-show-inst"]
+        if features:
+            self._argv.append(f"-mattr={features}")
+        self.cpu = cpu
+        self.crashed: list[bytes] = []  # words that made the tool itself crash: taken for illegal
+
+    def decode(self, probes: Sequence[bytes]) -> list[Decoded | None]:
+        """Return for each probe the one instruction that uses up exactly its bytes, or None."""
+        found: list[Decoded | None] = []
+        for start in range(0, len(probes), BATCH):
+            found += self._batch(probes[start : start + BATCH])
+        return found
+
+    def _batch(self, probes: Sequence[bytes]) -> list[Decoded | None]:
+        lines = []
+        for i, probe in enumerate(probes):
+            lines.append(
+                f"[{','.join(map(hex, probe))}]"
+            )  # brackets: no instruction reaches into the next line's bytes
+            lines.append(f"[{','.join(map(hex, _mark(i)))}]")
+        done = self._run(self._argv, lines)
+        bad = {int(line) for line in re.findall(rb"^<stdin>:(\d+):\d+: warning: invalid", done.stderr, re.MULTILINE)}
+        found: list[Decoded | None] = []
+        pending: list[list[str]] = []
+        for instruction in _instructions(done.stdout.decode().rpartition("\n")[0]):  # a crash cuts the last line
+            pending.append(instruction)
+            if len(pending) < 2 or len(found) == len(probes):
+                continue
+            first, second = _mark_numbers(len(found))
+            if _is_nop(pending[-1], second) and _is_nop(pending[-2], first):
+                whole = len(pending) == 3 and 2 * len(found) + 1 not in bad  # a complaint: bytes were left over
+                found.append(_decoded(pending[0]) if whole else None)
+                pending = []
+        if done.returncode < 0 and len(found) < len(probes):  # LLVM crashes on a few words: find which, go on after it
+            if len(probes) == 1:
+                self.crashed.append(probes[0])
+                return [None]
+            head = probes[len(found) : len(found) + 32]
+            middle = max(1, len(head) // 2)
+            parts = (head[:middle], head[middle:], probes[len(found) + len(head) :])
+            return found + [answer for part in parts if part for answer in self._batch(part)]
+        if len(found) != len(probes):
+            complaint = done.stderr.decode(errors="replace").strip().splitlines()[:1]
+            raise HeaderError(
+                f"disassembling for {self.cpu}: {len(found)} answers to {len(probes)} probes (exit status {done.returncode},"
+                f" {complaint or 'no message'}); is this LLVM new enough for {self.cpu}?"
+            )
+        return found
+
+    def _run(self, argv: list[str], lines: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
+        try:
+            return subprocess.run(
+                argv, input="\n".join(lines).encode(), capture_output=True, timeout=TIMEOUT_S, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise HeaderError(f"asking about {self.cpu}: {argv[0]} did not run: {error}; install llvm-22") from error
+
+    def accepts(self, texts: Sequence[str]) -> list[bool]:
+        """Tell for each text whether the assembler takes it: it is stricter about operands than the disassembler."""
+        argv = [part for part in self._argv if part not in ("-disassemble", "-show-inst")] + ["-o", "/dev/null"]
+        good = [True] * len(texts)
+        done = self._run(argv, texts)
+        for match in re.finditer(rb"^<stdin>:(\d+):\d+: error", done.stderr, re.MULTILINE):
+            good[int(match[1]) - 1] = False
+        return good
+
+
+def _mark_numbers(i: int) -> tuple[int, int]:
+    """Operands of the two s_nop that close probe `i`: nothing a single probe decodes to."""
+    return i & 0xFFFF, ~i & 0xFFFF
+
+
+def _mark(i: int) -> bytes:
+    return b"".join((_MARK | number).to_bytes(4, "little") for number in _mark_numbers(i))
+
+
+def _is_nop(group: list[str], number: int) -> bool:
+    words = group[0].split()
+    return words[0] == "s_nop" and int(words[1], 0) == number
+
+
+def _instructions(output: str) -> Iterator[list[str]]:
+    """Group the tool's lines by instruction: its text line first."""
+    group: list[str] = []
+    for line in output.splitlines():
+        if line.startswith("\t") and not line.lstrip().startswith((";", ".")):
+            if group:
+                yield group
+            group = [line]
+        elif group:
+            group.append(line)
+    if group:
+        yield group
+
+
+def _decoded(group: list[str]) -> Decoded:
+    text = " ".join(group[0].split(";", 1)[0].split())
+    internal, registers = "", []
+    for line in group:
+        if "<MCInst #" in line:
+            internal = line.split("<MCInst #", 1)[1].split()[1].rstrip(">")
+        elif "<MCOperand Reg:" in line:
+            registers.append(line.split("Reg:", 1)[1].rstrip(">"))
+    mnemonic, operands, modifiers = parse(text)
+    return Decoded(text, mnemonic, operands, modifiers, tuple(registers), internal)
+
+
+@lru_cache(maxsize=200_000)
+def parse(text: str) -> tuple[str, tuple[Operand, ...], tuple[tuple[str, str], ...]]:
+    """Take one instruction's text apart: mnemonic, operands, (name, value) modifiers."""
+    mnemonic, _, rest = text.partition(" ")
+    operands: list[Operand] = []
+    modifiers: list[tuple[str, str]] = []
+    if mnemonic.startswith("s_") and not re.match(
+        r"s_(load|store|buffer|scratch|atomic|dcache|gl1|prefetch|atc|memtime|memreal)", mnemonic
+    ):
+        chunks = [
+            [part] for part in _split(rest, ",")
+        ]  # scalar ALU text has no modifiers; `vmcnt(0) expcnt(0)` is one operand
+    else:
+        chunks = [_split(part, " ") for part in _split(rest, ",")]
+        if mnemonic in ("exp", "export") and chunks:
+            chunks[:1] = [[part] for part in chunks[0]]
+    for chunk in chunks:
+        for i, part in enumerate(chunk):
+            name, colon, value = _cut(part)
+            if part in _PLAIN_MODIFIERS or colon or (i > 0 and re.match(r"[a-z_]+\d*\(", part)):
+                modifiers.append((name, value))
+            elif part.startswith("["):  # scattered image addresses
+                operands += map(_operand, _split(part[1:-1], ","))
+            else:
+                operands.append(_operand(part))
+    return mnemonic, tuple(operands), tuple(modifiers)
+
+
+def _split(text: str, separator: str) -> list[str]:
+    parts, depth, start = [], 0, 0
+    for i, char in enumerate(text):
+        if char in "([":
+            depth += 1
+        elif char in ")]":
+            depth -= 1
+        elif char == separator and depth == 0:
+            parts.append(text[start:i].strip())
+            start = i + 1
+    parts.append(text[start:].strip())
+    return [part for part in parts if part]
+
+
+def _cut(part: str) -> tuple[str, str, str]:
+    """Split `offset:4` at its colon; a colon inside brackets is a register range."""
+    match = re.match(r"([a-z][a-z0-9_]*):(?!:)(.*)", part)
+    return (match[1], ":", match[2]) if match else (part, "", "")
+
+
+def _operand(part: str) -> Operand:
+    marks = set()
+    while True:
+        if part.startswith("-") and not re.match(r"-(\d|0x)", part):
+            marks.add("neg")
+            part = part[1:]
+        elif part.startswith("|") and part.endswith("|"):
+            marks.add("abs")
+            part = part[1:-1]
+        elif match := re.fullmatch(r"(neg|abs|sext)\((.*)\)", part):
+            marks.add(match[1])
+            part = match[2]
+        else:
+            break
+    if match := re.fullmatch(r"(v\d+)\.([lh])", part):
+        marks.add("lo" if match[2] == "l" else "hi")
+        part = match[1]
+    return Operand(part, frozenset(marks))
