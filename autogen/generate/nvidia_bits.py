@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from ringup.autogen.generate.facts import BitRange
+from ringup.autogen.generate.facts import BitRange, Rejected
 from ringup.autogen.generate.nvidia_manifest import Chips, Globs, MethodModule, RegisterModule, Wanted
 from ringup.autogen.generate.nvidia_ranges import Place, Range, Ranges, read_ranges
 from ringup.autogen.generate.nvidia_words import Sheet, emit_words, field_name, places_of, width_of, word_facts
@@ -24,7 +24,8 @@ _PLACES_DOC = """PLACES: byte offset, or (byte offset, stride, count; 0: not tol
 that of the chip next in wanted_nvidia.toml, [chips]."""
 _METHODS_DOC = """METHODS: byte offset, or (byte offset, stride, count), by class; where no header tells a count, elements end before the
 next method."""
-_QMD_DOC = "PLACES lists the classes; `at(class id)` gives what a class says differently of this version."
+_QMD_DOC = """PLACES lists the classes; `at(class id)` gives what a class says differently of this version. No header tells how long
+an array is: `count` elements fit before the next field."""
 _QMD = re.compile(r"NV([0-9A-F]{4})_(QMDV\d\d_\d\d)_")
 
 
@@ -62,6 +63,10 @@ class Published:
                 found.setdefault(constant, value)
         return found
 
+    def rejected(self, chip: str) -> list[Rejected]:
+        """Return what the chip's own folder holds and nobody could read."""
+        return self.folder(self.chips.folders[chip][0]).rejected
+
     def loose(self, chip: str) -> dict[str, tuple[BitRange, str]]:
         """Return apertures and ranges that no register owns."""
         found: dict[str, tuple[BitRange, str]] = {}
@@ -71,7 +76,9 @@ class Published:
         return found
 
 
-def register_module(module: RegisterModule, published: Published, source: str) -> str:
+def register_module(
+    module: RegisterModule, published: Published, source: str, rejected: list[tuple[str, Rejected]]
+) -> str:
     """Return a module of words with PLACES by chip."""
     takes, takes_constant, files = Globs(module.names), Globs(module.constants), Globs(module.files)
     sheet = Sheet()
@@ -89,6 +96,7 @@ def register_module(module: RegisterModule, published: Published, source: str) -
         }
     if not any(sheet.words.values()):
         raise HeaderError(f"module {module.path}: no published register has one of its names and files")
+    rejected += [(f"nv/{module.path}", r) for r in sheet.rejected]
     return emit_words(f"{module.doc}\n\n{_PLACES_DOC}", source, sheet, "PLACES")
 
 
@@ -175,7 +183,9 @@ def databases(published: Published, source: str) -> dict[str, bytes]:
 # ------------------------------------------------------------------------------------------------------------------ class methods
 
 
-def method_module(module: MethodModule, roots: Mapping[str, Path], source: str) -> str:
+def method_module(
+    module: MethodModule, roots: Mapping[str, Path], source: str, rejected: list[tuple[str, Rejected]]
+) -> str:
     """Return a module of words with METHODS by class id; `roots` are the folders that `doc:` and `tree:` stand for."""
     takes = Globs(module.names)
     sheet = Sheet()
@@ -195,6 +205,7 @@ def method_module(module: MethodModule, roots: Mapping[str, Path], source: str) 
             raise HeaderError(f"module {module.path}: the headers of class {class_id:#x} have no method that is wanted")
         sheet.words[class_id] = {p.name: word_facts(p, lies[p.name], 32, "", sheet.rejected) for p in wanted}
         sheet.constants[class_id] = {name: value for name, value in constants.items() if takes(name)}
+    rejected += [(f"nv/{module.path}", r) for r in sheet.rejected]
     return emit_words(f"{module.doc}\n\n{_METHODS_DOC}", source, sheet, "METHODS")
 
 
@@ -239,7 +250,7 @@ def _united(known: Place | None, place: Place) -> Place:
 # ------------------------------------------------------------------------------------------------------------- launch descriptors
 
 
-def qmd_modules(wanted: Wanted, doc_root: Path, source: str) -> dict[str, str]:
+def qmd_modules(wanted: Wanted, doc_root: Path, source: str, rejected: list[tuple[str, Rejected]]) -> dict[str, str]:
     """Return one module a version of the launch descriptor (QMD), by path; classes that share a version are rows of it."""
     sheets: dict[str, Sheet] = {}
     for name in wanted.qmd:
@@ -253,13 +264,24 @@ def qmd_modules(wanted: Wanted, doc_root: Path, source: str) -> dict[str, str]:
             ranges = read_ranges([path], [version], prefix)
             place = ranges.places[f"{prefix}{version}"]
             sheet = sheets.setdefault(version, Sheet())
-            sheet.width[version] = max(width_of(place), sheet.width.get(version, 0))
+            sheet.width[version] = width = _qmd_bits(wanted, version, width_of(place))
             sheet.rejected += ranges.rejected
-            facts = word_facts(place, None, width_of(place), prefix, sheet.rejected)
+            facts = word_facts(place, None, width, prefix, sheet.rejected)
             sheet.words[int(number, 16)] = {version: facts}
     out = {}
     for version in sorted(sheets):
         used = ", ".join(f"cl{number:04x}qmd.h" for number in sheets[version].words)
         doc = f"Launch descriptor (queue meta data) version {version[4:].replace('_', '.')}, of {used}.\n\n{_QMD_DOC}"
+        rejected += [(f"nv/{version.lower()}", r) for r in sheets[version].rejected]
         out[f"nv/{version.lower()}.py"] = emit_words(doc, source, sheets[version], "PLACES")
     return out
+
+
+def _qmd_bits(wanted: Wanted, version: str, least: int) -> int:
+    major = version[4:6]
+    bits = wanted.qmd_bits.get(major, 0)
+    if bits < least:
+        raise HeaderError(
+            f"{version} has fields up to bit {least - 1}; wanted_nvidia.toml, [qmd] bits says {bits} for {major}"
+        )
+    return bits

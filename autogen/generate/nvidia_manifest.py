@@ -93,6 +93,7 @@ class Wanted:
     chips: Chips
     registers: tuple[RegisterModule, ...]
     qmd: tuple[str, ...]
+    qmd_bits: Mapping[str, int]  # by major version
     methods: tuple[MethodModule, ...]
     video: tuple[StructModule, ...]
     doc_read: str = ""
@@ -163,6 +164,7 @@ def load(path: Path = WANTED) -> Wanted:
         chips=_row(Chips, "[chips]", data.get("chips")),
         registers=rows(RegisterModule, "registers"),
         qmd=tuple(data.get("qmd", {}).get("headers", ())),
+        qmd_bits=dict(data.get("qmd", {}).get("bits", {})),
         methods=rows(MethodModule, "methods"),
         video=rows(StructModule, "video"),
         doc_read=data.get("doc", {}).get("read", ""),

@@ -9,12 +9,14 @@ from pathlib import Path
 
 from ringup.autogen.generate.clang import parse
 from ringup.autogen.generate.emit_structs import closure
-from ringup.autogen.generate.facts import Constant, Member, Rejected, StructFacts, TypeRef, Unit
+from ringup.autogen.generate.facts import BitRange, Constant, Member, Rejected, StructFacts, TypeRef, Unit
 from ringup.autogen.generate.nvidia_manifest import CModule, Globs, Wanted
 from ringup.autogen.generate.nvidia_ranges import Evaluator, read_defines
 from ringup.autogen.generate.tokens import Unreadable
 from ringup.errors import HeaderError
 
+BYTE_AND_MASK = "a byte number and a mask"  # what the macro reader says of `0:0x10`
+_BYTE_AND_MASK = re.compile(r"\(?\s*(\d+)\s*:\s*(0[xX][0-9a-fA-F]+)\s*\)?")
 _VERSION = re.compile(r"^NVIDIA_VERSION\s*=\s*([0-9.]+)\s*$", re.MULTILINE)
 
 
@@ -94,9 +96,26 @@ def module_facts(wanted: Wanted, root: Path, unit: Unit) -> dict[str, ModuleFact
             found.rejected += [
                 r for r in rejected_in.get(file, ()) if chooses_struct(r.name) or chooses_constant(r.name)
             ]
+        _add_masks(found, _found(root, module.files, optional=True))
         known = replace(unit, structs=_opaque(unit, module.opaque)) if module.opaque else unit
         found.structs = {facts.name: facts for facts in closure(known, names)}
     return out
+
+
+def _add_masks(found: ModuleFacts, paths: Sequence[Path]) -> None:
+    """Move capability bits, `byte:mask`, from the refusals to the constants: a pair like a bit range, and as their tables index bytes.
+
+    A pair of this kind is no range of bits, so it is not made a field of a word.
+    """
+    pairs = {r.name for r in found.rejected if r.reason.startswith(BYTE_AND_MASK)}
+    if not pairs:
+        return
+    for define in (define for path in paths for define in read_defines(path)):
+        match = _BYTE_AND_MASK.fullmatch(define.body) if define.name in pairs else None
+        if match:
+            pair = BitRange(int(match[1], 0), int(match[2], 0))
+            found.constants[define.name] = Constant(define.name, pair, define.where)
+    found.rejected = [r for r in found.rejected if r.name not in found.constants]
 
 
 def _opaque(unit: Unit, names: Sequence[str]) -> dict[str, StructFacts]:

@@ -64,12 +64,13 @@ def _listed(item: Range, axis: int, scalars: Mapping[tuple[int, int], set[str]])
 
 
 def _room(item: Range, items: Sequence[Range], width: int) -> int:
-    """Count the elements until one would lie on another field, or past the end."""
+    """Count the elements until one would lie on another field, or past the end; what lies on element 0 is another name for it."""
+    mask = (1 << item.hi - item.lo + 1) - 1 << item.lo
     taken = 0
     for other in items:
-        if other is not item:
-            taken |= (1 << other.hi - other.lo + 1) - 1 << other.lo
-    mask = (1 << item.hi - item.lo + 1) - 1 << item.lo
+        bits = (1 << other.hi - other.lo + 1) - 1 << other.lo
+        if not bits & mask:
+            taken |= bits
     count = 0
     while count < ELEMENTS_MAX and not mask & taken and not mask >> width:
         mask <<= item.strides[0]
