@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ringup.autogen.structs import SCALARS, Struct, element_size, nested_type
@@ -63,13 +63,28 @@ class Bulk:
     def pack(self, values: tuple[Any, ...]) -> bytes:
         return self._code.pack(*self._join(values))
 
-    def pack_into(self, buffer: Buffer, offset_bytes: int, values: tuple[Any, ...]) -> None:
-        if self._bits is not None or len(values) != len(self.names):
-            values = self._join(values)
-        try:
-            self._code.pack_into(buffer, offset_bytes, *values)
-        except struct.error as error:
-            raise ValueError(f"{self._owner.__name__}: {error}") from None
+    def packer(self) -> Callable[..., None]:
+        """Return `f(buffer, offset_bytes, *values)`; without bit-fields it is little more than the `struct` module's own call."""
+        pack_into, owner, count = self._code.pack_into, self._owner.__name__, len(self.names)
+
+        def pack_plain(
+            *buffer_offset_and_values: Any,
+        ) -> None:  # one tuple, handed on as it is: naming its parts would copy it twice
+            try:
+                pack_into(*buffer_offset_and_values)
+            except struct.error as error:
+                given = len(buffer_offset_and_values) - 2
+                raise ValueError(
+                    f"{owner}: {error}" if given == count else f"{owner} has {count} leaves, not {given}"
+                ) from None
+
+        def pack_bits(buffer: Buffer, offset_bytes: int, *values: Any) -> None:
+            pack_plain(buffer, offset_bytes, *self._join(values))
+
+        if self._bits is None:
+            return pack_plain
+        count = sum(1 for _ in self._bits)
+        return pack_bits
 
     def unpack(self, buffer: Buffer, offset_bytes: int) -> tuple[Any, ...]:
         try:
