@@ -67,16 +67,13 @@ class Bulk:
         """Return `f(buffer, offset_bytes, *values)`; without bit-fields it is little more than the `struct` module's own call."""
         pack_into, owner, count = self._code.pack_into, self._owner.__name__, len(self.names)
 
-        def pack_plain(
-            *buffer_offset_and_values: Any,
-        ) -> None:  # one tuple, handed on as it is: naming its parts would copy it twice
+        def pack_plain(*given: Any) -> None:  # one tuple, handed on as it is: naming its parts would copy it twice
             try:
-                pack_into(*buffer_offset_and_values)
+                pack_into(*given)
             except struct.error as error:
-                given = len(buffer_offset_and_values) - 2
-                raise ValueError(
-                    f"{owner}: {error}" if given == count else f"{owner} has {count} leaves, not {given}"
-                ) from None
+                wrong = len(given) - 2
+                what = f"{owner}: {error}" if wrong == count else f"{owner} has {count} leaves, not {wrong}"
+                raise ValueError(what) from None
 
         def pack_bits(buffer: Buffer, offset_bytes: int, *values: Any) -> None:
             pack_plain(buffer, offset_bytes, *self._join(values))
@@ -101,18 +98,19 @@ class Bulk:
         if self._bits is None:
             return values
         out: list[Any] = []
-        rest = zip(self.names, values, strict=True)
+        at = 0
         for size, parts in self._bits:
             if not size:
-                out.append(next(rest)[1])
+                out.append(values[at])
+                at += 1
                 continue
             word = 0
             for bit, width, signed in parts:
-                name, value = next(rest)
-                low, high = (-1 << width - 1, 1 << width - 1) if signed else (0, 1 << width)
-                if not low <= value < high:
-                    raise ValueError(f"{self._owner.__name__}.{name} holds {width} bits, not {value:#x}")
-                word |= (value & (1 << width) - 1) << bit
+                value = values[at]
+                if value >> width - signed not in ((0, -1) if signed else (0,)):
+                    raise ValueError(f"{self._owner.__name__}.{self.names[at]} holds {width} bits, not {value:#x}")
+                word |= (value & (1 << width) - 1 if signed else value) << bit
+                at += 1
             out.append(word.to_bytes(size, "little"))
         return tuple(out)
 
