@@ -292,8 +292,14 @@ def _row(case: _Case, stray: Counter[tuple[str, int]]) -> Row:
     if case.returning is not None:
         flags.append("returns")
         operands = _with_result(case, operands)
+    start = bases.default(case.fmt, case.target)
+    flags += [  # no word with this field at its usual value was legal
+        f"needs-{name}={value}"
+        for name, value in case.base.items()
+        if value != start[name] and not name.startswith("op") and case.fmt.fields[name][0] == case.fmt.fields[name][1]
+    ]
     if case.tail:
-        flags.append("tail")
+        flags.append("nsa" if "nsa" in case.fmt.fields else "tail")
     return Row(case.name, case.op, base_name(base.mnemonic), tuple(operands), tuple(modifiers), tuple(flags))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 from ringup.autogen.generate.isa_formats import Format
 
 _VALUES = {  # registers far apart and aligned for the widest tuple, so that a changed operand shows which field feeds it
@@ -21,7 +23,7 @@ def default(fmt: Format, target: str) -> dict[str, int]:
     """Return the first base of a format."""
     base = {name: _VALUES.get(name, 0) for name in fmt.fields}
     if "saddr" in base:
-        base["saddr"] = 0x7F if target in ("gfx942", "gfx950") else 0x7C
+        base["saddr"] = 0x7C if target.startswith("gfx1") else 0x7F if fmt.name != "FLAT" else 0
     if "soffset" in base:
         base["soffset"] = 60
     if fmt.name == "SMEM" and target in ("gfx942", "gfx950"):
@@ -48,6 +50,11 @@ def variations(fmt: Format, target: str) -> list[tuple[dict[str, int], bytes]]:
     """Return overrides of the base and bytes that follow it, in the order they are tried for an opcode."""
     literal = LITERAL.to_bytes(4, "little")
     rows: list[tuple[dict[str, int], bytes]] = [({}, b""), ({}, literal)]
+    unused = [dict.fromkeys(names, 0) for names in _unused(fmt)]
+    rows += [(zeros, b"") for zeros in unused]
+    if "dmask" in fmt.fields:  # gathers and atomics want one channel
+        rows += [(zeros | {"dmask": 1}, b"") for zeros in [{}, *unused]]
+        rows += [(zeros | {"dim": 6, "dmask": 1}, b"") for zeros in [{}, *unused]]
     if "src1" in fmt.fields:
         rows += [
             ({"src1": 56}, b""),
@@ -64,6 +71,15 @@ def variations(fmt: Format, target: str) -> list[tuple[dict[str, int], bytes]]:
     for name in ("glc", "sc0", "gds", "lds", "soe"):
         if name in fmt.fields:
             rows.append(({name: 1}, b""))
+    if "gds" in fmt.fields:  # global data share: unused registers must be zero
+        rows += [({"gds": 1, "data0": 0, "data1": 0}, b""), ({"gds": 1, "data0": 0, "data1": 0, "vdst": 0}, b"")]
+        rows += [
+            ({"gds": 1, "addr": 0, "data1": 0}, b""),
+            ({"gds": 1, "addr": 0, "data0": 0, "data1": 0, "vdst": 0}, b""),
+        ]
+    if "nsa" in fmt.fields:
+        ray = {"unrm": 1, "r128": 1, "dim": 0, "ssamp": 0}
+        rows += [(ray, b""), (ray | {"nsa": 1}, bytes((0x20, 0x30, 0x50, 0x60)))]
     if "th" in fmt.fields:
         rows.append(({"th": 1}, b""))
     if "dim" in fmt.fields:
@@ -85,6 +101,22 @@ def variations(fmt: Format, target: str) -> list[tuple[dict[str, int], bytes]]:
     rows += [({"vsrcx1": 0}, b""), ({"vsrcy1": 0}, b"")] if "opx" in fmt.fields else []
     rows += [({name: 0 for name in fmt.fields if name not in ("opx", "opy")}, b"")]
     return [({name: value for name, value in row.items() if name in fmt.fields}, tail) for row, tail in rows]
+
+
+def _unused(fmt: Format) -> list[tuple[str, ...]]:
+    """Return sets of register fields to clear, small sets first: LLVM wants the fields that an opcode does not use to be zero."""
+    if fmt.name in ("VIMAGE", "VSAMPLE"):
+        addresses = [name for name in ("vaddr4", "vaddr3", "vaddr2", "vaddr1") if name in fmt.fields]
+        tails: list[tuple[str, ...]] = [tuple(addresses[:count]) for count in range(1, len(addresses) + 1)]
+        return tails + [(*tail, "samp") for tail in [(), *tails]] if "samp" in fmt.fields else tails
+    names = [
+        name
+        for name in ("vdst", "data1", "data", "vsrc", "data0", "ssamp")
+        if name in fmt.fields and "op" in fmt.fields
+    ]
+    if not {"data1", "data", "vsrc", "ssamp"} & set(names):
+        return []
+    return [chosen for count in range(1, len(names) + 1) for chosen in combinations(names, count)]
 
 
 _OPERAND_FIELD = (

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 from ringup.errors import HeaderError
 
@@ -37,6 +38,16 @@ class Decoded:
     modifiers: tuple[tuple[str, str], ...]
     registers: tuple[str, ...]
     internal_name: str
+
+
+def llvm_mc(root: Path) -> list[str]:
+    """Return the command that runs llvm-mc 22 from an unpacked Debian root, through that root's own loader and libraries."""
+    libraries = root / "usr/lib/x86_64-linux-gnu"
+    program = root / "usr/lib/llvm-22/bin/llvm-mc"
+    if not program.is_file():
+        raise HeaderError(f"no llvm-mc 22 in {root}: `ringup headers fetch llvm-22`")
+    path = f"{libraries}:{root / 'usr/lib/llvm-22/lib'}"
+    return [str(libraries / "ld-linux-x86-64.so.2"), "--library-path", path, str(program)]
 
 
 class Disassembler:

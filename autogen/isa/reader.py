@@ -73,10 +73,11 @@ class ModifierFacts:
 
 @dataclass(frozen=True, slots=True)
 class InstructionFacts:
-    """One opcode of one format. Sizes of image data and addresses are those of `dmask` 15 and a 2D image.
+    """One opcode of one format. Sizes of images are those of `dmask` 15 (or 1) and 2D, those of matrices of a wave32.
 
     `flags`: names of the extension formats it takes (dpp16, dpp8, dpp, sdwa, sdwab), `tail` (a literal always follows),
-    `returns` (an atomic that returns the old value when glc, sc0 or bit 0 of th is set; without it nothing is written).
+    `needs-FIELD=VALUE` (a bit the disassembler insists on), `returns` (an atomic that returns the old value when glc, sc0 or bit 0 of
+    th is set; without it nothing is written and `vdst` is unused).
     """
 
     format: str
@@ -155,10 +156,10 @@ def parse(name: str, data: bytes) -> Target:
 
 
 def _parse(name: str, data: bytes) -> Target:
-    body, _, end = data.decode().rstrip("\n").rpartition("\n")
+    body, _, end = data.decode().removesuffix("\n").rpartition("\n")
     body += "\n"
     lines = body.splitlines()
-    if end != f"end\t{len(lines)}\t{zlib.crc32(body.encode()):08x}":
+    if end != f"end\t{len(lines)}\t{zlib.crc32(body.encode()):08x}" or data[-1:] != b"\n":
         raise ValueError("its end line does not match its content")
     kind, version, written_for, base_name = lines[0].split("\t")
     if (kind, version, written_for) != ("ringup-isa", "1", name):
