@@ -17,6 +17,8 @@ from ringup.errors import HeaderError
 
 COMMITTED = Path(__file__).resolve().parents[1] / "nv"
 REJECTED = "nv/rejected.tsv"
+ROWS_DOC = """Rows are those of the releases READ_FROM (tags), one a branch. What users of the kernel driver send stayed the same within
+a branch; GSP's structs and a few rare controls did not: take those only for exactly these releases."""
 NO_VALUE = "the body is empty"  # include guards and switches: nothing was refused
 PROJECT = "NVIDIA open-gpu-kernel-modules"
 _NV_TYPES = """
@@ -86,7 +88,6 @@ def c_modules(
         fresh[branch] = module_facts(wanted, root, parse_tree(wanted, root))
         if branch == wanted.chips.release:
             rejected += [(f"nv/{path}", r) for path, facts in fresh[branch].items() for r in facts.rejected]
-    tags = ", ".join(wanted.branches.values())
     out = {}
     for module in wanted.modules:
         path = committed / f"{module.path}.py"
@@ -94,7 +95,8 @@ def c_modules(
         rows = merge(module.path, wanted.branches, {branch: facts[module.path] for branch, facts in fresh.items()}, old)
         if not any(rows.structs.values()) and not any(rows.constants.values()):
             raise HeaderError(f"module {module.path}: none of its files or names is in any tree")
-        out[f"nv/{module.path}.py"] = emit_rows(module.doc, f"{PROJECT}, one tag a branch:\n{tags}", rows, module.words)
+        doc = f"{module.doc}\n\n{ROWS_DOC}"
+        out[f"nv/{module.path}.py"] = emit_rows(doc, PROJECT, rows, module.words, wanted.branches)
     return out
 
 

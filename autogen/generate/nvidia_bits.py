@@ -69,10 +69,12 @@ class Published:
 
     def loose(self, chip: str) -> dict[str, tuple[BitRange, str]]:
         """Return apertures and ranges that no register owns."""
+        owned = {item.name for place, _ in self.places(chip).values() for item in place.ranges}
         found: dict[str, tuple[BitRange, str]] = {}
         for name in self.chips.folders[chip]:
             for range_name, bits in self.folder(name).apertures.items():
-                found.setdefault(range_name, (bits, name))
+                if range_name not in owned:  # else a nearer folder publishes its register
+                    found.setdefault(range_name, (bits, name))
         return found
 
 

@@ -94,6 +94,7 @@ def read_back(text: str, name: str) -> Rows:
             ):
                 classes.append(node)
         branches: tuple[str, ...] = assigned.pop("BRANCHES")[0]
+        assigned.pop("READ_FROM", None)
         since: dict[str, str] = assigned.pop("SINCE", ({}, 0))[0]
         changes: dict[str, dict[str, Any]] = assigned.pop("ROWS", ({}, 0))[0]
         rows = Rows({branch: {} for branch in branches}, {branch: {} for branch in branches})
@@ -192,7 +193,7 @@ def _inner_first(histories: Mapping[str, History]) -> list[str]:
 # ------------------------------------------------------------------------------------------------------------------------ writing
 
 
-def emit_rows(doc: str, source: str, rows: Rows, words: Sequence[str]) -> str:
+def emit_rows(doc: str, source: str, rows: Rows, words: Sequence[str], releases: Mapping[str, str]) -> str:
     """Return the module: constants and what changes among them, words made of bit ranges, structs with their rows."""
     branches = rows.branches
     by_name = {
@@ -216,7 +217,8 @@ def emit_rows(doc: str, source: str, rows: Rows, words: Sequence[str]) -> str:
     parts = [HEAD.format(doc=doc, source=source), "\nfrom __future__ import annotations\n"]
     if used:
         parts.append(f"\nfrom ringup.autogen.layout import {', '.join(used)}\n")
-    parts.append(_branches(branches))
+    parts.append(f"\nBRANCHES = {_tuple(branches)}\n")
+    parts.append(f"READ_FROM = {_tuple([releases[branch] for branch in branches])}\n")
     parts.append(_constant_lines(values.values()))
     parts.append(_since(first, branches))
     parts.append(_changes(constants, first, values, branches))
@@ -244,10 +246,8 @@ def _uses(name: str, classes: Sequence[str], words: Sequence[str]) -> bool:
     return bool(words) if name in ("Field", "Word") else bool(classes)
 
 
-def _branches(branches: Sequence[str]) -> str:
-    return (
-        "\nBRANCHES = (" + ", ".join(f'"{branch}"' for branch in branches) + (",)\n" if len(branches) == 1 else ")\n")
-    )
+def _tuple(texts: Sequence[str]) -> str:
+    return "(" + ", ".join(f'"{text}"' for text in texts) + (",)" if len(texts) == 1 else ")")
 
 
 def _constant_lines(constants: Iterable[Constant]) -> str:

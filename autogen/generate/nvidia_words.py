@@ -253,7 +253,6 @@ def _key_text(key: Key) -> str:
 def emit_words(doc: str, source: str, sheet: Sheet, table: str) -> str:
     """Return a whole module; `table` is what its places are called: METHODS by class id or PLACES by chip."""
     merged = _merge(sheet)
-    packets_only = all(facts.place is None for words in sheet.words.values() for facts in words.values())
     head = HEAD.format(doc=doc, source=source)
     parts = [f"{head}\nfrom __future__ import annotations\n\nfrom ringup.autogen.layout import Field, Word\n"]
     values, rows = _values(sheet)
@@ -262,8 +261,6 @@ def emit_words(doc: str, source: str, sheet: Sheet, table: str) -> str:
     for name, one in merged.items():
         parts.append("\n\n" + word_text(name, one.first.fields, sheet.width.get(name, 32)))
     out = "".join(parts)
-    if packets_only and len(sheet.words) == 1:
-        return out
     key_type = "int" if all(isinstance(key, int) for key in sheet.words) else "str"
     out += f"\n\n{table}: dict[{key_type}, dict[type[Word], int | tuple[int, int, int]]] = {{\n"
     out += "".join(_table_row(key, words, sheet) for key, words in sheet.words.items()) + "}\n"

@@ -211,3 +211,11 @@ class QMDV02_02(Word, width=2048):
     qmd_spare_n = Field(1983, 1952)
     debug_id_upper = Field(2015, 1984)
     debug_id_lower = Field(2047, 2016)
+
+
+PLACES: dict[int, dict[type[Word], int | tuple[int, int, int]]] = {
+    0xc4c0: {
+    },
+}
+CHANGES: dict[int, dict[type[Word], dict[str, tuple[int, ...] | None]]] = {
+}

@@ -250,3 +250,11 @@ class QMDV04_00(Word, width=3072):
     outer_overflow = Field(3039)
     outer_get = Field(3070, 3040)
     outer_sticky_overflow = Field(3071)
+
+
+PLACES: dict[int, dict[type[Word], int | tuple[int, int, int]]] = {
+    0xcbc0: {
+    },
+}
+CHANGES: dict[int, dict[type[Word], dict[str, tuple[int, ...] | None]]] = {
+}
