@@ -69,7 +69,7 @@ GLOBAL  64 31:26,17:16=11011110 op[24:18] slc[15] glc[14] dlc[13] offset[12:0] v
 EXP     64 31:26=111110     row[13] done[11] target[9:4] en[3:0] vsrc3[63:56] vsrc2[55:48] vsrc1[47:40] vsrc0[39:32]
 """
 )
-_FLAT_RDNA4 = "op[20:13] saddr[6:0] vsrc[62:55] th[54:52] scope[51:50] sve[49] vdst[39:32] ioffset[95:72] vaddr[71:64]"
+_FLAT_RDNA4 = "op[21:14] saddr[6:0] vsrc[62:55] th[54:52] scope[51:50] sve[49] vdst[39:32] ioffset[95:72] vaddr[71:64]"
 _RDNA4 = (
     _SCALAR
     + """
@@ -139,10 +139,16 @@ VOP3PX2 128 95:87,31:16=1101001111101001110101100 op[86:80] acc_cd[79] abid[78:7
 
 _ERRATA_RDNA3 = (
     "SMEM: the document prints dlc at bit 14 and glc at bit 16; LLVM reads 13 and 14, and 15 to 17 mean nothing",
+    "VOP3: the document lists v_readfirstlane_b32 (386), LLVM does not decode it",
+    "in LLVM and not in the document: s_subvector_loop_begin, s_subvector_loop_end, s_waitcnt_depctr, s_ttracedata, s_ttracedata_imm,"
+    " s_atc_probe, s_atc_probe_buffer, ds_gws_*",
     "MIMG: addr3 and addr4 of the NSA dword are LLVM's; the field table stops at addr2",
 )
 _ERRATA_CDNA = (
     "SCRATCH: bit 13 is `lds` in the field table and SVE in the text of chapter 10; LLVM reads it as SVE",
+    "VOP3A: the document's table has VOP1's instructions from opcode 384 on; its chapter 12.8.1 says from 320 on, as LLVM",
+    "in LLVM and not in the document: s_rfe_restore_b64, s_endpgm_ordered_ps_done, s_atc_probe, s_atc_probe_buffer,"
+    " v_screen_partition_4se_b32, v_exp_legacy_f32, v_log_legacy_f32; CDNA4 also ds_gws_* and v_mfma_ld_scale_b32 alone",
     "VOP3P: the document prints a nine-bit encoding for bits 31:24; it lies in 31:23",
 )
 ERRATA = {  # target: where a document and LLVM disagree, or the document is silent
@@ -154,6 +160,10 @@ ERRATA = {  # target: where a document and LLVM disagree, or the document is sil
     "gfx1201": (
         "VOP1: the document prints op at 15:9; LLVM reads 16:9",
         "VIMAGE: the document prints vaddr4 as 56:63; it is 63:56",
+        "VFLAT, VGLOBAL, VSCRATCH: the document's field table prints op at 20:13; its own opcode tables and LLVM want 21:14",
+        "VOP3: the document lists v_readfirstlane_b32 (386), LLVM does not decode it",
+        "in LLVM and not in the document: s_barrier_init, s_barrier_join, s_barrier_leave, s_ttracedata, s_ttracedata_imm, s_atc_probe,"
+        " s_atc_probe_buffer",
     ),
     "gfx942": _ERRATA_CDNA,
     "gfx950": (

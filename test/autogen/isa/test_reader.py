@@ -127,3 +127,33 @@ def test_every_row_can_be_unpacked_and_is_found_by_its_name():
 def test_what_could_not_be_settled_is_listed():
     assert any(line.startswith("SCC, M0, MODE") for line in isa.target("gfx1100").unsettled)
     assert any(line.startswith("SMEM: the document prints dlc at bit 14") for line in isa.target("gfx1100").unsettled)
+
+
+@pytest.mark.parametrize("target", isa.TARGETS)
+def test_no_format_has_a_mnemonic_twice(target):
+    """Were an opcode field a bit too wide or a bit off, opcodes would repeat."""
+    for fmt in {row.format for row in isa.target(target).instructions}:
+        names = [row.mnemonic for row in isa.target(target).instructions if row.format == fmt]
+        assert sorted(set(names)) == sorted(names)
+
+
+# opcode tables of the ISA documents, chapter "Microcode Formats": instructions each format lists (first and last named, and how many)
+DOCUMENTED = [
+    ("gfx1100", "SOP2", 52, {0: "s_add_u32", 53: "s_pack_hl_b32_b16"}),
+    ("gfx1100", "VOP1", 86, {0: "v_nop", 1: "v_mov_b32"}),
+    ("gfx1100", "MUBUF", 73, {0: "buffer_load_format_x", 86: "buffer_atomic_add_f32"}),
+    ("gfx1151", "SOP1", 80, {0: "s_mov_b32", 77: "s_sendmsg_rtn_b64"}),
+    ("gfx1201", "VGLOBAL", 65, {16: "global_load_u8", 20: "global_load_b32", 53: "global_atomic_add_u32"}),
+    ("gfx1201", "VFLAT", 55, {16: "flat_load_u8", 29: "flat_store_b128"}),
+    ("gfx1201", "VSCRATCH", 24, {16: "scratch_load_u8", 29: "scratch_store_b128"}),
+    ("gfx942", "MTBUF", 16, {0: "tbuffer_load_format_x"}),
+    ("gfx942", "GLOBAL", 59, {16: "global_load_ubyte"}),
+    ("gfx950", "MUBUF", 74, {0: "buffer_load_format_x"}),
+]
+
+
+@pytest.mark.parametrize(("target", "fmt", "count", "named"), DOCUMENTED)
+def test_opcode_numbers_are_the_documents(target, fmt, count, named):
+    facts = isa.target(target)
+    assert sum(row.format == fmt for row in facts.instructions) == count
+    assert {op: row.mnemonic if (row := facts.by_opcode(fmt, op)) else None for op in named} == named
