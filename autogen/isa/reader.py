@@ -5,10 +5,9 @@ from __future__ import annotations
 import types
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import resources
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ringup.errors import HeaderError
 
@@ -24,8 +23,7 @@ _KINDS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class FormatFacts:
+class FormatFacts(NamedTuple):
     """One encoding format. `fields` maps a name to (hi, lo); the bits of `mask` hold `value` in every word of the format.
 
     An extension is the dword that follows a base word (DPP, SDWA, more image addresses); its bits count from its own bit 0.
@@ -43,8 +41,7 @@ class FormatFacts:
         return _word(self.name, self.width_bits, tuple((name, hi, lo) for name, (hi, lo) in self.fields.items()))
 
 
-@dataclass(frozen=True, slots=True)
-class OperandFacts:
+class OperandFacts(NamedTuple):
     """One operand in the order of the assembly text.
 
     `field` names the encoding field, or `literal` (the dword after the word), `implied` (in the text, in no field) or `hidden` (not
@@ -61,8 +58,7 @@ class OperandFacts:
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ModifierFacts:
+class ModifierFacts(NamedTuple):
     """Bits of `field` that change the text's `effect` (neg, abs, clamp, offset…); `signed` for offsets that may be negative."""
 
     field: str
@@ -71,8 +67,7 @@ class ModifierFacts:
     signed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class InstructionFacts:
+class InstructionFacts(NamedTuple):
     """One opcode of one format. Sizes of images are those of `dmask` 15 (or 1) and 2D, those of matrices of a wave32.
 
     `flags`: names of the extension formats it takes (dpp16, dpp8, dpp, sdwa, sdwab), `tail` (a literal always follows),
