@@ -21,7 +21,7 @@ Leaf = tuple[
 class Bulk:
     """Packs and unpacks all leaves of a struct in one call of the `struct` module."""
 
-    __slots__ = ("_bits", "_code", "_owner", "names")
+    __slots__ = ("_bits", "_code", "_owner", "_texts", "names")
 
     def __init__(self, owner: type[Struct]) -> None:
         self._owner = owner
@@ -52,6 +52,7 @@ class Bulk:
             at = end
         letters.append(f"{owner.SIZE - at}x")
         self.names = tuple(names)
+        self._texts = [(i, leaf[2] // 8) for i, leaf in enumerate(leaves) if leaf[3] and leaf[3].endswith("s")]
         if any(size for size, _ in groups):
             self._bits = groups
         else:
@@ -61,40 +62,62 @@ class Bulk:
         self._code = struct.Struct("".join(letters))
 
     def pack(self, values: tuple[Any, ...]) -> bytes:
-        return self._code.pack(*self._join(values))
+        out = bytearray(self._owner.SIZE)
+        self.packer()(out, 0, *values)
+        return bytes(out)
 
     def packer(self) -> Callable[..., None]:
-        """Return `f(buffer, offset_bytes, *values)`; without bit-fields it is little more than the `struct` module's own call."""
-        pack_into, owner, count = self._code.pack_into, self._owner.__name__, len(self.names)
+        """Return `f(buffer, offset_bytes, *values)`; with plain numbers it is little more than the `struct` module's own call."""
+        pack_into, refuse, join = self._code.pack_into, self._refuse, self._join
 
-        def pack_plain(*given: Any) -> None:  # one tuple, handed on as it is: naming its parts would copy it twice
+        def pack_numbers(*given: Any) -> None:  # one tuple, handed on as it is: naming its parts would copy it twice
             try:
-                pack_into(*given)
-            except struct.error as error:
-                wrong = len(given) - 2
-                what = f"{owner}: {error}" if wrong == count else f"{owner} has {count} leaves, not {wrong}"
-                raise ValueError(what) from None
+                inside = given[1] >= 0
+                if inside:
+                    pack_into(*given)
+            except (struct.error, TypeError, IndexError) as error:
+                refuse(given, error)
+            else:
+                if not inside:
+                    refuse(given, None)
 
-        def pack_bits(buffer: Buffer, offset_bytes: int, *values: Any) -> None:
-            pack_plain(buffer, offset_bytes, *self._join(values))
+        def pack_any(*given: Any) -> None:
+            pack_numbers(*given[:2], *join(given[2:]))
 
-        if self._bits is None:
-            return pack_plain
-        count = sum(1 for _ in self._bits)
-        return pack_bits
+        return pack_any if self._bits is not None or self._texts else pack_numbers
 
     def unpack(self, buffer: Buffer, offset_bytes: int) -> tuple[Any, ...]:
         try:
-            values = self._code.unpack_from(buffer, offset_bytes)
+            values = self._code.unpack_from(buffer, offset_bytes) if offset_bytes >= 0 else None
         except struct.error:
-            raise ValueError(
-                f"{self._owner.__name__} takes {self._owner.SIZE} bytes from byte {offset_bytes}"
-            ) from None
+            values = None
+        if values is None:
+            name, size = self._owner.__name__, self._owner.SIZE
+            raise ValueError(f"{name} takes {size} bytes from byte {offset_bytes}, which the buffer lacks")
         return values if self._bits is None else tuple(self._split(values))
+
+    def _refuse(self, given: tuple[Any, ...], error: Exception | None) -> None:
+        """Say in our words why `pack_into(*given)` failed."""
+        name = self._owner.__name__
+        if len(given) < 2:
+            raise TypeError(f"{name}.pack_into takes a buffer, an offset and {len(self.names)} values") from None
+        flat, offset_bytes, *values = memoryview(given[0]), *given[1:]
+        if flat.readonly:
+            raise ValueError(f"{name} needs a writable buffer") from None
+        if offset_bytes < 0 or flat.nbytes - offset_bytes < self._owner.SIZE:
+            raise ValueError(
+                f"{name} takes {self._owner.SIZE} bytes from byte {offset_bytes}, which the buffer lacks"
+            ) from None
+        if self._bits is None and len(values) != len(self.names):
+            raise ValueError(f"{name} has {len(self.names)} leaves, not {len(values)}") from None
+        raise ValueError(f"{name}: {error}") from None
 
     def _join(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(values) != len(self.names):
             raise ValueError(f"{self._owner.__name__} has {len(self.names)} leaves, not {len(values)}")
+        for at, size in self._texts:
+            if len(values[at]) > size:
+                raise ValueError(f"{self._owner.__name__}.{self.names[at]} holds {size} bytes, not {values[at]!r}")
         if self._bits is None:
             return values
         out: list[Any] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 import types
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any, ClassVar, Self, overload
 
+    Version = tuple[int, ...] | str | int
     Value = int | Sequence[int]  # of a field; a sequence for a field with `count`
 
 __all__ = ["Array", "Field", "Struct", "Word"]
@@ -78,7 +80,7 @@ class Field(property):
         """Return `word` with this field replaced; `owner` (`WORD.field`) is named when `value` does not fit."""
         if self.count is None:
             return word & ~self.mask | self._fitting(value, owner) << self.lo
-        if isinstance(value, int) or len(value) != self.count:
+        if isinstance(value, int) or not hasattr(value, "__len__") or len(value) != self.count:
             raise ValueError(f"{owner} takes {self.count} values, not {value!r}")
         word &= ~self.mask
         for i, element in enumerate(value):
@@ -86,11 +88,10 @@ class Field(property):
         return word
 
     def _fitting(self, value: object, owner: str) -> int:
-        if not isinstance(value, int):
-            raise TypeError(f"{owner} takes an integer, not {value!r}")
-        if value < 0 or value >> self.width:
-            raise ValueError(f"{owner} holds {self.width} bits, not {value:#x}")
-        return int(value)
+        number = _integer(value, owner)
+        if number < 0 or number >> self.width:
+            raise ValueError(f"{owner} holds {self.width} bits, not {number:#x}")
+        return number
 
 
 class _Absent(Field):
@@ -114,9 +115,11 @@ class Word(int):
 
     FIELDS: ClassVar[dict[str, Field]] = {}
     WIDTH: ClassVar[int] = 32
+    BASE: ClassVar[type[Word] | None] = None  # of a variant that `at` made: the class it was made from, and the version
+    VERSION: ClassVar[Version | None] = None
     RESERVED: ClassVar[frozenset[str]] = frozenset(
-        ("at", "replace")
-    )  # a header's field of that name gets a trailing underscore
+        ("at", "place", "replace")
+    )  # such a field gets a trailing underscore
 
     def __init_subclass__(cls, *, width: int | None = None, overlaps: bool = False) -> None:
         if width is not None:
@@ -146,6 +149,7 @@ class Word(int):
                 raise TypeError(f"{cls.__name__}: fields {name} and {shared[0]} share bits")
 
     def __new__(cls, value: int = 0, /, **fields: Value) -> Self:
+        value = _integer(value, cls.__name__)
         for name, given in fields.items():
             try:
                 field = cls.FIELDS[name]
@@ -156,7 +160,7 @@ class Word(int):
             raise ValueError(f"{cls.__name__} holds {cls.WIDTH} bits, not {value:#x}")
         return int.__new__(cls, value)
 
-    def replace(self, **fields: Value) -> Self:
+    def replace(self, /, **fields: Value) -> Self:
         """Return the word with `fields` replaced."""
         return type(self)(int(self), **fields)
 
@@ -172,26 +176,68 @@ class Word(int):
 
     __str__ = __repr__
 
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a {type(self).__name__} cannot be changed: take word.replace({name}=…)")
+
+    def __reduce__(self) -> tuple[Callable[..., Word], tuple[object, ...]]:
+        return _rebuild, (self.BASE or type(self), self.VERSION, int(self))
+
     @classmethod
-    def at(cls, version: tuple[int, ...]) -> type[Self]:
-        """Return the class as `version` of its block lays it out, from the module's PLACES and CHANGES rows."""
-        module = sys.modules[cls.__module__]
-        rows: Mapping[tuple[int, ...], object] = getattr(module, "PLACES", None) or module.METHODS
+    def at(cls, version: Version) -> type[Self]:
+        """Return the class as `version` lays it out, from the module's PLACES (or METHODS) and CHANGES rows.
+
+        A version is what those rows are keyed by: an IP version, a chip's name, a class id. Raises `ValueError` for one they lack.
+        """
+        base = cls.BASE or cls
+        module, rows = _rows(base)
         if version not in rows:
-            raise ValueError(f"{cls.__module__} knows versions {', '.join(map(str, rows))}, not {version}")
-        changes: Mapping[str, tuple[int, ...] | None] | None = module.CHANGES.get(version, {}).get(cls)
+            raise ValueError(f"{base.__module__} knows versions {', '.join(map(str, rows))}, not {version}")
+        changes: Mapping[str, tuple[int, ...] | None] | None = module.CHANGES.get(version, {}).get(base)
         if not changes:
-            return cls
-        key = (cls, version)
+            return base  # type: ignore[return-value]
+        key = (base, version)
         if key not in _VARIANTS:
-            body: dict[str, object] = {"__module__": cls.__module__, "__slots__": ()}
+            body: dict[str, object] = {"__module__": base.__module__, "__slots__": (), "BASE": base, "VERSION": version}
             body |= {name: _Absent(name) if row is None else _field(row) for name, row in changes.items()}
-            _VARIANTS[key] = _subclass(cls, body)
+            _VARIANTS[key] = _subclass(base, body)
         found: type[Self] = _VARIANTS[key]
         return found
 
+    @classmethod
+    def place(cls, version: Version) -> Any:
+        """Return where the word lies in `version`: the row of its module's PLACES or METHODS.
 
-_VARIANTS: dict[tuple[type[Word], tuple[int, ...]], Any] = {}  # of `Word.at`; a class made once per word and version
+        Raises `ValueError` for a version that the module does not know or that lacks the word.
+        """
+        base = cls.BASE or cls
+        _, rows = _rows(base)
+        if base not in rows.get(version, ()):
+            have = [str(known) for known, row in rows.items() if base in row]
+            raise ValueError(f"{base.__name__} has a place in {', '.join(have) or 'no version'}, not in {version}")
+        return rows[version][base]
+
+
+_VARIANTS: dict[tuple[type[Word], Version], Any] = {}  # of `Word.at`; a class made once per word and version
+
+
+def _rows(base: type[Word]) -> tuple[Any, Mapping[Version, Any]]:
+    """Return a word's module and its rows by version: PLACES of registers, METHODS of classes; none in a module without either."""
+    module = sys.modules[base.__module__]
+    return module, getattr(module, "PLACES", None) or getattr(module, "METHODS", {})
+
+
+def _rebuild(base: type[Word], version: Version | None, value: int) -> Word:
+    """Unpickle a word."""
+    return (base if version is None else base.at(version))(value)
+
+
+def _integer(value: object, owner: str) -> int:
+    if type(value) is int:
+        return value
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{owner} takes an integer, not {value!r}") from None
 
 
 def _subclass(cls: type[Word], body: dict[str, object]) -> type[Word]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+from types import ModuleType
 
 from ringup.autogen.structs import Struct, near
 from ringup.errors import NotSupported
@@ -11,10 +12,9 @@ from ringup.errors import NotSupported
 
 def release_key(release: str) -> tuple[int, ...]:
     """Return what orders releases: "580.65.06" is (580, 65, 6). Raises `ValueError` for anything but numbers and dots."""
-    try:
-        return tuple(int(part) for part in release.split("."))
-    except ValueError:
-        raise ValueError(f"a driver release looks like 580.65.06, not {release!r}") from None
+    if not isinstance(release, str) or not all(part.isascii() and part.isdigit() for part in release.split(".")):
+        raise ValueError(f"a driver release is a text like 580.65.06, not {release!r}")
+    return tuple(int(part) for part in release.split("."))
 
 
 def branch_of(release: str, branches: tuple[str, ...]) -> str:
@@ -32,26 +32,40 @@ def branch_of(release: str, branches: tuple[str, ...]) -> str:
     return known[-1]
 
 
+def branch_in(module: ModuleType, release: str) -> str:
+    """Return the branch whose row of `module` speaks for `release`.
+
+    Where layouts move within a branch (the module says EXACT), only the very releases that were read are served: `NotSupported` for another.
+    """
+    branch = branch_of(release, module.BRANCHES)
+    if getattr(module, "EXACT", False) and release not in module.READ_FROM:
+        raise NotSupported(
+            f"driver release {release}: layouts of {module.__name__.rpartition('.')[2]} move within a branch and are known for "
+            f"{', '.join(module.READ_FROM)}"
+        )
+    return branch
+
+
 def struct_at(cls: type[Struct], release: str) -> type[Struct]:
     """Serve `Struct.at`: the module's BRANCHES say which releases its rows speak for."""
-    branches: tuple[str, ...] = getattr(sys.modules[cls.__module__], "BRANCHES", ())
-    if not branches:  # no row of this module depends on a release
+    cls = cls.BASE or cls
+    module = sys.modules[cls.__module__]
+    if not hasattr(module, "BRANCHES"):  # no row of this module depends on a release
         return cls
-    branch = branch_of(release, branches)
+    branch = branch_in(module, release)
     key = (cls, branch)
     if key not in _LAID_OUT:
-        _LAID_OUT[key] = _lay_out(cls, branch)
+        _LAID_OUT[key] = _lay_out(cls, branch, release)
     found = _LAID_OUT[key]
     if found is None:
         raise NotSupported(f"driver release {release} has no {cls.__name__}")
     return found
 
 
-def _lay_out(cls: type[Struct], branch: str) -> type[Struct] | None:
+def _lay_out(cls: type[Struct], branch: str, release: str) -> type[Struct] | None:
     size: int | None = cls.SIZE
     members = dict(part.split(":", 1) for part in cls.LAYOUT.split())
-    since_first: str | None = getattr(cls, "SINCE", None)
-    if since_first and release_key(branch) < release_key(since_first):
+    if cls.SINCE and release_key(branch) < release_key(cls.SINCE):
         return None
     for since, row in cls.CHANGES.items():
         if release_key(since) > release_key(branch):
@@ -64,14 +78,14 @@ def _lay_out(cls: type[Struct], branch: str) -> type[Struct] | None:
     if size is None:
         return None
     layout = " ".join(f"{name}:{place}" for name, place in members.items())
-    body = {"__module__": cls.__module__, "SIZE": size, "LAYOUT": layout, "RELEASE": branch}
+    body = {"__module__": cls.__module__, "SIZE": size, "LAYOUT": layout, "RELEASE": release, "BASE": cls}
     return types.new_class(cls.__name__, (cls,), exec_body=lambda namespace: namespace.update(body))
 
 
 def apply_differences(members: dict[str, str], differences: str) -> dict[str, str]:
     """Return `members` (name to `TYPE@PLACE`) after a row of differences: `-name` goes, `name:TYPE@PLACE` is new or moved.
 
-    Members stay in the order of their places.
+    A member that stays keeps its turn, a new one comes last.
     """
     out = dict(members)
     for part in differences.split():

@@ -48,6 +48,9 @@ SCALARS = {  # layout type: (bytes, signed, letter of the struct module, cffi's 
 }
 
 
+KEPT_TAILS = 32  # types kept of one struct with a flexible array, one a length
+
+
 class Row:
     """One member of a layout: name, type, place. `dims` are array lengths, -1 for a flexible one; `width` is a bit-field's, else 0."""
 
@@ -68,19 +71,34 @@ class Row:
         return self.dims[:1] == (-1,)
 
 
+class _PackInto:
+    """Looks the packing function of a struct up: handing it out costs less than passing 200 values through one more call."""
+
+    def __get__(self, instance: object, owner: type[Struct]) -> Callable[..., None]:
+        return _plan(owner).packer
+
+
 class Struct:
     """A C struct or union. Subclasses are generated; calling one makes zeroed memory of its own, `view` lies over a buffer.
 
-    Members are set and read as attributes of what `view` and the call return. Integers are range-checked (`OverflowError`), arrays are indexed,
-    an array of `char` takes `bytes`, pointers are integers. A nested member or array is valid as long as the view or buffer it came from is.
+    Members are set and read as attributes of what `view` and the call return: a cffi object that no `isinstance` knows. Integers are
+    range-checked (`OverflowError`), arrays are indexed, an array of `char` takes `bytes`, a nested struct a dict or a sequence, pointers are
+    integers. `memory` gives the bytes to system calls.
+
+    Keep the outer view while you use a member that is a struct or an array: those refer to its memory and do not keep it alive.
     """
 
     SIZE: ClassVar[int]
     ALIGN: ClassVar[int]
     LAYOUT: ClassVar[str]
-    CHANGES: ClassVar[Mapping[str, tuple[int, str] | None]]
+    CHANGES: ClassVar[Mapping[str, tuple[int, str] | None]] = {}
+    SINCE: ClassVar[str | None] = None  # the first release that has the struct; None: the oldest of its module
+    BASE: ClassVar[type[Struct] | None] = (
+        None  # of a struct that `at` laid out: the class it was made from, and the release
+    )
+    RELEASE: ClassVar[str | None] = None
 
-    def __new__(cls, **values: Any) -> Self:
+    def __new__(cls, /, **values: Any) -> Self:
         made: Any = _plan(cls).fresh()
         for name, value in values.items():
             try:
@@ -104,11 +122,13 @@ class Struct:
         """Return the struct's bytes with every leaf given, in the order of `leaves`; bytes that are no leaf are zero."""
         return _plan(cls).bulk.pack(values)
 
-    @classmethod
-    def pack_into(cls, buffer: Buffer, offset_bytes: int, *values: int | float | bytes) -> None:
-        """Fill the struct at `offset_bytes` of `buffer` with every leaf given, in the order of `leaves`; padding becomes zero."""
-        quick = cls.pack_into = staticmethod(_plan(cls).bulk.packer())  # type: ignore[method-assign]
-        quick(buffer, offset_bytes, *values)
+    if TYPE_CHECKING:
+
+        @classmethod
+        def pack_into(cls, buffer: Buffer, offset_bytes: int, /, *values: int | float | bytes) -> None:
+            """Fill the struct at `offset_bytes` of `buffer` with every leaf given, in the order of `leaves`; padding becomes zero."""
+    else:
+        pack_into = _PackInto()
 
     @classmethod
     def unpack(cls, buffer: Buffer, offset_bytes: int = 0) -> tuple[Any, ...]:
@@ -122,7 +142,7 @@ class Struct:
 
     @classmethod
     def members(cls) -> dict[str, Row]:
-        """Return the members by name, in the order of the header."""
+        """Return the members by name, in the order of the header; members that a later release added come last."""
         return {row.name: row for row in map(Row, cls.LAYOUT.split())}
 
     @classmethod
@@ -145,7 +165,7 @@ class Struct:
 class Plan:
     """How one struct is served: made on its first use, from its rows."""
 
-    __slots__ = ("_backend", "_bulk", "_ctypes", "_pointer", "_struct", "flexible", "fresh", "plain", "rows")
+    __slots__ = ("_backend", "_bulk", "_ctypes", "_packer", "_pointer", "_struct", "flexible", "fresh", "plain", "rows")
 
     plain: bool  # served by PlainView
     fresh: Callable[[], Any]  # returns a view over zeroed memory of its own
@@ -163,7 +183,8 @@ class Plan:
         self.flexible = next((row for row in self.rows if row.flexible), None)
         self._ctypes: dict[int, tuple[Any, Any]] = {}
         self._bulk: Bulk | None = None
-        if self.plain:
+        self._packer: Callable[..., None] | None = None
+        if self.plain or self.flexible:
             self._pointer, self.fresh = None, lambda: self.view(bytearray(owner.SIZE), 0)
         else:
             self._pointer = self.ctype(0)[1]
@@ -177,6 +198,12 @@ class Plan:
             self._bulk = Bulk(self._struct)
         return self._bulk
 
+    @property
+    def packer(self) -> Callable[..., None]:
+        if self._packer is None:
+            self._packer = self.bulk.packer()
+        return self._packer
+
     def view(self, buffer: Buffer, offset_bytes: int) -> Any:
         """Lay the struct over `buffer`; see `Struct.view`."""
         flat = memoryview(buffer)
@@ -189,7 +216,8 @@ class Plan:
     def _odd_view(self, memory: memoryview) -> Any:
         if self.flexible and not self.plain:
             length = max(memory.nbytes - self.flexible.byte, 0) // element_size(self._struct, self.flexible)
-            return self._backend.from_buffer(self.ctype(length)[1], memory)
+            if length:
+                return self._backend.from_buffer(self.ctype(length)[1], memory)
         from ringup.autogen.plain_view import PlainView
 
         return PlainView(memory, self._struct)
@@ -208,7 +236,11 @@ class Plan:
             size = self._struct.SIZE
             if self.flexible:
                 size = max(size, self.flexible.byte + tail * element_size(self._struct, self.flexible))
-            fields = [self._cffi_field(row, tail) for row in self.rows if not (row.flexible and tail == 0)]
+            fields = [
+                self._cffi_field(row, tail) for row in self.rows if not row.flexible or tail
+            ]  # cffi checks no index of `[0]`
+            if len(self._ctypes) >= KEPT_TAILS:
+                self._ctypes.clear()
             self._backend.complete_struct_or_union(made, fields, None, size, 1, 0, 0)
             self._ctypes[tail] = made, self._backend.new_pointer_type(made)
         return self._ctypes[tail]
@@ -263,8 +295,7 @@ def element_size(owner: type[Struct], row: Row) -> int:
 def nested_type(owner: type[Struct], name: str) -> type[Struct]:
     """Return the struct called `name` beside `owner`, in the release that `owner` is laid out for."""
     found: type[Struct] = getattr(sys.modules[owner.__module__], name)
-    release: str | None = getattr(owner, "RELEASE", None)
-    return found.at(release) if release else found
+    return found.at(owner.RELEASE) if owner.RELEASE else found
 
 
 _PLANS: dict[type, Plan] = {}  # one per struct, made on first use
@@ -274,8 +305,25 @@ def _plan(owner: type[Struct]) -> Plan:
     try:
         return _PLANS[owner]
     except KeyError:
+        if not hasattr(owner, "LAYOUT"):
+            raise TypeError(f"{owner.__name__} has no layout: use one of the generated structs") from None
         plan = _PLANS[owner] = Plan(owner)
         return plan
+
+
+def memory(view: Any) -> memoryview:
+    """Return the bytes under a struct, writable: what `fcntl.ioctl`, `os.write` or `bytes` take. Keeps the view's memory alive."""
+    import _cffi_backend as backend
+
+    from ringup.autogen.plain_view import PlainView, memory_of
+
+    if isinstance(view, PlainView):
+        return memory_of(view)
+    kind = backend.typeof(view)
+    if kind.kind == "struct":  # a nested one
+        view = backend.rawaddressof(backend.new_pointer_type(kind), view, 0)
+    flat: memoryview = memoryview(backend.buffer(view)).cast("B")
+    return flat
 
 
 def near(name: str, known: Mapping[str, object]) -> str:

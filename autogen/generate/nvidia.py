@@ -96,7 +96,7 @@ def c_modules(
         if not any(rows.structs.values()) and not any(rows.constants.values()):
             raise HeaderError(f"module {module.path}: none of its files or names is in any tree")
         doc = f"{module.doc}\n\n{ROWS_DOC}"
-        out[f"nv/{module.path}.py"] = emit_rows(doc, PROJECT, rows, module.words, wanted.branches)
+        out[f"nv/{module.path}.py"] = emit_rows(doc, PROJECT, rows, module.words, wanted.branches, exact=module.exact)
     return out
 
 

@@ -37,6 +37,7 @@ class CModule:
     words: tuple[str, ...] = ()
     opaque: tuple[str, ...] = ()  # structs that stand as bytes: their members are nobody's concern
     text: bool = False  # constants read from the files as text, whatever conditions surround them
+    exact: bool = False  # layouts move within a branch: `at` serves only the very releases that were read
 
 
 @dataclass(frozen=True, slots=True)

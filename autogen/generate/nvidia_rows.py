@@ -94,7 +94,8 @@ def read_back(text: str, name: str) -> Rows:
             ):
                 classes.append(node)
         branches: tuple[str, ...] = assigned.pop("BRANCHES")[0]
-        assigned.pop("READ_FROM", None)
+        for said_again in ("READ_FROM", "EXACT"):
+            assigned.pop(said_again, None)
         since: dict[str, str] = assigned.pop("SINCE", ({}, 0))[0]
         changes: dict[str, dict[str, Any]] = assigned.pop("ROWS", ({}, 0))[0]
         rows = Rows({branch: {} for branch in branches}, {branch: {} for branch in branches})
@@ -193,7 +194,9 @@ def _inner_first(histories: Mapping[str, History]) -> list[str]:
 # ------------------------------------------------------------------------------------------------------------------------ writing
 
 
-def emit_rows(doc: str, source: str, rows: Rows, words: Sequence[str], releases: Mapping[str, str]) -> str:
+def emit_rows(
+    doc: str, source: str, rows: Rows, words: Sequence[str], releases: Mapping[str, str], exact: bool = False
+) -> str:
     """Return the module: constants and what changes among them, words made of bit ranges, structs with their rows."""
     branches = rows.branches
     by_name = {
@@ -219,6 +222,8 @@ def emit_rows(doc: str, source: str, rows: Rows, words: Sequence[str], releases:
         parts.append(f"\nfrom ringup.autogen.layout import {', '.join(used)}\n")
     parts.append(f"\nBRANCHES = {_tuple(branches)}\n")
     parts.append(f"READ_FROM = {_tuple([releases[branch] for branch in branches])}\n")
+    if exact:
+        parts.append("EXACT = True  # layouts move within a branch: only the releases READ_FROM are served\n")
     parts.append(_constant_lines(values.values()))
     parts.append(_since(first, branches))
     parts.append(_changes(constants, first, values, branches))

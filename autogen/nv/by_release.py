@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import ModuleType
 
-from ringup.autogen.releases import branch_of, release_key
+from ringup.autogen.releases import branch_in, release_key
 from ringup.errors import NotSupported
 
 
@@ -19,7 +19,7 @@ def constant(module: ModuleType, name: str, release: str) -> int:
     A bit range is the pair (hi, lo).
     """
     value: int | None = getattr(module, name)
-    branch = branch_of(release, module.BRANCHES)
+    branch = branch_in(module, release)
     since: Mapping[str, str] = getattr(module, "SINCE", {})
     rows: Mapping[str, Mapping[str, int | None]] = getattr(module, "ROWS", {})
     later = [first for first in since if release_key(first) > release_key(branch)]

@@ -12,6 +12,7 @@ from ringup.autogen.layout import Array, Struct
 
 BRANCHES = ("535", "545", "550", "555", "560", "565", "570", "575", "580", "590", "595")
 READ_FROM = ("535.261.03", "545.29.06", "550.163.01", "555.58.02", "560.35.03", "565.77", "570.195.03", "575.64.05", "580.142", "590.48.01", "595.45.04")
+EXACT = True  # layouts move within a branch: only the releases READ_FROM are served
 
 NV_VGPU_MSG_HEADER_VERSION_MAJOR = (31, 24)
 NV_VGPU_MSG_HEADER_VERSION_MINOR = (23, 16)

@@ -1,5 +1,8 @@
 """Words: bits with names, checked; structs: views whose places we fix."""
 
+import copy
+import os
+import pickle
 import struct
 import subprocess
 import sys
@@ -8,6 +11,7 @@ import pytest
 
 from ringup.autogen import layout, plain_view, structs
 from ringup.autogen.layout import Field, Struct, Word
+from ringup.errors import NotSupported
 
 
 class Request(Word):
@@ -283,17 +287,14 @@ def test_a_struct_no_unit_covers_is_served_all_the_same():
 
 
 def test_plain_views_agree_with_quick_ones_on_every_member():
+    """Value by value and type by type, down to the elements of arrays."""
     raw = bytes(range(1, 57)) + b"\x01" + bytes(range(58, 73))
     quick, plain = Outer.view(bytearray(raw)), plain_view.PlainView(memoryview(bytearray(raw)), Outer)
 
     def flat(value):
         if hasattr(value, "x"):
             return (value.x, value.y)
-        if isinstance(value, int | float):
-            return value
-        return [
-            flat(int.from_bytes(part, "little", signed=True) if isinstance(part, bytes) else part) for part in value
-        ]
+        return value if isinstance(value, bytes | int | float) else [flat(part) for part in value]
 
     for name in Outer.members():
         assert flat(getattr(quick, name)) == flat(getattr(plain, name)), name
@@ -310,3 +311,152 @@ def test_importing_the_layouts_loads_nothing_slow():
 def test_the_public_names_are_those_of_the_document():
     assert layout.__all__ == ["Array", "Field", "Struct", "Word"]
     assert layout.Struct is structs.Struct
+
+
+def test_plain_views_store_what_quick_ones_store():
+    quick, plain = Outer(), plain_view.PlainView(memoryview(bytearray(72)), Outer)
+    for view in (quick, plain):
+        view.name = b"ab"
+        view.name[7] = b"z"
+        view.body[1] = {"x": 1, "y": -2}
+        view.body = [(3, 4)]
+        view.grid = [[1, 2, 3], [4, 5, 6]]
+        view.grid[0][1:3] = [8, 9]
+        view.id = [1, 2, 3, 4]
+        with pytest.raises(ValueError, match=r"3 items|need 3"):
+            view.id[0:3] = [1, 2]
+        with pytest.raises((TypeError, OverflowError)):
+            view.a = 1.5
+    assert structs.memory(plain).tobytes() == structs.memory(quick).tobytes()
+    assert set(dir(plain)) == set(Outer.members())
+    assert copy.copy(plain).a == plain.a
+
+
+def test_the_bytes_of_a_struct_are_what_system_calls_take():
+    own = Outer(a=1, name=b"x")
+    flat = structs.memory(own)
+    assert (flat.nbytes, flat[:4].tobytes(), flat.readonly) == (72, b"\1\0\0\0", False)
+    flat[0] = 7
+    assert own.a == 7
+    assert structs.memory(own.body[1]).nbytes == 8
+    buffer = bytearray(80)
+    structs.memory(Outer.view(buffer, 8))[0] = 9
+    assert buffer[8] == 9
+    odd = Odd(low=1)
+    structs.memory(odd)[2] = 0xF0
+    assert odd.high == 15
+    read, write = os.pipe()
+    os.write(write, structs.memory(own))
+    assert os.read(read, 100) == bytes(flat)
+
+
+def test_a_release_chosen_twice_starts_from_the_base():
+    from ringup.autogen.nv import fsp, rm_alloc, uvm
+
+    pool = uvm.UVM_ALLOC_SEMAPHORE_POOL_PARAMS
+    assert pool.at("595.45.04").at("545.29.06") is pool.at("545.29.06")
+    assert (pool.at("595.45.04").at("545.29.06").SIZE, pool.at("545.29.06").at("595.45.04").SIZE) == (1184, 9248)
+    assert fsp.GSP_FMC_BOOT_PARAMS.at("580.142")() is not None  # its inner structs are of that very release
+    small, large = rm_alloc.NV00DE_ALLOC_PARAMETERS, rm_alloc.NV00DE_ALLOC_PARAMETERS.at("545.29.06")
+    small.pack_into(bytearray(16), 0, *[1] * len(small.leaves()))
+    buffer = bytearray(b"\xee" * 16)
+    large.pack_into(buffer, 0, *[1] * len(large.leaves()))
+    assert buffer == large.pack(*[1] * len(large.leaves())) + b"\xee" * (16 - large.SIZE)
+
+
+def test_gsp_layouts_are_served_only_for_the_releases_that_were_read():
+    from ringup.autogen.nv import gsp_static
+
+    with pytest.raises(
+        NotSupported, match=r"535\.113\.01: layouts of gsp_static move within a branch and are known for 535\.261\.03"
+    ):
+        gsp_static.GspSystemInfo.at("535.113.01")
+
+
+def test_a_version_chosen_twice_starts_from_the_base_and_has_the_place_of_its_base():
+    variant = Request.at((2, 0))
+    assert variant.at((1, 0)) is Request
+    assert variant.at((2, 0)) is variant
+    assert (variant.place((2, 0)), Request.place((1, 0))) == ((0x20, 0), (0x10, 0))
+    with pytest.raises(ValueError, match=r"Request has a place in \(1, 0\), \(2, 0\), \(3, 0\), not in \(7, 0\)"):
+        variant.place((7, 0))
+
+
+def test_words_can_be_pickled_variants_included():
+    from ringup.autogen.amd import gc_vm
+
+    word = gc_vm.GCVM_INVALIDATE_ENG17_REQ(flush_type=2)
+    base = gc_vm.GCVM_L2_PROTECTION_FAULT_STATUS
+    version = next(version for version, rows in gc_vm.CHANGES.items() if base in rows)
+    for value in (word, base.at(version)(5)):
+        again = pickle.loads(pickle.dumps(value))
+        assert (again, type(again)) == (value, type(value))
+
+
+def test_a_typo_cannot_be_stored_in_a_word():
+    with pytest.raises(AttributeError, match=r"a Request cannot be changed: take word\.replace\(flush_typ=…\)"):
+        Request().flush_typ = 3
+
+
+@pytest.mark.parametrize("value", ["5", None, 1.5])
+def test_what_is_no_integer_is_no_word(value):
+    with pytest.raises(TypeError, match="Request takes an integer, not"):
+        Request(value)
+    with pytest.raises(ValueError, match=r"Descriptor\.bank_valid takes 8 values"):
+        Descriptor(bank_valid=value if value != "5" else "55")
+
+
+def test_anything_with_an_index_is_an_integer():
+    class Index:
+        def __index__(self):
+            return 5
+
+    assert Request(flush_type=Index()).flush_type == 5
+    assert Request(Index()) == 5
+
+
+@pytest.mark.parametrize("release", ["5_80", " 580 ", "\u0665\u0668\u0660", "", "580.", 580, None])
+def test_what_is_no_release_is_refused(release):
+    from ringup.autogen.nv import rm
+
+    with pytest.raises(ValueError, match=r"a driver release is a text like 580\.65\.06"):
+        rm.NVOS46_PARAMETERS.at(release)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: Outer.pack(1, 5, 0xABCDE, -2, 2, 3, -4, 5, -6, b"123456789", b"", 7, 2.5, True, *range(6)),
+            r"Outer\.name holds 8 bytes",
+        ),
+        (lambda: Inner.pack_into(bytearray(16), -8, 1, 2), "Inner takes 8 bytes from byte -8"),
+        (lambda: Inner.unpack(bytes(16), -8), "Inner takes 8 bytes from byte -8"),
+        (lambda: Inner.pack(-1, 2), "Inner: .*"),
+        (lambda: Inner.pack_into(bytes(8), 0, 1, 2), "Inner needs a writable buffer"),
+        (lambda: Inner.pack_into(bytearray(8), 0, 1), "Inner has 2 leaves, not 1"),
+        (lambda: Inner.pack_into(bytearray(7), 0, 1, 2), "Inner takes 8 bytes from byte 0"),
+        (lambda: Inner.pack("x", 2), "Inner: "),
+    ],
+)
+def test_bulk_packing_refuses_what_a_view_refuses(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_a_flexible_array_without_room_is_empty():
+    assert len(Tail().entry) == 0
+    assert len(Tail.view(bytearray(11)).entry) == 0
+
+
+def test_the_base_class_has_no_layout():
+    with pytest.raises(TypeError, match="Struct has no layout: use one of the generated structs"):
+        Struct.view(bytearray(8))
+
+
+def test_members_may_be_called_like_arguments():
+    class Named(Struct):
+        SIZE, ALIGN = 8, 4
+        LAYOUT = "cls:u32@0 self:u32@4"
+
+    assert structs.memory(Named(cls=1, self=2)).tobytes() == bytes((1, 0, 0, 0, 2, 0, 0, 0))
