@@ -123,7 +123,7 @@ def test_a_release_after_the_last_row_is_refused_not_guessed(release):
 
 @pytest.mark.parametrize("release", ["", "five", "580.x"])
 def test_what_is_no_release_is_a_value_error(release):
-    with pytest.raises(ValueError, match=r"a driver release looks like 580\.65\.06"):
+    with pytest.raises(ValueError, match=r"a driver release is a text like 580\.65\.06"):
         rm.NVOS46_PARAMETERS.at(release)
 
 
