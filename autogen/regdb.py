@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import translate
-from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
 
 from ringup.autogen.regfile import CHIP_MAGIC, BlockFile, RegisterField, RegisterRow, open_frame
 from ringup.errors import HeaderError
@@ -21,6 +21,8 @@ from ringup.errors import HeaderError
 FOLDER = Path(__file__).parent / "regs"
 
 __all__ = ["FOLDER", "Chip", "ChipRow", "Place", "Register", "RegisterField", "chip_names", "open_chip"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +92,23 @@ class Register:
         return (base + self.offset + element * row.stride) * row.unit_bytes
 
 
+_Table = tuple[Sequence[int], int, BlockFile | None, Place]
+
+
 class Chip:
-    """The registers of one chip. Block files are opened at the first look-up that needs them."""
+    """The registers of one chip. Block files are opened at the first look-up that needs them.
+
+    A damaged block file hurts what needs it. A look-up over several blocks goes on in the intact ones and logs a warning, once for each file;
+    when it finds nothing, its `HeaderError` names the damaged file, where the answer may have been.
+    """
 
     def __init__(self, row: ChipRow, folder: Path) -> None:
         self.row = row
         self._folder = folder
         self._opened: dict[str, BlockFile] = {}
+        self._damaged: dict[str, str] = {}  # by file: what is wrong with it
+        # the hash table of every block and its mask, flat for the search loop; a block that is not open yet takes every name
+        self._tables: list[_Table] = [(b"\1", 0, None, place) for place in row.places]
 
     def file(self, place: Place) -> BlockFile:
         """Open the file of a block; an instance of the same version shares it."""
@@ -105,18 +117,51 @@ class Chip:
             file = self._opened[place.file] = BlockFile(self._folder / place.file)
         return file
 
-    @cached_property
-    def _tables(self) -> list[tuple[Sequence[int], int, BlockFile, Place]]:
-        """The hash table and its mask of every block, flat for the search loop."""
-        files = [(self.file(place), place) for place in self.row.places]
-        return [(file.hash_tag, len(file.hash_tag) - 1, file, place) for file, place in files]
+    def _intact(self, place: Place) -> BlockFile | None:
+        """Return the file of a block, None when it is damaged."""
+        if place.file in self._damaged:
+            return None
+        try:
+            return self.file(place)
+        except HeaderError as error:
+            self._leave_out(place, error)
+            return None
 
-    def _hits(self, name: str) -> Iterator[tuple[BlockFile, int, Place]]:
-        digest = zlib.crc32(name.encode())
-        for tags, mask, file, place in self._tables:
+    def _leave_out(self, place: Place, error: HeaderError) -> None:
+        if place.file not in self._damaged:
+            import logging  # only wanted for damage
+
+            self._damaged[place.file] = str(error)
+            logging.getLogger(__name__).warning("%s without block %s: %s", self.row.name, place.block, error)
+
+    def _places(self, block: str | None) -> Iterator[Place]:
+        return (place for place in self.row.places if block in (None, place.block))
+
+    def _refuse_damage(self, asked: str, block: str | None) -> None:
+        """Raise when a block that was to be searched is damaged: what was not found may be there."""
+        reasons = dict.fromkeys(
+            self._damaged[place.file] for place in self._places(block) if place.file in self._damaged
+        )
+        if reasons:
+            raise HeaderError(f"looking for {asked} in {self.row.name}: {'; '.join(reasons)}")
+
+    def _hits(self, name: str, block: str | None = None) -> Iterator[tuple[BlockFile, int, Place]]:
+        digest = zlib.crc32(name.encode(errors="surrogatepass"))  # what is no text is no register's name either
+        for at, (tags, mask, file, place) in enumerate(self._tables):
             slot = digest & mask
-            if tags[slot]:
-                index = file.find(name, digest, slot)
+            if tags[slot] and block in (None, place.block):
+                if file is None:
+                    file = self._intact(place)
+                    tags = b"\0" if file is None else file.hash_tag  # of a damaged block: takes no name
+                    self._tables[at] = (tags, len(tags) - 1, file, place)
+                    if file is None:
+                        continue
+                    slot = digest & len(tags) - 1
+                try:
+                    index = file.find(name, digest, slot)
+                except HeaderError as error:
+                    self._leave_out(place, error)
+                    continue
                 if index >= 0:
                     yield file, index, place
 
@@ -124,36 +169,57 @@ class Chip:
         """Return the register of that name, from the first block that has it; a `HeaderError` names near ones."""
         for file, index, place in self._hits(name):
             return Register(file, index, place)
+        self._refuse_damage(f"register {name}", None)
         near = self.suggest(name)
         raise HeaderError(
             f"{self.row.name} has no register {name}" + (f"; near: {', '.join(near)}" if near else "; try a part of it")
         )
 
-    def registers(self, name: str) -> list[Register]:
-        """Return every register of that name: of each block, kind and variant."""
-        return [Register(file, i, place) for file, index, place in self._hits(name) for i in file.same_name(index)]
+    def registers(self, name: str, block: str | None = None) -> list[Register]:
+        """Return every register of that name: of each block or of `block` alone, of each kind and variant."""
+        found = [
+            Register(file, i, place) for file, index, place in self._hits(name, block) for i in file.same_name(index)
+        ]
+        if not found:
+            self._refuse_damage(f"register {name}", block)
+        return found
 
-    def find(self, text: str) -> list[Register]:
+    def find(self, text: str, block: str | None = None) -> list[Register]:
         """Return the registers whose name holds `text`, or matches it when it has `*` or `?`; case does not count."""
         if any(sign in text for sign in "*?["):
             matches = re.compile(translate(text), re.IGNORECASE).match
         else:
             matches = re.compile(re.escape(text), re.IGNORECASE).search
-        found: list[Register] = []
-        for place in self.row.places:
-            file = self.file(place)
-            found += [Register(file, index, place) for index, name in enumerate(file.names()) if matches(name)]
+        found = [
+            Register(file, index, place)
+            for file, names, place in self._named(block)
+            for index, name in enumerate(names)
+            if matches(name)
+        ]
+        if not found:
+            self._refuse_damage(f"registers with {text or 'any name'}", block)
         return found
 
-    def suggest(self, name: str, count: int = 5) -> list[str]:
+    def _named(self, block: str | None) -> Iterator[tuple[BlockFile, list[str], Place]]:
+        """Yield every intact block with the names of its registers."""
+        for place in self._places(block):
+            if file := self._intact(place):
+                try:
+                    names = file.names()
+                except HeaderError as error:
+                    self._leave_out(place, error)
+                else:
+                    yield file, names, place
+
+    def suggest(self, name: str, count: int = 5, block: str | None = None) -> list[str]:
         """Return up to `count` names that a typing error may have meant, nearest first."""
         from difflib import SequenceMatcher  # only wanted for a mistake
 
         wanted = name.upper()
         pairs = _pairs(wanted)
         scored: dict[str, float] = {}
-        for place in self.row.places:
-            for known in self.file(place).names():
+        for _, names, _ in self._named(block):
+            for known in names:
                 if abs(len(known) - len(wanted)) <= 6 and known not in scored:
                     theirs = _pairs(known.upper())
                     scored[known] = len(pairs & theirs) / (len(pairs) + len(theirs) + 1)
@@ -162,9 +228,15 @@ class Chip:
         return [known for known in sorted(best, key=lambda known: -ratio[known]) if ratio[known] > 0.6][:count]
 
     def verify(self) -> None:
-        """Open every file of the chip; each checks its checksum when it is opened."""
+        """Open every file of the chip, each checks its checksum when it is opened; raise one `HeaderError` for all that are damaged."""
+        reasons: dict[str, None] = {}
         for place in self.row.places:
-            self.file(place)
+            try:
+                self.file(place)
+            except HeaderError as error:
+                reasons[str(error)] = None
+        if reasons:
+            raise HeaderError("; ".join(reasons))
 
 
 def _pairs(text: str) -> set[str]:
@@ -178,20 +250,37 @@ def chip_names(folder: Path = FOLDER) -> list[str]:
 
 def open_chip(name: str, folder: Path = FOLDER) -> Chip:
     """Open the database of a chip, by its name; a `HeaderError` lists the chips there are."""
+    known = chip_names(folder)
+    if name not in known:
+        raise HeaderError(f"no chip {name} in the register database; there are: {', '.join(known) or 'none'}")
     path = folder / "chips" / f"{name}.bin"
-    if not path.exists():
-        raise HeaderError(
-            f"no chip {name} in the register database; there are: {', '.join(chip_names(folder)) or 'none'}"
-        )
     data = open_frame(path, CHIP_MAGIC)
     try:
-        row = json.loads(bytes(data[16:]))
-        places = tuple(
-            [
-                Place(block, version, file, tuple([tuple(one) for one in bases]), source, bool(guess))
-                for block, version, file, bases, source, guess in row["blocks"]
-            ]
-        )
-        return Chip(ChipRow(row["name"], row["target"], row["vendor"], places, row["note"]), folder)
-    except (ValueError, KeyError, TypeError) as error:
+        return Chip(_chip_row(json.loads(bytes(data[16:])), name), folder)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise HeaderError(f"register database {path.name} contradicts itself ({error}); make it again") from error
+
+
+def _chip_row(row: Any, name: str) -> ChipRow:
+    """Check what a chip file says. Raises `KeyError`, `TypeError` or `ValueError`."""
+    if row["name"] != name:
+        raise ValueError(f"it is of chip {row['name']!r:.40}")
+    places = tuple([_place(*block) for block in row["blocks"]])
+    return ChipRow(name, _checked(row["target"], str), _checked(row["vendor"], str), places, _checked(row["note"], str))
+
+
+def _place(
+    block: object, version: object, file: object, bases: Iterable[Iterable[object]], source: object, guess: object
+) -> Place:
+    """Check what it says of one block. Raises `TypeError` or `ValueError`."""
+    path = PurePosixPath(_checked(file, str))
+    if path.is_absolute() or ".." in path.parts or "\0" in str(path):
+        raise ValueError(f"{file!r} is no file of the database")
+    rows = tuple([tuple([_checked(base, int) for base in one]) for one in bases])
+    return Place(_checked(block, str), _checked(version, str), str(path), rows, _checked(source, str), bool(guess))
+
+
+def _checked(value: object, kind: type[T]) -> T:
+    if not isinstance(value, kind):
+        raise TypeError(f"{value!r:.40} instead of {kind.__name__}")
+    return value

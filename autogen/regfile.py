@@ -59,6 +59,9 @@ COLUMNS = (
     "value_number",
 )
 WHOLE = frozenset({"words", "name_words", "hash_tag", "layout_fields"})  # never a constant: read in runs
+FIELD_LIMIT = (
+    1 << 16
+)  # bits; registers and descriptors have far fewer, and a mask of a wild number of bits fills memory
 _DAMAGE = (IndexError, KeyError, ValueError, TypeError, struct.error)
 
 
@@ -151,10 +154,15 @@ class BlockFile:
         self._register_name = self._columns["register_name"]
         self.hash_tag: Sequence[int] = self._columns["hash_tag"]
         self._hash_register = self._columns["hash_register"]
+        if max(map(len, columns)) > len(data):  # a constant column takes no room: nothing else bounds its count
+            raise self._contradiction("more rows than bytes")
+        for name in ("words", "hash_tag"):
+            column = self._columns[name]
+            if not isinstance(column, memoryview) or column.itemsize != 1:
+                raise self._contradiction(f"{name} are no bytes")
         if len(self.hash_tag) & len(self.hash_tag) - 1 or 0 not in bytes(self.hash_tag):
             raise self._contradiction("hash table")
-        lengths = {len(column) for name, column in self._columns.items() if name.startswith("register_")}
-        if len(lengths) != 1 or max(lengths) > len(data):
+        if len({len(column) for name, column in self._columns.items() if name.startswith("register_")}) != 1:
             raise self._contradiction("number of registers")
 
     def __len__(self) -> int:
@@ -242,6 +250,8 @@ class BlockFile:
         column = self._columns
         hi, lo, listed = column["field_hi"][index], column["field_lo"][index], column["field_values"][index]
         rows = range(column["values_start"][listed], column["values_start"][listed + 1])
+        if not lo <= hi < FIELD_LIMIT:
+            raise ValueError(f"a field of bits {hi}:{lo}")
         return RegisterField(
             self._text(column["field_name"][index]),
             hi,

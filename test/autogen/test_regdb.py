@@ -1,8 +1,9 @@
-"""The register database: what is written is found again, damage is one error, and look-ups are quick."""
+"""The register database: what is written is found again, and damage is one error that hurts only what needs the damaged file."""
 
+import json
 import random
-import statistics
-import time
+import struct
+import zlib
 from contextlib import suppress
 
 import pytest
@@ -148,8 +149,6 @@ def test_a_flipped_bit_anywhere_is_one_error(folder, name):
 
 
 def test_a_file_with_a_right_checksum_and_wrong_contents_is_an_error(folder):
-    import zlib
-
     whole = bytearray((folder / "one.bin").read_bytes())
     chance = random.Random(7)
     for _ in range(3000):
@@ -184,6 +183,142 @@ def test_the_same_facts_give_the_same_bytes_whatever_the_hash_seed(tmp_path):
     assert len(made) == 1
 
 
+# ---- contents that are wrong though the checksum is right
+
+
+def framed(magic, body):
+    """A file of the database whose frame is right."""
+    return struct.pack("<8sII", magic, 16 + len(body), zlib.crc32(body)) + body
+
+
+def with_column(whole, number, size, count, place):
+    """The block file with the descriptor of one column replaced."""
+    body = bytearray(whole[16:])
+    struct.pack_into("<BxxxIQ", body, number * 16, size, count, place)
+    return framed(b"RINGREG1", bytes(body))
+
+
+@pytest.mark.parametrize(
+    ("column", "size", "count", "place"),
+    [
+        (3, 2, 4, 512),  # hash_tag, of two bytes each
+        (3, 4, 4, 512),
+        (3, 0, 8, 1000),  # hash_tag, a constant that is no byte
+        (3, 0, 0xFFFFFFFF, 0),  # hash_tag, a constant that fills memory
+        (0, 0, 0xFFFFFFFF, 0),  # words
+        (26, 0, 0xFFFFFFFF, 0),  # value_name
+        (19, 0, 3, 1 << 45),  # field_hi
+    ],
+)
+def test_a_column_that_cannot_be_is_one_error(folder, column, size, count, place):
+    file = folder / "one.bin"
+    file.write_bytes(with_column(file.read_bytes(), column, size, count, place))
+    with pytest.raises(HeaderError, match=r"one.bin contradicts itself"):
+        read_all(folder)
+
+
+BLOCK = ["gc", "1.0", "one.bin", [[1, 2]], "made up", False]
+WHOLE_CHIP = {"name": "toy", "target": "", "vendor": "", "note": "", "blocks": [BLOCK]}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        "[" * 100_000,
+        "[]",
+        "3",
+        {"blocks": 3},
+        {"blocks": [3]},
+        {"blocks": [BLOCK[:3]]},
+        {"name": None},
+        {"name": "other"},
+        {"note": 5},
+        *[
+            {"blocks": [[*BLOCK[:at], wrong, *BLOCK[at + 1 :]]]}
+            for at, wrong in [
+                (0, ["l"]),
+                (2, 5),
+                (2, "../one.bin"),
+                (2, "/etc/passwd"),
+                (2, "one\0.bin"),
+                (3, [["x", "y"]]),
+                (3, [None]),
+                (3, 7),
+                (3, [[1.5]]),
+                (4, None),
+            ]
+        ],
+    ],
+    ids=lambda document: str(document)[:40].replace("\0", "0"),
+)
+def test_a_chip_file_that_cannot_be_is_one_error(folder, document):
+    text = document if isinstance(document, str) else json.dumps({**WHOLE_CHIP, **document})
+    (folder / "chips" / "toy.bin").write_bytes(framed(b"RINGCHP1", text.encode()))
+    with pytest.raises(HeaderError, match=r"toy.bin contradicts itself"):
+        open_chip("toy", folder)
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "../chips/toy", "to\0y", "", ".", "\udcff", None])
+def test_only_a_name_of_the_list_opens_a_chip(folder, name):
+    with pytest.raises(HeaderError, match=r"no chip .* there are: toy"):
+        open_chip(name, folder)
+
+
+def test_a_name_that_is_no_text_is_no_register(toy):
+    with pytest.raises(HeaderError, match="toy has no register"):
+        toy.register("\udcff")
+    assert toy.registers("CP_CNTL\udcff") == []
+
+
+# ---- one damaged block
+
+
+@pytest.fixture
+def partly(folder):
+    """The chip `pair`: block `bad`, damaged, comes before block `good`."""
+    (folder / "bad.bin").write_bytes(write_block([RegisterFacts("CP_CNTL", "reg", 1, 0)])[:-1])
+    places = (Place("bad", "1", "bad.bin"), Place("good", "1", "one.bin"))
+    (folder / "chips" / "pair.bin").write_bytes(write_chip(ChipRow("pair", "", "", places)))
+    return open_chip("pair", folder)
+
+
+def test_what_an_intact_block_holds_is_found_beside_a_damaged_one_with_one_warning(partly, caplog):
+    assert partly.register("CP_CNTL").place.block == "good"
+    assert [one.place.block for one in partly.registers("CP_CNTL")] == ["good", "good"]
+    assert [one.name for one in partly.find("pfb")] == ["NV_PFB_X"]
+    (warning,) = caplog.messages
+    assert warning.startswith("pair without block bad: register database bad.bin has ")
+
+
+def test_what_is_not_found_beside_a_damaged_block_is_an_error_that_names_its_file(partly):
+    for ask in (partly.register, partly.registers, partly.find):
+        with pytest.raises(HeaderError, match=r"bad.bin has"):
+            ask("NOWHERE")
+
+
+def test_one_block_is_asked_without_the_damaged_one(partly, caplog):
+    assert [one.offset for one in partly.registers("CP_CNTL", "good")] == [0x10, 0xFFFE00000000]
+    assert partly.registers("NOWHERE", "good") == partly.find("NOWHERE", "good") == []
+    assert caplog.messages == []
+    with pytest.raises(HeaderError, match=r"bad.bin"):
+        partly.registers("CP_CNTL", "bad")
+
+
+def test_verifying_names_every_damaged_file(partly, folder):
+    with pytest.raises(HeaderError, match=r"bad.bin"):
+        partly.verify()
+    (folder / "one.bin").write_bytes(b"")
+    with pytest.raises(HeaderError, match=r"bad.bin.*; .*one.bin"):
+        open_chip("pair", folder).verify()
+
+
+def test_a_block_file_is_opened_when_it_is_needed(toy, folder):
+    (folder / "chips" / "pair.bin").write_bytes(
+        write_chip(ChipRow("pair", "", "", (Place("good", "1", "one.bin"), Place("gone", "1", "gone.bin"))))
+    )
+    assert open_chip("pair", folder).register("CP_CNTL").place.block == "good"
+
+
 # ---- the committed databases
 
 
@@ -195,18 +330,12 @@ def test_every_committed_chip_is_whole(name):
 
 
 @pytest.mark.parametrize("name", ["navi31", "navi48", "mi300x", "phoenix"])
-def test_any_register_of_a_chip_is_found_with_its_place_in_ten_microseconds(name):
+def test_any_register_of_a_chip_is_found_by_its_name(name):
     chip = open_chip(name)
     names = [known for place in chip.row.places for known in chip.file(place).names()]
     assert len(names) > 10_000
-    times = []
-    for known in random.Random(1).sample(names, 5000):
-        start = time.perf_counter_ns()
-        register = chip.register(known)
-        _ = register.offset, register.segment
-        times.append(time.perf_counter_ns() - start)
-        assert register.name == known
-    assert statistics.median(times) < 10_000
+    sample = random.Random(1).sample(names, 5000)
+    assert [chip.register(known).name for known in sample] == sample
 
 
 def test_the_register_file_s_registers_are_where_the_kernel_was_seen_to_access_them():
