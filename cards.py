@@ -6,6 +6,7 @@ is the prefix, its object has the two functions of `Transport`. Nothing here kno
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any, Protocol
 from ringup.errors import NoSuchCard, NotSupported, RingupError, TransportError
 
 GROUP = "ringup.transports"
+LOG = logging.getLogger(__name__)
 KNOWN_PREFIXES = {  # what design.md names; a transport may add others
     "pci": "a PCI function of this machine, pci:0000:03:00.0",
     "usb": "an enclosure on a USB port, usb:2-1",
@@ -56,6 +58,8 @@ def open(name: str) -> Any:
     Raises `NoSuchCard` for a name without a colon or with an unknown prefix, `NotSupported` for a prefix whose transport is not installed, and
     whatever the transport's bring-up raises.
     """
+    if not isinstance(name, str):
+        raise TypeError(f"a card's name is a string such as 'pci:0000:03:00.0', not {name!r}")
     prefix, colon, rest = name.partition(":")
     transports = _transports()
     if not colon or not rest or (prefix not in transports and prefix not in KNOWN_PREFIXES):
@@ -76,9 +80,21 @@ def cards() -> list[Found]:
 def _find_all() -> Iterator[Found]:
     for prefix, entry in sorted(_transports().items()):
         try:
-            yield from _load(entry).find()
-        except RingupError as error:
-            yield Found(f"{prefix}:", "the transport failed", skipped=str(error))
+            for card in _load(entry).find():
+                yield _checked(card, prefix)
+        except Exception as error:  # another package's code: whatever it does, the other transports' cards are listed
+            LOG.info("the transport %r failed", prefix, exc_info=error)
+            yield Found(f"{prefix}:", "the transport failed", skipped=_reason(error))
+
+
+def _checked(card: object, prefix: str) -> Found:
+    if not isinstance(card, Found):
+        raise TransportError(f"the transport {prefix!r} lists {card!r:.60}, which is no `ringup.cards.Found`")
+    return card
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, RingupError) else f"{type(error).__name__}: {error}"
 
 
 def _transports() -> dict[str, EntryPoint]:
@@ -86,10 +102,16 @@ def _transports() -> dict[str, EntryPoint]:
 
 
 def _load(entry: EntryPoint) -> Transport:
+    """Import a transport. Raises `TransportError` whatever goes wrong: a package that cannot be imported may fail in any way."""
+    loading = f"loading the transport {entry.name!r} ({entry.value})"
+    LOG.debug("%s", loading)
     try:
         transport: Transport = entry.load()
-    except (ImportError, AttributeError) as error:
-        raise TransportError(f"loading the transport {entry.name!r} ({entry.value}): {error}") from error
+    except Exception as error:
+        raise TransportError(f"{loading}: {_reason(error)}") from error
+    lacking = [name for name in ("find", "open") if not callable(getattr(transport, name, None))]
+    if lacking:
+        raise TransportError(f"{loading}: {transport!r:.60} has no function {' or '.join(lacking)}")
     return transport
 
 

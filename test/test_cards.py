@@ -65,6 +65,54 @@ def test_every_card_is_listed_and_a_transport_that_fails_hides_no_other(installe
     ]
 
 
+class Dropping(Shelf):
+    """A transport that sees a card, then meets an error of the operating system's."""
+
+    def find(self):
+        yield Found("dropping:0", "a card")
+        raise OSError(5, "Input/output error")
+
+
+class Odd(Shelf):
+    def find(self):
+        return ["odd:0"]
+
+
+@pytest.mark.parametrize(
+    ("transport", "seen", "reason"),
+    [
+        (Dropping(), [Found("bad:0", "a card")], "OSError: [Errno 5] Input/output error"),
+        (Odd(), [], "the transport 'bad' lists 'odd:0', which is no `ringup.cards.Found`"),
+        (None, [], "loading the transport 'bad' (ringup_test_transports:bad): None has no function find or open"),
+    ],
+)
+def test_a_transport_that_fails_in_its_own_way_hides_no_other(installed, transport, seen, reason):
+    installed(bad=transport, shelf=Shelf())
+    names = [card.name for card in ringup.cards()]
+    assert names == [card.name.replace("bad", "dropping") for card in seen] + ["bad:", "shelf:0", "shelf:1"]
+    assert ringup.cards()[len(seen)].skipped == reason
+
+
+def test_a_transport_whose_import_fails_in_any_way_hides_no_other(tmp_path, monkeypatch):
+    (tmp_path / "ringup_torn.py").write_text("def :\n")
+    (tmp_path / "ringup_upset.py").write_text("raise OSError('no bus')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    entries = [EntryPoint(name, f"ringup_{name}:x", GROUP) for name in ("torn", "upset")]
+    monkeypatch.setattr("ringup.cards.entry_points", lambda group: entries)
+    torn, upset = ringup.cards()
+    assert torn.skipped.startswith("loading the transport 'torn' (ringup_torn:x): SyntaxError: ")
+    assert upset.skipped == "loading the transport 'upset' (ringup_upset:x): OSError: no bus"
+    with pytest.raises(TransportError, match="SyntaxError"):
+        ringup.open("torn:0")
+
+
+@pytest.mark.parametrize("name", [None, 3, b"pci:0"])
+def test_a_name_that_is_no_string_is_the_caller_s_error(installed, name):
+    installed()
+    with pytest.raises(TypeError, match=r"a card's name is a string such as 'pci:0000:03:00.0', not"):
+        ringup.open(name)
+
+
 @pytest.mark.parametrize("name", ["", "navi31", "shelf", "shelf:", ":0", "nosuch:0"])
 def test_what_is_no_name_is_refused_with_the_form_of_names(installed, name):
     installed(shelf=Shelf())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import logging
 import os
 import sys
@@ -20,6 +21,8 @@ COMMANDS = {  # name: (module, help); the order of `ringup --help`
     "bench": ("ringup.tools.bench.command", "measure ringup beside its peers"),
     "completion": ("ringup.tools.completion", "print a completion script for a shell"),
 }
+LOG = logging.getLogger(__name__)
+VERBOSE = "verbose_"  # names of the counters begin so
 INTERRUPTED = 130  # what shells report for a program ended by SIGINT
 
 
@@ -42,41 +45,80 @@ def build_parser(command: str | None) -> argparse.ArgumentParser:
     """Return the parser with the arguments of `command` filled in; of every command for "*"."""
     parser = Parser(prog="ringup", description=ringup.__doc__, epilog="`ringup COMMAND --help` tells more.")
     parser.add_argument("--version", action="version", version=f"ringup {ringup.__version__}")
-    parser.add_argument("-v", "--verbose", action="count", default=0, help="log what is done; twice for every detail")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for name, (module, text) in COMMANDS.items():
         if command in (name, "*"):
             import_module(module).add_parser(subparsers)
         else:
             subparsers.add_parser(name, help=text)
+    _add_verbose(parser, 0)
     return parser
 
 
+def _add_verbose(parser: argparse.ArgumentParser, depth: int) -> None:
+    """Take -v at every place of the command line; each depth counts for itself, since argparse lets the inner one win."""
+    text = "log what is done; twice for every detail"
+    parser.add_argument("-v", "--verbose", dest=f"{VERBOSE}{depth}", action="count", default=0, help=text)
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                _add_verbose(inner, depth + 1)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status: 0, the error's own code, 2 for wrong usage, 130 when interrupted."""
+    """Run one command and return its exit status: 0, the error's own code, 2 for wrong usage, 130 when interrupted.
+
+    1 stands for an error of the operating system's, such as a full disk under standard output.
+    """
     words = list(sys.argv[1:] if argv is None else argv)
     command = next((word for word in words if not word.startswith("-")), None)
+    title = f"ringup {command}" if command in COMMANDS else "ringup"
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that lacks a character shows its number
+    try:
+        status = _run(words, command)
+        print(end="", flush=True)
+    except RingupError as error:
+        LOG.debug("where it came from", exc_info=error)
+        print(f"{title}: {type(error).__name__}: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print(f"{title}: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has seen enough
+        _close_output()
+        return 0
+    except OSError as error:
+        LOG.debug("where it came from", exc_info=error)
+        _close_output()
+        print(f"{title}: {error}", file=sys.stderr)
+        return 1
+    return status
+
+
+def _run(words: Sequence[str], command: str | None) -> int:
     parser = build_parser(command)
-    args = parser.parse_args(words)
+    try:
+        args = parser.parse_args(words)
+    except SystemExit:  # help was printed, or the usage was wrong
+        print(end="", flush=True)
+        raise
     if args.command is None:
         parser.print_help()
         return 0
-    logging.basicConfig(
-        level=(logging.WARNING, logging.INFO, logging.DEBUG)[min(args.verbose, 2)], format="%(name)s: %(message)s"
-    )
-    try:
-        status: int = import_module(COMMANDS[args.command][0]).run(args)
-        sys.stdout.flush()
-    except RingupError as error:
-        print(f"ringup {args.command}: {type(error).__name__}: {error}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print(f"ringup {args.command}: interrupted", file=sys.stderr)
-        return INTERRUPTED
-    except BrokenPipeError:  # the reader of our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    verbose = sum(count for name, count in vars(args).items() if name.startswith(VERBOSE))
+    logging.basicConfig(format="%(name)s: %(message)s")
+    logging.getLogger("ringup").setLevel((logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)])
+    status: int = import_module(COMMANDS[args.command][0]).run(args)
     return status
+
+
+def _close_output() -> None:
+    """Send what standard output still holds nowhere if it cannot be written, lest the interpreter fails at its end."""
+    try:
+        print(end="", flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -22,12 +22,16 @@ from ringup.errors import RingupError
 from ringup.tools.paths import add_source_arguments, sources_of
 
 FINE, OPTIONAL, WRONG = "fine", "missing", "wrong"  # `missing`: something works less without it
-MARKS = {FINE: ("✓", "green"), OPTIONAL: ("–", "yellow"), WRONG: ("✗", "red")}
+MARKS = {  # sign, sign where the terminal has only ASCII, colour
+    FINE: ("✓", "+", "green"),
+    OPTIONAL: ("–", "-", "yellow"),
+    WRONG: ("✗", "x", "red"),
+}
 VENDORS = {"0x1002": "AMD", "0x10de": "NVIDIA"}
-BRIDGES = {
+BRIDGES = {  # USB ids of ASMedia's own firmware, which usb.ids lists under 174c; an enclosure may carry its maker's instead
     "174c:2463": "ASM2464PD",
     "174c:2464": "ASM2464PD",
-}  # ../docs: USB ids of stock firmware; enclosures may carry their maker's
+}
 PROBE_TIMEOUT_S = 10  # TIMEOUT: a compiler that says its version does so at once
 KIB = 1024
 
@@ -86,12 +90,8 @@ def _host() -> Iterator[Line]:
         sys.byteorder,
         "" if little else "cards are little endian; so must the host be",
     )
-    python = platform.python_version()
-    new = sys.version_info >= (3, 11)
     where = "virtual environment" if sys.prefix != sys.base_prefix else "system-wide"
-    yield Line(
-        "host", "Python", FINE if new else WRONG, f"{python}, {where}", "" if new else "install Python 3.11 or newer"
-    )
+    yield Line("host", "Python", FINE, f"{platform.python_version()}, {where}")
     yield Line("host", "ringup", FINE, f"{ringup.__version__}")
 
 
@@ -124,7 +124,9 @@ def _programs() -> Iterator[Line]:
 
 def _first_line(command: list[str]) -> str:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False)
+        done = subprocess.run(
+            command, capture_output=True, encoding="utf-8", errors="replace", timeout=PROBE_TIMEOUT_S, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"does not answer: {error}"
     return (done.stdout.splitlines() or [""])[0]
@@ -159,7 +161,7 @@ def _permissions(root: Path) -> Iterator[Line]:
                 f"/{node}",
                 WRONG,
                 "no permission",
-                f"add yourself to group {path.group()}, then log in again",
+                f"add yourself to group {_group(path)}, then log in again",
             )
     groups = root / "sys/kernel/iommu_groups"
     count = len(list(groups.iterdir())) if groups.is_dir() else 0
@@ -167,6 +169,14 @@ def _permissions(root: Path) -> Iterator[Line]:
         "" if count else "without an IOMMU a card can write all of memory; enable VT-d or AMD-Vi in the firmware set-up"
     )
     yield Line("permissions", "IOMMU", FINE if count else OPTIONAL, f"{count} groups", todo)
+
+
+def _group(path: Path) -> str:
+    """Return the name of a file's group, its number when the number has no name, as in a container."""
+    try:
+        return path.group()
+    except KeyError:
+        return f"{path.stat().st_gid}, which has no name here"
 
 
 def _cards(root: Path) -> Iterator[Line]:
@@ -198,7 +208,7 @@ def _cards(root: Path) -> Iterator[Line]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8").strip()
+        return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
 
@@ -228,11 +238,10 @@ def _headers(sources: Sources) -> Iterator[Line]:
 def _facts() -> Iterator[Line]:
     from ringup.autogen.regdb import chip_names, open_chip
 
-    check: Callable[[str], None] = lambda name: open_chip(name).verify()  # noqa: E731
     names = chip_names()
     for name in names:
         try:
-            check(name)
+            open_chip(name).verify()
         except RingupError as error:
             yield Line("facts", f"registers of {name}", WRONG, str(error), "install ringup again")
     yield Line(
@@ -267,7 +276,8 @@ def _draw(lines: list[Line]) -> None:
         if line.group != group:
             group = line.group
             console.print(Text(group, style="bold"))
-        mark, colour = MARKS[line.state]
+        sign, plain, colour = MARKS[line.state]
+        mark = plain if console.options.ascii_only else sign
         console.print(Text.assemble((f"  {mark} ", colour), f"{line.what:{width}}  {line.seen}"))
         if line.todo:
             console.print(Text(f"    {'':{width}}  {line.todo}", style="dim" if line.state == FINE else colour))

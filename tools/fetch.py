@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import re
 import shutil
@@ -21,13 +22,15 @@ SYSTEM_LISTS = (Path("/etc/apt/sources.list.d/debian.sources"), Path("/etc/apt/s
 COMPONENTS = "main contrib non-free non-free-firmware"
 TIMEOUT_S = 900  # TIMEOUT: a 200 MB package over a slow line; apt itself gives up on a dead one much earlier
 
+LOG = logging.getLogger(__name__)
+
 Say = Callable[[str], None]  # told each step; a progress display, or nothing
 
 
 def fetch(package: Package, cache: Path, say: Say) -> Path:
     """Put `package` under `cache`, whole or not at all, and return its folder. A package that is there is left alone.
 
-    Raises `HeaderError` when apt, tar or the mirror fails, with the last line they printed.
+    Raises `HeaderError` when apt, tar or the mirror fails, with the last line they printed, and when the cache folder cannot be written.
     """
     if package.kind == "tree":
         raise HeaderError(
@@ -38,10 +41,20 @@ def fetch(package: Package, cache: Path, say: Say) -> Path:
             raise HeaderError(
                 f"fetching {package.label} needs {tool}: install it (Debian packages apt, dpkg, tar, xz-utils)"
             )
+    try:
+        return _fetch_into(package, cache, say)
+    except OSError as error:
+        raise HeaderError(
+            f"fetching {package.label} into {cache}: {error}; name another folder with --cache or RINGUP_CACHE"
+        ) from error
+
+
+def _fetch_into(package: Package, cache: Path, say: Say) -> Path:
     cache.mkdir(parents=True, exist_ok=True)
     target = cache / package.label
     with _locked(cache / f".{package.label}.lock"):
         if (target / STAMP).is_file():
+            LOG.info("%s is in place already: %s", package.label, target)
             return target
         with tempfile.TemporaryDirectory(prefix=f".{package.label}.", dir=cache) as folder:
             work, out = Path(folder), Path(folder) / "out"
@@ -138,7 +151,7 @@ def _archives() -> Iterator[tuple[str, str, bool]]:
     for path in SYSTEM_LISTS:
         if not path.is_file():
             continue
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8", errors="replace")
         for stanza in re.split(r"\n\s*\n", text) if path.suffix == ".sources" else ():
             fields = dict(re.findall(r"^([A-Za-z-]+):[ \t]*(.+)$", stanza, re.MULTILINE))
             if "URIs" in fields:
@@ -155,6 +168,7 @@ def _run(command: Sequence[str], folder: Path, doing: str) -> None:
 
 def _try(command: Sequence[str], folder: Path) -> str:
     """Run a command; return what it complained of, empty when it succeeded."""
+    LOG.debug("running %s", " ".join(command))
     environment = {**os.environ, "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
     try:
         done = subprocess.run(
@@ -163,7 +177,8 @@ def _try(command: Sequence[str], folder: Path) -> str:
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=TIMEOUT_S,
             check=False,
         )
@@ -181,5 +196,6 @@ def _try(command: Sequence[str], folder: Path) -> str:
 def _locked(path: Path) -> Iterator[None]:
     """Let one process at a time fetch a package; the lock goes with the process, also after kill -9."""
     with path.open("w") as file:
+        LOG.debug("waiting for %s", path)
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

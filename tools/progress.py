@@ -1,17 +1,20 @@
-"""Progress of long work: a bar when a terminal watches, nothing when none does."""
+"""Progress of long work: a bar when a terminal watches, lines of the log when it was asked for with -v, else nothing."""
 
 from __future__ import annotations
 
+import logging
 import sys
 from types import TracebackType
 
+LOG = logging.getLogger(__name__)
+
 
 class Progress:
-    """A bar on standard error with a line of text; silent when standard error is no terminal."""
+    """A bar on standard error with a line of text; silent when standard error is no terminal; the log instead when that is on."""
 
     def __init__(self, title: str, total: int) -> None:
         self._bar = None
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() and not LOG.isEnabledFor(logging.INFO):
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
             from rich.progress import Progress as Bar
@@ -22,6 +25,7 @@ class Progress:
 
     def say(self, text: str) -> None:
         """Show what is being done now."""
+        LOG.info("%s", text)
         if self._bar:
             self._bar.update(self._task, description=text)
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 from collections.abc import Iterable
 
-from ringup.autogen.regdb import Chip, Register, RegisterField, chip_names, open_chip
+from ringup.autogen.regdb import Chip, Place, Register, RegisterField, chip_names, open_chip
 from ringup.errors import HeaderError
 
 FULL_LIMIT = 4  # so many registers are shown with their fields
 LINE_LIMIT = 40  # so many in one line each
+
+LOG = logging.getLogger(__name__)
 
 _PREFIXES = ("reg", "mm", "smn", "ix", "cfg")
 
@@ -25,7 +28,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         nargs="?",
         help="a register, a part of its name, a pattern with * and ?, or REGISTER=VALUE; without it, the chip's blocks",
     )
-    parser.add_argument("--block", help="only this block, such as gc")
+    parser.add_argument("--block", help="only this block, such as gc; without a query, only its line")
     parser.add_argument("--all", action="store_true", help="every hit, with its fields")
     parser.add_argument("--json", action="store_true", help="for programs: one JSON document")
     parser.set_defaults(run=run)
@@ -35,16 +38,19 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     """Answer the query on standard output; return 0, or 1 when a value is no value of the register."""
     if args.chip is None:
-        _write(_chips_text(), list(chip_names()), as_json=args.json)
-        return 0
+        if args.block is not None:
+            raise HeaderError(f"--block {args.block} of which chip? `ringup regs` lists them")
+        return _list_chips(as_json=args.json)
     chip = open_chip(args.chip)
+    LOG.info("%s has %d blocks", chip.row.name, len(chip.row.places))
+    _check_block(chip, args.block)
     if args.query is None:
-        _write(_blocks_text(chip), _blocks_json(chip), as_json=args.json)
-        return 0
+        return _list_blocks(chip, args.block, as_json=args.json)
     query, is_value, value_text = args.query.partition("=")
     hits, others = _hits(chip, query, args.block, exactly=bool(is_value))
+    LOG.info("%d registers answer %s, in %s", len(hits), query, ", ".join(sorted({hit.place.file for hit in hits})))
     if not is_value:
-        _write(_hits_text(chip, query, hits, others, everything=args.all), _json(chip, hits), as_json=args.json)
+        _write(_hits_text(chip, hits, others, everything=args.all), _json(chip, hits), as_json=args.json)
         return 0
     try:
         value = _value(value_text, hits[0])
@@ -58,31 +64,66 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _check_block(chip: Chip, block: str | None) -> None:
+    if block is not None and block not in {place.block for place in chip.row.places}:
+        known = ", ".join(dict.fromkeys(place.block for place in chip.row.places))
+        raise HeaderError(f"{chip.row.name} has no block {block}; it has {known}")
+
+
 def _hits(chip: Chip, query: str, block: str | None, *, exactly: bool) -> tuple[list[Register], int]:
     """Return the registers that a query means, and how many more hold its text.
 
     A full name, in either case and with or without the header's prefix, means that register alone.
     """
-    if block is not None and block not in {place.block for place in chip.row.places}:
-        known = ", ".join(dict.fromkeys(place.block for place in chip.row.places))
-        raise HeaderError(f"{chip.row.name} has no block {block}; it has {known}")
-
-    def inside(registers: Iterable[Register]) -> list[Register]:
-        return [one for one in registers if block in (None, one.place.block)]
-
     spellings = [query, query.upper()] + [query[len(p) :] for p in _PREFIXES if query.startswith(p)]
-    exact = next((found for spelling in spellings if (found := inside(chip.registers(spelling)))), [])
-    if exactly and exact:
-        return exact, 0
-    found = [] if exactly or not query else inside(chip.find(query))
+    try:
+        exact = _named(chip, spellings, block)
+    except HeaderError:  # a damaged block may hold it; a part of a name is looked for in the others
+        if exactly:
+            raise
+        exact = []
     if exact:
-        return exact, len(found) - len(exact)
+        return exact, 0 if exactly else len(chip.find(exact[0].name, block)) - len(exact)
+    found = [] if exactly or not query else chip.find(query, block)
     if not found:
-        near = chip.suggest(query)
         where = f"{chip.row.name}'s block {block}" if block else chip.row.name
-        advice = f"near: {', '.join(near)}" if near else "try a part of the name, or * and ?"
+        advice = _advice(chip, query, spellings, block, exactly=exactly)
         raise HeaderError(f"no register {query or '(empty name)'} in {where}; {advice}")
     return found, 0
+
+
+def _named(chip: Chip, spellings: list[str], block: str | None) -> list[Register]:
+    """Return the registers of the first spelling that names some. Raises `HeaderError` when none does and a block is damaged."""
+    damage = None
+    for spelling in spellings:
+        try:
+            if found := chip.registers(spelling, block):
+                return found
+        except HeaderError as error:
+            damage = error
+    if damage is not None:
+        raise damage
+    return []
+
+
+def _advice(chip: Chip, query: str, spellings: list[str], block: str | None, *, exactly: bool) -> str:
+    """Say what a query that found nothing may have meant."""
+    pattern = any(sign in query for sign in "*?[")
+    if exactly and pattern:
+        return f"a value is of one register: `ringup regs {chip.row.name} '{query}'` lists those of the pattern"
+    if block is not None:
+        try:
+            elsewhere, say = _named(chip, spellings, None), "it is"
+            if not elsewhere and not exactly and query:
+                elsewhere, say = chip.find(query), "there are some"
+        except HeaderError:  # damage in blocks that were not asked for
+            elsewhere, say = [], ""
+        if elsewhere:
+            return f"{say} in {', '.join(dict.fromkeys(one.place.block for one in elsewhere))}"
+    near = [] if pattern else chip.suggest(query, block=block)
+    if near:
+        return f"near: {', '.join(near)}"
+    return "try less of the name" if pattern else "try a part of the name, or * and ?"
 
 
 def _value(text: str, register: Register) -> int:
@@ -104,43 +145,64 @@ def _write(lines: Iterable[str], document: object, *, as_json: bool) -> None:
             print(line)
 
 
-def _chips_text() -> list[str]:
-    rows = [open_chip(name).row for name in chip_names()]
-    return [
-        f"{row.name:14} {row.target:9} {row.vendor:5} {len(row.places):3} blocks  {row.note}".rstrip() for row in rows
-    ]
+def _list_chips(*, as_json: bool) -> int:
+    """List the chips. Raises `HeaderError` after the list when the files of some are damaged, and when there is none at all."""
+    lines, names, damage = [], [], []
+    for name in chip_names():
+        try:
+            row = open_chip(name).row
+        except HeaderError as error:
+            damage.append(str(error))
+            continue
+        names.append(name)
+        line = f"{row.name:14} {row.target:9} {row.vendor:5} {len(row.places):3} blocks  {row.note}"
+        lines.append(line.rstrip())
+    _write(lines, names, as_json=as_json)
+    if damage or not names:
+        raise HeaderError("; ".join(damage) or "the register database holds no chip: install ringup again")
+    return 0
 
 
-def _blocks_text(chip: Chip) -> list[str]:
-    lines = []
+def _list_blocks(chip: Chip, block: str | None, *, as_json: bool) -> int:
+    """List a chip's blocks. Raises `HeaderError` after the list when the files of some are damaged."""
+    lines, documents, damage = [], [], {}
     for place in chip.row.places:
+        if block not in (None, place.block):
+            continue
+        count = None
+        try:
+            count = len(chip.file(place))
+        except HeaderError as error:
+            damage[str(error)] = place
+        shown = f"{count:6} registers" if count is not None else "damaged         "
         sure = "" if not place.guess else "  (version is a guess)"
-        lines.append(f"{place.block:8} {place.version:9} {len(chip.file(place)):6} registers, {place.file}{sure}")
-    return lines
+        lines.append(f"{place.block:8} {place.version:9} {shown}, {place.file}{sure}")
+        documents.append(_block_json(place, count))
+    _write(lines, documents, as_json=as_json)
+    if damage:
+        raise HeaderError("; ".join(damage))
+    return 0
 
 
-def _blocks_json(chip: Chip) -> list[dict[str, object]]:
-    return [
-        {
-            "block": place.block,
-            "version": place.version,
-            "registers": len(chip.file(place)),
-            "file": place.file,
-            "bases": place.bases,
-            "source": place.source,
-            "guess": place.guess,
-        }
-        for place in chip.row.places
-    ]
+def _block_json(place: Place, count: int | None) -> dict[str, object]:
+    return {
+        "block": place.block,
+        "version": place.version,
+        "registers": count,
+        "file": place.file,
+        "bases": place.bases,
+        "source": place.source,
+        "guess": place.guess,
+    }
 
 
-def _hits_text(chip: Chip, query: str, hits: list[Register], others: int, *, everything: bool) -> list[str]:
+def _hits_text(chip: Chip, hits: list[Register], others: int, *, everything: bool) -> list[str]:
     lines: list[str] = []
     if everything or len(hits) <= FULL_LIMIT:
         for hit in hits:
             lines += _register_text(hit)
         if others > 0:
-            lines.append(f"{others} more names hold {query}: ringup regs {chip.row.name} '*{query}*'")
+            lines.append(f"{others} more names hold {hits[0].name}: ringup regs {chip.row.name} '*{hits[0].name}*'")
         return lines
     shown = hits[:LINE_LIMIT]
     width = max(len(hit.name) for hit in shown)

@@ -5,6 +5,9 @@ import json
 
 import pytest
 
+from ringup.autogen import regdb
+from ringup.autogen.generate.regdb_writer import write_block, write_chip
+from ringup.autogen.generate.register_facts import RegisterFacts
 from ringup.errors import HeaderError
 from ringup.tools import regs
 
@@ -115,3 +118,114 @@ def test_without_a_chip_the_chips_are_listed(ask):
     status, out, _ = ask()
     assert status == 0
     assert ["navi31", "gfx1100"] in [line.split()[:2] for line in out.splitlines()]
+
+
+def test_a_chip_s_blocks_are_narrowed_by_the_block_asked_for(ask):
+    _, out, _ = ask("navi31", "--block", "mmhub")
+    assert [line.split()[0] for line in out.splitlines()] == ["mmhub"]
+    with pytest.raises(HeaderError, match="navi31 has no block nope; it has gc, mmhub"):
+        ask("navi31", "--block", "nope")
+    with pytest.raises(HeaderError, match="--block gc of which chip"):
+        ask("--block", "gc")
+
+
+@pytest.mark.parametrize(
+    "query", ["GCVM_INVALIDATE_ENG17_REQ=1", "GCVM_INVALIDATE_ENG17_REQ", "regGCVM_INVALIDATE_ENG17_REQ"]
+)
+def test_a_register_of_another_block_is_told_where_it_is(ask, query):
+    with pytest.raises(HeaderError, match=r"in navi31's block mmhub; it is in gc$"):
+        ask("navi31", query, "--block", "mmhub")
+
+
+def test_a_part_of_a_name_of_another_block_is_told_where_it_is(ask):
+    with pytest.raises(
+        HeaderError, match=r"no register GCVM_INVALIDATE in navi31's block mmhub; there are some in gc$"
+    ):
+        ask("navi31", "GCVM_INVALIDATE", "--block", "mmhub")
+
+
+def test_a_typing_error_in_a_block_names_that_block_s_registers(ask):
+    with pytest.raises(HeaderError, match="near: MMVM_INVALIDATE_ENG17_REQ"):
+        ask("navi31", "MMVM_INVALIDATE_ENG17_REK", "--block", "mmhub")
+
+
+def test_a_value_of_a_pattern_is_refused_with_the_way_to_list_it(ask):
+    with pytest.raises(HeaderError, match=r"a value is of one register: `ringup regs navi31 'CP_\*'` lists those"):
+        ask("navi31", "CP_*=5")
+
+
+@pytest.mark.parametrize("words", [("navi31", "\udcff"), ("navi31", "\udcff=1"), ("navi31", "\udcff", "--block", "gc")])
+def test_bytes_that_are_no_text_are_no_register(ask, words):
+    with pytest.raises(HeaderError, match="no register"):
+        ask(*words)
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "../chips/navi31", "na\0vi"])
+def test_what_is_no_chip_s_name_is_refused(ask, name):
+    with pytest.raises(HeaderError, match=r"no chip .*navi31"):
+        ask(name)
+
+
+# ---- damaged databases
+
+
+@pytest.fixture
+def database(tmp_path, monkeypatch):
+    """A database of `one`, with a damaged block before an intact one, and `two`, with the intact one alone."""
+    (tmp_path / "chips").mkdir()
+    (tmp_path / "bad.bin").write_bytes(b"nonsense")
+    (tmp_path / "good.bin").write_bytes(write_block([RegisterFacts("CP_STAT", "reg", 4, None)]))
+    bad, good = regdb.Place("bad", "1", "bad.bin"), regdb.Place("good", "2", "good.bin")
+    for name, places in {"one": (bad, good), "two": (good,)}.items():
+        (tmp_path / "chips" / f"{name}.bin").write_bytes(write_chip(regdb.ChipRow(name, "", "v", places)))
+    monkeypatch.setattr(regs, "chip_names", lambda: regdb.chip_names(tmp_path))
+    monkeypatch.setattr(regs, "open_chip", lambda name: regdb.open_chip(name, tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize("query", ["CP_STAT", "cp_stat", "regCP_STAT", "STAT", "*STAT", "CP_STAT=1", "cp_stat=1"])
+@pytest.mark.parametrize("where", [(), ("--block", "good")])
+def test_a_damaged_block_hides_no_other(ask, database, query, where):
+    status, out, _ = ask("one", query, *where)
+    assert status == 0
+    assert out.startswith("CP_STAT ")
+
+
+@pytest.mark.parametrize("query", ["NOPE", "NOPE=1", "*NOPE*"])
+def test_what_a_damaged_block_may_hold_is_an_error_that_names_its_file(ask, database, query):
+    with pytest.raises(HeaderError, match=r"bad\.bin is cut short"):
+        ask("one", query)
+    with pytest.raises(HeaderError, match=r"bad\.bin is cut short"):
+        ask("one", query, "--block", "bad")
+    with pytest.raises(HeaderError, match=r"no register .* in one's block good; "):
+        ask("one", query, "--block", "good")
+
+
+def test_the_blocks_are_listed_beside_a_damaged_one(ask, database, capsys):
+    with pytest.raises(HeaderError, match=r"bad\.bin is cut short"):
+        ask("one")
+    assert [line.split()[:3] for line in capsys.readouterr().out.splitlines()] == [
+        ["bad", "1", "damaged"],
+        ["good", "2", "1"],
+    ]
+    with pytest.raises(HeaderError, match=r"bad\.bin is cut short"):
+        ask("one", "--json")
+    assert [row["registers"] for row in json.loads(capsys.readouterr().out)] == [None, 1]
+    assert ask("one", "--block", "good")[0] == 0
+
+
+def test_the_chips_are_listed_beside_a_damaged_one(ask, database, capsys):
+    (database / "chips" / "one.bin").write_bytes(b"nonsense")
+    with pytest.raises(HeaderError, match=r"one\.bin is cut short"):
+        ask()
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["two"]
+    with pytest.raises(HeaderError, match=r"one\.bin is cut short"):
+        ask("--json")
+    assert json.loads(capsys.readouterr().out) == ["two"]
+
+
+def test_a_database_without_chips_is_an_error(ask, database):
+    for path in (database / "chips").iterdir():
+        path.unlink()
+    with pytest.raises(HeaderError, match="holds no chip: install ringup again"):
+        ask()

@@ -24,7 +24,8 @@ BENCHES = {  # name: (module with `measure`, what it measures); the order they r
 EPILOG = (
     "A ratio above 1 means ours is better, whichever direction is better for the figure. Figures are medians; times of import and look-up are "
     "wall clock, generation and loops are CPU time. The peer (tinygrad, from the package registry) gets an environment of its own in the cache "
-    "folder, made on the first run; without it the peer's column is empty and a line on standard error says why."
+    "folder, made on the first run, which downloads it: with --no-peer the network is not used. Without the peer its column is empty and a line "
+    "on standard error says why."
 )
 
 
@@ -32,14 +33,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "bench",
         help="measure ringup beside its peers",
-        description="Run the benches named, or all of them, ours and the peer's side by side.",
+        description="Run the benches named, or all of them, ours and the peer's side by side. The first run downloads the peer.",
         epilog=EPILOG,
     )
     parser.add_argument("bench", nargs="*", type=_bench_name, metavar="NAME", help=f"one of {', '.join(BENCHES)}")
     parser.add_argument("--list", action="store_true", help="list the benches and end")
     parser.add_argument("--json", action="store_true", help="print one object per figure, one per line")
     parser.add_argument("--quick", action="store_true", help="leave out what takes the peer more than a minute")
-    parser.add_argument("--no-peer", action="store_true", help="measure ringup alone")
+    parser.add_argument("--no-peer", action="store_true", help="measure ringup alone; uses no network")
     add_source_arguments(parser)
 
 
