@@ -108,7 +108,8 @@ def read(
 
 
 def _options(include: Sequence[Path], system: Sequence[Path], language: Language) -> list[str]:
-    options = ["-x", language, "-std=gnu11", "--target=x86_64-linux-gnu", "-w", "-nostdinc", "-ferror-limit=0"]
+    options = ["-x", language, "-std=gnu11", "--target=x86_64-linux-gnu", "-nostdinc", "-ferror-limit=0"]
+    options += ["-Wno-everything", "-Wenum-too-large"]  # the one warning that tells of values which clang does not keep
     if not system:
         options.append("-ffreestanding")  # gcc's own stdint.h then asks for no C library
     if language == "objective-c":
@@ -309,7 +310,13 @@ class _Reader:
                 continue
             enum = self._records.name_of(cursor)[0]
             where = self._unit.where(cursor)
-            for name, value, _ in self._names.enumerators(cursor):
+            try:
+                enumerators = self._names.enumerators(cursor)
+            except Unreadable as reason:
+                names = [name for name in self._names.enumerator_names(cursor) if want is None or want(name)]
+                self._rejected += [Rejected(name, where, str(reason)) for name in names]
+                continue
+            for name, value, _ in enumerators:
                 known = self._constants.get(name)
                 if (want is None or want(name)) and (known is None or known.value == value):
                     self._constants[name] = Constant(name, value, where, enum)

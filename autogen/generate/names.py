@@ -29,6 +29,7 @@ class TranslationNames:
         self._unit = unit
         self._records = records
         self._types: dict[str, CType | None] = {}
+        self._refused: dict[str, str] = {}  # enumerators whose enum has no readable values; filled with `_enumerators`
 
     def typedef(self, name: str) -> CType | None:
         cursor = self._typedefs.get(name)
@@ -46,7 +47,10 @@ class TranslationNames:
         return None if cursor is None else self.type_of(self._unit.lib.clang_getCursorType(cursor))
 
     def enumerator(self, name: str) -> tuple[int, CType] | None:
-        return self._enumerators.get(name)
+        found = self._enumerators.get(name)
+        if found is None and name in self._refused:
+            raise Unreadable(f"enumerator {name}: {self._refused[name]}")
+        return found
 
     @cached_property
     def _typedefs(self) -> dict[str, Cursor]:
@@ -72,15 +76,27 @@ class TranslationNames:
         while todo:
             cursor = todo.pop()
             if cursor.kind == lc.ENUM_DECL:
-                for name, value, own in self.enumerators(cursor):
-                    found[name] = value, own
+                try:
+                    for name, value, own in self.enumerators(cursor):
+                        found[name] = value, own
+                except Unreadable as reason:
+                    self._refused |= dict.fromkeys(self.enumerator_names(cursor), str(reason))
             elif cursor.kind in _KEYWORDS and self._unit.lib.clang_isCursorDefinition(cursor):
                 todo += reversed(self._unit.children(cursor))
         return found
 
     def enumerators(self, enum: Cursor) -> list[tuple[str, int, CType]]:
-        """Name, value and type of each; an enumerator is an int where int can hold it."""
+        """Name, value and type of each; an enumerator is an int where int can hold it. None of a declaration ahead.
+
+        Raises `Unreadable` for an enum whose values no integer type holds all.
+        """
         lib = self._unit.lib
+        if not lib.clang_isCursorDefinition(enum):
+            return []
+        if self._unit.too_large and any(
+            self._unit.place(cursor) in self._unit.too_large for cursor in (enum, *self._unit.children(enum))
+        ):
+            raise Unreadable("no integer type holds all enumerators of its enum; compilers differ on their values")
         own = _PLAIN[lib.clang_getCanonicalType(lib.clang_getEnumDeclIntegerType(enum)).kind]
         read = lib.clang_getEnumConstantDeclValue if own.signed else lib.clang_getEnumConstantDeclUnsignedValue
         found = []
@@ -89,6 +105,11 @@ class TranslationNames:
                 value = int(read(cursor))
                 found.append((self._unit.spelling(cursor), value, ct.INT if -(1 << 31) <= value < 1 << 31 else own))
         return found
+
+    def enumerator_names(self, enum: Cursor) -> list[str]:
+        """What an enum declares, whether or not it can be read."""
+        children = self._unit.children(enum)
+        return [self._unit.spelling(cursor) for cursor in children if cursor.kind == lc.ENUM_CONSTANT]
 
     def type_of(self, type_: Type, measured: Type | None = None) -> CType:
         """libclang's type as ours. `measured` is the typedef, which may have an alignment of its own."""

@@ -193,7 +193,10 @@ class Records:
             return TypeRef(self.read(lib.clang_getTypeDeclaration(kind), nested_name), tuple(dims), is_struct=True)
         if code == ENUM:
             integer = lib.clang_getEnumDeclIntegerType(lib.clang_getTypeDeclaration(kind))
-            return TypeRef(_PLAIN[lib.clang_getCanonicalType(integer).kind], tuple(dims))
+            base = _PLAIN.get(lib.clang_getCanonicalType(integer).kind)
+            if base is None:
+                raise Unreadable(f"{self.unit.type_spelling(kind)} is incomplete")
+            return TypeRef(base, tuple(dims))
         if code in (COMPLEX, VECTOR, EXT_VECTOR):
             return self._several(kind, dims)
         if code == LONG_DOUBLE:

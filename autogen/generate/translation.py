@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,6 +17,7 @@ from ringup.errors import HeaderError
 
 STUBS = "/ringup-stubs"  # a folder that exists in libclang's eyes only
 UMBRELLA = "<headers>"  # the text that includes the wanted headers; no file on disk
+_TOO_LARGE = re.compile(r"enumeration values exceed range of largest|not representable in the largest integer type")
 _CHARACTERS = "latin-1"  # one character per byte, so that libclang's offsets are ours
 
 
@@ -32,9 +32,26 @@ def builtin_includes() -> tuple[str, ...]:
     return (folder,) if asked.returncode == 0 and Path(folder).is_dir() else ()
 
 
-def _dispose(lib: Any, unit: Any, index: Any) -> None:
-    lib.clang_disposeTranslationUnit(unit)
-    lib.clang_disposeIndex(index)
+class _Visitor:
+    """A function that libclang calls. What it raises stops the visit and is raised again here: C cannot pass it on."""
+
+    def __init__(self, library: lc.Library, signature: str, function: Callable[..., int]) -> None:
+        ffi = library.ffi
+        raised: list[BaseException] = []
+
+        def keep(_kind: object, error: BaseException, _traceback: object) -> None:
+            raised.append(error)
+
+        self._raised, self._null = raised, ffi.NULL
+        self._always_true = library.lib.clang_Type_visitFields  # QUIRK: of libclang 18, whatever its document says
+        self._callback = ffi.callback(signature, function, error=0, onerror=keep)
+
+    def __call__(self, visit: Callable[..., int], start: Any) -> None:
+        stopped = visit(start, self._callback, self._null)
+        if self._raised:
+            raise self._raised.pop()
+        if stopped and visit is not self._always_true:
+            raise HeaderError("libclang's walk through the header was cut short; try again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +83,7 @@ class Translation:
         self.macros: list[MacroPlace] = []
         self.builtin_macros: list[Cursor] = []
         self.declarations: list[Cursor] = []
+        self.too_large: set[tuple[str, int]] = set()  # places of enums with values that no one type holds
         self._files: dict[Any, SourceFile] = {}
         self._found: list[Cursor] = []
         ffi = self.ffi
@@ -81,13 +99,15 @@ class Translation:
             found.append(keep(cursor))
             return 1
 
-        self._collect = ffi.callback("int(CXCursor, CXCursor, void *)", collect)
-        self._collect_field = ffi.callback("int(CXCursor, void *)", collect_field)
-        self._index = self.lib.clang_createIndex(0, 0)
-        self._unit = self._parse({UMBRELLA: text, **stubs}, options, record)
-        weakref.finalize(self, _dispose, self.lib, self._unit, self._index)
+        self._collect = _Visitor(self.library, "int(CXCursor, CXCursor, void *)", collect)
+        self._collect_field = _Visitor(self.library, "int(CXCursor, void *)", collect_field)
+        # libclang's own functions free, no Python of ours: a Ctrl-C in a finaliser would be lost
+        index = ffi.gc(self.lib.clang_createIndex(0, 0), self.lib.clang_disposeIndex)
+        unit = self._parse(index, {UMBRELLA: text, **stubs}, options, record)
+        self._unit = ffi.gc(unit, self.lib.clang_disposeTranslationUnit)
+        self._index = index
 
-    def _parse(self, texts: Mapping[str, str], options: Sequence[str], record: bool) -> Any:
+    def _parse(self, index: Any, texts: Mapping[str, str], options: Sequence[str], record: bool) -> Any:
         ffi = self.ffi
         names = [ffi.new("char[]", name.encode("utf-8", "surrogateescape")) for name in texts]
         bodies = [text.encode("utf-8", "surrogateescape") for text in texts.values()]
@@ -99,10 +119,9 @@ class Translation:
         flags = lc.PARSE_SKIP_BODIES | (lc.PARSE_RECORD if record else 0)
         unit = ffi.new("void **")
         status = self.lib.clang_parseTranslationUnit2(
-            self._index, names[0], arguments, len(arguments), unsaved, len(names), flags, unit
+            index, names[0], arguments, len(arguments), unsaved, len(names), flags, unit
         )
         if status != 0 or unit[0] == ffi.NULL:
-            self.lib.clang_disposeIndex(self._index)
             reasons = {1: "failed", 2: "crashed", 3: "refused its arguments", 4: "could not write its syntax tree"}
             raise HeaderError(
                 f"libclang {reasons.get(status, 'failed')} while parsing {texts[UMBRELLA].strip()[-200:]!r}"
@@ -115,7 +134,9 @@ class Translation:
         for at in range(self.lib.clang_getNumDiagnostics(self._unit)):
             diagnostic = self.lib.clang_getDiagnostic(self._unit, at)
             serious = self.lib.clang_getDiagnosticSeverity(diagnostic) >= lc.ERROR
-            message = self.library.text(self.lib.clang_getDiagnosticSpelling(diagnostic)) if serious else ""
+            message = self.library.text(self.lib.clang_getDiagnosticSpelling(diagnostic))
+            if not serious and _TOO_LARGE.search(message):
+                self.too_large.add(self._spot(self.lib.clang_getDiagnosticLocation(diagnostic)))
             place = self._blamed(diagnostic) if serious else ""
             self.lib.clang_disposeDiagnostic(diagnostic)
             if serious and not any(pattern.search(message) for pattern in patterns):
@@ -129,6 +150,16 @@ class Translation:
             note = self.lib.clang_getDiagnosticInSet(notes, 0)
             place = self._place(self.lib.clang_getDiagnosticLocation(note))
         return place
+
+    def place(self, cursor: Cursor) -> tuple[str, int]:
+        """File and byte offset of a declaration's name."""
+        return self._spot(self.lib.clang_getCursorLocation(cursor))
+
+    def _spot(self, location: Any) -> tuple[str, int]:
+        null = self.ffi.NULL
+        self.lib.clang_getFileLocation(location, self._file, null, null, self._start)
+        path = "" if self._file[0] == null else self.library.text(self.lib.clang_getFileName(self._file[0]))
+        return path, self._start[0]
 
     def _place(self, location: Any) -> str:
         """`file:line` with the file's whole path, since two headers of one name are common."""
@@ -159,19 +190,19 @@ class Translation:
                 declarations.append(keep(cursor))
             return 1
 
-        callback = self.ffi.callback("int(CXCursor, CXCursor, void *)", visit)
-        lib.clang_visitChildren(lib.clang_getTranslationUnitCursor(self._unit), callback, null)
+        visitor = _Visitor(self.library, "int(CXCursor, CXCursor, void *)", visit)
+        visitor(lib.clang_visitChildren, lib.clang_getTranslationUnitCursor(self._unit))
 
     def children(self, cursor: Cursor) -> list[Cursor]:
         """What stands directly inside a declaration."""
         self._found.clear()
-        self.lib.clang_visitChildren(cursor, self._collect, self.ffi.NULL)
+        self._collect(self.lib.clang_visitChildren, cursor)
         return self._found.copy()
 
     def fields(self, record: Type) -> list[Cursor]:
         """The members of a record type, the unnamed ones included."""
         self._found.clear()
-        self.lib.clang_Type_visitFields(record, self._collect_field, self.ffi.NULL)
+        self._collect_field(self.lib.clang_Type_visitFields, record)
         return self._found.copy()
 
     def spelling(self, cursor: Cursor) -> str:

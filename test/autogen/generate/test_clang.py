@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import textwrap
 from pathlib import Path
 
@@ -155,6 +156,92 @@ def test_enumerators_have_the_sign_and_enum_they_come_from(header):
         "A": (0, "plain"), "B": (-5, "plain"), "C": (-4, "plain"), "D": (0xFFFFFFFF, "big"), "E": (0xFFFFFFFFFFFFFFFF, "big"),
         "F": (7, ""), "G": (9, "inner"), "H": (-10, ""),
     }  # fmt: skip
+
+
+def test_an_enum_declared_ahead_gives_nothing_and_harms_nothing(header):
+    unit = clang.parse([header("""
+        enum ahead; enum late;
+        struct s { enum ahead *p; enum { IN = 4 } in; };
+        enum late { LATE = 3 };
+        enum late; struct t { enum late l; };
+        #define SIZE sizeof(enum late)
+        #define NO_SIZE sizeof(enum ahead)
+    """)])  # fmt: skip
+    assert {name: c.value for name, c in unit.constants.items()} == {"IN": 4, "LATE": 3, "SIZE": 4}
+    assert members(unit, "s") == [("p", "ptr", (), 0, None), ("in", "u32", (), 64, None)]
+    assert members(unit, "t") == [("l", "u32", (), 0, None)]
+    assert set(reasons(unit)) == {"NO_SIZE"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "A = 0xffffffffffffffffULL, B = -1",  # gcc keeps A above zero
+        "A = 0x8000000000000000ULL, B = -1",
+        "A = 0xffffffffffffffffULL, B",  # gcc: overflow in enumeration values
+        "A = 0x7fffffffffffffff, B",
+    ],
+)
+def test_enumerators_that_no_integer_type_holds_are_refused(body, header):
+    unit = clang.parse([header(f"enum good {{ G = -7 }};\nenum e {{ {body} }};\n#define C (A + 1)\n")])
+    assert {name: c.value for name, c in unit.constants.items()} == {"G": -7}
+    why = "no integer type holds all enumerators of its enum; compilers differ on their values"
+    assert reasons(unit) == {"A": why, "B": why, "C": f"enumerator A: {why}"}
+
+
+WALKED = """
+    #define A 1
+    enum e { B = 2, C };
+    struct s { int a; struct { int b, c; } in; enum e d; };
+    typedef struct s alias;
+"""
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError, RuntimeError])
+def test_what_is_raised_while_libclang_calls_us_is_not_lost(kind, header, monkeypatch):
+    path, keep, calls = header(WALKED), libclang.Library.keep, []
+    monkeypatch.setattr(libclang.Library, "keep", lambda self, cursor: calls.append(1) or keep(self, cursor))
+    whole = clang.parse([path])
+    total = len(calls)
+
+    def failing(self, cursor):
+        if not calls:
+            raise kind("in the callback")
+        calls.pop()
+        return keep(self, cursor)
+
+    monkeypatch.setattr(libclang.Library, "keep", failing)
+    for allowed in (0, *range(total - 20, total)):
+        calls[:] = [1] * allowed
+        with pytest.raises(kind, match="in the callback"):
+            clang.parse([path])
+    calls[:] = [1] * total
+    assert clang.parse([path]) == whole
+
+
+def test_an_interrupt_at_any_moment_ends_the_reading(header):
+    text = "".join(f"#define M{n} {n}\nstruct s{n} {{ int a; struct {{ int z; }} q; }};\n" for n in range(2000))
+    path = header(text)
+    whole, interrupted = clang.parse([path]), 0
+
+    def interrupt(_signal, _frame):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGPROF, interrupt)
+    try:
+        for step in range(1, 13):
+            signal.setitimer(signal.ITIMER_PROF, step * 0.015)
+            try:
+                unit = clang.parse([path])
+                signal.setitimer(signal.ITIMER_PROF, 0)
+            except KeyboardInterrupt:
+                interrupted += 1
+            else:
+                assert unit == whole
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+    assert interrupted > 2
 
 
 def test_the_last_active_definition_counts(header):
