@@ -21,7 +21,7 @@ COMMANDS = {  # name: (module, help); the order of `ringup --help`
     "bench": ("ringup.tools.bench.command", "measure ringup beside its peers"),
     "completion": ("ringup.tools.completion", "print a completion script for a shell"),
 }
-LOG = logging.getLogger(__name__)
+LOG = logging.getLogger("ringup.tools.cli")  # its own name is __main__ where it is run as a program
 VERBOSE = "verbose_"  # names of the counters begin so
 INTERRUPTED = 130  # what shells report for a program ended by SIGINT
 

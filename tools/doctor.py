@@ -28,7 +28,8 @@ MARKS = {  # sign, sign where the terminal has only ASCII, colour
     WRONG: ("✗", "x", "red"),
 }
 VENDORS = {"0x1002": "AMD", "0x10de": "NVIDIA"}
-BRIDGES = {  # USB ids of ASMedia's own firmware, which usb.ids lists under 174c; an enclosure may carry its maker's instead
+BRIDGES = {  # USB ids of stock firmware and of the ROM; an enclosure may carry its maker's. Source: smartmontools issue 386;
+    # cyrozap's ASM2x6x notes, USB-descriptor-ASM2464-ROM.txt
     "174c:2463": "ASM2464PD",
     "174c:2464": "ASM2464PD",
 }

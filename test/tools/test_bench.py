@@ -192,11 +192,32 @@ def test_sides_that_differ_are_refused():
         fields.check_same_layout({"ours": ours, "ctypes": other})
 
 
-def test_every_loop_runs_on_every_side():
-    for names in (sample.ours(), sample.with_ctypes(), sample.with_cffi()):
-        for name, loop in fields.LOOPS.items():
-            statement = loop.ours if "B" in names and loop.ours else loop.statement
-            assert loop_ns(statement, {**names, **fields.names_of(name)}, 1) >= 0
+SIDES = {"ours": sample.ours, "ctypes": sample.with_ctypes, "cffi": sample.with_cffi}
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("name", fields.LOOPS)
+def test_every_loop_runs_on_every_side_and_its_setters_leave_what_was_set(side, name):
+    names, loop = {**SIDES[side](), **fields.names_of(name)}, fields.LOOPS[name]
+    loop_ns(loop.ours if side == "ours" and loop.ours else loop.statement, names, 1)
+    part, values = ("b", sample.BIT_VALUES) if "bit" in name else ("p", sample.VALUES)
+    seen = [getattr(names[part], f"f{i}") for i in range(len(values))]
+    writes = "fill" in name or name in ("plain set", "bit-field set")
+    nested = [0, 0, sample.VALUES[2], 0] if name == "nested set" else [0] * len(values)
+    assert seen == (list(values) if writes else nested)
+
+
+def test_a_statement_that_does_not_run_is_an_error_and_no_time():
+    with pytest.raises(AttributeError):
+        loop_ns("p.nope", sample.ours(), 1)
+
+
+def test_help_says_that_the_peer_is_downloaded_and_how_it_is_not(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["bench", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "The first run downloads the peer." in text
+    assert "with --no-peer the network is not used" in text
 
 
 def test_json_output_is_one_object_a_line(capsys):

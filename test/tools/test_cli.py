@@ -73,6 +73,61 @@ def test_an_interrupt_ends_with_one_line_and_130(tmp_path):
     assert (child.returncode, err) == (130, "ringup list: interrupted\n")
 
 
+@pytest.mark.parametrize(
+    "words", [["regs", "navi31"], ["regs", "navi31", "--all", "*"], ["doctor"], ["--help"], [], ["bench", "--list"]]
+)
+def test_output_that_cannot_be_written_is_one_line_and_status_1(words):
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "ringup.tools.cli", *words]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    title = f"ringup {words[0]}" if words and words[0] in cli.COMMANDS else "ringup"
+    assert (done.returncode, done.stderr) == (1, f"{title}: [Errno 28] No space left on device\n")
+
+
+def test_a_closed_output_is_no_error():
+    command = f"{sys.executable} -m ringup.tools.cli regs navi31 >&-"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_terminal_of_ascii_alone_gets_ascii():
+    variables = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii", "PATH": "/usr/bin:/bin"}
+    command = [sys.executable, "-m", "ringup.tools.cli", "doctor"]
+    done = subprocess.run(command, env=variables, capture_output=True, check=False)
+    assert done.stderr == b""
+    assert done.stdout.isascii()
+    assert b"\n  + system " in done.stdout
+    assert b"\\u" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "info", "debug"),
+    [
+        (["regs", "navi31", "CP_STAT"], False, False),
+        (["-v", "regs", "navi31", "CP_STAT"], True, False),
+        (["regs", "-v", "navi31", "CP_STAT"], True, False),
+        (["regs", "navi31", "CP_STAT", "--verbose"], True, False),
+        (["regs", "navi31", "NOPE", "-vv"], True, True),
+        (["-v", "regs", "navi31", "NOPE", "-v"], True, True),
+    ],
+)
+def test_verbose_logs_what_is_done_wherever_it_stands(words, info, debug):
+    done = subprocess.run(
+        [sys.executable, "-m", "ringup.tools.cli", *words], capture_output=True, text=True, check=False
+    )
+    assert ("ringup.tools.regs: navi31 has 14 blocks\n" in done.stderr) == info
+    assert ("where it came from\nTraceback" in done.stderr) == debug
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["headers", "check", "-v"], ["headers", "-v", "fetch"], ["-v", "headers", "-v", "generate", "-v"], ["list", "-v"]],
+)
+def test_every_command_and_action_takes_verbose(words):
+    args = cli.build_parser(next(word for word in words if word != "-v")).parse_args(words)
+    assert sum(count for name, count in vars(args).items() if name.startswith(cli.VERBOSE)) == words.count("-v")
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
 def test_completion_knows_the_commands(capsys, shell):
     assert cli.main(["completion", shell]) == 0

@@ -1,6 +1,7 @@
 """The doctor on machines made for it: every finding says what was seen and what to do."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,24 @@ def test_a_damaged_register_database_is_wrong(machine, monkeypatch, tmp_path):
     monkeypatch.setattr(regdb.chip_names, "__defaults__", (copy,))
     monkeypatch.setattr(regdb.open_chip, "__defaults__", (copy,))
     assert machine()["registers of navi31"].state == doctor.WRONG
+
+
+def test_a_device_node_of_a_group_without_a_name_shows_the_number(machine, monkeypatch):
+    def nameless(path):
+        raise KeyError(f"getgrgid(): gid not found: {path.stat().st_gid}")
+
+    monkeypatch.setattr(Path, "group", nameless)
+    monkeypatch.setattr("ringup.tools.doctor.os.access", lambda path, mode: False)  # root may open everything
+    line = machine({"dev/kfd": ""})["/dev/kfd"]
+    assert (line.state, line.seen) == (doctor.WRONG, "no permission")
+    assert line.todo == f"add yourself to group {os.getegid()}, which has no name here, then log in again"
+
+
+def test_a_device_file_that_holds_no_text_is_no_card(machine, tmp_path):
+    folder = tmp_path / "sys/bus/pci/devices/0000:03:00.0"
+    folder.mkdir(parents=True)
+    (folder / "vendor").write_bytes(b"\xff\xfe")
+    assert "none seen" in machine()["GPUs and bridges"].seen
 
 
 def test_the_command_prints_every_finding_and_its_remedy(capsys):
