@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from ringup.autogen.generate import libclang as lc
+from ringup.autogen.generate.definitions import Defined, define_all
 from ringup.autogen.generate.facts import Constant, Helper, Rejected, Unit
 from ringup.autogen.generate.libclang import Cursor
 from ringup.autogen.generate.macros import Macros, Unreadable
@@ -19,9 +19,6 @@ from ringup.errors import HeaderError
 Language = Literal["c", "objective-c"]
 Wanted = Callable[[str], bool]
 
-_DEFINE = re.compile(r"([A-Za-z_$][\w$]*)(\([^)]*\))?", re.ASCII)
-_UNDEF = re.compile(r"#[ \t]*undef[ \t]+([A-Za-z_$][\w$]*)", re.ASCII)
-_LAYOUT_NOISE = re.compile(r"/\*.*?\*/|\\\r?\n|\s+", re.DOTALL)
 _NO_STUBS: Mapping[str, str] = {}
 _TRIALS = (1, 0, 2)  # arguments a function-like macro is tried with, to see whether it can be evaluated
 
@@ -92,18 +89,16 @@ def read(
     text = _umbrella(headers, defines, prelude)
     chosen = _Chosen(None if from_files is None else [path.resolve() for path in from_files])
     virtual = {f"{STUBS}/{name}": body for name, body in stubs.items()}
-    unit = Translation(text, options, virtual, record=True)
+    unit = Translation(text, options, virtual)
     unit.check(tolerate)
     unit.gather()
     records = Records(unit)
     names = TranslationNames(unit, records)
     macros = Macros(names)
-    wanted_macros = _define(unit, macros, chosen)
-    for name in _undefined(unit, macros, text, options, virtual):
-        macros.undefine(name)
+    defined = define_all(unit, macros, chosen, lambda more: Translation(text + more, options, virtual))
     reader = _Reader(unit, records, names, macros, chosen)
     reader.structs(want_structs)
-    reader.constants([name for name in wanted_macros if want_constants is None or want_constants(name)], want_constants)
+    reader.constants(defined, want_constants)
     return Reading(reader.unit(), macros)
 
 
@@ -153,53 +148,6 @@ class _Chosen:
             known = any(path == place or place in path.parents for place in self._places)
             self._known[file.path] = known
         return known
-
-
-def _define(unit: Translation, macros: Macros, chosen: _Chosen) -> list[str]:
-    """Define every macro of the translation; returns the names from chosen files, by first appearance."""
-    wanted: dict[str, None] = {}
-    for cursor in unit.builtin_macros:
-        _define_one(macros, unit.builtin_text(cursor), "compiler")
-    handle, file, take = None, None, False
-    for place in unit.macros:
-        if place.file != handle or file is None:
-            handle, file = place.file, unit.file(place.file)
-            take = chosen(file)
-        name = _define_one(macros, file.text[place.start : place.end], f"{file.name}:{place.line}")
-        if take:
-            wanted[name] = None
-        else:
-            wanted.pop(name, None)
-    return list(wanted)
-
-
-def _define_one(macros: Macros, text: str, where: str) -> str:
-    match = _DEFINE.match(text)
-    if match is None:  # a name in letters outside ASCII; nobody asks for it
-        return ""
-    name, given = match.groups()
-    params: tuple[str, ...] | None = None
-    if given is not None:
-        inside = _LAYOUT_NOISE.sub("", given[1:-1])
-        params = tuple(inside.split(",")) if inside else ()
-    macros.define(name, params, text[match.end() :], where)
-    return name
-
-
-def _undefined(
-    unit: Translation, macros: Macros, text: str, options: Sequence[str], virtual: Mapping[str, str]
-) -> list[str]:
-    """Macros that an `#undef` took away for good. libclang records none: candidates are settled by a second parse that asks."""
-    found = {name: None for file in unit.files() if "undef" in file.text for name in _UNDEF.findall(file.text)}
-    candidates = [name for name in found if name in macros]
-    if not candidates:
-        return []
-    probes = [f"#ifdef {name}\n ringup_defined_{at},\n#endif" for at, name in enumerate(candidates)]
-    probe = "\n".join(["", "enum ringup_probe {", *probes, " ringup_end };"])
-    second = Translation(text + probe, options, virtual, record=False)
-    second.gather()
-    there = {second.spelling(cursor) for cursor in second.children(second.declarations[-1])}
-    return [name for at, name in enumerate(candidates) if f"ringup_defined_{at}" not in there]
 
 
 class _Reader:
@@ -271,12 +219,13 @@ class _Reader:
         except Unreadable as reason:
             self._records.rejected.setdefault(name, Rejected(name, self._unit.where(cursor), str(reason)))
 
-    def constants(self, macro_names: Sequence[str], want: Wanted | None) -> None:
+    def constants(self, defined: Defined, want: Wanted | None) -> None:
         """Macros first, then enumerators; where both have a name, the enumerator's fact knows its enum."""
         macros, constants = self._macros, self._constants
-        for name in macro_names:
+        self._rejected += [other for other in defined.rejected if want is None or want(other.name)]
+        for name in defined.names:
             macro = macros.get(name)
-            if macro is None:  # undefined again
+            if macro is None or not (want is None or want(name)):  # undefined again, or not asked for
                 continue
             try:
                 if macro.params is None:

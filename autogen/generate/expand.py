@@ -31,6 +31,7 @@ class Definition:
     body: str
     where: str
     variadic: str = ""  # the name of the parameter that takes the rest
+    refused: str = ""  # why nobody can tell what it stands for
     _tokens: list[Token] | None = None
 
     def tokens(self) -> list[Token]:

@@ -16,7 +16,7 @@ VERSION: Final = "18.1.1"
 
 STRUCT_DECL, UNION_DECL, ENUM_DECL, FIELD_DECL, ENUM_CONSTANT, TYPEDEF_DECL = 2, 3, 5, 6, 7, 20
 PACKED_ATTRIBUTE, ALIGNED_ATTRIBUTE = 408, 441
-MACRO_DEFINITION = 501
+MACRO_DEFINITION, INCLUSION = 501, 503
 ERROR = 3  # diagnostics from here on
 PARSE_RECORD, PARSE_SKIP_BODIES = 0x01, 0x40
 
@@ -29,6 +29,7 @@ typedef struct { const void *data; unsigned flags; } CXString;
 typedef struct { const char *Filename; const char *Contents; unsigned long Length; } CXUnsavedFile;
 typedef struct { unsigned words[4]; void *data; } CXToken;
 typedef void *CXFile;
+typedef struct { unsigned count; CXSourceRange *ranges; } CXSourceRangeList;
 CXString clang_getClangVersion(void);
 const char *clang_getCString(CXString);
 void clang_disposeString(CXString);
@@ -56,6 +57,10 @@ CXSourceLocation clang_getRangeStart(CXSourceRange);
 CXSourceLocation clang_getRangeEnd(CXSourceRange);
 void clang_getFileLocation(CXSourceLocation, CXFile *, unsigned *, unsigned *, unsigned *);
 CXString clang_getFileName(CXFile);
+CXFile clang_getFile(void *, const char *);
+CXFile clang_getIncludedFile(CXCursor);
+CXSourceRangeList *clang_getSkippedRanges(void *, CXFile);
+void clang_disposeSourceRangeList(CXSourceRangeList *);
 const char *clang_getFileContents(void *, CXFile, size_t *);
 CXSourceLocation clang_getLocationForOffset(void *, CXFile, unsigned);
 int clang_Location_isInSystemHeader(CXSourceLocation);

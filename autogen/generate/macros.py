@@ -74,6 +74,12 @@ class Macros:
         self._known.clear()
         self._definitions.pop(name, None)
 
+    def refuse(self, name: str, reason: str) -> None:
+        """Give `name`, and all that expands it, no value: it is a macro, but nobody knows which."""
+        if (macro := self._definitions.get(name)) is not None:
+            self._known.clear()
+            macro.refused = reason
+
     def value(self, name: str) -> Result:
         """What the object-like macro `name` is worth. Raises `Unreadable` with the reason where it has no value."""
         found = self._known.get(name)
@@ -113,7 +119,7 @@ class Macros:
         """The value where the body is one number, one range of numbers, or the name of such a macro; else None."""
         for _ in range(ALIASES_MAX):
             macro = self._definitions.get(name)
-            if macro is None or macro.params is not None:
+            if macro is None or macro.params is not None or macro.refused:
                 return None
             match = _SIMPLE.fullmatch(macro.body)
             if match is None:
@@ -140,7 +146,10 @@ class Macros:
             raise Unreadable("nested too deep") from None
 
     def _find(self, name: str) -> Definition | None:
-        return self._definitions.get(name) or _fallback(name)
+        macro = self._definitions.get(name)
+        if macro is not None and macro.refused:
+            raise Unreadable(f"{name}: {macro.refused}")
+        return macro or _fallback(name)
 
     def _refuse_lone_name(self, name: str) -> None:
         macro = self._definitions.get(name)

@@ -18,6 +18,7 @@ from ringup.errors import HeaderError
 STUBS = "/ringup-stubs"  # a folder that exists in libclang's eyes only
 UMBRELLA = "<headers>"  # the text that includes the wanted headers; no file on disk
 _TOO_LARGE = re.compile(r"enumeration values exceed range of largest|not representable in the largest integer type")
+_SPLICE = re.compile(r"\\[ \t]*\r?\n")
 _CHARACTERS = "latin-1"  # one character per byte, so that libclang's offsets are ours
 
 
@@ -54,6 +55,19 @@ class _Visitor:
             raise HeaderError("libclang's walk through the header was cut short; try again")
 
 
+def unspliced(text: str) -> tuple[str, list[tuple[int, int]]]:
+    """`text` with continued lines joined; where in it each joint is, and how much was taken out up to there."""
+    if "\\" not in text:
+        return text, []
+    joints, parts, at, taken = [], [], 0, 0
+    for match in _SPLICE.finditer(text):
+        parts.append(text[at : match.start()])
+        taken += match.end() - match.start()
+        at = match.end()
+        joints.append((at - taken, taken))
+    return "".join([*parts, text[at:]]), joints
+
+
 @dataclass(frozen=True, slots=True)
 class SourceFile:
     """A file of the parse: its path, its text with one character per byte, and whether it came from a system folder."""
@@ -76,7 +90,8 @@ class MacroPlace(NamedTuple):
 class Translation:
     """A parsed translation unit. libclang's memory goes with this object: cursors and types must not outlive it."""
 
-    def __init__(self, text: str, options: Sequence[str], stubs: Mapping[str, str], *, record: bool) -> None:
+    def __init__(self, text: str, options: Sequence[str], stubs: Mapping[str, str]) -> None:
+        self.text = text
         self.library = lc.load()
         self.ffi: Any = self.library.ffi
         self.lib = self.library.lib
@@ -85,6 +100,7 @@ class Translation:
         self.declarations: list[Cursor] = []
         self.too_large: set[tuple[str, int]] = set()  # places of enums with values that no one type holds
         self._files: dict[Any, SourceFile] = {}
+        self._inclusions: dict[Any, None] = {}
         self._found: list[Cursor] = []
         ffi = self.ffi
         self._file, self._line = ffi.new("CXFile *"), ffi.new("unsigned *")
@@ -103,11 +119,11 @@ class Translation:
         self._collect_field = _Visitor(self.library, "int(CXCursor, void *)", collect_field)
         # libclang's own functions free, no Python of ours: a Ctrl-C in a finaliser would be lost
         index = ffi.gc(self.lib.clang_createIndex(0, 0), self.lib.clang_disposeIndex)
-        unit = self._parse(index, {UMBRELLA: text, **stubs}, options, record)
+        unit = self._parse(index, {UMBRELLA: text, **stubs}, options)
         self._unit = ffi.gc(unit, self.lib.clang_disposeTranslationUnit)
         self._index = index
 
-    def _parse(self, index: Any, texts: Mapping[str, str], options: Sequence[str], record: bool) -> Any:
+    def _parse(self, index: Any, texts: Mapping[str, str], options: Sequence[str]) -> Any:
         ffi = self.ffi
         names = [ffi.new("char[]", name.encode("utf-8", "surrogateescape")) for name in texts]
         bodies = [text.encode("utf-8", "surrogateescape") for text in texts.values()]
@@ -116,7 +132,7 @@ class Translation:
         for at, body in enumerate(bodies):
             unsaved[at].Filename, unsaved[at].Contents, unsaved[at].Length = names[at], contents[at], len(body)
         arguments = [ffi.new("char[]", option.encode("utf-8", "surrogateescape")) for option in options]
-        flags = lc.PARSE_SKIP_BODIES | (lc.PARSE_RECORD if record else 0)
+        flags = lc.PARSE_SKIP_BODIES | lc.PARSE_RECORD
         unit = ffi.new("void **")
         status = self.lib.clang_parseTranslationUnit2(
             index, names[0], arguments, len(arguments), unsaved, len(names), flags, unit
@@ -175,6 +191,7 @@ class Translation:
         location, keep = lib.clang_getCursorLocation, self.library.keep
         file, line, start, end = self._file, self._line, self._start, self._end
         macros, builtin, declarations = self.macros, self.builtin_macros, self.declarations
+        inclusions = self._inclusions
         wanted = (lc.STRUCT_DECL, lc.UNION_DECL, lc.ENUM_DECL, lc.TYPEDEF_DECL)
 
         def visit(cursor: Cursor, _parent: Cursor, _data: Any) -> int:
@@ -186,6 +203,9 @@ class Translation:
                 else:
                     locate(range_end(extent(cursor)), null, null, null, end)
                     macros.append(MacroPlace(file[0], line[0], start[0], end[0]))
+            elif kind == lc.INCLUSION:
+                if included := lib.clang_getIncludedFile(cursor):
+                    inclusions[included] = None
             elif kind in wanted:
                 declarations.append(keep(cursor))
             return 1
@@ -250,8 +270,22 @@ class Translation:
         return known
 
     def files(self) -> list[SourceFile]:
-        """Every file met so far."""
-        return list(self._files.values())
+        """Every file that a header of the parse is or includes."""
+        return [self.file(handle) for handle in self._inclusions]
+
+    def skipped(self, path: str) -> list[tuple[int, int]]:
+        """The byte ranges of a file that its conditions left out."""
+        null, found = self.ffi.NULL, []
+        ranges = self.lib.clang_getSkippedRanges(self._unit, self.lib.clang_getFile(self._unit, path.encode()))
+        for at in range(ranges.count):
+            start, end = (
+                end_of(ranges.ranges[at]) for end_of in (self.lib.clang_getRangeStart, self.lib.clang_getRangeEnd)
+            )
+            self.lib.clang_getFileLocation(start, null, null, null, self._start)
+            self.lib.clang_getFileLocation(end, null, null, null, self._end)
+            found.append((self._start[0], self._end[0]))
+        self.lib.clang_disposeSourceRangeList(ranges)
+        return found
 
     def builtin_text(self, cursor: Cursor) -> str:
         """The text of a macro that the compiler defines: `NAME BODY` or `NAME(x) BODY`."""

@@ -269,6 +269,69 @@ def test_the_last_active_definition_counts(header):
     assert {name: c.value for name, c in unit.constants.items()} == {"TWICE": 2, "MOVED": 3, "ALWAYS": 5, "SEEN": 5}
 
 
+def test_an_undef_counts_however_it_is_written(header, tmp_path):
+    header("#undef GONE\n", "only_undef.h")
+    text = """
+        #define GONE 1
+        #define A 1
+        #define B 1
+        #define C 1
+        #define D 1
+        #define E\\
+         1
+        #define STAYS 1
+        #include "only_undef.h"
+        #/* so */undef/* and
+        so */A
+        %:undef B
+        #und\\
+ef C
+        # undef D // now
+        #undef E
+        #undef STAYS
+        #define STAYS 2
+    """
+    unit = clang.parse([header(text)], prelude="// caf\u00e9\n")
+    assert {name: c.value for name, c in unit.constants.items()} == {"STAYS": 2}
+    assert unit.rejected == ()
+
+
+def test_an_undef_counts_where_the_header_ends_amid_a_declaration(header):
+    path = header("#define A 1\n#define B 2\n#undef A\nstruct s { int x;\n")
+    assert list(clang.parse([path], tolerate=[".*"]).constants) == ["B"]
+
+
+def test_a_definition_that_pop_macro_may_bring_back_has_no_value(header):
+    unit = clang.parse([header("""
+        #define A 1
+        #define B (A + 1)
+        #define ALIAS A
+        #define C 3
+        #pragma push_macro("A")
+        #undef A
+        #define A 2
+        #pragma pop_macro("A")
+        #define GONE 1
+        _Pragma("pop_macro(\\"GONE\\")")
+        #undef GONE
+    """)])  # fmt: skip
+    why = "A: its definition may come back by #pragma pop_macro, which is not followed"
+    assert reasons(unit) == {"A": why, "B": why, "ALIAS": why}
+    assert {name: c.value for name, c in unit.constants.items()} == {"C": 3}
+
+
+def test_pop_macro_of_a_computed_name_is_refused(header):
+    with pytest.raises(HeaderError, match=r"it\.h: pop_macro of a name that is put together"):
+        clang.parse([header("#define DO(x) _Pragma(#x)\n#define POP(x) DO(pop_macro(#x))\n#define A 1\nPOP(A)\n")])
+
+
+def test_names_outside_ascii_are_listed(header):
+    unit = clang.parse([header("#define \u00b5 5\n#define mu\u00b5(x) 5\n#define k\\u00b5 5\n#define mu 4\n")])
+    why = "a name with letters outside ASCII"
+    assert reasons(unit) == {"\u00b5": why, "mu\u00b5": why, "k\\u00b5": why}
+    assert {name: c.value for name, c in unit.constants.items()} == {"mu": 4}
+
+
 def test_macros_continue_over_lines_and_comments(header):
     text = '#define A 1 + \\\n  2\n#define B 3 /* over\n lines */\n#define C "x" \\\n "y" // no\n#define D(a, \\\n b) a + b\n'
     unit = clang.parse([header(text)])
