@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 from ringup.autogen.generate import libclang as lc
 from ringup.autogen.generate.definitions import Defined, define_all
+from ringup.autogen.generate.dialect import STDINT, absent, gcc_options, refuse_foreign
 from ringup.autogen.generate.facts import Constant, Helper, Rejected, Unit
 from ringup.autogen.generate.libclang import Cursor
 from ringup.autogen.generate.macros import Macros, Unreadable
@@ -88,14 +89,17 @@ def read(
     options = _options(include, system, language)
     text = _umbrella(headers, defines, prelude)
     chosen = _Chosen(None if from_files is None else [path.resolve() for path in from_files])
-    virtual = {f"{STUBS}/{name}": body for name, body in stubs.items()}
+    own: dict[str, str] = {} if system or language != "c" else STDINT
+    virtual = {f"{STUBS}/{name}": body for name, body in {**own, **stubs}.items()}
     unit = Translation(text, options, virtual)
     unit.check(tolerate)
     unit.gather()
+    refuse_foreign(unit)
     records = Records(unit)
     names = TranslationNames(unit, records)
     macros = Macros(names)
-    defined = define_all(unit, macros, chosen, lambda more: Translation(text + more, options, virtual))
+    missing = absent() if language == "c" else []
+    defined = define_all(unit, macros, chosen, missing, lambda more: Translation(text + more, options, virtual))
     reader = _Reader(unit, records, names, macros, chosen)
     reader.structs(want_structs)
     reader.constants(defined, want_constants)
@@ -105,10 +109,10 @@ def read(
 def _options(include: Sequence[Path], system: Sequence[Path], language: Language) -> list[str]:
     options = ["-x", language, "-std=gnu11", "--target=x86_64-linux-gnu", "-nostdinc", "-ferror-limit=0"]
     options += ["-Wno-everything", "-Wenum-too-large"]  # the one warning that tells of values which clang does not keep
-    if not system:
-        options.append("-ffreestanding")  # gcc's own stdint.h then asks for no C library
-    if language == "objective-c":
-        options.append("-fblocks")
+    if language == "objective-c":  # clang's own language: its headers ask clang what it has
+        options += ["-fblocks"] if system else ["-fblocks", "-ffreestanding"]
+    else:
+        options += gcc_options()
     options += [f"-I{folder}" for folder in include]
     for folder in (STUBS, *builtin_includes(), *system):
         options += ["-isystem", str(folder)]

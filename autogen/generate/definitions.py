@@ -29,12 +29,14 @@ class Defined(NamedTuple):
     rejected: list[Rejected]
 
 
-def define_all(unit: Translation, macros: Macros, chosen: Chosen, parse: Parse) -> Defined:
-    """Fill `macros` with what is defined at the end of the translation."""
+def define_all(unit: Translation, macros: Macros, chosen: Chosen, absent: Sequence[str], parse: Parse) -> Defined:
+    """Fill `macros` with what is defined at the end of the translation. `absent` are undefined before it starts."""
     wanted: dict[str, None] = {}
     other: dict[str, Rejected] = {}
     for cursor in unit.builtin_macros:
         _define_one(macros, unit.builtin_text(cursor), "compiler")
+    for gone in absent:
+        macros.undefine(gone)
     handle, file, take = None, None, False
     for place in unit.macros:
         if place.file != handle or file is None:

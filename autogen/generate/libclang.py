@@ -69,6 +69,7 @@ CXString clang_getTokenSpelling(void *, CXToken);
 void clang_disposeTokens(void *, CXToken *, unsigned);
 unsigned clang_isCursorDefinition(CXCursor);
 CXCursor clang_getCursorDefinition(CXCursor);
+unsigned clang_Cursor_isMacroFunctionLike(CXCursor);
 unsigned clang_Cursor_isAnonymous(CXCursor);
 unsigned clang_Cursor_isBitField(CXCursor);
 int clang_getFieldDeclBitWidth(CXCursor);

@@ -295,4 +295,5 @@ class Translation:
             self.library.text(self.lib.clang_getTokenSpelling(self._unit, tokens[0][at])) for at in range(count[0])
         ]
         self.lib.clang_disposeTokens(self._unit, tokens[0], count[0])
-        return " ".join(parts)
+        joint = "" if self.lib.clang_Cursor_isMacroFunctionLike(cursor) else " "
+        return joint.join([parts[0], " ".join(parts[1:])])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 import signal
+import subprocess
 import textwrap
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import pytest
 
 from ringup.autogen.generate import clang, libclang
 from ringup.autogen.generate.facts import Constant, Member, TypeRef
+from ringup.autogen.generate.macros import Unreadable
 from ringup.errors import HeaderError
 
 UAPI_STUBS = {  # what the kernel's build would put beside its user headers
@@ -392,6 +396,96 @@ def test_helpers_can_be_called_after_the_parse(header):
     reading = clang.read([header("struct s { int a[3]; };\n#define REG(i) (sizeof(struct s) * (i))\n")])
     assert list(reading.unit.helpers) == ["REG"]
     assert reading.macros.call("REG", 4) == 48
+
+
+UNSPELT = re.compile(r"__(DEC(32|64|128)|FLT(16|32|64|128)X?)_|__(L?DBL|FLT)_NORM_MAX__|_STDC_PREDEF_H")  # by libclang
+STANDING_IN = {"_Float32", "_Float64", "_Float128", "_Float32x", "_Float64x", "__malloc__", "__seg_fs", "__seg_gs"}
+
+
+def test_the_compiler_defines_by_itself_what_gcc_defines(header, gcc_output):
+    asked = subprocess.run(["gcc", "-std=gnu11", "-dM", "-E", "-x", "c", "/dev/null"], capture_output=True, check=True)
+    gccs = set(re.findall(r"^#define (\w+)", asked.stdout.decode(), re.MULTILINE))
+    macros = clang.read([header("")]).macros
+    ours = {definition.name: definition for definition in macros if not UNSPELT.match(definition.name)}
+    assert ours.keys() - STANDING_IN - gccs == set()
+    assert {name for name in gccs if not UNSPELT.match(name)} - ours.keys() == set()
+    numbers = {}
+    for name, definition in ours.items():
+        with contextlib.suppress(Unreadable):
+            if definition.params is None and isinstance(value := macros.value(name), int):
+                numbers[name] = value & (1 << 64) - 1
+    lines = "".join(f'printf("%s %llu\\n", "{name}", (unsigned long long)({name}));\n' for name in numbers)
+    answers = gcc_output(f"#include <stdio.h>\nint main(void) {{ {lines} return 0; }}").split()
+    assert dict(zip(answers[::2], map(int, answers[1::2]), strict=True)) == numbers
+    assert len(numbers) > 150
+    assert {"__GNUC__", "__STDC_HOSTED__", "__INT_FAST16_WIDTH__", "__GXX_ABI_VERSION"} <= numbers.keys()
+
+
+def test_headers_take_the_branches_that_gcc_takes(header):
+    unit = clang.parse([header("""
+        #include <stdint.h>
+        #ifdef __clang__
+        #define CLANG 1
+        #endif
+        #if defined(__LITTLE_ENDIAN__) || defined(__has_feature)
+        #define ODD 1
+        #endif
+        #define GNU (__GNUC__ >= 12)
+        #define NOT_HERE __clang__
+        #define WIDE UINT64_C(5)
+        struct s { int_fast16_t a; };
+    """)])  # fmt: skip
+    assert {name: c.value for name, c in unit.constants.items()} == {"GNU": 1, "WIDE": 5}
+    assert reasons(unit) == {"NOT_HERE": "unknown identifier __clang__"}
+    assert members(unit, "s") == [("a", "i64", (), 0, None)]
+
+
+@pytest.mark.parametrize("name", ["stdio.h", "stdlib.h", "math.h", "sys/types.h", "pthread.h", "inttypes.h"])
+def test_headers_of_the_c_library_can_be_read(name, header):
+    system = [Path("/usr/include"), Path("/usr/include/x86_64-linux-gnu")]
+    assert clang.parse([header(f"#include <{name}>\n#define A 1\n")], system=system).constants["A"].value == 1
+
+
+FOREIGN = {
+    "an attribute gcc obeys": (
+        'struct __attribute__((scalar_storage_order("big-endian"))) s { int a; };',
+        "by gcc and not",
+    ),
+    "a pragma gcc obeys": ("#pragma scalar_storage_order big-endian", "by gcc and not"),
+    "ms_struct": ("#pragma ms_struct on", "by libclang and not"),
+    "spliced": ("#prag\\\nma /* a */ ms_\\\nstruct on", "by libclang and not"),
+    "options": ("#pragma options align=packed", "by libclang and not"),
+    "align": ("#pragma align=packed", "by libclang and not"),
+    "operator": ('_Pragma("options align=packed")', "by libclang and not"),
+    "clang's": (
+        '#pragma clang attribute push(__attribute__((annotate("x"))), apply_to = record)',
+        "by libclang and not",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_a_layout_switch_that_one_compiler_ignores_is_refused(kind, header):
+    text, why = FOREIGN[kind]
+    with pytest.raises(HeaderError, match=rf"it\.h:2: \w+( attribute)? is obeyed {why}"):
+        clang.parse([header(f"#define A 1\n{text}\nstruct t {{ int b; }};\n")])
+
+
+def test_such_a_switch_in_a_comment_or_a_branch_not_taken_does_no_harm(header):
+    unit = clang.parse([header("""
+        /* scalar_storage_order, #pragma ms_struct on */
+        // #pragma options align=packed
+        #define A \\
+            1
+        #if defined(__clang__)
+        #pragma ms_struct on
+        #endif
+        #pragma pack(push, 1)
+        struct s { char a; int b; };
+        #pragma pack(pop)
+    """)])  # fmt: skip
+    assert unit.constants["A"].value == 1
+    assert unit.structs["s"].size_bytes == 5
 
 
 def test_objective_c_gives_structs_enums_and_constants(header):
