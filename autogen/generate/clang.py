@@ -15,6 +15,7 @@ from ringup.autogen.generate.macros import Macros, Unreadable
 from ringup.autogen.generate.names import TranslationNames
 from ringup.autogen.generate.records import RECORD, Records
 from ringup.autogen.generate.translation import STUBS, UMBRELLA, SourceFile, Translation, builtin_includes
+from ringup.autogen.generate.variables import read_variable
 from ringup.errors import HeaderError
 
 Language = Literal["c", "objective-c"]
@@ -239,6 +240,7 @@ class _Reader:
             except Unreadable as reason:
                 self._rejected.append(Rejected(name, macro.where, str(reason)))
         self._enumerators(want)
+        self._variables(want)
 
     def _helper(self, name: str, params: tuple[str, ...], where: str) -> Helper:
         first: Unreadable | None = None
@@ -274,6 +276,19 @@ class _Reader:
                 if (want is None or want(name)) and (known is None or known.value == value):
                     self._constants[name] = Constant(name, value, where, enum)
 
+    def _variables(self, want: Wanted | None) -> None:
+        for cursor in self._unit.variables:
+            if not self._chosen(self._unit.locate(cursor)[0]):
+                continue
+            name = self._unit.spelling(cursor)
+            if (want is None or want(name)) and name not in self._constants:
+                found = read_variable(self._unit, cursor)
+                if isinstance(found, Constant):
+                    self._constants[name] = found
+                elif found is not None:
+                    self._rejected.append(found)
+
     def unit(self) -> Unit:
+        structs = self._records.readable()
         rejected = [*self._records.rejected.values(), *self._rejected]
-        return Unit(self._records.readable(), self._constants, self._helpers, tuple(rejected))
+        return Unit(structs, self._constants, self._helpers, tuple(rejected))

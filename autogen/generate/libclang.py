@@ -1,4 +1,4 @@
-"""The dozen functions of libclang that reading headers takes, bound directly: ten times the speed of `clang.cindex`."""
+"""The functions of libclang that reading headers takes, bound directly: ten times the speed of `clang.cindex`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ringup.errors import HeaderError
 
 VERSION: Final = "18.1.1"
 
-STRUCT_DECL, UNION_DECL, ENUM_DECL, FIELD_DECL, ENUM_CONSTANT, TYPEDEF_DECL = 2, 3, 5, 6, 7, 20
+STRUCT_DECL, UNION_DECL, ENUM_DECL, FIELD_DECL, ENUM_CONSTANT, VAR_DECL, TYPEDEF_DECL = 2, 3, 5, 6, 7, 9, 20
 PACKED_ATTRIBUTE, ALIGNED_ATTRIBUTE = 408, 441
 MACRO_DEFINITION, INCLUSION = 501, 503
 ERROR = 3  # diagnostics from here on
@@ -90,6 +90,17 @@ long long clang_Type_getSizeOf(CXType);
 long long clang_Type_getAlignOf(CXType);
 long long clang_getEnumConstantDeclValue(CXCursor);
 unsigned long long clang_getEnumConstantDeclUnsignedValue(CXCursor);
+int clang_Cursor_isNull(CXCursor);
+CXCursor clang_Cursor_getVarDeclInitializer(CXCursor);
+unsigned clang_isConstQualifiedType(CXType);
+unsigned clang_isVolatileQualifiedType(CXType);
+void *clang_Cursor_Evaluate(CXCursor);
+int clang_EvalResult_getKind(void *);
+unsigned clang_EvalResult_isUnsignedInt(void *);
+unsigned long long clang_EvalResult_getAsUnsigned(void *);
+long long clang_EvalResult_getAsLongLong(void *);
+double clang_EvalResult_getAsDouble(void *);
+void clang_EvalResult_dispose(void *);
 """
 
 Cursor = Any  # cffi's CXCursor, CXType and friends have no Python types of their own

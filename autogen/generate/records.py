@@ -147,8 +147,18 @@ class Records:
             self.facts[facts.name] = facts
 
     def readable(self) -> dict[str, StructFacts]:
-        """The facts that stand, without what only a rejected record held: C could not reach those."""
-        standing = {name: facts for name, facts in self.facts.items() if name not in self.rejected}
+        """The facts that stand, without what only a rejected record held: C could not reach those.
+
+        What holds a record whose name turned out to be taken is rejected with it.
+        """
+        standing: dict[str, StructFacts] = {}
+        for name, facts in self.facts.items():  # what is held comes before what holds
+            lost = next((m for m in facts.members if m.type.is_struct and m.type.base in self.rejected), None)
+            if lost is not None and name not in self.rejected:
+                why = f"member {lost.name}: {lost.type.base} is not readable: {self.rejected[lost.type.base].reason}"
+                self.rejected[name] = Rejected(name, facts.where, why)
+            if name not in self.rejected:
+                standing[name] = facts
         held: set[str] = set()
         for facts in reversed(standing.values()):  # what holds comes after what is held
             if facts.c_name or facts.name in held:

@@ -98,6 +98,7 @@ class Translation:
         self.macros: list[MacroPlace] = []
         self.builtin_macros: list[Cursor] = []
         self.declarations: list[Cursor] = []
+        self.variables: list[Cursor] = []
         self.too_large: set[tuple[str, int]] = set()  # places of enums with values that no one type holds
         self._files: dict[Any, SourceFile] = {}
         self._inclusions: dict[Any, None] = {}
@@ -185,13 +186,13 @@ class Translation:
         return f"{self.library.text(self.lib.clang_getFileName(self._file[0]))}:{self._line[0]}"
 
     def gather(self) -> None:
-        """Fill `macros`, `builtin_macros` and `declarations` (records, enums, typedefs) in the order of the text."""
+        """Fill `macros`, `builtin_macros`, `variables` and `declarations` (records, enums, typedefs) in the order of the text."""
         lib, null = self.lib, self.ffi.NULL
         locate, extent, range_end = lib.clang_getFileLocation, lib.clang_getCursorExtent, lib.clang_getRangeEnd
         location, keep = lib.clang_getCursorLocation, self.library.keep
         file, line, start, end = self._file, self._line, self._start, self._end
         macros, builtin, declarations = self.macros, self.builtin_macros, self.declarations
-        inclusions = self._inclusions
+        inclusions, variables = self._inclusions, self.variables
         wanted = (lc.STRUCT_DECL, lc.UNION_DECL, lc.ENUM_DECL, lc.TYPEDEF_DECL)
 
         def visit(cursor: Cursor, _parent: Cursor, _data: Any) -> int:
@@ -206,6 +207,8 @@ class Translation:
             elif kind == lc.INCLUSION:
                 if included := lib.clang_getIncludedFile(cursor):
                     inclusions[included] = None
+            elif kind == lc.VAR_DECL:
+                variables.append(keep(cursor))
             elif kind in wanted:
                 declarations.append(keep(cursor))
             return 1

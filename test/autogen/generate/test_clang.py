@@ -146,6 +146,21 @@ def test_two_records_that_would_share_a_name_are_refused(header):
     assert reasons(unit) == {"twin": "two records of this name differ: at it.h:1 and it.h:2"}
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_a_name_we_give_that_another_record_has_costs_only_those_that_hold_it(first, header):
+    clash = "struct Outer__m { long b; };\n"
+    tagless = "struct Outer { struct { int a; } m; };\nstruct Holder { struct Outer o[2]; };\nstruct fine { int x; };\n"
+    unit = clang.parse([header(clash if first else "", "a.h"), header(tagless), header("" if first else clash, "b.h")])
+    assert list(unit.structs) == ["fine"]
+    places = "a.h:1 and it.h:1" if first else "it.h:1 and b.h:1"
+    why = f"two records of this name differ: at {places}"
+    assert reasons(unit) == {
+        "Outer__m": why,
+        "Outer": f"member m: Outer__m is not readable: {why}",
+        "Holder": f"member o: Outer is not readable: member m: Outer__m is not readable: {why}",
+    }
+
+
 def test_enumerators_have_the_sign_and_enum_they_come_from(header):
     unit = clang.parse([header("""
         enum plain { A, B = -5, C };
@@ -329,6 +344,41 @@ def test_pop_macro_of_a_computed_name_is_refused(header):
         clang.parse([header("#define DO(x) _Pragma(#x)\n#define POP(x) DO(pop_macro(#x))\n#define A 1\nPOP(A)\n")])
 
 
+def test_constant_objects_are_constants_with_the_value_gcc_gives_them(header, gcc_constants):
+    path = header("""
+        enum e { A = 3 };
+        static const int K = 5;
+        const unsigned M = 6;
+        static const unsigned char NARROW = 300;
+        const signed char SIGNED = 200;
+        static const unsigned long long WIDE = 1ull << 63;
+        const long NEGATIVE = -(1l << 40);
+        static const enum e E = A;
+        static const _Bool B = 7;
+        typedef const unsigned short fixed; static fixed F = -1;
+        const double HALF = 1 / 2.0;
+        static const char *text = "not constant itself";
+        int variable = 4;
+        extern const int elsewhere;
+        static const int TABLE[] = { 1, 2 };
+        static const struct s { int a; } S = { 1 };
+        static const volatile int PORT = 4;
+        static int *const POINTER = &variable;
+        static const __int128 HUGE = 1;
+    """)  # fmt: skip
+    unit = clang.parse([path])
+    assert {name: c.value for name, c in unit.constants.items()} == {
+        "A": 3, "K": 5, "M": 6, "NARROW": 44, "SIGNED": -56, "WIDE": 1 << 63, "NEGATIVE": -(1 << 40), "E": 3, "B": 1, "F": 0xFFFF,
+        "HALF": 0.5,
+    }  # fmt: skip
+    assert unit.constants["K"] == Constant("K", 5, "it.h:3")
+    assert gcc_constants(unit, [path]) == (10, [])
+    assert reasons(unit) == {
+        "TABLE": "a constant of type const int[2]", "S": "a constant of type const struct s", "PORT": "a volatile object",
+        "POINTER": "a constant of type int *const", "HUGE": "a number of more than 64 bits",
+    }  # fmt: skip
+
+
 def test_names_outside_ascii_are_listed(header):
     unit = clang.parse([header("#define \u00b5 5\n#define mu\u00b5(x) 5\n#define k\\u00b5 5\n#define mu 4\n")])
     why = "a name with letters outside ASCII"
@@ -458,7 +508,7 @@ FOREIGN = {
     "align": ("#pragma align=packed", "by libclang and not"),
     "operator": ('_Pragma("options align=packed")', "by libclang and not"),
     "clang's": (
-        '#pragma clang attribute push(__attribute__((annotate("x"))), apply_to = record)',
+        '#pragma clang attribute push(__attribute__((annotate("x"))), apply_to = record)\n#pragma clang attribute pop',
         "by libclang and not",
     ),
 }
