@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import ringup.autogen
+from ringup.autogen.generate import output
 from ringup.autogen.generate import run as generator
 from ringup.autogen.generate.manifest import MANIFEST
 from ringup.autogen.generate.sources import Sources
@@ -68,21 +69,24 @@ def _generate(args: argparse.Namespace, sources: Sources) -> int:
     total = len(sources.manifest.modules) + len(sources.manifest.sets)
     with Progress("generating", total) as progress:
         made = generator.generate(sources, args.only, progress.step)
-    changed = generator.write(made.files, args.output)
+    whole = output.REJECTED in made.files  # only a run of everything has the table of all refusals
+    changed = output.write(made.files, args.output, whole)
     refused = sum(map(len, made.rejected.values()))
     print(
-        f"{len(made.files)} files in {sum(made.cpu_s.values()):.1f} s, {len(changed)} changed, {refused} names refused ({generator.REJECTED})"
+        f"{len(made.files)} files in {sum(made.cpu_s.values()):.1f} s, {len(changed)} changed, {refused} names refused ({output.REJECTED})"
     )
     for path in changed:
-        print(f"  {path}")
+        print(f"  {path}" if path in made.files else f"  {path} (removed: the manifest has it no more)")
     return 0
 
 
 def _check(args: argparse.Namespace, sources: Sources) -> int:
-    """Generate into memory from whatever is there and compare; status 1 when a fact differs."""
+    """Generate into memory from whatever is there and compare; status 1 when a fact differs or nothing could be compared."""
     with Progress("checking", len(sources.manifest.modules) + len(sources.manifest.sets)) as progress:
         made = generator.generate(sources, (), progress.step, strict=False)
-    differing = sorted(path for path, content in made.files.items() if not _same(FACTS / path, content))
+    differing = sorted(path for path, content in made.files.items() if not output.same(FACTS / path, content))
+    left = [] if made.left_out or args.manifest != MANIFEST else output.leftovers(FACTS, made.files)
+    status = 1 if differing or left or not made.files else 0
     packages = {
         label: {
             "there": sources.find(label) is not None,
@@ -95,11 +99,17 @@ def _check(args: argparse.Namespace, sources: Sources) -> int:
     if args.json:
         print(
             json.dumps(
-                {"packages": packages, "checked": len(made.files), "differ": differing, "not_checked": made.left_out},
+                {
+                    "packages": packages,
+                    "checked": len(made.files),
+                    "differ": differing,
+                    "left_over": left,
+                    "not_checked": made.left_out,
+                },
                 indent=1,
             )
         )
-        return 1 if differing else 0
+        return status
     for label, row in packages.items():
         state = "missing" if not row["there"] else f"{row['version'] or 'a tree given by path'}"
         print(f"{label:14} {state:24} facts were read from {row['facts_read_from']}")
@@ -107,10 +117,13 @@ def _check(args: argparse.Namespace, sources: Sources) -> int:
         print(f"not checked: {name} (needs {label})")
     for path in differing:
         print(f"differs: {path}", file=sys.stderr)
-    verdict = f"{len(differing)} differ: run `ringup headers generate`" if differing else "all equal"
+    for path in left:
+        print(f"left over: {path}", file=sys.stderr)
+    if not made.files:
+        print("nothing could be compared: no header package is here; `ringup headers fetch` gets them")
+        return status
+    verdict = "all equal"
+    if differing or left:
+        verdict = f"{len(differing)} differ, {len(left)} are left over: run `ringup headers generate`"
     print(f"{len(made.files)} fact files compared with the headers: {verdict}")
-    return 1 if differing else 0
-
-
-def _same(path: Path, content: bytes) -> bool:
-    return path.is_file() and path.read_bytes() == content
+    return status

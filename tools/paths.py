@@ -48,7 +48,7 @@ def sources_of(args: argparse.Namespace) -> Sources:
     manifest, trees = load(args.manifest), {}
     for text in args.tree:
         name, equals, folder = text.partition("=")
-        if not equals or name not in manifest.packages:
+        if not equals or not folder or name not in manifest.packages:
             raise HeaderError(f"--tree {text}: want NAME=DIR with NAME one of {', '.join(manifest.packages)}")
         trees[name] = Path(folder)
     return Sources(manifest, args.cache or cache_folder(), trees)

@@ -10,11 +10,12 @@ import zlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from ringup.autogen.generate import isa_bases as bases
 from ringup.autogen.generate.isa_classify import kind_of
 from ringup.autogen.generate.isa_formats import ERRATA, TARGETS, Format, formats
-from ringup.autogen.generate.isa_probe import Decoded, Disassembler, parse
+from ringup.autogen.generate.isa_probe import Decoded, Disassembler, llvm_mc, parse
 from ringup.autogen.generate.isa_rows import RETURN_BITS, Case, Row, row_of
 
 FEATURES = {"gfx1100": "+real-true16", "gfx1151": "+real-true16", "gfx1201": "+real-true16", "gfx942": "", "gfx950": ""}
@@ -269,3 +270,8 @@ def regenerate(command: Sequence[str]) -> dict[str, str]:
         name: render(found, surveys.get(BASE_TARGETS.get(name, "")), unsettled(found))
         for name, found in surveys.items()
     }
+
+
+def generate_isa(llvm_root: Path) -> dict[str, str]:
+    """Return the text of every target by its path below `autogen/`, from LLVM 22 unpacked at `llvm_root`. Takes a minute."""
+    return {f"isa/{target}.tsv": text for target, text in regenerate(llvm_mc(llvm_root)).items()}

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import keyword
+import re
 import tomllib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from ringup.errors import HeaderError
 
 MANIFEST = Path(__file__).with_name("manifest.toml")
+Kind = Literal["deb", "deb-source", "deb-root", "tree"]
+Language = Literal["c", "objective-c"]
+READERS = re.compile(r"ringup\.autogen\.generate\.[a-z][a-z0-9_]*:(generate|read)_[a-z0-9_]+", re.ASCII)
+_CHOICES = {"Kind": get_args(Kind), "Language": get_args(Language)}
+_LABEL = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +26,7 @@ class Package:
     """A header package: how it is had and which version the committed facts were read from."""
 
     label: str
-    kind: str  # "deb", "deb-source", "deb-root" or "tree"
+    kind: Kind
     read: str
     terms: str
     name: str = ""  # the distribution's package name
@@ -54,6 +62,7 @@ class CModule:
     constants: tuple[str, ...] = ()
     helpers: tuple[str, ...] = ()  # function-like macros that place bits, emitted as (high, low)
     macros_only: bool = False
+    language: Language = "c"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +93,13 @@ def load(path: Path = MANIFEST) -> Manifest:
         raise HeaderError(f"reading the manifest {path.name}: {error}") from error
     if unknown := sorted(set(data) - {"package", "set", "c"}):
         raise HeaderError(f"{path.name}: unknown section {unknown[0]}; there are package, set and c")
-    packages = {
-        label: _row(Package, f"package.{label}", {"label": label, **row})
-        for label, row in data.get("package", {}).items()
-    }
-    modules = tuple(_row(CModule, f"[[c]] number {i}", row) for i, row in enumerate(data.get("c", ()), 1))
-    sets = tuple(_row(SetOfModules, f"[[set]] number {i}", row) for i, row in enumerate(data.get("set", ()), 1))
+    described = data.get("package", {})
+    if not isinstance(described, dict):
+        raise HeaderError(f"{path.name}: package must be tables [package.NAME], not {described!r}")
+    packages = {label: _row(Package, f"package.{label}", row, label=label) for label, row in described.items()}
+    modules = tuple(_row(CModule, f"[[c]] number {i}", row) for i, row in _tables(data, "c", path))
+    sets = tuple(_row(SetOfModules, f"[[set]] number {i}", row) for i, row in _tables(data, "set", path))
+    _check_names(packages, modules, sets)
     uses = [(m.module, label) for m in modules for label in packages_of(m)]
     for where, label in uses + [(s.name, label) for s in sets for label in (*s.packages, *s.optional)]:
         if label not in packages:
@@ -102,18 +112,53 @@ def packages_of(module: CModule) -> tuple[str, ...]:
     return tuple(dict.fromkeys((module.package, *(["linux"] if "uapi" in module.types else []))))
 
 
-def _row(kind: type[Any], where: str, row: Mapping[str, Any]) -> Any:
-    """Build a dataclass from a table of the file, lists becoming tuples."""
-    known = {field.name: str(field.type) for field in fields(kind)}
+def _tables(data: Mapping[str, Any], section: str, path: Path) -> list[tuple[int, Any]]:
+    rows = data.get(section, [])
+    if not isinstance(rows, list):
+        raise HeaderError(f"{path.name}: {section} must be tables [[{section}]], not {rows!r}")
+    return list(enumerate(rows, 1))
+
+
+def _check_names(packages: Mapping[str, Package], modules: tuple[CModule, ...], sets: tuple[SetOfModules, ...]) -> None:
+    """Refuse names that would not stay a file name, an import or one line of text, and names given twice."""
+    for label in packages:
+        if not _LABEL.fullmatch(label):
+            raise HeaderError(f"manifest: package {label!r}: want letters, digits, dots and dashes")
+    for m in modules:
+        parts = m.module.split("/")
+        if not all(part.isidentifier() and part.isascii() and not keyword.iskeyword(part) for part in parts):
+            raise HeaderError(f"manifest: module {m.module!r}: want Python names joined by /, such as amd/mqd")
+        for text in (m.doc, *m.headers):
+            if not text.isprintable() or set(text) & set('"\\'):
+                raise HeaderError(f"manifest: {m.module}: {text!r} must be one line without quotes and backslashes")
+    for s in sets:
+        if not READERS.fullmatch(s.reader):
+            raise HeaderError(
+                f"manifest: set {s.name}: {s.reader!r} is no reader; want ringup.autogen.generate.MODULE:generate_NAME or :read_NAME"
+            )
+    names = Counter([m.module for m in modules] + [s.name for s in sets])
+    if twice := [name for name, count in names.items() if count > 1]:
+        raise HeaderError(f"manifest: {twice[0]} is there {names[twice[0]]} times")
+
+
+def _row(kind: type[Any], where: str, row: Any, **given: str) -> Any:
+    """Build a dataclass from a table of the file, lists becoming tuples; `given` are values that are not in the table."""
+    if not isinstance(row, dict):
+        raise HeaderError(f"manifest: {where} must be a table, not {row!r}")
+    known = {field.name: str(field.type) for field in fields(kind) if field.name not in given}
     for key, value in row.items():
         if key not in known:
             raise HeaderError(f"manifest: {where} has an unknown key {key}; known: {', '.join(known)}")
+        if choices := _CHOICES.get(known[key]):
+            if value not in choices:
+                raise HeaderError(f"manifest: {where}: {key} must be one of {', '.join(choices)}, not {value!r}")
+            continue
         wanted: type = {"str": str, "bool": bool, "tuple[str, ...]": list}[known[key]]
         if not isinstance(value, wanted) or (
             isinstance(value, list) and not all(isinstance(part, str) for part in value)
         ):
             raise HeaderError(f"manifest: {where}: {key} must be {known[key]}, not {value!r}")
     try:
-        return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in row.items()})
+        return kind(**given, **{key: tuple(value) if isinstance(value, list) else value for key, value in row.items()})
     except TypeError as error:
         raise HeaderError(f"manifest: {where}: {error}") from None

@@ -1,11 +1,9 @@
-"""Runs the manifest: reads what is wanted, returns or writes the fact modules. Output is replaced whole or not at all."""
+"""Runs the manifest: reads what is wanted and returns the fact modules; `output.py` writes them."""
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,19 +12,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ringup.autogen.generate.emit_structs import closure, emit_module
-from ringup.autogen.generate.facts import BitRange, Constant, Rejected
+from ringup.autogen.generate.emit_structs import closure, emit_module, missing, nameable
+from ringup.autogen.generate.facts import BitRange, Constant, Rejected, Unit
 from ringup.autogen.generate.manifest import CModule, Manifest, packages_of
+from ringup.autogen.generate.output import REJECTED, rejected_table
 from ringup.autogen.generate.sources import Sources
 from ringup.autogen.structs import near
 from ringup.errors import HeaderError
 
 if TYPE_CHECKING:
     from ringup.autogen.generate.clang import Reading
-
-REJECTED = "rejected.tsv"  # what the manifest's globs name and the readers could not take, with reasons
-STAGED = ".staged"  # complete output waiting to be moved into place
-COMPLETE = "COMPLETE"
 
 ALL_ONES = (1 << 64) - 1
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+[<"]([^>"]+)[>"]', re.MULTILINE)
@@ -113,27 +108,31 @@ def _optional(sources: Sources, labels: Iterable[str]) -> dict[str, Path]:
 @contextmanager
 def _timed(out: Output, name: str, say: Say) -> Iterator[None]:
     say(name)
-    start = time.process_time()
+    start = sum(os.times()[:4])  # programs that a reader runs count too
     yield
-    out.cpu_s[name] = time.process_time() - start
+    out.cpu_s[name] = sum(os.times()[:4]) - start
 
 
 def read_module(module: CModule, sources: Sources) -> tuple[bytes, tuple[Rejected, ...]]:
     """Read one C module's headers; return its text and what its globs name and could not be taken."""
     reading = parse_module(module, sources)
     unit = reading.unit
-    ranges, unbounded = _helper_ranges(reading, _wanted(module.helpers, unit.helpers, module, "function-like macro"))
-    text = emit_module(
-        module.doc,
-        f"{module.package}: {', '.join(Path(header).name for header in module.headers)}",
-        closure(unit, _wanted(module.structs, unit.structs, module, "struct")),
-        [*(unit.constants[name] for name in _wanted(module.constants, unit.constants, module, "constant")), *ranges],
+    ranges, unbounded = _helper_ranges(
+        reading, _wanted(module.helpers, unit, unit.helpers, "function-like macro", module)
+    )
+    constants = [unit.constants[name] for name in _wanted(module.constants, unit, unit.constants, "constant", module)]
+    structs, constants, unnamed = nameable(
+        closure(unit, _wanted(module.structs, unit, unit.structs, "struct", module)), [*constants, *ranges]
     )
     globs = (*module.structs, *module.constants)
+    for r in unnamed:
+        if r.name in globs:
+            raise HeaderError(f"{module.module}: {r.name} at {r.where} was refused: {r.reason}")
+    text = emit_module(module.doc, f"{module.package}: {_names(module)}", structs, constants)
     rejected = unbounded + tuple(
         r for r in unit.rejected if r.reason != NO_VALUE and any(fnmatchcase(r.name, glob) for glob in globs)
     )
-    return text.encode(), rejected
+    return text.encode(), (*rejected, *unnamed)
 
 
 def parse_module(module: CModule, sources: Sources) -> Reading:
@@ -163,6 +162,7 @@ def parse_module(module: CModule, sources: Sources) -> Reading:
         defines=module.defines,
         prelude="".join(_prelude(module, name) for name in module.types) + module.prelude,
         stubs=stubs,
+        language=module.language,
         want_structs=(lambda name: False) if module.macros_only else None,
         from_files=headers,
         tolerate=[".*"] if module.macros_only else [],
@@ -200,13 +200,15 @@ def _prelude(module: CModule, name: str) -> str:
     return PRELUDES[name]
 
 
-def _wanted(globs: Sequence[str], names: Mapping[str, object], module: CModule, kind: str) -> list[str]:
+def _wanted(globs: Sequence[str], unit: Unit, names: Mapping[str, object], kind: str, module: CModule) -> list[str]:
     for glob in globs:
         if not any(fnmatchcase(name, glob) for name in names):
-            raise HeaderError(
-                f"{module.module}: no {kind} {glob} in {', '.join(Path(h).name for h in module.headers)}{near(glob, names)}"
-            )
+            raise HeaderError(f"{module.module}: {missing(unit, names, kind, glob, _names(module))}")
     return [name for name in names if any(fnmatchcase(name, glob) for glob in globs)]
+
+
+def _names(module: CModule) -> str:
+    return ", ".join(Path(header).name for header in module.headers)
 
 
 def run_set(
@@ -214,52 +216,10 @@ def run_set(
 ) -> tuple[dict[str, bytes], tuple[Rejected, ...]]:
     """Call the reader `module:function` of a set; it returns file contents by path, or those and its refusals."""
     module, _, function = reader.partition(":")
-    made = getattr(import_module(module), function)(*roots, **({"optional": optional} if optional else {}))
+    try:
+        read = getattr(import_module(module), function)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise HeaderError(f"manifest: there is no reader {reader}: {error}") from error
+    made = read(*roots, **({"optional": optional} if optional else {}))
     files, rejected = made if isinstance(made, tuple) else (made, ())
     return {path: text.encode() if isinstance(text, str) else text for path, text in files.items()}, tuple(rejected)
-
-
-def rejected_table(rejected: Mapping[str, Iterable[Rejected]]) -> bytes:
-    """Return the refusals as tab-separated text: module, name, where, reason."""
-    lines = ["module\tname\twhere\treason"]
-    lines += [f"{module}\t{r.name}\t{r.where}\t{r.reason}" for module, rows in sorted(rejected.items()) for r in rows]
-    return ("\n".join(lines) + "\n").encode()
-
-
-def write(files: Mapping[str, bytes], folder: Path) -> list[str]:
-    """Put `files` below `folder` and return the paths whose content changed. Nothing is touched before everything is on disk.
-
-    A run that is killed while moving files into place is completed by the next `write` or `finish`.
-    """
-    finish(folder)
-    changed = [
-        path
-        for path, content in files.items()
-        if not (folder / path).is_file() or (folder / path).read_bytes() != content
-    ]
-    if not changed:
-        return []
-    staged = folder / STAGED
-    shutil.rmtree(staged, ignore_errors=True)
-    try:
-        for path in changed:
-            target = staged / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(files[path])
-        (staged / COMPLETE).touch()
-    except OSError as error:
-        shutil.rmtree(staged, ignore_errors=True)
-        raise HeaderError(f"writing the facts below {folder.name}: {error}; nothing was replaced") from error
-    finish(folder)
-    return changed
-
-
-def finish(folder: Path) -> None:
-    """Move a complete staged output into place; drop an incomplete one."""
-    staged = folder / STAGED
-    if (staged / COMPLETE).is_file():
-        for path in sorted(p for p in staged.rglob("*") if p.is_file() and p.name != COMPLETE):
-            target = folder / path.relative_to(staged)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(path, target)
-    shutil.rmtree(staged, ignore_errors=True)

@@ -178,8 +178,8 @@ def gcc_constants(tmp_path: Path) -> Callable[..., tuple[int, list[str]]]:
                 expected.append((name, constant.value & (1 << 64) - 1))
         table = ",\n".join(f"(unsigned long long){question}" for question in asked)
         lines = [prelude, *(f'#include "{header.absolute()}"' for header in headers), "#include <stdio.h>"]
-        lines += [f"static const unsigned long long table[] = {{ {table} }};"]
-        lines += ["int main(void) { return fwrite(table, sizeof table, 1, stdout) != 1; }"]
+        lines += [f"static const unsigned long long ringup_table[] = {{ {table} }};"]
+        lines += ["int main(void) { return fwrite(ringup_table, sizeof ringup_table, 1, stdout) != 1; }"]
         options = [f"-I{folder}" for folder in include] + [f"-isystem{folder}" for folder in system]
         numbers = struct.unpack(f"<{len(expected)}Q", run_gcc("\n".join(lines), options, tmp_path))
         pairs = zip(expected, numbers, strict=True)

@@ -1,4 +1,4 @@
-"""The manifest and its runs: bad input is one error, output is replaced whole or not at all."""
+"""The manifest and its runs: bad input is one error, the same headers give the same bytes."""
 
 import os
 import subprocess
@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from ringup.autogen.generate import manifest, run
+from ringup.autogen.generate import manifest, output, run
+from ringup.autogen.generate.facts import Rejected
 from ringup.autogen.generate.sources import STAMP, Sources
 from ringup.errors import HeaderError
 from ringup.tools import cli
@@ -37,6 +38,7 @@ structs = ["card_ring"]
 constants = ["CARD_*"]
 helpers = ["CARD_*"]
 """
+ROW = MANIFEST[MANIFEST.index("[[c]]") :]
 
 
 @pytest.fixture
@@ -71,7 +73,7 @@ def test_a_module_holds_what_the_manifest_asks_for(tree):
 
 
 def test_what_cannot_be_read_is_listed_with_its_reason(tree):
-    rows = run.generate(tree()).files[run.REJECTED].decode().splitlines()
+    rows = run.generate(tree()).files[output.REJECTED].decode().splitlines()
     assert rows[0] == "module\tname\twhere\treason"
     reasons = {row.split("\t")[1]: row.split("\t")[3] for row in rows[1:]}
     assert "system" in reasons["CARD_WIPE"]
@@ -94,11 +96,97 @@ def test_what_cannot_be_read_is_listed_with_its_reason(tree):
         (("[[c]]", "[[d]]"), "unknown section d"),
         (("[[c]]", "[[c]"), "reading the manifest"),
         (('headers = ["card.h"]', 'headers = ["card.h"]\ntypes = ["windows"]'), "unknown types windows"),
+        (('headers = ["card.h"]', 'headers = ["card.h"]\nlanguage = "c++"'), "language must be one of c, objective-c"),
+        (('kind = "tree"', 'kind = "bogus"'), "kind must be one of deb, deb-source, deb-root, tree, not 'bogus'"),
+        (("[package.cards]", '[package."a/../b"]'), "package 'a/../b': want letters"),
+        (('module = "amd/card"', 'module = "/tmp/x"'), "module '/tmp/x': want Python names joined by /"),
+        (('module = "amd/card"', 'module = "../../evil/x"'), "want Python names"),
+        (('module = "amd/card"', 'module = ".staged/x"'), "want Python names"),
+        (('module = "amd/card"', 'module = "amd/class"'), "want Python names"),
+        (('doc = "A card."', """doc = 'd\"\"\"; import os'"""), "one line without quotes"),
+        (('doc = "A card."', "doc = 'd\\'"), "one line without quotes"),
+        (('doc = "A card."', 'doc = "two\\nlines"'), "must be one line"),
+        (('headers = ["card.h"]', """headers = ['a\"\"\".h']"""), "one line without quotes"),
+        (("[[c]]", ROW + "[[c]]"), "amd/card is there 2 times"),
     ],
 )
 def test_a_mistake_in_the_manifest_is_one_error(tree, change, message):
+    assert change[0] in MANIFEST
     with pytest.raises(HeaderError, match=message):
         run.generate(tree(text=MANIFEST.replace(*change)))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("package = 3", "package must be tables"),
+        ("package.mine = 3", "package.mine must be a table, not 3"),
+        ("c = 3", "c must be tables"),
+        ("[c]", "c must be tables"),
+        ("set = 3", "set must be tables"),
+        ("set = [1]", "number 1 must be a table, not 1"),
+        ("c = [[]]", "number 1 must be a table"),
+    ],
+)
+def test_a_manifest_of_another_shape_is_one_error(tree, text, message):
+    with pytest.raises(HeaderError, match=message):
+        tree(text=text)
+
+
+@pytest.mark.parametrize(
+    "reader",
+    [
+        "",
+        "os:listdir",
+        "nope:f",
+        "os:nope",
+        "ringup.tools.cli:main",
+        "ringup.autogen.generate.run:write",
+        "ringup.autogen.generate.os:read_x;y",
+    ],
+)
+def test_a_set_calls_only_ringups_own_readers(tree, reader):
+    with pytest.raises(HeaderError, match="is no reader; want ringup"):
+        tree(text=MANIFEST + f'[[set]]\nname = "x"\nreader = "{reader}"\npackages = []\nwanted = ""\n')
+
+
+@pytest.mark.parametrize("reader", ["ringup.autogen.generate.nope:read_x", "ringup.autogen.generate.amd:read_nope"])
+def test_a_reader_that_is_not_there_is_one_error(tree, reader):
+    sources = tree(text=MANIFEST + f'[[set]]\nname = "x"\nreader = "{reader}"\npackages = []\nwanted = ""\n')
+    with pytest.raises(HeaderError, match=f"there is no reader {reader}"):
+        run.generate(sources)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('["CARD_*"]\nhelpers', '["CARD_WIPE"]\nhelpers'), r"constant CARD_WIPE was refused at card.h:7: .*system"),
+        (('["CARD_*"]\nhelpers', '["*_WIPE"]\nhelpers'), r"constant CARD_WIPE was refused at card.h:7: .*system"),
+        (
+            ('structs = ["card_ring"]', 'structs = ["card_odd"]'),
+            r"struct card_odd was refused at card.h:11: member f: ",
+        ),
+        (('structs = ["card_ring"]', 'structs = ["card$d"]'), r"card\$d at card.h:12 was refused: its name is none"),
+    ],
+)
+def test_a_wanted_name_that_was_refused_says_where_and_why(tree, change, message):
+    header = HEADER + "struct card_odd { int a; _Complex _Float16 f; };\nstruct card$d { int a; };\n"
+    assert change[0] in MANIFEST
+    with pytest.raises(HeaderError, match=message):
+        run.generate(tree(header, MANIFEST.replace(*change)))
+
+
+def test_a_manifest_can_ask_for_objective_c(tree):
+    header = "@class Card;\nstruct card_ring { Card *owner; int ready; };\n#define CARD_OWNED 1\n#define CARD_BIT(x) (((x) & 1) << 2)\n"
+    made = run.generate(tree(header, MANIFEST + 'language = "objective-c"\n'))
+    assert 'LAYOUT = "owner:ptr@0 ready:i32@8"' in made.files["amd/card.py"].decode()
+    with pytest.raises(HeaderError, match=r"card.h:1"):
+        run.generate(tree(header))
+
+
+def test_a_refusal_with_tabs_and_line_ends_stays_one_row_of_four_cells():
+    table = output.rejected_table({"m": [Rejected("a\tb", "x.h:1", "two\nlines\r and \udcff")]})
+    assert table.decode().splitlines() == ["module\tname\twhere\treason", "m\ta\\tb\tx.h:1\ttwo\\nlines\\r and \\udcff"]
 
 
 @pytest.mark.parametrize("header", ["struct card_ring { nonsense x; };", '#include "gone.h"\n', "#error no\n"])
@@ -128,50 +216,6 @@ def test_an_unknown_module_names_the_near_one(tree):
         run.generate(tree(), ["amd/crad"])
 
 
-def test_writing_replaces_only_what_changed(tmp_path):
-    assert run.write({"a/x.py": b"1", "y.py": b"2"}, tmp_path) == ["a/x.py", "y.py"]
-    assert run.write({"a/x.py": b"1", "y.py": b"3"}, tmp_path) == ["y.py"]
-    assert (tmp_path / "y.py").read_bytes() == b"3"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "y.py"]
-
-
-def test_a_write_that_fails_leaves_the_old_files(tmp_path, monkeypatch):
-    run.write({"x.py": b"old", "y.py": b"old"}, tmp_path)
-
-    class Full(type(tmp_path)):
-        def write_bytes(self, data):
-            if self.name == "y.py":
-                raise OSError(28, "No space left on device")
-            return super().write_bytes(data)
-
-    with pytest.raises(HeaderError, match="No space left on device; nothing was replaced"):
-        run.write({"x.py": b"new", "y.py": b"new"}, Full(tmp_path))
-    assert {(path.name, path.read_bytes()) for path in tmp_path.iterdir()} == {("x.py", b"old"), ("y.py", b"old")}
-
-
-@pytest.mark.parametrize("killed_after", [0, 1, 2])
-def test_a_write_that_is_killed_is_completed_or_undone_by_the_next(tmp_path, killed_after):
-    run.write({"x.py": b"old", "y.py": b"old"}, tmp_path)
-    code = (
-        "import os, sys\nfrom pathlib import Path\nfrom ringup.autogen.generate import run\n"
-        f"real, left = os.replace, [{killed_after}]\n"
-        "def replace(*names):\n    if not left[0]: os._exit(9)\n    left[0] -= 1\n    real(*names)\n"
-        "run.os.replace = replace\n"
-        "run.write({'x.py': b'new', 'y.py': b'new'}, Path(sys.argv[1]))"
-    )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
-    run.finish(tmp_path)
-    assert {(path.name, path.read_bytes()) for path in tmp_path.iterdir()} == {("x.py", b"new"), ("y.py", b"new")}
-
-
-def test_an_incomplete_staging_is_dropped(tmp_path):
-    run.write({"x.py": b"old"}, tmp_path)
-    (tmp_path / run.STAGED).mkdir()
-    (tmp_path / run.STAGED / "x.py").write_bytes(b"half")
-    run.finish(tmp_path)
-    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("x.py", b"old")]
-
-
 def test_the_same_headers_give_the_same_bytes_anywhere(tree, tmp_path):
     """Another folder, locale, time zone and hash seed change nothing."""
     sources = tree()
@@ -180,10 +224,10 @@ def test_the_same_headers_give_the_same_bytes_anywhere(tree, tmp_path):
     elsewhere.mkdir()
     (elsewhere / "card.h").write_text(HEADER)
     code = (
-        "import sys\nfrom pathlib import Path\nfrom ringup.autogen.generate import manifest, run\n"
+        "import sys\nfrom pathlib import Path\nfrom ringup.autogen.generate import manifest, output, run\n"
         "from ringup.autogen.generate.sources import Sources\n"
         "sources = Sources(manifest.load(Path(sys.argv[1])), Path('cache'), {'cards': Path(sys.argv[2])})\n"
-        "run.write(run.generate(sources).files, Path(sys.argv[3]))"
+        "output.write(run.generate(sources).files, Path(sys.argv[3]))"
     )
     environment = {**os.environ, "LC_ALL": "C", "TZ": "Asia/Tokyo", "PYTHONHASHSEED": "77"}
     out = elsewhere / "out"
@@ -218,6 +262,31 @@ def test_the_command_generates_into_a_folder_of_choice(capsys, tmp_path, headers
 def test_the_command_refuses_a_tree_nobody_knows(capsys):
     assert cli.main(["headers", "check", "--tree", "nonsense=/x"]) == HeaderError.exit_code
     assert "want NAME=DIR" in capsys.readouterr().err
+
+
+def test_the_command_refuses_a_tree_without_a_folder(capsys):
+    assert cli.main(["headers", "check", "--tree", "nvidia-580="]) == HeaderError.exit_code
+    assert "--tree nvidia-580=: want NAME=DIR" in capsys.readouterr().err
+
+
+def test_a_check_that_could_compare_nothing_says_so_and_fails(capsys, tmp_path):
+    assert cli.main(["headers", "check", "--cache", str(tmp_path)]) == 1
+    assert "nothing could be compared: no header package is here" in capsys.readouterr().out
+    assert cli.main(["headers", "check", "--json", "--cache", str(tmp_path)]) == 1
+
+
+def test_an_interrupted_command_writes_nothing(tree, tmp_path, monkeypatch, capsys):
+    sources, real, out = tree(text=MANIFEST + ROW.replace("amd/card", "amd/other")), run.read_module, tmp_path / "out"
+
+    def interrupted(module, *args):
+        if module.module == "amd/other":
+            raise KeyboardInterrupt
+        return real(module, *args)
+
+    monkeypatch.setattr(run, "read_module", interrupted)
+    command = ["headers", "generate", "--manifest", str(tmp_path / "manifest.toml"), "--output", str(out)]
+    assert cli.main([*command, "--tree", f"cards={sources.trees['cards']}"]) == cli.INTERRUPTED
+    assert not out.exists()
 
 
 def test_fetching_a_tree_says_that_no_registry_has_it(capsys, tmp_path):
