@@ -48,6 +48,12 @@ def test_no_file_is_left_from_an_earlier_manifest(made):
     assert left == [f"isa/{target}.tsv" for target in sorted(isa.TARGETS)]
 
 
+@pytest.mark.parametrize("group", manifest.load().sets, ids=lambda group: group.name)
+def test_the_reader_of_every_set_is_there(group):
+    module, _, function = group.reader.partition(":")
+    assert callable(getattr(importlib.import_module(module), function))
+
+
 def test_no_fact_names_a_folder_of_this_machine():
     home = str(Path.home())
     for path in FACTS.rglob("*"):
