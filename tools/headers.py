@@ -24,7 +24,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "headers",
         help="header packages: fetch them, generate facts, check the committed ones",
-        description="Facts about hardware are generated from public headers. Nothing but `fetch` uses the network.",
+        description="Facts about hardware are generated from public headers. Of these actions only `fetch` uses the network.",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     check = actions.add_parser(

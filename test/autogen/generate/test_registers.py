@@ -7,7 +7,6 @@ from array import array
 
 import pytest
 
-from ringup.autogen.generate.amd import generate_amd_registers
 from ringup.autogen.generate.chips import ASIC_REG, read_chips
 from ringup.autogen.generate.emit_registers import emit_registers
 from ringup.autogen.generate.register_facts import SEGMENT_UNKNOWN, FieldFacts, RegisterFacts
@@ -217,14 +216,6 @@ def test_the_segment_bases_that_chips_name_are_those_of_mesa():
     for name in ("navi31", "navi32", "navi33", "phoenix", "strix", "strix_halo", "navi44", "navi48"):
         assert open_chip(name).register("GRBM_GFX_INDEX").address() == 0x30800  # gfx11.json, gfx12.json
         assert open_chip(name).register("COMPUTE_PGM_LO").address() == 0xB830
-
-
-def test_generated_files_are_the_committed_ones(headers):
-    files, rejected = generate_amd_registers(headers("linux"))
-    for path, content in files.items():
-        committed = (FOLDER.parent / path).read_bytes()
-        assert committed == (content.encode() if isinstance(content, str) else content), path
-    assert len(rejected) == 579
 
 
 def load(text, name, monkeypatch):
