@@ -16,6 +16,7 @@ from ringup.autogen.generate.names import TranslationNames
 from ringup.autogen.generate.records import RECORD, Records
 from ringup.autogen.generate.translation import STUBS, UMBRELLA, SourceFile, Translation, builtin_includes
 from ringup.autogen.generate.variables import read_variable
+from ringup.autogen.generate.watch import check_files
 from ringup.errors import HeaderError
 
 Language = Literal["c", "objective-c"]
@@ -84,9 +85,7 @@ def read(
     tolerate: Sequence[str] = (),
 ) -> Reading:
     """Do what `parse` does, and give the evaluator too, which keeps the parse in memory."""
-    for header in headers:
-        if not header.is_file():
-            raise HeaderError(f"{header}: there is no such header; check the folder of the header package")
+    check_files(headers)
     options = _options(include, system, language)
     text = _umbrella(headers, defines, prelude)
     chosen = _Chosen(None if from_files is None else [path.resolve() for path in from_files])

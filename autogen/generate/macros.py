@@ -16,6 +16,7 @@ from ringup.autogen.generate.tokens import Token, Unreadable
 __all__ = ["Macros", "Unreadable"]
 
 ALIASES_MAX = 100
+BUDGET = 2_000_000  # tokens that all expansions of one parse may make, some 10 s; an NVIDIA release's 88,000 constants make 208,000
 _WRAPPERS_MAX = 10
 
 _COMMENT = r"(?:\s*+/\*[^*]*\*/)*\s*"
@@ -51,6 +52,7 @@ class Macros:
         self.names: Names = names or NoNames()
         self._definitions: dict[str, Definition] = {}
         self._known: dict[str, Result | Unreadable] = {}
+        self._made = 0  # tokens, by all expansions so far
 
     def __contains__(self, name: object) -> bool:
         return name in self._definitions
@@ -136,8 +138,13 @@ class Macros:
         return None
 
     def _whole(self, tokens: list[Token]) -> Value | Range:
+        if self._made > BUDGET:
+            raise Unreadable(f"the macros before it expanded to {BUDGET} tokens, the budget of one parse is used up")
         expansion = Expansion(self._find)
-        tokens = self._unwrapped(expansion.expand(tokens))
+        try:
+            tokens = self._unwrapped(expansion.expand(tokens))
+        finally:
+            self._made += expansion.made
         if len(tokens) == 1 and tokens[0].kind == tk.NAME:
             self._refuse_lone_name(tokens[0].text)
         try:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ringup.autogen.generate import libclang as lc
 from ringup.autogen.generate.libclang import Cursor, Type
+from ringup.autogen.generate.watch import bounded
 from ringup.errors import HeaderError
 
 STUBS = "/ringup-stubs"  # a folder that exists in libclang's eyes only
@@ -135,9 +136,18 @@ class Translation:
         arguments = [ffi.new("char[]", option.encode("utf-8", "surrogateescape")) for option in options]
         flags = lc.PARSE_SKIP_BODIES | lc.PARSE_RECORD
         unit = ffi.new("void **")
-        status = self.lib.clang_parseTranslationUnit2(
-            index, names[0], arguments, len(arguments), unsaved, len(names), flags, unit
-        )
+
+        def parse(
+            _kept: object = contents,
+        ) -> int:  # all that libclang reads lives as long as the call, though we give it up
+            count = len(arguments)
+            return int(
+                self.lib.clang_parseTranslationUnit2(
+                    index, names[0], arguments, count, unsaved, len(names), flags, unit
+                )
+            )
+
+        status = bounded(parse)
         if status != 0 or unit[0] == ffi.NULL:
             reasons = {1: "failed", 2: "crashed", 3: "refused its arguments", 4: "could not write its syntax tree"}
             raise HeaderError(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import signal
 import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
-from ringup.autogen.generate import clang, libclang
+from ringup.autogen.generate import clang, libclang, watch
 from ringup.autogen.generate.facts import Constant, Member, TypeRef
 from ringup.autogen.generate.macros import Unreadable
 from ringup.errors import HeaderError
@@ -582,6 +584,43 @@ def test_a_tolerated_message_lets_the_rest_be_read(header):
     assert clang.parse([path], tolerate=["unknown type name 'u32'"]).constants["A"].value == 1
     with pytest.raises(HeaderError, match="unknown type name 'u32'"):
         clang.parse([path], tolerate=["unknown type name 'u64'"])
+
+
+def test_a_header_that_is_no_ordinary_file_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe.h")
+    with pytest.raises(HeaderError, match=r"pipe\.h: a header is an ordinary file"):
+        clang.parse([tmp_path / "pipe.h"])
+    with (tmp_path / "vast.h").open("wb") as vast:
+        vast.truncate(65 << 20)
+    with pytest.raises(HeaderError, match=r"vast\.h: 65 MB are no header; the bound is 64 MB"):
+        clang.parse([tmp_path / "vast.h"])
+
+
+def test_an_include_that_never_ends_is_given_up(header, monkeypatch, tmp_path):
+    path = header('#include "pipe.h"\n')
+    os.mkfifo(tmp_path / "pipe.h")
+    monkeypatch.setattr(watch, "TIME_MAX_S", 0.5)
+    try:
+        with pytest.raises(HeaderError, match=r"libclang was given up after 0\.5 s"):
+            clang.parse([path])
+    finally:
+        os.close(os.open(tmp_path / "pipe.h", os.O_WRONLY | os.O_NONBLOCK))  # lets the thread end
+
+
+@pytest.mark.parametrize("kind", ["device", "macros"])
+def test_a_header_that_grows_for_ever_is_given_up(kind, header):
+    doubling = "".join(f"#define L{n + 1} L{n} + L{n}\n" for n in range(36))
+    path = header('#include "/dev/zero"\n' if kind == "device" else f"#define L0 1\n{doubling}#if L36\n#endif\n")
+    program = (
+        "import sys\nfrom pathlib import Path\nfrom ringup.autogen.generate import clang, watch\n"
+        "from ringup.errors import HeaderError\nwatch.MEMORY_MAX_BYTES = 200 << 20\n"
+        "try:\n    clang.parse([Path(sys.argv[1])])\nexcept HeaderError as error:\n    sys.exit(str(error))\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ran.returncode == 1
+    assert re.fullmatch(r"libclang was given up when it held \d+ MB: does a header grow for ever\?\n", ran.stderr)
 
 
 def test_a_missing_header_is_named():

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringup.autogen.generate import clang
+from ringup.autogen.generate import macros as macros_module
 from ringup.autogen.generate.facts import BitRange
 from ringup.autogen.generate.macros import Macros, Unreadable
 
@@ -366,6 +367,24 @@ def test_a_hostile_macro_is_refused_in_no_time(bomb):
         macros.value(bodies[-1][0])
     assert reason in str(refusal.value)
     assert time.process_time() - start < 2  # measured: under 0.1 s
+
+
+def test_all_macros_of_a_parse_together_have_a_budget(monkeypatch):
+    monkeypatch.setattr(macros_module, "BUDGET", 100_000)
+    macros = Macros()
+    macros.define("A", ("x",), "x+x+x+x+x+x+x+x+x+x+x+x+x+x+x+x", "h:1")
+    for n in range(1000):
+        macros.define(f"B{n}", None, "A(A(A(1)))", "h:2")
+    reasons = []
+    for n in range(1000):
+        with contextlib.suppress(Unreadable):
+            assert macros.value(f"B{n}") == 4096
+            continue
+        with pytest.raises(Unreadable) as refusal:
+            macros.value(f"B{n}")
+        reasons.append(str(refusal.value))
+    assert set(reasons) == {"the macros before it expanded to 100000 tokens, the budget of one parse is used up"}
+    assert 900 < len(reasons) < 1000
 
 
 def test_a_later_definition_replaces_an_earlier_one():
