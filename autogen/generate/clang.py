@@ -1,10 +1,13 @@
-"""From C or Objective-C headers to facts: structs, enumerators and macros, as gcc for x86-64 Linux would have them."""
+"""From C headers to facts: structs, enumerators, constants and macros, as gcc 12 for x86-64 Linux would have them.
+
+Objective-C headers are read as clang for the same machine would.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypedDict, Unpack
 
 from ringup.autogen.generate import libclang as lc
 from ringup.autogen.generate.definitions import Defined, define_all
@@ -22,7 +25,6 @@ from ringup.errors import HeaderError
 Language = Literal["c", "objective-c"]
 Wanted = Callable[[str], bool]
 
-_NO_STUBS: Mapping[str, str] = {}
 _TRIALS = (1, 0, 2)  # arguments a function-like macro is tried with, to see whether it can be evaluated
 
 
@@ -33,80 +35,58 @@ class Reading(NamedTuple):
     macros: Macros
 
 
-def parse(
-    headers: Sequence[Path],
-    *,
-    include: Sequence[Path] = (),
-    system: Sequence[Path] = (),
-    defines: Sequence[str] = (),
-    prelude: str = "",
-    stubs: Mapping[str, str] = _NO_STUBS,
-    language: Language = "c",
-    want_structs: Wanted | None = None,
-    want_constants: Wanted | None = None,
-    from_files: Sequence[Path] | None = None,
-    tolerate: Sequence[str] = (),
-) -> Unit:
+class Options(TypedDict, total=False):
+    """How headers are read; what is left out is empty, or all."""
+
+    include: Sequence[Path]  # folders for both kinds of include
+    system: Sequence[Path]  # further ones, whose headers give no facts
+    defines: Sequence[str]  # `NAME` or `NAME=BODY`
+    prelude: str  # C text before the first header; gives no facts
+    stubs: Mapping[str, str]  # by the name they are included with: headers that a package lacks
+    language: Language
+    want_structs: Wanted | None  # by name; what a wanted struct contains comes along
+    want_constants: Wanted | None
+    from_files: Sequence[Path] | None  # files or folders that facts may come from; None means all but system headers
+    tolerate: Sequence[str]  # patterns of libclang's messages
+
+
+def parse(headers: Sequence[Path], **options: Unpack[Options]) -> Unit:
     """Read `headers`, in this order, as one translation unit.
 
-    `include` are folders for both kinds of include, `system` further ones whose headers give no facts; `defines` are `NAME` or `NAME=BODY`;
-    `prelude` is C text before the first header and gives no facts; `stubs` are headers by the name they are included with, for files that a
-    package lacks. `want_structs` and `want_constants` choose by name, None takes all; what a
-    wanted struct contains comes along. `from_files` are files or folders that facts may come from, None means all but system headers.
-    Raises `HeaderError` for a missing header, no libclang, or the first error whose message no pattern in `tolerate` finds.
+    Raises `HeaderError` for a missing header, no libclang, a header that only gcc or only clang lays out as it says, a reading that takes
+    libclang more time or memory than `watch` allows, or the first error whose message no pattern in `tolerate` finds.
     """
-    return read(
-        headers,
-        include=include,
-        system=system,
-        defines=defines,
-        prelude=prelude,
-        stubs=stubs,
-        language=language,
-        want_structs=want_structs,
-        want_constants=want_constants,
-        from_files=from_files,
-        tolerate=tolerate,
-    ).unit
+    return read(headers, **options).unit
 
 
-def read(
-    headers: Sequence[Path],
-    *,
-    include: Sequence[Path] = (),
-    system: Sequence[Path] = (),
-    defines: Sequence[str] = (),
-    prelude: str = "",
-    stubs: Mapping[str, str] = _NO_STUBS,
-    language: Language = "c",
-    want_structs: Wanted | None = None,
-    want_constants: Wanted | None = None,
-    from_files: Sequence[Path] | None = None,
-    tolerate: Sequence[str] = (),
-) -> Reading:
+def read(headers: Sequence[Path], **options: Unpack[Options]) -> Reading:
     """Do what `parse` does, and give the evaluator too, which keeps the parse in memory."""
+    if unknown := sorted(options.keys() - Options.__annotations__.keys()):
+        raise TypeError(f"read() knows no option {unknown[0]}; it knows {', '.join(Options.__annotations__)}")
     check_files(headers)
-    options = _options(include, system, language)
-    text = _umbrella(headers, defines, prelude)
+    system, language = options.get("system", ()), options.get("language", "c")
+    from_files, want_constants = options.get("from_files"), options.get("want_constants")
+    arguments = _arguments(options.get("include", ()), system, language)
+    text = _umbrella(headers, options.get("defines", ()), options.get("prelude", ""))
     chosen = _Chosen(None if from_files is None else [path.resolve() for path in from_files])
     own: dict[str, str] = {} if system or language != "c" else STDINT
-    virtual = {f"{STUBS}/{name}": body for name, body in {**own, **stubs}.items()}
-    unit = Translation(text, options, virtual)
-    unit.check(tolerate)
+    virtual = {f"{STUBS}/{name}": body for name, body in {**own, **options.get("stubs", {})}.items()}
+    unit = Translation(text, arguments, virtual)
+    unit.check(options.get("tolerate", ()))
     unit.gather()
     refuse_foreign(unit)
     records = Records(unit)
     names = TranslationNames(unit, records)
     macros = Macros(names)
     missing = absent() if language == "c" else []
-    defined = define_all(unit, macros, chosen, missing, lambda more: Translation(text + more, options, virtual))
+    defined = define_all(unit, macros, chosen, missing, lambda more: Translation(text + more, arguments, virtual))
     reader = _Reader(unit, records, names, macros, chosen)
-    reader.structs(want_structs)
+    reader.structs(options.get("want_structs"))
     reader.constants(defined, want_constants)
     return Reading(reader.unit(), macros)
 
 
-def _options(include: Sequence[Path], system: Sequence[Path], language: Language) -> list[str]:
+def _arguments(include: Sequence[Path], system: Sequence[Path], language: Language) -> list[str]:
     options = ["-x", language, "-std=gnu11", "--target=x86_64-linux-gnu", "-nostdinc", "-ferror-limit=0"]
     options += ["-Wno-everything", "-Wenum-too-large"]  # the one warning that tells of values which clang does not keep
     if language == "objective-c":  # clang's own language: its headers ask clang what it has

@@ -623,6 +623,11 @@ def test_a_header_that_grows_for_ever_is_given_up(kind, header):
     assert re.fullmatch(r"libclang was given up when it held \d+ MB: does a header grow for ever\?\n", ran.stderr)
 
 
+def test_an_option_that_does_not_exist_is_refused(header):
+    with pytest.raises(TypeError, match="knows no option inlcude; it knows include, system"):
+        clang.parse([header("#define A 1\n")], inlcude=[])
+
+
 def test_a_missing_header_is_named():
     with pytest.raises(HeaderError, match=r"nowhere/it\.h: there is no such header"):
         clang.parse([Path("nowhere/it.h")])
