@@ -74,7 +74,8 @@ def measure(bench: Bench) -> Iterator[Figure]:
         yield _both(bench, f"gc_11_0_0 {what}", ours, peer, RUNS, Goal("ratio", 5))
     yield from _tables(bench, linux)
     yield _nvidia(bench)
-    yield _manifest(bench)
+    yield _manifest(bench, "the whole manifest, headers", disassembler=False, goal=Goal("ours", MANIFEST_GOAL_S))
+    yield _manifest(bench, "instruction facts, by a disassembler", disassembler=True, goal=None)
 
 
 def _tables(bench: Bench, linux: Path) -> Iterator[Figure]:
@@ -112,15 +113,15 @@ def _nvidia(bench: Bench) -> Figure:
     return _both(bench, name, ours, peer, 1, Goal("ratio", 20))
 
 
-def _manifest(bench: Bench) -> Figure:
-    bench.say("the whole manifest")
-    made = bench.fresh.call(OURS, {"task": "manifest", **_places(bench)})
+def _manifest(bench: Bench, name: str, *, disassembler: bool, goal: Goal | None) -> Figure:
+    bench.say(name)
+    made = bench.fresh.call(OURS, {"task": "manifest", "disassembler": disassembler, **_places(bench)})
     note = f"{made['files']} files"
     if made["left_out"]:
         lacking = ", ".join(dict.fromkeys(made["left_out"].values()))
         note += f", without what needs header package {lacking}"
         print(f"ringup bench: the manifest ran without {', '.join(made['left_out'])}: no {lacking}", file=sys.stderr)
-    return Figure("the whole manifest", "CPU s", made["cpu_s"], goal=Goal("ours", MANIFEST_GOAL_S), note=note)
+    return Figure(name, "CPU s", made["cpu_s"], goal=goal, note=note)
 
 
 def _places(bench: Bench) -> dict[str, Any]:

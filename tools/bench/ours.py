@@ -87,12 +87,15 @@ def _alone(stem: Path, ending: str, folder: Path) -> Path:
 
 
 def manifest(job: Job) -> dict[str, Any]:
-    """Generate everything the manifest asks for into memory."""
+    """Generate into memory: all that is read from headers, or with `disassembler` the sets that are asked of one."""
     from ringup.autogen.generate.run import generate
 
     sources = _sources(job)
+    asked = {group.name for group in sources.manifest.sets if any(label.startswith("llvm") for label in group.packages)}
+    names = [module.module for module in sources.manifest.modules] + [group.name for group in sources.manifest.sets]
+    chosen = [name for name in names if (name in asked) == job["disassembler"]]
     start = _cpu_s()
-    made = generate(sources, strict=False)
+    made = generate(sources, chosen, strict=False)
     cpu_s = _cpu_s() - start
     return {
         "cpu_s": cpu_s,
