@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import subprocess
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -208,3 +209,15 @@ def gcc_output(tmp_path: Path) -> Callable[[str], str]:
         return run_gcc(source, (), tmp_path).decode("utf-8", "surrogateescape")
 
     return run
+
+
+@pytest.fixture
+def header(tmp_path: Path) -> Callable[..., Path]:
+    """`header(text, name)` writes a header and returns its path."""
+
+    def write(text: str, name: str = "it.h") -> Path:
+        path = tmp_path / name
+        path.write_text(textwrap.dedent(text))
+        return path
+
+    return write
