@@ -150,6 +150,7 @@ class BlockFile:
         except _DAMAGE as error:
             raise self._contradiction(error) from error
         self._columns = dict(zip(COLUMNS, columns, strict=True))
+        self._known: dict[int, RegisterField] = {}  # fields that were read, by row
         self._name_start, self._name_words = self._columns["name_start"], self._columns["name_words"]
         self._register_name = self._columns["register_name"]
         self.hash_tag: Sequence[int] = self._columns["hash_tag"]
@@ -242,7 +243,9 @@ class BlockFile:
         try:
             layout = column["register_layout"][index]
             start = column["layout_start"]
-            return tuple([self._field(i) for i in column["layout_fields"][start[layout] : start[layout + 1]]])
+            known = self._known  # rows are shared by the layouts of many registers
+            rows = column["layout_fields"][start[layout] : start[layout + 1]]
+            return tuple([known.get(row) or self._field(row) for row in rows])
         except _DAMAGE as error:
             raise self._contradiction(error) from error
 
@@ -252,7 +255,7 @@ class BlockFile:
         rows = range(column["values_start"][listed], column["values_start"][listed + 1])
         if not lo <= hi < FIELD_LIMIT:
             raise ValueError(f"a field of bits {hi}:{lo}")
-        return RegisterField(
+        made = self._known[index] = RegisterField(
             self._text(column["field_name"][index]),
             hi,
             lo,
@@ -261,6 +264,7 @@ class BlockFile:
             self._text(column["field_variant"][index]),
             self._text(column["field_note"][index]),
         )
+        return made
 
 
 def _column(data: memoryview, at: int) -> Sequence[int]:
