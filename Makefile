@@ -1,5 +1,5 @@
-# Four commands, each with all the set-up it needs; the second time it is quick. Needs Debian 12 (or newer) and its registries.
-#   make demo    what ringup does today, on virtual hardware
+# Four commands, each with all the set-up it needs; the second time it is quick. Needs Debian 12 (its gcc 12 is a judge) and its registries.
+#   make demo    what ringup does today
 #   make test    lint and the whole test suite
 #   make bench   ringup beside its peers
 #   make lint    ruff and mypy alone

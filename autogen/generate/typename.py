@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from ringup.autogen.generate import ctype as ct
@@ -52,7 +53,7 @@ def _basic(words: list[str]) -> CType:
     return _SPELLINGS[name]
 
 
-class TypeNames:
+class TypeNames(ABC):
     """A reader of tokens that knows type names; the expression parser builds on it."""
 
     def __init__(self, tokens: Sequence[Token], names: Names) -> None:
@@ -84,11 +85,13 @@ class TypeNames:
             seen = repr(self.tokens[self.at].text[:40]) if self.at < len(self.tokens) else "the end"
             raise Unreadable(f"{sign!r} is missing before {seen}")
 
+    @abstractmethod
     def constant(self) -> int:
-        raise NotImplementedError
+        """Read a constant expression, such as an array's length."""
 
+    @abstractmethod
     def type_of_expression(self) -> CType:
-        raise NotImplementedError
+        """Read an expression for its type alone, as `typeof` and `sizeof` do."""
 
     def at_type(self) -> bool:
         return self.at < len(self.tokens) and starts_type(self.tokens[self.at], self.names)
