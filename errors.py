@@ -93,3 +93,15 @@ class TransportError(RingupError):
     """The path to the card failed or answered nonsense: kernel node, USB bridge, network peer, transcript."""
 
     exit_code = 40
+
+
+class GuestError(RingupError):
+    """The guest of a virtual card (driver, firmware or program) did what the real card punishes or does not have."""
+
+    exit_code = 50
+
+
+class Unmodelled(RingupError):
+    """The real card has it and the virtual card lacks it: ringup's gap, not the guest's mistake."""
+
+    exit_code = 51

@@ -1,0 +1,1 @@
+"""The shader core: runs a GPU's real machine code, by a reference interpreter and by translation to host vector code."""
