@@ -53,6 +53,7 @@ class Dispatch:
     lds_size_bytes: int = 0
     scratch_base: int = 0  # gpu_va
     scratch_wave_bytes: int = 0  # of one wave
+    scratch_waves: int = 0  # that scratch memory has room for, COMPUTE_TMPRING_SIZE.waves; 0: not limited
     float_mode: int = 0xC0  # MODE 7:0 at start: round to nearest even, f32 denormals flushed, f16/f64 kept
     dx10_clamp: bool = True
     ieee_mode: bool = False
