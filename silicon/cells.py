@@ -1,0 +1,254 @@
+"""A block's registers: storage by address, with hooks where the block acts. What no header names is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from functools import cache
+from typing import NamedTuple
+
+from ringup.autogen.regdb import Chip, Register, RegisterField, open_chip
+from ringup.errors import GuestError
+
+ALL = 0xFFFF_FFFF
+Key = Hashable  # what selects a bank, such as (me, pipe, queue)
+
+
+class Map(NamedTuple):
+    """Where a block's registers lie in the card's register space (byte addresses)."""
+
+    addresses: dict[str, int]
+    names: dict[int, str]
+
+
+@cache
+def _chip(name: str) -> Chip:
+    return open_chip(name)
+
+
+@cache
+def block_map(chip: str, block: str, instance: int) -> Map:
+    """Lay out the registers of a block of a chip: those that the header places relative to a segment base, arrays element by element."""
+    database = _chip(chip)
+    addresses: dict[str, int] = {}
+    names: dict[int, str] = {}
+    place = next(place for place in database.row.places if place.block == block)
+    file = database.file(place)
+    for index, name in enumerate(file.names()):
+        register = Register(file, index, place)
+        if register.segment is None:  # indirect spaces and configuration space are other blocks' doors
+            continue
+        row = register.row
+        for element in range(max(1, row.count)):
+            address = register.address(instance, element)
+            if address is not None:
+                spelled = name if row.count <= 1 else f"{name}[{element}]"
+                addresses.setdefault(spelled, address)
+                names.setdefault(address, spelled)
+    return Map(addresses, names)
+
+
+@cache
+def _field(chip: str, block: str, name: str, field: str) -> RegisterField:
+    wanted = field.upper()
+    for register in _chip(chip).registers(name.partition("[")[0], block):
+        for one in register.fields:
+            if one.name.upper() == wanted:
+                return one
+    raise KeyError(f"{name} has no field {field}")
+
+
+class Cells:
+    """The registers of one block instance. Values are kept by address and bank; names are the header's.
+
+    `cells["NAME"]` reads and stores without hooks: that is the block's own hand. `read` and `write` are the bus.
+    """
+
+    def __init__(self, chip: str, block: str, instance: int = 0) -> None:
+        self.chip, self.block = chip, block
+        self.map = block_map(chip, block, instance)
+        self._values: dict[tuple[int, Key], int] = {}
+        self._reset: dict[int, int] = {}
+        self._read: dict[int, Callable[[], int]] = {}
+        self._write: dict[int, Callable[[int], None]] = {}
+        self._fixed: dict[int, int] = {}  # bits the bus cannot change
+        self._clears: dict[int, int] = {}  # bits that a written 1 clears
+        self._bank: dict[int, Callable[[], Key]] = {}
+        self.modelled: set[int] = set()
+
+    # --- setting up, once, by the block -------------------------------------------------------------------------
+    def address(self, name: str) -> int:
+        """Return the byte address of a register; a name this version lacks is a `KeyError`."""
+        return self.map.addresses[name]
+
+    def on_read(self, name: str, hook: Callable[[], int]) -> None:
+        """Answer bus reads of `name` with what `hook()` returns."""
+        self._read[self._known(name)] = hook
+
+    def on_write(self, name: str, hook: Callable[[int], None]) -> None:
+        """Call `hook(value)` after a bus write was stored; the value is the one stored."""
+        self._write[self._known(name)] = hook
+
+    def read_only(self, name: str, bits: int = ALL) -> None:
+        """Make bus writes leave `bits` alone."""
+        self._fixed[self._known(name)] = bits
+
+    def write_one_clears(self, name: str, bits: int = ALL) -> None:
+        """Make a written 1 clear the bit, and a written 0 leave it."""
+        self._clears[self._known(name)] = bits
+
+    def resets_to(self, name: str, value: int) -> None:
+        """Give a register its value after reset; 0 for those not named. It takes that value at once."""
+        self._reset[self._known(name)] = value
+
+    def storage(self, names: Iterable[str]) -> None:
+        """Say that plain storage is all there is to these registers; `NAME*` means all that begin so. Unknown ones are a `KeyError`."""
+        for name in names:
+            if name.endswith("*"):
+                found = [known for known in self.map.addresses if known.startswith(name[:-1])]
+                if not found:
+                    raise KeyError(f"{self.block} of {self.chip} has no register {name}")
+                self.modelled.update(self.map.addresses[known] for known in found)
+            else:
+                self._known(name)
+
+    def bank(self, names: Iterable[str], key: Callable[[], Key]) -> None:
+        """Keep a value of each of `names` for every bank; `key()` tells the bank that the bus sees now."""
+        for name in names:
+            self._bank[self._known(name)] = key
+
+    def _known(self, name: str) -> int:
+        address = self.map.addresses[name]
+        self.modelled.add(address)
+        return address
+
+    # --- the block's own hand -----------------------------------------------------------------------------------
+    def __getitem__(self, name: str) -> int:
+        return self.peek(self.map.addresses[name])
+
+    def __setitem__(self, name: str, value: int) -> None:
+        address = self.map.addresses[name]
+        self._values[address, self._key(address)] = value & ALL
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.map.addresses
+
+    def of(self, key: Key, name: str) -> int:
+        """Return a register of a given bank."""
+        address = self.map.addresses[name]
+        return self._values.get((address, key), self._reset.get(address, 0))
+
+    def set_of(self, key: Key, name: str, value: int) -> None:
+        """Store a register of a given bank."""
+        self._values[self.map.addresses[name], key] = value & ALL
+
+    def get(self, name: str, field: str) -> int:
+        """Return a field of a register, by the header's name in either case."""
+        return _field(self.chip, self.block, name, field).of(self[name])
+
+    def put(self, name: str, **fields: int) -> None:
+        """Store fields of a register and keep its other bits."""
+        self[name] = self.replace(name, self[name], **fields)
+
+    def field(self, name: str, field: str, value: int) -> int:
+        """Return what `value`, taken as a value of register `name`, has in `field`."""
+        return _field(self.chip, self.block, name, field).of(value)
+
+    def replace(self, name: str, value: int, **fields: int) -> int:
+        """Return `value` with fields of register `name` changed; one that does not fit is a `ValueError`."""
+        for field, number in fields.items():
+            facts = _field(self.chip, self.block, name, field)
+            moved = number << facts.lo
+            if number < 0 or moved & ~facts.mask:
+                raise ValueError(f"{name}.{field} cannot hold {number:#x}")
+            value = value & ~facts.mask | moved
+        return value
+
+    def reset(self, keep: Iterable[str] = ()) -> None:
+        """Give every register its reset value, except those of `keep`."""
+        kept = {self.map.addresses[name] for name in keep}
+        self._values = {place: value for place, value in self._values.items() if place[0] in kept}
+
+    # --- the bus ------------------------------------------------------------------------------------------------
+    def read(self, address: int) -> int:
+        """Read a register by its byte address, as the bus does."""
+        hook = self._read.get(address)
+        if hook is not None:
+            return hook() & ALL
+        return self.peek(address)
+
+    def peek(self, address: int) -> int:
+        """Return what is stored at a byte address, without a hook; one that no header names is a `GuestError`."""
+        if address not in self.map.names:
+            raise GuestError(f"reading {self.block} register {address:#x}: no header of {self.chip} names it")
+        return self._values.get((address, self._key(address)), self._reset.get(address, 0))
+
+    def write(self, address: int, value: int) -> None:
+        """Write a register by its byte address, as the bus does."""
+        if address not in self.map.names:
+            raise GuestError(
+                f"writing {value:#x} to {self.block} register {address:#x}: no header of {self.chip} names it"
+            )
+        key = self._key(address)
+        old = self._values.get((address, key), self._reset.get(address, 0))
+        new = value & ALL
+        if clears := self._clears.get(address, 0):
+            new = new & ~clears | old & ~new & clears
+        if fixed := self._fixed.get(address, 0):
+            new = new & ~fixed | old & fixed
+        self._values[address, key] = new
+        hook = self._write.get(address)
+        if hook is not None:
+            hook(new if not clears else value & ALL)
+
+    def _key(self, address: int) -> Key:
+        bank = self._bank.get(address)
+        return None if bank is None else bank()
+
+
+class RegisterSpace:
+    """All registers of a card by byte address: finds the block that a bus access is for."""
+
+    def __init__(self) -> None:
+        self._owner: dict[int, Cells] = {}
+        self._doors: list[tuple[int, int, Callable[[int], int], Callable[[int, int], None]]] = []
+
+    def attach(self, cells: Cells) -> None:
+        """Put a block's registers on the bus; an address that two blocks name belongs to the one attached first."""
+        for address in cells.map.names:
+            self._owner.setdefault(address, cells)
+
+    def door(self, first: int, size_bytes: int, read: Callable[[int], int], write: Callable[[int, int], None]) -> None:
+        """Give a range of addresses to functions instead (remapped pages, aliases): they get the full byte address."""
+        self._doors.append((first, first + size_bytes, read, write))
+
+    def owner(self, address: int) -> Cells | None:
+        """Return the block an address belongs to."""
+        return self._owner.get(address)
+
+    def name(self, address: int) -> str:
+        """Return `block.REGISTER` of an address, or its number."""
+        cells = self._owner.get(address)
+        return f"{address:#x}" if cells is None else f"{cells.block}.{cells.map.names[address]}"
+
+    def read(self, address: int) -> int:
+        """Read a register; one that no block has is a `GuestError`."""
+        for first, end, read, _ in self._doors:
+            if first <= address < end:
+                return read(address)
+        cells = self._owner.get(address)
+        if cells is None:
+            raise GuestError(f"reading register {address:#x} (dword {address // 4:#x}): no block of this card has it")
+        return cells.read(address)
+
+    def write(self, address: int, value: int) -> None:
+        """Write a register; one that no block has is a `GuestError`."""
+        for first, end, _, write in self._doors:
+            if first <= address < end:
+                write(address, value)
+                return
+        cells = self._owner.get(address)
+        if cells is None:
+            raise GuestError(
+                f"writing {value:#x} to register {address:#x} (dword {address // 4:#x}): no block of this card has it"
+            )
+        cells.write(address, value)

@@ -1,0 +1,190 @@
+"""Memory a card works on: its own VRAM, and the host's memory as its bus addresses see it."""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+import mmap
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ringup.errors import GuestError
+
+PAGE = 4096
+
+
+@dataclass(slots=True)
+class Span:
+    """Contiguous bytes: `view` for Python, `pointer` (a host address) for translated code. `keep` holds what owns the bytes."""
+
+    base: int  # bus_addr or vram_pa of the first byte
+    size_bytes: int
+    view: memoryview
+    pointer: int
+    writable: bool = True
+    keep: object = field(default=None, repr=False)
+
+    @property
+    def end(self) -> int:
+        """The address behind the last byte."""
+        return self.base + self.size_bytes
+
+
+def span_of(buffer: mmap.mmap | memoryview | bytearray, base: int = 0, writable: bool = True) -> Span:
+    """Make a span of a writable buffer."""
+    view = memoryview(buffer).cast("B")
+    pointer = ctypes.addressof(ctypes.c_char.from_buffer(view)) if view.nbytes else 0
+    return Span(base, view.nbytes, view, pointer, writable, buffer)
+
+
+class Vram:
+    """A card's memory: sparse, zero until written, `size_bytes` large. Offsets are vram_pa.
+
+    The file behind it (`fileno`) can be given to a process that maps it, such as a virtual machine.
+    """
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self.fileno = os.memfd_create("vram", os.MFD_CLOEXEC)
+        os.ftruncate(self.fileno, size_bytes)
+        self._map = mmap.mmap(self.fileno, size_bytes)
+        self.span = span_of(self._map)
+        self.view = self.span.view
+
+    def read(self, vram_pa: int, size_bytes: int) -> bytes:
+        """Return bytes; beyond the end is an `IndexError`, which only a mistake in a model causes."""
+        self._check(vram_pa, size_bytes)
+        return bytes(self.view[vram_pa : vram_pa + size_bytes])
+
+    def write(self, vram_pa: int, data: bytes | memoryview) -> None:
+        """Store bytes."""
+        self._check(vram_pa, len(data))
+        self.view[vram_pa : vram_pa + len(data)] = data
+
+    def _check(self, vram_pa: int, size_bytes: int) -> None:
+        if not 0 <= vram_pa <= self.size_bytes - size_bytes:
+            raise IndexError(f"{size_bytes} bytes at vram_pa {vram_pa:#x} of {self.size_bytes:#x}")
+
+    def lose(self) -> None:
+        """Forget the content, as memory without power does."""
+        os.ftruncate(self.fileno, 0)
+        os.ftruncate(self.fileno, self.size_bytes)
+
+
+class HostBuffer:
+    """Host memory the card can reach; a transport's `DmaMemory`: one run of bus addresses, coherent."""
+
+    contiguous, coherent = True, True
+
+    def __init__(self, span: Span, free: Callable[[int], None]) -> None:
+        self.span, self._free = span, free
+        self.view, self.size_bytes = span.view, span.size_bytes
+
+    def bus_addr(self, offset_bytes: int = 0) -> int:
+        """Return what the card puts on the bus to reach that byte."""
+        if not 0 <= offset_bytes < self.size_bytes:
+            raise ValueError(f"offset {offset_bytes:#x} lies outside a buffer of {self.size_bytes:#x} bytes")
+        return self.span.base + offset_bytes
+
+    def free(self) -> None:
+        """Take the memory away from the card: what the card does there afterwards is a bus error."""
+        self._free(self.span.base)
+
+
+class HostMemory:
+    """The host's memory behind the card's link. An address nobody mapped is a master abort: reads give all ones, writes vanish."""
+
+    FIRST_BUS_ADDR = 0x1_0000_0000
+    GUARD_BYTES = 1 << 20  # between buffers, so that running over an end is seen
+
+    def __init__(self) -> None:
+        self._bases: list[int] = []
+        self._spans: list[Span] = []
+        self._next = self.FIRST_BUS_ADDR
+        self.errors = 0
+        self.epoch = 0  # grows when a mapping goes away
+        self.on_error: Callable[[int, bool], None] = lambda bus_addr, write: None
+
+    def allocate(self, size_bytes: int) -> HostBuffer:
+        """Return zeroed memory at a bus address of its own, a whole number of pages."""
+        if size_bytes <= 0:
+            raise ValueError(f"host memory of {size_bytes} bytes")
+        size_bytes = -(-size_bytes // PAGE) * PAGE
+        span = span_of(mmap.mmap(-1, size_bytes), self._next)
+        self._next += -(-(size_bytes + self.GUARD_BYTES) // self.GUARD_BYTES) * self.GUARD_BYTES
+        self.attach(span)
+        return HostBuffer(span, self.detach)
+
+    def attach(self, span: Span) -> None:
+        """Let the card reach memory that somebody else owns, such as a virtual machine's. Overlaps are a `ValueError`."""
+        place = bisect.bisect_right(self._bases, span.base)
+        before = self._spans[place - 1] if place else None
+        behind = self._spans[place] if place < len(self._spans) else None
+        if (before and before.end > span.base) or (behind and span.end > behind.base):
+            raise ValueError(f"bus addresses {span.base:#x} to {span.end:#x} are mapped already")
+        self._bases.insert(place, span.base)
+        self._spans.insert(place, span)
+
+    def detach(self, base: int) -> None:
+        """Take a span away; one that is not there is ignored, so freeing twice is harmless."""
+        place = bisect.bisect_left(self._bases, base)
+        if place < len(self._bases) and self._bases[place] == base:
+            del self._bases[place], self._spans[place]
+            self.epoch += 1
+
+    def find(self, bus_addr: int) -> Span | None:
+        """Return the span that holds an address."""
+        place = bisect.bisect_right(self._bases, bus_addr) - 1
+        if place < 0 or bus_addr >= self._spans[place].end:
+            return None
+        return self._spans[place]
+
+    def read(self, bus_addr: int, size_bytes: int) -> bytes:
+        """Return what the card would get; all ones where nothing answers."""
+        parts = []
+        for span, start, count in self._pieces(bus_addr, size_bytes):
+            if span is None:
+                self._error(start, write=False)
+                parts.append(b"\xff" * count)
+            else:
+                parts.append(bytes(span.view[start - span.base : start - span.base + count]))
+        return b"".join(parts)
+
+    def write(self, bus_addr: int, data: bytes | memoryview) -> None:
+        """Store what the card sends."""
+        for span, start, count in self._pieces(bus_addr, len(data)):
+            if span is None or not span.writable:
+                self._error(start, write=True)
+            else:
+                at = start - bus_addr
+                span.view[start - span.base : start - span.base + count] = data[at : at + count]
+
+    def _pieces(self, bus_addr: int, size_bytes: int) -> list[tuple[Span | None, int, int]]:
+        """Cut a run of addresses where spans begin and end."""
+        pieces: list[tuple[Span | None, int, int]] = []
+        at, end = bus_addr, bus_addr + size_bytes
+        while at < end:
+            span = self.find(at)
+            if span is not None:
+                stop = min(end, span.end)
+            else:
+                place = bisect.bisect_right(self._bases, at)
+                stop = min(end, self._bases[place]) if place < len(self._bases) else end
+            pieces.append((span, at, stop - at))
+            at = stop
+        return pieces
+
+    def _error(self, bus_addr: int, write: bool) -> None:
+        self.errors += 1
+        self.on_error(bus_addr, write)
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes that `24G`, `256M` or a plain number mean; used for options of a card's name."""
+    units = {"K": 10, "M": 20, "G": 30}
+    number, unit = (text[:-1], text[-1].upper()) if text[-1:].upper() in units else (text, "")
+    try:
+        return int(number, 0) << units.get(unit, 0)
+    except ValueError as error:
+        raise GuestError(f"{text!r} is no size: a number of bytes, or one with K, M or G behind it") from error
