@@ -1,0 +1,120 @@
+"""Registers of a block: storage, hooks, banks, and the refusal of what no header names. Offsets are of Linux's headers."""
+
+from __future__ import annotations
+
+import pytest
+
+from ringup.errors import GuestError
+from ringup.silicon.cells import Cells, RegisterSpace
+
+MEMSIZE = (
+    0xDE3 * 4
+)  # regRCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE 0xc3 of nbio_4_3_0_offset.h, behind segment 2 of navi31 (0xd20)
+MQD_BASE = (0x1260 + 0x1FA9) * 4  # regCP_MQD_BASE_ADDR 0x1fa9 of gc_11_0_0_offset.h, segment 0 (0x1260)
+
+
+@pytest.fixture
+def gc() -> Cells:
+    return Cells("navi31", "gc")
+
+
+def test_a_register_lies_where_the_header_and_the_segment_base_put_it():
+    assert Cells("navi31", "nbio").address("RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE") == MEMSIZE
+    assert Cells("navi31", "gc").address("CP_MQD_BASE_ADDR") == MQD_BASE
+
+
+def test_bus_and_block_see_the_same_storage(gc):
+    gc.write(MQD_BASE, 0x1234_5600)
+    assert gc["CP_MQD_BASE_ADDR"] == 0x1234_5600
+    gc["CP_MQD_BASE_ADDR"] = 5
+    assert gc.read(MQD_BASE) == 5
+
+
+def test_an_address_no_header_names_is_refused_both_ways(gc):
+    with pytest.raises(GuestError, match="no header of navi31 names it"):
+        gc.read(2)
+    with pytest.raises(GuestError, match="no header of navi31 names it"):
+        gc.write(2, 0)
+
+
+def test_hooks_answer_reads_and_hear_writes(gc):
+    heard = []
+    gc.on_write("CP_MQD_BASE_ADDR", heard.append)
+    gc.on_read("CP_STAT", lambda: 0x8000_0000)
+    gc.write(MQD_BASE, 3)
+    gc["CP_MQD_BASE_ADDR"] = 4  # the block's own hand rings no bell
+    assert heard == [3]
+    assert gc.read(gc.address("CP_STAT")) == 0x8000_0000
+
+
+def test_read_only_bits_keep_their_value(gc):
+    gc["CP_MQD_BASE_ADDR"] = 0xF0
+    gc.read_only("CP_MQD_BASE_ADDR", 0xFF)
+    gc.write(MQD_BASE, 0xABCD)
+    assert gc["CP_MQD_BASE_ADDR"] == 0xABF0
+
+
+def test_a_written_one_clears_and_the_hook_hears_what_was_written(gc):
+    heard = []
+    gc.write_one_clears("CP_MQD_BASE_ADDR", 0xF)
+    gc.on_write("CP_MQD_BASE_ADDR", heard.append)
+    gc["CP_MQD_BASE_ADDR"] = 0xFF
+    gc.write(MQD_BASE, 0x35)
+    assert gc["CP_MQD_BASE_ADDR"] == 0x3A  # bits 3:0: 1111 less 0101; the others are stored
+    assert heard == [0x35]
+
+
+def test_each_bank_has_its_value(gc):
+    selected = [0]
+    gc.bank(["CP_MQD_BASE_ADDR"], lambda: selected[0])
+    gc.write(MQD_BASE, 11)
+    selected[0] = 1
+    assert gc.read(MQD_BASE) == 0
+    gc.write(MQD_BASE, 22)
+    assert (gc.of(0, "CP_MQD_BASE_ADDR"), gc.of(1, "CP_MQD_BASE_ADDR")) == (11, 22)
+    gc.set_of(0, "CP_MQD_BASE_ADDR", 33)
+    selected[0] = 0
+    assert gc.read(MQD_BASE) == 33
+
+
+def test_fields_are_named_as_in_the_header(gc):
+    gc.put("CP_HQD_PQ_CONTROL", QUEUE_SIZE=9, PRIV_STATE=1)  # QUEUE_SIZE 5:0, PRIV_STATE 30: gc_11_0_0_sh_mask.h
+    assert gc["CP_HQD_PQ_CONTROL"] == 0x4000_0009
+    assert gc.get("CP_HQD_PQ_CONTROL", "queue_size") == 9
+    with pytest.raises(ValueError, match="cannot hold 0x40"):
+        gc.put("CP_HQD_PQ_CONTROL", QUEUE_SIZE=0x40)
+    with pytest.raises(KeyError, match="no field NONE"):
+        gc.get("CP_HQD_PQ_CONTROL", "NONE")
+
+
+def test_reset_gives_reset_values_and_keeps_what_survives(gc):
+    gc.resets_to("CP_STAT", 7)
+    gc["CP_STAT"], gc["CP_MQD_BASE_ADDR"], gc["SCRATCH_REG0"] = 1, 2, 3
+    gc.reset(keep=["SCRATCH_REG0"])
+    assert (gc["CP_STAT"], gc["CP_MQD_BASE_ADDR"], gc["SCRATCH_REG0"]) == (7, 0, 3)
+
+
+def test_storage_takes_patterns_and_refuses_names_the_version_lacks(gc):
+    gc.storage(["SPI_SHADER_PGM_LO_*", "CP_STAT"])
+    assert gc.address("SPI_SHADER_PGM_LO_PS") in gc.modelled
+    with pytest.raises(KeyError, match="NO_SUCH_"):
+        gc.storage(["NO_SUCH_*"])
+
+
+def test_the_register_space_finds_the_block_and_refuses_the_rest():
+    space, nbio = RegisterSpace(), Cells("navi31", "nbio")
+    space.attach(nbio)
+    space.write(0x53 * 4, 0x200)  # BIOS_SCRATCH_7
+    assert nbio["BIF_BX0_BIOS_SCRATCH_7"] == 0x200
+    assert space.name(MEMSIZE) == "nbio.RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE"
+    with pytest.raises(GuestError, match=r"dword 0x3ffff\): no block"):
+        space.read(0xFFFFC)
+
+
+def test_a_door_stands_before_the_registers_of_its_range():
+    space, seen = RegisterSpace(), []
+    space.attach(Cells("navi31", "nbio"))
+    space.door(0x7F000, 0x1000, lambda address: address, lambda address, value: seen.append((address, value)))
+    space.write(0x7F004, 1)
+    assert seen == [(0x7F004, 1)]
+    assert space.read(0x7F008) == 0x7F008

@@ -1,0 +1,78 @@
+"""Virtual time: order, cancellation, bounded waits."""
+
+from __future__ import annotations
+
+import pytest
+
+from ringup.silicon.clock import VirtualClock
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+def test_what_falls_due_happens_in_order_of_time_then_of_asking(clock):
+    seen = []
+    clock.after(5, lambda: seen.append("late"))
+    clock.after(1, lambda: seen.append("first"))
+    clock.after(1, lambda: seen.append("second"))
+    clock.sleep_us(4.9)
+    assert seen == ["first", "second"]
+    clock.sleep_us(0.1)
+    assert seen == ["first", "second", "late"]
+
+
+def test_an_action_sees_the_time_it_fell_due_not_the_end_of_the_sleep(clock):
+    seen = []
+    clock.after(3, lambda: seen.append(clock.now_us))
+    clock.sleep_us(100)
+    assert seen == [3]
+    assert clock.now_us == 100
+
+
+def test_an_action_may_ask_for_more_within_the_same_sleep(clock):
+    seen = []
+
+    def tick() -> None:
+        seen.append(clock.now_us)
+        clock.after(10, tick)
+
+    clock.after(10, tick)
+    clock.sleep_us(35)
+    assert seen == [10, 20, 30]
+
+
+def test_a_cancelled_timer_never_fires(clock):
+    seen = []
+    timer = clock.after(1, lambda: seen.append("fired"))
+    timer.cancel()
+    clock.sleep_us(2)
+    assert seen == []
+
+
+def test_time_that_an_action_spends_delays_what_comes_after_it(clock):
+    seen = []
+    clock.after(1, lambda: clock.sleep_us(10))  # an action that itself touches the card
+    clock.after(2, lambda: seen.append(clock.now_us))
+    clock.sleep_us(5)
+    assert seen == [11]
+
+
+def test_a_wait_ends_when_done_or_at_its_bound(clock):
+    seen = []
+    clock.after(7, lambda: seen.append(1))
+    assert clock.run_until(lambda: bool(seen), timeout_us=1_000)
+    assert clock.now_us == 7
+    assert not clock.run_until(lambda: len(seen) == 2, timeout_us=50)
+    assert clock.now_us == 57
+
+
+def test_counters_count_at_their_frequency(clock):
+    clock.sleep_us(2_500)
+    assert clock.ticks(100_000_000) == 250_000
+
+
+def test_nothing_falls_due_in_the_past(clock):
+    with pytest.raises(ValueError, match="1 us ago"):
+        clock.after(-1, lambda: None)

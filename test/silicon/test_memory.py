@@ -1,0 +1,100 @@
+"""The memories of a card: sparse VRAM, and host memory by bus address."""
+
+from __future__ import annotations
+
+import ctypes
+
+import pytest
+
+from ringup.errors import GuestError
+from ringup.silicon.memory import PAGE, HostMemory, Vram, parse_size, span_of
+
+
+def test_vram_of_a_real_card_costs_nothing_until_it_is_written():
+    vram = Vram(24 << 30)
+    assert vram.read((24 << 30) - 4, 4) == bytes(4)
+    vram.write(23 << 30, b"far away")
+    assert vram.read(23 << 30, 8) == b"far away"
+    assert ctypes.string_at(vram.span.pointer + (23 << 30), 8) == b"far away"
+
+
+def test_vram_without_power_forgets():
+    vram = Vram(1 << 20)
+    vram.write(0, b"x")
+    vram.lose()
+    assert vram.read(0, 1) == b"\0"
+
+
+@pytest.mark.parametrize(("vram_pa", "size_bytes"), [(-1, 1), (PAGE, 1), (PAGE - 1, 2)])
+def test_vram_has_an_end(vram_pa, size_bytes):
+    with pytest.raises(IndexError):
+        Vram(PAGE).read(vram_pa, size_bytes)
+
+
+def test_the_card_sees_host_memory_at_its_bus_address():
+    host = HostMemory()
+    buffer = host.allocate(3 * PAGE)
+    host.write(buffer.bus_addr(PAGE - 2), b"over")
+    assert bytes(buffer.view[PAGE - 2 : PAGE + 2]) == b"over"
+    buffer.view[5] = 9
+    assert host.read(buffer.bus_addr(5), 1) == b"\x09"
+
+
+def test_an_address_nobody_mapped_is_a_master_abort():
+    host, seen = HostMemory(), []
+    host.on_error = lambda bus_addr, write: seen.append((bus_addr, write))
+    buffer = host.allocate(PAGE)
+    buffer.view[PAGE - 1] = 7
+    end = buffer.bus_addr(PAGE - 1) + 1
+    assert host.read(end - 1, 3) == b"\x07\xff\xff"
+    host.write(end, b"lost")
+    assert seen == [(end, False), (end, True)]
+    assert host.errors == 2
+
+
+def test_freed_memory_is_out_of_the_cards_reach_and_freeing_twice_is_harmless():
+    host = HostMemory()
+    buffer = host.allocate(PAGE)
+    epoch = host.epoch
+    buffer.free()
+    buffer.free()
+    assert host.read(buffer.span.base, 2) == b"\xff\xff"
+    assert host.epoch == epoch + 1
+
+
+def test_buffers_do_not_touch_so_running_over_an_end_is_seen():
+    host = HostMemory()
+    first, second = host.allocate(PAGE), host.allocate(PAGE)
+    assert second.bus_addr() - (first.bus_addr() + PAGE) >= HostMemory.GUARD_BYTES - PAGE
+
+
+def test_memory_of_somebody_else_is_reached_where_it_was_put_and_never_overlaps():
+    host = HostMemory()
+    theirs = bytearray(2 * PAGE)
+    host.attach(span_of(theirs, base=0x1000))
+    host.write(0x1000 + PAGE, b"dma")
+    assert theirs[PAGE : PAGE + 3] == b"dma"
+    with pytest.raises(ValueError, match="mapped already"):
+        host.attach(span_of(bytearray(PAGE), base=0x2000))
+
+
+def test_read_only_memory_refuses_the_cards_writes():
+    host = HostMemory()
+    theirs = bytearray(PAGE)
+    host.attach(span_of(theirs, base=0x1000, writable=False))
+    host.write(0x1000, b"x")
+    assert theirs[0] == 0
+    assert host.errors == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"), [("24G", 24 << 30), ("256m", 256 << 20), ("0x1000", 4096), ("1K", 1024)]
+)
+def test_sizes_are_read_as_people_write_them(text, size_bytes):
+    assert parse_size(text) == size_bytes
+
+
+@pytest.mark.parametrize("text", ["", "G", "12Q", "many"])
+def test_what_is_no_size_is_refused(text):
+    with pytest.raises(GuestError, match="is no size"):
+        parse_size(text)
