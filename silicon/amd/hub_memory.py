@@ -1,0 +1,102 @@
+"""A VMID's memory as the shader cores see it: regions of host addresses."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Protocol
+
+from ringup.autogen.amd import vm as bits
+from ringup.silicon.amd.parts import Board
+from ringup.silicon.amd.pieces import Piece
+from ringup.silicon.amd.vm import PAGE_SHIFT, WalkFault
+from ringup.silicon.shader.state import MemoryFault, Region
+
+MERGE_BYTES = 64 << 20  # as far as a region grows beyond the page asked for
+PERMISSIONS = bits.AMDGPU_PTE_READABLE | bits.AMDGPU_PTE_WRITEABLE | bits.AMDGPU_PTE_EXECUTABLE
+
+
+class Translator(Protocol):
+    """What a hub offers here."""
+
+    board: Board
+
+    def piece(self, vmid: int, gpu_va: int, write: bool, execute: bool = False) -> Piece:
+        """Return where an address lies, or raise `WalkFault`."""
+        ...
+
+    def fault(self, vmid: int, gpu_va: int, write: bool, client: str, error: WalkFault) -> None:
+        """Record a fault."""
+        ...
+
+    def nothing(self, vmid: int, piece: Piece, client: str) -> None:
+        """Note an access to where nothing is."""
+        ...
+
+    def epoch(self, vmid: int) -> int:
+        """Return a number that grows when regions may be wrong."""
+        ...
+
+
+class HubMemory:
+    """A VMID's memory: `shader.state.Memory`. Neighbouring translations that continue each other are one region."""
+
+    def __init__(self, hub: Translator, vmid: int, client: str) -> None:
+        self._hub, self._vmid, self._client = hub, vmid, client
+        self._zero, self._void = (
+            ctypes.create_string_buffer(1 << PAGE_SHIFT),
+            ctypes.create_string_buffer(1 << PAGE_SHIFT),
+        )
+
+    @property
+    def epoch(self) -> int:
+        """Grows whenever regions handed out before may be wrong."""
+        return self._hub.epoch(self._vmid)
+
+    def region(self, gpu_va: int, write: bool, execute: bool = False) -> Region:
+        """Return the region that holds `gpu_va`. A fault is recorded by the hub and raised as `MemoryFault`."""
+        hub, base = self._hub, gpu_va & ~0xFFF
+        try:
+            piece = hub.piece(self._vmid, base, write, execute)
+        except WalkFault as error:
+            hub.fault(self._vmid, gpu_va, write, "SQC (inst)" if execute else self._client, error)
+            raise MemoryFault(gpu_va, write, f"{error.kind.name} fault: {error.detail}") from error
+        if piece.space == "zero":  # partly resident: reads give zero, writes go nowhere
+            return Region(base, 1 << PAGE_SHIFT, ctypes.addressof(self._void if write else self._zero), write, False)
+        place = self._place(piece)
+        if place is None:
+            hub.nothing(self._vmid, piece, self._client)
+            raise MemoryFault(gpu_va, write, f"nothing answers at {piece.space} address {piece.address:#x}")
+        untranslated = not piece.flags
+        return Region(
+            base,
+            self._grow(base, piece, place, write, execute),
+            place[0],
+            untranslated or bool(piece.flags & bits.AMDGPU_PTE_WRITEABLE),
+            untranslated or bool(piece.flags & bits.AMDGPU_PTE_EXECUTABLE),
+        )
+
+    def _place(self, piece: Piece) -> tuple[int, int] | None:
+        """Return the host address of a piece and how many of its bytes follow there; None where nothing answers."""
+        board = self._hub.board
+        if piece.space == "vram":
+            return board.vram.span.pointer + piece.address, piece.size_bytes
+        span = board.host.find(piece.address) if piece.space == "host" else None
+        if span is None:
+            return None
+        return span.pointer + piece.address - span.base, min(piece.size_bytes, span.end - piece.address)
+
+    def _grow(self, base: int, piece: Piece, place: tuple[int, int], write: bool, execute: bool) -> int:
+        """Return the size with what follows, as far as it continues the same memory with the same permissions."""
+        pointer, size = place
+        while size < MERGE_BYTES:
+            try:
+                following = self._hub.piece(self._vmid, base + size, write, execute)
+            except WalkFault:
+                break
+            if following.space != piece.space or (following.flags ^ piece.flags) & PERMISSIONS:
+                break
+            beyond = self._place(following)
+            if beyond is None or beyond[0] != pointer + size:
+                break
+            size += beyond[1]
+        return size
