@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Literal
 
 from ringup.autogen import isa
+from ringup.silicon.shader import images
 from ringup.silicon.shader import operands as enc
+from ringup.silicon.shader.reserved import required_bits, signs_taken
 
 Kind = Literal["vgpr", "sgpr", "constant", "off"]
 LONGEST_BYTES = 12  # no gfx11 instruction is longer: two dwords and a literal, a DPP or an NSA dword
@@ -104,6 +107,21 @@ _SOURCE_NUMBER = {
 }
 _IMMEDIATES = frozenset(("simm16", "attr", "target"))
 _IMPLIED = {"vcc_lo": 106, "exec_lo": 126, "vcc": 106, "exec": 126}
+_WITHOUT_GDS = frozenset(("ds_append", "ds_consume", "ds_load_addtid_b32", "ds_store_addtid_b32"))  # GDS and LDS
+_SCALAR_RUNS = (
+    (0, 106),
+    (106, 108),
+    (108, 124),
+    (124, 126),
+    (126, 128),
+)  # registers of more than a dword lie within one
+_EXACT_PAIRS = frozenset((106, 124, 126))  # vcc, m0, exec: their second dword begins no pair
+# quad permutations; shifts and rotations of a row; mirrors; shares; xor masks. Source: RDNA3 ISA reference, "DPP16"
+_DPP16_CONTROLS = (
+    (0, 0xFF), (0x101, 0x10F), (0x111, 0x11F), (0x121, 0x12F), (0x140, 0x141), (0x150, 0x15F), (0x160, 0x16F),
+)  # fmt: skip
+_PARTIAL_LOAD = re.compile(r"(flat|global|scratch)_load_d16_")
+_EXEC_HI = 127
 _NO_REGISTER = enc.NULL  # saddr of vector memory: there is none
 
 
@@ -124,6 +142,12 @@ class _Decoder:
     def __init__(self, target: str) -> None:
         facts = isa.target(target)
         self._rows = {(row.format, row.op): row for row in facts.instructions}
+        self._required = {
+            key: required_bits(row, facts.formats[row.format])
+            for key, row in self._rows.items()
+            if row.format in facts.formats
+        }
+        self._signs = {row.mnemonic: signs_taken(row) for row in facts.instructions if row.format in ("VOP3", "VOP3SD")}
         shapes = [_shape(fmt) for fmt in facts.formats.values()]
         self._extensions = {
             one.name: one for one, fmt in zip(shapes, facts.formats.values(), strict=True) if fmt.is_extension
@@ -150,6 +174,9 @@ class _Decoder:
                 return self._dual(shape, fields, window)
             row = self._rows.get((shape.name, fields.get("op", 0)))
             if row is not None:
+                mask, value = self._required[row.format, row.op]
+                if word & mask != value:
+                    raise IllegalInstruction(f"{row.mnemonic} with reserved bits {word & mask ^ value:#x}")
                 return self._single(shape, row, fields, window)
         raise IllegalInstruction(f"{window[:8].hex()} is no instruction")
 
@@ -157,7 +184,7 @@ class _Decoder:
         for flag in row.flags:
             if flag.startswith("needs-"):
                 name, _, wanted = flag.removeprefix("needs-").partition("=")
-                if fields[name] != int(wanted):
+                if fields[name] != int(wanted) and row.mnemonic not in _WITHOUT_GDS:
                     raise IllegalInstruction(f"{row.mnemonic} with {name} {fields[name]}")
         size, dpp, literal = shape.size_bytes, None, None
         if shape.name in _PERMUTED and fields["src0"] in (enc.DPP16, enc.DPP8, enc.DPP8_FI) and row.operands:
@@ -187,6 +214,9 @@ class _Decoder:
         if first is None or second is None:
             raise IllegalInstruction(f"VOPD with opx {fields['opx']} and opy {fields['opy']}")
         fields["vdsty"] = fields["vdsty"] << 1 | ~fields["vdstx"] & 1  # one destination is even, the other odd
+        for row, name in ((first, "vsrcx1"), (second, "vsrcy1")):
+            if fields[name] and all(one.field != name for one in row.operands):
+                raise IllegalInstruction(f"{row.mnemonic} with a {name}")
         literal, size = None, shape.size_bytes
         if _has_literal(first, fields) or _has_literal(second, fields):
             literal = _dword(window, size, first.mnemonic)
@@ -218,6 +248,12 @@ class _Decoder:
         if name == "DPP8":
             lanes = tuple(extra[f"lane_sel{i}"] for i in range(8))
             return extra, Dpp(fetch_inactive=fields["src0"] == enc.DPP8_FI, lanes=lanes)
+        if not any(first <= extra["dpp_ctrl"] <= last for first, last in _DPP16_CONTROLS):
+            raise IllegalInstruction(f"{row.mnemonic} with dpp_ctrl {extra['dpp_ctrl']:#x}")
+        if row.format in ("VOP1", "VOP2", "VOPC"):
+            taken = self._signs.get(row.mnemonic, 3)
+            if any(extra[f"src{i}_{sign}"] and not taken >> i & 1 for i in (0, 1) for sign in ("neg", "abs")):
+                raise IllegalInstruction(f"{row.mnemonic} with a sign on a DPP source that takes none")
         return extra, Dpp(
             extra["dpp_ctrl"], extra["row_mask"], extra["bank_mask"], bool(extra["bc"]), bool(extra["fi"])
         )
@@ -243,11 +279,16 @@ def _has_literal(row: isa.InstructionFacts, fields: Mapping[str, int]) -> bool:
 def _operands(
     row: isa.InstructionFacts, fields: Mapping[str, int], literal: int | None, dpp: Dpp | None
 ) -> tuple[Operand, ...]:
-    found = []
+    found: list[Operand] = []
     for facts in row.operands:
-        operand = _operand(row, facts, fields, literal)
-        if operand is not None:
-            found.append(operand)
+        if row.format == "MIMG" and facts.field == "vaddr":
+            found += _image_addresses(row, facts, fields)
+        else:
+            operand = _operand(row, facts, fields, literal)
+            if operand is not None:
+                found.append(operand)
+    for one in found:
+        _check_range(row, one)
     changes = _changes(row, fields, dpp)
     return tuple(_changed(one, changes) for one in found) if changes else tuple(found)
 
@@ -267,18 +308,22 @@ def _operand(
         return Operand(
             "constant", 0, 0, facts.type, direction, name, _wrapped(enc.signed(code, 16)) if is_signed else code
         )
+    if name == "saddr" and code == _NO_REGISTER:
+        return Operand("off", 0, 0, facts.type, direction, name)
+    if name == "saddr" and code == _EXEC_HI:
+        raise IllegalInstruction(f"{row.mnemonic} with saddr {code}")
     if name == "sbase":
         return Operand("sgpr", code << 1, size, facts.type, direction, name)
     if name in ("srsrc", "ssamp"):
         return Operand("sgpr", code << 2, size, facts.type, direction, name)
-    if name == "saddr" and code == _NO_REGISTER:
-        return Operand("off", 0, 0, facts.type, direction, name)
     if facts.kinds == ("imm",):  # SMEM's cache policies in sdata
         return Operand("constant", 0, 0, facts.type, direction, name, code)
-    if row.format in ("FLAT", "GLOBAL", "MUBUF", "MIMG") and "returns" in row.flags and not fields["glc"]:
+    if not fields.get("glc", 1) and ("returns" in row.flags or row.mnemonic.startswith("image_atomic")):
         if name == "vdst":
             return None
         direction = "use"
+    elif name == "vdst" and _PARTIAL_LOAD.match(row.mnemonic):
+        direction = "both"  # the other half of the register stays
     if facts.kinds == ("vgpr",) and not name.startswith("src"):
         return _memory_operand(row, facts, fields, direction)
     return _source(row, facts, code, literal, direction)
@@ -299,7 +344,32 @@ def _memory_operand(
                 return Operand("off", 0, 0, facts.type, direction, name)
         elif fields["tfe"]:
             size += 32  # the status dword
+    if row.format == "MIMG" and name == "vdata":
+        size = 32 * images.data_dwords(row.mnemonic, fields, any(one.field == "d16" for one in row.modifiers))
     return Operand("vgpr", fields[name], size, facts.type, direction, name)
+
+
+def _image_addresses(row: isa.InstructionFacts, facts: isa.OperandFacts, fields: Mapping[str, int]) -> list[Operand]:
+    return [
+        Operand("vgpr", fields[name], 32 * dwords, facts.type, facts.direction, name)
+        for name, dwords in zip(images.ADDRESS_FIELDS, images.address_dwords(row.mnemonic, fields), strict=False)
+    ]
+
+
+def _check_range(row: isa.InstructionFacts, operand: Operand) -> None:
+    """Refuse registers beyond the end of their file. A misaligned scalar register is judged as the aligned one that hardware reads."""
+    count = (operand.size_bits + 31) // 32
+    if operand.kind == "vgpr":
+        fits = operand.index + count <= 256
+    elif operand.kind == "sgpr" and count > 1 and operand.index != enc.NULL:
+        first, end = next((first, end) for first, end in _SCALAR_RUNS if operand.index < end)
+        align = min(count, 4)
+        fits = operand.index - (operand.index - first) % align + count <= end
+        fits = fits and (operand.index % 2 == 0 or first not in _EXACT_PAIRS)
+    else:
+        return
+    if not fits:
+        raise IllegalInstruction(f"{row.mnemonic} with {count} registers from {operand.field} {operand.index}")
 
 
 def _source(
@@ -311,11 +381,15 @@ def _source(
     if facts.kinds == ("vgpr",):
         raise IllegalInstruction(f"{row.mnemonic} with {name} {code}, no VGPR")
     kind = enc.SCALAR_KINDS.get(code)
-    if kind is not None and (kind in facts.kinds or facts.kinds == ("sgpr",)):
+    if kind is not None and (kind in facts.kinds or facts.kinds in (("sgpr",), ("null",))):
         return Operand("sgpr", code, size, type_, direction, name)
     if code == enc.LITERAL and literal is not None:
         return Operand("constant", 0, size, type_, direction, name, enc.widened(literal, size, type_))
-    if code in enc.SPECIAL and "imm" in facts.kinds:
+    if (
+        code in enc.SPECIAL
+        and "imm" in facts.kinds
+        and not (code == enc.LDS_DIRECT and (size == 64 or not name.startswith("src")))
+    ):
         return Operand("constant", -code, size, type_, direction, name)
     value = enc.inline(code, size, type_)
     if value is None or "imm" not in facts.kinds:

@@ -1,0 +1,68 @@
+"""Bits of an instruction that must hold one value because nothing of its opcode uses them.
+
+Source: RDNA3 ISA reference, "Microcode Formats", for the fields. Which of them a decoder insists on was measured with LLVM 22 by flipping every
+bit of every opcode; hardware ignores most of them.
+"""
+
+from __future__ import annotations
+
+from ringup.autogen.isa import FormatFacts, InstructionFacts
+
+# per format, the fields that are zero (or the value named) in opcodes that have no use for them
+_ZERO_IF_UNUSED = {
+    "SOPP": ("simm16",), "SMEM": ("dlc", "glc"), "VOP1": ("vdst",), "VOP3": ("clmp", "omod", "vdst", "neg", "abs", "opsel"),
+    "VOP3SD": ("neg", "omod"),
+    "VOP3P": ("clmp", "opsel", "neg", "neg_hi"), "DS": ("addr", "data0", "data1", "gds", "offset0", "offset1", "vdst"), "MTBUF": ("tfe",),
+    "MUBUF": ("dlc", "glc", "idxen", "offen", "tfe"), "MIMG": ("d16", "ssamp"), "FLAT": ("sve",), "GLOBAL": ("sve",),
+}  # fmt: skip
+_FIXED = {"FLAT": {"saddr": 124}}
+_ZERO_BITS = {"VOP3P": 1 << 23, "LDSDIR": 3 << 22}  # in no field
+
+# sources of VOP3 whose neg and abs bits may be set without meaning; other opcodes: those that neg or op_sel means something for
+_SIGNS_TAKEN = {
+    "v_cmpx_class_f32": 3, "v_cmpx_class_f64": 3, "v_ldexp_f32": 3, "v_ldexp_f64": 3, "v_trig_preop_f64": 3, "v_cvt_pk_u8_f32": 7,
+    "v_permlane16_b32": 0, "v_permlanex16_b32": 0, "v_cndmask_b16": 3,
+}  # fmt: skip
+_OPSEL_ZERO = {
+    "v_mov_b16": 6, "v_add_nc_u16": 4, "v_sub_nc_u16": 4, "v_add_nc_i16": 4, "v_sub_nc_i16": 4, "v_pack_b32_f16": 4,
+    "v_cvt_pk_norm_i16_f16": 4, "v_cvt_pk_norm_u16_f16": 4,
+}  # fmt: skip
+_SOURCES = frozenset(("src0", "src1", "src2"))
+
+
+def required_bits(row: InstructionFacts, fmt: FormatFacts) -> tuple[int, int]:
+    """Return (mask, value): an encoding of `row` whose masked bits differ from `value` is illegal."""
+    used = _modifier_bits(row)
+    for operand in row.operands:
+        used[operand.field] = -1
+    for flag in row.flags:
+        if flag.startswith("needs-"):
+            used[flag.removeprefix("needs-").partition("=")[0]] = -1
+    wanted = dict.fromkeys(_ZERO_IF_UNUSED.get(row.format, ()), 0) | _FIXED.get(row.format, {})
+    if row.format == "VOP3":
+        signs = signs_taken(row)
+        used |= {"neg": signs, "abs": signs, "opsel": ~_OPSEL_ZERO.get(row.mnemonic, 0)}
+        if row.mnemonic.startswith("v_cmpx"):
+            used["vdst"] = -1
+    mask, value = _ZERO_BITS.get(row.format, 0), 0
+    for name, number in wanted.items():
+        hi, lo = fmt.fields[name]
+        mask |= ((1 << hi - lo + 1) - 1 & ~used.get(name, 0)) << lo
+        value |= number << lo
+    return mask, value
+
+
+def _modifier_bits(row: InstructionFacts) -> dict[str, int]:
+    used: dict[str, int] = {}
+    for modifier in row.modifiers:
+        used[modifier.field] = used.get(modifier.field, 0) | modifier.bits
+    return used
+
+
+def signs_taken(row: InstructionFacts) -> int:
+    """Return the sources (bit i: source i) of a VOP3 instruction whose neg and abs bits may be set."""
+    if row.mnemonic in _SIGNS_TAKEN:
+        return _SIGNS_TAKEN[row.mnemonic]
+    used = _modifier_bits(row)
+    sources = sum(one.field in _SOURCES for one in row.operands)
+    return used.get("neg", 0) | ((1 << sources) - 1 if "opsel" in used else 0)
