@@ -128,9 +128,7 @@ class VmHub:
     def _set_up(self) -> None:
         cells = self.cells
         for number in range(ENGINES):
-            cells.on_write(
-                self._name(f"VM_INVALIDATE_ENG{number}_REQ"), lambda value, n=number: self._request(n, value)
-            )
+            cells.on_write(self._name(f"VM_INVALIDATE_ENG{number}_REQ"), partial(self._request, number))
             cells.on_read(self._name(f"VM_INVALIDATE_ENG{number}_SEM"), partial(self._take, number))
             cells.on_write(self._name(f"VM_INVALIDATE_ENG{number}_SEM"), partial(self._give, number))
             cells.read_only(self._name(f"VM_INVALIDATE_ENG{number}_ACK"))
