@@ -21,7 +21,6 @@ from ringup.silicon.shader.state import (
     LDS_BASE_HI,
     LDS_BASE_LO,
     MODE,
-    RESERVED_WORDS,
     STATUS,
     TRAPSTS,
     WAVE_IN_GROUP,
@@ -66,6 +65,7 @@ class Group:
     dispatch: Dispatch
     ident: tuple[int, int, int]
     lds: NDArray[np.uint8]
+    lds_written: NDArray[np.bool_]  # by byte, for strict mode
     waves: list[WaveState] = field(default_factory=list)
 
 
@@ -181,28 +181,14 @@ def hardware_ids(dispatch: Dispatch, slot: int) -> tuple[int, int]:
 
 def start_group(dispatch: Dispatch, ident: tuple[int, int, int], first_slot: int) -> Group:
     """Make a resident group with all its waves. LDS is not cleared by hardware; a fresh one holds zeroes."""
-    group = Group(dispatch, ident, np.zeros(dispatch.lds_size_bytes, np.uint8))
+    group = Group(
+        dispatch, ident, np.zeros(dispatch.lds_size_bytes, np.uint8), np.zeros(dispatch.lds_size_bytes, np.bool_)
+    )
     group.waves = [start_wave(group, wave, first_slot + wave) for wave in range(waves_in_group(dispatch, ident))]
     return group
 
 
-def initialised(dispatch: Dispatch, ident: tuple[int, int, int]) -> tuple[frozenset[int], int]:
+def initialised(dispatch: Dispatch) -> tuple[frozenset[int], int]:
     """Return which words of the scalar file SPI wrote and how many VGPRs (from 0 up)."""
-    count = len(scalar_start(dispatch, ident, 0, 1))
+    count = len(scalar_start(dispatch, (0, 0, 0), 0, 1))
     return frozenset(range(count)) | {EXEC_LO, EXEC_HI}, 1
-
-
-__all__ = [
-    "RESERVED_WORDS",
-    "Group",
-    "group_idents",
-    "group_shape",
-    "hardware_ids",
-    "initialised",
-    "occupancy",
-    "scalar_start",
-    "start_group",
-    "start_wave",
-    "waves_in_group",
-    "work_item_ids",
-]

@@ -1,0 +1,125 @@
+"""Rules that need a wave's history: loads in flight behind the wait counters, and registers and LDS bytes nobody wrote.
+
+A counter says how many operations may still be under way; what it proves of one operation depends on who returns in order.
+Source: RDNA3 ISA reference, "Data Dependency Resolution", "Dependency Checking" of scalar memory, "Ordering" of flat memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ringup.silicon.shader.launch import Group, initialised
+from ringup.silicon.shader.state import SCALAR_FILE_WORDS, SCC
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ringup.silicon.shader.state import WaveState
+
+COUNTERS = {"vm": 63, "vs": 63, "lgkm": 63, "exp": 7}  # name: most that it counts
+# What returns in the order of issue among its own kind. Scalar loads and messages do not.
+IN_ORDER = frozenset({"vmem", "store", "lds", "direct", "reply"})
+
+
+class RuleBroken(Exception):
+    """An instruction broke a rule; the wave stops before it has changed anything."""
+
+    def __init__(self, kind: str, detail: str) -> None:
+        super().__init__(f"{kind}: {detail}")
+        self.kind, self.detail = kind, detail
+
+
+@dataclass(slots=True, eq=False)
+class InFlight:
+    """One issued operation. `order` names, for each counter it holds up, the kind with which it returns in order."""
+
+    text: str
+    pc: int
+    order: dict[str, str]
+    cost: int = 1
+    vgprs: range = range(0)
+    sgprs: range = range(0)
+
+
+@dataclass(slots=True)
+class Waits:
+    """The wait counters of one wave: who is in flight, and at most how many can be."""
+
+    bound: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
+    queues: dict[str, list[InFlight]] = field(default_factory=lambda: {name: [] for name in COUNTERS})
+    vgprs: dict[int, InFlight] = field(default_factory=dict)
+    sgprs: dict[int, InFlight] = field(default_factory=dict)
+
+    def issue(self, operation: InFlight) -> None:
+        """Count an operation; a full counter makes the hardware wait until it fits."""
+        for counter in operation.order:
+            room = COUNTERS[counter] - operation.cost
+            if self.bound[counter] > room:
+                self.wait(counter, room)
+            self.bound[counter] += operation.cost
+            self.queues[counter].append(operation)
+        self.vgprs.update(dict.fromkeys(operation.vgprs, operation))
+        self.sgprs.update(dict.fromkeys(operation.sgprs, operation))
+
+    def wait(self, counter: str, limit: int) -> None:
+        """Wait until `counter` is at most `limit`, and retire what is then certainly done.
+
+        One that is not done keeps all later ones of its order waiting too; so it is done if those alone are more than the counter allows.
+        """
+        bound = min(self.bound[counter], limit)
+        behind: dict[str, int] = {}
+        waiting = []
+        for operation in reversed(self.queues[counter]):
+            kind = operation.order[counter]
+            behind[kind] = behind.get(kind, 0) + operation.cost
+            least = behind[kind] if kind in IN_ORDER else 1
+            if bound < least:
+                self._retire(operation, counter)
+            else:
+                waiting.append(operation)
+        self.queues[counter] = waiting[::-1]
+        self.bound[counter] = min(bound, sum(operation.cost for operation in waiting))
+
+    def wait_all(self) -> None:
+        """Wait until nothing is in flight."""
+        for counter in COUNTERS:
+            self.wait(counter, 0)
+
+    def _retire(self, operation: InFlight, counter: str) -> None:
+        del operation.order[counter]
+        if operation.order:
+            return
+        for held, registers in ((self.vgprs, operation.vgprs), (self.sgprs, operation.sgprs)):
+            for register in registers:
+                if held.get(register) is operation:
+                    del held[register]
+
+
+class Tracker:
+    """What strict mode knows of one wave. `written` follows the words of the scalar file, then SCC; VGPRs are followed by lane."""
+
+    def __init__(self, wave: WaveState, group: Group) -> None:
+        scalars, vgprs = initialised(group.dispatch)
+        self.scalars: NDArray[np.bool_] = np.zeros(SCC + 1, np.bool_)
+        self.scalars[list(scalars)] = True
+        self.scalars[SCALAR_FILE_WORDS - 4] = True  # null
+        self.vgprs: NDArray[np.bool_] = np.zeros(wave.vgprs.shape, np.bool_)
+        self.vgprs[:vgprs] = True
+        self.waits = Waits()
+
+    def check_flight(
+        self, held: dict[int, InFlight], register: int, name: str, same_order: dict[str, str] | None
+    ) -> None:
+        """Refuse to touch a register that a load will still write, unless the toucher returns behind it in the same order."""
+        operation = held.get(register)
+        if operation is None or (
+            same_order is not None and operation.order == same_order and set(same_order.values()) <= IN_ORDER
+        ):
+            return
+        counters = " and ".join(f"{counter}cnt" for counter in operation.order)
+        raise RuleBroken(
+            "hazard", f"{name} is still being loaded by {operation.text} at {operation.pc:#x}; wait on {counters}"
+        )
