@@ -10,6 +10,7 @@ from ringup.autogen.regdb import Chip, Register, RegisterField, open_chip
 from ringup.errors import GuestError
 
 ALL = 0xFFFF_FFFF
+PAGE_SHIFT = 12  # doors are found by page
 Key = Hashable  # what selects a bank, such as (me, pipe, queue)
 
 
@@ -205,21 +206,39 @@ class Cells:
         return None if bank is None else bank()
 
 
+class Door(NamedTuple):
+    """A range of register addresses that functions answer."""
+
+    first: int
+    end: int
+    read: Callable[[int], int]
+    write: Callable[[int, int], None]
+
+
 class RegisterSpace:
     """All registers of a card by byte address: finds the block that a bus access is for."""
 
     def __init__(self) -> None:
         self._owner: dict[int, Cells] = {}
-        self._doors: list[tuple[int, int, Callable[[int], int], Callable[[int, int], None]]] = []
+        self._doors: dict[int, list[Door]] = {}  # by page of addresses
 
     def attach(self, cells: Cells) -> None:
         """Put a block's registers on the bus; an address that two blocks name belongs to the one attached first."""
         for address in cells.map.names:
             self._owner.setdefault(address, cells)
 
-    def door(self, first: int, size_bytes: int, read: Callable[[int], int], write: Callable[[int, int], None]) -> None:
+    def door(self, first: int, size_bytes: int, read: Callable[[int], int], write: Callable[[int, int], None]) -> Door:
         """Give a range of addresses to functions instead (remapped pages, aliases): they get the full byte address."""
-        self._doors.append((first, first + size_bytes, read, write))
+        door = Door(first, first + size_bytes, read, write)
+        for page in range(first >> PAGE_SHIFT, (door.end - 1 >> PAGE_SHIFT) + 1):
+            self._doors.setdefault(page, []).append(door)
+        return door
+
+    def close(self, door: Door) -> None:
+        """Take a door away again; one that is closed already is ignored."""
+        for page in range(door.first >> PAGE_SHIFT, (door.end - 1 >> PAGE_SHIFT) + 1):
+            if door in (doors := self._doors.get(page, [])):
+                doors.remove(door)
 
     def owner(self, address: int) -> Cells | None:
         """Return the block an address belongs to."""
@@ -232,9 +251,9 @@ class RegisterSpace:
 
     def read(self, address: int) -> int:
         """Read a register; one that no block has is a `GuestError`."""
-        for first, end, read, _ in self._doors:
-            if first <= address < end:
-                return read(address)
+        for door in self._doors.get(address >> PAGE_SHIFT, ()):
+            if door.first <= address < door.end:
+                return door.read(address)
         cells = self._owner.get(address)
         if cells is None:
             raise GuestError(f"reading register {address:#x} (dword {address // 4:#x}): no block of this card has it")
@@ -242,9 +261,9 @@ class RegisterSpace:
 
     def write(self, address: int, value: int) -> None:
         """Write a register; one that no block has is a `GuestError`."""
-        for first, end, _, write in self._doors:
-            if first <= address < end:
-                write(address, value)
+        for door in self._doors.get(address >> PAGE_SHIFT, ()):
+            if door.first <= address < door.end:
+                door.write(address, value)
                 return
         cells = self._owner.get(address)
         if cells is None:

@@ -67,9 +67,8 @@ class Vram:
             raise IndexError(f"{size_bytes} bytes at vram_pa {vram_pa:#x} of {self.size_bytes:#x}")
 
     def lose(self) -> None:
-        """Forget the content, as memory without power does."""
-        os.ftruncate(self.fileno, 0)
-        os.ftruncate(self.fileno, self.size_bytes)
+        """Forget the content, as memory without power does; who maps the file sees zeros."""
+        self._map.madvise(mmap.MADV_REMOVE)
 
 
 class HostBuffer:
@@ -104,6 +103,7 @@ class HostMemory:
         self._next = self.FIRST_BUS_ADDR
         self.errors = 0
         self.epoch = 0  # grows when a mapping goes away
+        self._reachable = True
         self.on_error: Callable[[int, bool], None] = lambda bus_addr, write: None
 
     def allocate(self, size_bytes: int) -> HostBuffer:
@@ -133,8 +133,21 @@ class HostMemory:
             del self._bases[place], self._spans[place]
             self.epoch += 1
 
+    @property
+    def reachable(self) -> bool:
+        """Whether the card may issue requests at all: bus mastering on, link up. Without, every access is an error."""
+        return self._reachable
+
+    @reachable.setter
+    def reachable(self, allowed: bool) -> None:
+        if allowed != self._reachable:
+            self._reachable = allowed
+            self.epoch += 1
+
     def find(self, bus_addr: int) -> Span | None:
-        """Return the span that holds an address."""
+        """Return the span that holds an address; None where nothing answers."""
+        if not self._reachable:
+            return None
         place = bisect.bisect_right(self._bases, bus_addr) - 1
         if place < 0 or bus_addr >= self._spans[place].end:
             return None
