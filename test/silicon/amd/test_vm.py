@@ -7,6 +7,7 @@ fragment 11:7, PRT 51, leaf 54.
 from __future__ import annotations
 
 import ctypes
+from functools import partial
 
 import pytest
 
@@ -81,11 +82,9 @@ class Rig:
 
     def fault(self, va=VA, write=False):
         """Make an access that must fault; return status fields and the interrupt."""
+        access = partial(self.hub.write, 1, va, b"\1\2\3\4", "TCP") if write else partial(self.read, va)
         with pytest.raises(VmFault):
-            if write:
-                self.hub.write(1, va, b"\1\2\3\4", "TCP")
-            else:
-                self.read(va)
+            access()
         name = self.prefix + "VM_L2_PROTECTION_FAULT_STATUS"
         fields = ("WALKER_ERROR", "PERMISSION_FAULTS", "MAPPING_ERROR", "CID", "RW", "VMID", "MORE_FAULTS")
         return {field: self.cells.get(name, field) for field in fields}
