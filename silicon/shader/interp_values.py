@@ -1,29 +1,30 @@
 """The ALUs of a shader core as pure functions: `VALUES[mnemonic](ctx, *sources)`.
 
-Sources are `ins.uses` in the order of the assembly text, destinations that are also read (`both`) and implied and hidden ones included: v_fmac_f32 gets
-vdst, src0, src1; v_cndmask_b32 src0, src1, mask; v_add_co_ci_u32 src0, src1, mask; v_div_fmas_f32 three sources and VCC; v_fmamk_f32 src0, literal, src1.
-Each is an array over all lanes, scalars and constants repeated: `uint32` with a 16-bit operand's half already moved down (`Operand.high`), `uint64` for
-64 bits, (lanes, dwords) `uint32` for wider ones, `bool` for masks (operand type `mask`); `modify(ins, operand, value)` was applied to it. Integer
-immediates (simm16) are given as `Operand.bits` is.
+Sources are `ins.uses` in the order of the assembly text, destinations that are also read (`both`) and implied and hidden ones included:
+v_fmac_f32 gets vdst, src0, src1; v_cndmask_b32 src0, src1, mask; v_add_co_ci_u32 src0, src1, mask; v_div_fmas_f32 three sources and VCC;
+v_fmamk_f32 src0, literal, src1. Each is an array over all lanes, scalars and constants repeated: `uint32` with a 16-bit operand's half
+already moved down (`Operand.high`), `uint64` for 64 bits, (lanes, dwords) `uint32` for wider ones, `bool` for masks (operand type `mask`);
+`modify(ins, operand, value)` was applied to it. Integer immediates (simm16) are given as `Operand.bits` is.
 
-A vector function returns what `ins.defs` get, a tuple if they are several (v_swap_b32, carries, v_div_scale_f32): 16-bit results in the low half (the
-caller keeps the register's other half), a `bool` array for a mask (the caller clears inactive lanes; v_cmpx_* writes EXEC). `finish(ctx, value)` then
-applies omod and clamp of floats; integers were clamped already. Inactive lanes hold anything.
+A vector function returns what `ins.defs` get, a tuple if they are several (v_swap_b32, carries, v_div_scale_f32): 16-bit results in the low
+half (the caller keeps the register's other half), a `bool` array for a mask (the caller clears inactive lanes; v_cmpx_* writes EXEC).
+`finish(ctx, value)` then applies omod and clamp of floats; integers were clamped already. Inactive lanes hold anything.
 
-A scalar function gets and returns ints: `(result, scc)`, None for what stays as it was; *_saveexec_* and *_wrexec_* `(result, scc, exec)`. s_cmov_* and
-s_cmovk_i32 return None as the result if SCC is 0.
+A scalar function gets and returns ints: `(result, scc)`, None for what stays as it was; *_saveexec_* and *_wrexec_* `(result, scc, exec)`.
+s_cmov_* and s_cmovk_i32 return None as the result if SCC is 0.
 
-Lane functions: v_readlane_b32 and v_readfirstlane_b32 return an int, v_writelane_b32 gets (vdst, value, lane) and returns vdst for all lanes, EXEC ignored;
-v_permlane* return vdst with EXEC and op_sel (fi, bound_ctrl) already honoured. v_movrel* return (register offset of the destination, value per lane);
-v_swaprel_b32 (offset of vdst, value for it, offset of src0, value for it). DPP is the caller's: `permuted(ctx, dpp, value)` of `interp_lanes` moves src0's
-lanes first. A VOPD part is the base mnemonic with `dual_` taken out (`base_mnemonic`).
+Lane functions (`interp_valu_lanes`): v_readlane_b32 and v_readfirstlane_b32 return an int; v_writelane_b32 returns vdst for all lanes, EXEC
+ignored; v_permlane* return vdst with EXEC and op_sel (fi, bound_ctrl) honoured. v_movrel* return the value per lane, v_swaprel_b32 that of vdst and
+that of src0; `relative(ctx)` tells which registers those are. v_wmma_* write all lanes, EXEC ignored; matrices C and D of a wave64 are
+half as many registers as the operand says (the function takes the first ones, and returns as many dwords as are written).
+DPP is the caller's: `permuted(ctx, dpp, value)` moves src0's lanes first. A VOPD part is the base mnemonic (`base_mnemonic`).
 """
 
 from __future__ import annotations
 
-from ringup.silicon.shader.interp_context import Ctx, Scalar, Vector
+from ringup.silicon.shader.interp_context import Ctx, Scalar, Vector, finish, modify
 
-__all__ = ["VALUES", "Ctx", "base_mnemonic"]
+__all__ = ["VALUES", "Ctx", "base_mnemonic", "finish", "modify"]
 
 VALUES: dict[str, Vector | Scalar] = {}
 
