@@ -1,0 +1,222 @@
+"""The cards that are modelled, a row each: functions on the bus, memory, shape of the graphics core, clocks.
+
+IP versions and register bases are the register database's; here is what no register header tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ringup.autogen.linux import pci as regs
+from ringup.errors import NoSuchCard
+from ringup.silicon.pci import Bar, Bits, FunctionRow
+from ringup.silicon.pci_capabilities import (
+    advanced_errors,
+    express,
+    extended,
+    msi,
+    power_management,
+    resizable_bars,
+    subsystem,
+    vendor_extended,
+    vendor_specific,
+)
+
+ATI = 0x1002
+MEMORY_32 = regs.PCI_BASE_ADDRESS_MEM_TYPE_32
+EXT_CAP_ID_MARGINING = 0x27  # PCI Express 4.0, 7.7.7; pci_regs.h has no name for it
+PME_ALL_BUT_D0 = (
+    regs.PCI_PM_CAP_PME_D1 | regs.PCI_PM_CAP_PME_D2 | regs.PCI_PM_CAP_PME_D3hot | regs.PCI_PM_CAP_PME_D3cold
+)
+ATOMICS = regs.PCI_EXP_DEVCAP2_ATOMIC_COMP32 | regs.PCI_EXP_DEVCAP2_ATOMIC_COMP64
+
+
+@dataclass(frozen=True, slots=True)
+class GcShape:
+    """The graphics core: what its registers, the discovery binary and the VBIOS all tell, and must tell alike."""
+
+    shader_engines: int
+    arrays_per_engine: int
+    wgps_per_array: int
+    backends_per_engine: int
+    gl2_channels: int
+    compute_pipes: int
+    compute_queues_per_pipe: int
+    sdma_engines: int
+    sdma_queues: int
+    info: Mapping[str, int]  # the rest of `struct gc_info_v1_2`, by member
+
+    @property
+    def compute_units(self) -> int:
+        """Two a work group processor."""
+        return self.shader_engines * self.arrays_per_engine * self.wgps_per_array * 2
+
+
+@dataclass(frozen=True, slots=True)
+class ChipRow:
+    """One card."""
+
+    name: str  # of the register database
+    product: str
+    functions: tuple[
+        FunctionRow, ...
+    ]  # upstream port, downstream port, then the endpoint's functions; the GPU is called "gpu"
+    vram_bytes: int
+    memory_type: int  # enum atom_dgpu_vram_type
+    memory_channels: int
+    memory_channel_bits: int
+    gc: GcShape
+    mall_bytes_per_umc: int
+    external_ips: tuple[tuple[str, str, tuple[int, int, int]], ...]  # hw id, block whose registers it shares, version
+    extra_bases: Mapping[str, tuple[int, ...]]  # segments that the database does not place
+    harvested: tuple[str, ...]  # blocks that the board lists and that are fused off
+    reference_clock_10khz: int
+    boot_gfx_clock_10khz: int
+    boot_memory_clock_10khz: int
+    revision: int  # STRAP_ATI_REV_ID: the ASIC's revision, not the PCI revision
+    part_number: str
+    vbios_date: str
+    vbios_version: str
+
+
+def _port(name: str, device_id: int, kind: int, revision: int, bars: tuple[Bar, ...] = ()) -> FunctionRow:
+    """A port of the switch that sits on every board since Navi 10."""
+    capabilities = (
+        vendor_specific(0x48, 8),
+        power_management(
+            0x50, regs.PCI_PM_CAP_PME_D0 | regs.PCI_PM_CAP_PME_D3hot | regs.PCI_PM_CAP_PME_D3cold | 3, True
+        ),
+        express(0x58, kind, generation=4, lanes=16, bridge=True),
+        msi(0xA0),
+        subsystem(0xC0, ATI, device_id),
+        vendor_extended(0x100, 1, 1, 0x10),
+        advanced_errors(0x150),
+    )
+    return FunctionRow(
+        name, ATI, device_id, 0x060400, revision, bars=bars, capabilities=capabilities,
+        header_type=regs.PCI_HEADER_TYPE_BRIDGE,
+    )  # fmt: skip
+
+
+def _companion(name: str, device_id: int, class_code: int, pin: int, bar: Bar) -> FunctionRow:
+    """A function that shares the endpoint with the GPU: sound, USB. It is there for who scans the bus."""
+    capabilities = (
+        vendor_specific(0x48, 8),
+        power_management(0x50, PME_ALL_BUT_D0 | 3, True),
+        express(0x64, regs.PCI_EXP_TYPE_LEG_END, generation=4, lanes=16),
+        msi(0xA0),
+        vendor_extended(0x100, 1, 1, 0x10),
+        advanced_errors(0x150),
+        extended("acs", regs.PCI_EXT_CAP_ID_ACS, 0x2A0),
+    )
+    return FunctionRow(
+        name, ATI, device_id, class_code, subsystem=(ATI, device_id), bars=(bar,), capabilities=capabilities,
+        interrupt_pin=pin, multifunction=True,
+    )  # fmt: skip
+
+
+NAVI31_BARS = (
+    Bar(0, 256 << 20, sizes_mib=tuple(1 << n for n in range(8, 16))),
+    Bar(2, 2 << 20, sizes_mib=tuple(1 << n for n in range(1, 9))),
+    Bar(4, 256, regs.PCI_BASE_ADDRESS_SPACE_IO),
+    Bar(5, 1 << 20, MEMORY_32),
+)
+
+# Source: `lspci -vvv` of a Radeon RX 7900 XTX, issue 503 of geerlingguy/raspberry-pi-pcie-devices (BARs, capabilities and their
+# places, resizable BAR's sizes); offsets as in nbio_4_3_0_offset.h, cfgBIF_CFG_DEV0_EPF0_*. No function level reset, no MSI-X, no
+# serial number there. Device ids: the pci.ids list.
+NAVI31_GPU = FunctionRow(
+    "gpu", ATI, 0x744C, 0x030000, 0xC8, (ATI, 0x0E3B), NAVI31_BARS, 128 << 10,
+    (
+        vendor_specific(0x48, 8),
+        power_management(0x50, PME_ALL_BUT_D0 | 3, True),
+        express(0x64, regs.PCI_EXP_TYPE_LEG_END, generation=4, lanes=16, device2=ATOMICS),
+        msi(0xA0),
+        vendor_extended(0x100, 1, 1, 0x10),
+        advanced_errors(0x150),
+        resizable_bars(0x200, NAVI31_BARS),
+        extended("power budgeting", regs.PCI_EXT_CAP_ID_PWR, 0x240, (Bits(4, writable=0xFF),)),
+        extended("secondary", regs.PCI_EXT_CAP_ID_SECPCI, 0x270, (Bits(4, writable=3), Bits(8, clears=0xFFFF))),
+        extended("acs", regs.PCI_EXT_CAP_ID_ACS, 0x2A0),
+        extended("pasid", regs.PCI_EXT_CAP_ID_PASID, 0x2D0, (Bits(4, 0x0A06, 0x7 << 16),)),
+        extended("ltr", regs.PCI_EXT_CAP_ID_LTR, 0x320, (Bits(4, writable=0x1FFF_1FFF),)),
+        extended("16 GT/s", regs.PCI_EXT_CAP_ID_PL_16GT, 0x410, (Bits(0xC, 0xF), Bits(0x10, clears=0xFFFF))),
+        extended("margining", EXT_CAP_ID_MARGINING, 0x450),
+    ),
+    multifunction=True,
+)  # fmt: skip
+
+NAVI31 = ChipRow(
+    name="navi31",
+    product="Radeon RX 7900 XTX",
+    functions=(
+        _port("upstream", 0x1478, regs.PCI_EXP_TYPE_UPSTREAM, 0x10, (Bar(0, 16 << 10, MEMORY_32),)),
+        _port("downstream", 0x1479, regs.PCI_EXP_TYPE_DOWNSTREAM, 0x10),
+        NAVI31_GPU,
+        _companion("audio", 0xAB30, 0x040300, 2, Bar(0, 16 << 10, MEMORY_32)),
+        _companion("usb", 0x7446, 0x0C0330, 3, Bar(0, 1 << 20)),
+        _companion("ucsi", 0x7444, 0x0C8000, 4, Bar(0, 16 << 10)),
+    ),
+    vram_bytes=24560 << 20,  # what RCC_CONFIG_MEMSIZE tells; 16 MiB of the 24 GiB are the firmware's
+    memory_type=0x70,  # ATOM_DGPU_VRAM_TYPE_GDDR6
+    memory_channels=24,
+    memory_channel_bits=16,
+    gc=GcShape(
+        shader_engines=6,
+        arrays_per_engine=2,
+        wgps_per_array=4,
+        backends_per_engine=4,
+        gl2_channels=24,
+        compute_pipes=4,
+        compute_queues_per_pipe=8,
+        sdma_engines=2,
+        sdma_queues=8,
+        info={  # what reproduces the device description that Mesa recorded of this chip; UNKNOWN: the four *_depth and sdp values
+            "gc_num_gprs": 1536,
+            "gc_num_max_gs_thds": 32,
+            "gc_gs_table_depth": 32,
+            "gc_gsprim_buff_depth": 1792,
+            "gc_parameter_cache_depth": 1024,
+            "gc_double_offchip_lds_buffer": 1,
+            "gc_wave_size": 32,
+            "gc_max_waves_per_simd": 16,
+            "gc_max_scratch_slots_per_cu": 32,
+            "gc_lds_size": 64,
+            "gc_num_sc_per_se": 1,
+            "gc_num_packer_per_sc": 4,
+            "gc_num_gl2a": 4,
+            "gc_num_sdp_interface": 16,
+            "gc_num_tcp_per_wpg": 2,
+            "gc_tcp_l1_size": 32,
+            "gc_num_sqc_per_wgp": 1,
+            "gc_l1_instruction_cache_size_per_sqc": 32,
+            "gc_l1_data_cache_size_per_sqc": 16,
+            "gc_gl1c_per_sa": 1,
+            "gc_gl1c_size_per_instance": 256,
+            "gc_gl2c_per_gpu": 6144,
+        },
+    ),
+    mall_bytes_per_umc=16 << 20,
+    external_ips=(("SDMA0_HWID", "gc", (6, 0, 0)), ("SDMA1_HWID", "gc", (6, 0, 0)), ("MP1_HWID", "mp", (13, 0, 0))),
+    # GUESS: the driver reads segment 4 of the data fabric, which no public table places; any base works that nothing else answers
+    extra_bases={"df": (0x07C0_0000, 0x0, 0x0240_B800)},
+    harvested=("vcn",),  # this model has no video engine: listed as fused off
+    reference_clock_10khz=10_000,
+    boot_gfx_clock_10khz=50_000,  # UNKNOWN: what the board's own VBIOS says
+    boot_memory_clock_10khz=9_600,
+    revision=0,
+    part_number="113-RINGUP31-001",
+    vbios_date="11/03/22 00:00",
+    vbios_version="ATOMBIOSBK-AMD VER022.001.002.008.000001",
+)
+
+CHIPS = {row.name: row for row in (NAVI31,)}
+
+
+def find(name: str) -> ChipRow:
+    """Return the row of a chip; a `NoSuchCard` lists those there are."""
+    try:
+        return CHIPS[name]
+    except KeyError:
+        raise NoSuchCard(f"no virtual card {name!r}; there are: {', '.join(CHIPS)}") from None

@@ -1,0 +1,34 @@
+"""The data fabric: the two registers by which a driver learns whether memory errors poison data."""
+
+from __future__ import annotations
+
+from ringup.autogen.regdb import open_chip
+from ringup.silicon.amd.chips import ChipRow
+from ringup.silicon.amd.parts import Board
+
+
+class DataFabric:
+    """Assertion masks, all clear: poisoning is off. Source: amdgpu df_v4_3.c."""
+
+    NAMES = ("DF_CS_UMC_AON0_HardwareAssertMaskLow", "DF_NCS_PG0_HardwareAssertMaskHigh")
+
+    def __init__(self, board: Board, chip: ChipRow) -> None:
+        database = open_chip(chip.name)
+        bases = next(place.bases[0] for place in database.row.places if place.block == "df") + chip.extra_bases["df"]
+        self.values: dict[int, int] = {}
+        for name in self.NAMES:
+            register = database.register(name)
+            if register.segment is None or register.offset is None:
+                raise ValueError(f"{name} of {chip.name} has no place")
+            address = (bases[register.segment] + register.offset) * register.row.unit_bytes
+            board.space.door(address, 4, self._read, self._write)
+
+    def reset(self) -> None:
+        """Return to poisoning off."""
+        self.values.clear()
+
+    def _read(self, address: int) -> int:
+        return self.values.get(address, 0)
+
+    def _write(self, address: int, value: int) -> None:
+        self.values[address] = value

@@ -1,0 +1,102 @@
+"""The host data path: what the CPU writes through BAR 0 waits here until it is flushed; engines do not see it before.
+
+Source: amdgpu hdp_v6_0.c, nbio_v4_3.c; the depth of the buffer is not public.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ringup.silicon.amd.parts import Board
+from ringup.silicon.cells import Cells
+from ringup.silicon.memory import PAGE
+
+BUFFER_PAGES = 64  # UNKNOWN: how much really waits; older writes leave when newer ones need the room
+
+
+class Hdp:
+    """The write buffer between BAR 0 and VRAM. Reads through the BAR see it, engines see VRAM.
+
+    `coherent`: somebody maps VRAM itself (a virtual machine, `map()`), so nothing can be held back.
+    """
+
+    def __init__(self, board: Board) -> None:
+        self._vram = board.vram
+        self.cells = Cells(board.chip, "hdp")
+        self.cells.storage(
+            ["HDP_CLK_CNTL", "HDP_MEM_POWER_CTRL", "HDP_MISC_CNTL", "HDP_HOST_PATH_CNTL", "HDP_NONSURFACE_*"]
+        )
+        board.space.attach(self.cells)
+        self.coherent = False
+        self.flushes = 0
+        self._held: dict[int, tuple[bytearray, bytearray]] = {}  # by page: bytes, and which of them were written
+
+    def reset(self) -> None:
+        """Drop what waits."""
+        self.cells.reset()
+        self._held.clear()
+
+    @property
+    def holds(self) -> int:
+        """How many bytes wait."""
+        return sum(mask.count(1) for _, mask in self._held.values())
+
+    def flush(self) -> None:
+        """Let everything that waits reach VRAM."""
+        self.flushes += 1
+        while self._held:
+            self._drain(next(iter(self._held)))
+
+    def write(self, vram_pa: int, data: bytes | memoryview) -> None:
+        """Take a write from the bus."""
+        if self.coherent:
+            self._vram.write(vram_pa, data)
+            return
+        for page, start, first, count in _pages(vram_pa, len(data)):
+            held = self._held.pop(page, None) or (bytearray(PAGE), bytearray(PAGE))
+            held[0][start : start + count] = data[first : first + count]
+            held[1][start : start + count] = b"\1" * count
+            self._held[page] = held
+        while len(self._held) > BUFFER_PAGES:
+            self._drain(next(iter(self._held)))
+
+    def read(self, vram_pa: int, size_bytes: int) -> bytes:
+        """Answer a read from the bus."""
+        data = self._vram.read(vram_pa, size_bytes)
+        if not self._held:
+            return data
+        merged = bytearray(data)
+        for page, start, first, count in _pages(vram_pa, size_bytes):
+            if (held := self._held.get(page)) is not None:
+                for lo, hi in _runs(held[1], start, start + count):
+                    merged[first + lo - start : first + hi - start] = held[0][lo:hi]
+        return bytes(merged)
+
+    def map(self, size_bytes: int) -> memoryview:
+        """Return VRAM itself. From now on nothing is held back: through a mapping nobody could see what is."""
+        self.flush()
+        self.coherent = True
+        return self._vram.view[:size_bytes]
+
+    def _drain(self, page: int) -> None:
+        data, mask = self._held.pop(page)
+        for lo, hi in _runs(mask, 0, PAGE):
+            self._vram.write(page * PAGE + lo, memoryview(data)[lo:hi])
+
+
+def _pages(vram_pa: int, size_bytes: int) -> Iterator[tuple[int, int, int, int]]:
+    """Cut a range at pages: page, place in it, place in the range, length."""
+    done = 0
+    while done < size_bytes:
+        page, start = divmod(vram_pa + done, PAGE)
+        count = min(PAGE - start, size_bytes - done)
+        yield page, start, done, count
+        done += count
+
+
+def _runs(mask: bytearray, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield the stretches of written bytes."""
+    while (lo := mask.find(1, start, end)) >= 0:
+        hi = mask.find(0, lo, end)
+        start = end if hi < 0 else hi
+        yield lo, start
