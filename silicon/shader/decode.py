@@ -120,6 +120,7 @@ _EXACT_PAIRS = frozenset((106, 124, 126))  # vcc, m0, exec: their second dword b
 _DPP16_CONTROLS = (
     (0, 0xFF), (0x101, 0x10F), (0x111, 0x11F), (0x121, 0x12F), (0x140, 0x141), (0x150, 0x15F), (0x160, 0x16F),
 )  # fmt: skip
+_MIX_BITS = {"src0": ("opsel_hi", 0), "src1": ("opsel_hi", 1), "src2": ("opsel_hi2", 0)}  # set: the source is an f16
 _PARTIAL_LOAD = re.compile(r"(flat|global|scratch)_load_d16_")
 _EXEC_HI = 127
 _NO_REGISTER = enc.NULL  # saddr of vector memory: there is none
@@ -279,6 +280,12 @@ def _has_literal(row: isa.InstructionFacts, fields: Mapping[str, int]) -> bool:
 def _operands(
     row: isa.InstructionFacts, fields: Mapping[str, int], literal: int | None, dpp: Dpp | None
 ) -> tuple[Operand, ...]:
+    if (
+        dpp is not None
+        and fields.get("src1", enc.FIRST_VGPR) < enc.FIRST_VGPR
+        and any(one.field == "src1" for one in row.operands)
+    ):
+        raise IllegalInstruction(f"{row.mnemonic} with a lane permutation and src1 {fields['src1']}, no VGPR")
     found: list[Operand] = []
     for facts in row.operands:
         if row.format == "MIMG" and facts.field == "vaddr":
@@ -324,8 +331,13 @@ def _operand(
         direction = "use"
     elif name == "vdst" and _PARTIAL_LOAD.match(row.mnemonic):
         direction = "both"  # the other half of the register stays
+    if row.format == "EXP" and not fields["en"] >> int(name[-1]) & 1:
+        return Operand("off", 0, 0, facts.type, direction, name)
     if facts.kinds == ("vgpr",) and not name.startswith("src"):
         return _memory_operand(row, facts, fields, direction)
+    if row.mnemonic.startswith("v_fma_mix") and name in _MIX_BITS:
+        field, bit = _MIX_BITS[name]
+        facts = facts._replace(type="f16" if fields[field] >> bit & 1 else "f32")
     return _source(row, facts, code, literal, direction)
 
 
@@ -391,7 +403,7 @@ def _source(
         and not (code == enc.LDS_DIRECT and (size == 64 or not name.startswith("src")))
     ):
         return Operand("constant", -code, size, type_, direction, name)
-    value = enc.inline(code, size, type_)
+    value = enc.inline(row.mnemonic, code, size, type_)
     if value is None or "imm" not in facts.kinds:
         raise IllegalInstruction(f"{row.mnemonic} with {name} {code}")
     return Operand("constant", 0, size, type_, direction, name, value)
@@ -407,7 +419,7 @@ _EFFECTS = {
     "neg_hi": ("neg_halves", 1),
 }  # fmt: skip
 _PACKED_EFFECTS = _EFFECTS | {"op_sel": ("sel", 0), "op_sel_hi": ("sel", 1)}
-_NUMBERED = {0: "src0", 1: "src1", 2: "src2", 3: "vdst"}  # operand of bit i of neg, abs and opsel
+NUMBERED = {0: "src0", 1: "src1", 2: "src2", 3: "vdst"}  # operand of bit i of neg, abs and opsel
 
 
 def _changes(
@@ -424,10 +436,10 @@ def _changes(
             found.setdefault(one.field, []).append(("half", None, bool(fields[one.field] & 0x80)))
             continue
         first = 2 if one.field == "opsel_hi2" else 0
-        for bit, name in _NUMBERED.items():
+        for bit, name in NUMBERED.items():
             if one.bits >> bit & 1:
                 value = bool(fields[one.field] >> bit & 1)
-                found.setdefault(_NUMBERED[bit + first] if first else name, []).append((attribute, place, value))
+                found.setdefault(NUMBERED[bit + first] if first else name, []).append((attribute, place, value))
     if dpp is not None and not dpp.lanes and row.format in ("VOP1", "VOP2", "VOPC"):
         for name, field in (("src0", "src0"), ("src1", "vsrc1")):
             for attribute in ("neg", "abs"):
@@ -460,6 +472,11 @@ def _decoder(target: str) -> _Decoder:
 @lru_cache(maxsize=1 << 16)
 def _decode(window: bytes, target: str) -> Instruction:
     return _decoder(target).decode(window)
+
+
+def waitcnt(simm16: int) -> tuple[int, int, int]:
+    """Return vmcnt, expcnt and lgkmcnt of an s_waitcnt. Source: RDNA3 ISA reference, "S_WAITCNT"."""
+    return simm16 >> 10 & 0x3F, simm16 & 7, simm16 >> 4 & 0x3F
 
 
 def decode(data: bytes, offset: int = 0, target: str = "gfx1100") -> Instruction:

@@ -42,8 +42,12 @@ FLOAT_BITS = {
 }
 INTEGERS = {code: code - 128 for code in range(128, 193)} | {code: 192 - code for code in range(193, 209)}
 
-# operand types whose inline floats are half precision in the low half of a dword; bf16 is the high half of an f32
-HALF_IN_DWORD = ("f16",)
+# instructions that see an inline constant of 16 bits in both halves of the dword
+_REPLICATED = frozenset((
+    "v_pk_fmac_f16", "v_dot2acc_f32_f16", "v_dual_dot2acc_f32_f16", "v_dot2_f16_f16",
+    "v_wmma_f16_16x16x16_f16",
+))  # fmt: skip
+_WIDE_FLOATS = frozenset(("v_dot2_f32_f16",))  # and its f16 sources are given f32 constants
 
 
 def signed(value: int, bits: int) -> int:
@@ -52,12 +56,29 @@ def signed(value: int, bits: int) -> int:
     return value - (1 << bits) if value >> bits - 1 else value
 
 
-def inline(code: int, size_bits: int, type_: str) -> int | None:
-    """Return the value of an inline constant, None for another encoding. Packed and matrix operands get one dword of it."""
+def inline(mnemonic: str, code: int, size_bits: int, type_: str) -> int | None:
+    """Return the value of an inline constant, None for another encoding. Packed and matrix operands get one dword of it.
+
+    A bf16 is the high half of an f32 constant; f16 constants are in the low half of their dword.
+    """
     width = 64 if size_bits == 64 else 16 if size_bits == 16 else 32
+    if type_ == "bf16":
+        value = _number(code, 32, 32)
+        return value if value is None else value >> 16 if width == 16 else _twice(value >> 16)
+    if type_ == "f16" and width == 32 and mnemonic not in _WIDE_FLOATS:
+        value = _number(code, 32, 16)
+        return _twice(value & 0xFFFF) if value is not None and mnemonic in _REPLICATED else value
+    return _number(code, width, width)
+
+
+def _number(code: int, width: int, float_width: int) -> int | None:
     if code in INTEGERS:
         return INTEGERS[code] & (1 << width) - 1
-    return FLOAT_BITS[16 if width == 32 and type_ in HALF_IN_DWORD else width].get(code)
+    return FLOAT_BITS[float_width].get(code)
+
+
+def _twice(half: int) -> int:
+    return half << 16 | half
 
 
 def widened(literal: int, size_bits: int, type_: str) -> int:
