@@ -1,0 +1,40 @@
+"""Atomic operations of the texture cache as CP and SDMA packets name them.
+
+Source: navi10_enum.h, TC_OP_ATOMIC_*; RDNA3 ISA reference (what INC and DEC do).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+Operation = Callable[[int, int, int, int], int]  # memory, source, compare, mask of the width -> stored
+
+
+def _signed(value: int, mask: int) -> int:
+    return value - mask - 1 if value > mask >> 1 else value
+
+
+OPERATIONS: dict[int, Operation] = {  # the low five bits of the operation
+    0x07: lambda memory, source, compare, mask: source,
+    0x08: lambda memory, source, compare, mask: source if memory == compare else memory,
+    0x0F: lambda memory, source, compare, mask: memory + source & mask,
+    0x10: lambda memory, source, compare, mask: memory - source & mask,
+    0x11: lambda memory, source, compare, mask: min(memory, source, key=lambda value: _signed(value, mask)),
+    0x12: lambda memory, source, compare, mask: min(memory, source),
+    0x13: lambda memory, source, compare, mask: max(memory, source, key=lambda value: _signed(value, mask)),
+    0x14: lambda memory, source, compare, mask: max(memory, source),
+    0x15: lambda memory, source, compare, mask: memory & source,
+    0x16: lambda memory, source, compare, mask: memory | source,
+    0x17: lambda memory, source, compare, mask: memory ^ source,
+    0x18: lambda memory, source, compare, mask: 0 if memory >= source else memory + 1,
+    0x19: lambda memory, source, compare, mask: source if memory == 0 or memory > source else memory - 1,
+}
+COMPARE_SWAP = 0x08
+
+
+def describe(code: int) -> tuple[Operation, int, bool] | None:
+    """Return an operation, its size in bytes and whether it returns the old value; None for one that packets cannot ask for."""
+    operation = OPERATIONS.get(code & 0x1F)
+    if operation is None or code > 0x7F:
+        return None
+    return operation, 8 if code & 0x20 else 4, not code & 0x40
