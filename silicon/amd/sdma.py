@@ -258,9 +258,11 @@ class Sdma(Engine):
         """Let a queue go on if it has reason to: new dwords, or the engine runs again."""
         if queue.ring is None or queue.stopped or not self.running:
             return
+        if queue.work is None:
+            if queue.ring.position == queue.ring.end:
+                return
+            queue.work = self._run(queue)
         if queue.timer is None or queue.waiting:
-            if queue.work is None:
-                queue.work = self._run(queue)
             queue.waiting = False
             queue.timer = self.board.clock.after(WAKE_US, partial(self._resume, queue))
 

@@ -210,7 +210,7 @@ def test_a_fill_repeats_its_unit(rig, size, unit):
 
 def test_page_table_entries_grow_by_the_step_and_carry_the_flags(rig):
     rig.run(0xC, *both(DATA), 0x71, 0x0004_0000, 0x20_0000, 0, 0x1000, 0, 2)
-    assert struct.unpack("<4Q", rig.data(32)) == tuple(0x4_0000_0020_0071 + 0x1000 * n for n in range(3)) + (0,)
+    assert struct.unpack("<4Q", rig.data(32)) == (*tuple(0x4_0000_0020_0071 + 0x1000 * n for n in range(3)), 0)
 
 
 def test_a_trap_interrupts_with_engine_and_queue():
@@ -383,7 +383,7 @@ def test_a_copy_that_faults_in_the_middle_leaves_what_came_before(rig):
 
 def test_copies_of_two_queues_advance_together(rig):
     rig.start(queue=1)
-    rig.pages.mapped.update(range(0, 0x1000))
+    rig.pages.mapped.update(range(0x1000))
     size = 0x40_0000
     for queue, target in ((0, 0x200_0000), (1, 0x260_0000)):
         rig.wptr = 0
@@ -398,7 +398,7 @@ def test_copies_of_two_queues_advance_together(rig):
 
 
 def test_halting_and_resetting_in_the_middle_of_a_copy_keeps_the_rest_undone(rig):
-    rig.pages.mapped.update(range(0, 0x1000))
+    rig.pages.mapped.update(range(0x1000))
     rig.pages.data[0:0x40_0000] = b"\x5a" * 0x40_0000
     rig.run(1, 0x3F_FFFF, 0, *both(0), *both(DATA), time_us=20)
     rig.engine_set("F32_CNTL", 1)
