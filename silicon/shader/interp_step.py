@@ -1,0 +1,164 @@
+"""One instruction of one wave under execution: what every part of the reference engine is handed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ringup.silicon.shader.state import Counters, Dispatch, Events, Memory, MemoryFault, Region, Violation
+from ringup.silicon.shader.strict import InFlight, RuleBroken
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ringup.silicon.shader.decode import Instruction
+    from ringup.silicon.shader.interp_registers import Registers
+    from ringup.silicon.shader.launch import Group
+
+    Lanes = NDArray[np.bool_]
+    Words = NDArray[np.uint32]
+    Bytes = NDArray[np.uint8]
+    Addresses = NDArray[np.int64]
+
+
+class Exit(Enum):
+    """What a wave does after an instruction. Its PC is that of the next instruction, except after FAULT: of the one that broke a rule."""
+
+    NEXT = "goes on, at once"
+    YIELD = "goes on; others should run first"
+    BARRIER = "waits for its group"
+    END = "has ended"
+    HALT = "is halted"
+    FAULT = "broke a rule: the last of Machine.violations"
+
+
+class Mapped:
+    """A region of memory as the engine reads and writes it."""
+
+    __slots__ = ("data", "end", "region", "start")
+
+    def __init__(self, region: Region) -> None:
+        self.region = region
+        self.start, self.end = region.gpu_va, region.gpu_va + region.size_bytes
+        self.data: Bytes = _host_bytes(region.pointer, region.size_bytes)
+
+
+@dataclass(slots=True)
+class Machine:
+    """What is common to the waves of a dispatch."""
+
+    dispatch: Dispatch
+    memory: Memory
+    events: Events
+    strict: bool = True
+    counters: Counters = field(default_factory=Counters)
+    violations: list[Violation] = field(default_factory=list)
+    _mapped: dict[tuple[bool, bool], list[Mapped]] = field(default_factory=dict)
+    _epoch: int = -1
+
+    def find(self, gpu_va: int, *, write: bool = False, execute: bool = False) -> Mapped:
+        """Return the memory around an address; a fault of translation breaks the rule `memory`, one of fetching `illegal`."""
+        if self._epoch != self.memory.epoch:
+            self._mapped.clear()
+            self._epoch = self.memory.epoch
+        known = self._mapped.setdefault((write, execute), [])
+        for one in known:
+            if one.start <= gpu_va < one.end:
+                return one
+        try:
+            region = self.memory.region(gpu_va, write, execute)
+        except MemoryFault as fault:
+            raise RuleBroken("illegal" if execute else "memory", str(fault)) from fault
+        found = Mapped(region)
+        known.insert(0, found)
+        del known[16:]
+        return found
+
+    def fetch(self, gpu_va: int, size_bytes: int) -> bytes:
+        """Read up to `size_bytes` of code; less where executable memory ends."""
+        code = b""
+        while len(code) < size_bytes:
+            try:
+                mapped = self.find(gpu_va + len(code), execute=True)
+            except RuleBroken:
+                if not code:
+                    raise
+                break
+            at = gpu_va + len(code) - mapped.start
+            code += mapped.data[at : at + size_bytes - len(code)].tobytes()
+        return code
+
+    def read(self, addresses: Addresses, lanes: Lanes) -> Bytes:
+        """Gather a byte at each of `addresses` (lanes, bytes); the rows of other lanes are zero."""
+        found = np.zeros(addresses.shape, np.uint8)
+        for mapped, at, where in self._pieces(addresses, lanes, write=False):
+            found[where] = mapped.data[at]
+        return found
+
+    def write(self, addresses: Addresses, lanes: Lanes, data: Bytes) -> None:
+        """Scatter bytes; nothing is written if one address faults. Where lanes collide the highest wins."""
+        for mapped, at, where in self._pieces(addresses, lanes, write=True):
+            mapped.data[at] = data[where]
+
+    def _pieces(
+        self, addresses: Addresses, lanes: Lanes, *, write: bool
+    ) -> list[tuple[Mapped, Addresses, NDArray[np.bool_]]]:
+        left = np.broadcast_to(lanes[:, None], addresses.shape).copy()
+        pieces = []
+        while left.any():
+            first = int(addresses.flat[int(left.argmax())])
+            mapped = self.find(first & 0xFFFF_FFFF_FFFF_FFFF, write=write)
+            start = mapped.start - (mapped.start >> 63 << 64)
+            offset = addresses - start
+            where = left & (offset >= 0) & (offset < mapped.end - mapped.start)
+            pieces.append((mapped, offset[where], where))
+            left &= ~where
+        return pieces
+
+    def count_lines(self, addresses: Addresses, lanes: Lanes) -> None:
+        """Count one memory instruction and the 128-byte lines it touches."""
+        touched = np.unique(addresses[lanes] >> 7)
+        self.counters.memory_transactions += bool(touched.size)
+        self.counters.cache_lines += int(touched.size)
+
+
+@dataclass(slots=True)
+class Step:
+    """The instruction, and all it can reach."""
+
+    ins: Instruction
+    pc: int
+    regs: Registers
+    group: Group
+    machine: Machine
+    text: str = ""
+
+    @property
+    def field(self) -> dict[str, int]:
+        """Encoding fields by name."""
+        return self.ins.fields
+
+    def issue(self, order: dict[str, str], *, cost: int = 1, vgprs: range = range(0), sgprs: range = range(0)) -> None:
+        """Count an operation that completes later; its registers are out of bounds until a wait covers it."""
+        if self.regs.tracker is not None:
+            operation = InFlight(self.ins.mnemonic, self.pc, dict(order), cost, vgprs, sgprs)
+            self.regs.tracker.waits.issue(operation)
+
+
+def _host_bytes(pointer: int, size_bytes: int) -> Bytes:
+    import ctypes
+
+    return np.frombuffer((ctypes.c_uint8 * size_bytes).from_address(pointer), np.uint8)
+
+
+def to_words(data: Bytes) -> Words:
+    """Turn (lanes, bytes) of whole dwords into (dwords, lanes)."""
+    return np.ascontiguousarray(data).view("<u4").T
+
+
+def to_bytes(words: Words) -> Bytes:
+    """Turn (dwords, lanes) into (lanes, bytes)."""
+    return np.ascontiguousarray(words.T).view(np.uint8)
