@@ -8,14 +8,15 @@ the host when the mode is nearest even, and by integers else.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-Bits = NDArray[Any]  # uint32 lanes, uint64 for f64
+# Lanes; the lane type depends on the format, which NumPy's stubs cannot follow.
+Bits: TypeAlias = Any  # array of uint32, of uint64 for f64
+Mask: TypeAlias = Any  # array of bool
 Wide = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 NEAREST, UP, DOWN, ZERO = range(4)  # MODE.fp_round
 

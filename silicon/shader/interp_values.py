@@ -13,10 +13,11 @@ half (the caller keeps the register's other half), a `bool` array for a mask (th
 A scalar function gets and returns ints: `(result, scc)`, None for what stays as it was; *_saveexec_* and *_wrexec_* `(result, scc, exec)`.
 s_cmov_* and s_cmovk_i32 return None as the result if SCC is 0.
 
-Lane functions (`interp_valu_lanes`): v_readlane_b32 and v_readfirstlane_b32 return an int; v_writelane_b32 returns vdst for all lanes, EXEC
-ignored; v_permlane* return vdst with EXEC and op_sel (fi, bound_ctrl) honoured. v_movrel* return the value per lane, v_swaprel_b32 that of vdst and
-that of src0; `relative(ctx)` tells which registers those are. v_wmma_* write all lanes, EXEC ignored; matrices C and D of a wave64 are
-half as many registers as the operand says (the function takes the first ones, and returns as many dwords as are written).
+Lane functions (`interp_valu_lanes`): v_readlane_b32 and v_readfirstlane_b32 return an int; v_writelane_b32 returns vdst for all lanes,
+EXEC ignored; v_permlane* return vdst with EXEC and op_sel (fi, bound_ctrl) honoured. v_movrel* return the value per lane, v_swaprel_b32
+that of vdst and that of src0; `relative(ctx.ins, ctx.m0)` tells which registers those are. v_wmma_* write all lanes, EXEC ignored; matrices
+C and D of a wave64 are half as many registers as the operand says (the function takes the first ones, and returns as many dwords as are
+written).
 DPP is the caller's: `permuted(ctx, dpp, value)` moves src0's lanes first. A VOPD part is the base mnemonic (`base_mnemonic`).
 """
 
