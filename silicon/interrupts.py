@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable
 
 from ringup.silicon.clock import VirtualClock
-from ringup.silicon.faults import Faults
 
 
 class Interrupts:
@@ -14,17 +13,14 @@ class Interrupts:
 
     LIMIT = 4096  # an edge that comes while it is pending adds nothing to a real vector; kept apart here so that tests can count
 
-    def __init__(self, clock: VirtualClock | None = None, faults: Faults | None = None) -> None:
+    def __init__(self, clock: VirtualClock | None = None) -> None:
         self._clock = clock
-        self._faults = faults
         self._listener: Callable[[int], None] | None = None
         self.pending: deque[int] = deque(maxlen=self.LIMIT)
         self.count = 0
 
     def deliver(self, vector: int) -> None:
-        """Take a message from the card, unless the fault `lost_interrupt` eats it."""
-        if self._faults is not None and self._faults.take("lost_interrupt"):
-            return
+        """Take a message from the card."""
         self.count += 1
         if self._listener is not None:
             self._listener(vector)

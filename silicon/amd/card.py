@@ -1,0 +1,239 @@
+"""A whole virtual Radeon: the blocks of its row wired together, power, resets, and what a user of it holds in hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from ringup.autogen.linux import pci as regs
+from ringup.silicon.amd import chips, discovery, vbios
+from ringup.silicon.amd.apertures import Doorbells, FrameBuffer, Registers
+from ringup.silicon.amd.chips import ChipRow
+from ringup.silicon.amd.df import DataFabric
+from ringup.silicon.amd.hdp import Hdp
+from ringup.silicon.amd.hub import GFXHUB, MMHUB, VmHub
+from ringup.silicon.amd.ih import Ih
+from ringup.silicon.amd.nbio import Nbio
+from ringup.silicon.amd.parts import Board, Resettable
+from ringup.silicon.amd.sdma import Sdma
+from ringup.silicon.amd.smuio import Rom, Smuio
+from ringup.silicon.cells import Cells, RegisterSpace
+from ringup.silicon.clock import VirtualClock
+from ringup.silicon.faults import Faults
+from ringup.silicon.interrupts import Interrupts
+from ringup.silicon.log import Event, EventLog
+from ringup.silicon.memory import HostBuffer, HostMemory, Vram
+from ringup.silicon.pci import Function, FunctionRow
+from ringup.silicon.pci_capabilities import resizable_bars
+from ringup.silicon.pci_tree import Node, Tree
+from ringup.silicon.transport import Bar, ConfigAccess, Path, Target
+
+Block = TypeVar("Block", bound=Resettable)
+FB_LOCATION = 0x8000  # in 16 MiB: where the board's firmware puts VRAM in the address space of the memory controllers
+FB_UNIT = 1 << 24
+STORAGE_BLOCKS = (("athub", 0), ("lsdma", 0), ("thm", 0), ("mp", 0), ("vcn", 0), ("vcn", 1), ("dcn", 0))
+
+
+class VirtualRadeon:
+    """One card in one slot. Its own firmware has posted it: discovery binary in VRAM, VBIOS in the ROM, scratch registers set.
+
+    `bars` (0: VRAM, 2: doorbells, 5: registers), `rom`, `config`, `interrupts`, `clock`, `alloc_host` are what a transport offers;
+    `tree` are all functions of the board, its switch included; `log`, `faults`, `violations` are the view from inside.
+    """
+
+    def __init__(
+        self,
+        chip: str = "navi31",
+        *,
+        vram_bytes: int | None = None,
+        bar0_bytes: int = 256 << 20,
+        enumerated: bool = True,
+    ) -> None:
+        """`enumerated`: the host's firmware has given addresses and switched memory decoding on; bus mastering is the driver's."""
+        self.chip = _sized(chips.find(chip), vram_bytes, bar0_bytes)
+        self.clock = VirtualClock()
+        self.log = EventLog(self.clock)
+        self.faults = Faults()
+        self.violations: list[Event] = []
+        self.log.watch(self._collect)
+        self.host = HostMemory()
+        self.vram = Vram(self.chip.vram_bytes)
+        self.board = Board(self.chip.name, self.clock, self.log, self.faults, RegisterSpace(), self.vram, self.host)
+        self.interrupts = Interrupts(self.clock)
+        self._wire_bus()
+        self._blocks: list[Resettable] = []
+        self._wire_blocks()
+        self._wire_apertures()
+        self._post()
+        self.places = self.tree.enumerate() if enumerated else {}
+        self._bus_changed()
+
+    # --- wiring -------------------------------------------------------------------------------------------------
+    def _wire_bus(self) -> None:
+        upstream, downstream, *endpoint = self.chip.functions
+        gpu = Function(endpoint[0], self.interrupts)
+        below = [Node(gpu)] + [Node(Function(row), (0, n)) for n, row in enumerate(endpoint[1:], start=1)]
+        self.tree = Tree(Node(Function(upstream), below=[Node(Function(downstream), below=below)]))
+        self.gpu = gpu
+        self.path = Path(self.tree, gpu, self.clock, self.faults, self.log)
+        self.config = ConfigAccess(self.path, gpu)
+        self.tree.on_link = self._bus_changed
+        for node in self.tree.nodes():
+            node.function.on_change = self._bus_changed
+            node.function.on_mistake = self._mistake
+        gpu.on_reset = self._function_reset
+        self.host.on_error = self._bus_error
+
+    def _wire_blocks(self) -> None:
+        board, chip = self.board, self.chip
+        self.image = vbios.build(chip)
+        self.hdp = self._add(Hdp(board))
+        self.nbio = Nbio(board, chip, self.hdp, self.tree.find)
+        self.smuio = self._add(Smuio(board, chip, self.image))
+        self.df = self._add(DataFabric(board, chip))
+        mmhub_cells = Cells(chip.name, "mmhub")
+        gc_cells = Cells(chip.name, "gc")
+        for cells in (mmhub_cells, gc_cells):
+            board.space.attach(cells)
+        self.mmhub = self._add(VmHub(board, mmhub_cells, MMHUB, None))
+        self.gfxhub = self._add(VmHub(board, gc_cells, GFXHUB, None))
+        self.ih = self._add(Ih(board, self.mmhub, self.gpu.interrupt))
+        self.mmhub.interrupts = self.gfxhub.interrupts = self.ih
+        self.sdma = [
+            self._add(Sdma(board, self.gfxhub, self.ih, gc_cells, index)) for index in range(chip.gc.sdma_engines)
+        ]
+        self.nbio.listen("ih", self.ih)
+        for engine in self.sdma:
+            self.nbio.listen("sdma", engine)
+        for block, instance in STORAGE_BLOCKS:
+            cells = Cells(chip.name, block, instance)
+            board.space.attach(cells)
+            self._add(cells)
+
+    def _add(self, block: Block) -> Block:
+        self._blocks.append(block)
+        return block
+
+    def _wire_apertures(self) -> None:
+        self.registers = Registers(self.board)
+        targets: dict[int, Target] = {
+            0: FrameBuffer(self.board, self.hdp, self.nbio),
+            2: Doorbells(self.nbio),
+            5: self.registers,
+        }
+        self.bars = {
+            index: Bar(f"BAR {index}", self.path, target, self._size_of(index)) for index, target in targets.items()
+        }
+        rom_bytes = self.gpu.row.rom_bytes
+        self.rom = Bar("ROM", self.path, Rom(self.image), lambda: rom_bytes, lambda: self.gpu.decodes_rom)
+
+    def _size_of(self, index: int) -> Callable[[], int]:
+        return lambda: self.gpu.sizes[index]
+
+    # --- what a transport offers --------------------------------------------------------------------------------
+    def alloc_host(self, size_bytes: int) -> HostBuffer:
+        """Return host memory that the card can reach; zeroed, freed by its `free`."""
+        return self.host.allocate(size_bytes)
+
+    @property
+    def lost(self) -> bool:
+        """Whether the card is gone from the bus."""
+        return self.path.lost
+
+    # --- power and resets ---------------------------------------------------------------------------------------
+    def _post(self) -> None:
+        """Do what the board's own firmware does after a reset, before any driver: place VRAM, leave the discovery binary."""
+        cells = self.mmhub.cells
+        cells["MMMC_VM_FB_LOCATION_BASE"] = FB_LOCATION
+        cells["MMMC_VM_FB_LOCATION_TOP"] = FB_LOCATION + -(-self.vram.size_bytes // FB_UNIT) - 1
+        self.vram.write(self.vram.size_bytes - discovery.TOP_OFFSET, discovery.build(self.chip))
+
+    def _reset_blocks(self, *, keep_scratch: bool) -> None:
+        self.clock.forget()  # nothing that was under way goes on
+        self.nbio.reset(keep_scratch=keep_scratch)
+        for block in self._blocks:
+            block.reset()
+        self.vram.lose()
+        self._post()
+
+    def mode1_reset(self) -> None:
+        """Reset the whole chip but its bus interface's configuration space. VRAM is lost, the VBIOS scratch registers stay."""
+        self.log.note("card", "reset", "mode 1")
+        self._reset_blocks(keep_scratch=True)
+
+    def _function_reset(self, kind: str) -> None:
+        """A reset that came over the bus reaches the chip too."""
+        self.log.note("card", "reset", "{}", kind)
+        self._reset_blocks(keep_scratch=False)
+
+    def hot_reset(self) -> None:
+        """Reset the board from its slot, then enumerate it again."""
+        self.tree.reset("hot")
+        self.places = self.tree.enumerate()
+
+    def unplug(self) -> None:
+        """Take the link away, as pulling the cable of an enclosure does."""
+        self.tree.set_link(up=False)
+
+    def replug(self) -> None:
+        """Put power and link back, and enumerate the board as new."""
+        self.faults.clear()
+        self.tree.set_link(up=True)
+        self.tree.reset("power")
+        self.places = self.tree.enumerate()
+
+    # --- events -------------------------------------------------------------------------------------------------
+    def _collect(self, event: Event) -> None:
+        if event.kind == "violation":
+            self.violations.append(event)
+
+    def _mistake(self, text: str) -> None:
+        self.log.note("pci", "violation", "{}", text)
+
+    def _bus_changed(self) -> None:
+        self.path.refresh()
+        self.host.reachable = self.gpu.masters_bus and self.tree.passes(self.gpu, regs.PCI_COMMAND_MASTER)
+
+    def _bus_error(self, bus_addr: int, write: bool) -> None:
+        verb = "write to" if write else "read of"
+        if self.host.reachable:
+            self.log.note("pci", "violation", "DMA {} bus address {:#x}, where no memory is", verb, bus_addr)
+        else:
+            self.nbio.dma_refused()
+            self.log.note("pci", "violation", "DMA {} bus address {:#x} while bus mastering is off", verb, bus_addr)
+
+    def summary(self) -> dict[str, object]:
+        """Return the card's state in a few words, for reports."""
+        return {
+            "card": f"virtual {self.chip.name} ({self.chip.product})",
+            "time_us": self.clock.now_us,
+            "link": "up" if self.tree.link_up else "down",
+            "memory decoding": self.gpu.decodes_memory,
+            "bus mastering": self.gpu.masters_bus,
+            "power state": f"D{self.gpu.power_state}",
+            "bytes waiting in HDP": self.hdp.holds,
+            "interrupts pending": len(self.interrupts.pending),
+            "violations": [event.text for event in self.violations],
+        }
+
+
+def _sized(chip: ChipRow, vram_bytes: int | None, bar0_bytes: int) -> ChipRow:
+    """Return the row with another amount of VRAM and another size of BAR 0."""
+    vram_bytes = chip.vram_bytes if vram_bytes is None else vram_bytes
+    if vram_bytes % FB_UNIT or vram_bytes < 2 * FB_UNIT:
+        raise ValueError(f"VRAM is a multiple of 16 MiB and at least 32 MiB, not {vram_bytes:#x} bytes")
+    functions = tuple(_with_bar0(row, bar0_bytes) if row.name == "gpu" else row for row in chip.functions)
+    return replace(chip, vram_bytes=vram_bytes, functions=functions)
+
+
+def _with_bar0(row: FunctionRow, size_bytes: int) -> FunctionRow:
+    bar0 = row.bars[0]
+    if size_bytes % (1 << 20) or size_bytes >> 20 not in bar0.sizes_mib:
+        offered = ", ".join(f"{size} MiB" for size in bar0.sizes_mib)
+        raise ValueError(f"BAR 0 is {offered}; not {size_bytes:#x} bytes")
+    bars = (replace(bar0, size_bytes=size_bytes), *row.bars[1:])
+    capabilities = tuple(
+        resizable_bars(cap.offset, bars) if cap.name == "resizable bar" else cap for cap in row.capabilities
+    )
+    return replace(row, bars=bars, capabilities=capabilities)

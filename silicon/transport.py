@@ -1,0 +1,205 @@
+"""A virtual card as a transport offers it: BARs, configuration space, host memory, interrupts, time. And the names of the virtual cards.
+
+The shapes are those of the seam (`Mmio`, `DmaMemory`, `Interrupts`, `Clock`); a driver that works over PCI works over these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from ringup.autogen.linux import pci as regs
+from ringup.cards import Found
+from ringup.errors import NotSupported
+from ringup.silicon.clock import READ_NS, WRITE_NS, VirtualClock
+from ringup.silicon.faults import Faults
+from ringup.silicon.log import EventLog
+from ringup.silicon.pci import Function
+from ringup.silicon.pci_tree import Tree
+
+LINE_BYTES = 64  # of a block transfer: one request each
+FALLEN, DROPPED = "all_ones_after_reads", "link_drop_after_bytes"
+
+
+class Target(Protocol):
+    """What answers behind a BAR."""
+
+    def read(self, offset: int, size_bytes: int) -> bytes:
+        """Return bytes."""
+        ...
+
+    def write(self, offset: int, data: bytes | memoryview) -> None:
+        """Take bytes."""
+        ...
+
+
+class Path:
+    """The way from the host to one function: what an access costs, and whether it arrives."""
+
+    def __init__(self, tree: Tree, function: Function, clock: VirtualClock, faults: Faults, log: EventLog) -> None:
+        self.tree, self.function = tree, function
+        self.clock, self.faults, self.log = clock, faults, log
+        self.memory_open = False
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Look again whether memory requests are claimed: command registers, power states or links changed."""
+        self.memory_open = self.function.decodes_memory and self.tree.passes(self.function, regs.PCI_COMMAND_MEMORY)
+
+    @property
+    def fallen(self) -> bool:
+        """Whether the fault that makes it answer all ones has struck."""
+        return self.faults.get(FALLEN) in (0, -1)
+
+    @property
+    def lost(self) -> bool:
+        """Whether the function is gone: link down, or fallen off the bus."""
+        return self.fallen or not self.tree.link_up
+
+    def arrives(self, size_bytes: int, write: bool) -> bool:
+        """Count an access against the faults, and say whether the function gets it."""
+        if self.faults.reached(DROPPED, size_bytes):
+            self.faults.clear(DROPPED)
+            self.tree.set_link(up=False)
+        if not write:
+            self.faults.reached(FALLEN)
+        return not self.lost
+
+    def refuse(self, what: str) -> None:
+        """Answer a memory request that nothing claims: an unsupported request, and a mistake of the guest."""
+        self.function.unsupported_request()
+        self.log.note("pci", "violation", "{} was accessed while memory decoding is off or the function sleeps", what)
+
+
+class Bar:
+    """A window into a function: the seam's `Mmio`. Offsets are bytes; an access that cannot be is a `ValueError`."""
+
+    def __init__(
+        self, name: str, path: Path, target: Target, size: Callable[[], int], enabled: Callable[[], bool] | None = None
+    ) -> None:
+        """`enabled`: a switch of its own besides memory decoding, such as the ROM's."""
+        self.name = name
+        self._path, self._target, self._size, self._enabled = path, target, size, enabled
+
+    @property
+    def size_bytes(self) -> int:
+        """How large the window is now; a resizable BAR changes."""
+        return self._size()
+
+    def read(self, offset: int, size_bytes: int) -> int:
+        """Read 1, 2, 4 or 8 bytes at a multiple of that; all ones when nothing answers."""
+        if offset % size_bytes or not 0 <= offset <= self._size() - size_bytes:
+            raise ValueError(f"{self.name} has no {size_bytes} bytes at {offset:#x}")
+        path = self._path
+        path.clock.advance_ns(READ_NS)
+        if not self._claimed(size_bytes, write=False):
+            return (1 << 8 * size_bytes) - 1
+        return int.from_bytes(self._target.read(offset, size_bytes), "little")
+
+    def write(self, offset: int, value: int, size_bytes: int) -> None:
+        """Write 1, 2, 4 or 8 bytes at a multiple of that; a write that nobody takes vanishes."""
+        if offset % size_bytes or not 0 <= offset <= self._size() - size_bytes:
+            raise ValueError(f"{self.name} has no {size_bytes} bytes at {offset:#x}")
+        path = self._path
+        data = value.to_bytes(size_bytes, "little")
+        if self._claimed(size_bytes, write=True):
+            self._target.write(offset, data)
+        path.clock.advance_ns(WRITE_NS)
+
+    def read32(self, offset: int) -> int:
+        """Read a dword."""
+        return self.read(offset, 4)
+
+    def write32(self, offset: int, value: int) -> None:
+        """Write a dword."""
+        self.write(offset, value, 4)
+
+    def read64(self, offset: int) -> int:
+        """Read a quadword in one request."""
+        return self.read(offset, 8)
+
+    def write64(self, offset: int, value: int) -> None:
+        """Write a quadword in one request."""
+        self.write(offset, value, 8)
+
+    def read_block(self, offset: int, size_bytes: int) -> bytes:
+        """Read many bytes, a request for each 64."""
+        self._check_block(offset, size_bytes)
+        path = self._path
+        path.clock.advance_ns(READ_NS * -(-size_bytes // LINE_BYTES))
+        if not self._claimed(size_bytes, write=False):
+            return b"\xff" * size_bytes
+        return self._target.read(offset, size_bytes)
+
+    def write_block(self, offset: int, data: bytes | memoryview) -> None:
+        """Write many bytes, a request for each 64."""
+        self._check_block(offset, len(data))
+        path = self._path
+        if self._claimed(len(data), write=True):
+            self._target.write(offset, data)
+        path.clock.advance_ns(WRITE_NS * -(-len(data) // LINE_BYTES))
+
+    def map(self) -> memoryview:
+        """Return plain memory where the window is that; `NotSupported` where it is not."""
+        mapper: Callable[[int], memoryview] | None = getattr(self._target, "map", None)
+        if mapper is None:
+            raise NotSupported(f"{self.name} is no plain memory: use its read and write methods")
+        return mapper(self._size())
+
+    @contextmanager
+    def batch(self) -> Iterator[Bar]:
+        """Group accesses; on this link each goes at once."""
+        yield self
+
+    def _claimed(self, size_bytes: int, write: bool) -> bool:
+        path = self._path
+        if not path.arrives(size_bytes, write):
+            return False
+        if path.memory_open and (self._enabled is None or self._enabled()):
+            return True
+        path.refuse(self.name)
+        return False
+
+    def _check_block(self, offset: int, size_bytes: int) -> None:
+        if not 0 <= offset <= self._size() - size_bytes:
+            raise ValueError(f"{self.name} has no {size_bytes:#x} bytes at {offset:#x}")
+
+
+class ConfigAccess:
+    """Configuration space of one function as the host reaches it."""
+
+    def __init__(self, path: Path, function: Function) -> None:
+        self._path, self._function = path, function
+
+    def read(self, offset: int, size_bytes: int = 4) -> int:
+        """Read 1, 2 or 4 bytes inside a dword; all ones when nothing answers."""
+        self._path.clock.advance_ns(READ_NS)
+        if not self._path.arrives(size_bytes, write=False):
+            return (1 << 8 * size_bytes) - 1
+        return self._function.read(offset, size_bytes)
+
+    def write(self, offset: int, value: int, size_bytes: int = 4) -> None:
+        """Write 1, 2 or 4 bytes inside a dword; configuration writes wait for their completion."""
+        if self._path.arrives(size_bytes, write=True):
+            self._function.write(offset, value, size_bytes)
+        self._path.clock.advance_ns(READ_NS)
+
+
+def find() -> Iterable[Found]:
+    """List the virtual cards."""
+    from ringup.silicon.amd.chips import CHIPS  # a listing must not cost the models
+
+    return [Found(f"virtual:{name}", f"{row.product}, a device model", _no_driver()) for name, row in CHIPS.items()]
+
+
+def open(rest: str) -> Any:
+    """Refuse: the models are there, a driver for them is not."""
+    from ringup.silicon.amd.chips import find as find_chip
+
+    find_chip(rest.partition("@")[0])
+    raise NotSupported(f"opening virtual:{rest}: {_no_driver()}")
+
+
+def _no_driver() -> str:
+    return "no driver yet; use ringup.silicon.card"
