@@ -174,6 +174,7 @@ class Function:
         self._header()
         self._link()
         for bar in row.bars:
+            self.config.define(Bits(regs.PCI_BASE_ADDRESS_0 + 4 * bar.index, bar.kind))
             self._lay_bar(bar)
         self._hook()
 
@@ -208,8 +209,8 @@ class Function:
         extended = [cap for cap in self.row.capabilities if cap.version]
         self.config.define(Bits(regs.PCI_CAPABILITY_LIST, plain[0].offset if plain else 0))
         for caps, is_extended in ((plain, False), (extended, True)):
-            for cap, after in zip(caps, [*caps[1:], None], strict=True):
-                pointer = after.offset if after else 0
+            pointers = [*(cap.offset for cap in caps[1:]), 0]
+            for cap, pointer in zip(caps, pointers, strict=False):
                 first = cap.number | (cap.version << 16 | pointer << 20 if is_extended else pointer << 8)
                 self.config.define(Bits(cap.offset, first))
                 for word in cap.words:
@@ -217,8 +218,8 @@ class Function:
                     self.config.define(Bits(place, word.value, word.writable, word.clears, word.sticky))
 
     def _lay_bar(self, bar: Bar) -> None:
+        """Make the address bits of a BAR match its size; an address that it holds loses its lower bits."""
         at = regs.PCI_BASE_ADDRESS_0 + 4 * bar.index
-        self.config.define(Bits(at, bar.kind))
         mask = ~(self.sizes[bar.index] - 1)
         self.config.mask(at, mask & ONES & ~0xF)
         self.config.put(at, self.config.get(at) & (mask | 0xF))
