@@ -1,8 +1,8 @@
-"""A wave as the translator sees it while it writes a program: registers by operand, the exec mask, exits. Rules are written against `Wave`.
+"""A wave as the translator sees it while it writes a program: its registers, its exits, its memory. Rules are written against `Wave`.
 
 A rule is a function `rule(wave, ins)` that emits the IR of one instruction. What it must know:
 
-- `src`, `scalar`, `mask` read operands, `put`, `put_scalar`, `put_mask`, `set_scc` write them. Writes of VGPRs are masked by EXEC here, not in the rule.
+- `src`, `scalar`, `mask` read operands; `put`, `put_scalar`, `put_mask`, `set_scc` write them. EXEC masks writes of VGPRs here, not in the rule.
 - All reads of a rule come before its writes, as hardware reads operands before it writes results.
 - Registers are known by value within a block of the program. A rule that opens blocks itself must not touch registers in a block that does
   not dominate its end; `unless` and `when` are the ways to do so.
@@ -11,23 +11,26 @@ A rule is a function `rule(wave, ins)` that emits the IR of one instruction. Wha
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from ringup.silicon.shader import decode as dec
-from ringup.silicon.shader import dpp, state
-from ringup.silicon.shader.emitter import Code, Value, bits, element
+from ringup.silicon.shader import state
+from ringup.silicon.shader.analysis import ALL, FIRST_VGPR, effects, numbers
+from ringup.silicon.shader.context import FAULT_KINDS, Exit, Word
+from ringup.silicon.shader.emitter import Code, Value
+from ringup.silicon.shader.registers import SCC, Known, Mode, Register, Registers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ringup.silicon.shader.decode import Instruction, Operand
+    from ringup.silicon.shader.decode import Instruction
 
     Rule = Callable[["Wave", Instruction], None]
 
 RULES: dict[str, Rule] = {}
-_FLOATS = {"half": "i16", "bfloat": "i16", "float": "i32", "double": "i64"}
-_OUTPUT_MODIFIERS = {1: 2.0, 2: 4.0, 3: 0.5}  # RDNA3 ISA reference, "OMOD"
+_COUNTERS = {
+    "lanes": Word.LANES, "memory_transactions": Word.MEMORY_TRANSACTIONS, "cache_lines": Word.CACHE_LINES,
+    "lds_conflicts": Word.LDS_CONFLICTS,
+}  # fmt: skip
 
 
 def rule(*mnemonics: str) -> Callable[[Rule], Rule]:
@@ -41,409 +44,140 @@ def rule(*mnemonics: str) -> Callable[[Rule], Rule]:
     return register
 
 
-@dataclass(frozen=True, slots=True)
-class Mode:
-    """HW_REG_MODE as far as it changes what instructions mean; fixed for the code that is being written.
-
-    Rounding: 0 to nearest even, 1 up, 2 down, 3 to zero. Denormals: bit 0 keeps those of inputs, bit 1 those of results.
-    """
-
-    word: int
-
-    @property
-    def round_f32(self) -> int:
-        """Rounding of f32."""
-        return self.word & 3
-
-    @property
-    def round_f64(self) -> int:
-        """Rounding of f64 and f16."""
-        return self.word >> 2 & 3
-
-    @property
-    def denorm_f32(self) -> int:
-        """Denormals of f32."""
-        return self.word >> 4 & 3
-
-    @property
-    def denorm_f64(self) -> int:
-        """Denormals of f64 and f16."""
-        return self.word >> 6 & 3
-
-    @property
-    def dx10_clamp(self) -> bool:
-        """A clamped NaN is 0."""
-        return bool(self.word >> 8 & 1)
-
-    @property
-    def ieee(self) -> bool:
-        """Signalling NaNs are quieted by min and max."""
-        return bool(self.word >> 9 & 1)
-
-    def denorm(self, kind: str) -> int:
-        """Denormals of LLVM type `kind`."""
-        return self.denorm_f32 if element(kind) == "float" else self.denorm_f64
-
-    def round(self, kind: str) -> int:
-        """Rounding of LLVM type `kind`."""
-        return self.round_f32 if element(kind) == "float" else self.round_f64
+class _Fault(NamedTuple):
+    label: str  # the block that leaves
+    kind: int
+    offset: int
+    detail: Value
 
 
-Register = tuple[str, int]  # bank and number: ("v", 5), ("s", 106); ("scc", 0)
-SCC: Register = ("scc", 0)
-
-
-class Wave:
-    """Registers and exits of the wave, at the instruction being translated.
-
-    `lanes` is 32 or 64, `bools` the type `<lanes x i1>`, `mask_type` the integer of as many bits; `full` is True where EXEC is known to be all
-    ones; `mode` the MODE register; `strict` asks for checks; `offset` is the instruction's byte offset from the program's base.
-    """
+class Wave(Registers):
+    """Registers, exits and memory of the wave, at the instruction being translated; see `Registers` for the attributes."""
 
     def __init__(self, code: Code, lanes: int, vgpr_count: int, *, strict: bool, counting: bool) -> None:
-        self.code, self.lanes, self.vgpr_count = code, lanes, vgpr_count
+        super().__init__(code, lanes, vgpr_count)
         self.strict, self.counting = strict, counting
-        self.bools, self.mask_type, self.row = f"<{lanes} x i1>", f"i{lanes}", f"<{lanes} x i32>"
-        self.mode = Mode(0)
-        self.full = False
-        self.offset = 0
-        self.used: set[Register] = set()  # every register the program touches
-        self.views: dict[Register, dict[str, Value]] = {}  # values of registers in this block, by LLVM type
-        self.pairs: dict[Register, Value] = {}  # 64-bit values of a register and the next one
-        self.dirty: dict[Register, None] = {}  # changed since the block began
+        self.sites = 0  # region caches given out
+        self.everything = 0  # registers that the program touches
+        self._faults: list[_Fault] = []
+        self._stops: list[tuple[Value, str]] = []
 
-    # types ------------------------------------------------------------------------------------------------------------------------
+    # what is common to the dispatch -----------------------------------------------------------------------------------------------
 
-    def vec(self, kind: str) -> str:
-        """Return the type of one `kind` a lane."""
-        return f"<{self.lanes} x {kind}>"
-
-    def splat(self, a: Value) -> Value:
-        """Put a scalar into every lane."""
-        return self.code.splat(a, self.lanes)
-
-    def const(self, value: int, kind: str) -> Value:
-        """Return an integer constant in every lane."""
-        return self.code.const(value, self.vec(kind))
-
-    def real(self, value: float, kind: str) -> Value:
-        """Return a float constant in every lane."""
-        return self.code.real(value, self.vec(kind))
-
-    def lane_numbers(self, kind: str = "i32") -> Value:
-        """Return 0, 1, 2, ... in the lanes."""
-        return self.code.lane_const(range(self.lanes), kind)
-
-    # registers by number ----------------------------------------------------------------------------------------------------------
-
-    def sgpr(self, index: int) -> Value:
-        """Return a word of the scalar file (i32), by encoding number; null reads 0."""
-        return Value("0", "i32") if index == state.NULL else self._read(("s", index), "i32")
-
-    def set_sgpr(self, index: int, value: Value) -> None:
-        """Write a word of the scalar file (i32); a write of null is dropped."""
-        if index != state.NULL:
-            self._write(("s", index), value)
-
-    def sgpr64(self, index: int) -> Value:
-        """Return a pair of the scalar file (i64)."""
-        return Value("0", "i64") if index == state.NULL else self._pair("s", index)
-
-    def set_sgpr64(self, index: int, value: Value) -> None:
-        """Write a pair of the scalar file (i64)."""
-        if index != state.NULL:
-            self._write_pair("s", index, value)
-
-    def vgpr(self, index: int) -> Value:
-        """Return all lanes of a VGPR (`<lanes x i32>`), inactive ones too."""
-        return self._read(("v", index), self.row)
-
-    def set_vgpr(self, index: int, value: Value, enable: Value | None = None, *, masked: bool = True) -> None:
-        """Write a VGPR (32-bit elements) in the lanes of EXEC and of `enable`; in all lanes if not `masked` and without `enable`."""
-        if element(value.type) == "i1":
-            raise ValueError("a mask is no VGPR value")
-        keep = self._keep(enable, masked=masked)
-        if keep is not None:
-            old = self._read(("v", index), value.type)
-            value = self.code.select(keep, value, old)
-        self._write(("v", index), value)
-
-    def exec(self) -> Value:
-        """Return EXEC as a vector of i1."""
-        return self.code.const(-1, self.bools) if self.full else self._as_mask(state.EXEC_LO)
-
-    def exec_bits(self) -> Value:
-        """Return EXEC as an integer of `mask_type`."""
-        return self.code.const(-1, self.mask_type) if self.full else self.mask_bits(state.EXEC_LO)
-
-    def set_exec_bits(self, value: Value) -> None:
-        """Write EXEC."""
-        self.set_mask_bits(state.EXEC_LO, value)
-
-    def mask_bits(self, index: int) -> Value:
-        """Return the lane mask in SGPR `index` (wave64: and the next) as an integer of `mask_type`."""
-        return self.sgpr(index) if self.lanes == 32 else self.sgpr64(index)
-
-    def set_mask_bits(self, index: int, value: Value) -> None:
-        """Write a lane mask of `mask_type` to SGPR `index` (wave64: and the next)."""
-        if self.lanes == 32:
-            self.set_sgpr(index, value)
-        else:
-            self.set_sgpr64(index, value)
-
-    def scc(self) -> Value:
-        """Return SCC (i1)."""
-        return self._read(SCC, "i1")
-
-    def set_scc(self, value: Value) -> None:
-        """Write SCC (i1)."""
-        self._write(SCC, value)
-
-    # operands ---------------------------------------------------------------------------------------------------------------------
-
-    def src(self, operand: Operand, kind: str, ins: Instruction | None = None) -> Value:
-        """Return a VALU source as one `kind` a lane (i16 i32 i64 half float double), scalars and constants in every lane.
-
-        neg and abs are applied, 16-bit kinds take the half that op_sel chose; lanes are permuted when `ins` has a DPP and this is its src0.
-        An `i32` of a 16-bit operand is the whole register.
-        """
-        whole = _FLOATS.get(kind, kind)
-        if operand.kind == "vgpr":
-            value = self._vector(operand, whole, ins)
-        else:
-            value = self.splat(self._scalar(operand, whole))
-        value = self.code.bitcast(value, self.vec(kind))
-        return self.modified(value, neg=operand.neg, abs_=operand.abs)
-
-    def modified(self, value: Value, *, neg: bool, abs_: bool) -> Value:
-        """Apply source modifiers: they act on the sign bit, whatever the bits mean."""
-        if not (neg or abs_):
-            return value
-        kind = value.element
-        code = self.code
-        if kind in _FLOATS:
-            if abs_:
-                value = code.intrinsic("fabs", value)
-            return code.neg(value) if neg else value
-        sign = 1 << (bits(kind) - 1)
-        if abs_:
-            value = code.op("and", value, code.const(sign - 1, value.type))
-        return code.op("xor", value, code.const(sign, value.type)) if neg else value
-
-    def scalar(self, operand: Operand, kind: str) -> Value:
-        """Return a scalar source (i16 i32 i64 half float double), neg and abs applied; of a VGPR never."""
-        value = self.code.bitcast(self._scalar(operand, _FLOATS.get(kind, kind)), kind)
-        return self.modified(value, neg=operand.neg, abs_=operand.abs)
-
-    def mask(self, operand: Operand) -> Value:
-        """Return a lane mask source as a vector of i1."""
-        if operand.kind == "sgpr" and operand.index != state.NULL:
-            return self._as_mask(operand.index)
-        return self.code.bitcast(self._scalar(operand, self.mask_type), self.bools)
-
-    def put(self, operand: Operand, value: Value, ins: Instruction | None = None, enable: Value | None = None) -> None:
-        """Write a VALU result (16, 32 or 64-bit elements) to a VGPR in the lanes of EXEC (and of `enable`).
-
-        A float value gets `ins`'s omod and clamp; 16 bits leave the other half alone. `enable` is a vector of i1.
-        """
-        code = self.code
-        if ins is not None:
-            if value.element in _FLOATS:
-                value = self.finished(value, ins)
-            if ins.dpp is not None and enable is None:
-                enable = self._permuted_lanes(ins)
-        width = bits(value.type)
-        if width == 32:
-            self.set_vgpr(operand.index, value, enable)
-        elif width == 64:
-            whole = code.bitcast(value, self.vec("i64"))
-            keep = self._keep(enable, masked=True)
-            if keep is not None:
-                whole = code.select(keep, whole, self._pair("v", operand.index))
-            self._write_pair("v", operand.index, whole)
-        else:
-            half = code.resize(code.bitcast(value, self.vec("i16")), "i32")
-            old = self.vgpr(operand.index)
-            if operand.high:
-                half = code.op("shl", half, self.const(16, "i32"))
-            kept = code.op("and", old, self.const(0xFFFF if operand.high else 0xFFFF_0000, "i32"))
-            self.set_vgpr(operand.index, code.op("or", kept, half), enable)
-
-    def finished(self, value: Value, ins: Instruction) -> Value:
-        """Apply output modifiers to a float result. Source: RDNA3 ISA reference, "Output Modifiers"."""
-        code, kind = self.code, value.element
-        if ins.omod and not self.mode.denorm(kind) & 2:  # ignored where denormal results are kept
-            value = code.op("fmul", value, code.real(_OUTPUT_MODIFIERS[ins.omod], value.type))
-        if ins.clamp:
-            low, high = code.real(0.0, value.type), code.real(1.0, value.type)
-            clamped = code.intrinsic("minnum", code.intrinsic("maxnum", value, low), high)
-            value = clamped if self.mode.dx10_clamp else code.select(code.fcmp("uno", value, value), value, clamped)
-        return value
-
-    def put_scalar(self, operand: Operand, value: Value) -> None:
-        """Write a scalar result of 32 or 64 bits to the scalar file."""
-        width = bits(value.type)
-        if width == 64:
-            self.set_sgpr64(operand.index, self.code.bitcast(value, "i64"))
-        else:
-            self.set_sgpr(operand.index, self.code.bitcast(value, "i32"))
-
-    def put_mask(self, operand: Operand, value: Value) -> None:
-        """Write one bit a lane (vector of i1) to a lane mask in the scalar file, 0 for inactive lanes."""
-        active = value if self.full else self.code.op("and", value, self.exec())
-        whole = self.code.bitcast(active, self.mask_type)
-        self.set_mask_bits(operand.index, whole)
-        if operand.index != state.NULL:
-            self.views[("s", operand.index)]["mask"] = active
-
-    # how registers are kept -------------------------------------------------------------------------------------------------------
-
-    def variable(self, register: Register) -> str:
-        """Return the name of the variable that holds a register between blocks."""
-        self.used.add(register)
-        return f"%{register[0]}{register[1]}"
-
-    def base_type(self, register: Register) -> str:
-        """Return the type a register has between blocks."""
-        return self.row if register[0] == "v" else "i32" if register[0] == "s" else "i1"
-
-    def begin(self) -> None:
-        """Forget values: a new block of the program starts, reached from anywhere."""
-        self.views, self.pairs, self.dirty = {}, {}, {}
-
-    def flush(self) -> None:
-        """Store what changed: the block of the program ends."""
-        for register in self.dirty:
-            value = self._read(register, self.base_type(register))
-            self.code.line(f"store {value.type} {value.text}, ptr {self.variable(register)}")
-        self.dirty = {}
-
-    def _read(self, register: Register, type_: str) -> Value:
-        views = self.views.get(register)
-        base = self.base_type(register)
-        if views is None:
-            name = self.variable(register)
-            views = self.views[register] = {base: self.code.emit(f"load {base}, ptr {name}", base)}
-        value = views.get(type_)
-        if value is None:
-            have = views.get(base) or next(iter(views.values()))
-            value = views[type_] = self.code.bitcast(have, type_)
-        return value
-
-    def _write(self, register: Register, value: Value) -> None:
-        self.variable(register)
-        self.views[register] = {value.type: value}
-        self.dirty[register] = None
-        bank, index = register
-        self.pairs.pop(register, None)
-        self.pairs.pop((bank, index - 1), None)
-
-    def _pair(self, bank: str, index: int) -> Value:
-        value = self.pairs.get((bank, index))
-        if value is None:
-            code = self.code
-            type_ = self.row if bank == "v" else "i32"
-            low, high = (code.cast("zext", self._read((bank, one), type_), "i64") for one in (index, index + 1))
-            value = code.op("or", low, code.op("shl", high, code.const(32, high.type)))
-            self.pairs[(bank, index)] = value
-        return value
-
-    def _write_pair(self, bank: str, index: int, value: Value) -> None:
-        code = self.code
-        self._write((bank, index), code.cast("trunc", value, "i32"))
-        high = code.op("lshr", value, code.const(32, value.type))
-        self._write((bank, index + 1), code.cast("trunc", high, "i32"))
-        self.pairs[(bank, index)] = value
-
-    def _as_mask(self, index: int) -> Value:
-        whole = self.mask_bits(index)
-        views = self.views[("s", index)]
-        value = views.get("mask")
-        if value is None:
-            value = views["mask"] = self.code.bitcast(whole, self.bools)
-        return value
-
-    def _keep(self, enable: Value | None, *, masked: bool) -> Value | None:
-        """Return the lanes that a write changes, None for all."""
-        if not masked or self.full:
-            return enable
-        return self.exec() if enable is None else self.code.op("and", enable, self.exec())
-
-    def _vector(self, operand: Operand, kind: str, ins: Instruction | None) -> Value:
-        code, width = self.code, bits(kind)
-        permuted = ins is not None and ins.dpp is not None and operand.field == "src0"
-        if width == 64:
-            return self._pair("v", operand.index)
-        value = self._read(("v", operand.index), self.row)
-        if permuted:
-            assert ins is not None
-            value = self._permuted(value, ins)
-        if width == 32:
-            return value
-        if operand.high:
-            value = code.op("lshr", value, code.const(16, value.type))
-        return code.resize(value, kind)
-
-    def _scalar(self, operand: Operand, kind: str) -> Value:
-        code, width = self.code, bits(kind)
-        if operand.kind == "constant":
-            return code.const(operand.bits, kind) if operand.index == 0 else self._special(operand, kind)
-        if operand.kind != "sgpr":
-            raise ValueError(f"{operand} is no scalar")
-        if width == 64:
-            return self.sgpr64(operand.index)
-        value = self.sgpr(operand.index)
-        if width < 32 and operand.high:
-            value = code.op("lshr", value, code.const(16, "i32"))
-        return code.resize(value, kind)
-
-    def _special(self, operand: Operand, kind: str) -> Value:
-        """Return a source that is a value of the wave or of the card (SCC, apertures). Source: RDNA3 ISA reference, "Aperture Registers"."""
-        code, index = self.code, operand.index
-        if index == dec.SCC:
-            return code.cast("zext", self.scc(), kind)
-        if index in (dec.VCCZ, dec.EXECZ):
-            whole = self.mask_bits(state.VCC_LO) if index == dec.VCCZ else self.exec_bits()
-            return code.cast("zext", code.icmp("eq", whole, code.const(0, whole.type)), kind)
-        if index == dec.LDS_DIRECT:
-            raise ValueError("LDS_DIRECT is read by the interpreter")
-        shared = index in (dec.SHARED_BASE, dec.SHARED_LIMIT)
-        base = code.op("shl", self.context("shared" if shared else "private"), code.const(48, "i64"))
-        if index in (dec.SHARED_LIMIT, dec.PRIVATE_LIMIT):
-            base = code.op("or", base, code.const(0xFFFF_FFFF, "i64"))
-        return code.resize(base, kind)
-
-    def _permuted(self, value: Value, ins: Instruction) -> Value:
-        assert ins.dpp is not None
-        return dpp.permute(self.code, value, ins.dpp, self.exec())
-
-    def _permuted_lanes(self, ins: Instruction) -> Value | None:
-        assert ins.dpp is not None
-        return dpp.writable(self.code, ins.dpp, self.exec())
-
-    # exits, memory ----------------------------------------------------------------------------------------------------------------
-
-    def context(self, name: str) -> Value:
-        """Return a word (i64) of what is common to the dispatch, see `native.Context`: shared, private (apertures >> 48), lds_size, ..."""
-        raise NotImplementedError
+    def set_context_word(self, word: int, value: Value) -> None:
+        """Write a word of the dispatch's context (i64)."""
+        self.code.store(value, self._context_place(word), 8)
 
     def wave_word(self, index: int, type_: str = "i32") -> Value:
-        """Read a status word of the wave's state (`state.FLAT_SCRATCH_LO`: i64)."""
-        raise NotImplementedError
+        """Read a status word of the wave's state (`state.FLAT_SCRATCH_LO` and the next as i64)."""
+        return self.code.load(self._wave_place(index), type_, 4)
+
+    def set_wave_word(self, index: int, value: Value) -> None:
+        """Write a status word of the wave's state, or two."""
+        self.code.store(value, self._wave_place(index), 4)
+
+    def _wave_place(self, index: int) -> Value:
+        return self.code.gep(Value("%wave", "ptr"), index, "i32")
 
     def lds(self) -> Value:
         """Return the host address of the group's LDS; it has `context("lds_size")` bytes, and 64 spare zeroed ones behind."""
-        raise NotImplementedError
+        return self.code.emit(f"inttoptr i64 {self.wave_word(state.LDS_BASE_LO, 'i64').text} to ptr", "ptr")
+
+    def count(self, name: str, amount: Value) -> None:
+        """Add `amount` (i64) to a counter: lanes memory_transactions cache_lines lds_conflicts. Only where `counting` is set."""
+        word = _COUNTERS[name]
+        self.set_context_word(word, self.code.op("add", self.context_word(word), amount))
+
+    # memory -----------------------------------------------------------------------------------------------------------------------
+
+    def site(self) -> Value:
+        """Return the address of this memory instruction's region cache, made of four i64: gpu_va of the first byte, size in bytes, host address
+        minus gpu_va, spare. All 0 at first and after the memory's epoch changed. A site of a write holds writable regions only.
+        """
+        sites = self.code.emit(f"inttoptr i64 {self.context_word(Word.SITES).text} to ptr", "ptr")
+        self.sites += 1
+        return self.code.gep(sites, 4 * (self.sites - 1), "i64")
+
+    def translate(self, site: Value, gpu_va: Value, *, write: bool) -> Value:
+        """Fill the site's cache with the region that holds `gpu_va` (i64); return i1: False if there is none, the memory was told, and `fault`
+        with kind "memory" must follow. A call; costs tens of nanoseconds for regions met before, microseconds else.
+        """
+        return self.code.call(
+            "translate", "i1", Value("%context", "ptr"), site, gpu_va, Value("true" if write else "false", "i1")
+        )
+
+    # ways out ---------------------------------------------------------------------------------------------------------------------
 
     def fault(self, condition: Value, kind: str, detail: Value | None = None) -> None:
         """Where `condition` (i1) holds the wave stops at this instruction with a `Violation` of `kind`; `detail` (i64) is told with it, such as
         an address. Nothing this instruction wrote counts. Code goes on in a fresh block.
         """
-        raise NotImplementedError
+        good = self.code.fresh("good")
+        self._faults.append(
+            _Fault(self.code.label, FAULT_KINDS.index(kind), self.offset, detail or self.code.const(0, "i64"))
+        )
+        self.code.branch(condition, "fault", good, likely=False)
+        self.code.block(good)
+
+    def leave(self, reason: Value) -> None:
+        """Return from the program with a reason (i64), see `context.Exit`."""
+        self.set_context_word(Word.FUEL, self.code.load(Value("%fuel", "ptr"), "i64", 8))
+        self.code.line(f"ret i64 {reason.text}")
+
+    def close(self) -> None:
+        """Write the blocks that all faults and all interpreted instructions share."""
+        code = self.code
+        if self._faults:
+            code.block("fault")
+            kind = code.phi(*((code.const(one.kind, "i64"), one.label) for one in self._faults))
+            offset = code.phi(*((code.const(one.offset, "i64"), one.label) for one in self._faults))
+            detail = code.phi(*((one.detail, one.label) for one in self._faults))
+            self.set_context_word(Word.FAULT_KIND, kind)
+            self.set_context_word(Word.FAULT_OFFSET, offset)
+            self.set_context_word(Word.FAULT_DETAIL, detail)
+            self.leave(code.const(Exit.FAULT, "i64"))
+        if self._stops:
+            code.block("stopped")
+            self.leave(code.phi(*self._stops))
+
+    def save(self, found: int, offset: int) -> None:
+        """Store registers (a set of `analysis`) and the PC to the wave's state."""
+        for number in numbers(found & self.everything):
+            if number >= FIRST_VGPR:
+                self.code.store(self.vgpr(number - FIRST_VGPR), self._row_place(number - FIRST_VGPR), 64)
+            elif number == state.SCC:
+                self.set_wave_word(number, self.code.cast("zext", self.scc(), "i32"))
+            else:
+                self.set_wave_word(number, self.sgpr(number))
+        pc = self.code.op("add", self.context_word(Word.BASE), self.code.const(offset, "i64"))
+        self.set_wave_word(state.PC_LO, pc)
+
+    def restore(self, found: int) -> None:
+        """Read registers (a set of `analysis`) from the wave's state."""
+        for number in numbers(found & self.everything):
+            if number >= FIRST_VGPR:
+                value = self.code.load(self._row_place(number - FIRST_VGPR), self.row, 64)
+                self.set_vgpr(number - FIRST_VGPR, value, masked=False)
+            elif number == state.SCC:
+                self.set_scc(self.code.cast("trunc", self.wave_word(number), "i1"))
+            else:
+                self.set_sgpr(number, self.wave_word(number))
+
+    def _row_place(self, index: int) -> Value:
+        return self._wave_place(state.RESERVED_WORDS + index * self.lanes)
 
     def bail(self, ins: Instruction) -> None:
         """Let the interpreter execute the instruction: its registers go through the wave's state. For rare things: microseconds each."""
-        raise NotImplementedError
+        code = self.code
+        found = effects(ins, self.lanes)
+        self.save(found.uses | found.defs, self.offset)
+        function = code.emit(f"inttoptr i64 {self.context_word(Word.INTERPRET).text} to ptr", "ptr")
+        reason = code.emit(f"call i64 {function.text}(ptr %context, ptr %wave)", "i64")
+        good = code.fresh("interpreted")
+        self._stops.append((reason, code.label))
+        code.branch(code.icmp("ne", reason, code.const(Exit.NEXT, "i64")), "stopped", good, likely=False)
+        code.block(good)
+        self.restore(found.defs if found.uses != ALL else ALL)
 
     @contextmanager
     def unless(self, condition: Value, ins: Instruction) -> Iterator[None]:
@@ -451,27 +185,65 @@ class Wave:
 
         The body may write what `ins` writes; nothing may have been written before.
         """
-        raise NotImplementedError
+        code = self.code
+        slow, fast, done = code.fresh("slow"), code.fresh("fast"), code.fresh("done")
+        before = self._known()
+        code.branch(condition, slow, fast, likely=False)
+        code.block(fast)
+        self.dirty = {}
         yield
+        changed = list(dict.fromkeys([*self.dirty, *self._registers(effects(ins, self.lanes).defs)]))
+        quick = self._values(changed)
+        code.jump(done)
+        self._know(before)
+        code.block(slow)
+        self.bail(ins)
+        exact = self._values(changed)
+        code.jump(done)
+        self._merge(before, changed, quick, exact, done)
 
     @contextmanager
     def when(self, condition: Value) -> Iterator[None]:
         """Emit a body that runs where `condition` (i1) holds; registers it writes keep their old values elsewhere."""
-        raise NotImplementedError
+        code = self.code
+        body, skip, done = code.fresh("when"), code.fresh("skip"), code.fresh("done")
+        before = self._known()
+        code.branch(condition, body, skip)
+        code.block(body)
+        self.dirty = {}
         yield
+        changed = list(self.dirty)
+        new = self._values(changed)
+        code.jump(done)
+        self._know(before)
+        code.block(skip)
+        old = self._values(changed)
+        code.jump(done)
+        self._merge(before, changed, new, old, done)
 
-    def site(self) -> Value:
-        """Return the address of this memory instruction's region cache, made of four i64: gpu_va of the first byte, size in bytes, host address
-        minus gpu_va, spare. All 0 at first and after the memory's epoch changed. A site of a write holds writable regions only.
-        """
-        raise NotImplementedError
+    def _registers(self, found: int) -> list[Register]:
+        return [
+            ("v", number - FIRST_VGPR) if number >= FIRST_VGPR else SCC if number == state.SCC else ("s", number)
+            for number in numbers(found)
+        ]
 
-    def translate(self, site: Value, gpu_va: Value, *, write: bool) -> Value:
-        """Fill the site's cache with the region that holds `gpu_va` (i64); return i1: False if there is none, the memory was told, and `fault`
-        with kind "memory" must follow. A call; costs tens of nanoseconds for regions met before, microseconds else.
-        """
-        raise NotImplementedError
+    def _values(self, registers: list[Register]) -> list[tuple[Value, str]]:
+        """Return values of registers, to be merged with those that they have when control comes from another block than this one."""
+        values = [self.read(one, self.base_type(one)) for one in registers]
+        return [(one, self.code.label) for one in values]
 
-    def count(self, name: str, amount: Value) -> None:
-        """Add `amount` (i64) to a counter: lanes memory_transactions cache_lines lds_conflicts. Only where `counting` is set."""
-        raise NotImplementedError
+    def _merge(
+        self,
+        before: Known,
+        changed: list[Register],
+        one: list[tuple[Value, str]],
+        other: list[tuple[Value, str]],
+        label: str,
+    ) -> None:
+        self.code.block(label)
+        self._know(before)
+        for register, first, second in zip(changed, one, other, strict=True):
+            self.write(register, self.code.phi(first, second))
+
+
+__all__ = ["RULES", "Mode", "Wave", "rule"]

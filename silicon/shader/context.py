@@ -1,0 +1,103 @@
+"""Memory that translated code, the native scheduler and Python share: words of 64 bits by number, reasons to come back, kinds of faults."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Word(IntEnum):
+    """Words of a dispatch's context."""
+
+    FUEL = 0  # instructions the wave may still run before it must let others run; below 0 when it went over
+    COUNTS = 1  # address: how often each block ran
+    SITES = 2  # address: region caches of memory instructions, four words each
+    REGIONS = 3  # address: regions met before, by page, four words each
+    BASE = 4  # gpu_va of the program
+    SHARED = 5  # aperture of the LDS, gpu_va >> 48
+    PRIVATE = 6
+    LDS_SIZE = 7
+    UNALIGNED = 8  # 1: vector memory may be misaligned
+    INTERPRET = 9  # address: executes one instruction of a wave
+    MISS = 10  # address: finds a region
+    FAULT_KIND = 11
+    FAULT_OFFSET = 12  # of the instruction that broke a rule
+    FAULT_DETAIL = 13
+    LANES = 14  # counters from here
+    MEMORY_TRANSACTIONS = 15
+    CACHE_LINES = 16
+    LDS_CONFLICTS = 17
+    # the scheduler's
+    BUDGET = 20  # instructions left in this slice
+    QUANTUM = 21  # instructions a wave may run before the next one's turn
+    NEXT = 22  # number of the next group to start, counted x first
+    LAST = 23  # behind the last one
+    COUNT_X = 24
+    COUNT_Y = 25
+    START_X = 26
+    START_Y = 27
+    START_Z = 28
+    SLOT = 29  # where the round stands: group slot, wave
+    WAVE = 30
+    SLOTS = 31  # group slots
+    GROUP_WAVES = 32  # wave slots in a group slot
+    WAVE_BYTES = 33
+    STATES = 34  # address: wave states
+    GROUPS = 35  # address: group slots, GROUP_WORDS words each
+    LDS = 36  # address
+    LDS_STRIDE = 37
+    TEMPLATES = 38  # address: for full and partial groups by axis, eight addresses of templates
+    PLACE_X = 39  # byte offset in a wave's state that gets the group's number along x
+    PLACE_Y = 40
+    PLACE_Z = 41
+    SCRATCH_BASE = 42
+    SCRATCH_BYTES = 43
+    HARDWARE_IDS = 44  # address: HW_ID1 and HW_ID2 of each wave slot
+    STARTED = 45  # waves
+    PARTIAL = 46  # bit i: the last group along axis i is partial
+    HEAD_BYTES = 47  # of a wave's template: its words up to VGPR 1
+
+
+CONTEXT_WORDS = 64
+
+
+class GroupWord(IntEnum):
+    """Words of a group slot; it is free while no waves are left."""
+
+    LEFT = 0  # waves that have not ended
+    ARRIVED = 1  # waves at the barrier
+    WAVES = 2
+    NUMBER = 3
+
+
+GROUP_WORDS = 8
+
+# Words of a wave's state that are the scheduler's own.
+STATUS_WORD = 146
+ENTRY_WORD = 147  # where the wave goes on
+CODE_WORD = 148  # and the next: address of its program
+SPARE_WORD = 150  # gets what no register is enabled for
+
+
+class Status(IntEnum):
+    """What a wave slot is doing."""
+
+    ENDED = 0
+    READY = 1
+    WAITS = 2  # at the barrier
+
+
+class Exit(IntEnum):
+    """Why a program or the scheduler returned: the low byte; what lies above is the entry at which the wave goes on."""
+
+    NEXT = 0
+    END = 1
+    YIELD = 2
+    BARRIER = 3
+    FAULT = 4  # a rule was broken: FAULT_KIND, FAULT_OFFSET, FAULT_DETAIL
+    LEAVE = 5  # PC is where no code was translated for, or at an instruction that the interpreter runs
+    ERROR = 6  # a callback raised
+    DONE = 7  # every wave of every group has ended
+    BUDGET = 8
+
+
+FAULT_KINDS = ("memory", "alignment", "uninitialised", "hazard", "lds", "register", "illegal", "trap")

@@ -1,0 +1,293 @@
+"""A program's blocks as one function of LLVM IR: registers become variables, blocks blocks, and each way in reads the wave's state.
+
+`i64 program(ptr wave, ptr context, i64 entry)` runs the wave from entry number `entry` until it has to come back, see `context.Exit`. Entry 0 is
+the program's beginning: registers that SPI does not write are zero there. Every other entry follows an exit that stored what is live.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ringup.silicon.shader import state
+from ringup.silicon.shader.analysis import (
+    ALL,
+    EXEC_BITS,
+    FIRST_VGPR,
+    SCC_BIT,
+    full_exec,
+    live_at_entry,
+    numbers,
+)
+from ringup.silicon.shader.cfg import mode_after
+from ringup.silicon.shader.context import Exit, Word
+from ringup.silicon.shader.emitter import Code, Value
+from ringup.silicon.shader.registers import Mode
+from ringup.silicon.shader.wave import RULES, Wave
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ringup.silicon.shader.cfg import Block, Key, Program, Step
+    from ringup.silicon.shader.decode import Instruction
+
+SCALAR_BITS = (1 << state.SCALAR_FILE_WORDS) - 1
+# no effect on results here: caches that are not modelled, hints, and waits, which only strict analysis looks at
+NOTHING = frozenset(
+    ("s_nop", "s_delay_alu", "s_clause", "s_set_inst_prefetch_distance", "s_waitcnt", "s_waitcnt_depctr", "s_wait_idle", "s_wait_event",
+     "s_waitcnt_vscnt", "s_waitcnt_vmcnt", "s_waitcnt_expcnt", "s_waitcnt_lgkmcnt", "s_setprio", "s_incperflevel", "s_decperflevel",
+     "s_ttracedata", "s_ttracedata_imm", "s_icache_inv", "s_wakeup", "s_version", "buffer_gl0_inv", "buffer_gl1_inv", "s_dcache_inv",
+     "s_gl1_inv", "ds_nop", "v_nop", "v_pipeflush", "s_barrier", "s_sleep")
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """What a translation is for, besides its code."""
+
+    lanes: int
+    vgpr_count: int
+    scalars: int  # SGPRs that SPI writes, from s0 up
+    full: bool  # every lane is active at the beginning
+    strict: bool
+    counting: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """The function's module as text, and what goes with it."""
+
+    text: str
+    blocks: tuple[Key, ...]  # in the order of their counts
+    sites: int
+    entries: dict[Key, int]
+    bailed: tuple[str, ...]  # mnemonics that the interpreter runs
+
+
+class _Writer:
+    """Writes one program's function."""
+
+    def __init__(self, program: Program, variant: Variant) -> None:
+        self.program, self.variant = program, variant
+        self.code = Code()
+        self.wave = Wave(self.code, variant.lanes, variant.vgpr_count, strict=variant.strict, counting=variant.counting)
+        self.names = {key: f"b{i}" for i, key in enumerate(program.blocks)}
+        self.entries = {key: i for i, key in enumerate(program.entries)}
+        self.bailed: set[str] = set()
+        everything = SCC_BIT | EXEC_BITS
+        for block in program.blocks.values():
+            for step in block.code:
+                everything |= step.effects.uses | step.effects.defs
+        if everything == ALL:
+            everything = SCALAR_BITS | SCC_BIT | (1 << FIRST_VGPR + variant.vgpr_count) - (1 << FIRST_VGPR)
+        else:
+            everything &= (1 << FIRST_VGPR + variant.vgpr_count) - 1
+        self.wave.everything = everything & ~(1 << state.NULL)
+        full_at = dict.fromkeys(self.entries, False)
+        full_at[program.entries[0]] = variant.full
+        for key in self._resumed():
+            self.entries.setdefault(key, len(self.entries))
+        self.full = full_exec(program.blocks, full_at, variant.lanes)
+        self.live = live_at_entry(program.blocks, self.full, self.wave.everything)
+
+    def _resumed(self) -> list[Key]:
+        """Return where waves go on after they let others run: behind barriers, and where branches go back to."""
+        found = []
+        for key, block in self.program.blocks.items():
+            if block.ending in ("barrier", "sleep"):
+                found.append(block.successors[0])
+            else:
+                found += [one for one in block.successors if _backwards(key, block, one)]
+        return found
+
+    def run(self) -> Lowered:
+        code, wave = self.code, self.wave
+        for number, (key, block) in enumerate(self.program.blocks.items()):
+            code.block(self.names[key])
+            self._block(number, key, block)
+        for key, number in self.entries.items():
+            code.block(f"entry{number}")
+            wave.begin()
+            self._enter(number, key)
+            wave.flush()
+            code.jump(self.names[key])
+        wave.close()
+        code.block("nowhere")
+        code.line("unreachable")
+        return Lowered(self._module(), tuple(self.program.blocks), wave.sites, self.entries, tuple(sorted(self.bailed)))
+
+    def _module(self) -> str:
+        wave = self.wave
+        lines = [
+            "define i64 @program(ptr noalias align 64 %wave, ptr noalias align 64 %context, i64 %entry) #0 {",
+            "start:",
+        ]
+        lines += [f"{wave.variable(one)} = alloca {wave.base_type(one)}" for one in sorted(wave.used)]
+        lines += [
+            "%fuel = alloca i64",
+            f"%fuel.place = getelementptr i64, ptr %context, i64 {int(Word.FUEL)}",
+            "%fuel.start = load i64, ptr %fuel.place",
+            "store i64 %fuel.start, ptr %fuel",
+            f"%counts.place = getelementptr i64, ptr %context, i64 {int(Word.COUNTS)}",
+            "%counts = load ptr, ptr %counts.place",
+            "switch i64 %entry, label %nowhere ["
+            + " ".join(f"i64 {i}, label %entry{i}" for i in self.entries.values())
+            + "]",
+        ]
+        lines += self.code.lines
+        lines += ["}", 'attributes #0 = { nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512" }']
+        lines += ['!0 = !{!"branch_weights", i32 4000, i32 1}', '!1 = !{!"branch_weights", i32 1, i32 4000}']
+        return "\n".join([*self.code.declarations.values(), *lines, ""])
+
+    # ways in and between ----------------------------------------------------------------------------------------------------------
+
+    def _enter(self, number: int, key: Key) -> None:
+        """Read what is live; at the beginning only what SPI wrote, all else is zero."""
+        wave, variant, live = self.wave, self.variant, self.live[key]
+        if number:
+            wave.restore(live)
+            return
+        written = (1 << variant.scalars) - 1 | EXEC_BITS | 1 << FIRST_VGPR
+        if variant.full:
+            wave.set_exec_bits(self.code.const(-1, wave.mask_type))
+            written &= ~((1 << variant.lanes // 32) - 1 << state.EXEC_LO)
+            live &= ~((1 << variant.lanes // 32) - 1 << state.EXEC_LO)
+        wave.restore(live & written)
+        for one in numbers(live & ~written & wave.everything):
+            if one >= FIRST_VGPR:
+                wave.set_vgpr(one - FIRST_VGPR, self.code.const(0, wave.row), masked=False)
+            elif one == state.SCC:
+                wave.set_scc(self.code.const(0, "i1"))
+            else:
+                wave.set_sgpr(one, self.code.const(0, "i32"))
+
+    def _block(self, number: int, key: Key, block: Block) -> None:
+        code, wave = self.code, self.wave
+        wave.begin()
+        place = code.gep(Value("%counts", "ptr"), number, "i64")
+        code.store(code.op("add", code.load(place, "i64", 8), code.const(1, "i64")), place, 8)
+        fuel = Value("%fuel", "ptr")
+        code.store(code.op("sub", code.load(fuel, "i64", 8), code.const(len(block.code), "i64")), fuel, 8)
+        mode = key.mode
+        for step, full in zip(block.code, self.full[key], strict=True):
+            wave.offset, wave.full, wave.mode = step.offset, full, Mode(mode)
+            changed = mode_after(step.ins, mode)
+            if changed is not None:
+                mode = changed
+                wave.set_wave_word(state.MODE, code.const(mode, "i32"))
+            elif not step.what or step.what in ("barrier", "sleep"):
+                self._instruction(step.ins)
+        self._ending(block)
+
+    def _instruction(self, ins: Instruction) -> None:
+        wave = self.wave
+        if ins.mnemonic in NOTHING:
+            return
+        if any(one.kind == "vgpr" and one.index + -(-one.size_bits // 32) > wave.vgpr_count for one in ins.operands):
+            wave.fault(self.code.const(1, "i1"), "register")
+            return
+        if ins.mnemonic == "s_getpc_b64":
+            wave.put_scalar(ins.operands[0], self._address(wave.offset + ins.size_bytes))
+            return
+        rules = [_rule(one) for one in ins.parts or (ins,)]
+        found = [one for one in rules if one is not None]
+        if len(found) < len(rules):
+            self.bailed.add(ins.mnemonic)
+            wave.bail(ins)
+        elif ins.parts:
+            with wave.together():
+                for function, part in zip(found, ins.parts, strict=True):
+                    function(wave, part)
+        else:
+            found[0](wave, ins)
+
+    def _address(self, offset: int) -> Value:
+        return self.code.op("add", self.wave.context_word(Word.BASE), self.code.const(offset, "i64"))
+
+    def _ending(self, block: Block) -> None:
+        """Write how a block ends. Source: RDNA3 ISA reference, "Program Flow Control"."""
+        code, wave = self.code, self.wave
+        if block.ending == "illegal":
+            wave.offset = block.code[-1].after if block.reason and block.code else block.key.offset
+            if not block.reason:
+                wave.offset = block.code[-1].offset
+            wave.fault(code.const(1, "i1"), "illegal")
+            code.line("unreachable")
+            return
+        last = block.code[-1]
+        if block.ending == "end":
+            wave.leave(code.const(Exit.END, "i64"))
+        elif block.ending in ("barrier", "sleep"):
+            self._suspend(block.successors[0], Exit.BARRIER if block.ending == "barrier" else Exit.YIELD)
+        elif block.ending == "leave":
+            wave.save(wave.everything, last.offset)
+            wave.leave(code.const(Exit.LEAVE, "i64"))
+        elif block.ending == "indirect":
+            self._indirect(block, last)
+        elif block.ending == "jump":
+            if last.ins.mnemonic == "s_call_b64":
+                wave.put_scalar(last.ins.operands[0], self._address(last.after))
+            self._goto(block, block.successors[0])
+        elif block.ending == "branch":
+            condition = self._condition(last.ins)
+            wave.flush()
+            taken = code.fresh("taken")
+            code.branch(condition, taken, self.names[block.successors[1]])
+            code.block(taken)
+            self._goto(block, block.successors[0])
+        else:
+            self._goto(block, block.successors[0])
+
+    def _goto(self, block: Block, target: Key) -> None:
+        """Go to a block; backwards only while the wave may still run."""
+        code, wave = self.code, self.wave
+        wave.flush()
+        if not _backwards(block.key, block, target):
+            code.jump(self.names[target])
+            return
+        left = code.load(Value("%fuel", "ptr"), "i64", 8)
+        out = code.fresh("out")
+        code.branch(code.icmp("slt", left, code.const(0, "i64")), out, self.names[target], likely=False)
+        code.block(out)
+        self._suspend(target, Exit.YIELD)
+
+    def _suspend(self, target: Key, reason: Exit) -> None:
+        wave = self.wave
+        wave.save(self.live[target], target.offset)
+        wave.leave(self.code.const(self.entries[target] << 8 | reason, "i64"))
+
+    def _condition(self, ins: Instruction) -> Value:
+        code, wave, name = self.code, self.wave, ins.mnemonic
+        if name.startswith("s_cbranch_scc"):
+            return wave.scc() if name.endswith("1") else code.invert(wave.scc())
+        whole = wave.exec_bits() if "exec" in name else wave.mask_bits(state.VCC_LO)
+        return code.icmp("ne" if name.endswith("nz") else "eq", whole, code.const(0, whole.type))
+
+    def _indirect(self, block: Block, last: Step) -> None:
+        """Go where a register says: a known place, or out, to have it translated."""
+        code, wave = self.code, self.wave
+        target = wave.scalar(last.ins.operands[-1], "i64")
+        if last.ins.mnemonic == "s_swappc_b64":
+            wave.put_scalar(last.ins.operands[0], self._address(last.after))
+        offset = code.op("sub", target, wave.context_word(Word.BASE))
+        wave.flush()
+        away = code.fresh("away")
+        arms = " ".join(f"i64 {one.offset}, label %{self.names[one]}" for one in block.successors)
+        code.line(f"switch i64 {offset.text}, label %{away} [{arms}]")
+        code.block(away)
+        wave.save(wave.everything, 0)
+        wave.set_wave_word(state.PC_LO, target)
+        wave.leave(code.const(Exit.LEAVE, "i64"))
+
+
+def _backwards(key: Key, block: Block, target: Key) -> bool:
+    return block.ending in ("jump", "branch", "") and target.offset <= key.offset
+
+
+def _rule(ins: Instruction) -> Callable[[Wave, Instruction], None] | None:
+    return RULES.get(ins.mnemonic) or RULES.get(ins.mnemonic.replace("v_dual_", "v_", 1))
+
+
+def lower(program: Program, variant: Variant) -> Lowered:
+    """Write the module of a program."""
+    return _Writer(program, variant).run()
