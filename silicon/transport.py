@@ -62,9 +62,10 @@ class Path:
         if self.faults.reached(DROPPED, size_bytes):
             self.faults.clear(DROPPED)
             self.tree.set_link(up=False)
+        lost = self.lost
         if not write:
             self.faults.reached(FALLEN)
-        return not self.lost
+        return not lost
 
     def refuse(self, what: str) -> None:
         """Answer a memory request that nothing claims: an unsupported request, and a mistake of the guest."""

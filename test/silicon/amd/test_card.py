@@ -1,0 +1,236 @@
+"""A whole card in a slot: what a host sees first, time, resets, faults, and DMA that the bus does not allow."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from ringup.errors import GuestError, NoSuchCard, NotSupported
+from ringup.silicon import card, cards, fixtures, transport
+
+MEMSIZE = 0xDE3 * 4
+SCRATCH_0 = 0x4C * 4
+FB_LOCATION = 0x1A8EC * 4
+ONES = 0xFFFF_FFFF
+
+
+def test_a_host_finds_the_board_of_a_7900_xtx(radeon):
+    ids = {name: radeon.tree.read(*place, 0) for name, place in radeon.places.items()}
+    assert ids == {
+        "upstream": 0x1478_1002, "downstream": 0x1479_1002, "gpu": 0x744C_1002, "audio": 0xAB30_1002,
+        "usb": 0x7446_1002, "ucsi": 0x7444_1002,
+    }  # fmt: skip
+    assert radeon.tree.read(*radeon.places["gpu"], 0xE, 1) & 0x80  # several functions
+
+
+def test_bars_are_as_large_as_config_space_says(radeon):
+    assert {index: bar.size_bytes for index, bar in radeon.bars.items()} == {0: 256 << 20, 2: 2 << 20, 5: 1 << 20}
+    radeon.config.write(4, 0, 2)
+    radeon.config.write(0x208, 15 << 8)
+    assert radeon.bars[0].size_bytes == 32 << 30
+
+
+def test_the_discovery_binary_lies_below_the_top_of_vram(radeon):
+    assert radeon.bars[0].read32((64 << 20) - (64 << 10)) == 0x28211407
+    assert radeon.bars[5].read32(FB_LOCATION) == 0x8000
+
+
+def test_the_rom_is_read_through_its_bar_and_through_smuio(radeon):
+    assert radeon.rom.read32(0) == ONES  # not enabled
+    radeon.violations.clear()
+    radeon.config.write(0x30, radeon.config.read(0x30) | 1)
+    image = radeon.rom.read_block(0, 64 << 10)
+    assert image[:2] == b"\x55\xaa"
+    regs = radeon.bars[5]
+    regs.write32(0x5A390, 0)
+    read = b"".join(struct.pack("<I", regs.read32(0x5A394)) for _ in range(64))
+    assert read == image[:256]
+    assert radeon.rom.read32(64 << 10) == ONES
+
+
+def test_accesses_cost_time_and_let_the_card_work(radeon):
+    done = []
+    start = radeon.clock.now_ns
+    radeon.clock.after(2.5, lambda: done.append(radeon.clock.now_ns))
+    for _ in range(3):
+        radeon.bars[5].read32(MEMSIZE)
+    assert radeon.clock.now_ns - start == 3_000
+    assert done == [start + 2_500]
+
+
+@pytest.mark.parametrize("offset", [-4, 2, 1 << 20])
+def test_an_access_outside_a_bar_is_the_callers_mistake(radeon, offset):
+    with pytest.raises(ValueError, match="BAR 5 has no 4 bytes"):
+        radeon.bars[5].read32(offset)
+
+
+def test_registers_take_quadwords_and_give_bytes(radeon):
+    regs = radeon.bars[5]
+    regs.write64(SCRATCH_0, 0x1122334455667788)
+    assert regs.read32(SCRATCH_0 + 4) == 0x11223344
+    assert regs.read(SCRATCH_0 + 1, 1) == 0x77
+    with pytest.raises(GuestError, match="dwords"):
+        regs.write(SCRATCH_0, 1, 1)
+
+
+def test_memory_decoding_off_answers_with_ones_and_is_logged(radeon):
+    radeon.config.write(4, 0, 2)
+    assert radeon.bars[5].read32(MEMSIZE) == ONES
+    assert radeon.config.read(0x154) & 0x0010_0000  # AER: unsupported request
+    assert len(radeon.violations) == 1
+
+
+def test_a_sleeping_function_answers_with_ones(radeon):
+    radeon.config.write(0x54, 3, 2)
+    assert radeon.bars[0].read32(0) == ONES
+    radeon.config.write(0x54, 0, 2)
+    assert radeon.bars[5].read32(MEMSIZE) == 64
+
+
+def test_dma_without_bus_mastering_never_leaves_the_card(radeon):
+    buffer = radeon.alloc_host(4096)
+    radeon.host.write(buffer.bus_addr(), b"secret")
+    assert bytes(buffer.view[:6]) == bytes(6)
+    assert "bus mastering is off" in radeon.violations[0].text
+    assert radeon.bars[5].read32(0xE0B * 4) & 1  # BIF_BME_STATUS.DMA_ON_BME_LOW
+    radeon.config.write(4, 6, 2)
+    radeon.host.write(buffer.bus_addr(), b"secret")
+    assert bytes(buffer.view[:6]) == b"secret"
+
+
+def test_dma_to_memory_that_was_freed_is_a_mistake(radeon):
+    radeon.config.write(4, 6, 2)
+    buffer = radeon.alloc_host(4096)
+    address = buffer.bus_addr()
+    buffer.free()
+    assert radeon.host.read(address, 2) == b"\xff\xff"
+    assert f"{address:#x}, where no memory is" in radeon.violations[0].text
+
+
+def test_an_interrupt_of_a_block_arrives_as_an_msi(radeon):
+    radeon.config.write(4, 6, 2)
+    radeon.config.write(0xA2, 1, 2)
+    ring = radeon.alloc_host(4096)
+    regs, names = radeon.bars[5], radeon.ih.cells
+    regs.write32(names.address("IH_RB_BASE"), ring.bus_addr() >> 8 & ONES)
+    regs.write32(names.address("IH_RB_BASE_HI"), ring.bus_addr() >> 40)
+    control = names.replace("IH_RB_CNTL", 0, RB_ENABLE=1, RB_SIZE=10, ENABLE_INTR=1, MC_SPACE=2)
+    regs.write32(names.address("IH_RB_CNTL"), control)
+    radeon.ih.interrupt(0x14, 181, data=(0xABCD,))
+    assert radeon.interrupts.wait(100) == (0,)
+    entry = struct.unpack_from("<8I", ring.view)
+    assert (entry[0] & 0xFFFF, entry[4]) == (0x14 | 181 << 8, 0xABCD)
+    assert radeon.violations == []
+
+
+def test_waiting_for_an_interrupt_that_never_comes_takes_virtual_time(radeon):
+    before = radeon.clock.now_us
+    assert radeon.interrupts.wait(1_000_000) == ()
+    assert radeon.clock.now_us - before == 1_000_000
+
+
+def test_mode_1_forgets_the_chip_and_keeps_config_space_and_scratch(radeon):
+    regs = radeon.bars[5]
+    regs.write32(SCRATCH_0, 5)
+    regs.write32(0xDE0 * 4, 1)
+    radeon.vram.write(0, b"work")
+    radeon.mode1_reset()
+    assert regs.read32(MEMSIZE) == 64  # memory decoding is still on
+    assert regs.read32(SCRATCH_0) == 5
+    assert regs.read32(0x53 * 4) & 0x200
+    assert regs.read32(0xDE0 * 4) == 0
+    assert radeon.vram.read(0, 4) == bytes(4)
+    assert radeon.bars[0].read32((64 << 20) - (64 << 10)) == 0x28211407
+
+
+def test_what_was_under_way_does_not_survive_a_reset(radeon):
+    late = []
+    radeon.clock.after(10, lambda: late.append(1))
+    radeon.mode1_reset()
+    radeon.clock.sleep_us(100)
+    assert late == []
+
+
+def test_a_hot_reset_returns_the_card_as_it_was_found(radeon):
+    radeon.bars[5].write32(SCRATCH_0, 5)
+    radeon.hot_reset()
+    assert radeon.bars[5].read32(SCRATCH_0) == 0
+    assert radeon.bars[5].read32(MEMSIZE) == 64
+    assert not radeon.gpu.masters_bus
+
+
+def test_a_card_without_link_is_lost_until_it_is_plugged_in_again(radeon):
+    radeon.unplug()
+    assert radeon.lost
+    assert radeon.bars[5].read32(MEMSIZE) == ONES
+    assert radeon.config.read(0) == ONES
+    radeon.bars[5].write32(SCRATCH_0, 5)
+    radeon.replug()
+    assert not radeon.lost
+    assert radeon.bars[5].read32(SCRATCH_0) == 0
+    assert radeon.violations == []
+
+
+def test_a_card_falls_off_the_bus_after_so_many_reads(radeon):
+    radeon.faults.inject("all_ones_after_reads", 3)
+    seen = [radeon.bars[5].read32(MEMSIZE) for _ in range(5)]
+    assert seen == [64, 64, 64, ONES, ONES]
+    assert radeon.lost
+    radeon.faults.clear()
+    assert radeon.bars[5].read32(MEMSIZE) == 64
+
+
+def test_a_link_drops_in_the_middle_of_a_copy(radeon):
+    radeon.faults.inject("link_drop_after_bytes", 10_000)
+    for place in range(0, 16_384, 4096):
+        radeon.bars[0].write_block(place, b"x" * 4096)
+    assert radeon.lost
+    assert not radeon.tree.link_up
+
+
+def test_a_register_that_is_only_storage_is_noted_once(radeon):
+    address = radeon.board.space  # athub: nobody models it
+    place = next(at for at in range(0x3000, 0x3228, 4) if address.owner(at) and address.owner(at).block == "athub")
+    for _ in range(3):
+        radeon.bars[5].write32(place, 1)
+    assert len(radeon.log.find("unmodelled", "athub")) == 1
+
+
+def test_accesses_are_logged_by_name_when_asked(radeon):
+    radeon.log.accesses = True
+    radeon.bars[5].write32(SCRATCH_0, 0x12)
+    assert [event.text for event in radeon.log.find("write", "nbio")] == ["nbio.BIF_BX0_BIOS_SCRATCH_0 = 0x00000012"]
+
+
+@pytest.mark.parametrize(
+    ("option", "match"), [({"vram_bytes": 100}, "16 MiB"), ({"bar0_bytes": 3 << 20}, "BAR 0 is 256 MiB")]
+)
+def test_a_card_that_cannot_be_is_refused(option, match):
+    with pytest.raises(ValueError, match=match):
+        card("navi31", **option)
+
+
+def test_an_unknown_card_is_refused_with_the_known_ones():
+    with pytest.raises(NoSuchCard, match=f"there are: {', '.join(cards())}"):
+        card("navi99")
+
+
+def test_the_transport_lists_the_cards_and_says_that_no_driver_is_there():
+    assert [(found.name, found.skipped) for found in transport.find()] == [
+        ("virtual:navi31", "no driver yet; use ringup.silicon.card")
+    ]
+    with pytest.raises(NotSupported, match=r"virtual:navi31@asm2464pd: no driver yet; use ringup.silicon.card"):
+        transport.open("navi31@asm2464pd")
+
+
+def test_registers_cannot_be_mapped(radeon):
+    with pytest.raises(NotSupported, match="BAR 5"):
+        radeon.bars[5].map()
+
+
+def test_the_fixture_fails_a_test_whose_card_saw_a_mistake(radeon):
+    fixtures.check([radeon])
+    radeon.bars[2].write64(0, 1)
+    with pytest.raises(pytest.fail.Exception, match="RCC_DOORBELL_APER_EN"):
+        fixtures.check([radeon])

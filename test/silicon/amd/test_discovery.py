@@ -1,0 +1,107 @@
+"""The discovery binary, read by a parser of its own written from amdgpu's discovery.h: plain offsets, no generated layout."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from ringup.silicon.amd import discovery
+from ringup.silicon.amd.chips import CHIPS
+
+HEADER, TABLES = "<IHHHH", 6
+GC_MEMBERS = 30  # dwords of gc_info_v1_2 behind its 12-byte header
+
+
+def u16(data, at):
+    return struct.unpack_from("<H", data, at)[0]
+
+
+class Parsed:
+    def __init__(self, data):
+        self.signature, major, _, checksum, size = struct.unpack_from(HEADER, data)
+        assert self.signature == 0x28211407
+        assert major in (1, 2)
+        assert size == len(data)
+        assert checksum == sum(data[10:]) & 0xFFFF
+        self.data = data
+        self.tables = [struct.unpack_from("<HHHH", data, 12 + 8 * n) for n in range(TABLES)]
+        for offset, checksum, size, _ in self.tables:
+            if offset:
+                assert checksum == sum(data[offset : offset + size]) & 0xFFFF
+        self.blocks = list(self._blocks(self.tables[0][0]))
+
+    def _blocks(self, at):
+        signature, version, size, _, dies = struct.unpack_from("<IHHIH", self.data, at)
+        assert (signature, version, dies) == (0x53445049, 3, 1)
+        die_id, die_offset = struct.unpack_from("<HH", self.data, at + 14)
+        assert (die_id, u16(self.data, die_offset)) == (0, 0)
+        count, place = u16(self.data, die_offset + 2), die_offset + 4
+        for _ in range(count):
+            hw_id, instance, bases, major, minor, revision, _ = struct.unpack_from("<HBBBBBB", self.data, place)
+            found = struct.unpack_from(f"<{bases}I", self.data, place + 8)
+            yield hw_id, instance, (major, minor, revision), found
+            place += 8 + 4 * bases
+        assert place == at + size
+
+
+@pytest.fixture(scope="module")
+def parsed():
+    return Parsed(discovery.build(CHIPS["navi31"]))
+
+
+def test_every_checksum_and_length_is_right(parsed):
+    assert len(parsed.data) < 10 << 10  # DISCOVERY_TMR_SIZE: what a driver reads
+
+
+@pytest.mark.parametrize(
+    ("hw_id", "version"),  # soc15_hw_ip.h; versions by which amdgpu_discovery.c chooses its drivers for a navi31
+    [(11, (11, 0, 0)), (42, (6, 0, 0)), (43, (6, 0, 0)), (34, (3, 0, 0)), (108, (4, 3, 0)), (255, (13, 0, 0)), (1, (13, 0, 0)),
+     (40, (6, 0, 0)), (41, (6, 0, 0)), (4, (13, 0, 6)), (46, (4, 3, 0)), (271, (3, 2, 0)), (91, (6, 0, 0)), (150, (8, 10, 0))],
+)  # fmt: skip
+def test_a_driver_finds_the_blocks_of_a_navi31(parsed, hw_id, version):
+    assert {block[2] for block in parsed.blocks if block[0] == hw_id} == {version}
+
+
+def test_bases_lead_to_registers_the_driver_has_compiled_in(parsed):
+    bases = {(hw_id, instance): bases for hw_id, instance, _, bases in parsed.blocks}
+    assert bases[255, 0][0] + 0x61 == 0x16061  # mmMP0_SMN_C2PMSG_33 of amdgpu_discovery.c
+    assert bases[108, 0][2] + 0xC3 == 0xDE3  # mmRCC_CONFIG_MEMSIZE there
+    assert bases[4, 0][1] == 0x16A00  # mmIP_DISCOVERY_VERSION there
+    assert bases[11, 0] == bases[42, 0] == bases[43, 0]  # SDMA's registers are GC's
+
+
+def test_the_data_fabric_has_the_segment_that_its_header_names(parsed):
+    # regDF_CS_UMC_AON0_HardwareAssertMaskLow_BASE_IDX is 4; a driver indexes the list without a bound
+    assert [len(bases) for hw_id, _, _, bases in parsed.blocks if hw_id == 46] == [5]
+
+
+def test_the_shape_of_the_graphics_core_is_the_7900_xtxs(parsed):
+    at = parsed.tables[1][0]
+    table_id, major, minor, size = struct.unpack_from("<IHHI", parsed.data, at)
+    assert (table_id, major, minor, size) == (0x4347, 1, 2, 12 + 4 * GC_MEMBERS)
+    gc = struct.unpack_from(f"<{GC_MEMBERS}I", parsed.data, at + 12)
+    engines, wgp0, wgp1, arrays = gc[0], gc[1], gc[2], gc[16]
+    assert engines * arrays * (wgp0 + wgp1) * 2 == 96  # compute units
+    assert (gc[3], gc[4], gc[11], gc[14]) == (4, 24, 32, 64)  # render backends, GL2 channels, wave size, LDS in KiB
+    assert gc[29] == 6144  # GL2 of the chip in KiB
+
+
+def test_video_is_listed_and_harvested(parsed):
+    at = parsed.tables[2][0]
+    assert struct.unpack_from("<I", parsed.data, at)[0] == 0x56524148
+    entries = [struct.unpack_from("<HBB", parsed.data, at + 8 + 4 * n) for n in range(32)]
+    listed = {(hw_id, instance) for hw_id, instance, _, _ in parsed.blocks if hw_id == 12}
+    assert {(hw_id, instance) for hw_id, instance, _ in entries if hw_id} == listed == {(12, 0), (12, 1)}
+
+
+def test_the_last_level_cache_is_96_mib(parsed):
+    at = parsed.tables[4][0]
+    table_id, major, _, size, each, present, half = struct.unpack_from("<IHHIIII", parsed.data, at)
+    assert (table_id, major, size, present, half) == (0x4C4C414D, 1, 48, 0, 0)
+    assert each * sum(hw_id == 150 for hw_id, *_ in parsed.blocks) == 96 << 20
+
+
+def test_the_bus_interface_has_the_six_segments_that_its_header_names(parsed):
+    # nbio_4_3_0_offset.h: BASE_IDX 0 to 5
+    assert {len(bases) for hw_id, _, _, bases in parsed.blocks if hw_id == 108} == {6}

@@ -1,0 +1,110 @@
+"""The VBIOS by the rules that amdgpu's atom.c and amdgpu_bios.c insist on, and those of the PCI Firmware Specification."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from ringup.silicon.amd import vbios
+from ringup.silicon.amd.chips import CHIPS
+
+CHIP = CHIPS["navi31"]
+
+
+@pytest.fixture(scope="module")
+def rom():
+    return vbios.build(CHIP)
+
+
+def u16(rom, at):
+    return struct.unpack_from("<H", rom, at)[0]
+
+
+def u32(rom, at):
+    return struct.unpack_from("<I", rom, at)[0]
+
+
+def table(rom, number):
+    """Place of a data table, checked: `number` counts in atom_master_list_of_data_tables_v2_1."""
+    header = u16(rom, 0x48)
+    place = u16(rom, u16(rom, header + 0x20) + 4 + 2 * number)
+    assert place == 0 or place + u16(rom, place) <= len(rom)
+    return place
+
+
+def test_it_is_an_expansion_rom(rom):
+    assert rom[:2] == b"\x55\xaa"
+    assert rom[2] * 512 == len(rom)
+    assert sum(rom) & 0xFF == 0
+    pcir = u16(rom, 0x18)
+    assert pcir % 4 == 0
+    assert rom[pcir : pcir + 4] == b"PCIR"
+    assert struct.unpack_from("<HH", rom, pcir + 4) == (0x1002, 0x744C)
+    assert rom[pcir + 13 : pcir + 16] == bytes([0, 0, 3])  # programming interface, sub-class, class: a VGA controller
+    assert u16(rom, pcir + 16) * 512 == len(rom)
+    assert rom[pcir + 21] & 0x80  # the last image
+
+
+def test_it_is_an_atom_bios(rom):
+    assert rom[0x30 : 0x30 + 10] == b" 761295520"
+    header = u16(rom, 0x48)
+    assert rom[header + 4 : header + 8] == b"ATOM"
+    assert (rom[header + 2], rom[header + 3]) == (2, 2)
+    assert u16(rom, header) == 40
+
+
+def test_its_strings_are_where_the_driver_reads_them(rom):
+    count, at = rom[0x2F], u16(rom, 0x6E)
+    words = rom[at:].split(b"\0")
+    assert words[0].decode() == CHIP.part_number
+    assert words[count][:2] == b"\r\n"
+    assert words[count][2:].decode() == "Radeon RX 7900 XTX"
+    version = rom.find(b"ATOMBIOSBK-AMD VER", at, u16(rom, 0x48))
+    assert rom[version + 18 :].startswith(b"022.001.002.008.000001\0")
+    assert rom[0x50 : 0x50 + 14] == b"11/03/22 00:00"
+
+
+@pytest.mark.parametrize(
+    ("number", "revision", "size"),  # atomfirmware.h: sizes of the structures
+    [(4, (3, 4), 108), (8, (4, 0), 288), (14, (3, 0), 136), (28, (3, 0), 608), (24, (4, 0), 84), (2, (4, 10), 4 + 488)],
+)
+def test_data_tables_have_the_layout_of_their_revision(rom, number, revision, size):
+    place = table(rom, number)
+    assert (rom[place + 2], rom[place + 3]) == revision
+    assert u16(rom, place) == size
+
+
+def test_the_firmware_table_names_the_scratch_registers_and_clocks(rom):
+    place = table(rom, 4)
+    assert u32(rom, place + 24) == 0x4C  # dword of BIOS_SCRATCH_0
+    assert u32(rom, place + 8)  # asic_init is refused without boot clocks
+    assert u32(rom, place + 12)
+
+
+def test_memory_is_384_bits_of_gddr6(rom):
+    place = table(rom, 28)
+    memory_type, channels, width = rom[place + 24], rom[place + 25], rom[place + 26]
+    assert memory_type == 0x70
+    assert channels * (1 << width) == 384
+
+
+def test_clocks_tick_at_100_mhz(rom):
+    assert u32(rom, table(rom, 8) + 16) == 10_000
+    assert u32(rom, table(rom, 14) + 40) == 10_000
+
+
+def test_there_is_no_display(rom):
+    assert table(rom, 22) == 0
+
+
+def test_the_list_of_indirect_programs_is_there_and_empty(rom):
+    assert rom[table(rom, 23) + 4] != 1  # ATOM_IIO_START
+
+
+def test_asic_init_is_a_table_that_ends(rom):
+    header = u16(rom, 0x48)
+    place = u16(rom, u16(rom, header + 0x1E) + 4)
+    size = u16(rom, place)
+    assert rom[place + 2] == 2
+    assert rom[place + 6 : place + size] == bytes.fromhex("0d05 5300 00020000 5b")  # OR register 0x53 with 0x200; end
