@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ringup.silicon.shader.launch import STATUS_PRIV
+from ringup.silicon.shader.launch import STATUS_NO_VGPRS, STATUS_PRIV
 from ringup.silicon.shader.state import EXEC_LO, M0, NULL, SCC, SGPR_COUNT, STATUS, TTMP0, VCC_LO, WaveState
 from ringup.silicon.shader.strict import RuleBroken, Tracker
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 TTMP_END = TTMP0 + 16
 # Runs that an operand of several words may not leave. Source: RDNA3 ISA reference, "SGPR Out of Range Behavior".
-_REGIONS = ((0, TTMP0), (TTMP0, TTMP_END), (NULL, NULL + 1), (M0, M0 + 1), (EXEC_LO, EXEC_LO + 2))
+REGIONS = ((0, TTMP0), (TTMP0, TTMP_END), (NULL, NULL + 1), (M0, M0 + 1), (EXEC_LO, EXEC_LO + 2))
 _SPECIAL = {
     VCC_LO: "vcc_lo",
     VCC_LO + 1: "vcc_hi",
@@ -46,7 +46,7 @@ class Registers:
     def __init__(self, wave: WaveState, tracker: Tracker | None, *, strict: bool) -> None:
         self.wave, self.tracker, self.strict = wave, tracker, strict
         self.words = wave.words
-        self.vgpr_count = wave.vgprs.shape[0]
+        self.vgpr_count = 0 if wave.words[STATUS] & STATUS_NO_VGPRS else wave.vgprs.shape[0]
         self.lane_count = wave.wave_size
 
     # ---- scalars
@@ -114,7 +114,7 @@ class Registers:
                     f"{count} scalar registers begin at {scalar_name(index)}, which is no multiple of {step}",
                 )
             index -= index % step
-        if not any(low <= index and index + count <= high for low, high in _REGIONS):
+        if not any(low <= index and index + count <= high for low, high in REGIONS):
             raise RuleBroken("register", f"{count} scalar registers from {scalar_name(index)} leave their range")
         return index
 
@@ -150,13 +150,15 @@ class Registers:
                 tracker.check_flight(tracker.waits.vgprs, index, f"v{index}", None)
             if decides:
                 self.check_lanes(index, lanes & ~tracker.vgprs[index])
-        return self.wave.vgprs[index]
+        row: Words = self.wave.vgprs[index]
+        return row
 
     def vector_undefined(self, index: int) -> Lanes:
         """Say which lanes of a VGPR nobody wrote."""
         if self.tracker is None or index >= self.vgpr_count:
             return np.zeros(self.lane_count, np.bool_)
-        return ~self.tracker.vgprs[index]
+        written: Lanes = self.tracker.vgprs[index]
+        return ~written
 
     def check_lanes(self, index: int, undefined: Lanes) -> None:
         """Stop where a lane of VGPR `index` decides something and nobody wrote it."""

@@ -118,6 +118,12 @@ def load(
     deliver(step, first, transfer, data, undefined, lanes, order)
 
 
+def _any_byte(undefined: Lanes | None, first: int, count: int) -> Lanes | None:
+    if undefined is None:
+        return None
+    return np.logical_or.reduce(undefined[:, first : first + count], axis=1)
+
+
 def deliver(
     step: Step,
     first: int,
@@ -132,7 +138,7 @@ def deliver(
     if size >= 4:
         words = np.ascontiguousarray(data).view("<u4")
         for at in range(size // 4):
-            unknown = None if undefined is None else undefined[:, 4 * at : 4 * at + 4].any(axis=1)
+            unknown = _any_byte(undefined, 4 * at, 4)
             regs.set_vector(first + at, words[:, at], lanes, undefined=unknown, order=order)
         return
     values = data[:, 0].astype(np.uint32)
@@ -141,7 +147,7 @@ def deliver(
     if transfer.signed:
         sign = np.uint32(1 << 8 * size - 1)
         values = (values ^ sign) - sign
-    unknown = None if undefined is None else undefined.any(axis=1)
+    unknown = _any_byte(undefined, 0, size)
     if transfer.half:
         if not regs.vector_fits(first):
             return

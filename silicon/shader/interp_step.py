@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -56,6 +58,9 @@ class Machine:
     strict: bool = True
     counters: Counters = field(default_factory=Counters)
     violations: list[Violation] = field(default_factory=list)
+    code: dict[int, tuple[Instruction, Callable[[Step], Exit], str]] = field(
+        default_factory=dict
+    )  # by PC: the instruction cache
     _mapped: dict[tuple[bool, bool], list[Mapped]] = field(default_factory=dict)
     _epoch: int = -1
 
@@ -63,6 +68,7 @@ class Machine:
         """Return the memory around an address; a fault of translation breaks the rule `memory`, one of fetching `illegal`."""
         if self._epoch != self.memory.epoch:
             self._mapped.clear()
+            self.code.clear()
             self._epoch = self.memory.epoch
         known = self._mapped.setdefault((write, execute), [])
         for one in known:
@@ -134,7 +140,6 @@ class Step:
     regs: Registers
     group: Group
     machine: Machine
-    text: str = ""
 
     @property
     def field(self) -> dict[str, int]:
@@ -149,16 +154,4 @@ class Step:
 
 
 def _host_bytes(pointer: int, size_bytes: int) -> Bytes:
-    import ctypes
-
-    return np.frombuffer((ctypes.c_uint8 * size_bytes).from_address(pointer), np.uint8)
-
-
-def to_words(data: Bytes) -> Words:
-    """Turn (lanes, bytes) of whole dwords into (dwords, lanes)."""
-    return np.ascontiguousarray(data).view("<u4").T
-
-
-def to_bytes(words: Words) -> Bytes:
-    """Turn (dwords, lanes) into (lanes, bytes)."""
-    return np.ascontiguousarray(words.T).view(np.uint8)
+    return np.ctypeslib.as_array(ctypes.cast(pointer, ctypes.POINTER(ctypes.c_uint8)), (size_bytes,))

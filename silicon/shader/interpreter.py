@@ -2,38 +2,82 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import TYPE_CHECKING
 
 from ringup.errors import Unmodelled
-from ringup.silicon.shader.state import Counters, Dispatch, Events, Memory, Violation, WaveState
+from ringup.silicon.shader.decode import IllegalInstruction, Instruction, decode
+from ringup.silicon.shader.interp_alu import scalar_alu, vector_alu
+from ringup.silicon.shader.interp_buffer import vector_buffer
+from ringup.silicon.shader.interp_control import HANDLERS, enter_trap
+from ringup.silicon.shader.interp_lds import data_share, direct_load
+from ringup.silicon.shader.interp_memory import scalar_memory, vector_memory
+from ringup.silicon.shader.interp_registers import Registers
+from ringup.silicon.shader.interp_step import Exit, Machine, Step
+from ringup.silicon.shader.launch import (
+    STATUS_PRIV,
+    STATUS_TRAP_EN,
+    group_idents,
+    occupancy,
+    start_group,
+    waves_in_group,
+)
+from ringup.silicon.shader.state import STATUS, TRAPSTS, Counters, Dispatch, Events, Memory, Violation, WaveState
+from ringup.silicon.shader.strict import RuleBroken, Tracker
+from ringup.silicon.shader.text import text
 
 if TYPE_CHECKING:
     from ringup.silicon.shader.launch import Group
 
+__all__ = ["Exit", "Interpreter", "Machine", "step_one"]
 
-class Exit(Enum):
-    """What a wave does after an instruction. Its PC is that of the next instruction, except after FAULT: of the one that broke a rule."""
-
-    NEXT = "goes on, at once"
-    YIELD = "goes on; others should run first: s_sleep, a branch backwards"
-    BARRIER = "waits for its group"
-    END = "has ended"
-    HALT = "is halted"
-    FAULT = "broke a rule: the last of Machine.violations"
+NAVI31_WGPS = 48
+SLICE = 128  # instructions a wave issues before another one of its group has its turn
+LONGEST_BYTES = 12
+TRAPSTS_MEMORY, TRAPSTS_ILLEGAL = 1 << 8, 1 << 11
+_TRAPPED = {"memory": TRAPSTS_MEMORY, "alignment": TRAPSTS_MEMORY, "illegal": TRAPSTS_ILLEGAL}
+_MESSAGES = frozenset(("s_sendmsg", "s_sendmsghalt", "s_sendmsg_rtn_b32", "s_sendmsg_rtn_b64"))
 
 
-@dataclass(slots=True)
-class Machine:
-    """What is common to the waves of a dispatch."""
+def _then_next(function: Callable[[Step], None]) -> Callable[[Step], Exit]:
+    def execute(step: Step) -> Exit:
+        function(step)
+        return Exit.NEXT
 
-    dispatch: Dispatch
-    memory: Memory
-    events: Events
-    strict: bool = True
-    counters: Counters = field(default_factory=Counters)
-    violations: list[Violation] = field(default_factory=list)
+    return execute
+
+
+def _refused(step: Step) -> Exit:
+    raise Unmodelled(f"{step.ins.mnemonic} at {step.pc:#x}: graphics and images")
+
+
+# Format: who executes it, and the class it is counted in.
+UNITS: dict[str, tuple[Callable[[Step], Exit], str]] = {
+    **dict.fromkeys(("SOP1", "SOP2", "SOPC", "SOPK"), (scalar_alu, "salu")),
+    **dict.fromkeys(("VOP1", "VOP2", "VOP3", "VOP3SD", "VOP3P", "VOPC", "VOPD"), (vector_alu, "valu")),
+    "SMEM": (_then_next(scalar_memory), "smem"),
+    "DS": (_then_next(data_share), "lds"),
+    "LDSDIR": (_then_next(direct_load), "lds"),
+    "FLAT": (_then_next(vector_memory), "flat"),
+    **dict.fromkeys(("GLOBAL", "SCRATCH"), (_then_next(vector_memory), "vmem")),
+    **dict.fromkeys(("MUBUF", "MTBUF"), (_then_next(vector_buffer), "vmem")),
+    **dict.fromkeys(("MIMG", "EXP", "VINTERP"), (_refused, "vmem")),
+}
+_VECTOR_CLASSES = frozenset(("valu", "wmma", "vmem", "flat", "lds"))
+
+
+def unit(ins: Instruction) -> tuple[Callable[[Step], Exit], str]:
+    """Return who executes an instruction, and the class it is counted in."""
+    handler = HANDLERS.get(ins.mnemonic)
+    if handler is not None:
+        if ins.mnemonic in _MESSAGES:
+            return handler, "message"
+        is_branch = "branch" in ins.mnemonic or "pc_b64" in ins.mnemonic or ins.mnemonic in ("s_call_b64", "s_rfe_b64")
+        return handler, "branch" if is_branch else "salu" if ins.format != "SOPP" else "control"
+    execute, name = UNITS[ins.format]
+    return execute, "wmma" if ins.mnemonic.startswith("v_wmma") else name
 
 
 def step_one(wave: WaveState, group: Group, machine: Machine) -> Exit:
@@ -42,4 +86,188 @@ def step_one(wave: WaveState, group: Group, machine: Machine) -> Exit:
     The group's LDS and `machine.memory` are accessed at once and results land at once; rules that need a wave's history (in-flight loads,
     uninitialised registers) are checked only by `Interpreter`, which keeps it. Memory faults, alignment, illegal code are always found.
     """
-    raise Unmodelled(f"instruction of {wave.name} in {group.ident} of {machine.dispatch}")
+    return _step(Registers(wave, None, strict=machine.strict), group, machine)
+
+
+def _step(regs: Registers, group: Group, machine: Machine) -> Exit:
+    wave = regs.wave
+    pc, step = wave.pc, None
+    try:
+        ins, execute, name = _fetch(machine, pc)
+        _count(machine.counters, regs, pc, name)
+        step = Step(ins, pc, regs, group, machine)
+        wave.pc = pc + ins.size_bytes
+        return execute(step)
+    except RuleBroken as broken:
+        wave.pc = pc
+        return _broken(broken, pc, step, regs, machine)
+
+
+def _fetch(machine: Machine, pc: int) -> tuple[Instruction, Callable[[Step], Exit], str]:
+    found = machine.code.get(pc)
+    if found is None:
+        code = machine.fetch(pc, LONGEST_BYTES)
+        try:
+            ins = decode(code)
+        except IllegalInstruction as error:
+            raise RuleBroken("illegal", str(error)) from error
+        found = machine.code[pc] = (ins, *unit(ins))
+    return found
+
+
+def _count(counters: Counters, regs: Registers, pc: int, name: str) -> None:
+    counters.instructions += 1
+    counters.by_class[name] = counters.by_class.get(name, 0) + 1
+    counters.by_pc[pc] = counters.by_pc.get(pc, 0) + 1
+    if name in _VECTOR_CLASSES:
+        counters.lanes += regs.wave.exec_mask.bit_count()
+
+
+def _broken(broken: RuleBroken, pc: int, step: Step | None, regs: Registers, machine: Machine) -> Exit:
+    """Record a broken rule; outside strict mode what hardware traps goes to the trap handler, if there is one."""
+    status = int(regs.words[STATUS])
+    if (
+        not machine.strict
+        and step is not None
+        and broken.kind in _TRAPPED
+        and status & STATUS_TRAP_EN
+        and not status & STATUS_PRIV
+    ):
+        regs.words[TRAPSTS] |= _TRAPPED[broken.kind]
+        enter_trap(step, 0)
+        return Exit.NEXT
+    shown = text(step.ins) if step is not None else "no instruction"
+    machine.violations.append(Violation(broken.kind, pc, shown, regs.wave.name, broken.detail))
+    return Exit.FAULT
+
+
+@dataclass(slots=True)
+class _Resident:
+    """A group on the machine. `waiting` are the waves at its barrier, `running` the others that can go on."""
+
+    group: Group
+    first_slot: int
+    running: list[Registers] = field(default_factory=list)
+    waiting: list[Registers] = field(default_factory=list)
+    stopped: int = 0  # waves that halted or broke a rule
+
+    @property
+    def has_ended(self) -> bool:
+        """Say whether every wave is done."""
+        return not self.running and not self.waiting and not self.stopped
+
+
+class InterpreterRun:
+    """A dispatch under way. Groups take turns, so do their waves: those that wait for each other all make progress."""
+
+    def __init__(self, machine: Machine, resident_limit: int) -> None:
+        self.machine = machine
+        self._limit = resident_limit
+        self._idents = group_idents(machine.dispatch)
+        self._next = next(self._idents, None)
+        self._residents: deque[_Resident] = deque()
+        self._free_slots: list[int] = []
+        self._slots_made = 0
+        self._since_change = 0  # turns since a group came or went
+
+    @property
+    def counters(self) -> Counters:
+        """What was done so far."""
+        return self.machine.counters
+
+    @property
+    def violations(self) -> list[Violation]:
+        """The rules that were broken so far."""
+        return self.machine.violations
+
+    def step(self, instructions: int) -> bool:
+        """Run up to about `instructions` wave-instructions; True once every wave has ended. A dispatch with violations never ends."""
+        left, idle = instructions, 0
+        while left > 0:
+            self._admit()
+            if not self._residents:
+                return True
+            resident = self._residents.popleft()
+            used = self._turn(resident, left)
+            left -= used
+            self._since_change += 1
+            if resident.has_ended:
+                self._free_slots.append(resident.first_slot)
+                self._since_change = 0
+            else:
+                self._residents.append(resident)
+            idle = 0 if used else idle + 1
+            if idle > len(self._residents) and (self._next is None or len(self._residents) >= self._limit):
+                break  # all that is left has halted or waits for what has
+        return not self._residents and self._next is None
+
+    def kill(self) -> None:
+        """Drop all waves (queue reset)."""
+        self._residents.clear()
+        self._next = None
+
+    def _admit(self) -> None:
+        """Start another group when there is none, or when all had a turn and none ended: somebody may wait for one not started yet."""
+        while (
+            self._next is not None and len(self._residents) < self._limit and self._since_change >= len(self._residents)
+        ):
+            dispatch = self.machine.dispatch
+            if not self._free_slots:
+                self._free_slots.append(self._slots_made)
+                self._slots_made += waves_in_group(dispatch)
+            slot = self._free_slots.pop()
+            group = start_group(dispatch, self._next, slot)
+            trackers = [Tracker(wave, group) if self.machine.strict else None for wave in group.waves]
+            running = [
+                Registers(wave, tracker, strict=self.machine.strict)
+                for wave, tracker in zip(group.waves, trackers, strict=True)
+            ]
+            self._residents.appendleft(_Resident(group, slot, running))
+            self.counters.waves += len(running)
+            self._next = next(self._idents, None)
+            self._since_change = 0
+
+    def _turn(self, resident: _Resident, budget: int) -> int:
+        used = 0
+        for regs in tuple(resident.running):
+            for _ in range(min(SLICE, max(budget - used, 1))):
+                outcome = _step(regs, resident.group, self.machine)
+                used += 1
+                if outcome is not Exit.NEXT:
+                    self._leave(resident, regs, outcome)
+                    break
+        if resident.waiting and not resident.running and not resident.stopped:
+            resident.running, resident.waiting = resident.waiting, []
+        return used
+
+    def _leave(self, resident: _Resident, regs: Registers, outcome: Exit) -> None:
+        if outcome is Exit.YIELD:
+            return
+        resident.running.remove(regs)
+        if outcome is Exit.BARRIER:
+            resident.waiting.append(regs)
+        elif outcome is not Exit.END:
+            resident.stopped += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """The cores of a card with `wgp_count` work-group processors, as an engine that is right rather than fast."""
+
+    wgp_count: int = NAVI31_WGPS
+
+    def start(self, dispatch: Dispatch, memory: Memory, events: Events, *, strict: bool = True) -> InterpreterRun:
+        """Begin a dispatch; nothing runs before the first `step`."""
+        fitting = occupancy(dispatch)
+        if not fitting:
+            raise ValueError(f"not one group of {dispatch.group_size} fits on a WGP: {dispatch}")
+        return InterpreterRun(
+            Machine(dispatch, memory, events, strict), resident_limit(dispatch, fitting, self.wgp_count)
+        )
+
+
+def resident_limit(dispatch: Dispatch, fitting: int, wgp_count: int) -> int:
+    """Return how many groups are resident at most: what fits on all WGPs, and what scratch memory has room for."""
+    if not (dispatch.scratch_wave_bytes and dispatch.scratch_waves):
+        return fitting * wgp_count
+    return min(fitting * wgp_count, max(dispatch.scratch_waves // waves_in_group(dispatch), 1))

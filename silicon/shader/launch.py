@@ -48,10 +48,10 @@ STATUS_TRAP_EN = 1 << 6
 STATUS_EXECZ = 1 << 9
 STATUS_VCCZ = 1 << 10
 STATUS_IN_GROUP = 1 << 11
-STATUS_IN_BARRIER = 1 << 12
 STATUS_HALT = 1 << 13
 STATUS_VALID = 1 << 16
-STATUS_IDLE = 1 << 28
+STATUS_NO_VGPRS = 1 << 24
+STATUS_SCRATCH_EN = 1 << 29
 # HW_REG_MODE.
 MODE_DX10_CLAMP = 1 << 8
 MODE_IEEE = 1 << 9
@@ -104,8 +104,6 @@ def occupancy(dispatch: Dispatch) -> int:
         limits.append(GROUPS_PER_WGP)
     if dispatch.lds_size_bytes:
         limits.append(LDS_BYTES_PER_WGP // (-(-dispatch.lds_size_bytes // LDS_GRANULE_BYTES) * LDS_GRANULE_BYTES))
-    if dispatch.scratch_wave_bytes and dispatch.scratch_waves:
-        limits.append(dispatch.scratch_waves // waves)
     return min(limits)
 
 
@@ -155,6 +153,7 @@ def start_wave(group: Group, wave: int, scratch_slot: int) -> WaveState:
         | STATUS_PRIV * dispatch.privileged
         | STATUS_TRAP_EN * dispatch.trap_enabled
         | STATUS_IN_GROUP * (waves > 1)
+        | STATUS_SCRATCH_EN * bool(dispatch.scratch_wave_bytes)
     )
     words[TRAPSTS] = 0
     scratch = dispatch.scratch_base + scratch_slot * dispatch.scratch_wave_bytes

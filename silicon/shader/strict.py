@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ringup.silicon.shader.launch import Group, initialised
-from ringup.silicon.shader.state import SCALAR_FILE_WORDS, SCC
+from ringup.silicon.shader.state import NULL, SCC, TTMP0
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -105,7 +105,8 @@ class Tracker:
         scalars, vgprs = initialised(group.dispatch)
         self.scalars: NDArray[np.bool_] = np.zeros(SCC + 1, np.bool_)
         self.scalars[list(scalars)] = True
-        self.scalars[SCALAR_FILE_WORDS - 4] = True  # null
+        self.scalars[TTMP0 : TTMP0 + 16] = True  # SPI and the debugger's side fill them; no program of a user sees them
+        self.scalars[NULL] = True
         self.vgprs: NDArray[np.bool_] = np.zeros(wave.vgprs.shape, np.bool_)
         self.vgprs[:vgprs] = True
         self.waits = Waits()

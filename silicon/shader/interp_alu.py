@@ -1,0 +1,346 @@
+"""Operands of the scalar and vector ALUs: fetched, checked, modified, handed to `VALUES`, and the results written back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ringup.errors import Unmodelled
+from ringup.silicon.shader import decode
+from ringup.silicon.shader.interp_step import Exit, Step
+from ringup.silicon.shader.interp_values import VALUES, Ctx, base_mnemonic, finish, modify
+from ringup.silicon.shader.state import EXEC_LO, M0, MODE, SCC, VCC_LO
+from ringup.silicon.shader.strict import RuleBroken
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ringup.silicon.shader.decode import Instruction, Operand
+    from ringup.silicon.shader.interp_step import Lanes, Words
+
+# What only passes values on, so that an undefined one is no mistake yet.
+MOVES = frozenset(
+    (
+        "s_mov_b32", "s_mov_b64", "s_cmov_b32", "s_cmov_b64", "s_cselect_b32", "s_cselect_b64", "v_mov_b32", "v_mov_b16",
+        "v_readlane_b32", "v_readfirstlane_b32", "v_writelane_b32", "v_permlane16_b32", "v_permlanex16_b32", "v_permlane64_b32",
+        "v_cndmask_b32", "v_cndmask_b16", "v_swap_b32", "v_swap_b16", "v_movreld_b32", "v_movrels_b32", "v_movrelsd_b32",
+        "v_movrelsd_2_b32", "v_swaprel_b32",
+    )
+)  # fmt: skip
+READS_SCC = (
+    "s_addc_", "s_subb_", "s_cselect_", "s_cmov",
+)  # fmt: skip
+# EXEC has no say in these.
+ALL_LANES = ("v_writelane_b32", "v_wmma_")
+NOTHING = frozenset(("v_nop", "v_pipeflush", "v_clrexcp"))
+_ONE_LANE = frozenset(("v_readlane_b32", "v_readfirstlane_b32"))
+_U32, _U64 = np.uint32, np.uint64
+
+
+def context(step: Step, ins: Instruction, lanes: Lanes) -> Ctx:
+    """Gather what an instruction depends on besides its operands."""
+    words = step.regs.words
+    mode = int(words[MODE])
+    return Ctx(
+        ins, lanes.size, lanes, step.regs.wave.vgprs, mode & 3, mode >> 2 & 3, mode >> 4 & 3, mode >> 6 & 3, bool(mode & 1 << 9),
+        bool(mode & 1 << 8), int(words[SCC]) & 1, int(words[M0]),
+    )  # fmt: skip
+
+
+def special(step: Step, operand: Operand) -> int:
+    """Return a source that is a state of the wave or the card."""
+    dispatch, regs = step.machine.dispatch, step.regs
+    mask_words = regs.lane_count // 32
+    match operand.index:
+        case decode.SCC:
+            return regs.scc
+        case decode.VCCZ:
+            return int(not regs.scalar(VCC_LO, mask_words))
+        case decode.EXECZ:
+            return int(not regs.scalar(EXEC_LO, mask_words))
+        case decode.SHARED_BASE:
+            value = dispatch.shared_aperture << 48
+        case decode.SHARED_LIMIT:
+            value = dispatch.shared_aperture << 48 | 0xFFFF_FFFF
+        case decode.PRIVATE_BASE:
+            value = dispatch.private_aperture << 48
+        case decode.PRIVATE_LIMIT:
+            value = dispatch.private_aperture << 48 | 0xFFFF_FFFF
+        case _:
+            raise Unmodelled(f"source {-operand.index} of {step.ins.mnemonic} at {step.pc:#x}")
+    return value & (1 << max(operand.size_bits, 32)) - 1
+
+
+# ---- scalar
+
+
+def _scalar_source(step: Step, operand: Operand, *, decides: bool) -> int:
+    if operand.kind == "sgpr":
+        return step.regs.scalar(operand.index, max(operand.size_bits // 32, 1), decides=decides)
+    return special(step, operand) if operand.index < 0 else operand.bits
+
+
+def _is_undefined(step: Step, operand: Operand) -> bool:
+    return operand.kind == "sgpr" and step.regs.scalar_undefined(operand.index, max(operand.size_bits // 32, 1))
+
+
+def scalar_alu(step: Step) -> Exit:
+    """Execute an SOP1, SOP2, SOPC or SOPK instruction."""
+    ins, regs, mnemonic = step.ins, step.regs, step.ins.mnemonic
+    function = _function(step, mnemonic)
+    scc = regs.scc if mnemonic.startswith(READS_SCC) else int(regs.words[SCC]) & 1
+    moves = mnemonic in MOVES
+    sources = [_scalar_source(step, operand, decides=not moves) for operand in ins.uses]
+    if "exec" in mnemonic:
+        regs.scalar(EXEC_LO, regs.lane_count // 32)
+    result, new_scc, *more = function(context(step, ins, np.zeros(regs.lane_count, np.bool_)), *sources)
+    undefined = False
+    if moves:
+        chosen = ins.uses[-1] if mnemonic.startswith("s_cselect") and not scc else ins.uses[0]
+        undefined = _is_undefined(step, chosen)
+    if result is not None:
+        for operand in ins.defs[:1]:
+            regs.set_scalar(operand.index, int(result), max(operand.size_bits // 32, 1), undefined=undefined)
+    if more:
+        regs.set_scalar(EXEC_LO, int(more[0]), 2 if mnemonic.endswith("b64") else 1)
+    if new_scc is not None:
+        regs.scc = int(new_scc)
+    return Exit.NEXT
+
+
+def _function(step: Step, mnemonic: str) -> Callable[..., Any]:
+    function = VALUES.get(mnemonic)
+    if function is None:
+        raise Unmodelled(f"{mnemonic} at {step.pc:#x}")
+    return function
+
+
+# ---- vector
+
+
+class _Source:
+    """A vector operand as fetched: bits by lane, and which lanes nobody wrote."""
+
+    __slots__ = ("undefined", "value")
+
+    def __init__(self, value: Any, undefined: Lanes | None) -> None:
+        self.value, self.undefined = value, undefined
+
+
+def _mask_lanes(bits: int, lanes: int) -> Lanes:
+    return np.unpackbits(np.frombuffer(bits.to_bytes(lanes // 8, "little"), np.uint8), bitorder="little").view(np.bool_)
+
+
+def _repeated(bits: int, operand: Operand, lanes: int) -> Any:
+    """Repeat a scalar or constant in all lanes, as wide as the operand."""
+    if operand.size_bits == 64:
+        return np.full(lanes, bits & 0xFFFF_FFFF_FFFF_FFFF, _U64)
+    if operand.size_bits > 64:  # matrices: one dword in every register
+        return np.full((lanes, operand.size_bits // 32), bits & 0xFFFF_FFFF, _U32)
+    bits = bits >> 16 & 0xFFFF if operand.high else bits
+    return np.full(lanes, bits & (0xFFFF if operand.size_bits == 16 else 0xFFFF_FFFF), _U32)
+
+
+def _vector_source(step: Step, operand: Operand, lanes: Lanes) -> _Source:
+    regs = step.regs
+    if operand.kind == "vgpr":
+        return _registers(step, operand.index, operand, lanes)
+    if operand.type == "mask" and operand.kind == "sgpr":
+        return _Source(_mask_lanes(regs.scalar(operand.index, lanes.size // 32), lanes.size), None)
+    if operand.kind == "sgpr":
+        count = 2 if operand.size_bits == 64 else 1
+        undefined = (
+            np.full(lanes.size, regs.scalar_undefined(operand.index, count)) if regs.tracker is not None else None
+        )
+        return _Source(_repeated(regs.scalar(operand.index, count, decides=False), operand, lanes.size), undefined)
+    bits = special(step, operand) if operand.index < 0 else operand.bits
+    if operand.index >= 0 and operand.high and operand.field == "literal":
+        return _Source(np.full(lanes.size, bits & 0xFFFF, _U32), None)
+    return _Source(_repeated(bits, operand, lanes.size), None)
+
+
+def _registers(step: Step, first: int, operand: Operand, lanes: Lanes) -> _Source:
+    regs = step.regs
+    count = max(operand.size_bits // 32, 1)
+    words = [regs.vector(first + at, lanes, decides=False) for at in range(count)]
+    undefined = None
+    if regs.tracker is not None:
+        undefined = regs.vector_undefined(first)
+        for at in range(1, count):
+            undefined = undefined | regs.vector_undefined(first + at)
+    if count == 1:
+        value: Any = words[0]
+        if operand.size_bits == 16:
+            value = value >> _U32(16) if operand.high else value & _U32(0xFFFF)
+    elif count == 2:
+        value = words[0].astype(_U64) | words[1].astype(_U64) << _U64(32)
+    else:
+        value = np.stack(words, axis=1)
+    return _Source(value, undefined)
+
+
+def _permuted(ctx: Ctx, ins: Instruction, source: _Source) -> tuple[_Source, Lanes | None]:
+    """Move a source's lanes as DPP says; also return which lanes are written at all."""
+    from ringup.silicon.shader.interp_valu_lanes import permuted, written
+
+    assert ins.dpp is not None
+    value = permuted(ctx, ins.dpp, source.value)
+    undefined = None
+    if source.undefined is not None:
+        undefined = permuted(ctx, ins.dpp, source.undefined.astype(_U32)).astype(np.bool_)
+    return _Source(value, undefined), written(ctx, ins.dpp)
+
+
+def vector_alu(step: Step) -> Exit:
+    """Execute a vector ALU instruction; both halves of a dual one read before either writes."""
+    lanes = step.regs.exec_lanes()
+    parts = step.ins.parts or (step.ins,)
+    for writes in [_vector(step, part, lanes) for part in parts]:
+        for write in writes:
+            write()
+    return Exit.NEXT
+
+
+def _vector(step: Step, ins: Instruction, lanes: Lanes) -> Sequence[Callable[[], None]]:
+    mnemonic = base_mnemonic(ins.mnemonic)
+    if mnemonic in NOTHING:
+        return ()
+    if mnemonic in _RELATIVE:
+        return _relative(step, ins, lanes)
+    function = _function(step, mnemonic)
+    everywhere = mnemonic.startswith(ALL_LANES)
+    active = np.ones_like(lanes) if everywhere else lanes
+    ctx = context(step, ins, lanes)
+    sources = [_vector_source(step, operand, active) for operand in ins.uses]
+    target_lanes = active
+    if ins.dpp is not None:
+        at = next(number for number, operand in enumerate(ins.uses) if operand.field == "src0")
+        sources[at], written = _permuted(ctx, ins, sources[at])
+        target_lanes = lanes if written is None else lanes & written
+    undefined = _undefined(step, ins, mnemonic, function, ctx, sources, target_lanes)
+    values = [modify(ins, operand, one.value) for operand, one in zip(ins.uses, sources, strict=True)]
+    results = function(ctx, *values)
+    if not isinstance(results, tuple):
+        results = (results,)
+    results = (finish(ctx, results[0]), *results[1:])
+    return [
+        _writer(step, operand, result, target_lanes, unknown)
+        for operand, result, unknown in zip(ins.defs, results, undefined, strict=False)
+    ]
+
+
+def _undefined(
+    step: Step,
+    ins: Instruction,
+    mnemonic: str,
+    function: Callable[..., Any],
+    ctx: Ctx,
+    sources: list[_Source],
+    lanes: Lanes,
+) -> list[Lanes | None]:
+    """Stop where an undefined lane decides something; return which lanes of each result are undefined."""
+    results: list[Lanes | None] = [None] * len(ins.defs)
+    flags = [one.undefined for one in sources]
+    if step.regs.tracker is None or not any(flag is not None and flag.any() for flag in flags):
+        return results
+    none = np.zeros(lanes.size, np.bool_)
+    known = [none if flag is None else flag for flag in flags]
+    if mnemonic not in MOVES:
+        for operand, flag in zip(ins.uses, known, strict=True):
+            _refuse(step, operand, flag & lanes)
+        return results
+    if mnemonic.startswith("v_cndmask"):
+        return [np.where(sources[2].value, known[1], known[0])]
+    if mnemonic.startswith("v_swap"):
+        return [known[1], known[0]]
+    if mnemonic.startswith("v_mov_"):
+        return [known[0]]
+    # lane selectors decide; the flags of the moved registers take the way that values take
+    moved = [operand.kind == "vgpr" or operand.field == "src0" for operand in ins.uses]
+    for operand, flag, moves in zip(ins.uses, known, moved, strict=True):
+        if not moves:
+            _refuse(step, operand, flag)
+    arguments = [
+        flag.astype(_U32) if moves else one.value for flag, moves, one in zip(known, moved, sources, strict=True)
+    ]
+    found = function(ctx, *arguments)
+    return [np.full(lanes.size, bool(found)) if mnemonic in _ONE_LANE else found.astype(np.bool_)]
+
+
+def _refuse(step: Step, operand: Operand, undefined: Lanes) -> None:
+    if not undefined.any():
+        return
+    if operand.kind == "vgpr":
+        for index in range(operand.index, operand.index + max(operand.size_bits // 32, 1)):
+            step.regs.check_lanes(index, undefined & step.regs.vector_undefined(index))
+        raise RuleBroken("uninitialised", f"a lane that v{operand.index} is read from was never written")
+    step.regs.scalar(operand.index, 2 if operand.size_bits == 64 else 1)
+
+
+def _writer(step: Step, operand: Operand, result: Any, lanes: Lanes, undefined: Lanes | None) -> Callable[[], None]:
+    regs = step.regs
+    if operand.type == "mask":
+        bits = int.from_bytes(np.packbits(result & lanes, bitorder="little").tobytes(), "little")
+        return lambda: regs.set_scalar(operand.index, bits, lanes.size // 32)
+    if operand.kind == "sgpr":
+        return lambda: regs.set_scalar(
+            operand.index, int(result), undefined=undefined is not None and bool(undefined[0])
+        )
+    return lambda: write_vector(step, operand, operand.index, result, lanes, undefined)
+
+
+def write_vector(step: Step, operand: Operand, first: int, result: Any, lanes: Lanes, undefined: Lanes | None) -> None:
+    """Write a result of any width to VGPRs from `first` up; 16 bits keep the register's other half."""
+    regs = step.regs
+    if operand.size_bits == 64:
+        regs.vector_fits(first, 2)
+        regs.set_vector(first, (result & _U64(0xFFFF_FFFF)).astype(_U32), lanes, undefined=undefined)
+        regs.set_vector(first + 1, (result >> _U64(32)).astype(_U32), lanes, undefined=undefined)
+    elif operand.size_bits > 64:
+        for at in range(result.shape[1]):
+            regs.set_vector(first + at, result[:, at], lanes, undefined=undefined)
+    elif operand.size_bits == 16:
+        if regs.vector_fits(first):
+            old = regs.wave.vgprs[first]
+            result = result & _U32(0xFFFF)
+            merged = old & _U32(0xFFFF) | result << _U32(16) if operand.high else old & _U32(0xFFFF_0000) | result
+            regs.set_vector(first, merged, lanes, undefined=undefined)
+    else:
+        regs.set_vector(first, result, lanes, undefined=undefined)
+
+
+def _relative(step: Step, ins: Instruction, lanes: Lanes) -> Sequence[Callable[[], None]]:
+    """v_movrel* and v_swaprel_b32: M0 moves the register numbers. Source: RDNA3 ISA reference, "VGPR Indexing"."""
+    regs, m0 = step.regs, step.regs.scalar(M0)
+    by_source, by_target = _RELATIVE[base_mnemonic(ins.mnemonic)](m0)
+    operand, target = next(one for one in ins.uses if one.field == "src0"), ins.defs[0]
+    first = operand.index + by_source
+    to = target.index + by_target
+    if operand.kind != "vgpr":
+        source = _vector_source(step, operand, lanes)
+    else:
+        source = _registers(step, first if regs.vector_fits(first) else 0, operand, lanes)
+    written: Lanes | None = None
+    if ins.dpp is not None:
+        source, written = _permuted(context(step, ins, lanes), ins, source)
+    target_lanes = lanes if written is None else lanes & written
+    if not regs.vector_fits(to):
+        return ()
+    moved: Words = source.value.copy()
+    writes = [lambda: write_vector(step, target, to, moved, target_lanes, source.undefined)]
+    if ins.mnemonic.startswith("v_swaprel"):
+        other = _registers(step, to, target, lanes)
+        back: Words = other.value.copy()
+        writes.append(lambda: write_vector(step, target, first, back, lanes, other.undefined))
+    return writes
+
+
+# How M0 moves source and destination.
+_RELATIVE: dict[str, Callable[[int], tuple[int, int]]] = {
+    "v_movreld_b32": lambda m0: (0, m0),
+    "v_movrels_b32": lambda m0: (m0, 0),
+    "v_movrelsd_b32": lambda m0: (m0, m0),
+    "v_movrelsd_2_b32": lambda m0: (m0 & 0x3FF, m0 >> 16 & 0x3FF),
+    "v_swaprel_b32": lambda m0: (m0 & 0x3FF, m0 >> 16 & 0x3FF),
+}
