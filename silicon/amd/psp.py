@@ -1,0 +1,212 @@
+"""The PSP (MP0 13.0): boot-loader mailbox, sign of life of the secure OS, control commands of its ring.
+
+Source: psp_v13_0.c (registers and order), psp_gfx_if.h (commands), amdgpu_psp.h (boot-loader commands); ring and commands: `psp_ring.py`.
+Who writes what: the host writes an address to C2PMSG_36 and a command to C2PMSG_35; the boot loader sets bit 31 of C2PMSG_35 when it is done,
+with an error in 7:0. The secure OS answers C2PMSG_64 the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ringup.autogen.amd import psp as gfx
+from ringup.autogen.amd import psp_boot as boot
+from ringup.silicon.amd import psp_images
+from ringup.silicon.amd.parts import Board, FirmwareTarget, Hub, VmFault
+from ringup.silicon.amd.psp_ring import Ring
+from ringup.silicon.cells import Cells
+from ringup.silicon.faults import FaultKind
+
+READY = gfx.GFX_FLAG_RESPONSE
+COMPONENT_US = 2_000  # the boot loader checks and starts one component; a guess
+SIGN_OF_LIFE_US = 25_000  # ORDER: later than the 20 ms that psp_v13_0.c sleeps before it reads the old value
+CONTROL_US = 500
+SECURE_OS_ALIVE = 0x1  # UNKNOWN: metal's word; drivers only look for a change from 0
+LOADABLE_BYTES = 1 << 20  # the host's buffer for a component, psp->fw_pri_buf
+CLIENT = "MP0"
+
+# What must have been loaded before a component. UNKNOWN: which of the drivers between SYSDRV and SOSDRV metal insists on.
+NEEDS: dict[int, tuple[int, ...]] = {
+    boot.PSP_BL__LOAD_KEY_DATABASE: (),
+    boot.PSP_BL__LOAD_TOS_SPL_TABLE: (boot.PSP_BL__LOAD_KEY_DATABASE,),
+    boot.PSP_BL__LOAD_SYSDRV: (boot.PSP_BL__LOAD_KEY_DATABASE,),
+    boot.PSP_BL__LOAD_SOCDRV: (boot.PSP_BL__LOAD_SYSDRV,),
+    boot.PSP_BL__LOAD_INTFDRV: (boot.PSP_BL__LOAD_SYSDRV,),
+    boot.PSP_BL__LOAD_DBGDRV: (boot.PSP_BL__LOAD_SYSDRV,),
+    boot.PSP_BL__LOAD_RASDRV: (boot.PSP_BL__LOAD_SYSDRV,),
+    boot.PSP_BL__LOAD_IPKEYMGRDRV: (boot.PSP_BL__LOAD_SYSDRV,),
+    boot.PSP_BL__LOAD_SOSDRV: (boot.PSP_BL__LOAD_SYSDRV,),
+}
+KINDS = {boot.PSP_BL__LOAD_SYSDRV: 0x0A, boot.PSP_BL__LOAD_SOSDRV: 0x09}  # of signed images; the others carry several
+TRAINING = (boot.PSP_BL__DRAM_LONG_TRAIN, boot.PSP_BL__DRAM_SHORT_TRAIN)
+FAULTS = (
+    FaultKind("psp_bootloader_error", "the boot loader refuses the next component", "the error, 1 to 255; -1: 255"),
+    FaultKind("psp_no_sign_of_life", "the secure OS never starts"),
+    FaultKind("psp_stuck_fence", "commands are done and their fences not written", "how many; -1: all"),
+    FaultKind("psp_status", "commands answer with a status instead of being done", "the status"),
+)
+
+
+class Psp:
+    """The security processor of one card. `hub` is MMHUB's; `targets` get what is loaded; `on_autoload` and `on_mode1_reset` tell the card."""
+
+    def __init__(
+        self,
+        board: Board,
+        cells: Cells,
+        hub: Hub,
+        targets: list[FirmwareTarget],
+        *,
+        tmr_bytes: int,
+        on_autoload: Callable[[dict[int, bytes]], None],
+        on_mode1_reset: Callable[[], None],
+    ) -> None:
+        self.board, self.cells, self._hub = board, cells, hub
+        self._on_mode1_reset = on_mode1_reset
+        self.loaded: set[int] = set()
+        self.alive = False
+        board.faults.know(*FAULTS)
+        self.ring = Ring(board, hub, targets, tmr_bytes, on_autoload)
+        cells.on_write(self._name(35), self._boot_command)
+        cells.on_write(self._name(64), self._control)
+        cells.on_write(self._name(67), self._write_pointer)
+        cells.read_only(self._name(33))
+        cells.read_only(self._name(58))
+        cells.read_only(self._name(81))
+        cells.storage([self._name(number) for number in (36, 69, 70, 71)])
+        self._power_on()
+
+    @staticmethod
+    def _name(number: int) -> str:
+        return f"MP0_SMN_C2PMSG_{number}"
+
+    def _power_on(self) -> None:
+        self.cells[self._name(33)] = READY  # the boot loader is through with the board's own images
+        self.cells[self._name(35)] = READY
+
+    def reset(self) -> None:
+        """Return to the boot loader: nothing loaded, no ring. The block's registers are reset with it."""
+        self.loaded.clear()
+        self.alive = False
+        self.ring.reset()
+        for number in (36, 58, 64, 67, 69, 70, 71, 81):
+            self.cells[self._name(number)] = 0
+        self._power_on()
+
+    # --- boot loader --------------------------------------------------------------------------------------------
+    def _boot_command(self, command: int) -> None:
+        """Take a command: bit 31 has just dropped with the host's write, and comes back when it is done."""
+        address = self.cells[self._name(36)] << 20
+        generation = self.ring.generation
+        self.board.log.note("psp", "boot", "command {:#x}, image at {:#x}", command, address)
+
+        def finish() -> None:
+            if generation != self.ring.generation:  # a reset came between
+                return
+            error = self._refusal(command, address)
+            if error is None:
+                self._accept(command)
+            else:
+                status, reason = error
+                self.board.log.note("psp", "violation", "boot-loader command {:#x} refused: {}", command, reason)
+                self.cells[self._name(35)] = READY | status
+
+        self.board.clock.after(COMPONENT_US, finish)
+
+    def _accept(self, command: int) -> None:
+        self.loaded.add(command)
+        self.cells[self._name(35)] = READY
+        if command == boot.PSP_BL__LOAD_SOSDRV and self.board.faults.get("psp_no_sign_of_life") is None:
+            generation = self.ring.generation
+            self.board.clock.after(SIGN_OF_LIFE_US - COMPONENT_US, lambda: self._wake_up(generation))
+
+    def _refusal(self, command: int, address: int) -> tuple[int, str] | None:
+        """Return error and reason for a command that cannot be done. UNKNOWN: metal's error numbers; drivers only see that they are not 0."""
+        injected = self.board.faults.get("psp_bootloader_error")
+        if injected is not None:
+            self.board.faults.clear("psp_bootloader_error")
+            return (injected & 0xFF) or 1, "a fault that was switched on"
+        if self.alive:
+            return 2, "the secure OS runs already"
+        if command in TRAINING:
+            return None
+        if command not in NEEDS:
+            return 3, "there is no such command"
+        missing = [f"{need:#x}" for need in NEEDS[command] if need not in self.loaded]
+        if missing:
+            return 4, f"{', '.join(missing)} must come before"
+        try:
+            image = self._component(address)
+        except VmFault as fault:
+            return 5, str(fault)
+        except psp_images.BadImage as bad:
+            return 6, str(bad)
+        wanted = KINDS.get(command)
+        if wanted is not None and image.kind not in (None, wanted):
+            return 7, f"an image of kind {image.kind:#x}, not {wanted:#x}"
+        if command == boot.PSP_BL__LOAD_SOSDRV:
+            self._version = image.version
+        return None
+
+    _version = 0
+
+    def _component(self, address: int) -> psp_images.Image:
+        """Read a component: its header tells its size; one without a header is looked at up to its last byte that is not 0."""
+        start = self._hub.read(0, address, psp_images.HEADER_BYTES, CLIENT)
+        size = psp_images.size_from_header(start)
+        if size is not None and not psp_images.HEADER_BYTES <= size <= LOADABLE_BYTES:
+            raise psp_images.BadImage(f"its header says {size:#x} bytes")
+        data = self._hub.read(0, address, size or LOADABLE_BYTES, CLIENT)
+        return psp_images.check(data if size else data.rstrip(b"\0"))
+
+    def _wake_up(self, generation: int) -> None:
+        if generation != self.ring.generation:
+            return
+        self.alive = True
+        self.cells[self._name(58)] = self._version
+        self.cells[self._name(81)] = SECURE_OS_ALIVE
+        self.cells[self._name(64)] = READY
+        self.board.log.note("psp", "boot", "secure OS {:#x} runs", self._version)
+
+    # --- secure OS ----------------------------------------------------------------------------------------------
+    def _control(self, value: int) -> None:
+        """Take a control command of the host; the answer is bit 31 with a status in 15:0."""
+        generation = self.ring.generation
+
+        def finish() -> None:
+            if generation != self.ring.generation or not self.alive:
+                return
+            status = self._do_control(value & gfx.GFX_CMD_ID_MASK)
+            self.cells[self._name(64)] = READY | status
+
+        if not self.alive:
+            self.board.log.note("psp", "violation", "control command {:#x} before the secure OS runs", value)
+            return
+        if value & gfx.GFX_CMD_ID_MASK == gfx.GFX_CTRL_CMD_ID_MODE1_RST:
+            self.board.clock.after(CONTROL_US, self._on_mode1_reset)
+            return
+        self.board.clock.after(CONTROL_US, finish)
+
+    def _do_control(self, command: int) -> int:
+        cells = self.cells
+        if command == gfx.GFX_CTRL_CMD_ID_INIT_GPCOM_RING:
+            address = cells[self._name(69)] | cells[self._name(70)] << 32
+            cells[self._name(67)] = 0
+            return self.ring.create(address, cells[self._name(71)])
+        if command in (gfx.GFX_CTRL_CMD_ID_DESTROY_RINGS, gfx.GFX_CTRL_CMD_ID_DESTROY_GPCOM_RING):
+            self.ring.destroy()
+            return 0
+        if command in (
+            gfx.GFX_CTRL_CMD_ID_CAN_INIT_RINGS,
+            gfx.GFX_CTRL_CMD_ID_ENABLE_INT,
+            gfx.GFX_CTRL_CMD_ID_DISABLE_INT,
+        ):
+            return 0
+        self.board.log.note("psp", "violation", "control command {:#x}: there is no such command", command)
+        return gfx.PSP_ERR_UNKNOWN_COMMAND
+
+    def _write_pointer(self, value: int) -> None:
+        if not self.alive:
+            self.board.log.note("psp", "violation", "a ring's write pointer before the secure OS runs")
+            return
+        self.ring.advance(value)

@@ -1,0 +1,415 @@
+"""The PSP from psp_v13_0.c and psp_gfx_if.h: order of components, sign of life, ring, commands, everything it refuses.
+
+Frames and command buffers are packed here by hand, at the offsets of psp_gfx_if.h: a frame holds command buffer (0), fence address (12) and
+value (20); a command buffer holds the id (8), operands (28) and the response (864: status, session, address, 16 further on the TMR size).
+"""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from ringup.silicon.amd.parts import Board, VmFault
+from ringup.silicon.amd.psp import Psp
+from ringup.silicon.cells import Cells, RegisterSpace
+from ringup.silicon.clock import VirtualClock
+from ringup.silicon.faults import Faults
+from ringup.silicon.log import EventLog
+from ringup.silicon.memory import HostMemory, Vram
+
+KDB, SPL, SYS, SOS = 0x80000, 0x1000_0000, 0x10000, 0x20000  # enum psp_bootloader_cmd
+READY = 0x8000_0000
+BUFFER, RING, COMMAND, FENCE, IMAGE, TMR = 0x10_0000, 0x30_0000, 0x31_0000, 0x32_0000, 0x40_0000, 0x80_0000
+TMR_BYTES, RING_BYTES = 0x140_0000, 0x1000
+SMU, RLC_G, IMU_I, IMU_D, MEC = 18, 8, 68, 69, 89  # enum psp_gfx_fw_type
+
+
+def image(size=0x1000, kind=0x48, **changed):
+    """A signed image as the files have them: `$PS1` at 0x10, body size at 0x14, kind at 0x58, version at 0x60, size at 0x6c."""
+    data = bytearray(b"\x5a" * size)
+    data[0:0x100] = bytes(0x100)
+    words = {0x14: size - 0x200, 0x30: 1, 0x58: 0x8101_2000 | kind, 0x60: 0x0031_0032, 0x6C: size} | changed.get(
+        "words", {}
+    )
+    data[0x10:0x14] = b"$PS1"
+    for at, value in words.items():
+        struct.pack_into("<I", data, at, value)
+    return bytes(data)
+
+
+class Pages:
+    """MMHUB over one flat piece of memory."""
+
+    def __init__(self):
+        self.data = bytearray(0x200_0000)
+
+    def _check(self, vmid, gpu_va, size, write):
+        if vmid or not 0 <= gpu_va <= len(self.data) - size:
+            raise VmFault("mmhub", vmid, gpu_va, write, "unmapped")
+
+    def read(self, vmid, gpu_va, size_bytes, client):
+        self._check(vmid, gpu_va, size_bytes, False)
+        return bytes(self.data[gpu_va : gpu_va + size_bytes])
+
+    def write(self, vmid, gpu_va, data, client):
+        self._check(vmid, gpu_va, len(data), True)
+        self.data[gpu_va : gpu_va + len(data)] = data
+
+
+class Target:
+    def __init__(self):
+        self.got = []
+
+    def firmware_loaded(self, fw_type, image):
+        self.got.append((fw_type, len(image)))
+
+
+class Rig:
+    def __init__(self):
+        clock = VirtualClock()
+        self.board = Board("navi31", clock, EventLog(clock), Faults(), RegisterSpace(), Vram(4096), HostMemory())
+        self.cells, self.pages, self.target = Cells("navi31", "mp"), Pages(), Target()
+        self.autoloaded, self.resets = [], []
+        self.psp = Psp(
+            self.board, self.cells, self.pages, [self.target], tmr_bytes=TMR_BYTES,
+            on_autoload=self.autoloaded.append, on_mode1_reset=lambda: self.resets.append(1),
+        )  # fmt: skip
+        self.wptr, self.fence = 0, 0
+
+    def set(self, number, value):
+        self.cells.write(self.cells.address(f"MP0_SMN_C2PMSG_{number}"), value)
+
+    def get(self, number):
+        return self.cells.read(self.cells.address(f"MP0_SMN_C2PMSG_{number}"))
+
+    def boot(self, command, data, time_us=10_000):
+        self.pages.data[BUFFER : BUFFER + 0x10_0000] = data.ljust(0x10_0000, b"\0")
+        self.set(36, BUFFER >> 20)
+        self.set(35, command)
+        self.board.clock.sleep_us(time_us)
+        return self.get(35)
+
+    def secure_os(self):
+        for command, data in (
+            (KDB, b"key database"),
+            (SPL, b"key database"),
+            (SYS, image(kind=0x0A)),
+            (SOS, image(kind=0x09)),
+        ):
+            assert self.boot(command, data) == READY
+        self.board.clock.sleep_us(30_000)
+        return self
+
+    def control(self, value):
+        self.set(64, value)
+        self.board.clock.sleep_us(20_000)
+        return self.get(64)
+
+    def ring(self):
+        self.secure_os()
+        self.set(69, RING)
+        self.set(70, 0)
+        self.set(71, RING_BYTES)
+        assert self.control(2 << 16) & 0x8000_FFFF == READY
+        return self
+
+    def frame(self, command=COMMAND, at=None):
+        self.fence += 1
+        place = RING + self.wptr * 4
+        self.pages.data[place : place + 64] = struct.pack("<QIQI", command, 1024, FENCE, self.fence).ljust(64, b"\0")
+        self.wptr = (self.wptr + 16) % (RING_BYTES // 4)
+        self.set(67, self.wptr)
+        self.board.clock.sleep_us(5_000)
+        return self
+
+    def command(self, number, *operands):
+        """Send a command; return status, session, address and TMR size. The fence must have been written."""
+        buffer = bytearray(1024)
+        struct.pack_into("<I", buffer, 8, number)
+        struct.pack_into(f"<{len(operands)}I", buffer, 28, *operands)
+        self.pages.data[COMMAND : COMMAND + 1024] = buffer
+        self.frame()
+        assert int.from_bytes(self.pages.data[FENCE : FENCE + 4], "little") == self.fence
+        status, session, address, tmr = struct.unpack_from("<IIQI", self.pages.data, COMMAND + 864)
+        return {"status": status, "session": session, "address": address, "tmr": tmr}
+
+    def load(self, fw_type, data=None, at=IMAGE):
+        data = (
+            image(kind={SMU: 1, RLC_G: 9, IMU_I: 0x3B, IMU_D: 0x3C, MEC: 0x48}.get(fw_type, 0))
+            if data is None
+            else data
+        )
+        self.pages.data[at : at + len(data)] = data
+        return self.command(6, at, 0, len(data), fw_type)["status"]
+
+    def setup_tmr(self, base=TMR, size=TMR_BYTES):
+        return self.command(5, base, 0, size, 2, base, 0)["status"]
+
+    @property
+    def refusals(self):
+        return [event.text for event in self.board.log.find("violation")]
+
+
+@pytest.fixture
+def rig():
+    return Rig()
+
+
+@pytest.fixture
+def ring():
+    return Rig().ring()
+
+
+def test_the_boot_loader_is_ready_and_the_secure_os_is_not(rig):
+    assert (rig.get(33), rig.get(35), rig.get(81), rig.get(64)) == (READY, READY, 0, 0)
+
+
+def test_ready_drops_with_a_command_and_comes_back(rig):
+    rig.set(36, 1)
+    rig.set(35, KDB)
+    assert rig.get(35) == KDB
+    rig.board.clock.sleep_us(10_000)
+    assert rig.get(35) & READY
+
+
+def test_the_sign_of_life_comes_later_than_20_ms_after_the_last_component(rig):
+    for command, data in ((KDB, b"keys"), (SPL, b"keys"), (SYS, image(kind=0x0A))):
+        rig.boot(command, data)
+    assert rig.boot(SOS, image(kind=0x09), time_us=20_000) == READY
+    assert rig.get(81) == 0
+    rig.board.clock.sleep_us(80_000)  # and within the driver's 100 ms
+    assert rig.get(81) != 0
+    assert rig.get(58) == 0x0031_0032  # the version in the image's header
+    assert rig.get(64) == READY
+
+
+@pytest.mark.parametrize(
+    "order", [[SYS], [SPL], [SOS], [KDB, SOS], [KDB, SPL, SOS]], ids=lambda order: "-".join(hex(one) for one in order)
+)
+def test_components_out_of_order_are_refused(rig, order):
+    data = {KDB: b"keys", SPL: b"keys", SYS: image(kind=0x0A), SOS: image(kind=0x09)}
+    answers = [rig.boot(command, data[command]) for command in order]
+    assert answers[:-1] == [READY] * (len(order) - 1)
+    assert answers[-1] != READY
+    assert "must come before" in rig.refusals[-1]
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "bytes of nothing"),
+        (image(kind=0x0A, words={0x6C: 0x2000}), "body of"),
+        (image(kind=0x0A, words={0x14: 0x100}), "body of"),
+        (image(kind=0x0A, words={0x6C: 0x20_0000}), "header says"),
+        (image(kind=0x09), "image of kind 0x9"),
+    ],
+    ids=["empty", "size", "body", "too large", "another part"],
+)
+def test_an_image_that_contradicts_itself_is_refused(rig, data, reason):
+    rig.boot(KDB, b"keys")
+    assert rig.boot(SYS, data) & 0xFF
+    assert reason in rig.refusals[-1]
+
+
+def test_an_unknown_boot_command_and_an_unmapped_image_are_refused(rig):
+    assert rig.boot(0x12345, b"x") & 0xFF
+    rig.set(36, 0xFFFFF)
+    rig.set(35, KDB)
+    rig.board.clock.sleep_us(10_000)
+    assert rig.get(35) & 0xFF
+    assert "unmapped" in rig.refusals[-1]
+
+
+def test_commands_before_the_secure_os_get_no_answer(rig):
+    assert rig.control(2 << 16) == 2 << 16
+    assert "before the secure OS" in rig.refusals[0]
+
+
+@pytest.mark.parametrize(
+    ("base", "size"), [(RING + 4, 0x1000), (RING, 0x1010), (RING, 0), (0xFFFF_F000, 0x1000), (RING, 0x20000)]
+)
+def test_a_ring_that_cannot_work_is_refused(rig, base, size):
+    rig.secure_os()
+    rig.set(69, base)
+    rig.set(71, size)
+    assert rig.control(2 << 16) & 0xFFFF
+
+
+def test_there_is_one_ring_until_it_is_destroyed(ring):
+    assert ring.control(2 << 16) & 0xFFFF
+    assert ring.control(3 << 16) == READY
+    assert ring.control(2 << 16) & 0x8000_FFFF == READY
+
+
+def test_an_unknown_control_command_is_answered_with_an_error(ring):
+    assert ring.control(0xB << 16) & 0xFFFF == 0x100  # PSP_ERR_UNKNOWN_COMMAND
+
+
+def test_mode_1_reset_by_control_command_reaches_the_card(ring):
+    ring.control(7 << 16)
+    assert ring.resets == [1]
+
+
+def test_the_ring_wraps_at_every_frame(ring):
+    for number in range(3 * RING_BYTES // 64):
+        assert ring.command(0x22, 0, 2)["status"] == 0, number  # BOOT_CFG, get
+    assert ring.fence == 192
+
+
+def test_several_frames_behind_one_write_pointer_are_all_done(ring):
+    buffer = struct.pack("<2I", 0, 0).ljust(8) + struct.pack("<I", 0x22) + bytes(1012)
+    ring.pages.data[COMMAND : COMMAND + 1024] = buffer
+    for number in range(5):
+        place = RING + number * 64
+        ring.pages.data[place : place + 64] = struct.pack("<QIQI", COMMAND, 1024, FENCE + number * 4, 7).ljust(
+            64, b"\0"
+        )
+    ring.set(67, 80)
+    ring.board.clock.sleep_us(5_000)
+    assert struct.unpack_from("<6I", ring.pages.data, FENCE) == (7, 7, 7, 7, 7, 0)
+
+
+@pytest.mark.parametrize("wptr", [8, RING_BYTES // 4])
+def test_a_write_pointer_off_the_frames_is_ignored_and_noted(ring, wptr):
+    ring.set(67, wptr)
+    assert "write pointer" in ring.refusals[-1]
+
+
+def test_the_table_of_contents_states_the_size_of_the_tmr(ring):
+    ring.pages.data[IMAGE : IMAGE + 0x900] = image(0x900, kind=0x0E)
+    answer = ring.command(0x20, IMAGE, 0, 0x900)
+    assert (answer["status"], answer["tmr"]) == (0, TMR_BYTES)
+
+
+@pytest.mark.parametrize(("base", "size"), [(TMR + 0x1000, TMR_BYTES), (TMR, TMR_BYTES - 1), (0x1F0_0000, TMR_BYTES)])
+def test_a_tmr_that_is_misplaced_or_too_small_is_refused(ring, base, size):
+    assert ring.setup_tmr(base, size) != 0
+    assert ring.setup_tmr() == 0
+
+
+def test_the_tmr_is_set_up_once_and_given_back_once(ring):
+    assert ring.command(7)["status"] != 0
+    assert ring.setup_tmr() == 0
+    assert ring.setup_tmr() != 0
+    assert ring.command(7)["status"] == 0
+
+
+def test_firmware_other_than_the_smus_needs_the_tmr(ring):
+    assert ring.load(SMU) == 0
+    assert ring.load(MEC) != 0
+    ring.setup_tmr()
+    assert ring.load(MEC) == 0
+    assert ring.target.got == [(SMU, 0x1000), (MEC, 0x1000)]
+
+
+def test_a_synthetic_image_without_a_signed_header_is_loaded(ring):
+    ring.setup_tmr()
+    assert ring.load(MEC, b"\x01" * 777) == 0
+    assert ring.target.got == [(MEC, 777)]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [image()[:-4], image() + b"\0\0\0\0", bytes(64), image(kind=0x3E)],
+    ids=["short", "long", "zeros", "another engine's"],
+)
+def test_a_damaged_image_is_refused_and_reaches_nobody(ring, data):
+    ring.setup_tmr()
+    assert ring.load(MEC, data) != 0
+    assert ring.target.got == []
+
+
+@pytest.mark.parametrize("fw_type", [0, 0x82, 0x1234, 59])
+def test_unknown_firmware_types_are_refused(ring, fw_type):
+    ring.setup_tmr()
+    assert ring.load(fw_type, b"\1" * 64) == 0xFFFF_000A  # TEE_ERROR_NOT_SUPPORTED
+
+
+def test_autoload_needs_the_graphics_cores_images_and_hands_them_on(ring):
+    ring.setup_tmr()
+    for fw_type in (RLC_G, IMU_I, IMU_D):
+        ring.load(fw_type)
+    assert ring.command(0x21)["status"] != 0
+    assert "RS64_MEC" in ring.refusals[-1]
+    ring.load(MEC)
+    assert ring.command(0x21)["status"] == 0
+    assert sorted(ring.autoloaded[0]) == [RLC_G, IMU_I, IMU_D, MEC]
+
+
+def test_trusted_applications_have_sessions_of_their_own(ring):
+    ring.pages.data[IMAGE : IMAGE + 0x1000] = image(kind=0)
+    asd = ring.command(4, IMAGE, 0, 0x1000, 0, 0, 0)
+    ta = ring.command(1, IMAGE, 0, 0x1000, 0x50_0000, 0, 0x4000)
+    assert asd["session"] != ta["session"]
+    assert ring.command(3, ta["session"], 1)["status"] == 0
+    assert ring.command(2, ta["session"])["status"] == 0
+    assert ring.command(3, ta["session"], 1)["status"] != 0
+    assert ring.command(2, ta["session"])["status"] != 0
+
+
+def test_a_trusted_applications_buffer_is_whole_pages(ring):
+    ring.pages.data[IMAGE : IMAGE + 0x1000] = image(kind=0)
+    assert ring.command(1, IMAGE, 0, 0x1000, 0x50_0000, 0, 0x3FF0)["status"] != 0
+    assert ring.command(1, IMAGE, 0, 0x1000, 0x50_0010, 0, 0x4000)["status"] != 0
+
+
+def test_the_boot_configuration_is_kept_masked_and_dropped(ring):
+    def get():
+        ring.command(0x22, 0, 2)
+        return int.from_bytes(ring.pages.data[COMMAND + 864 + 64 : COMMAND + 864 + 68], "little")
+
+    ring.command(0x22, 0, 1, 0b11, 0b01)
+    assert get() == 0b01
+    ring.command(0x22, 0, 3)
+    assert get() == 0
+    assert ring.command(0x22, 0, 9)["status"] != 0
+
+
+@pytest.mark.parametrize("number", [0x77, 8, 9, 0xA, 0xB, 0xF, 0x27])
+def test_what_this_secure_os_does_not_offer_is_answered_so(ring, number):
+    assert ring.command(number)["status"] in (0x100, 0xFFFF_000A)
+
+
+def test_an_operand_that_is_unmapped_is_an_answer_and_not_a_hang(ring):
+    ring.setup_tmr()
+    assert ring.command(6, 0, 0x1234, 0x1000, MEC)["status"] != 0
+
+
+def test_reset_forgets_the_secure_os_the_ring_and_what_was_loaded(ring):
+    ring.setup_tmr()
+    ring.load(MEC)
+    ring.psp.reset()
+    assert (ring.get(35), ring.get(81), ring.get(64)) == (READY, 0, 0)
+    assert ring.boot(SYS, image(kind=0x0A)) != READY
+    ring.wptr = ring.fence = 0
+    ring.ring()
+    assert ring.load(MEC) != 0  # the TMR is gone too
+
+
+def test_work_under_way_at_a_reset_is_never_answered(ring):
+    ring.set(67, 16)
+    ring.psp.reset()
+    ring.board.clock.sleep_us(10_000)
+    assert ring.pages.data[FENCE : FENCE + 4] == bytes(4)
+
+
+@pytest.mark.parametrize(("argument", "error"), [(9, 9), (-1, 0xFF)])
+def test_a_boot_loader_error_can_be_switched_on(rig, argument, error):
+    rig.board.faults.inject("psp_bootloader_error", argument)
+    assert rig.boot(KDB, b"keys") == READY | error
+    assert rig.boot(KDB, b"keys") == READY
+
+
+def test_other_faults_of_the_psp_can_be_switched_on(ring):
+    ring.board.faults.inject("psp_status", 0xFFFF_0002)
+    assert ring.setup_tmr() == 0xFFFF_0002
+    ring.board.faults.clear()
+    ring.board.faults.inject("psp_stuck_fence", 1)
+    with pytest.raises(AssertionError):
+        ring.setup_tmr()
+    fresh = Rig()
+    fresh.board.faults.inject("psp_no_sign_of_life")
+    fresh.secure_os()
+    fresh.board.clock.sleep_us(1_000_000)
+    assert fresh.get(81) == 0
