@@ -1,0 +1,133 @@
+"""The steps of a division: scaling of the operands, the last multiply-add, the special cases.
+
+A quotient is computed as v_div_scale (both operands), v_rcp, multiply-adds, v_div_fmas, v_div_fixup. Source: RDNA3 ISA reference,
+"V_DIV_SCALE_F32", "V_DIV_FMAS_F32", "V_DIV_FIXUP_F32".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ringup.silicon.shader.arithmetic import FORMATS, Float, float_rule, is_nan, reads
+from ringup.silicon.shader.wave import rule
+
+if TYPE_CHECKING:
+    from ringup.silicon.shader.decode import Instruction
+    from ringup.silicon.shader.emitter import Value
+    from ringup.silicon.shader.wave import Rule, Wave
+
+# by format: power of two that operands are scaled by, exponent difference that calls for it, exponent of a tiny numerator
+SCALES = {"f32": (64, 96, 23), "f64": (128, 768, 53)}
+
+
+def _is_denormal(f: Float, value: Value) -> Value:
+    """Tell denormals other than zero."""
+    code = f.code
+    size = code.intrinsic("fabs", value)
+    least = f.code.bitcast(f.const(1 << f.fmt.mantissa), f.work)
+    return code.op("and", code.fcmp("ogt", size, f.real(0.0)), code.fcmp("olt", size, least))
+
+
+def _div_scale(type_: str) -> Rule:
+    """Scale one operand. Inputs are taken as they are, MODE does not flush them: the opcode looks for denormals.
+
+    UNKNOWN: where reciprocal and quotient are both denormal the document scales the denominator, then above 2**126, up, which makes it
+    infinite; the quotient comes out right only if it is scaled down. Its test `1.0 / 64'F(S1)` of single precision asks whether the
+    reciprocal is denormal in single precision, or large denominators would lose their quotient to v_rcp_f32's flush.
+    """
+    power, apart, tiny = SCALES[type_]
+
+    def emit(wave: Wave, ins: Instruction) -> None:
+        f, code = Float(wave, type_, denormals=3), wave.code
+        raws = [f.raw(one, ins) for one in ins.uses]
+        value, bottom, top = (f.opened(one) for one in raws)
+        low, high = f.exponent(raws[1]), f.exponent(raws[2])
+        up, down = (f.opened(f.scaled(raws[0], wave.const(one, "i32"))) for one in (power, -power))
+        is_bottom, is_top = code.fcmp("oeq", value, bottom), code.fcmp("oeq", value, top)
+        quotient = _is_denormal(f, f.op("fdiv", top, bottom))
+        inverse = _is_denormal(f, f.op("fdiv", f.real(1.0), bottom))
+        zero = code.op("or", code.fcmp("oeq", top, f.real(0.0)), code.fcmp("oeq", bottom, f.real(0.0)))
+        far = code.icmp("sge", code.op("sub", high, low), wave.const(apart, "i32"))
+        small = code.icmp("sle", high, wave.const(tiny, "i32"))
+        yes, no = code.const(-1, wave.bools), code.const(0, wave.bools)
+        rows = (  # condition, result, flag: the first that holds counts
+            (zero, f.real(float("nan")), no),
+            (far, code.select(is_bottom, up, value), yes),
+            (_is_denormal(f, bottom), up, no),
+            (code.op("and", inverse, quotient), code.select(is_bottom, down, value), yes),
+            (inverse, down, no),
+            (quotient, code.select(is_top, up, value), yes),
+            (small, up, no),
+        )
+        result, flag = value, no
+        for condition, scaled, mark in reversed(rows):
+            result, flag = code.select(condition, scaled, result), code.select(condition, mark, flag)
+        target, carry = ins.defs
+        wave.put(target, f.result(result, ins), ins)
+        wave.put_mask(carry, flag)
+
+    return emit
+
+
+def _div_fmas(type_: str) -> Rule:
+    """Multiply, add and undo the scaling where VCC says so. Denormal inputs are kept.
+
+    UNKNOWN: the document prints 2**32 (f64: 2**64) as the factor. v_div_scale scales by 2**64 (2**128), one operand up or the other, so the
+    quotient is right only if that is undone: up for quotients above 1, else down.
+    """
+    power = SCALES[type_][0]
+
+    def emit(wave: Wave, ins: Instruction) -> None:
+        if wave.mode.round(FORMATS[type_].kind):
+            wave.bail(ins)
+            return
+        f = Float(wave, type_, denormals=wave.mode.denorm(FORMATS[type_].kind) | 1)
+        code = wave.code
+        *sources, flags = reads(ins)
+        raws = [f.raw(one, ins) for one in sources]
+        a, b, c = (f.opened(one) for one in raws)
+        plain = f.fma(a, b, c)
+        large = code.icmp("sgt", f.exponent(raws[2]), wave.const(f.fmt.bias, "i32"))
+        shift = code.select(large, wave.const(power, "i32"), wave.const(-power, "i32"))
+        undone = f.opened(f.scaled(f.closed(plain), shift))
+        wave.put(ins.defs[0], f.result(code.select(wave.mask(flags), undone, plain), ins), ins)
+
+    return emit
+
+
+def _div_fixup(f: Float, quotient: Value, bottom: Value, top: Value) -> Value:
+    """Return the quotient, or what division gives for zeroes, infinities and NaNs."""
+    code = f.code
+    closed = [f.closed(one) for one in (quotient, bottom, top)]
+    sign = code.op("and", code.op("xor", closed[1], closed[2]), f.const(f.fmt.sign))
+    infinity, zero = f.real(float("inf")), f.real(0.0)
+    low, high = code.intrinsic("fabs", bottom), code.intrinsic("fabs", top)
+    no_bottom, no_top = code.fcmp("oeq", low, zero), code.fcmp("oeq", high, zero)
+    all_bottom, all_top = code.fcmp("oeq", low, infinity), code.fcmp("oeq", high, infinity)
+
+    def signed(magnitude: Value) -> Value:
+        return code.op("or", magnitude, sign)
+
+    result = signed(code.op("and", closed[0], f.const(f.fmt.sign - 1)))
+    if f.fmt.kind != "half":  # the quotient is below half the smallest denormal
+        apart = code.op("sub", f.exponent(closed[2]), f.exponent(closed[1]))
+        least = -(f.fmt.bias + f.fmt.mantissa)
+        result = code.select(code.icmp("slt", apart, f.wave.const(least, "i32")), signed(f.const(0)), result)
+    invalid = code.op("or", code.op("and", no_bottom, no_top), code.op("and", all_bottom, all_top))
+    rows = (  # the first that holds counts
+        (is_nan(code, closed[2], f.fmt), code.op("or", closed[2], f.const(f.fmt.quiet))),
+        (is_nan(code, closed[1], f.fmt), code.op("or", closed[1], f.const(f.fmt.quiet))),
+        (invalid, f.const(f.fmt.sign | f.fmt.infinity | f.fmt.quiet)),
+        (code.op("or", no_bottom, all_top), signed(f.const(f.fmt.infinity))),
+        (code.op("or", all_bottom, no_top), signed(f.const(0))),
+    )
+    for condition, special in reversed(rows):
+        result = code.select(condition, special, result)
+    return f.opened(result)
+
+
+for _type in SCALES:
+    rule(f"v_div_scale_{_type}")(_div_scale(_type))
+    rule(f"v_div_fmas_{_type}")(_div_fmas(_type))
+for _type in ("f16", *SCALES):
+    rule(f"v_div_fixup_{_type}")(float_rule(_type, _div_fixup, rounds=False))

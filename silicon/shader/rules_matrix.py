@@ -1,0 +1,199 @@
+"""Matrix products of a wave: D = A * B + C of 16x16 matrices.
+
+Lane l of A holds row l mod 16, of B column l mod 16, the 16 elements along K packed into consecutive VGPRs; lanes from 16 up repeat them. Lane l
+of VGPR i of C and D holds row 2*i + l/16 (wave64: 4*i + l/16), column l mod 16. A product is one helper function of the module. EXEC counts as
+all ones. Source: RDNA3 ISA reference, "Wave Matrix Multiply Accumulate (WMMA)".
+
+UNKNOWN: the order and width of the sums of floats. Here products are exact, sums single precision in the order of K, and f16 and bf16
+results are rounded once, to nearest even.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from ringup.silicon.shader.emitter import Code, Value
+from ringup.silicon.shader.wave import rule
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ringup.silicon.shader.decode import Instruction, Operand
+    from ringup.silicon.shader.wave import Wave
+
+N = 16  # rows, columns, and the length of a sum
+
+
+class Kind(NamedTuple):
+    """A matrix opcode: bits of an element of A and B, its type, and that of C and D."""
+
+    width: int
+    element: str
+    result: str
+
+
+KINDS = {
+    "v_wmma_f32_16x16x16_f16": Kind(16, "f16", "f32"),
+    "v_wmma_f32_16x16x16_bf16": Kind(16, "bf16", "f32"),
+    "v_wmma_f16_16x16x16_f16": Kind(16, "f16", "f16"),
+    "v_wmma_bf16_16x16x16_bf16": Kind(16, "bf16", "bf16"),
+    "v_wmma_i32_16x16x16_iu8": Kind(8, "iu8", "i32"),
+    "v_wmma_i32_16x16x16_iu4": Kind(4, "iu4", "i32"),
+}
+SIGNS = 0x8000_8000  # of two halves in a dword
+
+
+def _column(code: Code, register: Value, kind: Kind, at: int, *, signed: bool) -> Value:
+    """Return element `at` of a dword of 16 lanes as floats, or as 32-bit integers."""
+    if kind.element == "f16":
+        half = code.resize(code.op("lshr", register, code.const(16 * at, register.type)), "i16")
+        return code.cast("fpext", code.cast("bitcast", half, "half"), "float")
+    if kind.element == "bf16":
+        mask = code.op("and", register, code.const(0xFFFF_0000, register.type))
+        return code.cast("bitcast", mask if at else code.op("shl", register, code.const(16, register.type)), "float")
+    spare = 32 - kind.width
+    top = code.op("shl", register, code.const(spare - kind.width * at, register.type))
+    return code.op("ashr" if signed else "lshr", top, code.const(spare, register.type))
+
+
+def _opened(code: Code, row: Value, kind: Kind, *, high: bool) -> Value:
+    """Return a row of C as it is added up."""
+    if kind.result == "i32":
+        return row
+    if kind.result == "f32":
+        return code.cast("bitcast", row, "float")
+    return _column(code, row, Kind(16, kind.result, "f32"), int(high), signed=False)
+
+
+def _closed(code: Code, total: Value, kind: Kind) -> Value:
+    """Return a row of D as dwords, halves in the low bits."""
+    if kind.result == "i32":
+        return total
+    if kind.result == "f16":
+        half = code.cast("bitcast", code.cast("fptrunc", total, "half"), "i16")
+        return code.resize(half, "i32")
+    raw = code.cast("bitcast", total, "i32")
+    if kind.result == "f32":
+        return raw
+    odd = code.op("and", code.op("lshr", raw, code.const(16, raw.type)), code.const(1, raw.type))
+    rounded = code.op("add", code.op("add", raw, code.const(0x7FFF, raw.type)), odd)
+    quiet = code.op("or", raw, code.const(0x40_0000, raw.type))
+    whole = code.select(code.fcmp("uno", total, total), quiet, rounded)
+    return code.op("lshr", whole, code.const(16, raw.type))
+
+
+class Variant(NamedTuple):
+    """What one helper function is for."""
+
+    mnemonic: str
+    lanes: int
+    signed: tuple[bool, bool]
+    high: bool
+    clamp: bool
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        flags = "".join(str(int(one)) for one in (*self.signed, self.high, self.clamp))
+        return f"{self.mnemonic}.{self.lanes}.{flags}"
+
+
+@cache
+def _function(variant: Variant) -> Mapping[str, str]:
+    """Write the helper and what it declares, by name: dword vectors of A, B and C in, those of D out, in the order of registers."""
+    kind, lanes, code = KINDS[variant.mnemonic], variant.lanes, Code()
+    inputs, outputs = N * kind.width // 32, N * N // lanes
+    row = f"<{lanes} x i32>"
+    names = [
+        Value(f"%{letter}{i}", row)
+        for letter, count in (("a", inputs), ("b", inputs), ("c", outputs))
+        for i in range(count)
+    ]
+    a, b = ([code.shuffle(one, None, range(N)) for one in names[first : first + inputs]] for first in (0, inputs))
+    rows = [code.shuffle(one, None, range(N * i, N * i + N)) for one in names[2 * inputs :] for i in range(lanes // N)]
+    floats = kind.result != "i32"
+    totals = [_opened(code, one, kind, high=variant.high) for one in rows]
+    if not floats and variant.clamp:
+        starts, totals = totals, [code.const(0, one.type) for one in totals]
+    per_dword = 32 // kind.width
+    for k in range(N):
+        left = _column(code, a[k // per_dword], kind, k % per_dword, signed=variant.signed[0])
+        right = _column(code, b[k // per_dword], kind, k % per_dword, signed=variant.signed[1])
+        for i in range(N):
+            factor = code.shuffle(left, None, [i] * N)
+            if floats:
+                totals[i] = code.intrinsic("fma", factor, right, totals[i])
+            else:
+                totals[i] = code.op("add", totals[i], code.op("mul", factor, right))
+    if not floats and variant.clamp:
+        totals = [code.intrinsic("sadd.sat", one, start) for one, start in zip(totals, starts, strict=True)]
+    closed = [_closed(code, one, kind) for one in totals]
+    group = lanes // N
+    result = f"{{ {', '.join([row] * outputs)} }}"
+    whole = "poison"
+    for i in range(outputs):
+        parts = closed[group * i : group * (i + 1)]
+        while len(parts) > 1:
+            width = 2 * parts[0].lanes
+            parts = [code.shuffle(parts[j], parts[j + 1], range(width)) for j in range(0, len(parts), 2)]
+        whole = code.emit(f"insertvalue {result} {whole}, {row} {parts[0].text}, {i}", result).text
+    code.line(f"ret {result} {whole}")
+    head = f"define internal {result} @{variant.name}({', '.join(f'{row} {one.text}' for one in names)})"
+    attributes = 'nounwind noinline "prefer-vector-width"="512" "min-legal-vector-width"="512"'
+    code.define(variant.name, "\n".join([f"{head} {attributes} {{", *code.lines, "}"]))
+    return code.declarations
+
+
+def _registers(wave: Wave, operand: Operand, count: int, *, negated: bool) -> list[Value]:
+    """Return the dwords of a matrix; halves that neg names change their sign."""
+    found = []
+    mask = HALF_SIGNS[operand.neg_halves] if negated else 0
+    for i in range(count):
+        value = wave.vgpr(operand.index + i)
+        found.append(wave.code.op("xor", value, wave.const(mask, "i32")) if mask else value)
+    return found
+
+
+HALF_SIGNS = {(False, False): 0, (True, False): SIGNS & 0xFFFF, (False, True): SIGNS & 0xFFFF_0000, (True, True): SIGNS}
+
+
+def _matrix_c(wave: Wave, operand: Operand, kind: Kind, count: int) -> list[Value]:
+    """Return C: registers, or a constant that stands in every element; neg_hi is its absolute value, neg its sign."""
+    code = wave.code
+    if operand.kind == "constant":
+        values = [wave.const(operand.bits, "i32")] * count
+    else:
+        values = [wave.vgpr(operand.index + i) for i in range(count)]
+    sign = {"f32": 0x8000_0000, "i32": 0}.get(kind.result, SIGNS)
+    negative, absolute = operand.neg_halves
+    if absolute and sign:
+        values = [code.op("and", one, wave.const(~sign, "i32")) for one in values]
+    if negative and sign:
+        values = [code.op("xor", one, wave.const(sign, "i32")) for one in values]
+    return values
+
+
+@rule(*KINDS)
+def _wmma(wave: Wave, ins: Instruction) -> None:
+    code, kind, (a, b, c) = wave.code, KINDS[ins.mnemonic], ins.uses
+    inputs, outputs = N * kind.width // 32, N * N // wave.lanes
+    is_integer = kind.result == "i32"
+    is_narrow = kind.result in ("f16", "bf16")
+    signed = (a.neg_halves[0], b.neg_halves[0]) if is_integer else (False, False)
+    high = is_narrow and c.sel[0]
+    variant = Variant(ins.mnemonic, wave.lanes, signed, high, ins.clamp and is_integer)
+    for name, text in _function(variant).items():
+        code.define(name, text)
+    values = _registers(wave, a, inputs, negated=not is_integer) + _registers(wave, b, inputs, negated=not is_integer)
+    values += _matrix_c(wave, c, kind, outputs)
+    result = f"{{ {', '.join([wave.row] * outputs)} }}"
+    whole = code.call(variant.name, result, *values)
+    target = ins.defs[0].index
+    for i in range(outputs):
+        value = code.emit(f"extractvalue {result} {whole.text}, {i}", wave.row)
+        if is_narrow:  # the other half of each dword stays
+            kept = code.op("and", wave.vgpr(target + i), wave.const(0xFFFF if high else 0xFFFF_0000, "i32"))
+            moved = code.op("shl", value, wave.const(16, "i32")) if high else value
+            value = code.op("or", kept, moved)
+        wave.set_vgpr(target + i, value, masked=False)
