@@ -1,0 +1,248 @@
+"""Each rule of strict mode: the program that breaks it, and the one that is right. Source: docs/silicon.md, "Strict mode"."""
+
+import re
+
+import numpy as np
+import pytest
+
+IN, OUT = 0x20_0000, 0x30_0000
+NO_IDS = (False, False, False)
+ARGS = {"user_sgprs": (IN, 0, OUT, 0), "enable_group_id": NO_IDS, "lds_size_bytes": 1024, "vgpr_count": 24}
+
+
+@pytest.fixture
+def buffers(machine):
+    machine.buffer(IN, np.arange(256))
+    machine.out = machine.buffer(OUT, np.zeros(256))
+    return machine
+
+
+LANE = "v_lshlrev_b32_e32 v1, 2, v0\n"
+END = "\ns_endpgm\n"
+
+# name: program, what is reported
+HAZARDS = {
+    "vector load read": ("global_load_b32 v2, v1, s[0:1]\n v_mov_b32_e32 v3, v2", r"v2 is still .*wait on vmcnt"),
+    "vector load overwritten": ("global_load_b32 v2, v1, s[0:1]\n v_mov_b32_e32 v2, 0", r"v2 is still .*vmcnt"),
+    "later of two loads": (
+        "global_load_b32 v2, v1, s[0:1]\n global_load_b32 v3, v1, s[0:1]\n s_waitcnt vmcnt(1)\n v_mov_b32_e32 v4, v3",
+        "v3 is still",
+    ),
+    "scalar load read": ("s_load_b32 s8, s[0:1], 0x0\n s_mov_b32 s9, s8", "s8 is still .*lgkmcnt"),
+    "scalar loads come back in any order": (
+        "s_load_b32 s8, s[0:1], 0x0\n s_load_b32 s9, s[0:1], 0x4\n s_waitcnt lgkmcnt(1)\n s_mov_b32 s10, s8",
+        "s8 is still",
+    ),
+    "wide scalar loads count twice": (
+        "s_load_b64 s[8:9], s[0:1], 0x0\n s_waitcnt lgkmcnt(1)\n s_mov_b32 s10, s9",
+        "s9 is still",
+    ),
+    "LDS load read": (
+        "ds_store_b32 v1, v0\n s_waitcnt lgkmcnt(0)\n ds_load_b32 v2, v1\n v_mov_b32_e32 v3, v2",
+        "v2 is still .*lgkmcnt",
+    ),
+    "LDS load behind a scalar load": (
+        "ds_store_b32 v1, v0\n ds_load_b32 v2, v1\n s_load_b32 s8, s[0:1], 0x0\n s_waitcnt lgkmcnt(1)\n v_mov_b32_e32 v3, v2",
+        "v2 is still",
+    ),
+    "flat load waits on both counters": (
+        "v_mov_b32_e32 v4, s0\n v_mov_b32_e32 v5, s1\n flat_load_b32 v2, v[4:5]\n s_waitcnt vmcnt(0)\n v_mov_b32_e32 v3, v2",
+        r"v2 is still .*wait on lgkmcnt",
+    ),
+    "atomic that returns": (
+        "global_atomic_add_u32 v2, v1, v0, s[2:3] glc\n v_mov_b32_e32 v3, v2",
+        "v2 is still .*vmcnt",
+    ),
+    "message that returns": ("s_sendmsg_rtn_b32 s8, 0x83\n s_mov_b32 s9, s8", "s8 is still"),
+    "load by another unit into the same register": (
+        "global_load_b32 v2, v1, s[0:1]\n ds_load_b32 v2, v1",
+        "v2 is still",
+    ),
+    "store of loaded data": ("global_load_b32 v2, v1, s[0:1]\n global_store_b32 v1, v2, s[2:3]", "v2 is still"),
+    "address that is loaded": ("s_load_b64 s[8:9], s[0:1], 0x0\n s_load_b32 s10, s[8:9], 0x0", "s8 is still"),
+}
+
+
+@pytest.mark.parametrize("name", HAZARDS)
+def test_a_register_in_flight_may_not_be_touched(buffers, name):
+    program, report = HAZARDS[name]
+    violation = buffers.broken(LANE + program + END, **ARGS)
+    assert violation.kind == "hazard"
+    assert violation.wave == (0, 0, 0, 0)
+
+    assert re.search(report, violation.detail), violation.detail
+
+
+RIGHT = {
+    "older of two loads": "global_load_b32 v2, v1, s[0:1]\n global_load_b32 v3, v1, s[0:1]\n s_waitcnt vmcnt(1)\n v_mov_b32_e32 v4, v2",
+    "loads in order into one register": "global_load_b32 v2, v1, s[0:1]\n global_load_b32 v2, v1, s[0:1]\n s_waitcnt vmcnt(0)",
+    "older LDS load": (
+        "ds_store_b32 v1, v0\n ds_load_b32 v2, v1\n ds_load_b32 v3, v1\n s_waitcnt lgkmcnt(1)\n v_mov_b32_e32 v4, v2"
+    ),
+    "LDS load behind a scalar load": (
+        "ds_store_b32 v1, v0\n ds_load_b32 v2, v1\n s_load_b32 s8, s[0:1], 0x0\n s_waitcnt lgkmcnt(0)\n v_mov_b32_e32 v3, v2"
+    ),
+    "LDS loads around a scalar load": (  # two LDS loads are out: with one of three left, the first is back
+        "ds_store_b32 v1, v0\n ds_load_b32 v2, v1\n ds_load_b32 v3, v1\n s_load_b32 s8, s[0:1], 0x0\n s_waitcnt lgkmcnt(1)\n"
+        "v_mov_b32_e32 v4, v2"
+    ),
+    "flat load": (
+        "v_mov_b32_e32 v4, s0\n v_mov_b32_e32 v5, s1\n flat_load_b32 v2, v[4:5]\n s_waitcnt vmcnt(0) lgkmcnt(0)\n v_mov_b32_e32 v3, v2"
+    ),
+    "stores need no wait": "global_store_b32 v1, v0, s[2:3]\n v_mov_b32_e32 v0, 0",
+    "separate waits": "global_load_b32 v2, v1, s[0:1]\n s_waitcnt_vmcnt null, 0x0\n v_mov_b32_e32 v3, v2",
+    "idle": "s_load_b32 s8, s[0:1], 0x0\n s_wait_idle\n s_mov_b32 s9, s8",
+    "no lane loads": "s_mov_b32 exec_lo, 0\n global_load_b32 v2, v1, s[0:1]\n s_mov_b32 exec_lo, -1\n v_mov_b32_e32 v2, 0",
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_wait_that_covers_a_load_frees_its_register(buffers, name):
+    buffers.run(LANE + RIGHT[name] + END, **ARGS)
+
+
+def test_a_full_counter_waits_by_itself(buffers):
+    loads = "".join(f"global_load_b32 v2, v1, s[0:1] offset:{4 * i}\n" for i in range(64))
+    buffers.run(LANE + "global_load_b32 v3, v1, s[0:1]\n" + loads + "v_mov_b32_e32 v4, v3" + END, **ARGS)
+
+
+def test_hazards_pass_where_strictness_is_off(buffers):
+    run = buffers.start(LANE + HAZARDS["vector load read"][0] + END, strict=False, **ARGS)
+    assert run.step(100)
+
+
+UNINITIALISED = {
+    "ALU operand": ("v_add_nc_u32_e32 v2, v0, v5", "lane 0 of v5"),
+    "address": ("global_load_b32 v2, v5, s[0:1]", "lane 0 of v5"),
+    "scalar operand": ("s_add_u32 s8, s0, s20", "s20 was never written"),
+    "scalar operand of a vector instruction": ("v_add_nc_u32_e32 v2, s20, v0", "s20 was never written"),
+    "vcc as a condition": ("s_cbranch_vccz .Lend\n.Lend:", "vcc_lo was never written"),
+    "scc as a condition": ("s_cbranch_scc1 .Lend\n.Lend:", "scc was never written"),
+    "m0 as an address": ("ds_load_addtid_b32 v2", "m0 was never written"),
+    "scalar address": ("s_load_b32 s8, s[20:21], 0x0", "s20 was never written"),
+    "one lane": (
+        "s_mov_b32 exec_lo, 0xfffffffe\n v_mov_b32_e32 v2, 1\n s_mov_b32 exec_lo, -1\n v_add_nc_u32_e32 v3, v2, v2",
+        "lane 0 of v2",
+    ),
+    "moved on": ("v_mov_b32_e32 v2, v5\n v_add_nc_u32_e32 v3, v2, v2", "lane 0 of v2"),
+    "scalar moved on": ("s_mov_b64 s[8:9], s[20:21]\n s_add_u32 s10, s9, s9", "s9 was never written"),
+    "through readfirstlane": ("v_readfirstlane_b32 s8, v5\n s_add_u32 s9, s8, s8", "s8 was never written"),
+    "LDS that nobody wrote": (
+        "ds_load_b32 v2, v1\n s_waitcnt lgkmcnt(0)\n v_add_nc_u32_e32 v3, v2, v2",
+        "lane 0 of v2",
+    ),
+    "undefined value through LDS": (
+        "ds_store_b32 v1, v5\n s_waitcnt lgkmcnt(0)\n ds_load_b32 v2, v1\n s_waitcnt lgkmcnt(0)\n v_add_nc_u32_e32 v3, v2, v2",
+        "lane 0 of v2",
+    ),
+    "atomic on LDS that nobody wrote": ("ds_add_u32 v1, v0", "LDS 0x0 was never written"),
+    "select of the undefined side": (
+        "s_mov_b32 vcc_lo, 1\n v_cndmask_b32_e32 v2, v0, v5, vcc_lo\n v_add_nc_u32_e32 v3, v2, v2",
+        "lane 0 of v2",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNINITIALISED)
+def test_what_nobody_wrote_may_not_decide(buffers, name):
+    program, report = UNINITIALISED[name]
+    violation = buffers.broken(LANE + program + END, **ARGS)
+    assert violation.kind == "uninitialised"
+    assert report in violation.detail
+
+
+PASSED_ON = {
+    "move": "v_mov_b32_e32 v2, v5\n s_mov_b32 s8, s20",
+    "spill": "global_store_b32 v1, v5, s[2:3]",
+    "lane write": "v_writelane_b32 v5, s20, 3",
+    "lane write, then its lane read": "v_writelane_b32 v5, s0, 3\n v_readlane_b32 s8, v5, 3\n s_add_u32 s9, s8, s8",
+    "inactive lanes": (
+        "s_mov_b32 exec_lo, 1\n v_mov_b32_e32 v2, 1\n v_add_nc_u32_e32 v3, v2, v2\n s_mov_b32 exec_lo, -1"
+    ),
+    "loaded memory": "global_load_b32 v2, v1, s[2:3]\n s_waitcnt vmcnt(0)\n v_add_nc_u32_e32 v3, v2, v2",
+    "half a register": "global_load_d16_b16 v2, v1, s[0:1]\n s_waitcnt vmcnt(0)\n v_add_nc_u32_e32 v3, v2, v2",
+    "select of the defined side": (
+        "s_mov_b32 vcc_lo, 0\n v_cndmask_b32_e32 v2, v0, v5, vcc_lo\n v_add_nc_u32_e32 v3, v2, v2"
+    ),
+    "scalar select of the defined side": "s_cmp_eq_u32 s0, s0\n s_cselect_b32 s8, s0, s20\n s_add_u32 s9, s8, s8",
+    "exec": "s_and_saveexec_b32 s8, s0",
+}
+
+
+@pytest.mark.parametrize("name", PASSED_ON)
+def test_an_undefined_value_may_be_passed_on(buffers, name):
+    buffers.run(LANE + PASSED_ON[name] + END, **ARGS)
+
+
+OTHERS = {
+    "atomic off its size": (
+        "v_or_b32_e32 v1, 2, v1\n global_atomic_add_u32 v1, v0, s[2:3]",
+        "alignment",
+        "multiple|bytes at",
+    ),
+    "LDS atomic off its size": ("v_or_b32_e32 v1, 1, v1\n ds_add_u32 v1, v0", "alignment", "4 bytes at 0x1"),
+    "scalar load off a dword": ("s_load_b32 s8, s[0:1], 0x2", "alignment", "0x200002"),
+    "unmapped": ("global_load_b32 v2, v1, s[0:1] offset:-4", "memory", "read of 0x1ffffc: not mapped"),
+    "last lane beyond": ("global_load_b32 v2, v1, s[0:1] offset:900", "memory", "not mapped"),
+    "read-only": ("global_store_b32 v1, v0, s[4:5]", "memory", "write to 0x400000: not permitted"),
+    "LDS beyond the allocation": ("ds_store_b32 v1, v0 offset:900", "memory", "lane 31 reaches LDS 0x400"),
+    "VGPR beyond the allocation": ("v_mov_b32_e32 v24, 0", "register", "v24 is beyond the 24"),
+    "load that ends beyond": ("global_load_b64 v[23:24], v1, s[0:1]", "register", "v24 is beyond"),
+    "scratch without any": ("scratch_store_b32 off, v0, off", "memory", "reaches scratch"),
+    "end of the code": ("s_code_end", "illegal", "end of the code"),
+    "reserved bits": (".long 0xbf7fffff", "illegal", ""),
+    "code that is data": ("s_setpc_b64 s[0:1]", "illegal", "0x200000: not permitted"),
+    "reserved message": ("s_sendmsg 0x44", "illegal", "0x44"),
+    "trap without a handler": ("s_trap 2", "trap", "trap 2"),
+    "return from no trap": ("s_rfe_b64 s[0:1]", "illegal", "outside a trap handler"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_rules_stop_the_wave_and_are_named(buffers, name):
+
+    buffers.buffer(0x40_0000, np.zeros(256), writable=False)
+    program, kind, report = OTHERS[name]
+    args = ARGS | {"user_sgprs": (IN, 0, OUT, 0, 0x40_0000, 0)}
+    violation = buffers.broken(LANE + program + END, **args)
+    assert violation.kind == kind
+    assert re.search(report, violation.detail), violation.detail
+
+
+def test_code_may_not_run_past_its_end(buffers):
+    violation = buffers.broken("s_nop 0", **ARGS)
+    assert (violation.kind, violation.text) == ("illegal", "no instruction")
+    assert violation.pc == 0x10_0004
+
+
+def test_a_misaligned_vector_access_depends_on_the_alignment_mode(buffers):
+    program = LANE + "v_or_b32_e32 v1, 2, v1\n global_load_b32 v2, v1, s[0:1]" + END
+    buffers.run(program, **(ARGS | {"user_sgprs": (IN, 0, OUT, 0)}))
+    violation = buffers.broken(program, **ARGS, mtype_unaligned=False)
+    assert violation.kind == "alignment"
+
+
+def test_a_dispatch_that_broke_a_rule_never_ends_and_others_go_on(buffers):
+    program = """
+        v_lshlrev_b32_e32 v1, 2, v0
+        s_lshl_b32 s5, s4, 7
+        v_add_nc_u32_e32 v1, s5, v1
+        s_cmp_eq_u32 s4, 0
+        s_cbranch_scc1 .Lbad
+        v_mov_b32_e32 v2, 1
+        global_store_b32 v1, v2, s[2:3]
+        s_endpgm
+    .Lbad:
+        v_mov_b32_e32 v90, 0
+        s_endpgm
+    """
+    run = buffers.start(program, **(ARGS | {"enable_group_id": (True, False, False), "group_count": (3, 1, 1)}))
+    assert not run.step(1000)
+    assert not run.step(1000)
+    assert [(one.kind, one.wave) for one in run.violations] == [("register", (0, 0, 0, 0))]
+    assert buffers.out[:96].tolist() == [0] * 32 + [1] * 64
+
+
+def test_a_violation_reads_as_one_line(buffers):
+    violation = buffers.broken("v_mov_b32_e32 v90, 0" + END, **ARGS)
+    assert str(violation).startswith("register at 0x100000 in wave (0, 0, 0, 0): v_mov_b32")
