@@ -1,0 +1,123 @@
+"""What the LDS does when lanes do not lie side by side: gathers, scatters and the places of atomics, all within the group's allocation.
+
+Source: RDNA3 ISA reference, "LDS/GDS Alignment and Out-of-Range": reads beyond the allocation give 0, of several dwords all, writes are dropped.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from ringup.silicon.shader.context import Word
+from ringup.silicon.shader.emitter import Code, Value
+from ringup.silicon.shader.memory_helpers import aligned, load_lanes, store_lanes
+from ringup.silicon.shader.memory_shape import (
+    CONTEXT,
+    DONE,
+    MEMORY,
+    Helper,
+    Shape,
+    answer_type,
+    as_mask,
+    first_lane,
+    give,
+    helper,
+    local,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LDS = Value("%lds", "i64")  # host address of the group's
+
+
+def _checked(
+    code: Code, address: Value, mask: Value, shape: Shape, empty: list[Value], *, strict: bool, atomic: bool
+) -> tuple[Value, Value]:
+    """Return host addresses and the active lanes whose access lies within the allocation."""
+    where = aligned(code, address, mask, shape, strict=strict, always=atomic, empty=empty)
+    size = code.load(code.gep(CONTEXT, Word.LDS_SIZE, "i64"), "i64", 8)
+    spare = code.cast("trunc", code.intrinsic("usub.sat", size, code.const(shape.size_bytes - 1, "i64")), "i32")
+    inside = as_mask(code, code.icmp("ult", where, code.splat(spare, shape.lanes)))
+    if strict:
+        outside = code.op("and", mask, code.invert(inside))
+        beyond, good = code.fresh("beyond"), code.fresh("good")
+        code.branch(code.icmp("ne", outside, code.const(0, outside.type)), beyond, good, likely=False)
+        code.block(beyond)
+        give(code, MEMORY, code.resize(code.extract(where, first_lane(code, outside)), "i64"), empty)
+        code.block(good)
+    host = code.op("add", code.splat(LDS, shape.lanes), code.resize(where, "i64"))
+    return host, code.op("and", mask, inside)
+
+
+def _unless_empty(code: Code, mask: Value, empty: list[Value]) -> None:
+    nobody, somebody = code.fresh("nobody"), code.fresh("somebody")
+    code.branch(code.icmp("eq", mask, code.const(0, mask.type)), nobody, somebody, likely=False)
+    code.block(nobody)
+    give(code, DONE, None, empty)
+    code.block(somebody)
+
+
+def _helper(
+    kind: str,
+    shape: Shape,
+    rows: list[Value],
+    results: list[str],
+    body: Callable[[Code, Value, Value], None],
+    *,
+    strict: bool,
+) -> Helper:
+    address, mask = Value("%address", shape.row), Value("%mask", shape.mask)
+    name = f"lds_{kind}_{shape.name}{'_strict' * strict}"
+    return helper(
+        name, answer_type(results), (CONTEXT, LDS, address, mask, *rows), lambda code: body(code, address, mask)
+    )
+
+
+@cache
+def lds_gather(shape: Shape, *, strict: bool) -> Helper:
+    """Return `(context, lds, addresses, mask) -> answer with rows`."""
+    results = [shape.row] * shape.rows
+    empty = [Value("zeroinitializer", shape.row)] * shape.rows
+
+    def body(code: Code, address: Value, mask: Value) -> None:
+        places, data = local(code, f"<{shape.lanes} x i64>"), local(code, shape.packed)
+        _unless_empty(code, mask, empty)
+        host, inside = _checked(code, address, mask, shape, empty, strict=strict, atomic=False)
+        _unless_empty(code, inside, empty)
+        rows = load_lanes(code, host, inside, shape, data, places)
+        if not strict:
+            valid = code.bitcast(inside, f"<{shape.lanes} x i1>")
+            rows = [code.select(valid, row, empty[0]) for row in rows]
+        give(code, DONE, None, rows)
+
+    return _helper("gather", shape, [], results, body, strict=strict)
+
+
+@cache
+def lds_scatter(shape: Shape, *, strict: bool) -> Helper:
+    """Return `(context, lds, addresses, mask, rows) -> answer`."""
+    rows = [Value(f"%row{at}", shape.row) for at in range(shape.rows)]
+
+    def body(code: Code, address: Value, mask: Value) -> None:
+        places, data = local(code, f"<{shape.lanes} x i64>"), local(code, shape.packed)
+        _unless_empty(code, mask, [])
+        host, inside = _checked(code, address, mask, shape, [], strict=strict, atomic=False)
+        code.store(shape.pack(code, rows), data, 64)
+        store_lanes(code, host, inside, shape, data, places)
+        give(code, DONE, None, [])
+
+    return _helper("scatter", shape, rows, [], body, strict=strict)
+
+
+@cache
+def lds_locate(shape: Shape, *, strict: bool) -> Helper:
+    """Return `(context, lds, addresses, mask) -> answer with host addresses and the lanes to serve`; misaligned atomics are refused always."""
+    places = f"<{shape.lanes} x i64>"
+    empty = [Value("zeroinitializer", places), Value("0", shape.mask)]
+
+    def body(code: Code, address: Value, mask: Value) -> None:
+        host, inside = _checked(code, address, mask, shape, empty, strict=strict, atomic=True)
+        give(code, DONE, None, [host, inside])
+
+    return _helper("locate", shape, [], [places, shape.mask], body, strict=strict)

@@ -1,0 +1,230 @@
+"""Vector memory of a wave as IR: one contiguous access where lanes lie side by side in one region, helper functions for everything else.
+
+Each memory instruction has a site: the region it met last. Rules of the families (global, scratch, buffer, LDS) give addresses and rows of
+registers and get rows back; faults leave the wave here, before any register was written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ringup.silicon.shader.emitter import Value
+from ringup.silicon.shader.lds_helpers import lds_gather, lds_scatter
+from ringup.silicon.shader.memory_helpers import gather, scatter
+from ringup.silicon.shader.memory_shape import (
+    ALIGNMENT,
+    CONTEXT,
+    MEMORY,
+    Answer,
+    Region,
+    Shape,
+    as_mask,
+    is_unaligned,
+    take,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ringup.silicon.shader.wave import Wave
+
+    Access = Callable[[Value], list[Value]]
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Addresses of the lanes: a scalar i64, plus an offset a lane that is unsigned (vector of i32 or i64), or `stride` times the lane."""
+
+    base: Value
+    offsets: Value | None = None
+    stride: int = 0
+
+    def first(self, wave: Wave) -> Value:
+        """Return the address of lane 0 (i64)."""
+        if self.offsets is None:
+            return self.base
+        return wave.code.op("add", self.base, wave.code.resize(wave.code.extract(self.offsets, 0), "i64"))
+
+    def every(self, wave: Wave) -> Value:
+        """Return the addresses as a vector of i64."""
+        code = wave.code
+        if self.offsets is None:
+            steps = code.lane_const(range(0, self.stride * wave.lanes, self.stride), "i64") if self.stride else None
+            base = wave.splat(self.base)
+            return code.op("add", base, steps) if steps else base
+        return code.op("add", wave.splat(self.base), code.resize(self.offsets, "i64"))
+
+    def side_by_side(self, wave: Wave, shape: Shape, active: Value) -> Value:
+        """Return whether every active lane's access follows on that of the lane before, counted from lane 0 (i1)."""
+        if self.offsets is None:
+            return Value("true" if self.stride == shape.size_bytes else "false", "i1")
+        return _side_by_side(wave, self.offsets, shape, active)
+
+
+def _side_by_side(wave: Wave, offsets: Value, shape: Shape, active: Value) -> Value:
+    code, kind = wave.code, offsets.element
+    start = code.extract(offsets, 0)
+    steps = code.lane_const(range(0, shape.total_bytes, shape.size_bytes), kind)
+    equal = as_mask(code, code.icmp("eq", offsets, code.op("add", wave.splat(start), steps)))
+    if not wave.full:
+        equal = code.op("or", equal, code.invert(active))
+    all_equal = code.icmp("eq", equal, code.const(-1, equal.type))
+    if kind == "i64":
+        return all_equal
+    wraps = code.icmp("ult", start, code.const((1 << 32) - shape.total_bytes, kind))
+    return code.op("and", all_equal, wraps)
+
+
+def refuse(wave: Wave, answer: Answer, shape: Shape) -> None:
+    """Leave the wave if a helper found a broken rule."""
+    code = wave.code
+    wave.fault(code.icmp("eq", answer.status, code.const(MEMORY, "i64")), "memory", answer.detail)
+    if shape.align > 1:
+        wave.fault(code.icmp("eq", answer.status, code.const(ALIGNMENT, "i64")), "alignment", answer.detail)
+
+
+def either(
+    wave: Wave, condition: Value, quick: Callable[[], list[Value]], slow: Callable[[], list[Value]]
+) -> list[Value]:
+    """Emit a fast and a slow way to the same values."""
+    code = wave.code
+    fast, other, done = code.fresh("near"), code.fresh("far"), code.fresh("done")
+    code.branch(condition, fast, other, likely=True)
+    code.block(fast)
+    ones, one_end = quick(), code.label
+    code.jump(done)
+    code.block(other)
+    others, other_end = slow(), code.label
+    code.jump(done)
+    code.block(done)
+    return [code.phi((a, one_end), (b, other_end)) for a, b in zip(ones, others, strict=True)]
+
+
+def _all_active(wave: Wave, active: Value, near: Value) -> Value:
+    if wave.full:
+        return near
+    return wave.code.op("and", near, wave.code.icmp("eq", active, wave.code.const(-1, active.type)))
+
+
+def _near(wave: Wave, addresses: Addresses, shape: Shape, active: Value, region: Region) -> tuple[Value, Value]:
+    """Return whether the contiguous access will do, and its host address (i64)."""
+    code = wave.code
+    first = addresses.first(wave)
+    near = code.op("and", addresses.side_by_side(wave, shape, active), region.holds(code, first, shape.total_bytes))
+    if shape.align > 1:
+        low = code.op("and", first, code.const(shape.align - 1, "i64"))
+        near = code.op("and", near, code.icmp("eq", low, code.const(0, "i64")))
+    return near, code.op("add", first, region.delta)
+
+
+def pointer(wave: Wave, host: Value) -> Value:
+    """Return a host address (i64) as a pointer."""
+    return wave.code.cast("inttoptr", host, "ptr")
+
+
+def load(wave: Wave, addresses: Addresses, shape: Shape, active: Value | None = None) -> list[Value]:
+    """Load every lane of `active` (a mask of `mask_type`; EXEC if left out); return rows, lanes that are off hold anything."""
+    code = wave.code
+    active = active or wave.exec_bits()
+    site = wave.site()
+    near, host = _near(wave, addresses, shape, active, Region.read(code, site))
+
+    def quick() -> list[Value]:
+        return shape.unpack(code, code.load(pointer(wave, host), shape.packed, 1))
+
+    def slow() -> list[Value]:
+        name = gather(shape, strict=wave.strict).include(code)
+        answer = take(code, name, [shape.row] * shape.rows, CONTEXT, site, addresses.every(wave), active)
+        refuse(wave, answer, shape)
+        return answer.rows
+
+    return either(wave, near, quick, slow)
+
+
+def store(wave: Wave, addresses: Addresses, shape: Shape, rows: Sequence[Value], active: Value | None = None) -> None:
+    """Store the rows of every lane of `active` (a mask of `mask_type`; EXEC if left out)."""
+    code = wave.code
+    active = active or wave.exec_bits()
+    site = wave.site()
+    near, host = _near(wave, addresses, shape, active, Region.read(code, site))
+    if shape.rows > 1:
+        near = _all_active(wave, active, near)
+
+    def quick() -> list[Value]:
+        place, packed = pointer(wave, host), shape.pack(code, rows)
+        if shape.rows == 1 and not wave.full:  # lanes that are off get back what they have: nothing else runs meanwhile
+            packed = code.select(code.bitcast(active, wave.bools), packed, code.load(place, shape.packed, 1))
+        code.store(packed, place, 1)
+        return []
+
+    def slow() -> list[Value]:
+        name = scatter(shape, strict=wave.strict).include(code)
+        refuse(wave, take(code, name, [], CONTEXT, site, addresses.every(wave), active, *rows), shape)
+        return []
+
+    either(wave, near, quick, slow)
+
+
+def _lds_near(wave: Wave, address: Value, shape: Shape, active: Value) -> tuple[Value, Value]:
+    code = wave.code
+    start = code.resize(code.extract(address, 0), "i64")
+    end = code.op("add", start, code.const(shape.total_bytes, "i64"))
+    near = code.op("and", _side_by_side(wave, address, shape, active), code.icmp("ule", end, wave.context("lds_size")))
+    if shape.align > 1:
+        low = code.op("and", start, code.const(shape.align - 1, "i64"))
+        fits = code.op("or", code.icmp("eq", low, code.const(0, "i64")), is_unaligned(code))
+        near = code.op("and", near, fits)
+    return near, start
+
+
+def lds_address(wave: Wave) -> Value:
+    """Return the host address of the group's LDS as i64."""
+    return wave.code.emit(f"ptrtoint ptr {wave.lds().text} to i64", "i64")
+
+
+def lds_load(wave: Wave, address: Value, shape: Shape, active: Value | None = None) -> list[Value]:
+    """Load from LDS addresses (vector of i32); lanes out of range get 0 (strict: the wave stops)."""
+    code = wave.code
+    active = active or wave.exec_bits()
+    lds = lds_address(wave)
+    near, start = _lds_near(wave, address, shape, active)
+
+    def quick() -> list[Value]:
+        place = pointer(wave, code.op("add", lds, start))
+        return shape.unpack(code, code.load(place, shape.packed, 1))
+
+    def slow() -> list[Value]:
+        name = lds_gather(shape, strict=wave.strict).include(code)
+        answer = take(code, name, [shape.row] * shape.rows, CONTEXT, lds, address, active)
+        if wave.strict:
+            refuse(wave, answer, shape)
+        return answer.rows
+
+    return either(wave, near, quick, slow)
+
+
+def lds_store(wave: Wave, address: Value, shape: Shape, rows: Sequence[Value], active: Value | None = None) -> None:
+    """Store to LDS addresses (vector of i32); lanes out of range are dropped (strict: the wave stops)."""
+    code = wave.code
+    active = active or wave.exec_bits()
+    lds = lds_address(wave)
+    near, start = _lds_near(wave, address, shape, active)
+    if shape.rows > 1:
+        near = _all_active(wave, active, near)
+
+    def quick() -> list[Value]:
+        place, packed = pointer(wave, code.op("add", lds, start)), shape.pack(code, rows)
+        if shape.rows == 1 and not wave.full:
+            packed = code.select(code.bitcast(active, wave.bools), packed, code.load(place, shape.packed, 1))
+        code.store(packed, place, 1)
+        return []
+
+    def slow() -> list[Value]:
+        name = lds_scatter(shape, strict=wave.strict).include(code)
+        answer = take(code, name, [], CONTEXT, lds, address, active, *rows)
+        if wave.strict:
+            refuse(wave, answer, shape)
+        return []
+
+    either(wave, near, quick, slow)
