@@ -11,7 +11,7 @@ from functools import partial
 
 from ringup.autogen.amd.nbio_doorbell import S2A_DOORBELL_ENTRY_0_CTRL
 from ringup.autogen.linux import pci as regs
-from ringup.errors import GuestError
+from ringup.errors import GuestError, Unmodelled
 from ringup.silicon.amd.chips import ChipRow
 from ringup.silicon.amd.hdp import Hdp
 from ringup.silicon.amd.parts import Board, DoorbellClient
@@ -37,6 +37,11 @@ CONFIG_ALIASES = (
 )
 # QUIRK: before it knows the VBIOS, amdgpu asks for BIOS_SCRATCH_7 with a base of 0 and reads this unnamed dword; metal gives 0
 UNNAMED = 7 * 4
+UNMODELLED = {  # fields that switch on what this model lacks
+    "BIF_BX0_GFX_MMIOREG_CAM_CNTL": "CAM_ENABLE",
+    "BIF_BX0_BIF_RB_CNTL": "RB_ENABLE",
+    "BIF_BX0_BIF_MM_INDACCESS_CNTL": "MM_INDACCESS_DIS",
+}
 STORAGE = (
     "BIF_BX0_BIOS_SCRATCH_*", "BIF_BX0_SBIOS_SCRATCH_*", "BIF_BX0_DRIVER_SCRATCH_*", "BIF_BX0_FW_SCRATCH_*",
     "BIF_BX0_INTERRUPT_CNTL", "BIF_BX0_INTERRUPT_CNTL2", "BIF_BX0_BIF_DOORBELL_CNTL", "BIF_BX0_BIF_DOORBELL_INT_CNTL",
@@ -132,11 +137,17 @@ class Nbio:
         cells.read_only("BIF_BX_PF0_GPU_HDP_FLUSH_DONE")
         for kind in REMAP_DEFAULTS:
             cells.on_write(f"BIF_BX0_REMAP_HDP_{kind}_FLUSH_CNTL", lambda value: self._remap_all())
+        for name, field in UNMODELLED.items():
+            cells.on_write(name, partial(self._refuse, name, field))
         for number in range(DOORBELL_ENTRIES):
             cells.on_write(f"S2A_DOORBELL_ENTRY_{number}_CTRL", self._read_routes)
         status = "BIF_BX_PF0_BIF_BME_STATUS"
         cells.read_only(status, 1)
         cells.on_write(status, self._bme_status)
+
+    def _refuse(self, name: str, field: str, value: int) -> None:
+        if self.cells.field(name, field, value):
+            raise Unmodelled(f"{name}.{field} was set to {self.cells.field(name, field, value):#x}")
 
     def _alias(self, first: int, function: Function) -> None:
         def write(address: int, value: int) -> None:
@@ -259,6 +270,8 @@ class Nbio:
             entry = S2A_DOORBELL_ENTRY_0_CTRL(self.cells[f"S2A_DOORBELL_ENTRY_{number}_CTRL"])
             if not entry.s2a_doorbell_port0_enable:
                 continue
+            if entry.s2a_doorbell_port0_64bit_support_dis:
+                raise Unmodelled(f"doorbell entry {number} without 64-bit support")
             names = AWID_CLIENTS.get(entry.s2a_doorbell_port0_awid, ())
             first, size = entry.s2a_doorbell_port0_range_offset, entry.s2a_doorbell_port0_range_size
             if size:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ringup.errors import GuestError
+from ringup.errors import GuestError, Unmodelled
 
 MM_INDEX, MM_DATA, MM_INDEX_HI = 0x0, 0x4, 0x18
 RSMU_INDEX, RSMU_DATA = 0x14 * 4, 0x15 * 4
@@ -173,7 +173,6 @@ def test_a_closed_frame_buffer_reads_as_ones(radeon, regs):
 @pytest.fixture
 def engines(radeon):
     made = {"gc": Listener(0x6, 0x800), "sdma": Listener(0x200, 0x900), "ih": Listener(0x2F0)}
-    radeon.nbio._clients.clear()
     for name, engine in made.items():
         radeon.nbio.listen(name, engine)
     return made
@@ -232,3 +231,9 @@ def test_a_range_of_size_0_is_off(radeon, engines, opened, regs):
 def test_a_doorbell_has_32_or_64_bits(radeon, opened):
     with pytest.raises(GuestError, match="4 or 8 bytes"):
         radeon.bars[2].write(0x10, 1, 2)
+
+
+@pytest.mark.parametrize("dword", [0x90, 0xE4F], ids=["register CAM", "BIF ring"])
+def test_what_the_model_lacks_says_so_when_it_is_switched_on(regs, dword):
+    with pytest.raises(Unmodelled):
+        regs.write32(dword * 4, 1)
