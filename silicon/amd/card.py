@@ -16,6 +16,7 @@ from ringup.silicon.amd.hub import GFXHUB, MMHUB, VmHub
 from ringup.silicon.amd.ih import Ih
 from ringup.silicon.amd.nbio import Nbio
 from ringup.silicon.amd.parts import Board, Resettable
+from ringup.silicon.amd.psp import Psp
 from ringup.silicon.amd.sdma import Sdma
 from ringup.silicon.amd.smuio import Rom, Smuio
 from ringup.silicon.cells import Cells, RegisterSpace
@@ -32,7 +33,7 @@ from ringup.silicon.transport import Bar, ConfigAccess, Path, Target
 Block = TypeVar("Block", bound=Resettable)
 FB_LOCATION = 0x8000  # in 16 MiB: where the board's firmware puts VRAM in the address space of the memory controllers
 FB_UNIT = 1 << 24
-STORAGE_BLOCKS = (("athub", 0), ("lsdma", 0), ("thm", 0), ("mp", 0), ("vcn", 0), ("vcn", 1), ("dcn", 0))
+STORAGE_BLOCKS = (("athub", 0), ("lsdma", 0), ("thm", 0), ("vcn", 0), ("vcn", 1), ("dcn", 0))
 
 
 class VirtualRadeon:
@@ -92,24 +93,35 @@ class VirtualRadeon:
         self.nbio = Nbio(board, chip, self.hdp, self.tree.find)
         self.smuio = self._add(Smuio(board, chip, self.image))
         self.df = self._add(DataFabric(board, chip))
-        mmhub_cells = Cells(chip.name, "mmhub")
-        gc_cells = Cells(chip.name, "gc")
-        for cells in (mmhub_cells, gc_cells):
-            board.space.attach(cells)
+        mmhub_cells, gc_cells, mp_cells = (self._registers(block) for block in ("mmhub", "gc", "mp"))
         self.mmhub = self._add(VmHub(board, mmhub_cells, MMHUB, None))
         self.gfxhub = self._add(VmHub(board, gc_cells, GFXHUB, None))
         self.ih = self._add(Ih(board, self.mmhub, self.gpu.interrupt))
         self.mmhub.interrupts = self.gfxhub.interrupts = self.ih
-        self.sdma = [
-            self._add(Sdma(board, self.gfxhub, self.ih, gc_cells, index)) for index in range(chip.gc.sdma_engines)
-        ]
+        engines = range(chip.gc.sdma_engines)
+        self.sdma = [self._add(Sdma(board, self.gfxhub, self.ih, gc_cells, index)) for index in engines]
+        self.psp = self._add(
+            Psp(
+                board,
+                mp_cells,
+                self.mmhub,
+                [*self.sdma],
+                tmr_bytes=chip.tmr_bytes,
+                on_autoload=self._autoload,
+                on_mode1_reset=self.mode1_reset,
+            )
+        )
         self.nbio.listen("ih", self.ih)
         for engine in self.sdma:
             self.nbio.listen("sdma", engine)
         for block, instance in STORAGE_BLOCKS:
-            cells = Cells(chip.name, block, instance)
-            board.space.attach(cells)
-            self._add(cells)
+            self._registers(block, instance)
+
+    def _registers(self, block: str, instance: int = 0) -> Cells:
+        """Put a block's registers on the bus; they are reset before the block itself."""
+        cells = Cells(self.chip.name, block, instance)
+        self.board.space.attach(cells)
+        return self._add(cells)
 
     def _add(self, block: Block) -> Block:
         self._blocks.append(block)
@@ -161,6 +173,10 @@ class VirtualRadeon:
         """Reset the whole chip but its bus interface's configuration space. VRAM is lost, the VBIOS scratch registers stay."""
         self.log.note("card", "reset", "mode 1")
         self._reset_blocks(keep_scratch=True)
+
+    def _autoload(self, images: dict[int, bytes]) -> None:
+        """The security processor has loaded all firmware of the graphics core and lets it boot."""
+        self.log.note("card", "boot", "autoload of {} images", len(images))
 
     def _function_reset(self, kind: str) -> None:
         """A reset that came over the bus reaches the chip too."""

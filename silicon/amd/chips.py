@@ -68,6 +68,7 @@ class ChipRow:
     memory_channel_bits: int
     gc: GcShape
     mall_bytes_per_umc: int
+    tmr_bytes: int  # what the security processor's firmware asks for its own region
     external_ips: tuple[tuple[str, str, tuple[int, int, int]], ...]  # hw id, block whose registers it shares, version
     extra_bases: Mapping[str, tuple[int, ...]]  # segments that the database does not place
     harvested: tuple[str, ...]  # blocks that the board lists and that are fused off
@@ -198,6 +199,7 @@ NAVI31 = ChipRow(
         },
     ),
     mall_bytes_per_umc=16 << 20,
+    tmr_bytes=0x140_0000,  # UNKNOWN: computed by the real firmware from its table of contents
     external_ips=(("SDMA0_HWID", "gc", (6, 0, 0)), ("SDMA1_HWID", "gc", (6, 0, 0)), ("MP1_HWID", "mp", (13, 0, 0))),
     # GUESS: the driver reads segment 4 of the data fabric, which no public table places; any base works that nothing else answers
     extra_bases={"df": (0x07C0_0000, 0x0, 0x0240_B800)},
