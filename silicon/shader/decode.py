@@ -11,7 +11,7 @@ from typing import Literal
 from ringup.autogen import isa
 from ringup.silicon.shader import images
 from ringup.silicon.shader import operands as enc
-from ringup.silicon.shader.reserved import required_bits, signs_taken
+from ringup.silicon.shader.reserved import required_bits, signs_taken, unused_halves
 
 Kind = Literal["vgpr", "sgpr", "constant", "off"]
 LONGEST_BYTES = 12  # no gfx11 instruction is longer: two dwords and a literal, a DPP or an NSA dword
@@ -148,6 +148,7 @@ class _Decoder:
             for key, row in self._rows.items()
             if row.format in facts.formats
         }
+        self._unused_halves = {row.op: unused_halves(row) for row in facts.instructions if row.format == "VOP3"}
         self._signs = {row.mnemonic: signs_taken(row) for row in facts.instructions if row.format in ("VOP3", "VOP3SD")}
         shapes = [_shape(fmt) for fmt in facts.formats.values()]
         self._extensions = {
@@ -178,6 +179,12 @@ class _Decoder:
                 mask, value = self._required[row.format, row.op]
                 if word & mask != value:
                     raise IllegalInstruction(f"{row.mnemonic} with reserved bits {word & mask ^ value:#x}")
+                if (
+                    row.format == "VOP3"
+                    and fields["neg"] | fields["abs"]
+                    and fields["opsel"] & self._unused_halves[row.op]
+                ):
+                    raise IllegalInstruction(f"{row.mnemonic} with op_sel {fields['opsel']:#x} and signs")
                 return self._single(shape, row, fields, window)
         raise IllegalInstruction(f"{window[:8].hex()} is no instruction")
 

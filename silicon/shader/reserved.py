@@ -66,3 +66,11 @@ def signs_taken(row: InstructionFacts) -> int:
     used = _modifier_bits(row)
     sources = sum(one.field in _SOURCES for one in row.operands)
     return used.get("neg", 0) | ((1 << sources) - 1 if "opsel" in used else 0)
+
+
+def unused_halves(row: InstructionFacts) -> int:
+    """Return the op_sel bits that must be zero once a sign bit is set: of 16-bit integers, whose signs mean nothing."""
+    used = _modifier_bits(row)
+    if row.format != "VOP3" or "opsel" not in used or "neg" in used:
+        return 0
+    return ~used["opsel"] & 0xF

@@ -1,0 +1,179 @@
+"""Decoding against LLVM 22: the same bytes are instructions, with the same mnemonic and operands; every difference has a reason."""
+
+import gzip
+import random
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from ringup.autogen import isa
+from ringup.autogen.generate.isa import FEATURES
+from ringup.autogen.generate.isa_probe import Disassembler, llvm_mc, parse
+from ringup.autogen.generate.isa_rows import base_name
+from ringup.silicon.shader.decode import IllegalInstruction, decode
+from ringup.silicon.shader.text import text
+
+PAIRS = Path(__file__).parents[2] / "autogen/isa/mc_gfx1100.tsv.gz"
+
+# why LLVM prints an instruction that the decoder refuses: what LLVM's text shows, what the decoder says
+REASONS = {
+    "LLVM remarks that the operand is none of its kind": (r"/\*\s*Invalid", r""),
+    "a lane permutation of GFX9": (r"not supported", r""),
+    "a source that RDNA3 reserves": (r"src_flat_scratch_base|src_pops_exiting", r""),
+    "registers past v255": (r"", r"registers from"),
+    "a source that is a VGPR by its encoding only": (r"src_|null|v_interp", r"src\d \d+, no VGPR"),
+    "a special source where SGPRs are read": (r"^s_(movrels|rfe|setpc)", r""),
+    "a special value as the destination": (r"src_", r"with s?vdst|with sdst"),
+    "a lane mask in VGPRs": (r"v_(add|sub|subrev)_co_ci|v_cndmask", r"with src2"),
+    "LLVM's assembler wants a VGPR as src1 of a permuted instruction": (
+        r"dpp|quad_perm|row_",
+        r"lane permutation and src1",
+    ),
+    "GFX9's encoding of the mixed multiply-add, which LLVM takes for later ones too": (
+        r"^v_fma_mix",
+        r"^....a[0-2]d3\w+ is no instruction",
+    ),
+    "a literal where an inline constant may be, but no literal": (r"0x", r"with (src\d|soffset) 255$"),
+}
+SOURCES = (0, 5, 104, 105, 106, 107, 108, 123, 124, 125, 126, 127, 128, 192, 193, 208, 209, 230, 233, 234, 235, 238, 239, 240,
+           247, 248, 249, 250, 251, 252, 253, 254, 255, 256, 384, 511)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def llvm(headers):
+    return Disassembler(llvm_mc(headers("llvm-22")), "gfx1100", FEATURES["gfx1100"])
+
+
+def ours(data):
+    try:
+        return decode(data)
+    except IllegalInstruction as error:
+        return error
+
+
+def reason(llvm_text, error):
+    return next(
+        (
+            name
+            for name, (shown, said) in REASONS.items()
+            if re.search(shown, llvm_text) and re.search(said, str(error))
+        ),
+        None,
+    )
+
+
+def differences(llvm, probes):
+    """Return how many are instructions for both, and what differs without a reason."""
+    found = [ours(probe) for probe in probes]
+    asked = [
+        (i, size)
+        for i, one in enumerate(found)
+        for size in ((4, 8, 12) if isinstance(one, Exception) else (one.size_bytes,))
+    ]
+    answers = {}
+    for (i, _), answer in zip(asked, llvm.decode([probes[i][:size] for i, size in asked]), strict=True):
+        if answer is not None:
+            answers.setdefault(i, answer.text)
+    crashed = set(llvm.crashed)
+    same, wrong = 0, []
+    for i, one in enumerate(found):
+        shown = answers.get(i)
+        if isinstance(one, Exception):
+            if shown is not None and reason(shown, one) is None:
+                wrong.append((probes[i].hex(), shown, str(one)))
+        elif shown is None:
+            if probes[i][: one.size_bytes] not in crashed:
+                wrong.append((probes[i].hex(), None, one.mnemonic))
+        elif [base_name(half.split(" ")[0]) for half in shown.split(" :: ")] != one.mnemonic.split(" :: "):
+            wrong.append((probes[i].hex(), shown, one.mnemonic))
+        else:
+            same += 1
+    return same, wrong
+
+
+def test_random_words_are_instructions_for_both_or_for_neither(llvm):
+    draw = random.Random(1100)
+    same, wrong = differences(llvm, [draw.randbytes(12) for _ in range(40_000)])
+    assert wrong == []
+    assert same > 15_000
+
+
+def test_every_opcode_with_random_fields(llvm):
+    draw = random.Random(11)
+    target = isa.target("gfx1100")
+    formats = [fmt for fmt in target.formats.values() if not fmt.is_extension]
+    opcodes = {fmt.name: [row.op for row in target.instructions if row.format == fmt.name] for fmt in formats}
+    probes = [probe(draw, fmt, op) for fmt in formats for op in opcodes[fmt.name] * 8]
+    probes += [probe(draw, target.formats["VOPD"], None) for _ in range(2000)]
+    same, wrong = differences(llvm, probes)
+    assert wrong == []
+    assert same > 5_000
+
+
+def probe(draw, fmt, op):
+    word = fmt.value
+    for name, (hi, lo) in fmt.fields.items():
+        value = draw.getrandbits(hi - lo + 1)
+        if name.startswith(("src", "ssrc")) and draw.random() < 0.5:
+            value = draw.choice(SOURCES) & (1 << hi - lo + 1) - 1
+        elif name in ("abs", "neg", "omod", "clmp", "opsel", "tfe", "data1", "vdst", "sve") and draw.random() < 0.6:
+            value = 0
+        elif name in ("saddr", "soffset") and draw.random() < 0.6:
+            value = 124
+        word |= (op if name == "op" and op is not None else value) << lo
+    return word.to_bytes(fmt.width_bits // 8, "little") + draw.randbytes(4)
+
+
+UNLIKE = re.compile(
+    r"hwreg|sendmsg|depctr|delay_alu|swizzle|invalid_target|/\*"
+)  # spelled by name in LLVM's text, by number in ours
+
+
+def comparable(shown):
+    """Take a text apart, misaligned scalar registers as the aligned ones that LLVM prints."""
+    shown = re.sub(r"format:\S+", "format", shown)
+    shown = re.sub(r"(?<![a-z])(s|ttmp)\[(\d+):(\d+)\]", aligned, shown)
+    halves = [parse(half) for half in shown.split(" :: ")]
+    return [
+        (name, [(one.core, sorted(one.marks)) for one in found], sorted(modifiers)) for name, found, modifiers in halves
+    ]
+
+
+def aligned(match):
+    first, last = int(match[2]), int(match[3])
+    count = last - first + 1
+    first -= first % min(4, count if count != 3 else 4)
+    return f"{match[1]}[{first}:{first + count - 1}]"
+
+
+# a text that is not LLVM's to the letter: the operand that differs says why
+TEXT_REASONS = {
+    "null soffset of a wide scalar load": r"^s_(buffer_)?load_b\d+ .*, null",
+    "v_cndmask_b16 spells op_sel by halves alone": r"^v_cndmask_b16",
+    "an immediate in hexadecimal": r"^s_(set_inst|clause|round|denorm|sleep|setprio|wait_event|endpgm)",
+    "op_sel of a permutation's two flags": r"^v_permlane|^v_cmpx.*op_sel",
+    "a literal of a half": r"^v_(fma_mix|cndmask)",
+    "export targets": r"^exp",
+}
+
+
+def test_operands_of_llvms_own_tests_are_read_as_it_prints_them(llvm):
+    lines = gzip.decompress(PAIRS.read_bytes()).decode().splitlines()
+    codes = sorted({bytes.fromhex(line.split("\t")[0]) for line in lines if not line.startswith("#")})[::3]
+    counts, wrong = Counter(), []
+    for code, answer in zip(codes, llvm.decode(codes), strict=True):
+        if answer is None or UNLIKE.search(answer.text):
+            counts["not comparable"] += 1
+            continue
+        found = ours(code)
+        if not isinstance(found, Exception) and comparable(text(found)) == comparable(answer.text):
+            counts["same"] += 1
+            continue
+        why = next((name for name, pattern in TEXT_REASONS.items() if re.search(pattern, answer.text)), None)
+        counts[why] += 1
+        if why is None and answer.text != "v_illegal":
+            wrong.append((code.hex(), answer.text, str(found) if isinstance(found, Exception) else text(found)))
+    assert wrong == []
+    assert counts["same"] > 13_000
