@@ -1,0 +1,152 @@
+"""The tables that the SMU exchanges with its driver: power-play tables and metrics of a navi31 board, built from one row of facts.
+
+Source: smu13_driver_if_v13_0_0.h (layouts), smu_v13_0_0_pptable.h (the driver's part in front of the combo table). Clocks and limits are those
+that owners of a Radeon RX 7900 XTX read from sysfs; where none is public they are plausible and marked as guesses.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from ringup.autogen.amd import smu_v13_0_0 as smu
+from ringup.autogen.structs import memory
+
+COMBO_BYTES = 4804  # sizeof(struct smu_13_0_0_powerplay_table), gcc
+COMBO_PPTABLE_AT, COMBO_OVERDRIVE_AT = 832, 211
+OVERDRIVE_CAPS_AT, OVERDRIVE_MAX_AT, OVERDRIVE_MIN_AT = 12, 44, 300  # within struct smu_13_0_0_overdrive_table
+CAP_POWER_LIMIT, SETTING_POWER_PERCENTAGE = 2, 4
+
+
+@dataclass(frozen=True, slots=True)
+class PowerRow:
+    """What a board's power management works with. Frequencies in MHz by clock, lowest first; power in W, temperatures in °C."""
+
+    frequencies: dict[int, tuple[int, ...]]
+    fine_grained: frozenset[int]  # clocks that take any frequency between their ends
+    power_limit: int
+    power_limit_percent: tuple[int, int]  # how far below and above a driver may set it
+    idle_power: float  # with every saving feature at work
+    awake_power: float  # more while the graphics core may not power off
+    clock_power: float  # more while idle at the highest graphics clock
+    memory_clock_power: float  # more at the highest memory clock
+    no_features_power: float  # more without any of the saving features
+    edge_limit: int
+    hotspot_limit: int
+    memory_limit: int
+    ambient: float
+    degrees_per_watt: float  # of the edge sensor in steady state
+    thermal_seconds: float  # how fast it gets there
+    fan_rpm: tuple[int, int]
+    interface_version: int
+    firmware_version: int
+
+
+NAVI31 = PowerRow(
+    frequencies={
+        smu.PPCLK_GFXCLK: (500, 2482),
+        smu.PPCLK_SOCCLK: (500, 643, 750, 858, 948, 1059, 1125, 1200),
+        smu.PPCLK_UCLK: (96, 456, 772, 1249),
+        smu.PPCLK_FCLK: (500, 650, 850, 1100, 1300, 1550, 1750, 2000),  # the steps between the ends are guesses
+        smu.PPCLK_DCLK_0: (500, 2000),
+        smu.PPCLK_VCLK_0: (500, 2000),
+        smu.PPCLK_DCLK_1: (500, 2000),
+        smu.PPCLK_VCLK_1: (500, 2000),
+        smu.PPCLK_DISPCLK: (487, 1950),
+        smu.PPCLK_DPPCLK: (487, 1950),
+        smu.PPCLK_DPREFCLK: (716,),
+        smu.PPCLK_DCFCLK: (500, 1564),
+        smu.PPCLK_DTBCLK: (1564,),
+    },
+    fine_grained=frozenset({smu.PPCLK_GFXCLK}),
+    power_limit=303,  # PPT of the chip; the board takes 355
+    power_limit_percent=(10, 15),
+    idle_power=12.0,
+    awake_power=14.0,
+    clock_power=45.0,
+    memory_clock_power=30.0,
+    no_features_power=25.0,
+    edge_limit=100,
+    hotspot_limit=110,
+    memory_limit=108,
+    ambient=27.0,
+    degrees_per_watt=0.13,
+    thermal_seconds=12.0,
+    fan_rpm=(0, 3100),
+    interface_version=0x3D,  # SMU13_0_0_DRIVER_IF_VERSION
+    firmware_version=0x004E_8000,
+)
+TABLE_OF_CLOCK = {
+    smu.PPCLK_GFXCLK: "FreqTableGfx", smu.PPCLK_SOCCLK: "FreqTableSocclk", smu.PPCLK_UCLK: "FreqTableUclk", smu.PPCLK_FCLK: "FreqTableFclk",
+    smu.PPCLK_VCLK_0: "FreqTableVclk", smu.PPCLK_DCLK_0: "FreqTableDclk", smu.PPCLK_DISPCLK: "FreqTableDispclk",
+    smu.PPCLK_DPPCLK: "FreqTableDppClk", smu.PPCLK_DPREFCLK: "FreqTableDprefclk", smu.PPCLK_DCFCLK: "FreqTableDcfclk",
+    smu.PPCLK_DTBCLK: "FreqTableDtbclk",
+}  # fmt: skip
+
+
+def pptable(row: PowerRow) -> bytes:
+    """Build the board's power-play table."""
+    table = smu.PPTable_t()
+    sku = table.SkuTable
+    sku.Version = smu.PPTABLE_VERSION
+    sku.FeaturesToRun[0], sku.FeaturesToRun[1] = FEATURES & 0xFFFF_FFFF, FEATURES >> 32
+    for throttler in range(smu.PPT_THROTTLER_COUNT):
+        sku.SocketPowerLimitAc[throttler] = sku.SocketPowerLimitDc[throttler] = row.power_limit
+        for source in range(2):
+            sku.MsgLimits.Power[throttler][source] = row.power_limit
+    limits = {smu.TEMP_EDGE: row.edge_limit, smu.TEMP_MEM: row.memory_limit}
+    for sensor in range(smu.TEMP_COUNT):
+        sku.TemperatureLimit[sensor] = limits.get(sensor, row.hotspot_limit)
+        sku.FwCtfLimit[sensor] = sku.TemperatureLimit[sensor] + 5
+    for clock, name in TABLE_OF_CLOCK.items():
+        for level, frequency in enumerate(row.frequencies[clock]):
+            getattr(sku, name)[level] = frequency
+    for clock, frequencies in row.frequencies.items():
+        sku.DpmDescriptor[clock].NumDiscreteLevels = len(frequencies)
+        sku.DpmDescriptor[clock].SnapToDiscrete = int(clock not in row.fine_grained)
+        sku.DcModeMaxFreq[clock] = frequencies[-1]
+    sku.PcieGenSpeed[0], sku.PcieGenSpeed[1], sku.PcieGenSpeed[2] = 0, 2, 3  # 2.5, 8 and 16 GT/s
+    for level in range(smu.NUM_LINK_LEVELS):
+        sku.PcieLaneCount[level] = 6  # x16
+    sku.FanMaximumRpm = row.fan_rpm[1]
+    sku.DriverReportedClocks.BaseClockAc, sku.DriverReportedClocks.GameClockAc = 1855, 2269
+    sku.DriverReportedClocks.BoostClockAc = 2499
+    return bytes(memory(table))
+
+
+def combo(row: PowerRow, table: bytes) -> bytes:
+    """Put the driver's part in front of a power-play table: overdrive limits, thermal controller, shutdown temperature."""
+    data = bytearray(COMBO_BYTES)
+    struct.pack_into("<HBB", data, 0, COMBO_BYTES, 15, 0)
+    struct.pack_into("<BBH", data, 4, 2, 0, COMBO_PPTABLE_AT)
+    data[22] = 28  # SMU_13_0_0_PP_THERMALCONTROLLER_NAVI21
+    struct.pack_into("<H", data, 29, row.hotspot_limit + 8)
+    below, above = row.power_limit_percent
+    data[COMBO_OVERDRIVE_AT] = 0x83  # SMU_13_0_0_PP_OVERDRIVE_VERSION
+    data[COMBO_OVERDRIVE_AT + OVERDRIVE_CAPS_AT + CAP_POWER_LIMIT] = 1
+    struct.pack_into("<I", data, COMBO_OVERDRIVE_AT + OVERDRIVE_MAX_AT + 4 * SETTING_POWER_PERCENTAGE, above)
+    struct.pack_into("<I", data, COMBO_OVERDRIVE_AT + OVERDRIVE_MIN_AT + 4 * SETTING_POWER_PERCENTAGE, below)
+    data[COMBO_PPTABLE_AT : COMBO_PPTABLE_AT + len(table)] = table
+    return bytes(data)
+
+
+FEATURES = sum(  # what this firmware can run; the others need a display, a laptop or a debugger
+    1 << bit
+    for bit in (
+        smu.FEATURE_FW_DATA_READ_BIT, smu.FEATURE_DPM_GFXCLK_BIT, smu.FEATURE_DPM_UCLK_BIT, smu.FEATURE_DPM_FCLK_BIT,
+        smu.FEATURE_DPM_SOCCLK_BIT, smu.FEATURE_DPM_LINK_BIT, smu.FEATURE_DS_GFXCLK_BIT, smu.FEATURE_DS_SOCCLK_BIT,
+        smu.FEATURE_DS_FCLK_BIT, smu.FEATURE_DS_LCLK_BIT, smu.FEATURE_DS_UCLK_BIT, smu.FEATURE_GFX_ULV_BIT, smu.FEATURE_FW_DSTATE_BIT,
+        smu.FEATURE_GFXOFF_BIT, smu.FEATURE_BACO_BIT, smu.FEATURE_MM_DPM_BIT, smu.FEATURE_THROTTLERS_BIT, smu.FEATURE_FW_CTF_BIT,
+        smu.FEATURE_FAN_CONTROL_BIT, smu.FEATURE_GFX_IMU_BIT, smu.FEATURE_SOC_CG_BIT, smu.FEATURE_DF_CSTATE_BIT,
+        smu.FEATURE_MEM_TEMP_READ_BIT, smu.FEATURE_ATHUB_MMHUB_PG_BIT,
+    )
+)  # fmt: skip
+SAVING = sum(
+    1 << bit
+    for bit in (
+        smu.FEATURE_DS_GFXCLK_BIT,
+        smu.FEATURE_DS_SOCCLK_BIT,
+        smu.FEATURE_DS_FCLK_BIT,
+        smu.FEATURE_FW_DSTATE_BIT,
+    )
+)
