@@ -1,0 +1,243 @@
+"""AMDHSA code objects: the ELF files that hold a GPU program's machine code, its kernels' descriptors and their arguments.
+
+Source: LLVM AMDGPUUsage, "ELF Code Object", "Code Object Metadata", "Kernel Descriptor"; System V ABI, "Object Files".
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ringup.errors import GuestError
+
+EM_AMDGPU, ET_DYN = 224, 3
+PT_LOAD, PT_NOTE = 1, 4
+SHT_RELA, SHT_DYNSYM = 4, 11
+PF_X, PF_W = 1, 2
+NT_AMDGPU_METADATA = 32
+MACHINES = {0x41: "gfx1100", 0x42: "gfx1103", 0x43: "gfx1101", 0x47: "gfx1102"}  # EF_AMDGPU_MACH of gfx11
+DESCRIPTOR_BYTES = 64
+_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_SEGMENT = struct.Struct("<IIQQQQQQ")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_RELA = struct.Struct("<QQq")
+_DESCRIPTOR = struct.Struct("<III4xq20xIIIHH4x")
+# relocation: bytes written, value from (symbol + addend, place); of dynamic objects, by R_AMDGPU_*
+_ABS64, _REL64, _RELATIVE64 = 3, 5, 13
+
+
+class Segment(NamedTuple):
+    """A loadable part: `data` at `address`, zeroes behind it up to `size_bytes`."""
+
+    address: int
+    size_bytes: int
+    data: bytes
+    writable: bool
+    executable: bool
+
+
+class Argument(NamedTuple):
+    """One argument of a kernel, explicit (`by_value`, `global_buffer`, …) or `hidden_*`."""
+
+    name: str
+    kind: str
+    offset: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel as its descriptor says it wants to be started. Addresses count from the code object's base."""
+
+    name: str
+    descriptor_address: int
+    entry_address: int
+    lds_bytes: int
+    scratch_bytes: int  # of one work-item
+    kernarg_bytes: int
+    rsrc1: int
+    rsrc2: int
+    rsrc3: int
+    properties: int
+    arguments: tuple[Argument, ...]
+
+    @property
+    def wave_size(self) -> int:
+        """Return 32 or 64."""
+        return 32 if self.properties >> 10 & 1 else 64
+
+    @property
+    def vgpr_count(self) -> int:
+        """Return the VGPRs that RSRC1 asks for: in eights for wave32, in fours for wave64."""
+        return ((self.rsrc1 & 0x3F) + 1) * (8 if self.wave_size == 32 else 4)
+
+    def wants(self, name: str) -> bool:
+        """Tell whether a user register of `USER_REGISTERS` is enabled."""
+        return bool(self.properties >> USER_REGISTERS[name][0] & 1)
+
+
+# user SGPRs in their order: bit of kernel_code_properties, registers
+USER_REGISTERS = {
+    "private_segment_buffer": (0, 4), "dispatch_ptr": (1, 2), "queue_ptr": (2, 2), "kernarg_segment_ptr": (3, 2), "dispatch_id": (4, 2),
+    "flat_scratch_init": (5, 2), "private_segment_size": (6, 1),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class CodeObject:
+    """A linked program."""
+
+    target: str
+    segments: tuple[Segment, ...]
+    kernels: dict[str, Kernel]
+    relocations: tuple[tuple[int, int, int, int], ...]  # place, type, symbol's address, addend
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the length of the image."""
+        return max(one.address + one.size_bytes for one in self.segments)
+
+    def image(self, base: int) -> bytes:
+        """Return the program as it lies in memory at gpu_va `base`, relocated."""
+        data = bytearray(self.size_bytes)
+        for one in self.segments:
+            data[one.address : one.address + len(one.data)] = one.data
+        for place, kind, symbol, addend in self.relocations:
+            value = {_ABS64: base + symbol + addend, _REL64: symbol + addend - place, _RELATIVE64: base + addend}.get(
+                kind
+            )
+            if value is None:
+                raise GuestError(
+                    f"code object: relocation type {kind} at {place:#x} is none that a linked one may have"
+                )
+            struct.pack_into("<Q", data, place, value & 0xFFFF_FFFF_FFFF_FFFF)
+        return bytes(data)
+
+
+def load(elf: bytes) -> CodeObject:
+    """Read a linked AMDHSA code object (version 3 to 6); what is damaged or for another machine is a GuestError."""
+    try:
+        return _load(elf)
+    except (struct.error, IndexError, UnicodeDecodeError, KeyError, TypeError) as error:
+        raise GuestError(f"code object of {len(elf)} bytes is damaged: {error!r}") from error
+
+
+def _load(elf: bytes) -> CodeObject:
+    ident, kind, machine, _, _, phoff, shoff, flags, _, _, phnum, _, shnum, _ = _HEADER.unpack_from(elf)
+    if ident[:6] != b"\x7fELF\x02\x01" or machine != EM_AMDGPU:
+        raise GuestError(f"code object begins {ident[:6].hex()} for machine {machine}: no 64-bit AMDGPU ELF")
+    if kind != ET_DYN:
+        raise GuestError(f"code object is of ELF type {kind}: link it first")
+    headers = [_SEGMENT.unpack_from(elf, phoff + i * _SEGMENT.size) for i in range(phnum)]
+    segments = tuple(
+        Segment(address, memory, _cut(elf, offset, size), bool(rights & PF_W), bool(rights & PF_X))
+        for type_, rights, offset, address, _, size, memory, _ in headers
+        if type_ == PT_LOAD
+    )
+    if not segments:
+        raise GuestError("code object has nothing to load")
+    sections = [_SECTION.unpack_from(elf, shoff + i * _SECTION.size) for i in range(shnum)]
+    symbols = _symbols(elf, sections)
+    notes = [_cut(elf, one[2], one[5]) for one in headers if one[0] == PT_NOTE]
+    arguments = {name: found for note in notes for name, found in _metadata(note)}
+    image = CodeObject("", segments, {}, ()).image(0)
+    kernels = {
+        name.removesuffix(".kd"): _kernel(image, name.removesuffix(".kd"), address, arguments)
+        for name, address in symbols
+        if name.endswith(".kd")
+    }
+    target = MACHINES.get(flags & 0xFF, f"machine {flags & 0xFF:#x}")
+    return CodeObject(target, segments, kernels, tuple(_relocations(elf, sections)))
+
+
+def _cut(elf: bytes, offset: int, size: int) -> bytes:
+    if offset + size > len(elf):
+        raise GuestError(f"code object: bytes {offset:#x} to {offset + size:#x} lie beyond its end at {len(elf):#x}")
+    return elf[offset : offset + size]
+
+
+def _symbols(elf: bytes, sections: list[tuple[Any, ...]]) -> list[tuple[str, int]]:
+    found = []
+    for section in sections:
+        if section[1] == SHT_DYNSYM:
+            names = _cut(elf, sections[section[6]][4], sections[section[6]][5])
+            for at in range(0, section[5], _SYMBOL.size):
+                name, _, _, _, value, _ = _SYMBOL.unpack_from(elf, section[4] + at)
+                found.append((names[name : names.index(b"\0", name)].decode(), value))
+    return found
+
+
+def _relocations(elf: bytes, sections: list[tuple[Any, ...]]) -> Iterator[tuple[int, int, int, int]]:
+    for section in sections:
+        if section[1] == SHT_RELA:
+            table = sections[section[6]]
+            for at in range(0, section[5], _RELA.size):
+                place, info, addend = _RELA.unpack_from(elf, section[4] + at)
+                symbol = _SYMBOL.unpack_from(elf, table[4] + (info >> 32) * _SYMBOL.size)[4] if info >> 32 else 0
+                yield place, info & 0xFFFF_FFFF, symbol, addend
+
+
+def _kernel(image: bytes, name: str, address: int, arguments: dict[str, tuple[Argument, ...]]) -> Kernel:
+    lds, scratch, kernarg, entry, rsrc3, rsrc1, rsrc2, properties, _ = _DESCRIPTOR.unpack_from(image, address)
+    return Kernel(
+        name, address, address + entry, lds, scratch, kernarg, rsrc1, rsrc2, rsrc3, properties, arguments.get(name, ())
+    )
+
+
+def _metadata(note: bytes) -> Iterator[tuple[str, tuple[Argument, ...]]]:
+    at = 0
+    while at + 12 <= len(note):
+        name_size, size, kind = struct.unpack_from("<III", note, at)
+        start = at + 12 + (name_size + 3) // 4 * 4
+        if kind == NT_AMDGPU_METADATA and note[at + 12 : at + 12 + name_size] == b"AMDGPU\0":
+            described, _ = unpack(note, start)
+            for kernel in described["amdhsa.kernels"]:
+                yield (
+                    kernel[".name"],
+                    tuple(
+                        Argument(one.get(".name", ""), one[".value_kind"], one[".offset"], one[".size"])
+                        for one in kernel.get(".args", ())
+                    ),
+                )
+        at = start + (size + 3) // 4 * 4
+
+
+# MessagePack: first byte, bytes of the length or number, format. Source: the MessagePack specification, "Formats".
+_NUMBERS = {
+    0xCA: ">f", 0xCB: ">d", 0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q", 0xD0: ">b", 0xD1: ">h", 0xD2: ">i", 0xD3: ">q",
+}  # fmt: skip
+_LENGTHS = {
+    0xC4: ("bytes", ">B"), 0xC5: ("bytes", ">H"), 0xC6: ("bytes", ">I"), 0xD9: ("text", ">B"), 0xDA: ("text", ">H"), 0xDB: ("text", ">I"),
+    0xDC: ("array", ">H"), 0xDD: ("array", ">I"), 0xDE: ("map", ">H"), 0xDF: ("map", ">I"),
+}  # fmt: skip
+_CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
+
+
+def unpack(data: bytes, at: int = 0) -> tuple[Any, int]:
+    """Read the MessagePack value at byte `at`; return it and the byte behind it."""
+    first, at = data[at], at + 1
+    if first < 0x80 or first >= 0xE0:
+        return (first if first < 0x80 else first - 256), at
+    if first in _CONSTANTS:
+        return _CONSTANTS[first], at
+    if first in _NUMBERS:
+        return struct.unpack_from(_NUMBERS[first], data, at)[0], at + struct.calcsize(_NUMBERS[first])
+    if first < 0xC0:
+        kind, count = (
+            ("map", first & 15) if first < 0x90 else ("array", first & 15) if first < 0xA0 else ("text", first & 31)
+        )
+    else:
+        kind, form = _LENGTHS[first]
+        count, at = struct.unpack_from(form, data, at)[0], at + struct.calcsize(form)
+    if kind in ("bytes", "text"):
+        if at + count > len(data):
+            raise IndexError(f"a string of {count} bytes at {at}")
+        return (data[at : at + count] if kind == "bytes" else data[at : at + count].decode()), at + count
+    items = []
+    for _ in range(count * (2 if kind == "map" else 1)):
+        item, at = unpack(data, at)
+        items.append(item)
+    return (items if kind == "array" else dict(zip(items[::2], items[1::2], strict=True))), at
