@@ -56,7 +56,7 @@ class Block:
     """Instructions that run one after the other. The last step's `what` says how it ends:
 
     `` (falls into successor 0), `jump`, `branch` (taken: successor 0, else 1), `end`, `barrier` and `sleep` (go on at successor 0 when woken),
-    `indirect` (to the address in its operand), `leave` (interpreted; goes on anywhere), `illegal`.
+    `indirect` (to the address in its operand), `leave` (interpreted; goes on at successor 0 or anywhere), `illegal`.
     """
 
     key: Key
@@ -168,7 +168,7 @@ class Program:
 
     def _targets(self, steps: list[Step | str], mode: int) -> list[Key]:
         last = steps[-1]
-        if isinstance(last, str) or last.what in ("end", "leave"):
+        if isinstance(last, str) or last.what == "end" or last.ins.mnemonic == "s_rfe_b64":
             return []
         after = Key(last.after, mode)
         if last.what in ("jump", "branch"):

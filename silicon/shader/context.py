@@ -9,8 +9,6 @@ class Word(IntEnum):
     """Words of a dispatch's context."""
 
     FUEL = 0  # instructions the wave may still run before it must let others run; below 0 when it went over
-    COUNTS = 1  # address: how often each block ran
-    SITES = 2  # address: region caches of memory instructions, four words each
     REGIONS = 3  # address: regions met before, by page, four words each
     BASE = 4  # gpu_va of the program
     SHARED = 5  # aperture of the LDS, gpu_va >> 48
@@ -33,28 +31,31 @@ class Word(IntEnum):
     LAST = 23  # behind the last one
     COUNT_X = 24
     COUNT_Y = 25
-    START_X = 26
-    START_Y = 27
-    START_Z = 28
-    SLOT = 29  # where the round stands: group slot, wave
-    WAVE = 30
-    SLOTS = 31  # group slots
-    GROUP_WAVES = 32  # wave slots in a group slot
-    WAVE_BYTES = 33
-    STATES = 34  # address: wave states
-    GROUPS = 35  # address: group slots, GROUP_WORDS words each
-    LDS = 36  # address
-    LDS_STRIDE = 37
-    TEMPLATES = 38  # address: for full and partial groups by axis, eight addresses of templates
-    PLACE_X = 39  # byte offset in a wave's state that gets the group's number along x
-    PLACE_Y = 40
-    PLACE_Z = 41
-    SCRATCH_BASE = 42
-    SCRATCH_BYTES = 43
-    HARDWARE_IDS = 44  # address: HW_ID1 and HW_ID2 of each wave slot
-    STARTED = 45  # waves
-    PARTIAL = 46  # bit i: the last group along axis i is partial
-    HEAD_BYTES = 47  # of a wave's template: its words up to VGPR 1
+    COUNT_Z = 26
+    START_X = 27
+    START_Y = 28
+    START_Z = 29
+    SLOT = 30  # where the round stands: group slot, wave
+    WAVE = 31
+    SLOTS = 32  # group slots
+    GROUP_WAVES = 33  # wave slots in a group slot
+    WAVE_BYTES = 34
+    STATES = 35  # address: wave states
+    GROUPS = 36  # address: group slots, GROUP_WORDS words each
+    LDS = 37  # address
+    LDS_STRIDE = 38
+    TEMPLATES = 39  # address: for full and partial groups by axis, eight addresses of templates
+    PLACE_X = 40  # byte offset in a wave's state that gets the group's number along x
+    PLACE_Y = 41
+    PLACE_Z = 42
+    SCRATCH_BASE = 43
+    SCRATCH_BYTES = 44
+    HARDWARE_IDS = 45  # address: HW_ID1 and HW_ID2 of each wave slot
+    STARTED = 46  # waves
+    PARTIAL = 47  # bit i: the last group along axis i is partial
+    HEAD_BYTES = 48  # of a wave's template: its words up to VGPR 1
+    LIVE = 49  # group slots in use
+    HIGH = 50  # group slots that were ever in use
 
 
 CONTEXT_WORDS = 64
@@ -75,6 +76,8 @@ GROUP_WORDS = 8
 STATUS_WORD = 146
 ENTRY_WORD = 147  # where the wave goes on
 CODE_WORD = 148  # and the next: address of its program
+COUNTS_WORD = 152  # and the next: address, how often each block of that program ran
+SITES_WORD = 154  # and the next: address, region caches of its memory instructions, four words of 64 bits each
 SPARE_WORD = 150  # gets what no register is enabled for
 
 
@@ -84,6 +87,7 @@ class Status(IntEnum):
     ENDED = 0
     READY = 1
     WAITS = 2  # at the barrier
+    STOPPED = 3  # halted, or broke a rule
 
 
 class Exit(IntEnum):
@@ -97,7 +101,8 @@ class Exit(IntEnum):
     LEAVE = 5  # PC is where no code was translated for, or at an instruction that the interpreter runs
     ERROR = 6  # a callback raised
     DONE = 7  # every wave of every group has ended
-    BUDGET = 8
+    STOPPED = 9  # the interpreter found a broken rule, or the wave has halted
+    BUDGET = 8  # the slice is used up, or nobody can go on
 
 
 FAULT_KINDS = ("memory", "alignment", "uninitialised", "hazard", "lds", "register", "illegal", "trap")

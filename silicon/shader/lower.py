@@ -20,9 +20,10 @@ from ringup.silicon.shader.analysis import (
     numbers,
 )
 from ringup.silicon.shader.cfg import mode_after
-from ringup.silicon.shader.context import Exit, Word
+from ringup.silicon.shader.context import COUNTS_WORD, SITES_WORD, Exit, Word
 from ringup.silicon.shader.emitter import Code, Value
 from ringup.silicon.shader.registers import Mode
+from ringup.silicon.shader.scheduler import TRANSLATE
 from ringup.silicon.shader.wave import RULES, Wave
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class _Writer:
         """Return where waves go on after they let others run: behind barriers, and where branches go back to."""
         found = []
         for key, block in self.program.blocks.items():
-            if block.ending in ("barrier", "sleep"):
+            if block.ending in ("barrier", "sleep", "leave"):
                 found.append(block.successors[0])
             else:
                 found += [one for one in block.successors if _backwards(key, block, one)]
@@ -128,8 +129,10 @@ class _Writer:
             f"%fuel.place = getelementptr i64, ptr %context, i64 {int(Word.FUEL)}",
             "%fuel.start = load i64, ptr %fuel.place",
             "store i64 %fuel.start, ptr %fuel",
-            f"%counts.place = getelementptr i64, ptr %context, i64 {int(Word.COUNTS)}",
+            f"%counts.place = getelementptr i32, ptr %wave, i64 {COUNTS_WORD}",
             "%counts = load ptr, ptr %counts.place",
+            f"%sites.place = getelementptr i32, ptr %wave, i64 {SITES_WORD}",
+            "%sites = load ptr, ptr %sites.place",
             "switch i64 %entry, label %nowhere ["
             + " ".join(f"i64 {i}, label %entry{i}" for i in self.entries.values())
             + "]",
@@ -137,7 +140,10 @@ class _Writer:
         lines += self.code.lines
         lines += ["}", 'attributes #0 = { nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512" }']
         lines += ['!0 = !{!"branch_weights", i32 4000, i32 1}', '!1 = !{!"branch_weights", i32 1, i32 4000}']
-        return "\n".join([*self.code.declarations.values(), *lines, ""])
+        declared = self.code.declarations
+        if "translate" in declared or any("@translate(" in one for one in declared.values()):
+            declared["translate"] = TRANSLATE
+        return "\n".join([*declared.values(), *lines, ""])
 
     # ways in and between ----------------------------------------------------------------------------------------------------------
 
@@ -221,7 +227,7 @@ class _Writer:
             self._suspend(block.successors[0], Exit.BARRIER if block.ending == "barrier" else Exit.YIELD)
         elif block.ending == "leave":
             wave.save(wave.everything, last.offset)
-            wave.leave(code.const(Exit.LEAVE, "i64"))
+            wave.leave(code.const(Exit.LEAVE | 1 << 8, "i64"))
         elif block.ending == "indirect":
             self._indirect(block, last)
         elif block.ending == "jump":

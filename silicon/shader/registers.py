@@ -287,7 +287,7 @@ class Registers:
     def variable(self, register: Register) -> str:
         """Return the name of the variable that holds a register between blocks."""
         self.used.add(register)
-        return f"%{register[0]}{register[1]}"
+        return f"%r.{register[0]}{register[1]}"
 
     def base_type(self, register: Register) -> str:
         """Return the type a register has between blocks."""

@@ -94,9 +94,8 @@ class Wave(Registers):
         """Return the address of this memory instruction's region cache, made of four i64: gpu_va of the first byte, size in bytes, host address
         minus gpu_va, spare. All 0 at first and after the memory's epoch changed. A site of a write holds writable regions only.
         """
-        sites = self.code.emit(f"inttoptr i64 {self.context_word(Word.SITES).text} to ptr", "ptr")
         self.sites += 1
-        return self.code.gep(sites, 4 * (self.sites - 1), "i64")
+        return self.code.gep(Value("%sites", "ptr"), 4 * (self.sites - 1), "i64")
 
     def translate(self, site: Value, gpu_va: Value, *, write: bool) -> Value:
         """Fill the site's cache with the region that holds `gpu_va` (i64); return i1: False if there is none, the memory was told, and `fault`

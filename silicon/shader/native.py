@@ -1,0 +1,65 @@
+"""Host code from LLVM IR: one target machine, a short list of passes, functions by address."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import TYPE_CHECKING
+
+import llvmlite.binding as llvm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@cache
+def _machine(level: int) -> llvm.TargetMachine:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    target = llvm.Target.from_default_triple()
+    return target.create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=level, jit=True
+    )
+
+
+class HostCode:
+    """A compiled module. Its code lives as long as this object."""
+
+    def __init__(self, text: str, *, level: int = 1) -> None:
+        machine = _machine(level)
+        module = llvm.parse_assembly(text)
+        module.triple = machine.triple
+        module.data_layout = str(machine.target_data)
+        options = llvm.create_pipeline_tuning_options(speed_level=1)
+        builder = llvm.create_pass_builder(machine, options)
+        passes = llvm.create_new_function_pass_manager()
+        passes.add_sroa_pass()
+        passes.add_instruction_combine_pass()
+        passes.add_simplify_cfg_pass()
+        for function in module.functions:
+            if not function.is_declaration:
+                passes.run(function, builder)
+        self._engine = llvm.create_mcjit_compiler(module, _fresh_machine(level))
+        self._engine.finalize_object()
+
+    def address(self, name: str) -> int:
+        """Return the host address of a function."""
+        return int(self._engine.get_function_address(name))
+
+
+def _fresh_machine(level: int) -> llvm.TargetMachine:
+    """Return a target machine that an engine may own."""
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=level, jit=True
+    )
+
+
+@cache
+def schedule() -> Callable[[int], int]:
+    """Return the native scheduler: `schedule(address of the context)`, see `context.Exit` for what it returns."""
+    from ringup.silicon.shader.scheduler import scheduler
+
+    code = HostCode(scheduler(), level=2)
+    function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(code.address("schedule"))
+    function.__dict__["code"] = code  # keeps it alive
+    return function

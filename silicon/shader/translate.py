@@ -1,0 +1,411 @@
+"""The fast engine: programs translated to host vector code, waves given their turns by host code, Python only where a wave asks for it."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ringup.silicon.shader import (
+    launch,
+    rules_atomic,
+    rules_buffer,
+    rules_compare,
+    rules_convert,
+    rules_division,
+    rules_float,
+    rules_functions,
+    rules_global,
+    rules_int,
+    rules_lanes,
+    rules_lds,
+    rules_matrix,
+    rules_packed,
+    rules_salu,
+    rules_scalar_memory,
+    rules_scratch,
+    state,
+)
+from ringup.silicon.shader.cfg import Key, Program
+from ringup.silicon.shader.context import (
+    CODE_WORD,
+    CONTEXT_WORDS,
+    COUNTS_WORD,
+    ENTRY_WORD,
+    FAULT_KINDS,
+    GROUP_WORDS,
+    SITES_WORD,
+    SPARE_WORD,
+    STATUS_WORD,
+    Exit,
+    Status,
+    Word,
+)
+from ringup.silicon.shader.decode import LONGEST_BYTES, IllegalInstruction, decode
+from ringup.silicon.shader.interpreter import NAVI31_WGPS, Machine, resident_limit, step_one, unit
+from ringup.silicon.shader.interpreter import Exit as StepExit
+from ringup.silicon.shader.lower import Lowered, Variant, lower
+from ringup.silicon.shader.native import HostCode, schedule
+from ringup.silicon.shader.scheduler import LDS_SPARE_BYTES, REGION_WORDS
+from ringup.silicon.shader.state import Counters, Dispatch, Events, Memory, MemoryFault, Violation, WaveState
+from ringup.silicon.shader.text import text
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Words = NDArray[np.uint64]
+    Bytes = NDArray[np.uint8]
+
+RULE_MODULES = (  # importing them fills `wave.RULES`
+    rules_atomic, rules_buffer, rules_compare, rules_convert, rules_division, rules_float, rules_functions, rules_global, rules_int,
+    rules_lanes, rules_lds, rules_matrix, rules_packed, rules_salu, rules_scalar_memory, rules_scratch,
+)  # fmt: skip
+QUANTUM = 16384  # instructions of a wave's turn; waves that wait for others burn it, so it bounds what spinning costs
+_INTERPRET = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
+_MISS = ctypes.CFUNCTYPE(
+    ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64
+)
+
+
+@dataclass(slots=True)
+class Translation:
+    """A translated program."""
+
+    program: Program
+    ranges: list[tuple[int, bytes]]
+    lowered: Lowered
+    host: HostCode
+    address: int
+
+
+@dataclass
+class Translator:
+    """The cores of a card with `wgp_count` work-group processors. Translations are kept for all dispatches it starts."""
+
+    wgp_count: int = NAVI31_WGPS
+    counting: bool = False
+    cache: dict[tuple[Variant, int], list[Translation]] = field(default_factory=dict)
+
+    def start(self, dispatch: Dispatch, memory: Memory, events: Events, *, strict: bool = True) -> TranslatedRun:
+        """Begin a dispatch; nothing runs before the first `step`."""
+        fitting = launch.occupancy(dispatch)
+        if not fitting:
+            raise ValueError(f"not one group of {dispatch.group_size} fits on a WGP: {dispatch}")
+        limit = resident_limit(dispatch, fitting, self.wgp_count)
+        return TranslatedRun(self, Machine(dispatch, memory, events, strict), limit)
+
+    def translation(self, machine: Machine, variant: Variant, mode: int, extra: tuple[Key, ...]) -> Translation:
+        """Return the program at the dispatch's PC with ways in at 0 and `extra`, translated now or before."""
+        known = self.cache.setdefault((variant, mode), [])
+        pc = machine.dispatch.pc
+        for one in known:
+            if set(extra) <= one.lowered.entries.keys() and all(
+                _fetch(machine, pc + offset, len(code)) == code for offset, code in one.ranges
+            ):
+                return one
+        program = Program(
+            lambda offset, size: _fetch(machine, pc + offset, size), [Key(0, mode), *extra], variant.lanes
+        )
+        lowered = lower(program, variant)
+        host = HostCode(lowered.text)
+        made = Translation(program, program.ranges, lowered, host, host.address("program"))
+        known.append(made)
+        return made
+
+
+def _fetch(machine: Machine, gpu_va: int, size: int) -> bytes:
+    """Read code; less than asked for where executable memory ends."""
+    found = b""
+    while len(found) < size:
+        try:
+            region = machine.memory.region(gpu_va + len(found), write=False, execute=True)
+        except MemoryFault:
+            break
+        at = gpu_va + len(found) - region.gpu_va
+        found += ctypes.string_at(region.pointer + at, min(size - len(found), region.size_bytes - at))
+    return found
+
+
+@dataclass(slots=True)
+class _Active:
+    """A translation in use by a run."""
+
+    translation: Translation
+    full: bool
+    counts: Words  # by block, how often it ran
+    sites: Words
+
+
+class TranslatedRun:
+    """A dispatch under way."""
+
+    def __init__(self, translator: Translator, machine: Machine, limit: int) -> None:
+        self.machine = machine
+        self._translator = translator
+        dispatch = machine.dispatch
+        lanes = dispatch.wave_size
+        self._group_waves = launch.waves_in_group(dispatch)
+        self._slots = max(1, min(limit, math.prod(dispatch.group_count)))
+        self._wave_bytes = 4 * (state.RESERVED_WORDS + max(dispatch.vgpr_count, 1) * lanes)
+        wave_slots = self._slots * self._group_waves
+        # untouched pages of these cost nothing
+        self._states = _aligned(wave_slots * self._wave_bytes)
+        self._lds_stride = -(-dispatch.lds_size_bytes // 64) * 64 + LDS_SPARE_BYTES
+        self._lds = _aligned(self._slots * self._lds_stride)
+        self._groups = np.zeros(self._slots * GROUP_WORDS, np.uint64)
+        self._regions = np.zeros(REGION_WORDS, np.uint64)
+        self._context = np.zeros(CONTEXT_WORDS, np.int64)
+        self._ids = np.array([launch.hardware_ids(dispatch, one) for one in range(wave_slots)], np.uint32)
+        self._scalars = len(launch.scalar_start(dispatch, (0, 0, 0), 0, 1))
+        self._mode = 0
+        self._current: dict[bool, _Active] = {}  # by whether all lanes are active at the start
+        self._all: list[_Active] = []
+        self._extra: set[Key] = set()
+        self._templates: list[Bytes] = []
+        self._head_bytes = 4 * (state.RESERVED_WORDS + lanes)
+        self._lds_written = np.ones(dispatch.lds_size_bytes, np.bool_)
+        self._missing = ""
+        self._table = np.zeros(8, np.uint64)
+        self._callbacks = (_INTERPRET(self._on_interpret), _MISS(self._on_miss))
+        self._error: BaseException | None = None
+        self._epoch = machine.memory.epoch
+        self._ended = False
+        self._prepare()
+
+    # what the contract asks for ---------------------------------------------------------------------------------------------------
+
+    @property
+    def violations(self) -> list[Violation]:
+        """The rules that were broken so far."""
+        return self.machine.violations
+
+    @property
+    def counters(self) -> Counters:
+        """What was done so far."""
+        return self._counters()
+
+    def step(self, instructions: int) -> bool:
+        """Run up to about `instructions` wave-instructions; True once every wave has ended. A dispatch with violations never ends."""
+        if self._ended:
+            return True
+        words = self._context
+        words[Word.BUDGET] = instructions
+        run, address = schedule(), self._context.ctypes.data
+        while words[Word.BUDGET] > 0:
+            self._check_epoch()
+            result = run(address)
+            reason = result & 0xFF
+            if reason == Exit.DONE:
+                self._ended = True
+                return True
+            if reason == Exit.BUDGET:
+                break
+            if self._error is not None:
+                error, self._error = self._error, None
+                raise error
+            self._serve(Exit(reason), result >> 8)
+        return False
+
+    def kill(self) -> None:
+        """Drop all waves (queue reset)."""
+        self._groups[:] = 0
+        self._context[Word.NEXT] = self._context[Word.LAST]
+        self._context[Word.LIVE] = 0
+        self._ended = True
+
+    # beginning --------------------------------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        dispatch, words = self.machine.dispatch, self._context
+        interpret, miss = (ctypes.cast(one, ctypes.c_void_p).value or 0 for one in self._callbacks)
+        values = {
+            Word.REGIONS: self._regions.ctypes.data, Word.BASE: dispatch.pc, Word.SHARED: dispatch.shared_aperture,
+            Word.PRIVATE: dispatch.private_aperture, Word.LDS_SIZE: dispatch.lds_size_bytes, Word.UNALIGNED: dispatch.mtype_unaligned,
+            Word.INTERPRET: interpret, Word.MISS: miss, Word.QUANTUM: QUANTUM, Word.LAST: math.prod(dispatch.group_count),
+            Word.SLOTS: self._slots, Word.GROUP_WAVES: self._group_waves, Word.WAVE_BYTES: self._wave_bytes,
+            Word.STATES: self._states.ctypes.data, Word.GROUPS: self._groups.ctypes.data, Word.LDS: self._lds.ctypes.data,
+            Word.LDS_STRIDE: self._lds_stride, Word.TEMPLATES: self._table.ctypes.data, Word.SCRATCH_BASE: dispatch.scratch_base,
+            Word.SCRATCH_BYTES: dispatch.scratch_wave_bytes, Word.HARDWARE_IDS: self._ids.ctypes.data, Word.HEAD_BYTES: self._head_bytes,
+        }  # fmt: skip
+        for word, value in values.items():
+            words[word] = value
+        words[Word.COUNT_X : Word.COUNT_Z + 1] = dispatch.group_count
+        words[Word.START_X : Word.START_Z + 1] = dispatch.group_start
+        place = len(dispatch.user_sgprs)
+        for axis, enabled in enumerate(dispatch.enable_group_id):
+            words[Word.PLACE_X + axis] = 4 * (place if enabled else SPARE_WORD)
+            place += enabled
+        self._make_templates()
+
+    def _make_templates(self) -> None:
+        """Make the first words of every wave of a group, full or partial along each axis."""
+        dispatch = self.machine.dispatch
+        partial = 0
+        for axis in range(3):
+            count, size = dispatch.group_count[axis], dispatch.partial_size[axis]
+            partial |= (1 << axis) * bool(size and count and size != dispatch.group_size[axis])
+        self._context[Word.PARTIAL] = partial
+        for shape in range(8):
+            if shape & ~partial:
+                continue
+            x, y, z = (
+                start + count - 1 if shape >> axis & 1 else start - (partial >> axis & 1)
+                for axis, (start, count) in enumerate(zip(dispatch.group_start, dispatch.group_count, strict=True))
+            )
+            template = self._template(launch.start_group(dispatch, (x, y, z), 0))
+            self._templates.append(template)
+            self._table[shape] = template.ctypes.data
+
+    def _template(self, group: launch.Group) -> Bytes:
+        head = self._head_bytes
+        template = _aligned(64 + head * len(group.waves))
+        template[:8].view(np.uint64)[0] = len(group.waves)
+        for number, wave in enumerate(group.waves):
+            self._mode = int(wave.words[state.MODE])
+            full = wave.exec_mask == (1 << self.machine.dispatch.wave_size) - 1
+            _aim(wave, self._active(full=full), 0)
+            template[64 + number * head : 64 + (number + 1) * head] = wave.words[: head // 4].view(np.uint8)
+        return template
+
+    def _active(self, *, full: bool) -> _Active:
+        """Return the program for waves that begin with all lanes active, or with any."""
+        if full not in self._current:
+            self._current[full] = self._translate(full=full)
+        return self._current[full]
+
+    def _translate(self, *, full: bool) -> _Active:
+        dispatch, machine = self.machine.dispatch, self.machine
+        lanes, rows = dispatch.wave_size, max(dispatch.vgpr_count, 1)
+        variant = Variant(lanes, rows, self._scalars, full, machine.strict, self._translator.counting)
+        made = self._translator.translation(machine, variant, self._mode, tuple(sorted(self._extra)))
+        counts = np.zeros(len(made.lowered.blocks), np.uint64)
+        active = _Active(made, full, counts, np.zeros(4 * made.lowered.sites + 4, np.uint64))
+        self._all.append(active)
+        return active
+
+    # what waves ask for -----------------------------------------------------------------------------------------------------------
+
+    def _check_epoch(self) -> None:
+        if self._epoch != self.machine.memory.epoch:
+            self._epoch = self.machine.memory.epoch
+            self._regions[:] = 0
+            for one in self._all:
+                one.sites[:] = 0
+
+    def _on_miss(self, _: int, site: int, row: int, gpu_va: int, write: int) -> int:
+        """Find a region for a site and its row of the table; what is raised waits until host code has returned."""
+        try:
+            region = self.machine.memory.region(gpu_va, bool(write))
+        except MemoryFault as fault:
+            self._missing = str(fault)
+            return 0
+        except BaseException as error:  # noqa: BLE001
+            self._error = error
+            return 0
+        found = (ctypes.c_uint64 * 4)(
+            region.gpu_va, region.size_bytes, (region.pointer - region.gpu_va) & 0xFFFF_FFFF_FFFF_FFFF, 0
+        )
+        ctypes.memmove(site, found, 32)
+        ctypes.memmove(row, found, 32)
+        return 1
+
+    def _on_interpret(self, _: int, address: int) -> int:
+        """Execute one instruction of a wave whose registers host code has stored."""
+        try:
+            outcome = self._step((address - self._states.ctypes.data) // self._wave_bytes)
+            self._check_epoch()
+        except BaseException as error:  # noqa: BLE001
+            self._error = error
+            return Exit.ERROR
+        return Exit.NEXT if outcome is StepExit.NEXT else Exit.STOPPED
+
+    def _step(self, slot: int) -> StepExit:
+        wave = self._wave(slot)
+        return step_one(wave, self._group(slot // self._group_waves, wave), self.machine)
+
+    def _wave(self, slot: int) -> WaveState:
+        """Return the wave in a slot, on the slot's own words."""
+        wave = WaveState.__new__(WaveState)
+        dispatch = self.machine.dispatch
+        raw = self._states[slot * self._wave_bytes : (slot + 1) * self._wave_bytes]
+        wave.words, wave.address, wave.wave_size = raw.view(np.uint32), raw.ctypes.data, dispatch.wave_size
+        wave.sgprs = wave.words[: state.SCALAR_FILE_WORDS]
+        wave.vgprs = wave.words[state.RESERVED_WORDS :].reshape(-1, dispatch.wave_size)
+        return wave
+
+    def _group(self, slot: int, wave: WaveState) -> launch.Group:
+        first = slot * self._lds_stride
+        lds = self._lds[first : first + self.machine.dispatch.lds_size_bytes]
+        return launch.Group(self.machine.dispatch, wave.name[:3], lds, self._lds_written, [wave])
+
+    def _serve(self, reason: Exit, detail: int) -> None:
+        """Do for the wave at the head of the round what host code cannot; `detail` of LEAVE: 1 to interpret an instruction first."""
+        slot = int(self._context[Word.SLOT]) * self._group_waves + int(self._context[Word.WAVE])
+        wave = self._wave(slot)
+        outcome = StepExit.NEXT
+        if reason is Exit.FAULT:
+            self._note_fault(wave)
+        elif reason is Exit.LEAVE and detail:
+            outcome = self._step(slot)
+        if reason is not Exit.LEAVE or outcome in (StepExit.FAULT, StepExit.HALT):
+            wave.words[STATUS_WORD] = Status.STOPPED
+            return
+        address = int(wave.words[CODE_WORD]) | int(wave.words[CODE_WORD + 1]) << 32
+        full = next(one.full for one in self._all if one.translation.address == address)
+        key = Key(wave.pc - self.machine.dispatch.pc, int(wave.words[state.MODE]))
+        active = self._active(full=full)
+        if key not in active.translation.lowered.entries:
+            self._extra.add(key)
+            active = self._current[full] = self._translate(full=full)
+        _aim(wave, active, active.translation.lowered.entries[key])
+
+    def _note_fault(self, wave: WaveState) -> None:
+        words = self._context
+        kind = FAULT_KINDS[words[Word.FAULT_KIND]]
+        pc = self.machine.dispatch.pc + int(words[Word.FAULT_OFFSET])
+        detail = int(words[Word.FAULT_DETAIL]) & 0xFFFF_FFFF_FFFF_FFFF
+        shown, reason = "no instruction", ""
+        try:
+            shown = text(decode(_fetch(self.machine, pc, LONGEST_BYTES)))
+        except IllegalInstruction as error:
+            reason = str(error)
+        said = {"memory": self._missing, "illegal": reason or "not executable here"}.get(kind, f"{detail:#x}")
+        self.violations.append(Violation(kind, pc, shown, wave.name, said))
+
+    def _counters(self) -> Counters:
+        """Add up what blocks did."""
+        base, words = self.machine.dispatch.pc, self._context
+        found = Counters(waves=int(words[Word.STARTED]))
+        for active in self._all:
+            blocks = active.translation.program.blocks
+            for key, count in zip(active.translation.lowered.blocks, active.counts.tolist(), strict=True):
+                for step in blocks[key].code if count else ():
+                    found.instructions += count
+                    found.by_pc[base + step.offset] = found.by_pc.get(base + step.offset, 0) + count
+                    name = unit(step.ins)[1]
+                    found.by_class[name] = found.by_class.get(name, 0) + count
+        found.lanes, found.memory_transactions = int(words[Word.LANES]), int(words[Word.MEMORY_TRANSACTIONS])
+        found.cache_lines, found.lds_conflicts = int(words[Word.CACHE_LINES]), int(words[Word.LDS_CONFLICTS])
+        return found
+
+
+def _aim(wave: WaveState, active: _Active, entry: int) -> None:
+    """Make a wave go on at an entry of a program."""
+    words = wave.words
+    words[STATUS_WORD], words[ENTRY_WORD] = Status.READY, entry
+    for word, address in (
+        (CODE_WORD, active.translation.address),
+        (COUNTS_WORD, active.counts.ctypes.data),
+        (SITES_WORD, active.sites.ctypes.data),
+    ):
+        words[word], words[word + 1] = address & 0xFFFF_FFFF, address >> 32
+
+
+def _aligned(size_bytes: int) -> Bytes:
+    """Return zeroed bytes at a multiple of 64."""
+    raw = np.zeros(size_bytes + 64, np.uint8)
+    skip = -raw.ctypes.data % 64
+    return raw[skip : skip + size_bytes]
