@@ -21,28 +21,11 @@ from ringup.silicon.memory import HostMemory, Vram
 
 OK, FAILED, UNKNOWN, PREREQUISITE = 1, 0xFF, 0xFE, 0xFD
 DRIVER_TABLE = 0x4000
-TEST, VERSION, INTERFACE, ALLOW_LOW, ALLOW_HIGH, ENABLE_ALL, DISABLE_ALL, RUNNING_LOW, RUNNING_HIGH = (
-    1,
-    2,
-    3,
-    4,
-    5,
-    6,
-    7,
-    0xC,
-    0xD,
-)
-DRAM_HIGH, DRAM_LOW, TO_DRAM, FROM_DRAM, BACO, BACO_EXIT, SOFT_MIN, SOFT_MAX = (
-    0xE,
-    0xF,
-    0x12,
-    0x13,
-    0x15,
-    0x16,
-    0x18,
-    0x19,
-)
-MIN_FREQ, MAX_FREQ, LEVEL, ALLOW_GFXOFF, MODE1, SET_PPT, GET_PPT = 0x1D, 0x1E, 0x1F, 0x28, 0x2F, 0x32, 0x33
+TEST, VERSION, INTERFACE = 1, 2, 3
+ALLOW_LOW, ALLOW_HIGH, ENABLE_ALL, DISABLE_ALL, RUNNING_LOW, RUNNING_HIGH = 4, 5, 6, 7, 0xC, 0xD
+DRAM_HIGH, DRAM_LOW, TO_DRAM, FROM_DRAM, BACO, BACO_EXIT = 0xE, 0xF, 0x12, 0x13, 0x15, 0x16
+SOFT_MIN, SOFT_MAX, MIN_FREQ, MAX_FREQ, LEVEL = 0x19, 0x1A, 0x1D, 0x1E, 0x1F
+ALLOW_GFXOFF, DISALLOW_GFXOFF, MODE1, SET_PPT, GET_PPT = 0x28, 0x29, 0x2F, 0x32, 0x33
 GFXCLK, UCLK = 0, 2
 POWER_AT, ACTIVITY_AT, EDGE_AT, MEMORY_AT, CLOCK_AT, COUNTER_AT, FAN_AT = (
     116,
@@ -293,7 +276,7 @@ def test_a_lower_power_limit_holds_the_power_down(rig):
 def test_a_card_left_with_high_clocks_and_no_gfxoff_stays_warm(rig):
     rig.send(ALLOW_GFXOFF)
     good = rig.seconds(60)
-    rig.send(0x29)  # DisallowGfxOff
+    rig.send(DISALLOW_GFXOFF)
     rig.send(SOFT_MIN, GFXCLK << 16 | 2482)
     rig.send(SOFT_MIN, UCLK << 16 | 1249)
     rig.send(DISABLE_ALL)
