@@ -197,9 +197,8 @@ def swizzled_lane(offset: int, lane: int) -> int:
     return (lane & low | offset >> 5 & 0x1F) ^ offset >> 10 & 0x1F
 
 
-def _gather(step: Step, sources: NDArray[np.int64], lanes: Lanes) -> None:
-    """Give every active lane what its source lane has in data0; a source that is off gives zero."""
-    first = step.field["data0"]
+def _gather(step: Step, first: int, sources: NDArray[np.int64], lanes: Lanes) -> None:
+    """Give every active lane what its source lane has in VGPR `first`; a source that is off gives zero."""
     values = step.regs.vector(first, lanes, decides=False)
     unknown = step.regs.vector_undefined(first)
     valid = lanes[sources]
@@ -215,7 +214,8 @@ def _half_bases(lanes: Lanes) -> NDArray[np.int64]:
 def _swizzle(step: Step) -> None:
     lanes = step.regs.exec_lanes()
     pattern = [swizzled_lane(step.ins.offset, lane) for lane in range(_LANES)]
-    _gather(step, np.resize(np.array(pattern, np.int64), lanes.size) + _half_bases(lanes), lanes)
+    sources = np.resize(np.array(pattern, np.int64), lanes.size) + _half_bases(lanes)
+    _gather(step, step.field["addr"], sources, lanes)  # its one source is encoded as an address
 
 
 def _chosen(step: Step, lanes: Lanes) -> NDArray[np.int64]:
@@ -224,7 +224,7 @@ def _chosen(step: Step, lanes: Lanes) -> NDArray[np.int64]:
 
 def _backward(step: Step) -> None:
     lanes = step.regs.exec_lanes()
-    _gather(step, np.where(lanes, _chosen(step, lanes), 0), lanes)
+    _gather(step, step.field["data0"], np.where(lanes, _chosen(step, lanes), 0), lanes)
 
 
 def _forward(step: Step) -> None:
