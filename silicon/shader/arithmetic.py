@@ -139,20 +139,27 @@ class Float:
         return narrowed(self.code, value) if self.fmt.kind == "half" else as_bits(self.code, value)
 
     def result(self, value: Value, ins: Instruction) -> Value:
-        """Return the bits to write: rounded, denormals flushed as MODE says, omod and clamp applied."""
-        code = self.code
-        if ins.omod and not self.denormals & 2 and not self.wave.mode.ieee:
-            value = self.opened(flushed(code, self.closed(value), self.fmt))
-            value = code.op("fmul", value, code.real(OUTPUT_SCALES[ins.omod], value.type))
-            value = code.op("fadd", value, code.real(0.0, value.type))  # "-0 is flushed to +0"
-        if ins.clamp:
-            value = self.clamped(value)
-        raw = self.closed(value)
-        return raw if self.denormals & 2 else flushed(code, raw, self.fmt)
+        """Return the bits to write: rounded, omod and clamp applied, denormals flushed as MODE says."""
+        value = self._scaled_output(value, ins)
+        raw = self.closed(self.clamped(value) if ins.clamp else value)
+        return raw if self.denormals & 2 else flushed(self.code, raw, self.fmt)
 
     def result_bits(self, raw: Value, ins: Instruction) -> Value:
-        """Return the bits to write for a result that is one of the sources: nothing is rounded or flushed but by omod and clamp."""
-        return self.result(self.opened(raw), ins) if ins.omod or ins.clamp else raw
+        """Return the bits to write for a result that is one of the sources: nothing is rounded, and only omod flushes denormals."""
+        if not (ins.omod or ins.clamp):
+            return raw
+        value = self._scaled_output(self.opened(raw), ins)
+        return self.closed(self.clamped(value) if ins.clamp else value)
+
+    def _scaled_output(self, value: Value, ins: Instruction) -> Value:
+        """Apply omod. Source: RDNA3 ISA reference, "Output Operand Modifiers": ignored where denormal results are kept and with MODE.ieee."""
+        code = self.code
+        if not ins.omod or self.denormals & 2 or self.wave.mode.ieee:
+            return value
+        value = self.opened(flushed(code, self.closed(value), self.fmt))
+        value = code.op("fmul", value, code.real(OUTPUT_SCALES[ins.omod], value.type))
+        value = self.opened(flushed(code, self.closed(value), self.fmt))
+        return code.op("fadd", value, code.real(0.0, value.type))  # "-0 is flushed to +0"
 
     def clamped(self, value: Value) -> Value:
         """Limit to 0..1; NaN becomes 0 under dx10_clamp."""

@@ -51,13 +51,15 @@ def writable(code: Code, dpp: Dpp, active: Value) -> Value | None:
     if dpp.lanes:
         return None
     lanes = [source_lane(dpp, i) for i in range(count)]
-    chosen = [dpp.row_mask >> i // ROW & 1 and dpp.bank_mask >> i % ROW // 4 & 1 for i in range(count)]
+    chosen = [(dpp.row_mask >> i // ROW) & (dpp.bank_mask >> i % ROW // 4) & 1 for i in range(count)]
     found = None if all(chosen) else code.lane_const(chosen, "i1")
     if dpp.bound_ctrl:
         return found
     # UNKNOWN: of fetch_inactive without bound_ctrl the document's table says that a lane beyond the row reads 0, its text that bound_ctrl
     # decides. Compilers count on the text in scans.
-    valid = code.lane_const([one >= 0 for one in lanes], "i1") if dpp.fetch_inactive else _valid(code, lanes, active)
+    valid = (
+        code.lane_const([int(one >= 0) for one in lanes], "i1") if dpp.fetch_inactive else _valid(code, lanes, active)
+    )
     return valid if found is None else code.op("and", found, valid)
 
 

@@ -146,8 +146,8 @@ def _pack_truncated(wave: Wave, ins: Instruction) -> None:
     parts = []
     for one in ins.uses:
         raw = truncated_half(wave, unit.source(one, ins))
-        if ins.omod or ins.clamp:
-            raw = half.result(half.opened(raw), ins)
+        if ins.clamp:  # packed results ignore omod
+            raw = half.closed(half.clamped(half.opened(raw)))
         parts.append(raw if half.denormals & 2 else flushed(wave.code, raw, half.fmt))
     wave.put(ins.defs[0], pack(wave, *parts), ins)
 

@@ -28,8 +28,21 @@ def _is_denormal(f: Float, value: Value) -> Value:
     return code.op("and", code.fcmp("ogt", size, f.real(0.0)), code.fcmp("olt", size, least))
 
 
+def _is_far_below(f: Float, top: Value, bottom: Value) -> Value:
+    """Tell whether the quotient is below the smallest normal number: compare the top with the bottom times that, both scaled up.
+
+    Where the scaled bottom is rounded for being denormal the quotient is large.
+    """
+    code = f.code
+    lift = 600 if f.fmt.kind == "double" else 80
+    first = f.op("fmul", code.intrinsic("fabs", top), f.real(2.0**lift))
+    second = f.op("fmul", code.intrinsic("fabs", bottom), f.real(2.0 ** (lift + 1 - f.fmt.bias)))
+    finite = code.fcmp("one", second, f.real(float("inf")))
+    return code.op("and", finite, code.fcmp("olt", first, second))
+
+
 def _div_scale(type_: str) -> Rule:
-    """Scale one operand. Inputs are taken as they are, MODE does not flush them: the opcode looks for denormals.
+    """Scale one operand; the mask is set where v_div_fmas has to undo it.
 
     UNKNOWN: where reciprocal and quotient are both denormal the document scales the denominator, then above 2**126, up, which makes it
     infinite; the quotient comes out right only if it is scaled down. Its test `1.0 / 64'F(S1)` of single precision asks whether the
@@ -38,13 +51,15 @@ def _div_scale(type_: str) -> Rule:
     power, apart, tiny = SCALES[type_]
 
     def emit(wave: Wave, ins: Instruction) -> None:
-        f, code = Float(wave, type_, denormals=3), wave.code
+        f, code = Float(wave, type_), wave.code
         raws = [f.raw(one, ins) for one in ins.uses]
         value, bottom, top = (f.opened(one) for one in raws)
         low, high = f.exponent(raws[1]), f.exponent(raws[2])
         up, down = (f.opened(f.scaled(raws[0], wave.const(one, "i32"))) for one in (power, -power))
-        is_bottom, is_top = code.fcmp("oeq", value, bottom), code.fcmp("oeq", value, top)
-        quotient = _is_denormal(f, f.op("fdiv", top, bottom))
+        size, low_size, high_size = (code.intrinsic("fabs", one) for one in (value, bottom, top))
+        is_bottom, is_top = code.fcmp("oeq", size, low_size), code.fcmp("oeq", size, high_size)
+        largest = code.intrinsic("maximum", low_size, high_size)  # NaN if one is
+        quotient = _is_far_below(f, top, bottom)
         inverse = _is_denormal(f, f.op("fdiv", f.real(1.0), bottom))
         zero = code.op("or", code.fcmp("oeq", top, f.real(0.0)), code.fcmp("oeq", bottom, f.real(0.0)))
         far = code.icmp("sge", code.op("sub", high, low), wave.const(apart, "i32"))
@@ -52,6 +67,7 @@ def _div_scale(type_: str) -> Rule:
         yes, no = code.const(-1, wave.bools), code.const(0, wave.bools)
         rows = (  # condition, result, flag: the first that holds counts
             (zero, f.real(float("nan")), no),
+            (code.fcmp("ueq", largest, f.real(float("inf"))), value, no),  # v_div_fixup decides
             (far, code.select(is_bottom, up, value), yes),
             (_is_denormal(f, bottom), up, no),
             (code.op("and", inverse, quotient), code.select(is_bottom, down, value), yes),

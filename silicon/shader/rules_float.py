@@ -198,7 +198,8 @@ def _mullit(f: Float, a: Value, b: Value, c: Value) -> Value:
     code = f.code
     low = code.fcmp("ule", b, f.real(-LARGEST))  # -inf and NaN too
     dark = code.fcmp("ule", c, f.real(0.0))
-    return code.select(code.op("or", low, dark), f.real(-LARGEST), f.op("fmul", a, b))
+    product = _or_zero(f, a, b, f.op("fmul", a, b), f.real(0.0))
+    return code.select(code.op("or", low, dark), f.real(-LARGEST), product)
 
 
 rule("v_mullit_f32")(float_rule("f32", _mullit))

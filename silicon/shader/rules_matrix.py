@@ -161,10 +161,8 @@ HALF_SIGNS = {(False, False): 0, (True, False): SIGNS & 0xFFFF, (False, True): S
 def _matrix_c(wave: Wave, operand: Operand, kind: Kind, count: int) -> list[Value]:
     """Return C: registers, or a constant that stands in every element; neg_hi is its absolute value, neg its sign."""
     code = wave.code
-    if operand.kind == "constant":
-        values = [wave.const(operand.bits, "i32")] * count
-    else:
-        values = [wave.vgpr(operand.index + i) for i in range(count)]
+    is_constant = operand.kind == "constant"
+    values = [wave.const(operand.bits, "i32") if is_constant else wave.vgpr(operand.index + i) for i in range(count)]
     sign = {"f32": 0x8000_0000, "i32": 0}.get(kind.result, SIGNS)
     negative, absolute = operand.neg_halves
     if absolute and sign:
