@@ -121,7 +121,8 @@ def load(
 def _any_byte(undefined: Lanes | None, first: int, count: int) -> Lanes | None:
     if undefined is None:
         return None
-    return np.logical_or.reduce(undefined[:, first : first + count], axis=1)
+    found: Lanes = undefined[:, first : first + count].any(axis=1)
+    return found
 
 
 def deliver(

@@ -12,6 +12,7 @@ from ringup.silicon.shader.decode import IllegalInstruction, Instruction, decode
 from ringup.silicon.shader.interp_alu import scalar_alu, vector_alu
 from ringup.silicon.shader.interp_buffer import vector_buffer
 from ringup.silicon.shader.interp_control import HANDLERS, enter_trap
+from ringup.silicon.shader.interp_hazards import Sequence
 from ringup.silicon.shader.interp_lds import data_share, direct_load
 from ringup.silicon.shader.interp_memory import scalar_memory, vector_memory
 from ringup.silicon.shader.interp_registers import Registers
@@ -89,13 +90,15 @@ def step_one(wave: WaveState, group: Group, machine: Machine) -> Exit:
     return _step(Registers(wave, None, strict=machine.strict), group, machine)
 
 
-def _step(regs: Registers, group: Group, machine: Machine) -> Exit:
+def _step(regs: Registers, group: Group, machine: Machine, sequence: Sequence | None = None) -> Exit:
     wave = regs.wave
     pc, step = wave.pc, None
     try:
         ins, execute, name = _fetch(machine, pc)
         _count(machine.counters, regs, pc, name)
         step = Step(ins, pc, regs, group, machine)
+        if sequence is not None:
+            sequence.check(ins)
         wave.pc = pc + ins.size_bytes
         return execute(step)
     except RuleBroken as broken:
@@ -141,14 +144,22 @@ def _broken(broken: RuleBroken, pc: int, step: Step | None, regs: Registers, mac
     return Exit.FAULT
 
 
+@dataclass(slots=True, eq=False)
+class _Issuing:
+    """A wave on the machine; `sequence` is followed in strict mode."""
+
+    regs: Registers
+    sequence: Sequence | None
+
+
 @dataclass(slots=True)
 class _Resident:
     """A group on the machine. `waiting` are the waves at its barrier, `running` the others that can go on."""
 
     group: Group
     first_slot: int
-    running: list[Registers] = field(default_factory=list)
-    waiting: list[Registers] = field(default_factory=list)
+    running: list[_Issuing] = field(default_factory=list)
+    waiting: list[_Issuing] = field(default_factory=list)
     stopped: int = 0  # waves that halted or broke a rule
 
     @property
@@ -217,35 +228,36 @@ class InterpreterRun:
                 self._slots_made += waves_in_group(dispatch)
             slot = self._free_slots.pop()
             group = start_group(dispatch, self._next, slot)
-            trackers = [Tracker(wave, group) if self.machine.strict else None for wave in group.waves]
-            running = [
-                Registers(wave, tracker, strict=self.machine.strict)
-                for wave, tracker in zip(group.waves, trackers, strict=True)
-            ]
+            running = [self._issuing(wave, group) for wave in group.waves]
             self._residents.appendleft(_Resident(group, slot, running))
             self.counters.waves += len(running)
             self._next = next(self._idents, None)
             self._since_change = 0
 
+    def _issuing(self, wave: WaveState, group: Group) -> _Issuing:
+        if not self.machine.strict:
+            return _Issuing(Registers(wave, None, strict=False), None)
+        return _Issuing(Registers(wave, Tracker(wave, group), strict=True), Sequence())
+
     def _turn(self, resident: _Resident, budget: int) -> int:
         used = 0
-        for regs in tuple(resident.running):
+        for one in tuple(resident.running):
             for _ in range(min(SLICE, max(budget - used, 1))):
-                outcome = _step(regs, resident.group, self.machine)
+                outcome = _step(one.regs, resident.group, self.machine, one.sequence)
                 used += 1
                 if outcome is not Exit.NEXT:
-                    self._leave(resident, regs, outcome)
+                    self._leave(resident, one, outcome)
                     break
         if resident.waiting and not resident.running and not resident.stopped:
             resident.running, resident.waiting = resident.waiting, []
         return used
 
-    def _leave(self, resident: _Resident, regs: Registers, outcome: Exit) -> None:
+    def _leave(self, resident: _Resident, one: _Issuing, outcome: Exit) -> None:
         if outcome is Exit.YIELD:
             return
-        resident.running.remove(regs)
+        resident.running.remove(one)
         if outcome is Exit.BARRIER:
-            resident.waiting.append(regs)
+            resident.waiting.append(one)
         elif outcome is not Exit.END:
             resident.stopped += 1
 

@@ -246,3 +246,53 @@ def test_a_dispatch_that_broke_a_rule_never_ends_and_others_go_on(buffers):
 def test_a_violation_reads_as_one_line(buffers):
     violation = buffers.broken("v_mov_b32_e32 v90, 0" + END, **ARGS)
     assert str(violation).startswith("register at 0x100000 in wave (0, 0, 0, 0): v_mov_b32")
+
+
+SEQUENCES = {
+    "transcendental result": ("v_rcp_f32_e32 v2, v0\n v_add_nc_u32_e32 v3, v2, v2", "hazard", "v2 of a transcendental"),
+    "permutation behind v_cmpx": ("v_cmpx_eq_u32_e32 v0, v0\n v_permlane16_b32 v2, v0, s0, s0", "hazard", "v_cmpx"),
+    "WMMA into WMMA": (
+        "v_wmma_f32_16x16x16_f16 v[8:15], v[16:23], v[16:23], v[8:15]\n"
+        "v_wmma_f32_16x16x16_f16 v[24:31], v[8:15], v[16:23], v[24:31]",
+        "hazard",
+        "WMMA just before",
+    ),
+    "clause of two kinds": (
+        "s_clause 0x1\n s_load_b32 s8, s[0:1], 0x0\n v_mov_b32_e32 v2, 0",
+        "illegal",
+        "clause of SMEM",
+    ),
+    "scalar instruction in a clause": ("s_clause 0x1\n s_mov_b32 s8, 0", "illegal", "inside a clause"),
+}
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_instructions_may_not_follow_too_closely(buffers, name):
+    program, kind, report = SEQUENCES[name]
+    zeroes = "".join(f"v_mov_b32_e32 v{at}, 0\n" for at in range(8, 32))
+    violation = buffers.broken(zeroes + program + END, **(ARGS | {"vgpr_count": 48}))
+    assert (violation.kind, report in violation.detail) == (kind, True), violation
+
+
+RIGHT_SEQUENCES = {
+    "transcendental result, waited for": "v_rcp_f32_e32 v2, v0\n s_waitcnt_depctr 0xfff\n v_add_nc_u32_e32 v3, v2, v2",
+    "transcendental result, late enough": "v_rcp_f32_e32 v2, v0\n"
+    + "v_mov_b32_e32 v4, 0\n" * 6
+    + "v_add_nc_u32_e32 v3, v2, v2",
+    "permutation": "v_cmpx_eq_u32_e32 v0, v0\n v_mov_b32_e32 v4, 0\n v_permlane16_b32 v2, v0, s0, s0",
+    "WMMA": (
+        "v_wmma_f32_16x16x16_f16 v[8:15], v[16:23], v[16:23], v[8:15]\n v_nop\n"
+        "v_wmma_f32_16x16x16_f16 v[24:31], v[8:15], v[16:23], v[24:31]"
+    ),
+    "accumulation in WMMA": (
+        "v_wmma_f32_16x16x16_f16 v[8:15], v[16:23], v[16:23], v[8:15]\n"
+        "v_wmma_f32_16x16x16_f16 v[8:15], v[16:23], v[16:23], v[8:15]"
+    ),
+    "clause": "s_clause 0x1\n s_load_b32 s8, s[0:1], 0x0\n s_load_b32 s9, s[0:1], 0x4\n v_mov_b32_e32 v4, 0",
+}
+
+
+@pytest.mark.parametrize("name", RIGHT_SEQUENCES)
+def test_instructions_far_enough_apart_are_right(buffers, name):
+    zeroes = "".join(f"v_mov_b32_e32 v{at}, 0\n" for at in range(8, 32))
+    buffers.run(zeroes + RIGHT_SEQUENCES[name] + END, **(ARGS | {"vgpr_count": 48}))
