@@ -12,6 +12,7 @@ from ringup.silicon.shader.interp_step import Exit, Step
 from ringup.silicon.shader.launch import (
     STATUS_EXECZ,
     STATUS_HALT,
+    STATUS_IN_GROUP,
     STATUS_NO_VGPRS,
     STATUS_PRIV,
     STATUS_TRAP_EN,
@@ -127,7 +128,7 @@ def _wait_idle(step: Step) -> Exit:
 
 
 def _barrier(step: Step) -> Exit:
-    return Exit.BARRIER if len(step.group.waves) > 1 else Exit.NEXT
+    return Exit.BARRIER if step.regs.words[STATUS] & STATUS_IN_GROUP else Exit.NEXT
 
 
 def _sleep(step: Step) -> Exit:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from ringup.errors import Unmodelled
 from ringup.silicon.shader.interpreter import Exit, Machine, step_one
 from ringup.silicon.shader.launch import start_group
 
@@ -281,3 +282,12 @@ def test_counters_tell_classes_places_and_lanes(machine, out):
     assert (counters.waves, counters.instructions, counters.lanes) == (2, 10, 80)
     assert counters.memory_transactions == 4
     assert counters.cache_lines == 1 + 1 + 1 + 1
+
+
+@pytest.mark.parametrize(
+    "program", ["exp mrt0 v0, v0, v0, v0 done", "image_load v[0:3], v0, s[0:7] dmask:0xf dim:SQ_RSRC_IMG_1D unorm"]
+)
+def test_graphics_is_refused_by_name(machine, out, program):
+    run = machine.start(program + "\n s_endpgm", **ARGS)
+    with pytest.raises(Unmodelled, match=program.split()[0]):
+        run.step(10)

@@ -5,7 +5,7 @@ import pytest
 
 from ringup.errors import Unmodelled
 
-OUT = 0x30_0000
+OUT, NONE = 0x30_0000, 0xAAAA_AAAA
 ARGS = {"user_sgprs": (OUT, 0), "enable_group_id": (False, False, False), "lds_size_bytes": 8192}
 START = """
     v_lshlrev_b32_e32 v1, 2, v0
@@ -213,7 +213,7 @@ def test_the_documents_examples_of_permutation(machine):
             :4, 0
         ].tolist()
 
-    none = 0xAAAA_AAAA
+    none = NONE
     assert four("ds_permute_b32", 0xF) == [11, 13, 0, 12]
     assert four("ds_permute_b32", 0xA) == [none, 13, none, 0]
     assert four("ds_bpermute_b32", 0xF) == [10, 10, 13, 11]
@@ -257,3 +257,20 @@ def test_the_global_data_share_is_refused_by_name(machine):
     run = machine.start("s_mov_b32 m0, 0\n ds_add_u32 v0, v0 gds\n s_endpgm", **ARGS)
     with pytest.raises(Unmodelled, match="ds_add_u32 at 0x100004"):
         run.step(10)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [(0, 0x84), (1, 0x8684), (2, 0x0088_8684), (4, 0xFFFF_FF84), (5, 0xFFFF_8684)]
+)
+def test_direct_loads_fill_whole_quads(machine, kind, value):
+    program = f"""
+        v_mov_b32_e32 v6, 0x888684
+        ds_store_b32 v1, v6
+        s_waitcnt lgkmcnt(0)
+        s_mov_b32 m0, {kind << 16 | 8:#x}
+        s_mov_b32 exec_lo, 0x20
+        lds_direct_load v2
+        s_waitcnt expcnt(0)
+        s_mov_b32 exec_lo, -1
+    """
+    assert run(machine, program)[:, 0].tolist() == [NONE] * 4 + [value] * 4 + [NONE] * 24
