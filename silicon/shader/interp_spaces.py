@@ -121,8 +121,7 @@ def load(
 def _any_byte(undefined: Lanes | None, first: int, count: int) -> Lanes | None:
     if undefined is None:
         return None
-    found: Lanes = undefined[:, first : first + count].any(axis=1)
-    return found
+    return np.asarray(undefined[:, first : first + count].any(axis=1), np.bool_)
 
 
 def deliver(
