@@ -104,9 +104,10 @@ class Bar:
             raise ValueError(f"{self.name} has no {size_bytes} bytes at {offset:#x}")
         path = self._path
         data = value.to_bytes(size_bytes, "little")
-        if self._claimed(size_bytes, write=True):
+        claimed = self._claimed(size_bytes, write=True)
+        path.clock.advance_ns(WRITE_NS)  # a posted write arrives later
+        if claimed:
             self._target.write(offset, data)
-        path.clock.advance_ns(WRITE_NS)
 
     def read32(self, offset: int) -> int:
         """Read a dword."""
@@ -137,9 +138,10 @@ class Bar:
         """Write many bytes, a request for each 64."""
         self._check_block(offset, len(data))
         path = self._path
-        if self._claimed(len(data), write=True):
-            self._target.write(offset, data)
+        claimed = self._claimed(len(data), write=True)
         path.clock.advance_ns(WRITE_NS * -(-len(data) // LINE_BYTES))
+        if claimed:
+            self._target.write(offset, data)
 
     def map(self) -> memoryview:
         """Return plain memory where the window is that; `NotSupported` where it is not."""

@@ -18,7 +18,10 @@ from ringup.silicon.amd.nbio import Nbio
 from ringup.silicon.amd.parts import Board, Resettable
 from ringup.silicon.amd.psp import Psp
 from ringup.silicon.amd.sdma import Sdma
+from ringup.silicon.amd.smu import Smu
+from ringup.silicon.amd.smu_tables import NAVI31 as NAVI31_POWER
 from ringup.silicon.amd.smuio import Rom, Smuio
+from ringup.silicon.amd.thm import Thm
 from ringup.silicon.cells import Cells, RegisterSpace
 from ringup.silicon.clock import VirtualClock
 from ringup.silicon.faults import Faults
@@ -33,7 +36,8 @@ from ringup.silicon.transport import Bar, ConfigAccess, Path, Target
 Block = TypeVar("Block", bound=Resettable)
 FB_LOCATION = 0x8000  # in 16 MiB: where the board's firmware puts VRAM in the address space of the memory controllers
 FB_UNIT = 1 << 24
-STORAGE_BLOCKS = (("athub", 0), ("lsdma", 0), ("thm", 0), ("vcn", 0), ("vcn", 1), ("dcn", 0))
+POWER = {"navi31": NAVI31_POWER}  # clocks, limits and heat by chip
+STORAGE_BLOCKS = (("athub", 0), ("lsdma", 0), ("vcn", 0), ("vcn", 1), ("dcn", 0))
 
 
 class VirtualRadeon:
@@ -100,12 +104,16 @@ class VirtualRadeon:
         self.mmhub.interrupts = self.gfxhub.interrupts = self.ih
         engines = range(chip.gc.sdma_engines)
         self.sdma = [self._add(Sdma(board, self.gfxhub, self.ih, gc_cells, index)) for index in engines]
+        self.smu = self._add(
+            Smu(board, mp_cells, self.mmhub, POWER[chip.name], busy_ns=self._busy_ns, on_mode1_reset=self.mode1_reset)
+        )
+        self.thm = self._add(Thm(board, self.smu.power, self.ih))
         self.psp = self._add(
             Psp(
                 board,
                 mp_cells,
                 self.mmhub,
-                [*self.sdma],
+                [self.smu, *self.sdma],
                 tmr_bytes=chip.tmr_bytes,
                 on_autoload=self._autoload,
                 on_mode1_reset=self.mode1_reset,
@@ -177,6 +185,10 @@ class VirtualRadeon:
     def _autoload(self, images: dict[int, bytes]) -> None:
         """The security processor has loaded all firmware of the graphics core and lets it boot."""
         self.log.note("card", "boot", "autoload of {} images", len(images))
+
+    def _busy_ns(self) -> int:
+        """Return for how long the engines have worked, as the power management sees it."""
+        return 0
 
     def _function_reset(self, kind: str) -> None:
         """A reset that came over the bus reaches the chip too."""

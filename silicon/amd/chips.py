@@ -199,7 +199,7 @@ NAVI31 = ChipRow(
         },
     ),
     mall_bytes_per_umc=16 << 20,
-    tmr_bytes=0x140_0000,  # UNKNOWN: computed by the real firmware from its table of contents
+    tmr_bytes=0x130_0000,  # what the real firmware computes from its table of contents is not more: drivers assert it
     external_ips=(("SDMA0_HWID", "gc", (6, 0, 0)), ("SDMA1_HWID", "gc", (6, 0, 0)), ("MP1_HWID", "mp", (13, 0, 0))),
     # GUESS: the driver reads segment 4 of the data fabric, which no public table places; any base works that nothing else answers
     extra_bases={"df": (0x07C0_0000, 0x0, 0x0240_B800)},

@@ -1,6 +1,7 @@
-"""The host data path: what the CPU writes through BAR 0 waits here until it is flushed; engines do not see it before.
+"""The host data path: what the CPU writes through BAR 0 waits here for a flush, or leaves some time later; engines do not see it before.
 
-Source: amdgpu hdp_v6_0.c, nbio_v4_3.c; the depth of the buffer is not public.
+Source: amdgpu hdp_v6_0.c, nbio_v4_3.c; depth and time of the buffer are not public. That it empties by itself is seen from drivers which ring a
+slow listener (the security processor's mailbox) without a flush and work on metal.
 """
 
 from __future__ import annotations
@@ -9,19 +10,22 @@ from collections.abc import Iterator
 
 from ringup.silicon.amd.parts import Board
 from ringup.silicon.cells import Cells
+from ringup.silicon.clock import Timer
 from ringup.silicon.memory import PAGE
 
+DRAIN_US = 10.0  # UNKNOWN: long enough that a doorbell right behind the write finds stale memory
 BUFFER_PAGES = 64  # UNKNOWN: how much really waits; older writes leave when newer ones need the room
 
 
 class Hdp:
     """The write buffer between BAR 0 and VRAM. Reads through the BAR see it, engines see VRAM.
 
+    `drain_us`: how long a write waits without a flush; None: for ever, for tests that look for missing flushes.
     `coherent`: somebody maps VRAM itself (a virtual machine, `map()`), so nothing can be held back.
     """
 
     def __init__(self, board: Board) -> None:
-        self._vram = board.vram
+        self._vram, self._clock = board.vram, board.clock
         self.cells = Cells(board.chip, "hdp")
         self.cells.storage(
             ["HDP_CLK_CNTL", "HDP_MEM_POWER_CTRL", "HDP_MISC_CNTL", "HDP_HOST_PATH_CNTL", "HDP_NONSURFACE_*"]
@@ -29,12 +33,15 @@ class Hdp:
         board.space.attach(self.cells)
         self.coherent = False
         self.flushes = 0
+        self.drain_us: float | None = DRAIN_US
+        self._timer: Timer | None = None
         self._held: dict[int, tuple[bytearray, bytearray]] = {}  # by page: bytes, and which of them were written
 
     def reset(self) -> None:
         """Drop what waits."""
         self.cells.reset()
         self._held.clear()
+        self._stop()
 
     @property
     def holds(self) -> int:
@@ -44,8 +51,17 @@ class Hdp:
     def flush(self) -> None:
         """Let everything that waits reach VRAM."""
         self.flushes += 1
+        self._empty()
+
+    def _empty(self) -> None:
+        self._stop()
         while self._held:
             self._drain(next(iter(self._held)))
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def write(self, vram_pa: int, data: bytes | memoryview) -> None:
         """Take a write from the bus."""
@@ -57,6 +73,8 @@ class Hdp:
             held[0][start : start + count] = data[first : first + count]
             held[1][start : start + count] = b"\1" * count
             self._held[page] = held
+        if self._timer is None and self.drain_us is not None:
+            self._timer = self._clock.after(self.drain_us, self._empty)
         while len(self._held) > BUFFER_PAGES:
             self._drain(next(iter(self._held)))
 

@@ -113,6 +113,21 @@ def test_engines_do_not_see_a_write_through_bar_0_before_a_flush(radeon, regs):
     assert radeon.vram.read(0x1000, 4) == b"\xfe\xca\0\0"
 
 
+def test_a_write_without_a_flush_is_late_and_not_lost(radeon):
+    radeon.bars[0].write32(0x1000, 1)
+    radeon.clock.sleep_us(5)
+    assert radeon.vram.read(0x1000, 1) == b"\0"
+    radeon.clock.sleep_us(10)
+    assert radeon.vram.read(0x1000, 1) == b"\1"
+
+
+def test_a_missing_flush_can_be_made_to_show_for_ever(radeon):
+    radeon.hdp.drain_us = None
+    radeon.bars[0].write32(0x1000, 1)
+    radeon.clock.sleep_us(1_000_000)
+    assert radeon.vram.read(0x1000, 1) == b"\0"
+
+
 def test_what_waits_does_not_cover_what_engines_wrote_beside_it(radeon, regs):
     radeon.bars[0].write32(0x1000, 1)
     radeon.vram.write(0x1004, b"\2\0\0\0")
