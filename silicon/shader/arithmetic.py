@@ -6,7 +6,10 @@ square roots round the same as if computed at once; `Float.fma` sees to the one 
 
 from __future__ import annotations
 
+import platform
 from typing import TYPE_CHECKING, NamedTuple
+
+from llvmlite import binding as llvm
 
 from ringup.silicon.shader.emitter import Value, like
 
@@ -52,6 +55,8 @@ FORMATS = {
     "f64": Format("double", "double", "i64", 64, 52, 1023),
 }
 _BITS = {one.kind: one.bits for one in FORMATS.values()}
+# x86 without F16C has no instructions for halves; LLVM would call the compiler's library
+HOST_CONVERTS_HALF = platform.machine() not in ("x86_64", "AMD64") or llvm.get_host_cpu_features().get("f16c", False)
 OUTPUT_SCALES = {1: 2.0, 2: 4.0, 3: 0.5}  # omod. Source: RDNA3 ISA reference, "Table 26", OMOD
 
 
@@ -88,12 +93,59 @@ def flushed(code: Code, raw: Value, fmt: Format) -> Value:
 
 def widened(code: Code, raw: Value) -> Value:
     """Convert half (its bits) to float, exactly."""
+    if not HOST_CONVERTS_HALF:
+        return widened_by_integers(code, raw)
     return code.cast("fpext", code.bitcast(raw, like("half", raw)), "float")
 
 
 def narrowed(code: Code, value: Value) -> Value:
     """Convert float to the bits of half, rounding to nearest even."""
+    if not HOST_CONVERTS_HALF:
+        return narrowed_by_integers(code, value)
     return as_bits(code, code.cast("fptrunc", value, "half"))
+
+
+def widened_by_integers(code: Code, raw: Value) -> Value:
+    """As `widened`, for hosts that would call a library for each lane."""
+
+    def const(value: int) -> Value:
+        return code.const(value, wide.type)
+
+    wide = code.resize(raw, "i32")
+    size = code.op("shl", code.op("and", wide, const(0x7FFF)), const(13))
+    # a half's exponent is 112 less than a float's; the product makes denormals normal
+    number = code.op("fmul", code.bitcast(size, like("float", raw)), code.real(2.0**112, like("float", raw)))
+    special = code.op("or", size, const(0x7F80_0000))
+    special = code.select(
+        code.icmp("ugt", special, const(0x7F80_0000)), code.op("or", special, const(0x40_0000)), special
+    )
+    large = code.icmp("uge", size, const(0x7C00 << 13))
+    magnitude = code.select(large, special, code.bitcast(number, wide.type))
+    sign = code.op("shl", code.op("and", wide, const(0x8000)), const(16))
+    return code.bitcast(code.op("or", magnitude, sign), number.type)
+
+
+def narrowed_by_integers(code: Code, value: Value) -> Value:
+    """As `narrowed`, for hosts that would call a library for each lane."""
+
+    def const(number: int) -> Value:
+        return code.const(number, raw.type)
+
+    raw = as_bits(code, value)
+    size = code.op("and", raw, const(0x7FFF_FFFF))
+    odd = code.op("and", code.op("lshr", size, const(13)), const(1))
+    rounded = code.op("add", code.op("sub", size, const(112 << 23)), code.op("add", odd, const(0xFFF)))
+    normal = code.op("lshr", rounded, const(13))
+    # in the sum with 0.5 the last bit weighs as much as that of a denormal half
+    total = code.op("fadd", code.bitcast(size, value.type), code.real(0.5, value.type))
+    tiny = code.op("sub", as_bits(code, total), const(0x3F00_0000))
+    payload = code.op("and", code.op("lshr", size, const(13)), const(0x3FF))
+    nan = code.op("or", payload, const(0x7E00))
+    special = code.select(code.icmp("ugt", size, const(0x7F80_0000)), nan, const(0x7C00))
+    result = code.select(code.icmp("ult", size, const(0x3880_0000)), tiny, normal)
+    result = code.select(code.icmp("uge", size, const(0x4780_0000)), special, result)
+    sign = code.op("and", code.op("lshr", raw, const(16)), const(0x8000))
+    return code.resize(code.op("or", result, sign), "i16")
 
 
 def powers(code: Code, value: Value, coefficients: Sequence[str]) -> Value:

@@ -85,5 +85,5 @@ for _sign in "iu":
         for _name, _how in INTEGERS.items():
             _full = _how if _how in ("eq", "ne") else f"{'s' if _sign == 'i' else 'u'}{_how}"
             rule(f"v_cmp_{_name}_{_sign}{_size}", f"v_cmpx_{_name}_{_sign}{_size}")(_integer_compare(_full))
-        for _name, _value in CONSTANTS.items():
+        for _name, _value in CONSTANTS.items() if _size > 16 else ():
             rule(f"v_cmp_{_name}_{_sign}{_size}", f"v_cmpx_{_name}_{_sign}{_size}")(_constant(_value))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringup.silicon.shader.arithmetic import FORMATS, Float, flushed, widened
+from ringup.silicon.shader.arithmetic import FORMATS, Float, flushed, narrowed, widened
 from ringup.silicon.shader.emitter import Value
 from ringup.silicon.shader.rules_int import low_bits, saturated
 from ringup.silicon.shader.wave import rule
@@ -114,7 +114,8 @@ def _between(source: str, target: str, how: str) -> Rule:
             return
         value = Float(wave, source).source(ins.uses[0], ins)
         unit = Float(wave, target)
-        wave.put(ins.defs[0], unit.result(wave.code.cast(how, value, unit.fmt.work), ins), ins)
+        same = value.element == unit.fmt.work  # half is single precision until it is written
+        wave.put(ins.defs[0], unit.result(value if same else wave.code.cast(how, value, unit.fmt.work), ins), ins)
 
     return emit
 
@@ -131,7 +132,7 @@ def truncated_half(wave: Wave, value: Value) -> Value:
     A finite value too large rounds to infinity, whose step back is the largest half.
     """
     code = wave.code
-    near = code.bitcast(code.cast("fptrunc", value, "half"), wave.vec("i16"))
+    near = narrowed(code, value)
     size = code.intrinsic("fabs", value)
     back = code.intrinsic("fabs", widened(code, near))
     finite = code.fcmp("one", size, code.real(float("inf"), value.type))

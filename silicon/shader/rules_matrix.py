@@ -13,6 +13,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from ringup.silicon.shader.arithmetic import narrowed, widened
 from ringup.silicon.shader.emitter import Code, Value
 from ringup.silicon.shader.wave import rule
 
@@ -47,8 +48,7 @@ SIGNS = 0x8000_8000  # of two halves in a dword
 def _column(code: Code, register: Value, kind: Kind, at: int, *, signed: bool) -> Value:
     """Return element `at` of a dword of 16 lanes as floats, or as 32-bit integers."""
     if kind.element == "f16":
-        half = code.resize(code.op("lshr", register, code.const(16 * at, register.type)), "i16")
-        return code.cast("fpext", code.cast("bitcast", half, "half"), "float")
+        return widened(code, code.resize(code.op("lshr", register, code.const(16 * at, register.type)), "i16"))
     if kind.element == "bf16":
         mask = code.op("and", register, code.const(0xFFFF_0000, register.type))
         return code.cast("bitcast", mask if at else code.op("shl", register, code.const(16, register.type)), "float")
@@ -71,8 +71,7 @@ def _closed(code: Code, total: Value, kind: Kind) -> Value:
     if kind.result == "i32":
         return total
     if kind.result == "f16":
-        half = code.cast("bitcast", code.cast("fptrunc", total, "half"), "i16")
-        return code.resize(half, "i32")
+        return code.resize(narrowed(code, total), "i32")
     raw = code.cast("bitcast", total, "i32")
     if kind.result == "f32":
         return raw

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import ctypes
 import struct
 import subprocess
 from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from llvmlite import binding as llvm
 
 from ringup.autogen.generate.isa_probe import llvm_mc
+from ringup.silicon.shader import interpreter, state, translate  # noqa: F401  (the translator brings the rules)
+from ringup.silicon.shader.emitter import Code
 from ringup.silicon.shader.interpreter import Interpreter
+from ringup.silicon.shader.launch import Group
 from ringup.silicon.shader.state import Dispatch, MemoryFault, Region
+from ringup.silicon.shader.wave import RULES, Mode, Wave
 
 CODE_VA = 0x10_0000
 
@@ -134,3 +140,117 @@ class Machine:
 def machine(assemble):
     """A `Machine` with empty memory."""
     return Machine(assemble)
+
+
+class _Bailed(Exception):
+    """The rule leaves its instruction to the interpreter."""
+
+
+class _OneRule(Wave):
+    """A wave whose variables are the words of its state; what its rule leaves to the interpreter is not translated."""
+
+    def bail(self, ins):
+        raise _Bailed
+
+    def variable(self, register):
+        self.used.add(register)
+        return f"%place.{register[0]}{register[1]}"
+
+    def places(self):
+        """IR that gives the variables, and IR that takes SCC back into its word."""
+        head, tail = [], []
+        for bank, index in sorted(self.used):
+            word = {"s": index, "scc": state.SCC, "v": state.RESERVED_WORDS + index * self.lanes}[bank]
+            place = self.variable((bank, index))
+            if bank == "scc":
+                head += [f"%scc.word = getelementptr i32, ptr %wave, i64 {word}", "%scc.old = load i32, ptr %scc.word",
+                         f"{place} = alloca i1", "%scc.bit = trunc i32 %scc.old to i1", f"store i1 %scc.bit, ptr {place}"]  # fmt: skip
+                tail += [
+                    f"%scc.new = load i1, ptr {place}",
+                    "%scc.wide = zext i1 %scc.new to i32",
+                    "store i32 %scc.wide, ptr %scc.word",
+                ]
+            else:
+                head.append(f"{place} = getelementptr i32, ptr %wave, i64 {word}")
+        return head, tail
+
+
+def _rule_of(ins):
+    return RULES.get(ins.mnemonic) or RULES[ins.mnemonic.replace("v_dual_", "v_", 1)]
+
+
+def _translated(ins, name, lanes, vgprs, mode):
+    """Return the IR of one instruction as a function of the wave's words and what it declares, None if its rule bails."""
+    code = Code()
+    wave = _OneRule(code, lanes, vgprs, strict=False, counting=False)
+    wave.mode = Mode(mode)
+    wave.begin()
+    try:
+        if ins.parts:
+            with wave.together():
+                for part in ins.parts:
+                    _rule_of(part)(wave, part)
+        else:
+            _rule_of(ins)(wave, ins)
+    except _Bailed:
+        return None
+    wave.flush()
+    head, tail = wave.places()
+    return [f"define void @{name}(ptr %wave) {{", *head, *code.lines, *tail, "ret void", "}"], code.declarations
+
+
+@pytest.fixture(scope="session")
+def translated():
+    """`translated(instructions, lanes, vgprs, mode)` compiles the rule of each: a list of functions of a `WaveState`, None where it bails."""
+    kept = []  # engines own the code that functions point into
+
+    def build(instructions, lanes, vgprs, mode):
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        found = [_translated(ins, f"f{i}", lanes, vgprs, mode) for i, ins in enumerate(instructions)]
+        declarations, lines = {}, []
+        for body, needs in (one for one in found if one is not None):
+            declarations |= needs
+            lines += body
+        module = llvm.parse_assembly("\n".join([*declarations.values(), *lines, ""]))
+        target = llvm.Target.from_default_triple()
+        features = llvm.get_host_cpu_features().flatten()
+        host = target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=1)
+        engine = llvm.create_mcjit_compiler(module, host)
+        engine.finalize_object()
+        kept.append(engine)
+        signature = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+        def call(number):
+            function = signature(engine.get_function_address(f"f{number}"))
+            return lambda wave: function(wave.address)
+
+        return [None if one is None else call(i) for i, one in enumerate(found)]
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def interpreted():
+    """`interpreted(instructions, lanes, vgprs)` executes each alone: a list of functions of a `WaveState`."""
+
+    def build(instructions, lanes, vgprs):
+        arena = Arena()
+        arena.place(CODE_VA, b"".join(one.raw for one in instructions) + bytes(64), executable=True)
+        dispatch = Dispatch(
+            pc=CODE_VA, wave_size=lanes, group_size=(lanes, 1, 1), group_count=(1, 1, 1), vgpr_count=vgprs
+        )
+        common = interpreter.Machine(dispatch, arena, Heard(), strict=False)
+        group = Group(dispatch, (0, 0, 0), np.zeros(0, np.uint8), np.zeros(0, np.bool_))
+        places = np.cumsum([CODE_VA, *(len(one.raw) for one in instructions)])
+
+        def call(number):
+            def run(wave):
+                wave.pc = int(places[number])
+                assert interpreter.step_one(wave, group, common) is interpreter.Exit.NEXT
+
+            return run
+
+        return [call(i) for i in range(len(instructions))]
+
+    return build
