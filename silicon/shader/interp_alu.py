@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +29,9 @@ MOVES = frozenset(
         "v_movrelsd_2_b32", "v_swaprel_b32",
     )
 )  # fmt: skip
+# A carry goes upwards only: compilers leave the high dword of an addend undefined where they need but the low one of the sum.
+HIGH_HALF_PASSES = frozenset(("v_mad_u64_u32", "v_mad_i64_i32", "v_lshlrev_b64"))
+BITWISE = re.compile(r"s_(?:not|(?:and|or)(?:_not[01])?|xor|nand|nor|xnor)(?:_(?:save|wr)exec)?_b(?:32|64)")
 READS_SCC = (
     "s_addc_", "s_subb_", "s_cselect_", "s_cmov",
 )  # fmt: skip
@@ -81,8 +85,30 @@ def _scalar_source(step: Step, operand: Operand, *, decides: bool) -> int:
     return special(step, operand) if operand.index < 0 else operand.bits
 
 
-def _is_undefined(step: Step, operand: Operand) -> bool:
-    return operand.kind == "sgpr" and step.regs.scalar_undefined(operand.index, max(operand.size_bits // 32, 1))
+def _undefined_bits(step: Step, operand: Operand) -> int:
+    if operand.kind != "sgpr":
+        return 0
+    return step.regs.scalar_undefined(operand.index, max(operand.size_bits // 32, 1))
+
+
+def _both(a: int, ua: int, b: int, ub: int) -> int:
+    """Return the undefined bits of `a & b`: a defined zero decides alone."""
+    return ua & (b | ub) | ub & (a | ua)
+
+
+def _bitwise(mnemonic: str, sources: list[int], undefined: list[int], exec_bits: int) -> int:
+    """Return the undefined bits of a bitwise scalar operation."""
+    stem = mnemonic.rpartition("_b")[0].removesuffix("_saveexec").removesuffix("_wrexec").removeprefix("s_")
+    if "exec" in mnemonic:
+        sources, undefined = [*sources, exec_bits], [*undefined, 0]
+    if stem == "not":
+        return undefined[0]
+    (a, b), (ua, ub) = sources, undefined
+    stem, _, negated = stem.partition("_not")
+    a, b = (~a if negated == "0" else a), (~b if negated == "1" else b)
+    if stem in ("and", "nand"):
+        return _both(a, ua, b, ub)
+    return _both(~a, ua, ~b, ub) if stem in ("or", "nor") else ua | ub
 
 
 def scalar_alu(step: Step) -> Exit:
@@ -91,14 +117,18 @@ def scalar_alu(step: Step) -> Exit:
     function = _function(step, mnemonic)
     scc = regs.scc if mnemonic.startswith(READS_SCC) else int(regs.words[SCC]) & 1
     moves = mnemonic in MOVES
-    sources = [_scalar_source(step, operand, decides=not moves) for operand in ins.uses]
-    if "exec" in mnemonic:
-        regs.scalar(EXEC_LO, regs.lane_count // 32)
-    result, new_scc, *more = function(context(step, ins, np.zeros(regs.lane_count, np.bool_)), *sources)
-    undefined = False
-    if moves:
-        chosen = ins.uses[-1] if mnemonic.startswith("s_cselect") and not scc else ins.uses[0]
-        undefined = _is_undefined(step, chosen)
+    undefined = 0
+    bits = [_undefined_bits(step, operand) for operand in ins.uses] if regs.tracker is not None else []
+    is_bitwise = any(bits) and BITWISE.fullmatch(mnemonic) is not None
+    sources = [_scalar_source(step, operand, decides=not moves and not is_bitwise) for operand in ins.uses]
+    if is_bitwise:
+        exec_bits = regs.scalar(EXEC_LO, 2 if mnemonic.endswith("b64") else 1)
+        undefined = _bitwise(mnemonic, sources, bits, exec_bits)
+        if undefined and "exec" in mnemonic:
+            raise RuleBroken("uninitialised", f"EXEC would get bits {undefined:#x} that were never written")
+    result, new_scc, *more = function(context(step, ins, regs.exec_lanes()), *sources)
+    if moves and bits:
+        undefined = bits[-1] if mnemonic.startswith("s_cselect") and not scc else bits[0]
     if result is not None:
         for operand in ins.defs[:1]:
             regs.set_scalar(operand.index, int(result), max(operand.size_bits // 32, 1), undefined=undefined)
@@ -106,6 +136,8 @@ def scalar_alu(step: Step) -> Exit:
         regs.set_scalar(EXEC_LO, int(more[0]), 2 if mnemonic.endswith("b64") else 1)
     if new_scc is not None:
         regs.scc = int(new_scc)
+        if undefined and not int(result) & ~undefined and regs.tracker is not None:
+            regs.tracker.scalars[SCC] = 1  # says whether the result is zero, which nobody knows
     return Exit.NEXT
 
 
@@ -151,7 +183,7 @@ def _vector_source(step: Step, operand: Operand, lanes: Lanes) -> _Source:
     if operand.kind == "sgpr":
         count = 2 if operand.size_bits == 64 else 1
         undefined = (
-            np.full(lanes.size, regs.scalar_undefined(operand.index, count)) if regs.tracker is not None else None
+            np.full(lanes.size, bool(regs.scalar_undefined(operand.index, count))) if regs.tracker is not None else None
         )
         return _Source(_repeated(regs.scalar(operand.index, count, decides=False), operand, lanes.size), undefined)
     bits = special(step, operand) if operand.index < 0 else operand.bits
@@ -246,6 +278,8 @@ def _undefined(
         return results
     none = np.zeros(lanes.size, np.bool_)
     known = [none if flag is None else flag for flag in flags]
+    if mnemonic in HIGH_HALF_PASSES:
+        return [_high_half(step, ins, known, lanes), *results[1:]]
     if mnemonic not in MOVES:
         for operand, flag in zip(ins.uses, known, strict=True):
             _refuse(step, operand, flag & lanes)
@@ -268,6 +302,18 @@ def _undefined(
     return [np.full(lanes.size, bool(found)) if mnemonic in _ONE_LANE else found.astype(np.bool_)]
 
 
+def _high_half(step: Step, ins: Instruction, known: list[Lanes], lanes: Lanes) -> Lanes | None:
+    """Return where only the high dword of the last source is undefined: so is then the high dword of the result, which may be unused."""
+    *others, last = ins.uses
+    for operand, flag in zip(others, known, strict=False):
+        _refuse(step, operand, flag & lanes)
+    if last.kind != "vgpr":
+        _refuse(step, last, known[-1] & lanes)
+        return None
+    step.regs.check_lanes(last.index, lanes & step.regs.vector_undefined(last.index))
+    return known[-1]
+
+
 def _refuse(step: Step, operand: Operand, undefined: Lanes) -> None:
     if not undefined.any():
         return
@@ -285,7 +331,7 @@ def _writer(step: Step, operand: Operand, result: Any, lanes: Lanes, undefined: 
         return lambda: regs.set_scalar(operand.index, bits, lanes.size // 32)
     if operand.kind == "sgpr":
         return lambda: regs.set_scalar(
-            operand.index, int(result), undefined=undefined is not None and bool(undefined[0])
+            operand.index, int(result), undefined=-1 if undefined is not None and undefined[0] else 0
         )
     return lambda: write_vector(step, operand, operand.index, result, lanes, undefined)
 
@@ -295,7 +341,9 @@ def write_vector(step: Step, operand: Operand, first: int, result: Any, lanes: L
     regs = step.regs
     if operand.size_bits == 64:
         regs.vector_fits(first, 2)
-        regs.set_vector(first, (result & _U64(0xFFFF_FFFF)).astype(_U32), lanes, undefined=undefined)
+        moves = base_mnemonic(step.ins.mnemonic) not in HIGH_HALF_PASSES
+        low_undefined = undefined if moves else None
+        regs.set_vector(first, (result & _U64(0xFFFF_FFFF)).astype(_U32), lanes, undefined=low_undefined)
         regs.set_vector(first + 1, (result >> _U64(32)).astype(_U32), lanes, undefined=undefined)
     elif operand.size_bits > 64:
         for at in range(result.shape[1]):

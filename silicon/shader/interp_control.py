@@ -295,7 +295,7 @@ def _move_relative(step: Step) -> Exit:
         "s_movrels": (m0, 0), "s_movreld": (0, m0), "s_movrelsd_2": (m0 & 0x3FF, m0 >> 16 & 0x3FF),
     }[mnemonic.rpartition("_b")[0]]  # fmt: skip
     operand = next(one for one in step.ins.uses if one.field == "ssrc0")
-    undefined = False
+    undefined = 0
     if operand.kind == "sgpr" and operand.index != NULL:
         source = _related(step, operand.index, by_source, count) if by_source else operand.index
         value = regs.scalar(source or 0, count, decides=False)

@@ -67,9 +67,9 @@ class Registers:
         return value
 
     def set_scalar(
-        self, index: int, value: int, count: int = 1, *, undefined: bool = False, order: dict[str, str] | None = None
+        self, index: int, value: int, count: int = 1, *, undefined: int = 0, order: dict[str, str] | None = None
     ) -> None:
-        """Write `count` words; null and, outside a trap handler, trap registers drop it."""
+        """Write `count` words, of which nobody made the bits `undefined`; null and, outside a trap handler, trap registers drop it."""
         if index == NULL:
             return
         if count > 1:
@@ -79,12 +79,14 @@ class Registers:
         for at in range(count):
             if self.tracker is not None:
                 self.tracker.check_flight(self.tracker.waits.sgprs, index + at, scalar_name(index + at), order)
-                self.tracker.scalars[index + at] = not undefined
+                self.tracker.scalars[index + at] = undefined >> 32 * at & 0xFFFF_FFFF
             self.words[index + at] = value >> 32 * at & 0xFFFF_FFFF
 
-    def scalar_undefined(self, index: int, count: int = 1) -> bool:
-        """Say whether nobody wrote some of these words."""
-        return self.tracker is not None and index != NULL and not self.tracker.scalars[index : index + count].all()
+    def scalar_undefined(self, index: int, count: int = 1) -> int:
+        """Return the bits of these words that nobody made."""
+        if self.tracker is None or index == NULL:
+            return 0
+        return sum(int(self.tracker.scalars[index + at]) << 32 * at for at in range(count))
 
     @property
     def scc(self) -> int:
@@ -96,7 +98,7 @@ class Registers:
     @scc.setter
     def scc(self, value: int) -> None:
         if self.tracker is not None:
-            self.tracker.scalars[SCC] = True
+            self.tracker.scalars[SCC] = 0
         self.words[SCC] = value & 1
 
     @property
@@ -121,7 +123,7 @@ class Registers:
     def _check_scalar(self, tracker: Tracker, index: int, decides: bool) -> None:
         if tracker.waits.sgprs:
             tracker.check_flight(tracker.waits.sgprs, index, scalar_name(index), None)
-        if decides and not tracker.scalars[index]:
+        if decides and tracker.scalars[index]:
             raise RuleBroken("uninitialised", f"{scalar_name(index)} was never written")
 
     # ---- vectors

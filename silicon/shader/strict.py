@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from ringup.silicon.shader.state import WaveState
 
+ALL_BITS = 0xFFFF_FFFF
 COUNTERS = {"vm": 63, "vs": 63, "lgkm": 63, "exp": 7}  # name: most that it counts
 # What returns in the order of issue among its own kind. Scalar loads and messages do not.
 IN_ORDER = frozenset({"vmem", "store", "lds", "direct", "reply"})
@@ -99,14 +100,17 @@ class Waits:
 
 
 class Tracker:
-    """What strict mode knows of one wave. `written` follows the words of the scalar file, then SCC; VGPRs are followed by lane."""
+    """What strict mode knows of one wave: `scalars` has the undefined bits of the scalar file's words and SCC, `vgprs` the written lanes.
+
+    Scalars are followed by bit: compilers combine lane masks of which only the bits of active lanes were ever made.
+    """
 
     def __init__(self, wave: WaveState, group: Group) -> None:
         scalars, vgprs = initialised(group.dispatch)
-        self.scalars: NDArray[np.bool_] = np.zeros(SCC + 1, np.bool_)
-        self.scalars[list(scalars)] = True
-        self.scalars[TTMP0 : TTMP0 + 16] = True  # SPI and the debugger's side fill them; no program of a user sees them
-        self.scalars[NULL] = True
+        self.scalars: NDArray[np.uint32] = np.full(SCC + 1, ALL_BITS, np.uint32)
+        self.scalars[list(scalars)] = 0
+        self.scalars[TTMP0 : TTMP0 + 16] = 0  # SPI and the debugger's side fill them; no program of a user sees them
+        self.scalars[NULL] = 0
         self.vgprs: NDArray[np.bool_] = np.zeros(wave.vgprs.shape, np.bool_)
         self.vgprs[:vgprs] = True
         self.waits = Waits()

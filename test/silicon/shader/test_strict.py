@@ -136,6 +136,16 @@ UNINITIALISED = {
         "lane 0 of v2",
     ),
     "atomic on LDS that nobody wrote": ("ds_add_u32 v1, v0", "LDS 0x0 was never written"),
+    "high half of a sum": (
+        "v_mov_b32_e32 v4, 0\n v_mad_u64_u32 v[2:3], null, s0, s0, v[4:5]\n v_add_nc_u32_e32 v6, v3, v3",
+        "lane 0 of v3",
+    ),
+    "low half of an addend": ("v_mad_u64_u32 v[2:3], null, s0, s0, v[4:5]", "lane 0 of v4"),
+    "bits of a lane mask": (
+        "s_mov_b32 exec_lo, 3\n s_and_not1_b32 s8, s20, exec_lo\n s_add_u32 s9, s8, s8",
+        "s8 was never written",
+    ),
+    "bits that become EXEC": ("s_and_saveexec_b32 s8, s20", "EXEC would get bits"),
     "select of the undefined side": (
         "s_mov_b32 vcc_lo, 1\n v_cndmask_b32_e32 v2, v0, v5, vcc_lo\n v_add_nc_u32_e32 v3, v2, v2",
         "lane 0 of v2",
@@ -166,6 +176,10 @@ PASSED_ON = {
     ),
     "scalar select of the defined side": "s_cmp_eq_u32 s0, s0\n s_cselect_b32 s8, s0, s20\n s_add_u32 s9, s8, s8",
     "exec": "s_and_saveexec_b32 s8, s0",
+    "bits of a lane mask that are cut off": (
+        "s_and_not1_b32 s8, s20, exec_lo\n s_and_b32 s9, exec_lo, s0\n s_or_b32 s8, s8, s9\n s_add_u32 s9, s8, s8"
+    ),
+    "high half of an addend": "v_mov_b32_e32 v4, 0\n v_mad_u64_u32 v[2:3], null, s0, s0, v[4:5]\n v_add_nc_u32_e32 v6, v2, v2",
 }
 
 
