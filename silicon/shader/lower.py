@@ -24,6 +24,8 @@ from ringup.silicon.shader.context import COUNTS_WORD, SITES_WORD, Exit, Word
 from ringup.silicon.shader.emitter import Code, Value
 from ringup.silicon.shader.registers import Mode
 from ringup.silicon.shader.scheduler import TRANSLATE
+from ringup.silicon.shader.strict_analysis import analyse
+from ringup.silicon.shader.strict_code import Guard
 from ringup.silicon.shader.wave import RULES, Wave
 
 if TYPE_CHECKING:
@@ -89,7 +91,20 @@ class _Writer:
         for key in self._resumed():
             self.entries.setdefault(key, len(self.entries))
         self.full = full_exec(program.blocks, full_at, variant.lanes)
+        self.guard = self._guard() if variant.strict else None
         self.live = live_at_entry(program.blocks, self.full, self.wave.everything)
+
+    def _guard(self) -> Guard | None:
+        """Return the writer of strict mode's checks, None if analysis cleared everything."""
+        written = dict.fromkeys(self.program.entries, ALL)
+        written[self.program.entries[0]] = self._written()
+        found = analyse(self.program.blocks, written, self.full, self.variant.lanes)
+        return Guard(self.wave, self.program, found) if found.shadowed or found.flying else None
+
+    def _written(self) -> int:
+        """Return the registers that SPI writes; trap registers are the debugger's, no program of a user sees them."""
+        trap = (1 << state.NULL) - (1 << state.TTMP0)
+        return (1 << self.variant.scalars) - 1 | EXEC_BITS | trap | 1 << FIRST_VGPR
 
     def _resumed(self) -> list[Key]:
         """Return where waves go on after they let others run: behind barriers, and where branches go back to."""
@@ -152,7 +167,14 @@ class _Writer:
         wave, variant, live = self.wave, self.variant, self.live[key]
         if number:
             wave.restore(live)
+            if self.guard is not None:
+                if key in self.program.entries:
+                    self.guard.start(ALL)
+                else:
+                    self.guard.restore()
             return
+        if self.guard is not None:
+            self.guard.start(self._written())
         written = (1 << variant.scalars) - 1 | EXEC_BITS | 1 << FIRST_VGPR
         if variant.full:
             wave.set_exec_bits(self.code.const(-1, wave.mask_type))
@@ -175,14 +197,20 @@ class _Writer:
         fuel = Value("%fuel", "ptr")
         code.store(code.op("sub", code.load(fuel, "i64", 8), code.const(len(block.code), "i64")), fuel, 8)
         mode = key.mode
-        for step, full in zip(block.code, self.full[key], strict=True):
+        guard = self.guard
+        for index, (step, full) in enumerate(zip(block.code, self.full[key], strict=True)):
             wave.offset, wave.full, wave.mode = step.offset, full, Mode(mode)
             changed = mode_after(step.ins, mode)
+            if guard is not None:
+                guard.before(key, index, step)
+                shadows = guard.defined(step)
             if changed is not None:
                 mode = changed
                 wave.set_wave_word(state.MODE, code.const(mode, "i32"))
             elif not step.what or step.what in ("barrier", "sleep"):
                 self._instruction(step.ins)
+            if guard is not None:
+                guard.after(step, shadows)
         self._ending(block)
 
     def _instruction(self, ins: Instruction) -> None:
@@ -227,6 +255,8 @@ class _Writer:
             self._suspend(block.successors[0], Exit.BARRIER if block.ending == "barrier" else Exit.YIELD)
         elif block.ending == "leave":
             wave.save(wave.everything, last.offset)
+            if self.guard is not None:
+                self.guard.save()
             wave.leave(code.const(Exit.LEAVE | 1 << 8, "i64"))
         elif block.ending == "indirect":
             self._indirect(block, last)
@@ -260,6 +290,8 @@ class _Writer:
     def _suspend(self, target: Key, reason: Exit) -> None:
         wave = self.wave
         wave.save(self.live[target], target.offset)
+        if self.guard is not None:
+            self.guard.save()
         wave.leave(self.code.const(self.entries[target] << 8 | reason, "i64"))
 
     def _condition(self, ins: Instruction) -> Value:

@@ -291,7 +291,7 @@ class Registers:
 
     def base_type(self, register: Register) -> str:
         """Return the type a register has between blocks."""
-        return self.row if register[0] == "v" else "i32" if register[0] == "s" else "i1"
+        return {"v": self.row, "s": "i32", "m": self.mask_type, "d": "i32", "h": "i32"}.get(register[0], "i1")
 
     def begin(self) -> None:
         """Forget values: a new block of the program starts, reached from anywhere."""

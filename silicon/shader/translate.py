@@ -29,6 +29,7 @@ from ringup.silicon.shader import (
     rules_scratch,
     state,
 )
+from ringup.silicon.shader.analysis import FIRST_VGPR
 from ringup.silicon.shader.cfg import Key, Program
 from ringup.silicon.shader.context import (
     CODE_WORD,
@@ -45,12 +46,14 @@ from ringup.silicon.shader.context import (
     Word,
 )
 from ringup.silicon.shader.decode import LONGEST_BYTES, IllegalInstruction, decode
+from ringup.silicon.shader.interp_registers import scalar_name
 from ringup.silicon.shader.interpreter import NAVI31_WGPS, Machine, resident_limit, step_one, unit
 from ringup.silicon.shader.interpreter import Exit as StepExit
 from ringup.silicon.shader.lower import Lowered, Variant, lower
 from ringup.silicon.shader.native import HostCode, schedule
 from ringup.silicon.shader.scheduler import LDS_SPARE_BYTES, REGION_WORDS
 from ringup.silicon.shader.state import Counters, Dispatch, Events, Memory, MemoryFault, Violation, WaveState
+from ringup.silicon.shader.strict_code import shadow_slots
 from ringup.silicon.shader.text import text
 
 if TYPE_CHECKING:
@@ -149,7 +152,9 @@ class TranslatedRun:
         lanes = dispatch.wave_size
         self._group_waves = launch.waves_in_group(dispatch)
         self._slots = max(1, min(limit, math.prod(dispatch.group_count)))
-        self._wave_bytes = 4 * (state.RESERVED_WORDS + max(dispatch.vgpr_count, 1) * lanes)
+        rows = max(dispatch.vgpr_count, 1)
+        self._row_words = state.RESERVED_WORDS + rows * lanes
+        self._wave_bytes = 4 * self._row_words + -(-8 * shadow_slots(rows) // 64) * 64 * machine.strict
         wave_slots = self._slots * self._group_waves
         # untouched pages of these cost nothing
         self._states = _aligned(wave_slots * self._wave_bytes)
@@ -331,7 +336,8 @@ class TranslatedRun:
         wave = WaveState.__new__(WaveState)
         dispatch = self.machine.dispatch
         raw = self._states[slot * self._wave_bytes : (slot + 1) * self._wave_bytes]
-        wave.words, wave.address, wave.wave_size = raw.view(np.uint32), raw.ctypes.data, dispatch.wave_size
+        wave.words, wave.address = raw[: 4 * self._row_words].view(np.uint32), raw.ctypes.data
+        wave.wave_size = dispatch.wave_size
         wave.sgprs = wave.words[: state.SCALAR_FILE_WORDS]
         wave.vgprs = wave.words[state.RESERVED_WORDS :].reshape(-1, dispatch.wave_size)
         return wave
@@ -357,7 +363,10 @@ class TranslatedRun:
         full = next(one.full for one in self._all if one.translation.address == address)
         key = Key(wave.pc - self.machine.dispatch.pc, int(wave.words[state.MODE]))
         active = self._active(full=full)
-        if key not in active.translation.lowered.entries:
+        known = active.translation.lowered.entries
+        if active.translation.address != address:  # what strict code follows differs: in by a way that expects nothing
+            known = {one: at for one, at in known.items() if one in active.translation.program.entries}
+        if key not in known:
             self._extra.add(key)
             active = self._current[full] = self._translate(full=full)
         _aim(wave, active, active.translation.lowered.entries[key])
@@ -372,7 +381,12 @@ class TranslatedRun:
             shown = text(decode(_fetch(self.machine, pc, LONGEST_BYTES)))
         except IllegalInstruction as error:
             reason = str(error)
-        said = {"memory": self._missing, "illegal": reason or "not executable here"}.get(kind, f"{detail:#x}")
+        said = {
+            "memory": self._missing, "illegal": reason or "not executable here",
+            "uninitialised": f"{_name(detail)} was never written, or not in every lane that is read",
+            "hazard": f"{_name(detail)} is still being loaded",
+            "register": f"a VGPR beyond the {self.machine.dispatch.vgpr_count} allocated",
+        }.get(kind, f"{detail:#x}")  # fmt: skip
         self.violations.append(Violation(kind, pc, shown, wave.name, said))
 
     def _counters(self) -> Counters:
@@ -402,6 +416,11 @@ def _aim(wave: WaveState, active: _Active, entry: int) -> None:
         (SITES_WORD, active.sites.ctypes.data),
     ):
         words[word], words[word + 1] = address & 0xFFFF_FFFF, address >> 32
+
+
+def _name(register: int) -> str:
+    """Name a register of `analysis`."""
+    return f"v{register - FIRST_VGPR}" if register >= FIRST_VGPR else scalar_name(register)
 
 
 def _aligned(size_bytes: int) -> Bytes:

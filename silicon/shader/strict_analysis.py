@@ -1,0 +1,404 @@
+"""Strict rules proven before a program runs: registers written before they decide something, loads waited for before they are used.
+
+What holds on every path needs no code. What does not is listed for the instruction, and code that follows just those registers checks it there.
+
+A VGPR is written lane by lane, under masks. So for every scalar that is a lane mask (EXEC, what saved it, comparison results) the VGPRs
+known to be written in all of its lanes are followed: narrowing a mask keeps them, `a | b` has what both have, and what is written under EXEC is
+written in EXEC.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from ringup.silicon.shader import state
+from ringup.silicon.shader.analysis import ALL, FIRST_VGPR, M0_BIT, SCC_BIT, VCC_BITS, numbers, registers
+from ringup.silicon.shader.memory_effects import memory_effects
+
+if TYPE_CHECKING:
+    from ringup.silicon.shader.cfg import Block, Key, Step
+    from ringup.silicon.shader.decode import Instruction, Operand
+
+SCALARS = (1 << FIRST_VGPR) - 1
+_DEPTH = 64  # no counter tells more operations apart
+# What only passes values on: an undefined one is no mistake yet.
+_PASSES = frozenset(
+    ("s_mov_b32", "s_mov_b64", "s_cmov_b32", "s_cmov_b64", "s_cselect_b32", "s_cselect_b64", "v_mov_b32", "v_mov_b16", "v_readlane_b32",
+     "v_readfirstlane_b32", "v_writelane_b32", "v_permlane16_b32", "v_permlanex16_b32", "v_permlane64_b32", "v_cndmask_b32",
+     "v_cndmask_b16", "v_swap_b32", "v_swap_b16", "v_dual_mov_b32", "v_dual_cndmask_b32")
+)  # fmt: skip
+# Bit by bit, so that bits nobody wrote may stand beside others: lane masks of loops begin so. `SAVES` go to EXEC, where every bit decides.
+LOGIC = ("and", "or", "xor", "nand", "nor", "xnor", "and_not1", "or_not1", "not")
+_BITWISE = frozenset(f"s_{name}_b{width}" for name in LOGIC for width in (32, 64))
+_EXEC_WORDS = (state.EXEC_LO, state.EXEC_HI)
+ALL_LANES = ("v_wmma", "v_readlane", "v_permlane")  # lanes that are off are read too
+
+
+class Pending(NamedTuple):
+    """One reason why a register is in flight: a counter, and the kind of operation, among which it may return in order."""
+
+    counter: str
+    kind: str
+    in_order: bool
+
+
+class Issue(NamedTuple):
+    """What a memory instruction has in flight."""
+
+    fills: int
+    waits: tuple[Pending, ...]
+    cost: int
+
+
+@dataclass(slots=True)
+class Reads:
+    """Registers of an instruction by what undefined ones would mean."""
+
+    decide: int  # must be written in the active lanes
+    decide_everywhere: int  # must be written in all lanes
+    moves: tuple[tuple[int, tuple[int, ...]], ...]  # destination, sources: as defined as those
+
+
+@dataclass(slots=True)
+class Facts:
+    """What is known at a point of every path there."""
+
+    sure: int  # scalars written, VGPRs written in all lanes
+    masks: dict[
+        int, int
+    ]  # lane mask (number of its first scalar): VGPRs written in all its lanes, where more than in `sure`
+    flying: dict[int, dict[Pending, int]]  # registers that may be in flight, with the least number of operations since
+
+    def written_in(self, mask: int) -> int:
+        """Return the VGPRs written in all lanes of a mask."""
+        return self.masks.get(mask, 0) | self.sure
+
+    def copy(self) -> Facts:
+        """Return an independent copy."""
+        return Facts(self.sure, dict(self.masks), {one: dict(why) for one, why in self.flying.items()})
+
+    def meet(self, other: Facts) -> bool:
+        """Keep what holds here and there; return whether that is less."""
+        sure = self.sure & other.sure
+        masks = {}
+        for one in self.masks.keys() | other.masks.keys():
+            both = self.written_in(one) & other.written_in(one)
+            if both & ~sure:
+                masks[one] = both
+        flying = {one: dict(why) for one, why in self.flying.items()}
+        for one, why in other.flying.items():
+            mine = flying.setdefault(one, {})
+            for pending, behind in why.items():
+                mine[pending] = min(behind, mine.get(pending, behind))
+        changed = (sure, masks, flying) != (self.sure, self.masks, self.flying)
+        self.sure, self.masks, self.flying = sure, masks, flying
+        return changed
+
+
+@dataclass(slots=True)
+class Findings:
+    """By block and instruction what could not be proven, and the registers that code must follow for that."""
+
+    unproven: dict[Key, list[int]] = field(default_factory=dict)  # may be unwritten where they decide
+    unwaited: dict[Key, list[int]] = field(default_factory=dict)  # may be in flight
+    shadowed: int = 0
+    flying: int = 0
+    sure: dict[tuple[Key, int], int] = field(
+        default_factory=dict
+    )  # what moves read as surely written in the active lanes
+
+
+def analyse(blocks: dict[Key, Block], entries: dict[Key, int], full: dict[Key, list[bool]], lanes: int) -> Findings:
+    """Find what must be checked while the program runs. `entries` tells by way in which registers are written there, ALL if nobody knows."""
+    start: dict[Key, Facts] = {key: Facts(sure, {}, {}) for key, sure in entries.items()}
+    work = list(entries)
+    while work:
+        key = work.pop()
+        block, facts = blocks[key], start[key].copy()
+        for step, all_lanes in zip(block.code, full[key], strict=True):
+            advance(facts, step, all_lanes=all_lanes, lanes=lanes)
+        for index, one in enumerate(block.successors):
+            there = facts.copy()
+            _learn(there, block, taken=index == 0)
+            have = start.get(one)
+            if have is None:
+                start[one] = there
+            elif not have.meet(there):
+                continue
+            if one not in work:
+                work.append(one)
+    found = Findings()
+    for key, block in blocks.items():
+        facts = start[key].copy() if key in start else Facts(ALL, {}, {})
+        unproven: list[int] = []
+        unwaited: list[int] = []
+        for index, (step, all_lanes) in enumerate(zip(block.code, full[key], strict=True)):
+            what = reads(step.ins, lanes)
+            active = facts.written_in(state.EXEC_LO)
+            found.sure[key, index] = facts.sure if step.ins.mnemonic.startswith(ALL_LANES) else active
+            unproven.append(what.decide & ~active | what.decide_everywhere & ~facts.sure)
+            unwaited.append(_touched(step, facts))
+            advance(facts, step, all_lanes=all_lanes, lanes=lanes)
+        found.unproven[key], found.unwaited[key] = unproven, unwaited
+        for some in unproven:
+            found.shadowed |= some
+        for some in unwaited:
+            found.flying |= some
+    _close(found, blocks, lanes)
+    return found
+
+
+def _close(found: Findings, blocks: dict[Key, Block], lanes: int) -> None:
+    """Follow also what flows into followed registers."""
+    before = -1
+    while before != found.shadowed:
+        before = found.shadowed
+        for key, block in blocks.items():
+            for index, step in enumerate(block.code):
+                for target, sources in reads(step.ins, lanes).moves:
+                    if found.shadowed >> target & 1:
+                        for one in sources:
+                            found.shadowed |= (1 << one) & ~found.sure[key, index]
+
+
+def reads(ins: Instruction, lanes: int) -> Reads:
+    """Sort what an instruction reads by what it does with undefined values."""
+    decide = everywhere = 0
+    moves: list[tuple[int, tuple[int, ...]]] = []
+    for part in ins.parts or (ins,):
+        one = _part_reads(part, lanes)
+        decide, everywhere, moves = decide | one.decide, everywhere | one.decide_everywhere, [*moves, *one.moves]
+    return Reads(decide, everywhere, tuple(moves))
+
+
+def _part_reads(ins: Instruction, lanes: int) -> Reads:
+    name = ins.mnemonic
+    memory = memory_effects(ins)
+    if memory is not None:
+        wanted = 0
+        for one in memory.address:
+            wanted |= 1 << one
+        return Reads(wanted, 0, ())
+    implicit = _implicit(ins)
+    if name.startswith(("s_movrel", "v_movrel", "v_swaprel")):
+        return Reads(M0_BIT, 0, ())
+    if name in _BITWISE:
+        return _bitwise(ins, lanes)
+    if name not in _PASSES:
+        wanted = implicit
+        for operand in ins.uses:
+            wanted |= registers(operand, lanes)
+        everywhere = wanted & ~SCALARS if name.startswith(ALL_LANES) or ins.dpp is not None else 0
+        return Reads(wanted & ~everywhere, everywhere, ())
+    return _passing(ins, implicit, lanes)
+
+
+def _bitwise(ins: Instruction, lanes: int) -> Reads:
+    words = 2 if ins.mnemonic.endswith("64") else 1
+    firsts = [one for one in map(_first, ins.uses) if one is not None]
+    every = tuple(one + word for one in firsts for word in range(words))
+    target = _first(ins.operands[0])
+    moves = [(state.SCC, every)]
+    if target is None:
+        return Reads(0, 0, tuple(moves))
+    moves += [(target + word, tuple(one + word for one in firsts)) for word in range(words)]
+    wanted = 0
+    for operand in ins.uses if target in _EXEC_WORDS else ():
+        wanted |= registers(operand, lanes)
+    return Reads(wanted, 0, tuple(moves))
+
+
+def _passing(ins: Instruction, implicit: int, lanes: int) -> Reads:
+    name, wanted = ins.mnemonic, implicit
+    sources = []
+    for operand in ins.uses:
+        decides = operand.type == "mask" or (
+            operand.field in ("src1", "src2") and name.startswith(("v_readl", "v_writel", "v_perml"))
+        )
+        if decides:
+            wanted |= registers(operand, lanes)
+        else:
+            sources.append(operand)
+    if name == "v_writelane_b32":
+        sources = [one for one in sources if one.kind != "vgpr"]
+    if name.startswith("v_swap"):
+        a, b = ins.operands[0].index + FIRST_VGPR, ins.operands[1].index + FIRST_VGPR
+        return Reads(wanted, 0, ((a, (b,)), (b, (a,))))
+    moves = []
+    for target in ins.defs:
+        first = _first(target)
+        if first is None:
+            continue
+        for word in range(max(target.size_bits // 32, 1)):
+            found = [_first(one) for one in sources]
+            moves.append((first + word, tuple(one + word for one in found if one is not None)))
+            if first in _EXEC_WORDS:
+                for operand in sources:
+                    wanted |= registers(operand, lanes)
+    return Reads(wanted, 0, tuple(moves))
+
+
+def _first(operand: Operand) -> int | None:
+    if operand.kind == "vgpr":
+        return operand.index + FIRST_VGPR
+    return operand.index if operand.kind == "sgpr" and operand.index != state.NULL else None
+
+
+def _implicit(ins: Instruction) -> int:
+    name, found = ins.mnemonic, 0
+    if name.startswith(("s_addc", "s_subb", "s_cselect", "s_cmov", "s_cbranch_scc")):
+        found |= SCC_BIT
+    if name.startswith("s_cbranch_vcc"):
+        found |= VCC_BITS
+    return found
+
+
+def issue(ins: Instruction, lanes: int) -> Issue | None:
+    """Return what an instruction has in flight, None if nothing."""
+    if ins.mnemonic.startswith("s_sendmsg"):
+        fills = 0
+        for operand in ins.defs:
+            fills |= registers(operand, lanes)
+        return Issue(fills, (Pending("lgkmcnt", "message", in_order=False),), 1)
+    memory = memory_effects(ins)
+    if memory is None or not memory.counters:
+        return None
+    fills = 0
+    for one in memory.fills:
+        fills |= 1 << one
+    waits = tuple(Pending(one, memory.unit, in_order=memory.in_order) for one in memory.counters)
+    return Issue(fills, waits, memory.increment)
+
+
+def limits(ins: Instruction) -> dict[str, int]:
+    """Return what a wait instruction waits for: counter, most operations left. Source: RDNA3 ISA reference, "S_WAITCNT"."""
+    name = ins.mnemonic
+    if name == "s_waitcnt":
+        word = ins.fields["simm16"]
+        found = {"vmcnt": word >> 10 & 0x3F, "lgkmcnt": word >> 4 & 0x3F, "expcnt": word & 7}
+        return {counter: limit for counter, limit in found.items() if limit < (7 if counter == "expcnt" else 0x3F)}
+    if name == "s_wait_idle" or name in ("s_trap",):
+        return {"vmcnt": 0, "lgkmcnt": 0, "vscnt": 0, "expcnt": 0}
+    if name.startswith("s_waitcnt_") and name != "s_waitcnt_depctr":
+        return {name.removeprefix("s_waitcnt_"): ins.fields["simm16"] & 0x3F}
+    return {}
+
+
+def _touched(step: Step, facts: Facts) -> int:
+    """Return registers of an instruction that may be in flight, but for loads that return behind in the same order."""
+    if not facts.flying:
+        return 0
+    found = 0
+    touched = step.effects.uses | step.effects.defs
+    own = issue(step.ins, 32)
+    for one, why in facts.flying.items():
+        if not touched >> one & 1:
+            continue
+        again = own is not None and own.fills >> one & 1 and not step.effects.uses >> one & 1
+        if again and own is not None and set(why) == set(own.waits) and all(pending.in_order for pending in why):
+            continue
+        found |= 1 << one
+    return found
+
+
+def advance(facts: Facts, step: Step, *, all_lanes: bool, lanes: int) -> None:
+    """Change what is known by one instruction."""
+    ins, defs = step.ins, step.effects.defs
+    if step.effects.uses == ALL and not step.what:  # registers by number: who knows
+        facts.sure = ALL
+        return
+    _advance_flight(facts, ins, lanes)
+    if not defs:
+        return
+    if all_lanes:
+        facts.sure |= facts.masks.get(state.EXEC_LO, 0)
+    scalars, vectors = defs & SCALARS, defs & ~SCALARS
+    if ins.mnemonic == "v_writelane_b32":  # one lane is none of a mask that is followed
+        vectors = 0
+    read = facts.sure if ins.mnemonic.startswith(ALL_LANES) else facts.written_in(state.EXEC_LO)
+    undefined = 0
+    for target, sources in reads(ins, lanes).moves:
+        if any(not read >> one & 1 for one in sources):
+            undefined |= 1 << target
+    masks = _masks_after(facts, ins, lanes) if scalars else {}
+    facts.sure |= scalars
+    if vectors:
+        if all_lanes:
+            facts.sure |= vectors
+        facts.masks[state.EXEC_LO] = facts.masks.get(state.EXEC_LO, 0) | vectors
+    if scalars:
+        for one in [one for one in facts.masks if (scalars >> one) & (1 if lanes == 32 else 3)]:
+            if one != state.EXEC_LO or scalars >> one & 1:
+                del facts.masks[one]
+        facts.masks.update(masks)
+    if undefined:
+        facts.sure &= ~undefined
+        facts.masks = {one: written & ~undefined for one, written in facts.masks.items()}
+
+
+def _advance_flight(facts: Facts, ins: Instruction, lanes: int) -> None:
+    for counter, limit in limits(ins).items():
+        for one, why in list(facts.flying.items()):
+            left = {
+                pending: behind
+                for pending, behind in why.items()
+                if pending.counter != counter or limit >= (behind if pending.in_order else 1)
+            }
+            if left:
+                facts.flying[one] = left
+            else:
+                del facts.flying[one]
+    new = issue(ins, lanes)
+    if new is None:
+        return
+    for why in facts.flying.values():
+        for pending in why:
+            if pending in new.waits:
+                why[pending] = min(why[pending] + new.cost, _DEPTH)
+    for one in numbers(new.fills):
+        facts.flying[one] = dict.fromkeys(new.waits, new.cost)
+
+
+def _masks_after(facts: Facts, ins: Instruction, lanes: int) -> dict[int, int]:
+    """Return for the lane masks that an instruction writes the VGPRs written in all their lanes."""
+    active = facts.written_in(state.EXEC_LO)
+    if ins.format not in ("SOP1", "SOP2"):
+        # bits of lanes that are off are 0
+        return {one.index: active for one in ins.defs if one.type == "mask" and one.kind == "sgpr"}
+    if not ins.mnemonic.endswith(f"_b{lanes}") or not ins.operands or ins.operands[0].kind != "sgpr":
+        return {}
+    target = ins.operands[0].index
+    a, *rest = [_written(facts, one, lanes) for one in ins.operands[1:]] or [0]
+    b = rest[0] if rest else 0
+    name = ins.mnemonic.removeprefix("s_").removesuffix(f"_b{lanes}")
+    by_name = {
+        "mov": a, "and": a | b, "or": a & b, "xor": a & b, "and_not1": a, "cselect": a & b,
+    }  # fmt: skip
+    if name in by_name:
+        return {target: by_name[name]}
+    changed = {
+        "and_saveexec": a | active, "or_saveexec": a & active, "xor_saveexec": a & active, "and_not1_saveexec": a,
+        "and_not0_saveexec": active, "and_not1_wrexec": a, "and_not0_wrexec": active,
+    }.get(name)  # fmt: skip
+    if name.endswith("wrexec") and changed is not None:
+        return {target: changed, state.EXEC_LO: changed}
+    if name.endswith("saveexec"):
+        return {target: active, state.EXEC_LO: facts.sure if changed is None else changed}
+    return {}
+
+
+def _written(facts: Facts, operand: Operand, lanes: int) -> int:
+    if operand.kind == "constant":
+        return ALL if operand.bits == 0 and operand.index == 0 else facts.sure
+    return facts.written_in(operand.index) if operand.kind == "sgpr" else facts.sure
+
+
+def _learn(facts: Facts, block: Block, *, taken: bool) -> None:
+    """Where a branch says that a mask is empty, everything is written in all its lanes."""
+    if block.ending != "branch":
+        return
+    name = block.code[-1].ins.mnemonic
+    for mask, stem in ((state.EXEC_LO, "s_cbranch_exec"), (state.VCC_LO, "s_cbranch_vcc")):
+        if name.startswith(stem) and taken == name.endswith("cz"):
+            facts.masks[mask] = ALL

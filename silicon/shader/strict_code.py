@@ -1,0 +1,323 @@
+"""Checks of strict mode in translated code, for the registers that analysis could not clear: which lanes are written, what is in flight.
+
+Followed registers have shadows: bank `m` the written lanes of a VGPR, bank `d` whether a scalar is written, bank `h` how many operations of
+a kind were issued since the load of a register, itself counted (0: not in flight). They travel with the wave behind its VGPRs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ringup.silicon.shader import dpp, state
+from ringup.silicon.shader.analysis import FIRST_VGPR, numbers
+from ringup.silicon.shader.emitter import Value
+from ringup.silicon.shader.strict_analysis import LOGIC, Findings, Pending, issue, limits, reads
+
+if TYPE_CHECKING:
+    from ringup.silicon.shader.cfg import Key, Program, Step
+    from ringup.silicon.shader.decode import Instruction, Operand
+    from ringup.silicon.shader.registers import Register
+    from ringup.silicon.shader.wave import Wave
+
+
+def shadow_slots(vgpr_count: int) -> int:
+    """Return how many shadows a wave's state has room for, 8 bytes each; what does not fit is forgotten when a wave lets others run."""
+    return vgpr_count + 160
+
+
+class Guard:
+    """Writes the checks of one program."""
+
+    def __init__(self, wave: Wave, program: Program, findings: Findings) -> None:
+        self.wave, self.code, self.findings = wave, wave.code, findings
+        self.flights: dict[int, dict[Pending, Register]] = {one: {} for one in numbers(findings.flying)}
+        for block in program.blocks.values():
+            for step in block.code:
+                new = issue(step.ins, wave.lanes)
+                for one in numbers(new.fills & findings.flying) if new else ():
+                    for pending in new.waits if new else ():
+                        self.flights[one].setdefault(pending, ("h", 0))
+        count = 0
+        for why in self.flights.values():
+            for pending in why:
+                why[pending] = ("h", count)
+                count += 1
+        self.shadows: list[Register] = [_shadow(one) for one in numbers(findings.shadowed)]
+        self.shadows += [one for why in self.flights.values() for one in why.values()]
+
+    # ways in and out --------------------------------------------------------------------------------------------------------------
+
+    def start(self, written: int) -> None:
+        """Set the shadows where a program begins: `written` registers are written in all lanes, nothing is in flight."""
+        for one in numbers(self.findings.shadowed):
+            register = _shadow(one)
+            self._set(register, self._all(register) if written >> one & 1 else self._none(register))
+        for why in self.flights.values():
+            for register in why.values():
+                self._set(register, self._none(register))
+
+    def restore(self) -> None:
+        """Read the shadows from the wave's state."""
+        room = shadow_slots(self.wave.vgpr_count)
+        for slot, register in enumerate(self.shadows):
+            if slot >= room:
+                self._set(register, self._none(register) if register[0] == "h" else self._all(register))
+                continue
+            value = self.code.load(self._place(slot), "i64", 8)
+            self._set(register, self.code.resize(value, self.wave.base_type(register)))
+
+    def save(self) -> None:
+        """Write the shadows to the wave's state."""
+        for slot, register in enumerate(self.shadows[: shadow_slots(self.wave.vgpr_count)]):
+            self.code.store(self.code.resize(self._get(register), "i64"), self._place(slot), 8)
+
+    def _place(self, slot: int) -> Value:
+        rows = state.RESERVED_WORDS + self.wave.vgpr_count * self.wave.lanes
+        return self.code.gep(Value("%wave", "ptr"), rows + 2 * slot, "i32")
+
+    # an instruction ---------------------------------------------------------------------------------------------------------------
+
+    def before(self, key: Key, index: int, step: Step) -> None:
+        """Check what an instruction touches."""
+        for one in numbers(self.findings.unwaited[key][index]):
+            found = [self._get(register) for register in self.flights[one].values()]
+            total = found[0]
+            for value in found[1:]:
+                total = self.code.op("or", total, value)
+            busy = self.code.icmp("ne", total, self.code.const(0, "i32"))
+            self.wave.fault(busy, "hazard", self.code.const(one, "i64"))
+        unproven = self.findings.unproven[key][index]
+        if not unproven:
+            return
+        everywhere = reads(step.ins, self.wave.lanes).decide_everywhere
+        for one in numbers(unproven):
+            self.wave.fault(
+                self._is_undefined(one, step.ins, everywhere=bool(everywhere >> one & 1)),
+                "uninitialised",
+                self.code.const(one, "i64"),
+            )
+
+    def _is_undefined(self, one: int, ins: Instruction, *, everywhere: bool) -> Value:
+        code, wave = self.code, self.wave
+        if one < FIRST_VGPR:
+            return code.icmp("ne", self._missing_bits(one, ins), code.const(0, "i32"))
+        missing = code.invert(self._get(_shadow(one)))
+        if everywhere and ins.dpp is not None:
+            lanes = code.cast("zext", code.bitcast(missing, wave.bools), "i32")
+            read = dpp.permute(code, lanes, ins.dpp, wave.exec())
+            missing = code.bitcast(code.icmp("ne", read, wave.const(0, "i32")), wave.mask_type)
+        if not everywhere or ins.dpp is not None:
+            missing = code.op("and", missing, wave.exec_bits())
+        return code.icmp("ne", missing, code.const(0, wave.mask_type))
+
+    def _missing_bits(self, one: int, ins: Instruction) -> Value:
+        """Return the bits of a scalar that decide something and that nobody wrote."""
+        code, wave = self.code, self.wave
+        for operand in ins.uses:
+            at = one - operand.index
+            if operand.kind == "sgpr" and 0 <= at < wave.lanes // 32:
+                logic = _logic(ins)
+                if logic:  # into EXEC
+                    return code.invert(self._known_bits(logic, ins, at)[0])
+                if operand.type == "mask":
+                    return code.op("and", code.invert(self._get(_shadow(one))), wave.sgpr(state.EXEC_LO + at))
+        return code.invert(self._get(_shadow(one)))
+
+    def _known_bits(self, logic: str, ins: Instruction, word: int) -> tuple[Value, Value]:
+        """Return which bits of a word of a bitwise result are known, and the word: one written 0 settles an `and`, one written 1 an `or`."""
+        code = self.code
+        operands = list(ins.uses[:2])
+        values = [self._word(one, word) for one in operands]
+        known = [self._word_shadow(one, word) for one in operands]
+        if logic.endswith(("saveexec", "wrexec")):
+            values.append(self.wave.sgpr(state.EXEC_LO + word))
+            known.append(code.const(-1, "i32"))
+            logic = logic.removesuffix("_saveexec").removesuffix("_wrexec")
+        if logic == "not":
+            return known[0], code.invert(values[0])
+        (a, b), (known_a, known_b) = values[:2], known[:2]
+        if logic.endswith("not0"):
+            a = code.invert(a)
+        if logic.endswith("not1"):
+            b = code.invert(b)
+        both = code.op("and", known_a, known_b)
+        base = logic.split("_")[0]
+        if base in ("xor", "xnor"):
+            return both, code.op("xor", a, b)
+        settles_zero = base in ("and", "nand")
+        for value, sure in ((a, known_a), (b, known_b)):
+            both = code.op("or", both, code.op("and", sure, code.invert(value) if settles_zero else value))
+        result = code.op("and" if settles_zero else "or", a, b)
+        return both, code.invert(result) if base in ("nand", "nor") else result
+
+    def _word(self, operand: Operand, word: int) -> Value:
+        if operand.kind == "sgpr":
+            return self.wave.sgpr(operand.index if operand.index == state.NULL else operand.index + word)
+        whole = self.wave.scalar(operand, "i64" if word else "i32")
+        return self.code.resize(self.code.op("lshr", whole, self.code.const(32, "i64")), "i32") if word else whole
+
+    def _word_shadow(self, operand: Operand, word: int) -> Value:
+        if operand.kind != "sgpr" or operand.index == state.NULL:
+            return self.code.const(-1, "i32")
+        return self._source(operand.index + word, ("d", 0))
+
+    def defined(self, step: Step) -> list[tuple[Register, Value]]:
+        """Return the new shadows of what an instruction writes, from the state before it: to be given to `after`."""
+        found = step.effects.defs & self.findings.shadowed
+        if not found:
+            return []
+        wave, code = self.wave, self.code
+        moves = dict(reads(step.ins, wave.lanes).moves)
+        changed = []
+        for one in numbers(found):
+            register = _shadow(one)
+            if one in moves:
+                changed.append((register, self._moved(one, moves[one], step.ins)))
+            elif one < FIRST_VGPR:
+                changed.append((register, self._all(register)))
+            else:
+                changed.append((register, code.op("or", self._get(register), wave.exec_bits())))
+        return changed
+
+    def after(self, step: Step, changed: list[tuple[Register, Value]]) -> None:
+        """Follow what an instruction has written, issued or waited for."""
+        for register, value in changed:
+            self._set(register, value)
+        if self.flights:
+            self._follow_flights(step.ins)
+
+    def _moved(self, target: int, sources: tuple[int, ...], ins: Instruction) -> Value:
+        """Return the shadow of a register that takes another one's value, defined or not."""
+        wave, code = self.wave, self.code
+        name, kind = ins.mnemonic, _shadow(target)
+        if name in ("v_readlane_b32", "v_readfirstlane_b32"):
+            return self._lane_read(sources[0], ins)
+        if target < FIRST_VGPR:
+            return self._moved_scalar(target, sources, ins)
+        if name == "v_writelane_b32":
+            bit = code.op("shl", code.const(1, wave.mask_type), code.resize(self._lane(ins), wave.mask_type))
+            was, new = self._get(kind), self._source(sources[0], kind) if sources else self._all(kind)
+            return code.op("or", code.op("and", was, code.invert(bit)), code.op("and", new, bit))
+        new = self._source(sources[0], kind) if sources else self._all(kind)
+        if "cndmask" in name:
+            sides = [self._side(one) for one in ins.uses[:2]]
+            chosen = code.bitcast(wave.mask(ins.uses[2]), wave.mask_type)
+            new = code.op("or", code.op("and", chosen, sides[1]), code.op("and", code.invert(chosen), sides[0]))
+        elif "permlane" in name:
+            new = self._all(kind)  # which lane went where is not followed
+        active = wave.exec_bits()
+        kept = code.op("and", self._get(kind), code.invert(active))
+        return code.op("or", kept, code.op("and", new, active))
+
+    def _lane(self, ins: Instruction) -> Value:
+        operand = next(one for one in ins.uses if one.field == "src1")
+        return self.code.op("and", self.wave.scalar(operand, "i32"), self.code.const(self.wave.lanes - 1, "i32"))
+
+    def _lane_read(self, source: int, ins: Instruction) -> Value:
+        code, wave = self.code, self.wave
+        if not self._follows(source):
+            return code.const(-1, "i32")
+        if ins.mnemonic == "v_readlane_b32":
+            lane = code.resize(self._lane(ins), wave.mask_type)
+        else:
+            first = code.intrinsic("cttz", wave.exec_bits(), Value("false", "i1"), overload=(wave.mask_type,))
+            lane = code.op("and", first, code.const(wave.lanes - 1, wave.mask_type))
+        bit = code.cast("trunc", code.op("lshr", self._get(_shadow(source)), lane), "i1")
+        return code.cast("sext", bit, "i32")
+
+    def _moved_scalar(self, target: int, sources: tuple[int, ...], ins: Instruction) -> Value:
+        code, wave = self.code, self.wave
+        logic = _logic(ins)
+        if logic:
+            if target != state.SCC:
+                return self._known_bits(logic, ins, target - ins.operands[0].index)[0]
+            words = [self._known_bits(logic, ins, word) for word in range(2 if ins.mnemonic.endswith("64") else 1)]
+            return self._settled(words)
+        word = target - ins.operands[0].index
+        found = [self._word_shadow(one, word) for one in ins.uses if one.index >= 0]
+        if ins.mnemonic.startswith("s_cselect"):
+            return code.select(wave.scc(), found[0], found[1])
+        if ins.mnemonic.startswith("s_cmov"):
+            return code.select(wave.scc(), found[0], self._get(_shadow(target)))
+        return found[0] if found else code.const(-1, "i32")
+
+    def _settled(self, words: list[tuple[Value, Value]]) -> Value:
+        """Return SCC's shadow: it is known if a bit is known to be 1, or all bits are known."""
+        code = self.code
+        every: Value | None = None
+        one: Value | None = None
+        for known, value in words:
+            ones = code.op("and", known, value)
+            every = known if every is None else code.op("and", every, known)
+            one = ones if one is None else code.op("or", one, ones)
+        assert every is not None
+        assert one is not None
+        full = code.icmp("eq", every, code.const(-1, "i32"))
+        some = code.icmp("ne", one, code.const(0, "i32"))
+        return code.cast("sext", code.op("or", full, some), "i32")
+
+    def _side(self, operand: Operand) -> Value:
+        whole = self.code.const(-1, self.wave.mask_type)
+        if operand.kind == "constant" or operand.kind == "off":
+            return whole
+        number = operand.index + (FIRST_VGPR if operand.kind == "vgpr" else 0)
+        return self._source(number, ("m", 0))
+
+    def _source(self, one: int, kind: Register) -> Value:
+        """Return a source's shadow as the target's bank has it."""
+        register = _shadow(one)
+        if not self._follows(one):
+            return self._all(kind)
+        value = self._get(register)
+        if register[0] == kind[0]:
+            return value
+        whole = self.code.icmp("eq", value, self._all(register))
+        return self.code.cast("sext", whole, self.wave.base_type(kind))
+
+    def _follows(self, one: int) -> bool:
+        return bool(self.findings.shadowed >> one & 1)
+
+    def _follow_flights(self, ins: Instruction) -> None:
+        code = self.code
+        waits = limits(ins)
+        new = issue(ins, self.wave.lanes)
+        for one, why in self.flights.items():
+            for pending, register in why.items():
+                if pending.counter in waits:
+                    behind = self._get(register)
+                    limit = waits[pending.counter] if pending.in_order else 0 if not waits[pending.counter] else -1
+                    if limit >= 0:
+                        still = code.icmp("ule", behind, code.const(limit, "i32"))  # counters sit at or below the limit
+                        self._set(register, code.select(still, behind, code.const(0, "i32")))
+                if new is None:
+                    continue
+                if new.fills >> one & 1:
+                    self._set(register, code.const(new.cost if pending in new.waits else 0, "i32"))
+                elif pending in new.waits:
+                    behind = self._get(register)
+                    more = code.op("add", behind, code.const(new.cost, "i32"))
+                    self._set(register, code.select(code.icmp("eq", behind, code.const(0, "i32")), behind, more))
+
+    # shadows ----------------------------------------------------------------------------------------------------------------------
+
+    def _get(self, register: Register) -> Value:
+        return self.wave.read(register, self.wave.base_type(register))
+
+    def _set(self, register: Register, value: Value) -> None:
+        self.wave.write(register, value)
+
+    def _all(self, register: Register) -> Value:
+        return self.code.const(-1, self.wave.base_type(register))
+
+    def _none(self, register: Register) -> Value:
+        return self.code.const(0, self.wave.base_type(register))
+
+
+def _logic(ins: Instruction) -> str:
+    """Return what a bitwise scalar instruction does, with its suffix where EXEC takes part; empty for others."""
+    name = ins.mnemonic.removeprefix("s_").rsplit("_b", 1)[0]
+    return name if ins.format in ("SOP1", "SOP2") and (name in LOGIC or name.endswith(("saveexec", "wrexec"))) else ""
+
+
+def _shadow(one: int) -> Register:
+    return ("m", one - FIRST_VGPR) if one >= FIRST_VGPR else ("d", one)
