@@ -14,6 +14,8 @@ need '"$PYTHON" -c "import ensurepip, venv"' python3-venv
 need 'printf "#include <stdint.h>\nint main(void){return 0;}" | gcc -x c -o /dev/null -' gcc libc6-dev
 need 'command -v xz' xz-utils
 need 'command -v make' make
+need 'command -v clang-19' clang-19 # compiles the corpus of the virtual shader cores, for them and for this computer
+need 'command -v ld.lld-19' lld-19
 
 if [ ${#missing[@]} -gt 0 ]; then
   if [ "$(id -u)" != 0 ]; then

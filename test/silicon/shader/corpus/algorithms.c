@@ -247,8 +247,8 @@ KERNEL(heap_sort, u32, u32, u32) {
   for (u32 start = 24; start > 0; start--) {
     u32 end = start > 16 ? 16 : start - 1, root = start > 16 ? start - 17 : 0;
     if (start <= 16) {
-      u32 t = v[end];
-      v[end] = v[0], v[0] = t;
+      u32 t = v[end & 15]; /* & 15: clang speculates the store, and a relative move beyond the array hits other registers */
+      v[end & 15] = v[0], v[0] = t;
     }
     while (2 * root + 1 < end) {
       u32 child = 2 * root + 1;

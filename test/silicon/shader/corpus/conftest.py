@@ -24,7 +24,19 @@ GPU_FLAGS = (
     "-x", "cl", "-cl-std=CL2.0", "-target", "amdgcn-amd-amdhsa", "-mcpu=gfx1100", "-nogpulib", "-ffp-contract=off",
     "-cl-fp32-correctly-rounded-divide-sqrt", "-Werror=implicit-function-declaration", "-w",
 )  # fmt: skip
-HOST_FLAGS = ("-x", "c", "-O1", "-fwrapv", "-ffp-contract=off", "-fno-strict-aliasing", "-Xclang", "-ffloat16-excess-precision=none", "-fPIC", "-shared", "-w")
+HOST_FLAGS = (
+    "-x",
+    "c",
+    "-O1",
+    "-fwrapv",
+    "-ffp-contract=off",
+    "-fno-strict-aliasing",
+    "-Xclang",
+    "-ffloat16-excess-precision=none",
+    "-fPIC",
+    "-shared",
+    "-w",
+)
 CODE, KERNARG, PACKET, SCRATCH = 0x10_0000_0000, 0x20_0000_0000, 0x30_0000_0000, 0x40_0000_0000
 BUFFERS = (0x7F00_0000_0000, 0x7E00_0000_1000, 0x7D00_0000_2000)
 SHARED_APERTURE, PRIVATE_APERTURE = 1, 2  # gpu_va >> 48. Source: amdkfd kfd_flat_memory.c, MAKE_LDS_APP_BASE_V9
@@ -65,7 +77,11 @@ def compiled(source: str, flags: tuple[str, ...]) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         made = path.with_suffix(".new")
         done = subprocess.run(
-            ["clang-19", *flags, str(HERE / source), "-o", str(made)], capture_output=True, text=True, timeout=120, check=False
+            ["clang-19", *flags, str(HERE / source), "-o", str(made)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
         made.rename(path)
@@ -127,10 +143,8 @@ def kernarg(kernel, groups: int, arguments: list[bytes]) -> np.ndarray:
     data = bytearray(kernel.kernarg_bytes)
     explicit = iter(arguments)
     for one in kernel.arguments:
-        if one.kind.startswith("hidden_"):
-            part = hidden.get(one.kind, 0).to_bytes(one.size_bytes, "little")
-        else:
-            part = next(explicit)
+        is_hidden = one.kind.startswith("hidden_")
+        part = hidden.get(one.kind, 0).to_bytes(one.size_bytes, "little") if is_hidden else next(explicit)
         data[one.offset : one.offset + one.size_bytes] = part
     return np.frombuffer(bytes(data), np.uint8).copy()
 
@@ -178,6 +192,19 @@ def launch(engine, program, name: str, groups: int, buffers: list[np.ndarray], n
         raise AssertionError(f"{name} does not end: {run.counters.instructions} instructions")
 
 
+def pytest_generate_tests(metafunc):
+    """Give each test its kernels: all with their number, or every eighth for the slow engine."""
+    found = cases()
+    if "turn" in metafunc.fixturenames:
+        metafunc.parametrize(
+            ("case", "turn"), [(case, i) for i, case in enumerate(found)], ids=[case.name for case in found]
+        )
+    elif "case" in metafunc.fixturenames:
+        metafunc.parametrize("case", found, ids=str)
+    elif "case_of_few" in metafunc.fixturenames:
+        metafunc.parametrize("case_of_few", found[::8], ids=str)
+
+
 ENGINES = {"interpreter": Interpreter, "translator": Translator}
 
 
@@ -192,15 +219,17 @@ def judge():
         key = case.source, flags
         if key not in programs:
             programs[key] = load(compiled(case.source, flags).read_bytes())
-        if case.source not in hosts:
-            hosts[case.source] = ctypes.CDLL(str(compiled(case.source, HOST_FLAGS)))
+        if (case.source, wave_size) not in hosts:
+            hosts[case.source, wave_size] = ctypes.CDLL(
+                str(compiled(case.source, (*HOST_FLAGS, f"-DWAVE={wave_size}")))
+            )
         n = groups * GROUP
         draw = np.random.default_rng(list(case.name.encode()))
         inputs = [values(draw, name, n) for name in case.types[1:]]
         found = [np.zeros(n, TYPES[case.types[0]]), *(one.copy() for one in inputs)]
         wanted = [np.zeros(n, TYPES[case.types[0]]), *(one.copy() for one in inputs)]
         pointers = [ctypes.c_void_p(one.ctypes.data) for one in wanted]
-        getattr(hosts[case.source], case.name)(*pointers, ctypes.c_uint32(n), ctypes.c_uint32(groups))
+        getattr(hosts[case.source, wave_size], case.name)(*pointers, ctypes.c_uint32(n), ctypes.c_uint32(groups))
         launch(engines[engine], programs[key], case.name, groups, found, n)
         return found[0], wanted[0]
 
