@@ -1,7 +1,8 @@
 """What the PSP sees of an image before it checks the signature: the `$PS1` header in front of every signed part.
 
 Source: the images of Debian's firmware-amd-graphics 20250410; all 769 parts in 376 files agree with this reading, no public header describes it.
-A signature cannot be checked by anybody but AMD; an image without this header is what a test builds, and counts as signed.
+What follows the stated size is no part of the image: the stacks of the micro engines are sent with room behind them. A signature cannot be
+checked by anybody but AMD; an image without this header is what a test builds, and counts as signed.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ def check(data: bytes) -> Image:
         return Image(data, None, 0)
     if len(data) < HEADER_BYTES:
         raise BadImage(f"a signed image of {len(data)} bytes, less than its header")
-    size, body = _word(data, SIZE_AT), _word(data, BODY_SIZE_AT)
-    if size not in (0, len(data)):  # 0: newer images do not say
+    size, body = _word(data, SIZE_AT) or len(data), _word(data, BODY_SIZE_AT)  # newer images do not say
+    if size > len(data):
         raise BadImage(f"its header says {size:#x} bytes, it has {len(data):#x}")
-    if not HEADER_BYTES <= len(data) - body <= FRAME_LIMIT_BYTES:
-        raise BadImage(f"a body of {body:#x} bytes in an image of {len(data):#x}")
+    if not HEADER_BYTES <= size - body <= FRAME_LIMIT_BYTES:
+        raise BadImage(f"a body of {body:#x} bytes in an image of {size:#x}")
     return Image(data, data[KIND_AT], _word(data, VERSION_AT))

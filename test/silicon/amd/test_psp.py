@@ -303,6 +303,11 @@ def test_firmware_other_than_the_smus_needs_the_tmr(ring):
     assert ring.target.got == [(SMU, 0x1000), (MEC, 0x1000)]
 
 
+def test_room_behind_an_image_is_no_part_of_it(ring):
+    ring.setup_tmr()
+    assert ring.load(94, image(0x1550, kind=0x49) + bytes(0x1000)) == 0  # RS64_MEC_P0_STACK as amdgpu sends it
+
+
 def test_a_synthetic_image_without_a_signed_header_is_loaded(ring):
     ring.setup_tmr()
     assert ring.load(MEC, b"\x01" * 777) == 0
