@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from llvmlite import binding as llvm
 
-from ringup.silicon.shader.emitter import Value, like
+from ringup.silicon.shader.emitter import Value, bits, like
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -241,23 +241,23 @@ class Float:
             return self.code.intrinsic("fma", a, b, c)
         return self.odd_sum(self.op("fmul", a, b), c)
 
-    def odd_sum(self, a: Value, b: Value) -> Value:
-        """Add floats, the last bit set if the sum is inexact: another rounding to half then gives what a single one would have given.
-
-        The error of a sum is a float itself: it is what `b` and `a` lose on their way into the sum.
-        """
-        code = self.code
+    def two_sum(self, a: Value, b: Value) -> tuple[Value, Value]:
+        """Add floats; return the rounded sum and its error, which is a float itself: what both lose on their way into the sum."""
         total = self.op("fadd", a, b)
         came = self.op("fsub", total, a)
-        lost = self.op("fadd", self.op("fsub", a, self.op("fsub", total, came)), self.op("fsub", b, came))
+        return total, self.op("fadd", self.op("fsub", a, self.op("fsub", total, came)), self.op("fsub", b, came))
+
+    def odd_sum(self, a: Value, b: Value) -> Value:
+        """Add floats, the last bit set if the sum is inexact: rounding that to fewer bits gives what a single rounding would have given."""
+        code = self.code
+        total, lost = self.two_sum(a, b)
         raw, error = as_bits(code, total), as_bits(code, lost)
         one, zero = code.const(1, raw.type), code.const(0, raw.type)
         # towards the error: away from zero if its sign is the sum's, else towards zero
-        sign = code.op("ashr", code.op("xor", raw, error), code.const(31, raw.type))
-        step = code.op("or", sign, one)
+        sign = code.op("ashr", code.op("xor", raw, error), code.const(bits(raw.type) - 1, raw.type))
         even = code.icmp("eq", code.op("and", raw, one), zero)
         odd = code.op("and", even, code.fcmp("one", lost, code.real(0.0, lost.type)))
-        return code.bitcast(code.op("add", raw, code.select(odd, step, zero)), total.type)
+        return code.bitcast(code.op("add", raw, code.select(odd, code.op("or", sign, one), zero)), total.type)
 
     # order ------------------------------------------------------------------------------------------------------------------------
 
@@ -342,8 +342,8 @@ class Float:
     def _power_of_two(self, power: Value) -> Value:
         """Return 2**power (i32 a lane, normal) in the work type."""
         code = self.code
-        bias, mantissa, bits = (1023, 52, "i64") if self.fmt.work == "double" else (127, 23, "i32")
-        field = code.resize(code.op("add", power, self.wave.const(bias, "i32")), bits)
+        bias, mantissa, kind = (1023, 52, "i64") if self.fmt.work == "double" else (127, 23, "i32")
+        field = code.resize(code.op("add", power, self.wave.const(bias, "i32")), kind)
         return code.bitcast(code.op("shl", field, code.const(mantissa, field.type)), self.work)
 
     def _is_denormal(self, constant: int) -> bool:

@@ -103,14 +103,17 @@ def _fused_scaled(form: Format) -> Vector:
         if not needs_scale.any():
             return plain
         is_large = (c & form.lane(form.magnitude)) >= form.lane(form.bias + 1 << form.mantissa_bits)
-        powers = np.where(is_large, LIMITS[form].power, -LIMITS[form].power).astype(np.int64)
-        return np.where(needs_scale, scaled(ctx, form, plain, powers), plain)
+        up, down = (fused_unflushed(ctx, form, a, b, c, power) for power in (LIMITS[form].power, -LIMITS[form].power))
+        return np.where(needs_scale, np.where(is_large, up, down), plain)
 
     return run
 
 
 def _fix_up(form: Format) -> Vector:
-    """Put right what a quotient cannot be: NaN, zero, infinity, overflow and underflow."""
+    """Put right what a quotient cannot be: NaN, zero, infinity, overflow and underflow.
+
+    QUIRK: the document has overflow where the denominator's exponent is that of infinity, which was dealt with before; it is the quotient's.
+    """
 
     def run(ctx: Ctx, quotient: Bits, denominator: Bits, numerator: Bits) -> Bits:
         quotient, denominator, numerator = (ctx.taken(form, one) for one in (quotient, denominator, numerator))
@@ -123,6 +126,9 @@ def _fix_up(form: Format) -> Vector:
         if form in LIMITS:
             fields = [(one & infinite) >> lane(form.mantissa_bits) for one in (numerator, denominator)]
             is_under = fields[0].astype(np.int64) - fields[1].astype(np.int64) < LIMITS[form].underflow
+            is_over = (quotient & mask) >= infinite
+            most = [floats.packed(form, one, 1, 4 * form.bias, ctx.rounding(form)) for one in (0, 1)]
+            fixed = np.where(is_over, np.where(sign != 0, lane(most[1]), lane(most[0])), fixed)
             least = [floats.packed(form, one, 1, form.lowest - 2, ctx.rounding(form)) for one in (0, 1)]
             fixed = np.where(is_under, np.where(sign != 0, lane(least[1]), lane(least[0])), fixed)
         fixed = np.where(is_bottom_inf | is_top_zero, sign, fixed)

@@ -73,17 +73,22 @@ def fuse(ctx: Ctx, form: Format, a: Bits, b: Bits, c: Bits) -> Bits:
     return fused_unflushed(ctx, form, ctx.taken(form, a), ctx.taken(form, b), ctx.taken(form, c))
 
 
-def fused_unflushed(ctx: Ctx, form: Format, a: Bits, b: Bits, c: Bits) -> Bits:
-    """Return a * b + c, rounded once, denormal inputs kept whatever the mode."""
+def fused_unflushed(ctx: Ctx, form: Format, a: Bits, b: Bits, c: Bits, power: int = 0) -> Bits:
+    """Return 2**power * (a * b + c), rounded once, denormal inputs kept whatever the mode."""
     product, addend = floats.widened(form, a) * floats.widened(form, b), floats.widened(form, c)
     if form is not F64:
-        return ctx.result(form, floats.odd_sum(product, addend, ctx.rounding(form)), a, b, c)
+        return ctx.result(form, np.ldexp(floats.odd_sum(product, addend, ctx.rounding(form)), power), a, b, c)
     is_down = ctx.round_f16_f64 == DOWN
+
+    def exact(x: _Triple, y: _Triple, z: _Triple) -> _Triple:
+        sign, mantissa, exponent = _exact_sum(_exact_product(x, y), z, is_down)
+        return sign, mantissa, exponent + power
+
     # lanes that are not all finite: a product that overflowed although its factors are finite must not meet an infinite addend
     shaped = np.where(
         np.isfinite(floats.widened(F64, a)) & np.isfinite(floats.widened(F64, b)), addend, product + addend
     )
-    return _exactly(ctx, lambda x, y, z: _exact_sum(_exact_product(x, y), z, is_down), shaped, a, b, c)
+    return _exactly(ctx, exact, shaped, a, b, c)
 
 
 def negated(form: Format, a: Bits) -> Bits:

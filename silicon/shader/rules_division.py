@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringup.silicon.shader.arithmetic import FORMATS, Float, float_rule, is_nan, reads
+from ringup.silicon.shader.arithmetic import FORMATS, Float, float_rule, flushed, is_nan, reads
 from ringup.silicon.shader.wave import rule
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ def _div_scale(type_: str) -> Rule:
         raws = [f.raw(one, ins) for one in ins.uses]
         value, bottom, top = (f.opened(one) for one in raws)
         low, high = f.exponent(raws[1]), f.exponent(raws[2])
-        up, down = (f.opened(f.scaled(raws[0], wave.const(one, "i32"))) for one in (power, -power))
+        scaled = [f.scaled(raws[0], wave.const(one, "i32")) for one in (power, -power)]
+        up, down = (f.opened(one if f.denormals & 2 else flushed(code, one, f.fmt)) for one in scaled)
         size, low_size, high_size = (code.intrinsic("fabs", one) for one in (value, bottom, top))
         is_bottom, is_top = code.fcmp("oeq", size, low_size), code.fcmp("oeq", size, high_size)
         largest = code.intrinsic("maximum", low_size, high_size)  # NaN if one is
@@ -79,19 +80,58 @@ def _div_scale(type_: str) -> Rule:
         for condition, scaled, mark in reversed(rows):
             result, flag = code.select(condition, scaled, result), code.select(condition, mark, flag)
         target, carry = ins.defs
-        wave.put(target, f.result(result, ins), ins)
+        wave.put(target, f.result_bits(f.closed(result), ins), ins)
         wave.put_mask(carry, flag)
 
     return emit
 
 
+def _fused_single(f: Float, a: Value, b: Value, c: Value, shift: Value) -> Value:
+    """Return 2**shift * (a * b + c) with one rounding: in double precision the product is exact and the sum is rounded to odd."""
+    code = f.code
+    x, y, z = (code.cast("fpext", one, "double") for one in (a, b, c))
+    total = f.odd_sum(code.op("fmul", x, y), z)
+    field = code.resize(code.op("add", shift, f.wave.const(1023, "i32")), "i64")
+    scale = code.bitcast(code.op("shl", field, code.const(52, field.type)), total.type)
+    return code.cast("fptrunc", code.op("fmul", total, scale), "float")
+
+
+def _fused_double(f: Float, a: Value, b: Value, c: Value, shift: Value) -> Value:
+    """Return 2**shift * (a * b + c) with one rounding.
+
+    Only a denormal result would be rounded twice. It is rounded before it is scaled, by a sum with a number whose last bit weighs as much as
+    that of denormals then. Product and sum go into it exactly: as pairs of numbers, the last of them rounded to odd.
+    """
+    code = f.code
+    plain, power = f.fma(a, b, c), SCALES["f64"][0]
+    down = code.icmp("slt", shift, f.wave.const(0, "i32"))
+    twice = f.opened(f.scaled(f.closed(plain), shift))
+    product = f.op("fmul", a, b)
+    rest = f.fma(a, b, code.neg(product))
+    low, lost = f.two_sum(c, rest)
+    high, more = f.two_sum(product, low)
+    grid = code.intrinsic("copysign", f.real(2.0 ** (power - 1074 + 52)), plain)
+    rounded, part = f.two_sum(grid, high)
+    whole = f.op("fsub", f.op("fadd", rounded, f.odd_sum(part, f.odd_sum(lost, more))), grid)
+    once = f.op("fmul", code.intrinsic("copysign", whole, plain), f.real(2.0**-power))
+    denormal = code.fcmp("olt", code.intrinsic("fabs", plain), f.real(2.0 ** (power - 1022)))
+    # a sum beyond the largest number comes back into range
+    first_is_larger = code.fcmp("ogt", code.intrinsic("fabs", a), code.intrinsic("fabs", b))
+    large, small = code.select(first_is_larger, a, b), code.select(first_is_larger, b, a)
+    lowered = [f.op("fmul", one, f.real(2.0**-power)) for one in (large, c)]
+    above = code.fcmp("oeq", code.intrinsic("fabs", plain), f.real(float("inf")))
+    shrunk = code.select(above, f.fma(lowered[0], small, lowered[1]), twice)
+    return code.select(down, code.select(denormal, once, shrunk), twice)
+
+
 def _div_fmas(type_: str) -> Rule:
-    """Multiply, add and undo the scaling where VCC says so. Denormal inputs are kept.
+    """Multiply, add and undo the scaling where VCC says so, rounding once. Denormal inputs are kept.
 
     UNKNOWN: the document prints 2**32 (f64: 2**64) as the factor. v_div_scale scales by 2**64 (2**128), one operand up or the other, so the
     quotient is right only if that is undone: up for quotients above 1, else down.
     """
     power = SCALES[type_][0]
+    fused = _fused_single if type_ == "f32" else _fused_double
 
     def emit(wave: Wave, ins: Instruction) -> None:
         if wave.mode.round(FORMATS[type_].kind):
@@ -101,12 +141,11 @@ def _div_fmas(type_: str) -> Rule:
         code = wave.code
         *sources, flags = reads(ins)
         raws = [f.raw(one, ins) for one in sources]
-        a, b, c = (f.opened(one) for one in raws)
-        plain = f.fma(a, b, c)
         large = code.icmp("sgt", f.exponent(raws[2]), wave.const(f.fmt.bias, "i32"))
         shift = code.select(large, wave.const(power, "i32"), wave.const(-power, "i32"))
-        undone = f.opened(f.scaled(f.closed(plain), shift))
-        wave.put(ins.defs[0], f.result(code.select(wave.mask(flags), undone, plain), ins), ins)
+        shift = code.select(wave.mask(flags), shift, wave.const(0, "i32"))
+        a, b, c = (f.opened(one) for one in raws)
+        wave.put(ins.defs[0], f.result(fused(f, a, b, c, shift), ins), ins)
 
     return emit
 
@@ -125,7 +164,11 @@ def _div_fixup(f: Float, quotient: Value, bottom: Value, top: Value) -> Value:
         return code.op("or", magnitude, sign)
 
     result = signed(code.op("and", closed[0], f.const(f.fmt.sign - 1)))
-    if f.fmt.kind != "half":  # the quotient is below half the smallest denormal
+    if f.fmt.kind != "half":
+        # UNKNOWN: the document asks the denominator's exponent, which cannot be that of infinity here; a quotient that went over is meant
+        over = code.fcmp("ueq", code.intrinsic("fabs", quotient), infinity)
+        result = code.select(over, signed(f.const(f.fmt.infinity)), result)
+        # the quotient is below half the smallest denormal
         apart = code.op("sub", f.exponent(closed[2]), f.exponent(closed[1]))
         least = -(f.fmt.bias + f.fmt.mantissa)
         result = code.select(code.icmp("slt", apart, f.wave.const(least, "i32")), signed(f.const(0)), result)

@@ -156,3 +156,91 @@ def test_floats_are_narrowed_to_the_nearest_half_without_the_hosts_help(converte
     nan = np.isnan(tested.view(np.float32))
     assert np.array_equal(found[~nan], true[~nan])
     assert ((found[nan] & 0x7FFF) > 0x7C00).all()
+
+
+# division: the sequence that LLVM's AMDGPU backend expands fdiv to ------------------------------------------------------------------
+
+DIVIDE_F32 = """
+v_div_scale_f32 v2, null, v1, v1, v0
+v_div_scale_f32 v3, vcc_lo, v0, v1, v0
+v_rcp_f32 v4, v2
+v_fma_f32 v5, -v2, v4, 1.0
+v_fma_f32 v4, v5, v4, v4
+v_mul_f32 v5, v3, v4
+v_fma_f32 v6, -v2, v5, v3
+v_fma_f32 v5, v6, v4, v5
+v_fma_f32 v6, -v2, v5, v3
+v_div_fmas_f32 v5, v6, v4, v5
+v_div_fixup_f32 v7, v5, v1, v0
+"""
+DIVIDE_F64 = """
+v_div_scale_f64 v[4:5], null, v[2:3], v[2:3], v[0:1]
+v_rcp_f64 v[6:7], v[4:5]
+v_fma_f64 v[8:9], -v[4:5], v[6:7], 1.0
+v_fma_f64 v[6:7], v[6:7], v[8:9], v[6:7]
+v_fma_f64 v[8:9], -v[4:5], v[6:7], 1.0
+v_fma_f64 v[6:7], v[6:7], v[8:9], v[6:7]
+v_div_scale_f64 v[10:11], vcc_lo, v[0:1], v[2:3], v[0:1]
+v_mul_f64 v[8:9], v[10:11], v[6:7]
+v_fma_f64 v[12:13], -v[4:5], v[8:9], v[10:11]
+v_div_fmas_f64 v[12:13], v[12:13], v[6:7], v[8:9]
+v_div_fixup_f64 v[14:15], v[12:13], v[2:3], v[0:1]
+"""
+
+
+def program(code):
+    """Every instruction of machine code."""
+    found, at = [], 0
+    while at < len(code):
+        found.append(decode(code, at))
+        at += found[-1].size_bytes
+    return found
+
+
+def operands(rng, bits, mantissa, count):
+    """Numbers of every size: any exponent, also few bits of mantissa, and the special ones."""
+    raw = rng.integers(0, 1 << (bits - 1), count, dtype=np.uint64) | rng.integers(
+        0, 2, count, dtype=np.uint64
+    ) << np.uint64(bits - 1)
+    raw[::3] &= np.uint64((1 << bits) - (1 << mantissa - 2))
+    bias = np.uint64((1 << bits - mantissa - 2) - 1 << mantissa)
+    special = [
+        0,
+        1,
+        1 << mantissa,
+        bias,
+        (1 << bits - 1) - (1 << mantissa),
+        (1 << bits - 1) - (1 << mantissa) - 1,
+        (1 << mantissa) - 1,
+    ]
+    raw[1::7] = rng.choice(np.array(special, np.uint64), raw[1::7].size)
+    return raw
+
+
+@pytest.mark.parametrize(
+    ("text", "bits", "mantissa", "float_", "word"),
+    [(DIVIDE_F32, 32, 23, np.float32, np.uint32), (DIVIDE_F64, 64, 52, np.float64, np.uint64)],
+    ids=["f32", "f64"],
+)
+def test_a_compiled_division_is_the_nearest_quotient(text, bits, mantissa, float_, word, assemble, translated):
+    rng = np.random.default_rng(bits)
+    steps = translated(program(assemble(text)), 32, 16, MODE)
+    size = bits // 32
+    for _ in range(150):
+        top, bottom = (operands(rng, bits, mantissa, 32).astype(word) for _ in range(2))
+        wave = WaveState(32, 16)
+        wave.sgprs[126] = 0xFFFF_FFFF
+        for first, values in ((0, top), (size, bottom)):
+            wave.vgprs[first : first + size] = values.view(np.uint32).reshape(32, size).T
+        for step in steps:
+            step(wave)
+        last = 16 - size if size == 2 else 7
+        found = np.ascontiguousarray(wave.vgprs[last : last + size].T).view(word).reshape(32)
+        with np.errstate(all="ignore"):
+            true = top.view(float_) / bottom.view(float_)
+        nan = np.isnan(true)
+        assert np.isnan(found.view(float_))[nan].all()
+        wrong = np.flatnonzero((found != true.view(word)) & ~nan)
+        assert not wrong.size, [
+            (hex(top[i]), hex(bottom[i]), hex(found[i]), hex(true.view(word)[i])) for i in wrong[:4]
+        ]
