@@ -9,6 +9,7 @@ import numpy as np
 
 from ringup.errors import Unmodelled
 from ringup.silicon.shader import decode
+from ringup.silicon.shader.interp_dpp import Permutation
 from ringup.silicon.shader.interp_step import Exit, Step
 from ringup.silicon.shader.interp_values import VALUES, Ctx, base_mnemonic, finish, modify
 from ringup.silicon.shader.state import EXEC_LO, M0, MODE, SCC, VCC_LO
@@ -212,16 +213,12 @@ def _registers(step: Step, first: int, operand: Operand, lanes: Lanes) -> _Sourc
     return _Source(value, undefined)
 
 
-def _permuted(ctx: Ctx, ins: Instruction, source: _Source) -> tuple[_Source, Lanes | None]:
+def _permuted(ins: Instruction, source: _Source, lanes: Lanes) -> tuple[_Source, Lanes]:
     """Move a source's lanes as DPP says; also return which lanes are written at all."""
-    from ringup.silicon.shader.interp_valu_lanes import permuted, written
-
     assert ins.dpp is not None
-    value = permuted(ctx, ins.dpp, source.value)
-    undefined = None
-    if source.undefined is not None:
-        undefined = permuted(ctx, ins.dpp, source.undefined.astype(_U32)).astype(np.bool_)
-    return _Source(value, undefined), written(ctx, ins.dpp)
+    way = Permutation(ins.dpp, lanes)
+    undefined = None if source.undefined is None else way.valid & source.undefined[way.sources]
+    return _Source(way.moved(source.value), undefined), way.written
 
 
 def vector_alu(step: Step) -> Exit:
@@ -248,8 +245,8 @@ def _vector(step: Step, ins: Instruction, lanes: Lanes) -> Sequence[Callable[[],
     target_lanes = active
     if ins.dpp is not None:
         at = next(number for number, operand in enumerate(ins.uses) if operand.field == "src0")
-        sources[at], written = _permuted(ctx, ins, sources[at])
-        target_lanes = lanes if written is None else lanes & written
+        sources[at], written = _permuted(ins, sources[at], lanes)
+        target_lanes = lanes & written
     undefined = _undefined(step, ins, mnemonic, function, ctx, sources, target_lanes)
     values = [modify(ins, operand, one.value) for operand, one in zip(ins.uses, sources, strict=True)]
     results = function(ctx, *values)
@@ -369,10 +366,10 @@ def _relative(step: Step, ins: Instruction, lanes: Lanes) -> Sequence[Callable[[
         source = _vector_source(step, operand, lanes)
     else:
         source = _registers(step, first if regs.vector_fits(first) else 0, operand, lanes)
-    written: Lanes | None = None
+    target_lanes = lanes
     if ins.dpp is not None:
-        source, written = _permuted(context(step, ins, lanes), ins, source)
-    target_lanes = lanes if written is None else lanes & written
+        source, written = _permuted(ins, source, lanes)
+        target_lanes = lanes & written
     if not regs.vector_fits(to):
         return ()
     moved: Words = source.value.copy()
