@@ -416,7 +416,7 @@ KERNEL(run_length, u32, u8, u8) {
 }
 
 KERNEL(bracket_machine, u32, u8, u8) {
-  u8 stack[16];
+  u8 stack[16] = {0};
   u32 depth = 0, errors = 0;
   for (u32 k = 0; k < 24; k++) switch (a[(i + k) % n] & 7) {
       case 0: case 1: case 2:
