@@ -180,8 +180,15 @@ class Counters:
 class Run(Protocol):
     """A dispatch under way."""
 
-    counters: Counters
-    violations: list[Violation]
+    @property
+    def counters(self) -> Counters:
+        """What was done so far."""
+        ...
+
+    @property
+    def violations(self) -> list[Violation]:
+        """The rules that were broken so far."""
+        ...
 
     def step(self, instructions: int) -> bool:
         """Run up to about `instructions` wave-instructions; True once every wave has ended. A dispatch with violations never ends."""
