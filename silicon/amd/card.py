@@ -22,7 +22,7 @@ from ringup.silicon.amd.smu import Smu
 from ringup.silicon.amd.smu_tables import NAVI31 as NAVI31_POWER
 from ringup.silicon.amd.smuio import Rom, Smuio
 from ringup.silicon.amd.thm import Thm
-from ringup.silicon.cells import Cells, RegisterSpace
+from ringup.silicon.cells import Cells, RegisterSpace, block_map
 from ringup.silicon.clock import VirtualClock
 from ringup.silicon.faults import Faults
 from ringup.silicon.interrupts import Interrupts
@@ -36,6 +36,9 @@ from ringup.silicon.transport import Bar, ConfigAccess, Path, Target
 Block = TypeVar("Block", bound=Resettable)
 FB_LOCATION = 0x8000  # in 16 MiB: where the board's firmware puts VRAM in the address space of the memory controllers
 FB_UNIT = 1 << 24
+# QUIRK: drivers load a queue by writing every dword from the first to the last of these, and a few have no name: metal ignores those.
+# Source: amdgpu_amdkfd_gfx_v11.c, hqd_load_v11
+RANGES_WITH_HOLES = (("gc", "CP_MQD_BASE_ADDR", "CP_HQD_PQ_WPTR_HI"),)
 POWER = {"navi31": NAVI31_POWER}  # clocks, limits and heat by chip
 STORAGE_BLOCKS = (("athub", 0), ("lsdma", 0), ("vcn", 0), ("vcn", 1), ("dcn", 0))
 
@@ -120,10 +123,20 @@ class VirtualRadeon:
             )
         )
         self.nbio.listen("ih", self.ih)
-        for engine in self.sdma:
-            self.nbio.listen("sdma", engine)
+        for copier in self.sdma:
+            self.nbio.listen("sdma", copier)
         for block, instance in STORAGE_BLOCKS:
             self._registers(block, instance)
+
+        for block, first, last in RANGES_WITH_HOLES:
+            self._fill_holes(block, first, last)
+
+    def _fill_holes(self, block: str, first: str, last: str) -> None:
+        """Make the unnamed dwords between two registers read as 0 and take writes without effect."""
+        places = block_map(self.chip.name, block, 0)
+        for address in range(places.addresses[first], places.addresses[last], 4):
+            if address not in places.names:
+                self.board.space.door(address, 4, lambda address: 0, lambda address, value: None)
 
     def _registers(self, block: str, instance: int = 0) -> Cells:
         """Put a block's registers on the bus; they are reset before the block itself."""
@@ -164,9 +177,13 @@ class VirtualRadeon:
     # --- power and resets ---------------------------------------------------------------------------------------
     def _post(self) -> None:
         """Do what the board's own firmware does after a reset, before any driver: place VRAM, leave the discovery binary."""
-        cells = self.mmhub.cells
-        cells["MMMC_VM_FB_LOCATION_BASE"] = FB_LOCATION
-        cells["MMMC_VM_FB_LOCATION_TOP"] = FB_LOCATION + -(-self.vram.size_bytes // FB_UNIT) - 1
+        top = FB_LOCATION + -(-self.vram.size_bytes // FB_UNIT) - 1
+        for hub in (
+            self.mmhub,
+            self.gfxhub,
+        ):  # drivers program them for virtual functions only, "vbios post" does it for the card
+            hub.cells[f"{hub.row.prefix}MC_VM_FB_LOCATION_BASE"] = FB_LOCATION
+            hub.cells[f"{hub.row.prefix}MC_VM_FB_LOCATION_TOP"] = top
         self.vram.write(self.vram.size_bytes - discovery.TOP_OFFSET, discovery.build(self.chip))
 
     def _reset_blocks(self, *, keep_scratch: bool) -> None:

@@ -11,7 +11,7 @@ from ringup.silicon import card, cards, fixtures, transport
 
 MEMSIZE = 0xDE3 * 4
 SCRATCH_0 = 0x4C * 4
-FB_LOCATION = 0x1A8EC * 4
+FB_LOCATIONS = (0x1A8EC * 4, 0x28D8 * 4)  # of MMHUB and of the graphics core
 ONES = 0xFFFF_FFFF
 
 
@@ -33,7 +33,7 @@ def test_bars_are_as_large_as_config_space_says(radeon):
 
 def test_the_discovery_binary_lies_below_the_top_of_vram(radeon):
     assert radeon.bars[0].read32((64 << 20) - (64 << 10)) == 0x28211407
-    assert radeon.bars[5].read32(FB_LOCATION) == 0x8000
+    assert [radeon.bars[5].read32(place) for place in FB_LOCATIONS] == [0x8000, 0x8000]
 
 
 def test_the_rom_is_read_through_its_bar_and_through_smuio(radeon):
@@ -209,6 +209,13 @@ def test_accesses_are_logged_by_name_when_asked(radeon):
 def test_a_card_that_cannot_be_is_refused(option, match):
     with pytest.raises(ValueError, match=match):
         card("navi31", **option)
+
+
+def test_a_queue_is_loaded_by_writing_all_its_dwords(radeon):
+    # amdgpu_amdkfd_gfx_v11.c, hqd_load_v11: regCP_MQD_BASE_ADDR to regCP_HQD_PQ_WPTR_HI, 0x3219 has no name
+    for dword in range(0x3209, 0x3241):
+        radeon.bars[5].write32(dword * 4, 0)
+    assert radeon.bars[5].read32(0x3219 * 4) == 0
 
 
 def test_an_unknown_card_is_refused_with_the_known_ones():
