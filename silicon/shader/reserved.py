@@ -16,6 +16,7 @@ _ZERO_IF_UNUSED = {
     "MUBUF": ("dlc", "glc", "idxen", "offen", "tfe"), "MIMG": ("d16", "ssamp"), "FLAT": ("sve",), "GLOBAL": ("sve",),
 }  # fmt: skip
 _FIXED = {"FLAT": {"saddr": 124}}
+_RAYS = dict.fromkeys(("glc", "dlc", "slc", "dim", "lwe", "tfe"), 0) | {"dmask": 15}  # of image_bvh*_intersect_ray
 _ZERO_BITS = {"VOP3P": 1 << 23, "LDSDIR": 3 << 22}  # in no field
 
 # sources of VOP3 whose neg and abs bits may be set without meaning; other opcodes: those that neg or op_sel means something for
@@ -39,6 +40,8 @@ def required_bits(row: InstructionFacts, fmt: FormatFacts) -> tuple[int, int]:
         if flag.startswith("needs-"):
             used[flag.removeprefix("needs-").partition("=")[0]] = -1
     wanted = dict.fromkeys(_ZERO_IF_UNUSED.get(row.format, ()), 0) | _FIXED.get(row.format, {})
+    if row.mnemonic.endswith("intersect_ray"):
+        wanted |= _RAYS
     if row.format == "VOP3":
         signs = signs_taken(row)
         used |= {"neg": signs, "abs": signs, "opsel": ~_OPSEL_ZERO.get(row.mnemonic, 0)}
