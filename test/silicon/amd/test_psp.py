@@ -316,8 +316,8 @@ def test_a_synthetic_image_without_a_signed_header_is_loaded(ring):
 
 @pytest.mark.parametrize(
     "data",
-    [image()[:-4], image() + b"\0\0\0\0", bytes(64), image(kind=0x3E)],
-    ids=["short", "long", "zeros", "another engine's"],
+    [image()[:-4], bytes(64), image(kind=0x3E)],
+    ids=["short", "zeros", "another engine's"],
 )
 def test_a_damaged_image_is_refused_and_reaches_nobody(ring, data):
     ring.setup_tmr()
