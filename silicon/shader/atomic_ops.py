@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from ringup.silicon.shader.emitter import Code, Value, bits
-from ringup.silicon.shader.memory_shape import Helper, as_mask, each_lane, first_lane, helper, local
+from ringup.silicon.shader.memory_shape import DONE, Helper, as_mask, each_lane, first_lane, give, helper, local
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -156,9 +156,9 @@ OPERATIONS: dict[str, Operation] = {
 
 @cache
 def atomic(name: str, kind: str, lanes: int, flush: Flush, *, returns: bool) -> Helper:
-    """Return `(host addresses, mask, data, second data) -> old values`: each active lane's operation of type `kind` in turn, lowest first.
+    """Return `(host addresses, mask, data, second data) -> answer with old values` (type `kind` a lane).
 
-    Old values of lanes that are off, and all of them if it does not return any, are 0.
+    Active lanes take their turns, lowest first. Old values of lanes that are off, and all of them if it does not return any, are 0.
     """
     vector = f"<{lanes} x {kind}>"
     hosts, mask = Value("%hosts", f"<{lanes} x i64>"), Value("%mask", f"i{lanes}")
@@ -184,10 +184,10 @@ def atomic(name: str, kind: str, lanes: int, flush: Flush, *, returns: bool) -> 
                 code.store(old, code.gep(olds, lane, kind), size)
 
         each_lane(code, mask, one_lane)
-        code.line(f"ret {vector} {code.load(olds, vector, 64).text}")
+        give(code, DONE, None, [code.load(olds, vector, 64)])
 
     suffix = "_rtn" * returns + "_fi" * flush.inputs + "_fr" * flush.results
-    return helper(f"atomic_{name}_{kind}_w{lanes}{suffix}", vector, (hosts, mask, data, second), body)
+    return helper(f"atomic_{name}_{kind}_w{lanes}{suffix}", (hosts, mask, data, second), body)
 
 
 def _together(code: Code, name: str, hosts: Value, mask: Value, data: Value) -> None:
@@ -208,5 +208,5 @@ def _together(code: Code, name: str, hosts: Value, mask: Value, data: Value) -> 
     pointer = code.cast("inttoptr", host, "ptr")
     old = code.load(pointer, data.element, 1)
     code.store(OPERATIONS[name](code, old, total, total, NO_FLUSH), pointer, 1)
-    code.line(f"ret {data.type} zeroinitializer")
+    give(code, DONE, None, [Value("zeroinitializer", data.type)])
     code.block(apart)

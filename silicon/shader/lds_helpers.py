@@ -17,7 +17,6 @@ from ringup.silicon.shader.memory_shape import (
     MEMORY,
     Helper,
     Shape,
-    answer_type,
     as_mask,
     first_lane,
     give,
@@ -62,22 +61,18 @@ def _helper(
     kind: str,
     shape: Shape,
     rows: list[Value],
-    results: list[str],
     body: Callable[[Code, Value, Value], None],
     *,
     strict: bool,
 ) -> Helper:
     address, mask = Value("%address", shape.row), Value("%mask", shape.mask)
     name = f"lds_{kind}_{shape.name}{'_strict' * strict}"
-    return helper(
-        name, answer_type(results), (CONTEXT, LDS, address, mask, *rows), lambda code: body(code, address, mask)
-    )
+    return helper(name, (CONTEXT, LDS, address, mask, *rows), lambda code: body(code, address, mask))
 
 
 @cache
 def lds_gather(shape: Shape, *, strict: bool) -> Helper:
     """Return `(context, lds, addresses, mask) -> answer with rows`."""
-    results = [shape.row] * shape.rows
     empty = [Value("zeroinitializer", shape.row)] * shape.rows
 
     def body(code: Code, address: Value, mask: Value) -> None:
@@ -91,7 +86,7 @@ def lds_gather(shape: Shape, *, strict: bool) -> Helper:
             rows = [code.select(valid, row, empty[0]) for row in rows]
         give(code, DONE, None, rows)
 
-    return _helper("gather", shape, [], results, body, strict=strict)
+    return _helper("gather", shape, [], body, strict=strict)
 
 
 @cache
@@ -107,7 +102,7 @@ def lds_scatter(shape: Shape, *, strict: bool) -> Helper:
         store_lanes(code, host, inside, shape, data, places)
         give(code, DONE, None, [])
 
-    return _helper("scatter", shape, rows, [], body, strict=strict)
+    return _helper("scatter", shape, rows, body, strict=strict)
 
 
 @cache
@@ -120,4 +115,4 @@ def lds_locate(shape: Shape, *, strict: bool) -> Helper:
         host, inside = _checked(code, address, mask, shape, empty, strict=strict, atomic=True)
         give(code, DONE, None, [host, inside])
 
-    return _helper("locate", shape, [], [places, shape.mask], body, strict=strict)
+    return _helper("locate", shape, [], body, strict=strict)

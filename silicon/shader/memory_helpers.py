@@ -7,7 +7,7 @@ Source: RDNA3 ISA reference, "Memory Alignment and Out-of-Range Behavior", "Alig
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ringup.silicon.shader.emitter import Code, Value
 from ringup.silicon.shader.memory_shape import (
@@ -18,7 +18,6 @@ from ringup.silicon.shader.memory_shape import (
     Helper,
     Region,
     Shape,
-    answer_type,
     as_mask,
     each_lane,
     first_lane,
@@ -26,45 +25,48 @@ from ringup.silicon.shader.memory_shape import (
     helper,
     is_unaligned,
     local,
+    take,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 SITE = Value("%site", "ptr")
-_REACH = "{ i64, i64 }"
+
+
+class Spread(NamedTuple):
+    """How addresses are told in few registers: a base (i64) and an offset a lane of type `kind`, or without one `stride` bytes a lane."""
+
+    kind: str
+    stride: int
 
 
 @cache
 def _reach(*, write: bool) -> Helper:
-    """Return a function from a gpu_va to its host address and the bytes from there to the end of its region; 0 bytes: no such memory."""
+    """Return `(context, site, gpu_va) -> answer with host address and bytes left in its region`; 0 bytes: no such memory."""
+    gpu_va = Value("%gpu_va", "i64")
 
     def body(code: Code) -> None:
-        gpu_va = Value("%gpu_va", "i64")
         met, miss, found, lost = (code.fresh(one) for one in ("met", "miss", "found", "lost"))
-        code.branch(Region.read(code, SITE).holds(code, gpu_va, 1), met, miss, likely=True)
+        code.branch(Region.read(code, SITE).holds(code, gpu_va, 1), met, miss)
         code.block(miss)
         flag = Value("true" if write else "false", "i1")
-        code.branch(code.call("translate", "i1", CONTEXT, SITE, gpu_va, flag), found, lost, likely=True)
+        code.branch(code.call("translate", "i1", CONTEXT, SITE, gpu_va, flag), found, lost)
         code.block(lost)
-        code.line(f"ret {_REACH} zeroinitializer")
+        give(code, DONE, None, [code.const(0, "i64")] * 2)
         for label in (met, found):
             code.block(label)
             region = Region.read(code, SITE)
             left = code.op("sub", region.size_bytes, code.op("sub", gpu_va, region.gpu_va))
-            host = code.op("add", gpu_va, region.delta)
-            half = code.emit(f"insertvalue {_REACH} poison, i64 {host.text}, 0", _REACH)
-            code.line(f"ret {_REACH} {code.emit(f'insertvalue {_REACH} {half.text}, i64 {left.text}, 1', _REACH).text}")
+            give(code, DONE, None, [code.op("add", gpu_va, region.delta), left])
 
-    return helper(f"reach_{'write' if write else 'read'}", _REACH, (CONTEXT, SITE, Value("%gpu_va", "i64")), body)
+    return helper(f"reach_{'write' if write else 'read'}", (CONTEXT, SITE, gpu_va), body)
 
 
 def reached(code: Code, gpu_va: Value, *, write: bool) -> tuple[Value, Value]:
     """Return the host address of a gpu_va and the bytes left in its region; 0 bytes: no such memory."""
-    both = code.call(_reach(write=write).include(code), _REACH, CONTEXT, SITE, gpu_va)
-    return code.emit(f"extractvalue {_REACH} {both.text}, 0", "i64"), code.emit(
-        f"extractvalue {_REACH} {both.text}, 1", "i64"
-    )
+    host, left = take(code, _reach(write=write).include(code), ["i64", "i64"], CONTEXT, SITE, gpu_va).rows
+    return host, left
 
 
 def _pointer(code: Code, host: Value) -> Value:
@@ -178,7 +180,7 @@ def _zeroes(shape: Shape) -> list[Value]:
 
 @cache
 def gather(shape: Shape, *, strict: bool) -> Helper:
-    """Return `(context, site, addresses, mask) -> answer with rows`: load every active lane; the others get 0."""
+    """Return `(context, site, mask, addresses) -> answer with rows`: load every active lane; the others get 0."""
     address, mask = Value("%address", f"<{shape.lanes} x i64>"), Value("%mask", shape.mask)
     empty = _zeroes(shape)
 
@@ -210,8 +212,7 @@ def gather(shape: Shape, *, strict: bool) -> Helper:
 
     return helper(
         f"gather_{shape.name}{'_strict' * strict}",
-        answer_type([shape.row] * shape.rows),
-        (CONTEXT, SITE, address, mask),
+        (CONTEXT, SITE, mask, address),
         body,
     )
 
@@ -278,7 +279,7 @@ def _halves(code: Code, value: Value) -> list[Value]:
 
 @cache
 def scatter(shape: Shape, *, strict: bool) -> Helper:
-    """Return `(context, site, addresses, mask, rows) -> answer`: store every active lane, nothing if one of them may not."""
+    """Return `(context, site, mask, rows, addresses) -> answer`: store every active lane, nothing if one of them may not."""
     address, mask = Value("%address", f"<{shape.lanes} x i64>"), Value("%mask", shape.mask)
     rows = [Value(f"%row{at}", shape.row) for at in range(shape.rows)]
 
@@ -312,9 +313,7 @@ def scatter(shape: Shape, *, strict: bool) -> Helper:
         store_lanes(code, host, mask, shape, data, places)
         give(code, DONE, None, [])
 
-    return helper(
-        f"scatter_{shape.name}{'_strict' * strict}", answer_type([]), (CONTEXT, SITE, address, mask, *rows), body
-    )
+    return helper(f"scatter_{shape.name}{'_strict' * strict}", (CONTEXT, SITE, mask, *rows, address), body)
 
 
 def store_lanes(code: Code, host: Value, mask: Value, shape: Shape, data: Value, places: Value) -> None:
@@ -331,7 +330,7 @@ def store_lanes(code: Code, host: Value, mask: Value, shape: Shape, data: Value,
 
 @cache
 def locate(shape: Shape) -> Helper:
-    """Return `(context, site, addresses, mask) -> answer with host addresses`: where atomics find memory; misaligned ones are refused always."""
+    """Return `(context, site, mask, addresses) -> answer with host addresses`: where atomics find memory; misaligned ones are refused always."""
     address, mask = Value("%address", f"<{shape.lanes} x i64>"), Value("%mask", shape.mask)
     empty = [Value("zeroinitializer", address.type)]
 
@@ -359,4 +358,28 @@ def locate(shape: Shape) -> Helper:
         code.block(quick)
         give(code, DONE, None, [code.op("add", where, code.splat(Region.read(code, SITE).delta, shape.lanes))])
 
-    return helper(f"locate_{shape.name}", answer_type([address.type]), (CONTEXT, SITE, address, mask), body)
+    return helper(f"locate_{shape.name}", (CONTEXT, SITE, mask, address), body)
+
+
+@cache
+def _spread(inner: str, how: Spread, shape: Shape, rows: int) -> tuple[str, str]:
+    """Return name and definition of a function that makes vectors of addresses for a helper."""
+    mask, base = Value("%mask", shape.mask), Value("%base", "i64")
+    data = [Value(f"%row{at}", shape.row) for at in range(rows)]
+    offsets = [Value("%offsets", f"<{shape.lanes} x {how.kind}>")] if how.kind else []
+    name = f"{inner}_{how.kind or how.stride}"
+
+    def body(code: Code) -> None:
+        steps = code.lane_const([how.stride * lane for lane in range(shape.lanes)], "i64")
+        lanes = code.resize(offsets[0], "i64") if offsets else steps
+        address = code.op("add", code.splat(base, shape.lanes), lanes)
+        code.call(inner, "void", CONTEXT, SITE, mask, *data, address)
+        code.line("ret void")
+
+    return name, helper(name, (CONTEXT, SITE, mask, *data, base, *offsets), body).declarations[name]
+
+
+def spread(inner: Helper, how: Spread, shape: Shape, rows: int = 0) -> Helper:
+    """Return a helper that has so many rows of data as one that takes base and offsets in place of addresses."""
+    name, text = _spread(inner.name, how, shape, rows)
+    return Helper(name, {**inner.declarations, name: text})

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 from ringup.silicon.shader.emitter import Value
 from ringup.silicon.shader.lds_helpers import lds_gather, lds_scatter
-from ringup.silicon.shader.memory_helpers import gather, scatter
+from ringup.silicon.shader.memory_helpers import Spread, gather, scatter, spread
 from ringup.silicon.shader.memory_shape import (
-    ALIGNMENT,
     CONTEXT,
-    MEMORY,
+    DONE,
     Answer,
     Region,
     Shape,
@@ -46,14 +45,14 @@ class Addresses:
             return self.base
         return wave.code.op("add", self.base, wave.code.resize(wave.code.extract(self.offsets, 0), "i64"))
 
-    def every(self, wave: Wave) -> Value:
-        """Return the addresses as a vector of i64."""
-        code = wave.code
-        if self.offsets is None:
-            steps = code.lane_const(range(0, self.stride * wave.lanes, self.stride), "i64") if self.stride else None
-            base = wave.splat(self.base)
-            return code.op("add", base, steps) if steps else base
-        return code.op("add", wave.splat(self.base), code.resize(self.offsets, "i64"))
+    @property
+    def spread(self) -> Spread:
+        """Return how helpers are told the addresses."""
+        return Spread(self.offsets.element if self.offsets else "", self.stride)
+
+    def args(self) -> tuple[Value, ...]:
+        """Return what helpers are told."""
+        return (self.base,) if self.offsets is None else (self.base, self.offsets)
 
     def side_by_side(self, wave: Wave, shape: Shape, active: Value) -> Value:
         """Return whether every active lane's access follows on that of the lane before, counted from lane 0 (i1)."""
@@ -76,12 +75,11 @@ def _side_by_side(wave: Wave, offsets: Value, shape: Shape, active: Value) -> Va
     return code.op("and", all_equal, wraps)
 
 
-def refuse(wave: Wave, answer: Answer, shape: Shape) -> None:
+def refuse(wave: Wave, answer: Answer) -> None:
     """Leave the wave if a helper found a broken rule."""
     code = wave.code
-    wave.fault(code.icmp("eq", answer.status, code.const(MEMORY, "i64")), "memory", answer.detail)
-    if shape.align > 1:
-        wave.fault(code.icmp("eq", answer.status, code.const(ALIGNMENT, "i64")), "alignment", answer.detail)
+    kind = code.op("sub", answer.status, code.const(1, "i64"))
+    wave.fault(code.icmp("ne", answer.status, code.const(DONE, "i64")), kind, answer.detail)
 
 
 def either(
@@ -134,9 +132,9 @@ def load(wave: Wave, addresses: Addresses, shape: Shape, active: Value | None = 
         return shape.unpack(code, code.load(pointer(wave, host), shape.packed, 1))
 
     def slow() -> list[Value]:
-        name = gather(shape, strict=wave.strict).include(code)
-        answer = take(code, name, [shape.row] * shape.rows, CONTEXT, site, addresses.every(wave), active)
-        refuse(wave, answer, shape)
+        name = spread(gather(shape, strict=wave.strict), addresses.spread, shape).include(code)
+        answer = take(code, name, [shape.row] * shape.rows, CONTEXT, site, active, *addresses.args())
+        refuse(wave, answer)
         return answer.rows
 
     return either(wave, near, quick, slow)
@@ -159,8 +157,8 @@ def store(wave: Wave, addresses: Addresses, shape: Shape, rows: Sequence[Value],
         return []
 
     def slow() -> list[Value]:
-        name = scatter(shape, strict=wave.strict).include(code)
-        refuse(wave, take(code, name, [], CONTEXT, site, addresses.every(wave), active, *rows), shape)
+        name = spread(scatter(shape, strict=wave.strict), addresses.spread, shape, shape.rows).include(code)
+        refuse(wave, take(code, name, [], CONTEXT, site, active, *rows, *addresses.args()))
         return []
 
     either(wave, near, quick, slow)
@@ -198,7 +196,7 @@ def lds_load(wave: Wave, address: Value, shape: Shape, active: Value | None = No
         name = lds_gather(shape, strict=wave.strict).include(code)
         answer = take(code, name, [shape.row] * shape.rows, CONTEXT, lds, address, active)
         if wave.strict:
-            refuse(wave, answer, shape)
+            refuse(wave, answer)
         return answer.rows
 
     return either(wave, near, quick, slow)
@@ -224,7 +222,7 @@ def lds_store(wave: Wave, address: Value, shape: Shape, rows: Sequence[Value], a
         name = lds_scatter(shape, strict=wave.strict).include(code)
         answer = take(code, name, [], CONTEXT, lds, address, active, *rows)
         if wave.strict:
-            refuse(wave, answer, shape)
+            refuse(wave, answer)
         return []
 
     either(wave, near, quick, slow)

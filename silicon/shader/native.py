@@ -17,9 +17,7 @@ def _machine(level: int) -> llvm.TargetMachine:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_default_triple()
-    return target.create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=level, jit=True
-    )
+    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=_features(), opt=level, jit=True)
 
 
 class HostCode:
@@ -47,10 +45,19 @@ class HostCode:
         return int(self._engine.get_function_address(name))
 
 
+def _features() -> str:
+    """Return the host's features.
+
+    QUIRK: LLVM puts a vzeroupper behind the restored registers of functions that keep all of them (see `memory_shape.helper`).
+    """
+    features = llvm.get_host_cpu_features().flatten()
+    return f"{features},-vzeroupper" if "avx" in features else features
+
+
 def _fresh_machine(level: int) -> llvm.TargetMachine:
     """Return a target machine that an engine may own."""
     return llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=level, jit=True
+        cpu=llvm.get_host_cpu_name(), features=_features(), opt=level, jit=True
     )
 
 

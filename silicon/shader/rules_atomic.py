@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ringup.silicon.shader.atomic_ops import NO_FLUSH, Flush, atomic
 from ringup.silicon.shader.lds_helpers import lds_locate
 from ringup.silicon.shader.memory_forms import operand
-from ringup.silicon.shader.memory_helpers import locate
+from ringup.silicon.shader.memory_helpers import locate, spread
 from ringup.silicon.shader.memory_ir import lds_address, refuse
 from ringup.silicon.shader.memory_shape import CONTEXT, Shape, take
 from ringup.silicon.shader.rules_global import addresses, global_only
@@ -76,8 +76,9 @@ def cache_atomic(
     second = _data(wave, source, size_bytes, 1) if operation.startswith("cmpswap") else data
     site = wave.site()
     places = f"<{wave.lanes} x i64>"
-    found = take(code, locate(shape).include(code), [places], CONTEXT, site, where.every(wave), active)
-    refuse(wave, found, shape)
+    name = spread(locate(shape), where.spread, shape).include(code)
+    found = take(code, name, [places], CONTEXT, site, active, *where.args())
+    refuse(wave, found)
     if operation == "add_float":
         flush = Flush(inputs=True)  # hardwired
     elif operation.endswith("_float"):
@@ -85,7 +86,7 @@ def cache_atomic(
     else:
         flush = NO_FLUSH
     function = atomic(operation, data.element, wave.lanes, flush, returns=source.direction != "use")
-    return code.call(function.include(code), data.type, found.rows[0], active, data, second)
+    return take(code, function.include(code), [data.type], found.rows[0], active, data, second).rows[0]
 
 
 def _global(wave: Wave, ins: Instruction, operation: str, size_bytes: int) -> None:
@@ -106,12 +107,12 @@ def _lds(wave: Wave, ins: Instruction, operation: str, size_bytes: int) -> None:
     where, active, places = address(wave, ins, ins.offset), wave.exec_bits(), f"<{wave.lanes} x i64>"
     name = lds_locate(shape, strict=wave.strict).include(code)
     found = take(code, name, [places, shape.mask], CONTEXT, lds_address(wave), where, active)
-    refuse(wave, found, shape)
+    refuse(wave, found)
     denorm = wave.mode.denorm_f32 if size_bytes == 4 else wave.mode.denorm_f64
     is_float = operation.endswith("_float")
     flush = Flush(not denorm & 1, operation == "add_float" and not denorm & 2) if is_float else NO_FLUSH
     function = atomic(operation, data.element, wave.lanes, flush, returns=to is not None)
-    old = code.call(function.include(code), data.type, found.rows[0], found.rows[1], data, second)
+    old = take(code, function.include(code), [data.type], *found.rows, data, second).rows[0]
     if to is not None:
         put_old(wave, to, old)
 

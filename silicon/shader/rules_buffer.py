@@ -123,10 +123,7 @@ def _atomic(wave: Wave, ins: Instruction, operation: str, size_bytes: int) -> No
         return
     data = operand(ins, "vdata")
     places = _places(wave, ins, size_bytes)
-    partly = wave.code.icmp(
-        "ne", places.inside, wave.exec_bits()
-    )  # range checks of atomics are all or nothing: so is this rule
-    with wave.unless(wave.code.op("or", places.odd, partly), ins):
+    with wave.unless(places.odd, ins):
         old = cache_atomic(wave, places.addresses, operation, size_bytes, data, places.inside)
         if data.direction != "use":
             put_old(wave, data, old)

@@ -12,7 +12,7 @@ from ringup.silicon.shader import state
 from ringup.silicon.shader.emitter import Code, Value
 from ringup.silicon.shader.memory_forms import Form, operand, put_loaded, stored
 from ringup.silicon.shader.memory_ir import lds_load, lds_store
-from ringup.silicon.shader.memory_shape import Helper, Shape, each_lane, helper, local
+from ringup.silicon.shader.memory_shape import DONE, Helper, Shape, each_lane, give, helper, local, take
 from ringup.silicon.shader.wave import rule
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _targets(wave: Wave, ins: Instruction) -> Value:
 
 @cache
 def _permute(lanes: int, *, forward: bool) -> Helper:
-    """Return `(values, lane numbers, mask) -> values`: each lane fetches from the lane it names, or (forward) sends to it, lowest first."""
+    """Return `(values, lane numbers, mask) -> answer`: each lane fetches from the lane it names, or (forward) sends to it, lowest first."""
     row = f"<{lanes} x i32>"
     values, numbers, mask = Value("%values", row), Value("%numbers", row), Value("%mask", f"i{lanes}")
 
@@ -147,7 +147,7 @@ def _permute(lanes: int, *, forward: bool) -> Helper:
             found = code.intrinsic(
                 "masked.gather", places, Value("4", "i32"), all_lanes, nothing, result=row, overload=overload
             )
-            code.line(f"ret {row} {found.text}")
+            give(code, DONE, None, [found])
             return
         sent, targets = local(code, row), local(code, row)
         code.store(Value("zeroinitializer", row), memory, 64)
@@ -160,16 +160,16 @@ def _permute(lanes: int, *, forward: bool) -> Helper:
             code.store(value, code.gep(memory, code.resize(target, "i64"), "i32"), 4)
 
         each_lane(code, mask, one)
-        code.line(f"ret {row} {code.load(memory, row, 64).text}")
+        give(code, DONE, None, [code.load(memory, row, 64)])
 
-    return helper(f"lanes_{'sent' if forward else 'fetched'}_w{lanes}", row, (values, numbers, mask), body)
+    return helper(f"lanes_{'sent' if forward else 'fetched'}_w{lanes}", (values, numbers, mask), body)
 
 
 @lds_rule("ds_permute_b32", "ds_bpermute_b32")
 def _exchange(wave: Wave, ins: Instruction) -> None:
     name = _permute(wave.lanes, forward=ins.mnemonic == "ds_permute_b32").include(wave.code)
     args = _sources(wave, ins, "data0"), _targets(wave, ins), wave.exec_bits()
-    wave.set_vgpr(operand(ins, "vdst").index, wave.code.call(name, wave.row, *args))
+    wave.set_vgpr(operand(ins, "vdst").index, take(wave.code, name, [wave.row], *args).rows[0])
 
 
 def swizzled(offset: int, lane: int) -> int:

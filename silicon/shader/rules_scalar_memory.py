@@ -12,7 +12,7 @@ from ringup.silicon.shader.emitter import Code, Value
 from ringup.silicon.shader.memory_forms import operand
 from ringup.silicon.shader.memory_helpers import SITE, reached
 from ringup.silicon.shader.memory_ir import either, pointer
-from ringup.silicon.shader.memory_shape import CONTEXT, DONE, MEMORY, Helper, Region, answer_type, give, helper, take
+from ringup.silicon.shader.memory_shape import CONTEXT, DONE, MEMORY, Helper, Region, give, helper, take
 from ringup.silicon.shader.wave import rule
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ DWORDS = {"b32": 1, "b64": 2, "b128": 4, "b256": 8, "b512": 16}
 @cache
 def _fetch(count: int) -> Helper:
     """Return `(context, site, gpu_va) -> answer with dwords`: each from its own region if need be."""
-    gpu_va, results = Value("%gpu_va", "i64"), ["i32"] * count
+    gpu_va = Value("%gpu_va", "i64")
 
     def body(code: Code) -> None:
         found: list[Value] = []
@@ -40,7 +40,7 @@ def _fetch(count: int) -> Helper:
             found.append(code.load(code.cast("inttoptr", host, "ptr"), "i32", 1))
         give(code, DONE, None, found)
 
-    return helper(f"fetch_{count}", answer_type(results), (CONTEXT, SITE, gpu_va), body)
+    return helper(f"fetch_{count}", (CONTEXT, SITE, gpu_va), body)
 
 
 def _fetched(wave: Wave, gpu_va: Value, count: int) -> list[Value]:

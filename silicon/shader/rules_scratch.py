@@ -115,8 +115,8 @@ def _load(wave: Wave, ins: Instruction, form: Form) -> None:
             name = gather(shape, strict=wave.strict).include(code)
             found = []
             for at in range(place.rows):
-                answer = take(code, name, [wave.row], CONTEXT, place.site, place.lanes(at), place.active)
-                refuse(wave, answer, shape)
+                answer = take(code, name, [wave.row], CONTEXT, place.site, place.active, place.lanes(at))
+                refuse(wave, answer)
                 found += answer.rows
             return found
 
@@ -148,7 +148,7 @@ def _store(wave: Wave, ins: Instruction, form: Form) -> None:
         def slow() -> list[Value]:
             name = scatter(shape, strict=wave.strict).include(code)
             for at, row in enumerate(rows):
-                refuse(wave, take(code, name, [], CONTEXT, place.site, place.lanes(at), place.active, row), shape)
+                refuse(wave, take(code, name, [], CONTEXT, place.site, place.active, row, place.lanes(at)))
             return []
 
         either(wave, place.near, quick, slow)

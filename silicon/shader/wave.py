@@ -46,7 +46,7 @@ def rule(*mnemonics: str) -> Callable[[Rule], Rule]:
 
 class _Fault(NamedTuple):
     label: str  # the block that leaves
-    kind: int
+    kind: Value
     offset: int
     detail: Value
 
@@ -107,14 +107,14 @@ class Wave(Registers):
 
     # ways out ---------------------------------------------------------------------------------------------------------------------
 
-    def fault(self, condition: Value, kind: str, detail: Value | None = None) -> None:
+    def fault(self, condition: Value, kind: str | Value, detail: Value | None = None) -> None:
         """Where `condition` (i1) holds the wave stops at this instruction with a `Violation` of `kind`; `detail` (i64) is told with it, such as
-        an address. Nothing this instruction wrote counts. Code goes on in a fresh block.
+        an address. Nothing this instruction wrote counts. Code goes on in a fresh block. A kind found out at run time is a number (i64) in
+        `context.FAULT_KINDS`.
         """
-        good = self.code.fresh("good")
-        self._faults.append(
-            _Fault(self.code.label, FAULT_KINDS.index(kind), self.offset, detail or self.code.const(0, "i64"))
-        )
+        code, good = self.code, self.code.fresh("good")
+        which = code.const(FAULT_KINDS.index(kind), "i64") if isinstance(kind, str) else kind
+        self._faults.append(_Fault(code.label, which, self.offset, detail or code.const(0, "i64")))
         self.code.branch(condition, "fault", good, likely=False)
         self.code.block(good)
 
@@ -128,7 +128,7 @@ class Wave(Registers):
         code = self.code
         if self._faults:
             code.block("fault")
-            kind = code.phi(*((code.const(one.kind, "i64"), one.label) for one in self._faults))
+            kind = code.phi(*((one.kind, one.label) for one in self._faults))
             offset = code.phi(*((code.const(one.offset, "i64"), one.label) for one in self._faults))
             detail = code.phi(*((one.detail, one.label) for one in self._faults))
             self.set_context_word(Word.FAULT_KIND, kind)
