@@ -351,10 +351,13 @@ class Float:
         return 0 < magnitude < 1 << self.fmt.mantissa
 
 
-def float_rule(name: str, function: Combine, *, rounds: bool = True, denormals: int | None = None) -> Rule:
+def float_rule(
+    name: str, function: Combine, *, rounds: bool = True, selects: bool = False, denormals: int | None = None
+) -> Rule:
     """Make the rule of an opcode whose sources and result have one format: `function` takes a `Float` and the sources as S0, S1, S2.
 
-    What rounds is left to the interpreter under any other rounding than to nearest even. `denormals` as in `Float`.
+    What rounds is left to the interpreter under any other rounding than to nearest even; the result of what only selects is not flushed.
+    `denormals` as in `Float`.
     """
 
     def emit(wave: Wave, ins: Instruction) -> None:
@@ -363,7 +366,8 @@ def float_rule(name: str, function: Combine, *, rounds: bool = True, denormals: 
             return
         unit = Float(wave, name, denormals=denormals)
         value = function(unit, *(unit.source(one, ins) for one in reads(ins)))
-        wave.put(ins.defs[0], unit.result(value, ins), ins)
+        raw = unit.result_bits(unit.closed(value), ins) if selects else unit.result(value, ins)
+        wave.put(ins.defs[0], raw, ins)
 
     return emit
 

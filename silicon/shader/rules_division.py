@@ -77,8 +77,8 @@ def _div_scale(type_: str) -> Rule:
             (small, up, no),
         )
         result, flag = value, no
-        for condition, scaled, mark in reversed(rows):
-            result, flag = code.select(condition, scaled, result), code.select(condition, mark, flag)
+        for condition, chosen, mark in reversed(rows):
+            result, flag = code.select(condition, chosen, result), code.select(condition, mark, flag)
         target, carry = ins.defs
         wave.put(target, f.result_bits(f.closed(result), ins), ins)
         wave.put_mask(carry, flag)

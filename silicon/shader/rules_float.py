@@ -189,7 +189,7 @@ CUBE: dict[str, Combine] = {
     ),
 }
 for _name, _function in CUBE.items():
-    rule(_name)(float_rule("f32", _function, rounds=False))
+    rule(_name)(float_rule("f32", _function, rounds=False, selects=_name != "v_cubema_f32"))
 
 LARGEST = float.fromhex("0x1.fffffep127")
 

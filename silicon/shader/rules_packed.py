@@ -171,7 +171,8 @@ def _dot_single(wave: Wave, ins: Instruction) -> None:
         total = code.op("fadd", code.op("fadd", term, first), second)
     else:
         total = code.op("fadd", code.op("fadd", first, second), term)
-    wave.put(ins.defs[0], unit.result(total, ins), ins)
+    raw = unit.closed(total)  # neither omod nor clamp: "Float DOT instructions"
+    wave.put(ins.defs[0], raw if unit.denormals & 2 else flushed(code, raw, unit.fmt), ins)
 
 
 rule("v_dot2_f32_f16", "v_dot2_f32_bf16", "v_dot2acc_f32_f16", "v_dot2acc_f32_bf16")(_dot_single)

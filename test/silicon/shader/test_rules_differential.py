@@ -1,0 +1,330 @@
+"""Every value rule of the translator gives what the reference interpreter gives: random instructions of every opcode, random registers."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from ringup.autogen import isa
+from ringup.silicon.shader import state
+from ringup.silicon.shader.decode import IllegalInstruction, Instruction, decode
+from ringup.silicon.shader.state import WaveState
+from ringup.silicon.shader.text import text
+from ringup.silicon.shader.wave import RULES
+
+FORMATS = ("SOP1", "SOP2", "SOPC", "SOPK", "VOP1", "VOP2", "VOPC", "VOP3", "VOP3SD", "VOP3P")
+VGPRS = 64
+SCALARS = 100  # words of the scalar file that instructions use
+APPROXIMATE = ("v_exp_", "v_log_", "v_sin_", "v_cos_", "v_rcp_", "v_rsq_", "v_sqrt_")  # within 1 ulp
+MODES = {  # MODE 9:0
+    "as HSA starts kernels": 0x3F0,  # denormals kept, ieee, dx10_clamp
+    "f32 denormals flushed": 0x1C0,
+    "denormal results flushed": 0x250,
+    "denormal inputs flushed": 0x2A0,
+    "denormals flushed": 0x100,
+}
+
+F32 = (
+    0, 0x8000_0000, 1, 0x8000_0001, 0x007F_FFFF, 0x0080_0000, 0x8080_0000, 0x3F80_0000, 0xBF80_0000, 0x3F00_0000, 0x4000_0000,
+    0x7F7F_FFFF, 0xFF7F_FFFF, 0x7F80_0000, 0xFF80_0000, 0x7FC0_0000, 0xFFC0_1234, 0x7FA0_0000, 0xFF80_0001, 0x3EFF_FFFF, 0x4B00_0001,
+    0x4F00_0000, 0x4F80_0000, 0xCF00_0000, 0x3E80_0000, 0x7E80_0000, 0x0100_0000, 0x477F_E000, 0x3880_0000, 0x3300_0000,
+)  # fmt: skip
+F16 = (
+    0, 0x8000, 1, 0x8001, 0x03FF, 0x0400, 0x3C00, 0xBC00, 0x3800, 0x4000, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E00, 0xFE01, 0x7D00,
+    0xFC01, 0x3BFF, 0x1400, 0x5BFF, 0x77FF,
+)  # fmt: skip
+F64_HIGH = (
+    0, 0x8000_0000, 0x000F_FFFF, 0x0010_0000, 0x3FF0_0000, 0xBFF0_0000, 0x3FE0_0000, 0x7FEF_FFFF, 0x7FF0_0000, 0xFFF0_0000,
+    0x7FF8_0000, 0x7FF4_0000, 0x41DF_FFFF, 0x41E0_0000, 0x4330_0000, 0x0360_0000, 0x3810_0000,
+)  # fmt: skip
+
+
+def random_word(rng: random.Random) -> int:
+    """A dword that some operand type finds special, or any."""
+    match rng.randrange(8):
+        case 0 | 1:
+            return rng.choice(F32)
+        case 2:
+            return rng.choice(F16) << 16 | rng.choice(F16)
+        case 3:
+            return rng.choice(F64_HIGH)
+        case 4:
+            return rng.randrange(-40, 70) & 0xFFFF_FFFF
+        case 5:  # floats of middling size
+            return rng.getrandbits(1) << 31 | rng.randrange(110, 150) << 23 | rng.getrandbits(23)
+        case 6:  # halves of middling size
+            halves = [rng.getrandbits(1) << 15 | rng.randrange(5, 27) << 10 | rng.getrandbits(10) for _ in range(2)]
+            return halves[0] << 16 | halves[1]
+        case _:
+            return rng.getrandbits(32)
+
+
+# random instructions --------------------------------------------------------------------------------------------------------------
+
+
+def random_source(rng: random.Random, kinds: tuple[str, ...], bits: int, *, literal: bool) -> int:
+    """An encoding of a source that takes `kinds`."""
+    choices = ["vgpr"] * 6 if "vgpr" in kinds else []
+    choices += ["sgpr"] * 2 if "sgpr" in kinds else []
+    choices += ["imm", "float"] if "imm" in kinds else []
+    choices += ["vcc"] if "vcc" in kinds else []
+    choices += ["literal"] if literal and "literal" in kinds else []
+    match rng.choice(choices):
+        case "vgpr":
+            return (256 if bits == 9 else 0) + rng.randrange(0, 50)
+        case "sgpr":
+            return rng.randrange(0, 40, 2)
+        case "imm":
+            return rng.randrange(128, 209)
+        case "float":
+            return rng.randrange(240, 249)
+        case "vcc":
+            return 106
+        case _:
+            return 255
+
+
+def random_instruction(rng: random.Random, facts: isa.InstructionFacts, fmt: isa.FormatFacts, *, dpp: bool) -> bytes:
+    """Encode an opcode with random operands and modifiers."""
+    fields = dict.fromkeys(fmt.fields, 0)
+    fields["op"] = facts.op
+    has_literal = False
+    extension = b""
+    for one in facts.operands:
+        if one.field not in fields:
+            continue
+        high, low = fmt.fields[one.field]
+        if one.field == "simm16":
+            fields["simm16"] = rng.getrandbits(16)
+            continue
+        code = random_source(rng, one.kinds, high - low + 1, literal=not has_literal and not dpp)
+        has_literal |= code == 255
+        fields[one.field] = code
+    for one in facts.modifiers:
+        if one.effect == "half" and one.field in ("src0", "vsrc1", "vdst"):
+            if fields[one.field] >= 256 or one.field != "src0":
+                fields[one.field] |= rng.getrandbits(1) << 7
+        elif one.effect != "half" and rng.randrange(3) == 0:
+            fields[one.field] |= rng.getrandbits(8) & one.bits
+    if fmt.name == "VOP3P" and rng.randrange(2):  # the usual selection
+        fields["opsel"], fields["opsel_hi"], fields["opsel_hi2"] = 0, 3, 1
+    if dpp:
+        source = fields["src0"]
+        if source < 256:
+            source = 256 + rng.randrange(50)
+        fields["src0"] = rng.choice((250, 250, 233, 234))
+        word = rng.getrandbits(24) << 8
+        if fields["src0"] == 250:
+            kind = rng.choice((rng.randrange(256), 0x101 + rng.randrange(15), 0x111 + rng.randrange(15), 0x121 + rng.randrange(15),
+                               0x140, 0x141, 0x150 + rng.randrange(16), 0x160 + rng.randrange(16)))  # fmt: skip
+            masks = 0xFF if rng.randrange(2) else rng.getrandbits(8)
+            modifiers = rng.getrandbits(4) if any(one.type.startswith("f") for one in facts.operands) else 0
+            word = masks << 24 | modifiers << 20 | rng.getrandbits(2) << 18 | kind << 8
+        extension = (word | source & 0xFF).to_bytes(4, "little")
+    word = fmt.value
+    for name, value in fields.items():
+        high, low = fmt.fields[name]
+        word |= (value & (1 << high - low + 1) - 1) << low
+    data = word.to_bytes(fmt.width_bits // 8, "little") + extension
+    return data + (rng.choice(F32) if rng.randrange(2) else rng.getrandbits(32)).to_bytes(4, "little")
+
+
+def instructions(rng: random.Random, names: set[str], lanes: int, each: int, *, dpp: int = 4) -> list[Instruction]:
+    """Up to `each` decodable instructions of every opcode and format of `names`; a wave64 has no dual ones."""
+    facts = isa.target("gfx1100")
+    found = []
+    for row in facts.instructions:
+        if row.format not in FORMATS or row.mnemonic not in names:
+            continue
+        fmt, made = facts.formats[row.format], 0
+        for _ in range(each * 30):
+            if made == each:
+                break
+            permuted = bool(dpp) and "dpp16" in row.flags and rng.randrange(dpp) == 0
+            try:
+                ins = decode(random_instruction(rng, row, fmt, dpp=permuted))
+            except IllegalInstruction:
+                continue
+            if ins.mnemonic == row.mnemonic and is_usable(ins, lanes):
+                found.append(ins)
+                made += 1
+    return found
+
+
+def is_usable(ins: Instruction, lanes: int) -> bool:
+    """Registers within the allocation, masks aligned, no result written twice."""
+    written: set[tuple[str, int]] = set()
+    for one in ins.operands:
+        words = max(1, one.size_bits // 32)
+        if one.kind == "constant" and one.high:  # "for inline constant sources OPSEL must be zero"
+            return False
+        if one.kind == "vgpr" and one.index + words > VGPRS:
+            return False
+        if one.kind == "sgpr" and lanes == 64 and one.type == "mask" and one.index % 2:
+            return False
+        if one.kind == "sgpr" and 108 <= one.index < 124:
+            return False
+        if one.direction != "use" and one.kind in ("vgpr", "sgpr"):
+            registers = {(one.kind, one.index + i) for i in range(words)}
+            if registers & written:
+                return False
+            written |= registers
+    return True
+
+
+# waves ----------------------------------------------------------------------------------------------------------------------------
+
+
+def random_wave(rng: random.Random, lanes: int, mode: int) -> WaveState:
+    """A wave with random registers, some lanes off."""
+    wave = WaveState(lanes, VGPRS)
+    wave.sgprs[:SCALARS] = [random_word(rng) for _ in range(SCALARS)]
+    wave.sgprs[106:108] = rng.getrandbits(32), rng.getrandbits(32)
+    wave.sgprs[125] = rng.randrange(8)
+    exec_mask = (1 << lanes) - 1 if rng.randrange(3) == 0 else rng.getrandbits(lanes)
+    wave.sgprs[126:128] = exec_mask & 0xFFFF_FFFF, exec_mask >> 32
+    wave.vgprs[:] = [[random_word(rng) for _ in range(lanes)] for _ in range(VGPRS)]
+    wave.words[state.SCC] = rng.getrandbits(1)
+    wave.words[state.MODE] = mode
+    return wave
+
+
+def copied(wave: WaveState) -> WaveState:
+    """A wave with the same words."""
+    twin = WaveState(wave.wave_size, VGPRS)
+    twin.words[:] = wave.words
+    return twin
+
+
+# comparing ------------------------------------------------------------------------------------------------------------------------
+
+SHAPES = {"f16": (16, 10), "f32": (32, 23), "f64": (64, 52), "bf16": (16, 7)}
+
+
+def _ordered(raw: np.ndarray, width: int) -> np.ndarray:
+    """Bits of floats as integers in the order of the numbers."""
+    sign = raw >> (width - 1) & 1
+    size = raw & ((1 << (width - 1)) - 1)
+    return np.where(sign == 1, -size, size)
+
+
+def equal(ins: Instruction, operand_type: str, mine: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    """Compare result dwords, shape (dwords, lanes): NaNs are alike, approximate opcodes may be 1 ulp apart."""
+    same = (mine == theirs).all(axis=0)
+    shape = SHAPES.get(operand_type)
+    if same.all() or shape is None:
+        return same
+    width, mantissa = shape
+    slack = 1 if ins.mnemonic.startswith(APPROXIMATE) else 0
+    values = []
+    for words in (mine, theirs):
+        wide = words.astype(np.int64)
+        if width == 64:
+            values.append([(wide[1] << 32 | wide[0])])
+        elif width == 32:
+            values.append(list(wide))
+        else:
+            values.append([half for word in wide for half in (word & 0xFFFF, word >> 16)])
+    good = np.ones(mine.shape[1], bool)
+    infinity = (1 << (width - 1)) - (1 << mantissa)
+    for one, other in zip(*values, strict=True):
+        nan = [(raw & ((1 << (width - 1)) - 1)) > infinity for raw in (one, other)]
+        near = np.abs(_ordered(one, width) - _ordered(other, width)) <= slack
+        good &= (nan[0] & nan[1]) | (~nan[0] & ~nan[1] & near & ((one == other) | bool(slack)))
+    return good
+
+
+def differences(ins: Instruction, before: WaveState, mine: WaveState, theirs: WaveState) -> list[str]:
+    """Say where two waves differ after an instruction."""
+    found = []
+    mine_v, theirs_v = mine.vgprs.copy(), theirs.vgprs.copy()
+    for one in ins.operands:
+        if one.direction == "use" or one.kind != "vgpr":
+            continue
+        words = slice(one.index, one.index + max(1, one.size_bits // 32))
+        good = equal(ins, one.type, mine_v[words], theirs_v[words])
+        mine_v[words, good] = theirs_v[words, good]
+    for register, lane in np.argwhere(mine_v != theirs_v)[:3]:
+        sources = {
+            f"v{one.index + i}": f"{before.vgprs[one.index + i, lane]:#x}"
+            for one in ins.operands if one.kind == "vgpr" for i in range(max(1, min(2, one.size_bits // 32)))
+        }  # fmt: skip
+        found.append(
+            f"v{register} lane {lane}: {mine_v[register, lane]:#x}, interpreter {theirs_v[register, lane]:#x}; {sources}"
+        )
+    words = [*range(state.SCALAR_FILE_WORDS), state.SCC]
+    for word in (one for one in words if mine.words[one] != theirs.words[one]):
+        found.append(f"s{word}: {mine.words[word]:#x}, interpreter {theirs.words[word]:#x}")
+    return found
+
+
+def family(name: str) -> str:
+    """Sort an opcode into one of the tests below."""
+    for start, kind in (("s_", "scalar"), ("v_cmp", "compare"), ("v_wmma", "matrix"), ("v_dual", "dual")):
+        if name.startswith(start):
+            return kind
+    return "float" if any(one in name for one in ("f16", "f32", "f64")) else "integer"
+
+
+def disagreements(code, mine, theirs, states) -> list[str]:
+    """Run instructions both ways and say what differs. Without a rule (None) there is nothing to compare."""
+    wrong = []
+    for ins, rule, reference in zip(code, mine, theirs, strict=True):
+        for before in states if rule else ():
+            new, expected = copied(before), copied(before)
+            rule(new)
+            reference(expected)
+            wrong += [f"{text(ins)} ({ins.raw.hex()}): {one}" for one in differences(ins, before, new, expected)]
+    return wrong
+
+
+CASES = [
+    (kind, lanes, mode)
+    for kind in ("scalar", "integer", "float", "compare")
+    for lanes in (32, 64)
+    for mode in list(MODES)[: {"float": 5, "compare": 2}.get(kind, 1)]
+]
+
+
+@pytest.mark.parametrize(("kind", "lanes", "mode"), CASES)
+def test_rules_give_what_the_interpreter_gives(kind, lanes, mode, translated, interpreted):
+    rng = random.Random(f"{kind} {lanes} {mode}")
+    names = {one for one in RULES if one[:2] in ("s_", "v_") and family(one) == kind}
+    code = instructions(rng, names, lanes, each=2)
+    mine, theirs = translated(code, lanes, VGPRS, MODES[mode]), interpreted(code, lanes, VGPRS)
+    wrong = disagreements(code, mine, theirs, [random_wave(rng, lanes, MODES[mode]) for _ in range(3)])
+    assert not wrong, "\n".join(wrong[:12])
+
+
+def dual_instructions(rng: random.Random, count: int) -> list[Instruction]:
+    """Random VOPD words that decode; destinations are one even, one odd by their encoding."""
+    fmt = isa.target("gfx1100").formats["VOPD"]
+    found: list[Instruction] = []
+    while len(found) < count:
+        word = fmt.value | rng.getrandbits(fmt.width_bits) & ~fmt.mask
+        for name in ("srcx0", "srcy0"):
+            high, low = fmt.fields[name]
+            code = random_source(rng, ("vgpr", "sgpr", "imm", "vcc", "literal"), 9, literal=True)
+            word = word & ~((1 << high + 1) - (1 << low)) | code << low
+        for name in ("vsrcx1", "vsrcy1", "vdstx", "vdsty"):
+            high, low = fmt.fields[name]
+            word = word & ~((1 << high + 1) - (1 << low)) | rng.randrange(24) << low
+        try:
+            ins = decode(word.to_bytes(8, "little") + rng.choice(F32).to_bytes(4, "little"))
+        except IllegalInstruction:
+            continue
+        if ins.format == "VOPD" and is_usable(ins, 32):
+            found.append(ins)
+    return found
+
+
+@pytest.mark.parametrize("mode", list(MODES)[:2])
+def test_both_parts_of_a_dual_instruction_read_before_either_writes(mode, translated, interpreted):
+    rng = random.Random(7)
+    code = dual_instructions(rng, 150)
+    assert len({part.mnemonic for ins in code for part in ins.parts}) == 17  # X has 14 opcodes, Y 3 more: "VOPD"
+    mine, theirs = translated(code, 32, VGPRS, MODES[mode]), interpreted(code, 32, VGPRS)
+    wrong = disagreements(code, mine, theirs, [random_wave(rng, 32, MODES[mode]) for _ in range(3)])
+    assert not wrong, "\n".join(wrong[:12])
