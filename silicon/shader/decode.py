@@ -406,6 +406,7 @@ def _source(
         return Operand("constant", 0, size, type_, direction, name, enc.widened(literal, size, type_))
     if (
         code in enc.SPECIAL
+        and size <= 64
         and "imm" in facts.kinds
         and not (code == enc.LDS_DIRECT and (size == 64 or not name.startswith("src")))
     ):

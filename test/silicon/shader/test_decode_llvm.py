@@ -26,6 +26,7 @@ REASONS = {
     "a source that is a VGPR by its encoding only": (r"src_|null|v_interp", r"src\d \d+, no VGPR"),
     "a special source where SGPRs are read": (r"^s_(movrels|rfe|setpc)", r""),
     "a special value as the destination": (r"src_", r"with s?vdst|with sdst"),
+    "a special source of a matrix": (r"v_wmma.*src_", r"with src2"),
     "a lane mask in VGPRs": (r"v_(add|sub|subrev)_co_ci|v_cndmask", r"with src2"),
     "LLVM's assembler wants a VGPR as src1 of a permuted instruction": (
         r"dpp|quad_perm|row_",
