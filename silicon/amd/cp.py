@@ -1,0 +1,368 @@
+"""Command processor (CP): the micro engines and their queues, doorbells, interrupts, halts and resets.
+
+Graphics is micro engine 0, MEC 1 and 2, MES 3. Source: amdgpu gfx_v11_0.c, mes_v11_0.c, soc21.c; gc_11_0_0 headers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Protocol
+
+from ringup.autogen.amd import pm4
+from ringup.silicon.amd import gfx_ring, pm4_flow, pm4_kiq, pm4_memory, pm4_registers, pm4_sync
+from ringup.silicon.amd.cp_queue import Queue, Stop
+from ringup.silicon.amd.dispatch import Dispatcher, Grid
+from ringup.silicon.amd.grbm import Grbm, Slot
+from ringup.silicon.amd.hqd import COMPUTE, GRAPHICS, LOW, Hqd, Names
+from ringup.silicon.amd.parts import Board, Hub, InterruptSink, VmFault
+from ringup.silicon.amd.pm4_decode import (
+    CLIENT_CP,
+    SRC_BAD_OPCODE,
+    SRC_END_OF_PIPE,
+    SRC_GENERIC2,
+    SRC_PRIVILEGED_REGISTER,
+    SRC_RESERVED_BITS,
+    PacketError,
+    Rule,
+)
+from ringup.silicon.amd.pm4_parser import Parser
+from ringup.silicon.amd.rlc import Rlc
+
+GFX, MEC1, MEC2, MES = 0, 1, 2, 3
+MES_KIQ_PIPE = 1
+FIRST_PAGE_DWORDS = 1024  # the doorbell ranges of the CP cover one page; doorbells of processes lie behind it
+POLL_WPTR_US = 10.0
+RULES: dict[int, Rule] = (
+    pm4_flow.RULES | pm4_memory.RULES | pm4_registers.RULES | pm4_sync.RULES | pm4_kiq.RULES | gfx_ring.RULES
+)
+HEADER_DUMPS = {
+    GFX: "CP_ME_HEADER_DUMP",
+    MEC1: "CP_MEC_ME1_HEADER_DUMP",
+    MEC2: "CP_MEC_ME2_HEADER_DUMP",
+    MES: "CP_MES_HEADER_DUMP",
+}
+ERROR_FIELDS = {  # of the interrupt control and status registers, without _int_enable and _int_status
+    SRC_BAD_OPCODE: "opcode_error",
+    SRC_RESERVED_BITS: "reserved_bit_error",
+    SRC_PRIVILEGED_REGISTER: "priv_reg",
+}
+CACHE_OPERATIONS = {  # registers that start an operation on a cache: (start, complete) fields; it is done at once
+    "CP_CPC_IC_OP_CNTL": (("invalidate_cache", "invalidate_cache_complete"), ("prime_icache", "icache_primed")),
+    "CP_PFP_IC_OP_CNTL": (("invalidate_cache", "invalidate_cache_complete"), ("prime_icache", "icache_primed")),
+    "CP_ME_IC_OP_CNTL": (("invalidate_cache", "invalidate_cache_complete"), ("prime_icache", "icache_primed")),
+    "CP_MES_IC_OP_CNTL": (("prime_icache", "icache_primed"),),
+    "CP_MEC_DC_OP_CNTL": (("invalidate_dcache", "invalidate_dcache_complete"),),
+    "CP_GFX_RS64_DC_OP_CNTL": (("invalidate_dcache", "invalidate_dcache_complete"), ("prime_dcache", "dcache_primed")),
+}
+SOFT_RESET_CP = ("soft_reset_cp", "soft_reset_gfx", "soft_reset_cpc", "soft_reset_cpg", "soft_reset_cpf")
+VMID_RESET_US = 1.0
+
+
+class Scheduler(Protocol):
+    """The MES firmware, as far as the CP knows it."""
+
+    def frames(self, queue: Queue) -> Iterator[float | None]:
+        """Execute the frames of the scheduler's ring for ever."""
+        ...
+
+    def unmapped_doorbell(self, index: int, value: int) -> bool:
+        """Take a doorbell of a queue that is waiting for a slot; False: not known."""
+        ...
+
+    def reset(self) -> None:
+        """Forget all processes and queues."""
+        ...
+
+
+class Cp:
+    """All queues of the graphics core. Implements `parts.DoorbellClient`."""
+
+    def __init__(
+        self, board: Board, grbm: Grbm, rlc: Rlc, hub: Hub, interrupts: InterruptSink, dispatcher: Dispatcher
+    ) -> None:
+        self.board, self.grbm, self.rlc, self.hub = board, grbm, rlc, hub
+        self.interrupts, self.dispatcher = interrupts, dispatcher
+        self.cells, self.row = grbm.cells, grbm.row
+        self.opcodes = pm4.OPCODES[self.row.version]
+        self.saved: dict[int, list[Grid]] = {}  # grids of queues that were disconnected with their waves, by MQD
+        self.scheduler: Scheduler | None = None
+        self.unmap_timeout_us = 1_000_000.0
+        self.queues = {slot: Queue(self, Hqd(self.cells, slot, names)) for slot, names in self._slots()}
+        self._told: set[str] = set()
+        self._polling = False
+        grbm.busy = self._busy
+        grbm.on_soft_reset = self._soft_reset
+        self._hook()
+        gfx_ring.hook(self)
+
+    def _slots(self) -> Iterator[tuple[Slot, Names]]:
+        row = self.row
+        for pipe in range(row.gfx_pipes):
+            for queue in range(row.gfx_queues_per_pipe):
+                yield Slot(GFX, pipe, queue), GRAPHICS
+        for pipe in range(row.mec_pipes):
+            for queue in range(row.queues_per_pipe):
+                yield Slot(MEC1, pipe, queue), COMPUTE
+        for pipe in range(2):
+            yield Slot(MES, pipe, 0), COMPUTE
+
+    def reset(self) -> None:
+        """Drop all queues; the registers are GRBM's to reset."""
+        for queue in self.queues.values():
+            queue.disconnect(save=False)
+        self.saved.clear()
+        self._told.clear()
+        if self.scheduler is not None:
+            self.scheduler.reset()
+
+    # --- registers ----------------------------------------------------------------------------------------------
+    def _hook(self) -> None:
+        cells = self.cells
+        for names in (COMPUTE, GRAPHICS):
+            cells.on_write(names.active, self._activate)
+            cells.on_write(names.dequeue, self._dequeue)
+            for name in names.wptr:
+                cells.on_write(name, lambda value: self._with_queue(Queue.wake))
+        for name in ("CP_MEC_RS64_CNTL", "CP_MEC_CNTL", "CP_MES_CNTL", "CP_ME_CNTL"):
+            cells.on_write(name, lambda value: self._engines_changed())
+        cells.on_write("CPC_INT_STATUS", self._software_interrupt)
+        cells.on_write("SPI_COMPUTE_QUEUE_RESET", self._reset_waves)
+        cells.on_write("CP_VMID_RESET", self._vmid_reset)
+        cells.on_write("CP_PQ_WPTR_POLL_CNTL", lambda value: self._start_polling())
+        cells.on_read("CP_MES_GP3_LO", self._mes_version)
+        for name, operations in CACHE_OPERATIONS.items():
+            cells.on_write(name, partial(self._cache_operation, name, operations))
+
+    def _cache_operation(self, name: str, operations: tuple[tuple[str, str], ...], value: int) -> None:
+        done = {complete: self.cells.field(name, start, value) for start, complete in operations}
+        self.cells[name] = self.cells.replace(
+            name, value, **done, **dict.fromkeys((start for start, _ in operations), 0)
+        )
+
+    def _with_queue(self, action: Callable[[Queue], None]) -> None:
+        queue = self.queues.get(self.grbm.slot())
+        if queue is not None:
+            action(queue)
+
+    def _activate(self, value: int) -> None:
+        slot = self.grbm.slot()
+        queue = self.queues.get(slot)
+        if queue is None:
+            self.board.log.note("cp", "violation", "queue {} is activated: there is no such slot", slot)
+        elif value & 1 and not queue.connected:
+            queue.connect()
+        elif not value & 1 and queue.connected:
+            queue.disconnect(save=False)
+
+    def _dequeue(self, value: int) -> None:
+        how = value & 15
+        if how in tuple(Stop):
+            self._with_queue(lambda queue: queue.stop(Stop(how)))
+
+    def _reset_waves(self, value: int) -> None:
+        if value & 1:
+            self._with_queue(lambda queue: queue.stop(Stop.RESET))
+            self.cells["SPI_COMPUTE_QUEUE_RESET"] = 0
+
+    def _vmid_reset(self, value: int) -> None:
+        """Reset the graphics queues named by bits 31:16 (8 a pipe), or all of the VMIDs asked for."""
+        for slot, queue in self.queues.items():
+            if (
+                slot.me == GFX
+                and queue.connected
+                and (value >> 16 == 0 or value >> 16 + 8 * slot.pipe + slot.queue & 1)
+            ):
+                queue.stop(Stop.RESET)
+        self.board.clock.after(VMID_RESET_US, lambda: self.cells.set_of(None, "CP_VMID_RESET", 0))
+
+    def _mes_version(self) -> int:
+        slot = self.grbm.slot()
+        if slot.me != MES or slot.pipe > MES_KIQ_PIPE or not self.may_run(Slot(MES, slot.pipe, 0)):
+            return self.cells["CP_MES_GP3_LO"]
+        return self.row.mes_versions[slot.pipe]
+
+    def _software_interrupt(self, value: int) -> None:
+        if self.cells.field("CPC_INT_STATUS", "generic2_int_status", value):
+            self.interrupts.interrupt(CLIENT_CP, SRC_GENERIC2, ring_id=self.grbm.slot().ring_id)
+            self.cells["CPC_INT_STATUS"] = 0
+
+    # --- engines ------------------------------------------------------------------------------------------------
+    def may_run(self, slot: Slot) -> bool:
+        """Whether the micro engine and pipe of a slot execute; firmware that is missing is told once."""
+        cells, pipe = self.cells, slot.pipe
+        if slot.me == GFX:
+            if cells.get("CP_ME_CNTL", "me_halt") or cells.get("CP_ME_CNTL", "pfp_halt"):
+                return False
+            if cells.get("CP_ME_CNTL", f"me_pipe{pipe}_disable") or cells.get("CP_ME_CNTL", f"me_pipe{pipe}_reset"):
+                return False
+            return self._firmware("gfx")
+        name, letters = ("CP_MES_CNTL", "mes") if slot.me == MES else ("CP_MEC_RS64_CNTL", "mec")
+        if cells.get(name, f"{letters}_halt") or cells.get(name, f"{letters}_pipe{pipe}_reset"):
+            return False
+        if not cells.get(name, f"{letters}_pipe{pipe}_active"):
+            return False
+        return self._firmware("kiq" if slot.me == MES and pipe == MES_KIQ_PIPE else letters)
+
+    def _firmware(self, engine: str) -> bool:
+        missing = self.rlc.missing(engine)
+        if missing and missing not in self._told:
+            self._told.add(missing)
+            self.board.log.note("cp", "violation", "{} was started: {}", engine, missing)
+        return not missing
+
+    def _engines_changed(self) -> None:
+        for slot, queue in self.queues.items():
+            if queue.connected and self._pipe_in_reset(slot):
+                queue.disconnect(save=False)
+            queue.wake()
+
+    def _pipe_in_reset(self, slot: Slot) -> bool:
+        name, field = {
+            GFX: ("CP_ME_CNTL", "me_pipe{}_reset"), MEC1: ("CP_MEC_RS64_CNTL", "mec_pipe{}_reset"), MES: ("CP_MES_CNTL", "mes_pipe{}_reset"),
+        }[slot.me]  # fmt: skip
+        return bool(self.cells.get(name, field.format(slot.pipe)))
+
+    def _soft_reset(self, mask: int) -> None:
+        if any(self.cells.field("GRBM_SOFT_RESET", field, mask) for field in SOFT_RESET_CP):
+            for queue in self.queues.values():
+                queue.disconnect(save=False)
+
+    def program(self, queue: Queue) -> tuple[Parser | None, Iterator[float | None]]:
+        """Choose what executes a queue that is connected now: the scheduler's frames, or packets."""
+        slot = queue.hqd.slot
+        if slot.me == MES and slot.pipe != MES_KIQ_PIPE and self.scheduler is not None:
+            return None, self.scheduler.frames(queue)
+        engines = "g" if slot.me == GFX else "mk" if self.is_kiq(slot) else "m"
+        parser = Parser(self, queue, engines, RULES)
+        return parser, parser.run()
+
+    def is_kiq(self, slot: Slot) -> bool:
+        """Whether RLC_CP_SCHEDULERS names the queue: valid 7, me 6:5, pipe 4:3, queue 2:0. Source: mes_v11_0.c, kiq_setting."""
+        wanted = 0x80 | slot.me << 5 | slot.pipe << 3 | slot.queue
+        value = self.cells["RLC_CP_SCHEDULERS"]
+        return wanted in (value & 0xFF, value >> 8 & 0xFF)
+
+    def _busy(self) -> tuple[bool, bool, bool]:
+        graphics = any(queue.busy for slot, queue in self.queues.items() if slot.me == GFX)
+        compute = any(queue.busy for slot, queue in self.queues.items() if slot.me != GFX)
+        return graphics, compute, any(queue.grids for queue in self.queues.values())
+
+    def header_seen(self, slot: Slot, header: int) -> None:
+        """Show a packet's header where debuggers look for it."""
+        self.cells[HEADER_DUMPS[slot.me]] = header
+
+    # --- queues in memory ---------------------------------------------------------------------------------------
+    def map_queue(self, slot: Slot, mqd: int, wptr_address: int, doorbell: int, vmid: int | None = None) -> str:
+        """Connect the queue of an MQD (gpu_va, VMID 0) to a slot; return what is wrong, empty if nothing.
+
+        `wptr_address` (VMID 0) holds the write pointer. Raises `VmFault` when the MQD or that cannot be read.
+        """
+        queue = self.queues.get(slot)
+        if queue is None:
+            return f"there is no queue slot {slot}"
+        if queue.connected:
+            return f"queue slot {slot} is taken"
+        hqd = queue.hqd
+        hqd.load(self.hub, mqd, "CPC")
+        hqd.put(hqd.names.doorbell, doorbell_offset=doorbell, doorbell_en=1)
+        if vmid is not None:
+            hqd.set(hqd.names.vmid, vmid)
+        if wptr_address:
+            hqd.wptr = int.from_bytes(self.hub.read(0, wptr_address, 8, "CPC"), "little")
+        hqd.set(hqd.names.dequeue, 0)
+        hqd.active = True
+        queue.connect(self.saved.pop(mqd, None))
+        return ""
+
+    def find_doorbell(self, doorbell: int) -> Queue | None:
+        """Return the connected queue that listens to a doorbell."""
+        for queue in self.queues.values():
+            if queue.connected and queue.hqd.doorbell_index == doorbell:
+                return queue
+        return None
+
+    # --- doorbells and write pointers ---------------------------------------------------------------------------
+    def doorbell(self, index: int, value: int, size_bytes: int) -> bool:
+        """Take a ring of the doorbell at dword `index`: a write pointer in dwords, 32 or 64 bits."""
+        queue = self.find_doorbell(index)
+        if queue is None:
+            return self.scheduler is not None and self.scheduler.unmapped_doorbell(index, value)
+        hqd, side = queue.hqd, "RB" if queue.hqd.slot.me == GFX else "MEC"
+        low, high = (self.cells[f"CP_{side}_DOORBELL_RANGE_{end}"] >> 2 & 0x3FF for end in ("LOWER", "UPPER"))
+        if index < FIRST_PAGE_DWORDS and not low <= index <= high:
+            self.board.log.note(
+                "cp",
+                "violation",
+                "doorbell {:#x} of queue {} lies outside of {:#x} to {:#x} and is ignored",
+                index,
+                hqd.slot,
+                low,
+                high,
+            )
+            return True
+        hqd.put(hqd.names.doorbell, doorbell_hit=1)
+        hqd.wptr = value if size_bytes == 8 else hqd.wptr & ~LOW | value & LOW
+        self.check_pointer(queue)
+        queue.wake()
+        return True
+
+    def check_pointer(self, queue: Queue) -> None:
+        """Tell whoever moved a write pointer farther than the ring is long: old packets would run again."""
+        hqd = queue.hqd
+        if hqd.pending_dwords > hqd.size_dwords:
+            self.board.log.note(
+                "cp", "violation", "queue {}: write pointer {:#x} is {:#x} dwords ahead of read pointer {:#x}, the ring has {:#x}",
+                hqd.slot, hqd.wptr, hqd.pending_dwords, hqd.rptr, hqd.size_dwords,
+            )  # fmt: skip
+
+    def _start_polling(self) -> None:
+        if not self._polling and self.cells.get("CP_PQ_WPTR_POLL_CNTL", "en"):
+            self._polling = True
+            self.board.clock.after(POLL_WPTR_US, self._poll_pointers)
+
+    def _poll_pointers(self) -> None:
+        """Read write pointers from memory while CP_PQ_WPTR_POLL_CNTL.en."""
+        self._polling = False
+        for slot, queue in self.queues.items():
+            if slot.me != GFX and queue.connected and not queue.hung and queue.hqd.poll_address:
+                try:
+                    wptr = int.from_bytes(self.hub.read(queue.hqd.vmid, queue.hqd.poll_address, 8, "CPF"), "little")
+                except VmFault:
+                    continue  # the hub has told the host
+                if wptr != queue.hqd.wptr:
+                    queue.hqd.wptr = wptr
+                    self.check_pointer(queue)
+                    queue.wake()
+        self._start_polling()
+
+    # --- interrupts ---------------------------------------------------------------------------------------------
+    def _enabled(self, slot: Slot, field: str) -> bool:
+        """Whether an interrupt is enabled: per ring for graphics, per pipe for MEC, there in two registers. MES's always are."""
+        cells = self.cells
+        if slot.me == MES:
+            return True
+        if slot.me == GFX:
+            return bool(cells.get(f"CP_INT_CNTL_RING{slot.pipe}", f"{field}_int_enable"))
+        own = cells.get(f"CP_ME{slot.me}_PIPE{slot.pipe}_INT_CNTL", f"{field}_int_enable")
+        return bool(own or cells.field("CPC_INT_CNTL", f"{field}_int_enable", cells.of(slot[:2], "CPC_INT_CNTL")))
+
+    def end_of_pipe(self, queue: Queue, vmid: int, context: int) -> None:
+        """Raise the interrupt of RELEASE_MEM."""
+        slot = queue.hqd.slot
+        if self._enabled(slot, "time_stamp"):
+            self.interrupts.interrupt(CLIENT_CP, SRC_END_OF_PIPE, ring_id=slot.ring_id, vmid=vmid, data=(context,))
+
+    def bad_packet(self, queue: Queue, error: PacketError) -> None:
+        """Raise the interrupt of a packet that stopped its queue."""
+        slot, field = queue.hqd.slot, ERROR_FIELDS[error.source]
+        if slot.me == GFX:
+            self.cells.put(f"CP_INT_STATUS_RING{slot.pipe}", **{f"{field}_int_stat": 1})
+        elif slot.me != MES:
+            self.cells.put(f"CP_ME{slot.me}_PIPE{slot.pipe}_INT_STATUS", **{f"{field}_int_status": 1})
+        if self._enabled(slot, field):
+            data = (
+                max(0, queue.hqd.doorbell_index) & 0x3FF | error.code << 10
+            )  # KFD_CTXID0_DOORBELL_ID, _CP_BAD_OP_ECODE
+            vmid = queue.hqd.vmid if queue.parser is None else queue.parser.vmid
+            self.interrupts.interrupt(CLIENT_CP, error.source, ring_id=slot.ring_id, vmid=vmid, data=(data,))

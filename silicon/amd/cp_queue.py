@@ -1,0 +1,200 @@
+"""A queue that is connected to a slot: its parser, its grids under way, what waits for their end, and how it is disconnected."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from ringup.silicon.amd.dispatch import Grid, Order
+from ringup.silicon.amd.hqd import COMPUTE, Hqd
+from ringup.silicon.amd.parts import VmFault
+from ringup.silicon.amd.pm4_decode import PacketError
+from ringup.silicon.clock import Timer
+
+if TYPE_CHECKING:
+    from ringup.silicon.amd.cp import Cp
+    from ringup.silicon.amd.pm4_parser import Parser
+
+WAKE_US = 0.2  # from a doorbell to the first fetch
+END_OF_PIPE_US = 0.5
+STOP_US, STOP_LIMIT_US = 2.0, 100.0  # how often a queue that is to stop is looked at
+
+
+class Stop(IntEnum):
+    """How a queue is disconnected: CP_HQD_DEQUEUE_REQUEST.dequeue_req. Source: amdkfd, KFD_PREEMPT_TYPE_WAVEFRONT_* and hqd_destroy."""
+
+    DRAIN = 1
+    RESET = 2
+    SAVE = 3
+
+
+class Queue:
+    """One slot's queue. Not connected, it does nothing."""
+
+    def __init__(self, cp: Cp, hqd: Hqd) -> None:
+        self.cp, self.hqd = cp, hqd
+        self.connected = False
+        self.draining = False
+        self.hung = ""  # why it makes no progress any more
+        self.grids: list[Grid] = []
+        self.parser: Parser | None = None
+        self._work: deque[tuple[list[Grid], Callable[[], None]]] = deque()
+        self._steps: Iterator[float | None] | None = None
+        self._timer: Timer | None = None
+        self._stop_timer: Timer | None = None
+        self._stepping = False
+
+    # --- running ------------------------------------------------------------------------------------------------
+    def connect(self, saved: list[Grid] | None = None) -> None:
+        """Begin to execute from the slot's registers; `saved` grids go on."""
+        self.connected, self.draining, self.hung = True, False, ""
+        self.parser, self._steps = self.cp.program(self)
+        self.grids = saved or []
+        for grid in self.grids:
+            grid.thaw()
+        self.wake()
+
+    def wake(self) -> None:
+        """Look for work: the write pointer moved, or the engine was started."""
+        if self.connected and not self.hung and self._timer is None and not self._stepping:
+            self._timer = self.cp.board.clock.after(WAKE_US, self._step)
+
+    def _step(self) -> None:
+        self._timer = None
+        if self._steps is None or not self.cp.may_run(self.hqd.slot):
+            return
+        self._stepping = True
+        try:
+            delay = next(self._steps)
+        except PacketError as error:
+            self._hang(str(error))
+            self.cp.bad_packet(self, error)
+            return
+        except VmFault as error:
+            self._fault(error)
+            return
+        finally:
+            self._stepping = False
+        if delay is not None and self._steps is not None:
+            self._timer = self.cp.board.clock.after(delay, self._step)
+
+    @property
+    def busy(self) -> bool:
+        """Whether it has something to do or is stuck with it."""
+        if not self.connected:
+            return False
+        return bool(self.hung or self.grids or self._work or self._timer or (self.parser and not self.parser.resting))
+
+    def _hang(self, reason: str) -> None:
+        self.hung = reason
+        self.cp.board.log.note("cp", "violation", "queue {} stops: {}", self.hqd.slot, reason)
+
+    def _fault(self, error: VmFault) -> None:
+        fetching = self.parser is None or self.parser.packet is None
+        if self.hqd.names is COMPUTE:
+            in_buffer = self.parser is not None and bool(self.parser.buffers)
+            field = "tc_utcl1_error" if not fetching else "ib_utcl1_error" if in_buffer else "pq_utcl1_error"
+            self.hqd.put("CP_HQD_ERROR", **{field: 1})
+        else:
+            self.cp.cells.put("CP_GFX_ERROR", **{"rb_fetcher_utcl1_error" if fetching else "me_tc_utcl1_error": 1})
+        self._hang(str(error))
+
+    # --- work on the cores --------------------------------------------------------------------------------------
+    def dispatch(self, dimensions: tuple[int, int, int], initiator: int) -> None:
+        """Start a grid with the slot's COMPUTE_* registers; the parser goes on meanwhile."""
+        assert self.parser is not None  # only its packets come here
+        order = Order(self.hqd.slot, self.parser.vmid, dimensions, initiator, max(0, self.hqd.doorbell_index))
+        grid = self.cp.dispatcher.start(order, self._ended)
+        if grid is not None:
+            self.grids.append(grid)
+
+    def _ended(self, grid: Grid) -> None:
+        self.grids.remove(grid)
+        self._work_done()
+
+    def after_work(self, action: Callable[[], None]) -> None:
+        """Do `action` at the end of the pipe: when all grids started before have ended, and all actions before are done."""
+        self._work.append((list(self.grids), action))
+        self._work_done()
+
+    def _work_done(self) -> None:
+        if self._work and not any(grid in self.grids for grid in self._work[0][0]):
+            self.cp.board.clock.after(END_OF_PIPE_US, self._act)
+
+    def _act(self) -> None:
+        if not self._work or any(grid in self.grids for grid in self._work[0][0]):
+            return
+        action = self._work.popleft()[1]
+        try:
+            action()
+        except VmFault as error:
+            if self.hqd.names is COMPUTE:
+                self.hqd.put("CP_HQD_ERROR", eop_utcl1_error=1)
+            self._hang(str(error))
+            return
+        self._work_done()
+
+    # --- disconnecting ------------------------------------------------------------------------------------------
+    def stop(self, how: Stop) -> None:
+        """Disconnect as soon as the way of doing it allows; ACTIVE falls then. A queue that hangs never drains."""
+        if not self.connected:
+            return
+        if how == Stop.SAVE and (
+            self.hqd.names is not COMPUTE or not self.hqd.field("CP_HQD_PERSISTENT_STATE", "qswitch_mode")
+        ):
+            how = Stop.DRAIN
+        self.draining = True
+        if how == Stop.RESET:
+            self._drop_work()
+        elif how == Stop.SAVE:
+            for grid in self.grids:
+                grid.freeze()
+        if self._stop_timer is not None:
+            self._stop_timer.cancel()
+        self._stop_timer = self.cp.board.clock.after(STOP_US, lambda: self._try_stop(how, STOP_US))
+
+    def _try_stop(self, how: Stop, waited_us: float) -> None:
+        self._stop_timer = None
+        if not self.connected:
+            return
+        at_rest = self.parser is None or (self.parser.can_stop and not self.hung)
+        drained = at_rest and not self._work and (how == Stop.SAVE or not self.grids)
+        if how != Stop.RESET and not drained:
+            wait = min(waited_us * 1.5, STOP_LIMIT_US)
+            self._stop_timer = self.cp.board.clock.after(wait, lambda: self._try_stop(how, wait))
+            return
+        saved, self.grids = self.grids, []
+        if how == Stop.RESET and self.parser is not None and self.hqd.names is COMPUTE:
+            self.hqd.put("CP_HQD_IB_CONTROL", ib_size=0, processing_ib=0)
+        self.disconnect(save=True)
+        if saved:
+            self.cp.saved[self.hqd.mqd_address] = saved
+
+    def disconnect(self, save: bool) -> None:
+        """Drop everything at once; with `save` the registers are written back to the MQD."""
+        self._drop_work()
+        for timer in (self._timer, self._stop_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._stop_timer = self._steps = None
+        self.connected = self.draining = False
+        self.hqd.active = False
+        self.hqd.set(self.hqd.names.dequeue, 0)
+        if save and self.hqd.mqd_address:
+            try:
+                if self.parser is not None:
+                    self.parser.report()
+                self.hqd.save(self.cp.hub, "CPC")
+            except VmFault as error:
+                self.cp.board.log.note(
+                    "cp", "violation", "queue {}: its MQD is not written back: {}", self.hqd.slot, error
+                )
+        self.parser = None
+
+    def _drop_work(self) -> None:
+        for grid in self.grids:
+            grid.kill()
+        self.grids = []
+        self._work.clear()

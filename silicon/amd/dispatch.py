@@ -1,0 +1,290 @@
+"""Compute dispatch (ADC and SPI): a queue's COMPUTE_* registers become a grid on the shader cores, and the grid runs in slices.
+
+One wave-instruction takes 1 ns of virtual time: that lets everything else go on meanwhile, and is no estimate of performance.
+Source: gc_11_0_0 headers (COMPUTE_*), LLVM AMDGPUUsage "Code Object V3 Kernel Descriptor" (granules), Mesa radv (start, partial
+groups, scratch), amdkfd kfd_int_process_v11.c (SQ interrupt words).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ringup.autogen.amd import gc, gc_compute, gc_sq
+from ringup.silicon.amd.grbm import PRESENT_LIMIT, Grbm, Slot
+from ringup.silicon.amd.parts import Board, Hub, InterruptSink
+from ringup.silicon.cells import Cells
+from ringup.silicon.clock import Timer
+from ringup.silicon.shader.launch import occupancy
+from ringup.silicon.shader.state import HW_ID1, STATUS, Dispatch, Engine, Run, Violation, WaveState
+
+SLICE = 2_000  # wave-instructions between two looks at the rest of the card
+INSTRUCTION_US = 0.001
+IDLE_US = 1.0  # between slices in which nothing could run
+START_US = 1.0  # from the packet to the first instruction
+USER_DATA = 16  # COMPUTE_USER_DATA_*
+LDS_GRANULE_BYTES = 512  # RSRC2.lds_size
+LDS_LIMIT_BYTES = 64 * 1024
+SCRATCH_GRANULE_BYTES = 256  # TMPRING_SIZE.wavesize, GFX11
+VGPR_GRANULE = {32: 8, 64: 4}  # RSRC1.vgprs
+VGPR_LIMIT = 256
+GROUP_LIMIT = 1024
+UNALIGNED = 3  # SH_MEM_CONFIG.alignment_mode
+CLIENT_GFX, SRC_SQ = 0x0A, 239  # soc21_ih_clientid.h, irqsrcs_gfx_11_0_0.h
+ENCODING_INSTRUCTION, ENCODING_ERROR = 1, 2  # enum SQ_INTERRUPT_WORD_ENCODING
+ERROR_TYPES = {"illegal": 1, "memory": 2}  # enum SQ_INTERRUPT_ERROR_TYPE by kind of violation
+MSG_INTERRUPT = 1  # s_sendmsg. Source: RDNA3 ISA reference, "S_SENDMSG"
+RTN_GET_DOORBELL, RTN_GET_TMA, RTN_GET_REALTIME, RTN_GET_TBA = 0x80, 0x82, 0x83, 0x85
+STATUS_PRIV = 1 << 5
+
+
+class BadDispatch(Exception):
+    """A dispatch that never ends on metal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a dispatch packet asks for."""
+
+    slot: Slot
+    vmid: int
+    dimensions: tuple[int, int, int]
+    initiator: int
+    doorbell: int
+
+
+class Registers:
+    """A queue's COMPUTE_* registers and the VMID's shader memory registers, as words."""
+
+    def __init__(self, cells: Cells, slot: Slot, vmid: int) -> None:
+        self._cells, self._slot, self._vmid = cells, slot, vmid
+
+    def __getitem__(self, name: str) -> int:
+        return self._cells.of(self._slot, name)
+
+    def per_vmid(self, name: str) -> int:
+        """Return a register that each VMID has."""
+        return self._cells.of(self._vmid, name)
+
+    def pair(self, name: str) -> int:
+        """Return the 64 bits of NAME_LO and NAME_HI."""
+        return self[f"{name}_LO"] | self[f"{name}_HI"] << 32
+
+
+def _axes(
+    registers: Registers, order: Order
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Work out group size, partial size, first group and number of groups along x, y, z.
+
+    Dimensions end at DIM and begin at START, unless FORCE_START_AT_000; with USE_THREAD_DIMENSIONS they count work-items.
+    """
+    initiator = gc_compute.COMPUTE_DISPATCH_INITIATOR(order.initiator)
+    words = [gc_compute.COMPUTE_NUM_THREAD_X(registers[f"COMPUTE_NUM_THREAD_{axis}"]) for axis in "XYZ"]
+    size = tuple(word.num_thread_full for word in words)
+    if 0 in size:
+        raise BadDispatch(f"groups of {size} work-items")
+    start = (0, 0, 0) if initiator.force_start_at_000 else tuple(registers[f"COMPUTE_START_{axis}"] for axis in "XYZ")
+    end: tuple[int, ...] = order.dimensions
+    partial = tuple(word.num_thread_partial for word in words) if initiator.partial_tg_en else (0, 0, 0)
+    if initiator.use_thread_dimensions:
+        if initiator.partial_tg_en:
+            partial = tuple(items % full for items, full in zip(end, size, strict=True))
+        end = tuple(-(-items // full) for items, full in zip(end, size, strict=True))
+    partial = tuple(part % full for part, full in zip(partial, size, strict=True))
+    return size, partial, start, tuple(max(0, last - first) for last, first in zip(end, start, strict=True))
+
+
+def describe(registers: Registers, order: Order, shader_engines: int) -> Dispatch:
+    """Turn registers into a dispatch; `BadDispatch` for one that no core can start."""
+    rsrc1 = gc_compute.COMPUTE_PGM_RSRC1(registers["COMPUTE_PGM_RSRC1"])
+    rsrc2 = gc_compute.COMPUTE_PGM_RSRC2(registers["COMPUTE_PGM_RSRC2"])
+    ring = gc_compute.COMPUTE_TMPRING_SIZE(registers["COMPUTE_TMPRING_SIZE"])
+    bases = gc.SH_MEM_BASES(registers.per_vmid("SH_MEM_BASES"))
+    config = gc.SH_MEM_CONFIG(registers.per_vmid("SH_MEM_CONFIG"))
+    size, partial, start, count = _axes(registers, order)
+    wave_size = 32 if gc_compute.COMPUTE_DISPATCH_INITIATOR(order.initiator).cs_w32_en else 64
+    vgprs = (rsrc1.vgprs + 1) * VGPR_GRANULE[wave_size]
+    lds = rsrc2.lds_size * LDS_GRANULE_BYTES
+    checks = (
+        (size[0] * size[1] * size[2] > GROUP_LIMIT, f"groups of {size} are more than {GROUP_LIMIT} work-items"),
+        (vgprs > VGPR_LIMIT, f"RSRC1 asks for {vgprs} VGPRs a wave, there are {VGPR_LIMIT}"),
+        (lds > LDS_LIMIT_BYTES, f"RSRC2 asks for {lds} bytes of LDS a group, there are {LDS_LIMIT_BYTES}"),
+        (rsrc2.user_sgpr > USER_DATA, f"RSRC2 asks for {rsrc2.user_sgpr} user SGPRs, there are {USER_DATA}"),
+        (rsrc2.scratch_en and not ring.wavesize, "RSRC2 enables scratch and COMPUTE_TMPRING_SIZE has none"),
+        (config.address_mode != 0, "SH_MEM_CONFIG.address_mode is 32-bit"),
+        (
+            not any(
+                registers[f"COMPUTE_STATIC_THREAD_MGMT_SE{engine}"]
+                for engine in range(min(shader_engines, PRESENT_LIMIT))
+            ),
+            "COMPUTE_STATIC_THREAD_MGMT_SE* leave no CU to run on",
+        ),
+    )
+    for wrong, text in checks:
+        if wrong:
+            raise BadDispatch(text)
+    tba = registers.per_vmid("SQ_SHADER_TBA_LO") | registers.per_vmid("SQ_SHADER_TBA_HI") << 32
+    trap_high = gc_sq.SQ_SHADER_TBA_HI(registers.per_vmid("SQ_SHADER_TBA_HI"))
+    dispatch = Dispatch(
+        pc=registers.pair("COMPUTE_PGM") << 8 & (1 << 48) - 1,
+        wave_size=wave_size,
+        group_size=(size[0], size[1], size[2]),
+        group_count=(count[0], count[1], count[2]),
+        vgpr_count=vgprs,
+        user_sgprs=tuple(registers[f"COMPUTE_USER_DATA_{number}"] for number in range(rsrc2.user_sgpr)),
+        group_start=(start[0], start[1], start[2]),
+        partial_size=(partial[0], partial[1], partial[2]),
+        enable_group_id=(bool(rsrc2.tgid_x_en), bool(rsrc2.tgid_y_en), bool(rsrc2.tgid_z_en)),
+        enable_group_info=bool(rsrc2.tg_size_en),
+        tidig_comp_cnt=rsrc2.tidig_comp_cnt,
+        lds_size_bytes=lds,
+        scratch_base=registers.pair("COMPUTE_DISPATCH_SCRATCH_BASE") << 8 & (1 << 48) - 1 if rsrc2.scratch_en else 0,
+        scratch_wave_bytes=ring.wavesize * SCRATCH_GRANULE_BYTES if rsrc2.scratch_en else 0,
+        scratch_waves=ring.waves * shader_engines if rsrc2.scratch_en else 0,
+        float_mode=rsrc1.float_mode,
+        dx10_clamp=bool(rsrc1.dx10_clamp),
+        ieee_mode=bool(rsrc1.ieee_mode),
+        privileged=bool(rsrc1.priv),
+        trap_enabled=bool(rsrc2.trap_present),
+        exceptions=rsrc2.excp_en,
+        trap_base=(tba & (1 << 40) - 1) << 8 if trap_high.trap_en else 0,
+        vmid=order.vmid,
+        shared_aperture=bases.shared_base,
+        private_aperture=bases.private_base,
+        mtype_unaligned=config.alignment_mode == UNALIGNED,
+    )
+    if all(count) and not occupancy(dispatch):
+        raise BadDispatch("not even one group fits on a WGP")
+    return dispatch
+
+
+class Grid:
+    """A dispatch under way. It takes its slices by itself; `done` is called once when the last wave has ended."""
+
+    def __init__(self, dispatcher: Dispatcher, order: Order, done: Callable[[Grid], None]) -> None:
+        self.order = order
+        self._dispatcher, self._done = dispatcher, done
+        self._timer: Timer | None = None
+        self._seen = 0
+        self.hung = False
+        self.run: Run | None = None
+        self.dispatch: Dispatch | None = None
+
+    def begin(self) -> None:
+        """Start it; a dispatch that no core can run hangs."""
+        dispatcher, order = self._dispatcher, self.order
+        registers = Registers(dispatcher.cells, order.slot, order.vmid)
+        try:
+            self.dispatch = describe(registers, order, dispatcher.shader_engines)
+        except BadDispatch as error:
+            self.hung = True
+            dispatcher.board.log.note("spi", "violation", "queue {}: dispatch never ends: {}", order.slot, error)
+            return
+        if all(self.dispatch.group_count):
+            memory = dispatcher.hub.memory(order.vmid, "TCP")
+            self.run = dispatcher.engine.start(
+                self.dispatch, memory, Messages(dispatcher, self), strict=dispatcher.strict
+            )
+        self.thaw(START_US)
+
+    def thaw(self, delay_us: float = 0.0) -> None:
+        """Go on after `freeze`."""
+        if not self.hung:
+            self._timer = self._dispatcher.board.clock.after(delay_us, self._slice)
+
+    def freeze(self) -> None:
+        """Stop taking slices; the waves stay."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def kill(self) -> None:
+        """Drop all waves."""
+        self.freeze()
+        if self.run is not None:
+            self.run.kill()
+
+    def _slice(self) -> None:
+        run = self.run
+        if run is None or run.step(SLICE):
+            self._done(self)
+            return
+        spent = (run.counters.instructions - self._seen) * INSTRUCTION_US
+        self._seen = run.counters.instructions
+        self._dispatcher.busy_ns += int(spent * 1_000)
+        if run.violations:
+            self._hang(run.violations)
+            return
+        self._timer = self._dispatcher.board.clock.after(spent or IDLE_US, self._slice)
+
+    def _hang(self, violations: list[Violation]) -> None:
+        self.hung = True
+        for violation in violations:
+            self._dispatcher.board.log.note("sq", "violation", "queue {}: {}", self.order.slot, violation)
+        if kind := ERROR_TYPES.get(violations[0].kind):
+            self._dispatcher.interrupts.interrupt(
+                CLIENT_GFX, SRC_SQ, vmid=self.order.vmid, data=(kind << 21, ENCODING_ERROR << 6)
+            )
+
+
+class Messages:
+    """What waves tell the card: `shader.state.Events` of one grid."""
+
+    def __init__(self, dispatcher: Dispatcher, grid: Grid) -> None:
+        self._dispatcher, self._grid = dispatcher, grid
+
+    def realtime(self) -> int:
+        """The 100 MHz counter."""
+        return self._dispatcher.ticks()
+
+    def message(self, code: int, m0: int, wave: WaveState) -> int:
+        """Take s_sendmsg; s_sendmsg_rtn gets the result."""
+        dispatch = self._grid.dispatch
+        if code == MSG_INTERRUPT:
+            self._interrupt(m0, wave)
+            return 0
+        values = {
+            RTN_GET_DOORBELL: self._grid.order.doorbell,
+            RTN_GET_REALTIME: self.realtime(),
+            RTN_GET_TBA: 0 if dispatch is None else dispatch.trap_base,
+            RTN_GET_TMA: self._dispatcher.trap_memory(self._grid.order.vmid),
+        }
+        return values.get(code, 0)
+
+    def _interrupt(self, m0: int, wave: WaveState) -> None:
+        """Words as kfd_int_process_v11.c takes them: data 23:0, array 25, privilege 26, wave 31:27; SIMD 1:0, WGP 5:2, encoding 7:6."""
+        place = int(wave.words[HW_ID1])
+        privileged = bool(int(wave.words[STATUS]) & STATUS_PRIV)
+        first = m0 & 0xFF_FFFF | (place >> 16 & 1) << 25 | privileged << 26 | (place & 31) << 27
+        second = place >> 8 & 3 | (place >> 10 & 15) << 2 | ENCODING_INSTRUCTION << 6
+        self._dispatcher.interrupts.interrupt(CLIENT_GFX, SRC_SQ, vmid=self._grid.order.vmid, data=(first, second))
+
+
+class Dispatcher:
+    """Starts grids. `engine` is the shader cores; `busy_ns` counts virtual time in which waves ran."""
+
+    def __init__(
+        self, board: Board, grbm: Grbm, hub: Hub, interrupts: InterruptSink, engine: Engine, *, strict: bool = True
+    ) -> None:
+        self.board, self.hub, self.interrupts, self.engine, self.strict = board, hub, interrupts, engine, strict
+        self.cells, self.ticks = grbm.cells, grbm.ticks
+        self.shader_engines = grbm.row.shader_engines
+        self.busy_ns = 0
+
+    def start(self, order: Order, done: Callable[[Grid], None]) -> Grid | None:
+        """Start a grid; None when the initiator does not enable compute, which metal ignores."""
+        if not gc_compute.COMPUTE_DISPATCH_INITIATOR(order.initiator).compute_shader_en:
+            self.board.log.note(
+                "spi",
+                "violation",
+                "queue {}: initiator {:#x} does not enable compute: nothing starts",
+                order.slot,
+                order.initiator,
+            )
+            return None
+        grid = Grid(self, order, done)
+        grid.begin()
+        return grid
+
+    def trap_memory(self, vmid: int) -> int:
+        """Return the trap handler's memory of a VMID."""
+        return self.cells.of(vmid, "SQ_SHADER_TMA_LO") << 8 | self.cells.of(vmid, "SQ_SHADER_TMA_HI") << 40

@@ -1,0 +1,63 @@
+"""The graphics core as a card wires it: GRBM, RLC, command processor, scheduler firmware and dispatcher around one set of registers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ringup.silicon.amd.cp import Cp
+from ringup.silicon.amd.dispatch import Dispatcher
+from ringup.silicon.amd.grbm import NAVI31, GcRow, Grbm
+from ringup.silicon.amd.mes import Mes, SdmaQueues
+from ringup.silicon.amd.parts import Board, Hub, InterruptSink
+from ringup.silicon.amd.rlc import Rlc
+from ringup.silicon.cells import Cells
+from ringup.silicon.shader.state import Engine
+
+
+class GraphicsCore:
+    """All blocks of the core. Implements `parts.DoorbellClient`, `parts.FirmwareTarget` and `parts.Resettable`.
+
+    `cells` are the core's registers, on the bus already; the caller resets them before this. `autoload` is what the PSP calls.
+    """
+
+    def __init__(
+        self,
+        board: Board,
+        cells: Cells,
+        hub: Hub,
+        interrupts: InterruptSink,
+        engine: Engine,
+        *,
+        row: GcRow = NAVI31,
+        sdma: tuple[SdmaQueues, ...] = (),
+        strict: bool = True,
+    ) -> None:
+        self.grbm = Grbm(board, cells, row)
+        self.rlc = Rlc(board, cells)
+        self.dispatcher = Dispatcher(board, self.grbm, hub, interrupts, engine, strict=strict)
+        self.cp = Cp(board, self.grbm, self.rlc, hub, interrupts, self.dispatcher)
+        self.mes = Mes(self.cp, sdma)
+        self.cp.scheduler = self.mes
+
+    @property
+    def busy_ns(self) -> int:
+        """Virtual time in which waves ran, since power-on."""
+        return self.dispatcher.busy_ns
+
+    def reset(self) -> None:
+        """Return to the state after power-on, registers apart."""
+        self.cp.reset()
+        self.rlc.reset()
+        self.grbm.reset()
+
+    def doorbell(self, index: int, value: int, size_bytes: int) -> bool:
+        """Take a ring of a doorbell of any queue."""
+        return self.cp.doorbell(index, value, size_bytes)
+
+    def firmware_loaded(self, fw_type: int, image: bytes) -> None:
+        """Take an image that the PSP has accepted."""
+        self.rlc.firmware_loaded(fw_type, image)
+
+    def autoload(self, fw_types: Iterable[int] = ()) -> None:
+        """Boot with what is loaded, as the PSP's AUTOLOAD_RLC asks."""
+        self.rlc.autoload(fw_types)

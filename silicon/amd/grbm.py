@@ -1,0 +1,240 @@
+"""Register bus of the graphics core (GRBM): which queue, VMID and shader engine a register access is for, status, soft reset, clocks.
+
+Source: amdgpu soc21.c (soc21_grbm_select), gfx_v11_0.c (select_se_sh, soft_reset, get_gb_addr_config), gc_11_0_0 headers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+from ringup.autogen.amd import gc
+from ringup.silicon.amd.parts import Board
+from ringup.silicon.cells import Cells
+
+REFERENCE_HZ = 100_000_000  # the counter that RLC_GPU_CLOCK_COUNT shows: amdgpu soc21_get_xclk
+PRESENT_LIMIT = 8  # shader engines that the register space has room for
+
+
+class Slot(NamedTuple):
+    """A place for a queue: micro engine 0 is graphics, 1 and 2 are MEC, 3 is MES."""
+
+    me: int
+    pipe: int
+    queue: int
+
+    def __str__(self) -> str:
+        return f"{self.me}.{self.pipe}.{self.queue}"
+
+    @property
+    def ring_id(self) -> int:
+        """The queue as interrupt entries name it. Source: gfx_v11_0.c, eop_irq."""
+        return self.me << 2 | self.pipe | self.queue << 4
+
+
+@dataclass(frozen=True, slots=True)
+class GcRow:
+    """What differs between graphics cores of one generation."""
+
+    version: tuple[int, int, int]
+    shader_engines: int
+    arrays_per_engine: int
+    wgps_per_array: int
+    gb_addr_config: int
+    mec_pipes: int = 4
+    queues_per_pipe: int = 8
+    gfx_pipes: int = 2
+    gfx_queues_per_pipe: int = 2
+    mes_versions: tuple[int, int] = (
+        0,
+        0,
+    )  # CP_MES_GP3_LO of the scheduler and of the KIQ: version 11:0, API 23:12, feature 31:24
+    disabled_wgps: dict[tuple[int, int], int] = field(default_factory=dict)  # by shader engine and array: fused off
+
+    @property
+    def compute_units(self) -> int:
+        """CUs that work; a WGP has two."""
+        off = sum(mask.bit_count() for mask in self.disabled_wgps.values())
+        return 2 * (self.shader_engines * self.arrays_per_engine * self.wgps_per_array - off)
+
+
+# UNKNOWN: no public document gives the MES version that a board's firmware reports; amdgpu maps kernel queues through MES from 0x47 on
+NAVI31 = GcRow((11, 0, 0), 6, 2, 4, 0x545, mes_versions=(0x0100_207B, 0x0100_207B))
+
+PER_VMID = ("SH_MEM_BASES", "SH_MEM_CONFIG", "SQ_SHADER_TBA_LO", "SQ_SHADER_TBA_HI", "SQ_SHADER_TMA_LO", "SQ_SHADER_TMA_HI",
+            "SPI_GDBG_PER_VMID_CNTL")  # fmt: skip
+PER_PIPE = ("CPC_INT_CNTL", "CP_MEC_RS64_PRGRM_CNTR_START", "CP_MEC_RS64_PRGRM_CNTR_START_HI", "CP_MEC_MDBASE_LO", "CP_MEC_MDBASE_HI",
+            "CP_CPC_IC_BASE_LO", "CP_CPC_IC_BASE_HI", "CP_PFP_PRGRM_CNTR_START", "CP_PFP_PRGRM_CNTR_START_HI",
+            "CP_ME_PRGRM_CNTR_START", "CP_ME_PRGRM_CNTR_START_HI")  # fmt: skip
+PER_QUEUE_PREFIXES = (
+    "CP_HQD_",
+    "CP_MQD_",
+    "COMPUTE_",
+    "CP_GFX_HQD_",
+    "CP_GFX_MQD_",
+    "CP_RB_WPTR_POLL_ADDR_",
+    "CP_RB_DOORBELL_CONTROL",
+)
+PER_PIPE_PREFIXES = ("CP_MES_",)
+SHARED = ("CP_MES_CNTL",)  # although its name begins like the banked ones
+PER_ARRAY = (
+    "CC_GC_SHADER_ARRAY_CONFIG",
+    "GC_USER_SHADER_ARRAY_CONFIG",
+    "CC_GC_SHADER_RATE_CONFIG",
+    "GC_USER_SHADER_RATE_CONFIG",
+)
+RESET_VALUES = {  # gc_11_0_0_default.h; queue pointers and addresses start at 0
+    "GRBM_CNTL": 0x18, "GRBM_GFX_INDEX": 0xE000_0000, "CP_MEC_ME1_HEADER_DUMP": 0xDEF0_DEF0, "CP_MEC_ME2_HEADER_DUMP": 0xDEF0_DEF0,
+    "CP_ME_HEADER_DUMP": 0xDEF0_DEF0, "CP_PFP_HEADER_DUMP": 0xDEF0_DEF0, "CP_MES_HEADER_DUMP": 0xDEF0_DEF0,
+    "CP_RB_DOORBELL_RANGE_UPPER": 0x108, "CP_MEC_DOORBELL_RANGE_LOWER": 0x110, "CP_MEC_DOORBELL_RANGE_UPPER": 0xFFC,
+    "CP_HQD_PERSISTENT_STATE": 0x0BE0_5501, "CP_HQD_PQ_CONTROL": 0x0030_8509, "CP_HQD_IB_CONTROL": 0x0030_0000,
+    "CP_MQD_CONTROL": 0x100, "CP_HQD_EOP_CONTROL": 0x6, "CP_GFX_HQD_CNTL": 0x00A0_0000, "CP_RB0_CNTL": 0x00A0_0000,
+    "CP_GFX_HQD_QUANTUM": 0xA01, "CP_MEC_CNTL": 0x5000_0000, "CP_ME_CNTL": 0x1500_0000, "CP_MES_CNTL": 0x4000_0000,
+    "CP_MEC_RS64_CNTL": 0x4000_0000, "RLC_CP_SCHEDULERS": 0x3038, "SH_MEM_CONFIG": 0xC000, "COMPUTE_PIPELINESTAT_ENABLE": 1,
+    "COMPUTE_MISC_RESERVED": 7, "COMPUTE_DISPATCH_INTERLEAVE": 0x40,
+    **{f"COMPUTE_STATIC_THREAD_MGMT_SE{engine}": 0xFFFF_FFFF for engine in range(PRESENT_LIMIT)},
+}  # fmt: skip
+STORAGE = (
+    "SCRATCH_REG*", "GRBM_*", "CP_*", "CPC_*", "CPF_*", "CPG_*", "COMPUTE_*", "GDS_*", "SPI_*", "SQ_*", "SQC_*", "SQG_*", "SH_MEM_*",
+    "CC_*", "GC_USER_*", "CGTS_*", "TA_*", "TCP_*", "GB_*", "PA_*", "VGT_*", "DB_*", "CB_*", "GE_*", "IA_*", "WD_*", "RMI_*", "GL*",
+)  # fmt: skip
+
+
+class Grbm:
+    """Who is meant by an access to the graphics core's registers. `cells` belongs to the whole core; the caller attaches and resets it."""
+
+    def __init__(self, board: Board, cells: Cells, row: GcRow = NAVI31) -> None:
+        self.board, self.cells, self.row = board, cells, row
+        self.busy: Callable[[], tuple[bool, bool, bool]] = lambda: (False, False, False)  # graphics, compute, shaders
+        self.on_soft_reset: Callable[[int], None] = lambda mask: None
+        self._actor: tuple[Slot, int] | None = None
+        cells.storage(STORAGE)
+        self._banks()
+        for name, value in RESET_VALUES.items():
+            cells.resets_to(name, value)
+        for name in ("GB_ADDR_CONFIG", "GB_ADDR_CONFIG_READ"):
+            cells.resets_to(name, row.gb_addr_config)
+        cells.read_only("GB_ADDR_CONFIG_READ")
+        self._status()
+        self._clocks()
+        cells.on_write("GRBM_SOFT_RESET", lambda mask: self.on_soft_reset(mask))
+        self._fuses()
+
+    def reset(self) -> None:
+        """Show the fuses again after the registers were reset; that is their owner's to do."""
+        self._actor = None
+        self._fuses()
+
+    # --- banks --------------------------------------------------------------------------------------------------
+    def slot(self) -> Slot:
+        """Return the queue that an access is for now: GRBM_GFX_CNTL names it, or a micro engine acts for its own."""
+        if self._actor is not None:
+            return self._actor[0]
+        word = gc.GRBM_GFX_CNTL(self.cells["GRBM_GFX_CNTL"])
+        return Slot(word.meid, word.pipeid, word.queueid)
+
+    def vmid(self) -> int:
+        """Return the VMID that an access is for now."""
+        if self._actor is not None:
+            return self._actor[1]
+        vmid: int = gc.GRBM_GFX_CNTL(self.cells["GRBM_GFX_CNTL"]).vmid
+        return vmid
+
+    @contextmanager
+    def acting(self, slot: Slot, vmid: int) -> Iterator[None]:
+        """Let register accesses within be those of a queue, whatever the host has selected."""
+        before, self._actor = self._actor, (slot, vmid)
+        try:
+            yield
+        finally:
+            self._actor = before
+
+    def _banks(self) -> None:
+        cells = self.cells
+        every = [name for name in cells.map.addresses if name not in SHARED]
+        cells.bank([name for name in every if name.startswith(PER_QUEUE_PREFIXES)], self.slot)
+        per_pipe = [name for name in every if name.startswith(PER_PIPE_PREFIXES)]
+        cells.bank([*per_pipe, *PER_PIPE], lambda: self.slot()[:2])
+        cells.bank(PER_VMID, self.vmid)
+        cells.bank(PER_ARRAY, self._array)
+        for name in PER_ARRAY:
+            cells.on_write(name, self._spreader(name))
+            if name.startswith("CC_"):
+                cells.read_only(name)
+
+    def _index(self) -> gc.GRBM_GFX_INDEX:
+        return gc.GRBM_GFX_INDEX(self.cells["GRBM_GFX_INDEX"])
+
+    def _array(self) -> tuple[int, int]:
+        """Reads while broadcasting come from the first engine and array."""
+        index = self._index()
+        engine = 0 if index.se_broadcast_writes else index.se_index
+        return engine, 0 if index.sa_broadcast_writes else index.sa_index
+
+    def _spreader(self, name: str) -> Callable[[int], None]:
+        def spread(value: int) -> None:
+            index, row = self._index(), self.row
+            engines = range(row.shader_engines) if index.se_broadcast_writes else (index.se_index,)
+            arrays = range(row.arrays_per_engine) if index.sa_broadcast_writes else (index.sa_index,)
+            for engine in engines:
+                for array in arrays:
+                    self.cells.set_of((engine, array), name, value)
+
+        return spread
+
+    def _fuses(self) -> None:
+        for place, mask in self.row.disabled_wgps.items():
+            self.cells.set_of(place, "CC_GC_SHADER_ARRAY_CONFIG", mask << 16)
+
+    # --- status and clocks --------------------------------------------------------------------------------------
+    def _status(self) -> None:
+        cells = self.cells
+        cells.on_read("GRBM_STATUS", self._grbm_status)
+        cells.on_read("GRBM_STATUS2", self._grbm_status2)
+        cells.on_read("CP_STAT", lambda: cells.replace("CP_STAT", 0, cp_busy=1, me_busy=1) if self.busy()[0] else 0)
+        cells.on_read(
+            "CP_CPC_STATUS", lambda: cells.replace("CP_CPC_STATUS", 0, mec1_busy=1, cpc_busy=1) if self.busy()[1] else 0
+        )
+        for engine in range(self.row.shader_engines):
+            name = f"GRBM_STATUS_SE{engine}"
+            cells.on_read(name, partial(self._engine_status, name))
+
+    def _engine_status(self, name: str) -> int:
+        return self.cells.replace(name, 0, db_clean=1, cb_clean=1, spi_busy=int(self.busy()[2]))
+
+    def _grbm_status(self) -> int:
+        graphics, compute, shaders = self.busy()
+        return self.cells.replace(
+            "GRBM_STATUS", 0, me0pipe0_cmdfifo_avail=8, db_clean=1, cb_clean=1, cp_busy=int(graphics or compute),
+            spi_busy=int(shaders), any_active=int(shaders), gui_active=int(graphics or compute or shaders),
+        )  # fmt: skip
+
+    def _grbm_status2(self) -> int:
+        graphics, compute, _ = self.busy()
+        return self.cells.replace(
+            "GRBM_STATUS2", 0, me0pipe1_cmdfifo_avail=8, cpf_busy=int(graphics or compute), cpc_busy=int(compute),
+            cpg_busy=int(graphics),
+        )  # fmt: skip
+
+    def ticks(self) -> int:
+        """Return the 64-bit reference clock counter."""
+        return self.board.clock.ticks(REFERENCE_HZ)
+
+    def _clocks(self) -> None:
+        """Counters latch when RLC_CAPTURE_GPU_CLOCK_COUNT is written; the numbered copies have a capture register each."""
+        for suffix in ("", "_1", "_2"):
+            self.cells.on_write(f"RLC_CAPTURE_GPU_CLOCK_COUNT{suffix}", self._capturer(suffix))
+        for low, high in (("CP_MES_MTIME_LO", "CP_MES_MTIME_HI"),):
+            self.cells.on_read(low, lambda: self.ticks() & 0xFFFF_FFFF)
+            self.cells.on_read(high, lambda: self.ticks() >> 32)
+
+    def _capturer(self, suffix: str) -> Callable[[int], None]:
+        def capture(value: int) -> None:
+            now = self.ticks()
+            self.cells[f"RLC_GPU_CLOCK_COUNT_LSB{suffix}"] = now
+            self.cells[f"RLC_GPU_CLOCK_COUNT_MSB{suffix}"] = now >> 32
+
+        return capture

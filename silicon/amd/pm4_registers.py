@@ -1,0 +1,111 @@
+"""Packets that set registers: shader (SH), UCONFIG, CONFIG and context windows, singly, in pairs, or from memory.
+
+Source: amdgpu nvd.h (windows), PAL f32_mec_pm4_packets.h, Mesa ac_cmdbuf.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ringup.autogen.amd import pm4
+from ringup.silicon.amd.pm4_decode import Execute, Packet, Rule, reserved
+from ringup.silicon.amd.pm4_parser import Parser
+
+INSERT_VMID, KERNEL_CU_MASK = 1, 3  # index field
+MAX_COUNT = 0x3FFF
+SET_SH_REG_PAIRS, SET_SH_REG_PAIRS_PACKED, SET_SH_REG_PAIRS_PACKED_N = (
+    0xBA,
+    0xBB,
+    0xBD,
+)  # PAL, IT_SET_SH_REG_PAIRS*__GFX11
+
+
+class Window(NamedTuple):
+    """Registers that a packet counts from `first`, dwords."""
+
+    name: str
+    first: int
+    end: int
+
+    def place(self, offset: int) -> int:
+        """Return the dword of an offset; outside of the window the packet is refused."""
+        if self.first + offset >= self.end:
+            raise reserved(f"{self.name} offset {offset:#x} lies outside of the window")
+        return self.first + offset
+
+
+SH = Window("SH register", pm4.SET_SH_REG_START, pm4.SET_SH_REG_END)
+CONFIG = Window("CONFIG register", pm4.SET_CONFIG_REG_START, pm4.SET_CONFIG_REG_END)
+CONTEXT = Window("context register", pm4.SET_CONTEXT_REG_START, pm4.SET_CONTEXT_REG_END)
+# nvd.h ends the window at 0xc400; GFX11's performance counters lie up to 0xe000 and are set this way by radv and PAL
+UCONFIG = Window("UCONFIG register", pm4.SET_UCONFIG_REG_START, 0xE000)
+
+
+def _store(parser: Parser, window: Window, values: Iterable[tuple[int, int]]) -> None:
+    """Write (offset, value) pairs; these packets need no privilege, their windows are open."""
+    for offset, value in values:
+        parser.store_register(window.place(offset), value)
+
+
+def set_registers(window: Window) -> Execute:
+    """Make the packet that sets consecutive registers: control dword, values."""
+
+    def execute(parser: Parser, packet: Packet) -> None:
+        control = pm4.SET_SH_REG_CONTROL(packet.body[0])
+        values = packet.body[1:]
+        if control.index == INSERT_VMID:
+            values = tuple(value | parser.vmid << control.vmid_shift for value in values)
+        _store(parser, window, ((control.reg_offset + number, value) for number, value in enumerate(values)))
+
+    return execute
+
+
+def set_pairs(parser: Parser, packet: Packet) -> None:
+    """Set (offset, value) pairs of SH registers."""
+    if len(packet.body) % 2:
+        raise reserved(f"{packet}: pairs of {len(packet.body)} dwords")
+    _store(parser, SH, zip(packet.body[::2], packet.body[1::2], strict=True))
+
+
+def set_packed_pairs(parser: Parser, packet: Packet) -> None:
+    """Set SH registers whose offsets come two to a dword: count, then (offsets, value, value)."""
+    count, rest = packet.body[0] & 0xFFFF, packet.body[1:]
+    if len(rest) % 3 or count > len(rest) // 3 * 2 or count < 2:
+        raise reserved(f"{packet}: {count} registers in {len(rest)} dwords")
+    pairs = []
+    for offsets, first, second in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
+        pairs += [(offsets & 0xFFFF, first), (offsets >> 16, second)]
+    _store(parser, SH, pairs[:count])
+
+
+def load_sh_index(parser: Parser, packet: Packet) -> None:
+    """Load SH registers from memory: consecutive ones, or (offset, value) pairs."""
+    index, offset, dwords = packet.body[0] & 3, packet.body[2] & 0xFFFF, packet.body[3] & 0x3FFF
+    gpu_va = packet.address(0)
+    if index == 2:  # the address is that of the address
+        gpu_va = parser.read_number(gpu_va, 8)
+    elif index:
+        raise reserved(f"{packet}: index {index}")
+    if packet.body[2] >> 31:
+        words = struct.unpack(f"<{2 * dwords}I", parser.read(gpu_va, 8 * dwords))
+        _store(parser, SH, zip(words[::2], words[1::2], strict=True))
+    else:
+        words = struct.unpack(f"<{dwords}I", parser.read(gpu_va, 4 * dwords))
+        _store(parser, SH, enumerate(words, offset))
+
+
+RULES: dict[int, Rule] = {
+    pm4.SET_SH_REG: Rule(set_registers(SH), (1, MAX_COUNT), "mg"),
+    pm4.SET_SH_REG_INDEX: Rule(set_registers(SH), (1, MAX_COUNT), "mg"),
+    pm4.SET_UCONFIG_REG: Rule(set_registers(UCONFIG), (1, MAX_COUNT), "mg"),
+    pm4.SET_UCONFIG_REG_INDEX: Rule(set_registers(UCONFIG), (1, MAX_COUNT), "g"),
+    pm4.SET_CONFIG_REG: Rule(set_registers(CONFIG), (1, MAX_COUNT), "mg"),
+    pm4.SET_CONTEXT_REG: Rule(set_registers(CONTEXT), (1, MAX_COUNT), "g"),
+    pm4.SET_CONTEXT_REG_INDEX: Rule(set_registers(CONTEXT), (1, MAX_COUNT), "g"),
+    pm4.LOAD_SH_REG_INDEX: Rule(load_sh_index, (3, 3), "mg"),
+    SET_SH_REG_PAIRS: Rule(set_pairs, (1, MAX_COUNT), "g"),
+    SET_SH_REG_PAIRS_PACKED: Rule(set_packed_pairs, (3, MAX_COUNT), "mg"),
+    SET_SH_REG_PAIRS_PACKED_N: Rule(set_packed_pairs, (3, MAX_COUNT), "mg"),
+}

@@ -1,0 +1,163 @@
+"""Packets that order work: WAIT_REG_MEM, ACQUIRE_MEM, RELEASE_MEM, EVENT_WRITE, TIMESTAMP, REWIND.
+
+Caches are not modelled: what one engine stores, the others see at once. ACQUIRE_MEM and the cache fields of RELEASE_MEM do nothing.
+Source: PAL f32_mec_pm4_packets.h, amdgpu nvd.h and gfx_v11_0.c (emit_fence, emit_reg_write_reg_wait), Mesa pkt3.json.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ringup.autogen.amd import pm4, pm4_events
+from ringup.errors import Unmodelled
+from ringup.silicon.amd.pm4_decode import Packet, Rule, compare, reserved
+from ringup.silicon.amd.pm4_memory import REGISTER_MASK
+from ringup.silicon.amd.pm4_parser import Parser
+
+ACQUIRE_US = 0.5
+WAIT, WRITE_WAIT_WRITE, WAIT_PREEMPTABLE = 0, 1, 3  # operations
+TIMESTAMP_OPCODE = 0xB2  # PAL, IT_TIMESTAMP__GFX11
+END_OF_PIPE_EVENTS = {  # event_index 5
+    pm4_events.EVENT_TYPE_CACHE_FLUSH_TS,
+    pm4_events.EVENT_TYPE_CACHE_FLUSH_AND_INV_TS_EVENT,
+    pm4_events.EVENT_TYPE_BOTTOM_OF_PIPE_TS,
+    pm4_events.EVENT_TYPE_FLUSH_AND_INV_DB_DATA_TS,
+    pm4_events.EVENT_TYPE_FLUSH_AND_INV_CB_DATA_TS,
+}
+SHADER_DONE_EVENTS = {pm4_events.EVENT_TYPE_CS_DONE, pm4_events.EVENT_TYPE_PS_DONE}  # event_index 6
+INDEX_OF_EVENT = {  # EVENT_WRITE: events that need an event_index other than 0
+    pm4_events.EVENT_TYPE_CS_PARTIAL_FLUSH: 4,
+    pm4_events.EVENT_TYPE_VS_PARTIAL_FLUSH: 4,
+    pm4_events.EVENT_TYPE_PS_PARTIAL_FLUSH: 4,
+    pm4_events.EVENT_TYPE_SAMPLE_PIPELINESTAT: 2,
+}
+DATA_BYTES = {1: 4, 2: 8, 3: 8, 4: 8}  # data_sel
+MEMORY_DESTINATIONS = (0, 1)
+INTERRUPT_ALWAYS = (1, 2, 4)  # int_sel
+INTERRUPT_COMPARE = {5: 4, 6: 8}  # int_sel: bytes compared
+
+
+def _wait(bits: int) -> Callable[[Parser, Packet], Iterator[float]]:
+    size = bits // 8
+
+    def execute(parser: Parser, packet: Packet) -> Iterator[float]:
+        control, body = pm4.WAIT_REG_MEM_CONTROL(packet.body[0]), packet.body
+        if control.mem_space > 1 or control.operation == 2:
+            raise reserved(f"{packet}: space {control.mem_space}, operation {control.operation}")
+        if bits == 64:
+            reference, mask = body[3] | body[4] << 32, body[5] | body[6] << 32
+        else:
+            reference, mask = body[3], body[4]
+        compare(control.function, 0, 0)
+        if control.operation == WRITE_WAIT_WRITE:
+            first, second = body[1] & REGISTER_MASK, body[2] & REGISTER_MASK
+            parser.store_register(first, reference & 0xFFFF_FFFF)
+            yield from parser.poll(
+                lambda: compare(control.function, parser.read_register(second) & mask, reference), may_stop=False
+            )
+        elif control.mem_space:
+            gpu_va = packet.address(1, size)
+            if body[1] & size - 1:
+                parser.note("address {:#x} is not aligned to {} bytes", body[1], size)
+            yield from parser.poll(
+                lambda: compare(control.function, parser.read_number(gpu_va, size) & mask, reference)
+            )
+        else:
+            dword = body[1] & REGISTER_MASK
+            yield from parser.poll(lambda: compare(control.function, parser.read_register(dword) & mask, reference))
+
+    return execute
+
+
+def acquire_mem(parser: Parser, packet: Packet) -> Iterator[float]:
+    """Invalidate and write back caches: nothing to do without caches but time."""
+    if packet.body[5] >> 31:  # PWS_ENA
+        raise Unmodelled(f"{packet}: pixel wait sync")
+    if packet.body[6] >> 19:
+        raise reserved(f"{packet}: GCR_CNTL {packet.body[6]:#x}")
+    yield ACQUIRE_US
+
+
+def release_mem(parser: Parser, packet: Packet) -> None:
+    """Store data and interrupt once all work before it is done; the parser goes on meanwhile."""
+    op, select = pm4.RELEASE_MEM_OP(packet.body[0]), pm4.RELEASE_MEM_DATA(packet.body[1])
+    if op.pws_enable:
+        raise Unmodelled(f"{packet}: pixel wait sync")
+    events = {5: END_OF_PIPE_EVENTS, 6: SHADER_DONE_EVENTS}.get(op.event_index)
+    if events is None:
+        raise reserved(f"{packet}: event_index {op.event_index}")
+    if op.event_type not in events:
+        parser.note("event {} with index {} never comes back: nothing is stored", op.event_type, op.event_index)
+        return
+    if select.data_sel and select.data_sel not in DATA_BYTES:
+        raise Unmodelled(f"{packet}: data_sel {select.data_sel}")
+    if select.data_sel and select.dst_sel not in MEMORY_DESTINATIONS:
+        raise Unmodelled(f"{packet}: dst_sel {select.dst_sel}")
+    if select.int_sel == 7:
+        raise reserved(f"{packet}: int_sel 7")
+    size = DATA_BYTES.get(select.data_sel, 0)
+    if size and packet.body[2] & size - 1:
+        parser.note("address {:#x} is not aligned to {} bytes: low bits are ignored", packet.body[2], size)
+    parser.queue.after_work(_end_of_pipe(parser, packet, select, parser.vmid))
+
+
+def _end_of_pipe(parser: Parser, packet: Packet, select: pm4.RELEASE_MEM_DATA, vmid: int) -> Callable[[], None]:
+    size, data = DATA_BYTES.get(select.data_sel, 0), packet.body[4] | packet.body[5] << 32
+    gpu_va = packet.address(2, max(size, 4))
+
+    def happen() -> None:
+        if size:
+            value = parser.cp.grbm.ticks() if select.data_sel >= 3 else data & (1 << 8 * size) - 1
+            parser.cp.hub.write(vmid, gpu_va, value.to_bytes(size, "little"), parser.client)
+        wanted = select.int_sel in INTERRUPT_ALWAYS
+        if compared := INTERRUPT_COMPARE.get(select.int_sel):
+            seen = int.from_bytes(parser.cp.hub.read(vmid, gpu_va, compared, parser.client), "little")
+            wanted = seen == data & (1 << 8 * compared) - 1
+        if wanted:
+            parser.cp.end_of_pipe(parser.queue, vmid, packet.body[6])
+
+    return happen
+
+
+def event_write(parser: Parser, packet: Packet) -> Iterator[float]:
+    """Send an event down the pipe. CS_PARTIAL_FLUSH waits until all waves of the queue have ended."""
+    control = pm4.EVENT_WRITE_CONTROL(packet.body[0])
+    index = INDEX_OF_EVENT.get(control.event_type, 0)
+    if control.event_index != index:
+        parser.note(
+            "event {} needs event_index {}, not {}: it has no effect", control.event_type, index, control.event_index
+        )
+        return
+    if control.event_type == pm4_events.EVENT_TYPE_CS_PARTIAL_FLUSH:
+        yield from parser.poll(lambda: not parser.queue.grids, may_stop=False)
+    elif index == 2:
+        raise Unmodelled(f"{packet}: pipeline statistics")
+    elif control.event_type in END_OF_PIPE_EVENTS | SHADER_DONE_EVENTS:
+        parser.note("event {} wants an address: RELEASE_MEM carries it", control.event_type)
+
+
+def timestamp(parser: Parser, packet: Packet) -> None:
+    """Store the clock now (top of pipe) and when the work before is done (bottom of pipe)."""
+    vmid, bottom, top = parser.vmid, packet.address(1, 8), packet.address(3, 8)
+    if packet.body[0] & 2:
+        parser.write_number(top, parser.cp.grbm.ticks(), 8)
+    if packet.body[0] & 1:
+        parser.queue.after_work(
+            lambda: parser.cp.hub.write(vmid, bottom, parser.cp.grbm.ticks().to_bytes(8, "little"), parser.client)
+        )
+
+
+def rewind(parser: Parser, packet: Packet) -> Iterator[float]:
+    """Wait until the packet's own VALID bit is set in memory."""
+    yield from parser.poll(lambda: bool(parser.read_number(packet.gpu_va + 4) >> 31))
+
+
+RULES: dict[int, Rule] = {
+    pm4.WAIT_REG_MEM: Rule(_wait(32), (5, 5), "mg"),
+    pm4.WAIT_REG_MEM64: Rule(_wait(64), (7, 7), "mg"),
+    pm4.ACQUIRE_MEM: Rule(acquire_mem, (6, 6), "mg"),
+    pm4.RELEASE_MEM: Rule(release_mem, (6, 6), "mg"),
+    pm4.EVENT_WRITE: Rule(event_write, (0, 2), "mg"),
+    pm4.REWIND: Rule(rewind, (0, 0), "mg"),
+    TIMESTAMP_OPCODE: Rule(timestamp, (4, 4), "mg"),
+}
