@@ -5,8 +5,9 @@ Source: RDNA3 ISA reference, "V_READLANE_B32", "V_PERMLANE16_B32", "V_MBCNT_LO_U
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from ringup.silicon.shader import state
 from ringup.silicon.shader.dpp import ROW
 from ringup.silicon.shader.emitter import Value
 from ringup.silicon.shader.wave import rule
@@ -124,3 +125,69 @@ def _permlane16(wave: Wave, ins: Instruction) -> None:
         else:
             enable = valid
     wave.put(ins.defs[0], result, ins, enable)
+
+
+# registers by number --------------------------------------------------------------------------------------------------------------
+
+# how M0 moves the numbers of source and destination: lowest bit and count of bits. Source: RDNA3 ISA reference, "VGPR Indexing"
+RELATIVE: dict[str, tuple[tuple[int, int] | None, tuple[int, int] | None]] = {
+    "v_movreld_b32": (None, (0, 32)), "v_movrels_b32": ((0, 32), None), "v_movrelsd_b32": ((0, 32), (0, 32)),
+    "v_movrelsd_2_b32": ((0, 10), (16, 10)), "v_swaprel_b32": ((0, 10), (16, 10)),
+}  # fmt: skip
+
+
+class _Row(NamedTuple):
+    """A VGPR whose number is known at run time: where it lies in the wave's state, and whether there is one."""
+
+    place: Value
+    exists: Value
+
+
+def _row(wave: Wave, operand: Operand, moved: tuple[int, int] | None) -> _Row:
+    """Find the register; one beyond the allocation is VGPR 0, which a source reads then."""
+    code = wave.code
+    if moved is None:
+        number, exists = code.const(operand.index, "i32"), code.const(1, "i1")
+    else:
+        shift = code.op("lshr", wave.sgpr(state.M0), code.const(moved[0], "i32"))
+        offset = code.op("and", shift, code.const((1 << moved[1]) - 1, "i32"))
+        exists = code.icmp("ult", offset, code.const(wave.vgpr_count - operand.index, "i32"))
+        zero = code.const(0, "i32")
+        number = code.select(exists, code.op("add", offset, code.const(operand.index, "i32")), zero)
+    word = code.op("mul", code.resize(number, "i64"), code.const(wave.lanes, "i64"))
+    place = code.gep(Value("%wave", "ptr"), code.op("add", word, code.const(state.RESERVED_WORDS, "i64")), "i32")
+    return _Row(place, exists)
+
+
+def _store(wave: Wave, row: _Row, value: Value) -> None:
+    code = wave.code
+    keep = code.op("and", wave.exec(), wave.splat(row.exists))
+    code.store(code.select(keep, value, code.load(row.place, wave.row, 64)), row.place, 64)
+
+
+@rule(*RELATIVE)
+def _relative(wave: Wave, ins: Instruction) -> None:
+    """Move by way of the wave's state, which holds a register under its number."""
+    if ins.dpp is not None:
+        wave.bail(ins)
+        return
+    code, (by_source, by_target) = wave.code, RELATIVE[ins.mnemonic]
+    target, source = ins.defs[0], ins.operands[-1]
+    rows = [_row(wave, one, moved) for one, moved in ((source, by_source), (target, by_target)) if one.kind == "vgpr"]
+    for i in range(wave.vgpr_count):
+        place = code.gep(Value("%wave", "ptr"), state.RESERVED_WORDS + i * wave.lanes, "i32")
+        code.store(wave.vgpr(i), place, 64)
+    if source.kind == "vgpr":
+        value = wave.modified(code.load(rows[0].place, wave.row, 64), neg=source.neg, abs_=source.abs)
+    else:
+        value = wave.src(source, "i32")
+    if by_target is None:
+        wave.put(target, value)
+        return
+    old = code.load(rows[-1].place, wave.row, 64)
+    _store(wave, rows[-1], value)
+    if ins.mnemonic == "v_swaprel_b32":
+        _store(wave, rows[0], old)
+    for i in range(wave.vgpr_count):
+        place = code.gep(Value("%wave", "ptr"), state.RESERVED_WORDS + i * wave.lanes, "i32")
+        wave.set_vgpr(i, code.load(place, wave.row, 64), masked=False)

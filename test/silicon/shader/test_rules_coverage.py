@@ -31,8 +31,7 @@ REASONS = {
     ),
     "messages are answered by the card": ("s_sendmsg_rtn_b32", "s_sendmsg_rtn_b64"),
     "the register is known at run time only: interpreted": (
-        "s_movreld_b32", "s_movreld_b64", "s_movrels_b32", "s_movrels_b64", "s_movrelsd_2_b32", "v_movreld_b32", "v_movrels_b32",
-        "v_movrelsd_2_b32", "v_movrelsd_b32", "v_swaprel_b32",
+        "s_movreld_b32", "s_movreld_b64", "s_movrels_b32", "s_movrels_b64", "s_movrelsd_2_b32",
     ),
     "a window on 1201 bits of 2/pi, for arguments too large to matter: interpreted": ("v_trig_preop_f64",),
     "pixel shaders only": (

@@ -123,6 +123,36 @@ def test_swaps_exchange_active_lanes_and_halves(run):
     assert np.array_equal(wave.vgprs[4], np.where(active, before[4] & 0xFFFF | before[3] << 16, before[4]))
 
 
+@pytest.mark.parametrize("lanes", [32, 64])
+def test_registers_are_found_by_m0(lanes, run):
+    wave = wave_of(lanes, active=0x9F9F_00FF_3C3C_FF0F & (1 << lanes) - 1)
+    true, active = wave.vgprs.copy(), on(wave)
+
+    def move(target, values):
+        true[target] = np.where(active, values, true[target])
+
+    wave.sgprs[125] = 10
+    run("v_movrels_b32 v5, v7\nv_movreld_b32 v9, v8\nv_movrelsd_b32 v20, v30\nv_movreld_b32 v1, s3", wave)
+    for target, values in ((5, true[17].copy()), (19, true[8].copy()), (30, true[40].copy()), (11, wave.sgprs[3])):
+        move(target, values)
+    wave.sgprs[125] = 20 << 16 | 10
+    run("v_movrelsd_2_b32 v5, v7\nv_swaprel_b32 v6, v8", wave)
+    move(25, true[17].copy())
+    first, second = true[26].copy(), true[18].copy()
+    move(26, second)
+    move(18, first)
+    assert np.array_equal(wave.vgprs, true)
+
+
+def test_a_register_beyond_the_allocation_reads_as_v0_and_is_not_written(run):
+    wave = wave_of(32)
+    true = wave.vgprs.copy()
+    wave.sgprs[125] = VGPRS
+    run("v_movrels_b32 v5, v7\nv_movreld_b32 v9, v8", wave)
+    true[5] = true[0]
+    assert np.array_equal(wave.vgprs, true)
+
+
 # carries --------------------------------------------------------------------------------------------------------------------------
 
 
