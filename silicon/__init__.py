@@ -8,17 +8,26 @@ from __future__ import annotations
 TYPE_CHECKING = False  # importing the package must not cost the models
 if TYPE_CHECKING:
     from ringup.silicon.amd.card import VirtualRadeon
+    from ringup.silicon.shader.state import Engine
 
 __all__ = ["card", "cards"]
 
 
 def card(
-    name: str = "navi31", *, vram_bytes: int | None = None, bar0_bytes: int = 256 << 20, enumerated: bool = True
+    name: str = "navi31",
+    *,
+    vram_bytes: int | None = None,
+    bar0_bytes: int = 256 << 20,
+    enumerated: bool = True,
+    engine: Engine | None = None,
+    strict: bool = True,
 ) -> VirtualRadeon:
     """Return a virtual card, powered and posted; see `VirtualRadeon`. An unknown name is a `NoSuchCard` that lists the known ones."""
     from ringup.silicon.amd.card import VirtualRadeon
 
-    return VirtualRadeon(name, vram_bytes=vram_bytes, bar0_bytes=bar0_bytes, enumerated=enumerated)
+    return VirtualRadeon(
+        name, vram_bytes=vram_bytes, bar0_bytes=bar0_bytes, enumerated=enumerated, engine=engine, strict=strict
+    )
 
 
 def cards() -> list[str]:

@@ -11,6 +11,8 @@ from ringup.silicon.amd import chips, discovery, vbios
 from ringup.silicon.amd.apertures import Doorbells, FrameBuffer, Registers
 from ringup.silicon.amd.chips import ChipRow
 from ringup.silicon.amd.df import DataFabric
+from ringup.silicon.amd.gc import GraphicsCore
+from ringup.silicon.amd.grbm import NAVI31 as NAVI31_GC
 from ringup.silicon.amd.hdp import Hdp
 from ringup.silicon.amd.hub import GFXHUB, MMHUB, VmHub
 from ringup.silicon.amd.ih import Ih
@@ -31,6 +33,8 @@ from ringup.silicon.memory import HostBuffer, HostMemory, Vram
 from ringup.silicon.pci import Function, FunctionRow
 from ringup.silicon.pci_capabilities import resizable_bars
 from ringup.silicon.pci_tree import Node, Tree
+from ringup.silicon.shader.interpreter import Interpreter
+from ringup.silicon.shader.state import Engine
 from ringup.silicon.transport import Bar, ConfigAccess, Path, Target
 
 Block = TypeVar("Block", bound=Resettable)
@@ -39,6 +43,7 @@ FB_UNIT = 1 << 24
 # QUIRK: drivers load a queue by writing every dword from the first to the last of these, and a few have no name: metal ignores those.
 # Source: amdgpu_amdkfd_gfx_v11.c, hqd_load_v11
 RANGES_WITH_HOLES = (("gc", "CP_MQD_BASE_ADDR", "CP_HQD_PQ_WPTR_HI"),)
+GC = {"navi31": NAVI31_GC}
 POWER = {"navi31": NAVI31_POWER}  # clocks, limits and heat by chip
 STORAGE_BLOCKS = (("athub", 0), ("lsdma", 0), ("vcn", 0), ("vcn", 1), ("dcn", 0))
 
@@ -57,8 +62,13 @@ class VirtualRadeon:
         vram_bytes: int | None = None,
         bar0_bytes: int = 256 << 20,
         enumerated: bool = True,
+        engine: Engine | None = None,
+        strict: bool = True,
     ) -> None:
-        """`enumerated`: the host's firmware has given addresses and switched memory decoding on; bus mastering is the driver's."""
+        """`enumerated`: the host's firmware has given addresses and switched memory decoding on; bus mastering is the driver's.
+
+        `engine`: what runs the shader programs, the reference interpreter when left out; `strict`: it stops at what metal lets pass by luck.
+        """
         self.chip = _sized(chips.find(chip), vram_bytes, bar0_bytes)
         self.clock = VirtualClock()
         self.log = EventLog(self.clock)
@@ -71,7 +81,7 @@ class VirtualRadeon:
         self.interrupts = Interrupts(self.clock)
         self._wire_bus()
         self._blocks: list[Resettable] = []
-        self._wire_blocks()
+        self._wire_blocks(engine or Interpreter(), strict=strict)
         self._wire_apertures()
         self._post()
         self.places = self.tree.enumerate() if enumerated else {}
@@ -93,7 +103,7 @@ class VirtualRadeon:
         gpu.on_reset = self._function_reset
         self.host.on_error = self._bus_error
 
-    def _wire_blocks(self) -> None:
+    def _wire_blocks(self, engine: Engine, *, strict: bool) -> None:
         board, chip = self.board, self.chip
         self.image = vbios.build(chip)
         self.hdp = self._add(Hdp(board))
@@ -107,8 +117,20 @@ class VirtualRadeon:
         self.mmhub.interrupts = self.gfxhub.interrupts = self.ih
         engines = range(chip.gc.sdma_engines)
         self.sdma = [self._add(Sdma(board, self.gfxhub, self.ih, gc_cells, index)) for index in engines]
+        self.gc = self._add(
+            GraphicsCore(
+                board, gc_cells, self.gfxhub, self.ih, engine, row=GC[chip.name], sdma=tuple(self.sdma), strict=strict
+            )
+        )
         self.smu = self._add(
-            Smu(board, mp_cells, self.mmhub, POWER[chip.name], busy_ns=self._busy_ns, on_mode1_reset=self.mode1_reset)
+            Smu(
+                board,
+                mp_cells,
+                self.mmhub,
+                POWER[chip.name],
+                busy_ns=lambda: self.gc.busy_ns,
+                on_mode1_reset=self.mode1_reset,
+            )
         )
         self.thm = self._add(Thm(board, self.smu.power, self.ih))
         self.psp = self._add(
@@ -116,13 +138,14 @@ class VirtualRadeon:
                 board,
                 mp_cells,
                 self.mmhub,
-                [self.smu, *self.sdma],
+                [self.smu, self.gc, *self.sdma],
                 tmr_bytes=chip.tmr_bytes,
-                on_autoload=self._autoload,
+                on_autoload=self.gc.autoload,
                 on_mode1_reset=self.mode1_reset,
             )
         )
         self.nbio.listen("ih", self.ih)
+        self.nbio.listen("gc", self.gc)
         for copier in self.sdma:
             self.nbio.listen("sdma", copier)
         for block, instance in STORAGE_BLOCKS:
@@ -198,14 +221,6 @@ class VirtualRadeon:
         """Reset the whole chip but its bus interface's configuration space. VRAM is lost, the VBIOS scratch registers stay."""
         self.log.note("card", "reset", "mode 1")
         self._reset_blocks(keep_scratch=True)
-
-    def _autoload(self, images: dict[int, bytes]) -> None:
-        """The security processor has loaded all firmware of the graphics core and lets it boot."""
-        self.log.note("card", "boot", "autoload of {} images", len(images))
-
-    def _busy_ns(self) -> int:
-        """Return for how long the engines have worked, as the power management sees it."""
-        return 0
 
     def _function_reset(self, kind: str) -> None:
         """A reset that came over the bus reaches the chip too."""

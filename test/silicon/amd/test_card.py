@@ -218,6 +218,16 @@ def test_a_queue_is_loaded_by_writing_all_its_dwords(radeon):
     assert radeon.bars[5].read32(0x3219 * 4) == 0
 
 
+def test_discovery_and_the_graphics_core_tell_the_same_shape(radeon):
+    shape, row = radeon.chip.gc, radeon.gc.grbm.row
+    assert (row.shader_engines, row.arrays_per_engine, row.wgps_per_array) == (
+        shape.shader_engines,
+        shape.arrays_per_engine,
+        shape.wgps_per_array,
+    )
+    assert (row.mec_pipes, row.queues_per_pipe) == (shape.compute_pipes, shape.compute_queues_per_pipe)
+
+
 def test_an_unknown_card_is_refused_with_the_known_ones():
     with pytest.raises(NoSuchCard, match=f"there are: {', '.join(cards())}"):
         card("navi99")
