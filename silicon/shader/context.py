@@ -106,3 +106,11 @@ class Exit(IntEnum):
 
 
 FAULT_KINDS = ("memory", "alignment", "uninitialised", "hazard", "lds", "register", "illegal", "trap")
+NOTE = 1 << 62  # in FAULT_DETAIL: the rest is the number of a text that goes with the translation
+COUNTERS = (
+    "vmcnt",
+    "lgkmcnt",
+    "vscnt",
+    "expcnt",
+)  # bits 32 and up of a hazard's detail; the lane is there for what is not written
+EXEC_BITS_UNWRITTEN = 1 << 61  # in the detail of what is not written: bits that would get into EXEC

@@ -20,10 +20,12 @@ from ringup.silicon.shader.analysis import (
     numbers,
 )
 from ringup.silicon.shader.cfg import mode_after
-from ringup.silicon.shader.context import COUNTS_WORD, SITES_WORD, Exit, Word
+from ringup.silicon.shader.context import COUNTS_WORD, NOTE, SITES_WORD, Exit, Word
 from ringup.silicon.shader.emitter import Code, Value
+from ringup.silicon.shader.interp_hazards import Sequence
 from ringup.silicon.shader.registers import Mode
 from ringup.silicon.shader.scheduler import TRANSLATE
+from ringup.silicon.shader.strict import RuleBroken
 from ringup.silicon.shader.strict_analysis import analyse
 from ringup.silicon.shader.strict_code import Guard
 from ringup.silicon.shader.wave import RULES, Wave
@@ -65,6 +67,7 @@ class Lowered:
     sites: int
     entries: dict[Key, int]
     bailed: tuple[str, ...]  # mnemonics that the interpreter runs
+    notes: tuple[str, ...]  # what a fault's detail says by number, behind NOTE
 
 
 class _Writer:
@@ -77,6 +80,7 @@ class _Writer:
         self.names = {key: f"b{i}" for i, key in enumerate(program.blocks)}
         self.entries = {key: i for i, key in enumerate(program.entries)}
         self.bailed: set[str] = set()
+        self.notes: list[str] = []
         everything = SCC_BIT | EXEC_BITS
         for block in program.blocks.values():
             for step in block.code:
@@ -111,7 +115,7 @@ class _Writer:
         found = []
         for key, block in self.program.blocks.items():
             if block.ending in ("barrier", "sleep", "leave"):
-                found.append(block.successors[0])
+                found += block.successors[:1]
             else:
                 found += [one for one in block.successors if _backwards(key, block, one)]
         return found
@@ -130,7 +134,14 @@ class _Writer:
         wave.close()
         code.block("nowhere")
         code.line("unreachable")
-        return Lowered(self._module(), tuple(self.program.blocks), wave.sites, self.entries, tuple(sorted(self.bailed)))
+        return Lowered(
+            self._module(),
+            tuple(self.program.blocks),
+            wave.sites,
+            self.entries,
+            tuple(sorted(self.bailed)),
+            tuple(self.notes),
+        )
 
     def _module(self) -> str:
         wave = self.wave
@@ -198,9 +209,12 @@ class _Writer:
         code.store(code.op("sub", code.load(fuel, "i64", 8), code.const(len(block.code), "i64")), fuel, 8)
         mode = key.mode
         guard = self.guard
+        broken = _out_of_sequence(block) if self.variant.strict else None
         for index, (step, full) in enumerate(zip(block.code, self.full[key], strict=True)):
             wave.offset, wave.full, wave.mode = step.offset, full, Mode(mode)
             changed = mode_after(step.ins, mode)
+            if broken and broken[0] == index:
+                wave.fault(code.const(1, "i1"), broken[1].kind, code.const(NOTE | self._note(broken[1].detail), "i64"))
             if guard is not None:
                 guard.before(key, index, step)
                 shadows = guard.defined(step)
@@ -213,12 +227,24 @@ class _Writer:
                 guard.after(step, shadows)
         self._ending(block)
 
+    def _note(self, said: str) -> int:
+        if said not in self.notes:
+            self.notes.append(said)
+        return self.notes.index(said)
+
     def _instruction(self, ins: Instruction) -> None:
         wave = self.wave
         if ins.mnemonic in NOTHING:
             return
-        if any(one.kind == "vgpr" and one.index + -(-one.size_bits // 32) > wave.vgpr_count for one in ins.operands):
-            wave.fault(self.code.const(1, "i1"), "register")
+        if any(
+            one.kind == "vgpr" and one.index + max(one.size_bits // 32, 1) > wave.vgpr_count for one in ins.operands
+        ):
+            if wave.strict:
+                wave.fault(
+                    self.code.const(1, "i1"), "register", self.code.const(NOTE | self._note(self._beyond(ins)), "i64")
+                )
+            else:
+                wave.bail(ins)
             return
         if ins.mnemonic == "s_getpc_b64":
             wave.put_scalar(ins.operands[0], self._address(wave.offset + ins.size_bytes))
@@ -234,6 +260,11 @@ class _Writer:
                     function(wave, part)
         else:
             found[0](wave, ins)
+
+    def _beyond(self, ins: Instruction) -> str:
+        rows = self.wave.vgpr_count
+        last = max(one.index + max(one.size_bits // 32, 1) - 1 for one in ins.operands if one.kind == "vgpr")
+        return f"v{last} is beyond the {rows} VGPRs allocated"
 
     def _address(self, offset: int) -> Value:
         return self.code.op("add", self.wave.context_word(Word.BASE), self.code.const(offset, "i64"))
@@ -316,6 +347,17 @@ class _Writer:
         wave.save(wave.everything, 0)
         wave.set_wave_word(state.PC_LO, target)
         wave.leave(code.const(Exit.LEAVE, "i64"))
+
+
+def _out_of_sequence(block: Block) -> tuple[int, RuleBroken] | None:
+    """Return the first instruction of a block that follows another one too closely, and the rule it breaks."""
+    sequence = Sequence()
+    for index, step in enumerate(block.code):
+        try:
+            sequence.check(step.ins)
+        except RuleBroken as broken:
+            return index, broken
+    return None
 
 
 def _backwards(key: Key, block: Block, target: Key) -> bool:

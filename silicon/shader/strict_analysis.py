@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ringup.silicon.shader.decode import Instruction, Operand
 
 SCALARS = (1 << FIRST_VGPR) - 1
-_DEPTH = 64  # no counter tells more operations apart
+MOST_COUNTED = 63  # by vmcnt, vscnt and lgkmcnt
 # What only passes values on: an undefined one is no mistake yet.
 _PASSES = frozenset(
     ("s_mov_b32", "s_mov_b64", "s_cmov_b32", "s_cmov_b64", "s_cselect_b32", "s_cselect_b64", "v_mov_b32", "v_mov_b16", "v_readlane_b32",
@@ -31,6 +31,7 @@ _PASSES = frozenset(
 # Bit by bit, so that bits nobody wrote may stand beside others: lane masks of loops begin so. `SAVES` go to EXEC, where every bit decides.
 LOGIC = ("and", "or", "xor", "nand", "nor", "xnor", "and_not1", "or_not1", "not")
 _BITWISE = frozenset(f"s_{name}_b{width}" for name in LOGIC for width in (32, 64))
+_WIDE_ADDENDS = frozenset(("v_mad_u64_u32", "v_mad_i64_i32"))
 _EXEC_WORDS = (state.EXEC_LO, state.EXEC_HI)
 ALL_LANES = ("v_wmma", "v_readlane", "v_permlane")  # lanes that are off are read too
 
@@ -176,13 +177,17 @@ def _part_reads(ins: Instruction, lanes: int) -> Reads:
     name = ins.mnemonic
     memory = memory_effects(ins)
     if memory is not None:
-        wanted = 0
+        wanted = kept = 0
         for one in memory.address:
             wanted |= 1 << one
-        return Reads(wanted, 0, ())
+        for operand in ins.operands if memory.keeps else ():
+            kept |= registers(operand, lanes) if operand.direction == "both" else 0
+        return Reads(wanted & ~kept, 0, ())
     implicit = _implicit(ins)
     if name.startswith(("s_movrel", "v_movrel", "v_swaprel")):
         return Reads(M0_BIT, 0, ())
+    if name in _WIDE_ADDENDS:
+        return _wide_addend(ins, implicit, lanes)
     if name in _BITWISE:
         return _bitwise(ins, lanes)
     if name not in _PASSES:
@@ -192,6 +197,19 @@ def _part_reads(ins: Instruction, lanes: int) -> Reads:
         everywhere = wanted & ~SCALARS if name.startswith(ALL_LANES) or ins.dpp is not None else 0
         return Reads(wanted & ~everywhere, everywhere, ())
     return _passing(ins, implicit, lanes)
+
+
+def _wide_addend(ins: Instruction, implicit: int, lanes: int) -> Reads:
+    """The high half of the addend only gets into the high half of the sum."""
+    wanted, moves = implicit, []
+    for operand in ins.uses:
+        found = registers(operand, lanes)
+        if operand.field == "src2" and operand.kind == "vgpr":
+            high = operand.index + 1 + FIRST_VGPR
+            moves.append((ins.operands[0].index + 1 + FIRST_VGPR, (high,)))
+            found &= ~(1 << high)
+        wanted |= found
+    return Reads(wanted, 0, tuple(moves))
 
 
 def _bitwise(ins: Instruction, lanes: int) -> Reads:
@@ -352,10 +370,13 @@ def _advance_flight(facts: Facts, ins: Instruction, lanes: int) -> None:
     new = issue(ins, lanes)
     if new is None:
         return
-    for why in facts.flying.values():
-        for pending in why:
-            if pending in new.waits:
-                why[pending] = min(why[pending] + new.cost, _DEPTH)
+    for one, why in list(facts.flying.items()):
+        for pending in [pending for pending in why if pending in new.waits and pending.in_order]:
+            why[pending] += new.cost
+            if why[pending] > MOST_COUNTED:  # a full counter waits by itself
+                del why[pending]
+        if not why:
+            del facts.flying[one]
     for one in numbers(new.fills):
         facts.flying[one] = dict.fromkeys(new.waits, new.cost)
 

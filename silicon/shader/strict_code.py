@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ringup.silicon.shader import dpp, state
-from ringup.silicon.shader.analysis import FIRST_VGPR, numbers
+from ringup.silicon.shader.analysis import FIRST_VGPR, VECTOR_FORMATS, numbers
+from ringup.silicon.shader.context import COUNTERS, EXEC_BITS_UNWRITTEN
 from ringup.silicon.shader.emitter import Value
-from ringup.silicon.shader.strict_analysis import LOGIC, Findings, Pending, issue, limits, reads
+from ringup.silicon.shader.strict_analysis import LOGIC, MOST_COUNTED, Findings, Issue, Pending, issue, limits, reads
 
 if TYPE_CHECKING:
     from ringup.silicon.shader.cfg import Key, Program, Step
@@ -79,49 +80,55 @@ class Guard:
 
     def before(self, key: Key, index: int, step: Step) -> None:
         """Check what an instruction touches."""
+        code = self.code
         for one in numbers(self.findings.unwaited[key][index]):
-            found = [self._get(register) for register in self.flights[one].values()]
-            total = found[0]
-            for value in found[1:]:
-                total = self.code.op("or", total, value)
-            busy = self.code.icmp("ne", total, self.code.const(0, "i32"))
-            self.wave.fault(busy, "hazard", self.code.const(one, "i64"))
+            self._check_flight(one)
         unproven = self.findings.unproven[key][index]
-        if not unproven:
-            return
-        everywhere = reads(step.ins, self.wave.lanes).decide_everywhere
+        everywhere = reads(step.ins, self.wave.lanes).decide_everywhere if unproven else 0
         for one in numbers(unproven):
-            self.wave.fault(
-                self._is_undefined(one, step.ins, everywhere=bool(everywhere >> one & 1)),
-                "uninitialised",
-                self.code.const(one, "i64"),
-            )
+            if one < FIRST_VGPR:
+                bits, into_exec = self._missing_bits(one, step.ins)
+                detail = code.const(one | EXEC_BITS_UNWRITTEN * into_exec, "i64")
+            else:
+                bits = self._missing_lanes(one, step.ins, everywhere=bool(everywhere >> one & 1))
+                lane = code.resize(code.intrinsic("cttz", bits, Value("false", "i1"), overload=(bits.type,)), "i64")
+                detail = code.op("or", code.op("shl", lane, code.const(32, "i64")), code.const(one, "i64"))
+            self.wave.fault(code.icmp("ne", bits, code.const(0, bits.type)), "uninitialised", detail)
 
-    def _is_undefined(self, one: int, ins: Instruction, *, everywhere: bool) -> Value:
+    def _check_flight(self, one: int) -> None:
+        code = self.code
+        total = code.const(0, "i64")
+        for pending, register in self.flights[one].items():
+            busy = code.icmp("ne", self._get(register), code.const(0, "i32"))
+            bit = code.op(
+                "shl", code.cast("zext", busy, "i64"), code.const(32 + COUNTERS.index(pending.counter), "i64")
+            )
+            total = code.op("or", total, bit)
+        detail = code.op("or", total, code.const(one, "i64"))
+        self.wave.fault(code.icmp("ne", total, code.const(0, "i64")), "hazard", detail)
+
+    def _missing_lanes(self, one: int, ins: Instruction, *, everywhere: bool) -> Value:
+        """Return the lanes of a VGPR that decide something and that nobody wrote."""
         code, wave = self.code, self.wave
-        if one < FIRST_VGPR:
-            return code.icmp("ne", self._missing_bits(one, ins), code.const(0, "i32"))
         missing = code.invert(self._get(_shadow(one)))
         if everywhere and ins.dpp is not None:
             lanes = code.cast("zext", code.bitcast(missing, wave.bools), "i32")
             read = dpp.permute(code, lanes, ins.dpp, wave.exec())
             missing = code.bitcast(code.icmp("ne", read, wave.const(0, "i32")), wave.mask_type)
-        if not everywhere or ins.dpp is not None:
-            missing = code.op("and", missing, wave.exec_bits())
-        return code.icmp("ne", missing, code.const(0, wave.mask_type))
+        return missing if everywhere and ins.dpp is None else code.op("and", missing, wave.exec_bits())
 
-    def _missing_bits(self, one: int, ins: Instruction) -> Value:
-        """Return the bits of a scalar that decide something and that nobody wrote."""
+    def _missing_bits(self, one: int, ins: Instruction) -> tuple[Value, bool]:
+        """Return the bits of a scalar that decide something and that nobody wrote, and whether they would get into EXEC."""
         code, wave = self.code, self.wave
         for operand in ins.uses:
             at = one - operand.index
             if operand.kind == "sgpr" and 0 <= at < wave.lanes // 32:
                 logic = _logic(ins)
-                if logic:  # into EXEC
-                    return code.invert(self._known_bits(logic, ins, at)[0])
+                if logic:
+                    return code.invert(self._known_bits(logic, ins, at)[0]), True
                 if operand.type == "mask":
-                    return code.op("and", code.invert(self._get(_shadow(one))), wave.sgpr(state.EXEC_LO + at))
-        return code.invert(self._get(_shadow(one)))
+                    return code.op("and", code.invert(self._get(_shadow(one))), wave.sgpr(state.EXEC_LO + at)), False
+        return code.invert(self._get(_shadow(one))), False
 
     def _known_bits(self, logic: str, ins: Instruction, word: int) -> tuple[Value, Value]:
         """Return which bits of a word of a bitwise result are known, and the word: one written 0 settles an `and`, one written 1 an `or`."""
@@ -278,25 +285,39 @@ class Guard:
         return bool(self.findings.shadowed >> one & 1)
 
     def _follow_flights(self, ins: Instruction) -> None:
-        code = self.code
-        waits = limits(ins)
-        new = issue(ins, self.wave.lanes)
+        waits, new = limits(ins), issue(ins, self.wave.lanes)
+        if not waits and new is None:
+            return
+        code, wave = self.code, self.wave
+        issued = None  # without an active lane nothing is issued
+        if new is not None and not wave.full and ins.format in VECTOR_FORMATS:
+            issued = code.icmp("ne", wave.exec_bits(), code.const(0, wave.mask_type))
         for one, why in self.flights.items():
             for pending, register in why.items():
-                if pending.counter in waits:
-                    behind = self._get(register)
-                    limit = waits[pending.counter] if pending.in_order else 0 if not waits[pending.counter] else -1
-                    if limit >= 0:
-                        still = code.icmp("ule", behind, code.const(limit, "i32"))  # counters sit at or below the limit
-                        self._set(register, code.select(still, behind, code.const(0, "i32")))
-                if new is None:
+                before = self._get(register)
+                if new is not None:
+                    after = self._issued(before, new, pending, fills=bool(new.fills >> one & 1))
+                    self._set(register, after if issued is None else code.select(issued, after, before))
                     continue
-                if new.fills >> one & 1:
-                    self._set(register, code.const(new.cost if pending in new.waits else 0, "i32"))
-                elif pending in new.waits:
-                    behind = self._get(register)
-                    more = code.op("add", behind, code.const(new.cost, "i32"))
-                    self._set(register, code.select(code.icmp("eq", behind, code.const(0, "i32")), behind, more))
+                limit = waits.get(pending.counter, MOST_COUNTED)
+                if limit < MOST_COUNTED and (pending.in_order or not limit):
+                    still = code.icmp("ule", before, code.const(limit, "i32"))
+                    self._set(register, code.select(still, before, code.const(0, "i32")))
+
+    def _issued(self, before: Value, new: Issue, pending: Pending, *, fills: bool) -> Value:
+        """Return the shadow behind an issue. A full counter waits by itself: what more operations are behind than it counts is done."""
+        code = self.code
+        if fills:
+            return code.const(new.cost if pending in new.waits else 0, "i32")
+        if pending not in new.waits or not pending.in_order:
+            return before
+        more = code.op("add", before, code.const(new.cost, "i32"))
+        done = code.op(
+            "or",
+            code.icmp("eq", before, code.const(0, "i32")),
+            code.icmp("ugt", more, code.const(MOST_COUNTED, "i32")),
+        )
+        return code.select(done, code.const(0, "i32"), more)
 
     # shadows ----------------------------------------------------------------------------------------------------------------------
 

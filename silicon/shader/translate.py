@@ -34,10 +34,13 @@ from ringup.silicon.shader.cfg import Key, Program
 from ringup.silicon.shader.context import (
     CODE_WORD,
     CONTEXT_WORDS,
+    COUNTERS,
     COUNTS_WORD,
     ENTRY_WORD,
+    EXEC_BITS_UNWRITTEN,
     FAULT_KINDS,
     GROUP_WORDS,
+    NOTE,
     SITES_WORD,
     SPARE_WORD,
     STATUS_WORD,
@@ -45,7 +48,7 @@ from ringup.silicon.shader.context import (
     Status,
     Word,
 )
-from ringup.silicon.shader.decode import LONGEST_BYTES, IllegalInstruction, decode
+from ringup.silicon.shader.decode import LONGEST_BYTES, IllegalInstruction, Instruction, decode
 from ringup.silicon.shader.interp_registers import scalar_name
 from ringup.silicon.shader.interpreter import NAVI31_WGPS, Machine, resident_limit, step_one, unit
 from ringup.silicon.shader.interpreter import Exit as StepExit
@@ -53,6 +56,7 @@ from ringup.silicon.shader.lower import Lowered, Variant, lower
 from ringup.silicon.shader.native import HostCode, schedule
 from ringup.silicon.shader.scheduler import LDS_SPARE_BYTES, REGION_WORDS
 from ringup.silicon.shader.state import Counters, Dispatch, Events, Memory, MemoryFault, Violation, WaveState
+from ringup.silicon.shader.strict import RuleBroken
 from ringup.silicon.shader.strict_code import shadow_slots
 from ringup.silicon.shader.text import text
 
@@ -359,35 +363,58 @@ class TranslatedRun:
         if reason is not Exit.LEAVE or outcome in (StepExit.FAULT, StepExit.HALT):
             wave.words[STATUS_WORD] = Status.STOPPED
             return
-        address = int(wave.words[CODE_WORD]) | int(wave.words[CODE_WORD + 1]) << 32
-        full = next(one.full for one in self._all if one.translation.address == address)
+        before = self._active_of(wave)
         key = Key(wave.pc - self.machine.dispatch.pc, int(wave.words[state.MODE]))
-        active = self._active(full=full)
+        active = self._active(full=before.full)
         known = active.translation.lowered.entries
-        if active.translation.address != address:  # what strict code follows differs: in by a way that expects nothing
+        if active is not before:  # what strict code follows differs: in by a way that expects nothing
             known = {one: at for one, at in known.items() if one in active.translation.program.entries}
         if key not in known:
             self._extra.add(key)
-            active = self._current[full] = self._translate(full=full)
+            active = self._current[before.full] = self._translate(full=before.full)
         _aim(wave, active, active.translation.lowered.entries[key])
+
+    def _active_of(self, wave: WaveState) -> _Active:
+        address = int(wave.words[COUNTS_WORD]) | int(wave.words[COUNTS_WORD + 1]) << 32
+        return next(one for one in self._all if one.counts.ctypes.data == address)
 
     def _note_fault(self, wave: WaveState) -> None:
         words = self._context
         kind = FAULT_KINDS[words[Word.FAULT_KIND]]
         pc = self.machine.dispatch.pc + int(words[Word.FAULT_OFFSET])
         detail = int(words[Word.FAULT_DETAIL]) & 0xFFFF_FFFF_FFFF_FFFF
-        shown, reason = "no instruction", ""
+        shown = "no instruction"
         try:
-            shown = text(decode(_fetch(self.machine, pc, LONGEST_BYTES)))
-        except IllegalInstruction as error:
-            reason = str(error)
-        said = {
-            "memory": self._missing, "illegal": reason or "not executable here",
-            "uninitialised": f"{_name(detail)} was never written, or not in every lane that is read",
-            "hazard": f"{_name(detail)} is still being loaded",
-            "register": f"a VGPR beyond the {self.machine.dispatch.vgpr_count} allocated",
-        }.get(kind, f"{detail:#x}")  # fmt: skip
+            ins = decode(self.machine.fetch(pc, LONGEST_BYTES))
+        except (IllegalInstruction, RuleBroken) as error:
+            said = error.detail if isinstance(error, RuleBroken) else str(error)
+        else:
+            shown, said = text(ins), self._said(kind, detail, ins, wave)
+        self._missing = ""
         self.violations.append(Violation(kind, pc, shown, wave.name, said))
+
+    def _said(self, kind: str, detail: int, ins: Instruction, wave: WaveState) -> str:
+        """Put a fault's detail into words."""
+        if detail & NOTE:
+            return self._active_of(wave).translation.lowered.notes[detail & ~NOTE]
+        name, above = _name(detail & 0xFFFF_FFFF), detail >> 32
+        if kind == "uninitialised":
+            if detail & EXEC_BITS_UNWRITTEN:
+                return f"EXEC would get bits of {name} that were never written"
+            return (
+                f"lane {above} of {name} was never written"
+                if name[0] == "v" and "_" not in name
+                else f"{name} was never written"
+            )
+        if kind == "hazard":
+            waits = " and ".join(one for bit, one in enumerate(COUNTERS) if above >> bit & 1)
+            return f"{name} is still being loaded; wait on {waits}"
+        if kind == "memory":
+            size = self.machine.dispatch.lds_size_bytes
+            return self._missing or f"{ins.mnemonic} reaches {detail:#x}; {size:#x} bytes of LDS are allocated"
+        if kind == "illegal":
+            return "the end of the code was passed" if ins.mnemonic == "s_code_end" else "no instruction"
+        return f"{ins.mnemonic} at {detail:#x}, no multiple of what it needs"
 
     def _counters(self) -> Counters:
         """Add up what blocks did."""
