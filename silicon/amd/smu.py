@@ -17,7 +17,9 @@ from ringup.silicon.amd.smu_tables import PowerRow
 from ringup.silicon.cells import Cells
 from ringup.silicon.faults import FaultKind
 
-BOOT_US = 3_000  # from the load of the firmware to its first answer; a guess
+BOOT_US = (
+    50  # from the load of the firmware to its first answer: the PSP reports the load when it runs, drivers ask at once
+)
 ANSWER_US = 50
 TABLE_US = 200
 MODE1_RESET_US = 1_000
@@ -25,6 +27,10 @@ MESSAGE, ARGUMENT, ANSWER = (f"MP1_SMN_C2PMSG_{number}" for number in (66, 82, 9
 DEBUG_MESSAGE, DEBUG_ARGUMENT, DEBUG_ANSWER = (
     f"MP1_SMN_C2PMSG_{number}" for number in (75, 53, 54)
 )  # smu_v13_0_0_ppt.c
+DEBUG_TEST, DEBUG_MODE1_RESET = (
+    1,
+    2,
+)  # smu_v13_0_10's name for 2; drivers of 13.0.0 use it too, its header calls it GetDebugData
 FLAGS = "MP1_FIRMWARE_FLAGS"
 PUBLIC_ALIAS = 0x3B0_0000  # MP1_Public: where hosts reach MP1's own registers over SMN
 ALIAS_BYTES = 0x10_0000

@@ -315,6 +315,16 @@ def test_mode_1_reset_is_answered_before_it_happens(rig):
     assert rig.resets == [1]
 
 
+def test_the_debug_mailbox_tests_and_resets(rig):
+    for message, answer in ((1, OK), (3, UNKNOWN), (2, OK)):
+        rig.register(54, 0)
+        rig.register(75, message)
+        rig.board.clock.sleep_us(100)
+        assert rig.register(54) == answer
+    rig.board.clock.sleep_us(2_000)
+    assert rig.resets == [1]
+
+
 def test_reset_forgets_the_firmware_but_not_the_heat(rig):
     rig.set_load(1.0)
     hot = rig.seconds(20)
