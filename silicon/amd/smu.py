@@ -27,10 +27,8 @@ MESSAGE, ARGUMENT, ANSWER = (f"MP1_SMN_C2PMSG_{number}" for number in (66, 82, 9
 DEBUG_MESSAGE, DEBUG_ARGUMENT, DEBUG_ANSWER = (
     f"MP1_SMN_C2PMSG_{number}" for number in (75, 53, 54)
 )  # smu_v13_0_0_ppt.c
-DEBUG_TEST, DEBUG_MODE1_RESET = (
-    1,
-    2,
-)  # smu_v13_0_10's name for 2; drivers of 13.0.0 use it too, its header calls it GetDebugData
+DEBUG_TEST = 1
+DEBUG_MODE1_RESET = 2  # as for 13.0.10; drivers of 13.0.0 send it too, though its header calls it GetDebugData
 FLAGS = "MP1_FIRMWARE_FLAGS"
 PUBLIC_ALIAS = 0x3B0_0000  # MP1_Public: where hosts reach MP1's own registers over SMN
 ALIAS_BYTES = 0x10_0000
@@ -180,13 +178,13 @@ class Smu:
 
     def _debug_message(self, number: int) -> None:
         if self.running:
-            known = number == 1  # DEBUGSMC_MSG_TestMessage; the others dump what only AMD reads
-            self.board.clock.after(
-                ANSWER_US,
-                lambda: self.cells.__setitem__(
-                    DEBUG_ANSWER, smu.PPSMC_Result_OK if known else smu.PPSMC_Result_UnknownCmd
-                ),
-            )
+            self.board.clock.after(ANSWER_US, lambda: self._debug_answer(number))
+
+    def _debug_answer(self, number: int) -> None:
+        known = number in (DEBUG_TEST, DEBUG_MODE1_RESET)
+        self.cells[DEBUG_ANSWER] = smu.PPSMC_Result_OK if known else smu.PPSMC_Result_UnknownCmd
+        if number == DEBUG_MODE1_RESET:
+            self._mode1(0)
 
     # --- messages -----------------------------------------------------------------------------------------------
     def _test(self, argument: int) -> int:
