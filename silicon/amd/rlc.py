@@ -11,7 +11,7 @@ from ringup.autogen.amd import psp
 from ringup.silicon.amd.parts import Board
 from ringup.silicon.cells import Cells
 
-AUTOLOAD_US = 300  # from the command to BOOTLOAD_COMPLETE; metal's time is unknown, drivers wait 100 ms
+AUTOLOAD_US = 50  # from the command to BOOTLOAD_COMPLETE; metal's time is unknown: some drivers wait 100 ms, one does not wait at all
 SAFE_MODE_US = 10
 # Firmware without which an engine does not run; any one of a row's types will do.
 NEEDED = {
@@ -46,20 +46,20 @@ class Rlc:
         self.loaded.add(fw_type)
 
     def autoload(self, fw_types: Iterable[int] = ()) -> None:
-        """Boot the graphics core with what is loaded."""
+        """Boot the graphics core with what is loaded. The engines' controls are set up first: what a driver writes meanwhile stays."""
         self.loaded.update(fw_types)
         self.cells["RLC_RLCS_BOOTLOAD_STATUS"] = 0
+        for name in (
+            "CP_MEC_RS64_CNTL",
+            "CP_ME_CNTL",
+        ):  # out of halt with their code cached; pipes start when made active
+            self.cells[name] = 0
         self.board.clock.after(AUTOLOAD_US, self._boot)
 
     def _boot(self) -> None:
         self._booted = True
         self.cells.put("RLC_RLCS_BOOTLOAD_STATUS", bootload_complete=1, gfx_init_done=1, rlc_gpm_iram_loaded=1)
         self.cells.put("RLC_CNTL", rlc_enable_f32=1)
-        for name in (
-            "CP_MEC_RS64_CNTL",
-            "CP_ME_CNTL",
-        ):  # engines leave halt with their code cached; pipes start when made active
-            self.cells[name] = 0
 
     @property
     def booted(self) -> bool:
