@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from ringup.autogen.amd import gc, gc_compute, gc_sq
 from ringup.silicon.amd.grbm import PRESENT_LIMIT, Grbm, Slot
@@ -19,7 +20,7 @@ from ringup.silicon.shader.launch import occupancy
 from ringup.silicon.shader.state import HW_ID1, STATUS, Dispatch, Engine, Run, Violation, WaveState
 
 SLICE = 2_000  # wave-instructions between two looks at the rest of the card
-INSTRUCTION_US = 0.001
+INSTRUCTION_US = 0.001  # and busy_ns counts one each
 IDLE_US = 1.0  # between slices in which nothing could run
 START_US = 1.0  # from the packet to the first instruction
 USER_DATA = 16  # COMPUTE_USER_DATA_*
@@ -205,12 +206,17 @@ class Grid:
 
     def _slice(self) -> None:
         run = self.run
-        if run is None or run.step(SLICE):
+        if run is None:
             self._done(self)
             return
-        spent = (run.counters.instructions - self._seen) * INSTRUCTION_US
-        self._seen = run.counters.instructions
-        self._dispatcher.busy_ns += int(spent * 1_000)
+        ended = run.step(SLICE)
+        executed = run.counters.instructions - self._seen
+        self._seen += executed
+        self._dispatcher.busy_ns += executed
+        spent = executed * INSTRUCTION_US
+        if ended:
+            self._timer = self._dispatcher.board.clock.after(spent, partial(self._done, self))
+            return
         if run.violations:
             self._hang(run.violations)
             return

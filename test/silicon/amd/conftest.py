@@ -2,12 +2,220 @@
 
 from __future__ import annotations
 
+import struct
+from functools import partial
+
 import pytest
 
 from ringup.silicon import card
+from ringup.silicon.amd.gc import GraphicsCore
+from ringup.silicon.amd.parts import Board, VmFault
+from ringup.silicon.amd.rlc import NEEDED
+from ringup.silicon.cells import Cells, RegisterSpace
+from ringup.silicon.clock import VirtualClock
+from ringup.silicon.faults import Faults
+from ringup.silicon.log import EventLog
+from ringup.silicon.memory import HostMemory, Vram, span_of
+from ringup.silicon.shader.translate import Translator
+from ringup.silicon.shader.state import MemoryFault, Region
 
 
 @pytest.fixture
 def radeon():
     """A virtual navi31 with little memory, as a host's firmware leaves it."""
     return card("navi31", vram_bytes=64 << 20)
+
+
+class FlatHub:
+    """A VM hub of flat memory: a gpu_va is an offset, the same in all VMIDs; pages of `unmapped` fault. `vmids` are those of all accesses."""
+
+    PAGE = 4096
+
+    def __init__(self, size_bytes=32 << 20):
+        self.span = span_of(bytearray(size_bytes))
+        self.unmapped, self.epoch, self.vmids = set(), 0, []
+
+    def _check(self, vmid, gpu_va, size_bytes, write):
+        self.vmids.append(vmid)
+        for page in range(gpu_va // self.PAGE, (gpu_va + max(size_bytes, 1) - 1) // self.PAGE + 1):
+            if page in self.unmapped or page * self.PAGE >= self.span.size_bytes:
+                raise VmFault("gfxhub", vmid, gpu_va, write, "unmapped")
+
+    def read(self, vmid, gpu_va, size_bytes, client):
+        self._check(vmid, gpu_va, size_bytes, False)
+        return bytes(self.span.view[gpu_va : gpu_va + size_bytes])
+
+    def write(self, vmid, gpu_va, data, client):
+        self._check(vmid, gpu_va, len(data), True)
+        self.span.view[gpu_va : gpu_va + len(data)] = data
+
+    def memory(self, vmid, client):
+        return self
+
+    def region(self, gpu_va, write, execute=False):
+        page = gpu_va // self.PAGE
+        if page in self.unmapped or gpu_va >= self.span.size_bytes:
+            raise MemoryFault(gpu_va, write, "unmapped")
+        return Region(page * self.PAGE, self.PAGE, self.span.pointer + page * self.PAGE)
+
+
+class Interrupted:
+    """An interrupt handler that only remembers: (client, source, ring, vmid, data)."""
+
+    def __init__(self):
+        self.entries = []
+
+    def interrupt(self, client_id, source_id, *, ring_id=0, vmid=0, pasid=0, data=(), node_id=0):
+        self.entries.append((client_id, source_id, ring_id, vmid, tuple(data)))
+
+
+class GraphicsRig:
+    """A booted graphics core of its own, and a driver's hands: registers by name, rings, doorbells."""
+
+    RING, MQD, REPORT, POINTER, DATA = 0x10_0000, 0x20_0000, 0x21_0000, 0x21_1000, 0x30_0000
+    RING_DWORDS = 256  # CP_HQD_PQ_CONTROL.queue_size 7
+
+    def __init__(self, boot=True):
+        clock = VirtualClock()
+        self.board = Board("navi31", clock, EventLog(clock), Faults(), RegisterSpace(), Vram(4096), HostMemory())
+        self.clock, self.hub, self.ih = clock, FlatHub(), Interrupted()
+        self.cells, self.osssys = Cells("navi31", "gc"), Cells("navi31", "osssys")
+        for cells in (self.cells, self.osssys, Cells("navi31", "nbio")):
+            self.board.space.attach(cells)
+        self.sdma = Recorder()
+        self.gc = GraphicsCore(self.board, self.cells, self.hub, self.ih, Translator(), sdma=(self.sdma,))
+        for number in range(18):  # the hub's part: requests are acknowledged at once
+            self.cells.on_write(f"GCVM_INVALIDATE_ENG{number}_REQ", partial(self._acknowledge, number))
+        self.flushed = []
+        if boot:
+            self.boot()
+
+    def _acknowledge(self, number, request):
+        self.flushed.append(request)
+        self.cells[f"GCVM_INVALIDATE_ENG{number}_ACK"] = request & 0xFFFF
+
+    def boot(self):
+        for types in NEEDED.values():
+            for alternatives in types:
+                self.gc.firmware_loaded(alternatives[-1], b"")
+        self.gc.autoload()
+        self.clock.sleep_us(1000)
+        self.set("CP_MEC_RS64_CNTL", 0x3C00_0000)  # as gfx_v11_0.c leaves it: four pipes active, not halted
+        self.set("CP_MES_CNTL", 0x0C00_0000)
+        self.set("CP_MEC_DOORBELL_RANGE_LOWER", 0)
+        self.set("CP_MEC_DOORBELL_RANGE_UPPER", 0x450)
+        self.set("CP_RB_DOORBELL_RANGE_LOWER", 0x458)
+        self.set("CP_RB_DOORBELL_RANGE_UPPER", 0x7F8)
+        for pipe in range(4):
+            self.set(f"CP_ME1_PIPE{pipe}_INT_CNTL", 0x8D80_0000)  # time stamp, generic 0, errors
+
+    def set(self, name, value):
+        self.board.space.write(self.cells.address(name), value)
+
+    def get(self, name):
+        return self.board.space.read(self.cells.address(name))
+
+    def select(self, me=0, pipe=0, queue=0, vmid=0):
+        self.set("GRBM_GFX_CNTL", pipe | me << 2 | vmid << 4 | queue << 8)
+
+    def words(self, at, count):
+        return list(struct.unpack(f"<{count}I", self.hub.span.view[at : at + 4 * count]))
+
+    def put(self, at, *words):
+        self.hub.span.view[at : at + 4 * len(words)] = struct.pack(f"<{len(words)}I", *words)
+
+    def number(self, at, size=4):
+        return int.from_bytes(self.hub.span.view[at : at + size], "little")
+
+    def violations(self):
+        return [event.text for event in self.board.log.find("violation")]
+
+    def queue(
+        self, me=1, pipe=0, queue=0, *, doorbell=0x6, vmid=0, wptr=0, ring=None, control=0xD830_8907, **registers
+    ):
+        """Activate a queue by registers, in the order of gfx_v11_0_kiq_init_register."""
+        ring = self.RING + 0x1000 * (pipe * 8 + queue) if ring is None else ring
+        self.select(me, pipe, queue)
+        values = {
+            "CP_MQD_BASE_ADDR": self.MQD + 0x1000 * (pipe * 8 + queue),
+            "CP_HQD_PQ_BASE": ring >> 8,
+            "CP_HQD_PQ_BASE_HI": 0,
+            "CP_HQD_PQ_CONTROL": control & ~0x0800_0000,
+            "CP_HQD_PQ_RPTR_REPORT_ADDR": self.REPORT + 8 * (pipe * 8 + queue),
+            "CP_HQD_PQ_DOORBELL_CONTROL": doorbell << 2 | 1 << 30,
+            "CP_HQD_PQ_RPTR": wptr & 0xFFFF_FFFF,
+            "CP_HQD_PQ_WPTR_LO": wptr & 0xFFFF_FFFF,
+            "CP_HQD_PQ_WPTR_HI": wptr >> 32,
+            "CP_HQD_VMID": vmid,
+            **registers,
+            "CP_HQD_ACTIVE": 1,
+        }
+        for name, value in values.items():
+            self.set(name, value)
+        self.select()
+        return Feeder(self, ring, doorbell, wptr, self.REPORT + 8 * (pipe * 8 + queue))
+
+
+class Feeder:
+    """A driver's side of one ring: writes packets and rings the doorbell."""
+
+    def __init__(self, rig, ring, doorbell, wptr, report, dwords=GraphicsRig.RING_DWORDS):
+        self.rig, self.ring, self.doorbell, self.wptr, self.report, self.dwords = (
+            rig,
+            ring,
+            doorbell,
+            wptr,
+            report,
+            dwords,
+        )
+
+    def write(self, *words):
+        for word in words:
+            self.rig.put(self.ring + self.wptr % self.dwords * 4, word)
+            self.wptr += 1
+
+    def ring_bell(self, size_bytes=8):
+        value = self.wptr if size_bytes == 8 else self.wptr & 0xFFFF_FFFF
+        return self.rig.gc.doorbell(self.doorbell, value, size_bytes)
+
+    def run(self, *words, us=2000):
+        """Submit and let time pass."""
+        self.write(*words)
+        self.ring_bell()
+        self.rig.clock.sleep_us(us)
+
+    def done(self):
+        """Whether the reported read pointer has caught up."""
+        return self.rig.number(self.report) == self.wptr & 0xFFFF_FFFF
+
+
+class Recorder:
+    """SDMA queues as schedulers see them."""
+
+    def __init__(self):
+        self.mapped = {}
+
+    def map_queue(self, number, descriptor, vmid, privileged=False):
+        self.mapped[number] = (descriptor, vmid)
+
+    def unmap_queue(self, number):
+        del self.mapped[number]
+        return 0
+
+
+@pytest.fixture
+def core():
+    """A booted graphics core with flat memory."""
+    return GraphicsRig()
+
+
+@pytest.fixture
+def cold_core():
+    """A graphics core before its firmware was loaded."""
+    return GraphicsRig(boot=False)
+
+
+@pytest.fixture
+def mec(core):
+    """Its first compute queue, kernel's, at doorbell 6."""
+    return core.queue()

@@ -1,0 +1,232 @@
+"""Compute dispatch: registers become grids, grids run on the cores, and what metal never finishes hangs.
+
+Code is assembled by clang 19 for gfx1100; the two captured buffers are what Mesa 25's RADV submits for one dispatch of 5 x 3 x 2 groups on a navi31.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+CODE, TARGET = 0x40_0000, 0x50_0000
+# v_lshl_add_u32 v1, s2, 5, v0; v_lshlrev_b32 v2, 2, v1; global_store_b32 v2, v1, s[0:1]; s_endpgm
+NUMBERS = (0xD646_0001, 0x0401_0A02, 0x3004_0282, 0xDC6A_0000, 0x0000_0102, 0xBFB0_0000)
+# spin: s_load_b32 s4, s[0:1], 0x0 glc; s_waitcnt lgkmcnt(0); s_cmp_eq_u32 s4, 0; s_cbranch_scc1 spin; s_endpgm
+SPIN = (0xF400_4100, 0xF800_0000, 0xBF89_FC07, 0xBF06_8004, 0xBFA2_FFFB, 0xBFB0_0000)
+# s_mov_b32 m0, 0x123456; s_sendmsg sendmsg(MSG_INTERRUPT); s_endpgm
+SEND = (0xBEFD_00FF, 0x0012_3456, 0xBFB6_0001, 0xBFB0_0000)
+NONE = 0xFFFF_FFFF  # no instruction
+W32 = 0x8001 | 1 << 2  # COMPUTE_SHADER_EN, FORCE_START_AT_000, CS_W32_EN
+NUM_THREAD_X, PGM_LO, RSRC1, TMPRING, THREAD_MGMT, START_X, USER_DATA = (
+    0x207,
+    0x20C,
+    0x212,
+    0x218,
+    0x216,
+    0x204,
+    0x240,
+)  # SET_SH_REG offsets
+RADV = (  # ib_000_0_ip1, ib_000_1_ip1
+    "c00279000000038000000000 00000000c00176000000020d00000080c002760000000216ffffffffffffffffc002760000000219ffffffffffffffffc0047600"
+    "00000224000000000000000000000000 00000000c00576000000022bffffffffffffffff000000000000000000000040c00176000000027d00000000c0037600"
+    "00000204000000000000000000000000c006580000000000ffffffff00ffffff00000000000000000000000a0000c3b1c00176000000020a00000001c0031000"
+    "00000000000000000000000000000000ffff1000ffff1000ffff1000ffff1000",
+    "c00550006020000000000000ffff800000000000ffff800080000060c00176000000024200040000c00176000000020c00000000c002760000000212602c0002"
+    "00000086c00176000000022800000000c00176000000021501000000c003760000000207000000400000000100000001c0031502000000050000000300000002"
+    "00002045c000460000000407c006580000000000ffffffff00ffffff00000000000000000000000a0000c030ffff1000ffff1000ffff1000ffff1000ffff1000",
+)
+
+
+def sh(offset, *values):
+    return [0xC000_0000 | len(values) << 16 | 0x7600, offset, *values]
+
+
+def program(core, code=NUMBERS, group=(32, 1, 1), rsrc1=0x602C_0000, rsrc2=2 << 1 | 1 << 7, target=TARGET, user=()):
+    core.put(CODE, *code)
+    user = user or (target, 0)
+    return [*sh(PGM_LO, CODE >> 8, 0), *sh(RSRC1, rsrc1, rsrc2), *sh(NUM_THREAD_X, *group), *sh(USER_DATA, *user)]
+
+
+def dispatch(x, y=1, z=1, initiator=W32):
+    return [0xC003_1500, x, y, z, initiator]
+
+
+FLUSH = (0xC000_4600, 0x407)  # EVENT_WRITE: CS_PARTIAL_FLUSH, index 4
+
+
+def store(at, value):
+    return [0xC003_3700, 5 << 8 | 1 << 20, at, 0, value]
+
+
+def test_a_grid_writes_its_numbers(core, mec):
+    mec.run(*program(core), *dispatch(3), *FLUSH, *store(core.DATA, 1))
+    assert core.violations() == []
+    assert core.words(TARGET, 97) == [*range(96), 0]
+    assert core.number(core.DATA) == 1
+
+
+def test_the_parser_goes_on_while_a_grid_runs_and_flush_waits_for_it(core, mec):
+    mec.run(*program(core, SPIN), *dispatch(1), *store(core.DATA, 1), *FLUSH, *store(core.DATA + 4, 1))
+    assert core.words(core.DATA, 2) == [1, 0]
+    core.put(TARGET, 1)
+    core.clock.sleep_us(200)
+    assert core.words(core.DATA, 2) == [1, 1]
+
+
+def test_release_mem_waits_for_the_grids_before_it_without_holding_the_parser(core, mec):
+    release = [0xC006_4900, 0x1428_0514, 2 << 29 | 2 << 24, core.DATA + 8, 0, 7, 0, 0]
+    mec.run(*program(core, SPIN), *dispatch(1), *release, *store(core.DATA, 1))
+    assert (core.number(core.DATA), core.number(core.DATA + 8), core.ih.entries) == (1, 0, [])
+    core.put(TARGET, 1)
+    core.clock.sleep_us(200)
+    assert core.number(core.DATA + 8) == 7
+    assert [entry[1] for entry in core.ih.entries] == [181]
+
+
+def test_grids_of_one_queue_run_side_by_side(core, mec):
+    mec.run(*program(core, SPIN), *dispatch(1), *program(core, NUMBERS, target=TARGET + 0x1000), us=1)
+    core.put(CODE + 0x1000, *NUMBERS)
+    mec.run(*sh(PGM_LO, CODE + 0x1000 >> 8, 0), *dispatch(1))
+    assert core.words(TARGET + 0x1000, 32) == list(range(32))
+
+
+def test_queues_share_the_cores(core, mec):
+    other = core.queue(pipe=1, doorbell=8)
+    mec.run(*program(core, SPIN), *dispatch(1))
+    core.put(CODE + 0x1000, *NUMBERS)
+    other.run(
+        *program(core, SPIN, target=TARGET + 0x1000),
+        *sh(PGM_LO, CODE + 0x1000 >> 8, 0),
+        *dispatch(2),
+        *FLUSH,
+        *store(core.DATA, 1),
+    )
+    assert core.number(core.DATA) == 1
+    assert core.words(TARGET + 0x1000, 64) == list(range(64))
+
+
+def test_use_thread_dimensions_counts_items_and_leaves_the_rest_off(core, mec):
+    initiator = W32 & ~4 | 1 << 5 | 1 << 1
+    mec.run(*program(core), *sh(START_X, 1, 0, 0), *dispatch(72, initiator=initiator), *FLUSH)
+    assert core.words(TARGET, 73) == [0] * 32 + [*range(32, 72), 0]
+
+
+def test_partial_groups_come_from_num_thread_partial(core, mec):
+    start = sh(START_X, 1, 0, 0)
+    mec.run(*program(core, group=(32 | 7 << 16, 1, 1)), *start, *dispatch(3, initiator=W32 & ~4 | 1 << 1), *FLUSH)
+    assert core.words(TARGET, 72) == [0] * 32 + [*range(32, 71), 0]
+
+
+def test_dimensions_end_behind_the_start(core, mec):
+    mec.run(*program(core), *sh(START_X, 1, 0, 0), *dispatch(3, initiator=W32 & ~4), *FLUSH)
+    assert core.words(TARGET, 97) == [0] * 32 + [*range(32, 96), 0]
+
+
+def test_dispatch_indirect_reads_its_dimensions_from_memory(core, mec):
+    core.put(core.DATA + 0x100, 2, 1, 1)
+    mec.run(*program(core), 0xC002_1600, core.DATA + 0x100, 0, W32, *FLUSH)
+    assert core.words(TARGET, 65) == [*range(64), 0]
+
+
+def test_an_empty_grid_ends_at_once(core, mec):
+    mec.run(*program(core), *dispatch(0), *FLUSH, *store(core.DATA, 1))
+    assert core.number(core.DATA) == 1
+
+
+def test_s_sendmsg_interrupts_with_the_word_kfd_decodes(core, mec):
+    mec.run(*program(core, SEND), *dispatch(1), *FLUSH)
+    client, source, _, vmid, data = core.ih.entries[0]
+    assert (client, source, vmid, data[0] & 0xFF_FFFF, data[1] >> 6) == (0x0A, 239, 0, 0x12_3456, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"group": (0, 1, 1)}, "work-items"),
+        ({"group": (1024, 2, 1)}, "more than 1024"),
+        ({"rsrc1": 0x602C_0000 | 40}, "VGPRs"),
+        ({"rsrc2": 2 << 1 | 1 << 7 | 129 << 15}, "LDS"),
+        ({"rsrc2": 17 << 1}, "user SGPRs"),
+        ({"rsrc2": 2 << 1 | 1}, "scratch"),
+    ],
+)
+def test_a_dispatch_no_core_can_start_hangs_its_queue(core, mec, change, text):
+    mec.run(*program(core, **change), *dispatch(1), *FLUSH, *store(core.DATA, 1))
+    assert core.number(core.DATA) == 0
+    assert text in core.violations()[0]
+
+
+def test_a_mask_without_cus_hangs(core, mec):
+    masks = [*sh(THREAD_MGMT, 0, 0), *sh(0x219, 0, 0), *sh(0x22B, 0, 0)]
+    mec.run(*program(core), *masks, *dispatch(1), *FLUSH, *store(core.DATA, 1))
+    assert core.number(core.DATA) == 0
+    assert "no CU" in core.violations()[0]
+
+
+def test_an_initiator_without_compute_starts_nothing(core, mec):
+    mec.run(*program(core), *dispatch(1, initiator=W32 & ~1), *FLUSH, *store(core.DATA, 1))
+    assert (core.number(TARGET + 4), core.number(core.DATA)) == (0, 1)
+    assert "nothing starts" in core.violations()[0]
+
+
+def test_a_fault_of_a_wave_hangs_the_dispatch_with_an_sq_interrupt(core, mec):
+    core.hub.unmapped.add(TARGET // 4096)
+    mec.run(*program(core), *dispatch(1), *FLUSH, *store(core.DATA, 1))
+    assert core.number(core.DATA) == 0
+    assert core.ih.entries[0][:2] == (0x0A, 239)
+    assert core.ih.entries[0][4] == (2 << 21, 2 << 6)  # MEMVIOL, encoding ERROR
+
+
+def test_illegal_code_hangs_the_dispatch(core, mec):
+    mec.run(*program(core, (NONE, NONE)), *dispatch(1), *FLUSH, *store(core.DATA, 1))
+    assert core.number(core.DATA) == 0
+    assert "illegal" in core.violations()[0]
+
+
+def test_a_queue_reset_drops_a_hung_grid(core, mec):
+    mec.run(*program(core, SPIN), *dispatch(1), *FLUSH)
+    core.select(1, 0, 0)
+    core.set("CP_HQD_DEQUEUE_REQUEST", 1)
+    core.clock.sleep_us(500)
+    assert core.get("CP_HQD_ACTIVE") == 1  # draining waits for the waves
+    core.set("CP_HQD_DEQUEUE_REQUEST", 2)
+    core.clock.sleep_us(500)
+    assert core.get("CP_HQD_ACTIVE") == 0
+
+
+def test_saved_waves_go_on_when_the_queue_comes_back(core):
+    queue = core.queue(CP_HQD_PERSISTENT_STATE=1 << 30)  # QSWITCH_MODE
+    queue.run(*program(core, SPIN), *dispatch(1))
+    core.select(1, 0, 0)
+    core.set("CP_HQD_DEQUEUE_REQUEST", 3)
+    core.clock.sleep_us(500)
+    assert core.get("CP_HQD_ACTIVE") == 0
+    core.put(TARGET, 1)
+    core.clock.sleep_us(100)
+    wrong = core.gc.cp.map_queue(core.gc.grbm.slot(), core.MQD, 0, 6)
+    queue.run(*FLUSH, *store(core.DATA, 1))
+    assert (wrong, core.number(core.DATA)) == ("", 1)
+
+
+def test_busy_time_is_what_the_waves_took(core, mec):
+    mec.run(*program(core), *dispatch(3), *FLUSH)
+    assert core.gc.busy_ns == 3 * 4  # three waves of four instructions, 1 ns each
+
+
+def test_the_buffers_of_radv_execute(core, mec):
+    """Its shader binary was not captured: s_endpgm stands at address 0 for it; the prefetch of it reads from there too."""
+    core.put(0, *[0xBFB0_0000] * 64)
+    for number, text in enumerate(RADV):
+        words = [int(text.replace(" ", "")[at : at + 8], 16) for at in range(0, len(text.replace(" ", "")), 8)]
+        if number:
+            words[3] = words[5] = 0  # the prefetch's address, upper half
+        else:
+            words[6] = 0  # COMPUTE_PGM_HI
+        at = core.DATA + 0x1000 * (number + 1)
+        core.put(at, *words)
+        mec.write(0xC002_3F00, at, 0, len(words) | 1 << 23)
+    mec.run(*store(core.DATA, 1))
+    assert core.violations() == []
+    assert core.number(core.DATA) == 1
+    core.select(1, 0, 0)
+    assert (core.get("COMPUTE_NUM_THREAD_X"), core.get("COMPUTE_USER_DATA_2")) == (64, 0x40000)
+    assert core.gc.busy_ns == 30  # 30 groups of one wave
