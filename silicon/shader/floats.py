@@ -98,12 +98,14 @@ def flushed(form: Format, bits: Bits) -> Bits:
 def widened(form: Format, bits: Bits) -> Wide:
     """Return the values of lanes, exactly."""
     if form is F64:
-        return bits.view(np.float64)
-    if form is F32:
-        return bits.view(np.float32).astype(np.float64)
-    if form is BF16:
-        return (bits << np.uint32(16)).view(np.float32).astype(np.float64)
-    return bits.astype(np.uint16).view(np.float16).astype(np.float64)
+        values: Wide = bits.view(np.float64)
+    elif form is F32:
+        values = bits.view(np.float32).astype(np.float64)
+    elif form is BF16:
+        values = (bits << np.uint32(16)).view(np.float32).astype(np.float64)
+    else:
+        values = bits.astype(np.uint16).view(np.float16).astype(np.float64)
+    return values
 
 
 def _nearest(form: Format, values: Wide) -> Bits:

@@ -114,7 +114,7 @@ def _select(ctx: Ctx, form: Format, a: Bits, b: Bits, wants_less: bool) -> Bits:
     is_taken = (first < second) | (
         (left == 0) & (right == 0) & (np.signbit(left) == wants_less) & (np.signbit(right) != wants_less)
     )
-    chosen = np.where(is_taken, a, b)
+    chosen: Bits = np.where(is_taken, a, b)
     chosen = np.where(floats.is_nan(form, a), b, chosen)
     chosen = np.where(floats.is_nan(form, b), a, chosen)
     if ctx.ieee:
@@ -137,7 +137,7 @@ def _median(ctx: Ctx, form: Format, a: Bits, b: Bits, c: Bits) -> Bits:
     largest = floats.widened(form, maximum(ctx, form, maximum(ctx, form, a, b), c))
     is_first = largest == floats.widened(form, ctx.taken(form, a))
     is_second = largest == floats.widened(form, ctx.taken(form, b))
-    middle = np.where(is_second, maximum(ctx, form, a, c), maximum(ctx, form, a, b))
+    middle: Bits = np.where(is_second, maximum(ctx, form, a, c), maximum(ctx, form, a, b))
     middle = np.where(is_first, maximum(ctx, form, b, c), middle)
     has_nan = floats.is_nan(form, a) | floats.is_nan(form, b) | floats.is_nan(form, c)
     return np.where(has_nan, minimum(ctx, form, minimum(ctx, form, a, b), c), middle)
@@ -299,8 +299,13 @@ def _of(form: Format, function: Callable[..., Bits]) -> Vector:
     return lambda ctx, *sources: function(ctx, form, *sources)
 
 
+_OF_F64 = ("add", "mul", "min", "max", "fma", "trunc", "ceil", "floor", "rndne", "fract", "frexp_mant", "ldexp")
+
 FLOAT: dict[str, Vector] = {
-    f"v_{name}_{form.name}": _of(form, function) for name, function in _FORMED.items() for form in FORMS
+    f"v_{name}_{form.name}": _of(form, function)
+    for name, function in _FORMED.items()
+    for form in FORMS
+    if form is not F64 or name in _OF_F64
 }
 FLOAT |= {f"v_frexp_exp_i{min(32, max(16, form.size_bits))}_{form.name}": _of(form, _exponent) for form in FORMS}
 FLOAT |= {

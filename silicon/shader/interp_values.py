@@ -14,20 +14,37 @@ A scalar function gets and returns ints: `(result, scc)`, None for what stays as
 s_cmov_* and s_cmovk_i32 return None as the result if SCC is 0.
 
 Lane functions (`interp_valu_lanes`): v_readlane_b32 and v_readfirstlane_b32 return an int; v_writelane_b32 returns vdst for all lanes,
-EXEC ignored; v_permlane* return vdst with EXEC and op_sel (fi, bound_ctrl) honoured. v_movrel* return the value per lane, v_swaprel_b32
-that of vdst and that of src0; `relative(ctx.ins, ctx.m0)` tells which registers those are. v_wmma_* write all lanes, EXEC ignored; matrices
-C and D of a wave64 are half as many registers as the operand says (the function takes the first ones, and returns as many dwords as are
-written).
-DPP is the caller's: `permuted(ctx, dpp, value)` moves src0's lanes first. A VOPD part is the base mnemonic (`base_mnemonic`).
+EXEC ignored; v_permlane* return vdst with EXEC and op_sel (fi, bound_ctrl) honoured. v_wmma_* write all lanes, EXEC ignored; matrices C
+and D of a wave64 are half as many registers as the operand says (the function takes the first ones, and returns as many dwords as are
+written). DPP, and registers found by M0 (v_movrel*, v_swaprel_b32), are the caller's. A VOPD part is the base mnemonic (`base_mnemonic`).
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from ringup.silicon.shader.interp_context import Ctx, Scalar, Vector, finish, modify
+from ringup.silicon.shader.interp_salu import SALU
+from ringup.silicon.shader.interp_valu_compare import COMPARE
+from ringup.silicon.shader.interp_valu_convert import CONVERT
+from ringup.silicon.shader.interp_valu_divide import DIVIDE
+from ringup.silicon.shader.interp_valu_float import FLOAT
+from ringup.silicon.shader.interp_valu_int import INT
+from ringup.silicon.shader.interp_valu_lanes import LANES
+from ringup.silicon.shader.interp_valu_matrix import MATRIX
+from ringup.silicon.shader.interp_valu_packed import PACKED
+from ringup.silicon.shader.interp_valu_transcendental import TRANSCENDENTAL
 
 __all__ = ["VALUES", "Ctx", "base_mnemonic", "finish", "modify"]
 
-VALUES: dict[str, Vector | Scalar] = {}
+# NumPy's warnings are about what the hardware does every day: overflow, 0/0, NaN to integer.
+_quiet = np.errstate(all="ignore")
+VALUES: dict[str, Vector | Scalar] = {
+    name: _quiet(run)
+    for table in (FLOAT, DIVIDE, TRANSCENDENTAL, COMPARE, CONVERT, PACKED, MATRIX)
+    for name, run in table.items()
+}
+VALUES |= INT | LANES | SALU
 
 
 def base_mnemonic(mnemonic: str) -> str:

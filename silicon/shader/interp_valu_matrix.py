@@ -1,0 +1,74 @@
+"""WMMA: D = A x B + C of 16 x 16 matrices spread over the lanes of a wave, EXEC ignored.
+
+Lane n (0…15) holds row n of A and column n of B, packed along K through its registers; lanes 16 up hold copies, which are not read. Lane n
+of C and D is column n % 16; row r is in register r // groups, lanes 16 * (r % groups) up, where a wave32 has two groups of lanes and a
+wave64 four. 16-bit C and D are half a dword each, the half by OPSEL[2]; D's other half stays.
+Float sums go along K by pairs, each pair as v_dot2 adds it ("internally use the DOT instructions"). UNKNOWN: the hardware's order.
+Source: RDNA3 ISA reference, "Wave Matrix Multiply Accumulate".
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ringup.silicon.shader.floats import BF16, F16, F32, Bits, Format
+from ringup.silicon.shader.interp_context import Ctx, Vector
+from ringup.silicon.shader.interp_valu_int import U32, given, sign_extended
+from ringup.silicon.shader.interp_valu_packed import dot2, elements, signs
+
+SIZE = 16  # M, N and K
+
+
+def _rows(ctx: Ctx, matrix: Bits) -> Bits:
+    """Return (lane, register) of C as (16, 16), row first."""
+    groups = ctx.lanes // SIZE
+    registers = SIZE // groups
+    return matrix[:, :registers].reshape(groups, SIZE, registers).transpose(2, 0, 1).reshape(SIZE, SIZE)
+
+
+def _registers(ctx: Ctx, matrix: Bits) -> Bits:
+    """Return (16, 16), row first, as (lane, register) of D."""
+    groups = ctx.lanes // SIZE
+    return matrix.reshape(SIZE // groups, groups, SIZE).transpose(1, 2, 0).reshape(ctx.lanes, SIZE // groups)
+
+
+def _float(form: Format, source: Format) -> Vector:
+    def run(ctx: Ctx, a: Bits, b: Bits, c: Bits) -> Bits:
+        shift = U32(16 if form is not F32 and ctx.ins.fields["opsel"] >> 2 & 1 else 0)
+        total = _rows(ctx, c)
+        if form is not F32:
+            total = total >> shift & U32(0xFFFF)
+        total = total.ravel()
+        for pair in range(a.shape[1]):
+            left = np.repeat(a[:SIZE, pair], SIZE)
+            right = np.tile(b[:SIZE, pair], SIZE)
+            total = dot2(ctx, form, source, left, right, total)
+        result = _registers(ctx, total)
+        if form is F32:
+            return result
+        first = ctx.ins.defs[0].index
+        old = ctx.vgprs[first : first + result.shape[1]].T
+        return old & ~(U32(0xFFFF) << shift) | result << shift
+
+    return run
+
+
+def _integer(bits: int) -> Vector:
+    def run(ctx: Ctx, a: Bits, b: Bits, c: Bits) -> Bits:
+        first, second = signs(ctx)
+        left = elements(a[:SIZE], bits, first).reshape(SIZE, SIZE)
+        right = elements(b[:SIZE], bits, second).reshape(SIZE, SIZE)
+        total = left @ right.T + sign_extended(_rows(ctx, c), 32)
+        return _registers(ctx, given(ctx, total, "i32"))
+
+    return run
+
+
+MATRIX: dict[str, Vector] = {
+    "v_wmma_f32_16x16x16_f16": _float(F32, F16),
+    "v_wmma_f32_16x16x16_bf16": _float(F32, BF16),
+    "v_wmma_f16_16x16x16_f16": _float(F16, F16),
+    "v_wmma_bf16_16x16x16_bf16": _float(BF16, BF16),
+    "v_wmma_i32_16x16x16_iu8": _integer(8),
+    "v_wmma_i32_16x16x16_iu4": _integer(4),
+}
