@@ -130,7 +130,7 @@ def _extreme(how: str, nan: int) -> Operation:
 def _cmpswap_float(code: Code, old: Value, data: Value, second: Value, flush: Flush) -> Value:
     kind = _FLOATS[bits(old.type)][0]
     left, right = (code.cast("bitcast", _flushed(code, one, on=flush.inputs), kind) for one in (old, second))
-    return _flushed(code, code.select(code.fcmp("oeq", left, right), data, old), on=flush.inputs)
+    return code.select(code.fcmp("oeq", left, right), _flushed(code, data, on=flush.inputs), old)
 
 
 def _add_float(code: Code, old: Value, data: Value, second: Value, flush: Flush) -> Value:
@@ -139,7 +139,7 @@ def _add_float(code: Code, old: Value, data: Value, second: Value, flush: Flush)
     left, right = (_flushed(code, one, on=flush.inputs) for one in (data, old))
     total = code.op("fadd", code.cast("bitcast", left, kind), code.cast("bitcast", right, kind))
     whole = _flushed(code, code.cast("bitcast", total, old.type), on=flush.results)
-    default = code.const(_infinity(old) | _quiet_bit(old), old.type)  # infinities of both signs
+    default = code.const(_sign(old) | _infinity(old) | _quiet_bit(old), old.type)  # of infinities of both signs
     whole = code.select(_is_nan(code, whole), default, whole)
     whole = code.select(_is_nan(code, old), _quieted(code, old), whole)
     return code.select(_is_nan(code, data), _quieted(code, data), whole)
