@@ -16,8 +16,8 @@ from ringup.silicon.clock import VirtualClock
 from ringup.silicon.faults import Faults
 from ringup.silicon.log import EventLog
 from ringup.silicon.memory import HostMemory, Vram, span_of
-from ringup.silicon.shader.translate import Translator
 from ringup.silicon.shader.state import MemoryFault, Region
+from ringup.silicon.shader.translate import Translator
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Compute dispatch: registers become grids, grids run on the cores, and what metal never finishes hangs.
 
-Code is assembled by clang 19 for gfx1100; the two captured buffers are what Mesa 25's RADV submits for one dispatch of 5 x 3 x 2 groups on a navi31.
+Code is assembled by clang 19 for gfx1100; the captured buffers are what Mesa 25's RADV submits for a dispatch of 5 x 3 x 2 groups on a navi31.
 """
 
 from __future__ import annotations
