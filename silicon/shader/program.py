@@ -7,26 +7,33 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ringup.errors import GuestError
 
-EM_AMDGPU, ET_DYN = 224, 3
+EM_AMDGPU, ET_REL, ET_DYN = 224, 1, 3
 PT_LOAD, PT_NOTE = 1, 4
-SHT_RELA, SHT_DYNSYM = 4, 11
+SHT_SYMTAB, SHT_RELA, SHT_NOTE, SHT_NOBITS, SHT_DYNSYM = 2, 4, 7, 8, 11
+SHF_WRITE, SHF_ALLOC, SHF_EXECINSTR = 1, 2, 4
+SHN_UNDEF, SHN_LORESERVE = 0, 0xFF00
 PF_X, PF_W = 1, 2
 NT_AMDGPU_METADATA = 32
 MACHINES = {0x41: "gfx1100", 0x42: "gfx1103", 0x43: "gfx1101", 0x47: "gfx1102"}  # EF_AMDGPU_MACH of gfx11
 DESCRIPTOR_BYTES = 64
+ABS64 = 3
+THROUGH_TABLE = {7: 4, 8: 10, 9: 11}  # GOTPCREL kinds, and what they become once the table has a place
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _RELA = struct.Struct("<QQq")
 _DESCRIPTOR = struct.Struct("<III4xq20xIIIHH4x")
-# relocation: bytes written, value from (symbol + addend, place); of dynamic objects, by R_AMDGPU_*
-_ABS64, _REL64, _RELATIVE64 = 3, 5, 13
+# R_AMDGPU_*: bytes written, bits dropped below, whether it counts from the place. Source: LLVM AMDGPUUsage, "Relocation Records"
+RELOCATIONS = {
+    1: (4, 0, False), 2: (4, 32, False), 3: (8, 0, False), 4: (4, 0, True), 5: (8, 0, True), 6: (4, 0, False),
+    10: (4, 0, True), 11: (4, 32, True), 13: (8, 0, False),
+}  # fmt: skip
 
 
 class Segment(NamedTuple):
@@ -88,7 +95,7 @@ USER_REGISTERS = {
 
 @dataclass(frozen=True, slots=True)
 class CodeObject:
-    """A linked program."""
+    """A program: linked, or one object file of a compiler whose parts are laid out here."""
 
     target: str
     segments: tuple[Segment, ...]
@@ -106,19 +113,16 @@ class CodeObject:
         for one in self.segments:
             data[one.address : one.address + len(one.data)] = one.data
         for place, kind, symbol, addend in self.relocations:
-            value = {_ABS64: base + symbol + addend, _REL64: symbol + addend - place, _RELATIVE64: base + addend}.get(
-                kind
-            )
-            if value is None:
-                raise GuestError(
-                    f"code object: relocation type {kind} at {place:#x} is none that a linked one may have"
-                )
-            struct.pack_into("<Q", data, place, value & 0xFFFF_FFFF_FFFF_FFFF)
+            if kind not in RELOCATIONS or place + RELOCATIONS[kind][0] > len(data):
+                raise GuestError(f"code object: relocation type {kind} at {place:#x} cannot be done: link it first")
+            size, dropped, from_place = RELOCATIONS[kind]
+            value = symbol + addend + (-place if from_place else base) >> dropped
+            data[place : place + size] = (value & (1 << size * 8) - 1).to_bytes(size, "little")
         return bytes(data)
 
 
 def load(elf: bytes) -> CodeObject:
-    """Read a linked AMDHSA code object (version 3 to 6); what is damaged or for another machine is a GuestError."""
+    """Read an AMDHSA code object (version 3 to 6), linked or not; what is damaged or for another machine is a GuestError."""
     try:
         return _load(elf)
     except (struct.error, IndexError, UnicodeDecodeError, KeyError, TypeError) as error:
@@ -129,28 +133,64 @@ def _load(elf: bytes) -> CodeObject:
     ident, kind, machine, _, _, phoff, shoff, flags, _, _, phnum, _, shnum, _ = _HEADER.unpack_from(elf)
     if ident[:6] != b"\x7fELF\x02\x01" or machine != EM_AMDGPU:
         raise GuestError(f"code object begins {ident[:6].hex()} for machine {machine}: no 64-bit AMDGPU ELF")
-    if kind != ET_DYN:
-        raise GuestError(f"code object is of ELF type {kind}: link it first")
-    headers = [_SEGMENT.unpack_from(elf, phoff + i * _SEGMENT.size) for i in range(phnum)]
-    segments = tuple(
-        Segment(address, memory, _cut(elf, offset, size), bool(rights & PF_W), bool(rights & PF_X))
-        for type_, rights, offset, address, _, size, memory, _ in headers
-        if type_ == PT_LOAD
-    )
+    sections = [_SECTION.unpack_from(elf, shoff + i * _SECTION.size) for i in range(shnum)]
+    if kind == ET_DYN:
+        headers = [_SEGMENT.unpack_from(elf, phoff + i * _SEGMENT.size) for i in range(phnum)]
+        segments = tuple(
+            Segment(address, memory, _cut(elf, offset, size), bool(rights & PF_W), bool(rights & PF_X))
+            for type_, rights, offset, address, _, size, memory, _ in headers
+            if type_ == PT_LOAD
+        )
+        places = [0] * len(sections)  # symbols of a linked object hold addresses
+        notes = [_cut(elf, one[2], one[5]) for one in headers if one[0] == PT_NOTE]
+    elif kind == ET_REL:
+        places, segments = _laid_out(elf, sections)
+        notes = [_cut(elf, one[4], one[5]) for one in sections if one[1] == SHT_NOTE]
+    else:
+        raise GuestError(f"code object is of ELF type {kind}: neither linked nor an object file")
     if not segments:
         raise GuestError("code object has nothing to load")
-    sections = [_SECTION.unpack_from(elf, shoff + i * _SECTION.size) for i in range(shnum)]
-    symbols = _symbols(elf, sections)
-    notes = [_cut(elf, one[2], one[5]) for one in headers if one[0] == PT_NOTE]
+    symbols = _symbols(elf, sections, SHT_DYNSYM if kind == ET_DYN else SHT_SYMTAB, places)
     arguments = {name: found for note in notes for name, found in _metadata(note)}
-    image = CodeObject("", segments, {}, ()).image(0)
+    target = MACHINES.get(flags & 0xFF, f"machine {flags & 0xFF:#x}")
+    program = _with_offsets(CodeObject(target, segments, {}, tuple(_relocations(elf, sections, places))))
+    image = program.image(0)
     kernels = {
         name.removesuffix(".kd"): _kernel(image, name.removesuffix(".kd"), address, arguments)
         for name, address in symbols
         if name.endswith(".kd")
     }
-    target = MACHINES.get(flags & 0xFF, f"machine {flags & 0xFF:#x}")
-    return CodeObject(target, segments, kernels, tuple(_relocations(elf, sections)))
+    return replace(program, kernels=kernels)
+
+
+def _with_offsets(program: CodeObject) -> CodeObject:
+    """Give a program that was not linked its global offset table: a slot with the address of each symbol that is reached through it."""
+    through = dict.fromkeys(symbol for _, kind, symbol, _ in program.relocations if kind in THROUGH_TABLE)
+    if not through:
+        return program
+    table = -(-program.size_bytes // 0x1000) * 0x1000
+    slots = {symbol: table + 8 * number for number, symbol in enumerate(through)}
+    relocations = [
+        (place, THROUGH_TABLE[kind], slots[symbol], addend) if kind in THROUGH_TABLE else (place, kind, symbol, addend)
+        for place, kind, symbol, addend in program.relocations
+    ]
+    relocations += [(slot, ABS64, symbol, 0) for symbol, slot in slots.items()]
+    segment = Segment(table, 8 * len(slots), b"", False, False)
+    return replace(program, segments=(*program.segments, segment), relocations=tuple(relocations))
+
+
+def _laid_out(elf: bytes, sections: list[tuple[Any, ...]]) -> tuple[list[int], tuple[Segment, ...]]:
+    """Give the sections of an object file addresses, one behind the other on pages of their own where rights differ."""
+    places, segments, end = [0] * len(sections), [], 0
+    for number, (_, type_, flags, _, offset, size, _, _, alignment, _) in enumerate(sections):
+        if not flags & SHF_ALLOC or not size:
+            continue
+        step = max(alignment, 0x1000)
+        places[number] = end = -(-end // step) * step
+        data = b"" if type_ == SHT_NOBITS else _cut(elf, offset, size)
+        segments.append(Segment(end, size, data, bool(flags & SHF_WRITE), bool(flags & SHF_EXECINSTR)))
+        end += size
+    return places, tuple(segments)
 
 
 def _cut(elf: bytes, offset: int, size: int) -> bytes:
@@ -159,25 +199,39 @@ def _cut(elf: bytes, offset: int, size: int) -> bytes:
     return elf[offset : offset + size]
 
 
-def _symbols(elf: bytes, sections: list[tuple[Any, ...]]) -> list[tuple[str, int]]:
+def _symbols(elf: bytes, sections: list[tuple[Any, ...]], wanted: int, places: list[int]) -> list[tuple[str, int]]:
     found = []
     for section in sections:
-        if section[1] == SHT_DYNSYM:
+        if section[1] == wanted:
             names = _cut(elf, sections[section[6]][4], sections[section[6]][5])
             for at in range(0, section[5], _SYMBOL.size):
-                name, _, _, _, value, _ = _SYMBOL.unpack_from(elf, section[4] + at)
-                found.append((names[name : names.index(b"\0", name)].decode(), value))
+                name, address = _symbol(elf, section, at, places)
+                if address is not None:
+                    found.append((names[name : names.index(b"\0", name)].decode(), address))
     return found
 
 
-def _relocations(elf: bytes, sections: list[tuple[Any, ...]]) -> Iterator[tuple[int, int, int, int]]:
+def _symbol(elf: bytes, table: tuple[Any, ...], at: int, places: list[int]) -> tuple[int, int | None]:
+    """Return where a symbol's name begins and its address, None for one that is not in this file."""
+    name, _, _, section, value, _ = _SYMBOL.unpack_from(elf, table[4] + at)
+    if section == SHN_UNDEF:
+        return name, None
+    return name, value + (places[section] if section < SHN_LORESERVE else 0)
+
+
+def _relocations(elf: bytes, sections: list[tuple[Any, ...]], places: list[int]) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the relocations of what is loaded; one against a symbol that nobody defines is a GuestError."""
     for section in sections:
-        if section[1] == SHT_RELA:
-            table = sections[section[6]]
-            for at in range(0, section[5], _RELA.size):
-                place, info, addend = _RELA.unpack_from(elf, section[4] + at)
-                symbol = _SYMBOL.unpack_from(elf, table[4] + (info >> 32) * _SYMBOL.size)[4] if info >> 32 else 0
-                yield place, info & 0xFFFF_FFFF, symbol, addend
+        is_linked = section[7] == 0  # of a dynamic object: no section's own
+        if section[1] != SHT_RELA or not (is_linked or sections[section[7]][2] & SHF_ALLOC):
+            continue
+        table, moved = sections[section[6]], 0 if is_linked else places[section[7]]
+        for at in range(0, section[5], _RELA.size):
+            place, info, addend = _RELA.unpack_from(elf, section[4] + at)
+            address = _symbol(elf, table, (info >> 32) * _SYMBOL.size, places)[1] if info >> 32 else 0
+            if address is None:
+                raise GuestError(f"code object: a relocation at {place:#x} is against a symbol it does not define")
+            yield place + moved, info & 0xFFFF_FFFF, address, addend
 
 
 def _kernel(image: bytes, name: str, address: int, arguments: dict[str, tuple[Argument, ...]]) -> Kernel:

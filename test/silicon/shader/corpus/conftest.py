@@ -6,15 +6,15 @@ import ctypes
 import hashlib
 import re
 import subprocess
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from ringup.silicon.shader import workbench
 from ringup.silicon.shader.interpreter import Interpreter
-from ringup.silicon.shader.program import USER_REGISTERS, load
-from ringup.silicon.shader.state import Dispatch, MemoryFault, Region
+from ringup.silicon.shader.program import load
 from ringup.silicon.shader.translate import Translator
 from ringup.tools.paths import cache_folder
 
@@ -37,9 +37,6 @@ HOST_FLAGS = (
     "-shared",
     "-w",
 )
-CODE, KERNARG, PACKET, SCRATCH = 0x10_0000_0000, 0x20_0000_0000, 0x30_0000_0000, 0x40_0000_0000
-BUFFERS = (0x7F00_0000_0000, 0x7E00_0000_1000, 0x7D00_0000_2000)
-SHARED_APERTURE, PRIVATE_APERTURE = 1, 2  # gpu_va >> 48. Source: amdkfd kfd_flat_memory.c, MAKE_LDS_APP_BASE_V9
 TYPES = {
     "u8": np.uint8, "i8": np.int8, "u16": np.uint16, "i16": np.int16, "u32": np.uint32, "i32": np.int32, "u64": np.uint64,
     "i64": np.int64, "f16": np.float16, "f32": np.float32, "f64": np.float64,
@@ -100,96 +97,11 @@ def values(draw: np.random.Generator, name: str, count: int) -> np.ndarray:
     return found.astype(kind)
 
 
-@dataclass
-class Arena:
-    """Memory made of allocations of exact size; an address between them faults."""
-
-    regions: list[tuple[Region, np.ndarray]] = field(default_factory=list)
-    epoch: int = 0
-
-    def place(self, gpu_va: int, data: np.ndarray, *, writable: bool = True, executable: bool = False) -> None:
-        """Map an array, which stays the caller's."""
-        self.regions.append((Region(gpu_va, data.nbytes, data.ctypes.data, writable, executable), data))
-
-    def region(self, gpu_va: int, write: bool, execute: bool = False) -> Region:
-        """Find an allocation."""
-        for one, _ in self.regions:
-            if one.gpu_va <= gpu_va < one.gpu_va + one.size_bytes:
-                if (write and not one.writable) or (execute and not one.executable):
-                    raise MemoryFault(gpu_va, write, "not permitted")
-                return one
-        raise MemoryFault(gpu_va, write, "not mapped")
-
-
-class Quiet:
-    """A card that hears nothing."""
-
-    def message(self, code, m0, wave):
-        """s_sendmsg: s_endpgm's dealloc_vgprs among others."""
-        return 0
-
-    def realtime(self):
-        """A clock that stands."""
-        return 0
-
-
-def kernarg(kernel, groups: int, arguments: list[bytes]) -> np.ndarray:
-    """Lay out explicit and hidden arguments as the metadata has them."""
-    hidden = {
-        "hidden_block_count_x": groups, "hidden_block_count_y": 1, "hidden_block_count_z": 1, "hidden_group_size_x": GROUP,
-        "hidden_group_size_y": 1, "hidden_group_size_z": 1, "hidden_grid_dims": 1,
-        "hidden_private_base": PRIVATE_APERTURE << 16, "hidden_shared_base": SHARED_APERTURE << 16,
-    }  # fmt: skip
-    data = bytearray(kernel.kernarg_bytes)
-    explicit = iter(arguments)
-    for one in kernel.arguments:
-        is_hidden = one.kind.startswith("hidden_")
-        part = hidden.get(one.kind, 0).to_bytes(one.size_bytes, "little") if is_hidden else next(explicit)
-        data[one.offset : one.offset + one.size_bytes] = part
-    return np.frombuffer(bytes(data), np.uint8).copy()
-
-
 def launch(engine, program, name: str, groups: int, buffers: list[np.ndarray], n: int) -> None:
     """Run a kernel over `groups` groups to its end; a broken rule fails."""
-    kernel = program.kernels[name]
-    arena = Arena()
-    arena.place(CODE, np.frombuffer(program.image(CODE), np.uint8).copy(), executable=True)
-    for gpu_va, data in zip(BUFFERS, buffers, strict=True):
-        arena.place(gpu_va, data)
-    arguments = [gpu_va.to_bytes(8, "little") for gpu_va in BUFFERS] + [n.to_bytes(4, "little")]
-    arena.place(KERNARG, kernarg(kernel, groups, arguments), writable=False)
-    packet = np.zeros(64, np.uint8)  # hsa_kernel_dispatch_packet_t
-    packet[4:10].view(np.uint16)[:] = (GROUP, 1, 1)
-    packet[12:24].view(np.uint32)[:] = (GROUP * groups, 1, 1)
-    arena.place(PACKET, packet, writable=False)
-    wave_bytes = -(-kernel.scratch_bytes * kernel.wave_size // 1024) * 1024
-    waves = groups * (GROUP // kernel.wave_size)
-    if wave_bytes:
-        arena.place(SCRATCH, np.zeros(wave_bytes * waves, np.uint8))
-    pointers = {"dispatch_ptr": PACKET, "kernarg_segment_ptr": KERNARG, "private_segment_size": kernel.scratch_bytes}
-    user = [
-        pointers.get(register, 0) >> 32 * word & 0xFFFF_FFFF
-        for register, (_, words) in USER_REGISTERS.items()
-        if kernel.wants(register)
-        for word in range(words)
-    ]
-    user += [0] * ((kernel.rsrc2 >> 1 & 31) - len(user))
-    dispatch = Dispatch(
-        pc=CODE + kernel.entry_address, wave_size=kernel.wave_size, group_size=(GROUP, 1, 1), group_count=(groups, 1, 1),
-        vgpr_count=kernel.vgpr_count, user_sgprs=tuple(user),
-        enable_group_id=(bool(kernel.rsrc2 >> 7 & 1), bool(kernel.rsrc2 >> 8 & 1), bool(kernel.rsrc2 >> 9 & 1)),
-        enable_group_info=bool(kernel.rsrc2 >> 10 & 1), tidig_comp_cnt=kernel.rsrc2 >> 11 & 3, lds_size_bytes=kernel.lds_bytes,
-        scratch_base=SCRATCH if wave_bytes else 0, scratch_wave_bytes=wave_bytes, float_mode=kernel.rsrc1 >> 12 & 0xFF,
-        dx10_clamp=bool(kernel.rsrc1 >> 21 & 1), ieee_mode=bool(kernel.rsrc1 >> 23 & 1),
-        shared_aperture=SHARED_APERTURE, private_aperture=PRIVATE_APERTURE,
-    )  # fmt: skip
-    run = engine.start(dispatch, arena, Quiet())
-    for _ in range(2000):
-        if run.step(100_000):
-            break
-        assert not run.violations, "\n".join(map(str, run.violations[:3]))
-    else:
-        raise AssertionError(f"{name} does not end: {run.counters.instructions} instructions")
+    workbench.run(
+        engine, program, name, [*buffers, n], groups=(groups, 1, 1), group_size=(GROUP, 1, 1), limit=200_000_000
+    )
 
 
 def pytest_generate_tests(metafunc):

@@ -1,0 +1,90 @@
+"""Kernels by themselves: an object file of llvmlite, laid out here, run on both engines, and every mistake told in one line."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from llvmlite import binding as llvm
+
+from ringup.errors import GuestError
+from ringup.silicon.shader import workbench
+from ringup.silicon.shader.interpreter import Interpreter
+from ringup.silicon.shader.program import load
+from ringup.silicon.shader.translate import Translator
+
+SCALE = """
+target triple = "amdgcn-amd-amdhsa"
+declare i32 @llvm.amdgcn.workitem.id.x()
+declare i32 @llvm.amdgcn.workgroup.id.x()
+@table = addrspace(4) constant [4 x float] [float 1.0, float 10.0, float 100.0, float 1000.0]
+define amdgpu_kernel void @scale(ptr addrspace(1) %data, float %by, i32 %count) #0 {
+  %local = call i32 @llvm.amdgcn.workitem.id.x()
+  %group = call i32 @llvm.amdgcn.workgroup.id.x()
+  %first = shl i32 %group, 6
+  %index = add i32 %first, %local
+  %inside = icmp ult i32 %index, %count
+  br i1 %inside, label %work, label %done
+work:
+  %place = getelementptr float, ptr addrspace(1) %data, i32 %index
+  %value = load float, ptr addrspace(1) %place
+  %kind = and i32 %index, 3
+  %entry = getelementptr [4 x float], ptr addrspace(4) @table, i32 0, i32 %kind
+  %factor = load float, ptr addrspace(4) %entry
+  %scaled = fmul float %value, %by
+  %result = fmul float %scaled, %factor
+  store float %result, ptr addrspace(1) %place
+  br label %done
+done:
+  ret void
+}
+define amdgpu_kernel void @forever() #0 {
+  br label %again
+again:
+  call void @llvm.amdgcn.s.sleep(i32 1)
+  br label %again
+}
+declare void @llvm.amdgcn.s.sleep(i32)
+attributes #0 = { "amdgpu-flat-work-group-size"="1,256" "uniform-work-group-size"="true" }
+"""
+
+
+@pytest.fixture(scope="module")
+def program():
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    machine = llvm.Target.from_triple("amdgcn-amd-amdhsa").create_target_machine(cpu="gfx1100", opt=2)
+    return load(machine.emit_object(llvm.parse_assembly(SCALE)))
+
+
+@pytest.fixture(params=[Interpreter, Translator])
+def engine(request):
+    return request.param()
+
+
+def test_an_object_file_of_a_compiler_runs_without_a_linker(program, engine):
+    data = np.arange(100, dtype=np.float32)
+    wanted = data * np.float32(2.5) * np.array([1, 10, 100, 1000], np.float32)[np.arange(100) % 4]
+    done = workbench.run(engine, program, "scale", [data, 2.5, 100], groups=(2, 1, 1), group_size=(64, 1, 1))
+    assert (data == wanted).all()
+    assert done.counters.waves == 4
+
+
+def test_an_access_beyond_an_array_is_told_with_its_instruction(program, engine):
+    data = np.zeros(100, np.float32)
+    with pytest.raises(GuestError, match=r"kernel scale: memory at 0x[0-9a-f]+ in wave .*global_load"):
+        workbench.run(engine, program, "scale", [data, 1.0, 128], groups=(2, 1, 1), group_size=(64, 1, 1))
+
+
+def test_a_kernel_without_end_is_given_up(program, engine):
+    with pytest.raises(GuestError, match="has not ended after 1000 wave-instructions"):
+        workbench.run(engine, program, "forever", [], groups=(1, 1, 1), group_size=(32, 1, 1), limit=1000)
+
+
+def test_mistakes_of_the_caller_are_named(program, engine):
+    data = np.zeros(64, np.float32)
+    with pytest.raises(GuestError, match=r"no kernel 'scael'; it has forever, scale"):
+        workbench.run(engine, program, "scael", [], groups=(1, 1, 1), group_size=(64, 1, 1))
+    with pytest.raises(ValueError, match="takes 3 arguments, not 2"):
+        workbench.run(engine, program, "scale", [data, 1.0], groups=(1, 1, 1), group_size=(64, 1, 1))
+    with pytest.raises(ValueError, match="contiguous"):
+        workbench.run(engine, program, "scale", [data[::2], 1.0, 32], groups=(1, 1, 1), group_size=(64, 1, 1))
