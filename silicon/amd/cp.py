@@ -10,6 +10,7 @@ from functools import partial
 from typing import Protocol
 
 from ringup.autogen.amd import pm4
+from ringup.errors import Unmodelled
 from ringup.silicon.amd import gfx_ring, pm4_flow, pm4_kiq, pm4_memory, pm4_registers, pm4_sync
 from ringup.silicon.amd.cp_queue import Queue, Stop
 from ringup.silicon.amd.dispatch import Dispatcher, Grid
@@ -162,7 +163,7 @@ class Cp:
 
     def _reset_waves(self, value: int) -> None:
         if value & 1:
-            self._with_queue(lambda queue: queue.stop(Stop.RESET))
+            self._with_queue(Queue.kill_waves)
             self.cells["SPI_COMPUTE_QUEUE_RESET"] = 0
 
     def _vmid_reset(self, value: int) -> None:
@@ -233,9 +234,17 @@ class Cp:
         slot = queue.hqd.slot
         if slot.me == MES and slot.pipe != MES_KIQ_PIPE and self.scheduler is not None:
             return None, self.scheduler.frames(queue)
+        if slot.me == MEC1 and queue.hqd.field("CP_HQD_AQL_CONTROL", "control0"):
+            return None, self._aql(queue)
         engines = "g" if slot.me == GFX else "mk" if self.is_kiq(slot) else "m"
         parser = Parser(self, queue, engines, RULES)
         return parser, parser.run()
+
+    def _aql(self, queue: Queue) -> Iterator[float | None]:
+        """Take a queue of AQL packets as long as it has no work."""
+        while not queue.hqd.pending_dwords:
+            yield None
+        raise Unmodelled(f"AQL packets in queue {queue.hqd.slot}: the CP of this model reads PM4 only")
 
     def is_kiq(self, slot: Slot) -> bool:
         """Whether RLC_CP_SCHEDULERS names the queue: valid 7, me 6:5, pipe 4:3, queue 2:0. Source: mes_v11_0.c, kiq_setting."""

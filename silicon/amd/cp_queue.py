@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from ringup.errors import RingupError
 from ringup.silicon.amd.dispatch import Grid, Order
 from ringup.silicon.amd.hqd import COMPUTE, Hqd
 from ringup.silicon.amd.parts import VmFault
@@ -63,7 +64,7 @@ class Queue:
 
     def _step(self) -> None:
         self._timer = None
-        if self._steps is None or not self.cp.may_run(self.hqd.slot):
+        if self._steps is None or self.hung or not self.cp.may_run(self.hqd.slot):
             return
         self._stepping = True
         try:
@@ -75,6 +76,11 @@ class Queue:
         except VmFault as error:
             self._fault(error)
             return
+        except (
+            RingupError
+        ) as error:  # what the model lacks, or a register that no card has: whoever lets time pass is told
+            self.hung = str(error)
+            raise
         finally:
             self._stepping = False
         if delay is not None and self._steps is not None:
@@ -171,6 +177,13 @@ class Queue:
         self.disconnect(save=True)
         if saved:
             self.cp.saved[self.hqd.mqd_address] = saved
+
+    def kill_waves(self) -> None:
+        """Drop the waves of the queue; the parser goes on as if they had ended."""
+        for grid in self.grids:
+            grid.kill()
+        self.grids = []
+        self._work_done()
 
     def disconnect(self, save: bool) -> None:
         """Drop everything at once; with `save` the registers are written back to the MQD."""

@@ -55,9 +55,9 @@ GRAPHICS = Names(
 
 
 @cache
-def mqd_registers(names: Names) -> tuple[tuple[int, str], ...]:
+def mqd_registers(names: Names, chip: str) -> tuple[tuple[int, str], ...]:
     """List which dword of an MQD is which register of the queue."""
-    registers = block_map("navi31", "gc", 0).addresses  # chips of the generation agree on a queue's registers
+    registers = block_map(chip, "gc", 0).addresses
     found = []
     for item in names.mqd.LAYOUT.split():
         member, _, place = item.partition(":")
@@ -179,7 +179,7 @@ class Hqd:
     def load(self, hub: Hub, gpu_va: int, client: str) -> None:
         """Fill the registers from an MQD; a queue that lies there has not begun or was saved there before."""
         words = memoryview(hub.read(0, gpu_va, self.names.mqd.SIZE, client)).cast("I")
-        for dword, name in mqd_registers(self.names):
+        for dword, name in mqd_registers(self.names, self.cells.chip):
             self.set(name, words[dword])
         self.set(self.names.mqd_base[0], gpu_va & LOW)
         self.set(self.names.mqd_base[1], gpu_va >> 32)
@@ -189,6 +189,6 @@ class Hqd:
         gpu_va = self.mqd_address
         image = bytearray(hub.read(0, gpu_va, self.names.mqd.SIZE, client))
         words = memoryview(image).cast("I")
-        for dword, name in mqd_registers(self.names):
+        for dword, name in mqd_registers(self.names, self.cells.chip):
             words[dword] = self.get(name)
         hub.write(0, gpu_va, bytes(image), client)

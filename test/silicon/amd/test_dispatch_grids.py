@@ -193,6 +193,14 @@ def test_a_queue_reset_drops_a_hung_grid(core, mec):
     assert core.get("CP_HQD_ACTIVE") == 0
 
 
+def test_resetting_the_waves_of_a_queue_leaves_it_connected(core, mec):
+    mec.run(*program(core, SPIN), *dispatch(1), *FLUSH, *store(core.DATA, 1))
+    core.select(1, 0, 0)
+    core.set("SPI_COMPUTE_QUEUE_RESET", 1)
+    core.clock.sleep_us(100)
+    assert (core.get("CP_HQD_ACTIVE"), core.number(core.DATA)) == (1, 1)
+
+
 def test_saved_waves_go_on_when_the_queue_comes_back(core):
     queue = core.queue(CP_HQD_PERSISTENT_STATE=1 << 30)  # QSWITCH_MODE
     queue.run(*program(core, SPIN), *dispatch(1))

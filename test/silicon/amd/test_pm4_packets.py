@@ -315,6 +315,8 @@ def test_a_packet_the_model_lacks_says_so(core, mec):
     mec.ring_bell()
     with pytest.raises(Unmodelled, match="ATOMIC_GDS"):
         core.clock.sleep_us(100)
+    mec.run(*store(core.DATA, 1))
+    assert core.number(core.DATA) == 0  # the queue stays where it is
 
 
 def test_a_fault_while_fetching_stops_the_queue_and_says_where(core, mec):
