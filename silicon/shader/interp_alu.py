@@ -171,7 +171,8 @@ def _repeated(bits: int, operand: Operand, lanes: int) -> Any:
         return np.full(lanes, bits & 0xFFFF_FFFF_FFFF_FFFF, _U64)
     if operand.size_bits > 64:  # matrices: one dword in every register
         return np.full((lanes, operand.size_bits // 32), bits & 0xFFFF_FFFF, _U32)
-    bits = bits >> 16 & 0xFFFF if operand.high else bits
+    if operand.high and operand.size_bits == 16:  # of 32 bits op_sel means nothing, or something else
+        bits = bits >> 16
     return np.full(lanes, bits & (0xFFFF if operand.size_bits == 16 else 0xFFFF_FFFF), _U32)
 
 

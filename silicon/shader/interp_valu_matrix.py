@@ -3,18 +3,21 @@
 Lane n (0…15) holds row n of A and column n of B, packed along K through its registers; lanes 16 up hold copies, which are not read. Lane n
 of C and D is column n % 16; row r is in register r // groups, lanes 16 * (r % groups) up, where a wave32 has two groups of lanes and a
 wave64 four. 16-bit C and D are half a dword each, the half by OPSEL[2]; D's other half stays.
-Float sums go along K by pairs, each pair as v_dot2 adds it ("internally use the DOT instructions"). UNKNOWN: the hardware's order.
+Float sums are rounded to nearest even and go along K by pairs, each pair as v_dot2 adds it ("internally use the DOT instructions"). UNKNOWN:
+the hardware's order.
 Source: RDNA3 ISA reference, "Wave Matrix Multiply Accumulate".
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from ringup.silicon.shader.floats import BF16, F16, F32, Bits, Format
+from ringup.silicon.shader.floats import BF16, F16, F32, NEAREST, Bits, Format
 from ringup.silicon.shader.interp_context import Ctx, Vector
 from ringup.silicon.shader.interp_valu_int import U32, given, sign_extended
-from ringup.silicon.shader.interp_valu_packed import dot2, elements, signs
+from ringup.silicon.shader.interp_valu_packed import dot2, elements, own_mode, signs
 
 SIZE = 16  # M, N and K
 
@@ -34,6 +37,7 @@ def _registers(ctx: Ctx, matrix: Bits) -> Bits:
 
 def _float(form: Format, source: Format) -> Vector:
     def run(ctx: Ctx, a: Bits, b: Bits, c: Bits) -> Bits:
+        nearest = replace(own_mode(ctx), round_f32=NEAREST)
         shift = U32(16 if form is not F32 and ctx.ins.fields["opsel"] >> 2 & 1 else 0)
         total = _rows(ctx, c)
         if form is not F32:
@@ -42,7 +46,7 @@ def _float(form: Format, source: Format) -> Vector:
         for pair in range(a.shape[1]):
             left = np.repeat(a[:SIZE, pair], SIZE)
             right = np.tile(b[:SIZE, pair], SIZE)
-            total = dot2(ctx, form, source, left, right, total)
+            total = dot2(nearest, form, source, left, right, total)
         result = _registers(ctx, total)
         if form is F32:
             return result

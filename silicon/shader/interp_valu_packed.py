@@ -1,20 +1,21 @@
 """Packed 16-bit arithmetic, dot products, and multiply-adds of mixed precision.
 
-Float dot products are computed as the document writes them: every product and every sum is rounded to nearest even in the type of the
-accumulator. UNKNOWN: whether the hardware rounds as often. Source: RDNA3 ISA reference, "VOP3P Instructions".
+Float dot products are computed as the document writes them: every product and every sum is rounded in the type of the accumulator.
+UNKNOWN: whether the hardware rounds as often. Source: RDNA3 ISA reference, "VOP3P Instructions", "Denormalized and Rounding Modes".
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from ringup.silicon.shader import floats
 from ringup.silicon.shader.floats import BF16, F16, F32, Bits, Format
-from ringup.silicon.shader.interp_context import Ctx, Vector, clamped, with_nans
+from ringup.silicon.shader.interp_context import KEEP_INPUTS, KEEP_RESULTS, Ctx, Vector, clamped
 from ringup.silicon.shader.interp_valu_convert import resized
-from ringup.silicon.shader.interp_valu_float import FLOAT, fuse
+from ringup.silicon.shader.interp_valu_float import FLOAT, add, fuse, multiply
 from ringup.silicon.shader.interp_valu_int import I64, INT, U32, given, sign_extended, zero_extended
 
 
@@ -33,40 +34,42 @@ def _packed(half: Vector) -> Vector:
     return run
 
 
-def nearest(ctx: Ctx, form: Format, values: Bits, *sources: Bits) -> Bits:
-    """Return f64 values (exact, or odd sums) in `form`, to nearest even; the NaNs of `sources` are in `form`."""
-    return with_nans(form, ctx.given(form, floats.rounded(form, values)), np.isnan(values), sources)
+def own_mode(ctx: Ctx) -> Ctx:
+    """Return the mode of 16-bit dot products: to nearest even, denormals of f16 kept, whatever MODE says."""
+    return replace(ctx, round_f16_f64=floats.NEAREST, denorm_f16_f64=KEEP_INPUTS | KEEP_RESULTS)
 
 
-def _sum(ctx: Ctx, form: Format, a: Bits, b: Bits) -> Bits:
-    a, b = ctx.taken(form, a), ctx.taken(form, b)
-    return nearest(ctx, form, floats.odd_sum(floats.widened(form, a), floats.widened(form, b)), a, b)
+def _factor(ctx: Ctx, form: Format, source: Format, a: Bits) -> Bits:
+    """Return 16-bit floats as those of the accumulator; a bf16 is the high half of an f32, subject to the f32 mode."""
+    if source is form:
+        return a
+    return a << U32(16) if source is BF16 else resized(ctx, form, source, a)
 
 
-def _product(ctx: Ctx, form: Format, source: Format, a: Bits, b: Bits) -> Bits:
-    a, b = ctx.taken(source, a), ctx.taken(source, b)
-    product = floats.widened(source, a) * floats.widened(source, b)
-    nans = [resized(ctx, form, source, one) if source is not form else one for one in (a, b)]
-    return nearest(ctx, form, product, *nans)
+def products(ctx: Ctx, form: Format, source: Format, a: Bits, b: Bits) -> list[Bits]:
+    """Return the product of the low halves and that of the high halves."""
+    return [
+        multiply(ctx, form, _factor(ctx, form, source, left), _factor(ctx, form, source, right))
+        for left, right in zip(halves(a), halves(b), strict=True)
+    ]
 
 
 def dot2(ctx: Ctx, form: Format, source: Format, a: Bits, b: Bits, c: Bits) -> Bits:
     """Return a.lo * b.lo + a.hi * b.hi, then + c, in `form`."""
-    (a_low, a_high), (b_low, b_high) = halves(a), halves(b)
-    products = _sum(ctx, form, _product(ctx, form, source, a_low, b_low), _product(ctx, form, source, a_high, b_high))
-    return _sum(ctx, form, products, c)
+    low, high = products(ctx, form, source, a, b)
+    return add(ctx, form, add(ctx, form, low, high), c)
 
 
 def _dot2(form: Format, source: Format) -> Vector:
-    return lambda ctx, a, b, c: dot2(ctx, form, source, a, b, c)
+    return lambda ctx, a, b, c: dot2(ctx if form is F32 else own_mode(ctx), form, source, a, b, c)
 
 
 def _dot2_accumulate(source: Format) -> Vector:
     """Return d + a.lo * b.lo, then + a.hi * b.hi."""
 
     def run(ctx: Ctx, d: Bits, a: Bits, b: Bits) -> Bits:
-        for left, right in zip(halves(a), halves(b), strict=True):
-            d = _sum(ctx, F32, d, _product(ctx, F32, source, left, right))
+        for product in products(ctx, F32, source, a, b):
+            d = add(ctx, F32, d, product)
         return d
 
     return run
