@@ -40,13 +40,18 @@ def own_mode(ctx: Ctx) -> Ctx:
 
 
 def _factor(ctx: Ctx, form: Format, source: Format, a: Bits) -> Bits:
-    """Return 16-bit floats as those of the accumulator; a bf16 is the high half of an f32, subject to the f32 mode."""
+    """Return 16-bit floats as those of the accumulator; a bf16 is the high half of an f32, its denormals are zeros in any mode."""
     if source is form:
         return a
-    return a << U32(16) if source is BF16 else resized(ctx, form, source, a)
+    return ctx.taken(BF16, a) << U32(16) if source is BF16 else resized(ctx, form, source, a)
 
 
-def products(ctx: Ctx, form: Format, source: Format, a: Bits, b: Bits) -> list[Bits]:
+def _inside(ctx: Ctx) -> Ctx:
+    """Return the mode between the steps of an f32 dot product: only what goes in and comes out is flushed."""
+    return replace(ctx, denorm_f32=KEEP_INPUTS | KEEP_RESULTS)
+
+
+def _products(ctx: Ctx, form: Format, source: Format, a: Bits, b: Bits) -> list[Bits]:
     """Return the product of the low halves and that of the high halves."""
     return [
         multiply(ctx, form, _factor(ctx, form, source, left), _factor(ctx, form, source, right))
@@ -56,8 +61,9 @@ def products(ctx: Ctx, form: Format, source: Format, a: Bits, b: Bits) -> list[B
 
 def dot2(ctx: Ctx, form: Format, source: Format, a: Bits, b: Bits, c: Bits) -> Bits:
     """Return a.lo * b.lo + a.hi * b.hi, then + c, in `form`."""
-    low, high = products(ctx, form, source, a, b)
-    return add(ctx, form, add(ctx, form, low, high), c)
+    inside = _inside(ctx)
+    low, high = _products(inside, form, source, a, b)
+    return ctx.given(form, add(inside, form, add(inside, form, low, high), ctx.taken(form, c)))
 
 
 def _dot2(form: Format, source: Format) -> Vector:
@@ -68,9 +74,10 @@ def _dot2_accumulate(source: Format) -> Vector:
     """Return d + a.lo * b.lo, then + a.hi * b.hi."""
 
     def run(ctx: Ctx, d: Bits, a: Bits, b: Bits) -> Bits:
-        for product in products(ctx, F32, source, a, b):
-            d = add(ctx, F32, d, product)
-        return d
+        inside, total = _inside(ctx), ctx.taken(F32, d)
+        for product in _products(inside, F32, source, a, b):
+            total = add(inside, F32, total, product)
+        return ctx.given(F32, total)
 
     return run
 
