@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ringup.silicon.shader.emitter import Value
 from ringup.silicon.shader.lds_helpers import lds_gather, lds_scatter
+from ringup.silicon.shader.memory_counters import count_conflicts, count_lines
 from ringup.silicon.shader.memory_helpers import Spread, gather, scatter, spread
 from ringup.silicon.shader.memory_shape import (
     CONTEXT,
@@ -44,6 +45,13 @@ class Addresses:
         if self.offsets is None:
             return self.base
         return wave.code.op("add", self.base, wave.code.resize(wave.code.extract(self.offsets, 0), "i64"))
+
+    def every(self, wave: Wave) -> Value:
+        """Return the addresses as a vector of i64."""
+        code, base = wave.code, wave.splat(self.base)
+        if self.offsets is None:
+            return code.op("add", base, code.lane_const([self.stride * lane for lane in range(wave.lanes)], "i64"))
+        return code.op("add", base, code.resize(self.offsets, "i64"))
 
     @property
     def spread(self) -> Spread:
@@ -125,6 +133,8 @@ def load(wave: Wave, addresses: Addresses, shape: Shape, active: Value | None = 
     """Load every lane of `active` (a mask of `mask_type`; EXEC if left out); return rows, lanes that are off hold anything."""
     code = wave.code
     active = active or wave.exec_bits()
+    if wave.counting:
+        count_lines(wave, addresses.every(wave), active, shape.size_bytes)
     site = wave.site()
     near, host = _near(wave, addresses, shape, active, Region.read(code, site))
 
@@ -144,6 +154,8 @@ def store(wave: Wave, addresses: Addresses, shape: Shape, rows: Sequence[Value],
     """Store the rows of every lane of `active` (a mask of `mask_type`; EXEC if left out)."""
     code = wave.code
     active = active or wave.exec_bits()
+    if wave.counting:
+        count_lines(wave, addresses.every(wave), active, shape.size_bytes)
     site = wave.site()
     near, host = _near(wave, addresses, shape, active, Region.read(code, site))
     if shape.rows > 1:
@@ -185,6 +197,8 @@ def lds_load(wave: Wave, address: Value, shape: Shape, active: Value | None = No
     """Load from LDS addresses (vector of i32); lanes out of range get 0 (strict: the wave stops)."""
     code = wave.code
     active = active or wave.exec_bits()
+    if wave.counting:
+        count_conflicts(wave, address, active, shape.size_bytes)
     lds = lds_address(wave)
     near, start = _lds_near(wave, address, shape, active)
 
@@ -206,6 +220,8 @@ def lds_store(wave: Wave, address: Value, shape: Shape, rows: Sequence[Value], a
     """Store to LDS addresses (vector of i32); lanes out of range are dropped (strict: the wave stops)."""
     code = wave.code
     active = active or wave.exec_bits()
+    if wave.counting:
+        count_conflicts(wave, address, active, shape.size_bytes)
     lds = lds_address(wave)
     near, start = _lds_near(wave, address, shape, active)
     if shape.rows > 1:

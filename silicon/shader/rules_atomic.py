@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ringup.silicon.shader.atomic_ops import NO_FLUSH, Flush, atomic
 from ringup.silicon.shader.lds_helpers import lds_locate
+from ringup.silicon.shader.memory_counters import count_conflicts, count_lines
 from ringup.silicon.shader.memory_forms import operand
 from ringup.silicon.shader.memory_helpers import locate, spread
 from ringup.silicon.shader.memory_ir import lds_address, refuse
@@ -74,6 +75,8 @@ def cache_atomic(
     shape = Shape(size_bytes, size_bytes, wave.lanes)
     data = _data(wave, source, size_bytes)
     second = _data(wave, source, size_bytes, 1) if operation.startswith("cmpswap") else data
+    if wave.counting:
+        count_lines(wave, where.every(wave), active, size_bytes)
     site = wave.site()
     places = f"<{wave.lanes} x i64>"
     name = spread(locate(shape), where.spread, shape).include(code)
@@ -105,6 +108,8 @@ def _lds(wave: Wave, ins: Instruction, operation: str, size_bytes: int) -> None:
     data = _data(wave, operand(ins, "data0"), size_bytes)
     second = next((_data(wave, one, size_bytes) for one in ins.operands if one.field == "data1"), data)
     where, active, places = address(wave, ins, ins.offset), wave.exec_bits(), f"<{wave.lanes} x i64>"
+    if wave.counting:
+        count_conflicts(wave, where, active, size_bytes)
     name = lds_locate(shape, strict=wave.strict).include(code)
     found = take(code, name, [places, shape.mask], CONTEXT, lds_address(wave), where, active)
     refuse(wave, found)

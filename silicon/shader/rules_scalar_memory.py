@@ -9,10 +9,12 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from ringup.silicon.shader.emitter import Code, Value
+from ringup.silicon.shader.memory_counters import count_scalar
 from ringup.silicon.shader.memory_forms import operand
 from ringup.silicon.shader.memory_helpers import SITE, reached
 from ringup.silicon.shader.memory_ir import either, pointer
 from ringup.silicon.shader.memory_shape import CONTEXT, DONE, MEMORY, Helper, Region, give, helper, take
+from ringup.silicon.shader.operands import NULL
 from ringup.silicon.shader.wave import rule
 
 if TYPE_CHECKING:
@@ -46,6 +48,8 @@ def _fetch(count: int) -> Helper:
 def _fetched(wave: Wave, gpu_va: Value, count: int) -> list[Value]:
     """Load dwords from an address that is a multiple of 4."""
     code, site = wave.code, wave.site()
+    if wave.counting:
+        count_scalar(wave, gpu_va, 4 * count)
     region = Region.read(code, site)
 
     def quick() -> list[Value]:
@@ -67,11 +71,21 @@ def _put(wave: Wave, ins: Instruction, dwords: list[Value]) -> None:
 
 
 def _load(wave: Wave, ins: Instruction, count: int) -> None:
-    code = wave.code
+    code, register = wave.code, operand(ins, "soffset")
+    if wave.strict and ins.offset < 0 and register.index != NULL:
+        wave.bail(ins)  # the sum of both offsets may not be negative
+        return
     base = wave.scalar(operand(ins, "sbase"), "i64")
-    offset = code.resize(wave.scalar(operand(ins, "soffset"), "i32"), "i64")
+    offset = code.resize(wave.scalar(register, "i32"), "i64")
     gpu_va = code.op("add", code.op("add", base, offset), code.const(ins.offset, "i64"))
+    if wave.strict:
+        wave.fault(_misaligned(wave, gpu_va), "alignment", gpu_va)
     _put(wave, ins, _fetched(wave, code.op("and", gpu_va, code.const(-4, "i64")), count))
+
+
+def _misaligned(wave: Wave, gpu_va: Value) -> Value:
+    code = wave.code
+    return code.icmp("ne", code.op("and", gpu_va, code.const(3, "i64")), code.const(0, "i64"))
 
 
 def _buffer_load(wave: Wave, ins: Instruction, count: int) -> None:
@@ -94,6 +108,8 @@ def _buffer_load(wave: Wave, ins: Instruction, count: int) -> None:
     beyond = code.op(
         "or", code.icmp("uge", offset, size), code.icmp("uge", last, size)
     )  # a negative offset is a huge one
+    if wave.strict:
+        beyond = code.op("or", beyond, _misaligned(wave, code.op("or", base, offset)))
     with wave.unless(beyond, ins):
         aligned = (code.op("and", one, code.const(-4, "i64")) for one in (base, offset))
         _put(wave, ins, _fetched(wave, code.op("add", *aligned), count))

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ringup.silicon.shader import state
+from ringup.silicon.shader.memory_counters import count_lines
 from ringup.silicon.shader.memory_forms import LOADS, STORES, Form, put_loaded, stored
 from ringup.silicon.shader.memory_helpers import gather, scatter
 from ringup.silicon.shader.memory_ir import either, pointer, refuse
@@ -62,6 +63,9 @@ class _Place:
         self.active, self.site = wave.exec_bits(), wave.site()
         self.base = wave.wave_word(state.FLAT_SCRATCH_LO, "i64")
         region = Region.read(code, self.site)
+        if wave.counting:
+            for at in range(self.rows):
+                count_lines(wave, self.lanes(at), self.active, min(size_bytes, 4), first=not at)
         self.first = code.extract(offset, 0) if offset.lanes else offset
         start = self._swizzled(self.first)
         self.host = code.op("add", start, region.delta)

@@ -72,17 +72,17 @@ def outcome(machine, family, engine, strict=True, **dispatch):
     work = [machine.buffer(at, pattern(at, WORK_BYTES // 4)) for at in (WORK, WORK + WORK_BYTES, WORK2)]
     pointers = [word for at in (IN, OUT, WORK, WORK2) for word in (at & 0xFFFF_FFFF, at >> 32)]
     lanes = family.lanes
-    machine.run(
+    run = machine.run(
         family.program(), engine=engine, strict=strict, wave_size=lanes, group_size=(lanes, 1, 1),
         user_sgprs=(*pointers, *dispatch.pop("more_sgprs", ())), **dispatch,
     )  # fmt: skip
-    return [out.reshape(-1, lanes, 4), *work]
+    return [out.reshape(-1, lanes, 4), *work], run.counters
 
 
 def agree(machine, family, **dispatch):
     """Both engines must leave the same memory."""
-    expected = outcome(machine, family, Interpreter(), **dict(dispatch))
-    found = outcome(machine, family, TRANSLATOR, **dict(dispatch))
+    expected, _ = outcome(machine, family, Interpreter(), **dict(dispatch))
+    found, _ = outcome(machine, family, TRANSLATOR, **dict(dispatch))
     for at, (ours, theirs) in enumerate(zip(found[0], expected[0], strict=True)):
         assert np.array_equal(ours, theirs), f"result {at}: {ours} is not {theirs}"
     for ours, theirs in zip(found[1:], expected[1:], strict=True):
@@ -468,3 +468,19 @@ def test_scalar_loads_agree(machine):
                 -1,
             )
     agree(machine, family, more_sgprs=(*[0] * 4, *resource(WORK, 0, 2000, RAW), 64))
+
+
+@pytest.mark.parametrize("lanes", [32, 64])
+def test_lines_transactions_and_bank_conflicts_are_counted_alike(machine, lanes):
+    family = lds_family(lanes, 14)
+    masks = itertools.cycle(family.masks())
+    for name, size in (("b32", 4), ("b64", 8), ("b128", 16)):
+        for offsets in places(family, size, 4096 - 16):
+            family.fetch(2, offsets % (4096 - 32) // size * size)
+            family.run(f"global_load_{name} {span(20, size)}, v2, s[4:5]", next(masks))
+            family.run(f"ds_load_{name} {span(20, size)}, v2", next(masks))
+    expected, found = (
+        outcome(machine, family, one, lds_size_bytes=4096)[1] for one in (Interpreter(), Translator(counting=True))
+    )
+    for name in ("memory_transactions", "cache_lines", "lds_conflicts"):
+        assert getattr(found, name) == getattr(expected, name), name
