@@ -102,6 +102,10 @@ def effects(ins: Instruction, lanes: int) -> Effects:
         uses |= SCC_BIT
     if ins.format in ("SOP1", "SOP2", "SOPC", "SOPK") and mnemonic.startswith(_WRITES_SCC):
         defs |= SCC_BIT
+    if mnemonic.startswith("s_getreg"):  # STATUS tells of them
+        uses |= EXEC_BITS | VCC_BITS
+    if ins.format == "LDSDIR":
+        uses, partial = uses | EXEC_BITS | M0_BIT, True
     if mnemonic.startswith(_READS_M0) or ins.fields.get("gds"):
         uses |= M0_BIT
     if ins.dpp is not None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 PREFETCH_BYTES = 4096
 HW_REG_MODE = 1
+MESSAGE_DEALLOC_VGPRS = 3  # RDNA3 ISA reference, "S_SENDMSG Messages"
 _FIRST_MODE_BITS = {"s_round_mode": (0, 0xF), "s_denorm_mode": (4, 0xF)}
 ENDS = frozenset(("s_endpgm", "s_endpgm_saved", "s_endpgm_ordered_ps_done"))
 _CONDITIONS = ("s_cbranch_scc", "s_cbranch_vcc", "s_cbranch_exec")
@@ -206,6 +207,11 @@ def mode_after(ins: Instruction, mode: int) -> int | None:
     return None
 
 
+def is_release(ins: Instruction) -> bool:
+    """Say whether a message gives the wave's VGPRs back; it may only end behind it, so that needs no help of the interpreter."""
+    return ins.mnemonic == "s_sendmsg" and ins.fields["simm16"] == MESSAGE_DEALLOC_VGPRS
+
+
 def _part(ins: Instruction) -> str:
     name = ins.mnemonic
     if ins.format not in ("SOPP", "SOPK", "SOP1"):
@@ -218,6 +224,8 @@ def _part(ins: Instruction) -> str:
         return "end"
     if name in ("s_setpc_b64", "s_swappc_b64"):
         return "indirect"
+    if is_release(ins):
+        return ""
     if name in _LEAVES or name.startswith(_DEBUG_BRANCHES):
         return "leave"
     return {"s_barrier": "barrier", "s_sleep": "sleep", "s_code_end": "illegal"}.get(name, "")

@@ -15,14 +15,16 @@ from ringup.silicon.shader.analysis import (
     EXEC_BITS,
     FIRST_VGPR,
     SCC_BIT,
+    VECTOR_FORMATS,
     full_exec,
     live_at_entry,
     numbers,
 )
-from ringup.silicon.shader.cfg import mode_after
+from ringup.silicon.shader.cfg import is_release, mode_after
 from ringup.silicon.shader.context import COUNTS_WORD, NOTE, SITES_WORD, Exit, Word
 from ringup.silicon.shader.emitter import Code, Value
 from ringup.silicon.shader.interp_hazards import Sequence
+from ringup.silicon.shader.launch import STATUS_NO_VGPRS
 from ringup.silicon.shader.registers import Mode
 from ringup.silicon.shader.scheduler import TRANSLATE
 from ringup.silicon.shader.strict import RuleBroken
@@ -46,6 +48,10 @@ NOTHING = frozenset(
 )  # fmt: skip
 
 
+# whose active lanes are counted
+COUNTED_FORMATS = VECTOR_FORMATS - {"VINTERP", "MIMG"}
+
+
 @dataclass(frozen=True, slots=True)
 class Variant:
     """What a translation is for, besides its code."""
@@ -67,6 +73,7 @@ class Lowered:
     sites: int
     entries: dict[Key, int]
     bailed: tuple[str, ...]  # mnemonics that the interpreter runs
+    all_lanes: tuple[int, ...]  # by block: vector instructions that run with every lane, not in the count of lanes
     notes: tuple[str, ...]  # what a fault's detail says by number, behind NOTE
 
 
@@ -134,12 +141,17 @@ class _Writer:
         wave.close()
         code.block("nowhere")
         code.line("unreachable")
+        full = tuple(
+            sum(now and one.ins.format in COUNTED_FORMATS for one, now in zip(block.code, self.full[key], strict=True))
+            for key, block in self.program.blocks.items()
+        )
         return Lowered(
             self._module(),
             tuple(self.program.blocks),
             wave.sites,
             self.entries,
             tuple(sorted(self.bailed)),
+            full,
             tuple(self.notes),
         )
 
@@ -207,12 +219,17 @@ class _Writer:
         code.store(code.op("add", code.load(place, "i64", 8), code.const(1, "i64")), place, 8)
         fuel = Value("%fuel", "ptr")
         code.store(code.op("sub", code.load(fuel, "i64", 8), code.const(len(block.code), "i64")), fuel, 8)
+        self._lanes = code.const(0, "i64")
+        self._counted = (self._lanes, self._lanes)  # EXEC, how many lanes that is
+        wave.rows = self.variant.vgpr_count
         mode = key.mode
         guard = self.guard
         broken = _out_of_sequence(block) if self.variant.strict else None
         for index, (step, full) in enumerate(zip(block.code, self.full[key], strict=True)):
             wave.offset, wave.full, wave.mode = step.offset, full, Mode(mode)
             changed = mode_after(step.ins, mode)
+            if not full and step.ins.format in COUNTED_FORMATS:
+                self._lanes = code.op("add", self._lanes, self._active_lanes())
             if broken and broken[0] == index:
                 wave.fault(code.const(1, "i1"), broken[1].kind, code.const(NOTE | self._note(broken[1].detail), "i64"))
             if guard is not None:
@@ -225,7 +242,17 @@ class _Writer:
                 self._instruction(step.ins)
             if guard is not None:
                 guard.after(step, shadows)
+        if not self._lanes.is_constant:
+            wave.count("lanes", self._lanes)
         self._ending(block)
+
+    def _active_lanes(self) -> Value:
+        """Return how many lanes are active (i64), counted once for a value of EXEC."""
+        active = self.wave.exec_bits()
+        if active != self._counted[0]:
+            number = self.code.cast("zext", self.code.intrinsic("ctpop", active), "i64")
+            self._counted = (active, number)
+        return self._counted[1]
 
     def _note(self, said: str) -> int:
         if said not in self.notes:
@@ -236,15 +263,18 @@ class _Writer:
         wave = self.wave
         if ins.mnemonic in NOTHING:
             return
-        if any(
-            one.kind == "vgpr" and one.index + max(one.size_bits // 32, 1) > wave.vgpr_count for one in ins.operands
-        ):
+        if any(one.kind == "vgpr" and one.index + max(one.size_bits // 32, 1) > wave.rows for one in ins.operands):
             if wave.strict:
                 wave.fault(
                     self.code.const(1, "i1"), "register", self.code.const(NOTE | self._note(self._beyond(ins)), "i64")
                 )
             else:
                 wave.bail(ins)
+            return
+        if is_release(ins):
+            status = wave.wave_word(state.STATUS)
+            wave.set_wave_word(state.STATUS, self.code.op("or", status, self.code.const(STATUS_NO_VGPRS, "i32")))
+            wave.rows = 0
             return
         if ins.mnemonic == "s_getpc_b64":
             wave.put_scalar(ins.operands[0], self._address(wave.offset + ins.size_bytes))
@@ -262,7 +292,7 @@ class _Writer:
             found[0](wave, ins)
 
     def _beyond(self, ins: Instruction) -> str:
-        rows = self.wave.vgpr_count
+        rows = self.wave.rows
         last = max(one.index + max(one.size_bits // 32, 1) - 1 for one in ins.operands if one.kind == "vgpr")
         return f"v{last} is beyond the {rows} VGPRs allocated"
 

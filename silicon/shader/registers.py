@@ -20,6 +20,10 @@ _FLOATS = {"half": "i16", "bfloat": "i16", "float": "i32", "double": "i64"}
 _OUTPUT_MODIFIERS = {1: 2.0, 2: 4.0, 3: 0.5}  # RDNA3 ISA reference, "OMOD"
 
 
+def _is_trap(index: int) -> bool:
+    return state.TTMP0 <= index < state.NULL
+
+
 @dataclass(frozen=True, slots=True)
 class Mode:
     """HW_REG_MODE as far as it changes what instructions mean; fixed for the code that is being written.
@@ -126,22 +130,43 @@ class Registers:
     # registers by number ----------------------------------------------------------------------------------------------------------
 
     def sgpr(self, index: int) -> Value:
-        """Return a word of the scalar file (i32), by encoding number; null reads 0."""
-        return Value("0", "i32") if index == state.NULL else self.read(("s", index), "i32")
+        """Return a word of the scalar file (i32), by encoding number; null reads 0, and so do trap registers outside the trap handler."""
+        if index == state.NULL:
+            return Value("0", "i32")
+        value = self.read(("s", index), "i32")
+        return self.code.select(self._privileged(), value, Value("0", "i32")) if _is_trap(index) else value
 
     def set_sgpr(self, index: int, value: Value) -> None:
-        """Write a word of the scalar file (i32); a write of null is dropped."""
-        if index != state.NULL:
-            self.write(("s", index), value)
+        """Write a word of the scalar file (i32); a write of null, or outside the trap handler of a trap register, is dropped."""
+        if index == state.NULL:
+            return
+        if _is_trap(index):
+            value = self.code.select(self._privileged(), value, self.read(("s", index), "i32"))
+        self.write(("s", index), value)
 
     def sgpr64(self, index: int) -> Value:
         """Return a pair of the scalar file (i64)."""
-        return Value("0", "i64") if index == state.NULL else self._pair("s", index)
+        if index == state.NULL:
+            return Value("0", "i64")
+        if not _is_trap(index):
+            return self._pair("s", index)
+        low, high = (self.code.cast("zext", self.sgpr(one), "i64") for one in (index, index + 1))
+        return self.code.op("or", low, self.code.op("shl", high, self.code.const(32, "i64")))
 
     def set_sgpr64(self, index: int, value: Value) -> None:
         """Write a pair of the scalar file (i64)."""
-        if index != state.NULL:
+        if _is_trap(index):
+            self.set_sgpr(index, self.code.cast("trunc", value, "i32"))
+            high = self.code.op("lshr", value, self.code.const(32, "i64"))
+            self.set_sgpr(index + 1, self.code.cast("trunc", high, "i32"))
+        elif index != state.NULL:
             self._write_pair("s", index, value)
+
+    def _privileged(self) -> Value:
+        """Return whether the wave is in the trap handler (i1), STATUS.priv."""
+        place = self.code.gep(Value("%wave", "ptr"), state.STATUS, "i32")
+        bit = self.code.op("lshr", self.code.load(place, "i32", 4), self.code.const(5, "i32"))
+        return self.code.cast("trunc", bit, "i1")
 
     def vgpr(self, index: int) -> Value:
         """Return all lanes of a VGPR (`<lanes x i32>`), inactive ones too."""

@@ -256,7 +256,14 @@ after:
   %spent = icmp sle i64 %budget.left, 0
   br i1 %spent, label %pause, label %wave.done
 pause:
-  %wave.resume = add i64 %wave, 1
+  $get %left.paused LEFT
+  %ended.now = icmp eq i64 %left.paused, 0
+  %freed = zext i1 %ended.now to i64
+  $load %live.paused LIVE
+  %live.resume = sub i64 %live.paused, %freed
+  $store %live.resume LIVE
+  %wave.above = add i64 %wave, 1
+  %wave.resume = select i1 %ended.now, i64 0, i64 %wave.above
   $store %slot SLOT
   $store %wave.resume WAVE
   ret i64 $BUDGET

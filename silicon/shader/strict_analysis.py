@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from ringup.silicon.shader import state
-from ringup.silicon.shader.analysis import ALL, FIRST_VGPR, M0_BIT, SCC_BIT, VCC_BITS, numbers, registers
+from ringup.silicon.shader.analysis import ALL, FIRST_VGPR, M0_BIT, SCC_BIT, numbers, registers
 from ringup.silicon.shader.memory_effects import memory_effects
 
 if TYPE_CHECKING:
@@ -183,9 +183,11 @@ def _part_reads(ins: Instruction, lanes: int) -> Reads:
         for operand in ins.operands if memory.keeps else ():
             kept |= registers(operand, lanes) if operand.direction == "both" else 0
         return Reads(wanted & ~kept, 0, ())
-    implicit = _implicit(ins)
+    implicit = _implicit(ins, lanes)
     if name.startswith(("s_movrel", "v_movrel", "v_swaprel")):
         return Reads(M0_BIT, 0, ())
+    if name.startswith("s_subvector_loop"):
+        return Reads(0, 0, ())
     if name in _WIDE_ADDENDS:
         return _wide_addend(ins, implicit, lanes)
     if name in _BITWISE:
@@ -263,12 +265,12 @@ def _first(operand: Operand) -> int | None:
     return operand.index if operand.kind == "sgpr" and operand.index != state.NULL else None
 
 
-def _implicit(ins: Instruction) -> int:
+def _implicit(ins: Instruction, lanes: int) -> int:
     name, found = ins.mnemonic, 0
     if name.startswith(("s_addc", "s_subb", "s_cselect", "s_cmov", "s_cbranch_scc")):
         found |= SCC_BIT
     if name.startswith("s_cbranch_vcc"):
-        found |= VCC_BITS
+        found |= (1 << lanes // 32) - 1 << state.VCC_LO
     return found
 
 

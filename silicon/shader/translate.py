@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import operator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -260,8 +261,11 @@ class TranslatedRun:
         for shape in range(8):
             if shape & ~partial:
                 continue
+            only = [axis for axis in range(3) if (partial & ~shape) >> axis & 1 and dispatch.group_count[axis] == 1]
+            if only:  # the one group along that axis is the partial one
+                continue
             x, y, z = (
-                start + count - 1 if shape >> axis & 1 else start - (partial >> axis & 1)
+                start + (count - 1) * (shape >> axis & 1)
                 for axis, (start, count) in enumerate(zip(dispatch.group_start, dispatch.group_count, strict=True))
             )
             template = self._template(launch.start_group(dispatch, (x, y, z), 0))
@@ -428,7 +432,11 @@ class TranslatedRun:
                     found.by_pc[base + step.offset] = found.by_pc.get(base + step.offset, 0) + count
                     name = unit(step.ins)[1]
                     found.by_class[name] = found.by_class.get(name, 0) + count
-        found.lanes, found.memory_transactions = int(words[Word.LANES]), int(words[Word.MEMORY_TRANSACTIONS])
+        for active in self._all:
+            all_lanes = active.translation.lowered.all_lanes
+            found.lanes += self.machine.dispatch.wave_size * sum(map(operator.mul, active.counts.tolist(), all_lanes))
+        found.lanes += int(words[Word.LANES])
+        found.memory_transactions = int(words[Word.MEMORY_TRANSACTIONS])
         found.cache_lines, found.lds_conflicts = int(words[Word.CACHE_LINES]), int(words[Word.LDS_CONFLICTS])
         return found
 

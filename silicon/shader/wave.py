@@ -57,6 +57,7 @@ class Wave(Registers):
     def __init__(self, code: Code, lanes: int, vgpr_count: int, *, strict: bool, counting: bool) -> None:
         super().__init__(code, lanes, vgpr_count)
         self.strict, self.counting = strict, counting
+        self.rows = vgpr_count  # VGPRs that the wave still has
         self.sites = 0  # region caches given out
         self.everything = 0  # registers that the program touches
         self._faults: list[_Fault] = []
@@ -147,7 +148,7 @@ class Wave(Registers):
             elif number == state.SCC:
                 self.set_wave_word(number, self.code.cast("zext", self.scc(), "i32"))
             else:
-                self.set_wave_word(number, self.sgpr(number))
+                self.set_wave_word(number, self.read(("s", number), "i32"))
         pc = self.code.op("add", self.context_word(Word.BASE), self.code.const(offset, "i64"))
         self.set_wave_word(state.PC_LO, pc)
 
@@ -160,7 +161,7 @@ class Wave(Registers):
             elif number == state.SCC:
                 self.set_scc(self.code.cast("trunc", self.wave_word(number), "i1"))
             else:
-                self.set_sgpr(number, self.wave_word(number))
+                self.write(("s", number), self.wave_word(number))
 
     def _row_place(self, index: int) -> Value:
         return self._wave_place(state.RESERVED_WORDS + index * self.lanes)
