@@ -109,8 +109,8 @@ class Translator:
         """Return the program at the dispatch's PC with ways in at 0 and `extra`, translated now or before."""
         known = self.cache.setdefault((variant, mode), [])
         pc = machine.dispatch.pc
-        for one in known:
-            if set(extra) <= one.lowered.entries.keys() and all(
+        for one in reversed(known):  # the latest knows the most ways in
+            if set(extra) <= set(one.program.entries) and all(
                 _fetch(machine, pc + offset, len(code)) == code for offset, code in one.ranges
             ):
                 return one
