@@ -57,11 +57,17 @@ def _float(form: Format, source: Format) -> Vector:
     return run
 
 
+def _integers(matrix: Bits, bits: int, is_signed: bool) -> Bits:
+    """Return A or B as (16, 16) i64; two registers come as one u64 a lane."""
+    dwords = matrix[:SIZE].astype(f"<u{matrix.itemsize}").view("<u4")
+    return elements(dwords, bits, is_signed).reshape(SIZE, SIZE)
+
+
 def _integer(bits: int) -> Vector:
     def run(ctx: Ctx, a: Bits, b: Bits, c: Bits) -> Bits:
         first, second = signs(ctx)
-        left = elements(a[:SIZE], bits, first).reshape(SIZE, SIZE)
-        right = elements(b[:SIZE], bits, second).reshape(SIZE, SIZE)
+        left = _integers(a, bits, first)
+        right = _integers(b, bits, second)
         total = left @ right.T + sign_extended(_rows(ctx, c), 32)
         return _registers(ctx, given(ctx, total, "i32"))
 
