@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from ringup.silicon.shader.analysis import Effects, effects
-from ringup.silicon.shader.decode import LONGEST_BYTES, IllegalInstruction, Instruction, decode
+from ringup.silicon.shader.decode import LONGEST_BYTES, IllegalInstruction, Instruction, decode, of_wave
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -114,7 +114,7 @@ class Program:
         found = self._steps.get(offset)
         if found is None:
             try:
-                ins = decode(self._bytes(offset, LONGEST_BYTES))
+                ins = of_wave(decode(self._bytes(offset, LONGEST_BYTES)), self.lanes)
             except IllegalInstruction as error:
                 found = str(error)
             else:

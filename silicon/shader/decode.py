@@ -490,3 +490,11 @@ def waitcnt(simm16: int) -> tuple[int, int, int]:
 def decode(data: bytes, offset: int = 0, target: str = "gfx1100") -> Instruction:
     """Decode the instruction at byte `offset` of `data`; IllegalInstruction when there is none. Repeated bytes cost a dictionary access."""
     return _decode(bytes(data[offset : offset + LONGEST_BYTES]), target)
+
+
+def of_wave(ins: Instruction, wave_size: int) -> Instruction:
+    """Return an instruction as a wave of that size sees it: a sum of matrices is four registers of 64 lanes, or eight of 32."""
+    if wave_size == 32 or not ins.mnemonic.startswith("v_wmma_"):
+        return ins
+    operands = tuple(replace(one, size_bits=128) if one.field in ("vdst", "src2") else one for one in ins.operands)
+    return replace(ins, operands=operands)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ringup.errors import Unmodelled
-from ringup.silicon.shader.decode import IllegalInstruction, Instruction, decode
+from ringup.silicon.shader.decode import IllegalInstruction, Instruction, decode, of_wave
 from ringup.silicon.shader.interp_alu import scalar_alu, vector_alu
 from ringup.silicon.shader.interp_buffer import vector_buffer
 from ringup.silicon.shader.interp_control import HANDLERS, enter_trap
@@ -111,7 +111,7 @@ def _fetch(machine: Machine, pc: int) -> tuple[Instruction, Callable[[Step], Exi
     if found is None:
         code = machine.fetch(pc, LONGEST_BYTES)
         try:
-            ins = decode(code)
+            ins = of_wave(decode(code), machine.dispatch.wave_size)
         except IllegalInstruction as error:
             raise RuleBroken("illegal", str(error)) from error
         found = machine.code[pc] = (ins, *unit(ins))

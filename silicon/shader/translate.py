@@ -49,7 +49,7 @@ from ringup.silicon.shader.context import (
     Status,
     Word,
 )
-from ringup.silicon.shader.decode import LONGEST_BYTES, IllegalInstruction, Instruction, decode
+from ringup.silicon.shader.decode import LONGEST_BYTES, IllegalInstruction, Instruction, decode, of_wave
 from ringup.silicon.shader.interp_registers import scalar_name
 from ringup.silicon.shader.interpreter import NAVI31_WGPS, Machine, resident_limit, step_one, unit
 from ringup.silicon.shader.interpreter import Exit as StepExit
@@ -389,7 +389,7 @@ class TranslatedRun:
         detail = int(words[Word.FAULT_DETAIL]) & 0xFFFF_FFFF_FFFF_FFFF
         shown = "no instruction"
         try:
-            ins = decode(self.machine.fetch(pc, LONGEST_BYTES))
+            ins = of_wave(decode(self.machine.fetch(pc, LONGEST_BYTES)), wave.wave_size)
         except (IllegalInstruction, RuleBroken) as error:
             said = error.detail if isinstance(error, RuleBroken) else str(error)
         else:

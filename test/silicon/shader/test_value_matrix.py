@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from ringup.silicon.shader.decode import decode
+from ringup.silicon.shader.interpreter import Interpreter
 from ringup.silicon.shader.state import MODE, WaveState
+from ringup.silicon.shader.translate import Translator
 
 SIDE = 16
 A, B, C, D = 8, 16, 24, 32  # first registers
@@ -187,3 +189,14 @@ def test_an_inline_addend_is_in_every_element(run):
     assert (taken(wave, D, np.float32) == 1.0).all()
     run(f"v_wmma_f16_16x16x16_f16 v[{D}:{D + 7}], v[{A}:{A + 7}], v[{B}:{B + 7}], 1.0 op_sel:[0,0,1]", wave)
     assert (taken(wave, D, np.float16, 16) == 1.0).all()
+
+
+@pytest.mark.parametrize("engine", [Interpreter, Translator])
+def test_a_wave64_reads_and_writes_but_four_registers_of_sums(engine, machine):
+    """Strict mode, in which a register nobody wrote or allocated stops the wave; and a factor may follow D at once."""
+    zeros = [f"v_mov_b32 v{number}, 0" for number in (*range(4, 28), *range(32, 36))]
+    matrices = ["v_wmma_f32_16x16x16_f16 v[28:31], v[4:11], v[12:19], v[20:23]",
+                "v_wmma_f32_16x16x16_f16 v[20:23], v[4:11], v[12:19], v[32:35]"]  # fmt: skip
+    machine.run(
+        "\n".join([*zeros, *matrices, "s_endpgm"]), engine=engine(), wave_size=64, group_size=(64, 1, 1), vgpr_count=36
+    )
