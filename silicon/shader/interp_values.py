@@ -15,8 +15,8 @@ s_cmov_* and s_cmovk_i32 return None as the result if SCC is 0.
 
 Lane functions (`interp_valu_lanes`): v_readlane_b32 and v_readfirstlane_b32 return an int; v_writelane_b32 returns vdst for all lanes,
 EXEC ignored; v_permlane* return vdst with EXEC and op_sel (fi, bound_ctrl) honoured. v_wmma_* write all lanes, EXEC ignored; matrices C
-and D of a wave64 are half as many registers as the operand says (the function takes the first ones, and returns as many dwords as are
-written). DPP, and registers found by M0 (v_movrel*, v_swaprel_b32), are the caller's. A VOPD part is the base mnemonic (`base_mnemonic`).
+and D of a wave64 are half as many registers as those of a wave32 (`decode.of_wave`).
+DPP, and registers found by M0 (v_movrel*, v_swaprel_b32), are the caller's. A VOPD part is the base mnemonic (`base_mnemonic`).
 """
 
 from __future__ import annotations
