@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ringup.silicon.shader.decode import Dpp, Instruction, Operand
+from ringup.silicon.shader.decode import Instruction, Operand
 from ringup.silicon.shader.interp_values import VALUES, Ctx
 
 # IEEE 754: total bits, bits of the fraction; bf16 is an f32 cut short
@@ -62,9 +62,14 @@ def operand():
 
 
 @pytest.fixture
-def dpp():
-    """The class of lane permutations."""
-    return Dpp
+def make_instruction():
+    """`make_instruction(mnemonic, type_, size_bits, clamp=False, omod=0, encoding="VOP3")`: one with a result of that type."""
+
+    def make(mnemonic, type_, size_bits, clamp=False, omod=0, encoding="VOP3"):
+        target = Operand("vgpr", 0, size_bits, type_, "def", "vdst")
+        return Instruction(mnemonic, encoding, 0, 8, b"", (target,), {}, clamp=clamp, omod=omod)
+
+    return make
 
 
 def decode(form, bits):

@@ -39,8 +39,8 @@ def median(a, b, c):
 
 def numbers(count, seed, bits=32):
     rng = random.Random(seed)
-    special = [0, 1, 2, 15, 16, 31, 32, 33, 63, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7F_FFFF, 0x80_0000, 0xFF_FFFF, 0x7FFF_FFFF, 0x8000_0000,
-               0xFFFF_FFFF, 0xFFFF_FF80, 0xFFFF_8000, 1 << 63, M64, M64 >> 1, 1 << 32]  # fmt: skip
+    special = [0, 1, 2, 15, 16, 31, 32, 33, 63, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7F_FFFF, 0x80_0000, 0xFF_FFFF, 0x7FFF_FFFF,
+               0x8000_0000,               0xFFFF_FFFF, 0xFFFF_FF80, 0xFFFF_8000, 1 << 63, M64, M64 >> 1, 1 << 32]  # fmt: skip
     found = [
         rng.choice(special) if rng.randrange(2) else rng.getrandbits(rng.randrange(1, bits + 1)) for _ in range(count)
     ]
@@ -59,6 +59,10 @@ def permuted(a, b, select):
     pool = octets(b) + octets(a)
     table = pool + [0xFF * (pool[i] >> 7) for i in (1, 3, 5, 7)] + [0]
     return sum((table[one] if one < 13 else 0xFF) << 8 * i for i, one in enumerate(octets(select)))
+
+
+def average(a, b, rounding):
+    return sum((x + y + (z & 1) >> 1) << 8 * i for i, (x, y, z) in enumerate(zip(a, b, rounding, strict=True)))
 
 
 def first_one(text):
@@ -85,7 +89,7 @@ RESULTS = {
     "v_bfe_i32": lambda a, b, c: signed(s32(a) >> (b & 31), c & 31) if c & 31 else 0,
     "v_bfi_b32": lambda a, b, c: a & b | ~a & c, "v_alignbit_b32": lambda a, b, c: (a << 32 | b) >> (c & 31),
     "v_alignbyte_b32": lambda a, b, c: (a << 32 | b) >> 8 * (c & 3), "v_perm_b32": permuted,
-    "v_lerp_u8": lambda a, b, c: sum((x + y + (z & 1) >> 1) << 8 * i for i, (x, y, z) in enumerate(zip(octets(a), octets(b), octets(c), strict=True))),
+    "v_lerp_u8": lambda a, b, c: average(octets(a), octets(b), octets(c)),
 }  # fmt: skip
 
 # these saturate with the clamp bit, to the type of the result
@@ -95,7 +99,8 @@ SATURATING = {
     "v_mul_i32_i24": lambda a, b: s24(a) * s24(b), "v_mul_u32_u24": lambda a, b: u24(a) * u24(b),
     "v_mad_i32_i24": lambda a, b, c: s24(a) * s24(b) + s32(c), "v_mad_u32_u24": lambda a, b, c: u24(a) * u24(b) + c,
     "v_mad_u32_u16": lambda a, b, c: (a & M16) * (b & M16) + c, "v_mad_i32_i16": lambda a, b, c: s16(a) * s16(b) + s32(c),
-    "v_sad_u8": lambda a, b, c: sad(a, b) + c, "v_sad_hi_u8": lambda a, b, c: (sad(a, b) << 16) + c, "v_msad_u8": lambda a, b, c: masked_sad(a, b) + c,
+    "v_sad_u8": lambda a, b, c: sad(a, b) + c, "v_sad_hi_u8": lambda a, b, c: (sad(a, b) << 16) + c,
+    "v_msad_u8": lambda a, b, c: masked_sad(a, b) + c,
     "v_sad_u16": lambda a, b, c: abs((a & M16) - (b & M16)) + abs((a >> 16) - (b >> 16)) + c, "v_sad_u32": lambda a, b, c: abs(a - b) + c,
     "v_mul_hi_i32_i24": lambda a, b: s24(a) * s24(b) >> 32, "v_mul_hi_u32_u24": lambda a, b: u24(a) * u24(b) >> 32,
 }  # fmt: skip
@@ -107,7 +112,8 @@ HALVES = {
 }  # fmt: skip
 HALF_LOGIC = {
     "v_mul_lo_u16": lambda a, b: a * b, "v_and_b16": lambda a, b: a & b, "v_or_b16": lambda a, b: a | b, "v_xor_b16": lambda a, b: a ^ b,
-    "v_not_b16": lambda a: ~a, "v_mov_b16": lambda a: a, "v_lshlrev_b16": lambda a, b: b << (a & 15), "v_lshrrev_b16": lambda a, b: b >> (a & 15),
+    "v_not_b16": lambda a: ~a, "v_mov_b16": lambda a: a, "v_lshlrev_b16": lambda a, b: b << (a & 15),
+    "v_lshrrev_b16": lambda a, b: b >> (a & 15),
     "v_ashrrev_i16": lambda a, b: s16(b) >> (a & 15), "v_cvt_i32_i16": s16, "v_cvt_u32_u16": lambda a: a,
 }  # fmt: skip
 
@@ -175,7 +181,8 @@ def test_shifts_of_64_bits(alu):
     counts, values = numbers(200, "count"), numbers(200, "value", 64)
     amounts, wide = np.array(counts, np.uint32), np.array(values, np.uint64)
     for mnemonic, function in {
-        "v_lshlrev_b64": lambda a, b: b << (a & 63), "v_lshrrev_b64": lambda a, b: b >> (a & 63), "v_ashrrev_i64": lambda a, b: signed(b, 64) >> (a & 63),
+        "v_lshlrev_b64": lambda a, b: b << (a & 63), "v_lshrrev_b64": lambda a, b: b >> (a & 63),
+        "v_ashrrev_i64": lambda a, b: signed(b, 64) >> (a & 63),
     }.items():  # fmt: skip
         assert alu(mnemonic, amounts, wide).tolist() == [
             function(a, b) & M64 for a, b in zip(counts, values, strict=True)
