@@ -11,6 +11,7 @@ from functools import partial
 
 from ringup.autogen.amd import ih as ids
 from ringup.autogen.amd.mqd import v11_sdma_mqd
+from ringup.errors import RingupError
 from ringup.silicon.amd.parts import Board, Hub, InterruptSink, VmFault
 from ringup.silicon.amd.sdma_packets import BadPacket, Engine, execute
 from ringup.silicon.cells import Cells
@@ -63,6 +64,7 @@ class Sdma(Engine):
         self.name, self.client = f"sdma{index}", f"SDMA{index}"
         self.queues = [Queue(number) for number in range(QUEUES)]
         self._loaded: set[int] = set()
+        self._at_work: Generator[float, None, None] | None = None  # the queue whose packet runs right now
         board.faults.know(*FAULTS)
         self._set_up()
 
@@ -74,6 +76,7 @@ class Sdma(Engine):
         cells.on_read(f"{prefix}STATUS_REG", self._status)
         cells.on_write(f"{prefix}QUEUE_RESET_REQ", self._reset_queues)
         cells.on_read(f"{prefix}FREEZE", self._freeze)
+        cells.on_write(f"{prefix}FREEZE", lambda value: self._wake_all())
         for queue in self.queues:
             name = self._queue_name(queue)
             cells.on_write(f"{name}RB_CNTL", partial(self._control, queue))
@@ -117,8 +120,11 @@ class Sdma(Engine):
                 self.board.log.note(
                     self.name, "violation", "unhalted without firmware: the threads have nothing to run"
                 )
-            for queue in self.queues:
-                self._wake(queue)
+            self._wake_all()
+
+    def _wake_all(self) -> None:
+        for queue in self.queues:
+            self._wake(queue)
 
     def _freeze(self) -> int:
         name = f"SDMA{self.index}_FREEZE"
@@ -135,7 +141,7 @@ class Sdma(Engine):
         for timer in (queue.timer, queue.poll):
             if timer is not None:
                 timer.cancel()
-        if queue.work is not None:
+        if queue.work is not None and queue.work is not self._at_work:
             queue.work.close()
         fresh = Queue(queue.number)
         for name in Queue.__slots__:
@@ -267,18 +273,24 @@ class Sdma(Engine):
             queue.timer = self.board.clock.after(WAKE_US, partial(self._resume, queue))
 
     def _resume(self, queue: Queue) -> None:
-        queue.timer = None
-        if queue.work is None or not self.running:
+        queue.timer, work = None, queue.work
+        if work is None or not self.running:
             return
+        self._at_work = work
         try:
-            delay = next(queue.work)
-        except BadPacket as bad:
-            self._stop(queue, str(bad))
-        except VmFault as fault:
-            self._stop(queue, str(fault))
+            delay = next(work)
+        except (BadPacket, VmFault) as wrong:
+            self._stop(queue, str(wrong))
+        except RingupError as error:  # for whoever let the time pass; the queue goes no further
+            queue.work, queue.stopped = None, str(error)
+            raise
         else:
-            if not queue.waiting:
+            if queue.work is not work:
+                work.close()  # the packet dropped its own queue
+            elif not queue.waiting and queue.timer is None:
                 queue.timer = self.board.clock.after(delay, partial(self._resume, queue))
+        finally:
+            self._at_work = None
 
     def _run(self, queue: Queue) -> Generator[float, None, None]:
         """Fetch and execute for ever; yields the time to let pass."""
@@ -395,8 +407,11 @@ class Sdma(Engine):
         )  # fmt: skip
 
     def _context_status(self, queue: Queue) -> int:
+        inside = (
+            {"USE_IB": int(queue.indirect is not None)} if queue.number == 0 else {}
+        )  # the other queues lack the bit
         return self.cells.replace(
             f"{self._queue_name(queue)}CONTEXT_STATUS", 0,
-            SELECTED=int(queue.ring is not None), USE_IB=int(queue.indirect is not None), IDLE=int(not self._busy(queue)),
-            EXCEPTION=int(bool(queue.stopped)), RPTR_WB_IDLE=1,
+            SELECTED=int(queue.ring is not None), IDLE=int(not self._busy(queue)), EXCEPTION=int(bool(queue.stopped)), RPTR_WB_IDLE=1,
+            **inside,
         )  # fmt: skip

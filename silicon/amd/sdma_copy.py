@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ringup.autogen.amd import sdma_packets as pkt
+from ringup.errors import Unmodelled
 
 if TYPE_CHECKING:
     from ringup.silicon.amd.sdma import Queue
@@ -36,10 +37,12 @@ def _join(packet: Any, name: str) -> int:
 
 def linear(engine: Engine, queue: Queue, packet: Any) -> Work:
     """Copy bytes, to one destination or (broadcast) two. Slices go upwards, so an overlap upwards repeats what was copied first."""
+    if packet.backwards:
+        raise Unmodelled(f"{engine.name}: a copy that goes downwards ({packet!r})")
     targets = [(_join(packet, "dst_addr"), packet.dst_sw)] if not packet.broadcast else []
     if packet.broadcast:
         more = yield from engine.fetch(queue, 2)
-        both = pkt.SDMA_PKT_COPY_BROADCAST_LINEAR(int(packet) | more[0] << 224 | more[1] << 256)
+        both = pkt.SDMA_PKT_COPY_BROADCAST_LINEAR.at(packet.VERSION)(int(packet) | more[0] << 224 | more[1] << 256)
         targets = [(_join(both, "dst1_addr"), both.dst1_sw), (_join(both, "dst2_addr"), both.dst2_sw)]
     source, size = _join(packet, "src_addr"), packet.count + 1
     done = 0

@@ -90,7 +90,7 @@ def execute(engine: Engine, queue: Queue) -> Work:
     value = header
     for number, dword in enumerate(rest, 1):
         value |= dword << 32 * number
-    packet = layout(value)
+    packet = layout.at(VERSION)(value)
     if getattr(packet, "tmz", 0) or getattr(packet, "encrypt", 0):
         raise Unmodelled(f"{engine.name}: a packet on protected memory ({header:#010x})")
     engine.board.log.note(engine.name, "packet", "queue {}: {!r}", queue.number, packet)
@@ -157,7 +157,7 @@ def _poll(engine: Engine, queue: Queue, packet: Any) -> Work:
         board.space.write(packet.addr_63_32, packet.value)
     tries = 0
     while True:
-        if packet.mem_poll:
+        if packet.mem_poll and not packet.hdp_flush:
             seen = int.from_bytes(engine.read(queue, _aligned(packet, "addr", 4), 4), "little")
         else:
             seen = board.space.read(packet.addr_31_0)

@@ -490,3 +490,48 @@ def test_fences_can_be_made_to_stick(rig):
     rig.board.faults.inject("sdma_stuck_fence", 1)
     rig.run(*FENCE, 5, DATA + 4, 0, 1)
     assert rig.data(8) == bytes(4) + b"\1\0\0\0"
+
+
+FIVE_MIB = 5 << 20  # more than the 22 bits of a count before SDMA 6 hold; sdma_v6_0_0_pkt_open.h: 30 bits
+
+
+def test_one_packet_moves_more_than_4_mib(rig):
+    rig.pages.data[DATA + FIVE_MIB - 4 : DATA + FIVE_MIB] = b"last"
+    rig.run(1, FIVE_MIB - 1, 0, DATA, 0, DATA + (8 << 20), 0)
+    assert rig.data(4, DATA + (8 << 20) + FIVE_MIB - 4) == b"last"
+    rig.run(11 | 2 << 30, DATA, 0, 0x6C6C6966, FIVE_MIB - 1)
+    assert rig.data(5, DATA + FIVE_MIB - 4) == b"fill\0"
+
+
+def test_a_copy_downwards_is_not_taken_for_one_upwards(rig):
+    with pytest.raises(Unmodelled, match="downwards"):
+        rig.run(1 | 1 << 25, 3, 0, DATA, 0, DATA + 64, 0)
+
+
+def test_a_queue_that_asked_for_what_the_model_lacks_goes_no_further(rig):
+    with pytest.raises(Unmodelled):
+        rig.run(7, 0, 0)
+    rig.run(*FENCE)
+    assert rig.data(4) == bytes(4)
+
+
+@pytest.mark.parametrize("register", ["QUEUE_RESET_REQ", "QUEUE0_RB_CNTL"])
+def test_a_packet_may_take_its_own_queue_down(rig, register):
+    address = rig.cells.address(f"SDMA0_{register}") // 4
+    rig.run(14 | 0xF << 28, address, int(register == "QUEUE_RESET_REQ"), *FENCE)
+    assert rig.data(4) == bytes(4)
+    rig.start().run(*FENCE)
+    assert rig.data(4) == b"\x78\x56\x34\x12"
+
+
+def test_a_freeze_holds_the_queues_until_it_is_lifted(rig):
+    rig.engine_set("FREEZE", 1 << 4)
+    rig.run(*FENCE)
+    assert rig.data(4) == bytes(4)
+    rig.engine_set("FREEZE", 0)
+    rig.board.clock.sleep_us(10)
+    assert rig.data(4) == b"\x78\x56\x34\x12"
+
+
+def test_every_queue_tells_its_status(rig):
+    assert [rig.get("CONTEXT_STATUS", queue) & 1 for queue in range(8)] == [1, 0, 0, 0, 0, 0, 0, 0]
