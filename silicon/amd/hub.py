@@ -50,8 +50,8 @@ class HubRow:
     name: str  # of the hub, in faults and logs
     prefix: str  # of its registers: GC or MM
     interrupt_client: int  # soc15_ih_clientid.h, SOC21_IH_CLIENTID_*
-    semaphore: bool  # whether drivers must take INVALIDATE_ENGn_SEM around a request
-    clients: tuple[str, ...]  # by client id, as the fault status shows it
+    semaphore: bool  # whether INVALIDATE_ENGn_SEM around a request keeps power gating from losing its acknowledge
+    clients: tuple[str, ...]  # by client id, as the fault status shows it: gfxhub_v3_0.c, mmhub_v3_0.c
 
 
 GFXHUB = HubRow(
@@ -59,13 +59,10 @@ GFXHUB = HubRow(
     ("CB/DB", "", "GE1", "GE2", "CPF", "CPC", "CPG", "RLC", "TCP", "SQC (inst)", "SQC (data)", "SQG", "", "SDMA0", "SDMA1", "GCR"),
 )  # fmt: skip
 MMHUB = HubRow(
-    "mmhub",
-    "MM",
-    0x12,
-    True,
-    ("VMC", "", "", "", "DCEDMC", "DCEVGA", "MP0", "MP1", "MPIO", "IH", "LSDMA", "VCN0", "VCN1"),
-)
-# UNKNOWN: MMHUB's client numbers are not in a public header for 3.0.0 in this order; the names are mmhub_v3_0.c's
+    "mmhub", "MM", 0x12, True,
+    ("VMC", "", "", "DCEDWB", "DCEDMC", "DCEVGA", "MP0", "MP1", "MPIO", "", "DBGU0", "DBGU1", "DBGU2", "DBGU3", "XDP", "OSSSYS",
+     "HDP", "LSDMA", "JPEG", "VCNU0", "VCN0", "VSCH", "VCNU1", "VCN1"),
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -166,9 +163,8 @@ class VmHub:
         mask = self.cells.field(name, "PER_VMID_INVALIDATE_REQ", request)
         self.cells[ack] &= ~mask
         if self.row.semaphore and not self._held[engine]:
-            self.board.log.note(
-                self.row.name, "violation", "{} without its semaphore: the acknowledge may be lost", name
-            )
+            # drivers that let the graphics core's firmware flush take none and get away with it: gmc_v11_0.c, flush_gpu_tlb
+            self.board.log.note(self.row.name, "unguarded", "{} without its semaphore: power gating may lose it", name)
         if self.cells.field(name, "CLEAR_PROTECTION_FAULT_STATUS_ADDR", request):
             self._clear_fault()
         if self.board.faults.take("stuck_tlb_ack"):
@@ -287,7 +283,7 @@ class VmHub:
         if tlb_on and not low <= gpu_va < high:
             return None
         if base <= gpu_va < end:
-            return Piece("vram", gpu_va - base, end - gpu_va, 0)
+            return self._vram_piece(gpu_va - base, end - gpu_va, 0)
         agp_low, agp_end = (
             self._get("MC_VM_AGP_BOT", "AGP_BOT") * UNIT,
             (self._get("MC_VM_AGP_TOP", "AGP_TOP") + 1) * UNIT,
@@ -316,10 +312,14 @@ class VmHub:
         left = leaf.size_bytes - ahead
         if leaf.system:
             return Piece("host", leaf.address + ahead, left, leaf.flags)
-        vram_pa = self._vram_pa(leaf.address) + ahead
-        if not 0 <= vram_pa < self.board.vram.size_bytes:
-            return Piece("nothing", vram_pa, left, leaf.flags)
-        return Piece("vram", vram_pa, min(left, self.board.vram.size_bytes - vram_pa), leaf.flags)
+        return self._vram_piece(self._vram_pa(leaf.address) + ahead, left, leaf.flags)
+
+    def _vram_piece(self, vram_pa: int, size_bytes: int, flags: int) -> Piece:
+        """Return a run of VRAM as far as there is VRAM; behind its end is nothing."""
+        inside = self.board.vram.size_bytes - vram_pa
+        if vram_pa < 0 or inside <= 0:
+            return Piece("nothing", vram_pa, size_bytes, flags)
+        return Piece("vram", vram_pa, min(size_bytes, inside), flags)
 
     # --- faults -------------------------------------------------------------------------------------------------
     def fault(self, vmid: int, gpu_va: int, write: bool, client: str, error: WalkFault) -> None:
@@ -366,7 +366,8 @@ class VmHub:
         inside = gpu_va & 0xFFF
         address = (low | high << 32) << PAGE_SHIFT | inside
         system = self._get("VM_L2_CNTL", "ENABLE_DEFAULT_PAGE_OUT_TO_SYSTEM_MEMORY")
-        return Piece("host" if system else "vram", address, (1 << PAGE_SHIFT) - inside, 0)
+        left = (1 << PAGE_SHIFT) - inside
+        return Piece("host", address, left, 0) if system else self._vram_piece(address, left, 0)
 
     # --- clients ------------------------------------------------------------------------------------------------
     def _pieces(

@@ -16,9 +16,11 @@ from ringup.silicon.cells import Cells
 ENTRY = struct.Struct("<8I")
 POSTED_US = 1  # from an event inside the card to its entry in memory
 TIMESTAMP_HZ = 100_000_000  # the reference clock of the chip
+CLIENT = "OSSSYS"  # as MMHUB calls the block
 MM_CLIENT = 0x12  # SOC21_IH_CLIENTID_VMC: its VMIDs are MMHUB's, with process ids of their own
 SELF_CLIENT = 0  # SOC21_IH_CLIENTID_IH: ring 1 has news
 BUS_SPACE, VIRTUAL_SPACE = 2, 4  # IH_RB_CNTL.MC_SPACE
+POINTER_BITS = 0x3FFFC  # IH_RB_WPTR.OFFSET in place
 RING1_ROUTES = 8  # entries behind IH_RING1_CLIENT_CFG_INDEX
 STALLED_LIMIT = 256  # entries the block holds back while a ring is full and may not overflow
 
@@ -40,7 +42,7 @@ class Ih:
         self.cells = cells = Cells(board.chip, "osssys")
         board.space.attach(cells)
         self._rings = (_Ring(0), _Ring(1))
-        self._armed = True
+        self._armed, self._storing = True, False
         self._routes = [0] * RING1_ROUTES
         for ring in self._rings:
             cells.on_write(f"IH_RB_CNTL{ring.suffix}", partial(self._control, ring))
@@ -74,6 +76,11 @@ class Ih:
         node_id: int = 0,
     ) -> None:
         """Queue one entry. The process id comes from the LUT of the client's hub unless the client knows it."""
+        if (
+            self._storing
+        ):  # UNKNOWN: what metal does about a fault of its own ring; an entry about it would fault again, for ever
+            self.board.log.note("ih", "dropped", "an entry of client {:#x} about a fault of the ring itself", client_id)
+            return
         mm = client_id == MM_CLIENT
         known = pasid or self.cells[f"IH_VMID_{vmid}_LUT{'_MM' if mm else ''}"]
         time = self.board.clock.ticks(TIMESTAMP_HZ)
@@ -158,8 +165,8 @@ class Ih:
 
     # --- rings --------------------------------------------------------------------------------------------------
     def _mask(self, ring: _Ring) -> int:
-        """Pointers count bytes within the ring; RB_SIZE is log2 of its dwords."""
-        return (4 << self.cells.get(f"IH_RB_CNTL{ring.suffix}", "RB_SIZE")) - 1 & ~3
+        """Pointers count bytes within the ring; RB_SIZE is log2 of its dwords, which the pointers' 16 bits bound."""
+        return (4 << self.cells.get(f"IH_RB_CNTL{ring.suffix}", "RB_SIZE")) - 1 & POINTER_BITS
 
     def _write_pointer(self, ring: _Ring) -> int:
         return self.cells.get(f"IH_RB_WPTR{ring.suffix}", "OFFSET") << 2
@@ -210,8 +217,12 @@ class Ih:
         name = f"IH_RB_CNTL{ring.suffix}"
         if self.cells.get(name, "MC_SPACE") == BUS_SPACE:
             self.board.host.write(address, data)
-        else:
-            self._hub.write(self.cells.get(name, "MC_VMID"), address, data, "IH")
+            return
+        self._storing = True
+        try:
+            self._hub.write(self.cells.get(name, "MC_VMID"), address, data, CLIENT)
+        finally:
+            self._storing = False
 
     def _signal(self) -> None:
         """Send the message. With RPTR_REARM one message is sent until the host has moved the read pointer."""

@@ -22,14 +22,15 @@ CONTROL = ON | LOG2_DWORDS << 1 | WRITEBACK | OVERFLOW | INTR | VIRTUAL
 
 
 class Pages:
-    """A hub over one flat piece of memory."""
+    """A hub over one flat piece of memory; `on_fault` is told what happens outside of it."""
 
     def __init__(self):
-        self.data = bytearray(1 << 20)
+        self.data, self.on_fault = bytearray(1 << 20), lambda: None
 
     def write(self, vmid, gpu_va, data, client):
         at = gpu_va - 0x7FFF_0000_0000
         if vmid or not 0 <= at < len(self.data):
+            self.on_fault()
             raise VmFault("mmhub", vmid, gpu_va, True, "unmapped")
         self.data[at : at + len(data)] = data
 
@@ -205,3 +206,19 @@ def test_reset_forgets_rings_and_routes(rig):
     rig.raise_()
     rig.ih.reset()
     assert [rig.get(name) for name in ("IH_RB_CNTL", "IH_RB_WPTR", "IH_RING1_CLIENT_CFG_DATA")] == [0, 0, 0]
+
+
+def test_a_ring_nobody_mapped_does_not_interrupt_about_itself_for_ever(rig):
+    rig.pages.on_fault = lambda: rig.ih.interrupt(0x12, 0)
+    rig.set("IH_RB_BASE", 0)
+    rig.raise_()
+    rig.board.clock.sleep_us(1000)
+    assert len(rig.board.log.find("violation")) == 1
+
+
+def test_pointers_of_a_ring_larger_than_they_reach_wrap_where_they_end(rig):
+    rig.set("IH_RB_CNTL", CONTROL | 0x1F << 1)
+    rig.set("IH_RB_WPTR", 0x3FFE0)
+    rig.set("IH_RB_RPTR", 0x3FFE0)
+    rig.raise_()
+    assert rig.get("IH_RB_WPTR") == 0

@@ -298,7 +298,8 @@ def test_the_semaphore_is_one_owners_until_it_is_given_back(rig):
 
 def test_mmhub_notes_a_request_without_its_semaphore_and_gfxhub_does_not_ask(rig):
     rig.set("VM_INVALIDATE_ENG17_REQ", FULL_FLUSH | 2)
-    assert len(rig.board.log.find("violation")) == (rig.prefix == "MM")
+    assert len(rig.board.log.find("unguarded")) == (rig.prefix == "MM")
+    assert not rig.board.log.find("violation")  # gmc_v11_0.c does so once the micro engine scheduler runs
 
 
 def test_a_fragment_is_cached_as_a_whole(rig):
@@ -422,3 +423,18 @@ def test_a_page_beyond_the_cards_memory_answers_nothing_and_is_noted(rig):
     rig.map(0x4000_0000 | RW)
     assert rig.read() == b"\xff" * 4
     assert "where nothing is" in rig.board.log.find("violation")[0].text
+
+
+def test_behind_the_end_of_vram_is_nothing_however_large_the_frame_buffer_claims_to_be(rig):
+    rig.set("MC_VM_FB_LOCATION_TOP", 0x7)  # 128 MiB, of which 64 are there
+    end = rig.board.vram.size_bytes
+    rig.hub.write(0, end - 2, b"abcd", "MP0")
+    assert rig.hub.read(0, end - 2, 4, "MP0") == b"ab\xff\xff"
+    assert rig.board.log.find("violation")
+
+
+def test_the_interrupt_handler_is_mmhubs_client_15():
+    rig = Rig(MMHUB, "mmhub")  # mmhub_v3_0.c, mmhub_client_ids_v3_0_0: OSSSYS
+    with pytest.raises(VmFault):
+        rig.hub.write(1, VA, b"\0", "OSSSYS")
+    assert rig.cells.get("MMVM_L2_PROTECTION_FAULT_STATUS", "CID") == 15
