@@ -70,6 +70,7 @@ class Route:
     names: tuple[str, ...]
 
 
+MM_WINDOW = Window("BIF_BX_PF0_MM_INDEX", "BIF_BX_PF0_MM_DATA", "BIF_BX_PF0_MM_INDEX_HI")
 WINDOWS = (
     Window("BIF_BX_PF0_RSMU_INDEX", "BIF_BX_PF0_RSMU_DATA", "BIF_BX_PF0_RSMU_INDEX_HI"),
     Window("BIF_BX0_PCIE_INDEX", "BIF_BX0_PCIE_DATA", "BIF_BX0_PCIE_INDEX_HI"),
@@ -89,7 +90,9 @@ class Nbio:
         self._rest: tuple[str, ...] = ()
         self.cells = Cells(board.chip, "nbio")
         self._own = {
-            self.cells.address(name) for window in WINDOWS for name in (window.index, window.data, window.high)
+            self.cells.address(name)
+            for window in (MM_WINDOW, *WINDOWS)
+            for name in (window.index, window.data, window.high)
         }
         self._straps()
         self._hooks()
@@ -150,11 +153,16 @@ class Nbio:
             raise Unmodelled(f"{name}.{field} was set to {self.cells.field(name, field, value):#x}")
 
     def _alias(self, first: int, function: Function) -> None:
-        def write(address: int, value: int) -> None:
-            function.config.write(address - first, value)
+        def place(address: int) -> int:
+            if address % 4:
+                raise GuestError(f"register {address:#x} of {function.row.name}'s configuration space is no dword")
+            return address - first
 
         self._board.space.door(
-            first, regs.PCI_CFG_SPACE_EXP_SIZE, lambda address: function.config.read(address - first), write
+            first,
+            regs.PCI_CFG_SPACE_EXP_SIZE,
+            lambda address: function.config.read(place(address)),
+            lambda address, value: function.config.write(place(address), value),
         )
 
     def reset(self, *, keep_scratch: bool = False) -> None:
@@ -166,7 +174,9 @@ class Nbio:
 
     # --- indirect access ----------------------------------------------------------------------------------------
     def _window(self, window: Window) -> int:
-        address = self.cells[window.index] | self.cells[window.high] << 32
+        return self._target(window, self.cells[window.index] | self.cells[window.high] << 32)
+
+    def _target(self, window: Window, address: int) -> int:
         if address in self._own:
             raise GuestError(f"{window.data} was used with {window.index} pointing at an index or data register itself")
         return address
@@ -185,7 +195,7 @@ class Nbio:
     def _mm_read(self) -> int:
         index = self.cells["BIF_BX_PF0_MM_INDEX"]
         if not index & MM_VRAM:
-            return self._board.space.read(index)
+            return self._board.space.read(self._target(MM_WINDOW, index))
         place = self._mm_place()
         if place + 4 > self._board.vram.size_bytes:
             self._note(f"MM_DATA was read at vram_pa {place:#x}, behind the end of VRAM")
@@ -196,7 +206,7 @@ class Nbio:
         index = self.cells["BIF_BX_PF0_MM_INDEX"]
         place = self._mm_place()
         if not index & MM_VRAM:
-            self._board.space.write(index, value)
+            self._board.space.write(self._target(MM_WINDOW, index), value)
         elif place + 4 > self._board.vram.size_bytes:
             self._note(f"MM_DATA was written at vram_pa {place:#x}, behind the end of VRAM")
         else:

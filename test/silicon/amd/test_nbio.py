@@ -252,3 +252,21 @@ def test_a_doorbell_has_32_or_64_bits(radeon, opened):
 def test_what_the_model_lacks_says_so_when_it_is_switched_on(regs, dword):
     with pytest.raises(Unmodelled):
         regs.write32(dword * 4, 1)
+
+
+def test_a_window_that_shows_itself_is_refused(regs):
+    regs.write32(MM_INDEX, MM_DATA)
+    with pytest.raises(GuestError, match="MM_DATA was used"):
+        regs.read32(MM_DATA)
+    regs.write32(MM_INDEX, RSMU_DATA)
+    regs.write32(RSMU_INDEX, MM_DATA)
+    for access in (lambda: regs.read32(MM_DATA), lambda: regs.write32(MM_DATA, 0), lambda: regs.read32(RSMU_DATA)):
+        with pytest.raises(GuestError, match="was used with"):
+            access()
+
+
+def test_configuration_space_behind_a_window_is_read_by_dwords(radeon, regs):
+    place = radeon.nbio.cells.address("BIF_CFG_DEV0_EPF0_VENDOR_ID")
+    assert smn_read(regs, place) == 0x744C_1002
+    with pytest.raises(GuestError, match="no dword"):
+        smn_read(regs, place + 2)
