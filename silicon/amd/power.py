@@ -152,7 +152,7 @@ class Power:
         m.AvgTemperature[smu.TEMP_MEM] = round(edge + 8)
         m.AvgTemperatureFanIntake = round(self.row.ambient)
         m.AvgFanRpm, m.AvgFanPwm = self.fan_rpm, round(100 * self.fan_rpm / self.row.fan_rpm[1])
-        m.PcieRate, m.PcieWidth = 3, 6  # 16 GT/s, x16, as PcieGenSpeed and PcieLaneCount count
+        m.PcieRate, m.PcieWidth = 4, 16  # generation and lanes, decoded: not as PcieGenSpeed and PcieLaneCount count
         for plane in range(2):
             m.AvgVoltage[plane] = round(650 + 450 * self.activity)  # mV
             m.AvgCurrent[plane] = round(self.power / 2)

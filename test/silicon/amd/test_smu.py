@@ -369,3 +369,10 @@ def test_a_thermal_trip_can_be_switched_on(rig):
     rig.board.faults.inject("thermal_trip", 1)
     rig.board.clock.sleep_us(15_000)
     assert rig.bell.heard == [(0x0F, 0)]
+
+
+def test_the_link_is_told_decoded(rig):
+    rig.metrics()
+    assert (
+        rig.pages.data[DRIVER_TABLE + 148 : DRIVER_TABLE + 150] == b"\x04\x10"
+    )  # PcieRate, PcieWidth: generation and lanes
