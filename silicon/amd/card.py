@@ -33,8 +33,8 @@ from ringup.silicon.memory import HostBuffer, HostMemory, Vram
 from ringup.silicon.pci import Function, FunctionRow
 from ringup.silicon.pci_capabilities import resizable_bars
 from ringup.silicon.pci_tree import Node, Tree
-from ringup.silicon.shader.interpreter import Interpreter
 from ringup.silicon.shader.state import Engine
+from ringup.silicon.shader.translate import Translator
 from ringup.silicon.transport import Bar, ConfigAccess, Path, Target
 
 Block = TypeVar("Block", bound=Resettable)
@@ -67,7 +67,7 @@ class VirtualRadeon:
     ) -> None:
         """`enumerated`: the host's firmware has given addresses and switched memory decoding on; bus mastering is the driver's.
 
-        `engine`: what runs the shader programs, the reference interpreter when left out; `strict`: it stops at what metal lets pass by luck.
+        `engine`: what runs the shader programs, the translator when left out; `strict`: it stops at what metal lets pass by luck.
         """
         self.chip = _sized(chips.find(chip), vram_bytes, bar0_bytes)
         self.clock = VirtualClock()
@@ -81,7 +81,7 @@ class VirtualRadeon:
         self.interrupts = Interrupts(self.clock)
         self._wire_bus()
         self._blocks: list[Resettable] = []
-        self._wire_blocks(engine or Interpreter(), strict=strict)
+        self._wire_blocks(engine or Translator(), strict=strict)
         self._wire_apertures()
         self._post()
         self.places = self.tree.enumerate() if enumerated else {}
