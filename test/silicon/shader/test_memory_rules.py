@@ -5,16 +5,18 @@ import itertools
 import numpy as np
 import pytest
 
+from ringup.autogen import isa
 from ringup.silicon.shader.interpreter import Interpreter
+from ringup.silicon.shader.memory_effects import UNITS
 from ringup.silicon.shader.translate import Translator
+from ringup.silicon.shader.wave import RULES
 
 IN, OUT, WORK, WORK2 = 0x20_0000, 0x40_0000, 0x60_0000, 0x61_0000
 WORK_BYTES = 0x2000
 
 
-TRANSLATOR = (
-    Translator()
-)  # keeps its translations: programs that differ only in what registers hold are translated once
+# Keeps its translations: programs that differ only in what registers hold are translated once.
+TRANSLATOR = Translator()
 
 
 def pattern(seed, count):
@@ -122,6 +124,7 @@ LOADS = (
     "d16_hi_b16",
 )
 STORES = ("b8", "b16", "b32", "b64", "b96", "b128", "d16_hi_b8", "d16_hi_b16")
+MOVES = [*(("store", name) for name in STORES), *(("load", name) for name in LOADS)]  # some names are both
 INTEGER_ATOMICS = [
     f"{name}_{letter}{size}"
     for size in (32, 64)
@@ -158,8 +161,8 @@ def with_data(lanes, seed, values=None):
     return family
 
 
-@pytest.mark.parametrize("lanes", [32, 64])
-def test_global_loads_agree(machine, lanes):
+def global_loads(lanes):
+    """GLOBAL loads through an SGPR pair and a VGPR offset."""
     family = with_data(lanes, 1)
     masks = itertools.cycle(family.masks())
     for at, name in enumerate(LOADS):
@@ -167,28 +170,29 @@ def test_global_loads_agree(machine, lanes):
             family.fetch(2, offsets)
             offset = int(family.random.integers(-1, 3)) * 4
             family.run(f"global_load_{name} {span(20, size_of(name))}, v2, s[4:5] offset:{offset}", next(masks))
-    agree(machine, family)
+    return family, {}
 
 
-@pytest.mark.parametrize("lanes", [32, 64])
-def test_global_stores_agree(machine, lanes):
+def global_stores(lanes):
+    """GLOBAL stores likewise."""
     family = with_data(lanes, 2)
     masks = itertools.cycle(family.masks())
     for at, name in enumerate(STORES):
         for offsets in some(places(family, size_of(name)), at, lanes):
             family.fetch(2, offsets)
             family.run(f"global_store_{name} v2, {span(10, size_of(name))}, s[4:5]", next(masks))
-    agree(machine, family)
+    for mask in family.masks():
+        family.run("global_store_addtid_b32 v10, s[4:5] offset:8", mask)
+    return family, {}
 
 
-@pytest.mark.parametrize("kind", ["global", "flat"])
-def test_accesses_agree_where_lanes_meet_several_regions(machine, kind):
+def several_regions(kind):
     """Addresses of 64 bits lie in three regions; some accesses straddle the border of two."""
     family = with_data(32, 3)
     tail = "" if kind == "flat" else ", off"
     lane = np.arange(32)
     border = WORK + WORK_BYTES
-    for at, name in enumerate([*LOADS, *STORES]):
+    for at, (verb, name) in enumerate(MOVES):
         size = size_of(name)
         spots = np.where(
             lane % 3 == 0, WORK2 + 16 * lane, np.where(lane % 3 == 1, WORK + 32 * lane, border + 16 * lane)
@@ -199,17 +203,17 @@ def test_accesses_agree_where_lanes_meet_several_regions(machine, kind):
         family.fetch(2, spots)
         family.fetch(3, np.zeros(32))
         line = f"{kind}_load_{name} {span(20, size)}, v[2:3]{tail}"
-        if name in STORES:
+        if verb == "store":
             line = f"{kind}_store_{name} v[2:3], {span(10, size)}{tail}"
         family.run(line, 0xFFFF_FFFF if at % 3 else 0xF0F0_FF21)
-    agree(machine, family)
+    return family, {}
 
 
-@pytest.mark.parametrize("lanes", [32, 64])
-def test_scratch_agrees(machine, lanes):
+def scratch(lanes):
+    """SCRATCH in its four modes, offsets alike and different."""
     family = with_data(lanes, 4)
     masks = itertools.cycle(family.masks())
-    for at, name in enumerate([*STORES, *LOADS]):
+    for at, (verb, name) in enumerate(MOVES):
         size = size_of(name)
         step = min(size, 4)
         uniform = int(family.random.integers(0, 40)) * step
@@ -222,17 +226,16 @@ def test_scratch_agrees(machine, lanes):
                 ("off", "off", uniform // 2),
             ]
             for address, scalar, offset in some(modes, at, 64):
-                if name in STORES:
+                if verb == "store":
                     line = f"scratch_store_{name} {address}, {span(10, size)}, {scalar} offset:{offset}"
                 else:
                     line = f"scratch_load_{name} {span(20, size)}, {address}, {scalar} offset:{offset}"
                 family.run(line, next(masks))
-    agree(machine, family, scratch_base=WORK, scratch_wave_bytes=lanes * 1024, more_sgprs=(0, 0, 0, 0, 64))
+    return family, {"scratch_base": WORK, "scratch_wave_bytes": lanes * 1024, "more_sgprs": (0, 0, 0, 0, 64)}
 
 
-@pytest.mark.parametrize("lanes", [32, 64])
-@pytest.mark.parametrize("returns", ["", " glc"])
-def test_global_atomics_agree(machine, lanes, returns):
+def global_atomics(lanes, returns):
+    """Integer atomics, at one address, side by side and colliding."""
     family = with_data(lanes, 5)
     lane = np.arange(lanes)
     masks = itertools.cycle(family.masks())
@@ -243,13 +246,10 @@ def test_global_atomics_agree(machine, lanes, returns):
         for offsets in (64 + lane * 0, lane * size, family.random.integers(0, 6, lanes) * size):
             family.fetch(2, offsets)
             family.run(f"global_atomic_{name} {result}v2, {registers}, s[4:5]{returns}", next(masks))
-    agree(machine, family)
+    return family, {}
 
 
-@pytest.mark.parametrize(
-    ("space", "float_mode"), [("global", 0xC0), ("global", 0xF0), ("lds", 0xC0), ("lds", 0x90), ("lds", 0x60)]
-)
-def test_float_atomics_agree(machine, space, float_mode):
+def float_atomics(space, float_mode):
     """Every pair of zeroes, denormals, infinities and NaNs, under every treatment of denormals."""
     family = Family(32, 6)
     pairs = list(itertools.product(FLOATS, FLOATS))
@@ -272,7 +272,59 @@ def test_float_atomics_agree(machine, space, float_mode):
                 rtn = name.replace("_f32", "_rtn_f32")
                 family.run(f"ds_{rtn} v20, v2, v10{', v11' * compares}", 0xFFFF_FFFF)
                 family.run("ds_load_b32 v20, v2", 0xFFFF_FFFF)
-    agree(machine, family, float_mode=float_mode, lds_size_bytes=1024)
+    return family, {"float_mode": float_mode, "lds_size_bytes": 1024}
+
+
+DOUBLES = [  # as FLOATS, of 64 bits
+    0, 1 << 63, 1, 0x800F_FFFF_FFFF_FFFF, 0x3FF0_0000_0000_0000, 0xBFF0_0000_0000_0000, 0x7FF0_0000_0000_0000, 0xFFF0_0000_0000_0000,
+    0x7FF8_0000_0000_0001, 0x7FF0_0000_0000_0003, 0xFFF4_0000_0000_0000,
+]  # fmt: skip
+
+
+def lds_floats(float_mode):
+    """Float atomics on LDS of 64 bits and those that return nothing, on every pair of doubles."""
+    family = Family(32, 15)
+    pairs = list(itertools.product(DOUBLES, DOUBLES))
+    pairs += [pairs[0]] * (-len(pairs) % 32)
+    for at in range(0, len(pairs), 32):
+        memory, data = (np.array([one[i] for one in pairs[at : at + 32]], np.uint64) for i in (0, 1))
+        compare = memory if at % 64 else data
+        for register, values in ((2, np.arange(32) * 8), (8, memory), (10, data), (12, compare)):
+            values = values.astype(np.uint64)
+            family.fetch(register, (values & 0xFFFF_FFFF).astype(np.uint32))
+            family.fetch(register + 1, (values >> 32).astype(np.uint32))
+        for name in ("min_{}", "max_{}", "cmpstore_{}", "add_{}"):
+            for kind, size in (("f32", 4), ("f64", 8)):
+                if (name, kind) == ("add_{}", "f64"):
+                    continue
+                operands = f"v2, {span(10, size)}" + f", {span(12, size)}" * ("cmp" in name)
+                family.run("ds_store_b64 v2, v[8:9]", -1)
+                family.run(f"ds_{name.format(kind)} {operands}", 0xFFFF_FFFF)
+                family.run("ds_load_b64 v[20:21], v2", -1)
+                if kind == "f64":
+                    family.run("ds_store_b64 v2, v[8:9]", -1)
+                    family.run(f"ds_{name.format('rtn_f64')} {span(20, size)}, {operands}", 0xFFFF_FFFF)
+    return family, {"float_mode": float_mode, "lds_size_bytes": 1024}
+
+
+def atomics_by(kind, returns):
+    """Every atomic through FLAT addresses or a buffer, colliding."""
+    family = with_data(32, 16, FLOATS)
+    masks = itertools.cycle(family.masks())
+    for name in [*INTEGER_ATOMICS, *FLOAT_ATOMICS, *["csub_u32"] * (kind == "buffer" and bool(returns))]:
+        size = size_of(name)
+        data = size * (2 if "cmpswap" in name else 1)
+        offsets = family.random.integers(0, 6, 32) * size
+        family.fetch(2, offsets if kind == "buffer" else WORK + offsets)
+        family.fetch(3, np.zeros(32))
+        if kind == "flat":
+            family.run(
+                f"flat_atomic_{name} {f'{span(20, size)}, ' if returns else ''}v[2:3], {span(10, data)}{returns}",
+                next(masks),
+            )
+            continue
+        family.run(f"buffer_atomic_{name} {span(20, data)}, v2, s[12:15], 0 offen{returns}", next(masks))
+    return family, {"more_sgprs": (0, 0, 0, 0, *resource(WORK, 0, WORK_BYTES, RAW))}
 
 
 def lds_family(lanes, seed):
@@ -309,21 +361,22 @@ LDS_LOADS = (
     "u16_d16_hi",
 )
 LDS_STORES = ("b8", "b16", "b32", "b64", "b96", "b128", "b8_d16_hi", "b16_d16_hi")
+LDS_MOVES = [*(("store", name) for name in LDS_STORES), *(("load", name) for name in LDS_LOADS)]
 
 
 def lds_size(name):
     return int(name.split("_")[0].lstrip("uib")) // 8
 
 
-@pytest.mark.parametrize("lanes", [32, 64])
-def test_lds_loads_and_stores_agree(machine, lanes):
+def lds_loads_and_stores(lanes):
+    """DS loads and stores of one and of two addresses."""
     family = lds_family(lanes, 7)
     masks = itertools.cycle(family.masks())
-    for at, name in enumerate((*LDS_STORES, *LDS_LOADS)):
+    for at, (verb, name) in enumerate(LDS_MOVES):
         size = lds_size(name)
         for offsets in some(places(family, size, 4096 - 16), at, 64):
             family.fetch(2, offsets % (4096 - 32) // min(size, 4) * min(size, 4))
-            if name in LDS_STORES:
+            if verb == "store":
                 family.run(f"ds_store_{name} v2, {span(10, size)} offset:{8 * (size % 5)}", next(masks))
             else:
                 family.run(f"ds_load_{name} {span(20, size)}, v2 offset:8", next(masks))
@@ -340,21 +393,22 @@ def test_lds_loads_and_stores_agree(machine, lanes):
                     next(masks),
                 )
                 family.run(f"ds_load_{name} {span(20, 2 * size)}, v2 offset0:{first} offset1:{second}", next(masks))
-    agree(machine, emptied(family), lds_size_bytes=4096)
+    return emptied(family), {"lds_size_bytes": 4096}
 
 
-def test_lds_beyond_the_allocation_agrees_when_not_strict(machine):
+def lds_beyond_the_allocation():
+    """DS accesses that leave the allocation: zeroes, and nothing stored."""
     family = lds_family(32, 8)
-    for name in (*LDS_STORES, *LDS_LOADS):
+    for verb, name in LDS_MOVES:
         size = lds_size(name)
         family.fetch(2, 4096 - 16 * size + np.arange(32) * size - size // 2 // min(size, 4) * min(size, 4))
-        line = f"ds_store_{name} v2, {span(10, size)}" if name in LDS_STORES else f"ds_load_{name} {span(20, size)}, v2"
+        line = f"ds_store_{name} v2, {span(10, size)}" if verb == "store" else f"ds_load_{name} {span(20, size)}, v2"
         family.run(line, 0xFFFF_FFF7)
-    agree(machine, emptied(family), lds_size_bytes=4096, strict=False)
+    return emptied(family), {"lds_size_bytes": 4096, "strict": False}
 
 
-@pytest.mark.parametrize("lanes", [32, 64])
-def test_lds_atomics_agree(machine, lanes):
+def lds_atomics(lanes):
+    """DS atomics, returning and not."""
     family = lds_family(lanes, 9)
     lane = np.arange(lanes)
     masks = itertools.cycle(family.masks())
@@ -369,11 +423,11 @@ def test_lds_atomics_agree(machine, lanes):
             if head not in ("storexchg", "wrap"):
                 family.run(f"ds_{name} v2, {span(10, size)}{second} offset:16", next(masks))
             family.run(f"ds_{head}_rtn_{kind} {span(20, size)}, v2, {span(10, size)}{second} offset:16", next(masks))
-    agree(machine, emptied(family), lds_size_bytes=4096)
+    return emptied(family), {"lds_size_bytes": 4096}
 
 
-@pytest.mark.parametrize("lanes", [32, 64])
-def test_lane_permutations_agree(machine, lanes):
+def lane_permutations(lanes):
+    """Swizzles of every mode, permutations both ways."""
     family = with_data(lanes, 10)
     masks = itertools.cycle(family.masks())
     for offset in (
@@ -403,7 +457,7 @@ def test_lane_permutations_agree(machine, lanes):
             family.fetch(2, numbers)
             family.run(f"{name} v20, v2, v10", next(masks))
             family.run(f"{name} v20, v2, v10 offset:12", next(masks))
-    agree(machine, family)
+    return family, {}
 
 
 RAW = 3 << 28 | 20 << 12  # OOB_SELECT, any valid format
@@ -413,18 +467,12 @@ def resource(base, stride, records, word3):
     return base & 0xFFFF_FFFF, base >> 32 | stride << 16, records, word3
 
 
-@pytest.mark.parametrize(
-    ("stride", "records", "word3"),
-    [
-        (0, WORK_BYTES, RAW), (0, 2000, RAW), (0, 2003, RAW), (64, 40, 20 << 12), (64, 20, 1 << 28 | 20 << 12), (12, 0, 2 << 28 | 20 << 12),
-        (16, 900, 2 << 28 | 20 << 12), (16, 1000, RAW), (0, 1000, 3 << 28), (64, 40, RAW | 1 << 23),
-    ],
-)  # fmt: skip
-def test_buffers_agree(machine, stride, records, word3):
+def buffers(stride, records, word3):
+    """MUBUF with index and offset; in bounds, partly and not at all."""
     family = with_data(32, 12)
     masks = itertools.cycle(family.masks())
     lane = np.arange(32)
-    for name in [*STORES, *LOADS]:
+    for verb, name in MOVES:
         size = size_of(name)
         step = min(size, 4)
         for index, offset in (
@@ -432,23 +480,23 @@ def test_buffers_agree(machine, stride, records, word3):
             (lane * 0, lane * size),
             (lane // 4, lane % 4 * 16 + lane // 4 * 64 * (not stride)),
         ):
-            registers = span(10 if name in STORES else 20, size)
-            verb = f"buffer_{'store' if name in STORES else 'load'}_{name} {registers}"
+            registers = span(10 if verb == "store" else 20, size)
+            line = f"buffer_{verb}_{name} {registers}"
             family.fetch(2, index)
             family.fetch(3, offset)
-            family.run(f"{verb}, v[2:3], s[12:15], 0 idxen offen", next(masks))
+            family.run(f"{line}, v[2:3], s[12:15], 0 idxen offen", next(masks))
             family.fetch(2, offset)
-            family.run(f"{verb}, v2, s[12:15], s16 offen offset:{4 * step}", next(masks))
+            family.run(f"{line}, v2, s[12:15], s16 offen offset:{4 * step}", next(masks))
     for name in ("add_u32", "cmpswap_b64", "max_u64"):
         family.fetch(2, lane * size_of(name) + 1900 // 8 * 8)
         family.run(
             f"buffer_atomic_{name} {span(20, size_of(name) * (2 if 'cmp' in name else 1))}, v2, s[12:15], 0 offen glc",
             -1,
         )
-    agree(machine, family, more_sgprs=(0, 0, 0, 0, *resource(WORK, stride, records, word3), 64))
+    return family, {"more_sgprs": (0, 0, 0, 0, *resource(WORK, stride, records, word3), 64)}
 
 
-def test_scalar_loads_agree(machine):
+def scalar_loads():
     """Every width from every place, by registers and immediates; buffers give zeroes beyond their end."""
     family = Family(32, 13)
     family.text += ["s_mov_b32 s48, 0", "s_mov_b32 s49, 0"]
@@ -467,7 +515,44 @@ def test_scalar_loads_agree(machine):
                 "s_and_b32 s50, s49, 0xffc\ns_add_u32 s52, s4, s50\ns_addc_u32 s53, s5, 0\nglobal_load_addtid_b32 v21, s[52:53]",
                 -1,
             )
-    agree(machine, family, more_sgprs=(*[0] * 4, *resource(WORK, 0, 2000, RAW), 64))
+    return family, {"more_sgprs": (*[0] * 4, *resource(WORK, 0, 2000, RAW), 64)}
+
+
+RESOURCES = (  # stride, num_records, the resource's last word
+    (0, WORK_BYTES, RAW), (0, 2000, RAW), (0, 2003, RAW), (64, 40, 20 << 12), (64, 20, 1 << 28 | 20 << 12), (12, 0, 2 << 28 | 20 << 12),
+    (16, 900, 2 << 28 | 20 << 12), (16, 1000, RAW), (0, 1000, 3 << 28), (64, 40, RAW | 1 << 23),
+)  # fmt: skip
+ANY_WAVE = global_loads, global_stores, scratch, lds_loads_and_stores, lds_atomics, lane_permutations
+FAMILIES = [
+    *((one, (lanes,)) for one in ANY_WAVE for lanes in (32, 64)),
+    *((atomics_by, one) for one in itertools.product(("flat", "buffer"), ("", " glc"))),
+    *((lds_floats, (mode,)) for mode in (0xC0, 0x30)),
+    *((global_atomics, (lanes, returns)) for lanes in (32, 64) for returns in ("", " glc")),
+    *((several_regions, (kind,)) for kind in ("global", "flat")),
+    *((float_atomics, mode) for mode in (("global", 0xC0), ("global", 0xF0), ("lds", 0xC0), ("lds", 0x90), ("lds", 0x60))),
+    *((buffers, one) for one in RESOURCES),
+    (lds_beyond_the_allocation, ()),
+    (scalar_loads, ()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("family", "args"), FAMILIES, ids=[f"{one.__name__}-{args}" for one, args in FAMILIES])
+def test_both_engines_leave_the_same_memory(machine, family, args):
+    made, dispatch = family(*args)
+    agree(machine, made, **dispatch)
+    assert not any(one.lowered.bailed for known in TRANSLATOR.cache.values() for one in known)
+
+
+def test_every_rule_for_memory_is_compared():
+    run = {
+        line.split(maxsplit=1)[0]
+        for family, args in FAMILIES
+        for text in family(*args)[0].text
+        for line in text.splitlines()
+    }
+    memory = {row.mnemonic for row in isa.target("gfx1100").instructions if row.format in UNITS}
+    missing = sorted((memory & RULES.keys()) - run)
+    assert not missing
 
 
 @pytest.mark.parametrize("lanes", [32, 64])
