@@ -148,6 +148,27 @@ def narrowed_by_integers(code: Code, value: Value) -> Value:
     return code.resize(code.op("or", result, sign), "i16")
 
 
+def from_brain(code: Code, raw: Value) -> Value:
+    """Convert bf16 (its bits) to float: it is the high half of one."""
+    wide = code.resize(raw, "i32")
+    return code.bitcast(code.op("shl", wide, code.const(16, wide.type)), like("float", raw))
+
+
+def to_brain(code: Code, value: Value) -> Value:
+    """Round float to the bits of bf16, to nearest even."""
+    raw = as_bits(code, value)
+    odd = code.op("and", code.op("lshr", raw, code.const(16, raw.type)), code.const(1, raw.type))
+    rounded = code.op("add", code.op("add", raw, code.const(0x7FFF, raw.type)), odd)
+    quiet = code.op("or", raw, code.const(0x40_0000, raw.type))
+    whole = code.select(code.fcmp("uno", value, value), quiet, rounded)
+    return code.resize(code.op("lshr", whole, code.const(16, raw.type)), "i16")
+
+
+def flushed_single(code: Code, value: Value) -> Value:
+    """Turn denormal floats into zeroes of their sign."""
+    return code.bitcast(flushed(code, as_bits(code, value), FORMATS["f32"]), value.type)
+
+
 def powers(code: Code, value: Value, coefficients: Sequence[str]) -> Value:
     """Evaluate a polynomial, lowest coefficient first (hexadecimal floats), by Horner's scheme."""
     total = code.real(float.fromhex(coefficients[-1]), value.type)

@@ -4,8 +4,8 @@ Lane l of A holds row l mod 16, of B column l mod 16, the 16 elements along K pa
 of VGPR i of C and D holds row 2*i + l/16 (wave64: 4*i + l/16), column l mod 16. A product is one helper function of the module. EXEC counts as
 all ones. Source: RDNA3 ISA reference, "Wave Matrix Multiply Accumulate (WMMA)".
 
-UNKNOWN: the order and width of the sums of floats. Here products are exact, sums single precision in the order of K, and f16 and bf16
-results are rounded once, to nearest even.
+UNKNOWN: the order and width of the sums of floats. "Internally use the DOT instructions" is taken at its word: K goes by pairs, each pair is
+added as v_dot2 of the result's type adds it, every step rounded to nearest even.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from ringup.silicon.shader.arithmetic import narrowed, widened
+from ringup.silicon.shader.arithmetic import flushed_single, from_brain, narrowed, to_brain, widened
 from ringup.silicon.shader.emitter import Code, Value
 from ringup.silicon.shader.wave import rule
 
@@ -47,11 +47,9 @@ SIGNS = 0x8000_8000  # of two halves in a dword
 
 def _column(code: Code, register: Value, kind: Kind, at: int, *, signed: bool) -> Value:
     """Return element `at` of a dword of 16 lanes as floats, or as 32-bit integers."""
-    if kind.element == "f16":
-        return widened(code, code.resize(code.op("lshr", register, code.const(16 * at, register.type)), "i16"))
-    if kind.element == "bf16":
-        mask = code.op("and", register, code.const(0xFFFF_0000, register.type))
-        return code.cast("bitcast", mask if at else code.op("shl", register, code.const(16, register.type)), "float")
+    if kind.width == 16:
+        raw = code.resize(code.op("lshr", register, code.const(16 * at, register.type)), "i16")
+        return widened(code, raw) if kind.element == "f16" else flushed_single(code, from_brain(code, raw))
     spare = 32 - kind.width
     top = code.op("shl", register, code.const(spare - kind.width * at, register.type))
     return code.op("ashr" if signed else "lshr", top, code.const(spare, register.type))
@@ -70,16 +68,26 @@ def _closed(code: Code, total: Value, kind: Kind) -> Value:
     """Return a row of D as dwords, halves in the low bits."""
     if kind.result == "i32":
         return total
-    if kind.result == "f16":
-        return code.resize(narrowed(code, total), "i32")
-    raw = code.cast("bitcast", total, "i32")
     if kind.result == "f32":
-        return raw
-    odd = code.op("and", code.op("lshr", raw, code.const(16, raw.type)), code.const(1, raw.type))
-    rounded = code.op("add", code.op("add", raw, code.const(0x7FFF, raw.type)), odd)
-    quiet = code.op("or", raw, code.const(0x40_0000, raw.type))
-    whole = code.select(code.fcmp("uno", total, total), quiet, rounded)
-    return code.op("lshr", whole, code.const(16, raw.type))
+        return code.cast("bitcast", total, "i32")
+    return code.resize(narrowed(code, total) if kind.result == "f16" else to_brain(code, total), "i32")
+
+
+def _rounded(code: Code, value: Value, kind: Kind) -> Value:
+    """Round a step of a float sum to the result's type. Denormals of f16 stay, those of bf16 do not."""
+    if kind.result == "f16":
+        return widened(code, narrowed(code, value))
+    return flushed_single(code, from_brain(code, to_brain(code, value))) if kind.result == "bf16" else value
+
+
+def _add_pair(code: Code, total: Value, factors: list[tuple[Value, Value]], kind: Kind, denormals: int) -> Value:
+    """Add two products to a row of the result as v_dot2 does. `denormals` are MODE's bits of f32."""
+    low, high = (_rounded(code, code.op("fmul", *pair), kind) for pair in factors)
+    pair = _rounded(code, code.op("fadd", low, high), kind)
+    if kind.result == "f32" and not denormals & 1:
+        total = flushed_single(code, total)
+    total = _rounded(code, code.op("fadd", pair, total), kind)
+    return flushed_single(code, total) if kind.result == "f32" and not denormals & 2 else total
 
 
 class Variant(NamedTuple):
@@ -90,11 +98,12 @@ class Variant(NamedTuple):
     signed: tuple[bool, bool]
     high: bool
     clamp: bool
+    denormals: int
 
     @property
     def name(self) -> str:
         """The function's name."""
-        flags = "".join(str(int(one)) for one in (*self.signed, self.high, self.clamp))
+        flags = "".join(str(int(one)) for one in (*self.signed, self.high, self.clamp, self.denormals))
         return f"{self.mnemonic}.{self.lanes}.{flags}"
 
 
@@ -116,15 +125,18 @@ def _function(variant: Variant) -> Mapping[str, str]:
     if not floats and variant.clamp:
         starts, totals = totals, [code.const(0, one.type) for one in totals]
     per_dword = 32 // kind.width
-    for k in range(N):
-        left = _column(code, a[k // per_dword], kind, k % per_dword, signed=variant.signed[0])
-        right = _column(code, b[k // per_dword], kind, k % per_dword, signed=variant.signed[1])
+    for k in range(0, N, 2):
+        columns = [
+            [_column(code, one[at // per_dword], kind, at % per_dword, signed=sign) for at in (k, k + 1)]
+            for one, sign in zip((a, b), variant.signed, strict=True)
+        ]
         for i in range(N):
-            factor = code.shuffle(left, None, [i] * N)
+            factors = [(code.shuffle(left, None, [i] * N), right) for left, right in zip(*columns, strict=True)]
             if floats:
-                totals[i] = code.intrinsic("fma", factor, right, totals[i])
-            else:
-                totals[i] = code.op("add", totals[i], code.op("mul", factor, right))
+                totals[i] = _add_pair(code, totals[i], factors, kind, variant.denormals)
+                continue
+            for pair in factors:
+                totals[i] = code.op("add", totals[i], code.op("mul", *pair))
     if not floats and variant.clamp:
         totals = [code.intrinsic("sadd.sat", one, start) for one, start in zip(totals, starts, strict=True)]
     closed = [_closed(code, one, kind) for one in totals]
@@ -179,7 +191,8 @@ def _wmma(wave: Wave, ins: Instruction) -> None:
     is_narrow = kind.result in ("f16", "bf16")
     signed = (a.neg_halves[0], b.neg_halves[0]) if is_integer else (False, False)
     high = is_narrow and c.sel[0]
-    variant = Variant(ins.mnemonic, wave.lanes, signed, high, ins.clamp and is_integer)
+    denormals = wave.mode.denorm_f32 if kind.result == "f32" else 3
+    variant = Variant(ins.mnemonic, wave.lanes, signed, high, ins.clamp and is_integer, denormals)
     for name, text in _function(variant).items():
         code.define(name, text)
     values = _registers(wave, a, inputs, negated=not is_integer) + _registers(wave, b, inputs, negated=not is_integer)

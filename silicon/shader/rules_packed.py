@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ringup.silicon.shader import operands as enc
-from ringup.silicon.shader.arithmetic import Float, flushed, reads, widened
+from ringup.silicon.shader.arithmetic import Float, flushed, flushed_single, from_brain, reads, to_brain, widened
 from ringup.silicon.shader.emitter import Value
 from ringup.silicon.shader.rules_int import SATURATING, SIMPLE, low_bits
 from ringup.silicon.shader.wave import rule
@@ -117,28 +116,10 @@ def _half_of(wave: Wave, whole: Value, *, high: bool) -> Value:
     return code.resize(code.op("lshr", whole, wave.const(16, "i32")) if high else whole, "i16")
 
 
-def brain(wave: Wave, raw: Value) -> Value:
-    """Convert bf16 (its bits) to float: it is the high half of one."""
+def _products(wave: Wave, ins: Instruction, *, is_brain: bool, denormals: int) -> list[Value]:
+    """Return the two products of a dot product as floats, exact; factors that are denormal count as zero unless bit 0 of `denormals` is set."""
     code = wave.code
-    whole = code.op("shl", code.resize(raw, "i32"), wave.const(16, "i32"))
-    return code.bitcast(whole, wave.vec("float"))
-
-
-def to_brain(wave: Wave, value: Value) -> Value:
-    """Round float to the bits of bf16, to nearest even."""
-    code = wave.code
-    raw = code.bitcast(value, wave.row)
-    odd = code.op("and", code.op("lshr", raw, wave.const(16, "i32")), wave.const(1, "i32"))
-    rounded = code.op("add", code.op("add", raw, wave.const(0x7FFF, "i32")), odd)
-    quiet = code.op("or", raw, wave.const(0x40_0000, "i32"))
-    whole = code.select(code.fcmp("uno", value, value), quiet, rounded)
-    return code.resize(code.op("lshr", whole, wave.const(16, "i32")), "i16")
-
-
-def _products(wave: Wave, ins: Instruction, *, is_brain: bool) -> list[Value]:
-    """Return the two products of a dot product as floats, exact."""
-    code = wave.code
-    half = Float(wave, "f16")
+    half = Float(wave, "f16", denormals=denormals)
     factors = []
     for one in reads(ins)[:2]:
         plain = replace(one, neg=False, abs=False)
@@ -151,27 +132,28 @@ def _products(wave: Wave, ins: Instruction, *, is_brain: bool) -> list[Value]:
             if one.neg or one.neg_halves[i]:
                 raw = code.op("xor", raw, wave.const(HALF_SIGN, "i16"))
             if is_brain:
-                pair.append(brain(wave, raw))
+                value = from_brain(code, raw)
+                pair.append(value if denormals & 1 else flushed_single(code, value))
             else:
-                pair.append(widened(code, raw if half.denormals & 1 else flushed(code, raw, half.fmt)))
+                pair.append(widened(code, raw if denormals & 1 else flushed(code, raw, half.fmt)))
         factors.append(pair)
     return [code.op("fmul", a, b) for a, b in zip(*factors, strict=True)]
 
 
 def _dot_single(wave: Wave, ins: Instruction) -> None:
-    """Add both products and S2 (dot2acc: add them to it) in single precision, rounding each sum."""
+    """Add both products and S2 (dot2acc: add them to it) in single precision, rounding each sum; neither omod nor clamp apply.
+
+    Denormals are flushed on the way in and out as MODE says, not between; those of bf16 are zeroes always.
+    """
     if wave.mode.round("float"):
         wave.bail(ins)
         return
-    unit, code = Float(wave, "f32"), wave.code
-    first, second = _products(wave, ins, is_brain=ins.mnemonic.endswith("bf16"))
+    unit, code, is_brain = Float(wave, "f32"), wave.code, ins.mnemonic.endswith("bf16")
+    first, second = _products(wave, ins, is_brain=is_brain, denormals=0 if is_brain else wave.mode.denorm("half"))
     third = reads(ins)[2]
     term = unit.source(replace(third, neg=third.neg_halves[0], abs=third.neg_halves[1]), ins)
-    if "dot2acc" in ins.mnemonic:
-        total = code.op("fadd", code.op("fadd", term, first), second)
-    else:
-        total = code.op("fadd", code.op("fadd", first, second), term)
-    raw = unit.closed(total)  # neither omod nor clamp: "Float DOT instructions"
+    terms = (term, first, second) if "dot2acc" in ins.mnemonic else (first, second, term)
+    raw = unit.closed(code.op("fadd", code.op("fadd", *terms[:2]), terms[2]))
     wave.put(ins.defs[0], raw if unit.denormals & 2 else flushed(code, raw, unit.fmt), ins)
 
 
@@ -182,7 +164,7 @@ rule("v_dot2_f32_f16", "v_dot2_f32_bf16", "v_dot2acc_f32_f16", "v_dot2acc_f32_bf
 def _dot_half(wave: Wave, ins: Instruction) -> None:
     """Each product and sum is rounded to half precision, to nearest even whatever MODE says; denormals stay."""
     unit, code = Float(wave, "f16", denormals=3), wave.code
-    total, second = (unit.opened(unit.closed(one)) for one in _products(wave, ins, is_brain=False))
+    total, second = (unit.opened(unit.closed(one)) for one in _products(wave, ins, is_brain=False, denormals=3))
     for term in (second, unit.source(ins.uses[2], ins)):
         total = unit.opened(unit.closed(code.op("fadd", total, term)))
     wave.put(ins.defs[0], unit.closed(total), ins)
@@ -191,20 +173,17 @@ def _dot_half(wave: Wave, ins: Instruction) -> None:
 @rule("v_dot2_bf16_bf16")
 def _dot_brain(wave: Wave, ins: Instruction) -> None:
     """Each product and sum is rounded to bf16, to nearest even whatever MODE says; denormals are flushed."""
-    code, single = wave.code, Float(wave, "f32", denormals=0)
-
-    def flush(value: Value) -> Value:
-        return code.bitcast(flushed(code, code.bitcast(value, wave.row), single.fmt), value.type)
+    code = wave.code
 
     def rounded(value: Value) -> Value:
-        return flush(brain(wave, to_brain(wave, value)))
+        return flushed_single(code, from_brain(code, to_brain(code, value)))
 
     third = ins.uses[2]
-    term = brain(wave, wave.src(third, "i16", ins))
-    total, second = (rounded(one) for one in _products(wave, ins, is_brain=True))
-    for one in (second, flush(term)):
+    term = from_brain(code, wave.src(third, "i16", ins))
+    total, second = (rounded(one) for one in _products(wave, ins, is_brain=True, denormals=0))
+    for one in (second, flushed_single(code, term)):
         total = rounded(code.op("fadd", total, one))
-    wave.put(ins.defs[0], to_brain(wave, total), ins)
+    wave.put(ins.defs[0], to_brain(code, total), ins)
 
 
 # dot products of integers ---------------------------------------------------------------------------------------------------------
@@ -247,13 +226,9 @@ for _name, _width, _signed in (
 
 
 def _mixed(wave: Wave, operand: Operand, ins: Instruction) -> Value:
-    """Return a source that op_sel_hi makes a half and op_sel its high one; else it is single. Inline constants follow."""
+    """Return a source that op_sel_hi makes a half and op_sel its high one; else it is single."""
     is_half = operand.sel[1]
-    type_, size = ("f16", 16) if is_half else ("f32", 32)
-    if operand.kind == "constant" and operand.index == 0:
-        value = enc.inline(ins.mnemonic, ins.fields[operand.field], size, type_)
-        operand = operand if value is None else replace(operand, bits=value)
-    return Float(wave, type_).source(replace(operand, high=operand.sel[0] and is_half), ins)
+    return Float(wave, "f16" if is_half else "f32").source(replace(operand, high=operand.sel[0] and is_half), ins)
 
 
 @rule("v_fma_mix_f32", "v_fma_mixlo_f16", "v_fma_mixhi_f16")
