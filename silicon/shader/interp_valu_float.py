@@ -6,6 +6,7 @@ Every result is rounded once. Source: RDNA3 ISA reference, "VOP1", "VOP2" and "V
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,27 +45,34 @@ def _exact_product(a: _Triple, b: _Triple) -> _Triple:
     return a[0] ^ b[0], a[1] * b[1], a[2] + b[2]
 
 
+# formats that the host computes with, rounding to nearest even
+_NATIVE: dict[Format, Any] = {F32: np.float32, F64: np.float64}
+
+
+def _native(ctx: Ctx, form: Format, values: Any, *sources: Bits) -> Bits:
+    return with_nans(form, ctx.given(form, values.view(form.lane)), np.isnan(values), sources)
+
+
 def add(ctx: Ctx, form: Format, a: Bits, b: Bits) -> Bits:
     """Return a + b."""
     a, b = ctx.taken(form, a), ctx.taken(form, b)
+    mode = ctx.rounding(form)
+    if form in _NATIVE and mode == NEAREST:
+        return _native(ctx, form, a.view(_NATIVE[form]) + b.view(_NATIVE[form]), a, b)
     left, right = floats.widened(form, a), floats.widened(form, b)
     if form is not F64:
-        mode = ctx.rounding(form)
         return ctx.result(form, floats.odd_sum(left, right, mode), a, b)
-    if ctx.round_f16_f64 == NEAREST:
-        return with_nans(F64, ctx.given(F64, (left + right).view(np.uint64)), np.isnan(left + right), (a, b))
-    is_down = ctx.round_f16_f64 == DOWN
-    return _exactly(ctx, lambda x, y: _exact_sum(x, y, is_down), left + right, a, b)
+    return _exactly(ctx, lambda x, y: _exact_sum(x, y, mode == DOWN), left + right, a, b)
 
 
 def multiply(ctx: Ctx, form: Format, a: Bits, b: Bits) -> Bits:
     """Return a * b."""
     a, b = ctx.taken(form, a), ctx.taken(form, b)
+    if form in _NATIVE and ctx.rounding(form) == NEAREST:
+        return _native(ctx, form, a.view(_NATIVE[form]) * b.view(_NATIVE[form]), a, b)
     product = floats.widened(form, a) * floats.widened(form, b)
     if form is not F64:
         return ctx.result(form, product, a, b)
-    if ctx.round_f16_f64 == NEAREST:
-        return with_nans(F64, ctx.given(F64, product.view(np.uint64)), np.isnan(product), (a, b))
     return _exactly(ctx, _exact_product, product, a, b)
 
 
