@@ -15,6 +15,8 @@ demo: setup
 	$(BIN)/ringup doctor || true
 	$(BIN)/ringup regs navi31 GCVM_INVALIDATE_ENG17_REQ
 	$(BIN)/ringup regs navi31 CP_HQD_PQ_CONTROL=0xd0308a11
+	$(BIN)/ringup list
+	$(BIN)/ringup demo
 
 lint: setup
 	$(BIN)/ruff check .

@@ -17,6 +17,7 @@ SHOWN = [
     for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL)
     for command, output in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE)
 ]
+PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
 @pytest.mark.parametrize(("command", "output"), SHOWN, ids=[command for command, _ in SHOWN])
@@ -30,7 +31,7 @@ def test_a_command_prints_what_the_readme_shows(command, output):
 
 
 def test_its_python_does_what_its_comments_say():
-    (block,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    block = PYTHON[0]
     names = {"buffer": bytearray(2048)}
     for line in block.splitlines():
         code, _, comment = line.partition("#")
@@ -44,6 +45,11 @@ def test_its_python_does_what_its_comments_say():
         else:
             exec(code, names)
     assert len(bytes(names["memory"](names["params"]()))) == 368
+
+
+def test_its_kernel_runs_and_its_mistake_is_found():
+    (block,) = PYTHON[1:]
+    exec(block, {})
 
 
 def test_every_command_it_names_exists():

@@ -1,0 +1,129 @@
+"""`ringup demo`: a Mandelbrot set computed by gfx1100 machine code on the virtual cores, drawn in the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+
+WIDTH, HEIGHT, STEPS = 256, 256, 200
+KERNEL = """
+declare i32 @llvm.amdgcn.workitem.id.x()
+declare i32 @llvm.amdgcn.workgroup.id.x()
+define amdgpu_kernel void @mandelbrot(ptr addrspace(1) %out, i32 %width, i32 %steps, float %left, float %top, float %pixel) #0 {
+entry:
+  %item = call i32 @llvm.amdgcn.workitem.id.x()
+  %group = call i32 @llvm.amdgcn.workgroup.id.x()
+  %base = shl i32 %group, 8
+  %index = add i32 %base, %item
+  %column = urem i32 %index, %width
+  %row = udiv i32 %index, %width
+  %column.f = uitofp i32 %column to float
+  %row.f = uitofp i32 %row to float
+  %dx = fmul float %column.f, %pixel
+  %dy = fmul float %row.f, %pixel
+  %cx = fadd float %left, %dx
+  %cy = fadd float %top, %dy
+  br label %loop
+loop:
+  %x = phi float [ 0.0, %entry ], [ %x.next, %inside ]
+  %y = phi float [ 0.0, %entry ], [ %y.next, %inside ]
+  %n = phi i32 [ 0, %entry ], [ %n.next, %inside ]
+  %xx = fmul float %x, %x
+  %yy = fmul float %y, %y
+  %size = fadd float %xx, %yy
+  %small = fcmp olt float %size, 4.0
+  %early = icmp ult i32 %n, %steps
+  %more = and i1 %small, %early
+  br i1 %more, label %inside, label %done
+inside:
+  %difference = fsub float %xx, %yy
+  %x.next = fadd float %difference, %cx
+  %xy = fmul float %x, %y
+  %twice = fmul float %xy, 2.0
+  %y.next = fadd float %twice, %cy
+  %n.next = add i32 %n, 1
+  br label %loop
+done:
+  %place = getelementptr i32, ptr addrspace(1) %out, i32 %index
+  store i32 %n, ptr addrspace(1) %place
+  ret void
+}
+attributes #0 = { "amdgpu-flat-work-group-size"="256,256" }
+"""
+SHADES = " .,:;=+*#%@"
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "demo",
+        help="run a kernel's machine code on the virtual cores and draw what it computes",
+        description="Compile a kernel for gfx1100 with LLVM, run the machine code on the virtual shader cores, draw the result.",
+    )
+    parser.add_argument("--json", action="store_true", help="print one object with the figures instead of the picture")
+
+
+def run(args: argparse.Namespace) -> int:
+    import numpy as np  # the cores' libraries are wanted here alone
+    from llvmlite import binding as llvm
+
+    from ringup.silicon.shader import program, workbench
+    from ringup.silicon.shader.translate import Translator
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    machine = llvm.Target.from_triple("amdgcn-amd-amdhsa").create_target_machine(cpu="gfx1100", opt=2)
+    kernels = program.load(machine.emit_object(llvm.parse_assembly(KERNEL)))
+    image = np.zeros((HEIGHT, WIDTH), np.uint32)
+    arguments: list[workbench.Argument] = [image, WIDTH, STEPS, -2.2, -1.5, 3.0 / WIDTH]
+    began = time.perf_counter()
+    done = workbench.run(
+        Translator(), kernels, "mandelbrot", arguments, groups=(WIDTH * HEIGHT // 256, 1, 1), group_size=(256, 1, 1)
+    )
+    seconds = time.perf_counter() - began
+    figures = {
+        "waves": done.counters.waves,
+        "wave_instructions": done.counters.instructions,
+        "lane_instructions": done.counters.lanes,
+        "seconds": round(seconds, 3),
+        "inside": int((image == STEPS).sum()),
+    }
+    if args.json:
+        print(json.dumps(figures))
+        return 0
+    print(_drawn(image))
+    print(
+        f"{figures['waves']} waves of gfx1100 machine code, {done.counters.instructions:,} wave-instructions in strict mode, "
+        f"{seconds:.2f} s with translation"
+    )
+    return 0
+
+
+def _drawn(image: object) -> str:
+    """Return the picture: two rows a line in the colours of a terminal that has them, else in shades."""
+    import numpy as np
+
+    rows = np.asarray(image)[::4, ::2]
+    if not sys.stdout.isatty():
+        small = rows[::2]
+        return "\n".join(
+            "".join(
+                SHADES[min(int(n), STEPS) * (len(SHADES) - 1) // STEPS if n == STEPS else int(n) % (len(SHADES) - 1)]
+                for n in row
+            )
+            for row in small[:, ::2]
+        )
+    lines = []
+    for upper, lower in zip(rows[::2], rows[1::2], strict=True):
+        cells = zip(upper, lower, strict=True)
+        lines.append("".join(f"\x1b[38;5;{_colour(a)};48;5;{_colour(b)}m\u2580" for a, b in cells) + "\x1b[0m")
+    return "\n".join(lines)
+
+
+def _colour(steps: int) -> int:
+    """Return a colour of the 256: black inside, else a walk through the cube."""
+    if steps >= STEPS:
+        return 16
+    walk = (17, 18, 19, 20, 21, 27, 33, 39, 45, 51, 87, 123, 159, 195, 231, 230, 229, 228, 227, 226, 220, 214, 208, 202)
+    return walk[int(steps) % len(walk)]
