@@ -37,7 +37,8 @@ class Power:
     def reset(self) -> None:
         """Forget what a driver asked for; heat stays in the metal."""
         self.limits = Limits()
-        self.power_limit = self.row.power_limit
+        self.message_limit = self.row.power_limit  # W, as the message sets it
+        self.overdrive_percent = 0  # on top of it, as the overdrive table sets it
         self.features = 0
         self.gfxoff_allowed = False
         self.activity = 0.0
@@ -75,6 +76,11 @@ class Power:
         allowed = self.gfxoff_allowed and self.features >> smu.FEATURE_GFXOFF_BIT & 1
         idle_ns = self._clock.now_ns - self._idle_since_ns
         return bool(allowed) and self._busy_ns() == self._last_busy_ns and idle_ns > GFXOFF_AFTER_SECONDS * 1e9
+
+    @property
+    def power_limit(self) -> int:
+        """What holds the power down, in W."""
+        return self.message_limit * (100 + self.overdrive_percent) // 100
 
     @property
     def throttled(self) -> bool:

@@ -219,6 +219,8 @@ class Smu:
         if number == smu.TABLE_PPTABLE and not any(data):
             self.board.log.note("smu", "pptable", "a table of zeros: the board's own stays")
             return
+        if number == smu.TABLE_OVERDRIVE:
+            self._overdrive(data)
         self.tables[number] = data
 
     def _driver_address(self) -> int:
@@ -274,13 +276,26 @@ class Smu:
         return self.row.frequencies[self._clock(argument)[0]][-1]
 
     def _set_power_limit(self, argument: int) -> None:
-        """Take a limit within what the board allows; bits 31:16 choose the throttler, 0 is the only one with a limit of its own."""
+        """Take a limit of up to the table's MsgLimits; bits 31:16 choose the throttler, 0 is the only one with a limit of its own.
+
+        More is the overdrive table's to ask for: smu_v13_0_0_ppt.c, set_power_limit.
+        """
         watts = argument & 0xFFFF
-        below, above = self.row.power_limit_percent
-        low, high = self.row.power_limit * (100 - below) // 100, self.row.power_limit * (100 + above) // 100
+        low, high = self.row.power_limit * (100 - self.row.power_limit_percent[0]) // 100, self.row.power_limit
         if not low <= watts <= high:
             raise failed(f"a power limit of {watts} W, the board takes {low} to {high}")
-        self.power.power_limit = watts
+        self.power.message_limit = watts
+
+    def _overdrive(self, data: bytes) -> None:
+        """Take the power limit's part of an overdrive table; the clocks' and the fan's parts are kept and have no effect."""
+        whole = smu.OverDriveTableExternal_t.view(bytearray(data))  # a view of a part does not keep the memory
+        table = whole.OverDriveTable
+        if not table.FeatureCtrlMask >> smu.PP_OD_FEATURE_PPT_BIT & 1:
+            return
+        below, above = self.row.power_limit_percent
+        if not -below <= table.Ppt <= above:
+            raise failed(f"an overdrive of {table.Ppt} % power, the board takes {-below} to {above}")
+        self.power.overdrive_percent = table.Ppt
 
     def _power_domain(self, name: str, argument: int, on: bool) -> None:
         domain = (name, argument >> 16)

@@ -94,6 +94,9 @@ def pptable(row: PowerRow) -> bytes:
         sku.SocketPowerLimitAc[throttler] = sku.SocketPowerLimitDc[throttler] = row.power_limit
         for source in range(2):
             sku.MsgLimits.Power[throttler][source] = row.power_limit
+    below, above = row.power_limit_percent
+    for bound, percent in ((sku.OverDriveLimitsMin, -below), (sku.OverDriveLimitsBasicMax, above)):
+        bound.FeatureCtrlMask, bound.Ppt = 1 << smu.PP_OD_FEATURE_PPT_BIT, percent
     limits = {smu.TEMP_EDGE: row.edge_limit, smu.TEMP_MEM: row.memory_limit}
     for sensor in range(smu.TEMP_COUNT):
         sku.TemperatureLimit[sensor] = limits.get(sensor, row.hotspot_limit)

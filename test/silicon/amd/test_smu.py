@@ -233,7 +233,7 @@ def test_a_table_written_is_the_table_read(rig):
 
 
 @pytest.mark.parametrize(
-    ("watts", "answer"), [(303, OK), (273, OK), (272, OK), (271, FAILED), (348, OK), (349, FAILED), (0, FAILED)]
+    ("watts", "answer"), [(303, OK), (273, OK), (272, OK), (271, FAILED), (304, FAILED), (0, FAILED)]
 )
 def test_a_power_limit_is_taken_within_the_boards_bounds(rig, watts, answer):
     assert rig.send(SET_PPT, watts)[0] == answer
@@ -376,3 +376,20 @@ def test_the_link_is_told_decoded(rig):
     assert (
         rig.pages.data[DRIVER_TABLE + 148 : DRIVER_TABLE + 150] == b"\x04\x10"
     )  # PcieRate, PcieWidth: generation and lanes
+
+
+@pytest.mark.parametrize(
+    ("percent", "answer", "watts"), [(15, OK, 348), (16, FAILED, 303), (-10, OK, 272), (-11, FAILED, 303)]
+)
+def test_more_power_than_messages_give_is_the_overdrive_tables_to_ask_for(rig, percent, answer, watts):
+    place = rig.pages.data, DRIVER_TABLE
+    struct.pack_into("<I24xh", *place, 1 << 2, percent)  # FeatureCtrlMask, Ppt of OverDriveTable_t
+    assert rig.send(FROM_DRAM, 8)[0] == answer
+    assert rig.send(GET_PPT)[1] == watts
+
+
+def test_the_table_tells_drivers_how_far_the_power_limit_may_go(rig):
+    assert rig.send(TO_DRAM, 0)[0] == OK
+    for at, percent in ((2928, -10), (3016, 15)):  # OverDriveLimitsMin, OverDriveLimitsBasicMax in SkuTable_t
+        mask, ppt = struct.unpack_from("<I14xh", rig.pages.data, DRIVER_TABLE + at)
+        assert (mask, ppt) == (1 << 2, percent)
