@@ -281,7 +281,8 @@ class _Writer:
             return
         rules = [_rule(one) for one in ins.parts or (ins,)]
         found = [one for one in rules if one is not None]
-        if len(found) < len(rules):
+        # a rule cannot leave its part of a dual instruction to the interpreter, as it does under other roundings than to nearest
+        if len(found) < len(rules) or (ins.parts and wave.mode.round_f32):
             self.bailed.add(ins.mnemonic)
             wave.bail(ins)
         elif ins.parts:
