@@ -135,6 +135,8 @@ def _matrix_operand(operand: Operand, value: Bits) -> Bits:
     return value ^ np.uint32((0x8000 if low else 0) | (0x8000_0000 if high else 0))
 
 
+# f32 opcodes without denormal results in any mode: omod works on them in any mode too
+FLUSHING = frozenset(("v_exp_f32", "v_log_f32", "v_rcp_f32", "v_rcp_iflag_f32", "v_rsq_f32", "v_sqrt_f32"))
 _UNCLAMPED = ("v_dot2", "v_wmma", "v_fma_mixlo", "v_fma_mixhi")  # the last two clamp their half themselves
 _SCALES = {1: 2.0, 2: 4.0, 3: 0.5}
 
@@ -156,7 +158,8 @@ def finish(ctx: Ctx, value: Any) -> Any:
             return value
         low, high = value & np.uint32(0xFFFF), value >> np.uint32(16)
         return clamped(ctx, F16, low) | clamped(ctx, F16, high) << np.uint32(16)
-    if ins.omod and not ctx.ieee and not ctx.denormals(form) & KEEP_RESULTS:
+    keeps = ctx.denormals(form) & KEEP_RESULTS and ins.mnemonic not in FLUSHING
+    if ins.omod and not ctx.ieee and not keeps:
         value = _scaled(ctx, form, value)
     return clamped(ctx, form, value) if ins.clamp else value
 

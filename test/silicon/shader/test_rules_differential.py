@@ -24,6 +24,7 @@ MODES = {  # MODE 9:0
     "denormal results flushed": 0x250,
     "denormal inputs flushed": 0x2A0,
     "denormals flushed": 0x100,
+    "denormals kept, not ieee": 0x0F0,
 }
 
 F32 = (
