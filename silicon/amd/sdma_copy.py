@@ -59,13 +59,18 @@ def window(engine: Engine, queue: Queue, packet: Any) -> Work:
     """Copy a box between two linear surfaces. Extents, pitches and slice pitches are stored less one, in elements."""
     element = 1 << packet.elementsize
     width = (packet.rect_x + 1) * element
+    moved = 0
     for z in range(packet.rect_z + 1):
         for y in range(packet.rect_y + 1):
             source = _join(packet, "src_addr") + element * _texel(packet, "src", y, z)
             target = _join(packet, "dst_addr") + element * _texel(packet, "dst", y, z)
             data = swapped(engine.read(queue, source, width), packet.src_sw)
             engine.write(queue, target, swapped(data, packet.dst_sw))
-        yield width * (packet.rect_y + 1) / BYTES_PER_US
+            moved += width
+            if moved >= SLICE_BYTES:
+                yield moved / BYTES_PER_US
+                moved = 0
+    yield moved / BYTES_PER_US
 
 
 def _texel(packet: Any, side: str, y: int, z: int) -> int:
