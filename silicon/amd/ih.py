@@ -91,7 +91,7 @@ class Ih:
             known & 0xFFFF | node_id << 16,
             *(value & 0xFFFF_FFFF for value in (*data, 0, 0, 0, 0)[:4]),
         )
-        ring = self._rings[self._is_routed(client_id, source_id)]
+        ring = self._rings[client_id != SELF_CLIENT and self._is_routed(client_id, source_id)]
         self.board.log.note(
             "ih",
             "interrupt",

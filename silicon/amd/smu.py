@@ -33,7 +33,7 @@ FLAGS = "MP1_FIRMWARE_FLAGS"
 PUBLIC_ALIAS = 0x3B0_0000  # MP1_Public: where hosts reach MP1's own registers over SMN
 ALIAS_BYTES = 0x10_0000
 CLIENT = "MP1"
-DISCRETE = 1 << 31  # of the level count: no frequencies between the levels
+FINE_GRAINED = 1 << 31  # of the level count: any frequency between the levels; smu_v13_0.c, get_fine_grained_status
 FAULTS = (
     FaultKind("smu_silent", "the SMU answers no message"),
     FaultKind(
@@ -264,7 +264,7 @@ class Smu:
         clock, index = self._clock(argument)
         table = self.row.frequencies[clock]
         if index == 0xFF:
-            return len(table) | (0 if clock in self.row.fine_grained else DISCRETE)
+            return len(table) | (FINE_GRAINED if clock in self.row.fine_grained else 0)
         if index >= len(table):
             raise failed(f"clock {clock} has {len(table)} levels, not {index + 1}")
         return table[index]

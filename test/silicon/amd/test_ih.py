@@ -222,3 +222,14 @@ def test_pointers_of_a_ring_larger_than_they_reach_wrap_where_they_end(rig):
     rig.set("IH_RB_RPTR", 0x3FFE0)
     rig.raise_()
     assert rig.get("IH_RB_WPTR") == 0
+
+
+def test_news_of_ring_1_go_to_ring_0_even_when_everything_is_routed_away(rig):
+    for index, route in enumerate((0x14, 0x100)):  # clients 0x14 and 0, whatever the source
+        rig.set("IH_RING1_CLIENT_CFG_INDEX", index)
+        rig.set("IH_RING1_CLIENT_CFG_DATA", route)
+    rig.set("IH_RB_BASE_RING1", RING1 >> 8 & 0xFFFF_FFFF)
+    rig.set("IH_RB_BASE_HI_RING1", RING1 >> 40)
+    rig.set("IH_RB_CNTL_RING1", ON | LOG2_DWORDS << 1 | DRAIN | VIRTUAL)
+    rig.raise_(client=0x14)
+    assert rig.get("IH_RB_WPTR_RING1") == rig.get("IH_RB_WPTR") == 32
