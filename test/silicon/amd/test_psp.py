@@ -98,7 +98,7 @@ class Rig:
             (SOS, image(kind=0x09)),
         ):
             assert self.boot(command, data) == READY
-        self.board.clock.sleep_us(30_000)
+        self.board.clock.sleep_us(80_000)
         return self
 
     def control(self, value):
