@@ -292,7 +292,8 @@ class Mes:
 
     def unmapped_doorbell(self, index: int, value: int) -> bool:
         """Know the doorbell of a queue without a slot: it reads its write pointer from memory when it gets one."""
-        return self._by_doorbell(index) is not None
+        client = self._by_doorbell(index)
+        return client is not None and client.slot is None and client.sdma is None
 
     def suspend(self, frame: Any) -> Iterator[float]:
         """Take a gang's queues, or those of all processes, from their slots, waves and all."""

@@ -206,6 +206,14 @@ def test_the_graphics_ring_takes_its_clear_state_and_passes_amdgpus_ring_test(co
     assert core.violations() == []
 
 
+def test_the_default_state_is_sent_as_ranges_with_unnamed_context_registers_between(core, host):
+    gfx = gfx_by_kiq(core, host)
+    gfx.run(0xC000_6900 | 158 << 16, 0x1FF, *range(158))  # gfx11_SECT_CONTEXT_def_4 of clearstate_gfx11.h
+    assert gfx.done()
+    assert core.get("PA_CL_CLIP_CNTL") == 0x204 - 0x1FF
+    assert core.violations() == []
+
+
 def test_graphics_nests_indirect_buffers_twice_and_fences(core, host):
     core.set("CP_INT_CNTL_RING0", 1 << 26)
     gfx, first, second = gfx_by_kiq(core, host), core.DATA + 0x1000, core.DATA + 0x2000
@@ -374,5 +382,6 @@ def test_an_sdma_queue_of_a_process_goes_to_its_engine_with_the_pointer_in_memor
     descriptor, vmid = core.sdma.mapped[3]
     seen = mqd.v11_sdma_mqd.view(bytearray(descriptor))
     assert (seen.sdmax_rlcx_rb_base, seen.sdmax_rlcx_rb_wptr, vmid) == (0x1234, 0x40, 8)
+    assert not core.gc.doorbell(0x1100, 0x80, 8)  # the engine's to hear
     assert mes.remove(0x1100)
     assert core.sdma.mapped == {}
