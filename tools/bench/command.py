@@ -20,6 +20,7 @@ BENCHES = {  # name: (module with `measure`, what it measures); the order they r
     "registers": ("ringup.tools.bench.registers", "opening a chip's register database, finding registers by name"),
     "fields": ("ringup.tools.bench.fields", "struct fields and bit-fields, beside ctypes, cffi and the peer"),
     "generate": ("ringup.tools.bench.generate", "generating facts from header packages"),
+    "shader": ("ringup.tools.bench.shader", "kernels on the virtual shader cores"),
 }
 EPILOG = (
     "A ratio above 1 means ours is better, whichever direction is better for the figure. Figures are medians; times of import and look-up are "
