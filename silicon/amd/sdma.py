@@ -45,6 +45,7 @@ class Queue:
 
     number: int
     ring: Buffer | None = None
+    done: int = 0  # bytes of the ring up to the end of the last packet that is finished: the read pointer
     indirect: Buffer | None = None
     work: Generator[float, None, None] | None = None
     timer: Timer | None = None
@@ -164,6 +165,7 @@ class Sdma(Engine):
         start = self._pair(queue, "RB_RPTR", "RB_RPTR_HI")
         end = self._pair(queue, "RB_WPTR", "RB_WPTR_HI")
         queue.ring = Buffer(self._field(queue, "RB_CNTL", "RB_VMID"), base, size_bytes, start, end)
+        queue.done = start
         self.board.log.note(self.name, "queue", "queue {} starts at {:#x}, {:#x} bytes", queue.number, base, size_bytes)
         self._wake(queue)
         if self._field(queue, "RB_CNTL", "WPTR_POLL_ENABLE"):
@@ -249,15 +251,17 @@ class Sdma(Engine):
     def _save_read_pointer(self, queue: Queue) -> None:
         if queue.ring is None:
             return
-        name, position = self._queue_name(queue), queue.ring.position
-        self.cells[f"{name}RB_RPTR"], self.cells[f"{name}RB_RPTR_HI"] = position & 0xFFFF_FFFF, position >> 32
+        name = self._queue_name(queue)
+        self.cells[f"{name}RB_RPTR"], self.cells[f"{name}RB_RPTR_HI"] = queue.done & 0xFFFF_FFFF, queue.done >> 32
 
     def _report_read_pointer(self, queue: Queue) -> None:
         """Show the host how far the ring has been read: the registers, and memory when it asked for that."""
+        assert queue.ring is not None  # its packet has just been done
+        queue.done = queue.ring.position
         self._save_read_pointer(queue)
-        if queue.ring is not None and self._field(queue, "RB_CNTL", "RPTR_WRITEBACK_ENABLE"):
+        if self._field(queue, "RB_CNTL", "RPTR_WRITEBACK_ENABLE"):
             address = self._pair(queue, "RB_RPTR_ADDR_LO", "RB_RPTR_ADDR_HI") & ~3
-            self.hub.write(queue.ring.vmid, address, queue.ring.position.to_bytes(8, "little"), self.client)
+            self.hub.write(queue.ring.vmid, address, queue.done.to_bytes(8, "little"), self.client)
 
     # --- running ------------------------------------------------------------------------------------------------
     def _wake(self, queue: Queue) -> None:

@@ -535,3 +535,16 @@ def test_a_freeze_holds_the_queues_until_it_is_lifted(rig):
 
 def test_every_queue_tells_its_status(rig):
     assert [rig.get("CONTEXT_STATUS", queue) & 1 for queue in range(8)] == [1, 0, 0, 0, 0, 0, 0, 0]
+
+
+def test_a_queue_stopped_within_a_packet_starts_again_at_that_packet(rig):
+    rig.pages.mapped.update(range(0x1000))
+    rig.pages.data[0:0x40_0000] = b"\x5a" * 0x40_0000
+    rig.run(*FENCE, 1, 0x3F_FFFF, 0, *both(0), *both(DATA), time_us=20)
+    rig.set("RB_CNTL", 0)
+    assert rig.get("RB_RPTR") == 16
+    assert 0 < rig.data(0x40_0000).count(b"\x5a") < 0x40_0000
+    rig.set("RB_CNTL", 0x80_1000 | 10 << 1 | 1)
+    rig.board.clock.sleep_us(1_000)
+    assert rig.data(0x40_0000) == b"\x5a" * 0x40_0000
+    assert rig.rptr == rig.get("RB_RPTR") == 44
