@@ -135,11 +135,9 @@ def _leaf(entry: int, page: int, shift: int, form: EntryFormat) -> Leaf:
     fragment_hi, fragment_lo = bits.AMDGPU_PTE_FRAG
     fragment = entry >> fragment_lo & (1 << fragment_hi - fragment_lo + 1) - 1
     address = entry & ADDRESS
-    if shift:
-        address &= ~((1 << shift + PAGE_SHIFT) - 1)  # a huge page's low address bits are flags or zero
-        size_shift = shift  # fragments beyond one huge page are only a hint to cache more
-    else:
-        size_shift = min(fragment, INDEX_BITS)
+    # A huge page begins wherever its entry says: drivers cut them by the virtual address alone (amdgpu_vm_pt.c, amdgpu_vm_pte_fragment).
+    # Fragments beyond one are only a hint to cache more.
+    size_shift = shift or min(fragment, INDEX_BITS)
     size_bytes = 1 << size_shift + PAGE_SHIFT
     gpu_va = page << PAGE_SHIFT & ~(size_bytes - 1)
     if not shift:

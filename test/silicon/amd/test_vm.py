@@ -134,6 +134,12 @@ def test_a_leaf_at_any_directory_level_is_a_huge_page(rig, table, slot, size):
         assert rig.read((VA & -size) + 0x250_0004) == b"more"
 
 
+def test_a_huge_page_begins_at_any_page_of_memory(rig):
+    rig.entry(PDB0, SLOTS[2], 0x3_4000 | RW | LEAF)  # drivers align it by the virtual address alone
+    rig.board.vram.write(0x3_4000 + 0x1F_1234, b"huge")
+    assert rig.read((VA & -(2 << 20)) + 0x1F_1234) == b"huge"
+
+
 @pytest.mark.parametrize(
     ("table", "slot", "walker"),
     [(PDB0, SLOTS[2], 2), (PDB1, SLOTS[1], 3), (ROOT, SLOTS[0], 4)],
