@@ -71,6 +71,7 @@ RULE_MODULES = (  # importing them fills `wave.RULES`
     rules_atomic, rules_buffer, rules_compare, rules_convert, rules_division, rules_float, rules_functions, rules_global, rules_int,
     rules_lanes, rules_lds, rules_matrix, rules_packed, rules_salu, rules_scalar_memory, rules_scratch,
 )  # fmt: skip
+OF_REGISTERS = ("uninitialised", "hazard")  # kinds of faults whose detail names a register
 QUANTUM = 16384  # instructions of a wave's turn; waves that wait for others burn it, so it bounds what spinning costs
 _INTERPRET = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 _MISS = ctypes.CFUNCTYPE(
@@ -399,9 +400,11 @@ class TranslatedRun:
 
     def _said(self, kind: str, detail: int, ins: Instruction, wave: WaveState) -> str:
         """Put a fault's detail into words."""
+        if kind == "memory" and self._missing:
+            return self._missing
         if detail & NOTE:
             return self._active_of(wave).translation.lowered.notes[detail & ~NOTE]
-        name, above = _name(detail & 0xFFFF_FFFF), detail >> 32
+        name, above = _name(detail & 0xFFFF_FFFF) if kind in OF_REGISTERS else "", detail >> 32
         if kind == "uninitialised":
             if detail & EXEC_BITS_UNWRITTEN:
                 return f"EXEC would get bits of {name} that were never written"
@@ -415,7 +418,7 @@ class TranslatedRun:
             return f"{name} is still being loaded; wait on {waits}"
         if kind == "memory":
             size = self.machine.dispatch.lds_size_bytes
-            return self._missing or f"{ins.mnemonic} reaches {detail:#x}; {size:#x} bytes of LDS are allocated"
+            return f"{ins.mnemonic} reaches {detail:#x}; {size:#x} bytes of LDS are allocated"
         if kind == "illegal":
             return "the end of the code was passed" if ins.mnemonic == "s_code_end" else "no instruction"
         return f"{ins.mnemonic} at {detail:#x}, no multiple of what it needs"
