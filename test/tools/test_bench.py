@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from ringup.tools import cli
-from ringup.tools.bench import command, environment, fields, imports, registers, sample
+from ringup.tools.bench import command, environment, fields, imports, registers, sample, shader
 from ringup.tools.bench.bench import Bench
 from ringup.tools.bench.environment import Peer, find_or_make
 from ringup.tools.bench.figure import Figure, Goal, number, table
@@ -118,6 +118,7 @@ def test_the_list_names_every_bench_and_measures_nothing(capsys):
         "registers",
         "fields",
         "generate",
+        "shader",
     ]
 
 
@@ -175,7 +176,7 @@ def test_a_peer_that_fails_says_its_last_line_once(tmp_path, capsys):
 
 def test_every_script_that_a_bench_asks_for_ships_and_imports_nothing_of_ours():
     scripts = {path.stem: path.read_text(encoding="utf-8") for path in environment.SCRIPTS.glob("*.py")}
-    assert set(scripts) == {"fields", "generate", "registers"}
+    assert set(scripts) == {"fields", "generate", "registers", "shader"}
     assert not [name for name, text in scripts.items() if "ringup." in text or "import ringup" in text]
 
 
@@ -224,3 +225,11 @@ def test_json_output_is_one_object_a_line(capsys):
     command.show("fields", [Figure("a", "ns", 1.0), Figure("b", "ns", 2.0, 4.0)], as_json=True)
     lines = capsys.readouterr().out.splitlines()
     assert [json.loads(line)["name"] for line in lines] == ["a", "b"]
+
+
+def test_the_shader_bench_gives_the_peer_whole_rows_of_a_grid_or_a_part_of_one():
+    limit = shader.PEER_INSTRUCTIONS
+    assert shader.part((32, 32, 1), limit) == (32, 32, 1)
+    assert shader.part((32, 32, 1), 4 * limit) == (32, 8, 1)
+    assert shader.part((32, 32, 1), 64 * limit) == (16, 1, 1)
+    assert shader.part((4, 4, 1), 1000 * limit) == (1, 1, 1)
