@@ -83,7 +83,7 @@ class Host:
         found = parts(sos)
         for kind, command in BOOT:
             assert self.boot(command, found[kind]) == 0x8000_0000
-        self.radeon.clock.sleep_us(30_000)
+        self.radeon.clock.sleep_us(90_000)
         assert self.get(58) == word(found[1], 0x60)
         for number, value in (
             (69, VRAM_AT + RING & 0xFFFF_FFFF),
@@ -163,5 +163,5 @@ def test_another_boards_secure_os_boots_from_its_own_parts(radeon, firmware):
     for kind, command in (*BOOT[:3], *((k, c) for k, c in extra.items() if k in found), BOOT[3]):
         assert host.boot(command, found.get(kind, found[3])) == 0x8000_0000
     assert set(extra) & set(found)
-    radeon.clock.sleep_us(30_000)
+    radeon.clock.sleep_us(90_000)
     assert host.get(81) != 0
