@@ -66,6 +66,7 @@ class Psp:
         self._on_mode1_reset = on_mode1_reset
         self.loaded: set[int] = set()
         self.alive = False
+        self._version = 0  # of the secure OS, as its image says
         board.faults.know(*FAULTS)
         self.ring = Ring(board, hub, targets, tmr_bytes, on_autoload)
         cells.on_write(self._name(35), self._boot_command)
@@ -148,8 +149,6 @@ class Psp:
         if command == boot.PSP_BL__LOAD_SOSDRV:
             self._version = image.version
         return None
-
-    _version = 0
 
     def _component(self, address: int) -> psp_images.Image:
         """Read a component: its header tells its size; one without a header is looked at up to its last byte that is not 0."""

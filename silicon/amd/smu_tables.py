@@ -122,6 +122,7 @@ def combo(row: PowerRow, table: bytes) -> bytes:
     data = bytearray(COMBO_BYTES)
     struct.pack_into("<HBB", data, 0, COMBO_BYTES, 15, 0)
     struct.pack_into("<BBH", data, 4, 2, 0, COMBO_PPTABLE_AT)
+    struct.pack_into("<H", data, 16, 0x80)  # format_id
     data[22] = 28  # SMU_13_0_0_PP_THERMALCONTROLLER_NAVI21
     struct.pack_into("<H", data, 29, row.hotspot_limit + 8)
     below, above = row.power_limit_percent
