@@ -254,9 +254,10 @@ class VirtualRadeon:
 
     # --- events -------------------------------------------------------------------------------------------------
     def _collect(self, event: Event) -> None:
-        if event.kind == "violation":
-            if len(self.violations) < VIOLATIONS_KEPT:  # the first tell what went wrong, the rest follow from them
-                self.violations.append(event)
+        if (
+            event.kind == "violation" and len(self.violations) < VIOLATIONS_KEPT
+        ):  # the first tell; the rest follow from them
+            self.violations.append(event)
 
     def _mistake(self, text: str) -> None:
         self.log.note("pci", "violation", "{}", text)
