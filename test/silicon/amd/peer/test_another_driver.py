@@ -1,0 +1,72 @@
+"""A driver written for the real chip by somebody else, unmodified, brings the virtual card up and computes on it; the card sees no mistake."""
+
+import numpy as np
+import pytest
+
+DRAW = np.random.default_rng(5)
+BAR0 = {"small": 256 << 20, "full": 1 << 30}  # of 1 GiB of VRAM
+
+
+def floats(*shape):
+    return DRAW.random(shape, np.float32)
+
+
+A, B, LARGE = floats(64, 64), floats(64, 64), floats(512, 1024)
+WORK = {
+    "elementwise": ("elementwise", A, B),
+    "matmul": ("matmul", A, B),
+    "sum": ("sum", A, B),
+    "copy": ("copy", LARGE, LARGE[:1].repeat(512, 0)),
+}
+WANTED = {"elementwise": A * 2 + B, "matmul": A @ B, "sum": (A * B).sum(axis=1), "copy": LARGE}
+
+
+def check(answer, *names):
+    for name in names:
+        found = np.frombuffer(bytes.fromhex(answer["outputs"][name]), np.float32).reshape(WANTED[name].shape)
+        np.testing.assert_allclose(found, WANTED[name], rtol=2e-6 if name != "copy" else 0, err_msg=name)
+
+
+def finished(radeon):
+    """Whether the driver has taken its queues off and said so in its scratch register."""
+    cells = radeon.gc.grbm.cells
+    radeon.clock.sleep_us(1000)
+    return cells["SCRATCH_REG6"] == 0 and not any(queue.connected for queue in radeon.gc.cp.queues.values())
+
+
+@pytest.mark.parametrize("bar", BAR0)
+def test_it_opens_computes_and_copies(remote, drive, made_firmware, bar):
+    door = remote(bar0_bytes=BAR0[bar])
+    answer = drive(door, made_firmware, WORK)
+    assert (answer["arch"], answer["partial"], answer["large_bar"]) == ("gfx1100", False, bar == "full")
+    check(answer, *WORK)
+    assert finished(door.radeon)
+
+
+def test_a_second_session_finds_the_card_up_and_a_card_that_was_reset_is_booted_again(remote, drive, made_firmware):
+    door = remote(bar0_bytes=BAR0["small"])
+    few = {name: WORK[name] for name in ("elementwise",)}
+    sessions = [drive(door, made_firmware, few), drive(door, made_firmware, few)]
+    door.radeon.mode1_reset()
+    sessions.append(drive(door, made_firmware, few))
+    assert [one["partial"] for one in sessions] == [False, True, False]
+    for one in sessions:
+        check(one, *few)
+
+
+def test_it_loads_the_distributions_firmware(remote, drive, real_firmware):
+    answer = drive(remote(bar0_bytes=BAR0["small"]), real_firmware, {"sum": WORK["sum"]})
+    check(answer, "sum")
+
+
+def test_a_page_fault_of_a_kernel_reaches_it_and_it_recovers(remote, drive, made_firmware):
+    door = remote(bar0_bytes=BAR0["small"])
+    answer = drive(door, made_firmware, {"sum": WORK["sum"]}, fault=True)
+    gpu_va, error = answer["fault"]
+    assert error == "Device hang detected"
+    status = next(line for line in answer["said"].splitlines() if "GCVM_L2_PROTECTION_FAULT_STATUS" in line)
+    assert "'rw': 0" in status
+    assert status.endswith(f" {gpu_va:#x}")
+    check(answer, "sum")  # it resets the compute engine and goes on
+    assert {(one.block, f"read of {gpu_va:#x}" in one.text) for one in door.radeon.violations[:1]} == {("sq", True)}
+    door.radeon.violations.clear()
