@@ -38,6 +38,15 @@ class GraphicsCore:
         self.cp = Cp(board, self.grbm, self.rlc, hub, interrupts, self.dispatcher)
         self.mes = Mes(self.cp, sdma)
         self.cp.scheduler = self.mes
+        self._sdma, self._reset_cp = sdma, self.grbm.on_soft_reset
+        self.grbm.on_soft_reset = self._soft_reset
+
+    def _soft_reset(self, mask: int) -> None:
+        """Reset what GRBM_SOFT_RESET names: parts of the command processor, and the copy engines that share its registers."""
+        self._reset_cp(mask)
+        for number, engine in enumerate(self._sdma):
+            if self.grbm.cells.field("GRBM_SOFT_RESET", f"SOFT_RESET_SDMA{number}", mask):
+                engine.soft_reset()
 
     @property
     def busy_ns(self) -> int:

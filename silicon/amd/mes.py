@@ -40,6 +40,10 @@ class SdmaQueues(Protocol):
         """Stop a queue and return its read pointer in bytes."""
         ...
 
+    def soft_reset(self) -> None:
+        """Drop all queues and halt, firmware kept."""
+        ...
+
 
 @dataclass(slots=True)
 class Process:
@@ -285,7 +289,8 @@ class Mes:
 
     def _take_away(self, client: Client) -> Iterator[float]:
         if client.sdma is not None:
-            self._sdma[client.sdma[0]].unmap_queue(client.sdma[1])
+            pointer = self._sdma[client.sdma[0]].unmap_queue(client.sdma[1])
+            self._store(client.mqd + v11_sdma_mqd.offset_of("sdmax_rlcx_rb_rptr"), pointer, 8)
         elif client.slot is not None:
             yield from stop_queues(self._cp, [self._cp.queues[client.slot]], Stop.SAVE)
         client.slot = client.sdma = None

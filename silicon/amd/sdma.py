@@ -103,6 +103,15 @@ class Sdma(Engine):
         for queue in self.queues:
             self._drop(queue)
 
+    def soft_reset(self) -> None:
+        """Reset the engine, firmware kept: queues dropped, its own registers as after power-on. Source: sdma_v6_0.c, soft_reset."""
+        for queue in self.queues:
+            self._drop(queue)
+            self.cells[f"{self._queue_name(queue)}RB_CNTL"] = 0
+        for name in ("FREEZE", "QUEUE_RESET_REQ", "INT_STATUS"):
+            self.cells[f"SDMA{self.index}_{name}"] = 0
+        self.cells[f"SDMA{self.index}_F32_CNTL"] = 1  # HALT
+
     def firmware_loaded(self, fw_type: int, image: bytes) -> None:
         """Note that a thread's firmware is in place."""
         if fw_type in FIRMWARE:

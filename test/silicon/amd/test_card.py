@@ -251,3 +251,12 @@ def test_the_fixture_fails_a_test_whose_card_saw_a_mistake(radeon):
     radeon.bars[2].write64(0, 1)
     with pytest.raises(pytest.fail.Exception, match="RCC_DOORBELL_APER_EN"):
         fixtures.check([radeon])
+
+
+def test_a_soft_reset_by_grbm_reaches_the_copy_engine_it_names(radeon):
+    cells = radeon.gc.grbm.cells
+    for number in range(2):
+        cells[f"SDMA{number}_FREEZE"] = 1 << 4
+    address = cells.address("GRBM_SOFT_RESET")
+    radeon.bars[5].write32(address, 1 << 24)  # SOFT_RESET_SDMA1: gc_11_0_0_sh_mask.h
+    assert [cells[f"SDMA{number}_FREEZE"] for number in range(2)] == [1 << 4, 0]

@@ -412,6 +412,22 @@ def test_halting_and_resetting_in_the_middle_of_a_copy_keeps_the_rest_undone(rig
     assert rig.get("RB_CNTL") & 1 == 0
 
 
+def test_a_soft_reset_lifts_the_freeze_drops_the_queues_and_keeps_the_firmware(rig):
+    rig.engine_set("FREEZE", 1 << 4)
+    rig.engine.soft_reset()
+    assert rig.get("RB_CNTL") & 1 == 0
+    assert rig.cells.read(rig.cells.address("SDMA0_FREEZE")) == 0
+    assert (
+        rig.cells.read(rig.cells.address("SDMA0_F32_CNTL")) & 1
+    )  # halted, as sdma_v6_0_soft_reset finds it before its start
+    rig.engine_set("F32_CNTL", 0)
+    rig.set("RB_RPTR", 0)
+    rig.set("RB_CNTL", 0x80_1000 | 10 << 1 | 1)
+    rig.wptr = 0
+    rig.run(*FENCE)
+    assert rig.data(4) != bytes(4)
+
+
 def test_an_engine_without_firmware_runs_nothing():
     rig = Rig()
     rig.engine_set("F32_CNTL", 0)
