@@ -52,8 +52,11 @@ def _wait(bits: int) -> Callable[[Parser, Packet], Iterator[float]]:
         if control.operation == WRITE_WAIT_WRITE:
             first, second = body[1] & REGISTER_MASK, body[2] & REGISTER_MASK
             parser.store_register(first, reference & 0xFFFF_FFFF)
+            wanted = (
+                reference & mask
+            )  # drivers send a whole request here and wait for one bit (gmc_v11_0.c, emit_flush_gpu_tlb)
             yield from parser.poll(
-                lambda: compare(control.function, parser.read_register(second) & mask, reference), may_stop=False
+                lambda: compare(control.function, parser.read_register(second) & mask, wanted), may_stop=False
             )
         elif control.mem_space:
             gpu_va = packet.address(1, size)

@@ -105,9 +105,10 @@ def test_wait_reg_mem_64_looks_at_both_halves(core, mec):
 
 def test_write_wait_write_asks_one_register_and_waits_for_another(core, mec):
     request, acknowledge = (core.cells.address(f"GCVM_INVALIDATE_ENG0_{name}") // 4 for name in ("REQ", "ACK"))
-    mec.run(*p(WAIT_REG_MEM, 3 | 1 << 6, request, acknowledge, 8, 8, 0x20))  # emit_reg_write_reg_wait
+    # gmc_v11_0_emit_flush_gpu_tlb of VMID 3: a whole request, and one bit to wait for
+    mec.run(*p(WAIT_REG_MEM, 3 | 1 << 6, request, acknowledge, 0xF8_0008, 8, 0x20))
     assert mec.done()
-    assert core.flushed == [8]
+    assert core.flushed == [0xF8_0008]
 
 
 def test_dma_data_copies_and_fills(core, mec):
