@@ -25,6 +25,11 @@ FRAME_US = 2.0  # virtual time of a frame: a model's choice
 CLIENT = "CPC"
 ALL_VMIDS = 16
 PAGE_TABLE_VALID = 1
+# Which faults of a VMID interrupt is the host's to say, once for all VMIDs and not in frames. Source: amdgpu_gmc.c, amdgpu_gmc_set_vm_fault_masks
+FAULT_INTERRUPTS = tuple(
+    f"{kind}_PROTECTION_FAULT_ENABLE_INTERRUPT"
+    for kind in ("RANGE", "DUMMY_PAGE", "PDE0", "VALID", "READ", "WRITE", "EXECUTE")
+)
 SDMA_POINTER = struct.Struct("<II")
 Steps = Iterator[float] | None
 
@@ -175,7 +180,9 @@ class Mes:
             self._write(f"{context}_{name}_LO32", value)
             self._write(f"{context}_{name}_HI32", value >> 32)
         if frame.vm_context_cntl:
-            self._write(f"{context}_CNTL", frame.vm_context_cntl)
+            control, cells = f"{context}_CNTL", self._cp.cells
+            kept = {name: cells.get(control, name) for name in FAULT_INTERRUPTS}
+            self._write(control, cells.replace(control, frame.vm_context_cntl, **kept))
         self._cp.board.space.write(self._osssys[f"IH_VMID_{process.vmid}_LUT"], process.pasid)
         with self._cp.grbm.acting(slot, process.vmid):
             trap, memory = frame.trap_handler_addr >> 8, frame.tma_addr >> 8

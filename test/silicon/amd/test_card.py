@@ -218,6 +218,10 @@ def test_a_queue_is_loaded_by_writing_all_its_dwords(radeon):
     assert radeon.bars[5].read32(0x3219 * 4) == 0
 
 
+def test_the_dump_of_a_hung_sdma_engine_1_may_ask_where_no_register_is(radeon):
+    assert radeon.bars[5].read32(0x2602 * 4) == 0  # sdma_v6_0.c, sdma_reg_list_6_0: GRBM_STATUS2 at engine 1's distance
+
+
 def test_discovery_and_the_graphics_core_tell_the_same_shape(radeon):
     shape, row = radeon.chip.gc, radeon.gc.grbm.row
     assert (row.shader_engines, row.arrays_per_engine, row.wgps_per_array) == (

@@ -302,6 +302,13 @@ def test_a_process_gets_a_vmid_with_page_tables_process_id_and_trap_handler(core
     assert (core.get("SQ_SHADER_TBA_LO"), core.get("SQ_SHADER_TBA_HI")) == (0xFFBF_0000, 0x8000_00FF)
 
 
+def test_a_process_keeps_the_fault_interrupts_that_the_host_has_switched_on(core, mes):
+    interrupts = 0x2A_AA00  # gfxhub_v3_0.c, vm_cntx_cntl_vm_fault
+    core.set("GCVM_CONTEXT8_CNTL", interrupts)
+    mes.add_user_queue(0, vm_context_cntl=0x1 | 3 << 1 | 9 << 3)
+    assert core.get("GCVM_CONTEXT8_CNTL") == interrupts | 0x1 | 3 << 1 | 9 << 3
+
+
 def test_processes_get_different_vmids_and_their_queues_share_one(core, mes):
     for number, context in enumerate((0xC000, 0xD000, 0xC000)):
         mes.add_user_queue(number, pasid=context, context=context)
