@@ -24,7 +24,7 @@ lint: setup
 	$(BIN)/mypy
 
 test: lint oracles
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n auto --dist worksteal
 
 bench: setup oracles
 	$(BIN)/ringup bench
