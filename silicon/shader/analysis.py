@@ -134,9 +134,7 @@ def live_at_entry(blocks: dict[Key, Block], full: dict[Key, list[bool]], everyth
     for key, block in blocks.items():
         use = lost = 0
         for step, all_lanes in zip(reversed(block.code), reversed(full[key]), strict=True):
-            found = step.effects
-            killed = found.defs if all_lanes else found.defs & (1 << FIRST_VGPR) - 1
-            reads = found.uses if all_lanes else found.uses | found.defs & ~((1 << FIRST_VGPR) - 1)
+            reads, killed = _reads_and_kills(step, all_lanes=all_lanes)
             use, lost = use & ~killed | reads, lost & ~reads | killed
         gen[key], kill[key] = use, lost
     live = dict.fromkeys(blocks, 0)
@@ -156,6 +154,25 @@ def live_at_entry(blocks: dict[Key, Block], full: dict[Key, list[bool]], everyth
             live[key] = found_live
             work.extend(before[key])
     return live
+
+
+def _reads_and_kills(step: Step, *, all_lanes: bool) -> tuple[int, int]:
+    """Return the registers whose old values an instruction needs, and those whose old values it ends."""
+    found = step.effects
+    if all_lanes:
+        return found.uses, found.defs
+    vectors = found.defs & ~((1 << FIRST_VGPR) - 1)
+    return found.uses | vectors, found.defs & ~vectors
+
+
+def live_before(block: Block, full: list[bool], out: int) -> list[int]:
+    """Return for every instruction of a block the registers whose values there may be read later; `out` are those behind the block."""
+    found = []
+    for step, all_lanes in zip(reversed(block.code), reversed(full), strict=True):
+        reads, killed = _reads_and_kills(step, all_lanes=all_lanes)
+        out = out & ~killed | reads
+        found.append(out)
+    return found[::-1]
 
 
 def full_exec(blocks: dict[Key, Block], entries: dict[Key, bool], lanes: int) -> dict[Key, list[bool]]:

@@ -25,7 +25,7 @@ ENDS = frozenset(("s_endpgm", "s_endpgm_saved", "s_endpgm_ordered_ps_done"))
 _CONDITIONS = ("s_cbranch_scc", "s_cbranch_vcc", "s_cbranch_exec")
 # the interpreter decides what comes next
 _LEAVES = frozenset(
-    ("s_trap", "s_rfe_b64", "s_sethalt", "s_sendmsg", "s_sendmsghalt", "s_subvector_loop_begin", "s_subvector_loop_end", "s_setkill",
+    ("s_trap", "s_rfe_b64", "s_sethalt", "s_sendmsg", "s_sendmsghalt", "s_subvector_loop_begin", "s_subvector_loop_end",
      "s_setreg_b32", "s_setreg_imm32_b32", "s_sendmsg_rtn_b32", "s_sendmsg_rtn_b64")
 )  # fmt: skip
 _DEBUG_BRANCHES = "s_cbranch_cdbg"
@@ -226,6 +226,8 @@ def _part(ins: Instruction) -> str:
         return "indirect"
     if is_release(ins):
         return ""
+    if name == "s_setkill":
+        return "end" if ins.fields["simm16"] & 1 else ""
     if name in _LEAVES or name.startswith(_DEBUG_BRANCHES):
         return "leave"
     return {"s_barrier": "barrier", "s_sleep": "sleep", "s_code_end": "illegal"}.get(name, "")

@@ -184,10 +184,11 @@ def _message(step: Step) -> Exit:
     code, regs = _simm(step) & 0xFF, step.regs
     if code not in MESSAGES:
         raise RuleBroken("illegal", f"message {code:#x} is reserved")
-    step.machine.events.message(code, regs.scalar(M0, decides=code == MESSAGE_INTERRUPT), regs.wave)
-    if code == MESSAGE_DEALLOC_VGPRS:
+    if code == MESSAGE_DEALLOC_VGPRS:  # to the SPI, no further
         regs.words[STATUS] |= STATUS_NO_VGPRS
         regs.vgpr_count = 0
+    else:
+        step.machine.events.message(code, regs.scalar(M0, decides=code == MESSAGE_INTERRUPT), regs.wave)
     step.issue({"lgkm": "message"})
     if step.ins.mnemonic == "s_sendmsghalt":
         regs.words[STATUS] |= STATUS_HALT

@@ -18,6 +18,7 @@ from ringup.silicon.shader.analysis import (
     VECTOR_FORMATS,
     full_exec,
     live_at_entry,
+    live_before,
     numbers,
 )
 from ringup.silicon.shader.cfg import is_release, mode_after
@@ -44,10 +45,13 @@ NOTHING = frozenset(
     ("s_nop", "s_delay_alu", "s_clause", "s_set_inst_prefetch_distance", "s_waitcnt", "s_waitcnt_depctr", "s_wait_idle", "s_wait_event",
      "s_waitcnt_vscnt", "s_waitcnt_vmcnt", "s_waitcnt_expcnt", "s_waitcnt_lgkmcnt", "s_setprio", "s_incperflevel", "s_decperflevel",
      "s_ttracedata", "s_ttracedata_imm", "s_icache_inv", "s_wakeup", "s_version", "buffer_gl0_inv", "buffer_gl1_inv", "s_dcache_inv",
-     "s_gl1_inv", "ds_nop", "v_nop", "v_pipeflush", "s_barrier", "s_sleep")
+     "s_gl1_inv", "ds_nop", "v_nop", "v_pipeflush", "s_barrier", "s_sleep",
+     "s_setkill")
 )  # fmt: skip
 
 
+UNMODELLED = frozenset(("MIMG", "EXP", "VINTERP"))
+SCALARS = (1 << FIRST_VGPR) - 1
 # whose active lanes are counted
 COUNTED_FORMATS = VECTOR_FORMATS - {"VINTERP", "MIMG"}
 
@@ -225,15 +229,22 @@ class _Writer:
         mode = key.mode
         guard = self.guard
         broken = _out_of_sequence(block) if self.variant.strict else None
+        out = wave.everything if block.unknown else 0
+        for one in block.successors:
+            out |= self.live[one]
+        alive = live_before(block, self.full[key], out)
         for index, (step, full) in enumerate(zip(block.code, self.full[key], strict=True)):
             wave.offset, wave.full, wave.mode = step.offset, full, Mode(mode)
+            # strict mode has many ways to stop, and none back: the instruction's own VGPRs will do
+            wave.alive = alive[index] & SCALARS | step.effects.uses if self.variant.strict else alive[index]
             changed = mode_after(step.ins, mode)
             if not full and step.ins.format in COUNTED_FORMATS:
                 self._lanes = code.op("add", self._lanes, self._active_lanes())
             if broken and broken[0] == index:
                 wave.fault(code.const(1, "i1"), broken[1].kind, code.const(NOTE | self._note(broken[1].detail), "i64"))
             if guard is not None:
-                guard.before(key, index, step)
+                if not self._is_interpreters(step.ins):
+                    guard.before(key, index, step)
                 shadows = guard.defined(step)
             if changed is not None:
                 mode = changed
@@ -263,13 +274,8 @@ class _Writer:
         wave = self.wave
         if ins.mnemonic in NOTHING:
             return
-        if any(one.kind == "vgpr" and one.index + max(one.size_bits // 32, 1) > wave.rows for one in ins.operands):
-            if wave.strict:
-                wave.fault(
-                    self.code.const(1, "i1"), "register", self.code.const(NOTE | self._note(self._beyond(ins)), "i64")
-                )
-            else:
-                wave.bail(ins)
+        if self._is_interpreters(ins):
+            wave.bail(ins)
             return
         if is_release(ins):
             status = wave.wave_word(state.STATUS)
@@ -292,10 +298,17 @@ class _Writer:
         else:
             found[0](wave, ins)
 
-    def _beyond(self, ins: Instruction) -> str:
-        rows = self.wave.rows
-        last = max(one.index + max(one.size_bits // 32, 1) - 1 for one in ins.operands if one.kind == "vgpr")
-        return f"v{last} is beyond the {rows} VGPRs allocated"
+    def _is_interpreters(self, ins: Instruction) -> bool:
+        """Say whether an instruction is left to the interpreter whatever its registers hold: it breaks a rule, or is not modelled."""
+        if ins.format in UNMODELLED:
+            return True
+        for one in ins.operands:
+            words = max(one.size_bits // 32, 1)
+            if one.kind == "vgpr" and one.index + words > self.wave.rows:
+                return True
+            if one.kind == "sgpr" and words > 1 and one.index % (2 if words == 2 else 4) and one.index != state.NULL:
+                return True
+        return False
 
     def _address(self, offset: int) -> Value:
         return self.code.op("add", self.wave.context_word(Word.BASE), self.code.const(offset, "i64"))

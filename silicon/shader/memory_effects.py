@@ -47,7 +47,7 @@ class MemoryEffects:
     address: tuple[int, ...]  # decide where memory is accessed, or whether: must be initialised
     data: tuple[int, ...]  # stored as they are
     keeps: bool  # `fills` keep the half of each register that is not loaded, so they are read too
-    in_order: bool  # done in the order of issue among those of the same counter and unit
+    in_order: bool  # done in the order of issue by counter, among those that may reach the same unit
 
 
 def memory_effects(ins: Instruction) -> MemoryEffects | None:
@@ -69,7 +69,7 @@ def memory_effects(ins: Instruction) -> MemoryEffects | None:
     wide = unit == "smem" and len(fills) > 1
     keeps = "d16" in ins.mnemonic and not ins.mnemonic.endswith(_WHOLE) and bool(fills)
     return MemoryEffects(
-        unit, counters, 2 if wide else 1, tuple(fills), tuple(address), tuple(data), keeps, unit not in ("smem", "flat")
+        unit, counters, 2 if wide else 1, tuple(fills), tuple(address), tuple(data), keeps, unit != "smem"
     )
 
 

@@ -67,8 +67,10 @@ def _places(wave: Wave, ins: Instruction, size_bytes: int) -> _Places:
     indexed = code.icmp("ult", index, wave.splat(index_limit))
     indexed = code.op("or", indexed, wave.splat(code.op("xor", by_index, Value("true", "i1"))))
 
+    measured = code.select(is_raw, offsets, wide_offset)  # a raw buffer is bytes from its base, whatever the stride
+
     def within(count: int) -> Value:
-        end = code.op("add", wide_offset, wave.const(count, "i64"))
+        end = code.op("add", measured, wave.const(count, "i64"))
         fits = as_mask(code, code.op("and", code.icmp("ule", end, wave.splat(limit)), indexed))
         fits = code.select(none, code.const(0, wave.mask_type), fits)
         return code.op("and", fits, wave.exec_bits())

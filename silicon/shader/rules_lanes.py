@@ -153,6 +153,8 @@ def _row(wave: Wave, operand: Operand, moved: tuple[int, int] | None) -> _Row:
         offset = code.op("and", shift, code.const((1 << moved[1]) - 1, "i32"))
         exists = code.icmp("ult", offset, code.const(wave.vgpr_count - operand.index, "i32"))
         zero = code.const(0, "i32")
+        if wave.strict:
+            wave.fault(code.invert(exists), "register")
         number = code.select(exists, code.op("add", offset, code.const(operand.index, "i32")), zero)
     word = code.op("mul", code.resize(number, "i64"), code.const(wave.lanes, "i64"))
     place = code.gep(Value("%wave", "ptr"), code.op("add", word, code.const(state.RESERVED_WORDS, "i64")), "i32")

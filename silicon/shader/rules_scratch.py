@@ -74,6 +74,29 @@ class _Place:
             equal = as_mask(code, code.icmp("eq", offset, wave.splat(self.first)))
             equal = code.op("or", equal, code.invert(self.active))
             self.near = code.op("and", self.near, code.icmp("eq", equal, code.const(-1, equal.type)))
+        if wave.strict:
+            self.near = code.op("and", self.near, self._allocated(self.first))
+
+    def check(self) -> None:
+        """Stop where a lane reaches beyond what is allocated to it."""
+        code = self.wave.code
+        if not self.wave.strict:
+            return
+        fits = self._allocated(self.offset)
+        if self.offset.lanes:
+            beyond = code.op("and", code.invert(as_mask(code, fits)), self.active)
+            self.wave.fault(code.icmp("ne", beyond, code.const(0, beyond.type)), "memory")
+        else:
+            some = code.icmp("ne", self.active, code.const(0, self.active.type))
+            self.wave.fault(code.op("and", code.invert(fits), some), "memory")
+
+    def _allocated(self, offset: Value) -> Value:
+        """Return whether an access at an offset (i32 or a vector) lies in a lane's part of the wave's scratch memory."""
+        code = self.wave.code
+        of_lane = code.op("udiv", self.wave.context("scratch_bytes"), code.const(self.wave.lanes, "i64"))
+        spare = code.intrinsic("usub.sat", of_lane, code.const(self.size_bytes - 1, "i64"))
+        spare = code.splat(spare, offset.lanes) if offset.lanes else spare
+        return code.icmp("ult", code.resize(offset, "i64"), spare)
 
     def _swizzled(self, offset: Value) -> Value:
         """Return the gpu_va of lane 0's dword (i64 or a vector)."""
@@ -116,6 +139,7 @@ def _load(wave: Wave, ins: Instruction, form: Form) -> None:
             return rows
 
         def slow() -> list[Value]:
+            place.check()
             name = gather(shape, strict=wave.strict).include(code)
             found = []
             for at in range(place.rows):
@@ -150,6 +174,7 @@ def _store(wave: Wave, ins: Instruction, form: Form) -> None:
             return []
 
         def slow() -> list[Value]:
+            place.check()
             name = scatter(shape, strict=wave.strict).include(code)
             for at, row in enumerate(rows):
                 refuse(wave, take(code, name, [], CONTEXT, place.site, place.active, row, place.lanes(at)))

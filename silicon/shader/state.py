@@ -103,7 +103,7 @@ class Events(Protocol):
     """What waves tell the card."""
 
     def message(self, code: int, m0: int, wave: WaveState) -> int:
-        """s_sendmsg of `code`; s_sendmsg_rtn gets the returned value."""
+        """s_sendmsg of `code`, but for the release of VGPRs; s_sendmsg_rtn gets the returned value."""
         ...
 
     def realtime(self) -> int:

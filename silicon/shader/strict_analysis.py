@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from ringup.silicon.shader.decode import Instruction, Operand
 
 SCALARS = (1 << FIRST_VGPR) - 1
-MOST_COUNTED = 63  # by vmcnt, vscnt and lgkmcnt
+MOST_COUNTED = {"vmcnt": 63, "vscnt": 63, "lgkmcnt": 63, "expcnt": 7}
+# Among whom an operation returns in order, by counter and unit; FLAT may reach both memory and LDS and keeps the order of each.
+_KINDS = {"smem": "scalar", "gds": "gds"}
+_KINDS_OF_COUNTER = {"vmcnt": "vmem", "vscnt": "store", "lgkmcnt": "lds"}
 # What only passes values on: an undefined one is no mistake yet.
 _PASSES = frozenset(
     ("s_mov_b32", "s_mov_b64", "s_cmov_b32", "s_cmov_b64", "s_cselect_b32", "s_cselect_b64", "v_mov_b32", "v_mov_b16", "v_readlane_b32",
@@ -42,6 +45,11 @@ class Pending(NamedTuple):
     counter: str
     kind: str
     in_order: bool
+
+
+_DIRECT = Pending("expcnt", "direct", in_order=True)
+_REPLY = Pending("lgkmcnt", "reply", in_order=True)
+_MESSAGE = Pending("lgkmcnt", "message", in_order=False)
 
 
 class Issue(NamedTuple):
@@ -139,7 +147,7 @@ def analyse(blocks: dict[Key, Block], entries: dict[Key, int], full: dict[Key, l
             active = facts.written_in(state.EXEC_LO)
             found.sure[key, index] = facts.sure if step.ins.mnemonic.startswith(ALL_LANES) else active
             unproven.append(what.decide & ~active | what.decide_everywhere & ~facts.sure)
-            unwaited.append(_touched(step, facts))
+            unwaited.append(_touched(step, facts, lanes))
             advance(facts, step, all_lanes=all_lanes, lanes=lanes)
         found.unproven[key], found.unwaited[key] = unproven, unwaited
         for some in unproven:
@@ -271,23 +279,29 @@ def _implicit(ins: Instruction, lanes: int) -> int:
         found |= SCC_BIT
     if name.startswith("s_cbranch_vcc"):
         found |= (1 << lanes // 32) - 1 << state.VCC_LO
+    if ins.format == "LDSDIR":
+        found |= M0_BIT
     return found
 
 
 def issue(ins: Instruction, lanes: int) -> Issue | None:
     """Return what an instruction has in flight, None if nothing."""
-    if ins.mnemonic.startswith("s_sendmsg"):
-        fills = 0
+    fills = 0
+    if ins.mnemonic.startswith("s_sendmsg") or ins.format == "LDSDIR":
         for operand in ins.defs:
             fills |= registers(operand, lanes)
-        return Issue(fills, (Pending("lgkmcnt", "message", in_order=False),), 1)
+        return Issue(
+            fills, (_DIRECT if ins.format == "LDSDIR" else _REPLY if fills else _MESSAGE,), 2 if fills & SCALARS else 1
+        )
     memory = memory_effects(ins)
     if memory is None or not memory.counters:
         return None
-    fills = 0
     for one in memory.fills:
         fills |= 1 << one
-    waits = tuple(Pending(one, memory.unit, in_order=memory.in_order) for one in memory.counters)
+    waits = tuple(
+        Pending(one, _KINDS.get(memory.unit, _KINDS_OF_COUNTER[one]), in_order=memory.in_order)
+        for one in memory.counters
+    )
     return Issue(fills, waits, memory.increment)
 
 
@@ -297,7 +311,7 @@ def limits(ins: Instruction) -> dict[str, int]:
     if name == "s_waitcnt":
         word = ins.fields["simm16"]
         found = {"vmcnt": word >> 10 & 0x3F, "lgkmcnt": word >> 4 & 0x3F, "expcnt": word & 7}
-        return {counter: limit for counter, limit in found.items() if limit < (7 if counter == "expcnt" else 0x3F)}
+        return {counter: limit for counter, limit in found.items() if limit < MOST_COUNTED[counter]}
     if name == "s_wait_idle" or name in ("s_trap",):
         return {"vmcnt": 0, "lgkmcnt": 0, "vscnt": 0, "expcnt": 0}
     if name.startswith("s_waitcnt_") and name != "s_waitcnt_depctr":
@@ -305,13 +319,13 @@ def limits(ins: Instruction) -> dict[str, int]:
     return {}
 
 
-def _touched(step: Step, facts: Facts) -> int:
+def _touched(step: Step, facts: Facts, lanes: int) -> int:
     """Return registers of an instruction that may be in flight, but for loads that return behind in the same order."""
     if not facts.flying:
         return 0
     found = 0
-    touched = step.effects.uses | step.effects.defs
-    own = issue(step.ins, 32)
+    touched = _reached(step.ins, lanes) if step.effects.uses == ALL else step.effects.uses | step.effects.defs
+    own = issue(step.ins, lanes)
     for one, why in facts.flying.items():
         if not touched >> one & 1:
             continue
@@ -319,6 +333,33 @@ def _touched(step: Step, facts: Facts) -> int:
         if again and own is not None and set(why) == set(own.waits) and all(pending.in_order for pending in why):
             continue
         found |= 1 << one
+    return found
+
+
+def moved_by_m0(ins: Instruction) -> tuple[tuple[Operand, tuple[int, int] | None], ...]:
+    """Return the register operands of a move by M0, each with the bits of M0 (lowest, count) that are added to its number, None for none.
+
+    Source: RDNA3 ISA reference, "S_MOVRELSD_2_B32", "V_MOVRELSD_2_B32", "V_SWAPREL_B32".
+    """
+    name = ins.mnemonic
+    whole, low, high = (0, 32), (0, 10), (16, 10)
+    by_source, by_target = (low, high) if "_2_" in name or "swap" in name else (whole, whole)
+    found = []
+    for operand in ins.operands:
+        is_target = operand.direction != "use" and operand is ins.operands[0]
+        moves = "rels" not in name or "relsd" in name if is_target else "reld" not in name
+        if operand.kind in ("vgpr", "sgpr"):
+            found.append((operand, (by_target if is_target else by_source) if moves else None))
+    return tuple(found)
+
+
+def _reached(ins: Instruction, lanes: int) -> int:
+    """Return the registers that a move by M0 may touch: those from its operands up."""
+    found = M0_BIT
+    for operand, bits in moved_by_m0(ins):
+        first = operand.index + (FIRST_VGPR if operand.kind == "vgpr" else 0)
+        bank = ALL & ~SCALARS if operand.kind == "vgpr" else SCALARS
+        found |= registers(operand, lanes) if bits is None else bank >> first << first
     return found
 
 
@@ -375,7 +416,7 @@ def _advance_flight(facts: Facts, ins: Instruction, lanes: int) -> None:
     for one, why in list(facts.flying.items()):
         for pending in [pending for pending in why if pending in new.waits and pending.in_order]:
             why[pending] += new.cost
-            if why[pending] > MOST_COUNTED:  # a full counter waits by itself
+            if why[pending] > MOST_COUNTED[pending.counter]:  # a full counter waits by itself
                 del why[pending]
         if not why:
             del facts.flying[one]

@@ -9,10 +9,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ringup.silicon.shader import dpp, state
-from ringup.silicon.shader.analysis import FIRST_VGPR, VECTOR_FORMATS, numbers
+from ringup.silicon.shader.analysis import ALL, FIRST_VGPR, VECTOR_FORMATS, numbers
 from ringup.silicon.shader.context import COUNTERS, EXEC_BITS_UNWRITTEN
 from ringup.silicon.shader.emitter import Value
-from ringup.silicon.shader.strict_analysis import LOGIC, MOST_COUNTED, Findings, Issue, Pending, issue, limits, reads
+from ringup.silicon.shader.strict_analysis import (
+    LOGIC,
+    MOST_COUNTED,
+    Findings,
+    Issue,
+    Pending,
+    issue,
+    limits,
+    moved_by_m0,
+    reads,
+)
 
 if TYPE_CHECKING:
     from ringup.silicon.shader.cfg import Key, Program, Step
@@ -81,8 +91,9 @@ class Guard:
     def before(self, key: Key, index: int, step: Step) -> None:
         """Check what an instruction touches."""
         code = self.code
+        moved = moved_by_m0(step.ins) if step.effects.uses == ALL else ()
         for one in numbers(self.findings.unwaited[key][index]):
-            self._check_flight(one)
+            self._check_flight(one, moved)
         unproven = self.findings.unproven[key][index]
         everywhere = reads(step.ins, self.wave.lanes).decide_everywhere if unproven else 0
         for one in numbers(unproven):
@@ -95,7 +106,8 @@ class Guard:
                 detail = code.op("or", code.op("shl", lane, code.const(32, "i64")), code.const(one, "i64"))
             self.wave.fault(code.icmp("ne", bits, code.const(0, bits.type)), "uninitialised", detail)
 
-    def _check_flight(self, one: int) -> None:
+    def _check_flight(self, one: int, moved: tuple[tuple[Operand, tuple[int, int] | None], ...]) -> None:
+        """Stop where a register is in flight; of a move by M0 only those that it picks."""
         code = self.code
         total = code.const(0, "i64")
         for pending, register in self.flights[one].items():
@@ -105,7 +117,25 @@ class Guard:
             )
             total = code.op("or", total, bit)
         detail = code.op("or", total, code.const(one, "i64"))
-        self.wave.fault(code.icmp("ne", total, code.const(0, "i64")), "hazard", detail)
+        broken = code.icmp("ne", total, code.const(0, "i64"))
+        if moved and one != state.M0:
+            broken = code.op("and", broken, self._picked(one, moved))
+        self.wave.fault(broken, "hazard", detail)
+
+    def _picked(self, one: int, moved: tuple[tuple[Operand, tuple[int, int] | None], ...]) -> Value:
+        """Return whether a move by M0 touches a register (i1)."""
+        code, found = self.code, Value("false", "i1")
+        for operand, bits in moved:
+            words, distance = max(operand.size_bits // 32, 1), _distance(one, operand)
+            if distance < 0:
+                continue
+            by = code.const(0, "i32")
+            if bits is not None:
+                by = code.op("lshr", self.wave.sgpr(state.M0), code.const(bits[0], "i32"))
+                by = code.op("and", by, code.const((1 << bits[1]) - 1, "i32"))
+            word = code.op("sub", code.const(distance, "i32"), by)
+            found = code.op("or", found, code.icmp("ult", word, code.const(words, "i32")))
+        return found
 
     def _missing_lanes(self, one: int, ins: Instruction, *, everywhere: bool) -> Value:
         """Return the lanes of a VGPR that decide something and that nobody wrote."""
@@ -174,12 +204,16 @@ class Guard:
         if not found:
             return []
         wave, code = self.wave, self.code
-        moves = dict(reads(step.ins, wave.lanes).moves)
+        moves = {
+            target: (sources, part)
+            for part in step.ins.parts or (step.ins,)
+            for target, sources in reads(part, wave.lanes).moves
+        }
         changed = []
         for one in numbers(found):
             register = _shadow(one)
             if one in moves:
-                changed.append((register, self._moved(one, moves[one], step.ins)))
+                changed.append((register, self._moved(one, *moves[one])))
             elif one < FIRST_VGPR:
                 changed.append((register, self._all(register)))
             else:
@@ -208,7 +242,7 @@ class Guard:
         new = self._source(sources[0], kind) if sources else self._all(kind)
         if "cndmask" in name:
             sides = [self._side(one) for one in ins.uses[:2]]
-            chosen = code.bitcast(wave.mask(ins.uses[2]), wave.mask_type)
+            chosen = code.bitcast(wave.mask(next(one for one in ins.uses if one.type == "mask")), wave.mask_type)
             new = code.op("or", code.op("and", chosen, sides[1]), code.op("and", code.invert(chosen), sides[0]))
         elif "permlane" in name:
             new = self._all(kind)  # which lane went where is not followed
@@ -289,33 +323,35 @@ class Guard:
         if not waits and new is None:
             return
         code, wave = self.code, self.wave
-        issued = None  # without an active lane nothing is issued
+        filled = None  # without an active lane nothing is written
         if new is not None and not wave.full and ins.format in VECTOR_FORMATS:
-            issued = code.icmp("ne", wave.exec_bits(), code.const(0, wave.mask_type))
+            filled = code.icmp("ne", wave.exec_bits(), code.const(0, wave.mask_type))
         for one, why in self.flights.items():
             for pending, register in why.items():
                 before = self._get(register)
                 if new is not None:
-                    after = self._issued(before, new, pending, fills=bool(new.fills >> one & 1))
-                    self._set(register, after if issued is None else code.select(issued, after, before))
+                    after = self._aged(before, new, pending)
+                    if new.fills >> one & 1:
+                        young = code.const(new.cost if pending in new.waits else 0, "i32")
+                        after = young if filled is None else code.select(filled, young, after)
+                    self._set(register, after)
                     continue
-                limit = waits.get(pending.counter, MOST_COUNTED)
-                if limit < MOST_COUNTED and (pending.in_order or not limit):
+                most = MOST_COUNTED[pending.counter]
+                limit = waits.get(pending.counter, most)
+                if limit < most and (pending.in_order or not limit):
                     still = code.icmp("ule", before, code.const(limit, "i32"))
                     self._set(register, code.select(still, before, code.const(0, "i32")))
 
-    def _issued(self, before: Value, new: Issue, pending: Pending, *, fills: bool) -> Value:
-        """Return the shadow behind an issue. A full counter waits by itself: what more operations are behind than it counts is done."""
+    def _aged(self, before: Value, new: Issue, pending: Pending) -> Value:
+        """Return the shadow of a load behind an issue. A full counter waits by itself: what it cannot count any more is done."""
         code = self.code
-        if fills:
-            return code.const(new.cost if pending in new.waits else 0, "i32")
         if pending not in new.waits or not pending.in_order:
             return before
         more = code.op("add", before, code.const(new.cost, "i32"))
         done = code.op(
             "or",
             code.icmp("eq", before, code.const(0, "i32")),
-            code.icmp("ugt", more, code.const(MOST_COUNTED, "i32")),
+            code.icmp("ugt", more, code.const(MOST_COUNTED[pending.counter], "i32")),
         )
         return code.select(done, code.const(0, "i32"), more)
 
@@ -332,6 +368,13 @@ class Guard:
 
     def _none(self, register: Register) -> Value:
         return self.code.const(0, self.wave.base_type(register))
+
+
+def _distance(one: int, operand: Operand) -> int:
+    """Return how far above an operand's first register another one of its bank is; below 0 if it is none above."""
+    if (one >= FIRST_VGPR) != (operand.kind == "vgpr"):
+        return -1
+    return (one - FIRST_VGPR if one >= FIRST_VGPR else one) - operand.index
 
 
 def _logic(ins: Instruction) -> str:

@@ -49,15 +49,14 @@ from ringup.silicon.shader.context import (
     Status,
     Word,
 )
-from ringup.silicon.shader.decode import LONGEST_BYTES, IllegalInstruction, Instruction, decode, of_wave
+from ringup.silicon.shader.decode import LONGEST_BYTES, decode, of_wave
 from ringup.silicon.shader.interp_registers import scalar_name
 from ringup.silicon.shader.interpreter import NAVI31_WGPS, Machine, resident_limit, step_one, unit
 from ringup.silicon.shader.interpreter import Exit as StepExit
 from ringup.silicon.shader.lower import Lowered, Variant, lower
 from ringup.silicon.shader.native import HostCode, schedule
 from ringup.silicon.shader.scheduler import LDS_SPARE_BYTES, REGION_WORDS
-from ringup.silicon.shader.state import Counters, Dispatch, Events, Memory, MemoryFault, Violation, WaveState
-from ringup.silicon.shader.strict import RuleBroken
+from ringup.silicon.shader.state import Counters, Dispatch, Events, Memory, MemoryFault, Region, Violation, WaveState
 from ringup.silicon.shader.strict_code import shadow_slots
 from ringup.silicon.shader.text import text
 
@@ -138,6 +137,25 @@ def _fetch(machine: Machine, gpu_va: int, size: int) -> bytes:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Memory that was asked before: what it refused then it refuses without telling the card once more."""
+
+    memory: Memory
+    refused: MemoryFault | None
+
+    @property
+    def epoch(self) -> int:
+        """As of the memory."""
+        return self.memory.epoch
+
+    def region(self, gpu_va: int, write: bool, execute: bool = False) -> Region:
+        """Find a region."""
+        if self.refused is not None and (gpu_va, write) == (self.refused.gpu_va, self.refused.write):
+            raise self.refused
+        return self.memory.region(gpu_va, write, execute)
+
+
 @dataclass(slots=True)
 class _Active:
     """A translation in use by a run."""
@@ -178,7 +196,7 @@ class TranslatedRun:
         self._templates: list[Bytes] = []
         self._head_bytes = 4 * (state.RESERVED_WORDS + lanes)
         self._lds_written = np.ones(dispatch.lds_size_bytes, np.bool_)
-        self._missing = ""
+        self._refused: MemoryFault | None = None  # the last one
         self._table = np.zeros(8, np.uint64)
         self._callbacks = (_INTERPRET(self._on_interpret), _MISS(self._on_miss))
         self._error: BaseException | None = None
@@ -311,10 +329,13 @@ class TranslatedRun:
 
     def _on_miss(self, _: int, site: int, row: int, gpu_va: int, write: int) -> int:
         """Find a region for a site and its row of the table; what is raised waits until host code has returned."""
+        dispatch = self.machine.dispatch
+        if gpu_va >> 48 in {dispatch.shared_aperture, dispatch.private_aperture} - {0}:
+            return 0  # no memory is asked for these
         try:
             region = self.machine.memory.region(gpu_va, bool(write))
         except MemoryFault as fault:
-            self._missing = str(fault)
+            self._refused = fault
             return 0
         except BaseException as error:  # noqa: BLE001
             self._error = error
@@ -362,10 +383,10 @@ class TranslatedRun:
         wave = self._wave(slot)
         outcome = StepExit.NEXT
         if reason is Exit.FAULT:
-            self._note_fault(wave)
+            outcome = self._broken(slot, wave)
         elif reason is Exit.LEAVE and detail:
             outcome = self._step(slot)
-        if reason is not Exit.LEAVE or outcome in (StepExit.FAULT, StepExit.HALT):
+        if reason in (Exit.STOPPED, Exit.ERROR) or outcome in (StepExit.FAULT, StepExit.HALT):
             wave.words[STATUS_WORD] = Status.STOPPED
             return
         before = self._active_of(wave)
@@ -383,45 +404,22 @@ class TranslatedRun:
         address = int(wave.words[COUNTS_WORD]) | int(wave.words[COUNTS_WORD + 1]) << 32
         return next(one for one in self._all if one.counts.ctypes.data == address)
 
-    def _note_fault(self, wave: WaveState) -> None:
-        words = self._context
-        kind = FAULT_KINDS[words[Word.FAULT_KIND]]
-        pc = self.machine.dispatch.pc + int(words[Word.FAULT_OFFSET])
-        detail = int(words[Word.FAULT_DETAIL]) & 0xFFFF_FFFF_FFFF_FFFF
-        shown = "no instruction"
-        try:
-            ins = of_wave(decode(self.machine.fetch(pc, LONGEST_BYTES)), wave.wave_size)
-        except (IllegalInstruction, RuleBroken) as error:
-            said = error.detail if isinstance(error, RuleBroken) else str(error)
-        else:
-            shown, said = text(ins), self._said(kind, detail, ins, wave)
-        self._missing = ""
-        self.violations.append(Violation(kind, pc, shown, wave.name, said))
-
-    def _said(self, kind: str, detail: int, ins: Instruction, wave: WaveState) -> str:
-        """Put a fault's detail into words."""
-        if kind == "memory" and self._missing:
-            return self._missing
-        if detail & NOTE:
-            return self._active_of(wave).translation.lowered.notes[detail & ~NOTE]
-        name, above = _name(detail & 0xFFFF_FFFF) if kind in OF_REGISTERS else "", detail >> 32
-        if kind == "uninitialised":
-            if detail & EXEC_BITS_UNWRITTEN:
-                return f"EXEC would get bits of {name} that were never written"
-            return (
-                f"lane {above} of {name} was never written"
-                if name[0] == "v" and "_" not in name
-                else f"{name} was never written"
-            )
-        if kind == "hazard":
-            waits = " and ".join(one for bit, one in enumerate(COUNTERS) if above >> bit & 1)
-            return f"{name} is still being loaded; wait on {waits}"
-        if kind == "memory":
-            size = self.machine.dispatch.lds_size_bytes
-            return f"{ins.mnemonic} reaches {detail:#x}; {size:#x} bytes of LDS are allocated"
-        if kind == "illegal":
-            return "the end of the code was passed" if ins.mnemonic == "s_code_end" else "no instruction"
-        return f"{ins.mnemonic} at {detail:#x}, no multiple of what it needs"
+    def _broken(self, slot: int, wave: WaveState) -> StepExit:
+        """Note the rule that an instruction broke; what needs no history the interpreter finds again, and says in its own words."""
+        words, machine = self._context, self.machine
+        kind, detail = FAULT_KINDS[words[Word.FAULT_KIND]], int(words[Word.FAULT_DETAIL])
+        if kind not in ("hazard", "uninitialised") and not detail & NOTE:
+            refused, self._refused = self._refused, None
+            again = Machine(machine.dispatch, _Asked(machine.memory, refused), machine.events, machine.strict)
+            outcome = step_one(wave, self._group(slot // self._group_waves, wave), again)
+            self.violations.extend(again.violations)
+            if again.violations or not machine.strict:  # else hidden from it, and there is no way on
+                return outcome
+        ins = of_wave(decode(machine.fetch(wave.pc, LONGEST_BYTES)), wave.wave_size)
+        notes = self._active_of(wave).translation.lowered.notes
+        said = notes[detail & ~NOTE] if detail & NOTE else _said(kind, detail)
+        self.violations.append(Violation(kind, wave.pc, text(ins), wave.name, said))
+        return StepExit.FAULT
 
     def _counters(self) -> Counters:
         """Add up what blocks did."""
@@ -439,8 +437,11 @@ class TranslatedRun:
             all_lanes = active.translation.lowered.all_lanes
             found.lanes += self.machine.dispatch.wave_size * sum(map(operator.mul, active.counts.tolist(), all_lanes))
         found.lanes += int(words[Word.LANES])
-        found.memory_transactions = int(words[Word.MEMORY_TRANSACTIONS])
-        found.cache_lines, found.lds_conflicts = int(words[Word.CACHE_LINES]), int(words[Word.LDS_CONFLICTS])
+        if self._translator.counting:
+            interpreted = self.machine.counters
+            found.memory_transactions = int(words[Word.MEMORY_TRANSACTIONS]) + interpreted.memory_transactions
+            found.cache_lines = int(words[Word.CACHE_LINES]) + interpreted.cache_lines
+            found.lds_conflicts = int(words[Word.LDS_CONFLICTS]) + interpreted.lds_conflicts
         return found
 
 
@@ -454,6 +455,20 @@ def _aim(wave: WaveState, active: _Active, entry: int) -> None:
         (SITES_WORD, active.sites.ctypes.data),
     ):
         words[word], words[word + 1] = address & 0xFFFF_FFFF, address >> 32
+
+
+def _said(kind: str, detail: int) -> str:
+    """Put a fault that comes of a wave's history into words."""
+    if kind not in ("hazard", "uninitialised"):
+        return f"{detail:#x}"
+    name, above = _name(detail & 0xFFFF_FFFF), detail >> 32
+    if kind == "hazard":
+        waits = " and ".join(one for bit, one in enumerate(COUNTERS) if above >> bit & 1)
+        return f"{name} is still being loaded; wait on {waits}"
+    if detail & EXEC_BITS_UNWRITTEN:
+        return f"EXEC would get bits of {name} that were never written"
+    is_vector = detail & 0xFFFF_FFFF >= FIRST_VGPR
+    return f"lane {above} of {name} was never written" if is_vector else f"{name} was never written"
 
 
 def _name(register: int) -> str:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from ringup.silicon.shader import state
-from ringup.silicon.shader.analysis import ALL, FIRST_VGPR, effects, numbers
+from ringup.silicon.shader.analysis import ALL, FIRST_VGPR, SCC_BIT, effects, numbers
 from ringup.silicon.shader.context import FAULT_KINDS, Exit, Word
 from ringup.silicon.shader.emitter import Code, Value
 from ringup.silicon.shader.registers import SCC, Known, Mode, Register, Registers
@@ -49,6 +49,8 @@ class _Fault(NamedTuple):
     kind: Value
     offset: int
     detail: Value
+    alive: int  # registers to be stored
+    changed: dict[Register, Value]  # those with other values than when the program's block began
 
 
 class Wave(Registers):
@@ -60,6 +62,8 @@ class Wave(Registers):
         self.rows = vgpr_count  # VGPRs that the wave still has
         self.sites = 0  # region caches given out
         self.everything = 0  # registers that the program touches
+        self.alive = 0  # those whose values may be read by this instruction or later
+        self._dirty_outside: dict[Register, None] = {}  # of `unless` or `when`, within their bodies
         self._faults: list[_Fault] = []
         self._stops: list[tuple[Value, str]] = []
 
@@ -113,10 +117,12 @@ class Wave(Registers):
         an address. Nothing this instruction wrote counts. Code goes on in a fresh block. A kind found out at run time is a number (i64) in
         `context.FAULT_KINDS`.
         """
-        code, good = self.code, self.code.fresh("good")
+        code, good, bad = self.code, self.code.fresh("good"), self.code.fresh("bad")
         which = code.const(FAULT_KINDS.index(kind), "i64") if isinstance(kind, str) else kind
-        self._faults.append(_Fault(code.label, which, self.offset, detail or code.const(0, "i64")))
-        self.code.branch(condition, "fault", good, likely=False)
+        dirty = self.dirty | self._dirty_outside
+        changed = {one: self.read(one, self.base_type(one)) for one in dirty if self.alive & _bit(one)}
+        self._faults.append(_Fault(bad, which, self.offset, detail or code.const(0, "i64"), self.alive, changed))
+        self.code.branch(condition, bad, good, likely=False)
         self.code.block(good)
 
     def leave(self, reason: Value) -> None:
@@ -127,6 +133,12 @@ class Wave(Registers):
     def close(self) -> None:
         """Write the blocks that all faults and all interpreted instructions share."""
         code = self.code
+        for one in self._faults:
+            code.block(one.label)
+            self.begin()
+            self.views = {register: {value.type: value} for register, value in one.changed.items()}
+            self.save(one.alive, one.offset)
+            code.jump("fault")
         if self._faults:
             code.block("fault")
             kind = code.phi(*((one.kind, one.label) for one in self._faults))
@@ -190,8 +202,10 @@ class Wave(Registers):
         before = self._known()
         code.branch(condition, slow, fast, likely=False)
         code.block(fast)
-        self.dirty = {}
+        self.dirty, outside = {}, self._dirty_outside
+        self._dirty_outside = outside | before.dirty
         yield
+        self._dirty_outside = outside
         changed = list(dict.fromkeys([*self.dirty, *self._registers(effects(ins, self.lanes).defs)]))
         quick = self._values(changed)
         code.jump(done)
@@ -210,8 +224,10 @@ class Wave(Registers):
         before = self._known()
         code.branch(condition, body, skip)
         code.block(body)
-        self.dirty = {}
+        self.dirty, outside = {}, self._dirty_outside
+        self._dirty_outside = outside | before.dirty
         yield
+        self._dirty_outside = outside
         changed = list(self.dirty)
         new = self._values(changed)
         code.jump(done)
@@ -244,6 +260,14 @@ class Wave(Registers):
         self._know(before)
         for register, first, second in zip(changed, one, other, strict=True):
             self.write(register, self.code.phi(first, second))
+
+
+def _bit(register: Register) -> int:
+    """Return a register as a set of `analysis`; of a shadow none."""
+    bank, index = register
+    if bank == "v":
+        return 1 << FIRST_VGPR + index
+    return SCC_BIT if register == SCC else 1 << index if bank == "s" else 0
 
 
 __all__ = ["RULES", "Mode", "Wave", "rule"]
