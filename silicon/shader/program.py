@@ -81,6 +81,11 @@ class Kernel:
         """Return the VGPRs that RSRC1 asks for: in eights for wave32, in fours for wave64."""
         return ((self.rsrc1 & 0x3F) + 1) * (8 if self.wave_size == 32 else 4)
 
+    @property
+    def uses_dynamic_stack(self) -> bool:
+        """Tell whether it needs more scratch memory than it says: it calls what its compiler did not know. Source: AMDGPUUsage."""
+        return bool(self.properties >> 11 & 1)
+
     def wants(self, name: str) -> bool:
         """Tell whether a user register of `USER_REGISTERS` is enabled."""
         return bool(self.properties >> USER_REGISTERS[name][0] & 1)

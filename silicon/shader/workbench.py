@@ -29,6 +29,7 @@ CODE, KERNARG, PACKET, SCRATCH, BUFFERS = (
 )
 BUFFER_STEP = 1 << 36  # buffers lie far apart, so that an access beyond one reaches no other
 SHARED_APERTURE, PRIVATE_APERTURE = 1, 2  # gpu_va >> 48. Source: amdkfd kfd_flat_memory.c, MAKE_LDS_APP_BASE_V9
+STACK_BYTES = 1024  # of a work-item, behind what is known; HIP's default, hipLimitStackSize
 SLICE = 100_000  # wave-instructions between two looks at violations
 
 
@@ -99,7 +100,8 @@ def start(
             values.append(argument)
     arena.place(KERNARG, _kernel_arguments(kernel, values, groups, group_size), writable=False)
     arena.place(PACKET, _packet(groups, group_size), writable=False)
-    wave_bytes = -(-kernel.scratch_bytes * kernel.wave_size // 1024) * 1024
+    lane_bytes = kernel.scratch_bytes + STACK_BYTES * kernel.uses_dynamic_stack
+    wave_bytes = -(-lane_bytes * kernel.wave_size // 1024) * 1024
     waves = -(-int(np.prod(group_size)) // kernel.wave_size) * int(np.prod(groups))
     if wave_bytes:
         arena.place(SCRATCH, np.zeros(wave_bytes * waves, np.uint8))

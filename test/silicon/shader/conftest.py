@@ -12,7 +12,7 @@ import pytest
 from llvmlite import binding as llvm
 
 from ringup.autogen.generate.isa_probe import llvm_mc
-from ringup.silicon.shader import interpreter, state, translate  # noqa: F401  (the translator brings the rules)
+from ringup.silicon.shader import interpreter, state, translate
 from ringup.silicon.shader.emitter import Code
 from ringup.silicon.shader.interpreter import Interpreter
 from ringup.silicon.shader.launch import Group
@@ -98,6 +98,7 @@ class Machine:
     """Memory, and one engine to run programs in it."""
 
     assemble: object
+    engine: object = field(default_factory=Interpreter)
     arena: Arena = field(default_factory=Arena)
     heard: Heard = field(default_factory=Heard)
     code_end: int = CODE_VA
@@ -114,7 +115,7 @@ class Machine:
         pc = self.code_end
         self.arena.place(pc, code, executable=True, writable=False)
         self.code_end = pc + len(code) + 0xFF & ~0xFF
-        return (engine or Interpreter()).start(Dispatch(pc=pc, **values), self.arena, self.heard, strict=strict)
+        return (engine or self.engine).start(Dispatch(pc=pc, **values), self.arena, self.heard, strict=strict)
 
     def run(self, text, **dispatch):
         """Run `text` to its end; no rule may be broken."""
@@ -136,10 +137,26 @@ class Machine:
         return run.violations[0]
 
 
+# Engines are held to one set of promises by the tests of these modules.
+SHARED_PROMISES = ("test_interpreter_", "test_strict")
+ENGINES = {"interpreter": Interpreter, "translator": translate.Translator}
+COUNTS = {  # look at counters of memory, which the translator keeps only if it is told to
+    "test_counters_tell_classes_places_and_lanes", "test_conflicts_are_counted_by_bank",
+}  # fmt: skip
+
+
+def pytest_generate_tests(metafunc):
+    """Run the shared promises on every engine."""
+    if "machine" in metafunc.fixturenames and metafunc.module.__name__.rpartition(".")[2].startswith(SHARED_PROMISES):
+        metafunc.parametrize("machine", ENGINES, indirect=True)
+
+
 @pytest.fixture
-def machine(assemble):
-    """A `Machine` with empty memory."""
-    return Machine(assemble)
+def machine(request, assemble):
+    """A `Machine` with empty memory; of the reference engine unless a test says so."""
+    make = ENGINES[getattr(request, "param", "interpreter")]
+    counts = make is translate.Translator and request.function.__name__ in COUNTS
+    return Machine(assemble, make(counting=True) if counts else make())
 
 
 class _Bailed(Exception):
