@@ -118,15 +118,20 @@ class Findings:
     )  # what moves read as surely written in the active lanes
 
 
-def analyse(blocks: dict[Key, Block], entries: dict[Key, int], full: dict[Key, list[bool]], lanes: int) -> Findings:
-    """Find what must be checked while the program runs. `entries` tells by way in which registers are written there, ALL if nobody knows."""
+def analyse(
+    blocks: dict[Key, Block], entries: dict[Key, int], full: dict[Key, list[bool]], lanes: int, *, tracked: bool = False
+) -> Findings:
+    """Find what must be checked while the program runs. `entries` tells by way in which registers are written there, ALL if nobody knows.
+
+    What comes from LDS counts as written, unless it is `tracked`.
+    """
     start: dict[Key, Facts] = {key: Facts(sure, {}, {}) for key, sure in entries.items()}
     work = list(entries)
     while work:
         key = work.pop()
         block, facts = blocks[key], start[key].copy()
         for step, all_lanes in zip(block.code, full[key], strict=True):
-            advance(facts, step, all_lanes=all_lanes, lanes=lanes)
+            advance(facts, step, all_lanes=all_lanes, lanes=lanes, tracked=tracked)
         for index, one in enumerate(block.successors):
             there = facts.copy()
             _learn(there, block, taken=index == 0)
@@ -148,7 +153,9 @@ def analyse(blocks: dict[Key, Block], entries: dict[Key, int], full: dict[Key, l
             found.sure[key, index] = facts.sure if step.ins.mnemonic.startswith(ALL_LANES) else active
             unproven.append(what.decide & ~active | what.decide_everywhere & ~facts.sure)
             unwaited.append(_touched(step, facts, lanes))
-            advance(facts, step, all_lanes=all_lanes, lanes=lanes)
+            for register in lds_data(step.ins):
+                found.shadowed |= 1 << register & ~active
+            advance(facts, step, all_lanes=all_lanes, lanes=lanes, tracked=tracked)
         found.unproven[key], found.unwaited[key] = unproven, unwaited
         for some in unproven:
             found.shadowed |= some
@@ -326,10 +333,13 @@ def _touched(step: Step, facts: Facts, lanes: int) -> int:
     found = 0
     touched = _reached(step.ins, lanes) if step.effects.uses == ALL else step.effects.uses | step.effects.defs
     own = issue(step.ins, lanes)
+    read = 0  # a half that a D16 load keeps is not read at issue: what it loads is merged when it returns
+    for operand in step.ins.operands:
+        read |= registers(operand, lanes) if operand.direction == "use" else 0
     for one, why in facts.flying.items():
         if not touched >> one & 1:
             continue
-        again = own is not None and own.fills >> one & 1 and not step.effects.uses >> one & 1
+        again = own is not None and own.fills >> one & 1 and not read >> one & 1
         if again and own is not None and set(why) == set(own.waits) and all(pending.in_order for pending in why):
             continue
         found |= 1 << one
@@ -363,7 +373,19 @@ def _reached(ins: Instruction, lanes: int) -> int:
     return found
 
 
-def advance(facts: Facts, step: Step, *, all_lanes: bool, lanes: int) -> None:
+def lds_data(ins: Instruction) -> tuple[int, ...]:
+    """Return the registers that an instruction stores to LDS, in their order."""
+    memory = memory_effects(ins)
+    return memory.data if memory is not None and memory.unit == "lds" and "store" in ins.mnemonic else ()
+
+
+def lds_fills(ins: Instruction) -> tuple[int, ...]:
+    """Return the registers that an instruction loads from LDS, in their order."""
+    memory = memory_effects(ins)
+    return memory.fills if memory is not None and memory.unit == "lds" and "load" in ins.mnemonic else ()
+
+
+def advance(facts: Facts, step: Step, *, all_lanes: bool, lanes: int, tracked: bool) -> None:
     """Change what is known by one instruction."""
     ins, defs = step.ins, step.effects.defs
     if step.effects.uses == ALL and not step.what:  # registers by number: who knows
@@ -382,6 +404,8 @@ def advance(facts: Facts, step: Step, *, all_lanes: bool, lanes: int) -> None:
     for target, sources in reads(ins, lanes).moves:
         if any(not read >> one & 1 for one in sources):
             undefined |= 1 << target
+    for one in lds_fills(ins) if tracked else ():
+        undefined |= 1 << one
     masks = _masks_after(facts, ins, lanes) if scalars else {}
     facts.sure |= scalars
     if vectors:

@@ -101,6 +101,24 @@ def test_a_wait_that_covers_a_load_frees_its_register(buffers, name):
     buffers.run(LANE + RIGHT[name] + END, **ARGS)
 
 
+def test_a_load_of_half_a_register_may_follow_the_one_that_it_completes(buffers):
+    program = (  # LLVM's SIInsertWaitcnts waits for neither: vector loads return in order
+        "global_load_u16 v2, v1, s[0:1]\n global_load_d16_hi_b16 v2, v1, s[0:1] offset:4\n"
+        " global_load_d16_b16 v3, v1, s[0:1]\n global_load_d16_hi_b16 v3, v1, s[0:1] offset:4\n s_waitcnt vmcnt(0)\n"
+        " v_xor_b32 v3, v2, v3\n v_or_b32 v2, v2, v3\n global_store_b32 v1, v2, s[2:3]"
+    )
+    buffers.run(LANE + program + END, **ARGS)
+    lanes = np.arange(32)
+    assert np.array_equal(buffers.out[:32], lanes | lanes + 1 << 16)
+
+
+def test_a_load_of_half_a_register_may_not_follow_one_of_another_order(buffers):
+    program = "ds_store_b32 v1, v0\n ds_load_u16 v2, v1\n global_load_d16_hi_b16 v2, v1, s[0:1]"
+    violation = buffers.broken(LANE + program + END, **ARGS)
+    assert violation.kind == "hazard"
+    assert violation.text.startswith("global_load_d16_hi_b16")
+
+
 def test_a_full_counter_waits_by_itself(buffers):
     loads = "".join(f"global_load_b32 v2, v1, s[0:1] offset:{4 * i}\n" for i in range(64))
     buffers.run(LANE + "global_load_b32 v3, v1, s[0:1]\n" + loads + "v_mov_b32_e32 v4, v3" + END, **ARGS)
