@@ -15,10 +15,14 @@ A, B, LARGE = floats(64, 64), floats(64, 64), floats(512, 1024)
 WORK = {
     "elementwise": ("elementwise", A, B),
     "matmul": ("matmul", A, B),
+    "half matmul": ("half matmul", A, B),  # by matrix instructions
     "sum": ("sum", A, B),
     "copy": ("copy", LARGE, LARGE[:1].repeat(512, 0)),
 }
-WANTED = {"elementwise": A * 2 + B, "matmul": A @ B, "sum": (A * B).sum(axis=1), "copy": LARGE}
+HALVES = [one.astype(np.float16).astype(np.float32) for one in (A, B)]
+WANTED = {
+    "elementwise": A * 2 + B, "matmul": A @ B, "half matmul": HALVES[0] @ HALVES[1], "sum": (A * B).sum(axis=1), "copy": LARGE,
+}  # fmt: skip
 
 
 def check(answer, *names):
