@@ -18,7 +18,6 @@ class Word(IntEnum):
     INTERPRET = 9  # address: executes one instruction of a wave
     MISS = 10  # address: finds a region
     FAULT_KIND = 11
-    FAULT_OFFSET = 12  # of the instruction that broke a rule
     FAULT_DETAIL = 13
     LANES = 14  # counters from here
     MEMORY_TRANSACTIONS = 15
@@ -56,6 +55,7 @@ class Word(IntEnum):
     HEAD_BYTES = 48  # of a wave's template: its words up to VGPR 1
     LIVE = 49  # group slots in use
     HIGH = 50  # group slots that were ever in use
+    LDS_SHADOW = 51  # bytes from a byte of LDS to that which says whether it was written; in strict mode only
 
 
 CONTEXT_WORDS = 64
@@ -90,14 +90,22 @@ class Status(IntEnum):
     STOPPED = 3  # halted, or broke a rule
 
 
+class Leave(IntEnum):
+    """What lies above the low byte of `Exit.LEAVE`: what is to be done first."""
+
+    AT_ONCE = 0
+    INTERPRET = 1  # the instruction
+    TRACK = 2  # it reads LDS that nobody wrote: the wave goes on where such values are followed
+
+
 class Exit(IntEnum):
-    """Why a program or the scheduler returned: the low byte; what lies above is the entry at which the wave goes on."""
+    """Why a program or the scheduler returned: the low byte; what lies above is the entry at which the wave goes on, or a `Leave`."""
 
     NEXT = 0
     END = 1
     YIELD = 2
     BARRIER = 3
-    FAULT = 4  # a rule was broken: FAULT_KIND, FAULT_OFFSET, FAULT_DETAIL
+    FAULT = 4  # a rule was broken: FAULT_KIND, FAULT_DETAIL, PC of the wave
     LEAVE = 5  # PC is where no code was translated for, or at an instruction that the interpreter runs
     ERROR = 6  # a callback raised
     DONE = 7  # every wave of every group has ended
@@ -113,4 +121,5 @@ COUNTERS = (
     "vscnt",
     "expcnt",
 )  # bits 32 and up of a hazard's detail; the lane is there for what is not written
+LDS_UNWRITTEN = 1 << 60  # in the detail of what is not written: the rest is an address in LDS
 EXEC_BITS_UNWRITTEN = 1 << 61  # in the detail of what is not written: bits that would get into EXEC

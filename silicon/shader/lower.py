@@ -22,7 +22,7 @@ from ringup.silicon.shader.analysis import (
     numbers,
 )
 from ringup.silicon.shader.cfg import is_release, mode_after
-from ringup.silicon.shader.context import COUNTS_WORD, NOTE, SITES_WORD, Exit, Word
+from ringup.silicon.shader.context import COUNTS_WORD, NOTE, SITES_WORD, Exit, Leave, Word
 from ringup.silicon.shader.emitter import Code, Value
 from ringup.silicon.shader.interp_hazards import Sequence
 from ringup.silicon.shader.launch import STATUS_NO_VGPRS
@@ -66,6 +66,7 @@ class Variant:
     full: bool  # every lane is active at the beginning
     strict: bool
     counting: bool
+    tracked: bool = False  # undefined values from LDS are followed, in strict mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,14 @@ class _Writer:
     def __init__(self, program: Program, variant: Variant) -> None:
         self.program, self.variant = program, variant
         self.code = Code()
-        self.wave = Wave(self.code, variant.lanes, variant.vgpr_count, strict=variant.strict, counting=variant.counting)
+        self.wave = Wave(
+            self.code,
+            variant.lanes,
+            variant.vgpr_count,
+            strict=variant.strict,
+            counting=variant.counting,
+            tracked=variant.tracked,
+        )
         self.names = {key: f"b{i}" for i, key in enumerate(program.blocks)}
         self.entries = {key: i for i, key in enumerate(program.entries)}
         self.bailed: set[str] = set()
@@ -113,7 +121,7 @@ class _Writer:
         """Return the writer of strict mode's checks, None if analysis cleared everything."""
         written = dict.fromkeys(self.program.entries, ALL)
         written[self.program.entries[0]] = self._written()
-        found = analyse(self.program.blocks, written, self.full, self.variant.lanes)
+        found = analyse(self.program.blocks, written, self.full, self.variant.lanes, tracked=self.variant.tracked)
         return Guard(self.wave, self.program, found) if found.shadowed or found.flying else None
 
     def _written(self) -> int:
@@ -235,8 +243,10 @@ class _Writer:
         alive = live_before(block, self.full[key], out)
         for index, (step, full) in enumerate(zip(block.code, self.full[key], strict=True)):
             wave.offset, wave.full, wave.mode = step.offset, full, Mode(mode)
-            # strict mode has many ways to stop, and none back: the instruction's own VGPRs will do
-            wave.alive = alive[index] & SCALARS | step.effects.uses if self.variant.strict else alive[index]
+            wave.alive = wave.told = alive[index]
+            if self.variant.strict:  # many ways to stop, and none back: the instruction's own VGPRs will do
+                wave.told = alive[index] & SCALARS | step.effects.uses
+            wave.undefined_rows, wave.written_rows = [], []
             changed = mode_after(step.ins, mode)
             if not full and step.ins.format in COUNTED_FORMATS:
                 self._lanes = code.op("add", self._lanes, self._active_lanes())
@@ -332,7 +342,7 @@ class _Writer:
             wave.save(wave.everything, last.offset)
             if self.guard is not None:
                 self.guard.save()
-            wave.leave(code.const(Exit.LEAVE | 1 << 8, "i64"))
+            wave.leave(code.const(Exit.LEAVE | Leave.INTERPRET << 8, "i64"))
         elif block.ending == "indirect":
             self._indirect(block, last)
         elif block.ending == "jump":

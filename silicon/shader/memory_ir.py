@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     Access = Callable[[Value], list[Value]]
 
 
+WRITTEN = 0x0101_0101  # shadow of a dword of LDS whose bytes were all written
+
+
 @dataclass(frozen=True, slots=True)
 class Addresses:
     """Addresses of the lanes: a scalar i64, plus an offset a lane that is unsigned (vector of i32 or i64), or `stride` times the lane."""
@@ -194,7 +197,7 @@ def lds_address(wave: Wave) -> Value:
 
 
 def lds_load(wave: Wave, address: Value, shape: Shape, active: Value | None = None) -> list[Value]:
-    """Load from LDS addresses (vector of i32); lanes out of range get 0 (strict: the wave stops)."""
+    """Load from LDS addresses (vector of i32); lanes out of range get 0 (strict: the wave stops, and bytes that nobody wrote are noted)."""
     code = wave.code
     active = active or wave.exec_bits()
     if wave.counting:
@@ -203,17 +206,46 @@ def lds_load(wave: Wave, address: Value, shape: Shape, active: Value | None = No
     near, start = _lds_near(wave, address, shape, active)
 
     def quick() -> list[Value]:
-        place = pointer(wave, code.op("add", lds, start))
-        return shape.unpack(code, code.load(place, shape.packed, 1))
+        host = code.op("add", lds, start)
+        rows = shape.unpack(code, code.load(pointer(wave, host), shape.packed, 1))
+        if wave.strict:
+            shadow = pointer(wave, code.op("add", host, wave.context("lds_shadow")))
+            rows += _unwritten(wave, shape, active, shape.unpack(code, code.load(shadow, shape.packed, 1)))
+        return rows
 
     def slow() -> list[Value]:
         name = lds_gather(shape, strict=wave.strict).include(code)
         answer = take(code, name, [shape.row] * shape.rows, CONTEXT, lds, address, active)
-        if wave.strict:
-            refuse(wave, answer)
-        return answer.rows
+        if not wave.strict:
+            return answer.rows
+        refuse(wave, answer)
+        return answer.rows + lds_unwritten(wave, address, shape, active)
 
-    return either(wave, near, quick, slow)
+    found = either(wave, near, quick, slow)
+    if wave.strict:
+        wave.met_unwritten(found[shape.rows :])
+    return found[: shape.rows]
+
+
+def lds_unwritten(wave: Wave, address: Value, shape: Shape, active: Value) -> list[Value]:
+    """Return the lanes (masks) that read LDS bytes nobody wrote: by register where they are followed, else of all. Addresses are good."""
+    code = wave.code
+    shadow = code.op("add", lds_address(wave), wave.context("lds_shadow"))
+    name = lds_gather(shape, strict=True).include(code)
+    return _unwritten(
+        wave, shape, active, take(code, name, [shape.row] * shape.rows, CONTEXT, shadow, address, active).rows
+    )
+
+
+def _unwritten(wave: Wave, shape: Shape, active: Value, shadows: list[Value]) -> list[Value]:
+    code = wave.code
+    if not wave.tracked:
+        both = shadows[0]
+        for one in shadows[1:]:
+            both = code.op("and", both, one)
+        shadows = [both]
+    written = wave.const(WRITTEN & (1 << 8 * min(shape.size_bytes, 4)) - 1, "i32")
+    return [code.op("and", as_mask(code, code.icmp("ne", one, written)), active) for one in shadows]
 
 
 def lds_store(wave: Wave, address: Value, shape: Shape, rows: Sequence[Value], active: Value | None = None) -> None:
@@ -222,23 +254,36 @@ def lds_store(wave: Wave, address: Value, shape: Shape, rows: Sequence[Value], a
     active = active or wave.exec_bits()
     if wave.counting:
         count_conflicts(wave, address, active, shape.size_bytes)
-    lds = lds_address(wave)
     near, start = _lds_near(wave, address, shape, active)
     if shape.rows > 1:
         near = _all_active(wave, active, near)
+    lds = lds_address(wave)
+    stores = [(lds, list(rows))]
+    if wave.strict:
+        stores.append((code.op("add", lds, wave.context("lds_shadow")), _written_rows(wave, len(rows))))
 
     def quick() -> list[Value]:
-        place, packed = pointer(wave, code.op("add", lds, start)), shape.pack(code, rows)
-        if shape.rows == 1 and not wave.full:
-            packed = code.select(code.bitcast(active, wave.bools), packed, code.load(place, shape.packed, 1))
-        code.store(packed, place, 1)
+        for base, values in stores:
+            place, packed = pointer(wave, code.op("add", base, start)), shape.pack(code, values)
+            if shape.rows == 1 and not wave.full:
+                packed = code.select(code.bitcast(active, wave.bools), packed, code.load(place, shape.packed, 1))
+            code.store(packed, place, 1)
         return []
 
     def slow() -> list[Value]:
         name = lds_scatter(shape, strict=wave.strict).include(code)
-        answer = take(code, name, [], CONTEXT, lds, address, active, *rows)
-        if wave.strict:
-            refuse(wave, answer)
+        for base, values in stores:
+            answer = take(code, name, [], CONTEXT, base, address, active, *values)
+            if wave.strict:
+                refuse(wave, answer)
         return []
 
     either(wave, near, quick, slow)
+
+
+def _written_rows(wave: Wave, count: int) -> list[Value]:
+    """Return what the bytes of the next `count` registers stored to LDS have in its shadow."""
+    code, whole = wave.code, wave.const(WRITTEN, "i32")
+    known, wave.written_rows = wave.written_rows[:count] or [None] * count, wave.written_rows[count:]
+    nothing = wave.const(0, "i32")
+    return [whole if one is None else code.select(code.bitcast(one, wave.bools), whole, nothing) for one in known]

@@ -10,12 +10,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ringup.silicon.shader.atomic_ops import NO_FLUSH, Flush, atomic
+from ringup.silicon.shader.context import LDS_UNWRITTEN
 from ringup.silicon.shader.lds_helpers import lds_locate
 from ringup.silicon.shader.memory_counters import count_conflicts, count_lines
 from ringup.silicon.shader.memory_forms import operand
 from ringup.silicon.shader.memory_helpers import locate, spread
-from ringup.silicon.shader.memory_ir import lds_address, refuse
-from ringup.silicon.shader.memory_shape import CONTEXT, Shape, take
+from ringup.silicon.shader.memory_ir import lds_address, lds_unwritten, refuse
+from ringup.silicon.shader.memory_shape import CONTEXT, Shape, first_lane, take
 from ringup.silicon.shader.rules_global import addresses, global_only
 from ringup.silicon.shader.rules_lds import address, lds_rule
 from ringup.silicon.shader.wave import rule
@@ -113,6 +114,11 @@ def _lds(wave: Wave, ins: Instruction, operation: str, size_bytes: int) -> None:
     name = lds_locate(shape, strict=wave.strict).include(code)
     found = take(code, name, [places, shape.mask], CONTEXT, lds_address(wave), where, active)
     refuse(wave, found)
+    if wave.strict:
+        undefined = lds_unwritten(wave, where, shape, active)[0]
+        lane = code.resize(code.extract(where, first_lane(code, undefined)), "i64")
+        detail = code.op("or", lane, code.const(LDS_UNWRITTEN, "i64"))
+        wave.fault(code.icmp("ne", undefined, code.const(0, undefined.type)), "uninitialised", detail)
     denorm = wave.mode.denorm_f32 if size_bytes == 4 else wave.mode.denorm_f64
     is_float = operation.endswith("_float")
     flush = Flush(not denorm & 1, operation == "add_float" and not denorm & 2) if is_float else NO_FLUSH

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 from ringup.silicon.shader import state
 from ringup.silicon.shader.memory_counters import count_lines
 from ringup.silicon.shader.memory_forms import LOADS, STORES, Form, put_loaded, stored
-from ringup.silicon.shader.memory_helpers import gather, scatter
+from ringup.silicon.shader.memory_helpers import Spread, gather, scatter, spread
 from ringup.silicon.shader.memory_ir import either, pointer, refuse
-from ringup.silicon.shader.memory_shape import CONTEXT, Region, Shape, as_mask, take
+from ringup.silicon.shader.memory_shape import CONTEXT, DONE, MEMORY, Answer, Helper, Region, Shape, as_mask, take
 from ringup.silicon.shader.wave import rule
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
     from ringup.silicon.shader.decode import Instruction
@@ -77,18 +78,38 @@ class _Place:
         if wave.strict:
             self.near = code.op("and", self.near, self._allocated(self.first))
 
-    def check(self) -> None:
-        """Stop where a lane reaches beyond what is allocated to it."""
+    def far(self, helper: Helper, rows: Sequence[Value] = ()) -> list[Value]:
+        """Call a helper for every row, `rows` to store or none to load; the wave stops where a lane breaks a rule, and accesses no more."""
         code = self.wave.code
-        if not self.wave.strict:
-            return
+        if not self.offset.lanes:
+            helper = spread(helper, Spread("", 4), self.shape, min(len(rows), 1))
+        name = helper.include(code)
+        active, nobody = self.active, code.const(0, self.active.type)
+        status, detail = code.const(DONE, "i64"), code.const(0, "i64")
+        if self.wave.strict:
+            beyond = self._beyond()
+            status = code.select(beyond, code.const(MEMORY, "i64"), status)
+            active = code.select(beyond, nobody, active)
+        found = []
+        for at in range(self.rows):
+            data, types = ((rows[at],), []) if rows else ((), [self.wave.row])
+            where = self.lanes(at) if self.offset.lanes else self._first_lane(at)
+            answer = take(code, name, types, CONTEXT, self.site, active, *data, where)
+            broken = code.icmp("ne", answer.status, code.const(DONE, "i64"))
+            status, detail = code.select(broken, answer.status, status), code.select(broken, answer.detail, detail)
+            active = code.select(broken, nobody, active)
+            found += answer.rows
+        refuse(self.wave, Answer(status, detail, []))
+        return found
+
+    def _beyond(self) -> Value:
+        """Return whether a lane reaches beyond what is allocated to it (i1)."""
+        code = self.wave.code
         fits = self._allocated(self.offset)
         if self.offset.lanes:
             beyond = code.op("and", code.invert(as_mask(code, fits)), self.active)
-            self.wave.fault(code.icmp("ne", beyond, code.const(0, beyond.type)), "memory")
-        else:
-            some = code.icmp("ne", self.active, code.const(0, self.active.type))
-            self.wave.fault(code.op("and", code.invert(fits), some), "memory")
+            return code.icmp("ne", beyond, code.const(0, beyond.type))
+        return code.op("and", code.invert(fits), code.icmp("ne", self.active, code.const(0, self.active.type)))
 
     def _allocated(self, offset: Value) -> Value:
         """Return whether an access at an offset (i32 or a vector) lies in a lane's part of the wave's scratch memory."""
@@ -115,6 +136,13 @@ class _Place:
         low = code.op("and", self.first, code.const(3, "i32"))
         return self.wave.splat(code.op("shl", low, code.const(3, "i32")))
 
+    def _first_lane(self, at: int) -> Value:
+        """Return the gpu_va of row `at` of lane 0."""
+        code = self.wave.code
+        low = code.resize(code.op("and", self.first, code.const(3, "i32")), "i64")
+        start = code.op("add", self._swizzled(self.first), code.const(at * self.row_bytes, "i64"))
+        return code.op("add", start, low)
+
     def lanes(self, at: int) -> Value:
         """Return the gpu_va of row `at` of every lane."""
         code, wave = self.wave.code, self.wave
@@ -139,14 +167,7 @@ def _load(wave: Wave, ins: Instruction, form: Form) -> None:
             return rows
 
         def slow() -> list[Value]:
-            place.check()
-            name = gather(shape, strict=wave.strict).include(code)
-            found = []
-            for at in range(place.rows):
-                answer = take(code, name, [wave.row], CONTEXT, place.site, place.active, place.lanes(at))
-                refuse(wave, answer)
-                found += answer.rows
-            return found
+            return place.far(gather(shape, strict=wave.strict))
 
         put_loaded(wave, ins.operands[0], form, either(wave, place.near, quick, slow))
 
@@ -174,11 +195,7 @@ def _store(wave: Wave, ins: Instruction, form: Form) -> None:
             return []
 
         def slow() -> list[Value]:
-            place.check()
-            name = scatter(shape, strict=wave.strict).include(code)
-            for at, row in enumerate(rows):
-                refuse(wave, take(code, name, [], CONTEXT, place.site, place.active, row, place.lanes(at)))
-            return []
+            return place.far(scatter(shape, strict=wave.strict), rows)
 
         either(wave, place.near, quick, slow)
 

@@ -19,6 +19,8 @@ from ringup.silicon.shader.strict_analysis import (
     Issue,
     Pending,
     issue,
+    lds_data,
+    lds_fills,
     limits,
     moved_by_m0,
     reads,
@@ -91,6 +93,7 @@ class Guard:
     def before(self, key: Key, index: int, step: Step) -> None:
         """Check what an instruction touches."""
         code = self.code
+        self.wave.written_rows = [self._get(_shadow(one)) if self._follows(one) else None for one in lds_data(step.ins)]
         moved = moved_by_m0(step.ins) if step.effects.uses == ALL else ()
         for one in numbers(self.findings.unwaited[key][index]):
             self._check_flight(one, moved)
@@ -224,6 +227,10 @@ class Guard:
         """Follow what an instruction has written, issued or waited for."""
         for register, value in changed:
             self._set(register, value)
+        for one, undefined in zip(lds_fills(step.ins), self.wave.undefined_rows, strict=False):
+            if self._follows(one):
+                written = self._get(_shadow(one))
+                self._set(_shadow(one), self.code.op("and", written, self.code.invert(undefined)))
         if self.flights:
             self._follow_flights(step.ins)
 

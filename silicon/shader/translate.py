@@ -41,11 +41,13 @@ from ringup.silicon.shader.context import (
     EXEC_BITS_UNWRITTEN,
     FAULT_KINDS,
     GROUP_WORDS,
+    LDS_UNWRITTEN,
     NOTE,
     SITES_WORD,
     SPARE_WORD,
     STATUS_WORD,
     Exit,
+    Leave,
     Status,
     Word,
 )
@@ -162,6 +164,7 @@ class _Active:
 
     translation: Translation
     full: bool
+    tracked: bool
     counts: Words  # by block, how often it ran
     sites: Words
 
@@ -182,7 +185,8 @@ class TranslatedRun:
         wave_slots = self._slots * self._group_waves
         # untouched pages of these cost nothing
         self._states = _aligned(wave_slots * self._wave_bytes)
-        self._lds_stride = -(-dispatch.lds_size_bytes // 64) * 64 + LDS_SPARE_BYTES
+        self._lds_shadow = -(-dispatch.lds_size_bytes // 64) * 64 + LDS_SPARE_BYTES
+        self._lds_stride = self._lds_shadow * (1 + machine.strict)
         self._lds = _aligned(self._slots * self._lds_stride)
         self._groups = np.zeros(self._slots * GROUP_WORDS, np.uint64)
         self._regions = np.zeros(REGION_WORDS, np.uint64)
@@ -190,12 +194,11 @@ class TranslatedRun:
         self._ids = np.array([launch.hardware_ids(dispatch, one) for one in range(wave_slots)], np.uint32)
         self._scalars = len(launch.scalar_start(dispatch, (0, 0, 0), 0, 1))
         self._mode = 0
-        self._current: dict[bool, _Active] = {}  # by whether all lanes are active at the start
+        self._current: dict[tuple[bool, bool], _Active] = {}  # by whether all lanes are active at the start; tracked
         self._all: list[_Active] = []
         self._extra: set[Key] = set()
         self._templates: list[Bytes] = []
         self._head_bytes = 4 * (state.RESERVED_WORDS + lanes)
-        self._lds_written = np.ones(dispatch.lds_size_bytes, np.bool_)
         self._refused: MemoryFault | None = None  # the last one
         self._table = np.zeros(8, np.uint64)
         self._callbacks = (_INTERPRET(self._on_interpret), _MISS(self._on_miss))
@@ -256,7 +259,8 @@ class TranslatedRun:
             Word.INTERPRET: interpret, Word.MISS: miss, Word.QUANTUM: QUANTUM, Word.LAST: math.prod(dispatch.group_count),
             Word.SLOTS: self._slots, Word.GROUP_WAVES: self._group_waves, Word.WAVE_BYTES: self._wave_bytes,
             Word.STATES: self._states.ctypes.data, Word.GROUPS: self._groups.ctypes.data, Word.LDS: self._lds.ctypes.data,
-            Word.LDS_STRIDE: self._lds_stride, Word.TEMPLATES: self._table.ctypes.data, Word.SCRATCH_BASE: dispatch.scratch_base,
+            Word.LDS_STRIDE: self._lds_stride, Word.LDS_SHADOW: self._lds_shadow, Word.TEMPLATES: self._table.ctypes.data,
+            Word.SCRATCH_BASE: dispatch.scratch_base,
             Word.SCRATCH_BYTES: dispatch.scratch_wave_bytes, Word.HARDWARE_IDS: self._ids.ctypes.data, Word.HEAD_BYTES: self._head_bytes,
         }  # fmt: skip
         for word, value in values.items():
@@ -302,19 +306,19 @@ class TranslatedRun:
             template[64 + number * head : 64 + (number + 1) * head] = wave.words[: head // 4].view(np.uint8)
         return template
 
-    def _active(self, *, full: bool) -> _Active:
-        """Return the program for waves that begin with all lanes active, or with any."""
-        if full not in self._current:
-            self._current[full] = self._translate(full=full)
-        return self._current[full]
+    def _active(self, *, full: bool, tracked: bool = False) -> _Active:
+        """Return the program for waves that begin with all lanes active, or with any; `tracked` once they met LDS that nobody wrote."""
+        if (full, tracked) not in self._current:
+            self._current[full, tracked] = self._translate(full=full, tracked=tracked)
+        return self._current[full, tracked]
 
-    def _translate(self, *, full: bool) -> _Active:
+    def _translate(self, *, full: bool, tracked: bool) -> _Active:
         dispatch, machine = self.machine.dispatch, self.machine
         lanes, rows = dispatch.wave_size, max(dispatch.vgpr_count, 1)
-        variant = Variant(lanes, rows, self._scalars, full, machine.strict, self._translator.counting)
+        variant = Variant(lanes, rows, self._scalars, full, machine.strict, self._translator.counting, tracked)
         made = self._translator.translation(machine, variant, self._mode, tuple(sorted(self._extra)))
         counts = np.zeros(len(made.lowered.blocks), np.uint64)
-        active = _Active(made, full, counts, np.zeros(4 * made.lowered.sites + 4, np.uint64))
+        active = _Active(made, full, tracked, counts, np.zeros(4 * made.lowered.sites + 4, np.uint64))
         self._all.append(active)
         return active
 
@@ -373,31 +377,33 @@ class TranslatedRun:
         return wave
 
     def _group(self, slot: int, wave: WaveState) -> launch.Group:
-        first = slot * self._lds_stride
-        lds = self._lds[first : first + self.machine.dispatch.lds_size_bytes]
-        return launch.Group(self.machine.dispatch, wave.name[:3], lds, self._lds_written, [wave])
+        dispatch, first = self.machine.dispatch, slot * self._lds_stride
+        lds = self._lds[first : first + dispatch.lds_size_bytes]
+        shadow = self._lds[first + self._lds_stride - self._lds_shadow :][: dispatch.lds_size_bytes]
+        return launch.Group(dispatch, wave.name[:3], lds, shadow.view(np.bool_), [wave])
 
     def _serve(self, reason: Exit, detail: int) -> None:
-        """Do for the wave at the head of the round what host code cannot; `detail` of LEAVE: 1 to interpret an instruction first."""
+        """Do for the wave at the head of the round what host code cannot; `detail` of LEAVE is a `Leave`."""
         slot = int(self._context[Word.SLOT]) * self._group_waves + int(self._context[Word.WAVE])
         wave = self._wave(slot)
         outcome = StepExit.NEXT
         if reason is Exit.FAULT:
             outcome = self._broken(slot, wave)
-        elif reason is Exit.LEAVE and detail:
+        elif reason is Exit.LEAVE and detail == Leave.INTERPRET:
             outcome = self._step(slot)
         if reason in (Exit.STOPPED, Exit.ERROR) or outcome in (StepExit.FAULT, StepExit.HALT):
             wave.words[STATUS_WORD] = Status.STOPPED
             return
         before = self._active_of(wave)
         key = Key(wave.pc - self.machine.dispatch.pc, int(wave.words[state.MODE]))
-        active = self._active(full=before.full)
+        tracked = before.tracked or (reason is Exit.LEAVE and detail == Leave.TRACK)
+        active = self._active(full=before.full, tracked=tracked)
         known = active.translation.lowered.entries
         if active is not before:  # what strict code follows differs: in by a way that expects nothing
             known = {one: at for one, at in known.items() if one in active.translation.program.entries}
         if key not in known:
             self._extra.add(key)
-            active = self._current[before.full] = self._translate(full=before.full)
+            active = self._current[before.full, tracked] = self._translate(full=before.full, tracked=tracked)
         _aim(wave, active, active.translation.lowered.entries[key])
 
     def _active_of(self, wave: WaveState) -> _Active:
@@ -461,6 +467,8 @@ def _said(kind: str, detail: int) -> str:
     """Put a fault that comes of a wave's history into words."""
     if kind not in ("hazard", "uninitialised"):
         return f"{detail:#x}"
+    if detail & LDS_UNWRITTEN:
+        return f"LDS {detail & ~LDS_UNWRITTEN:#x} was never written"
     name, above = _name(detail & 0xFFFF_FFFF), detail >> 32
     if kind == "hazard":
         waits = " and ".join(one for bit, one in enumerate(COUNTERS) if above >> bit & 1)

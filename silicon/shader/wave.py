@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ringup.silicon.shader import state
 from ringup.silicon.shader.analysis import ALL, FIRST_VGPR, SCC_BIT, effects, numbers
-from ringup.silicon.shader.context import FAULT_KINDS, Exit, Word
+from ringup.silicon.shader.context import FAULT_KINDS, Exit, Leave, Word
 from ringup.silicon.shader.emitter import Code, Value
 from ringup.silicon.shader.registers import SCC, Known, Mode, Register, Registers
 
@@ -44,27 +44,34 @@ def rule(*mnemonics: str) -> Callable[[Rule], Rule]:
     return register
 
 
-class _Fault(NamedTuple):
+class _Stop(NamedTuple):
     label: str  # the block that leaves
-    kind: Value
     offset: int
-    detail: Value
     alive: int  # registers to be stored
     changed: dict[Register, Value]  # those with other values than when the program's block began
+    kind: Value | None = None  # of the rule that was broken; None: the wave goes on elsewhere
+    detail: Value | None = None
 
 
 class Wave(Registers):
     """Registers, exits and memory of the wave, at the instruction being translated; see `Registers` for the attributes."""
 
-    def __init__(self, code: Code, lanes: int, vgpr_count: int, *, strict: bool, counting: bool) -> None:
+    def __init__(
+        self, code: Code, lanes: int, vgpr_count: int, *, strict: bool, counting: bool, tracked: bool = False
+    ) -> None:
         super().__init__(code, lanes, vgpr_count)
+        self.tracked = tracked  # undefined values from LDS are followed
+        # lanes (mask_type) by register: loaded from LDS and written by nobody; stored to LDS and written by somebody, None for all
+        self.undefined_rows: list[Value] = []
+        self.written_rows: list[Value | None] = []
         self.strict, self.counting = strict, counting
         self.rows = vgpr_count  # VGPRs that the wave still has
         self.sites = 0  # region caches given out
         self.everything = 0  # registers that the program touches
         self.alive = 0  # those whose values may be read by this instruction or later
+        self.told = 0  # those that a broken rule leaves in the wave's state
         self._dirty_outside: dict[Register, None] = {}  # of `unless` or `when`, within their bodies
-        self._faults: list[_Fault] = []
+        self._faults: list[_Stop] = []
         self._stops: list[tuple[Value, str]] = []
 
     # what is common to the dispatch -----------------------------------------------------------------------------------------------
@@ -117,13 +124,28 @@ class Wave(Registers):
         an address. Nothing this instruction wrote counts. Code goes on in a fresh block. A kind found out at run time is a number (i64) in
         `context.FAULT_KINDS`.
         """
+        which = self.code.const(FAULT_KINDS.index(kind), "i64") if isinstance(kind, str) else kind
+        self._stop(condition, self.told, which, detail or self.code.const(0, "i64"))
+
+    def met_unwritten(self, undefined: list[Value]) -> None:
+        """Take note of lanes (masks, by register) that loaded LDS bytes nobody wrote: the wave goes on where those are followed."""
+        code = self.code
+        if self.tracked:
+            self.undefined_rows += undefined
+            return
+        some = undefined[0]
+        for one in undefined[1:]:
+            some = code.op("or", some, one)
+        self._stop(code.icmp("ne", some, code.const(0, some.type)), self.alive)
+
+    def _stop(self, condition: Value, saved: int, kind: Value | None = None, detail: Value | None = None) -> None:
+        """Leave before this instruction where `condition` holds, with a set of registers stored; the block that does so is written later."""
         code, good, bad = self.code, self.code.fresh("good"), self.code.fresh("bad")
-        which = code.const(FAULT_KINDS.index(kind), "i64") if isinstance(kind, str) else kind
         dirty = self.dirty | self._dirty_outside
-        changed = {one: self.read(one, self.base_type(one)) for one in dirty if self.alive & _bit(one)}
-        self._faults.append(_Fault(bad, which, self.offset, detail or code.const(0, "i64"), self.alive, changed))
-        self.code.branch(condition, bad, good, likely=False)
-        self.code.block(good)
+        changed = {one: self.read(one, self.base_type(one)) for one in dirty if saved & _bit(one)}
+        self._faults.append(_Stop(bad, self.offset, saved, changed, kind, detail))
+        code.branch(condition, bad, good, likely=False)
+        code.block(good)
 
     def leave(self, reason: Value) -> None:
         """Return from the program with a reason (i64), see `context.Exit`."""
@@ -138,15 +160,11 @@ class Wave(Registers):
             self.begin()
             self.views = {register: {value.type: value} for register, value in one.changed.items()}
             self.save(one.alive, one.offset)
-            code.jump("fault")
-        if self._faults:
-            code.block("fault")
-            kind = code.phi(*((one.kind, one.label) for one in self._faults))
-            offset = code.phi(*((code.const(one.offset, "i64"), one.label) for one in self._faults))
-            detail = code.phi(*((one.detail, one.label) for one in self._faults))
-            self.set_context_word(Word.FAULT_KIND, kind)
-            self.set_context_word(Word.FAULT_OFFSET, offset)
-            self.set_context_word(Word.FAULT_DETAIL, detail)
+            if one.kind is None or one.detail is None:
+                self.leave(code.const(Exit.LEAVE | Leave.TRACK << 8, "i64"))
+                continue
+            self.set_context_word(Word.FAULT_KIND, one.kind)
+            self.set_context_word(Word.FAULT_DETAIL, one.detail)
             self.leave(code.const(Exit.FAULT, "i64"))
         if self._stops:
             code.block("stopped")
