@@ -1,4 +1,4 @@
-"""Atomic operations of the texture cache as CP and SDMA packets name them.
+"""Atomic operations and comparisons as the packets of CP and SDMA number them.
 
 Source: navi10_enum.h, TC_OP_ATOMIC_*; RDNA3 ISA reference (what INC and DEC do).
 """
@@ -29,7 +29,15 @@ OPERATIONS: dict[int, Operation] = {  # the low five bits of the operation
     0x18: lambda memory, source, compare, mask: 0 if memory >= source else memory + 1,
     0x19: lambda memory, source, compare, mask: source if memory == 0 or memory > source else memory - 1,
 }
-COMPARE_SWAP = 0x08
+COMPARE: dict[int, Callable[[int, int], bool]] = {  # WAIT_REG_MEM's function, POLL_REGMEM's func. Source: nvd.h
+    0: lambda seen, wanted: True,
+    1: lambda seen, wanted: seen < wanted,
+    2: lambda seen, wanted: seen <= wanted,
+    3: lambda seen, wanted: seen == wanted,
+    4: lambda seen, wanted: seen != wanted,
+    5: lambda seen, wanted: seen >= wanted,
+    6: lambda seen, wanted: seen > wanted,
+}
 
 
 def describe(code: int) -> tuple[Operation, int, bool] | None:

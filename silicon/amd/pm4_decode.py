@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ringup.autogen.amd import pm4
+from ringup.silicon.amd.atomics import COMPARE
 
 if TYPE_CHECKING:
     from ringup.silicon.amd.pm4_parser import Parser
@@ -117,14 +118,3 @@ def compare(function: int, value: int, reference: int) -> bool:
     if function not in COMPARE:
         raise reserved(f"compare function {function}")
     return COMPARE[function](value, reference)
-
-
-COMPARE: dict[int, Callable[[int, int], bool]] = {
-    0: lambda value, reference: True,
-    1: lambda value, reference: value < reference,
-    2: lambda value, reference: value <= reference,
-    3: lambda value, reference: value == reference,
-    4: lambda value, reference: value != reference,
-    5: lambda value, reference: value >= reference,
-    6: lambda value, reference: value > reference,
-}

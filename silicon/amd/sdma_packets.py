@@ -18,15 +18,6 @@ CLOCK_HZ = 100_000_000  # of the global timestamp and of the engine's own
 POLL_INTERVAL_NS = 10  # one unit of a poll's interval, a cycle of the 100 MHz clock: a guess
 POLL_FOREVER = 0xFFF  # retry count that never gives up, sdma_v6_0.c
 VERSION = (6, 0, 0)
-COMPARE: dict[int, Callable[[int, int], bool]] = {  # POLL_REGMEM.func; as WAIT_REG_MEM's
-    0: lambda seen, wanted: True,
-    1: lambda seen, wanted: seen < wanted,
-    2: lambda seen, wanted: seen <= wanted,
-    3: lambda seen, wanted: seen == wanted,
-    4: lambda seen, wanted: seen != wanted,
-    5: lambda seen, wanted: seen >= wanted,
-    6: lambda seen, wanted: seen > wanted,
-}
 Work = Generator[float, None, None]
 
 
@@ -149,7 +140,7 @@ def _indirect(engine: Engine, queue: Queue, packet: Any) -> Work:
 
 def _poll(engine: Engine, queue: Queue, packet: Any) -> Work:
     """Poll memory or a register. The flush form writes the reference to one register and polls another."""
-    compare = COMPARE.get(packet.func)
+    compare = atomics.COMPARE.get(packet.func)
     if compare is None:
         raise BadPacket(f"POLL_REGMEM: there is no function {packet.func}")
     board = engine.board
