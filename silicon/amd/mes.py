@@ -25,7 +25,7 @@ FRAME_US = 2.0  # virtual time of a frame: a model's choice
 CLIENT = "CPC"
 ALL_VMIDS = 16
 PAGE_TABLE_VALID = 1
-# Which faults of a VMID interrupt is the host's to say, once for all VMIDs and not in frames. Source: amdgpu_gmc.c, amdgpu_gmc_set_vm_fault_masks
+# Which faults of a VMID interrupt is the host's to say, for all VMIDs at once, not in frames. Source: amdgpu_gmc_set_vm_fault_masks
 FAULT_INTERRUPTS = tuple(
     f"{kind}_PROTECTION_FAULT_ENABLE_INTERRUPT"
     for kind in ("RANGE", "DUMMY_PAGE", "PDE0", "VALID", "READ", "WRITE", "EXECUTE")

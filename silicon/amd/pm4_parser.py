@@ -66,6 +66,10 @@ class Parser:
         self.atomic_return = 0
         self.bases: dict[int, int] = {}  # SET_BASE
         self.skipped = 0  # dwords to leave out behind the packet
+        self.released, self.completed = (
+            [0, 0, 0],
+            [0, 0, 0],
+        )  # pixel wait sync: RELEASE_MEMs by counter, and how many are through
         self._reported = -1
         self._resume()
 
@@ -86,6 +90,10 @@ class Parser:
         if not self.resting:
             return False
         return not self.buffers or (self.hqd.names is COMPUTE and self.vmid == self.hqd.vmid)
+
+    def complete(self, counter: int) -> None:
+        """Count a release that has come through the pipe."""
+        self.completed[counter] += 1
 
     def note(self, text: str, *values: object) -> None:
         """Log what metal would punish or ignore."""

@@ -15,11 +15,9 @@ from ringup.silicon.amd.pm4_parser import Parser
 
 INSERT_VMID, KERNEL_CU_MASK = 1, 3  # index field
 MAX_COUNT = 0x3FFF
-SET_SH_REG_PAIRS, SET_SH_REG_PAIRS_PACKED, SET_SH_REG_PAIRS_PACKED_N = (
-    0xBA,
-    0xBB,
-    0xBD,
-)  # PAL, IT_SET_SH_REG_PAIRS*__GFX11
+# PAL, IT_SET_*_REG_PAIRS*__GFX11; Mesa sid.h
+SET_CONTEXT_REG_PAIRS, SET_CONTEXT_REG_PAIRS_PACKED = 0xB8, 0xB9
+SET_SH_REG_PAIRS, SET_SH_REG_PAIRS_PACKED, SET_SH_REG_PAIRS_PACKED_N = 0xBA, 0xBB, 0xBD
 
 
 class Window(NamedTuple):
@@ -67,22 +65,30 @@ def set_registers(window: Window) -> Execute:
     return execute
 
 
-def set_pairs(parser: Parser, packet: Packet) -> None:
-    """Set (offset, value) pairs of SH registers."""
-    if len(packet.body) % 2:
-        raise reserved(f"{packet}: pairs of {len(packet.body)} dwords")
-    _store(parser, SH, zip(packet.body[::2], packet.body[1::2], strict=True))
+def set_pairs(window: Window) -> Execute:
+    """Make the packet that sets (offset, value) pairs."""
+
+    def execute(parser: Parser, packet: Packet) -> None:
+        if len(packet.body) % 2:
+            raise reserved(f"{packet}: pairs of {len(packet.body)} dwords")
+        _store(parser, window, zip(packet.body[::2], packet.body[1::2], strict=True))
+
+    return execute
 
 
-def set_packed_pairs(parser: Parser, packet: Packet) -> None:
-    """Set SH registers whose offsets come two to a dword: count, then (offsets, value, value)."""
-    count, rest = packet.body[0] & 0xFFFF, packet.body[1:]
-    if len(rest) % 3 or count > len(rest) // 3 * 2 or count < 2:
-        raise reserved(f"{packet}: {count} registers in {len(rest)} dwords")
-    pairs = []
-    for offsets, first, second in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
-        pairs += [(offsets & 0xFFFF, first), (offsets >> 16, second)]
-    _store(parser, SH, pairs[:count])
+def set_packed_pairs(window: Window) -> Execute:
+    """Make the packet that sets registers whose offsets come two to a dword: count, then (offsets, value, value)."""
+
+    def execute(parser: Parser, packet: Packet) -> None:
+        count, rest = packet.body[0] & 0xFFFF, packet.body[1:]
+        if len(rest) % 3 or count > len(rest) // 3 * 2 or count < 2:
+            raise reserved(f"{packet}: {count} registers in {len(rest)} dwords")
+        pairs = []
+        for offsets, first, second in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
+            pairs += [(offsets & 0xFFFF, first), (offsets >> 16, second)]
+        _store(parser, window, pairs[:count])
+
+    return execute
 
 
 def load_sh_index(parser: Parser, packet: Packet) -> None:
@@ -110,7 +116,9 @@ RULES: dict[int, Rule] = {
     pm4.SET_CONTEXT_REG: Rule(set_registers(CONTEXT), (1, MAX_COUNT), "g"),
     pm4.SET_CONTEXT_REG_INDEX: Rule(set_registers(CONTEXT), (1, MAX_COUNT), "g"),
     pm4.LOAD_SH_REG_INDEX: Rule(load_sh_index, (3, 3), "mg"),
-    SET_SH_REG_PAIRS: Rule(set_pairs, (1, MAX_COUNT), "g"),
-    SET_SH_REG_PAIRS_PACKED: Rule(set_packed_pairs, (3, MAX_COUNT), "mg"),
-    SET_SH_REG_PAIRS_PACKED_N: Rule(set_packed_pairs, (3, MAX_COUNT), "mg"),
+    SET_CONTEXT_REG_PAIRS: Rule(set_pairs(CONTEXT), (1, MAX_COUNT), "g"),
+    SET_CONTEXT_REG_PAIRS_PACKED: Rule(set_packed_pairs(CONTEXT), (3, MAX_COUNT), "g"),
+    SET_SH_REG_PAIRS: Rule(set_pairs(SH), (1, MAX_COUNT), "g"),
+    SET_SH_REG_PAIRS_PACKED: Rule(set_packed_pairs(SH), (3, MAX_COUNT), "mg"),
+    SET_SH_REG_PAIRS_PACKED_N: Rule(set_packed_pairs(SH), (3, MAX_COUNT), "mg"),
 }

@@ -30,7 +30,13 @@ INDEX_OF_EVENT = {  # EVENT_WRITE: events that need an event_index other than 0
     pm4_events.EVENT_TYPE_VS_PARTIAL_FLUSH: 4,
     pm4_events.EVENT_TYPE_PS_PARTIAL_FLUSH: 4,
     pm4_events.EVENT_TYPE_SAMPLE_PIPELINESTAT: 2,
+    pm4_events.EVENT_TYPE_PIXEL_PIPE_STAT_CONTROL: 1,  # PAL, pixel_pipe_stat_control_or_dump
+    pm4_events.EVENT_TYPE_PIXEL_PIPE_STAT_DUMP: 1,
 }
+PWS_COUNTERS = {
+    pm4_events.EVENT_TYPE_PS_DONE: 1,
+    pm4_events.EVENT_TYPE_CS_DONE: 2,
+}  # time stamps: 0. Mesa ac_cmdbuf, pws_counter_sel
 DATA_BYTES = {1: 4, 2: 8, 3: 8, 4: 8}  # data_sel
 MEMORY_DESTINATIONS = (0, 1)
 INTERRUPT_ALWAYS = (1, 2, 4)  # int_sel
@@ -73,19 +79,24 @@ def _wait(bits: int) -> Callable[[Parser, Packet], Iterator[float]]:
 
 
 def acquire_mem(parser: Parser, packet: Packet) -> Iterator[float]:
-    """Invalidate and write back caches: nothing to do without caches but time."""
-    if packet.body[5] >> 31:  # PWS_ENA
-        raise Unmodelled(f"{packet}: pixel wait sync")
+    """Invalidate and write back caches: nothing to do without caches but time. With PWS it waits for a release before, without memory."""
     if packet.body[6] >> 19:
         raise reserved(f"{packet}: GCR_CNTL {packet.body[6]:#x}")
+    if pm4.ACQUIRE_MEM_POLL_INTERVAL(packet.body[5]).pws_ena:
+        control = pm4.ACQUIRE_MEM_PWS_2(packet.body[0])
+        if "g" not in parser.engines or not control.pws_ena2 or control.pws_counter_sel > 2:
+            raise reserved(f"{packet}: pixel wait sync {packet.body[0]:#x}")
+        counter = control.pws_counter_sel
+        wanted = parser.released[counter] - control.pws_count  # 0: the last release
+        yield from parser.poll(lambda: parser.completed[counter] >= wanted, may_stop=False)
     yield ACQUIRE_US
 
 
 def release_mem(parser: Parser, packet: Packet) -> None:
     """Store data and interrupt once all work before it is done; the parser goes on meanwhile."""
     op, select = pm4.RELEASE_MEM_OP(packet.body[0]), pm4.RELEASE_MEM_DATA(packet.body[1])
-    if op.pws_enable:
-        raise Unmodelled(f"{packet}: pixel wait sync")
+    if op.pws_enable and "g" not in parser.engines:
+        raise reserved(f"{packet}: pixel wait sync")
     events = {5: END_OF_PIPE_EVENTS, 6: SHADER_DONE_EVENTS}.get(op.event_index)
     if events is None:
         raise reserved(f"{packet}: event_index {op.event_index}")
@@ -102,6 +113,10 @@ def release_mem(parser: Parser, packet: Packet) -> None:
     if size and packet.body[2] & size - 1:
         parser.note("address {:#x} is not aligned to {} bytes: low bits are ignored", packet.body[2], size)
     parser.queue.after_work(_end_of_pipe(parser, packet, select, parser.vmid))
+    if op.pws_enable:
+        counter = PWS_COUNTERS.get(op.event_type, 0)
+        parser.released[counter] += 1
+        parser.queue.after_work(lambda: parser.complete(counter))
 
 
 def _end_of_pipe(parser: Parser, packet: Packet, select: pm4.RELEASE_MEM_DATA, vmid: int) -> Callable[[], None]:

@@ -214,6 +214,44 @@ def test_the_default_state_is_sent_as_ranges_with_unnamed_context_registers_betw
     assert core.violations() == []
 
 
+def test_context_registers_are_set_in_pairs_plain_and_packed(core, host):
+    gfx = gfx_by_kiq(core, host)
+    gfx.write(0xC003_B800, 0x204, 0x11, 0x105, 0x22)  # SET_CONTEXT_REG_PAIRS: PA_CL_CLIP_CNTL, CB_BLEND_RED
+    gfx.run(
+        0xC006_B900, 3, 0x106 << 16 | 0x107, 0x33, 0x44, 0x107 << 16 | 0x108, 0x55, 0x66
+    )  # packed; the last is one too many
+    names = ("PA_CL_CLIP_CNTL", "CB_BLEND_RED", "CB_BLEND_BLUE", "CB_BLEND_GREEN", "CB_BLEND_ALPHA")
+    assert [core.get(name) for name in names] == [0x11, 0x22, 0x33, 0x44, 0x55]
+    assert core.violations() == []
+
+
+def test_pixel_wait_sync_waits_for_the_release_before(core, host):
+    gfx = gfx_by_kiq(core, host)
+    release = (
+        0xC006_4900,
+        0x28 | 5 << 8 | 1 << 31,
+        1 << 29,
+        core.DATA + 4,
+        0,
+        7,
+        0,
+        0,
+    )  # BOTTOM_OF_PIPE_TS with PWS_ENABLE
+    acquire = 0xC006_5800, 1 << 17, 0xFFFF_FFFF, 0x1FF_FFFF, 0, 0, 1 << 31, 0  # time stamp counter, the last release
+    copy = (
+        0xC004_4000,
+        1 | 1 << 8,
+        core.DATA + 4,
+        0,
+        core.DATA,
+        0,
+    )  # COPY_DATA: what the release stored is seen behind it
+    gfx.run(*release, *acquire, *copy)
+    assert gfx.done()
+    assert core.number(core.DATA) == 7
+    assert core.violations() == []
+
+
 def test_graphics_nests_indirect_buffers_twice_and_fences(core, host):
     core.set("CP_INT_CNTL_RING0", 1 << 26)
     gfx, first, second = gfx_by_kiq(core, host), core.DATA + 0x1000, core.DATA + 0x2000
