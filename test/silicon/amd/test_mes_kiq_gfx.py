@@ -227,16 +227,17 @@ def test_context_registers_are_set_in_pairs_plain_and_packed(core, host):
 
 def test_pixel_wait_sync_waits_for_the_release_before(core, host):
     gfx = gfx_by_kiq(core, host)
-    release = (
+    before = (
         0xC006_4900,
-        0x28 | 5 << 8 | 1 << 31,
+        0x28 | 5 << 8,
         1 << 29,
         core.DATA + 4,
         0,
-        7,
+        6,
         0,
         0,
-    )  # BOTTOM_OF_PIPE_TS with PWS_ENABLE
+    ) * 8  # BOTTOM_OF_PIPE_TS; each takes its time in the pipe
+    release = 0xC006_4900, 0x28 | 5 << 8 | 1 << 31, 1 << 29, core.DATA + 4, 0, 7, 0, 0  # with PWS_ENABLE
     acquire = 0xC006_5800, 1 << 17, 0xFFFF_FFFF, 0x1FF_FFFF, 0, 0, 1 << 31, 0  # time stamp counter, the last release
     copy = (
         0xC004_4000,
@@ -246,7 +247,7 @@ def test_pixel_wait_sync_waits_for_the_release_before(core, host):
         core.DATA,
         0,
     )  # COPY_DATA: what the release stored is seen behind it
-    gfx.run(*release, *acquire, *copy)
+    gfx.run(*before, *release, *acquire, *copy)
     assert gfx.done()
     assert core.number(core.DATA) == 7
     assert core.violations() == []
