@@ -226,30 +226,22 @@ def test_context_registers_are_set_in_pairs_plain_and_packed(core, host):
 
 
 def test_pixel_wait_sync_waits_for_the_release_before(core, host):
-    gfx = gfx_by_kiq(core, host)
-    before = (
-        0xC006_4900,
-        0x28 | 5 << 8,
-        1 << 29,
-        core.DATA + 4,
-        0,
-        6,
-        0,
-        0,
-    ) * 8  # BOTTOM_OF_PIPE_TS; each takes its time in the pipe
-    release = 0xC006_4900, 0x28 | 5 << 8 | 1 << 31, 1 << 29, core.DATA + 4, 0, 7, 0, 0  # with PWS_ENABLE
-    acquire = 0xC006_5800, 1 << 17, 0xFFFF_FFFF, 0x1FF_FFFF, 0, 0, 1 << 31, 0  # time stamp counter, the last release
-    copy = (
-        0xC004_4000,
-        1 | 1 << 8,
-        core.DATA + 4,
-        0,
-        core.DATA,
-        0,
-    )  # COPY_DATA: what the release stored is seen behind it
-    gfx.run(*before, *release, *acquire, *copy)
+    gfx, code, gate = gfx_by_kiq(core, host), core.DATA + 0x1000, core.DATA + 0x2000
+    # spin: s_load_b32 s4, s[0:1], 0x0 glc; s_waitcnt lgkmcnt(0); s_cmp_eq_u32 s4, 0; s_cbranch_scc1 spin; s_endpgm
+    core.put(code, 0xF400_4100, 0xF800_0000, 0xBF89_FC07, 0xBF06_8004, 0xBFA2_FFFB, 0xBFB0_0000)
+    for offset, values in ((0x20C, (code >> 8, 0)), (0x212, (0x602C_0000, 4)), (0x207, (32, 1, 1)), (0x240, (gate, 0))):
+        gfx.write(0xC000_7602 | len(values) << 16, offset, *values)
+    gfx.write(0xC003_1502, 1, 1, 1, 0x8005)  # DISPATCH_DIRECT
+    gfx.write(0xC006_4900, 0x2F | 6 << 8 | 1 << 31, 0, 0, 0, 0, 0, 0)  # RELEASE_MEM: CS_DONE with PWS_ENABLE
+    gfx.write(
+        0xC006_5800, 1 << 17 | 2 << 14, 0xFFFF_FFFF, 0x1FF_FFFF, 0, 0, 1 << 31, 0
+    )  # ACQUIRE_MEM: the last of CS_DONE
+    gfx.run(*store(core.DATA, 1))
+    assert core.number(core.DATA) == 0
+    core.put(gate, 1)
+    core.clock.sleep_us(500)
     assert gfx.done()
-    assert core.number(core.DATA) == 7
+    assert core.number(core.DATA) == 1
     assert core.violations() == []
 
 
