@@ -13,18 +13,20 @@ if TYPE_CHECKING:
 
 
 @cache
-def _machine(level: int) -> llvm.TargetMachine:
+def _machine(level: int, cpu: str) -> llvm.TargetMachine:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    target = llvm.Target.from_default_triple()
-    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=_features(), opt=level, jit=True)
+    return _fresh_machine(level, cpu)
 
 
 class HostCode:
-    """A compiled module. Its code lives as long as this object."""
+    """A compiled module. Its code lives as long as this object.
 
-    def __init__(self, text: str, *, level: int = 1) -> None:
-        machine = _machine(level)
+    `cpu` is a processor of the host's family by LLVM's name, whose instructions the code keeps to; without one it is the host itself.
+    """
+
+    def __init__(self, text: str, *, level: int = 1, cpu: str = "") -> None:
+        machine = _machine(level, cpu)
         module = llvm.parse_assembly(text)
         module.triple = machine.triple
         module.data_layout = str(machine.target_data)
@@ -37,7 +39,7 @@ class HostCode:
         for function in module.functions:
             if not function.is_declaration:
                 passes.run(function, builder)
-        self._engine = llvm.create_mcjit_compiler(module, _fresh_machine(level))
+        self._engine = llvm.create_mcjit_compiler(module, _fresh_machine(level, cpu))
         self._engine.finalize_object()
 
     def address(self, name: str) -> int:
@@ -45,20 +47,16 @@ class HostCode:
         return int(self._engine.get_function_address(name))
 
 
-def _features() -> str:
-    """Return the host's features.
+def _fresh_machine(level: int, cpu: str) -> llvm.TargetMachine:
+    """Return a target machine that an engine may own.
 
     QUIRK: LLVM puts a vzeroupper behind the restored registers of functions that keep all of them (see `memory_shape.helper`).
     """
-    features = llvm.get_host_cpu_features().flatten()
-    return f"{features},-vzeroupper" if "avx" in features else features
-
-
-def _fresh_machine(level: int) -> llvm.TargetMachine:
-    """Return a target machine that an engine may own."""
-    return llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=_features(), opt=level, jit=True
-    )
+    target = llvm.Target.from_default_triple()
+    features = "" if cpu else llvm.get_host_cpu_features().flatten()
+    if target.name == "x86-64":
+        features += ",-vzeroupper" if features else "-vzeroupper"
+    return target.create_target_machine(cpu=cpu or llvm.get_host_cpu_name(), features=features, opt=level, jit=True)
 
 
 @cache

@@ -93,10 +93,15 @@ class Translation:
 
 @dataclass
 class Translator:
-    """The cores of a card with `wgp_count` work-group processors. Translations are kept for all dispatches it starts."""
+    """The cores of a card with `wgp_count` work-group processors. Translations are kept for all dispatches it starts.
+
+    `counting` has the counters of memory kept, at a price. `host_cpu` is LLVM's name of the processor whose instructions translations keep to;
+    empty for all that this host has.
+    """
 
     wgp_count: int = NAVI31_WGPS
     counting: bool = False
+    host_cpu: str = ""
     cache: dict[tuple[Variant, int], list[Translation]] = field(default_factory=dict)
 
     def start(self, dispatch: Dispatch, memory: Memory, events: Events, *, strict: bool = True) -> TranslatedRun:
@@ -120,7 +125,7 @@ class Translator:
             lambda offset, size: _fetch(machine, pc + offset, size), [Key(0, mode), *extra], variant.lanes
         )
         lowered = lower(program, variant)
-        host = HostCode(lowered.text)
+        host = HostCode(lowered.text, cpu=self.host_cpu)
         made = Translation(program, program.ranges, lowered, host, host.address("program"))
         known.append(made)
         return made

@@ -69,6 +69,17 @@ def test_an_object_file_of_a_compiler_runs_without_a_linker(program, engine):
     assert done.counters.waves == 4
 
 
+@pytest.mark.parametrize(
+    "host_cpu", ["x86-64", "x86-64-v3"] if llvm.get_default_triple().startswith("x86_64") else [""]
+)
+def test_translations_keep_to_the_instructions_of_an_older_host(program, host_cpu):
+    data = np.arange(100, dtype=np.float32)
+    wanted = data * np.float32(0.5) * np.array([1, 10, 100, 1000], np.float32)[np.arange(100) % 4]
+    engine = Translator(host_cpu=host_cpu)
+    workbench.run(engine, program, "scale", [data, 0.5, 100], groups=(2, 1, 1), group_size=(64, 1, 1))
+    assert (data == wanted).all()
+
+
 def test_an_access_beyond_an_array_is_told_with_its_instruction(program, engine):
     data = np.zeros(100, np.float32)
     with pytest.raises(GuestError, match=r"kernel scale: memory at 0x[0-9a-f]+ in wave .*global_load"):
