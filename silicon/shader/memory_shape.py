@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 CONTEXT = Value("%context", "ptr")
 # Helpers keep every register, where the host's ABI has a way to say so: the wave's stay where they are on the way that is taken mostly, and
 # programs compile in half the time.
-_ATTRIBUTES = 'noinline nounwind "no_caller_saved_registers" "prefer-vector-width"="512" "min-legal-vector-width"="512"'
+KEEPS_REGISTERS = '"no_caller_saved_registers"'
+_ATTRIBUTES = f'noinline nounwind {KEEPS_REGISTERS} "prefer-vector-width"="512" "min-legal-vector-width"="512"'
 # what a helper answers; anything but DONE comes with the address that broke the rule, and is one more than the kind's number
 DONE = 0
 MEMORY, ALIGNMENT = (FAULT_KINDS.index(one) + 1 for one in ("memory", "alignment"))

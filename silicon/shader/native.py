@@ -8,8 +8,19 @@ from typing import TYPE_CHECKING
 
 import llvmlite.binding as llvm
 
+from ringup.silicon.shader.host_halves import HALVES
+from ringup.silicon.shader.memory_shape import KEEPS_REGISTERS
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+@cache
+def _has(cpu: str, feature: str) -> bool:
+    """Say whether code for a processor may use a feature of x86-64. Of one given by name nothing is known; other families need neither."""
+    if llvm.Target.from_default_triple().name != "x86-64":
+        return True
+    return not cpu and bool(llvm.get_host_cpu_features().get(feature, False))
 
 
 @cache
@@ -27,6 +38,10 @@ class HostCode:
 
     def __init__(self, text: str, *, level: int = 1, cpu: str = "") -> None:
         machine = _machine(level, cpu)
+        if not _has(cpu, "avx2"):  # QUIRK: with narrower vectors LLVM loses some of the registers that it is to keep
+            text = text.replace(KEEPS_REGISTERS, "")
+        if "half" in text and not _has(cpu, "f16c"):
+            text += HALVES
         module = llvm.parse_assembly(text)
         module.triple = machine.triple
         module.data_layout = str(machine.target_data)
