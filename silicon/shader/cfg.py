@@ -15,7 +15,9 @@ from ringup.silicon.shader.decode import LONGEST_BYTES, IllegalInstruction, Inst
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    Fetch = Callable[[int, int], bytes]  # offset, size: fewer bytes where executable memory ends
+    Fetch = Callable[
+        [int, int], bytes
+    ]  # offset, size: fewer bytes where the memory ends that holds the first, none where there is none
 
 PREFETCH_BYTES = 4096
 HW_REG_MODE = 1
@@ -81,7 +83,7 @@ class Program:
         self.blocks: dict[Key, Block] = {}
         self.returns: list[int] = []  # offsets behind calls, where returns go
         self._fetch = fetch
-        self._pages: dict[int, bytes] = {}
+        self._chunks: list[tuple[int, bytes]] = []  # code read so far, by offset; empty where there is none
         self._steps: dict[int, Step | str] = {}
         self._find()
 
@@ -99,28 +101,43 @@ class Program:
 
     def _bytes(self, offset: int, size: int) -> bytes:
         data = b""
-        while size > 0:
-            page, at = divmod(offset, PREFETCH_BYTES)
-            if page not in self._pages:
-                self._pages[page] = self._fetch(page * PREFETCH_BYTES, PREFETCH_BYTES)
-            part = self._pages[page][at : at + size] or self._fetch(offset, min(size, PREFETCH_BYTES - at))
-            data += part
-            if len(part) < size and at + len(part) < PREFETCH_BYTES:
+        while len(data) < size:
+            part = self._part(offset + len(data), size - len(data))
+            if not part:
                 break
-            offset, size = offset + len(part), size - len(part)
+            data += part
         return data
+
+    def _part(self, offset: int, size: int) -> bytes:
+        """Return up to `size` bytes: those of the same memory as the first; nothing is asked twice."""
+        for start, chunk in self._chunks:
+            at = offset - start
+            if 0 <= at < len(chunk) or not at:
+                return chunk[at : at + size]
+        self._chunks.append((offset, self._fetch(offset, PREFETCH_BYTES)))
+        return self._chunks[-1][1][:size]
 
     def _step(self, offset: int) -> Step | str:
         found = self._steps.get(offset)
         if found is None:
             try:
-                ins = of_wave(decode(self._bytes(offset, LONGEST_BYTES)), self.lanes)
+                ins = of_wave(self._decoded(offset), self.lanes)
             except IllegalInstruction as error:
                 found = str(error)
             else:
                 found = Step(offset, ins, effects(ins, self.lanes), _part(ins))
             self._steps[offset] = found
         return found
+
+    def _decoded(self, offset: int) -> Instruction:
+        """Decode an instruction. Where its memory ends more is asked for only if it is not whole: asking may be a fault on the card."""
+        near = self._part(offset, LONGEST_BYTES)
+        try:
+            return decode(near)
+        except IllegalInstruction:
+            if len(near) == LONGEST_BYTES:
+                raise
+        return decode(self._bytes(offset, LONGEST_BYTES))
 
     def _find(self) -> None:
         """Walk from the entries until nothing new is reached; a call's return makes new ways in, so indirect blocks are linked last."""

@@ -84,18 +84,10 @@ class Machine:
         return found
 
     def fetch(self, gpu_va: int, size_bytes: int) -> bytes:
-        """Read up to `size_bytes` of code; less where executable memory ends."""
-        code = b""
-        while len(code) < size_bytes:
-            try:
-                mapped = self.find(gpu_va + len(code), execute=True)
-            except RuleBroken:
-                if not code:
-                    raise
-                break
-            at = gpu_va + len(code) - mapped.start
-            code += mapped.data[at : at + size_bytes - len(code)].tobytes()
-        return code
+        """Read up to `size_bytes` of code; less where the memory ends that holds the first."""
+        mapped = self.find(gpu_va, execute=True)
+        at = gpu_va - mapped.start
+        return mapped.data[at : at + size_bytes].tobytes()
 
     def read(self, addresses: Addresses, lanes: Lanes) -> Bytes:
         """Gather a byte at each of `addresses` (lanes, bytes); the rows of other lanes are zero."""

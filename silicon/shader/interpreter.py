@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -109,13 +110,25 @@ def _step(regs: Registers, group: Group, machine: Machine, sequence: Sequence | 
 def _fetch(machine: Machine, pc: int) -> tuple[Instruction, Callable[[Step], Exit], str]:
     found = machine.code.get(pc)
     if found is None:
-        code = machine.fetch(pc, LONGEST_BYTES)
         try:
-            ins = of_wave(decode(code), machine.dispatch.wave_size)
+            ins = of_wave(_decoded(machine, pc), machine.dispatch.wave_size)
         except IllegalInstruction as error:
             raise RuleBroken("illegal", str(error)) from error
         found = machine.code[pc] = (ins, *unit(ins))
     return found
+
+
+def _decoded(machine: Machine, pc: int) -> Instruction:
+    """Decode an instruction. Where its memory ends more is asked for only if it is not whole: asking may be a fault on the card."""
+    code = machine.fetch(pc, LONGEST_BYTES)
+    try:
+        return decode(code)
+    except IllegalInstruction:
+        if len(code) == LONGEST_BYTES:
+            raise
+    with suppress(RuleBroken):
+        code += machine.fetch(pc + len(code), LONGEST_BYTES - len(code))
+    return decode(code)
 
 
 def _count(counters: Counters, regs: Registers, pc: int, name: str) -> None:

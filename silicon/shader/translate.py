@@ -118,7 +118,7 @@ class Translator:
         pc = machine.dispatch.pc
         for one in reversed(known):  # the latest knows the most ways in
             if set(extra) <= set(one.program.entries) and all(
-                _fetch(machine, pc + offset, len(code)) == code for offset, code in one.ranges
+                _holds(machine, pc + offset, code) for offset, code in one.ranges
             ):
                 return one
         program = Program(
@@ -126,22 +126,31 @@ class Translator:
         )
         lowered = lower(program, variant)
         host = HostCode(lowered.text, cpu=self.host_cpu)
-        made = Translation(program, program.ranges, lowered, host, host.address("program"))
+        made = Translation(
+            program, sorted(program.ranges, key=lambda one: abs(one[0])), lowered, host, host.address("program")
+        )
         known.append(made)
         return made
 
 
 def _fetch(machine: Machine, gpu_va: int, size: int) -> bytes:
-    """Read code; less than asked for where executable memory ends."""
-    found = b""
-    while len(found) < size:
-        try:
-            region = machine.memory.region(gpu_va + len(found), write=False, execute=True)
-        except MemoryFault:
-            break
-        at = gpu_va + len(found) - region.gpu_va
-        found += ctypes.string_at(region.pointer + at, min(size - len(found), region.size_bytes - at))
-    return found
+    """Read code; less than asked for where the memory ends that holds the first byte."""
+    try:
+        region = machine.memory.region(gpu_va, write=False, execute=True)
+    except MemoryFault:
+        return b""
+    at = gpu_va - region.gpu_va
+    return ctypes.string_at(region.pointer + at, min(size, region.size_bytes - at))
+
+
+def _holds(machine: Machine, gpu_va: int, code: bytes) -> bool:
+    """Say whether memory has this code; of what lies behind other code nothing is asked."""
+    while code:
+        found = _fetch(machine, gpu_va, len(code))
+        if not found or not code.startswith(found):
+            return False
+        gpu_va, code = gpu_va + len(found), code[len(found) :]
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +232,16 @@ class TranslatedRun:
     def counters(self) -> Counters:
         """What was done so far."""
         return self._counters()
+
+    @property
+    def stopped(self) -> list[WaveState]:
+        """Waves that have halted or broke a rule.
+
+        The state of the latter has the registers that its instruction takes, and those that may be read later: in strict mode of VGPRs only the
+        former. What else it has may be older.
+        """
+        slots = range(int(self._context[Word.HIGH]) * self._group_waves)
+        return [wave for wave in map(self._wave, slots) if wave.words[STATUS_WORD] == Status.STOPPED]
 
     def step(self, instructions: int) -> bool:
         """Run up to about `instructions` wave-instructions; True once every wave has ended. A dispatch with violations never ends."""

@@ -240,3 +240,71 @@ def test_what_memory_raises_comes_out_of_the_step(machine, out, engine):
     machine.arena.region = refuse
     with pytest.raises(ZeroDivisionError):
         run.step(100)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_broken_rule_leaves_the_registers_of_its_instruction_in_the_wave(machine, out, engine, strict):
+    program = """
+        s_mov_b32 s8, 0
+        v_mov_b32_e32 v3, 0x40
+    .L: v_add_nc_u32_e32 v3, v3, v0
+        s_add_u32 s8, s8, 1
+        s_cmp_lt_u32 s8, 3
+        s_cbranch_scc1 .L
+        s_mov_b32 exec_lo, 0xff
+        v_lshlrev_b32_e32 v4, 20, v3
+        global_store_b32 v4, v3, s[2:3]
+        v_mov_b32_e32 v5, s8
+        global_store_b32 v1, v5, s[2:3]
+        s_endpgm
+    """
+    run = machine.start(LANE + program, engine=engine, strict=strict, **ARGS)
+    assert not run.step(1000)
+    (wave,) = run.stopped
+    assert wave.pc == run.violations[0].pc
+    assert (wave.exec_mask, int(wave.sgprs[8])) == (0xFF, 3)
+    wanted = 0x40 + 3 * np.arange(8)
+    assert wave.vgprs[3][:8].tolist() == wanted.tolist()
+    assert wave.vgprs[4][:8].tolist() == (wanted << 20).tolist()
+
+
+@pytest.mark.parametrize(
+    ("size", "count", "partial", "start"),
+    [
+        ((32, 1, 1), (1, 1, 1), (5, 0, 0), (0, 0, 0)),
+        ((40, 1, 1), (3, 1, 1), (33, 0, 0), (0, 0, 0)),
+        ((8, 6, 1), (2, 1, 1), (3, 5, 0), (0, 0, 0)),
+        ((8, 2, 4), (1, 2, 3), (0, 1, 3), (0, 0, 0)),
+        ((8, 2, 4), (2, 2, 2), (7, 1, 3), (1, 0, 2)),
+    ],
+)
+def test_grids_of_every_shape_are_those_of_the_interpreter(machine, out, engine, size, count, partial, start):
+    """A work-item adds what it knows of itself to a place of its own."""
+    program = """
+        s_mul_i32 s7, s5, 7
+        s_mul_i32 s8, s6, 49
+        s_add_u32 s7, s7, s8
+        s_add_u32 s7, s7, s4
+        s_lshl_b32 s8, s7, 8
+        v_mov_b32_e32 v2, s8
+        v_xor_b32_e32 v2, v2, v0
+        v_and_b32_e32 v3, 0x3ff, v0
+        v_bfe_u32 v4, v0, 10, 10
+        v_bfe_u32 v5, v0, 20, 10
+        v_lshl_or_b32 v3, v4, 3, v3
+        v_lshl_or_b32 v3, v5, 5, v3
+        v_add_lshl_u32 v3, v3, s8, 2
+        v_and_b32_e32 v3, 0x3fff, v3
+        global_atomic_add_u32 v3, v2, s[2:3]
+        s_endpgm
+    """
+    args = ARGS | {
+        "group_size": size, "group_count": count, "partial_size": partial, "group_start": start, "tidig_comp_cnt": 2,
+        "enable_group_id": (True, True, True),
+    }  # fmt: skip
+    expected = machine.run(program, engine=Interpreter(), **args)
+    wanted, out[:] = out.copy(), 0
+    found = machine.run(program, engine=engine, **args)
+    assert wanted.any()
+    assert (out == wanted).all()
+    assert (found.counters.waves, found.counters.lanes) == (expected.counters.waves, expected.counters.lanes)

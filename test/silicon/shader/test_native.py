@@ -1,0 +1,73 @@
+"""Host code for processors that lack what this one has: f16 conversions of our own against NumPy's."""
+
+import ctypes
+
+import numpy as np
+import pytest
+from llvmlite import binding as llvm
+
+from ringup.silicon.shader.native import HostCode
+
+LANES = 16
+SHAPES = {"widen": ("half", "float"), "narrow": ("float", "half"), "narrow64": ("double", "half")}
+
+
+@pytest.fixture(scope="module")
+def convert():
+    if not llvm.get_default_triple().startswith("x86_64"):
+        pytest.skip("only x86-64 has processors without f16 conversions")
+    text = ""
+    for name, (old, new) in SHAPES.items():
+        verb = "fpext" if name == "widen" else "fptrunc"
+        text += f"""
+            define void @{name}(ptr %from, ptr %to) {{
+              %old = load <{LANES} x {old}>, ptr %from, align 2
+              %new = {verb} <{LANES} x {old}> %old to <{LANES} x {new}>
+              store <{LANES} x {new}> %new, ptr %to, align 2
+              ret void
+            }}"""
+    code = HostCode(text, cpu="x86-64")
+    signature = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+
+    def run(name, values, kind):
+        function = signature(code.address(name))
+        found = np.zeros(values.size, kind)
+        for at in range(0, values.size, LANES):
+            function(values[at:].ctypes.data, found[at:].ctypes.data)
+        return found
+
+    return run
+
+
+def same(found, wanted):
+    kind = f"u{found.itemsize}"
+    return ((found.view(kind) == wanted.view(kind)) | (np.isnan(found) & np.isnan(wanted))).all()
+
+
+HALVES = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+
+
+def singles():
+    """Return floats of every sort: around every f16 and every middle of two, and any bits."""
+    near = [HALVES.astype(np.float32).view(np.uint32) + step for step in (0, 0xFFF, 0x1000, 0x1001, 0x1FFF)]
+    return (
+        np.concatenate([*near, np.random.default_rng(3).integers(0, 1 << 32, 1 << 16, np.uint64)])
+        .astype(np.uint32)
+        .view(np.float32)
+    )
+
+
+def test_every_half_widens(convert):
+    assert same(convert("widen", HALVES, np.float32), HALVES.astype(np.float32))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_singles_narrow_to_the_nearest_half(convert):
+    assert same(convert("narrow", singles(), np.float16), singles().astype(np.float16))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_doubles_narrow_in_one_step(convert):
+    near = singles().astype(np.float64)
+    for values in (near, np.nextafter(near, np.inf), np.nextafter(near, -np.inf)):
+        assert same(convert("narrow64", values, np.float16), values.astype(np.float16))

@@ -1,0 +1,160 @@
+"""What strict mode makes of instructions whose registers or bytes are known only at run time: moves by M0, FLAT, direct loads, LDS, scratch."""
+
+import numpy as np
+import pytest
+
+IN, OUT, SCRATCH = 0x20_0000, 0x30_0000, 0x50_0000
+ARGS = {
+    "user_sgprs": (IN, 0, OUT, 0), "enable_group_id": (False, False, False), "lds_size_bytes": 1024, "vgpr_count": 24,
+    "shared_aperture": 1, "private_aperture": 2,
+}  # fmt: skip
+LANE = "v_lshlrev_b32_e32 v1, 2, v0\n"
+END = "\ns_endpgm\n"
+
+
+@pytest.fixture
+def buffers(machine):
+    machine.buffer(IN, np.arange(4096))
+    machine.out = machine.buffer(OUT, np.zeros(4096))
+    return machine
+
+
+LOADING = "v_mov_b32_e32 v8, 8\n v_mov_b32_e32 v9, 9\n global_load_b32 v10, v1, s[0:1]\n"
+FLAT = "v_mov_b32_e32 v6, s0\n v_mov_b32_e32 v7, 0\n v_mov_b32_e32 v4, 0\n v_mov_b32_e32 v5, 0\n"
+LDS_HALF = "s_mov_b32 exec_lo, 0xffff\n ds_store_b32 v1, v0\n s_mov_b32 exec_lo, -1\n"  # 16 of 32 dwords are written
+
+BROKEN = {
+    "source that M0 picks": (LOADING + "s_mov_b32 m0, 2\n v_movrels_b32_e32 v2, v8", "hazard", "v10 is still being loaded"),
+    "target that M0 picks": (LOADING + "s_mov_b32 m0, 1\n v_movreld_b32_e32 v9, v0", "hazard", "v10 is still being loaded"),
+    "target that M0 does not move": (LOADING + "s_mov_b32 m0, 1\n v_movrels_b32_e32 v10, v8", "hazard", "v10 is still being loaded"),
+    "scalar that M0 picks": (
+        "s_mov_b32 s8, 0\n s_load_b32 s9, s[0:1], 0x0\n s_mov_b32 m0, 1\n s_movrels_b32 s12, s8", "hazard", "s9 is still being loaded",
+    ),
+    "register that M0 picks beyond the allocation": ("s_mov_b32 m0, 40\n v_movrels_b32_e32 v2, v0", "register", "24 VGPRs allocated"),
+    "FLAT load, waited for in one counter": (
+        FLAT + "flat_load_b32 v2, v[6:7]\n s_waitcnt vmcnt(0)\n v_mov_b32_e32 v3, v2", "hazard", "wait on lgkmcnt",
+    ),
+    "direct load": (
+        "ds_store_b32 v1, v0\n s_waitcnt lgkmcnt(0)\n s_mov_b32 m0, 0x20000\n lds_direct_load v2\n v_mov_b32_e32 v3, v2",
+        "hazard", "wait on expcnt",
+    ),
+    "scalar pair that begins at an odd number": (".long 0xbe840101", "alignment", "s1"),  # s_mov_b64 s[4:5], s[1:2]
+    "scratch beyond a lane's part": (
+        "v_mov_b32_e32 v2, 0\n scratch_store_b32 off, v2, off offset:16", "memory", "lane 0 reaches scratch 0x10; 0x10 bytes",
+    ),
+    "one lane's scratch": (
+        "v_lshrrev_b32_e32 v2, 1, v0\n v_and_b32_e32 v2, 12, v2\n scratch_store_b32 v2, v0, off offset:4", "memory",
+        "lane 24 reaches scratch 0x10",
+    ),
+    "half of LDS": (LDS_HALF + "ds_load_b32 v2, v1\n s_waitcnt lgkmcnt(0)\n v_add_nc_u32_e32 v3, v2, v2", "uninitialised", "lane 16 of v2"),
+    "second register of a wide load": (
+        "v_lshlrev_b32_e32 v2, 3, v0\n ds_store_b32 v2, v0\n ds_load_b64 v[4:5], v2\n s_waitcnt lgkmcnt(0)\n"
+        "v_add_nc_u32_e32 v3, v4, v4\n v_add_nc_u32_e32 v3, v5, v5",
+        "uninitialised", "lane 0 of v5",
+    ),
+    "second of two places": (
+        "ds_store_b32 v1, v0\n ds_load_2addr_b32 v[4:5], v1 offset0:0 offset1:64\n s_waitcnt lgkmcnt(0)\n"
+        "v_add_nc_u32_e32 v3, v4, v4\n v_add_nc_u32_e32 v3, v5, v5",
+        "uninitialised", "lane 0 of v5",
+    ),
+    "a byte of LDS": (
+        "v_lshlrev_b32_e32 v2, 1, v0\n ds_store_b8 v2, v0\n ds_load_u16 v3, v2\n s_waitcnt lgkmcnt(0)\n v_add_nc_u32_e32 v4, v3, v3",
+        "uninitialised", "lane 0 of v3",
+    ),
+    "lanes of different places": (
+        LDS_HALF + "v_xor_b32_e32 v4, 0x44, v1\n ds_load_b32 v2, v4\n s_waitcnt lgkmcnt(0)\n v_add_nc_u32_e32 v3, v2, v2",
+        "uninitialised", "lane 0 of v2",
+    ),
+    "undefined value, stored where others are defined": (
+        "ds_store_b32 v1, v0\n v_mov_b32_e32 v2, 4\n ds_store_b32 v2, v5\n ds_load_b32 v3, v1\n s_waitcnt lgkmcnt(0)\n"
+        "v_add_nc_u32_e32 v4, v3, v3",
+        "uninitialised", "lane 1 of v3",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_an_instruction_reaches_at_run_time_is_held_to_the_rules(buffers, name):
+    buffers.buffer(SCRATCH, np.zeros(1024))
+    program, kind, report = BROKEN[name]
+    violation = buffers.broken(LANE + program + END, **ARGS, scratch_base=SCRATCH, scratch_wave_bytes=512)
+    assert violation.kind == kind, violation
+    assert report in violation.detail
+
+
+RIGHT = {
+    "another source than M0 picks": LOADING + "s_mov_b32 m0, 1\n v_movrels_b32_e32 v2, v8",
+    "another target than M0 picks": LOADING + "s_mov_b32 m0, 2\n v_movreld_b32_e32 v9, v0",
+    "FLAT loads return in order": (
+        FLAT + "flat_load_b32 v2, v[6:7]\n flat_load_b32 v3, v[6:7]\n s_waitcnt vmcnt(1) lgkmcnt(1)\n v_mov_b32_e32 v4, v2"
+    ),
+    "direct load, waited for": (
+        "ds_store_b32 v1, v0\n s_waitcnt lgkmcnt(0)\n s_mov_b32 m0, 0x20000\n lds_direct_load v2\n s_waitcnt expcnt(0)\n v_mov_b32_e32 v3, v2"
+    ),
+    "LDS that nobody wrote, passed on": LDS_HALF + "ds_load_b32 v2, v1\n s_waitcnt lgkmcnt(0)\n global_store_b32 v1, v2, s[2:3]",
+    "lanes of LDS that somebody wrote": (
+        LDS_HALF + "ds_load_b32 v2, v1\n s_waitcnt lgkmcnt(0)\n s_mov_b32 exec_lo, 0xffff\n v_add_nc_u32_e32 v3, v2, v2"
+    ),
+    "LDS that another wave wrote": (
+        "v_xor_b32_e32 v4, 0x80, v1\n ds_store_b32 v4, v0\n s_waitcnt lgkmcnt(0)\n s_barrier\n ds_load_b32 v2, v1\n s_waitcnt lgkmcnt(0)\n"
+        "v_add_nc_u32_e32 v3, v2, v2"
+    ),
+    "bytes that make a dword": (
+        "v_lshlrev_b32_e32 v2, 1, v0\n ds_store_b8 v2, v0\n ds_store_b8 v2, v0 offset:1\n ds_load_u16 v3, v2\n s_waitcnt lgkmcnt(0)\n"
+        "v_add_nc_u32_e32 v4, v3, v3"
+    ),
+    "scratch up to its end": "v_mov_b32_e32 v2, 0\n scratch_store_b32 off, v2, off offset:12",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_it_does_not_reach_is_no_mistake(buffers, name):
+    buffers.buffer(SCRATCH, np.zeros(1024))
+    group = (64, 1, 1) if "another wave" in name else (32, 1, 1)
+    buffers.run(LANE + RIGHT[name] + END, **ARGS, scratch_base=SCRATCH, scratch_wave_bytes=512, group_size=group)
+
+
+def test_a_wave_goes_on_behind_lds_that_nobody_wrote_with_all_its_registers(buffers):
+    """Half of what is loaded nobody wrote; what decides is the other half, before and behind a loop."""
+    program = (
+        LDS_HALF
+        + """
+        v_mov_b32_e32 v2, 7
+        s_mov_b32 s8, 0
+    .L: v_add_nc_u32_e32 v2, v2, v0
+        ds_load_b32 v3, v1
+        s_add_u32 s8, s8, 1
+        s_waitcnt lgkmcnt(0)
+        s_mov_b32 exec_lo, 0xffff
+        v_add_nc_u32_e32 v2, v2, v3
+        s_mov_b32 exec_lo, -1
+        s_cmp_lt_u32 s8, 5
+        s_cbranch_scc1 .L
+        global_store_b32 v1, v2, s[2:3]"""
+    )
+    buffers.run(LANE + program + END, **ARGS)
+    lanes = np.arange(32)
+    assert (buffers.out[:32] == 7 + 5 * lanes + 5 * lanes * (lanes < 16)).all()
+
+
+def test_memory_is_told_of_an_access_once(buffers):
+    refused, region = [], buffers.arena.region
+
+    def asked(gpu_va, write, execute=False):
+        try:
+            return region(gpu_va, write, execute)
+        except Exception:
+            refused.append(gpu_va)
+            raise
+
+    buffers.arena.region = asked
+    violation = buffers.broken(LANE + "global_load_b32 v2, v1, s[0:1] offset:-4" + END, **ARGS)
+    assert violation.kind == "memory"
+    assert refused == [IN - 4]
+
+
+@pytest.mark.parametrize("killed", [0, 1])
+def test_a_kill_ends_the_wave_where_its_bit_is_set(buffers, killed):
+    program = f"s_setkill {killed}\n v_mov_b32_e32 v2, 1\n global_store_b32 v1, v2, s[2:3]"
+    buffers.run(LANE + program + END, **ARGS)
+    assert buffers.out[0] == 1 - killed
