@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ringup.silicon.shader.context import Word
 from ringup.silicon.shader.emitter import Code, Value
-from ringup.silicon.shader.memory_helpers import aligned, load_lanes, store_lanes
+from ringup.silicon.shader.memory_helpers import aligned, load_lanes, store_lanes, unless_empty
 from ringup.silicon.shader.memory_shape import (
     CONTEXT,
     DONE,
@@ -49,14 +49,6 @@ def _checked(
     return host, code.op("and", mask, inside)
 
 
-def _unless_empty(code: Code, mask: Value, empty: list[Value]) -> None:
-    nobody, somebody = code.fresh("nobody"), code.fresh("somebody")
-    code.branch(code.icmp("eq", mask, code.const(0, mask.type)), nobody, somebody, likely=False)
-    code.block(nobody)
-    give(code, DONE, None, empty)
-    code.block(somebody)
-
-
 def _helper(
     kind: str,
     shape: Shape,
@@ -77,9 +69,9 @@ def lds_gather(shape: Shape, *, strict: bool) -> Helper:
 
     def body(code: Code, address: Value, mask: Value) -> None:
         places, data = local(code, f"<{shape.lanes} x i64>"), local(code, shape.packed)
-        _unless_empty(code, mask, empty)
+        unless_empty(code, mask, empty)
         host, inside = _checked(code, address, mask, shape, empty, strict=strict, atomic=False)
-        _unless_empty(code, inside, empty)
+        unless_empty(code, inside, empty)
         rows = load_lanes(code, host, inside, shape, data, places)
         if not strict:
             valid = code.bitcast(inside, f"<{shape.lanes} x i1>")
@@ -96,7 +88,7 @@ def lds_scatter(shape: Shape, *, strict: bool) -> Helper:
 
     def body(code: Code, address: Value, mask: Value) -> None:
         places, data = local(code, f"<{shape.lanes} x i64>"), local(code, shape.packed)
-        _unless_empty(code, mask, [])
+        unless_empty(code, mask, [])
         host, inside = _checked(code, address, mask, shape, [], strict=strict, atomic=False)
         code.store(shape.pack(code, rows), data, 64)
         store_lanes(code, host, inside, shape, data, places)

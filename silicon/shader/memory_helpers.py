@@ -125,7 +125,8 @@ def _within(
     return quick, several
 
 
-def _unless_empty(code: Code, mask: Value, empty: list[Value]) -> None:
+def unless_empty(code: Code, mask: Value, empty: list[Value]) -> None:
+    """Answer `empty` rows at once where no lane is active."""
     nobody, somebody = code.fresh("nobody"), code.fresh("somebody")
     code.branch(code.icmp("eq", mask, code.const(0, mask.type)), nobody, somebody, likely=False)
     code.block(nobody)
@@ -187,7 +188,7 @@ def gather(shape: Shape, *, strict: bool) -> Helper:
     def body(code: Code) -> None:
         places = local(code, address.type)
         data = local(code, shape.packed)
-        _unless_empty(code, mask, empty)
+        unless_empty(code, mask, empty)
         where = aligned(code, address, mask, shape, strict=strict, always=False, empty=empty)
         quick, several = _within(code, where, mask, shape, empty, write=False)
         code.block(several)
@@ -285,7 +286,7 @@ def scatter(shape: Shape, *, strict: bool) -> Helper:
 
     def body(code: Code) -> None:
         places, data = local(code, address.type), local(code, shape.packed)
-        _unless_empty(code, mask, [])
+        unless_empty(code, mask, [])
         where = aligned(code, address, mask, shape, strict=strict, always=False, empty=[])
         code.store(shape.pack(code, rows), data, 64)
         quick, several = _within(code, where, mask, shape, [], write=True)
@@ -336,7 +337,7 @@ def locate(shape: Shape) -> Helper:
 
     def body(code: Code) -> None:
         places, hosts = local(code, address.type), local(code, address.type)
-        _unless_empty(code, mask, empty)
+        unless_empty(code, mask, empty)
         where = aligned(code, address, mask, shape, strict=True, always=True, empty=empty)
         quick, several = _within(code, where, mask, shape, empty, write=True)
         code.block(several)

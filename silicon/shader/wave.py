@@ -220,10 +220,8 @@ class Wave(Registers):
         before = self._known()
         code.branch(condition, slow, fast, likely=False)
         code.block(fast)
-        self.dirty, outside = {}, self._dirty_outside
-        self._dirty_outside = outside | before.dirty
-        yield
-        self._dirty_outside = outside
+        with self._inside(before):
+            yield
         changed = list(dict.fromkeys([*self.dirty, *self._registers(effects(ins, self.lanes).defs)]))
         quick = self._values(changed)
         code.jump(done)
@@ -235,6 +233,14 @@ class Wave(Registers):
         self._merge(before, changed, quick, exact, done)
 
     @contextmanager
+    def _inside(self, before: Known) -> Iterator[None]:
+        """Note what a body changes apart from what had changed before it."""
+        self.dirty, outside = {}, self._dirty_outside
+        self._dirty_outside = outside | before.dirty
+        yield
+        self._dirty_outside = outside
+
+    @contextmanager
     def when(self, condition: Value) -> Iterator[None]:
         """Emit a body that runs where `condition` (i1) holds; registers it writes keep their old values elsewhere."""
         code = self.code
@@ -242,10 +248,8 @@ class Wave(Registers):
         before = self._known()
         code.branch(condition, body, skip)
         code.block(body)
-        self.dirty, outside = {}, self._dirty_outside
-        self._dirty_outside = outside | before.dirty
-        yield
-        self._dirty_outside = outside
+        with self._inside(before):
+            yield
         changed = list(self.dirty)
         new = self._values(changed)
         code.jump(done)
