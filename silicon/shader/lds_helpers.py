@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LDS = Value("%lds", "i64")  # host address of the group's
+WRITTEN = 0x0101_0101  # shadow of a dword of LDS whose bytes were all written
+WRITTEN_BYTES = (
+    8  # so far before the end of the shadow stands how many bytes from the beginning of LDS were all written
+)
 
 
 def _checked(
@@ -95,6 +99,55 @@ def lds_scatter(shape: Shape, *, strict: bool) -> Helper:
         give(code, DONE, None, [])
 
     return _helper("scatter", shape, rows, body, strict=strict)
+
+
+def _advance(code: Code) -> Value:
+    """Move the end of what was all written in LDS, of whose shadow `LDS` is the address, as far as it goes; return it (i64)."""
+    head, whole, done = code.fresh("scan"), code.fresh("whole"), code.fresh("scanned")
+    behind = code.load(code.gep(CONTEXT, Word.LDS_SHADOW, "i64"), "i64", 8)
+    place = _pointer(code, code.op("sub", code.op("add", LDS, behind), code.const(WRITTEN_BYTES, "i64")))
+    code.jump(head)
+    code.block(head)
+    end = code.load(place, "i64", 8)
+    eight = code.load(_pointer(code, code.op("add", LDS, end)), "i64", 8)
+    code.branch(code.icmp("eq", eight, code.const(WRITTEN << 32 | WRITTEN, "i64")), whole, done)
+    code.block(whole)
+    code.store(code.op("add", end, code.const(8, "i64")), place, 8)
+    code.jump(head)
+    code.block(done)
+    return end
+
+
+def _pointer(code: Code, host: Value) -> Value:
+    return code.cast("inttoptr", host, "ptr")
+
+
+@cache
+def lds_written(shape: Shape, *, by_register: bool) -> Helper:
+    """Return `(context, shadow of lds, addresses, mask) -> answer with masks`: lanes whose bytes nobody wrote, by register or of all of them.
+
+    Addresses lie within the allocation.
+    """
+    count = shape.rows if by_register else 1
+    empty = [Value("0", shape.mask)] * count
+
+    def body(code: Code, address: Value, mask: Value) -> None:
+        places, data = local(code, f"<{shape.lanes} x i64>"), local(code, shape.packed)
+        unless_empty(code, mask, empty)
+        spare = code.intrinsic("usub.sat", _advance(code), code.const(shape.size_bytes - 1, "i64"))
+        spare = code.cast("trunc", spare, "i32")
+        beyond = code.op("and", as_mask(code, code.icmp("uge", address, code.splat(spare, shape.lanes))), mask)
+        unless_empty(code, beyond, empty)
+        host = code.op("add", code.splat(LDS, shape.lanes), code.resize(address, "i64"))
+        rows = load_lanes(code, host, mask, shape, data, places)
+        if not by_register:
+            for row in rows[1:]:
+                rows[0] = code.op("and", rows[0], row)
+        whole = code.const(WRITTEN & (1 << 8 * min(shape.size_bytes, 4)) - 1, shape.row)
+        found = [as_mask(code, code.icmp("ne", row, whole)) for row in rows[:count]]
+        give(code, DONE, None, [code.op("and", one, mask) for one in found])
+
+    return _helper(f"written_by_{'register' if by_register else 'lane'}", shape, [], body, strict=True)
 
 
 @cache

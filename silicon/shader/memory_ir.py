@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ringup.silicon.shader.emitter import Value
-from ringup.silicon.shader.lds_helpers import lds_gather, lds_scatter
+from ringup.silicon.shader.lds_helpers import WRITTEN, WRITTEN_BYTES, lds_gather, lds_scatter, lds_written
 from ringup.silicon.shader.memory_counters import count_conflicts, count_lines
 from ringup.silicon.shader.memory_helpers import Spread, gather, scatter, spread
 from ringup.silicon.shader.memory_shape import (
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from ringup.silicon.shader.wave import Wave
 
     Access = Callable[[Value], list[Value]]
-
-
-WRITTEN = 0x0101_0101  # shadow of a dword of LDS whose bytes were all written
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,46 +203,44 @@ def lds_load(wave: Wave, address: Value, shape: Shape, active: Value | None = No
     near, start = _lds_near(wave, address, shape, active)
 
     def quick() -> list[Value]:
-        host = code.op("add", lds, start)
-        rows = shape.unpack(code, code.load(pointer(wave, host), shape.packed, 1))
-        if wave.strict:
-            shadow = pointer(wave, code.op("add", host, wave.context("lds_shadow")))
-            rows += _unwritten(wave, shape, active, shape.unpack(code, code.load(shadow, shape.packed, 1)))
-        return rows
+        place = pointer(wave, code.op("add", lds, start))
+        return shape.unpack(code, code.load(place, shape.packed, 1))
 
     def slow() -> list[Value]:
         name = lds_gather(shape, strict=wave.strict).include(code)
         answer = take(code, name, [shape.row] * shape.rows, CONTEXT, lds, address, active)
-        if not wave.strict:
-            return answer.rows
-        refuse(wave, answer)
-        return answer.rows + lds_unwritten(wave, address, shape, active)
+        if wave.strict:
+            refuse(wave, answer)
+        return answer.rows
 
-    found = either(wave, near, quick, slow)
+    rows = either(wave, near, quick, slow)
     if wave.strict:
-        wave.met_unwritten(found[shape.rows :])
-    return found[: shape.rows]
+        wave.met_unwritten(lds_unwritten(wave, address, shape, active))
+    return rows
 
 
 def lds_unwritten(wave: Wave, address: Value, shape: Shape, active: Value) -> list[Value]:
     """Return the lanes (masks) that read LDS bytes nobody wrote: by register where they are followed, else of all. Addresses are good."""
     code = wave.code
     shadow = code.op("add", lds_address(wave), wave.context("lds_shadow"))
-    name = lds_gather(shape, strict=True).include(code)
-    return _unwritten(
-        wave, shape, active, take(code, name, [shape.row] * shape.rows, CONTEXT, shadow, address, active).rows
-    )
+    written = code.load(_written_bytes(wave, shadow), "i64", 8)
+    spare = code.cast("trunc", code.intrinsic("usub.sat", written, code.const(shape.size_bytes - 1, "i64")), "i32")
+    beyond = code.op("and", as_mask(code, code.icmp("uge", address, wave.splat(spare))), active)
+    nobody = code.const(0, wave.mask_type)
+    count = shape.rows if wave.tracked else 1
+
+    def slow() -> list[Value]:
+        name = lds_written(shape, by_register=wave.tracked).include(code)
+        return take(code, name, [wave.mask_type] * count, CONTEXT, shadow, address, active).rows
+
+    return either(wave, code.icmp("eq", beyond, nobody), lambda: [nobody] * count, slow)
 
 
-def _unwritten(wave: Wave, shape: Shape, active: Value, shadows: list[Value]) -> list[Value]:
+def _written_bytes(wave: Wave, shadow: Value) -> Value:
+    """Return where stands how many bytes from the beginning of LDS were all written: behind its shadow."""
     code = wave.code
-    if not wave.tracked:
-        both = shadows[0]
-        for one in shadows[1:]:
-            both = code.op("and", both, one)
-        shadows = [both]
-    written = wave.const(WRITTEN & (1 << 8 * min(shape.size_bytes, 4)) - 1, "i32")
-    return [code.op("and", as_mask(code, code.icmp("ne", one, written)), active) for one in shadows]
+    behind = code.op("sub", wave.context("lds_shadow"), code.const(WRITTEN_BYTES, "i64"))
+    return pointer(wave, code.op("add", shadow, behind))
 
 
 def lds_store(wave: Wave, address: Value, shape: Shape, rows: Sequence[Value], active: Value | None = None) -> None:
@@ -260,7 +255,11 @@ def lds_store(wave: Wave, address: Value, shape: Shape, rows: Sequence[Value], a
     lds = lds_address(wave)
     stores = [(lds, list(rows))]
     if wave.strict:
-        stores.append((code.op("add", lds, wave.context("lds_shadow")), _written_rows(wave, len(rows))))
+        shadow = code.op("add", lds, wave.context("lds_shadow"))
+        known, wave.written_rows = wave.written_rows[: len(rows)] or [None] * len(rows), wave.written_rows[len(rows) :]
+        stores.append((shadow, [_shadow_row(wave, one) for one in known]))
+        if any(known):  # what stood there before may have been written
+            code.store(code.const(0, "i64"), _written_bytes(wave, shadow), 8)
 
     def quick() -> list[Value]:
         for base, values in stores:
@@ -281,9 +280,9 @@ def lds_store(wave: Wave, address: Value, shape: Shape, rows: Sequence[Value], a
     either(wave, near, quick, slow)
 
 
-def _written_rows(wave: Wave, count: int) -> list[Value]:
-    """Return what the bytes of the next `count` registers stored to LDS have in its shadow."""
-    code, whole = wave.code, wave.const(WRITTEN, "i32")
-    known, wave.written_rows = wave.written_rows[:count] or [None] * count, wave.written_rows[count:]
-    nothing = wave.const(0, "i32")
-    return [whole if one is None else code.select(code.bitcast(one, wave.bools), whole, nothing) for one in known]
+def _shadow_row(wave: Wave, written: Value | None) -> Value:
+    """Return what the bytes of a register that is stored to LDS have in its shadow: `written` are the lanes that somebody wrote, None all."""
+    whole = wave.const(WRITTEN, "i32")
+    if written is None:
+        return whole
+    return wave.code.select(wave.code.bitcast(written, wave.bools), whole, wave.const(0, "i32"))
