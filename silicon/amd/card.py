@@ -12,7 +12,6 @@ from ringup.silicon.amd.apertures import Doorbells, FrameBuffer, Registers
 from ringup.silicon.amd.chips import ChipRow
 from ringup.silicon.amd.df import DataFabric
 from ringup.silicon.amd.gc import GraphicsCore
-from ringup.silicon.amd.grbm import NAVI31 as NAVI31_GC
 from ringup.silicon.amd.hdp import Hdp
 from ringup.silicon.amd.hub import GFXHUB, MMHUB, VmHub
 from ringup.silicon.amd.ih import Ih
@@ -21,7 +20,6 @@ from ringup.silicon.amd.parts import Board, Resettable
 from ringup.silicon.amd.psp import Psp
 from ringup.silicon.amd.sdma import Sdma
 from ringup.silicon.amd.smu import Smu
-from ringup.silicon.amd.smu_tables import NAVI31 as NAVI31_POWER
 from ringup.silicon.amd.smuio import Rom, Smuio
 from ringup.silicon.amd.thm import Thm
 from ringup.silicon.cells import Cells, RegisterSpace, block_map
@@ -47,8 +45,6 @@ RANGES_WITH_HOLES = (("gc", "CP_MQD_BASE_ADDR", "CP_HQD_PQ_WPTR_HI"),)
 # QUIRK: the state that a driver dumps of a hung SDMA engine 1 is asked for at this distance (bytes) from engine 0's, and not all of it is an
 # engine's: metal answers 0. Source: sdma_v6_0.c, sdma_reg_list_6_0
 STRAYS = (("gc", "GRBM_STATUS2", 0x1800),)
-GC = {"navi31": NAVI31_GC}
-POWER = {"navi31": NAVI31_POWER}  # clocks, limits and heat by chip
 STORAGE_BLOCKS = (("athub", 0), ("lsdma", 0), ("vcn", 0), ("vcn", 1), ("dcn", 0))
 
 
@@ -123,7 +119,7 @@ class VirtualRadeon:
         self.sdma = [self._add(Sdma(board, self.gfxhub, self.ih, gc_cells, index)) for index in engines]
         self.gc = self._add(
             GraphicsCore(
-                board, gc_cells, self.gfxhub, self.ih, engine, row=GC[chip.name], sdma=tuple(self.sdma), strict=strict
+                board, gc_cells, self.gfxhub, self.ih, engine, row=chip.gc.core, sdma=tuple(self.sdma), strict=strict
             )
         )
         self.smu = self._add(
@@ -131,7 +127,7 @@ class VirtualRadeon:
                 board,
                 mp_cells,
                 self.mmhub,
-                POWER[chip.name],
+                chip.power,
                 busy_ns=lambda: self.gc.busy_ns,
                 on_mode1_reset=self.mode1_reset,
             )

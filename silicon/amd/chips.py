@@ -10,6 +10,9 @@ from dataclasses import dataclass
 
 from ringup.autogen.linux import pci as regs
 from ringup.errors import NoSuchCard
+from ringup.silicon.amd import grbm, smu_tables
+from ringup.silicon.amd.grbm import GcRow
+from ringup.silicon.amd.smu_tables import PowerRow
 from ringup.silicon.pci import Bar, Bits, FunctionRow
 from ringup.silicon.pci_capabilities import (
     advanced_errors,
@@ -36,21 +39,11 @@ ATOMICS = regs.PCI_EXP_DEVCAP2_ATOMIC_COMP32 | regs.PCI_EXP_DEVCAP2_ATOMIC_COMP6
 class GcShape:
     """The graphics core: what its registers, the discovery binary and the VBIOS all tell, and must tell alike."""
 
-    shader_engines: int
-    arrays_per_engine: int
-    wgps_per_array: int
+    core: GcRow
     backends_per_engine: int
     gl2_channels: int
-    compute_pipes: int
-    compute_queues_per_pipe: int
     sdma_engines: int
-    sdma_queues: int
     info: Mapping[str, int]  # the rest of `struct gc_info_v1_2`, by member
-
-    @property
-    def compute_units(self) -> int:
-        """Two a work group processor."""
-        return self.shader_engines * self.arrays_per_engine * self.wgps_per_array * 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +60,7 @@ class ChipRow:
     memory_channels: int
     memory_channel_bits: int
     gc: GcShape
+    power: PowerRow
     mall_bytes_per_umc: int
     tmr_bytes: int  # what the security processor's firmware asks for its own region
     external_ips: tuple[tuple[str, str, tuple[int, int, int]], ...]  # hw id, block whose registers it shares, version
@@ -164,15 +158,10 @@ NAVI31 = ChipRow(
     memory_channels=24,
     memory_channel_bits=16,
     gc=GcShape(
-        shader_engines=6,
-        arrays_per_engine=2,
-        wgps_per_array=4,
+        core=grbm.NAVI31,
         backends_per_engine=4,
         gl2_channels=24,
-        compute_pipes=4,
-        compute_queues_per_pipe=8,
         sdma_engines=2,
-        sdma_queues=8,
         info={  # what reproduces the device description that Mesa recorded of this chip; UNKNOWN: the four *_depth and sdp values
             "gc_num_gprs": 1536,
             "gc_num_max_gs_thds": 32,
@@ -198,6 +187,7 @@ NAVI31 = ChipRow(
             "gc_gl2c_per_gpu": 6144,
         },
     ),
+    power=smu_tables.NAVI31,
     mall_bytes_per_umc=16 << 20,
     tmr_bytes=0x130_0000,  # what the real firmware computes from its table of contents is not more: drivers assert it
     external_ips=(("SDMA0_HWID", "gc", (6, 0, 0)), ("SDMA1_HWID", "gc", (6, 0, 0)), ("MP1_HWID", "mp", (13, 0, 0))),

@@ -113,14 +113,14 @@ def _ip_table(listed: Iterable[Ip], place: int) -> bytes:
 def _gc_table(chip: ChipRow) -> bytes:
     gc = chip.gc
     shape = {
-        "gc_num_se": gc.shader_engines,
-        "gc_num_wgp0_per_sa": gc.wgps_per_array,
+        "gc_num_se": gc.core.shader_engines,
+        "gc_num_wgp0_per_sa": gc.core.wgps_per_array,
         "gc_num_wgp1_per_sa": 0,
         "gc_num_rb_per_se": gc.backends_per_engine,
         "gc_num_gl2c": gc.gl2_channels,
-        "gc_num_sa_per_se": gc.arrays_per_engine,
-        "gc_num_tcp_per_sa": gc.wgps_per_array * 2,
-        "gc_num_tcps": gc.compute_units,
+        "gc_num_sa_per_se": gc.core.arrays_per_engine,
+        "gc_num_tcp_per_sa": gc.core.wgps_per_array * 2,
+        "gc_num_tcps": gc.core.compute_units,
     }
     table = facts.gc_info_v1_2(**shape, **gc.info)
     table.header.table_id = facts.GC_TABLE_ID

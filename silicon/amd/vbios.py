@@ -153,18 +153,18 @@ def _gfx_info(rom: _Rom, chip: ChipRow) -> int:
     gc = chip.gc
     lsdma, smuio = (block_map(chip.name, block, 0).addresses for block in ("lsdma", "smuio"))
     table = atom.atom_gfx_info_v3_0(
-        max_shader_engines=gc.shader_engines,
-        max_cu_per_sh=gc.wgps_per_array * 2,
-        max_sh_per_se=gc.arrays_per_engine,
+        max_shader_engines=gc.core.shader_engines,
+        max_cu_per_sh=gc.core.wgps_per_array * 2,
+        max_sh_per_se=gc.core.arrays_per_engine,
         max_backends_per_se=gc.backends_per_engine,
         max_texture_channel_caches=gc.gl2_channels,
         regaddr_lsdma_queue0_rb_rptr=lsdma["LSDMA_QUEUE0_RB_RPTR"] // 4,
         regaddr_lsdma_queue0_rb_wptr=lsdma["LSDMA_QUEUE0_RB_WPTR"] // 4,
         regaddr_golden_tsc_count_lower=smuio["GOLDEN_TSC_COUNT_LOWER"] // 4,
         golden_tsc_count_lower_refclk=chip.reference_clock_10khz,
-        active_wgp_per_se=gc.wgps_per_array * gc.arrays_per_engine,
+        active_wgp_per_se=gc.core.wgps_per_array * gc.core.arrays_per_engine,
         active_rb_per_se=gc.backends_per_engine,
-        active_se=gc.shader_engines,
+        active_se=gc.core.shader_engines,
     )
     return rom.table(table, atom.atom_gfx_info_v3_0.SIZE, (3, 0))
 

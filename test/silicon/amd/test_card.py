@@ -222,14 +222,15 @@ def test_the_dump_of_a_hung_sdma_engine_1_may_ask_where_no_register_is(radeon):
     assert radeon.bars[5].read32(0x2602 * 4) == 0  # sdma_v6_0.c, sdma_reg_list_6_0: GRBM_STATUS2 at engine 1's distance
 
 
-def test_discovery_and_the_graphics_core_tell_the_same_shape(radeon):
-    shape, row = radeon.chip.gc, radeon.gc.grbm.row
-    assert (row.shader_engines, row.arrays_per_engine, row.wgps_per_array) == (
-        shape.shader_engines,
-        shape.arrays_per_engine,
-        shape.wgps_per_array,
-    )
-    assert (row.mec_pipes, row.queues_per_pipe) == (shape.compute_pipes, shape.compute_queues_per_pipe)
+def test_the_discovery_table_in_vram_and_the_graphics_core_tell_a_7900_xtxs_shape(radeon):
+    binary = (64 << 20) - (64 << 10)  # DISCOVERY_TMR_OFFSET of amdgpu_discovery.h
+    table = binary + (radeon.bars[0].read32(binary + 20) & 0xFFFF)  # the second entry of the table list
+    gc = [radeon.bars[0].read32(table + 12 + 4 * n) for n in range(17)]  # gc_info_v1_0, behind its header
+    assert radeon.bars[0].read32(table) & 0xFFFF == 0x4347
+    assert (gc[0], gc[1], gc[16]) == (6, 4, 2)  # gc_num_se, gc_num_wgp0_per_sa, gc_num_sa_per_se
+    row = radeon.gc.grbm.row
+    assert (row.shader_engines, row.wgps_per_array, row.arrays_per_engine) == (6, 4, 2)
+    assert (row.mec_pipes, row.queues_per_pipe) == (4, 8)  # gfx_v11_0_sw_init of amdgpu
 
 
 def test_an_unknown_card_is_refused_with_the_known_ones():
