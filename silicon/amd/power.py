@@ -32,6 +32,7 @@ class Power:
 
     def __init__(self, clock: VirtualClock, row: PowerRow, busy_ns: Callable[[], int]) -> None:
         self._clock, self.row, self._busy_ns = clock, row, busy_ns
+        self.energy, self.temperature = 0.0, row.ambient  # J, °C: what no reset takes away
         self.reset()
 
     def reset(self) -> None:
@@ -43,8 +44,6 @@ class Power:
         self.gfxoff_allowed = False
         self.activity = 0.0
         self.power = self.row.idle_power
-        self.energy = getattr(self, "energy", 0.0)
-        self.temperature = getattr(self, "temperature", self.row.ambient)
         self._last_ns, self._last_busy_ns = self._clock.now_ns, self._busy_ns()
         self._idle_since_ns = self._clock.now_ns
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ class BadPacket(Exception):
     """A packet that the engine cannot execute: its queue stops."""
 
 
-class Engine:
+class Engine(ABC):
     """What packets need of their engine."""
 
     client: str
@@ -36,25 +37,25 @@ class Engine:
         self.board, self.hub = board, hub
         self.timestamp_offset = 0
 
+    @abstractmethod
     def fetch(self, queue: Queue, count: int) -> Generator[float, None, list[int]]:
         """Take dwords of the current buffer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def call(self, queue: Queue, vmid: int, base: int, size_dwords: int) -> None:
         """Go on in an indirect buffer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def vmid(self, queue: Queue) -> int:
         """Return the current VMID."""
-        raise NotImplementedError
 
+    @abstractmethod
     def trap(self, queue: Queue, context: int) -> None:
         """Raise an interrupt."""
-        raise NotImplementedError
 
+    @abstractmethod
     def poll_timeout(self, queue: Queue) -> None:
         """Tell the host that a poll gave up."""
-        raise NotImplementedError
 
     def read(self, queue: Queue, gpu_va: int, size_bytes: int) -> bytes:
         """Read memory of the current VMID."""
