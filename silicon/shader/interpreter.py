@@ -21,6 +21,7 @@ from ringup.silicon.shader.interp_step import Exit, Machine, Step
 from ringup.silicon.shader.launch import (
     STATUS_PRIV,
     STATUS_TRAP_EN,
+    does_not_fit,
     group_idents,
     occupancy,
     start_group,
@@ -285,7 +286,7 @@ class Interpreter:
         """Begin a dispatch; nothing runs before the first `step`."""
         fitting = occupancy(dispatch)
         if not fitting:
-            raise ValueError(f"not one group of {dispatch.group_size} fits on a WGP: {dispatch}")
+            raise ValueError(does_not_fit(dispatch))
         return InterpreterRun(
             Machine(dispatch, memory, events, strict), resident_limit(dispatch, fitting, self.wgp_count)
         )

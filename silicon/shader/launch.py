@@ -93,6 +93,14 @@ def waves_in_group(dispatch: Dispatch, ident: tuple[int, int, int] | None = None
     return -(-x * y * z // dispatch.wave_size)
 
 
+def does_not_fit(dispatch: Dispatch) -> str:
+    """Say that `occupancy` found no room for even one group."""
+    return (
+        f"not one group of {dispatch.group_size} work-items with {dispatch.vgpr_count} VGPRs and {dispatch.lds_size_bytes} bytes of LDS "
+        "fits on a work-group processor"
+    )
+
+
 def occupancy(dispatch: Dispatch) -> int:
     """Return how many groups fit on one WGP at the same time; 0 if not even one does."""
     size = dispatch.wave_size

@@ -20,7 +20,6 @@ SHN_UNDEF, SHN_LORESERVE = 0, 0xFF00
 PF_X, PF_W = 1, 2
 NT_AMDGPU_METADATA = 32
 MACHINES = {0x41: "gfx1100", 0x42: "gfx1103", 0x43: "gfx1101", 0x47: "gfx1102"}  # EF_AMDGPU_MACH of gfx11
-DESCRIPTOR_BYTES = 64
 ABS64 = 3
 THROUGH_TABLE = {7: 4, 8: 10, 9: 11}  # GOTPCREL kinds, and what they become once the table has a place
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
@@ -130,7 +129,11 @@ def load(elf: bytes) -> CodeObject:
     """Read an AMDHSA code object (version 3 to 6), linked or not; what is damaged or for another machine is a GuestError."""
     try:
         return _load(elf)
-    except (struct.error, IndexError, UnicodeDecodeError, KeyError, TypeError) as error:
+    except struct.error as error:
+        raise GuestError(
+            f"code object of {len(elf)} bytes is damaged: one of its tables lies beyond its end"
+        ) from error
+    except (IndexError, UnicodeDecodeError, KeyError, TypeError) as error:
         raise GuestError(f"code object of {len(elf)} bytes is damaged: {error!r}") from error
 
 

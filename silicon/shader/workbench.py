@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringup.errors import GuestError
-from ringup.silicon.shader.program import USER_REGISTERS, CodeObject, Kernel
+from ringup.errors import GuestError, WrongTarget
+from ringup.silicon.shader.program import MACHINES, USER_REGISTERS, CodeObject, Kernel
 from ringup.silicon.shader.state import Dispatch, Engine, MemoryFault, Region, Run, WaveState
 
 Argument = NDArray[Any] | int | float | bytes
@@ -41,10 +41,12 @@ class Arena:
         self._regions: list[tuple[Region, NDArray[Any]]] = []
 
     def place(self, gpu_va: int, data: NDArray[Any], *, writable: bool = True, executable: bool = False) -> None:
-        """Map an array, which stays the caller's: what a kernel stores is seen in it."""
+        """Map an array, which stays the caller's: what a kernel stores is seen in it. One that NumPy holds read-only is so for kernels too."""
         if not data.flags.c_contiguous:
             raise ValueError("only a contiguous array can be mapped")
-        self._regions.append((Region(gpu_va, data.nbytes, data.ctypes.data, writable, executable), data))
+        self._regions.append(
+            (Region(gpu_va, data.nbytes, data.ctypes.data, writable and data.flags.writeable, executable), data)
+        )
 
     def region(self, gpu_va: int, write: bool, execute: bool = False) -> Region:
         """Find the array that holds an address."""
@@ -81,9 +83,13 @@ def start(
     """Begin a kernel; `run.step` takes it further.
 
     Arrays among the arguments become buffers and are passed by address; integers and floats take the size that the kernel's metadata gives.
-    `groups` and `group_size` count along x, y, z. Raises `GuestError` for a kernel that is not there and `ValueError` for arguments that do
-    not fit it.
+    `groups` and `group_size` count along x, y, z. Raises `WrongTarget` for another processor's code, `GuestError` for a kernel that is not
+    there and `ValueError` for arguments or groups that do not fit it.
     """
+    if program.target not in MACHINES.values():
+        raise WrongTarget(
+            f"code for {program.target}: these cores run {', '.join(sorted(MACHINES.values()))}; compile it for gfx1100"
+        )
     kernel = program.kernels.get(name)
     if kernel is None:
         raise GuestError(

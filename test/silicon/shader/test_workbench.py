@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from llvmlite import binding as llvm
 
-from ringup.errors import GuestError
+from ringup.errors import GuestError, WrongTarget
 from ringup.silicon.shader import workbench
 from ringup.silicon.shader.interpreter import Interpreter
 from ringup.silicon.shader.program import load
@@ -89,6 +89,28 @@ def test_an_access_beyond_an_array_is_told_with_its_instruction(program, engine)
 def test_a_kernel_without_end_is_given_up(program, engine):
     with pytest.raises(GuestError, match="has not ended after 1000 wave-instructions"):
         workbench.run(engine, program, "forever", [], groups=(1, 1, 1), group_size=(32, 1, 1), limit=1000)
+
+
+def test_an_array_that_is_read_only_stays_what_it_is(program, engine):
+    data = np.ones(64, np.float32)
+    data.flags.writeable = False
+    with pytest.raises(GuestError, match=r"memory at .*global_store_b32"):
+        workbench.run(engine, program, "scale", [data, 2.0, 64], groups=(1, 1, 1), group_size=(64, 1, 1))
+    assert (data == 1).all()
+
+
+def test_another_processors_code_is_refused_before_it_runs(engine):
+    machine = llvm.Target.from_triple("amdgcn-amd-amdhsa").create_target_machine(cpu="gfx1201", opt=2)
+    other = load(machine.emit_object(llvm.parse_assembly(SCALE)))
+    with pytest.raises(WrongTarget, match="these cores run gfx1100"):
+        workbench.run(engine, other, "forever", [], groups=(1, 1, 1), group_size=(32, 1, 1))
+
+
+def test_groups_that_fit_nowhere_are_told_in_one_line(program, engine):
+    with pytest.raises(
+        ValueError, match=r"^not one group of \(4096, 1, 1\) work-items .* fits on a work-group processor$"
+    ):
+        workbench.run(engine, program, "forever", [], groups=(1, 1, 1), group_size=(4096, 1, 1))
 
 
 def test_mistakes_of_the_caller_are_named(program, engine):
