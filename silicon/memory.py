@@ -9,8 +9,6 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ringup.errors import GuestError
-
 PAGE = 4096
 
 
@@ -191,13 +189,3 @@ class HostMemory:
     def _error(self, bus_addr: int, write: bool) -> None:
         self.errors += 1
         self.on_error(bus_addr, write)
-
-
-def parse_size(text: str) -> int:
-    """Return the bytes that `24G`, `256M` or a plain number mean; used for options of a card's name."""
-    units = {"K": 10, "M": 20, "G": 30}
-    number, unit = (text[:-1], text[-1].upper()) if text[-1:].upper() in units else (text, "")
-    try:
-        return int(number, 0) << units.get(unit, 0)
-    except ValueError as error:
-        raise GuestError(f"{text!r} is no size: a number of bytes, or one with K, M or G behind it") from error

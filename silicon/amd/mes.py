@@ -6,7 +6,6 @@ Source: mes_v11_api_def.h, amdgpu mes_v11_0.c and amdgpu_mes.c, amdkfd kfd_devic
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -30,7 +29,6 @@ FAULT_INTERRUPTS = tuple(
     f"{kind}_PROTECTION_FAULT_ENABLE_INTERRUPT"
     for kind in ("RANGE", "DUMMY_PAGE", "PDE0", "VALID", "READ", "WRITE", "EXECUTE")
 )
-SDMA_POINTER = struct.Struct("<II")
 Steps = Iterator[float] | None
 
 

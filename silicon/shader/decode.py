@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 from ringup.autogen import isa
 from ringup.silicon.shader import images
@@ -94,17 +94,6 @@ class Instruction:
 # formats whose dword after the first is told by src0: a lane permutation
 _PERMUTED = frozenset(("VOP1", "VOP2", "VOPC", "VOP3", "VOP3SD", "VOP3P"))
 _SIGNED_OFFSETS = {"SMEM": 21, "SCRATCH": 13, "GLOBAL": 13}
-_SOURCE_NUMBER = {
-    "src0": 0,
-    "src1": 1,
-    "vsrc1": 1,
-    "src2": 2,
-    "srcx0": 0,
-    "vsrcx1": 1,
-    "srcy0": 0,
-    "vsrcy1": 1,
-    "vdst": 3,
-}
 _IMMEDIATES = frozenset(("simm16", "attr", "target"))
 _IMPLIED = {"vcc_lo": 106, "exec_lo": 126, "vcc": 106, "exec": 126}
 _WITHOUT_GDS = frozenset(("ds_append", "ds_consume", "ds_load_addtid_b32", "ds_store_addtid_b32"))  # GDS and LDS
@@ -458,7 +447,7 @@ def _changes(
 def _changed(operand: Operand, changes: Mapping[str, list[tuple[str, int | None, bool]]]) -> Operand:
     if operand.field not in changes:
         return operand
-    values: dict[str, bool | tuple[bool, bool]] = {}
+    values: dict[str, Any] = {}
     for attribute, place, value in changes[operand.field]:
         if place is None:
             values[attribute] = value
@@ -468,8 +457,8 @@ def _changed(operand: Operand, changes: Mapping[str, list[tuple[str, int | None,
             values[attribute] = (value, pair[1]) if place == 0 else (pair[0], value)
     half = values.pop("half", None)
     if half is not None and operand.kind == "vgpr":
-        return replace(operand, index=operand.index & 0x7F, **(values | {"high": half}))  # type: ignore[arg-type]
-    return replace(operand, **values)  # type: ignore[arg-type]
+        return replace(operand, index=operand.index & 0x7F, **values | {"high": half})
+    return replace(operand, **values)
 
 
 @cache

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 _BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "half": 16, "float": 32, "double": 64, "ptr": 64}
 _MANGLED = {"half": "f16", "float": "f32", "double": "f64", "ptr": "p0"}
-_SHORT_SPLATS = frozenset(("0", "-1"))
 
 
 class Value(NamedTuple):

@@ -20,9 +20,6 @@ class Flush:
     outputs: bool
 
 
-KEEP = Flush(inputs=False, outputs=False)
-
-
 @dataclass(frozen=True, slots=True)
 class FloatFormat:
     """An IEEE format by its width."""

@@ -28,7 +28,6 @@ _RUNS: tuple[tuple[int, str, str], ...] = (
 )
 INVALID = 0
 F32_ONE = 0x3F80_0000
-F16_INFINITY = 0x7C00
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,9 +29,6 @@ SPECIAL = {
     VCCZ: "src_vccz", EXECZ: "src_execz", SCC: "src_scc", LDS_DIRECT: "src_lds_direct", SHARED_BASE: "src_shared_base",
     SHARED_LIMIT: "src_shared_limit", PRIVATE_BASE: "src_private_base", PRIVATE_LIMIT: "src_private_limit",
 }  # fmt: skip
-SPECIAL_KINDS = {SCC: "scc", LDS_DIRECT: "lds_direct"} | dict.fromkeys(
-    range(SHARED_BASE, PRIVATE_LIMIT + 1), "aperture"
-)
 
 FLOATS = {240: 0.5, 241: -0.5, 242: 1.0, 243: -1.0, 244: 2.0, 245: -2.0, 246: 4.0, 247: -4.0}
 INVERSE_TWO_PI = 248  # rounded by AMD, not by IEEE: the bits are given

@@ -201,7 +201,9 @@ def _overflowing(name: str) -> ComputeFlag:
     def compute(code: Code, a: Value, b: Value) -> tuple[Value, Value]:
         both = "{ i32, i1 }"
         pair = code.intrinsic(f"{name}.with.overflow", a, b, result=both, overload=("i32",))
-        return tuple(code.emit(f"extractvalue {both} {pair.text}, {i}", kind) for i, kind in enumerate(("i32", "i1")))  # type: ignore[return-value]
+        return code.emit(f"extractvalue {both} {pair.text}, 0", "i32"), code.emit(
+            f"extractvalue {both} {pair.text}, 1", "i1"
+        )
 
     return compute
 

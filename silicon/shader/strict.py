@@ -84,11 +84,6 @@ class Waits:
         self.queues[counter] = waiting[::-1]
         self.bound[counter] = min(bound, sum(operation.cost for operation in waiting))
 
-    def wait_all(self) -> None:
-        """Wait until nothing is in flight."""
-        for counter in COUNTERS:
-            self.wait(counter, 0)
-
     def _retire(self, operation: InFlight, counter: str) -> None:
         del operation.order[counter]
         if operation.order:

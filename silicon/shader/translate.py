@@ -72,7 +72,6 @@ RULE_MODULES = (  # importing them fills `wave.RULES`
     rules_atomic, rules_buffer, rules_compare, rules_convert, rules_division, rules_float, rules_functions, rules_global, rules_int,
     rules_lanes, rules_lds, rules_matrix, rules_packed, rules_salu, rules_scalar_memory, rules_scratch,
 )  # fmt: skip
-OF_REGISTERS = ("uninitialised", "hazard")  # kinds of faults whose detail names a register
 QUANTUM = 16384  # instructions of a wave's turn; waves that wait for others burn it, so it bounds what spinning costs
 _INTERPRET = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 _MISS = ctypes.CFUNCTYPE(
@@ -108,7 +107,7 @@ class Translator:
         """Begin a dispatch; nothing runs before the first `step`."""
         fitting = launch.occupancy(dispatch)
         if not fitting:
-            raise ValueError(f"not one group of {dispatch.group_size} fits on a WGP: {dispatch}")
+            raise ValueError(launch.does_not_fit(dispatch))
         limit = resident_limit(dispatch, fitting, self.wgp_count)
         return TranslatedRun(self, Machine(dispatch, memory, events, strict), limit)
 

@@ -6,8 +6,7 @@ import ctypes
 
 import pytest
 
-from ringup.errors import GuestError
-from ringup.silicon.memory import PAGE, HostMemory, Vram, parse_size, span_of
+from ringup.silicon.memory import PAGE, HostMemory, Vram, span_of
 
 
 def test_vram_of_a_real_card_costs_nothing_until_it_is_written():
@@ -85,16 +84,3 @@ def test_read_only_memory_refuses_the_cards_writes():
     host.write(0x1000, b"x")
     assert theirs[0] == 0
     assert host.errors == 1
-
-
-@pytest.mark.parametrize(
-    ("text", "size_bytes"), [("24G", 24 << 30), ("256m", 256 << 20), ("0x1000", 4096), ("1K", 1024)]
-)
-def test_sizes_are_read_as_people_write_them(text, size_bytes):
-    assert parse_size(text) == size_bytes
-
-
-@pytest.mark.parametrize("text", ["", "G", "12Q", "many"])
-def test_what_is_no_size_is_refused(text):
-    with pytest.raises(GuestError, match="is no size"):
-        parse_size(text)

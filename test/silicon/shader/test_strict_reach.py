@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from ringup.silicon.shader.state import MemoryFault
+
 IN, OUT, SCRATCH = 0x20_0000, 0x30_0000, 0x50_0000
 ARGS = {
     "user_sgprs": (IN, 0, OUT, 0), "enable_group_id": (False, False, False), "lds_size_bytes": 1024, "vgpr_count": 24,
@@ -143,7 +145,7 @@ def test_memory_is_told_of_an_access_once(buffers):
     def asked(gpu_va, write, execute=False):
         try:
             return region(gpu_va, write, execute)
-        except Exception:
+        except MemoryFault:
             refused.append(gpu_va)
             raise
 
