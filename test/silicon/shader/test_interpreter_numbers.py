@@ -6,7 +6,6 @@ import pytest
 from ringup.silicon.shader.interp_atomics import (
     F32,
     F64,
-    KEEP,
     Flush,
     float_add,
     float_cmpswap,
@@ -15,6 +14,7 @@ from ringup.silicon.shader.interp_atomics import (
 )
 from ringup.silicon.shader.interp_formats import FORMATS, f32_to_small_float, pack, small_float_to_f32, unpack
 
+KEEP = Flush(inputs=False, outputs=False)
 SPECIAL = [0, 0x8000_0000, 1, 0x8000_0001, 0x007F_FFFF, 0x0080_0000, 0x3F80_0000, 0xBF80_0000, 0x7F7F_FFFF, 0xFF7F_FFFF, 0x7F80_0000,
            0xFF80_0000]  # fmt: skip
 
