@@ -65,6 +65,12 @@ class DeviceFault(RingupError):
     exit_code = 23
 
 
+class OutOfMemory(RingupError):
+    """No room: the message gives what was asked, what is free, the largest piece and who holds most."""
+
+    exit_code = 24
+
+
 class FirmwareError(RingupError):
     """A firmware image is missing, damaged, of the wrong kind, or was refused by the card."""
 

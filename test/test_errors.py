@@ -16,6 +16,7 @@ NAMED_IN_THE_DESIGN = {
         "DeviceTimeout",
         "DeviceHung",
         "DeviceFault",
+        "OutOfMemory",
     ),
     *("FirmwareError", "HeaderError", "CompileError", "WrongTarget", "TransportError"),
 }

@@ -1,0 +1,1 @@
+"""AMD's Radeon cards: one class a hardware block, tables for what differs by IP version."""

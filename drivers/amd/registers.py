@@ -1,0 +1,133 @@
+"""A Radeon's registers: the register BAR, the index registers for what lies beyond it, and typed access by block.
+
+Addresses: a register's place is (dword offset, segment); the discovery table gives a block's segment bases in dwords; their sum times four is
+a byte offset in BAR 5, or an SMN address when BAR 5 ends before it. Source: amdgpu soc15_common.h, SOC15_REG_OFFSET; amdgpu_device.c,
+amdgpu_device_indirect_rreg.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+from ringup.autogen.layout import Word
+from ringup.drivers.transport.seam import Clock, Device, Mmio
+from ringup.errors import DeviceLost, DeviceTimeout
+
+W = TypeVar("W", bound=Word)
+Version = tuple[int, int, int]
+ONES = 0xFFFF_FFFF
+REGISTER_BAR = 5
+SMN_INDEX, SMN_DATA = 0x50, 0x54  # RSMU_INDEX and RSMU_DATA: dwords 0x14 and 0x15 of nbio_4_3_0_offset.h, segment 0
+NO_VENDOR = 0xFFFF
+POLL_US = 10  # between two reads of a wait: a read over PCIe itself takes about 1
+
+
+class Registers:
+    """The register BAR of one card. Counts accesses; a read of all ones asks whether the card is still there."""
+
+    def __init__(self, device: Device) -> None:
+        self.device, self.clock = device, device.clock
+        self._mmio: Mmio = device.bars[REGISTER_BAR]
+        self._size_bytes = self._mmio.size_bytes
+        self.reads = self.writes = 0
+
+    def read(self, address: int) -> int:
+        """Read the register at a byte address. Raises `DeviceLost` when the card is gone."""
+        self.reads += 1
+        if address < self._size_bytes:
+            value = self._mmio.read32(address)
+        else:
+            self.writes += 1
+            self._mmio.write32(SMN_INDEX, address)
+            value = self._mmio.read32(SMN_DATA)
+        if value == ONES:
+            self.check(f"reading register {address:#x}")
+        return value
+
+    def write(self, address: int, value: int) -> None:
+        """Write the register at a byte address."""
+        self.writes += 1
+        if address < self._size_bytes:
+            self._mmio.write32(address, value)
+            return
+        self.writes += 1
+        self._mmio.write32(SMN_INDEX, address)
+        self._mmio.write32(SMN_DATA, value)
+
+    def check(self, doing: str) -> None:
+        """Raise `DeviceLost` if the card no longer answers configuration reads; `doing` is what was under way."""
+        if self.device.lost or self.device.config.read(0, 2) == NO_VENDOR:
+            raise DeviceLost(
+                f"{doing}: {self.device.name} is gone from the bus; check power and cable, then open it again"
+            )
+
+
+class Block:
+    """The registers of one instance of a block: words in, words out.
+
+    `version` picks the row of a word's module; `bases` are the discovery table's, in dwords by segment. `plus_dwords` reaches a sibling of the
+    named register: another VM context, invalidation engine, SDMA queue.
+    """
+
+    def __init__(self, registers: Registers, name: str, version: Version, bases: Sequence[int]) -> None:
+        self.registers, self.name, self.version, self.bases = registers, name, version, tuple(bases)
+        self._addresses: dict[type[Word], int] = {}
+
+    def address(self, word: type[Word], plus_dwords: int = 0) -> int:
+        """Return the byte address of a register."""
+        at = self._addresses.get(word)
+        if at is None:
+            offset, segment = word.place(self.version)
+            if segment >= len(self.bases):
+                raise ValueError(
+                    f"{self.name} has {len(self.bases)} segments, {word.__name__} lies in segment {segment}"
+                )
+            at = self._addresses[word] = (self.bases[segment] + offset) * 4
+        return at + plus_dwords * 4
+
+    def read(self, word: type[W], plus_dwords: int = 0) -> W:
+        """Read a register as its word of this version."""
+        return word.at(self.version)(self.registers.read(self.address(word, plus_dwords)))
+
+    def write(self, word: Word, plus_dwords: int = 0) -> None:
+        """Write a register."""
+        self.registers.write(self.address(type(word).BASE or type(word), plus_dwords), int(word))
+
+    def update(self, word: type[W], plus_dwords: int = 0, /, **fields: int) -> W:
+        """Change fields of a register and leave the others; return what was written."""
+        changed = self.read(word, plus_dwords).replace(**fields)
+        self.write(changed, plus_dwords)
+        return changed
+
+    def make(self, word: type[W], /, **fields: int) -> W:
+        """Make a word as this version lays it out, unnamed fields zero."""
+        return word.at(self.version)(**fields)
+
+    def wait(self, word: type[W], done: Callable[[W], bool], timeout_us: int, doing: str, plus_dwords: int = 0) -> W:
+        """Read a register until `done(word)`; return the word. Raises `DeviceTimeout` after `timeout_us` (microseconds)."""
+        value = self.read(word, plus_dwords)
+        if done(value):
+            return value
+        clock: Clock = self.registers.clock
+        end_us = clock.now_us + timeout_us
+        while True:
+            late = clock.now_us >= end_us  # looked at before the read: a descheduled process reads once more
+            value = self.read(word, plus_dwords)
+            if done(value):
+                return value
+            if late:
+                raise DeviceTimeout(
+                    f"{doing}: {word.__name__} read 0x{int(value):08x} ({value!r}) for {timeout_us / 1000:g} ms"
+                )
+            clock.sleep_us(POLL_US)
+
+    @contextmanager
+    def selected(self, select: Word, restore: Word) -> Iterator[None]:
+        """Write a selector (`GRBM_GFX_CNTL`, `GRBM_GFX_INDEX`) for the block's banked registers, and `restore` at the end."""
+        self.write(select)
+        try:
+            yield
+        finally:
+            self.write(restore)

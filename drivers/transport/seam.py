@@ -1,0 +1,215 @@
+"""The seam: what a transport supplies and all that a driver sees of its card. Shapes only (`typing.Protocol`); nothing inherits from them.
+
+Offsets and sizes are bytes, times are microseconds of the transport's own clock. An access that cannot be (outside the window, misaligned) is a
+`ValueError`; a link that is gone answers reads with all ones and swallows writes, and `Device.lost` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Protocol, runtime_checkable
+
+
+class Reply(Protocol):
+    """A read that was queued in a batch; `value` is there once the batch has ended."""
+
+    @property
+    def value(self) -> int:
+        """What was read; a `ValueError` before the batch has ended."""
+        ...
+
+
+class Batch(Protocol):
+    """Accesses that go together, in order: writes posted, reads answered at the end. One round trip on a slow link."""
+
+    def read32(self, offset: int) -> Reply:
+        """Queue a dword read."""
+        ...
+
+    def write32(self, offset: int, value: int) -> None:
+        """Queue a dword write."""
+        ...
+
+    def write64(self, offset: int, value: int) -> None:
+        """Queue a quadword write."""
+        ...
+
+
+class Mmio(Protocol):
+    """A window into a card's memory space, such as a BAR."""
+
+    @property
+    def size_bytes(self) -> int:
+        """How large the window is."""
+        ...
+
+    def read32(self, offset: int) -> int:
+        """Read a dword."""
+        ...
+
+    def write32(self, offset: int, value: int) -> None:
+        """Write a dword; posted."""
+        ...
+
+    def read64(self, offset: int) -> int:
+        """Read a quadword in one request."""
+        ...
+
+    def write64(self, offset: int, value: int) -> None:
+        """Write a quadword in one request; posted."""
+        ...
+
+    def read_block(self, offset: int, size_bytes: int) -> bytes:
+        """Read many bytes."""
+        ...
+
+    def write_block(self, offset: int, data: bytes | memoryview) -> None:
+        """Write many bytes."""
+        ...
+
+    def map(self) -> memoryview:
+        """Return the window as plain memory, format B; `NotSupported` where it is none."""
+        ...
+
+    def batch(self) -> AbstractContextManager[Batch]:
+        """Group accesses for a slow link; on a fast one each goes at once."""
+        ...
+
+
+class DmaMemory(Protocol):
+    """Host memory that the card reaches. Zeroed when it comes from `alloc_host`."""
+
+    @property
+    def view(self) -> memoryview:
+        """The bytes as the CPU sees them, format B."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """A whole number of 4 KiB pages."""
+        ...
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether bus addresses run on without a gap."""
+        ...
+
+    @property
+    def coherent(self) -> bool:
+        """Whether the CPU's caches see the card's writes by themselves."""
+        ...
+
+    def bus_addr(self, offset_bytes: int = 0) -> int:
+        """Return what the card puts on the bus to reach that byte."""
+        ...
+
+    def runs(self) -> Iterator[tuple[int, int]]:
+        """Give (bus_addr, size_bytes) of every contiguous piece, in order."""
+        ...
+
+    def free(self) -> None:
+        """Take it from the card. Twice is harmless."""
+        ...
+
+
+class Interrupts(Protocol):
+    """Message-signalled interrupts of the card."""
+
+    def wait(self, timeout_us: float) -> tuple[int, ...]:
+        """Wait for an interrupt, at most that long; return the vectors that came, none after the time. Polling transports only let time pass."""
+        ...
+
+
+class Clock(Protocol):
+    """The transport's time; nothing above the seam asks another clock."""
+
+    @property
+    def now_us(self) -> int:
+        """Microseconds since some moment in the past."""
+        ...
+
+    def sleep_us(self, time_us: float) -> None:
+        """Let time pass."""
+        ...
+
+
+class ConfigSpace(Protocol):
+    """Configuration space of the card's function."""
+
+    def read(self, offset: int, size_bytes: int = 4) -> int:
+        """Read 1, 2 or 4 bytes inside a dword; all ones when nothing answers."""
+        ...
+
+    def write(self, offset: int, value: int, size_bytes: int = 4) -> None:
+        """Write 1, 2 or 4 bytes inside a dword."""
+        ...
+
+
+@runtime_checkable
+class Device(Protocol):
+    """One function of a card, held by this process."""
+
+    @property
+    def name(self) -> str:
+        """The card's name, such as `pci:0000:03:00.0`."""
+        ...
+
+    @property
+    def config(self) -> ConfigSpace:
+        """Configuration space."""
+        ...
+
+    @property
+    def bars(self) -> Mapping[int, Mmio]:
+        """Memory BARs by number."""
+        ...
+
+    @property
+    def rom(self) -> Mmio | None:
+        """The expansion ROM, where there is one."""
+        ...
+
+    @property
+    def interrupts(self) -> Interrupts:
+        """Interrupts; masked until a driver waits."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """Time."""
+        ...
+
+    @property
+    def lost(self) -> bool:
+        """Whether the card is gone from the bus; never true again after false without a new `open`."""
+        ...
+
+    @property
+    def polls_vram(self) -> bool:
+        """Whether the CPU should poll, and rings lie, in VRAM since host memory is out of the card's reach (a USB bridge)."""
+        ...
+
+    def alloc_host(self, size_bytes: int) -> DmaMemory:
+        """Return zeroed host memory that the card reaches."""
+        ...
+
+    def pin(self, buffer: memoryview) -> DmaMemory:
+        """Let the card reach memory of the caller's, whole pages; `NotSupported` where that cannot be."""
+        ...
+
+    def resets(self) -> tuple[str, ...]:
+        """Name the resets this path can do, gentle first: of `function` and `slot`."""
+        ...
+
+    def reset(self, method: str) -> None:
+        """Do one of `resets()` and put configuration space back as it was."""
+        ...
+
+    def firmware(self, name: str) -> bytes | None:
+        """Return an image that belongs to this device alone, such as a model's; None: look where firmware lies."""
+        ...
+
+    def close(self) -> None:
+        """Switch bus mastering off and let go. Twice is harmless."""
+        ...

@@ -1,0 +1,1 @@
+"""Firmware images of AMD's cards."""
