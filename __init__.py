@@ -7,12 +7,14 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False  # `typing` is loaded for nobody who only wants the version
 if TYPE_CHECKING:
     from ringup.cards import cards as cards
+    from ringup.cards import connect as connect
     from ringup.cards import open as open
     from ringup.errors import RingupError as RingupError
 
 _HOME = {
     "open": "ringup.cards",
     "cards": "ringup.cards",
+    "connect": "ringup.cards",
     "Found": "ringup.cards",
     "RingupError": "ringup.errors",
 }  # public name: module

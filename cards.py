@@ -1,14 +1,15 @@
 """Names of cards and the transports that reach them: `ringup.open(name)` and `ringup.cards()`.
 
 A name is `PREFIX:REST` and means one path to one card. Transports plug in through the entry-point group `ringup.transports`: the entry's name
-is the prefix, its object has the two functions of `Transport`. Nothing here knows a bus or a vendor.
+is the prefix, its object has the two functions of `Transport`. Nothing here knows a bus or a vendor: what a transport opens is the path to a card,
+and `drivers/select.py` knows whose driver to start on it.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
@@ -47,16 +48,35 @@ class Transport(Protocol):
         """List the cards of this transport without touching them."""
         ...
 
-    def open(self, rest: str) -> Any:
-        """Bring up the card that `rest` (the name after the first colon) means, or raise a `RingupError` naming the stage."""
+    def open(self, rest: str, **options: Any) -> Any:
+        """Open the path to the card that `rest` (the name after the first colon) means.
+
+        Returns a `ringup.drivers.transport.seam.Device`, or a card that is up already where a kernel driver does that. `options` are the
+        transport's own.
+        """
         ...
 
 
-def open(name: str) -> Any:
+def open(name: str, *, transport: Mapping[str, Any] | None = None, **options: Any) -> Any:
     """Bring up the card called `name` and return it.
 
-    Raises `NoSuchCard` for a name without a colon or with an unknown prefix, `NotSupported` for a prefix whose transport is not installed, and
-    whatever the transport's bring-up raises.
+    `transport` holds options of the transport (such as `{"wait_s": 5}`), `options` are the driver's (`firmware`, `watch`, …). Raises `NoSuchCard`
+    for a name without a colon or with an unknown prefix, `NotSupported` for a prefix whose transport is not installed, and whatever bring-up raises.
+    """
+    path = connect(name, **dict(transport or {}))
+    from ringup.drivers.transport.seam import Device
+
+    if not isinstance(path, Device):
+        return path
+    from ringup.drivers.select import start
+
+    return start(path, **options)
+
+
+def connect(name: str, **options: Any) -> Any:
+    """Open the path to the card called `name` and start no driver: BARs, configuration space, host memory, resets in your hands.
+
+    `options` are the transport's. Raises as `open` does.
     """
     if not isinstance(name, str):
         raise TypeError(f"a card's name is a string such as 'pci:0000:03:00.0', not {name!r}")
@@ -69,7 +89,7 @@ def open(name: str) -> Any:
         raise NotSupported(
             f"opening {name!r}: no installed package offers the transport {prefix!r} (entry-point group {GROUP})"
         )
-    return _load(transports[prefix]).open(rest)
+    return _load(transports[prefix]).open(rest, **options)
 
 
 def cards() -> list[Found]:

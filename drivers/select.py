@@ -1,0 +1,31 @@
+"""Which driver drives a device: by vendor and device id of its configuration space."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from ringup.drivers.transport.seam import Device
+from ringup.errors import DeviceLost, NotSupported
+
+DRIVERS = {0x1002: "ringup.drivers.amd.card"}  # vendor id: the module whose `start` brings a card up; imported when wanted
+LATER = {0x10DE: "NVIDIA"}
+VENDOR_ID, NOBODY = 0, 0xFFFF
+
+
+def start(device: Device, **options: Any) -> Any:
+    """Bring the card behind `device` up and return it; the device is closed when that fails.
+
+    Raises `NotSupported` for a vendor without a driver, and what the driver's bring-up raises.
+    """
+    try:
+        vendor = device.config.read(VENDOR_ID, 2)
+        if vendor == NOBODY:
+            raise DeviceLost(f"opening {device.name}: nothing answers at its place on the bus; check power and cable")
+        if vendor not in DRIVERS:
+            name = LATER.get(vendor, f"vendor {vendor:#06x}")
+            raise NotSupported(f"opening {device.name}: there is no driver for {name} cards yet")
+        return import_module(DRIVERS[vendor]).start(device, **options)
+    except BaseException:
+        device.close()
+        raise

@@ -1,0 +1,61 @@
+"""Bring-up as a list of named stages: each bounded, timed on the transport's clock, told to who watches; a failure names its stage."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ringup.drivers.transport.seam import Clock
+from ringup.errors import DeviceTimeout, RingupError
+
+LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage as it went. Times are microseconds of the transport's clock; `error` is empty when it went well."""
+
+    name: str
+    started_us: int
+    took_us: int
+    bound_us: int
+    error: str = ""
+
+
+Watcher = Callable[[Stage | str], None]  # told a stage's name when it begins and the stage when it ends
+
+
+class Stages:
+    """The stages of one bring-up, in order."""
+
+    def __init__(self, card: str, clock: Clock, watch: Watcher | None = None) -> None:
+        self.card, self._clock, self._watch = card, clock, watch
+        self.done: list[Stage] = []
+
+    @contextmanager
+    def stage(self, name: str, bound_us: int) -> Iterator[None]:
+        """Run one stage. An error of our tree comes out as its own class with the stage's name in front.
+
+        `bound_us` is for the whole stage; the waits inside have bounds of their own. Raises `DeviceTimeout` when it took longer.
+        """
+        if self._watch is not None:
+            self._watch(name)
+        started = self._clock.now_us
+        try:
+            yield
+            took = self._clock.now_us - started
+            if took > bound_us:
+                raise DeviceTimeout(f"took {took / 1000:.0f} ms, {bound_us / 1000:g} ms are the bound")  # noqa: TRY301
+        except RingupError as error:
+            self._end(name, started, bound_us, str(error))
+            raise type(error)(f"{self.card}: {name}: {error}") from error
+        self._end(name, started, bound_us, "")
+
+    def _end(self, name: str, started: int, bound_us: int, error: str) -> None:
+        stage = Stage(name, started, self._clock.now_us - started, bound_us, error)
+        self.done.append(stage)
+        LOG.debug("%s: %s: %.1f ms%s", self.card, name, stage.took_us / 1000, f": {error}" if error else "")
+        if self._watch is not None:
+            self._watch(stage)

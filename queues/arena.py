@@ -1,0 +1,61 @@
+"""A ring-like arena of card-visible memory for what lives only as long as a submission: kernel arguments, indirect buffers."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from ringup.queues.timeline import Point
+
+
+class Arena:
+    """`size_bytes` at `gpu_va`; pieces are taken in turn and come back in order, when their submission is done."""
+
+    ALIGN = 256  # bytes: a cache line, and what indirect buffers and kernel arguments ask at most
+
+    def __init__(
+        self, gpu_va: int, size_bytes: int, write: Callable[[int, bytes | bytearray | memoryview], None], view: memoryview | None = None
+    ) -> None:
+        self.gpu_va, self.size_bytes = gpu_va, size_bytes
+        self._write, self._view = write, view
+        self._head = self._tail = 0  # bytes ever taken, bytes ever given back
+        self._pending: deque[tuple[Point, int]] = deque()
+
+    def take(self, size_bytes: int, timeout_s: float) -> int:
+        """Return the offset of a free piece, waiting for old submissions where needed. Name its point with `keep_until` next."""
+        need = -(-size_bytes // self.ALIGN) * self.ALIGN
+        if need > self.size_bytes:
+            raise ValueError(f"{size_bytes} bytes never fit an arena of {self.size_bytes}")
+        at = self._head % self.size_bytes
+        if at + need > self.size_bytes:  # no piece wraps
+            need += self.size_bytes - at
+            at = 0
+        pending = self._pending
+        while self._head + need - self._tail > self.size_bytes:
+            if not pending:  # nothing is under way, so nothing is in use; the skipped end alone asked for more than all
+                self._tail = self._head
+                self._head = self._tail = -(-self._head // self.size_bytes) * self.size_bytes
+                need, at = -(-size_bytes // self.ALIGN) * self.ALIGN, 0
+                continue
+            point, end = pending[0]
+            point.wait(timeout_s)
+            self._tail = end
+            pending.popleft()
+        self._head += need
+        return at
+
+    def put(self, offset_bytes: int, data: bytes | bytearray) -> None:
+        """Store bytes in a piece that was taken."""
+        if self._view is not None:
+            self._view[offset_bytes : offset_bytes + len(data)] = data
+        else:
+            self._write(offset_bytes, data)
+
+    def keep_until(self, point: Point) -> None:
+        """Say until when what was taken so far is in use."""
+        self._pending.append((point, self._head))
+
+    def forget(self) -> None:
+        """Take everything back: nothing is under way any more."""
+        self._pending.clear()
+        self._tail = self._head

@@ -1,0 +1,83 @@
+"""Kept streams: built once into memory of the card, patched and submitted again. A replay costs a patch, a short call and a doorbell."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+from ringup.queues.queue import ADDRESS, TIMEOUT_S, Queue, Stream
+from ringup.queues.timeline import Point
+
+ARGS_ALIGN = 256
+FORMATS = {4: struct.Struct("<I"), 8: ADDRESS}
+
+
+class Kept:
+    """A stream in `copies` places of the card's memory, used in turn, so that one can be patched while another runs.
+
+    Values are patched by byte: of the commands (`patch`) or of the kernel arguments (`patch_args`). What is under way keeps the values it was
+    submitted with.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        stream: Stream,
+        alloc: Callable[[int], tuple[int, Callable[[int, bytes | bytearray], None], Callable[[], None]]],
+        copies: int = 2,
+    ) -> None:
+        """`alloc(size_bytes)` gives card-visible memory: its gpu_va, how to write it, how to free it."""
+        if copies < 1:
+            raise ValueError(f"a kept stream lies in at least one place, not {copies}")
+        if stream.kind != queue.commands.kind:
+            raise ValueError(f"{queue.name} takes {queue.commands.kind} streams, not {stream.kind}")
+        pad = queue.commands.pad
+        commands = bytes(stream.body)
+        commands += pad * (-len(commands) // len(pad) % 8) if pad else b""
+        self.queue, self._waits = queue, list(stream.waits)
+        self.commands_bytes = len(commands)
+        self._args_at = -(-len(commands) // ARGS_ALIGN) * ARGS_ALIGN
+        self._image = bytearray(commands.ljust(self._args_at, b"\0") + stream.args)
+        self._fixups = tuple(stream.fixups)
+        self._stride = -(-len(self._image) // ARGS_ALIGN) * ARGS_ALIGN
+        self.gpu_va, self._write, self._free = alloc(self._stride * copies)
+        self._version = 1
+        self._places = [[self.gpu_va + n * self._stride, 0, None] for n in range(copies)]  # address, version written, last point
+        self._turn = 0
+
+    def patch(self, at_bytes: int, value: int, size_bytes: int = 8) -> None:
+        """Change a value of 4 or 8 bytes in the commands for the submissions to come."""
+        if not 0 <= at_bytes <= self.commands_bytes - size_bytes:
+            raise ValueError(f"byte {at_bytes} lies outside the {self.commands_bytes} bytes of commands")
+        FORMATS[size_bytes].pack_into(self._image, at_bytes, value)
+        self._version += 1
+
+    def patch_args(self, at_bytes: int, data: bytes) -> None:
+        """Change bytes of the kernel arguments for the submissions to come."""
+        start = self._args_at + at_bytes
+        if at_bytes < 0 or start + len(data) > len(self._image):
+            raise ValueError(f"bytes {at_bytes} to {at_bytes + len(data)} lie outside {len(self._image) - self._args_at} bytes of arguments")
+        self._image[start : start + len(data)] = data
+        self._version += 1
+
+    def submit(self, timeout_s: float = TIMEOUT_S) -> Point:
+        """Run it as it is patched now; return its point. Waits for the place's last run where all places are busy."""
+        place = self._places[self._turn]
+        self._turn = (self._turn + 1) % len(self._places)
+        base, version, last = place
+        if version != self._version:
+            if last is not None:
+                last.wait(timeout_s)
+            for at, offset in self._fixups:
+                ADDRESS.pack_into(self._image, at, base + self._args_at + offset)
+            self._write(base - self.gpu_va, self._image)
+            place[1] = self._version
+        place[2] = point = self.queue.call(base, self.commands_bytes, self._waits, timeout_s)
+        return point
+
+    def free(self) -> None:
+        """Give the memory back once nothing of it runs."""
+        for _, _, last in self._places:
+            if last is not None:
+                last.wait()
+        self._free()

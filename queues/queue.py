@@ -1,0 +1,200 @@
+"""Queues: where streams become work on a card. One class for every vendor; packets and the way to the card are given.
+
+A submission is: what the queue must wait for, the stream's commands, the packet that signals the queue's timeline. It is stored and published whole.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from typing import Protocol
+
+from ringup.queues.arena import Arena
+from ringup.queues.ring import Ring
+from ringup.queues.timeline import Point, Timeline
+
+ADDRESS = struct.Struct("<Q")
+TIMEOUT_S = 10.0  # TIMEOUT: how long a full ring waits for old work; amdgpu's default lockup timeout for compute is the same order
+
+
+class Owner:
+    """The thread that a card and all that hangs on it belongs to: none of it is locked."""
+
+    __slots__ = ("name", "thread")
+
+    def __init__(self, name: str) -> None:
+        self.name, self.thread = name, threading.get_ident()
+
+    def adopt(self) -> None:
+        """Give it to the calling thread. Nobody else may be using it meanwhile."""
+        self.thread = threading.get_ident()
+
+    def check(self) -> None:
+        """Raise a `ValueError` in any other thread."""
+        if threading.get_ident() != self.thread:
+            names = {thread.ident: thread.name for thread in threading.enumerate()}
+            holder = names.get(self.thread, "which has ended")
+            raise ValueError(
+                f"{self.name} belongs to thread {holder!r}, not to {threading.current_thread().name!r}: call `card.adopt()` here first"
+            )
+
+
+class Commands(Protocol):
+    """What an engine's packets are, for whoever submits: bytes, ready to store."""
+
+    @property
+    def kind(self) -> str:
+        """The engine's language, such as `pm4`; a stream of another is refused."""
+        ...
+
+    @property
+    def begin(self) -> bytes:
+        """What every submission starts with: caches that others may have written behind are invalidated."""
+        ...
+
+    @property
+    def pad(self) -> bytes:
+        """A packet that does nothing, the unit that submissions and indirect buffers are filled to; empty where any length will do."""
+        ...
+
+    def signal(self, gpu_va: int, value: int) -> bytes:
+        """Store 64-bit `value` at `gpu_va` when everything before is done and visible, and interrupt; the value's place is `signal_places`."""
+        ...
+
+    @property
+    def signal_places(self) -> tuple[tuple[int, struct.Struct, int], ...]:
+        """Where in `signal`'s bytes the value stands: (byte, format, shift right of the value), for each part."""
+        ...
+
+    def wait(self, gpu_va: int, value: int) -> bytes:
+        """Wait until the low 32 bits at `gpu_va` are at least those of `value`, unsigned."""
+        ...
+
+    def call(self, gpu_va: int, size_bytes: int, at_bytes: int) -> bytes:
+        """Run an indirect buffer; `at_bytes`: where in the ring the packet comes to lie, for engines that care."""
+        ...
+
+
+class Stream:
+    """Commands being built: bytes, and where addresses of kernel arguments must go. Touches no hardware; its engine's class adds verbs.
+
+    A stream may be submitted more than once, also while it runs: each time gets arguments of its own.
+    """
+
+    def __init__(self, commands: Commands, owner: Owner) -> None:
+        self.kind = commands.kind
+        self._owner = owner
+        self.body = bytearray(commands.begin)
+        self.args = bytearray()
+        self.fixups: list[tuple[int, int]] = []  # (byte in body, byte in args): a 64-bit address to fill in
+        self.waits: list[Point] = []
+
+    @property
+    def size_bytes(self) -> int:
+        """How long the commands are, without the final signal."""
+        return len(self.body)
+
+    def wait_for(self, point: Point) -> None:
+        """Let the whole stream wait for a point of this or another queue before it starts."""
+        self.waits.append(point)
+
+
+class Queue:
+    """One queue of a card."""
+
+    def __init__(self, name: str, commands: Commands, timeline: Timeline, ring: Ring, args: Arena, indirect: Arena, owner: Owner) -> None:
+        """`args`: memory for kernel arguments; `indirect`: memory for streams that are too long for the ring."""
+        self.name, self.commands, self.timeline, self.ring = name, commands, timeline, ring
+        self._args, self._indirect, self._owner = args, indirect, owner
+        self._signal = bytearray(commands.signal(timeline.gpu_va, 0))
+        self._places = commands.signal_places
+        self._waits: list[Point] = []
+
+    def __repr__(self) -> str:
+        return f"<queue {self.name}>"
+
+    def wait_for(self, point: Point) -> None:
+        """Make everything submitted from now on wait for a point of another queue or card."""
+        self._waits.append(point)
+
+    def submit(self, stream: Stream, timeout_s: float = TIMEOUT_S) -> Point:
+        """Hand a stream to the card and return the point that it reaches when done.
+
+        A full ring waits, at most `timeout_s`. Raises a `ValueError` for a stream of another engine or another thread, and what a wait raises; the
+        stream is then not submitted, wholly.
+        """
+        if threading.get_ident() != self._owner.thread:
+            self._owner.check()
+        if stream.kind != self.commands.kind:
+            raise ValueError(f"{self.name} takes {self.commands.kind} streams, not {stream.kind}")
+        head = self._prefix(stream.waits) if self._waits or stream.waits else b""
+        body, args = stream.body, self._args
+        used_args = bool(stream.fixups)
+        if used_args:
+            at = args.take(len(stream.args), timeout_s)
+            args.put(at, stream.args)
+            base = args.gpu_va + at
+            for place, offset in stream.fixups:
+                ADDRESS.pack_into(body, place, base + offset)
+        used_indirect = len(body) > self.ring.size_bytes // 4
+        if used_indirect:
+            body = self._outside(body, len(head), timeout_s)
+        point = self._push(b"".join((head, body)) if head else body, timeout_s)
+        if used_args:
+            args.keep_until(point)
+        if used_indirect:
+            self._indirect.keep_until(point)
+        self._waits.clear()
+        return point
+
+    def call(self, gpu_va: int, size_bytes: int, waits: list[Point], timeout_s: float = TIMEOUT_S) -> Point:
+        """Run commands that lie in the card's memory and return the point behind them."""
+        if threading.get_ident() != self._owner.thread:
+            self._owner.check()
+        head = self._prefix(waits) if self._waits or waits else b""
+        head += self.commands.begin
+        point = self._push(head + self.commands.call(gpu_va, size_bytes, self.ring.wptr + len(head)), timeout_s)
+        self._waits.clear()
+        return point
+
+    def _push(self, data: bytes | bytearray, timeout_s: float) -> Point:
+        """Store commands and the signal behind them."""
+        ring, signal, timeline = self.ring, self._signal, self.timeline
+        size = len(data) + len(signal)
+        fill = b""
+        if pad := self.commands.pad:
+            short = -(ring.wptr + size) % (8 * len(pad))  # engines that want padding fetch eight units at a time
+            fill = pad * (short // len(pad))
+        ring.reserve(size + len(fill), timeout_s)
+        value = timeline.last + 1
+        for place, form, shift in self._places:
+            form.pack_into(signal, place, value >> shift & MASKS[form.size])
+        point = timeline.next()
+        ring.put(data + signal, point, fill)
+        return point
+
+    def _outside(self, body: bytearray, at_bytes: int, timeout_s: float) -> bytes:
+        """Put a long stream into the indirect arena and return the call."""
+        pad = self.commands.pad
+        if pad:
+            body = body + pad * (-len(body) // len(pad) % 8)
+        at = self._indirect.take(len(body), timeout_s)
+        self._indirect.put(at, body)
+        return self.commands.call(self._indirect.gpu_va + at, len(body), self.ring.wptr + at_bytes)
+
+    def _prefix(self, more: list[Point]) -> bytes:
+        """Return the packets that wait for points; those that only the host can wait for are waited for here."""
+        latest: dict[Timeline, int] = {}
+        for point in (*self._waits, *more):
+            if point.timeline is not self.timeline and not point.done:
+                latest[point.timeline] = max(point.value, latest.get(point.timeline, 0))
+        parts = []
+        for timeline, value in latest.items():
+            if timeline.space is self.timeline.space and timeline.comparable(value):
+                parts.append(self.commands.wait(timeline.gpu_va, value))
+            else:
+                Point(timeline, value).wait(TIMEOUT_S)
+        return b"".join(parts)
+
+
+MASKS = {4: 0xFFFF_FFFF, 8: 0xFFFF_FFFF_FFFF_FFFF}

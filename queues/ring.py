@@ -1,0 +1,79 @@
+"""A ring in memory: a producer's write pointer, a consumer's progress, bytes that wrap.
+
+The producer (the host) stores packets, then the write pointer, then rings the doorbell, in that order; the consumer reads what lies before the pointer.
+Space is taken back when the timeline says that a submission is done: then the consumer has read all of it. No read pointer is trusted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from ringup.queues.timeline import Point
+
+
+class Ring:
+    """`size_bytes` (a power of two) of memory seen through `write(offset, data)`. Pointers count bytes and never wrap themselves."""
+
+    def __init__(
+        self,
+        name: str,
+        size_bytes: int,
+        write: Callable[[int, bytes | bytearray | memoryview], None],
+        publish: Callable[[int], None],
+        *,
+        view: memoryview | None = None,
+        start: int = 0,
+    ) -> None:
+        """`publish(wptr_bytes)` stores the write pointer and rings the doorbell; `view`, where the CPU sees the ring, saves the call of `write`."""
+        if size_bytes < 256 or size_bytes & size_bytes - 1:
+            raise ValueError(f"a ring's size is a power of two from 256 bytes, not {size_bytes}")
+        self.name, self.size_bytes = name, size_bytes
+        self._write, self._publish, self._view = write, publish, view
+        self._mask = size_bytes - 1
+        self.wptr = self.tail = start  # bytes ever written; bytes known to be read
+        self._pending: deque[tuple[Point, int]] = deque()
+
+    @property
+    def free_bytes(self) -> int:
+        """What may be written now; the ring is never filled wholly, since full and empty would look alike."""
+        return self.size_bytes - 4 - (self.wptr - self.tail)
+
+    def reserve(self, size_bytes: int, timeout_s: float) -> None:
+        """Make room for so many bytes, waiting for the oldest submissions where needed. Raises what their points' `wait` raises."""
+        if size_bytes > self.size_bytes - 4:
+            raise ValueError(f"{size_bytes} bytes never fit the {self.size_bytes} of {self.name}")
+        pending = self._pending
+        while self.free_bytes < size_bytes:
+            point, end = pending[0]
+            point.wait(timeout_s)
+            self.tail = end
+            pending.popleft()
+
+    def put(self, data: bytes | bytearray, point: Point, fill: bytes = b"") -> None:
+        """Store one submission, whose last packet signals `point`, and publish it. Its room must have been reserved.
+
+        `fill`: packets that follow and may be still unread when `point` is done, such as padding.
+        """
+        if fill:
+            data = data + fill
+        size = len(data)
+        at = self.wptr & self._mask
+        end = at + size
+        view = self._view
+        if view is not None and end <= self.size_bytes:
+            view[at:end] = data
+        elif end <= self.size_bytes:
+            self._write(at, data)
+        else:
+            first = self.size_bytes - at
+            self._write(at, data[:first])
+            self._write(0, data[first:])
+        self.wptr += size
+        self._pending.append((point, self.wptr - len(fill)))
+        self._publish(self.wptr)
+
+    def forget(self) -> None:
+        """Drop what was under way: the queue was reset and starts empty at its write pointer."""
+        self._pending.clear()
+        self.tail = self.wptr

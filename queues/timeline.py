@@ -1,0 +1,91 @@
+"""Timelines: counters in memory that a queue writes when work is done, and the points on them that others wait for.
+
+The card writes the word, after everything before it is done and visible; the host only reads it. A user's values have 64 bits and only grow; where the
+hardware writes 32, the rest is followed here, which is right as long as fewer than 2**31 values are under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+# Values of one timeline that may be under way while a queue compares 32 bits of them: more than any ring holds packets.
+EPOCH_MARGIN = 1 << 20
+LOW = 0xFFFF_FFFF
+
+
+class Waiter(Protocol):
+    """Who knows how to wait for a card: polls, sleeps on its clock, notices faults and loss."""
+
+    def wait(self, timeline: Timeline, value: int, timeout_us: int) -> None:
+        """Return once `timeline.completed >= value`; raise `DeviceTimeout`, `DeviceHung`, `DeviceFault` or `DeviceLost`."""
+        ...
+
+
+class Timeline:
+    """One counter. `read` returns the word as memory has it; `gpu_va` is where queues of `space` (an address space) find it."""
+
+    __slots__ = ("_done", "_read", "gpu_va", "last", "name", "space", "waiter", "word_bits")
+
+    def __init__(
+        self, name: str, read: Callable[[], int], gpu_va: int, space: object, waiter: Waiter, *, word_bits: int = 64, start: int = 0
+    ) -> None:
+        """`start`: the value that memory holds now, as its 64-bit count."""
+        if word_bits not in (32, 64):
+            raise ValueError(f"a timeline's word has 32 or 64 bits, not {word_bits}")
+        self.name, self._read, self.gpu_va, self.space, self.waiter = name, read, gpu_va, space, waiter
+        self.word_bits = word_bits
+        self.last = self._done = start
+
+    def __repr__(self) -> str:
+        return f"<timeline {self.name}: {self._done} of {self.last}>"
+
+    def next(self) -> Point:
+        """Return the point after the last; whoever takes it must have the queue signal it."""
+        self.last += 1
+        return Point(self, self.last)
+
+    @property
+    def completed(self) -> int:
+        """The highest value known to be done. A word beyond `last` is no progress: the memory that held it is gone."""
+        raw, done = self._read(), self._done
+        seen = raw if self.word_bits == 64 else done + (raw - done & LOW)
+        if done < seen <= self.last:
+            self._done = seen
+            return seen
+        return done
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything handed out is done."""
+        return self.completed == self.last
+
+    def comparable(self, value: int) -> bool:
+        """Tell whether a queue that compares 32 bits, unsigned, waits rightly for `value` from now on.
+
+        Not across a wrap of the low half: before it the old count looks larger, behind it the new one smaller.
+        """
+        return self.completed >> 32 == value >> 32 and (value & LOW) < (1 << 32) - EPOCH_MARGIN
+
+
+class Point:
+    """A value on a timeline: done or not, waited for by the host or by queues."""
+
+    __slots__ = ("timeline", "value")
+
+    def __init__(self, timeline: Timeline, value: int) -> None:
+        self.timeline, self.value = timeline, value
+
+    def __repr__(self) -> str:
+        return f"<point {self.value} of {self.timeline.name}>"
+
+    @property
+    def done(self) -> bool:
+        """Whether the work up to here is done."""
+        timeline = self.timeline
+        return timeline._done >= self.value or timeline.completed >= self.value
+
+    def wait(self, timeout_s: float = 10.0) -> None:
+        """Wait until it is done. Raises `DeviceTimeout` after `timeout_s` of the card's time, or what befell the card."""
+        if not self.done:
+            self.timeline.waiter.wait(self.timeline, self.value, round(timeout_s * 1_000_000))
