@@ -14,7 +14,11 @@ class Arena:
     ALIGN = 256  # bytes: a cache line, and what indirect buffers and kernel arguments ask at most
 
     def __init__(
-        self, gpu_va: int, size_bytes: int, write: Callable[[int, bytes | bytearray | memoryview], None], view: memoryview | None = None
+        self,
+        gpu_va: int,
+        size_bytes: int,
+        write: Callable[[int, bytes | bytearray | memoryview], None],
+        view: memoryview | None = None,
     ) -> None:
         self.gpu_va, self.size_bytes = gpu_va, size_bytes
         self._write, self._view = write, view

@@ -42,7 +42,9 @@ class Kept:
         self._stride = -(-len(self._image) // ARGS_ALIGN) * ARGS_ALIGN
         self.gpu_va, self._write, self._free = alloc(self._stride * copies)
         self._version = 1
-        self._places = [[self.gpu_va + n * self._stride, 0, None] for n in range(copies)]  # address, version written, last point
+        self._places = [
+            [self.gpu_va + n * self._stride, 0, None] for n in range(copies)
+        ]  # address, version written, last point
         self._turn = 0
 
     def patch(self, at_bytes: int, value: int, size_bytes: int = 8) -> None:
@@ -56,7 +58,9 @@ class Kept:
         """Change bytes of the kernel arguments for the submissions to come."""
         start = self._args_at + at_bytes
         if at_bytes < 0 or start + len(data) > len(self._image):
-            raise ValueError(f"bytes {at_bytes} to {at_bytes + len(data)} lie outside {len(self._image) - self._args_at} bytes of arguments")
+            raise ValueError(
+                f"bytes {at_bytes} to {at_bytes + len(data)} lie outside {len(self._image) - self._args_at} bytes of arguments"
+            )
         self._image[start : start + len(data)] = data
         self._version += 1
 

@@ -1,6 +1,6 @@
 """Queues: where streams become work on a card. One class for every vendor; packets and the way to the card are given.
 
-A submission is: what the queue must wait for, the stream's commands, the packet that signals the queue's timeline. It is stored and published whole.
+A submission is: what the queue must wait for, the stream's commands, the packet that signals the queue's timeline. It is published whole.
 """
 
 from __future__ import annotations
@@ -102,7 +102,9 @@ class Stream:
 class Queue:
     """One queue of a card."""
 
-    def __init__(self, name: str, commands: Commands, timeline: Timeline, ring: Ring, args: Arena, indirect: Arena, owner: Owner) -> None:
+    def __init__(
+        self, name: str, commands: Commands, timeline: Timeline, ring: Ring, args: Arena, indirect: Arena, owner: Owner
+    ) -> None:
         """`args`: memory for kernel arguments; `indirect`: memory for streams that are too long for the ring."""
         self.name, self.commands, self.timeline, self.ring = name, commands, timeline, ring
         self._args, self._indirect, self._owner = args, indirect, owner
@@ -120,8 +122,8 @@ class Queue:
     def submit(self, stream: Stream, timeout_s: float = TIMEOUT_S) -> Point:
         """Hand a stream to the card and return the point that it reaches when done.
 
-        A full ring waits, at most `timeout_s`. Raises a `ValueError` for a stream of another engine or another thread, and what a wait raises; the
-        stream is then not submitted, wholly.
+        A full ring waits, at most `timeout_s`. Raises a `ValueError` for a stream of another engine or another thread, and what a wait raises;
+        nothing of the stream is submitted then.
         """
         if threading.get_ident() != self._owner.thread:
             self._owner.check()

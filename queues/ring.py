@@ -1,7 +1,7 @@
 """A ring in memory: a producer's write pointer, a consumer's progress, bytes that wrap.
 
-The producer (the host) stores packets, then the write pointer, then rings the doorbell, in that order; the consumer reads what lies before the pointer.
-Space is taken back when the timeline says that a submission is done: then the consumer has read all of it. No read pointer is trusted.
+The producer (the host) stores packets, then the write pointer, then rings the doorbell, in that order; the consumer reads what lies before
+the pointer. Space is taken back when the timeline says that a submission is done: then the consumer has read all of it. No read pointer is trusted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Ring:
         view: memoryview | None = None,
         start: int = 0,
     ) -> None:
-        """`publish(wptr_bytes)` stores the write pointer and rings the doorbell; `view`, where the CPU sees the ring, saves the call of `write`."""
+        """`publish(wptr_bytes)` stores the write pointer and rings the doorbell; `view`, where the CPU sees the ring, saves calling `write`."""
         if size_bytes < 256 or size_bytes & size_bytes - 1:
             raise ValueError(f"a ring's size is a power of two from 256 bytes, not {size_bytes}")
         self.name, self.size_bytes = name, size_bytes

@@ -1,7 +1,7 @@
 """Timelines: counters in memory that a queue writes when work is done, and the points on them that others wait for.
 
-The card writes the word, after everything before it is done and visible; the host only reads it. A user's values have 64 bits and only grow; where the
-hardware writes 32, the rest is followed here, which is right as long as fewer than 2**31 values are under way.
+The card writes the word, after everything before it is done and visible; the host only reads it. A user's values have 64 bits and only grow;
+where the hardware writes 32, the rest is followed here, which is right as long as fewer than 2**31 values are under way.
 """
 
 from __future__ import annotations
@@ -28,7 +28,15 @@ class Timeline:
     __slots__ = ("_done", "_read", "gpu_va", "last", "name", "space", "waiter", "word_bits")
 
     def __init__(
-        self, name: str, read: Callable[[], int], gpu_va: int, space: object, waiter: Waiter, *, word_bits: int = 64, start: int = 0
+        self,
+        name: str,
+        read: Callable[[], int],
+        gpu_va: int,
+        space: object,
+        waiter: Waiter,
+        *,
+        word_bits: int = 64,
+        start: int = 0,
     ) -> None:
         """`start`: the value that memory holds now, as its 64-bit count."""
         if word_bits not in (32, 64):

@@ -1,0 +1,256 @@
+"""Queues on a toy engine that executes what it finds in memory: order, wraps, full rings, waits, kept streams, threads."""
+
+import random
+import threading
+
+import pytest
+
+from ringup.errors import DeviceTimeout
+from ringup.queues.kept import Kept
+from ringup.queues.queue import ADDRESS, Stream
+from ringup.queues.timeline import EPOCH_MARGIN, Point
+
+SIGNAL_BYTES = 24
+NOTE, NOTE_ARGS, PACKET_BYTES = 5, 6, 24
+
+
+def note_args(toy, *numbers):
+    """A stream that notes numbers which lie in its arguments."""
+    stream = Stream(toy.queue.commands, toy.machine.owner)
+    for number in numbers:
+        stream.fixups.append((len(stream.body) + 8, len(stream.args)))
+        stream.body += NOTE_ARGS.to_bytes(8, "little") + bytes(16)
+        stream.args += ADDRESS.pack(number)
+    return stream
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+@pytest.mark.parametrize("offset", range(0, 1024, 8))
+def test_a_submission_is_executed_wherever_in_the_ring_it_wraps(machine, offset, mapped):
+    toy = machine.queue(ring_bytes=1024, wptr=offset, mapped=mapped)
+    points = [toy.queue.submit(toy.stream(n, n + 1)) for n in range(0, 40, 2)]
+    points[-1].wait()
+    assert toy.notes == list(range(40))
+    assert all(point.done for point in points)
+
+
+@pytest.mark.parametrize("wptr", [(1 << 32) - 48, (1 << 64) - 4096])
+def test_write_pointers_of_any_size_go_on(machine, wptr):
+    toy = machine.queue(wptr=wptr - wptr % 8)
+    for n in range(100):
+        toy.queue.submit(toy.stream(n))
+    machine.wait(toy.timeline, toy.timeline.last, 1_000_000)
+    assert toy.notes == list(range(100))
+
+
+def test_a_full_ring_waits_for_the_oldest_work_and_loses_nothing(machine):
+    toy = machine.queue(ring_bytes=256)
+    for n in range(200):
+        toy.queue.submit(toy.stream(n))
+    Point(toy.timeline, toy.timeline.last).wait()
+    assert toy.notes == list(range(200))
+
+
+def test_a_full_ring_whose_engine_is_stuck_is_an_error_and_what_was_refused_is_not_submitted(machine):
+    toy = machine.queue(ring_bytes=256)
+    machine.stuck = True
+    accepted = 0
+    while toy.ring.free_bytes >= 3 * PACKET_BYTES:
+        toy.queue.submit(toy.stream(accepted))
+        accepted += 1
+    with pytest.raises(DeviceTimeout, match="toy timeline stayed at 0"):
+        toy.queue.submit(toy.stream(accepted), timeout_s=0.001)
+    machine.stuck = False
+    assert accepted == toy.timeline.last
+    toy.queue.submit(toy.stream(1000)).wait()
+    assert toy.notes == [*range(accepted), 1000]
+
+
+def test_a_stream_longer_than_the_ring_runs_from_memory(machine):
+    toy = machine.queue(ring_bytes=256)
+    toy.queue.submit(toy.stream(*range(50))).wait()
+    toy.queue.submit(toy.stream(*range(50, 60))).wait()
+    assert toy.notes == list(range(60))
+
+
+def test_a_stream_that_fits_nowhere_is_refused(machine):
+    toy = machine.queue(ring_bytes=256)
+    with pytest.raises(ValueError, match="never fit an arena of 4096"):
+        toy.queue.submit(toy.stream(*range(400)))
+    toy.queue.submit(toy.stream(7)).wait()
+    assert toy.notes == [7]
+
+
+@pytest.mark.parametrize("padded", [True, False])
+def test_padding_is_read_by_nobody_or_does_nothing(machine, padded):
+    toy = machine.queue(padded=padded)
+    for n in range(50):
+        toy.queue.submit(toy.stream(n))
+        assert not padded or toy.ring.wptr % (8 * PACKET_BYTES) == 0
+    Point(toy.timeline, toy.timeline.last).wait()
+    assert toy.notes == list(range(50))
+
+
+def test_a_queue_waits_for_another_before_it_goes_on(machine):
+    first, second = machine.queue(), machine.queue()
+    slow = first.queue.submit(first.stream(*range(20)))
+    stream = second.stream(1)
+    stream.wait_for(slow)
+    after = second.queue.submit(stream)
+    while not after.done:
+        for engine in (second, first):  # the waiting engine gets the first turn
+            engine.step()
+        assert not second.notes or len(first.notes) == 20
+    assert second.notes == [1]
+
+
+def test_a_queue_told_to_wait_holds_back_what_comes_later_once(machine):
+    first, second = machine.queue(), machine.queue()
+    point = first.queue.submit(first.stream(1))
+    second.queue.wait_for(point)
+    second.queue.submit(second.stream(2))
+    assert second.ring.wptr == 4 * PACKET_BYTES  # wait, begin, note, signal
+    second.queue.submit(second.stream(3)).wait()
+    assert second.ring.wptr == 7 * PACKET_BYTES
+    assert (first.notes, second.notes) == ([1], [2, 3])
+
+
+@pytest.mark.parametrize("start", [(1 << 32) - 3, (1 << 32) - EPOCH_MARGIN - 2, (5 << 32) - 1, (1 << 63) - 2])
+@pytest.mark.parametrize("word_bits", [32, 64])
+def test_timelines_and_waits_across_queues_survive_the_wrap_of_32_bits(machine, start, word_bits):
+    first = machine.queue(start=start, word_bits=word_bits)
+    second = machine.queue(start=start, word_bits=word_bits)
+    for n in range(12):
+        toy, other = (first, second) if n % 2 else (second, first)
+        other.queue.wait_for(toy.queue.submit(toy.stream(n)))
+        other.queue.submit(other.stream(100 + n))
+    for toy in (first, second):
+        Point(toy.timeline, toy.timeline.last).wait()
+        assert toy.timeline.completed == toy.timeline.last == start + 12
+    assert sorted(first.notes + second.notes) == sorted([*range(12), *range(100, 112)])
+
+
+def test_points_of_another_address_space_are_waited_for_by_the_host(machine):
+    toy, elsewhere = machine.queue(), machine.queue()
+    elsewhere.timeline.space = "another card"
+    toy.queue.wait_for(elsewhere.queue.submit(elsewhere.stream(1)))
+    toy.queue.submit(toy.stream(2)).wait()
+    assert elsewhere.notes == [1]
+    assert toy.ring.wptr == 3 * PACKET_BYTES
+
+
+@pytest.mark.parametrize("garbage", [(1 << 64) - 1, 1 << 40])
+def test_a_word_that_nobody_can_have_signalled_is_no_progress(machine, garbage):
+    toy = machine.queue()
+    machine.stuck = True
+    point = toy.queue.submit(toy.stream(1))
+    machine.words[toy.word // 8] = garbage
+    assert not point.done
+    with pytest.raises(DeviceTimeout):
+        point.wait(0.001)
+
+
+def test_arguments_of_every_submission_are_its_own(machine):
+    toy = machine.queue()
+    stream = note_args(toy, 11, 22, 33)
+    toy.queue.submit(stream)
+    stream.args[0:8] = ADDRESS.pack(44)
+    toy.queue.submit(stream).wait()
+    assert toy.notes == [11, 22, 33, 44, 22, 33]
+
+
+def test_arguments_come_back_when_their_work_is_done(machine):
+    toy = machine.queue(ring_bytes=2048)
+    for n in range(300):
+        toy.queue.submit(note_args(toy, *range(n, n + 20)))
+    Point(toy.timeline, toy.timeline.last).wait()
+    assert toy.notes == [n + k for n in range(300) for k in range(20)]
+
+
+def keep(toy, stream, copies=2):
+    freed = []
+
+    def alloc(size_bytes):
+        at = toy.machine.take(size_bytes)
+
+        def write(offset, data):
+            toy.machine.memory[at + offset : at + offset + len(data)] = data
+
+        return at, write, lambda: freed.append(at)
+
+    return Kept(toy.queue, stream, alloc, copies), freed
+
+
+@pytest.mark.parametrize("copies", [1, 2, 3])
+@pytest.mark.parametrize("padded", [True, False])
+def test_a_kept_stream_runs_with_the_values_it_had_when_submitted(machine, copies, padded):
+    toy = machine.queue(padded=padded)
+    kept, freed = keep(toy, toy.stream(1, 2), copies)
+    place = PACKET_BYTES + 8  # behind `begin`: the first note's number
+    wanted = []
+    for n in range(30):
+        kept.patch(place, 1000 + n)
+        kept.submit()
+        wanted += [1000 + n, 2]
+    kept.free()
+    assert toy.notes == wanted
+    assert freed == [kept.gpu_va]
+
+
+def test_a_kept_stream_keeps_its_arguments_and_takes_new_ones(machine):
+    toy = machine.queue()
+    kept, _ = keep(toy, note_args(toy, 5, 6))
+    kept.submit()
+    kept.patch_args(8, ADDRESS.pack(77))
+    kept.submit()
+    kept.submit().wait()
+    assert toy.notes == [5, 6, 5, 77, 5, 77]
+
+
+@pytest.mark.parametrize(("at", "size"), [(-8, 8), (41, 8), (1 << 20, 4)])
+def test_a_patch_outside_is_refused(machine, at, size):
+    toy = machine.queue()
+    kept, _ = keep(toy, toy.stream(1))
+    with pytest.raises(ValueError, match="lies outside the 48 bytes of commands"):
+        kept.patch(at, 0, size)
+    with pytest.raises(ValueError, match="lie outside 0 bytes of arguments"):
+        kept.patch_args(0, b"1")
+
+
+def test_another_thread_is_told_whose_queue_it_is(machine):
+    toy = machine.queue()
+    seen = []
+
+    def elsewhere():
+        try:
+            toy.queue.submit(toy.stream(1))
+        except ValueError as error:
+            seen.append(str(error))
+        machine.owner.adopt()
+        toy.queue.submit(toy.stream(2)).wait()
+
+    thread = threading.Thread(target=elsewhere, name="worker")
+    thread.start()
+    thread.join()
+    assert seen == ["toy belongs to thread 'MainThread', not to 'worker': call `card.adopt()` here first"]
+    assert toy.notes == [2]
+    with pytest.raises(ValueError, match="belongs to thread"):
+        toy.queue.submit(toy.stream(3))
+
+
+def test_random_mixes_of_queues_run_in_the_order_that_waits_ask(machine):
+    random.seed(7)
+    toys = [machine.queue(ring_bytes=512, wptr=random.randrange(0, 512, 8)) for _ in range(3)]
+    points, wanted = [], {toy: [] for toy in toys}
+    for n in range(600):
+        toy = random.choice(toys)
+        if points and random.random() < 0.4:
+            toy.queue.wait_for(random.choice(points[-20:]))
+        numbers = [n] * random.randrange(1, 6)
+        points.append(toy.queue.submit(toy.stream(*numbers) if random.random() < 0.5 else note_args(toy, *numbers)))
+        wanted[toy] += numbers
+        if random.random() < 0.1:
+            points[-1].wait()
+    for toy in toys:
+        Point(toy.timeline, toy.timeline.last).wait()
+        assert toy.notes == wanted[toy]
