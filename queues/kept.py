@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from ringup.queues.queue import ADDRESS, TIMEOUT_S, Queue, Stream
 from ringup.queues.timeline import Point
 
 ARGS_ALIGN = 256
 FORMATS = {4: struct.Struct("<I"), 8: ADDRESS}
+
+
+@dataclass(slots=True)
+class _Place:
+    """One copy in the card's memory: the version of the image that lies there, and its last run."""
+
+    gpu_va: int
+    version: int = 0
+    last: Point | None = None
 
 
 class Kept:
@@ -42,9 +52,7 @@ class Kept:
         self._stride = -(-len(self._image) // ARGS_ALIGN) * ARGS_ALIGN
         self.gpu_va, self._write, self._free = alloc(self._stride * copies)
         self._version = 1
-        self._places = [
-            [self.gpu_va + n * self._stride, 0, None] for n in range(copies)
-        ]  # address, version written, last point
+        self._places = [_Place(self.gpu_va + n * self._stride) for n in range(copies)]
         self._turn = 0
 
     def patch(self, at_bytes: int, value: int, size_bytes: int = 8) -> None:
@@ -68,20 +76,20 @@ class Kept:
         """Run it as it is patched now; return its point. Waits for the place's last run where all places are busy."""
         place = self._places[self._turn]
         self._turn = (self._turn + 1) % len(self._places)
-        base, version, last = place
-        if version != self._version:
-            if last is not None:
-                last.wait(timeout_s)
+        base = place.gpu_va
+        if place.version != self._version:
+            if place.last is not None:
+                place.last.wait(timeout_s)
             for at, offset in self._fixups:
                 ADDRESS.pack_into(self._image, at, base + self._args_at + offset)
             self._write(base - self.gpu_va, self._image)
-            place[1] = self._version
-        place[2] = point = self.queue.call(base, self.commands_bytes, self._waits, timeout_s)
+            place.version = self._version
+        place.last = point = self.queue.call(base, self.commands_bytes, self._waits, timeout_s)
         return point
 
     def free(self) -> None:
         """Give the memory back once nothing of it runs."""
-        for _, _, last in self._places:
-            if last is not None:
-                last.wait()
+        for place in self._places:
+            if place.last is not None:
+                place.last.wait()
         self._free()

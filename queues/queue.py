@@ -130,7 +130,8 @@ class Queue:
         if stream.kind != self.commands.kind:
             raise ValueError(f"{self.name} takes {self.commands.kind} streams, not {stream.kind}")
         head = self._prefix(stream.waits) if self._waits or stream.waits else b""
-        body, args = stream.body, self._args
+        args = self._args
+        body: bytes | bytearray = stream.body
         used_args = bool(stream.fixups)
         if used_args:
             at = args.take(len(stream.args), timeout_s)
@@ -175,7 +176,7 @@ class Queue:
         ring.put(data + signal, point, fill)
         return point
 
-    def _outside(self, body: bytearray, at_bytes: int, timeout_s: float) -> bytes:
+    def _outside(self, body: bytes | bytearray, at_bytes: int, timeout_s: float) -> bytes:
         """Put a long stream into the indirect arena and return the call."""
         pad = self.commands.pad
         if pad:

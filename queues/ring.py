@@ -1,7 +1,7 @@
 """A ring in memory: a producer's write pointer, a consumer's progress, bytes that wrap.
 
 The producer (the host) stores packets, then the write pointer, then rings the doorbell, in that order; the consumer reads what lies before
-the pointer. Space is taken back when the timeline says that a submission is done: then the consumer has read all of it. No read pointer is trusted.
+the pointer. Space is taken back when the timeline says that a submission is done, for then all of it has been read. No read pointer is trusted.
 """
 
 from __future__ import annotations
