@@ -475,6 +475,24 @@ class ATOMIC_MEM_LOOP(Word):
     loop_interval = Field(12, 0)
 
 
+class REG_RMW_CONTROL(Word):
+    # PAL PM4_ME_REG_RMW
+    mod_addr = Field(17, 0)
+    shadow_base_sel = Field(25, 24)
+    or_mask_src = Field(30)
+    and_mask_src = Field(31)
+
+
+class COND_EXEC_CONTROL(Word):
+    # PAL PM4_MEC_COND_EXEC
+    cache_policy = Field(26, 25)
+
+
+class COND_EXEC_COUNT(Word):
+    # PAL PM4_MEC_COND_EXEC
+    exec_count = Field(13, 0)
+
+
 class INVALIDATE_TLBS_CONTROL(Word):
     # PAL PM4_MEC_INVALIDATE_TLBS, which has mmhub_invalidate_sel 4:3 where nvd.h has all_hub 4
     dst_sel = Field(2, 0)
@@ -533,6 +551,9 @@ PLACES: dict[tuple[int, ...], dict[type[Word], tuple[int, ...]]] = {
         PRED_EXEC_CONTROL: (1,),
         ATOMIC_MEM_CONTROL: (1,),
         ATOMIC_MEM_LOOP: (8,),
+        REG_RMW_CONTROL: (1,),
+        COND_EXEC_CONTROL: (3,),
+        COND_EXEC_COUNT: (4,),
         INVALIDATE_TLBS_CONTROL: (1,),
         FRAME_CONTROL_CONTROL: (1,),
     },
@@ -560,6 +581,9 @@ PLACES: dict[tuple[int, ...], dict[type[Word], tuple[int, ...]]] = {
         PRED_EXEC_CONTROL: (1,),
         ATOMIC_MEM_CONTROL: (1,),
         ATOMIC_MEM_LOOP: (8,),
+        REG_RMW_CONTROL: (1,),
+        COND_EXEC_CONTROL: (3,),
+        COND_EXEC_COUNT: (4,),
         INVALIDATE_TLBS_CONTROL: (1,),
         FRAME_CONTROL_CONTROL: (1,),
     },
@@ -586,6 +610,9 @@ PLACES: dict[tuple[int, ...], dict[type[Word], tuple[int, ...]]] = {
         PRED_EXEC_CONTROL: (1,),
         ATOMIC_MEM_CONTROL: (1,),
         ATOMIC_MEM_LOOP: (8,),
+        REG_RMW_CONTROL: (1,),
+        COND_EXEC_CONTROL: (3,),
+        COND_EXEC_COUNT: (4,),
         INVALIDATE_TLBS_CONTROL: (1,),
         FRAME_CONTROL_CONTROL: (1,),
     },

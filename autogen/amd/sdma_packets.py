@@ -151,6 +151,21 @@ class SDMA_PKT_PTEPDE_COPY(Word, width=256):
     count = Field(242, 224)
 
 
+class SDMA_PKT_PTEPDE_RMW(Word, width=256):
+    op = Field(7, 0)
+    sub_op = Field(15, 8)
+    gcc = Field(19)
+    sys = Field(20)
+    snp = Field(22)
+    gpa = Field(23)
+    addr_31_0 = Field(63, 32)
+    addr_63_32 = Field(95, 64)
+    mask_31_0 = Field(127, 96)
+    mask_63_32 = Field(159, 128)
+    value_31_0 = Field(191, 160)
+    value_63_32 = Field(223, 192)
+
+
 class SDMA_PKT_WRITE_INCR(Word, width=320):
     op = Field(7, 0)
     sub_op = Field(15, 8)
@@ -254,6 +269,14 @@ class SDMA_PKT_POLL_REGMEM(Word, width=192):
     retry_count = Field(187, 176)
 
 
+class SDMA_PKT_POLL_REG_WRITE_MEM(Word, width=128):
+    op = Field(7, 0)
+    sub_op = Field(15, 8)
+    addr_31_2 = Field(63, 34)
+    addr_31_0 = Field(95, 64)
+    addr_63_32 = Field(127, 96)
+
+
 class SDMA_PKT_POLL_MEM_VERIFY(Word, width=416):
     op = Field(7, 0)
     sub_op = Field(15, 8)
@@ -320,6 +343,58 @@ class SDMA_PKT_NOP(Word, width=64):
     data0 = Field(63, 32)
 
 
+class SDMA_PKT_COPY_LINEAR_SUBWIN_LARGE(Word, width=640):
+    op = Field(7, 0)
+    sub_op = Field(15, 8)
+    tmz = Field(18)
+    cpv = Field(19)
+    src_addr_31_0 = Field(63, 32)
+    src_addr_63_32 = Field(95, 64)
+    src_x = Field(127, 96)
+    src_y = Field(159, 128)
+    src_z = Field(191, 160)
+    src_pitch = Field(223, 192)
+    src_slice_pitch_31_0 = Field(255, 224)
+    src_slice_pitch_47_32 = Field(271, 256)
+    dst_addr_31_0 = Field(319, 288)
+    dst_addr_63_32 = Field(351, 320)
+    dst_x = Field(383, 352)
+    dst_y = Field(415, 384)
+    dst_z = Field(447, 416)
+    dst_pitch = Field(479, 448)
+    dst_slice_pitch_31_0 = Field(511, 480)
+    dst_slice_pitch_47_32 = Field(527, 512)
+    dst_sw = Field(529, 528)
+    dst_policy = Field(532, 530)
+    src_sw = Field(537, 536)
+    src_policy = Field(540, 538)
+    rect_x = Field(575, 544)
+    rect_y = Field(607, 576)
+    rect_z = Field(639, 608)
+
+
+class SDMA_PKT_MEM_INCR(Word, width=96):
+    op = Field(7, 0)
+    sub_op = Field(15, 8)
+    l2_policy = Field(25, 24)
+    llc_policy = Field(26)
+    cpv = Field(28)
+    addr_31_0 = Field(63, 32)
+    addr_63_32 = Field(95, 64)
+
+
+class SDMA_PKT_VM_INVALIDATION(Word, width=128):
+    op = Field(7, 0)
+    sub_op = Field(15, 8)
+    gfx_eng_id = Field(20, 16)
+    mm_eng_id = Field(28, 24)
+    invalidatereq = Field(63, 32)
+    addressrangelo = Field(95, 64)
+    invalidateack = Field(111, 96)
+    addressrangehi = Field(116, 112)
+    reserved = Field(127, 119)
+
+
 class SDMA_PKT_GPUVM_INV(Word, width=128):
     op = Field(7, 0)
     sub_op = Field(15, 8)
@@ -358,6 +433,7 @@ PLACES: dict[tuple[int, ...], dict[type[Word], tuple[int, ...]]] = {
         SDMA_PKT_COPY_LINEAR_SUBWIN: (0xD,),
         SDMA_PKT_WRITE_UNTILED: (5,),
         SDMA_PKT_PTEPDE_COPY: (8,),
+        SDMA_PKT_PTEPDE_RMW: (7,),
         SDMA_PKT_WRITE_INCR: (0xA,),
         SDMA_PKT_INDIRECT: (6,),
         SDMA_PKT_SEMAPHORE: (3,),
@@ -368,6 +444,7 @@ PLACES: dict[tuple[int, ...], dict[type[Word], tuple[int, ...]]] = {
         SDMA_PKT_CONSTANT_FILL: (5,),
         SDMA_PKT_DATA_FILL_MULTI: (6,),
         SDMA_PKT_POLL_REGMEM: (6,),
+        SDMA_PKT_POLL_REG_WRITE_MEM: (4,),
         SDMA_PKT_POLL_MEM_VERIFY: (0xD,),
         SDMA_PKT_ATOMIC: (8,),
         SDMA_PKT_TIMESTAMP_SET: (3,),
@@ -382,6 +459,7 @@ PLACES: dict[tuple[int, ...], dict[type[Word], tuple[int, ...]]] = {
         SDMA_PKT_COPY_LINEAR_SUBWIN: (0xD,),
         SDMA_PKT_WRITE_UNTILED: (5,),
         SDMA_PKT_PTEPDE_COPY: (8,),
+        SDMA_PKT_PTEPDE_RMW: (8,),
         SDMA_PKT_WRITE_INCR: (0xA,),
         SDMA_PKT_INDIRECT: (6,),
         SDMA_PKT_SEMAPHORE: (3,),
@@ -392,6 +470,7 @@ PLACES: dict[tuple[int, ...], dict[type[Word], tuple[int, ...]]] = {
         SDMA_PKT_CONSTANT_FILL: (5,),
         SDMA_PKT_DATA_FILL_MULTI: (6,),
         SDMA_PKT_POLL_REGMEM: (6,),
+        SDMA_PKT_POLL_REG_WRITE_MEM: (4,),
         SDMA_PKT_POLL_MEM_VERIFY: (0xD,),
         SDMA_PKT_ATOMIC: (8,),
         SDMA_PKT_TIMESTAMP_SET: (3,),
@@ -399,6 +478,9 @@ PLACES: dict[tuple[int, ...], dict[type[Word], tuple[int, ...]]] = {
         SDMA_PKT_TIMESTAMP_GET_GLOBAL: (3,),
         SDMA_PKT_TRAP: (2,),
         SDMA_PKT_NOP: (2,),
+        SDMA_PKT_COPY_LINEAR_SUBWIN_LARGE: (0x14,),
+        SDMA_PKT_MEM_INCR: (3,),
+        SDMA_PKT_VM_INVALIDATION: (4,),
         SDMA_PKT_GPUVM_INV: (4,),
         SDMA_PKT_GCR_REQ: (5,),
     },
@@ -436,6 +518,13 @@ CHANGES: dict[tuple[int, ...], dict[type[Word], dict[str, tuple[int, ...] | None
             "dst_cache_policy": (248, 246),
             "src_cache_policy": (255, 253),
         },
+        SDMA_PKT_PTEPDE_RMW: {
+            "mtype": (18, 16),
+            "l2_policy": (25, 24),
+            "llc_policy": (26, 26),
+            "cpv": (28, 28),
+            "num_of_pte": (255, 224),
+        },
         SDMA_PKT_WRITE_INCR: {"cache_policy": (26, 24), "cpv": (28, 28)},
         SDMA_PKT_INDIRECT: {"priv": (31, 31)},
         SDMA_PKT_FENCE: {
@@ -453,6 +542,7 @@ CHANGES: dict[tuple[int, ...], dict[type[Word], dict[str, tuple[int, ...] | None
         SDMA_PKT_CONSTANT_FILL: {"cache_policy": (26, 24), "cpv": (28, 28), "count": (157, 128)},
         SDMA_PKT_DATA_FILL_MULTI: {"cache_policy": (26, 24), "cpv": (28, 28)},
         SDMA_PKT_POLL_REGMEM: {"cache_policy": (22, 20), "cpv": (24, 24)},
+        SDMA_PKT_POLL_REG_WRITE_MEM: {"cache_policy": (26, 24), "cpv": (28, 28)},
         SDMA_PKT_POLL_MEM_VERIFY: {
             "cmp0_addr_end_lo_cmp1_end_31_0": None,
             "cmp0_addr_end_hi_cmp1_end_63_32": None,
