@@ -6,7 +6,7 @@ import bisect
 import ctypes
 import mmap
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 PAGE = 4096
@@ -70,7 +70,7 @@ class Vram:
 
 
 class HostBuffer:
-    """Host memory the card can reach; a transport's `DmaMemory`: one run of bus addresses, coherent."""
+    """Host memory the card can reach; a transport's `DmaMemory`: one run of bus addresses, as behind an IOMMU, coherent."""
 
     contiguous, coherent = True, True
 
@@ -83,6 +83,10 @@ class HostBuffer:
         if not 0 <= offset_bytes < self.size_bytes:
             raise ValueError(f"offset {offset_bytes:#x} lies outside a buffer of {self.size_bytes:#x} bytes")
         return self.span.base + offset_bytes
+
+    def runs(self) -> Iterator[tuple[int, int]]:
+        """Give (bus_addr, size_bytes) of its one piece."""
+        yield self.span.base, self.size_bytes
 
     def free(self) -> None:
         """Take the memory away from the card: what the card does there afterwards is a bus error."""
@@ -109,8 +113,20 @@ class HostMemory:
         if size_bytes <= 0:
             raise ValueError(f"host memory of {size_bytes} bytes")
         size_bytes = -(-size_bytes // PAGE) * PAGE
-        span = span_of(mmap.mmap(-1, size_bytes), self._next)
-        self._next += -(-(size_bytes + self.GUARD_BYTES) // self.GUARD_BYTES) * self.GUARD_BYTES
+        return self._map(mmap.mmap(-1, size_bytes))
+
+    def pin(self, buffer: memoryview) -> HostBuffer:
+        """Give the caller's own memory a bus address; anything but whole, writable pages is a `ValueError`."""
+        if buffer.readonly or not buffer.c_contiguous or not buffer.nbytes:
+            raise ValueError("only writable memory without gaps can be pinned")
+        pointer = span_of(buffer).pointer
+        if pointer % PAGE or buffer.nbytes % PAGE:
+            raise ValueError(f"whole pages can be pinned, not {buffer.nbytes:#x} bytes at {pointer:#x}")
+        return self._map(buffer)
+
+    def _map(self, memory: mmap.mmap | memoryview) -> HostBuffer:
+        span = span_of(memory, self._next)
+        self._next += -(-(span.size_bytes + self.GUARD_BYTES) // self.GUARD_BYTES) * self.GUARD_BYTES
         self.attach(span)
         return HostBuffer(span, self.detach)
 

@@ -116,6 +116,13 @@ class ConfigSpace:
         """Store: the function's own hand, which may change what a bus write cannot."""
         self._value[offset : offset + size_bytes] = value.to_bytes(size_bytes, "little")
 
+    def restore(self, saved: bytes, skip: frozenset[int]) -> None:
+        """Put back what a bus write may change, of all dwords but those at `skip`; status bits stay as they are, no hook runs."""
+        for at in range(0, SIZE, 4):
+            if at not in skip:
+                writable = int.from_bytes(self._writable[at : at + 4], "little")
+                self.put(at, self.get(at) & ~writable | int.from_bytes(saved[at : at + 4], "little") & writable)
+
     def mask(self, offset: int, writable: int) -> None:
         """Say anew which bits of a dword a bus write changes."""
         self._writable[offset : offset + 4] = writable.to_bytes(4, "little")
@@ -269,7 +276,7 @@ class Function:
             return
         place = self.places["express"]
         self.config.put(place + regs.PCI_EXP_DEVCTL, new & ~regs.PCI_EXP_DEVCTL_BCR_FLR)  # always reads 0
-        if self.config.get(place + regs.PCI_EXP_DEVCAP) & regs.PCI_EXP_DEVCAP_FLR:
+        if self.resettable:
             self.reset("flr")
 
     def _resize(self, old: int, new: int) -> None:
@@ -324,6 +331,12 @@ class Function:
         low = self.config.get(at) & ~(0x3 if self._bars[index].kind & regs.PCI_BASE_ADDRESS_SPACE_IO else 0xF)
         return low | (self.config.get(at + 4) << 32 if self._bars[index].wide else 0)
 
+    @property
+    def resettable(self) -> bool:
+        """Whether it has a reset of its own (FLR)."""
+        place = self.places.get("express")
+        return place is not None and bool(self.config.get(place + regs.PCI_EXP_DEVCAP) & regs.PCI_EXP_DEVCAP_FLR)
+
     def unsupported_request(self) -> None:
         """Log that a request was for it and could not be answered: device status and AER. PCI Express 4.0, 6.2."""
         if not self.present:
@@ -376,6 +389,26 @@ class Function:
         self.config.put(place + regs.PCI_MSI_PENDING_64, pending & mask)
         for vector in _bits(pending & ~mask):
             self.interrupts.deliver(vector)
+
+    def save(self) -> bytes:
+        """Return configuration space, for `restore` after a reset."""
+        return b"".join(self.config.get(at).to_bytes(4, "little") for at in range(0, SIZE, 4))
+
+    def restore(self, saved: bytes) -> None:
+        """Write configuration space back as a host does after a reset: sizes of BARs first; the power state stays what the reset made it."""
+        skip = set()
+        if (place := self.places.get("pm")) is not None:
+            skip.add(place + regs.PCI_PM_CTRL)
+        if (place := self.places.get("resizable bar")) is not None:
+            for number in range(self.config.get(place + 8) >> 5 & 7):
+                at = place + 8 + 8 * number
+                control = int.from_bytes(saved[at : at + 4], "little")
+                self.config.put(at, control)
+                self.sizes[control & regs.PCI_REBAR_CTRL_BAR_IDX] = 1 << (control >> 8 & 0x3F) + 20
+        for bar in self.row.bars:
+            self._lay_bar(bar)
+        self.config.restore(saved, frozenset(skip))
+        self._changed()
 
     def reset(self, kind: str) -> None:
         """Reset the function: `flr`, `d3hot`, `hot` or `power`. Its device hears of it through `on_reset`."""

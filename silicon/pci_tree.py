@@ -131,6 +131,13 @@ class Tree:
             node.function.reset(kind)
             node.function.present = self.link_up
 
+    def reset_and_restore(self) -> None:
+        """Reset every function from the slot and put configuration space back, as a host's kernel does around a bus reset."""
+        saved = [(node.function, node.function.save()) for node in self.nodes()]
+        self.reset("hot")
+        for function, content in saved:
+            function.restore(content)
+
     def set_link(self, up: bool) -> None:
         """Take the slot's link down, or train it again; a link that went down resets everything below it."""
         if up == self.link_up:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ringup.autogen.linux import pci as regs
 from ringup.cards import Found
@@ -17,6 +17,9 @@ from ringup.silicon.faults import Faults
 from ringup.silicon.log import EventLog
 from ringup.silicon.pci import Function
 from ringup.silicon.pci_tree import Tree
+
+if TYPE_CHECKING:
+    from ringup.silicon.amd.card import VirtualRadeon
 
 LINE_BYTES = 64  # of a block transfer: one request each
 FALLEN, DROPPED = "all_ones_after_reads", "link_drop_after_bytes"
@@ -41,11 +44,14 @@ class Path:
         self.tree, self.function = tree, function
         self.clock, self.faults, self.log = clock, faults, log
         self.memory_open = False
+        self.on_lost: Callable[[], None] = lambda: None
+        self._told = False
         self.refresh()
 
     def refresh(self) -> None:
         """Look again whether memory requests are claimed: command registers, power states or links changed."""
         self.memory_open = self.function.decodes_memory and self.tree.passes(self.function, regs.PCI_COMMAND_MEMORY)
+        self._tell()
 
     @property
     def fallen(self) -> bool:
@@ -65,7 +71,15 @@ class Path:
         lost = self.lost
         if not write:
             self.faults.reached(FALLEN)
+        self._tell()
         return not lost
+
+    def _tell(self) -> None:
+        """Let the card know when it is lost, once for each time."""
+        lost, told = self.lost, self._told
+        self._told = lost
+        if lost and not told:
+            self.on_lost()
 
     def refuse(self, what: str) -> None:
         """Answer a memory request that nothing claims: an unsupported request, and a mistake of the guest."""
@@ -151,9 +165,13 @@ class Bar:
         return mapper(self._size())
 
     @contextmanager
-    def batch(self) -> Iterator[Bar]:
-        """Group accesses; on this link each goes at once."""
-        yield self
+    def batch(self) -> Iterator[Batch]:
+        """Group accesses; on this link each goes at once, and what was read is told at the end."""
+        batch = Batch(self)
+        try:
+            yield batch
+        finally:
+            batch.open = False
 
     def _claimed(self, size_bytes: int, write: bool) -> bool:
         path = self._path
@@ -167,6 +185,45 @@ class Bar:
     def _check_block(self, offset: int, size_bytes: int) -> None:
         if not 0 <= offset <= self._size() - size_bytes:
             raise ValueError(f"{self.name} has no {size_bytes:#x} bytes at {offset:#x}")
+
+
+class Batch:
+    """Accesses of one window that go together; closed when its `with` ends."""
+
+    def __init__(self, bar: Bar) -> None:
+        self.open = True
+        self._bar = bar
+
+    def _access(self) -> Bar:
+        if not self.open:
+            raise ValueError(f"a batch of {self._bar.name} has ended: nothing can be added")
+        return self._bar
+
+    def read32(self, offset: int) -> Reply:
+        """Read a dword; its value is told once the batch has ended."""
+        return Reply(self, self._access().read32(offset))
+
+    def write32(self, offset: int, value: int) -> None:
+        """Write a dword."""
+        self._access().write32(offset, value)
+
+    def write64(self, offset: int, value: int) -> None:
+        """Write a quadword in one request."""
+        self._access().write64(offset, value)
+
+
+class Reply:
+    """What a read of a batch gave."""
+
+    def __init__(self, batch: Batch, value: int) -> None:
+        self._batch, self._value = batch, value
+
+    @property
+    def value(self) -> int:
+        """The dword; a `ValueError` before the batch has ended."""
+        if self._batch.open:
+            raise ValueError("a read's value is known when its batch has ended")
+        return self._value
 
 
 class ConfigAccess:
@@ -193,16 +250,20 @@ def find() -> Iterable[Found]:
     """List the virtual cards."""
     from ringup.silicon.amd.chips import CHIPS  # a listing must not cost the models
 
-    return [Found(f"virtual:{name}", f"{row.product}, a device model", _no_driver()) for name, row in CHIPS.items()]
+    return [Found(f"virtual:{name}", f"{row.product}, a device model") for name, row in CHIPS.items()]
 
 
-def open(rest: str) -> Any:
-    """Refuse: the models are there, a driver for them is not."""
+def open(rest: str, *, card: VirtualRadeon | None = None, **options: Any) -> VirtualRadeon:
+    """Return the device called `virtual:REST`: a new card each time, made with `options` (those of `ringup.silicon.card`), or `card`."""
+    from ringup.silicon import card as make
     from ringup.silicon.amd.chips import find as find_chip
 
-    find_chip(rest.partition("@")[0])
-    raise NotSupported(f"opening virtual:{rest}: {_no_driver()}")
-
-
-def _no_driver() -> str:
-    return "no driver yet; use ringup.silicon.card"
+    name, _, bridge = rest.partition("@")
+    find_chip(name)
+    if bridge:
+        raise NotSupported(f"opening virtual:{rest}: there is no virtual bridge yet; virtual:{name} sits in a slot")
+    if card is None:
+        return make(name, **options)
+    if options or card.chip.name != name:
+        raise ValueError(f"virtual:{rest} is to be opened on {card.name}, with options {sorted(options)}")
+    return card

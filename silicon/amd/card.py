@@ -38,6 +38,7 @@ from ringup.silicon.transport import Bar, ConfigAccess, Path, Target
 Block = TypeVar("Block", bound=Resettable)
 FB_LOCATION = 0x8000  # in 16 MiB: where the board's firmware puts VRAM in the address space of the memory controllers
 FB_UNIT = 1 << 24
+RESET_US = 100_000  # PCI Express 4.0, 6.6: a host gives a function that long before it asks again
 VIOLATIONS_KEPT = 10_000
 # QUIRK: drivers load a queue by writing every dword from the first to the last of these, and a few have no name: metal ignores those.
 # Source: amdgpu_amdkfd_gfx_v11.c, hqd_load_v11
@@ -96,6 +97,7 @@ class VirtualRadeon:
         self.gpu = gpu
         self.path = Path(self.tree, gpu, self.clock, self.faults, self.log)
         self.config = ConfigAccess(self.path, gpu)
+        self.path.on_lost = self._cut_off
         self.tree.on_link = self._bus_changed
         for node in self.tree.nodes():
             node.function.on_change = self._bus_changed
@@ -192,15 +194,53 @@ class VirtualRadeon:
     def _size_of(self, index: int) -> Callable[[], int]:
         return lambda: self.gpu.sizes[index]
 
-    # --- what a transport offers --------------------------------------------------------------------------------
+    # --- what a transport offers: `Device` of the seam ------------------------------------------------------------
+    polls_vram = False  # host memory is within the card's reach
+
+    @property
+    def name(self) -> str:
+        """The name that opens such a card."""
+        return f"virtual:{self.chip.name}"
+
     def alloc_host(self, size_bytes: int) -> HostBuffer:
         """Return host memory that the card can reach; zeroed, freed by its `free`."""
         return self.host.allocate(size_bytes)
 
+    def pin(self, buffer: memoryview) -> HostBuffer:
+        """Let the card reach memory of the caller's: whole pages, writable."""
+        return self.host.pin(buffer)
+
     @property
     def lost(self) -> bool:
-        """Whether the card is gone from the bus."""
+        """Whether the card is gone from the bus; `replug` puts in what a driver must open as new."""
         return self.path.lost
+
+    def resets(self) -> tuple[str, ...]:
+        """Name the resets that reach the card over the bus, gentle first."""
+        return ("function", "slot") if self.gpu.resettable else ("slot",)
+
+    def reset(self, method: str) -> None:
+        """Reset the card over the bus and put configuration space back. A card that is gone is not there to be reset: nothing happens."""
+        if method not in self.resets():
+            raise ValueError(f"{self.name} has no reset {method!r}; it has {', '.join(self.resets())}")
+        if self.lost:
+            return
+        if method == "slot":
+            self.tree.reset_and_restore()
+        else:
+            saved = self.gpu.save()
+            self.gpu.reset("flr")
+            self.gpu.restore(saved)
+        self.clock.sleep_us(RESET_US)
+
+    def firmware(self, name: str) -> bytes | None:
+        """Return an image that belongs to this card alone; it has none, real ones do."""
+        return None
+
+    def close(self) -> None:
+        """Switch bus mastering off. Twice is harmless, and so is a card that is gone."""
+        command = self.config.read(regs.PCI_COMMAND, 2)
+        self.config.write(regs.PCI_COMMAND, command & ~regs.PCI_COMMAND_MASTER, 2)
 
     # --- power and resets ---------------------------------------------------------------------------------------
     def _post(self) -> None:
@@ -250,17 +290,24 @@ class VirtualRadeon:
 
     # --- events -------------------------------------------------------------------------------------------------
     def _collect(self, event: Event) -> None:
-        if (
-            event.kind == "violation" and len(self.violations) < VIOLATIONS_KEPT
-        ):  # the first tell; the rest follow from them
+        """Keep a violation: the first tell, the rest follow from them; what a card does that is cut off is nobody's mistake."""
+        if event.kind == "violation" and len(self.violations) < VIOLATIONS_KEPT and not self.path.lost:
             self.violations.append(event)
+
+    def _cut_off(self) -> None:
+        """Stop: of what goes on inside nothing reaches the host any more, nor does the host's memory answer."""
+        self.log.note("card", "lost", "the link is down" if not self.tree.link_up else "the function answers nothing")
+        self.clock.forget()
+        self.host.reachable = False
 
     def _mistake(self, text: str) -> None:
         self.log.note("pci", "violation", "{}", text)
 
     def _bus_changed(self) -> None:
         self.path.refresh()
-        self.host.reachable = self.gpu.masters_bus and self.tree.passes(self.gpu, regs.PCI_COMMAND_MASTER)
+        self.host.reachable = (
+            not self.path.lost and self.gpu.masters_bus and self.tree.passes(self.gpu, regs.PCI_COMMAND_MASTER)
+        )
 
     def _bus_error(self, bus_addr: int, write: bool) -> None:
         verb = "write to" if write else "read of"

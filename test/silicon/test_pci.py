@@ -258,3 +258,19 @@ def test_a_function_that_is_not_there_reads_as_all_ones(gpu):
     assert gpu.read(0x3C, 1) == 0xFF
     gpu.present = True
     assert gpu.read(COMMAND, 2) == 0
+
+
+def test_a_functions_own_reset_can_be_undone_but_for_its_power_state_and_its_errors():
+    function = make(flr=True)
+    assert function.resettable
+    assert not make().resettable
+    function.write(0x10, 0x4000_0000)
+    function.write(0x04, 6, 2)
+    function.unsupported_request()
+    saved = function.save()
+    function.write(0x64 + 8, 0x8000, 2)
+    assert function.resets == ["flr"]
+    assert function.read(0x10) == 0xC
+    function.restore(saved)
+    assert (function.read(0x10), function.read(0x04, 2)) == (0x4000_000C, 6)
+    assert function.read(0x64 + 0xA, 2) == 0  # device status

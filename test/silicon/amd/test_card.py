@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import mmap
 import struct
 
 import pytest
 
+from ringup.drivers.transport.seam import Device
 from ringup.errors import GuestError, NoSuchCard, NotSupported
 from ringup.silicon import card, cards, fixtures, transport
+from ringup.silicon.amd.chips import CHIPS
 
 MEMSIZE = 0xDE3 * 4
 SCRATCH_0 = 0x4C * 4
@@ -238,12 +241,84 @@ def test_an_unknown_card_is_refused_with_the_known_ones():
         card("navi99")
 
 
-def test_the_transport_lists_the_cards_and_says_that_no_driver_is_there():
-    assert [(found.name, found.skipped) for found in transport.find()] == [
-        ("virtual:navi31", "no driver yet; use ringup.silicon.card")
-    ]
-    with pytest.raises(NotSupported, match=r"virtual:navi31@asm2464pd: no driver yet; use ringup.silicon.card"):
+def test_the_transport_lists_every_card_as_one_that_can_be_opened():
+    assert [(found.name, found.skipped) for found in transport.find()] == [(f"virtual:{name}", "") for name in CHIPS]
+
+
+def test_opening_a_name_makes_a_new_card_unless_one_is_given():
+    small = {"vram_bytes": 64 << 20}
+    one, other = transport.open("navi31", **small), transport.open("navi31", **small)
+    one.bars[0].write32(0, 0x55)
+    assert other.bars[0].read32(0) == 0
+    assert transport.open("navi31", card=one).bars[0].read32(0) == 0x55
+    assert isinstance(one, Device)
+    assert one.name == "virtual:navi31"
+    with pytest.raises(ValueError, match="vram_bytes"):
+        transport.open("navi31", card=one, **small)
+    with pytest.raises(NotSupported, match="no virtual bridge yet"):
         transport.open("navi31@asm2464pd")
+    with pytest.raises(NoSuchCard):
+        transport.open("navi99@asm2464pd")
+
+
+def test_a_batch_tells_what_it_read_when_it_has_ended(radeon):
+    with radeon.bars[5].batch() as batch:
+        batch.write64(SCRATCH_0, 0x11_0000_0022)
+        batch.write32(SCRATCH_0, 0x33)
+        replies = [batch.read32(SCRATCH_0), batch.read32(SCRATCH_0 + 4)]
+        with pytest.raises(ValueError, match="when its batch has ended"):
+            assert replies[0].value
+    assert [reply.value for reply in replies] == [0x33, 0x11]
+    with pytest.raises(ValueError, match="has ended"):
+        batch.write32(SCRATCH_0, 1)
+
+
+def test_memory_of_the_callers_is_reached_where_it_was_pinned(radeon):
+    radeon.config.write(4, 6, 2)
+    memory = memoryview(mmap.mmap(-1, 3 * 4096))
+    buffer = radeon.pin(memory[4096:])
+    assert list(buffer.runs()) == [(buffer.bus_addr(), 8192)]
+    radeon.host.write(buffer.bus_addr(4096), b"from the card")
+    assert bytes(memory[8192:8205]) == b"from the card"
+    buffer.free()
+    buffer.free()
+    radeon.host.write(buffer.bus_addr(4096), b"too late")
+    assert bytes(memory[8192:8205]) == b"from the card"
+    assert "where no memory is" in radeon.violations[0].text
+
+
+@pytest.mark.parametrize("piece", [slice(1, 4097), slice(0, 100), slice(0, 0)])
+def test_only_whole_pages_are_pinned(radeon, piece):
+    with pytest.raises(ValueError, match="pinned"):
+        radeon.pin(memoryview(mmap.mmap(-1, 3 * 4096))[piece])
+
+
+def test_a_reset_from_the_slot_keeps_configuration_space_and_nothing_else(radeon):
+    regs = radeon.bars[5]
+    radeon.config.write(4, 0, 2)
+    radeon.config.write(0x208, 10 << 8)  # BAR 0 to 1 GiB
+    radeon.config.write(4, 6, 2)
+    radeon.config.write(0xA4, 0xFEE0_0000)  # where MSIs go
+    radeon.bars[0].write32(0, 0x55)
+    regs.write32(SCRATCH_0, 5)
+    places = [node.function for node in radeon.tree.nodes()]
+    before = [[function.read(at) for at in range(0, 256, 4)] for function in places]
+    assert radeon.resets() == ("slot",)
+    radeon.reset("slot")
+    assert [[function.read(at) for at in range(0, 256, 4)] for function in places] == before
+    assert radeon.bars[0].size_bytes == 1 << 30
+    assert regs.read32(SCRATCH_0) == 0
+    assert regs.read32(MEMSIZE) == 64
+    with pytest.raises(ValueError, match="no reset 'function'; it has slot"):
+        radeon.reset("function")
+
+
+def test_closing_a_card_takes_its_dma_away(radeon):
+    radeon.config.write(4, 6, 2)
+    radeon.close()
+    radeon.close()
+    assert radeon.config.read(4, 2) & 7 == 2
+    assert not radeon.host.reachable
 
 
 def test_registers_cannot_be_mapped(radeon):
