@@ -1,0 +1,118 @@
+"""Configuration space of a PCI function through a node of the kernel's: registers, capabilities, power state, what a reset must put back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from ringup.autogen.linux import pci
+from ringup.drivers.transport.seam import Clock, ConfigSpace
+from ringup.errors import DeviceLost, DeviceTimeout
+
+NOBODY = 0xFFFF  # a vendor id that no vendor has: what an absent function reads as
+ANSWER_US = 1_000_000  # TIMEOUT: a function answers within 1 s of a reset. Source: PCI Express base specification, "Conventional Reset"
+POLL_US = 1_000
+WAKE_US = 10_000  # D3hot to D0. Source: PCI power management specification 1.2, table 5-6
+HEADER_KEPT = (  # what a reset loses of a function's header, in the order in which it goes back
+    *range(pci.PCI_BASE_ADDRESS_0, pci.PCI_BASE_ADDRESS_5 + 4, 4),
+    pci.PCI_ROM_ADDRESS,
+    pci.PCI_CACHE_LINE_SIZE,  # its dword: cache line size, latency timer
+    pci.PCI_INTERRUPT_LINE,
+    pci.PCI_COMMAND,  # ORDER: last, decoding begins with it
+)
+
+
+class NodeConfig:
+    """The seam's `ConfigSpace` over `config` of sysfs or a region of VFIO. A failed call means that nothing answers."""
+
+    def __init__(self, node: int, start: int = 0) -> None:
+        self._node, self._start = node, start
+
+    def read(self, offset: int, size_bytes: int = 4) -> int:
+        """Read 1, 2 or 4 bytes inside a dword; all ones when nothing answers."""
+        self._check(offset, size_bytes)
+        try:
+            data = os.pread(self._node, size_bytes, self._start + offset)
+        except OSError:
+            data = b""
+        return int.from_bytes(data, "little") if len(data) == size_bytes else (1 << 8 * size_bytes) - 1
+
+    def write(self, offset: int, value: int, size_bytes: int = 4) -> None:
+        """Write 1, 2 or 4 bytes inside a dword."""
+        self._check(offset, size_bytes)
+        data = value.to_bytes(size_bytes, "little")
+        try:
+            os.pwrite(self._node, data, self._start + offset)
+        except OSError:
+            return  # nobody took it: the next read says so
+
+    def _check(self, offset: int, size_bytes: int) -> None:
+        if size_bytes not in (1, 2, 4) or offset % size_bytes or not 0 <= offset < pci.PCI_CFG_SPACE_EXP_SIZE:
+            raise ValueError(f"configuration space has no {size_bytes} bytes at {offset:#x}")
+
+
+def capabilities(config: ConfigSpace) -> Iterator[tuple[int, int]]:
+    """Yield (id, offset) of the standard capabilities. A loop, or a pointer outside the header, ends the walk: a card may lie."""
+    if not config.read(pci.PCI_STATUS, 2) & pci.PCI_STATUS_CAP_LIST:
+        return
+    at = config.read(pci.PCI_CAPABILITY_LIST, 1) & ~3
+    seen: set[int] = set()
+    while at >= pci.PCI_STD_HEADER_SIZEOF and at not in seen:
+        seen.add(at)
+        yield config.read(at + pci.PCI_CAP_LIST_ID, 1), at
+        at = config.read(at + pci.PCI_CAP_LIST_NEXT, 1) & ~3
+
+
+def find_capability(config: ConfigSpace, wanted: int) -> int | None:
+    """Return the offset of a standard capability, None where the function has none."""
+    return next((at for kind, at in capabilities(config) if kind == wanted), None)
+
+
+def wake(config: ConfigSpace, clock: Clock) -> None:
+    """Bring the function to D0, so that it decodes memory requests. Raises `DeviceTimeout` when it stays asleep."""
+    at = find_capability(config, pci.PCI_CAP_ID_PM)
+    if at is None:
+        return
+    control = config.read(at + pci.PCI_PM_CTRL, 2)
+    if not control & pci.PCI_PM_CTRL_STATE_MASK:
+        return
+    config.write(at + pci.PCI_PM_CTRL, control & ~pci.PCI_PM_CTRL_STATE_MASK, 2)
+    clock.sleep_us(WAKE_US)
+    control = config.read(at + pci.PCI_PM_CTRL, 2)
+    if control & pci.PCI_PM_CTRL_STATE_MASK:
+        raise DeviceTimeout(
+            f"waking the card: PCI_PM_CTRL read {control:#06x} (D{control & pci.PCI_PM_CTRL_STATE_MASK}) after {WAKE_US / 1000:g} ms"
+        )
+
+
+def change_command(config: ConfigSpace, *, on: int = 0, off: int = 0) -> None:
+    """Switch bits of the command register on and off."""
+    config.write(pci.PCI_COMMAND, config.read(pci.PCI_COMMAND, 2) & ~off | on, 2)
+
+
+def save(config: ConfigSpace) -> dict[int, int]:
+    """Return the header registers that a reset loses."""
+    return {offset: config.read(offset) for offset in HEADER_KEPT}
+
+
+def restore(config: ConfigSpace, saved: dict[int, int]) -> None:
+    """Write back what differs. The status half of the command register stays: ones would clear it."""
+    for offset, value in saved.items():
+        if offset == pci.PCI_COMMAND:
+            config.write(offset, value & 0xFFFF, 2)
+        elif config.read(offset) != value:
+            config.write(offset, value)
+
+
+def wait_for_answer(config: ConfigSpace, clock: Clock, doing: str) -> None:
+    """Wait until the function answers after a reset. Raises `DeviceLost` when it does not within a second."""
+    end = clock.now_us + ANSWER_US
+    while True:
+        late = clock.now_us >= end
+        if config.read(pci.PCI_VENDOR_ID, 2) != NOBODY:
+            return
+        if late:
+            raise DeviceLost(
+                f"{doing}: the vendor id read {NOBODY:#x} for {ANSWER_US / 1000:g} ms; switch the card's power off and on"
+            )
+        clock.sleep_us(POLL_US)

@@ -1,0 +1,292 @@
+"""What must be so before a card is touched: nobody else holds it, no console is on it, the kernel allows it. Looks only.
+
+Every look is a function that yields findings; `examine` runs those that the path needs. A finding in state `refuse` keeps the card closed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from ringup.drivers.transport.function import TRANSLATING, Function, link_of
+from ringup.drivers.transport.holders import survey
+from ringup.drivers.transport.lock import CardLock
+from ringup.errors import CardBusy, NotSupported, PermissionNeeded, RingupError
+
+OK, NOTE, REFUSE = "ok", "note", "refuse"
+VFIO, SYSFS = "vfio", "sysfs"
+PATHS = (VFIO, SYSFS)
+VFIO_DRIVER = "vfio-pci"
+HARMLESS_DRIVERS = (
+    "",
+    VFIO_DRIVER,
+    "pci-stub",
+    "pcieport",
+)  # a group is viable with these. Source: Linux vfio.rst; vfio.c, vfio_dev_driver_allowed
+ENOUGH_LOCKED = 64 << 20  # bytes; rings, firmware and a staging buffer take less
+SMALL_BAR = 256 << 20  # bytes of VRAM that a card shows without a resized BAR
+READ_WRITE = os.R_OK | os.W_OK
+GENERIC_FRAMEBUFFERS = re.compile(
+    "EFI VGA|VESA VGA|simple|OFfb|efifb|vesafb"
+)  # they draw on the firmware's card without its driver
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One look: what was looked at, how it is (`ok`, `note`, `refuse`), what was seen, what to do about it."""
+
+    what: str
+    state: str
+    seen: str
+    remedy: str = ""
+
+
+REFUSALS: dict[str, type[RingupError]] = {  # the error of a refusal; the rest are NotSupported
+    "driver": CardBusy,
+    "holders": CardBusy,
+    "lock": CardBusy,
+    "console": CardBusy,
+    "group": CardBusy,
+    "permissions": PermissionNeeded,
+    "lockdown": PermissionNeeded,
+}
+
+
+def path_for(function: Function) -> str:
+    """Return the path that "auto" means: VFIO where the function is bound to it, else sysfs."""
+    return VFIO if function.driver == VFIO_DRIVER else SYSFS
+
+
+def examine(function: Function, path: str) -> list[Finding]:
+    """Look at everything that matters for opening `function` over `path`; the cheap and decisive first."""
+    return [finding for look in (*LOOKS, *LOOKS_BY_PATH[path]) for finding in look(function)]
+
+
+def refuse(findings: Iterable[Finding], doing: str) -> None:
+    """Raise the first refusal among the findings, as the error that fits it."""
+    for finding in findings:
+        if finding.state == REFUSE:
+            error = REFUSALS.get(finding.what, NotSupported)
+            raise error(f"{doing}: {finding.what}: {finding.seen}; {finding.remedy}")
+
+
+def _driver(function: Function, wanted: str) -> Finding:
+    driver = function.driver
+    if driver == wanted:
+        return Finding("driver", OK, driver or "none")
+    ways = f"`ringup bind {function.address}` gives it to {VFIO_DRIVER}"
+    if not driver:
+        return Finding("driver", REFUSE, f"none, VFIO needs {VFIO_DRIVER}", ways)
+    if not wanted:
+        ways += f", `ringup bind {function.address} --driver none` to nobody"
+    return Finding("driver", REFUSE, f"the kernel's {driver} drives the card", ways)
+
+
+def driver_for_vfio(function: Function) -> Iterator[Finding]:
+    """VFIO's driver must hold the function."""
+    yield _driver(function, VFIO_DRIVER)
+
+
+def driver_for_sysfs(function: Function) -> Iterator[Finding]:
+    """No driver may hold the function."""
+    yield _driver(function, "")
+
+
+def console(function: Function) -> Iterator[Finding]:
+    """No framebuffer, no lit display and no text console may be on the card."""
+    kernel, where = function.kernel, function.path.resolve()
+    graphics = kernel.path("sys/class/graphics")
+    for name in kernel.names(graphics):
+        if name.startswith("fb") and (graphics / name / "device").resolve() == where:
+            yield Finding("console", REFUSE, f"framebuffer {name} is on this card", "let another card show the console")
+            return
+    for card in kernel.names(where / "drm"):
+        for connector in kernel.names(where / "drm" / card):
+            if kernel.text(where / "drm" / card / connector / "enabled") == "enabled":
+                yield Finding(
+                    "console", REFUSE, f"{connector} shows a picture", "end the desktop on it or use another card"
+                )
+                return
+    if kernel.number(function.path / "boot_vga") != 1:
+        yield Finding("console", OK, "not on this card")
+        return
+    for name in kernel.names(graphics):
+        if name.startswith("fb") and GENERIC_FRAMEBUFFERS.search(kernel.text(graphics / name / "name")):
+            yield Finding(
+                "console",
+                REFUSE,
+                f"the firmware's framebuffer {name} draws on this card",
+                "boot with video=efifb:off or initcall_blacklist=sysfb_init, or let another card be the first",
+            )
+            return
+    for name in kernel.names(kernel.path("sys/class/vtconsole")):
+        folder = kernel.path("sys/class/vtconsole", name)
+        if "VGA" in kernel.text(folder / "name") and kernel.number(folder / "bind"):
+            yield Finding(
+                "console", REFUSE, f"the text console {name} is on this card", "boot with console=ttyS0 vga=off"
+            )
+            return
+    yield Finding("console", NOTE, "the firmware's first card, and no console is drawn on it now")
+
+
+def holders(function: Function) -> Iterator[Finding]:
+    """No other process may have the card's nodes open or its BARs mapped."""
+    found = survey(function.kernel, function.mates())
+    if found.uses:
+        seen = "; ".join(map(str, found.uses))
+        yield Finding("holders", REFUSE, seen, "end the holder, or wait for it")
+    elif found.hidden:
+        yield Finding(
+            "holders", NOTE, f"none among those that can be seen; {found.hidden} processes of others hide theirs"
+        )
+    else:
+        yield Finding("holders", OK, "none")
+
+
+def lock(function: Function) -> Iterator[Finding]:
+    """Say who holds ringup's own lock. Opening takes it, and waits if it is told to; so this is no refusal."""
+    holder = CardLock(function.kernel, function.address).holder()
+    yield Finding("lock", NOTE, f"held by {holder}", "end it or wait for it") if holder else Finding("lock", OK, "free")
+
+
+def bars(function: Function) -> Iterator[Finding]:
+    """The kernel must have found room for the BARs; VRAM's should show all of it."""
+    found = function.bars()
+    if not found or any(not bar.start for bar in found.values()):
+        yield Finding(
+            "BARs",
+            REFUSE,
+            "the kernel has given the card no addresses",
+            "switch on 'Above 4G decoding' in the firmware set-up, or boot with pci=realloc",
+        )
+        return
+    sizes = ", ".join(f"{bar.index}: {bar.size_bytes >> 10} KiB" for bar in found.values())
+    largest = max(bar.size_bytes for bar in found.values())
+    if largest <= SMALL_BAR:
+        yield Finding(
+            "BARs",
+            NOTE,
+            sizes,
+            "VRAM shows through a small window: resizable BAR in the firmware set-up makes it quicker",
+        )
+    else:
+        yield Finding("BARs", OK, sizes)
+
+
+def power(function: Function) -> Iterator[Finding]:
+    """A sleeping card is woken by opening it; one without power is not."""
+    state = function.kernel.text(function.path / "power_state")
+    asleep = state not in ("", "D0", "unknown")
+    yield Finding("power", NOTE if asleep else OK, state or "not told", "opening wakes it" if asleep else "")
+
+
+def link(function: Function) -> Iterator[Finding]:
+    """The link should run as fast and wide as card and slot can. Idle cards slow down: a note at most."""
+    seen = link_of(function)
+    names = ("current_link_speed", "max_link_speed", "current_link_width", "max_link_width")
+    speed, top_speed, width, top_width = (function.kernel.text(function.path / name) for name in names)
+    slow = bool(seen) and (speed, width) != (top_speed, top_width)
+    remedy = (
+        f"the card can do {top_speed} x{top_width}; idle cards slow down, slots may have fewer lanes" if slow else ""
+    )
+    yield Finding("link", NOTE if slow else OK, seen or "not told", remedy)
+
+
+def locked_memory(function: Function) -> Iterator[Finding]:
+    """Memory that a card reaches must stay in place, which a limit bounds."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    few = soft != resource.RLIM_INFINITY and soft < ENOUGH_LOCKED
+    shown = "unlimited" if soft == resource.RLIM_INFINITY else f"{soft >> 10} KiB"
+    remedy = "host memory for the card ends there: `ulimit -l` or limits.conf raises it" if few else ""
+    yield Finding("locked memory", NOTE if few else OK, shown, remedy)
+
+
+def group(function: Function) -> Iterator[Finding]:
+    """VFIO hands out whole IOMMU groups: no mate may belong to another driver."""
+    if not function.group:
+        yield Finding(
+            "group",
+            REFUSE,
+            "no IOMMU group",
+            "enable VT-d or AMD-Vi in the firmware set-up and boot with intel_iommu=on or amd_iommu=on",
+        )
+        return
+    for mate in function.mates():
+        if mate.driver not in HARMLESS_DRIVERS:
+            seen = f"group {function.group} is not viable: {mate.address} belongs to {mate.driver}"
+            yield Finding("group", REFUSE, seen, f"`ringup bind {function.address}` takes the whole group")
+            return
+    mates = ", ".join(mate.address for mate in function.mates())
+    yield Finding("group", OK, f"{function.group}: {mates}")
+
+
+def vfio_nodes(function: Function) -> Iterator[Finding]:
+    """This user must be allowed to open VFIO's nodes."""
+    kernel = function.kernel
+    names = kernel.names(function.path / "vfio-dev")
+    pair = [kernel.path("dev/vfio/devices", name) for name in names] + [kernel.path("dev/iommu")]
+    if not (names and all(path.exists() for path in pair)):
+        pair = [kernel.path("dev/vfio/vfio"), kernel.path("dev/vfio", function.group)]
+    for path in pair:
+        shown = kernel.shown(path)
+        if not path.exists():
+            yield Finding("permissions", REFUSE, f"{shown} is not there", "as root: modprobe vfio-pci")
+        elif not os.access(path, READ_WRITE):
+            rule = f'a udev rule such as SUBSYSTEM=="vfio", GROUP="kvm", MODE="0660", or as root: chown $USER {shown}'
+            yield Finding("permissions", REFUSE, f"no permission for {shown}", rule)
+        else:
+            continue
+        return
+    yield Finding("permissions", OK, " and ".join(map(kernel.shown, pair)))
+
+
+def sysfs_nodes(function: Function) -> Iterator[Finding]:
+    """This user must be allowed to write the function's files."""
+    kernel = function.kernel
+    for name in ("config", *(f"resource{index}" for index in function.bars())):
+        if not os.access(function.path / name, READ_WRITE):
+            shown = kernel.shown(function.path / name)
+            yield Finding(
+                "permissions", REFUSE, f"no permission for {shown}", "run as root, or use VFIO: `ringup bind`"
+            )
+            return
+    yield Finding("permissions", OK, "config and BARs are writable")
+
+
+def lockdown(function: Function) -> Iterator[Finding]:
+    """A locked-down kernel lets nobody write BARs through sysfs; VFIO it allows. Source: kernel_lockdown(7)."""
+    text = function.kernel.text(function.kernel.path("sys/kernel/security/lockdown"))
+    chosen = re.search(r"\[(\w+)\]", text)
+    mode = chosen[1] if chosen else "none"
+    if mode == "none":
+        yield Finding("lockdown", OK, mode)
+    else:
+        remedy = f"use VFIO: `ringup bind {function.address}`; or switch Secure Boot off"
+        yield Finding("lockdown", REFUSE, f"the kernel is locked down ({mode}): BARs are closed", remedy)
+
+
+def iommu(function: Function) -> Iterator[Finding]:
+    """Over sysfs the card is given physical addresses: an IOMMU that translates would stop every access."""
+    kind = function.group_type
+    if kind in TRANSLATING or kind == "blocked":
+        yield Finding(
+            "IOMMU",
+            REFUSE,
+            f"group {function.group} translates ({kind}): physical addresses would fault",
+            f"use VFIO, `ringup bind {function.address}`; or as root write identity to /sys/kernel/iommu_groups/{function.group}/type",
+        )
+    elif kind:
+        yield Finding("IOMMU", OK, kind)
+    else:
+        yield Finding("IOMMU", NOTE, "none seen", "the card can reach all of memory: prefer VFIO with an IOMMU")
+
+
+Look = Callable[[Function], Iterator[Finding]]
+LOOKS: tuple[Look, ...] = (console, bars, holders, lock, power, link, locked_memory)
+LOOKS_BY_PATH: dict[str, tuple[Look, ...]] = {
+    VFIO: (driver_for_vfio, group, vfio_nodes),
+    SYSFS: (driver_for_sysfs, lockdown, iommu, sysfs_nodes),
+}
