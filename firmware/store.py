@@ -1,0 +1,175 @@
+"""Where firmware files lie on this machine: the kernel's folders, folders and files named by hand, compressed or not.
+
+The kernel looks in the folder that its parameter `firmware_class.path` names, then below /lib/firmware, for a file as it is and then for
+one compressed; so does this. Nothing is downloaded. Files are hostile input: sizes are bounded before and while they unpack.
+Source: Linux Documentation/driver-api/firmware/fw_search_path.rst; drivers/base/firmware_loader/main.c, fw_path.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import lzma
+import os
+import stat
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import zstandard
+
+from ringup.errors import FirmwareError
+
+ROOT = Path("/lib/firmware")
+PARAMETER = Path("/sys/module/firmware_class/parameters/path")
+MAX_BYTES = 64 << 20  # of a file and of what it unpacks to; the largest of any GPU has 38 MB
+XZ_MEMORY_BYTES = 128 << 20  # what a decoder may take: `xz -9` needs 65 MB
+ZSTD_WINDOW_BYTES = 128 << 20
+PACKAGES = {  # first folder of a name: packages that bring it
+    "amdgpu": "firmware-amd-graphics (Debian), linux-firmware (Ubuntu, Arch), amd-gpu-firmware (Fedora)",
+    "nvidia": "firmware-nvidia-graphics (Debian), linux-firmware (Ubuntu, Arch), nvidia-gpu-firmware (Fedora)",
+    "qcom": "firmware-qcom-soc (Debian), linux-firmware (Ubuntu, Arch), qcom-firmware (Fedora)",
+}
+
+
+@dataclass(frozen=True)
+class FoundFile:
+    """A file's unpacked bytes and where they came from. `name` is what was asked for."""
+
+    name: str
+    path: Path
+    data: bytes = field(repr=False)
+
+    @cached_property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.data).hexdigest()
+
+
+def system_folders(parameter: Path = PARAMETER, root: Path = ROOT) -> tuple[Path, ...]:
+    """Return the kernel's firmware folders in the order in which it looks."""
+    release = os.uname().release
+    folders = [root / "updates" / release, root / "updates", root / release, root, Path("/usr") / root.relative_to("/")]
+    try:
+        text = parameter.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:  # the kernel has no such parameter, or another system runs here
+        text = ""
+    if text:
+        folders.insert(0, Path(text))
+    return tuple(folders)
+
+
+class Store:
+    """Finds firmware by its kernel name, `amdgpu/gc_11_0_0_mec.bin`.
+
+    `explicit` come first: a folder may hold the kernel's tree or bare files, a file serves the name that it has. `folders` replaces the
+    system's folders.
+    """
+
+    def __init__(self, folders: Iterable[Path | str] | None = None, explicit: Iterable[Path | str] = ()) -> None:
+        self.folders = system_folders() if folders is None else tuple(Path(folder) for folder in folders)
+        self.explicit = tuple(Path(path) for path in explicit)
+
+    def find(self, name: str) -> FoundFile | None:
+        """Return a file, or None where there is none. Raises `FirmwareError` for one that cannot be read or unpacked."""
+        return next((FoundFile(name, path, _load(path)) for path in self._paths(name) if path.exists()), None)
+
+    def load(self, *names: str) -> FoundFile:
+        """Return the first of several names that is there. Raises `FirmwareError` that says where was looked and what brings it."""
+        for name in names:
+            found = self.find(name)
+            if found is not None:
+                return found
+        places = dict.fromkeys(str(place) for place in (*self.explicit, *self.folders))
+        package = PACKAGES.get(names[0].partition("/")[0])
+        advice = f"; install {package}, or name its folder" if package else "; name its folder"
+        raise FirmwareError(f"{' or '.join(names)} is not in {', '.join(places) or 'any folder'}{advice}")
+
+    def _paths(self, name: str) -> Iterable[Path]:
+        parts = Path(name).parts
+        if not parts or Path(name).is_absolute() or ".." in parts:
+            raise ValueError(f"{name!r} is no name below a firmware folder")
+        for place in self.explicit:
+            if place.is_dir():
+                for stem in (place / name, place / parts[-1]):
+                    yield from (stem.with_name(stem.name + suffix) for suffix in UNPACKERS)
+            elif place.name in {parts[-1] + suffix for suffix in UNPACKERS}:
+                yield place
+        for folder in self.folders:
+            yield from ((folder / name).with_name(parts[-1] + suffix) for suffix in UNPACKERS)
+
+
+def load_file(path: Path) -> FoundFile:
+    """Read one file by its path, unpacked as its name says. Raises `FirmwareError` when it cannot be read or unpacked."""
+    return FoundFile(path.name, path, _load(path))
+
+
+def _load(path: Path) -> bytes:
+    unpack = next(unpack for suffix, unpack in reversed(UNPACKERS.items()) if path.name.endswith(suffix))
+    return unpack(_read(path), path)
+
+
+def _read(path: Path) -> bytes:
+    """Read an ordinary file of bounded size, by whatever links lead to it."""
+    try:
+        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe of that name must not block
+    except OSError as error:
+        raise FirmwareError(f"{path} cannot be opened: {error.strerror}") from error
+    with os.fdopen(number, "rb") as file:
+        status = os.fstat(number)
+        if not stat.S_ISREG(status.st_mode):
+            raise FirmwareError(f"{path} is no ordinary file")
+        if status.st_size > MAX_BYTES:
+            raise FirmwareError(f"{path} has {status.st_size} bytes, more than any firmware ({MAX_BYTES})")
+        try:
+            data = file.read(MAX_BYTES + 1)
+        except OSError as error:
+            raise FirmwareError(f"{path} cannot be read: {error.strerror}") from error
+    return _bounded(data, path)
+
+
+def _bounded(data: bytes, path: Path) -> bytes:
+    if len(data) > MAX_BYTES:
+        raise FirmwareError(f"{path} holds more than {MAX_BYTES} bytes, more than any firmware")
+    return data
+
+
+def _plain(data: bytes, path: Path) -> bytes:
+    del path
+    return data
+
+
+def _xz(data: bytes, path: Path) -> bytes:
+    """Unpack `.xz`. The kernel's own decoder knows CRC32 sums only; any sum is taken here."""
+    decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY_BYTES)
+    try:
+        unpacked = decoder.decompress(data, MAX_BYTES + 1)
+    except (lzma.LZMAError, EOFError) as error:
+        raise FirmwareError(f"{path} does not unpack: {error}") from error
+    _bounded(unpacked, path)
+    if not decoder.eof:
+        raise FirmwareError(f"{path} is cut short: the compressed stream has no end in {len(data)} bytes")
+    return unpacked
+
+
+def _zst(data: bytes, path: Path) -> bytes:
+    """Unpack `.zst`; what several frames hold is joined."""
+    try:
+        decoder = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES)
+        with decoder.stream_reader(data, read_across_frames=True) as reader:
+            unpacked = _bounded(reader.read(MAX_BYTES + 1), path)
+        frame = zstandard.get_frame_parameters(data)
+    except zstandard.ZstdError as error:
+        raise FirmwareError(f"{path} does not unpack: {error}") from error
+    if (
+        frame.content_size not in (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR)
+        and len(unpacked) < frame.content_size
+    ):
+        raise FirmwareError(f"{path} is cut short: it unpacks to {len(unpacked)} of {frame.content_size} bytes")
+    return unpacked
+
+
+UNPACKERS: Mapping[str, Callable[[bytes, Path], bytes]] = {
+    "": _plain,
+    ".zst": _zst,
+    ".xz": _xz,
+}  # in the kernel's order
