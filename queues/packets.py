@@ -1,0 +1,167 @@
+"""What the packet builders of AMD's engines share: checked operands, the engines' atomics, templates whose values are patched in place.
+
+A packet is a list of dwords, low half of a 64-bit operand first. Sources of single facts stand where they are used.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+Version = tuple[int, int, int]
+ONES = 0xFFFF_FFFF
+FORMS = {4: "I", 8: "Q"}
+
+
+class Compare(IntEnum):
+    """How a polled value stands to the reference, both under the mask. Source: nvd.h, WAIT_REG_MEM_FUNCTION; SDMA's `func` counts alike."""
+
+    ALWAYS = 0
+    LESS = 1
+    LESS_EQUAL = 2
+    EQUAL = 3
+    NOT_EQUAL = 4
+    GREATER_EQUAL = 5
+    GREATER = 6
+
+
+class Atomic(IntEnum):
+    """Operations of the second-level cache, 32 bits wide and returning. Source: soc21_enum.h and vega10_enum.h, GL2_OP_ATOMIC_*_RTN_32."""
+
+    SWAP = 0x07
+    CMPSWAP = 0x08
+    ADD = 0x0F
+    SUB = 0x10
+    SMIN = 0x11
+    UMIN = 0x12
+    SMAX = 0x13
+    UMAX = 0x14
+    AND = 0x15
+    OR = 0x16
+    XOR = 0x17
+    INC = 0x18
+    DEC = 0x19
+
+
+ATOMIC_64 = 0x20  # added to an operation: 64 bits wide. Source: soc21_enum.h, GL2_OP_MASK_64
+
+
+def atomic_code(operation: Atomic, bits: int) -> int:
+    """Return the engines' number of an operation on 32 or 64 bits."""
+    if bits not in (32, 64):
+        raise ValueError(f"an atomic is 32 or 64 bits wide, not {bits}")
+    return operation + (ATOMIC_64 if bits == 64 else 0)
+
+
+def address(gpu_va: int, align: int, what: str) -> tuple[int, int]:
+    """Return the halves of an address, low first; `what` names it when it is not a multiple of `align` bytes or wider than 64 bits."""
+    if gpu_va % align or gpu_va >> 64:
+        raise ValueError(f"{what} is a 64-bit address aligned to {align} bytes, not {gpu_va:#x}")
+    return gpu_va & ONES, gpu_va >> 32
+
+
+def wide(value: int, what: str) -> tuple[int, int]:
+    """Return the halves of a 64-bit value, low first."""
+    if value >> 64:
+        raise ValueError(f"{what} holds 64 bits, not {value:#x}")
+    return value & ONES, value >> 32
+
+
+def narrow(value: int, bits: int, what: str) -> int:
+    """Return a value that must fit into `bits`."""
+    if value >> bits:
+        raise ValueError(f"{what} holds {bits} bits, not {value:#x}")
+    return value
+
+
+def data(dwords: Sequence[int], what: str) -> Sequence[int]:
+    """Return dwords that must each hold 32 bits, at least one."""
+    if not dwords:
+        raise ValueError(f"{what} carries at least one dword")
+    if min(dwords) < 0 or max(dwords) > ONES:
+        raise ValueError(f"{what} carries dwords of 32 bits, not {next(hex(one) for one in dwords if one >> 32)}")
+    return dwords
+
+
+def to_bytes(dwords: Sequence[int]) -> bytes:
+    """Return a stream as it lies in memory."""
+    return struct.pack(f"<{len(dwords)}I", *dwords)
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """A value of a template that may be patched: stored is `(value - minus) >> shift`, in 4 or 8 bytes at `at_bytes`.
+
+    `align`: what the value must be a multiple of; `bits`: how wide the stored value may be.
+    """
+
+    at_bytes: int
+    size_bytes: int = 4
+    align: int = 1
+    shift: int = 0
+    minus: int = 0
+    bits: int = 0
+
+    def stored(self, value: int, name: str) -> int:
+        """Return what stands for `value`; a `ValueError` with `name` when it does not fit."""
+        kept = value - self.minus
+        bits = self.bits or 8 * self.size_bytes
+        if value % self.align or kept >> self.shift >> bits:
+            aligned = f", a multiple of {self.align}" if self.align > 1 else ""
+            raise ValueError(f"{name} holds {bits} bits{aligned}, not {value:#x}")
+        return kept >> self.shift
+
+
+@dataclass(frozen=True)
+class Template:
+    """A stream in bytes and the holes in it, by name: `PACKET.operand`, from its second packet of a kind on `PACKET[1].operand`."""
+
+    data: bytes
+    holes: Mapping[str, Hole]
+    _forms: dict[int, struct.Struct] = field(
+        default_factory=lambda: {size: struct.Struct(f"<{form}") for size, form in FORMS.items()}, repr=False
+    )
+
+    def patch(self, buffer: bytearray | memoryview, at_bytes: int = 0, /, **values: int) -> None:
+        """Store values into a copy of the template that begins at `at_bytes`. Names with a dot go by `patch(buffer, 0, **{name: value})`."""
+        for name, value in values.items():
+            hole = self._hole(name)
+            self._forms[hole.size_bytes].pack_into(buffer, at_bytes + hole.at_bytes, hole.stored(value, name))
+
+    def filler(self, *names: str) -> Callable[..., None]:
+        """Return `fill(buffer, at_bytes, *stored)`: it writes the whole template with these holes filled, in one `struct.pack_into`.
+
+        The fast path: values are in the order of `names`, go in as they are stored (`Hole.stored`), and only their width is checked.
+        """
+        order = sorted(names, key=lambda name: self._hole(name).at_bytes)
+        form, slots, at = "<", {}, 0
+        arguments: list[bytes | int] = []
+        for name in order:
+            hole = self.holes[name]
+            if hole.at_bytes < at:
+                raise ValueError(f"{name} shares bytes with another of {', '.join(order)}")
+            form += f"{hole.at_bytes - at}s{FORMS[hole.size_bytes]}"
+            slots[name] = len(arguments) + 1
+            arguments += [self.data[at : hole.at_bytes], 0]
+            at = hole.at_bytes + hole.size_bytes
+        arguments.append(self.data[at:])
+        return _filler(struct.Struct(f"{form}{len(self.data) - at}s"), arguments, [slots[name] for name in names])
+
+    def _hole(self, name: str) -> Hole:
+        try:
+            return self.holes[name]
+        except KeyError:
+            raise ValueError(f"the template has no {name}; it has {', '.join(self.holes)}") from None
+
+
+def _filler(form: struct.Struct, arguments: list[bytes | int], slots: Iterable[int]) -> Callable[..., None]:
+    pack_into, places = form.pack_into, tuple(slots)
+
+    def fill(buffer: bytearray | memoryview, at_bytes: int, *stored: int) -> None:
+        for place, value in zip(places, stored, strict=True):
+            arguments[place] = value
+        pack_into(buffer, at_bytes, *arguments)
+
+    return fill
