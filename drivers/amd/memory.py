@@ -1,0 +1,383 @@
+"""Buffers of one address space of a Radeon: VRAM, and host memory that the card reaches over the bus, at virtual addresses of their own.
+
+Page tables are written by the CPU through the window (BAR 0), which passes the host data path (HDP): its flush makes them reach VRAM, and comes
+before a flush of the translation caches (TLB), which comes before anything that was unmapped is used again.
+Source: amdgpu amdgpu_vm.c, amdgpu_vm_update_range and amdgpu_vm_bo_update; amdgpu_vm_cpu.c, amdgpu_vm_cpu_commit; gmc_v11_0_flush_gpu_tlb.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from ringup.drivers.amd.page_table import PageTables, Run
+from ringup.drivers.amd.pte import PAGE_BYTES
+from ringup.drivers.amd.ranges import HUGE_BYTES, Ranges, natural_align
+from ringup.drivers.buffer import Buffer, Where
+from ringup.drivers.transport.seam import Device, DmaMemory
+from ringup.errors import DeviceLost, LinkDown, OutOfMemory
+
+LOG = logging.getLogger(__name__)
+USER_START, USER_END = 0x1_0000_0000, 0x7FFF_0000_0000  # docs/driver.md, "Address spaces of a Radeon"
+GUARD_BYTES = PAGE_BYTES  # left unmapped behind every buffer: running over its end is a fault, not a neighbour's damage
+GIANT_BYTES = 1 << 30  # a page of the second directory level
+REMEMBERED = 256  # freed buffers that a fault may still be named after
+NEAR_BYTES = 1 << 20  # how far behind a buffer a fault is still told by it
+
+
+class Flusher(Protocol):
+    """What makes the card see changes: the memory hubs."""
+
+    def flush_tlb(self, vmid: int) -> None:
+        """Make every cached translation of `vmid` be walked again."""
+        ...
+
+    def flush_hdp(self) -> None:
+        """Make what the CPU wrote through the window reach VRAM."""
+        ...
+
+
+class Window(Protocol):
+    """VRAM as the CPU sees it."""
+
+    def view(self, vram_pa: int, size_bytes: int) -> memoryview | None:
+        """Return the bytes as plain memory, None where the CPU does not see all of them so."""
+        ...
+
+
+class Vram:
+    """The card's memory from `start` to `end` (vram_pa) in two parts: what the CPU's window shows, and what lies beyond it.
+
+    The window may be all of it or as little as 256 MiB: who does not need to be seen goes beyond it while there is room.
+    """
+
+    def __init__(self, start: int, end: int, window_bytes: int) -> None:
+        border = max(start, min(end, window_bytes))
+        self.visible = Ranges(start, border - start, "VRAM in the CPU window")
+        self.hidden = Ranges(border, end - border, "VRAM beyond the CPU window")
+        self._border = border
+
+    @property
+    def free_bytes(self) -> int:
+        """Bytes that are free in both parts."""
+        return self.visible.free_bytes + self.hidden.free_bytes
+
+    @property
+    def largest_bytes(self) -> int:
+        """The largest free piece."""
+        return max(self.visible.largest_bytes, self.hidden.largest_bytes)
+
+    def alloc(self, size_bytes: int, *, visible: bool = False, align: int | None = None, holder: str = "") -> int:
+        """Return vram_pa of contiguous memory, by default aligned to its size up to 2 MiB. Raises `OutOfMemory`."""
+        for part in self._parts(visible):
+            vram_pa = part.find(size_bytes, align, holder)
+            if vram_pa is not None:
+                return vram_pa
+        raise OutOfMemory(self._shortage(size_bytes, visible, align, holder))
+
+    def alloc_runs(self, size_bytes: int, *, visible: bool = False, holder: str = "") -> list[Run]:
+        """Return memory for page tables to join: one piece where there is one, else pieces of 2 MiB and more. Visible memory is one piece."""
+        for part in self._parts(visible):
+            vram_pa = part.find(size_bytes, None, holder)
+            if vram_pa is not None:
+                return [(vram_pa, size_bytes)]
+        runs: list[Run] = []
+        rest = size_bytes
+        for part in self._parts(visible) if not visible else ():
+            while rest:
+                size = min(rest, part.largest_bytes)
+                size -= size % HUGE_BYTES if size != rest else 0
+                vram_pa = part.find(size, None, holder) if size else None
+                if vram_pa is None and size > HUGE_BYTES:  # the largest piece holds so much, only not aligned
+                    size -= HUGE_BYTES
+                    size -= size % HUGE_BYTES
+                    vram_pa = part.find(size, None, holder)
+                if vram_pa is None:
+                    break
+                runs.append((vram_pa, size))
+                rest -= size
+        if rest:
+            message = self._shortage(size_bytes, visible, None, holder)
+            self.free(*(vram_pa for vram_pa, _ in runs))
+            raise OutOfMemory(message)
+        return runs
+
+    def alloc_page(self) -> int:
+        """Return vram_pa of a page for a page table."""
+        return self.alloc(PAGE_BYTES, visible=True, holder="page tables")
+
+    def free(self, *starts: int) -> None:
+        """Take memory back by its vram_pa. Raises `ValueError` for what was not handed out."""
+        for vram_pa in starts:
+            (self.hidden if vram_pa >= self._border else self.visible).free(vram_pa)
+
+    def _parts(self, visible: bool) -> tuple[Ranges, ...]:
+        return (self.visible,) if visible else (self.hidden, self.visible)
+
+    def _shortage(self, size_bytes: int, visible: bool, align: int | None, holder: str) -> str:
+        parts = [part for part in self._parts(visible) if part.size_bytes] or [self.visible]
+        return "; ".join(part.shortage(size_bytes, align, holder) for part in parts)
+
+
+@dataclass(slots=True)
+class Usage:
+    """What one place holds. `free_bytes` and `largest_bytes` are of VRAM only: how much host memory there is, is the system's business."""
+
+    buffers: int = 0
+    used_bytes: int = 0
+    peak_bytes: int = 0
+    free_bytes: int | None = None
+    largest_bytes: int | None = None
+
+
+class Held(NamedTuple):
+    """What lies behind a buffer. `dma` is freed with it when it is ours."""
+
+    buffer: Buffer
+    mapped_bytes: int
+    vram: tuple[int, ...]
+    dma: DmaMemory | None
+
+
+class Memory:
+    """The buffers of `vmid`. Page tables and the memory they lie in come in; the hubs must use the tables before anything runs.
+
+    Mapping at addresses where nothing was needs no TLB flush: the caches keep no entry that is not valid. Unmapping, and mapping where a page or
+    a fault was, flushes, and only then memory and tables are free again.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        window: Window,
+        vram: Vram,
+        tables: PageTables,
+        flusher: Flusher,
+        vmid: int,
+        va: Ranges | None = None,
+    ) -> None:
+        self.vram, self.tables, self.vmid = vram, tables, vmid
+        self.va = va or Ranges(USER_START, USER_END - USER_START, f"addresses of vmid {vmid}")
+        self._device, self._window, self._flusher = device, window, flusher
+        self._live: dict[int, Held] = {}
+        self._freed: deque[tuple[int, int, str]] = deque(maxlen=REMEMBERED)  # gpu_va, size, name
+        self._faults: set[int] = set()  # pages that faulted since the last flush
+        self._usage: dict[Where, Usage] = {"vram": Usage(), "host": Usage()}
+
+    def alloc(
+        self,
+        size_bytes: int,
+        where: Where = "vram",
+        visible: bool = False,
+        name: str = "",
+        align: int | None = None,
+        *,
+        cached: bool | None = None,
+        writable: bool = True,
+        executable: bool = True,
+    ) -> Buffer:
+        """Return a buffer. VRAM is not cleared, host memory is zero.
+
+        `visible`: the CPU must see it (VRAM; host memory always is). `align`: of gpu_va, a power of two, by default the size's own up to 1 GiB.
+        `cached`: whether the card's L2 may keep it between releases and acquires, by default VRAM yes, host memory no.
+        Raises `OutOfMemory`; nothing is left behind then.
+        """
+        if size_bytes <= 0:
+            raise ValueError(f"a buffer has at least one byte, not {size_bytes} ({name or 'unnamed'})")
+        mapped = size_bytes + -size_bytes % PAGE_BYTES
+        dma: DmaMemory | None = None
+        runs: Iterable[Run]
+        if where == "vram":
+            taken = self.vram.alloc_runs(mapped, visible=visible, holder=name)
+            view = self._window.view(taken[0][0], size_bytes) if len(taken) == 1 else None
+            runs = taken
+        elif where == "host":
+            taken, dma = [], self._device.alloc_host(mapped)
+            view, runs = dma.view[:size_bytes], dma.runs()
+        else:
+            raise ValueError(f"a buffer lies in vram or host, not {where!r} ({name or 'unnamed'})")
+        if cached is None:
+            cached = where == "vram"
+        buffer = Buffer(self, 0, size_bytes, where, view, name)
+        held = Held(buffer, mapped, tuple(vram_pa for vram_pa, _ in taken), dma)
+        try:
+            self._map(held, runs, align, cached, writable, executable)
+        except BaseException:
+            if view is not None:
+                view.release()
+            self._release(held)
+            raise
+        return buffer
+
+    def import_host(
+        self,
+        dma: DmaMemory,
+        name: str = "",
+        *,
+        cached: bool = False,
+        writable: bool = True,
+        executable: bool = False,
+    ) -> Buffer:
+        """Give host memory of the caller's an address. Freeing the buffer unmaps it; `dma` stays the caller's to free, after that."""
+        buffer = Buffer(self, 0, dma.size_bytes, "host", dma.view[:], name)
+        self._map(Held(buffer, dma.size_bytes, (), None), dma.runs(), None, cached, writable, executable)
+        return buffer
+
+    def free(self, *buffers: Buffer) -> None:
+        """Take buffers back with one flush for all; nothing submitted may use them any more.
+
+        Raises `ValueError` for a buffer of another memory or one freed before, nothing being freed; and for those whose `view` an array still
+        uses, the others being freed. If the flush fails the buffers are gone and their memory stays taken, since the card may still reach it.
+        """
+        held, viewed = _unviewed([self._held(buffer) for buffer in dict.fromkeys(buffers)])
+        self._unmap(held)
+        for one in held:
+            self._release(one)
+        if viewed:
+            raise ValueError(
+                f"cannot free {_names(viewed)}: an array or another view of its bytes is alive; drop that first"
+            )
+
+    def find(self, gpu_va: int) -> Buffer | None:
+        """Return the buffer that an address lies in."""
+        for start, held in self._live.items():
+            if start <= gpu_va < start + held.buffer.size_bytes:
+                return held.buffer
+        return None
+
+    def describe(self, gpu_va: int) -> str:
+        """Say where an address lies, for a fault's report: in a buffer, behind the end of one, in one that was freed."""
+        inside = self.find(gpu_va)
+        if inside is not None:
+            return f"byte {gpu_va - inside.gpu_va:#x} of {inside!r}"
+        for start, size, name in reversed(self._freed):
+            if start <= gpu_va < start + size:
+                return f"byte {gpu_va - start:#x} of {name!r}, which was freed ({size} bytes at {start:#x})"
+        before = max((start for start in self._live if start <= gpu_va), default=None)
+        if before is not None:
+            buffer = self._live[before].buffer
+            past = gpu_va - before - buffer.size_bytes
+            if past < NEAR_BYTES:
+                return f"{past:#x} bytes behind the end of {buffer!r}"
+        return f"in no buffer ({gpu_va:#x})"
+
+    def faulted(self, gpu_va: int) -> str:
+        """Note a fault, so that what is mapped there next is seen; return `describe`."""
+        self._faults.add(gpu_va - gpu_va % PAGE_BYTES)
+        return self.describe(gpu_va)
+
+    def stats(self) -> dict[str, Usage]:
+        """Return what each place holds."""
+        vram, host = self._usage["vram"], self._usage["host"]
+        vram.free_bytes, vram.largest_bytes = self.vram.free_bytes, self.vram.largest_bytes
+        return {"vram": vram, "host": host}
+
+    def close(self) -> None:
+        """Free every buffer, and the tables: the root is left empty, for hubs that still use it.
+
+        A card that is gone is not asked to flush. Host memory whose `view` an array still uses stays with the device until that is closed.
+        """
+        held, viewed = _unviewed(list(self._live.values()))
+        if viewed:
+            LOG.warning("closing with buffers whose bytes an array still uses: %s", _names(viewed))
+        try:
+            self._unmap([*held, *viewed])
+        except (DeviceLost, LinkDown):
+            LOG.info("the card is gone: nothing flushed")
+            self.tables.settle()
+        for one in held:
+            self._release(one)
+        for one in viewed:
+            self.vram.free(*one.vram)
+        self.tables.close()
+
+    def _map(
+        self, held: Held, runs: Iterable[Run], align: int | None, cached: bool, writable: bool, executable: bool
+    ) -> None:
+        buffer, mapped = held.buffer, held.mapped_bytes
+        if align is None:
+            align = natural_align(mapped, GIANT_BYTES)
+        gpu_va = self.va.alloc(mapped + GUARD_BYTES, max(align, PAGE_BYTES), buffer.name)
+        stale = True
+        try:
+            stale = self.tables.map(
+                gpu_va,
+                runs,
+                "vram" if held.vram else "host",
+                cached=cached,
+                writable=writable,
+                executable=executable,
+            )
+        except BaseException:
+            self._flush(stale=True)
+            self.va.free(gpu_va)
+            raise
+        faulted = bool(self._faults) and any(gpu_va <= page < gpu_va + mapped for page in self._faults)
+        self._flush(stale or faulted)
+        buffer.gpu_va = gpu_va
+        self._live[gpu_va] = held
+        usage = self._usage[buffer.where]
+        usage.buffers += 1
+        usage.used_bytes += mapped
+        usage.peak_bytes = max(usage.peak_bytes, usage.used_bytes)
+
+    def _held(self, buffer: Buffer) -> Held:
+        held = self._live.get(buffer.gpu_va)
+        if held is None or held.buffer is not buffer:
+            raise ValueError(f"{buffer!r} is no buffer of this memory")
+        return held
+
+    def _unmap(self, held: list[Held]) -> None:
+        """Take buffers from the card and from their users."""
+        if not held:
+            return
+        places = []
+        for one in held:
+            buffer = one.buffer
+            places.append(buffer.gpu_va)
+            del self._live[buffer.gpu_va]
+            self._freed.append((buffer.gpu_va, buffer.size_bytes, buffer.name))
+            usage = self._usage[buffer.where]
+            usage.buffers -= 1
+            usage.used_bytes -= one.mapped_bytes
+            buffer.forget()
+            self.tables.unmap(places[-1], one.mapped_bytes)
+        self._flush(stale=True)
+        for gpu_va in places:
+            self.va.free(gpu_va)
+
+    def _flush(self, stale: bool) -> None:
+        """ORDER: the entries reach VRAM, then translations are walked again, then what they led to may be used anew."""
+        self._flusher.flush_hdp()
+        if stale:
+            self._flusher.flush_tlb(self.vmid)
+            self.tables.settle()
+            self._faults.clear()
+
+    def _release(self, held: Held) -> None:
+        """Give back what lay behind a buffer that is mapped no more."""
+        self.vram.free(*held.vram)
+        if held.dma is not None:
+            held.dma.free()
+
+
+def _unviewed(held: list[Held]) -> tuple[list[Held], list[Held]]:
+    """Release the views of buffers; return those that are free of views, and those that an array still uses."""
+    free: list[Held] = []
+    viewed: list[Held] = []
+    for one in held:
+        try:
+            if one.buffer.view is not None:
+                one.buffer.view.release()
+        except BufferError:
+            viewed.append(one)
+        else:
+            free.append(one)
+    return free, viewed
+
+
+def _names(held: list[Held]) -> str:
+    return ", ".join(repr(one.buffer) for one in held)

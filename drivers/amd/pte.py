@@ -1,0 +1,125 @@
+"""Page table entries of the memory hubs, by generation: which bits make a page, a directory, an empty slot.
+
+A directory entry can be a leaf (a page of 2 MiB or 1 GiB) when its P bit is set; it then has the bits of a page table entry.
+Source: amdgpu gmc_v11_0.c and gmc_v12_0.c, "PTE format" and "PDE format"; amdgpu_vm.h, AMDGPU_PTE_*; amdgpu_vm_pt.c, amdgpu_vm_pt_clear.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ringup.autogen.amd.vm import AMDGPU_MTYPE_NC, AMDGPU_VM_PDB0, AMDGPU_VM_PDB1, AMDGPU_VM_PDB2, AMDGPU_VM_PTB
+from ringup.autogen.layout import Field, Word
+
+Kind = Literal["vram", "host"]
+PAGE_BYTES = 4096
+ENTRIES = 512  # of a table: 9 bits of the address a level
+ENTRY_BYTES = 8
+TABLE_BYTES = ENTRIES * ENTRY_BYTES
+LEVELS = (AMDGPU_VM_PDB2, AMDGPU_VM_PDB1, AMDGPU_VM_PDB0, AMDGPU_VM_PTB)
+SPAN_BYTES = tuple(PAGE_BYTES * ENTRIES**above for above in (3, 2, 1, 0))  # what an entry of a level covers
+ADDRESS_BITS = 48  # of a virtual address, and of a physical one in an entry
+FRAGMENTS = 32  # values of the fragment field: 4 KiB << fragment
+MTYPE_UC = 3  # soc21_enum.h and soc24_enum.h, MTYPE
+
+
+class PTE_GFX11(Word, width=64):
+    """A page of GFX10 and 11: of 4 KiB in a PTB, larger in a directory with `pde_pte`."""
+
+    noalloc = Field(58)
+    tf = Field(56)
+    log = Field(55)
+    pde_pte = Field(54)
+    prt = Field(51)
+    mtype = Field(50, 48)
+    address = Field(47, 12)
+    fragment = Field(11, 7)
+    writeable = Field(6)
+    readable = Field(5)
+    executable = Field(4)
+    tmz = Field(3)
+    snooped = Field(2)
+    system = Field(1)
+    valid = Field(0)
+
+
+class PTE_GFX12(Word, width=64):
+    """A page of GFX12; `pde_pte` (IS_PTE) is set in every page, also in a PTB."""
+
+    pde_pte = Field(63)
+    dcc = Field(58)
+    prt = Field(56)
+    mtype = Field(55, 54)
+    address = Field(47, 12)
+    fragment = Field(11, 7)
+    writeable = Field(6)
+    readable = Field(5)
+    executable = Field(4)
+    tmz = Field(3)
+    snooped = Field(2)
+    system = Field(1)
+    valid = Field(0)
+
+
+class PDE(Word, width=64):
+    """A directory entry that leads to a table, of GFX10 to 12 (what they do not share stays zero here)."""
+
+    address = Field(47, 6)
+    snooped = Field(2)
+    system = Field(1)
+    valid = Field(0)
+
+
+ADDRESS = PTE_GFX11.address.mask
+FRAGMENT = PTE_GFX11.fragment.mask
+VALID = PTE_GFX11.valid.mask
+
+
+@dataclass(frozen=True)
+class Format:
+    """What the entries of a generation look like. The masks above hold for every row."""
+
+    name: str
+    pte: type[PTE_GFX11] | type[PTE_GFX12]
+    last_level_marked: bool  # pages in a PTB carry `pde_pte` too
+    largest_leaf: int = AMDGPU_VM_PDB1  # the highest level whose entries may be pages
+    bus_bits: int = 44  # of a host address. Source: gmc_v11_0_sw_init and gmc_v12_0_sw_init, dma_set_mask_and_coherent
+    fragments: tuple[int, ...] = field(init=False)  # bits of every fragment value
+    empty: tuple[int, ...] = field(init=False)  # an entry that leads nowhere, by level
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fragments", tuple(int(self.pte(fragment=i)) for i in range(FRAGMENTS)))
+        # QUIRK: what amdgpu keeps in empty slots: a directory's is a leaf that is not valid, so that a walk ends there; a page's is executable
+        # ("workaround for fault priority problem on GMC9", kept by it for every later generation).
+        nothing, no_page = int(self.pte(pde_pte=1)), int(self.pte(executable=1))
+        object.__setattr__(self, "empty", (nothing, nothing, nothing, no_page))
+
+    def leaf(self, kind: Kind, *, writable: bool, executable: bool, cached: bool) -> tuple[int, ...]:
+        """Return the bits of a page without address and fragment, by level.
+
+        `cached`: the card's L2 may keep lines until a release or acquire (MTYPE_NC, amdgpu's default for VRAM and host memory alike); else
+        it keeps none (MTYPE_UC, amdgpu's for coherent buffers). Host pages are snooped: the CPU's caches answer.
+        Source: amdgpu_ttm.c, amdgpu_ttm_tt_pde_flags; gmc_v11_0_map_mtype and gmc_v11_0_get_vm_pte; kfd_svm.c, svm_range_get_pte_flags.
+        """
+        host = kind == "host"
+        page = self.pte(
+            valid=1,
+            readable=1,
+            writeable=writable,
+            executable=executable,
+            system=host,
+            snooped=host,
+            mtype=AMDGPU_MTYPE_NC if cached else MTYPE_UC,
+        )
+        marked = int(page.replace(pde_pte=1))
+        return (marked, marked, marked, marked if self.last_level_marked else int(page))
+
+    def is_page(self, entry: int, level: int) -> bool:
+        """Whether a valid entry of a table of `level` ends the walk."""
+        return level == AMDGPU_VM_PTB or bool(entry & self.pte.pde_pte.mask)
+
+
+GFX11 = Format("gfx11", PTE_GFX11, last_level_marked=False)
+GFX12 = Format("gfx12", PTE_GFX12, last_level_marked=True)
+FORMATS = {11: GFX11, 12: GFX12}  # by the major version of the graphics core

@@ -1,0 +1,69 @@
+"""A buffer: memory that a card's engines reach at `gpu_va`. The same for every vendor; who made it takes it back."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, NoReturn, Protocol
+
+Where = Literal["vram", "host"]
+
+
+class Owner(Protocol):
+    """Who hands buffers out."""
+
+    def free(self, *buffers: Buffer) -> None:
+        """Take buffers back, then call `forget` on each. Raises `ValueError` while a buffer's `view` is in use elsewhere."""
+        ...
+
+
+class Buffer:
+    """Memory of a card. Free it when nothing that was submitted uses it any more; every use after that is a `ValueError`.
+
+    `where`: "vram", the card's own, or "host". `view`: its bytes as the CPU sees them (format B), None where it sees none; what the CPU
+    writes through it reaches the card when the next submission is made known, not before. New VRAM holds what was there; host memory is zero.
+    """
+
+    __slots__ = ("_owner", "freed", "gpu_va", "name", "size_bytes", "view", "where")
+
+    def __init__(
+        self, owner: Owner, gpu_va: int, size_bytes: int, where: Where, view: memoryview | None, name: str
+    ) -> None:
+        self._owner = owner
+        self.gpu_va = gpu_va
+        self.size_bytes = size_bytes
+        self.where: Where = where
+        self.view = view
+        self.name = name
+        self.freed = False
+
+    def free(self) -> None:
+        """Give the memory back."""
+        self._owner.free(self)
+
+    def forget(self) -> None:
+        """For the owner: make the buffer unusable. Its `view` and every slice of it must be released."""
+        self.freed = True
+        del self._owner, self.gpu_va, self.size_bytes, self.where, self.view
+
+    def __enter__(self) -> Buffer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self.freed:
+            self.free()
+
+    def __repr__(self) -> str:
+        if self.freed:
+            return f"<Buffer {self.name!r}, freed>"
+        return f"<Buffer {self.name!r}, {self.size_bytes} bytes of {self.where} at {self.gpu_va:#x}>"
+
+    if (
+        not TYPE_CHECKING
+    ):  # asked only for what is no longer there, so that a live buffer's attributes cost what attributes cost
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name in self.__slots__:
+                raise ValueError(f"the buffer {self.name!r} was freed: its {name.strip('_')} is gone")
+            raise AttributeError(f"a Buffer has no attribute {name}")
