@@ -56,6 +56,17 @@ class Registers:
         self._mmio.write32(SMN_INDEX, address)
         self._mmio.write32(SMN_DATA, value)
 
+    def write_run(self, address: int, values: Sequence[int]) -> None:
+        """Write registers that follow one another, the first at a byte address; one round trip on a slow link."""
+        if address + 4 * len(values) > self._size_bytes:
+            for at, value in enumerate(values):
+                self.write(address + 4 * at, value)
+            return
+        self.writes += len(values)
+        with self._mmio.batch() as batch:
+            for at, value in enumerate(values):
+                batch.write32(address + 4 * at, value)
+
     def check(self, doing: str) -> None:
         """Raise `DeviceLost` if the card no longer answers configuration reads; `doing` is what was under way."""
         if self.device.lost or self.device.config.read(0, 2) == NO_VENDOR:
@@ -95,6 +106,19 @@ class Block:
         """Write a register."""
         self.registers.write(self.address(type(word).BASE or type(word), plus_dwords), int(word))
 
+    def write_pair(self, low: type[Word], high: type[Word], value: int, plus_dwords: int = 0) -> None:
+        """Write a number of up to 64 bits to the two registers that hold its halves; what they have no bits for is a `ValueError`."""
+        self.write(low.at(self.version)(value & ONES), plus_dwords)
+        self.write(high.at(self.version)(value >> 32), plus_dwords)
+
+    def read_pair(self, low: type[Word], high: type[Word], plus_dwords: int = 0) -> int:
+        """Read the number whose halves two registers hold."""
+        return int(self.read(low, plus_dwords)) | int(self.read(high, plus_dwords)) << 32
+
+    def distance(self, first: type[Word], second: type[Word]) -> int:
+        """Return how many dwords lie from a register to a like one: the stride of contexts, engines, queues."""
+        return (self.address(second) - self.address(first)) // 4
+
     def update(self, word: type[W], plus_dwords: int = 0, /, **fields: int) -> W:
         """Change fields of a register and leave the others; return what was written."""
         changed = self.read(word, plus_dwords).replace(**fields)
@@ -105,8 +129,19 @@ class Block:
         """Make a word as this version lays it out, unnamed fields zero."""
         return word.at(self.version)(**fields)
 
-    def wait(self, word: type[W], done: Callable[[W], bool], timeout_us: int, doing: str, plus_dwords: int = 0) -> W:
-        """Read a register until `done(word)`; return the word. Raises `DeviceTimeout` after `timeout_us` (microseconds)."""
+    def wait(
+        self,
+        word: type[W],
+        done: Callable[[W], bool],
+        timeout_us: int,
+        doing: str,
+        plus_dwords: int = 0,
+        poll_us: float = POLL_US,
+    ) -> W:
+        """Read a register until `done(word)`; return the word. Raises `DeviceTimeout` after `timeout_us` (microseconds).
+
+        `poll_us` lies between two reads: longer for what takes milliseconds.
+        """
         value = self.read(word, plus_dwords)
         if done(value):
             return value
@@ -121,7 +156,7 @@ class Block:
                 raise DeviceTimeout(
                     f"{doing}: {word.__name__} read 0x{int(value):08x} ({value!r}) for {timeout_us / 1000:g} ms"
                 )
-            clock.sleep_us(POLL_US)
+            clock.sleep_us(poll_us)
 
     @contextmanager
     def selected(self, select: Word, restore: Word) -> Iterator[None]:

@@ -1,0 +1,254 @@
+"""Which blocks a card has, of which version, and where: the table its security processor leaves 64 KiB below the end of VRAM.
+
+Before it can be read three registers must do at places that every chip shares. Through the window all of the table is read and its sum checked;
+where the window ends before it, the index registers cost two accesses a dword, so only the blocks, the shape of the graphics core and what is
+fused off are read, each with its own sum.
+
+`discover(device, registers) -> (Ips, VramWindow)`; `ips.version("gc")`, `ips.block("gc")`, `ips.has("vcn")`, `ips.shape`, `ips.chip`.
+Source: amdgpu amdgpu_discovery.c, amdgpu_discovery_read_binary_from_mem, hw_id_map; include/discovery.h.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+
+from ringup.autogen.amd import discovery as facts
+from ringup.autogen.amd.mp import MP0_SMN_C2PMSG_33
+from ringup.autogen.amd.nbio import RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE
+from ringup.autogen.layout import Struct
+from ringup.drivers.amd import chips
+from ringup.drivers.amd.registers import ONES, Block, Registers, Version
+from ringup.drivers.amd.vram import VramWindow
+from ringup.drivers.transport.seam import Device
+from ringup.errors import DeviceLost, NotSupported
+from ringup.firmware.amd import discovery as binary
+
+IFWI_TIMEOUT_US = 2_000_000  # TIMEOUT: amdgpu_discovery.c: up to two seconds from power on, usually 60 to 100 ms
+IFWI_POLL_US = 1000
+READY = 0x8000_0000  # bit 31 of C2PMSG_33
+MP0_EVERYWHERE = (
+    (13, 0, 0),
+    (0x16000,),
+)  # facts and bases that amdgpu_discovery.c has compiled in: mmMP0_SMN_C2PMSG_33 0x16061
+NBIO_EVERYWHERE = ((4, 3, 0), (0x0, 0x14, 0xD20))  # the same: mmRCC_CONFIG_MEMSIZE 0xde3
+TABLES = (facts.IP_DISCOVERY, facts.GC, facts.HARVEST_INFO, facts.MALL_INFO)  # read when reading is dear
+SIZED_BY: dict[
+    int, tuple[type[Struct], str]
+] = {  # table: its header and the member that says how long it is; a harvest table has one length
+    facts.IP_DISCOVERY: (facts.ip_discovery_header, "size"),
+    facts.GC: (facts.gpu_info_header, "size"),
+    facts.MALL_INFO: (facts.mall_info_header, "size_bytes"),
+}
+
+BLOCKS = {  # our name: hardware id, module whose PLACES say which versions have register facts. Source: amdgpu_discovery.c, hw_id_map
+    "gc": (facts.GC_HWID, "gc"),
+    "mmhub": (facts.MMHUB_HWID, "mmhub"),
+    "athub": (facts.ATHUB_HWID, "athub"),
+    "nbio": (facts.NBIF_HWID, "nbio"),
+    "hdp": (facts.HDP_HWID, "hdp"),
+    "osssys": (facts.OSSSYS_HWID, "osssys"),
+    "mp0": (facts.MP0_HWID, "mp"),
+    "mp1": (facts.MP1_HWID, "mp"),
+    "smuio": (facts.SMUIO_HWID, "smuio"),
+    "thm": (facts.THM_HWID, "thm"),
+    "sdma0": (facts.SDMA0_HWID, "sdma"),
+    "sdma1": (facts.SDMA1_HWID, "sdma"),
+    "lsdma": (facts.LSDMA_HWID, "lsdma"),
+    "vcn": (facts.VCN_HWID, "vcn"),
+    "dcn": (facts.DMU_HWID, "dcn"),
+}
+# UNKNOWN: versions of these blocks that no header describes by name; amdgpu drives every version of a major number alike, with these headers
+SERVED_BY: dict[tuple[str, int], Version] = {
+    ("thm", 13): (13, 0, 2),
+    ("thm", 14): (14, 0, 2),
+    ("smuio", 13): (13, 0, 6),
+    ("smuio", 14): (14, 0, 2),
+    ("hdp", 6): (6, 0, 0),
+    ("hdp", 7): (7, 0, 0),
+    ("osssys", 6): (6, 0, 0),
+    ("osssys", 7): (7, 0, 0),
+    ("athub", 3): (3, 0, 0),
+    ("athub", 4): (4, 1, 0),
+    ("lsdma", 6): (6, 0, 0),
+    ("lsdma", 7): (7, 0, 0),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GcShape:
+    """The graphics core as it was made; what is fused off its own registers say. A work-group processor is two compute units."""
+
+    shader_engines: int
+    arrays_per_engine: int
+    wgps_per_array: int
+    backends_per_engine: int
+    wave_size: int
+    waves_per_simd: int
+    vgprs_per_lane: int
+    lds_bytes_per_cu: int
+    scratch_slots_per_cu: int
+    l2_bytes: int
+    mall_bytes: int
+
+    @property
+    def compute_units(self) -> int:
+        """How many compute units there would be with nothing fused off."""
+        return self.shader_engines * self.arrays_per_engine * self.wgps_per_array * 2
+
+
+class Ips:
+    """The blocks of one card: versions, bases, what is fused off."""
+
+    def __init__(self, registers: Registers, table: binary.Discovery) -> None:
+        self.table = table
+        self._registers = registers
+        self._blocks: dict[tuple[str, int], Block] = {}
+
+    def has(self, name: str, instance: int = 0) -> bool:
+        """Whether the card has the block and it is not fused off."""
+        hw_id = _row(name)[0]
+        listed = any(ip.instance == instance for ip in self.table.find(hw_id))
+        return listed and not self.table.harvested(hw_id, instance)
+
+    def count(self, name: str) -> int:
+        """How many instances of the block the card lists, fused off or not."""
+        return len(self.table.find(_row(name)[0]))
+
+    def version(self, name: str, instance: int = 0) -> Version:
+        """Return the block's own version. Raises `NotSupported` when the card has none."""
+        return self._ip(name, instance).version
+
+    def block(self, name: str, instance: int = 0) -> Block:
+        """Return the block's registers, one `Block` each. Raises `NotSupported` when the card has none or no header describes its version."""
+        made = self._blocks.get((name, instance))
+        if made is None:
+            ip = self._ip(name, instance)
+            made = Block(self._registers, name.upper(), served_by(name, ip.version), ip.bases)
+            self._blocks[name, instance] = made
+        return made
+
+    @cached_property
+    def chip(self) -> chips.Chip:
+        """The chip. Raises `NotSupported` for one without a row."""
+        return chips.chip(self.version("gc"))
+
+    @cached_property
+    def shape(self) -> GcShape:
+        """The graphics core's shape. Raises `FirmwareError` when the card's table of it is unsound, `NotSupported` for another kind of table."""
+        gc = self.table.require("gc")
+        if gc["header.version_major"] != 1:
+            raise NotSupported(
+                f"the table of the graphics core is version {gc['header.version_major']!r}; version 1 is known"
+            )
+        number = {name: value for name, value in gc.items() if isinstance(value, int)}
+        return GcShape(
+            shader_engines=number["gc_num_se"],
+            arrays_per_engine=number["gc_num_sa_per_se"],
+            wgps_per_array=number["gc_num_wgp0_per_sa"] + number["gc_num_wgp1_per_sa"],
+            backends_per_engine=number["gc_num_rb_per_se"],
+            wave_size=number["gc_wave_size"],
+            waves_per_simd=number["gc_max_waves_per_simd"],
+            vgprs_per_lane=number["gc_num_gprs"],
+            lds_bytes_per_cu=number["gc_lds_size"] << 10,
+            scratch_slots_per_cu=number["gc_max_scratch_slots_per_cu"],
+            l2_bytes=number.get("gc_gl2c_per_gpu", 0) << 10,
+            mall_bytes=self._mall_bytes(),
+        )
+
+    def _mall_bytes(self) -> int:
+        """Add up the last-level cache. Source: amdgpu_discovery.c, amdgpu_discovery_get_mall_info."""
+        mall = self.table.mall
+        if mall is None:
+            return 0
+        if mall["header.version_major"] == 2:
+            return int(str(mall["mall_size_per_umc"])) * len(self.table.find(facts.UMC_HWID))
+        each, doubled, halved = (int(str(mall[name])) for name in ("mall_size_per_m", "m_s_present", "m_half_use"))
+        total = 0
+        for umc in range(len(self.table.find(facts.UMC_HWID))):
+            total += each * 2 if doubled >> umc & 1 else each // 2 if halved >> umc & 1 else each
+        return total
+
+    def _ip(self, name: str, instance: int) -> binary.Ip:
+        for ip in self.table.find(_row(name)[0]):
+            if ip.instance == instance:
+                return ip
+        raise NotSupported(f"the card lists no {name.upper()} {instance}")
+
+
+def _row(name: str) -> tuple[int, str]:
+    if name not in BLOCKS:
+        raise ValueError(f"there is no block {name!r}; there are {', '.join(BLOCKS)}")
+    return BLOCKS[name]
+
+
+def served_by(name: str, version: Version) -> Version:
+    """Return the version whose register facts serve a block of `version`. Raises `NotSupported` when none do."""
+    places = import_module(f"ringup.autogen.amd.{_row(name)[1]}").PLACES
+    if version in places:
+        return version
+    other = SERVED_BY.get((name, version[0]))
+    if other is None:
+        known = ", ".join(".".join(map(str, row)) for row in sorted(places))
+        raise NotSupported(f"{name.upper()} is version {'.'.join(map(str, version))}; registers are known of {known}")
+    return other
+
+
+def discover(device: Device, registers: Registers) -> tuple[Ips, VramWindow]:
+    """Wait for the card's own firmware, then read what the card is made of. Bounded: two seconds and the reading.
+
+    Raises `DeviceTimeout` when the firmware does not come up, `DeviceLost`, `NotSupported` for a card without memory of its own, `FirmwareError`
+    when the table is damaged.
+    """
+    mp0 = Block(registers, "MP0", *MP0_EVERYWHERE)
+    mp0.wait(
+        MP0_SMN_C2PMSG_33,
+        lambda word: bool(int(word) & READY),
+        IFWI_TIMEOUT_US,
+        "waiting for the card's own firmware (IFWI) after power on",
+        poll_us=IFWI_POLL_US,
+    )
+    nbio = Block(registers, "NBIO", *NBIO_EVERYWHERE)
+    size_mib = int(nbio.read(RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE))
+    if size_mib == ONES:
+        raise DeviceLost(
+            f"{device.name}: registers read all ones though the card is on the bus: it sleeps or hangs; reset its slot or power it off"
+        )
+    if not size_mib:
+        raise NotSupported(f"{device.name} has no memory of its own: processors with graphics are not driven")
+    window = VramWindow(device, registers, size_mib << 20)
+    return Ips(registers, binary.parse(_read(window), f"{device.name} discovery table")), window
+
+
+def _read(window: VramWindow) -> bytes:
+    """Return the table, all of it or what is needed of it."""
+    at = window.size_bytes - binary.FROM_END_BYTES
+    if at + binary.SIZE_BYTES <= window.visible_bytes:
+        return window.read(at, binary.SIZE_BYTES)
+    blob = bytearray(window.read(at, facts.binary_header.SIZE))
+    head = facts.binary_header.view(blob)
+    if head.binary_signature != facts.BINARY_SIGNATURE or not len(blob) <= head.binary_size <= binary.SIZE_BYTES:
+        return bytes(blob)  # the parser says what is wrong
+    size, places = head.binary_size, [row.offset for row in head.table_list]
+    blob = blob.ljust(size, b"\0")
+    for table in TABLES:
+        if places[table]:
+            _read_table(window, at, table, places[table], blob)
+    head = facts.binary_header.view(blob)
+    for table in set(range(len(places))).difference(TABLES):
+        head.table_list[table].offset = 0  # not read: absent
+    head.binary_checksum = binary.byte_sum(bytes(blob[binary.SUMMED_FROM :]))
+    return bytes(blob)
+
+
+def _read_table(window: VramWindow, at: int, table: int, start: int, blob: bytearray) -> None:
+    """Put one table into `blob` where the binary has it, as much of it as the binary has room for."""
+    room = max(0, len(blob) - start)
+    header, member = SIZED_BY.get(table, (facts.harvest_table, ""))
+    seen = min(header.SIZE, room)
+    raw = bytearray(window.read(at + start, seen)).ljust(header.SIZE, b"\0")
+    size = min(getattr(header.view(raw), member) if member else seen, room)
+    blob[start : start + seen] = raw[:seen]
+    if size > seen:
+        blob[start + seen : start + size] = window.read(at + start + seen, size - seen)
