@@ -48,7 +48,7 @@ class Kept:
         self.commands_bytes = len(commands)
         self._args_at = -(-len(commands) // ARGS_ALIGN) * ARGS_ALIGN
         self._image = bytearray(commands.ljust(self._args_at, b"\0") + stream.args)
-        self._fixups = tuple(stream.fixups)
+        self._fixups = (*stream.fixups, *((self._args_at + at, offset) for at, offset in stream.arg_fixups))
         self._stride = -(-len(self._image) // ARGS_ALIGN) * ARGS_ALIGN
         self.gpu_va, self._write, self._free = alloc(self._stride * copies)
         self._version = 1

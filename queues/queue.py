@@ -87,6 +87,7 @@ class Stream:
         self.body = bytearray(commands.begin)
         self.args = bytearray()
         self.fixups: list[tuple[int, int]] = []  # (byte in body, byte in args): a 64-bit address to fill in
+        self.arg_fixups: list[tuple[int, int]] = []  # the same in the arguments themselves
         self.waits: list[Point] = []
 
     @property
@@ -135,10 +136,12 @@ class Queue:
         used_args = bool(stream.fixups)
         if used_args:
             at = args.take(len(stream.args), timeout_s)
-            args.put(at, stream.args)
             base = args.gpu_va + at
             for place, offset in stream.fixups:
                 ADDRESS.pack_into(body, place, base + offset)
+            for place, offset in stream.arg_fixups:
+                ADDRESS.pack_into(stream.args, place, base + offset)
+            args.put(at, stream.args)
         used_indirect = len(body) > self.ring.size_bytes // 4
         if used_indirect:
             body = self._outside(body, len(head), timeout_s)

@@ -1,0 +1,41 @@
+"""Waiting for a card: look at the word in memory a while, then sleep until an interrupt, then ask whether the card is still well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ringup.drivers.transport.seam import Device
+from ringup.errors import DeviceTimeout
+from ringup.queues.timeline import Timeline
+
+LOOKS = 64  # at the word before the first sleep: some microseconds, in which short work ends
+FIRST_NAP_US, LONGEST_NAP_US = 20, 2_000  # without an interrupt; each nap doubles
+
+
+class Poller:
+    """A `Waiter` of the queues of one card. `examine` takes in interrupts and raises what befell the card; it is asked after every nap."""
+
+    def __init__(self, device: Device, examine: Callable[[], None]) -> None:
+        self._device, self._examine = device, examine
+
+    def wait(self, timeline: Timeline, value: int, timeout_us: int) -> None:
+        """Return once the timeline is at `value`. Raises `DeviceTimeout` after `timeout_us`, or what `examine` raises."""
+        for _ in range(LOOKS):
+            if timeline.completed >= value:
+                return
+        clock, interrupts = self._device.clock, self._device.interrupts
+        end_us = clock.now_us + timeout_us
+        nap_us = FIRST_NAP_US
+        while True:
+            left_us = end_us - clock.now_us
+            if left_us > 0:
+                interrupts.wait(min(nap_us, left_us))
+            if timeline.completed >= value:
+                return
+            self._examine()
+            if left_us <= 0:
+                raise DeviceTimeout(
+                    f"waiting for {value} on {timeline.name}: it stood at {timeline.completed} (of {timeline.last} submitted)"
+                    f" for {timeout_us / 1e6:g} s; `card.report()` tells where the queue is"
+                )
+            nap_us = min(2 * nap_us, LONGEST_NAP_US)

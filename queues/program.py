@@ -1,0 +1,100 @@
+"""Programs on a card: code objects at their addresses, kernels that know how to be started, scratch memory of a queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ringup.errors import NotSupported
+from ringup.queues.arguments import Packer
+from ringup.queues.code_object import CodeObject, Kernel
+
+ENTRY_ALIGN = 256  # bytes: COMPUTE_PGM_LO holds an address without its low eight bits
+
+
+class LoadedKernel:
+    """A kernel at its address. `prepared` belongs to the stream builder: what it has worked out for a launch, by the launch."""
+
+    __slots__ = ("entry_va", "kernel", "packer", "prepared", "program")
+
+    def __init__(self, program: Program, kernel: Kernel, base_va: int) -> None:
+        self.program, self.kernel = program, kernel
+        self.entry_va = base_va + kernel.entry_offset
+        if self.entry_va % ENTRY_ALIGN:
+            raise NotSupported(
+                f"{kernel.name} begins at {self.entry_va:#x}; a wave starts at a multiple of {ENTRY_ALIGN} only"
+            )
+        self.packer = Packer(kernel)
+        self.prepared: dict[Any, Any] = {}
+
+    @property
+    def name(self) -> str:
+        """The kernel's name."""
+        return self.kernel.name
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.name} at {self.entry_va:#x}>"
+
+
+class Program(Mapping[str, LoadedKernel]):
+    """A code object in a card's memory: its kernels by name. Free it when nothing that was submitted uses it any more."""
+
+    def __init__(self, code: CodeObject, base_va: int, free: Callable[[], None]) -> None:
+        self.code, self.base_va, self._free = code, base_va, free
+        self._kernels = {name: LoadedKernel(self, kernel, base_va) for name, kernel in code.kernels.items()}
+
+    def __getitem__(self, name: str) -> LoadedKernel:
+        try:
+            return self._kernels[name]
+        except KeyError:
+            raise KeyError(f"{self.code.what} has no kernel {name!r}; it has {', '.join(self._kernels)}") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kernels)
+
+    def __len__(self) -> int:
+        return len(self._kernels)
+
+    def only(self) -> LoadedKernel:
+        """Return the kernel of a program that has one; a `ValueError` names them where there are more."""
+        if len(self._kernels) != 1:
+            raise ValueError(
+                f"{self.code.what} has {len(self)} kernels ({', '.join(self._kernels)}): name one, program[NAME]"
+            )
+        return next(iter(self._kernels.values()))
+
+    def free(self) -> None:
+        """Give the memory back."""
+        self._free()
+
+
+@dataclass(frozen=True, slots=True)
+class ScratchRoom:
+    """Scratch memory as a dispatch names it: where, how many bytes a wave has, how many waves fit."""
+
+    gpu_va: int
+    wave_bytes: int
+    waves: int
+
+
+class Scratch:
+    """Scratch memory of one queue, grown when a kernel asks for more. Old rooms stay: waves that run may still use them.
+
+    All dispatches that may run at once share a room, and waves find their part by number: so one size a wave serves all of them.
+    """
+
+    UNIT_BYTES = 1024  # COMPUTE_TMPRING_SIZE counts units of 256 or 1024 bytes; a multiple of both
+
+    def __init__(self, waves: int, alloc: Callable[[int], int]) -> None:
+        """`waves`: that the chip can run at once; `alloc(size_bytes)` returns the address of memory that stays until the queue goes."""
+        self._waves, self._alloc = waves, alloc
+        self._room: ScratchRoom | None = None
+
+    def room(self, wave_bytes: int) -> ScratchRoom:
+        """Return a room whose waves have at least so many bytes. Raises `OutOfMemory`."""
+        if self._room is None or self._room.wave_bytes < wave_bytes:
+            size = -(-wave_bytes // self.UNIT_BYTES) * self.UNIT_BYTES
+            size = 1 << (size - 1).bit_length()  # grows by doubling: few rooms stay behind
+            self._room = ScratchRoom(self._alloc(size * self._waves), size, self._waves)
+        return self._room
