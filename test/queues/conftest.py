@@ -1,10 +1,13 @@
 """A toy engine that obeys rings as hardware does: reads up to the write pointer when it feels like it, executes, stores the timeline."""
 
 import struct
+import subprocess
 from collections import deque
+from pathlib import Path
 
 import pytest
 
+from ringup.autogen.generate.isa_probe import llvm_mc
 from ringup.errors import DeviceTimeout
 from ringup.queues.arena import Arena
 from ringup.queues.queue import Owner, Queue, Stream
@@ -157,3 +160,40 @@ class ToyQueue:
 @pytest.fixture
 def machine():
     return Machine()
+
+
+@pytest.fixture(scope="session")
+def compile_cl(tmp_path_factory):
+    """`compile_cl(source, *flags, cpu="gfx1100", version=5, linked=True)` is clang 19's code object of OpenCL source."""
+    folder = tmp_path_factory.mktemp("cl")
+
+    def compile_source(source, *flags, cpu="gfx1100", version=5, linked=True):
+        (folder / "source.cl").write_text(source)
+        argv = [
+            "clang-19",
+            "-w",
+            "-x",
+            "cl",
+            "-cl-std=CL2.0",
+            "-target",
+            "amdgcn-amd-amdhsa",
+            f"-mcpu={cpu}",
+            "-nogpulib",
+        ]
+        argv += ["-O2", f"-mcode-object-version={version}", *flags, *(() if linked else ("-c", "-Xclang", "-emit-obj"))]
+        subprocess.run([*argv, folder / "source.cl", "-o", folder / "out.elf"], check=True, timeout=60)
+        return (folder / "out.elf").read_bytes()
+
+    return compile_source
+
+
+@pytest.fixture(scope="session")
+def llvm_tool(headers):
+    """`llvm_tool("llvm-readobj", *argv, stdin=b"")` is what LLVM 22's program prints, as bytes."""
+    loader, option, libraries, program = llvm_mc(headers("llvm-22"))
+
+    def call(name, *argv, stdin=b""):
+        command = [loader, option, libraries, str(Path(program).with_name(name)), *argv]
+        return subprocess.run(command, check=True, timeout=60, input=stdin, capture_output=True).stdout
+
+    return call

@@ -1,0 +1,391 @@
+"""ELF files of one machine: their header, pieces laid out into one image, symbols, relocations and notes. Every byte is doubted.
+
+Linked objects (ET_DYN) are laid out by program headers and read through their dynamic section, as a loader does: section headers may be gone.
+Unlinked ones (ET_REL) are laid out here by section, with a table of addresses (GOT) where code asks for one.
+Sources: System V ABI, "Object Files" and "Program Loading and Dynamic Linking"; LLVM AMDGPUUsage, "ELF Code Object".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from struct import Struct
+
+from ringup.errors import CompileError, NotSupported
+
+HEADER = Struct("<16sHHIQQQIHHHHHH")  # Elf64_Ehdr
+PROGRAM = Struct("<IIQQQQQQ")  # Elf64_Phdr
+SECTION = Struct("<IIQQQQIIQQ")  # Elf64_Shdr
+SYMBOL = Struct("<IBBHQQ")  # Elf64_Sym
+RELA = Struct("<QIIq")  # Elf64_Rela; little-endian: type, then symbol
+DYNAMIC = Struct("<qQ")  # Elf64_Dyn
+NOTE = Struct("<III")  # name bytes, descriptor bytes, type
+
+MAGIC, CLASS64, LITTLE = b"\x7fELF", 2, 1
+ET_REL, ET_DYN = 1, 3
+PT_LOAD, PT_DYNAMIC, PT_NOTE = 1, 2, 4
+PF_X, PF_W = 1, 2
+SHT_SYMTAB, SHT_RELA, SHT_NOTE, SHT_NOBITS = 2, 4, 7, 8
+SHF_WRITE, SHF_ALLOC, SHF_EXECINSTR = 1, 2, 4
+SHN_UNDEF, SHN_LORESERVE, SHN_AMDGPU_LDS, SHN_ABS, SHN_XINDEX = 0, 0xFF00, 0xFF00, 0xFFF1, 0xFFFF
+STB_WEAK = 2
+DT_NULL, DT_HASH, DT_STRTAB, DT_SYMTAB, DT_RELA, DT_RELASZ, DT_STRSZ, DT_SYMENT, DT_RELAENT = (
+    0,
+    4,
+    5,
+    6,
+    7,
+    8,
+    10,
+    11,
+    9,
+)
+DT_REL, DT_JMPREL, DT_PLTRELSZ = 17, 23, 2
+R_GOTPCREL = {7: 4, 8: 10, 9: 11}  # GOTPCREL, GOTPCREL32_LO, _HI become REL32, REL32_LO, _HI of the slot
+R_ABS64 = 3
+
+PAGE_BYTES = 4096
+MAX_IMAGE_BYTES = 256 << 20  # a file of a few bytes may ask for any amount of zeros
+MAX_ALIGN = 2 << 20
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A run of the image with one kind of access."""
+
+    offset: int
+    size_bytes: int
+    executable: bool
+    writable: bool
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A name and where it lies: an offset in the image, with `absolute` a plain value; None when another object must define it."""
+
+    name: str
+    offset: int | None
+    size_bytes: int = 0
+    absolute: bool = False
+    weak: bool = False
+
+
+@dataclass(frozen=True)
+class Relocation:
+    """A place in the image that depends on where things lie: `kind` is the machine's number; no symbol: the image's base."""
+
+    place: int
+    kind: int
+    symbol: Symbol | None
+    addend: int
+
+
+@dataclass(frozen=True)
+class Note:
+    """A note record: who wrote it, its type, what it says."""
+
+    owner: str
+    kind: int
+    text: bytes
+
+
+@dataclass
+class Elf:
+    """What a file holds, laid out from offset 0 on."""
+
+    linked: bool
+    machine: int
+    os_abi: int
+    abi_version: int
+    flags: int
+    image: bytes = b""
+    align: int = PAGE_BYTES
+    pieces: tuple[Piece, ...] = ()
+    symbols: dict[str, Symbol] = field(default_factory=dict)
+    relocations: tuple[Relocation, ...] = ()
+    notes: tuple[Note, ...] = ()
+
+
+class Bytes:
+    """Bounded reads of a file or image; `what` begins every complaint."""
+
+    def __init__(self, data: bytes, what: str) -> None:
+        self.data, self.what = data, what
+
+    def bad(self, why: str) -> CompileError:
+        """Make the error for damage."""
+        return CompileError(f"{self.what}: {why}; build it again")
+
+    def take(self, offset: int, size_bytes: int, part: str) -> bytes:
+        """Return that many bytes."""
+        if offset + size_bytes > len(self.data):
+            raise self.bad(f"{part} ends at byte {offset + size_bytes:#x}, the data at {len(self.data):#x}")
+        return self.data[offset : offset + size_bytes]
+
+    def rows(self, layout: Struct, offset: int, count: int, part: str) -> Iterator[tuple[int, ...]]:
+        """Give the rows of a table."""
+        return layout.iter_unpack(self.take(offset, layout.size * count, part))
+
+
+class Names:
+    """A string table. What all names of it hold together is bounded: rows may share one long name."""
+
+    def __init__(self, table: bytes, of: Bytes) -> None:
+        self._table, self._of = table, of
+        self._left = 4 * len(table) + PAGE_BYTES
+
+    def at(self, offset: int) -> str:
+        """Return the name that begins there."""
+        end = self._table.find(b"\0", offset)
+        if end < 0 or offset >= len(self._table):
+            raise self._of.bad(f"a name at {offset:#x} leaves its table of {len(self._table):#x} bytes")
+        self._left -= end - offset
+        if self._left < 0:
+            raise self._of.bad("names overlap")
+        return self._table[offset:end].decode("utf-8", "replace")
+
+
+def read(data: bytes, what: str) -> Elf:
+    """Read and lay out a file. Raises `CompileError` for damage, `NotSupported` for ELF of another sort; both name `what`."""
+    file = Bytes(bytes(data), what)
+    ident, kind, machine, _, _, phoff, shoff, flags, _, phsize, phnum, shsize, shnum, _ = HEADER.unpack(
+        file.take(0, HEADER.size, "the ELF header")
+    )
+    if not ident.startswith(MAGIC):
+        raise file.bad(f"it begins with {ident[:4].hex()}, not as an ELF file (7f454c46)")
+    if ident[4] != CLASS64 or ident[5] != LITTLE:
+        raise NotSupported(f"{what}: ELF class {ident[4]}, byte order {ident[5]}; only 64 bits little-endian is read")
+    elf = Elf(kind == ET_DYN, machine, os_abi=ident[7], abi_version=ident[8], flags=flags)
+    if kind == ET_DYN:
+        if phsize != PROGRAM.size:
+            raise file.bad(f"program headers of {phsize} bytes")
+        _Linked(file, elf, list(file.rows(PROGRAM, phoff, phnum, "the program headers"))).read()
+    elif kind == ET_REL:
+        if shsize != SECTION.size:
+            raise file.bad(f"section headers of {shsize} bytes")
+        _Unlinked(file, elf, list(file.rows(SECTION, shoff, shnum, "the section headers"))).read()
+    else:
+        raise NotSupported(f"{what}: ELF type {kind}; a shared object (3) or an unlinked one (1) is needed")
+    return elf
+
+
+def _notes(file: Bytes, text: bytes) -> Iterator[Note]:
+    """Give the records of a note segment or section."""
+    notes, at = Bytes(text, file.what), 0
+    while at < len(text):
+        name_bytes, text_bytes, kind = NOTE.unpack(notes.take(at, NOTE.size, "a note"))
+        at += NOTE.size
+        owner = notes.take(at, name_bytes, "a note's owner").rstrip(b"\0").decode("ascii", "replace")
+        at += name_bytes + -name_bytes % 4
+        yield Note(owner, kind, notes.take(at, text_bytes, "a note's text"))
+        at += text_bytes + -text_bytes % 4
+
+
+def _alignment(file: Bytes, align: int) -> int:
+    if align & (align - 1) or align > MAX_ALIGN:
+        raise file.bad(f"an alignment of {align:#x}; powers of two to {MAX_ALIGN:#x} are known")
+    return max(align, 1)
+
+
+class _Linked:
+    """A shared object."""
+
+    def __init__(self, file: Bytes, elf: Elf, programs: list[tuple[int, ...]]) -> None:
+        self.file, self.elf, self.programs = file, elf, programs
+        self.base = 0
+        self.image = Bytes(b"", file.what)
+
+    def read(self) -> None:
+        self._lay_out()
+        tables = [(at, size) for kind, _, _, at, _, size, _, _ in self.programs if kind == PT_DYNAMIC]
+        if len(tables) > 1:
+            raise self.file.bad(f"{len(tables)} dynamic sections")
+        for at, size in tables:
+            self._read_dynamic(at, size)
+        notes = [note for note in self.programs if note[0] == PT_NOTE]
+        if sum(note[5] for note in notes) > len(self.file.data):
+            raise self.file.bad("its notes overlap")
+        self.elf.notes = tuple(
+            note
+            for _, _, offset, _, _, size, _, _ in notes
+            for note in _notes(self.file, self.file.take(offset, size, "the notes"))
+        )
+
+    def _lay_out(self) -> None:
+        loads = [program for program in self.programs if program[0] == PT_LOAD]
+        if not loads:
+            raise self.file.bad("nothing to load: no PT_LOAD segment")
+        align = max(PAGE_BYTES, *(_alignment(self.file, load[7]) for load in loads))
+        self.base = loads[0][3] & -align
+        parts, pieces, end = [], [], 0
+        for _, flags, offset, address, _, file_bytes, memory_bytes, _ in loads:
+            start = address - self.base
+            if start < end or file_bytes > memory_bytes:
+                raise self.file.bad(f"its segment at {address:#x} overlaps the one before it, or its own end")
+            if start + memory_bytes > MAX_IMAGE_BYTES:
+                raise self.file.bad(f"it needs {start + memory_bytes:#x} bytes of memory, above {MAX_IMAGE_BYTES:#x}")
+            parts += [
+                bytes(start - end),
+                self.file.take(offset, file_bytes, "a segment"),
+                bytes(memory_bytes - file_bytes),
+            ]
+            pieces.append(Piece(start, memory_bytes, bool(flags & PF_X), bool(flags & PF_W)))
+            end = start + memory_bytes
+        self.elf.image, self.elf.align, self.elf.pieces = b"".join(parts), align, tuple(pieces)
+        self.image = Bytes(self.elf.image, self.file.what)
+
+    def _at(self, address: int) -> int:
+        if address < self.base:
+            raise self.file.bad(f"a table at {address:#x}, below the image")
+        return address - self.base
+
+    def _read_dynamic(self, address: int, size_bytes: int) -> None:
+        tags: dict[int, int] = {}
+        for tag, value in self.image.rows(
+            DYNAMIC, self._at(address), size_bytes // DYNAMIC.size, "the dynamic section"
+        ):
+            if tag == DT_NULL:
+                break
+            tags.setdefault(tag, value)
+        if tags.get(DT_SYMENT, SYMBOL.size) != SYMBOL.size or tags.get(DT_RELAENT, RELA.size) != RELA.size:
+            raise self.file.bad("table rows of unknown size")
+        if DT_REL in tags:
+            raise NotSupported(f"{self.file.what}: relocations without addends; AMDHSA objects have them with")
+        symbols = self._symbols(tags) if DT_SYMTAB in tags else []
+        relocations: list[Relocation] = []
+        for table, size in ((DT_RELA, DT_RELASZ), (DT_JMPREL, DT_PLTRELSZ)):
+            if table in tags:
+                rows = self.image.rows(RELA, self._at(tags[table]), tags.get(size, 0) // RELA.size, "the relocations")
+                relocations += (self._relocation(row, symbols) for row in rows)
+        self.elf.relocations = tuple(relocations)
+
+    def _symbols(self, tags: dict[int, int]) -> list[Symbol]:
+        if DT_HASH not in tags:
+            raise NotSupported(f"{self.file.what}: no DT_HASH, which counts the symbols; link with --hash-style=both")
+        # a hash table begins with its counts of buckets and of symbols
+        count = int.from_bytes(self.image.take(self._at(tags[DT_HASH]) + 4, 4, "the hash table"), "little")
+        strings = self.image.take(self._at(tags.get(DT_STRTAB, 0)), tags.get(DT_STRSZ, 0), "the names")
+        names = Names(strings, self.file)
+        found = []
+        for name, info, _, section, value, size in self.image.rows(
+            SYMBOL, self._at(tags[DT_SYMTAB]), count, "the symbols"
+        ):
+            if section == SHN_AMDGPU_LDS:
+                raise NotSupported(f"{self.file.what}: {names.at(name)} lies in LDS without a place; link it in")
+            absolute = section == SHN_ABS
+            offset = None if section == SHN_UNDEF else value if absolute else self._at(value)
+            symbol = Symbol(names.at(name) if name else "", offset, size, absolute, weak=info >> 4 == STB_WEAK)
+            found.append(symbol)
+            if symbol.name and offset is not None:
+                self.elf.symbols.setdefault(symbol.name, symbol)
+        return found
+
+    def _relocation(self, row: tuple[int, ...], symbols: list[Symbol]) -> Relocation:
+        place, kind, index, addend = row
+        if index == 0:  # B + A: the addend is an address of the file
+            return Relocation(self._at(place), kind, None, addend - self.base)
+        if index >= len(symbols):
+            raise self.file.bad(f"a relocation names symbol {index} of {len(symbols)}")
+        return Relocation(self._at(place), kind, symbols[index], addend)
+
+
+class _Unlinked:
+    """An object as the compiler left it. Read-only sections come first, then code, then what is written: pages have one kind of access."""
+
+    def __init__(self, file: Bytes, elf: Elf, sections: list[tuple[int, ...]]) -> None:
+        self.file, self.elf, self.sections = file, elf, sections
+        self.places: dict[int, int] = {}  # section number to offset in the image
+        self.got: dict[Symbol, int] = {}  # what a slot holds the address of, and its number
+        self.got_at = 0
+
+    def read(self) -> None:
+        parts, end = self._lay_out()
+        relocations: list[Relocation] = []
+        symbols: list[Symbol] | None = None
+        left = len(self.file.data) // RELA.size  # tables may not share rows: no row is read twice
+        self.got_at = (end + PAGE_BYTES - 1) & -PAGE_BYTES
+        for kind, target, offset, size in ((s[1], s[7], s[4], s[5]) for s in self.sections):
+            if kind != SHT_RELA or target not in self.places:
+                continue
+            left -= size // RELA.size
+            if left < 0:
+                raise self.file.bad("its relocation tables overlap")
+            symbols = self._symbols() if symbols is None else symbols
+            for row in self.file.rows(RELA, offset, size // RELA.size, "the relocations"):
+                relocations.append(self._relocation(row, target, symbols))
+        if symbols is None:
+            self._symbols()
+        if self.got:
+            parts.append(bytes(self.got_at - end + 8 * len(self.got)))
+            self.elf.pieces += (Piece(self.got_at, 8 * len(self.got), executable=False, writable=True),)
+            slots = self.got.items()
+            relocations += (Relocation(self.got_at + 8 * slot, R_ABS64, symbol, 0) for symbol, slot in slots)
+        self.elf.image, self.elf.relocations = b"".join(parts), tuple(relocations)
+        notes = [(offset, size) for _, kind, _, _, offset, size, *_ in self.sections if kind == SHT_NOTE]
+        if sum(size for _, size in notes) > len(self.file.data):
+            raise self.file.bad("its notes overlap")
+        self.elf.notes = tuple(
+            note for offset, size in notes for note in _notes(self.file, self.file.take(offset, size, "the notes"))
+        )
+
+    def _lay_out(self) -> tuple[list[bytes], int]:
+        parts: list[bytes] = []
+        pieces: list[Piece] = []
+        end, align = 0, PAGE_BYTES
+        for wanted in (0, SHF_EXECINSTR, SHF_WRITE):
+            first = True
+            for number, (_, kind, flags, _, offset, size, _, _, section_align, _) in enumerate(self.sections):
+                if not flags & SHF_ALLOC or self._access(flags) != wanted or kind == SHT_NOTE or not size:
+                    continue
+                step = max(PAGE_BYTES if first else 1, _alignment(self.file, section_align))
+                start = (end + step - 1) & -step
+                if start + size > MAX_IMAGE_BYTES:
+                    raise self.file.bad(f"it needs {start + size:#x} bytes of memory, above {MAX_IMAGE_BYTES:#x}")
+                text = bytes(size) if kind == SHT_NOBITS else self.file.take(offset, size, "a section")
+                parts += [bytes(start - end), text]
+                pieces.append(Piece(start, size, wanted == SHF_EXECINSTR, wanted == SHF_WRITE))
+                self.places[number] = start
+                first, end, align = False, start + size, max(align, section_align)
+        if not parts:
+            raise self.file.bad("nothing to load: no section with SHF_ALLOC")
+        self.elf.align, self.elf.pieces = align, tuple(pieces)
+        return parts, end
+
+    @staticmethod
+    def _access(flags: int) -> int:
+        return SHF_EXECINSTR if flags & SHF_EXECINSTR else flags & SHF_WRITE
+
+    def _symbols(self) -> list[Symbol]:
+        tables = [section for section in self.sections if section[1] == SHT_SYMTAB]
+        if len(tables) != 1:
+            raise self.file.bad(f"{len(tables)} symbol tables")
+        _, _, _, _, offset, size, link, _, _, _ = tables[0]
+        if link >= len(self.sections):
+            raise self.file.bad(f"its names lie in section {link} of {len(self.sections)}")
+        names = Names(self.file.take(self.sections[link][4], self.sections[link][5], "the names"), self.file)
+        found = []
+        for name, info, _, section, value, length in self.file.rows(SYMBOL, offset, size // SYMBOL.size, "the symbols"):
+            if section == SHN_XINDEX:
+                raise NotSupported(f"{self.file.what}: more than {SHN_LORESERVE} sections; link it first")
+            absolute = section == SHN_ABS
+            offset_in_image = value if absolute else self._place(section, value)
+            text = names.at(name) if name else ""
+            symbol = Symbol(text, offset_in_image, length, absolute, weak=info >> 4 == STB_WEAK)
+            found.append(symbol)
+            if text and offset_in_image is not None:
+                self.elf.symbols.setdefault(text, symbol)
+        return found
+
+    def _place(self, section: int, value: int) -> int | None:
+        start = self.places.get(section)  # undefined ones, those in LDS and those of debug sections have no place
+        return None if start is None else start + value
+
+    def _relocation(self, row: tuple[int, ...], target: int, symbols: list[Symbol]) -> Relocation:
+        place, kind, index, addend = row
+        if index >= len(symbols):
+            raise self.file.bad(f"a relocation names symbol {index} of {len(symbols)}")
+        symbol: Symbol | None = symbols[index] if index else None
+        if kind in R_GOTPCREL and symbol is not None:
+            slot = self.got.setdefault(symbol, len(self.got))
+            kind, symbol = R_GOTPCREL[kind], Symbol(f"GOT slot of {symbol.name}", self.got_at + 8 * slot)
+        return Relocation(self.places[target] + place, kind, symbol, addend)
