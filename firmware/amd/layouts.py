@@ -94,6 +94,19 @@ def _flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Value]]
             yield prefix + key, tuple(value) if isinstance(value, list) else value
 
 
+def read_within(struct: type[Struct], data: bytes, name: str, what: str) -> dict[str, Value]:
+    """Read the members of a struct that lie in `data` as a whole: of a table that is older and shorter than its struct, what it has."""
+    padded = data.ljust(struct.SIZE, b"\0")
+    fields = read(layout(struct), padded, 0, name, what)
+    ends = {}
+    for row in struct.members().values():
+        size, count = _size(struct, row), row.dims[0] if row.dims and row.base not in SCALARS else 1
+        for index in range(count):
+            key = f"{row.name}[{index}]" if row.dims and row.base not in SCALARS else row.name
+            ends[key] = row.byte + size // count * (index + 1)
+    return {path: value for path, value in fields.items() if ends[path.partition(".")[0]] <= len(data)}
+
+
 def build(description: Any, fields: Fields) -> bytes:
     """Build the bytes of a description with the given fields, named as `read` names them; the others are zero.
 

@@ -17,7 +17,7 @@ from construct import Struct as Layout
 from ringup.autogen.amd import atom
 from ringup.autogen.structs import Struct
 from ringup.errors import FirmwareError
-from ringup.firmware.amd.layouts import Fields, layout, read
+from ringup.firmware.amd.layouts import Fields, layout, read, read_within
 
 MAGIC, ATI_MAGIC, ATOM_MAGIC, PCIR = 0xAA55, b" 761295520", b"ATOM", b"PCIR"  # atom.h: ATOM_BIOS_MAGIC and its siblings
 ROM_BLOCK_BYTES = 512  # the unit of byte 2
@@ -67,9 +67,6 @@ DECODED: dict[str, dict[tuple[int, int], type[Struct]]] = {  # data table: revis
         (3, 0): atom.atom_vram_info_header_v3_0,
     },
 }
-LISTS = {
-    "vram_info": "vram_module"
-}  # a table that ends in modules has as many as it uses, not as many as its struct has room for
 MEMORY_TYPES = {
     atom.ATOM_DGPU_VRAM_TYPE_GDDR5: "GDDR5",
     atom.ATOM_DGPU_VRAM_TYPE_HBM2: "HBM2",
@@ -101,7 +98,10 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Vbios:
-    """A checked ROM. `decoded` holds the fields of the tables that bring-up reads; `reasons` says why one is missing there."""
+    """A checked ROM. `decoded` holds the fields of the tables that bring-up reads; `reasons` says why one is missing there.
+
+    A table that is shorter than its revision's struct has the fields that lie inside it.
+    """
 
     part_number: str
     title: str
@@ -257,15 +257,8 @@ def _decode(blob: bytes, data: Mapping[str, Table], name: str) -> tuple[dict[str
             known = ", ".join(f"{major}.{minor}" for major, minor in revisions)
             reasons[table] = f"revision {found.revision[0]}.{found.revision[1]} is not known; known: {known}"
         else:
-            struct = revisions[found.revision]
-            list_at = struct.offset_of(LISTS[table]) if table in LISTS else struct.SIZE
-            if found.size_bytes < list_at:
-                reasons[table] = (
-                    f"it takes {list_at} bytes at byte {found.offset_bytes}, the ROM gives it {found.size_bytes}"
-                )
-                continue
-            own = blob[found.offset_bytes : found.offset_bytes + found.size_bytes].ljust(struct.SIZE, b"\0")
-            decoded[table] = read(layout(struct), own, 0, name, table)
+            own = blob[found.offset_bytes : found.offset_bytes + found.size_bytes]
+            decoded[table] = read_within(revisions[found.revision], own, name, table)
     return decoded, reasons
 
 
