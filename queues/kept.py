@@ -54,6 +54,7 @@ class Kept:
         self._version = 1
         self._places = [_Place(self.gpu_va + n * self._stride) for n in range(copies)]
         self._turn = 0
+        self._calls: dict[tuple[int, int], bytes] = {}
 
     def patch(self, at_bytes: int, value: int, size_bytes: int = 8) -> None:
         """Change a value of 4 or 8 bytes in the commands for the submissions to come."""
@@ -84,7 +85,7 @@ class Kept:
                 ADDRESS.pack_into(self._image, at, base + self._args_at + offset)
             self._write(base - self.gpu_va, self._image)
             place.version = self._version
-        place.last = point = self.queue.call(base, self.commands_bytes, self._waits, timeout_s)
+        place.last = point = self.queue.call(base, self.commands_bytes, self._waits, self._calls, timeout_s)
         return point
 
     def free(self) -> None:

@@ -51,10 +51,12 @@ class Pm4Commands:
     kind = "pm4"
     pad = b""
     signal_places = ((SIGNAL_VALUE_BYTE, QUAD, 0),)
+    call_period = 1
 
     def __init__(self, version: Version) -> None:
         self.pm4 = Pm4(version)
         self.begin = to_bytes(self.pm4.acquire_mem(NEW_CODE))
+        self.barrier = to_bytes(self.pm4.wait_for_dispatches() + self.pm4.acquire_mem(NEXT_DISPATCH))
 
     def signal(self, gpu_va: int, value: int) -> bytes:
         """Store `value` when all before has ended and is visible outside, and interrupt."""
@@ -77,6 +79,7 @@ class ComputeStream(Stream):
         super().__init__(commands, owner)
         self.pm4 = commands.pm4
         self._scratch, self._engines = scratch, engines
+        self._barrier = commands.barrier
         self.dispatches = 0
         # a profile's hook: called before a dispatch, returns what to call after it
         self.around: Callable[[ComputeStream, LoadedKernel], Callable[[], None]] | None = None
@@ -219,7 +222,7 @@ class ComputeStream(Stream):
 
     def barrier(self) -> None:
         """Let what follows wait for the dispatches before and see what they stored."""
-        self.append(self.pm4.wait_for_dispatches() + self.pm4.acquire_mem(NEXT_DISPATCH))
+        self.body += self._barrier
 
     def store(self, gpu_va: int, *dwords: int) -> None:
         """Store dwords at `gpu_va` (4-byte aligned), by the command processor, without waiting for dispatches before."""

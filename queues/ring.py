@@ -63,15 +63,19 @@ class Ring:
         view = self._view
         if view is not None and end <= self.size_bytes:
             view[at:end] = data
-        elif end <= self.size_bytes:
-            self._write(at, data)
         else:
-            first = self.size_bytes - at
-            self._write(at, data[:first])
-            self._write(0, data[first:])
+            first = min(size, self.size_bytes - at)
+            self._store(at, data[:first])
+            self._store(0, data[first:])
         self.wptr += size
         self._pending.append((point, self.wptr - len(fill)))
         self._publish(self.wptr)
+
+    def _store(self, at: int, data: bytes | bytearray) -> None:
+        if self._view is not None:
+            self._view[at : at + len(data)] = data
+        elif data:
+            self._write(at, data)
 
     def forget(self) -> None:
         """Drop what was under way: the queue was reset and starts empty at its write pointer."""

@@ -22,6 +22,7 @@ class ToyCommands:
     """Packets of 24 bytes; `unit` pads as engines do that fetch several at a time."""
 
     kind = "toy"
+    call_period = 1
     begin = PACKET.pack(BEGIN, 0, 0, 0)
     signal_places = ((16, struct.Struct("<Q"), 0),)
 
