@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from ringup.autogen.amd.vm import AMDGPU_VM_PDB2, AMDGPU_VM_PTB
+from ringup.autogen.amd.vm import AMDGPU_VM_PDB0, AMDGPU_VM_PDB2, AMDGPU_VM_PTB
 from ringup.drivers.amd.pte import (
     ADDRESS,
     ADDRESS_BITS,
@@ -23,6 +23,7 @@ from ringup.drivers.amd.pte import (
     FRAGMENT,
     LEVELS,
     PAGE_BYTES,
+    PAGE_FRAGMENTS,
     PDE,
     SPAN_BYTES,
     VALID,
@@ -31,6 +32,7 @@ from ringup.drivers.amd.pte import (
 )
 from ringup.errors import OutOfMemory
 
+PTB_BYTES = SPAN_BYTES[AMDGPU_VM_PDB0]  # what a page table covers
 VA_END = 1 << ADDRESS_BITS
 SPLITS = 4  # tables an operation may need to cut a leaf of 1 GiB at both its ends
 Run = tuple[int, int]  # address, size in bytes
@@ -107,6 +109,7 @@ class PageTables:
         self._fresh: list[Table] = []  # tables to write whole
         self._flags: dict[tuple[Kind, bool, bool, bool], tuple[int, ...]] = {}  # of Format.leaf
         self._stale = False
+        self._ptb: Table  # that of the last page written
         self._top_up()
         try:
             root = alloc_page() if root_pa is None else root_pa
@@ -157,11 +160,8 @@ class PageTables:
         self._stale = False
         self._top_up()
         self._clear(self._root, gpu_va, end)  # in our copy: VRAM goes from the old page to the new in one write
-        at = gpu_va
         try:
-            for address, size in pieces:
-                self._fill(self._root, at, address, size, flags)
-                at += size
+            self._fill_all(gpu_va, pieces, flags)
         except OutOfMemory:
             self._clear(self._root, gpu_va, end)
             self._commit()
@@ -244,18 +244,36 @@ class PageTables:
         while len(self._spare) < SPLITS:
             self._spare.append(self._alloc_page())
 
+    def _fill_all(self, gpu_va: int, pieces: list[Run], flags: tuple[int, ...]) -> None:
+        """Map pieces one after the other; those that end in the page table of the one before take no walk from the root."""
+        ptb_end = gpu_va
+        for address, size in pieces:
+            if gpu_va + size <= ptb_end:
+                self._put(self._ptb, gpu_va, address, size // PAGE_BYTES, flags)
+            else:
+                self._fill(self._root, gpu_va, address, size, flags)
+                ptb_end = -(-(gpu_va + size) // PTB_BYTES) * PTB_BYTES
+            gpu_va += size
+
+    def _put(self, table: Table, gpu_va: int, address: int, count: int, flags: tuple[int, ...]) -> None:
+        """Fill entries, which are empty."""
+        index = gpu_va // SPAN_BYTES[table.level] % ENTRIES
+        table.live += count
+        table.entries[index : index + count] = self._pages(table.level, gpu_va, address, count, flags[table.level])
+        self._mark(table, index, count)
+
     def _fill(self, table: Table, gpu_va: int, address: int, size_bytes: int, flags: tuple[int, ...]) -> None:
         """Map one piece that lies within `table`, over nothing: with its own entries where they fit exactly, else a level down."""
         level, span = table.level, SPAN_BYTES[table.level]
         is_leaf_level = level >= self.row.largest_leaf
+        if level == AMDGPU_VM_PTB:
+            self._ptb = table
         end = gpu_va + size_bytes
         while gpu_va < end:
             index = gpu_va // span % ENTRIES
             if is_leaf_level and not (gpu_va | address) % span and end - gpu_va >= span:
                 count = min((end - gpu_va) // span, ENTRIES - index)
-                table.live += count
-                table.entries[index : index + count] = self._pages(level, gpu_va, address, count, flags[level])
-                self._dirty.append((table, index, count))
+                self._put(table, gpu_va, address, count, flags)
                 step = count * span
             else:
                 step = min(span - gpu_va % span, end - gpu_va)
@@ -294,7 +312,7 @@ class PageTables:
                 self._retire(table.children.pop(i))
         table.live -= valid
         table.entries[index : index + count] = self._empty[table.level][:count]
-        self._dirty.append((table, index, count))
+        self._mark(table, index, count)
 
     def _cut(self, table: Table, index: int) -> None:
         """Make no fragment reach over the boundary before entry `index`.
@@ -316,11 +334,13 @@ class PageTables:
             # Only how the range is cut into aligned powers of two counts here; the address above the table does not change that.
             pages = self._pages(table.level, at * span, address + (at - first) * span, many, flags)
             table.entries[at : at + many] = pages
-        self._dirty.append((table, first, count))
+        self._mark(table, first, count)
 
     def _pages(self, level: int, gpu_va: int, address: int, count: int, flags: int) -> array[int]:
         """Build entries of contiguous memory, each with the largest fragment that is aligned in both address spaces and inside the range."""
         span = SPAN_BYTES[level]
+        if count == 1:
+            return array("Q", (address | flags | self.row.fragments[PAGE_FRAGMENTS[level]],))
         pages = array("Q")
         rest = count * span
         most = _lowest_bit(gpu_va ^ address)  # beyond this power of two the two addresses are never aligned together
@@ -354,8 +374,19 @@ class PageTables:
         table.children[index] = child
         table.entries[index] = int(PDE(self.vram_base + child.vram_pa, valid=1))
         self._fresh.append(child)
-        self._dirty.append((table, index, 1))
+        self._mark(table, index, 1)
         return child
+
+    def _mark(self, table: Table, index: int, count: int) -> None:
+        """Note entries to write, in one go with those just before them."""
+        if table.fresh:
+            return
+        if self._dirty:
+            last, first, many = self._dirty[-1]
+            if last is table and first + many == index:
+                self._dirty[-1] = (table, first, many + count)
+                return
+        self._dirty.append((table, index, count))
 
     def _retire(self, table: Table) -> None:
         for one in _family(table):
@@ -370,7 +401,7 @@ class PageTables:
         if self._fresh:
             self._barrier()
         for table, index, count in self._dirty:
-            if not table.fresh and not table.gone:
+            if not table.gone:
                 self._store(table, index, count)
         for table in self._fresh:
             table.fresh = False
