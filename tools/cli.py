@@ -20,6 +20,8 @@ COMMANDS = {  # name: (module, help); the order of `ringup --help`
     "regs": ("ringup.tools.regs", "find registers of a chip, show their fields, decode a value"),
     "headers": ("ringup.tools.headers", "header packages: fetch them, generate facts, check the committed ones"),
     "bench": ("ringup.tools.bench.command", "measure ringup beside its peers"),
+    "bind": ("ringup.tools.bind", "give a card to VFIO, with its whole IOMMU group"),
+    "unbind": ("ringup.tools.unbind", "give a card back to the kernel's own driver"),
     "completion": ("ringup.tools.completion", "print a completion script for a shell"),
 }
 LOG = logging.getLogger("ringup.tools.cli")  # its own name is __main__ where it is run as a program

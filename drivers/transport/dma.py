@@ -19,6 +19,7 @@ PAGE, HUGE_PAGE = 4096, 2 << 20
 # Flags that Python's mmap does not name. Source: Linux mman-common.h and mman.h: 21 is log2 of 2 MiB
 MAP_HUGETLB, MAP_HUGE_2MB = 0x40000, 21 << 26
 Run = tuple[int, int]  # bus address, bytes
+Release = Callable[[], None]
 
 
 def whole_pages(size_bytes: int) -> int:
@@ -97,7 +98,7 @@ class HostMemory:
 
     coherent = True  # x86 snoops a card's accesses; a host that does not is refused when the device is opened
 
-    def __init__(self, view: memoryview, runs: Sequence[Run], release: Callable[[], None]) -> None:
+    def __init__(self, view: memoryview, runs: Sequence[Run], release: Release) -> None:
         """`runs` cover the view exactly, in order."""
         self.view, self.size_bytes = view, len(view)
         self._runs, self._release = tuple(runs), release

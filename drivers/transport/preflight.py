@@ -61,8 +61,8 @@ def path_for(function: Function) -> str:
 
 
 def examine(function: Function, path: str) -> list[Finding]:
-    """Look at everything that matters for opening `function` over `path`; the cheap and decisive first."""
-    return [finding for look in (*LOOKS, *LOOKS_BY_PATH[path]) for finding in look(function)]
+    """Look at everything that matters for opening `function` over `path`, what decides most first."""
+    return [finding for look in (console, *LOOKS_BY_PATH[path], *LOOKS) for finding in look(function)]
 
 
 def refuse(findings: Iterable[Finding], doing: str) -> None:
@@ -285,7 +285,7 @@ def iommu(function: Function) -> Iterator[Finding]:
 
 
 Look = Callable[[Function], Iterator[Finding]]
-LOOKS: tuple[Look, ...] = (console, bars, holders, lock, power, link, locked_memory)
+LOOKS: tuple[Look, ...] = (bars, holders, lock, power, link, locked_memory)
 LOOKS_BY_PATH: dict[str, tuple[Look, ...]] = {
     VFIO: (driver_for_vfio, group, vfio_nodes),
     SYSFS: (driver_for_sysfs, lockdown, iommu, sysfs_nodes),

@@ -1,0 +1,202 @@
+"""A PCI function through the kernel's sysfs files: BARs mapped, physical addresses for DMA, no interrupts, no protection.
+
+A card that is unplugged while its BARs are mapped ends the process at the next access (SIGBUS): the kernel takes the mapping away. VFIO asks
+first.
+Source: Linux PCI/sysfs-pci.rst; ABI/testing/sysfs-bus-pci.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import mmap
+import os
+import platform
+from functools import partial
+from typing import Final
+
+from ringup.drivers.transport import dma
+from ringup.drivers.transport.clock import HostClock
+from ringup.drivers.transport.config_space import NodeConfig
+from ringup.drivers.transport.device import FUNCTION, SLOT, Window
+from ringup.drivers.transport.dma import HostMemory
+from ringup.drivers.transport.function import Function, Resource
+from ringup.drivers.transport.kernel import explained
+from ringup.drivers.transport.mmio import FileWindow, MappedWindow, WriteCombining
+from ringup.drivers.transport.physical import Pin, runs_of
+from ringup.drivers.transport.polling import Polling
+from ringup.errors import RingupError
+
+LOG = logging.getLogger(__name__)
+COMBINING_HOSTS = ("x86_64",)  # whose write-combining buffers `WriteCombining` knows how to drain
+FUNCTION_RESETS = (
+    "flr",
+    "af_flr",
+    "device_specific",
+    "acpi",
+    "pm",
+)  # of `reset_method`, gentle first; "bus" reaches the slot
+BUS_RESET = "bus"
+ROM_SHOWN, ROM_HIDDEN = "1", "0"
+
+
+class SysfsWay:
+    """Files of one function. What was changed of power control, `enable` and `reset_method` goes back at `close`."""
+
+    shown: Final = "sysfs"
+
+    def __init__(self, function: Function) -> None:
+        self._function, self._kernel = function, function.kernel
+        self._doing = f"opening pci:{function.address}"
+        self.interrupts = Polling(HostClock())
+        self._undo: list[tuple[str, str]] = []  # file, what it held; newest last
+        self._nodes: list[int] = []
+        self._combining = WriteCombining()
+        try:
+            self.config = NodeConfig(self._open("config"))
+            self._wake()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def revoked(self) -> bool:
+        """Whether the function has left sysfs."""
+        return not self._function.there
+
+    def map_windows(self) -> tuple[dict[int, Window], Window | None]:
+        """Map every memory BAR; the ROM is read through its file, switched on while it is."""
+        bars: dict[int, Window] = {index: self._map(bar) for index, bar in self._function.bars().items()}
+        return bars, self._rom()
+
+    def alloc_host(self, size_bytes: int) -> HostMemory:
+        """Return pinned pages with their physical addresses."""
+        size = dma.whole_pages(size_bytes)
+        pages, huge = dma.anonymous(size)
+        anchor = dma.Anchor(pages)
+        view = memoryview(pages)[:size]
+        try:
+            return self._pinned(view, anchor, partial(dma.unmap, pages), huge=huge)
+        except BaseException:
+            view.release()
+            anchor.release()
+            dma.unmap(pages)
+            raise
+
+    def pin(self, buffer: memoryview) -> HostMemory:
+        """Pin a caller's pages where they are."""
+        anchor = dma.callers_pages(buffer)
+        view = buffer.cast("B")[:]
+        try:
+            return self._pinned(view, anchor, lambda: None, huge=False)
+        except BaseException:
+            view.release()
+            anchor.release()
+            raise
+
+    def resets(self) -> tuple[str, ...]:
+        """Name what the kernel offers; empty where the function has no reset."""
+        offered = self._methods()
+        slot = self._slot_file() or BUS_RESET in offered
+        return (*([FUNCTION] if set(offered) & set(FUNCTION_RESETS) else []), *([SLOT] if slot else []))
+
+    def reset(self, method: str) -> None:
+        """Have the kernel reset it, which saves and restores its configuration space around that."""
+        doing = f"resetting pci:{self._function.address} ({method})"
+        if method == SLOT and (bridge := self._slot_file()):
+            self._kernel.write(bridge.path / "reset_subordinate", "1", doing)
+            return
+        offered = self._methods()
+        kind = BUS_RESET if method == SLOT else next(kind for kind in FUNCTION_RESETS if kind in offered)
+        self._kernel.write(self._function.path / "reset_method", kind, doing)
+        try:
+            self._kernel.write(self._function.path / "reset", "1", doing)
+        finally:
+            self._kernel.write(self._function.path / "reset_method", " ".join(offered), doing)
+
+    def close(self) -> None:
+        """Put files back as they were. Twice is harmless."""
+        while self._undo:
+            name, text = self._undo.pop()
+            with contextlib.suppress(RingupError):  # the function may be gone
+                self._kernel.write(self._function.path / name, text, "closing")
+        while self._nodes:
+            os.close(self._nodes.pop())
+
+    def _wake(self) -> None:
+        """Keep the function out of runtime sleep, and have the kernel switch it on: that brings it to D0 and gives it its BARs."""
+        path = self._function.path
+        control = self._kernel.text(path / "power/control")
+        if control == "auto":
+            self._kernel.write(path / "power/control", "on", self._doing)
+            self._undo.append(("power/control", control))
+        if self._kernel.text(path / "enable") == "0":
+            self._kernel.write(path / "enable", "1", self._doing)
+            self._undo.append(("enable", "0"))
+
+    def _map(self, bar: Resource) -> MappedWindow:
+        name = f"resource{bar.index}"
+        combined = (
+            bar.prefetchable and platform.machine() in COMBINING_HOSTS and (self._function.path / f"{name}_wc").exists()
+        )
+        node = self._open(f"{name}_wc" if combined else name)
+        size = -(-bar.size_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        try:
+            mapping = mmap.mmap(node, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+            mapping.madvise(mmap.MADV_DONTFORK)
+        except OSError as error:
+            remedy = "another driver may have claimed the range: see /proc/iomem, and boot with iomem=relaxed"
+            raise explained(error, f"{self._doing}: mapping BAR {bar.index}", remedy) from error
+        return MappedWindow(
+            f"BAR {bar.index} of {self._function.address}",
+            mapping,
+            bar.size_bytes,
+            memory_like=bar.prefetchable,
+            combining=self._combining,
+            combined=combined,
+        )
+
+    def _rom(self) -> Window | None:
+        path = self._function.path / "rom"
+        try:
+            size = path.stat().st_size
+        except OSError:
+            return None
+        if not size:
+            return None
+        self._kernel.write(path, ROM_SHOWN, self._doing)
+        self._undo.append(("rom", ROM_HIDDEN))
+        return FileWindow(f"ROM of {self._function.address}", self._open("rom", os.O_RDONLY), 0, size, writable=False)
+
+    def _open(self, name: str, flags: int = os.O_RDWR) -> int:
+        node = self._kernel.open(self._function.path / name, self._doing, flags)
+        self._nodes.append(node)
+        return node
+
+    def _pinned(self, view: memoryview, anchor: dma.Anchor, give_back: dma.Release, *, huge: bool) -> HostMemory:
+        pin = Pin(self._kernel, anchor.address, len(view), huge=huge)
+        try:
+            runs = runs_of(self._kernel, anchor.address, len(view))
+        except BaseException:
+            pin.release()
+            raise
+
+        def release() -> None:
+            pin.release()
+            anchor.release()
+            give_back()
+
+        return HostMemory(view, runs, release)
+
+    def _methods(self) -> list[str]:
+        return self._kernel.text(self._function.path / "reset_method").split()
+
+    def _slot_file(self) -> Function | None:
+        """Return the bridge whose subordinate bus the kernel can reset as a whole (Linux 6.13), where nobody else is on it."""
+        bridge = next(self._function.above(), None)
+        if bridge is None or not (bridge.path / "reset_subordinate").exists():
+            return None
+        slot = self._function.address.rpartition(".")[0]
+        here = [name for name in self._kernel.names(bridge.path.resolve()) if name.rpartition(".")[0] == slot]
+        mates = [Function(self._kernel, name) for name in here]
+        return bridge if all(not mate.driver for mate in mates) else None
