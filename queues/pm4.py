@@ -1,7 +1,8 @@
 """Packets of the command processor's compute queues: arguments in, dwords out; nothing here knows of rings or cards.
 
 A type-3 packet is a header (type, count of the dwords behind it less one, opcode) and its body. Layouts: nvd.h and soc15d.h for opcodes and
-bits, AMD's PAL headers (f32_mec_pm4_packets) for the order of dwords where the kernel does not write it out. What differs by generation is a `Row`.
+bits, AMD's PAL headers (f32_mec_pm4_packets) for the order of dwords where the kernel does not write it out. What differs by generation is a
+`Row`.
 """
 
 from __future__ import annotations

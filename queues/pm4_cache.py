@@ -1,8 +1,8 @@
 """Caches between a compute queue, the host and the other engines: which are written back or forgotten, and with which bits.
 
 A card of GFX11 has, near the cores, instruction (GLI), scalar (GLK) and vector (GLV) caches, a first level for both (GL1), the second level GL2
-and a cache of compression metadata (GLM); GFX9 has SQC caches, TCL1 and TC. What a dispatch writes lies in the second level, where all dispatches
-of the card see it; only the host, the copy engines and other cards need it written back.
+and a cache of compression metadata (GLM); GFX9 has SQC caches, TCL1 and TC. What a dispatch writes lies in the second level, where every
+dispatch of the card sees it; only the host, the copy engines and other cards need it written back.
 """
 
 from __future__ import annotations
