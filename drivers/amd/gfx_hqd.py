@@ -52,24 +52,41 @@ class Pointers:
     error: gc_hqd.CP_HQD_ERROR
 
 
-class Hqd:
-    """One compute queue. `descriptor` is the memory at `spec.mqd_va`, a page; `safe_mode` keeps the graphics core awake meanwhile."""
+SafeMode = Callable[[], AbstractContextManager[None]]  # keeps clocks and power on meanwhile
 
-    def __init__(
-        self,
-        gc: Block,
-        place: Place,
-        spec: QueueSpec,
-        descriptor: memoryview,
-        safe_mode: Callable[[], AbstractContextManager[None]],
-    ) -> None:
+
+def selected(gc: Block, place: Place) -> AbstractContextManager[None]:
+    """Select a queue for the registers that every one has, none at the end."""
+    select = gc.make(GRBM_GFX_CNTL, meid=COMPUTE_ME, pipeid=place.pipe, queueid=place.queue)
+    return gc.selected(select, gc.make(GRBM_GFX_CNTL))
+
+
+def drop(gc: Block, place: Place, safe_mode: SafeMode) -> None:
+    """Kill what the queue at `place` runs and take it off; other queues go on. Raises `DeviceHung` when it does not let go."""
+    try:
+        with safe_mode(), selected(gc, place):
+            gc.write(gc.make(gc_hqd.CP_HQD_DEQUEUE_REQUEST, dequeue_req=RESET_WAVES))
+            gc.write(gc.make(SPI_COMPUTE_QUEUE_RESET, reset=1))
+            _wait_inactive(gc, f"resetting compute queue {place}", RESET_TIMEOUT_US)
+    except DeviceTimeout as error:
+        raise DeviceHung(
+            f"compute queue {place} cannot be taken off, not even by killing its waves: {error}"
+        ) from error
+
+
+def _wait_inactive(gc: Block, doing: str, timeout_us: int) -> None:
+    """Wait until the selected queue is off and cut its doorbell."""
+    gc.wait(gc_hqd.CP_HQD_ACTIVE, lambda word: not word.active, timeout_us, doing)
+    gc.write(gc.make(gc_hqd.CP_HQD_DEQUEUE_REQUEST))
+    gc.write(gc.make(gc_hqd.CP_HQD_PQ_DOORBELL_CONTROL))
+
+
+class Hqd:
+    """One compute queue. `descriptor` is the memory at `spec.mqd_va`, a page."""
+
+    def __init__(self, gc: Block, place: Place, spec: QueueSpec, descriptor: memoryview, safe_mode: SafeMode) -> None:
         self.place, self.spec = place, spec
         self._gc, self._descriptor, self._safe_mode = gc, descriptor, safe_mode
-
-    def _selected(self) -> AbstractContextManager[None]:
-        gc, place = self._gc, self.place
-        select = gc.make(GRBM_GFX_CNTL, meid=COMPUTE_ME, pipeid=place.pipe, queueid=place.queue)
-        return gc.selected(select, gc.make(GRBM_GFX_CNTL))
 
     def map(self) -> None:
         """Load the queue and let it run; its pointers start at 0. What a previous owner left active is thrown out first."""
@@ -80,8 +97,9 @@ class Hqd:
         gc = self._gc
         first = gc.address(gc_hqd.CP_MQD_BASE_ADDR)
         count = gc.distance(gc_hqd.CP_MQD_BASE_ADDR, gc_hqd.CP_HQD_PQ_WPTR_HI) + 1
-        with self._selected():
+        with selected(gc, self.place):
             gc.registers.write_run(first, struct.unpack_from(f"<{count}I", image, mqd.FIRST_HQD_DWORD * 4))
+            # ORDER: the doorbell is tied before the queue is active, or a ring in between is lost
             gc.write(mqd.doorbell_control(gc.version, self.spec, on=True))
             gc.write(gc.make(gc_hqd.CP_HQD_EOP_RPTR, init_fetcher=1))
             gc.write(gc.make(gc_hqd.CP_HQD_ACTIVE, active=1))
@@ -94,10 +112,11 @@ class Hqd:
 
         Raises `DeviceHung` when the queue does not let go.
         """
+        gc = self._gc
         try:
-            with self._selected():
-                self._gc.write(self._gc.make(gc_hqd.CP_HQD_DEQUEUE_REQUEST, dequeue_req=DRAIN))
-                self._wait_inactive(f"draining compute queue {self.place}", timeout_us)
+            with selected(gc, self.place):
+                gc.write(gc.make(gc_hqd.CP_HQD_DEQUEUE_REQUEST, dequeue_req=DRAIN))
+                _wait_inactive(gc, f"draining compute queue {self.place}", timeout_us)
         except DeviceTimeout:
             self.reset()
             return False
@@ -105,27 +124,12 @@ class Hqd:
 
     def reset(self) -> None:
         """Kill what the queue runs and take it off; other queues go on. Raises `DeviceHung` when it does not let go."""
-        try:
-            with self._safe_mode(), self._selected():
-                self._gc.write(self._gc.make(gc_hqd.CP_HQD_DEQUEUE_REQUEST, dequeue_req=RESET_WAVES))
-                self._gc.write(self._gc.make(SPI_COMPUTE_QUEUE_RESET, reset=1))
-                self._wait_inactive(f"resetting compute queue {self.place}", RESET_TIMEOUT_US)
-        except DeviceTimeout as error:
-            raise DeviceHung(
-                f"compute queue {self.place} cannot be taken off, not even by killing its waves: {error}"
-            ) from error
-
-    def _wait_inactive(self, doing: str, timeout_us: int) -> None:
-        """Wait until the selected queue is off and cut its doorbell."""
-        gc = self._gc
-        gc.wait(gc_hqd.CP_HQD_ACTIVE, lambda word: not word.active, timeout_us, doing)
-        gc.write(gc.make(gc_hqd.CP_HQD_DEQUEUE_REQUEST))
-        gc.write(gc.make(gc_hqd.CP_HQD_PQ_DOORBELL_CONTROL))
+        drop(self._gc, self.place, self._safe_mode)
 
     def pointers(self) -> Pointers:
         """Read where the queue stands."""
         gc = self._gc
-        with self._selected():
+        with selected(gc, self.place):
             return Pointers(
                 active=bool(gc.read(gc_hqd.CP_HQD_ACTIVE).active),
                 rptr=int(gc.read(gc_hqd.CP_HQD_PQ_RPTR)),
