@@ -60,10 +60,8 @@ IP = Layout(  # struct ip and ip_v3: the last byte is `harvest` before version 3
 )
 TABLE_HEADER = layout(facts.gpu_info_header)
 HARVEST = layout(facts.harvest_table)
-FUSES = ByteSwapped(
-    BitStruct(
-        Padding(28), "h264_disabled" / Flag, "hevc_disabled" / Flag, "vp9_disabled" / Flag, "av1_disabled" / Bits(1)
-    )
+FUSES = ByteSwapped(  # union _fuse_data, high bits first
+    BitStruct(Padding(28), *(f"{codec}_disabled" / Bits(1) for codec in ("h264", "hevc", "vp9", "av1")))
 )
 VCN = Layout(
     "header" / TABLE_HEADER,
