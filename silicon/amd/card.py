@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ringup.autogen.linux import pci as regs
-from ringup.silicon.amd import chips, discovery, vbios
+from ringup.silicon.amd import chips, discovery, images, vbios
 from ringup.silicon.amd.apertures import Doorbells, FrameBuffer, Registers
 from ringup.silicon.amd.chips import ChipRow
 from ringup.silicon.amd.df import DataFabric
@@ -46,6 +46,13 @@ RANGES_WITH_HOLES = (("gc", "CP_MQD_BASE_ADDR", "CP_HQD_PQ_WPTR_HI"),)
 # QUIRK: the state that a driver dumps of a hung SDMA engine 1 is asked for at this distance (bytes) from engine 0's, and not all of it is an
 # engine's: metal answers 0. Source: sdma_v6_0.c, sdma_reg_list_6_0
 STRAYS = (("gc", "GRBM_STATUS2", 0x1800),)
+# QUIRK: amdgpu has one header for the command processors of this generation, and dumps what it names: where a chip lacks it, metal answers 0.
+# Source: gfx_v11_0.c, gc_reg_list_11_0
+FOREIGN = (
+    "gc",
+    "navi31",
+    ("CP_MES_DEBUG_INTERRUPT_INSTR_PNTR", "GRBM_STATUS_SE3", "GRBM_STATUS_SE4", "GRBM_STATUS_SE5"),
+)
 STORAGE_BLOCKS = (("athub", 0), ("lsdma", 0), ("vcn", 0), ("vcn", 1), ("dcn", 0))
 
 
@@ -82,7 +89,8 @@ class VirtualRadeon:
         self.interrupts = Interrupts(self.clock)
         self._wire_bus()
         self._blocks: list[Resettable] = []
-        self._wire_blocks(engine or Translator(), strict=strict)
+        self._firmware: dict[str, bytes] = {}
+        self._wire_blocks(engine or Translator(wgp_count=self.chip.gc.core.compute_units // 2), strict=strict)
         self._wire_apertures()
         self._post()
         self.places = self.tree.enumerate() if enumerated else {}
@@ -109,7 +117,7 @@ class VirtualRadeon:
         board, chip = self.board, self.chip
         self.image = vbios.build(chip)
         self.hdp = self._add(Hdp(board))
-        self.nbio = Nbio(board, chip, self.hdp, self.tree.find)
+        self.nbio = Nbio(board, chip, self.hdp, {node.function.row.name: node.function for node in self.tree.nodes()})
         self.smuio = self._add(Smuio(board, chip, self.image))
         self.df = self._add(DataFabric(board, chip))
         mmhub_cells, gc_cells, mp_cells = (self._registers(block) for block in ("mmhub", "gc", "mp"))
@@ -157,6 +165,9 @@ class VirtualRadeon:
             self._fill_holes(block, first, last)
         for block, name, distance in STRAYS:
             self._hole(block_map(chip.name, block, 0).addresses[name] + distance)
+        block, other, names = FOREIGN
+        for name in set(names) - set(block_map(chip.name, block, 0).addresses):
+            self._hole(block_map(other, block, 0).addresses[name])
 
     def _fill_holes(self, block: str, first: str, last: str) -> None:
         """Make the unnamed dwords between two registers read as 0 and take writes without effect."""
@@ -234,8 +245,10 @@ class VirtualRadeon:
         self.clock.sleep_us(RESET_US)
 
     def firmware(self, name: str) -> bytes | None:
-        """Return an image that belongs to this card alone; it has none, real ones do."""
-        return None
+        """Return the image that the kernel asks for by that name: made, and the same each time. None: this chip asks for no such file."""
+        if not self._firmware:
+            self._firmware = images.build(self.chip)
+        return self._firmware.get(name.removeprefix("amdgpu/"))
 
     def close(self) -> None:
         """Switch bus mastering off. Twice is harmless, and so is a card that is gone."""

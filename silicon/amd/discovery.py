@@ -121,6 +121,9 @@ def _gc_table(chip: ChipRow) -> bytes:
         "gc_num_sa_per_se": gc.core.arrays_per_engine,
         "gc_num_tcp_per_sa": gc.core.wgps_per_array * 2,
         "gc_num_tcps": gc.core.compute_units,
+        "gc_num_gprs": gc.core.simd_vgprs,
+        "gc_gl1c_size_per_instance": gc.l1_kib,
+        "gc_gl2c_per_gpu": gc.l2_kib,
     }
     table = facts.gc_info_v1_2(**shape, **gc.info)
     table.header.table_id = facts.GC_TABLE_ID

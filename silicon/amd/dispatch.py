@@ -95,7 +95,7 @@ def _axes(
     return size, partial, start, tuple(max(0, last - first) for last, first in zip(end, start, strict=True))
 
 
-def describe(registers: Registers, order: Order, shader_engines: int) -> Dispatch:
+def describe(registers: Registers, order: Order, shader_engines: int, simd_vgprs: int) -> Dispatch:
     """Turn registers into a dispatch; `BadDispatch` for one that no core can start."""
     rsrc1 = gc_compute.COMPUTE_PGM_RSRC1(registers["COMPUTE_PGM_RSRC1"])
     rsrc2 = gc_compute.COMPUTE_PGM_RSRC2(registers["COMPUTE_PGM_RSRC2"])
@@ -152,6 +152,7 @@ def describe(registers: Registers, order: Order, shader_engines: int) -> Dispatc
         vmid=order.vmid,
         shared_aperture=bases.shared_base,
         private_aperture=bases.private_base,
+        simd_vgprs=simd_vgprs,
         mtype_unaligned=config.alignment_mode == UNALIGNED,
     )
     if all(count) and not occupancy(dispatch):
@@ -176,7 +177,7 @@ class Grid:
         dispatcher, order = self._dispatcher, self.order
         registers = Registers(dispatcher.cells, order.slot, order.vmid)
         try:
-            self.dispatch = describe(registers, order, dispatcher.shader_engines)
+            self.dispatch = describe(registers, order, dispatcher.shader_engines, dispatcher.simd_vgprs)
         except BadDispatch as error:
             self.hung = True
             dispatcher.board.log.note("spi", "violation", "queue {}: dispatch never ends: {}", order.slot, error)
@@ -273,7 +274,7 @@ class Dispatcher:
     ) -> None:
         self.board, self.hub, self.interrupts, self.engine, self.strict = board, hub, interrupts, engine, strict
         self.cells, self.ticks = grbm.cells, grbm.ticks
-        self.shader_engines = grbm.row.shader_engines
+        self.shader_engines, self.simd_vgprs = grbm.row.shader_engines, grbm.row.simd_vgprs
         self.busy_ns = 0
 
     def start(self, order: Order, done: Callable[[Grid], None]) -> Grid | None:

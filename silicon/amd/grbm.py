@@ -52,6 +52,7 @@ class GcRow:
         0,
         0,
     )  # CP_MES_GP3_LO of the scheduler and of the KIQ: version 11:0, API 23:12, feature 31:24
+    simd_vgprs: int = 1536  # LLVM, feature 1_5xVGPRs: what a SIMD's register file holds, in rows of 32 lanes
     disabled_wgps: dict[tuple[int, int], int] = field(default_factory=dict)  # by shader engine and array: fused off
 
     @property
@@ -62,7 +63,11 @@ class GcRow:
 
 
 # UNKNOWN: no public document gives the MES version that a board's firmware reports; amdgpu maps kernel queues through MES from 0x47 on
-NAVI31 = GcRow((11, 0, 0), 6, 2, 4, 0x545, mes_versions=(0x0100_207B, 0x0100_207B))
+MES_VERSIONS = (0x0100_207B, 0x0100_207B)
+NAVI31 = GcRow((11, 0, 0), 6, 2, 4, 0x545, mes_versions=MES_VERSIONS)
+# GUESS: the address configurations. navi31's has 2^5 pipes for 24 memory channels and 2^5 packers for 24; with 16 and 12, and with 8 and 8:
+NAVI32 = GcRow((11, 0, 3), 3, 2, 5, 0x444, mes_versions=MES_VERSIONS)
+NAVI33 = GcRow((11, 0, 2), 2, 2, 4, 0x343, mes_versions=MES_VERSIONS, simd_vgprs=1024)
 
 PER_VMID = ("SH_MEM_BASES", "SH_MEM_CONFIG", "SQ_SHADER_TBA_LO", "SQ_SHADER_TBA_HI", "SQ_SHADER_TMA_LO", "SQ_SHADER_TMA_HI",
             "SPI_GDBG_PER_VMID_CNTL")  # fmt: skip

@@ -5,7 +5,7 @@ Source: amdgpu nbio_v4_3.c, hdp_v6_0.c, soc21.c, amdgpu_device.c (amdgpu_device_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -79,11 +79,11 @@ WINDOWS = (
 
 
 class Nbio:
-    """The bus interface of one card. `find(name)` gives the functions of the board, whose config space is seen here as registers."""
+    """The bus interface of one card. `functions` of the board, by name: their config space is seen here as registers."""
 
-    def __init__(self, board: Board, chip: ChipRow, hdp: Hdp, find: Callable[[str], Function]) -> None:
+    def __init__(self, board: Board, chip: ChipRow, hdp: Hdp, functions: Mapping[str, Function]) -> None:
         self._board, self._chip, self._hdp = board, chip, hdp
-        self._gpu = find("gpu")
+        self._gpu = functions["gpu"]
         self._clients: dict[str, list[DoorbellClient]] = {}
         self._remapped: dict[str, Door] = {}
         self._routes: list[Route] = []
@@ -99,7 +99,8 @@ class Nbio:
         board.space.attach(self.cells)
         board.space.door(UNNAMED, 4, lambda address: 0, lambda address, value: None)
         for name, offset, function in CONFIG_ALIASES:
-            self._alias(self.cells.address(name) - offset, find(function))
+            if function in functions:  # not every board has all of them
+                self._alias(self.cells.address(name) - offset, functions[function])
         self._remap_all()
 
     # --- making it ----------------------------------------------------------------------------------------------

@@ -134,7 +134,7 @@ class Power:
     def metrics(self, counter: int) -> bytes:
         """Build the metrics table of this moment. Power in W, temperatures in °C, frequencies in MHz, activity in percent."""
         self.advance()
-        table = smu.SmuMetricsExternal_t()
+        table = self.row.interface.SmuMetricsExternal_t()
         m = table.SmuMetrics
         for clock in self.row.frequencies:
             m.CurrClock[clock] = self.frequency(clock)
@@ -157,7 +157,10 @@ class Power:
         m.AvgTemperature[smu.TEMP_MEM] = round(edge + 8)
         m.AvgTemperatureFanIntake = round(self.row.ambient)
         m.AvgFanRpm, m.AvgFanPwm = self.fan_rpm, round(100 * self.fan_rpm / self.row.fan_rpm[1])
-        m.PcieRate, m.PcieWidth = 4, 16  # generation and lanes, decoded: not as PcieGenSpeed and PcieLaneCount count
+        m.PcieRate, m.PcieWidth = (
+            4,
+            self.row.pcie_lanes,
+        )  # generation and lanes, decoded: not as PcieGenSpeed and PcieLaneCount count
         for plane in range(2):
             m.AvgVoltage[plane] = round(650 + 450 * self.activity)  # mV
             m.AvgCurrent[plane] = round(self.power / 2)

@@ -1,6 +1,6 @@
 """The SMU (MP1 13.0): its mailbox, features, clocks, power limit and tables.
 
-Source: smu_cmn.c (protocol), smu_v13_0.c and smu_v13_0_0_ppt.c (use), smu_v13_0_0_ppsmc.h (messages, answers). The host writes 0 to C2PMSG_90,
+Source: smu_cmn.c (protocol), smu_v13_0.c, smu_v13_0_0_ppt.c and _7_ (use), their _ppsmc.h (messages, answers). The host writes 0 to C2PMSG_90,
 the argument to C2PMSG_82, the message to C2PMSG_66; the firmware puts a result into 82 and then an answer other than 0 into 90.
 """
 
@@ -13,7 +13,7 @@ from ringup.autogen.amd import smu_v13_0_0 as smu
 from ringup.silicon.amd import smu_tables
 from ringup.silicon.amd.parts import Board, Hub, VmFault
 from ringup.silicon.amd.power import Power
-from ringup.silicon.amd.smu_tables import PowerRow
+from ringup.silicon.amd.smu_tables import DEBUG_MODE1_RESET, PowerRow
 from ringup.silicon.cells import Cells
 from ringup.silicon.faults import FaultKind
 
@@ -27,8 +27,6 @@ MESSAGE, ARGUMENT, ANSWER = (f"MP1_SMN_C2PMSG_{number}" for number in (66, 82, 9
 DEBUG_MESSAGE, DEBUG_ARGUMENT, DEBUG_ANSWER = (
     f"MP1_SMN_C2PMSG_{number}" for number in (75, 53, 54)
 )  # smu_v13_0_0_ppt.c
-DEBUG_TEST = 1
-DEBUG_MODE1_RESET = 2  # as for 13.0.10; drivers of 13.0.0 send it too, though its header calls it GetDebugData
 FLAGS = "MP1_FIRMWARE_FLAGS"
 PUBLIC_ALIAS = 0x3B0_0000  # MP1_Public: where hosts reach MP1's own registers over SMN
 ALIAS_BYTES = 0x10_0000
@@ -166,10 +164,11 @@ class Smu:
         injected = self.board.faults.get("smu_answer")
         if injected is not None:
             raise Refused(injected & 0xFF, "a fault that was switched on")
-        if number in STATE_ONLY:
-            return 0
         handler = MESSAGES.get(number)
-        if handler is None:
+        known = number not in self.row.lacks
+        if known and number in STATE_ONLY:
+            return 0
+        if handler is None or not known:
             raise Refused(smu.PPSMC_Result_UnknownCmd, "this firmware has no such message")
         if self.baco and number != smu.PPSMC_MSG_ExitBaco:
             raise prerequisite("the chip is off (BACO)")
@@ -177,11 +176,11 @@ class Smu:
         return handler(self, argument) or 0
 
     def _debug_message(self, number: int) -> None:
-        if self.running:
+        if self.running and self.row.debug_messages:
             self.board.clock.after(ANSWER_US, lambda: self._debug_answer(number))
 
     def _debug_answer(self, number: int) -> None:
-        known = number in (DEBUG_TEST, DEBUG_MODE1_RESET)
+        known = number in self.row.debug_messages
         self.cells[DEBUG_ANSWER] = smu.PPSMC_Result_OK if known else smu.PPSMC_Result_UnknownCmd
         if number == DEBUG_MODE1_RESET:
             self._mode1(0)
@@ -212,10 +211,10 @@ class Smu:
     def _from_dram(self, argument: int) -> None:
         """Take a table from the driver's address."""
         number = argument & 0xFFFF
-        layout = WRITABLE.get(number)
-        if layout is None:
+        name = WRITABLE.get(number)
+        if name is None:
             raise failed(f"table {number} is not the driver's to write")
-        data = self._hub.read(0, self._driver_address(), layout, CLIENT)
+        data = self._hub.read(0, self._driver_address(), self._size(name), CLIENT)
         if number == smu.TABLE_PPTABLE and not any(data):
             self.board.log.note("smu", "pptable", "a table of zeros: the board's own stays")
             return
@@ -236,10 +235,14 @@ class Smu:
             return smu_tables.combo(self.row, self.tables[smu.TABLE_PPTABLE])
         if number in self.tables:
             return self.tables[number]
-        size = WRITABLE.get(number) or READABLE.get(number)
-        if size is None:
+        name = WRITABLE.get(number) or READABLE.get(number)
+        if name is None:
             raise failed(f"there is no table {number}")
-        return bytes(size)
+        return bytes(self._size(name))
+
+    def _size(self, layout: str) -> int:
+        size: int = getattr(self.row.interface, layout).SIZE
+        return size
 
     def _clock(self, argument: int) -> tuple[int, int]:
         """Split `clock << 16 | value`."""
@@ -288,7 +291,9 @@ class Smu:
 
     def _overdrive(self, data: bytes) -> None:
         """Take the power limit's part of an overdrive table; the clocks' and the fan's parts are kept and have no effect."""
-        whole = smu.OverDriveTableExternal_t.view(bytearray(data))  # a view of a part does not keep the memory
+        whole = self.row.interface.OverDriveTableExternal_t.view(
+            bytearray(data)
+        )  # a view of a part does not keep the memory
         table = whole.OverDriveTable
         if not table.FeatureCtrlMask >> smu.PP_OD_FEATURE_PPT_BIT & 1:
             return
@@ -369,15 +374,15 @@ STATE_ONLY = frozenset({  # taken, and nothing that the model shows follows from
     smu.PPSMC_MSG_SetThrottlerMask, smu.PPSMC_MSG_SetVideoFps, smu.PPSMC_MSG_SetTemperatureInputSelect, smu.PPSMC_MSG_AllowGfxDcs,
     smu.PPSMC_MSG_DisallowGfxDcs, smu.PPSMC_MSG_EnableAudioStutterWA, smu.PPSMC_MSG_SetDcsArch, smu.PPSMC_MSG_SetPriorityDeltaGain,
 })  # fmt: skip
-WRITABLE = {  # tables a driver may store, with their sizes
-    smu.TABLE_PPTABLE: smu.PPTable_t.SIZE,
-    smu.TABLE_WATERMARKS: smu.WatermarksExternal_t.SIZE,
-    smu.TABLE_DRIVER_SMU_CONFIG: smu.DriverSmuConfigExternal_t.SIZE,
-    smu.TABLE_ACTIVITY_MONITOR_COEFF: smu.DpmActivityMonitorCoeffIntExternal_t.SIZE,
-    smu.TABLE_OVERDRIVE: smu.OverDriveTableExternal_t.SIZE,
+WRITABLE = {  # tables a driver may store, with their layouts
+    smu.TABLE_PPTABLE: "PPTable_t",
+    smu.TABLE_WATERMARKS: "WatermarksExternal_t",
+    smu.TABLE_DRIVER_SMU_CONFIG: "DriverSmuConfigExternal_t",
+    smu.TABLE_ACTIVITY_MONITOR_COEFF: "DpmActivityMonitorCoeffIntExternal_t",
+    smu.TABLE_OVERDRIVE: "OverDriveTableExternal_t",
 }
 READABLE = {
-    smu.TABLE_AVFS_PSM_DEBUG: smu.AvfsDebugTableExternal_t.SIZE,
-    smu.TABLE_DRIVER_INFO: smu.DriverInfoTable_t.SIZE,
-    smu.TABLE_ECCINFO: smu.EccInfoTable_t.SIZE,
+    smu.TABLE_AVFS_PSM_DEBUG: "AvfsDebugTableExternal_t",
+    smu.TABLE_DRIVER_INFO: "DriverInfoTable_t",
+    smu.TABLE_ECCINFO: "EccInfoTable_t",
 }

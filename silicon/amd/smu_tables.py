@@ -1,17 +1,23 @@
-"""The tables that the SMU exchanges with its driver: power-play tables and metrics of a navi31 board, built from one row of facts.
+"""The tables that the SMU exchanges with its driver: power-play tables and metrics of a board, built from one row of facts.
 
-Source: smu13_driver_if_v13_0_0.h (layouts), smu_v13_0_0_pptable.h (the driver's part in front of the combo table). Clocks and limits are those
-that owners of a Radeon RX 7900 XTX read from sysfs; where none is public they are plausible and marked as guesses.
+Source: smu13_driver_if_v13_0_0.h and _7.h (layouts), smu_v13_0_0_pptable.h and _7 (the driver's part in front of the combo table, the same but
+for its name). Features, clocks, messages and tables have the same numbers in both; layouts differ. Clocks and limits of a Radeon RX 7900 XTX are
+those that owners read from sysfs; of the others, the advertised ones; where none is public they are plausible and marked as guesses.
 """
 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from ringup.autogen.amd import smu_v13_0_0 as smu
+from ringup.autogen.amd import smu_v13_0_7
 from ringup.autogen.structs import memory
 
+DEBUG_TEST = 1
+DEBUG_MODE1_RESET = 2  # as for 13.0.10; drivers of 13.0.0 send it too, though its header calls it GetDebugData
+LANE_CODES = {8: 4, 16: 6}  # in PcieLaneCount; smu_v13_0_0_ppt.c, print_clk_levels
 COMBO_BYTES = 4804  # sizeof(struct smu_13_0_0_powerplay_table), gcc
 COMBO_PPTABLE_AT, COMBO_OVERDRIVE_AT = 832, 211
 OVERDRIVE_CAPS_AT, OVERDRIVE_MAX_AT, OVERDRIVE_MIN_AT = 12, 44, 300  # within struct smu_13_0_0_overdrive_table
@@ -38,8 +44,13 @@ class PowerRow:
     degrees_per_watt: float  # of the edge sensor in steady state
     thermal_seconds: float  # how fast it gets there
     fan_rpm: tuple[int, int]
+    advertised: tuple[int, int, int]  # base, game and boost clock, MHz
+    pcie_lanes: int
     interface_version: int
     firmware_version: int
+    interface: Any = smu  # the module of the firmware's tables
+    lacks: frozenset[int] = frozenset()  # messages that others of this generation have
+    debug_messages: frozenset[int] = frozenset()  # of the second mailbox, in which drivers see nothing else
 
 
 NAVI31 = PowerRow(
@@ -73,8 +84,49 @@ NAVI31 = PowerRow(
     degrees_per_watt=0.13,
     thermal_seconds=12.0,
     fan_rpm=(0, 3100),
-    interface_version=0x3D,  # SMU13_0_0_DRIVER_IF_VERSION
+    advertised=(1855, 2269, 2499),
+    pcie_lanes=16,
+    interface_version=smu.SMU13_0_0_DRIVER_IF_VERSION,
     firmware_version=0x004E_8000,
+    debug_messages=frozenset({DEBUG_TEST, DEBUG_MODE1_RESET}),
+)
+# MP1 13.0.10 has the tables and messages of 13.0.0 (smu_v13_0_0_ppt.c serves both). GUESS: all but the advertised clocks and the memory's
+NAVI32 = replace(
+    NAVI31,
+    frequencies={
+        **NAVI31.frequencies,
+        smu.PPCLK_GFXCLK: (500, 2430),
+        smu.PPCLK_UCLK: (96, 456, 772, 1218),
+    },  # 19.5 Gbit/s a pin
+    power_limit=212,
+    degrees_per_watt=0.19,
+    advertised=(1295, 2124, 2430),
+    firmware_version=0x0050_5300,
+)
+# GUESS: all but the advertised clocks, the memory's and the lanes. No public driver speaks to a second mailbox of 13.0.7
+NAVI33 = replace(
+    NAVI31,
+    frequencies={
+        **NAVI31.frequencies,
+        smu.PPCLK_GFXCLK: (500, 2655),
+        smu.PPCLK_UCLK: (96, 456, 772, 1124),
+    },  # 18 Gbit/s a pin
+    power_limit=145,
+    idle_power=6.0,
+    awake_power=8.0,
+    clock_power=25.0,
+    memory_clock_power=12.0,
+    no_features_power=12.0,
+    degrees_per_watt=0.27,
+    advertised=(1720, 2250, 2655),
+    pcie_lanes=8,
+    interface_version=smu_v13_0_7.SMU13_0_7_DRIVER_IF_VERSION,
+    firmware_version=0x0052_5C00,
+    interface=smu_v13_0_7,
+    lacks=frozenset(
+        {smu.PPSMC_MSG_DALNotPresent, smu.PPSMC_MSG_Mode2Reset, smu.PPSMC_MSG_GetDebugData}
+    ),  # smu_v13_0_7_ppsmc.h
+    debug_messages=frozenset(),
 )
 TABLE_OF_CLOCK = {
     smu.PPCLK_GFXCLK: "FreqTableGfx", smu.PPCLK_SOCCLK: "FreqTableSocclk", smu.PPCLK_UCLK: "FreqTableUclk", smu.PPCLK_FCLK: "FreqTableFclk",
@@ -86,9 +138,9 @@ TABLE_OF_CLOCK = {
 
 def pptable(row: PowerRow) -> bytes:
     """Build the board's power-play table."""
-    table = smu.PPTable_t()
+    table = row.interface.PPTable_t()
     sku = table.SkuTable
-    sku.Version = smu.PPTABLE_VERSION
+    sku.Version = row.interface.PPTABLE_VERSION
     sku.FeaturesToRun[0], sku.FeaturesToRun[1] = FEATURES & 0xFFFF_FFFF, FEATURES >> 32
     for throttler in range(smu.PPT_THROTTLER_COUNT):
         sku.SocketPowerLimitAc[throttler] = sku.SocketPowerLimitDc[throttler] = row.power_limit
@@ -110,10 +162,10 @@ def pptable(row: PowerRow) -> bytes:
         sku.DcModeMaxFreq[clock] = frequencies[-1]
     sku.PcieGenSpeed[0], sku.PcieGenSpeed[1], sku.PcieGenSpeed[2] = 0, 2, 3  # 2.5, 8 and 16 GT/s
     for level in range(smu.NUM_LINK_LEVELS):
-        sku.PcieLaneCount[level] = 6  # x16
+        sku.PcieLaneCount[level] = LANE_CODES[row.pcie_lanes]
     sku.FanMaximumRpm = row.fan_rpm[1]
-    sku.DriverReportedClocks.BaseClockAc, sku.DriverReportedClocks.GameClockAc = 1855, 2269
-    sku.DriverReportedClocks.BoostClockAc = 2499
+    told = sku.DriverReportedClocks
+    told.BaseClockAc, told.GameClockAc, told.BoostClockAc = row.advertised
     return bytes(memory(table))
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import struct
 
 from ringup.autogen.amd import atom
-from ringup.autogen.amd.smu_v13_0_0 import BoardTable_t
 from ringup.autogen.structs import memory
 from ringup.silicon.amd.chips import ChipRow
 from ringup.silicon.cells import block_map
@@ -120,8 +119,8 @@ def _data(rom: _Rom, chip: ChipRow) -> int:
     places.gfx_info = _gfx_info(rom, chip)
     places.vram_info = _vram_info(rom, chip)
     places.umc_info = _umc_info(rom, chip)
-    board = 4 + BoardTable_t.SIZE
-    places.smc_dpm_info = rom.place(struct.pack("<HBB", board, 4, 10) + bytes(BoardTable_t.SIZE))
+    board = chip.power.interface.BoardTable_t.SIZE
+    places.smc_dpm_info = rom.place(struct.pack("<HBB", 4 + board, 4, 10) + bytes(board))
     # indirect IO programs: none; a byte that is not ATOM_IIO_START ends the list
     places.indirectioaccess = rom.place(struct.pack("<HBB", 8, 1, 1) + bytes(4))
     return rom.table(listed, atom.atom_master_data_table_v2_1.SIZE, (2, 1))

@@ -36,8 +36,10 @@ if TYPE_CHECKING:
 # Source: RDNA3 ISA reference, "Work-group Processor", "Work-groups"; LLVM GCNSubtarget, features of gfx1100.
 SIMDS = 4  # of a WGP
 WAVES_PER_SIMD = 16
-VGPRS_PER_SIMD = {32: 1536, 64: 768}  # rows of a wave's width: navi31 has 1.5 times the register file of navi33
-VGPR_GRANULE = {32: 24, 64: 12}
+VGPR_GRANULE = {
+    1536: 24,
+    1024: 16,
+}  # by the size of a SIMD's file; both in rows of 32 lanes, a wave64 takes two for each VGPR
 LDS_BYTES_PER_WGP = 128 * 1024
 LDS_GRANULE_BYTES = 1024
 GROUPS_PER_WGP = 32  # barriers; groups of one wave need none
@@ -103,9 +105,9 @@ def does_not_fit(dispatch: Dispatch) -> str:
 
 def occupancy(dispatch: Dispatch) -> int:
     """Return how many groups fit on one WGP at the same time; 0 if not even one does."""
-    size = dispatch.wave_size
-    rows = -(-max(dispatch.vgpr_count, 1) // VGPR_GRANULE[size]) * VGPR_GRANULE[size]
-    slots = SIMDS * min(WAVES_PER_SIMD, VGPRS_PER_SIMD[size] // rows)
+    granule = VGPR_GRANULE[dispatch.simd_vgprs]
+    rows = -(-max(dispatch.vgpr_count, 1) * dispatch.wave_size // 32 // granule) * granule
+    slots = SIMDS * min(WAVES_PER_SIMD, dispatch.simd_vgprs // rows)
     waves = waves_in_group(dispatch)
     limits = [slots // waves]
     if waves > 1:

@@ -64,6 +64,7 @@ class Dispatch:
     vmid: int = 0
     shared_aperture: int = 0  # gpu_va >> 48 of the LDS aperture, SH_MEM_BASES.shared_base
     private_aperture: int = 0
+    simd_vgprs: int = 1536  # rows of 32 lanes that a SIMD has: 1024 on small chips
     mtype_unaligned: bool = True  # SH_MEM_CONFIG.alignment_mode == unaligned: misaligned vector memory is allowed
 
 

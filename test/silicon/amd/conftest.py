@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from ringup.silicon import card
+from ringup.silicon import card, cards
 from ringup.silicon.amd.gc import GraphicsCore
 from ringup.silicon.amd.parts import Board, VmFault
 from ringup.silicon.amd.rlc import NEEDED
@@ -20,9 +20,15 @@ from ringup.silicon.shader.state import MemoryFault, Region
 from ringup.silicon.shader.translate import Translator
 
 
+@pytest.fixture(params=cards())
+def radeon(request):
+    """A virtual card with little memory, as a host's firmware leaves it: of every chip in turn."""
+    return card(request.param, vram_bytes=64 << 20)
+
+
 @pytest.fixture
-def radeon():
-    """A virtual navi31 with little memory, as a host's firmware leaves it."""
+def navi31():
+    """A virtual navi31 with little memory."""
     return card("navi31", vram_bytes=64 << 20)
 
 

@@ -14,29 +14,43 @@ from ringup.silicon.amd.chips import CHIPS
 
 MEMSIZE = 0xDE3 * 4
 SCRATCH_0 = 0x4C * 4
-FB_LOCATIONS = (0x1A8EC * 4, 0x28D8 * 4)  # of MMHUB and of the graphics core
+FB_LOCATIONS = {  # regMMMC_VM_FB_LOCATION_BASE and regGCMC_VM_FB_LOCATION_BASE of each chip's headers, behind 0x1a000 and 0x1260
+    "navi31": (0x1A8EC * 4, 0x28D8 * 4),  # mmhub_3_0_0, gc_11_0_0
+    "navi32": (0x1A8EC * 4, 0x28E8 * 4),  # gc_11_0_3
+    "navi33": (0x1A86C * 4, 0x28D8 * 4),  # mmhub_3_0_2
+}
 ONES = 0xFFFF_FFFF
 
 
-def test_a_host_finds_the_board_of_a_7900_xtx(radeon):
+@pytest.mark.parametrize(
+    ("name", "gpu", "revision", "companions", "lanes"),  # pci.ids; the RX 7600 has eight lanes on its slot
+    [
+        ("navi31", 0x744C_1002, 0xC8, {"audio": 0xAB30_1002, "usb": 0x7446_1002, "ucsi": 0x7444_1002}, 16),
+        ("navi32", 0x747E_1002, 0xC8, {"audio": 0xAB30_1002}, 16),
+        ("navi33", 0x7480_1002, 0xCF, {"audio": 0xAB30_1002}, 8),
+    ],
+)
+def test_a_host_finds_the_board(name, gpu, revision, companions, lanes):
+    radeon = card(name, vram_bytes=64 << 20)
     ids = {name: radeon.tree.read(*place, 0) for name, place in radeon.places.items()}
-    assert ids == {
-        "upstream": 0x1478_1002, "downstream": 0x1479_1002, "gpu": 0x744C_1002, "audio": 0xAB30_1002,
-        "usb": 0x7446_1002, "ucsi": 0x7444_1002,
-    }  # fmt: skip
+    assert ids == {"upstream": 0x1478_1002, "downstream": 0x1479_1002, "gpu": gpu, **companions}
+    assert radeon.config.read(8, 1) == revision
+    assert radeon.tree.read(*radeon.places["upstream"], 0x58 + 0x12, 2) >> 4 & 0x3F == lanes  # link status
     assert radeon.tree.read(*radeon.places["gpu"], 0xE, 1) & 0x80  # several functions
 
 
 def test_bars_are_as_large_as_config_space_says(radeon):
     assert {index: bar.size_bytes for index, bar in radeon.bars.items()} == {0: 256 << 20, 2: 2 << 20, 5: 1 << 20}
     radeon.config.write(4, 0, 2)
-    radeon.config.write(0x208, 15 << 8)
-    assert radeon.bars[0].size_bytes == 32 << 30
+    largest = {"navi31": 15, "navi32": 14, "navi33": 13}[radeon.chip.name]  # 2^n MiB: all of VRAM fits
+    assert radeon.config.read(0x204) >> 4 == sum(1 << n for n in range(8, largest + 1))
+    radeon.config.write(0x208, largest << 8)
+    assert radeon.bars[0].size_bytes == 1 << largest + 20
 
 
 def test_the_discovery_binary_lies_below_the_top_of_vram(radeon):
     assert radeon.bars[0].read32((64 << 20) - (64 << 10)) == 0x28211407
-    assert [radeon.bars[5].read32(place) for place in FB_LOCATIONS] == [0x8000, 0x8000]
+    assert [radeon.bars[5].read32(place) for place in FB_LOCATIONS[radeon.chip.name]] == [0x8000, 0x8000]
 
 
 def test_the_rom_is_read_through_its_bar_and_through_smuio(radeon):
@@ -225,15 +239,30 @@ def test_the_dump_of_a_hung_sdma_engine_1_may_ask_where_no_register_is(radeon):
     assert radeon.bars[5].read32(0x2602 * 4) == 0  # sdma_v6_0.c, sdma_reg_list_6_0: GRBM_STATUS2 at engine 1's distance
 
 
-def test_the_discovery_table_in_vram_and_the_graphics_core_tell_a_7900_xtxs_shape(radeon):
+SHAPES = {  # AMD's data sheets: CUs, ROPs of eight a backend, memory channels of 16 bits, L2
+    "navi31": (6, 4, 2, 96, 192, 24, 6144, 1536),
+    "navi32": (3, 5, 2, 60, 96, 16, 4096, 1536),
+    "navi33": (2, 4, 2, 32, 64, 8, 2048, 1024),
+}
+
+
+def test_the_discovery_table_in_vram_and_the_graphics_core_tell_the_chips_shape(radeon):
     binary = (64 << 20) - (64 << 10)  # DISCOVERY_TMR_OFFSET of amdgpu_discovery.h
     table = binary + (radeon.bars[0].read32(binary + 20) & 0xFFFF)  # the second entry of the table list
-    gc = [radeon.bars[0].read32(table + 12 + 4 * n) for n in range(17)]  # gc_info_v1_0, behind its header
+    gc = [radeon.bars[0].read32(table + 12 + 4 * n) for n in range(35)]  # gc_info_v1_2, behind its header
     assert radeon.bars[0].read32(table) & 0xFFFF == 0x4347
-    assert (gc[0], gc[1], gc[16]) == (6, 4, 2)  # gc_num_se, gc_num_wgp0_per_sa, gc_num_sa_per_se
+    engines, wgps, backends, channels, registers, arrays, l2_kib = gc[0], gc[1], gc[3], gc[4], gc[5], gc[16], gc[29]
+    cus, rops = engines * arrays * wgps * 2, engines * backends * 8
+    assert (engines, wgps, arrays, cus, rops, channels, l2_kib, registers) == SHAPES[radeon.chip.name]
     row = radeon.gc.grbm.row
-    assert (row.shader_engines, row.wgps_per_array, row.arrays_per_engine) == (6, 4, 2)
+    assert (row.shader_engines, row.wgps_per_array, row.arrays_per_engine) == (engines, wgps, arrays)
     assert (row.mec_pipes, row.queues_per_pipe) == (4, 8)  # gfx_v11_0_sw_init of amdgpu
+
+
+def test_a_driver_with_one_header_for_a_generation_may_dump_what_a_chip_lacks(radeon):
+    # gc_11_0_0_offset.h, of which gfx_v11_0.c dumps these on every chip: regGRBM_STATUS_SE3 to 5, regCP_MES_DEBUG_INTERRUPT_INSTR_PNTR
+    for dword in (0x1260 + 0x0DAF, 0x1260 + 0x0DB0, 0x1260 + 0x0DB1, 0xA000 + 0x2842):
+        radeon.bars[5].read32(dword * 4)
 
 
 def test_an_unknown_card_is_refused_with_the_known_ones():

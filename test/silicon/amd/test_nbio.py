@@ -30,6 +30,9 @@ class Listener:
         return True
 
 
+DEVICE_IDS = {"navi31": 0x744C, "navi32": 0x747E, "navi33": 0x7480}  # pci.ids
+
+
 @pytest.fixture
 def regs(radeon):
     return radeon.bars[5]
@@ -50,7 +53,7 @@ def test_the_card_tells_its_memory_and_that_it_is_no_virtual_function(radeon, re
     regs.write32(MEMSIZE, 1)
     assert regs.read32(MEMSIZE) == 64
     assert regs.read32(IOV) == 0
-    assert regs.read32(0xD36 * 4) & 0xFFFF == 0x744C
+    assert regs.read32(0xD36 * 4) & 0xFFFF == DEVICE_IDS[radeon.chip.name]
 
 
 def test_the_card_has_been_posted(regs):
@@ -95,7 +98,7 @@ def test_a_register_that_no_header_names_is_refused(regs):
 
 
 def test_config_space_is_seen_as_registers(radeon, regs):
-    assert smn_read(regs, 0x10140000) == 0x744C_1002
+    assert smn_read(regs, 0x10140000) == DEVICE_IDS[radeon.chip.name] << 16 | 0x1002
     smn_write(regs, 0x10140324, 0x1001_1001)  # regBIF_CFG_DEV0_EPF0_PCIE_LTR_CAP, as nbio_v4_3_program_aspm
     assert radeon.config.read(0x324) == 0x1001_1001
     assert smn_read(regs, 0x10141000) >> 16 == 0xAB30
@@ -267,6 +270,6 @@ def test_a_window_that_shows_itself_is_refused(regs):
 
 def test_configuration_space_behind_a_window_is_read_by_dwords(radeon, regs):
     place = radeon.nbio.cells.address("BIF_CFG_DEV0_EPF0_VENDOR_ID")
-    assert smn_read(regs, place) == 0x744C_1002
+    assert smn_read(regs, place) == DEVICE_IDS[radeon.chip.name] << 16 | 0x1002
     with pytest.raises(GuestError, match="no dword"):
         smn_read(regs, place + 2)

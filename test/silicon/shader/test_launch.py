@@ -95,7 +95,11 @@ def test_mode_is_that_of_the_resource_registers():
         ({"lds_size_bytes": 64 * 1024}, 2),
         ({"lds_size_bytes": 20_000}, 6),  # 20 KiB each
         ({"group_size": (1024, 1, 1), "vgpr_count": 256}, 0),  # 32 waves, room for 20
+        ({"simd_vgprs": 1024, "vgpr_count": 97}, 18),  # 1024 / 112 = 9 waves a SIMD, 36 slots
+        ({"simd_vgprs": 1024, "wave_size": 64, "vgpr_count": 256}, 8),  # 1024 / 512 = 2 waves a SIMD
+        ({"simd_vgprs": 1024, "group_size": (1024, 1, 1), "vgpr_count": 128}, 1),  # 32 waves, room for 32
+        ({"simd_vgprs": 1024, "group_size": (1024, 1, 1), "vgpr_count": 136}, 0),
     ],
 )
-def test_occupancy_is_what_a_wgp_of_navi31_holds(values, groups):
+def test_occupancy_is_what_a_wgp_holds(values, groups):
     assert occupancy(changed(**values)) == groups

@@ -1,0 +1,243 @@
+"""Debian's own amdgpu images and the card's made ones on the whole card, cut as amdgpu_psp.c and amdgpu_ucode.c cut them, and damaged ones."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import pytest
+
+VRAM_AT = 0x80_0000_0000  # FB_LOCATION_BASE << 24: where the board's firmware puts VRAM for MMHUB
+BUFFER, RING, COMMAND, FENCE, IMAGE, TMR = 0x10_0000, 0x30_0000, 0x31_0000, 0x32_0000, 0x40_0000, 0x100_0000
+BOOT = (  # PSP_FW_TYPE_* in the file, boot-loader command: what psp_hw_start loads of what a file has, in its order
+    (3, 0x80000), (5, 0x1000_0000), (2, 0x10000), (7, 0xB0000), (8, 0xD0000), (9, 0xC0000), (10, 0xE0000), (1, 0x20000),
+)  # fmt: skip
+C2PMSG = 0x16040 * 4
+
+
+def word(data, at):
+    return struct.unpack_from("<I", data, at)[0]
+
+
+# gc, sdma, psp, smu: the prefixes by amdgpu_ucode_ip_version_decode; a suffix makes the file's name
+VERSIONS = {
+    "navi31": {"gc": "gc_11_0_0", "sdma": "sdma_6_0_0", "psp": "psp_13_0_0", "smu": "smu_13_0_0"},
+    "navi32": {"gc": "gc_11_0_3", "sdma": "sdma_6_0_3", "psp": "psp_13_0_10", "smu": "smu_13_0_10"},
+    "navi33": {"gc": "gc_11_0_2", "sdma": "sdma_6_0_2", "psp": "psp_13_0_7", "smu": "smu_13_0_7"},
+}
+SUFFIXES = {
+    "gc": ("pfp", "me", "mec", "mes_2", "mes1", "rlc", "imu"),
+    "sdma": ("",),
+    "psp": ("sos", "ta"),
+    "smu": ("",),
+}
+
+
+@pytest.fixture(params=["distribution", "card"])
+def firmware(request, radeon):
+    """`firmware("gc", "mec")`: a file for the card's chip, from the distribution's package (missing fails) or the card itself."""
+    if request.param == "card":
+        read = radeon.firmware
+    else:
+        folder = request.getfixturevalue("sources").root("firmware-amd") / "lib/firmware/amdgpu"
+        read = lambda name: (folder / name).read_bytes()  # noqa: E731
+    return lambda block, suffix="": read("_".join(filter(None, [VERSIONS[radeon.chip.name][block], suffix])) + ".bin")
+
+
+def parts(data):
+    """The parts of a psp_firmware_header_v2_0: by type."""
+    start = word(data, 24)
+    rows = [struct.unpack_from("<4I", data, 36 + 16 * n) for n in range(word(data, 32))]
+    return {kind: data[start + at : start + at + size] for kind, _, at, size in rows}
+
+
+def images(firmware):
+    """(type, bytes) in the order of a driver. Offsets of header members: amdgpu_ucode.h, as its structs are laid out."""
+    rlc, imu = firmware("gc", "rlc"), firmware("gc", "imu")
+    sdma = firmware("sdma")
+    yield 71, sdma[word(sdma, 24) :][: word(sdma, 36)]
+    yield 72, sdma[word(sdma, 48) :][: word(sdma, 52)]
+    for name, code, stacks in (("pfp", 87, (90, 91)), ("me", 88, (92, 93)), ("mec", 89, (94, 95, 96, 97))):
+        data = firmware("gc", name)
+        yield code, data[word(data, 24) :][: word(data, 36)]
+        for stack in stacks:
+            yield stack, data[word(data, 48) :][: word(data, 44)]
+    for name, code, stack in (("mes_2", 33, 34), ("mes1", 0x51, 0x52)):
+        data = firmware("gc", name)
+        yield code, data[word(data, 40) :][: word(data, 36)]
+        yield stack, data[word(data, 52) :][: word(data, 48)]
+    yield 68, imu[word(imu, 24) :][: word(imu, 32)]
+    yield 69, imu[word(imu, 24) + word(imu, 32) :][: word(imu, 40)]
+    for kind, size, at in (
+        (20, 132, 136),
+        (21, 148, 152),
+        (26, 156, 160),
+        (48, 164, 168),
+        (25, 180, 184),
+        (7, 196, 200),
+    ):
+        if word(rlc, size):
+            yield kind, rlc[word(rlc, at) :][: word(rlc, size)]
+    yield 8, rlc[word(rlc, 24) :][: word(rlc, 20)]
+
+
+class Host:
+    """What a driver does to the PSP, by hand."""
+
+    def __init__(self, radeon):
+        self.radeon, self.wptr, self.fence = radeon, 0, 0
+
+    def set(self, number, value):
+        self.radeon.bars[5].write32(C2PMSG + number * 4, value)
+
+    def get(self, number):
+        return self.radeon.bars[5].read32(C2PMSG + number * 4)
+
+    def boot(self, command, data):
+        self.radeon.vram.write(BUFFER, data.ljust(1 << 20, b"\0"))
+        self.set(36, VRAM_AT + BUFFER >> 20)
+        self.set(35, command)
+        self.radeon.clock.sleep_us(10_000)
+        return self.get(35)
+
+    def start(self, sos):
+        found = parts(sos)
+        for kind, command in BOOT:
+            assert kind not in found or self.boot(command, found[kind]) == 0x8000_0000
+        self.radeon.clock.sleep_us(90_000)
+        assert self.get(58) == word(found[1], 0x60)
+        for number, value in (
+            (69, VRAM_AT + RING & 0xFFFF_FFFF),
+            (70, VRAM_AT + RING >> 32),
+            (71, 0x1000),
+            (64, 2 << 16),
+        ):
+            self.set(number, value)
+        self.radeon.clock.sleep_us(20_000)
+        assert self.get(64) & 0x8000_FFFF == 0x8000_0000
+        return found
+
+    def command(self, number, *operands):
+        self.fence += 1
+        buffer = bytearray(1024)
+        struct.pack_into("<I", buffer, 8, number)
+        struct.pack_into(f"<{len(operands)}I", buffer, 28, *operands)
+        self.radeon.vram.write(COMMAND, bytes(buffer))
+        frame = struct.pack("<QIQI", VRAM_AT + COMMAND, 1024, VRAM_AT + FENCE, self.fence).ljust(64, b"\0")
+        self.radeon.vram.write(RING + self.wptr * 4, frame)
+        self.wptr = (self.wptr + 16) % 1024
+        self.set(67, self.wptr)
+        self.radeon.clock.sleep_us(5_000)
+        assert word(self.radeon.vram.read(FENCE, 4), 0) == self.fence
+        return word(self.radeon.vram.read(COMMAND + 864, 4), 0)
+
+    def load(self, kind, data):
+        self.radeon.vram.write(IMAGE, data)
+        return self.command(6, VRAM_AT + IMAGE & 0xFFFF_FFFF, VRAM_AT + IMAGE >> 32, len(data), kind)
+
+
+def setup(host):
+    return host.command(
+        5,
+        VRAM_AT + TMR & 0xFFFF_FFFF,
+        VRAM_AT + TMR >> 32,
+        0x130_0000,
+        2,
+        VRAM_AT + TMR & 0xFFFF_FFFF,
+        VRAM_AT + TMR >> 32,
+    )
+
+
+def test_every_image_loads_and_the_graphics_core_boots(radeon, firmware):
+    host = Host(radeon)
+    found = host.start(firmware("psp", "sos"))
+    radeon.vram.write(IMAGE, found[4])
+    assert host.command(0x20, VRAM_AT + IMAGE & 0xFFFF_FFFF, VRAM_AT + IMAGE >> 32, len(found[4])) == 0  # LOAD_TOC
+    smu = firmware("smu")
+    assert host.load(18, smu[word(smu, 24) :][: word(smu, 20)]) == 0
+    assert setup(host) == 0
+    for kind, data in images(firmware):
+        assert host.load(kind, data) == 0, kind
+    assert host.command(0x21) == 0  # AUTOLOAD_RLC
+    radeon.clock.sleep_us(1_000)
+    assert radeon.bars[5].read32(0xEE82 * 4) >> 31  # RLC_RLCS_BOOTLOAD_STATUS: boot complete
+    assert radeon.violations == []
+
+
+def test_a_real_image_cut_short_or_sent_as_another_is_refused(radeon, firmware):
+    host = Host(radeon)
+    host.start(firmware("psp", "sos"))
+    setup(host)
+    mec = firmware("gc", "mec")
+    code = mec[word(mec, 24) :][: word(mec, 36)]
+    assert host.load(89, code[:-1]) != 0
+    assert host.load(89, code[:0x80]) != 0
+    assert host.load(87, code) != 0  # as the PFP's
+    assert host.load(89, code) == 0
+
+
+def test_a_real_secure_os_of_two_chips_comes_with_drivers_or_without(sources):
+    folder = sources.root("firmware-amd") / "lib/firmware/amdgpu"
+    extra = {7, 8, 9, 10}  # SOC, INTF, DBG, RAS drivers between system driver and secure OS
+    found = [set(parts((folder / f"psp_{name}_sos.bin").read_bytes())) & extra for name in ("13_0_0", "13_0_10")]
+    assert found == [set(), extra]
+
+
+def test_a_damaged_boot_image_is_refused_and_a_whole_one_goes_on(radeon, firmware):
+    host, found = Host(radeon), parts(firmware("psp", "sos"))
+    assert host.boot(0x80000, found[3]) == 0x8000_0000
+    damaged = bytearray(found[2])
+    damaged[0x15] ^= 0x80  # the size of the body
+    assert host.boot(0x10000, bytes(damaged)) & 0xFF
+    assert host.boot(0x20000, found[1]) & 0xFF  # without the system driver
+    assert host.boot(0x10000, found[1]) & 0xFF  # the secure OS as the system driver
+    assert host.boot(0x10000, found[2]) == 0x8000_0000
+    radeon.violations.clear()
+
+
+@pytest.mark.parametrize("place", [0x120, 0x4F0, -1])
+def test_a_flipped_bit_or_a_lost_end_of_a_cards_own_image_is_found(radeon, place):
+    names = VERSIONS[radeon.chip.name]
+    host, found = Host(radeon), parts(radeon.firmware(f"{names['psp']}_sos.bin"))
+    host.boot(0x80000, found[3])
+    for bad in (bytearray(found[2]), bytearray(found[2])[:-0x80]):
+        bad[place] ^= 1
+        assert host.boot(0x10000, bytes(bad)) & 0xFF
+    host.start(radeon.firmware(f"{names['psp']}_sos.bin"))
+    setup(host)
+    mec = radeon.firmware(f"{names['gc']}_mec.bin")
+    code = bytearray(mec[word(mec, 24) :][: word(mec, 36)])
+    assert host.load(89, bytes(code)) == 0
+    code[place] ^= 1
+    assert host.load(89, bytes(code)) == 0xFFFF000F  # TEE_ERROR_SECURITY
+
+
+def test_a_cards_own_files_keep_the_containers_rules(radeon):
+    """Sizes and offsets of common_firmware_header, as amdgpu_ucode_validate and those who cut insist on; the sum, as in Debian's files."""
+    names = [
+        "_".join(filter(None, [VERSIONS[radeon.chip.name][block], end]))
+        for block in SUFFIXES
+        for end in SUFFIXES[block]
+    ]
+    for name in names:
+        data = radeon.firmware(f"{name}.bin")
+        size, header, ip_major, ip_minor = word(data, 0), word(data, 4), *struct.unpack_from("<HH", data, 12)
+        assert size == len(data), name
+        assert word(data, 24) == 0x100 >= header, name
+        assert word(data, 24) + word(data, 20) <= size, name
+        assert (ip_major, ip_minor) == tuple(int(part) for part in name.split("_")[1:3]), name
+        assert word(data, 28) == zlib.crc32(data[32:]), name
+        assert data == radeon.firmware(f"amdgpu/{name}.bin")
+    assert radeon.firmware("gc_10_3_0_mec.bin") is None
+
+
+def test_a_cards_own_headers_are_those_of_the_distributions_files(radeon, sources):
+    folder = sources.root("firmware-amd") / "lib/firmware/amdgpu"
+    for block, ends in SUFFIXES.items():
+        for end in ends:
+            name = "_".join(filter(None, [VERSIONS[radeon.chip.name][block], end])) + ".bin"
+            made, real = radeon.firmware(name), (folder / name).read_bytes()
+            assert made[4:16] == real[4:16], name  # header size, its version, the IP's
+            assert made[24:28] == real[24:28], name
+            if end == "sos":
+                assert list(parts(made)) == list(parts(real))
