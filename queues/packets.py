@@ -116,7 +116,7 @@ class Hole:
 
 @dataclass(frozen=True)
 class Template:
-    """A stream in bytes and the holes in it, by name: `PACKET.operand`, from its second packet of a kind on `PACKET[1].operand`."""
+    """A stream in bytes and the holes in it, by name: `PACKET.operand`; later ones of the same name are `PACKET.operand[1]` and so on."""
 
     data: bytes
     holes: Mapping[str, Hole]
@@ -149,11 +149,34 @@ class Template:
         arguments.append(self.data[at:])
         return _filler(struct.Struct(f"{form}{len(self.data) - at}s"), arguments, [slots[name] for name in names])
 
+    def widened(self, name: str, shift: int = 0, align: int = 1) -> Template:
+        """Return the template with this 4-byte hole and the one behind it as one of 8 bytes, such as a pair of registers that hold an address.
+
+        `shift`: stored is the value without its lowest `shift` bits; `align`: what it must be a multiple of.
+        """
+        hole = self._hole(name)
+        second = [other for other, one in self.holes.items() if one.at_bytes == hole.at_bytes + hole.size_bytes]
+        if hole.size_bytes != 4 or not second or self.holes[second[0]].size_bytes != 4:
+            raise ValueError(f"no hole of 4 bytes lies behind {name}, which has {hole.size_bytes}")
+        holes = {other: one for other, one in self.holes.items() if other != second[0]}
+        holes[name] = Hole(hole.at_bytes, 8, align, shift)
+        return Template(self.data, holes)
+
     def _hole(self, name: str) -> Hole:
         try:
             return self.holes[name]
         except KeyError:
             raise ValueError(f"the template has no {name}; it has {', '.join(self.holes)}") from None
+
+
+def numbered(holes: Iterable[tuple[str, Hole]]) -> dict[str, Hole]:
+    """Return holes by name; from the second of a name on it has an index."""
+    counts: dict[str, int] = {}
+    named = {}
+    for name, hole in holes:
+        count = counts[name] = counts.get(name, -1) + 1
+        named[f"{name}[{count}]" if count else name] = hole
+    return named
 
 
 def _filler(form: struct.Struct, arguments: list[bytes | int], slots: Iterable[int]) -> Callable[..., None]:

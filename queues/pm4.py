@@ -14,10 +14,10 @@ from enum import IntEnum
 from ringup.autogen.amd import pm4, pm4_events
 from ringup.autogen.layout import Word
 from ringup.errors import NotSupported
-from ringup.queues.packets import ONES, Atomic, Compare, Version, address, atomic_code, data, narrow, wide
+from ringup.queues.packets import ONES, Atomic, Compare, Template, Version, address, atomic_code, data, narrow, wide
 from ringup.queues.pm4_cache import FROM_OUTSIDE, NOTHING, TO_OUTSIDE, CacheRow, Caches
 from ringup.queues.pm4_cache import ROWS as CACHES
-from ringup.queues.pm4_layout import MAX_BODY, header
+from ringup.queues.pm4_layout import BASES, MAX_BODY, header, template
 
 REGISTER_BITS = 18  # of a register's dword address in a packet: PAL's mem_mapped_register operands
 REGISTER, MEMORY = 0, 1  # nvd.h, WAIT_REG_MEM_MEM_SPACE
@@ -64,19 +64,18 @@ class CopyTarget(IntEnum):
 class Row:
     """What one generation of the command processor has of its own.
 
-    `bases`: of the register segments, dwords; the same on every chip of a generation. `dma_max_bytes`: of one DMA_DATA packet, a multiple of 32.
+    `dma_max_bytes`: of one DMA_DATA packet, a multiple of 32.
     """
 
     caches: CacheRow
-    bases: tuple[int, int]
     dma_max_bytes: int
 
 
-# bases: the discovery tables of Instinct MI300 and of Navi 31; dma_max_bytes: radv_cp_dma.c, cp_dma_max_byte_count
+# radv_cp_dma.c, cp_dma_max_byte_count
 ROWS = {
-    9: Row(CACHES[9], (0x2000, 0xA000), 0x3FF_FFE0),
-    11: Row(CACHES[11], (0x1260, 0xA000), 0x7FE0),
-    12: Row(CACHES[12], (0x1260, 0xA000), 0x7FE0),
+    9: Row(CACHES[9], 0x3FF_FFE0),
+    11: Row(CACHES[11], 0x7FE0),
+    12: Row(CACHES[12], 0x7FE0),
 }
 WINDOWS: Mapping[str, tuple[int, int, int]] = {  # opcode, first and last-plus-one dword address
     "SET_SH_REG": (pm4.SET_SH_REG, pm4.SET_SH_REG_START, pm4.SET_SH_REG_END),
@@ -99,7 +98,7 @@ class Pm4:
             raise NotSupported(
                 f"no packets are known for graphics core {version}; known: {', '.join(map(str, pm4.PLACES))}"
             )
-        self.version, self.row = version, ROWS[version[0]]
+        self.version, self.row, self._bases = version, ROWS[version[0]], BASES[version[0]]
         self._addresses: dict[type[Word], int] = {}
         self._acquires: dict[Caches, int] = {}
         self._releases: dict[tuple[Caches, int], int] = {}
@@ -120,6 +119,10 @@ class Pm4:
         self.initiator = initiator(compute_shader_en=1, force_start_at_000=1, order_mode=1)
         self.initiator_wave32 = initiator(int(self.initiator), cs_w32_en=1) if "cs_w32_en" in initiator.FIELDS else None
 
+    def template(self, dwords: list[int]) -> Template:
+        """Return a stream of these builders' packets as bytes, with the places of its operands to patch; `pm4_layout.template` names them."""
+        return template(dwords, self.version)
+
     # nothing
 
     def nop(self, count_dwords: int = 1) -> list[int]:
@@ -137,9 +140,9 @@ class Pm4:
         found = self._addresses.get(word)
         if found is None:
             offset, segment = word.place(self.version)
-            if segment >= len(self.row.bases):
+            if segment >= len(self._bases):
                 raise ValueError(f"{word.__name__} lies in segment {segment}, which no packet reaches")
-            found = self._addresses[word] = self.row.bases[segment] + offset
+            found = self._addresses[word] = self._bases[segment] + offset
         return found
 
     def set_sh(self, *words: Word) -> list[int]:

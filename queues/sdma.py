@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ringup.errors import NotSupported
-from ringup.queues.packets import ONES, Atomic, Compare, Version, address, atomic_code, data, narrow, wide
+from ringup.queues.packets import ONES, Atomic, Compare, Template, Version, address, atomic_code, data, narrow, wide
 from ringup.queues.pm4_cache import FROM_OUTSIDE, Caches
 from ringup.queues.pm4_cache import ROWS as CACHES
+from ringup.queues.sdma_layout import template
 from ringup.queues.sdma_words import KINDS, row_of, words_of
 
 MTYPE_UC = 3  # sdma_v6_0.c, SDMA_PKT_FENCE_HEADER_MTYPE(0x3): uncached
@@ -70,6 +71,10 @@ class Sdma:
             raise NotSupported(f"SDMA {self.version} has no {name}")
         word = self.words[name](self._op[name], **fields)
         return [int(word) >> at & ONES for at in range(0, word.WIDTH, 32)]
+
+    def template(self, dwords: list[int]) -> Template:
+        """Return a stream of these builders' packets as bytes, with the places of its operands to patch; `sdma_layout.template` names them."""
+        return template(dwords, self.version)
 
     # nothing
 
