@@ -1,0 +1,15 @@
+"""Firmware of the distribution, and folders that hold a card's files."""
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def firmware_folder(sources):
+    """The distribution's firmware folder; a missing package fails, it never skips."""
+    return sources.root("firmware-amd") / "lib/firmware"
+
+
+@pytest.fixture(scope="session")
+def real(firmware_folder):
+    """`real("gc_11_0_0_mec.bin")`: the bytes of a published file."""
+    return lambda name: (firmware_folder / "amdgpu" / name).read_bytes()
