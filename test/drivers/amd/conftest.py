@@ -1,0 +1,147 @@
+"""Fixtures for the blocks of a Radeon's driver: a virtual card, and the driver's hands on it without what those blocks do not need."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from ringup.autogen import regdb
+from ringup.autogen.amd import psp
+from ringup.drivers.amd.gfx import Gfx
+from ringup.drivers.amd.gfx_shape import Design
+from ringup.drivers.amd.gmc import Gmc
+from ringup.drivers.amd.hdp import Hdp
+from ringup.drivers.amd.nbio import Nbio
+from ringup.drivers.amd.registers import Block, Registers
+
+pytest_plugins = ["ringup.silicon.fixtures"]
+
+CHIPS = ("navi31", "navi32", "navi33")
+GFX_FIRMWARE = (
+    psp.GFX_FW_TYPE_RS64_PFP,
+    psp.GFX_FW_TYPE_RS64_ME,
+    psp.GFX_FW_TYPE_RS64_MEC,
+    psp.GFX_FW_TYPE_RS64_MES,
+    psp.GFX_FW_TYPE_RS64_KIQ,
+)
+SDMA_FIRMWARE = (psp.GFX_FW_TYPE_SDMA_UCODE_TH0, psp.GFX_FW_TYPE_SDMA_UCODE_TH1)
+VALID, SYSTEM, SNOOPED, RIGHTS = 1, 2, 4, 0x70  # amdgpu_vm.h, AMDGPU_PTE_*; rights: executable, readable, writeable
+MEC_START = 0x1000  # where the micro engine's program begins; the model runs none
+
+
+class Hands:
+    """A card and the driver's blocks up to where the security processor would have brought it.
+
+    Host memory of `USER_BYTES` lies at `USER` in VMID 8, the first 8 MiB of VRAM at `USER_VRAM`. Page tables are written behind the card's back.
+    """
+
+    VMID, USER, USER_BYTES, USER_VRAM = 8, 0x2_0000_0000, 1 << 20, 0x1_0000_0000
+    SCRATCH_PA, TABLES_PA, RING_PA, MQD_PA = 0x1000, 0x20_0000, 0x10_0000, 0x11_0000
+
+    def __init__(self, radeon):
+        self.radeon = radeon
+        radeon.config.write(4, 6, 2)  # memory decoding and bus mastering
+        self.registers = Registers(radeon)
+        self.places = {place.block: place for place in regdb.open_chip(radeon.chip.name).row.places}
+        self.hdp = Hdp(self.block("nbio"))
+        self.nbio = Nbio(self.block("nbio"), self.block("nbio").version)
+        self.hdp.start()
+        self.nbio.start(2)
+        self.gc, self.mmhub, self.osssys = self.block("gc"), self.block("mmhub"), self.block("osssys")
+        self.default_page = radeon.alloc_host(4096)
+        self.gmc = Gmc(
+            self.mmhub,
+            self.gc,
+            self.hdp.flush,
+            vram_bytes=radeon.vram.size_bytes,
+            scratch_pa=self.SCRATCH_PA,
+            default_bus_addr=self.default_page.bus_addr(0),
+        )
+        core = radeon.chip.gc.core
+        self.design = Design(
+            core.shader_engines,
+            core.arrays_per_engine,
+            core.wgps_per_array * 2,
+            radeon.chip.gc.backends_per_engine,
+        )
+        self.gfx = Gfx(self.gc, self.block("smuio"), self.design, MEC_START)
+        self.user = radeon.alloc_host(self.USER_BYTES)
+        self.next_table = self.TABLES_PA + 16 * 4096  # behind a root directory for every VMID
+
+    def block(self, name):
+        place = self.places[name]
+        return Block(self.registers, name, tuple(map(int, place.version.split("."))), place.bases[0])
+
+    def load_firmware(self):
+        """What the security processor does: firmware of the graphics core and SDMA, then the RLC's start."""
+        for kind in GFX_FIRMWARE:
+            self.radeon.gc.firmware_loaded(kind, b"")
+        for engine in self.radeon.sdma:
+            for kind in SDMA_FIRMWARE:
+                engine.firmware_loaded(kind, b"")
+        self.radeon.gc.autoload()
+
+    def start(self):
+        """Bring hubs and graphics core up, with VMID 8's page tables."""
+        self.load_firmware()
+        self.gmc.start_mmhub()
+        self.gfx.boot()
+        self.map_user()
+        self.gmc.set_context(self.VMID, self.root(self.VMID))
+        self.gmc.start_gfxhub()
+        self.gfx.start()
+        return self
+
+    # --- page tables: four levels of 512 entries, 4 KiB pages ---------------------------------------------------
+    def root(self, vmid):
+        return self.TABLES_PA + vmid * 4096
+
+    def entry(self, pa, index, value=None):
+        """Read or write a page table entry in VRAM."""
+        at = self.radeon.vram.view[pa + 8 * index : pa + 8 * index + 8]
+        if value is not None:
+            at[:] = struct.pack("<Q", value)
+        return struct.unpack("<Q", at)[0]
+
+    def map_page(self, vmid, gpu_va, entry):
+        table = self.root(vmid)
+        for shift in (39, 30, 21):
+            index = gpu_va >> shift & 511
+            found = self.entry(table, index)
+            if not found & VALID:
+                found = self.entry(table, index, self.next_table | VALID)
+                self.next_table += 4096
+            table = found & 0xFFFF_FFFF_F000
+        self.entry(table, gpu_va >> 12 & 511, entry)
+
+    def map_user(self):
+        for at in range(0, self.USER_BYTES, 4096):
+            self.map_page(self.VMID, self.USER + at, self.user.bus_addr(at) | VALID | SYSTEM | SNOOPED | RIGHTS)
+        for at in range(0, 8 << 20, 4096):
+            self.map_page(self.VMID, self.USER_VRAM + at, at | VALID | RIGHTS)
+
+    # --- memory -------------------------------------------------------------------------------------------------
+    def put(self, at, *words):
+        """Store dwords in VMID 8's host memory, `at` bytes in."""
+        self.user.view[at : at + 4 * len(words)] = struct.pack(f"<{len(words)}I", *words)
+
+    def get(self, at, count=1):
+        """Read dwords of VMID 8's host memory."""
+        words = struct.unpack(f"<{count}I", self.user.view[at : at + 4 * count])
+        return words[0] if count == 1 else list(words)
+
+    def vram(self, pa, size_bytes):
+        return self.radeon.vram.view[pa : pa + size_bytes]
+
+
+@pytest.fixture
+def hands(virtual_card):
+    """`hands(chip)` makes a powered card and the driver's blocks, none of them started."""
+    return lambda chip="navi31": Hands(virtual_card(chip, vram_bytes=64 << 20))
+
+
+@pytest.fixture(params=CHIPS)
+def up(hands, request):
+    """A card whose hubs and graphics core are up, every chip in turn."""
+    return hands(request.param).start()
