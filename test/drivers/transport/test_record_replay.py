@@ -1,0 +1,287 @@
+"""Sessions recorded on a virtual card and replayed without it: same answers, same memory, and every difference named."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import mmap
+import random
+
+import pytest
+
+from ringup.drivers.amd.discovery import discover
+from ringup.drivers.amd.hdp import Hdp
+from ringup.drivers.amd.registers import Registers
+from ringup.drivers.transport import transcript
+from ringup.drivers.transport.record import Recorder
+from ringup.drivers.transport.replay import Replay
+from ringup.drivers.transport.seam import Device
+from ringup.drivers.transport.transcript import Info, Op, Row
+from ringup.errors import NotSupported, TransportError
+from ringup.silicon import card
+
+PAGE = 4096
+FENCE, RING = 0, 64  # bytes in host memory
+DOORBELL = 0x400
+
+
+class Session:
+    """What a driver does: registers, VRAM, a ring in host memory, a doorbell, a fence that the card writes later."""
+
+    def __init__(self, device: Device, packet: bytes = b"packet 1", doorbell: int = 2, answer=None) -> None:
+        self.device, self.seen = device, []
+        device.config.write(4, 6, 2)
+        self.seen.append(device.config.read(0, 4))
+        ips, window = discover(device, Registers(device))
+        Hdp(ips.block("nbio")).start()
+        self.seen += [
+            window.size_bytes,
+            ips.block("gc").bases,
+            device.rom.read_block(0, 64),
+            device.lost,
+            device.resets(),
+        ]
+        window.write(0x10000, bytes(range(200)))
+        self.seen.append(window.read(0x10000, 200))
+        memory = device.alloc_host(2 * PAGE)
+        self.seen += [memory.bus_addr(0), list(memory.runs()), memory.contiguous, memory.coherent]
+        memory.view[RING : RING + len(packet)] = packet
+        if answer:
+            answer(memory)
+        with device.bars[2].batch() as batch:
+            batch.write64(DOORBELL, doorbell)
+        with device.bars[5].batch() as batch:
+            replies = [batch.read32(offset) for offset in (0xDE3 * 4, 0)]
+        self.seen += [reply.value for reply in replies]
+        end = device.clock.now_us + 1000
+        while not memory.view[FENCE] and device.clock.now_us < end:
+            device.clock.sleep_us(10)
+        self.seen += [
+            bytes(memory.view),
+            device.clock.now_us,
+            device.interrupts.wait(12.5),
+            device.firmware("no such file"),
+        ]
+        with contextlib.suppress(ValueError):
+            device.bars[5].read32(3)
+        memory.view[FENCE] = 0
+        memory.free()
+        self.pinned = memoryview(mmap.mmap(-1, PAGE))
+        pinned = device.pin(self.pinned)
+        if answer:
+            answer(pinned)
+        device.clock.sleep_us(200)
+        self.seen.append(bytes(self.pinned))
+        pinned.free()
+        device.close()
+
+
+class Answers:
+    """The far end: looks at the ring as the card sees it and writes a fence there 95 us later."""
+
+    def __init__(self, radeon):
+        self.radeon, self.rings = radeon, []
+
+    def __call__(self, memory):
+        where = memory.bus_addr(0)
+        self.radeon.clock.after(95, lambda: self.answer(where))
+
+    def answer(self, where):
+        self.rings.append(self.radeon.host.read(where + RING, 8))
+        self.radeon.host.write(where + FENCE, b"\x07")
+        self.radeon.host.write(where + PAGE - 4, b"done")
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    """A session on a virtual card: the transcript, what the driver saw, what the card saw."""
+    radeon, stream = card("navi31", vram_bytes=64 << 20), io.BytesIO()
+    answers = Answers(radeon)
+    session = Session(Recorder(radeon, stream), answer=answers)
+    return stream.getvalue(), session.seen, answers.rings
+
+
+def test_a_session_replays_without_the_card(recorded):
+    data, seen, _ = recorded
+    replay = Replay(io.BytesIO(data))
+    assert Session(replay).seen == seen
+    assert replay.left == 0
+    assert seen[-1][:1] + seen[-1][PAGE - 4 :] == b"\x07done"  # the card wrote the caller's own memory
+
+
+def test_the_card_sees_the_ring_before_the_doorbell(recorded):
+    assert recorded[2][0] == b"packet 1"
+
+
+def test_recording_changes_nothing_that_the_driver_sees(recorded):
+    radeon = card("navi31", vram_bytes=64 << 20)
+    assert Session(radeon, answer=Answers(radeon)).seen == recorded[1]
+
+
+def test_the_same_session_is_the_same_transcript(recorded):
+    radeon, stream = card("navi31", vram_bytes=64 << 20), io.BytesIO()
+    Session(Recorder(radeon, stream), answer=Answers(radeon))
+    assert stream.getvalue() == recorded[0]
+
+
+def test_the_first_difference_of_a_write_is_named(recorded):
+    with pytest.raises(
+        TransportError, match=r"access \d+: recorded: write64 bar2\+0x400, 0x2; seen: write64 bar2\+0x400, 0x3"
+    ):
+        Session(Replay(io.BytesIO(recorded[0])), doorbell=3)
+
+
+def test_the_first_difference_in_memory_is_named(recorded):
+    with pytest.raises(
+        TransportError,
+        match=r"recorded: push \+0x40, 0x0, 8 bytes 7061636b65742031; seen in memory: push \+0x40, 0x0, 8 bytes .*32",
+    ):
+        Session(Replay(io.BytesIO(recorded[0])), packet=b"packet 2")
+    with pytest.raises(TransportError, match=r"recorded: push \+0x40, 0x0, 8 bytes 7061636b65742031; not written"):
+        Session(Replay(io.BytesIO(recorded[0])), packet=b"")
+
+
+def test_a_driver_that_asks_for_more_or_less_is_told(recorded, tmp_path):
+    (tmp_path / "a.transcript").write_bytes(recorded[0])
+    replay = Replay(tmp_path / "a.transcript")
+    with pytest.raises(
+        TransportError, match=r"a\.transcript, access 0: recorded: write16 config\+0x4, 0x6; seen: close"
+    ):
+        replay.close()
+    replay = Replay(tmp_path / "a.transcript")
+    Session(replay)
+    with pytest.raises(TransportError, match=r"a\.transcript ends after \d+ accesses; seen: read32 bar5\+0x0"):
+        replay.bars[5].read32(0)
+    with pytest.raises(TransportError, match=r"cannot be read \(No such file or directory\); check its path"):
+        Replay(tmp_path / "nowhere")
+
+
+def test_what_an_access_raised_is_raised_again(tmp_path):
+    path = tmp_path / "a.transcript"
+    with Recorder(card("navi31", vram_bytes=64 << 20), path) as recorder:
+        for ask in (lambda d: d.bars[5].read32(3), lambda d: d.reset("wish"), lambda d: d.bars[5].read32(-8)):
+            with pytest.raises(Exception) as told:  # noqa: PT011  # whatever the device raises
+                ask(recorder)
+            again = Replay(io.BytesIO(one(ask)))
+            with pytest.raises(type(told.value)) as raised:
+                ask(again)
+            assert str(raised.value) == str(told.value)
+        with pytest.raises(NotSupported, match="a recorded device maps no window"):
+            recorder.bars[0].map()
+
+
+def one(ask):
+    """The transcript of one access."""
+    stream = io.BytesIO()
+    with Recorder(card("navi31", vram_bytes=64 << 20), stream) as recorder, contextlib.suppress(Exception):
+        ask(recorder)
+    return stream.getvalue()
+
+
+def test_a_card_that_falls_off_the_bus_is_replayed_so():
+    radeon, stream = card("navi31", vram_bytes=64 << 20), io.BytesIO()
+    recorder = Recorder(radeon, stream)
+    radeon.unplug()
+    seen = [recorder.lost, recorder.config.read(0, 2), recorder.bars[5].read32(0)]
+    recorder.close()
+    assert seen == [True, 0xFFFF, 0xFFFF_FFFF]
+    replay = Replay(io.BytesIO(stream.getvalue()))
+    assert [replay.lost, replay.config.read(0, 2), replay.bars[5].read32(0)] == seen
+
+
+def test_the_drivers_write_does_not_undo_the_cards(tmp_path):
+    """Both write the same page between two accesses: each its own dword."""
+    radeon = card("navi31", vram_bytes=64 << 20)
+    radeon.config.write(4, 6, 2)
+    recorder = Recorder(radeon, tmp_path / "a")
+    memory = recorder.alloc_host(PAGE)
+    radeon.host.write(memory.bus_addr(0), b"card")
+    memory.view[4:8] = b"host"
+    assert bytes(memory.view[:8]) == b"\0\0\0\0host"  # not seen before an access
+    recorder.clock.sleep_us(1)
+    assert bytes(memory.view[:8]) == b"cardhost" == radeon.host.read(memory.bus_addr(0), 8)
+    recorder.close()
+    replay = Replay(tmp_path / "a")
+    memory = replay.alloc_host(PAGE)
+    memory.view[4:8] = b"host"
+    replay.clock.sleep_us(1)
+    assert bytes(memory.view[:8]) == b"cardhost"
+
+
+# -- hostile transcripts --
+
+
+def packed(*rows, info=True, end=True, magic=transcript.MAGIC):
+    first = [transcript.info_row(Info("virtual:navi31", False, (0, 2, 5), True))] if info else []
+    rows = [*first, *rows]
+    rows += [Row(Op.END, value=len(rows))] if end else []
+    return gzip.compress(magic + b"".join(row.pack() for row in rows), 1)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "the transcript is no transcript of this version|is cut short or damaged"),
+        (b"text", "is cut short or damaged"),
+        (gzip.compress(b"text"), "is no transcript of this version: it begins with b'text'"),
+        (packed(magic=b"ringup transcript 9\n"), "is no transcript of this version"),
+        (packed(end=False), "lacks its end: 1 rows; the recorder was not closed"),
+        (packed(info=False), "lacks its end|does not say what card it is of"),
+        (packed(Row(Op.READ, 1, 4)), r"access 0 is damaged: read32 bar1\+0x0"),
+        (packed(Row(Op.READ, 5, 3)), "access 0 is damaged"),
+        (packed(Row(Op.READ, 5, 2, result=1 << 16)), "access 0 is damaged"),
+        (packed(Row(Op.READ_BLOCK, 5, value=3, answer=b"12")), "access 0 is damaged: read_block"),
+        (packed(Row(Op.PULL, value=0, data=b"1234")), "access 0 is damaged: pull"),
+        (packed(Row(Op.ALLOC, offset=PAGE, answer=transcript.RUN.pack(0, 100))), "access 0 is damaged: alloc"),
+        (packed(Row(Op.ERROR, data=b"KeyboardInterrupt\0stop")), "access 0 is damaged: error"),
+        (packed(Row(Op.END)), "access 0 is damaged: end"),
+        (packed(Row(Op.INFO, data=b"[1]")), "access 0 is damaged: info"),
+    ],
+)
+def test_damage_is_one_error(data, message):
+    with pytest.raises(TransportError, match=message):
+        Replay(io.BytesIO(data))
+
+
+def test_a_transcript_cut_anywhere_is_one_error(recorded):
+    data = recorded[0]
+    for size in [*range(64), *range(64, len(data) - 64, 97), *range(len(data) - 64, len(data))]:
+        with pytest.raises(TransportError):
+            transcript.read(io.BytesIO(data[:size]), "t")
+
+
+def test_random_damage_is_one_error_or_a_transcript():
+    """20,000 of a short one: read; whatever was read is replayed to its first difference."""
+
+    def ask(device):
+        memory = device.alloc_host(PAGE)
+        memory.view[0:4] = b"host"
+        device.interrupts.wait(5)
+        device.bars[5].read32(0)
+        device.firmware("a")
+        memory.free()
+        device.resets()
+        device.close()
+
+    text = gzip.decompress(one(ask))
+    ask(Replay(io.BytesIO(gzip.compress(text, 1))))
+    rng, opened = random.Random(6), 0
+    for _ in range(20_000):
+        data = bytearray(text)
+        for _ in range(rng.choice((1, 1, 3))):
+            data[rng.randrange(len(data))] = rng.choice((0, 1, 255, rng.randrange(256)))
+        try:
+            replay = Replay(io.BytesIO(gzip.compress(bytes(data), 0)))
+        except TransportError:
+            continue
+        opened += 1
+        with contextlib.suppress(TransportError, ValueError, TypeError, NotSupported):
+            ask(replay)
+    assert opened > 1000
+
+
+def test_a_transcript_that_unpacks_without_end_is_refused(monkeypatch):
+    monkeypatch.setattr(transcript, "MAX_BYTES", 1 << 20)
+    with pytest.raises(TransportError, match="unpacks to more than 1048576 bytes"):
+        Replay(io.BytesIO(gzip.compress(transcript.MAGIC + bytes(2 << 20))))
