@@ -1,0 +1,277 @@
+"""Power controller (SMU, MP1): clocks, voltages, power, fan and heat are its firmware's; the driver starts that, sets bounds, and reads tables.
+
+Its firmware comes with the security processor's load. Tables go by DMA through one place in VRAM that it is told. A card that is left alone
+chooses its clocks by load; `quiet` holds them at the lowest, `automatic` lets go.
+
+`Smu(block, version, window, hdp, table_pa, fb_base)`: `start(board_table, signed)`, `stop()`, `metrics()`, `limits`, `clocks(name)`,
+`set_clock_range(name, min_mhz, max_mhz)`, `automatic()`, `quiet()`, `power_limit_w`, `set_power_limit(power_w)`, `workload(profile)`,
+`allow_gfxoff(allow)`, `features`, `running`, `tell_mode1_reset()`.
+Source: amdgpu amdgpu_smu.c, smu_smc_hw_setup; smu_v13_0.c; smu_cmn.c; smu_v13_0_0_ppt.c; smu_v13_0_7_ppt.c; smu_v14_0_2_ppt.c.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import cached_property
+from types import ModuleType
+
+from ringup.drivers.amd.hdp import Hdp
+from ringup.drivers.amd.registers import Block, Version
+from ringup.drivers.amd.smu_mailbox import SmuMailbox
+from ringup.drivers.amd.smu_rows import row
+from ringup.drivers.amd.smu_tables import (
+    Limits,
+    Metrics,
+    decode_limits,
+    decode_metrics,
+    metrics_bytes,
+    power_table,
+    with_board,
+)
+from ringup.drivers.amd.vram import VramWindow
+from ringup.errors import DeviceTimeout, NotSupported
+
+LOG = logging.getLogger(__name__)
+TABLE_BYTES = 0x4000  # the largest table: MP0_MP1_DATA_REGION_SIZE_COMBOPPTABLE of smu_v13_0_0_ppt.c
+RUNNING = 0x1  # MP1_FIRMWARE_FLAGS.INTERRUPTS_ENABLED: smu_v13_0.c, smu_v13_0_check_fw_status
+START_TIMEOUT_US = (
+    100_000  # TIMEOUT: amdgpu asks once, hundreds of milliseconds behind the load; here the load may just have ended
+)
+START_POLL_US = 500
+LOW = 0xFFFF_FFFF
+LEVELS = 0xFF  # GetDpmFreqByIndex of this level counts them
+MODE1_BY_DEBUG = 2  # DEBUGSMC_MSG_Mode1Reset of smu_v13_0_0_ppt.c and smu_v14_0_2_ppt.c
+FREQUENCY = 0x7FFF_FFFF  # bit 31 of a level: the levels are the only frequencies
+CLOCKS = {"gfx": "GFXCLK", "memory": "UCLK", "fabric": "FCLK", "soc": "SOCCLK"}
+DPM = {
+    "gfx": "DPM_GFXCLK",
+    "memory": "DPM_UCLK",
+    "fabric": "DPM_FCLK",
+    "soc": "DPM_SOCCLK",
+}  # the feature that moves a clock
+PROFILES = {
+    "default": "DEFAULT",
+    "power saving": "POWER_SAVING",
+    "compute": "COMPUTE",
+    "full screen 3d": "FULL_SCREEN_3D",
+    "video": "VIDEO",
+    "vr": "VR",
+}
+
+
+class Smu:
+    """The power controller of one card. Needs its firmware loaded, VRAM and the host data path."""
+
+    def __init__(
+        self, block: Block, version: Version, window: VramWindow, hdp: Hdp, table_pa: int, fb_base: int
+    ) -> None:
+        """`table_pa` is the vram_pa of 16 KiB on a page, the controller's as long as the card is powered."""
+        self.row = row(version)
+        self.mailbox = SmuMailbox(block)
+        self.firmware_version = 0
+        self.features = 0
+        self._block, self._window, self._hdp = block, window, hdp
+        self._table_pa, self._fb_base = table_pa, fb_base
+        self._power_table = b""
+        self._levels: dict[str, tuple[int, ...]] = {}
+
+    @cached_property
+    def facts(self) -> ModuleType:
+        """Messages and tables of this version."""
+        return self.row.module
+
+    @property
+    def running(self) -> bool:
+        """Whether the controller's firmware runs and takes messages."""
+        return bool(self._block.registers.read(self.row.flags) & RUNNING)
+
+    def start(self, board_table: bytes | None, *, signed: bool) -> None:
+        """Have the firmware manage the card. Left up: everything that it may run runs; clocks follow the load.
+
+        `board_table` is the VBIOS's `smc_dpm_info` behind its header; `signed`: the security processor hands the tables over (`psp_runtime`).
+        Raises `DeviceTimeout` when the firmware does not run, and what `SmuMailbox.send` raises.
+        """
+        self._wait_running()
+        self.attach()
+        if self.row.writes_power_table and not signed:
+            if board_table is None or len(board_table) < self.facts.BoardTable_t.SIZE:
+                raise NotSupported(
+                    "the VBIOS has no power table of this board (smc_dpm_info); its ROM is another card's"
+                )
+            self._write_table(self.facts.TABLE_PPTABLE, with_board(self.row, self._power_table, board_table))
+        self.send("RunDcBtc")
+        if not signed:
+            allowed = self.row.features(self.firmware_version)
+            self.send("SetAllowedFeaturesMaskHigh", allowed >> 32)
+            self.send("SetAllowedFeaturesMaskLow", allowed & LOW)
+        self.send("EnableAllSmuFeatures", self.facts.FEATURE_PWR_ALL)
+        self._read_features()
+        if self.row.no_display:
+            self._optional(
+                "DALNotPresent"
+            )  # else the firmware may hold the memory clock for a display driver that never comes
+
+    def attach(self) -> None:
+        """Take up with a firmware that runs, started now or by an earlier process: versions, the place of tables, what it may do at most."""
+        interface, self.firmware_version = self.send("GetDriverIfVersion"), self.send("GetSmuVersion")
+        if interface != self.row.interface:  # amdgpu: the firmware stays compatible, a mismatch is only told
+            LOG.info(
+                "SMU firmware %#x speaks interface %#x, the tables are of %#x",
+                self.firmware_version,
+                interface,
+                self.row.interface,
+            )
+        at = self._fb_base + self._table_pa
+        self.send("SetDriverDramAddrHigh", at >> 32)
+        self.send("SetDriverDramAddrLow", at & LOW)
+        self._power_table = self._read_table(self.facts.TABLE_COMBO_PPTABLE, power_table(self.row).SIZE)
+        self.__dict__.pop("limits", None)
+        self._levels.clear()
+        self._read_features()
+
+    def stop(self) -> None:
+        """Leave the card cold: clocks at their lowest, no hint of work to come. The firmware runs on, and so do its fan and its limits."""
+        self.workload("default")
+        self.quiet()
+
+    @cached_property
+    def limits(self) -> Limits:
+        """What the card may do at most."""
+        if not self._power_table:
+            raise ValueError("the power controller has not been started")
+        return decode_limits(self.row, self._power_table)
+
+    def metrics(self) -> Metrics:
+        """Return what the card does now."""
+        return decode_metrics(self.row, self.metrics_table())
+
+    def metrics_table(self) -> bytes:
+        """Return the table that `decode_metrics` reads, fresh from the controller."""
+        return self._read_table(self.facts.TABLE_SMU_METRICS, metrics_bytes(self.row))
+
+    def clocks(self, name: str) -> tuple[int, ...]:
+        """Return the frequencies of `gfx`, `memory`, `fabric` or `soc`, MHz, lowest first. Two of `gfx`: it takes any between."""
+        if name not in CLOCKS:
+            raise ValueError(f"there is no clock {name!r}; there are {', '.join(CLOCKS)}")
+        if name not in self._levels:
+            clock = self._clock(name)
+            count = self.send("GetDpmFreqByIndex", clock << 16 | LEVELS) & FREQUENCY
+            levels = (self.send("GetDpmFreqByIndex", clock << 16 | level) & FREQUENCY for level in range(count))
+            self._levels[name] = tuple(sorted(levels))
+        return self._levels[name]
+
+    def set_clock_range(self, name: str, min_mhz: int, max_mhz: int) -> None:
+        """Keep a clock between two frequencies, both within `clocks(name)`. Heat and power limits still push it down."""
+        levels = self.clocks(name)
+        if not levels or not levels[0] <= min_mhz <= max_mhz <= levels[-1]:
+            bounds = f"{levels[0]} to {levels[-1]} MHz" if levels else "nothing"
+            raise ValueError(f"the {name} clock takes {bounds}, not {min_mhz} to {max_mhz}")
+        # ORDER: the upper bound first, as amdgpu does (smu_v13_0_set_soft_freq_limited_range)
+        self.send("SetSoftMaxByFreq", self._clock(name) << 16 | max_mhz)
+        self.send("SetSoftMinByFreq", self._clock(name) << 16 | min_mhz)
+
+    def automatic(self) -> None:
+        """Let every clock follow the load."""
+        for name in self._moved():
+            levels = self.clocks(name)
+            self.set_clock_range(name, levels[0], levels[-1])
+
+    def quiet(self) -> None:
+        """Hold every clock at its lowest."""
+        for name in self._moved():
+            lowest = self.clocks(name)[0]
+            self.set_clock_range(name, lowest, lowest)
+
+    @property
+    def power_limit_w(self) -> int:
+        """The power that the card may take, watts."""
+        return self.send("GetPptLimit", self.facts.POWER_SOURCE_AC << 16)
+
+    def set_power_limit(self, power_w: int) -> None:
+        """Set the power that the card may take, within `limits.power_min_w` and `limits.power_max_w`."""
+        limits = self.limits
+        if not limits.power_min_w <= power_w <= limits.power_max_w:
+            raise ValueError(f"the power limit takes {limits.power_min_w} to {limits.power_max_w} W, not {power_w}")
+        if not self._runs("THROTTLERS"):
+            raise NotSupported("the power controller does not limit power: its throttlers are off")
+        self.send("SetPptLimit", power_w)
+
+    def workload(self, profile: str) -> None:
+        """Hint at the work to come: `default`, `compute`, `power saving`, `full screen 3d`, `video` or `vr`."""
+        if profile not in PROFILES:
+            raise ValueError(f"there is no workload {profile!r}; there are {', '.join(PROFILES)}")
+        mask = 1 << self._workload_bit(profile)
+        since = self.row.power_saving_since
+        if profile == "compute" and since and (self.firmware_version in since or self.firmware_version >= since[-1]):
+            mask |= 1 << self._workload_bit("power saving")  # smu_v13_0_0_ppt.c, smu_v13_0_0_set_power_profile_mode
+        self._optional("SetWorkloadMask", mask)
+
+    def allow_gfxoff(self, allow: bool) -> None:
+        """Let the firmware switch the idle graphics core off, or keep it on. Registers of a core that is off must not be touched."""
+        self.send("AllowGfxOff" if allow else "DisallowGfxOff")
+
+    def tell_mode1_reset(self) -> int:
+        """Ask for a reset of the whole card but its bus interface; return for how many microseconds it must be left alone.
+
+        Raises `NotSupported` when the firmware does not run or does not know how.
+        """
+        if not self.running:
+            raise NotSupported(
+                "the power controller's firmware does not run, so it cannot reset the card; reset its slot or power it off"
+            )
+        version = self.firmware_version or self.send("GetSmuVersion")
+        if version < self.row.mode1_since:
+            raise NotSupported(
+                f"SMU firmware {version:#x} cannot reset the card, {self.row.mode1_since:#x} and later can"
+            )
+        message = MODE1_BY_DEBUG if self.row.mode1_debug else self.facts.PPSMC_MSG_Mode1Reset
+        self.mailbox.tell(message, debug=self.row.mode1_debug)
+        return self.row.mode1_us
+
+    def send(self, name: str, argument: int = 0) -> int:
+        """Send `PPSMC_MSG_<name>` and return what it answers."""
+        return self.mailbox.send(getattr(self.facts, f"PPSMC_MSG_{name}"), argument, name=name)
+
+    def _optional(self, name: str, argument: int = 0) -> None:
+        """Send a message that older firmware may not know."""
+        try:
+            self.send(name, argument)
+        except NotSupported as error:
+            LOG.info("%s", error)
+
+    def _wait_running(self) -> None:
+        clock = self._block.registers.clock
+        end_us = clock.now_us + START_TIMEOUT_US
+        while not self.running:
+            if clock.now_us >= end_us:
+                flags = self._block.registers.read(self.row.flags)
+                raise DeviceTimeout(
+                    f"starting the power controller: its firmware does not run (flags {flags:#x}) {START_TIMEOUT_US / 1000:g} ms after it was "
+                    "loaded; take firmware files made for this card"
+                )
+            clock.sleep_us(START_POLL_US)
+
+    def _read_features(self) -> None:
+        self.features = self.send("GetRunningSmuFeaturesLow") | self.send("GetRunningSmuFeaturesHigh") << 32
+
+    def _runs(self, feature: str) -> bool:
+        return bool(self.features >> int(getattr(self.facts, f"FEATURE_{feature}_BIT")) & 1)
+
+    def _clock(self, name: str) -> int:
+        return int(getattr(self.facts, f"PPCLK_{CLOCKS[name]}"))
+
+    def _workload_bit(self, profile: str) -> int:
+        return int(getattr(self.facts, f"WORKLOAD_PPLIB_{PROFILES[profile]}_BIT"))
+
+    def _moved(self) -> list[str]:
+        """Return the clocks that the firmware moves and knows frequencies of."""
+        return [name for name in CLOCKS if self._runs(DPM[name]) and self.clocks(name)]
+
+    def _read_table(self, table: int, size_bytes: int) -> bytes:
+        self.send("TransferTableSmu2Dram", table)
+        return self._window.read(self._table_pa, size_bytes)
+
+    def _write_table(self, table: int, data: bytes) -> None:
+        self._window.write(self._table_pa, data)
+        self._hdp.flush()
+        self.send("TransferTableDram2Smu", table)

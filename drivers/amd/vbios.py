@@ -1,0 +1,89 @@
+"""The VBIOS of a card: found in its expansion ROM, or behind it in the flash part that the system management I/O block reads.
+
+A card whose VBIOS has not run (not posted) has untrained memory and no boot loader: the code that trains it is in the VBIOS and is not run here.
+
+`read(device, ips) -> Vbios`, `require_posted(nbio, device)`, `board_table(vbios) -> bytes | None`.
+Source: amdgpu amdgpu_bios.c, amdgpu_read_bios and amdgpu_soc15_read_bios_from_rom; smuio_v13_0.c, nbio_v4_3.c, nbio_v4_3_get_rom_offset;
+amdgpu_atombios.c, amdgpu_atombios_get_data_table; smu_v13_0_0_ppt.c, smu_v13_0_0_append_powerplay_table.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+
+from ringup.autogen.amd.atom import atom_common_table_header
+from ringup.autogen.amd.nbio import REGS_ROM_OFFSET_CTRL
+from ringup.autogen.amd.smuio import ROM_DATA, ROM_INDEX
+from ringup.drivers.amd.discovery import Ips
+from ringup.drivers.amd.nbio import Nbio
+from ringup.drivers.amd.registers import Block
+from ringup.drivers.transport.seam import Device, Mmio
+from ringup.errors import FirmwareError, NotSupported
+from ringup.firmware.amd import vbios
+from ringup.firmware.amd.vbios import ROM_BLOCK_BYTES, Vbios
+
+LOG = logging.getLogger(__name__)
+MAGIC = vbios.MAGIC.to_bytes(2, "little")
+ROM_OFFSET_UNIT = 1 << 17  # amdgpu_bios.c, amdgpu_soc15_read_bios_from_rom: the strap counts 128 KiB
+POWER_TABLE = "smc_dpm_info"
+
+
+def read(device: Device, ips: Ips) -> Vbios:
+    """Return the checked VBIOS. Raises `FirmwareError` that says what the ROM and the flash part held when neither holds a sound one."""
+    try:
+        return vbios.parse(_rom(device.rom), f"{device.name} expansion ROM")
+    except FirmwareError as error:
+        LOG.debug("%s", error)
+        reason = str(error)
+    try:
+        return vbios.parse(_flash(ips), f"{device.name} flash part")
+    except FirmwareError as error:
+        raise FirmwareError(f"{reason}; {error}") from error
+
+
+def require_posted(nbio: Nbio, device: Device) -> None:
+    """Raise `NotSupported` when the card's VBIOS has not initialised it."""
+    if not nbio.posted:
+        raise NotSupported(
+            f"{device.name} is not initialised: its VBIOS has not run since power on. Start the computer with the card attached and its "
+            "firmware enabled in the BIOS, or let the kernel's driver load once; then open it again"
+        )
+
+
+def board_table(image: Vbios) -> bytes | None:
+    """Return the board's part of the power table (`smc_dpm_info` behind its header); None when the VBIOS has none."""
+    if POWER_TABLE not in image.data:
+        return None
+    return image.table_bytes(POWER_TABLE)[atom_common_table_header.SIZE :]
+
+
+def _rom(rom: Mmio | None) -> bytes:
+    """Read as much of the expansion ROM as its image has."""
+    if rom is None or rom.size_bytes < ROM_BLOCK_BYTES:
+        raise FirmwareError("the card shows no expansion ROM")
+    head = rom.read_block(0, ROM_BLOCK_BYTES)
+    return head + rom.read_block(len(head), min(_size(head, "the expansion ROM"), rom.size_bytes) - len(head))
+
+
+def _flash(ips: Ips) -> bytes:
+    """Read the image from the flash part, a dword at a time through the index registers."""
+    smuio = ips.block("smuio")
+    start = int(ips.block("nbio").read(REGS_ROM_OFFSET_CTRL).rom_offset) * ROM_OFFSET_UNIT
+    smuio.write(smuio.make(ROM_INDEX, rom_index=start))
+    head = _dwords(smuio, ROM_BLOCK_BYTES)
+    return head + _dwords(smuio, _size(head, "the flash part") - len(head))  # the index moves on by itself
+
+
+def _dwords(smuio: Block, size_bytes: int) -> bytes:
+    return b"".join(struct.pack("<I", int(smuio.read(ROM_DATA))) for _ in range(size_bytes // 4))
+
+
+def _size(head: bytes, where: str) -> int:
+    """Return how long the image that begins with `head` says to be."""
+    size = head[2] * ROM_BLOCK_BYTES
+    if head[:2] != MAGIC or not size:
+        raise FirmwareError(
+            f"{where} holds no image: it begins with {head[:3].hex(' ')}, a VBIOS with 55 aa and its size"
+        )
+    return size
