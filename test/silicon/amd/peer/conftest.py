@@ -5,7 +5,6 @@ Source of the protocol: the client side in its `runtime/support/system.py`, clas
 
 import json
 import os
-import random
 import socket
 import struct
 import subprocess
@@ -16,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from ringup.silicon import card
+from ringup.silicon.amd import images
+from ringup.silicon.amd.chips import CHIPS
 from ringup.silicon.shader.translate import Translator
 from ringup.tools.bench.environment import FOLDER, find_or_make
 from ringup.tools.paths import cache_folder
@@ -121,11 +122,11 @@ class Remote:
 
 @pytest.fixture
 def remote():
-    """`remote(**options)` is a virtual navi31 with a driver's door; it fails the test when the door broke or the card saw a mistake."""
+    """`remote(**options)` is a virtual card with a driver's door; it fails the test when the door broke or the card saw a mistake."""
     made = []
 
-    def make(**options):
-        made.append(Remote(card("navi31", vram_bytes=1 << 30, engine=Translator(), **options)))
+    def make(name="navi31", **options):
+        made.append(Remote(card(name, vram_bytes=1 << 30, engine=Translator(), **options)))
         return made[-1]
 
     yield make
@@ -169,56 +170,13 @@ def drive(python, tmp_path):
     return session
 
 
-def blob(version, header, parts, code, fields):
-    """A file as amdgpu_ucode.h has it: common_firmware_header with `version`, `header` bytes of head, then `parts`; `fields` by offset."""
-    places, body = [], b""
-    for part in parts:
-        places.append(256 + len(body))
-        body += part.ljust(-(-len(part) // 256) * 256, b"\0")
-    data = bytearray(256) + body
-    common = (len(data), header, *version, 11, 0, 0x1234, len(parts[code]), places[code], 0)
-    struct.pack_into("<IIHHHHIIII", data, 0, *common)
-    for at, value in fields(places).items():
-        struct.pack_into("<I", data, at, value)
-    return bytes(data)
-
-
-SOS_PARTS = (
-    (3, 0x1700),
-    (4, 0x900),
-    (5, 0x2A0),
-    (2, 0x6790),
-    (1, 0x8380),
-)  # KDB, TOC, SPL, SYS_DRV, SOS of psp_fw_type
-
-
-def sos_fields(places):
-    rows = [{36 + 16 * n: kind, 44 + 16 * n: places[n] - 256, 48 + 16 * n: size} for n, (kind, size) in enumerate(SOS_PARTS)]  # fmt: skip
-    return {32: len(SOS_PARTS)} | {at: value for row in rows for at, value in row.items()}
-
-
-# file: header version, its size, sizes of its parts, which one the common header points at, and the rest of its header by offset
-FILES = {
-    "psp_13_0_0_sos.bin": ((2, 0), 132, [size for _, size in SOS_PARTS], 0, sos_fields),  # psp_firmware_header_v2_0
-    "smu_13_0_0.bin": ((2, 1), 44, [0x3FE00], 0, lambda places: {40: 44}),  # smc_firmware_header_v2_1: no tables
-    "sdma_6_0_0.bin": ((2, 0), 64, [0x4400, 0x4200], 0, lambda places: {36: 0x4400, 48: places[1], 52: 0x4200}),
-    "gc_11_0_0_mec.bin": (
-        (2, 0), 60, [0x41300, 0x22000], 0, lambda places: {36: 0x41300, 40: places[0], 44: 0x22000, 48: places[1], 52: 0x3000},
-    ),
-    "gc_11_0_0_imu.bin": ((1, 0), 48, [0x10200, 0x10200], 0, lambda places: {32: 0x10200, 40: 0x10200}),
-    "gc_11_0_0_rlc.bin": (  # rlc_firmware_header_v2_3: iram, dram, rlcp, rlcv
-        (2, 3), 204, [0x6200, 0x8F00, 0x6D00, 0x4000, 0x4000], 0,
-        lambda places: {156: 0x8F00, 160: places[1], 164: 0x6D00, 168: places[2], 180: 0x4000, 184: places[3], 196: 0x4000, 200: places[4]},
-    ),
-}  # fmt: skip
-
-
 @pytest.fixture(scope="session")
 def made_firmware(tmp_path_factory):
-    """A folder of well-formed images with nothing but noise in them: no card but a virtual one runs them."""
-    folder, draw = tmp_path_factory.mktemp("firmware"), random.Random(7)
-    for name, (version, header, sizes, code, fields) in FILES.items():
-        (folder / name).write_bytes(blob(version, header, [draw.randbytes(size) for size in sizes], code, fields))
+    """A folder of the virtual cards' own images: no card but a virtual one takes them."""
+    folder = tmp_path_factory.mktemp("firmware")
+    for row in CHIPS.values():
+        for name, data in images.build(row).items():
+            (folder / name).write_bytes(data)
     return folder
 
 

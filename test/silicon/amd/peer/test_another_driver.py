@@ -58,9 +58,14 @@ def test_a_second_session_finds_the_card_up_and_a_card_that_was_reset_is_booted_
         check(one, *few)
 
 
-def test_it_loads_the_distributions_firmware(remote, drive, real_firmware):
-    answer = drive(remote(bar0_bytes=BAR0["small"]), real_firmware, {"sum": WORK["sum"]})
-    check(answer, "sum")
+# of a navi32 it takes the SMU's tables for another generation's, after its hubs, its firmware and its graphics core are up
+@pytest.mark.parametrize(("name", "target"), [("navi31", "gfx1100"), ("navi33", "gfx1102")])
+def test_it_loads_the_distributions_firmware(remote, drive, real_firmware, name, target):
+    door = remote(name, bar0_bytes=BAR0["small"])
+    answer = drive(door, real_firmware, {"sum": WORK["sum"], "half matmul": WORK["half matmul"]})
+    assert (answer["arch"], answer["partial"]) == (target, False)
+    check(answer, "sum", "half matmul")
+    assert finished(door.radeon)
 
 
 def test_a_page_fault_of_a_kernel_reaches_it_and_it_recovers(remote, drive, made_firmware):
