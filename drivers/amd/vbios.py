@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import logging
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from ringup.autogen.amd.atom import atom_common_table_header
 from ringup.autogen.amd.nbio import REGS_ROM_OFFSET_CTRL
 from ringup.autogen.amd.smuio import ROM_DATA, ROM_INDEX
+from ringup.autogen.linux import pci
 from ringup.drivers.amd.discovery import Ips
 from ringup.drivers.amd.nbio import Nbio
 from ringup.drivers.amd.registers import Block
-from ringup.drivers.transport.seam import Device, Mmio
+from ringup.drivers.transport.seam import ConfigSpace, Device, Mmio
 from ringup.errors import FirmwareError, NotSupported
 from ringup.firmware.amd import vbios
 from ringup.firmware.amd.vbios import ROM_BLOCK_BYTES, Vbios
@@ -26,13 +29,16 @@ from ringup.firmware.amd.vbios import ROM_BLOCK_BYTES, Vbios
 LOG = logging.getLogger(__name__)
 MAGIC = vbios.MAGIC.to_bytes(2, "little")
 ROM_OFFSET_UNIT = 1 << 17  # amdgpu_bios.c, amdgpu_soc15_read_bios_from_rom: the strap counts 128 KiB
+ROM_ADDRESS = pci.PCI_ROM_ADDRESS_MASK & 0xFFFF_FFFF
 POWER_TABLE = "smc_dpm_info"
 
 
 def read(device: Device, ips: Ips) -> Vbios:
     """Return the checked VBIOS. Raises `FirmwareError` that says what the ROM and the flash part held when neither holds a sound one."""
     try:
-        return vbios.parse(_rom(device.rom), f"{device.name} expansion ROM")
+        with _decoded(device.config):
+            image = _rom(device.rom)
+        return vbios.parse(image, f"{device.name} expansion ROM")
     except FirmwareError as error:
         LOG.debug("%s", error)
         reason = str(error)
@@ -56,6 +62,20 @@ def board_table(image: Vbios) -> bytes | None:
     if POWER_TABLE not in image.data:
         return None
     return image.table_bytes(POWER_TABLE)[atom_common_table_header.SIZE :]
+
+
+@contextmanager
+def _decoded(config: ConfigSpace) -> Iterator[None]:
+    """Have the function answer at its ROM's address meanwhile. A ROM without an address stays off: it would answer at 0."""
+    before = config.read(pci.PCI_ROM_ADDRESS)
+    switched = bool(before & ROM_ADDRESS) and not before & pci.PCI_ROM_ADDRESS_ENABLE
+    if switched:
+        config.write(pci.PCI_ROM_ADDRESS, before | pci.PCI_ROM_ADDRESS_ENABLE)
+    try:
+        yield
+    finally:
+        if switched:
+            config.write(pci.PCI_ROM_ADDRESS, before)
 
 
 def _rom(rom: Mmio | None) -> bytes:

@@ -1,0 +1,51 @@
+"""A card's firmware files, and what of them goes where: the device's own images where it brings some, else those of a store.
+
+`firmware_set(device, ips, store) -> FirmwareSet`, `psp_firmware(files, gc) -> PspFirmware`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ringup.drivers.amd.discovery import Ips
+from ringup.drivers.amd.psp import PspFirmware
+from ringup.drivers.amd.registers import Version
+from ringup.drivers.transport.seam import Device
+from ringup.firmware.amd.files import FirmwareSet, load
+from ringup.firmware.amd.needs import needs
+from ringup.firmware.amd.parts import ip_parts
+from ringup.firmware.store import FoundFile, Store
+
+DEVICE_ID, REVISION_ID = 0x02, 0x08  # PCI Local Bus Specification, "Type 00h Configuration Space Header"
+
+
+class DeviceStore(Store):
+    """A store behind a device's own images: a model brings firmware that is its alone."""
+
+    def __init__(self, device: Device, behind: Store) -> None:
+        super().__init__(behind.folders, behind.explicit)
+        self._device = device
+
+    def find(self, name: str) -> FoundFile | None:
+        """Return the device's own image of that name, else the store's file."""
+        own = self._device.firmware(name)
+        return super().find(name) if own is None else FoundFile(name, Path(self._device.name), own)
+
+
+def firmware_set(device: Device, ips: Ips, store: Store) -> FirmwareSet:
+    """Find, read and check the files that a card wants. Raises `FirmwareError` for a missing or damaged one, `NotSupported` for an unknown chip."""
+    wanted = needs(
+        ips.version("gc"),
+        ips.version("mp0"),
+        ips.version("mp1"),
+        ips.version("sdma0"),
+        device.config.read(DEVICE_ID, 2),
+        device.config.read(REVISION_ID, 1),
+    )
+    return load(wanted, DeviceStore(device, store))
+
+
+def psp_firmware(files: FirmwareSet, gc: Version) -> PspFirmware:
+    """Return what the security processor of a card with that graphics core is given."""
+    registers = ip_parts(files.image("sos"), gc)
+    return PspFirmware(files.boot_parts(), files.ip_parts(gc), registers[0] if registers else None)
