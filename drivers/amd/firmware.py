@@ -33,7 +33,7 @@ class DeviceStore(Store):
 
 
 def firmware_set(device: Device, ips: Ips, store: Store) -> FirmwareSet:
-    """Find, read and check the files that a card wants. Raises `FirmwareError` for a missing or damaged one, `NotSupported` for an unknown chip."""
+    """Find, read and check the files that a card wants. Raises `FirmwareError` when one is missing or damaged, `NotSupported`."""
     wanted = needs(
         ips.version("gc"),
         ips.version("mp0"),
