@@ -7,7 +7,7 @@ Source: amdgpu gfx_v11_0.c (gfx_v11_0_hw_init and what it calls), gfx_v12_0.c; a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from ringup.autogen.amd import gc as words
@@ -40,14 +40,18 @@ _PIPE_INTERRUPTS = (
     gc_cp.CP_ME1_PIPE3_INT_CNTL,
 )
 _INTERRUPTS = ("time_stamp_int_enable", "generic0_int_enable", "priv_reg_int_enable", "opcode_error_int_enable")
-_POST_MORTEM: tuple[type[Word], ...] = (
-    words.GRBM_STATUS,
-    words.GRBM_STATUS2,
-    words.GRBM_STATUS3,
+_ENGINE_STATUS: tuple[type[Word], ...] = (
     words.GRBM_STATUS_SE0,
     words.GRBM_STATUS_SE1,
     words.GRBM_STATUS_SE2,
     words.GRBM_STATUS_SE3,
+    words.GRBM_STATUS_SE4,
+    words.GRBM_STATUS_SE5,
+)
+_POST_MORTEM: tuple[type[Word], ...] = (
+    words.GRBM_STATUS,
+    words.GRBM_STATUS2,
+    words.GRBM_STATUS3,
     gc_cp.CP_STAT,
     gc_cp.CP_BUSY_STAT,
     gc_cp.CP_STALLED_STAT1,
@@ -70,15 +74,18 @@ class Gfx:
     """The graphics core of one card: `boot`, then its memory hub, then `start`.
 
     `mec_start` is where the compute micro engine's firmware begins, a byte address from the image's header (RS64 images, version 2).
+    `vmids` are those that queues will run in.
     """
 
-    def __init__(self, gc: Block, smuio_block: Block, design: Design, mec_start: int) -> None:
+    def __init__(
+        self, gc: Block, smuio_block: Block, design: Design, mec_start: int, vmids: Sequence[int] = range(VMIDS)
+    ) -> None:
         if gc.version[0] not in _PIPES:
             raise ValueError(f"graphics core {gc.version} is not known")
         self.block, self.design = gc, design
         self.pipes = _PIPES[gc.version[0]]
         self.shape: Shape | None = None
-        self._smuio, self._mec_start = smuio_block, mec_start
+        self._smuio, self._mec_start, self._vmids = smuio_block, mec_start, tuple(vmids)
 
     def boot(self) -> None:
         """Wait until the core's firmware is loaded and started. Raises `DeviceTimeout` when it is not within 100 ms."""
@@ -112,9 +119,9 @@ class Gfx:
         self._set_interrupts(False)
         self._halt_mec(True)
 
-    # --- what every VMID needs ----------------------------------------------------------------------------------
+    # --- what VMIDs need ----------------------------------------------------------------------------------------
     def _start_vmids(self) -> None:
-        """Set how shaders of each VMID see memory; none may use global data share, wave synchronisation or ordered append."""
+        """Set how shaders of our VMIDs see memory; none may use global data share, wave synchronisation or ordered append."""
         gc = self.block
         config = gc.make(
             words.SH_MEM_CONFIG,
@@ -123,13 +130,13 @@ class Gfx:
             initial_inst_prefetch=PREFETCH,
         )
         bases = gc.make(words.SH_MEM_BASES, shared_base=SHARED_BASE, private_base=PRIVATE_BASE)
-        for vmid in range(VMIDS):
+        for vmid in self._vmids:
             with gc.selected(gc.make(words.GRBM_GFX_CNTL, vmid=vmid), gc.make(words.GRBM_GFX_CNTL)):
                 gc.write(config)
                 gc.write(bases)
         if gc.version[0] > 11:  # without a global data share
             return
-        for vmid in range(1, VMIDS):
+        for vmid in self._vmids:
             gc.write(gc.make(words.GDS_VMID0_BASE), 2 * vmid)
             gc.write(gc.make(words.GDS_VMID0_SIZE), 2 * vmid)
             gc.write(gc.make(words.GDS_GWS_VMID0), vmid)
@@ -245,4 +252,5 @@ class Gfx:
 
     def status(self) -> dict[str, Word]:
         """Read what a post-mortem wants to know, by register."""
-        return {word.__name__: self.block.read(word) for word in _POST_MORTEM}
+        engines = _ENGINE_STATUS[: self.design.shader_engines]
+        return {word.__name__: self.block.read(word) for word in _POST_MORTEM + engines}

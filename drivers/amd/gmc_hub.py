@@ -70,7 +70,10 @@ class Hub:
         self._l2_cntl3, self._semaphore = l2_cntl3, semaphore
         self._context_step = block.distance(words.context_cntl, words.context1_cntl)
         self._table_step = block.distance(words.table_base[0], words.table1_base[0])
-        self._engine_step = block.distance(words.engine_range[0], words.engine1_range[0])
+        if self._context_step != 1 or block.distance(words.engine_range[0], words.engine1_range[0]) != 2:
+            raise ValueError(
+                f"contexts and engines of {name} {block.version} do not follow one another as in those known"
+            )
 
     @property
     def fb_base(self) -> int:
@@ -86,11 +89,9 @@ class Hub:
         """Set apertures, TLBs, cache and faults; every context is off until `set_context`."""
         self._start_apertures(apertures)
         self._start_cache()
-        for vmid in range(CONTEXTS):
-            self.disable_context(vmid)
+        self._disable_contexts()
         self._disable_identity()
-        for engine in range(ENGINES):
-            self._write_pair(self.words.engine_range, EVERY_PAGE, engine * self._engine_step)
+        self._start_engines()
         self.block.update(self.words.fault_cntl, **_HUB_DEFAULTED)
 
     def _start_apertures(self, apertures: Apertures) -> None:
@@ -139,10 +140,17 @@ class Hub:
         self._write_pair(self.words.identity_high, 0)
         self._write_pair(self.words.identity_offset, 0)
 
+    def _start_engines(self) -> None:
+        """Let every invalidation engine act on all pages. Low and high halves follow one another."""
+        halves = (EVERY_PAGE & 0xFFFF_FFFF, EVERY_PAGE >> 32)
+        self.block.registers.write_run(self.block.address(self.words.engine_range[0]), halves * ENGINES)
+
+    def _disable_contexts(self) -> None:
+        self.block.registers.write_run(self.block.address(self.words.context_cntl), (0,) * CONTEXTS)
+
     def stop(self) -> None:
         """Switch contexts, TLBs and cache off; VMID 0 still reaches VRAM. Source: mmhub_v3_0_gart_disable."""
-        for vmid in range(CONTEXTS):
-            self.disable_context(vmid)
+        self._disable_contexts()
         self.block.update(self.words.l1_tlb_cntl, enable_l1_tlb=0, enable_advanced_driver_model=0)
         self.block.update(self.words.l2_cntl, enable_l2_cache=0)
         self.block.write(self.words.l2_cntl3.at(self.block.version)(0))

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -26,18 +27,6 @@ GUARD_BYTES = PAGE_BYTES  # left unmapped behind every buffer: running over its 
 GIANT_BYTES = 1 << 30  # a page of the second directory level
 REMEMBERED = 256  # freed buffers that a fault may still be named after
 NEAR_BYTES = 1 << 20  # how far behind a buffer a fault is still told by it
-
-
-class Flusher(Protocol):
-    """What makes the card see changes: the memory hubs."""
-
-    def flush_tlb(self, vmid: int) -> None:
-        """Make every cached translation of `vmid` be walked again."""
-        ...
-
-    def flush_hdp(self) -> None:
-        """Make what the CPU wrote through the window reach VRAM."""
-        ...
 
 
 class Window(Protocol):
@@ -145,6 +134,8 @@ class Held(NamedTuple):
 class Memory:
     """The buffers of `vmid`. Page tables and the memory they lie in come in; the hubs must use the tables before anything runs.
 
+    `flush_hdp` makes what the CPU wrote through the window reach VRAM, `flush_tlb(vmid)` makes cached translations be walked again.
+
     Mapping at addresses where nothing was needs no TLB flush: the caches keep no entry that is not valid. Unmapping, and mapping where a page or
     a fault was, flushes, and only then memory and tables are free again.
     """
@@ -155,13 +146,16 @@ class Memory:
         window: Window,
         vram: Vram,
         tables: PageTables,
-        flusher: Flusher,
         vmid: int,
+        *,
+        flush_tlb: Callable[[int], None],
+        flush_hdp: Callable[[], None],
         va: Ranges | None = None,
     ) -> None:
         self.vram, self.tables, self.vmid = vram, tables, vmid
-        self.va = va or Ranges(USER_START, USER_END - USER_START, f"addresses of vmid {vmid}")
-        self._device, self._window, self._flusher = device, window, flusher
+        self.va = Ranges(USER_START, USER_END - USER_START, f"addresses of vmid {vmid}") if va is None else va
+        self._device, self._window = device, window
+        self._flush_tlb, self._flush_hdp = flush_tlb, flush_hdp
         self._live: dict[int, Held] = {}
         self._freed: deque[tuple[int, int, str]] = deque(maxlen=REMEMBERED)  # gpu_va, size, name
         self._faults: set[int] = set()  # pages that faulted since the last flush
@@ -229,17 +223,14 @@ class Memory:
     def free(self, *buffers: Buffer) -> None:
         """Take buffers back with one flush for all; nothing submitted may use them any more.
 
-        Raises `ValueError` for a buffer of another memory or one freed before, nothing being freed; and for those whose `view` an array still
-        uses, the others being freed. If the flush fails the buffers are gone and their memory stays taken, since the card may still reach it.
+        Raises `ValueError` for a buffer of another memory or one freed before, nothing being freed. If the flush fails the buffers are gone and
+        their memory stays taken, since the card may still reach it. An array made from a `view` keeps host pages alive, out of the card's
+        reach; one over VRAM sees whose the memory is next.
         """
-        held, viewed = _unviewed([self._held(buffer) for buffer in dict.fromkeys(buffers)])
+        held = [self._held(buffer) for buffer in dict.fromkeys(buffers)]
         self._unmap(held)
         for one in held:
             self._release(one)
-        if viewed:
-            raise ValueError(
-                f"cannot free {_names(viewed)}: an array or another view of its bytes is alive; drop that first"
-            )
 
     def find(self, gpu_va: int) -> Buffer | None:
         """Return the buffer that an address lies in."""
@@ -278,20 +269,16 @@ class Memory:
     def close(self) -> None:
         """Free every buffer, and the tables: the root is left empty, for hubs that still use it.
 
-        A card that is gone is not asked to flush. Host memory whose `view` an array still uses stays with the device until that is closed.
+        Where the card is gone nothing is left to flush.
         """
-        held, viewed = _unviewed(list(self._live.values()))
-        if viewed:
-            LOG.warning("closing with buffers whose bytes an array still uses: %s", _names(viewed))
+        held = list(self._live.values())
         try:
-            self._unmap([*held, *viewed])
+            self._unmap(held)
         except (DeviceLost, LinkDown):
-            LOG.info("the card is gone: nothing flushed")
+            LOG.info("the card is gone: no translations to flush")
             self.tables.settle()
         for one in held:
             self._release(one)
-        for one in viewed:
-            self.vram.free(*one.vram)
         self.tables.close()
 
     def _map(
@@ -300,7 +287,7 @@ class Memory:
         buffer, mapped = held.buffer, held.mapped_bytes
         if align is None:
             align = natural_align(mapped, GIANT_BYTES)
-        gpu_va = self.va.alloc(mapped + GUARD_BYTES, max(align, PAGE_BYTES), buffer.name)
+        gpu_va = self.va.alloc(mapped + GUARD_BYTES, align, buffer.name)
         stale = True
         try:
             stale = self.tables.map(
@@ -343,6 +330,9 @@ class Memory:
             usage = self._usage[buffer.where]
             usage.buffers -= 1
             usage.used_bytes -= one.mapped_bytes
+            if buffer.view is not None:
+                with suppress(BufferError):  # lent to a call that is under way: it ends by itself
+                    buffer.view.release()
             buffer.forget()
             self.tables.unmap(places[-1], one.mapped_bytes)
         self._flush(stale=True)
@@ -351,9 +341,9 @@ class Memory:
 
     def _flush(self, stale: bool) -> None:
         """ORDER: the entries reach VRAM, then translations are walked again, then what they led to may be used anew."""
-        self._flusher.flush_hdp()
+        self._flush_hdp()
         if stale:
-            self._flusher.flush_tlb(self.vmid)
+            self._flush_tlb(self.vmid)
             self.tables.settle()
             self._faults.clear()
 
@@ -362,22 +352,3 @@ class Memory:
         self.vram.free(*held.vram)
         if held.dma is not None:
             held.dma.free()
-
-
-def _unviewed(held: list[Held]) -> tuple[list[Held], list[Held]]:
-    """Release the views of buffers; return those that are free of views, and those that an array still uses."""
-    free: list[Held] = []
-    viewed: list[Held] = []
-    for one in held:
-        try:
-            if one.buffer.view is not None:
-                one.buffer.view.release()
-        except BufferError:
-            viewed.append(one)
-        else:
-            free.append(one)
-    return free, viewed
-
-
-def _names(held: list[Held]) -> str:
-    return ", ".join(repr(one.buffer) for one in held)

@@ -69,8 +69,9 @@ class Ranges:
         sizes = (self._free.get(start, 0) for start in self._bins[highest])
         return max(size for size in sizes if size and _class_of(size) == highest)
 
-    def __len__(self) -> int:
-        """How many ranges are live."""
+    @property
+    def live(self) -> int:
+        """How many ranges are handed out or reserved."""
         return len(self._live)
 
     def __iter__(self) -> Iterator[tuple[int, int, str]]:
