@@ -5,14 +5,17 @@ Source: sdma_v6_0_0_pkt_open.h and vega10_sdma_pkt_open.h by way of the facts; s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
 from ringup.queues.packets import Hole, Template, Version, numbered, to_bytes
 from ringup.queues.sdma_words import COPY_LINEAR_V7, KINDS, words_of
 
-LOW, HIGH = "_31_0", "_63_32"  # how the header ends the names of the halves of a 64-bit operand
+PIECE = re.compile(
+    r"(.+)_(?:\d+_(\d+)|dw([01]))"
+)  # how the header names pieces of an operand: by their bits of it, or as dw0 and dw1
 LESS_ONE = ("COPY_LINEAR.count", "CONSTANT_FILL.count")  # bytes less one, the whole dword theirs
 ALIGNED = {  # bytes that an operand must be a multiple of
     "FENCE.addr": 4,
@@ -26,18 +29,20 @@ ALIGNED = {  # bytes that an operand must be a multiple of
 
 
 class FieldAt(NamedTuple):
-    """A field of a dword of a packet: `dwords[at] >> lo & mask`."""
+    """A field of a packet: `(dwords[at] >> lo & mask) << shift`; an operand in pieces is the sum of several of one name."""
 
     name: str
     at: int
     lo: int
     mask: int
+    shift: int = 0
 
 
 class Layout(NamedTuple):
     """A packet in one version: how many dwords, its fields, the bits of each dword that no field covers.
 
-    `payload` and `extra`: a field and what is added to its value for the dwords behind. `longer`: a field without which the last dword is missing.
+    `payload` and `extra`: a field and what is added to its value for the dwords behind. `longer`: a field without which the last dword is
+    missing.
     """
 
     name: str
@@ -74,8 +79,9 @@ def layouts(version: Version) -> dict[tuple[int, int], Layout]:
             covered |= field.mask
         rests = tuple(~covered >> 32 * at & 0xFFFF_FFFF for at in range(size))
         fields = {
-            name: FieldAt(name, field.lo // 32, field.lo % 32, (1 << field.width) - 1)
+            name: _field(name, field.lo, field.width)
             for name, field in word.FIELDS.items()
+            if name not in ("op", "sub_op")
         }
         if kind.name == "NOP":  # its data is the first dword of what it skips
             del fields["data0"]
@@ -88,6 +94,14 @@ def layouts(version: Version) -> dict[tuple[int, int], Layout]:
             layout = Layout(kind.name, size, tuple(fields.values()), rests, longer=longer)
         found[kind.op, kind.sub_op] = layout
     return found
+
+
+def _field(name: str, lo: int, width: int) -> FieldAt:
+    piece = PIECE.fullmatch(name)
+    base, shift = name, 0
+    if piece:
+        base, shift = piece[1], int(piece[2]) if piece[2] else 32 * int(piece[3])
+    return FieldAt(base, lo // 32, lo % 32, (1 << width) - 1, shift)
 
 
 def template(dwords: Sequence[int], version: Version) -> Template:
@@ -109,15 +123,14 @@ def template(dwords: Sequence[int], version: Version) -> Template:
 
 
 def _holes(layout: Layout, at: int, size: int) -> Iterator[tuple[str, Hole]]:
-    fields: Mapping[str, FieldAt] = {field.name: field for field in layout.fields}
+    high = {(field.name, field.at) for field in layout.fields if field.shift == 32 and field.mask == 0xFFFF_FFFF}
     for field in layout.fields:
         name = f"{layout.name}.{field.name}"
         where = (at + field.at) * 4
-        if field.at >= size or name.endswith(HIGH):
+        if field.at >= size or field.lo != field.shift:
             continue
-        if name.endswith(LOW) and field.name.removesuffix(LOW) + HIGH in fields:
-            name = name.removesuffix(LOW)
-            yield name, Hole(where, 8, ALIGNED.get(name, 1))
+        if (field.name, field.at + 1) in high:
+            yield name, Hole(where, 8, max(ALIGNED.get(name, 1), 1 << field.lo))
         elif name in LESS_ONE:
             yield name, Hole(where, minus=1, bits=field.mask.bit_length())
         elif field.mask == 0xFFFF_FFFF:

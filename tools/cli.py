@@ -18,7 +18,11 @@ COMMANDS = {  # name: (module, help); the order of `ringup --help`
     "list": ("ringup.tools.list_cards", "list the cards that can be opened, and those that cannot with the reason"),
     "demo": ("ringup.tools.demo", "run a kernel's machine code on the virtual cores and draw what it computes"),
     "regs": ("ringup.tools.regs", "find registers of a chip, show their fields, decode a value"),
-    "firmware": ("ringup.tools.firmware", "firmware files: which a card needs and whether they are here, what is inside one"),
+    "firmware": (
+        "ringup.tools.firmware",
+        "firmware files: which a card needs and whether they are here, what is inside one",
+    ),
+    "decode": ("ringup.tools.decode", "show the packets of a stream in a file"),
     "headers": ("ringup.tools.headers", "header packages: fetch them, generate facts, check the committed ones"),
     "bench": ("ringup.tools.bench.command", "measure ringup beside its peers"),
     "bind": ("ringup.tools.bind", "give a card to VFIO, with its whole IOMMU group"),
