@@ -83,6 +83,8 @@ class Smu:
         cells.storage([ARGUMENT, ANSWER, DEBUG_ARGUMENT, DEBUG_ANSWER, "MP1_SMN_IH_SW_INT", "MP1_SMN_IH_SW_INT_CTRL"])
         first = PUBLIC_ALIAS | cells.address(FLAGS) & (ALIAS_BYTES - 1) & ~0xFFF
         offset = first - (cells.address(FLAGS) & ~0xFFF)
+        flags = cells.address(FLAGS)
+        board.space.door(row.flags_address, 4, lambda _: cells.read(flags), lambda _, value: cells.write(flags, value))
         board.space.door(
             first,
             0x1000,

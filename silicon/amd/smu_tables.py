@@ -51,6 +51,7 @@ class PowerRow:
     interface: Any = smu  # the module of the firmware's tables
     lacks: frozenset[int] = frozenset()  # messages that others of this generation have
     debug_messages: frozenset[int] = frozenset()  # of the second mailbox, in which drivers see nothing else
+    flags_address: int = 0x3B1_0024  # where hosts read MP1_FIRMWARE_FLAGS over SMN: smnMP1_FIRMWARE_FLAGS
 
 
 NAVI31 = PowerRow(
@@ -122,6 +123,7 @@ NAVI33 = replace(
     pcie_lanes=8,
     interface_version=smu_v13_0_7.SMU13_0_7_DRIVER_IF_VERSION,
     firmware_version=0x0052_5C00,
+    flags_address=0x3B1_0028,  # smnMP1_FIRMWARE_FLAGS_SMU_13_0_7 of smu_v13_0_7_ppt.c
     interface=smu_v13_0_7,
     lacks=frozenset(
         {smu.PPSMC_MSG_DALNotPresent, smu.PPSMC_MSG_Mode2Reset, smu.PPSMC_MSG_GetDebugData}

@@ -64,7 +64,7 @@ class Bell:
 
 
 class Rig:
-    def __init__(self):
+    def __init__(self, row=smu_tables.NAVI31):
         clock = VirtualClock()
         self.board = Board("navi31", clock, EventLog(clock), Faults(), RegisterSpace(), Vram(4096), HostMemory())
         self.cells, self.pages, self.bell = Cells("navi31", "mp"), Pages(), Bell()
@@ -75,7 +75,7 @@ class Rig:
             self.board,
             self.cells,
             self.pages,
-            smu_tables.NAVI31,
+            row,
             busy_ns=self.busy_ns,
             on_mode1_reset=lambda: self.resets.append(1),
         )
@@ -154,6 +154,21 @@ def test_nobody_answers_before_the_firmware_is_loaded():
     rig.start()
     assert rig.board.space.read(0x3B1_0024) & 1
     assert rig.send(TEST, 5) == (OK, 6)
+
+
+@pytest.mark.parametrize(
+    ("row", "address"),
+    [
+        (smu_tables.NAVI31, 0x3B1_0024),  # smu_v13_0.c: MP1_Public | smnMP1_FIRMWARE_FLAGS
+        (smu_tables.NAVI33, 0x3B1_0028),  # smu_v13_0_7_ppt.c: smnMP1_FIRMWARE_FLAGS_SMU_13_0_7
+    ],
+    ids=["13.0.0", "13.0.7"],
+)
+def test_hosts_see_at_their_versions_address_whether_the_firmware_runs(row, address):
+    rig = Rig(row)
+    assert rig.board.space.read(address) == 0
+    rig.start()
+    assert rig.board.space.read(address) & 1
 
 
 def test_versions_are_the_rows(rig):
