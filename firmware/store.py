@@ -7,6 +7,7 @@ Source: Linux Documentation/driver-api/firmware/fw_search_path.rst; drivers/base
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import lzma
 import os
@@ -25,6 +26,7 @@ PARAMETER = Path("/sys/module/firmware_class/parameters/path")
 MAX_BYTES = 64 << 20  # of a file and of what it unpacks to; the largest of any GPU has 38 MB
 XZ_MEMORY_BYTES = 128 << 20  # what a decoder may take: `xz -9` needs 65 MB
 ZSTD_WINDOW_BYTES = 128 << 20
+ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}  # a link to nowhere, or to itself, leads to no file
 PACKAGES = {  # first folder of a name: packages that bring it
     "amdgpu": "firmware-amd-graphics (Debian), linux-firmware (Ubuntu, Arch), amd-gpu-firmware (Fedora)",
     "nvidia": "firmware-nvidia-graphics (Debian), linux-firmware (Ubuntu, Arch), nvidia-gpu-firmware (Fedora)",
@@ -71,14 +73,17 @@ class Store:
 
     def find(self, name: str) -> FoundFile | None:
         """Return a file, or None where there is none. Raises `FirmwareError` for one that cannot be read or unpacked."""
-        return next((FoundFile(name, path, _load(path)) for path in self._paths(name) if path.exists()), None)
+        return next((FoundFile(name, path, _load(path)) for path in self._paths(name) if _is_there(path)), None)
+
+    def find_any(self, *names: str) -> FoundFile | None:
+        """Return the first of several names that is there, or None; see `find`."""
+        return next((found for name in names if (found := self.find(name)) is not None), None)
 
     def load(self, *names: str) -> FoundFile:
         """Return the first of several names that is there. Raises `FirmwareError` that says where was looked and what brings it."""
-        for name in names:
-            found = self.find(name)
-            if found is not None:
-                return found
+        found = self.find_any(*names)
+        if found is not None:
+            return found
         places = dict.fromkeys(str(place) for place in (*self.explicit, *self.folders))
         package = PACKAGES.get(names[0].partition("/")[0])
         advice = f"; install {package}, or name its folder" if package else "; name its folder"
@@ -103,6 +108,16 @@ def load_file(path: Path) -> FoundFile:
     return FoundFile(path.name, path, _load(path))
 
 
+def _is_there(path: Path) -> bool:
+    try:
+        path.stat()
+    except OSError as error:
+        if error.errno in ABSENT:
+            return False
+        raise FirmwareError(f"{path} cannot be looked at: {error.strerror}") from error
+    return True
+
+
 def _load(path: Path) -> bytes:
     unpack = next(unpack for suffix, unpack in reversed(UNPACKERS.items()) if path.name.endswith(suffix))
     return unpack(_read(path), path)
@@ -114,16 +129,18 @@ def _read(path: Path) -> bytes:
         number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe of that name must not block
     except OSError as error:
         raise FirmwareError(f"{path} cannot be opened: {error.strerror}") from error
-    with os.fdopen(number, "rb") as file:
+    try:
         status = os.fstat(number)
         if not stat.S_ISREG(status.st_mode):
             raise FirmwareError(f"{path} is no ordinary file")
         if status.st_size > MAX_BYTES:
             raise FirmwareError(f"{path} has {status.st_size} bytes, more than any firmware ({MAX_BYTES})")
-        try:
+        with open(number, "rb", closefd=False) as file:
             data = file.read(MAX_BYTES + 1)
-        except OSError as error:
-            raise FirmwareError(f"{path} cannot be read: {error.strerror}") from error
+    except OSError as error:
+        raise FirmwareError(f"{path} cannot be read: {error.strerror}") from error
+    finally:
+        os.close(number)
     return _bounded(data, path)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from ringup.autogen.amd import discovery as facts
 from ringup.errors import FirmwareError, NotSupported
 from ringup.firmware.amd import discovery, toc, vbios
+from ringup.firmware.amd.containers import CONTAINERS
 from ringup.firmware.amd.files import FirmwareSet
 from ringup.firmware.amd.image import Image, parse
 from ringup.firmware.amd.needs import CHIPS, Need, needs
@@ -40,7 +41,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     show = actions.add_parser("show", help="decode a firmware file, a discovery binary or an expansion ROM")
     show.add_argument("file", type=Path, metavar="FILE")
-    show.add_argument("--kind", help="what the file is, where its name does not tell: pfp, rlc, sos, ...")
+    show.add_argument(
+        "--kind",
+        choices=CONTAINERS,
+        metavar="KIND",
+        help=f"what it is, where its name does not tell: {', '.join(CONTAINERS)}",
+    )
     for action in (check, show):
         action.add_argument("--json", action="store_true", help="for programs: one JSON document")
     parser.set_defaults(run=run)

@@ -27,6 +27,7 @@ MAX_IPS = 1024  # of one die; a card has about a hundred
 HW_ID_MAX = 300  # soc15_hw_ip.h ends at 271; amdgpu_discovery.c, HW_ID_MAX
 MAX_INSTANCE = 44  # soc15_hw_ip.h of amdgpu: HWIP_MAX_INSTANCE
 BASE_MASK = 0x3FFF_FFFF  # a 64-bit base is in dwords of a 32-bit space: amdgpu_discovery_reg_base_init
+ABSENT = "the binary has none"  # the reason for a table that is not there, as against a damaged one
 VCN_DISABLED = 0xC0  # of a VCN's revision: its encoder (0x80) or decoder (0x40) is fused off
 
 HEADER = Layout(
@@ -130,7 +131,9 @@ class Discovery:
         raise FirmwareError(f"discovery: the card lists no {NAMES.get(hw_id, hw_id)} instance {instance}")
 
     def harvested(self, hw_id: int, instance: int) -> bool:
-        """Say whether the harvest table fuses an instance off."""
+        """Say whether an instance is fused off; a card without a harvest table has none. Raises `FirmwareError` for a damaged table."""
+        if self.harvest is None and self.reasons["harvest"] != ABSENT:
+            raise FirmwareError(f"discovery: what is fused off is not known: {self.reasons['harvest']}")
         return (hw_id, instance) in (self.harvest or ())
 
     def require(self, table: str) -> Fields:
@@ -162,7 +165,7 @@ def parse(blob: bytes, name: str = "discovery") -> Discovery:
     def optional(table: str, reader: Callable[[bytes, int, int, str], Any], index: int) -> Any:
         start, total = _integer(head, f"table_list[{index}].offset"), _integer(head, f"table_list[{index}].checksum")
         if not start:
-            reasons[table] = "the binary has none"
+            reasons[table] = ABSENT
             return None
         try:
             return reader(blob, start, total, name)

@@ -66,9 +66,9 @@ def load(needs: Iterable[Need], store: Store) -> FirmwareSet:
     images: dict[str, Image] = {}
     known: dict[str, Image] = {}
     for need in needs:
-        if need.optional and all(store.find(name) is None for name in need.names):
+        found = store.find_any(*need.names) if need.optional else store.load(*need.names)
+        if found is None:
             continue
-        found = store.load(*need.names)
         image = known.get(found.name)
         if image is None:
             image = known[found.name] = parse(found.data, found.name)

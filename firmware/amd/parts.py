@@ -177,17 +177,19 @@ def load_order(parts: Iterable[Part]) -> list[Part]:
 
 
 def boot_parts(image: Image, *, aux: bool = False) -> dict[int, Part]:
-    """Return what the PSP's boot loader takes, by `PSP_FW_TYPE_*`; `aux` selects the second set of an image that has one.
+    """Return what the PSP's boot loader takes, by `PSP_FW_TYPE_*`; `aux` selects the second set where an image has one.
 
     Raises `FirmwareError` when the secure OS or its system driver is missing: without them no card starts.
     """
     if image.kind != "sos":
         raise ValueError(f"{image.name} is a {image.kind} image; the boot loader takes parts of a sos image")
+    second = aux and any(section.name.endswith(AUX) for section in image.sections)
+    shared = image.header_version[0] == 1  # there, what the second set lacks is taken from the first
     found = {}
     for number, name in PACKED["sos"].items():
-        section = image.section(name + AUX if aux else name) or (
-            image.section(name) if image.header_version[0] == 1 else None
-        )
+        section = image.section(name + AUX) if second else None
+        if section is None and (shared or not second):
+            section = image.section(name)
         if section is not None:
             version = image.version if section.version is None else section.version
             found[number] = Part(number, section.name, image.data(section), version)

@@ -168,6 +168,8 @@ def _memory_type(number: int) -> str:
 
 
 def _integer(fields: Fields, name: str) -> int:
+    if name not in fields:
+        raise FirmwareError(f"vbios: {name} lies behind the end of its table")
     value = fields[name]
     assert isinstance(value, int)  # what the layout says
     return value

@@ -76,7 +76,14 @@ def test_sections_lie_where_a_kernel_took_them(real, name, sections):
 def test_power_tables_are_listed_by_their_id(real):
     image = parse(real("smu_13_0_0.bin"), "smu_13_0_0.bin")
     tables = [section for section in image.sections if section.name != "code"]
-    assert [table.number for table in tables] == [3664, 36641, 3683, 36831, 3715, 37151]  # smu_v13_0_0_ppt.c knows these ids
+    assert [table.number for table in tables] == [
+        3664,
+        36641,
+        3683,
+        36831,
+        3715,
+        37151,
+    ]  # smu_v13_0_0_ppt.c knows these ids
     assert {table.size_bytes for table in tables} == {0x12C4, 0x14F0}
     assert len(image.data(tables[0])) == 0x12C4
 
@@ -146,7 +153,9 @@ def test_an_empty_section_may_point_anywhere():
     assert [section.name for section in image.sections] == ["code"]
 
 
-@pytest.mark.parametrize(("count", "message"), [(26, "counts 26 packed parts"), (0xFFFF_FFFF, "at most 25"), (25, "packed part 21")])
+@pytest.mark.parametrize(
+    ("count", "message"), [(26, "counts 26 packed parts"), (0xFFFF_FFFF, "at most 25"), (25, "packed part 21")]
+)
 def test_a_list_of_packed_parts_is_bounded(count, message):
     """UCODE_MAX_PSP_PACKAGING is 26; a count below it that the file has no room for ends where the file does."""
     blob = build.image("sos", (2, 0), {"sys_drv": bytes(64), "sos": bytes(64)})

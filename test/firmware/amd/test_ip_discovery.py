@@ -13,7 +13,11 @@ from ringup.silicon import card
 
 GC, VCN, SDMA0, UMC = facts.GC_HWID, facts.VCN_HWID, facts.SDMA0_HWID, facts.UMC_HWID
 VRAM_BYTES = 64 << 20
-IPS = (Ip(GC, 0, (11, 0, 0), (0x1260, 0xA000)), Ip(VCN, 1, (4, 0, 0), (0x7800,), fused=0x80), Ip(SDMA0, 0, (6, 0, 0), ()))
+IPS = (
+    Ip(GC, 0, (11, 0, 0), (0x1260, 0xA000)),
+    Ip(VCN, 1, (4, 0, 0), (0x7800,), fused=0x80),
+    Ip(SDMA0, 0, (6, 0, 0), ()),
+)
 
 
 def table(index):
@@ -45,7 +49,11 @@ def table_at(blob, index):
 
 
 @pytest.mark.parametrize(
-    ("chip", "version", "units"),  # gc_info of a full card: shader engines, work-group processors of an array, arrays of an engine
+    (
+        "chip",
+        "version",
+        "units",
+    ),  # gc_info of a full card: shader engines, work-group processors of an array, arrays of an engine
     [("navi31", (11, 0, 0), (6, 4, 2)), ("navi32", (11, 0, 3), (3, 5, 2)), ("navi33", (11, 0, 2), (2, 4, 2))],
 )
 def test_a_card_is_read_as_its_memory_shows_it(chip, version, units):
@@ -72,6 +80,16 @@ def test_every_table_is_read():
     assert not found.reasons
 
 
+def test_a_damaged_harvest_table_is_never_taken_for_a_whole_card():
+    blob = build_tables.discovery_binary([IPS], FULL)
+    at = table_at(blob, facts.HARVEST_INFO)
+    with pytest.raises(
+        FirmwareError, match="what is fused off is not known: discovery: the bytes of the harvest table"
+    ):
+        parse(patched(blob, at + 8, 0)).harvested(VCN, 1)
+    assert not parse(build_tables.discovery_binary([IPS])).harvested(VCN, 1)  # a card without the table
+
+
 def test_bits_of_a_video_cores_revision_are_no_version():
     """amdgpu_discovery.c: bits 7:6 of a VCN's revision tell what is fused off."""
     blob = build_tables.discovery_binary([[Ip(VCN, 0, (4, 0, 2), (1,), fused=0x40), Ip(SDMA0, 0, (6, 0, 0x42), ())]])
@@ -82,7 +100,11 @@ def test_bits_of_a_video_cores_revision_are_no_version():
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_every_version_of_the_list_is_read(version):
-    ip = Ip(UMC, 7, (8, 10, 1), (1, 0xFFFF_FFFF), sub_revision=3, variant=2) if version >= 3 else Ip(UMC, 7, (8, 10, 1), (1, 2), harvest=5)
+    ip = (
+        Ip(UMC, 7, (8, 10, 1), (1, 0xFFFF_FFFF), sub_revision=3, variant=2)
+        if version >= 3
+        else Ip(UMC, 7, (8, 10, 1), (1, 2), harvest=5)
+    )
     assert parse(build_tables.discovery_binary([[ip]], version=version)).ips == (ip,)
 
 
@@ -119,7 +141,13 @@ def test_a_newer_minor_version_of_a_table_is_read_as_the_newest_known(minor):
 
 @pytest.mark.parametrize("index", [facts.GC, facts.HARVEST_INFO, facts.MALL_INFO, facts.VCN_INFO, facts.NPS_INFO])
 def test_a_damaged_table_is_left_out_with_its_reason_and_the_others_stay(index):
-    name = {facts.GC: "gc", facts.HARVEST_INFO: "harvest", facts.MALL_INFO: "mall", facts.VCN_INFO: "vcn", facts.NPS_INFO: "nps"}[index]
+    name = {
+        facts.GC: "gc",
+        facts.HARVEST_INFO: "harvest",
+        facts.MALL_INFO: "mall",
+        facts.VCN_INFO: "vcn",
+        facts.NPS_INFO: "nps",
+    }[index]
     blob = build_tables.discovery_binary([IPS], FULL)
     at = table_at(blob, index)
     size = len(table(index).data)
@@ -147,7 +175,10 @@ def test_a_table_that_must_be_there_says_why_it_is_not():
     [
         (lambda blob: b"", "the binary header takes bytes 0 to 60, the image ends at byte 0"),
         (lambda blob: blob[:59], "the binary header takes bytes 0 to 60"),
-        (lambda blob: patched(blob, 0, 0x1234, "<I"), "byte 0 holds 0x00001234, a discovery binary begins with 0x28211407"),
+        (
+            lambda blob: patched(blob, 0, 0x1234, "<I"),
+            "byte 0 holds 0x00001234, a discovery binary begins with 0x28211407",
+        ),
         (lambda blob: blob[:-1], "byte 10 says"),
         (lambda blob: patched(blob, 10, 59, whole=False), "byte 10 says 59 bytes"),
         (lambda blob: patched(blob, 8, 0, whole=False), "the bytes of the binary from byte 10 add up to"),

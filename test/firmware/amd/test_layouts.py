@@ -14,7 +14,8 @@ from ringup.firmware.amd.containers import CONTAINERS, rlc_firmware_header_v2_5
 from ringup.firmware.amd.layouts import build, layout, read, read_within
 
 HEADERS = sorted(
-    {container.header for versions in CONTAINERS.values() for container in versions.values()}, key=lambda one: one.__name__
+    {container.header for versions in CONTAINERS.values() for container in versions.values()},
+    key=lambda one: one.__name__,
 )
 GC = [(major, minor) for major, minors in discovery.GC_INFO.items() for minor in minors]
 TABLES = [struct for revisions in vbios.DECODED.values() for struct in revisions.values()]
@@ -91,7 +92,9 @@ def test_what_is_built_is_read_again():
     assert made[36:40] == b"\x09\0\0\0"  # gfx_firmware_header_v2_0.ucode_size_bytes the second behind it
 
 
-@pytest.mark.parametrize("fields", [{"nonsense": 1}, {"header.nonsense": 1}, {"header.crc32": 1 << 32}, {"header.crc32": -1}])
+@pytest.mark.parametrize(
+    "fields", [{"nonsense": 1}, {"header.nonsense": 1}, {"header.crc32": 1 << 32}, {"header.crc32": -1}]
+)
 def test_a_field_that_cannot_be_is_the_callers_mistake(fields):
     with pytest.raises(ValueError, match="field"):
         build(layout(ucode.gfx_firmware_header_v1_0), fields)

@@ -55,7 +55,28 @@ def test_graphics_core_12_has_fewer_stacks_and_one_scheduler_image(chip):
     """gfx_v12_0.c: one pipe of PFP and ME, two of MEC; amdgpu_mes.c: uni_mes on both pipes; SDMA of one program."""
     found = chip("navi48")
     parts = found.ip_parts((12, 0, 1))
-    assert [part.fw_type for part in parts] == [71, 87, 88, 89, 90, 92, 94, 95, 33, 34, 81, 82, 68, 69, 20, 21, 26, 48, 8, 18]
+    assert [part.fw_type for part in parts] == [
+        71,
+        87,
+        88,
+        89,
+        90,
+        92,
+        94,
+        95,
+        33,
+        34,
+        81,
+        82,
+        68,
+        69,
+        20,
+        21,
+        26,
+        48,
+        8,
+        18,
+    ]
     by_type = {part.fw_type: part.data for part in parts}
     assert by_type[33] == by_type[81]
     assert found.files["mes"].name == "amdgpu/gc_12_0_1_uni_mes.bin"

@@ -24,7 +24,9 @@ def test_the_older_form_counts_in_dwords():
     (found,) = toc.parse(entry + bytes(16), (11, 0, 0))
     assert (found.name, found.offset_bytes, found.size_bytes) == ("RLCG_SCRATCH", 0x100, 0x400)
     assert found.fields["load.load_at_boot"] == 1
-    assert toc.build_table(({"place.id": 3, "place.offset": 0x40, "load.size": 0x100, "load.load_at_boot": 1},), (11, 0, 0)) == entry + bytes(16)
+    assert toc.build_table(
+        ({"place.id": 3, "place.offset": 0x40, "load.size": 0x100, "load.load_at_boot": 1},), (11, 0, 0)
+    ) == entry + bytes(16)
 
 
 def test_large_pieces_of_the_newer_form_count_in_pages():

@@ -11,7 +11,14 @@ from ringup.silicon import card
 
 FIRMWARE = DataTable((3, 4), {"bios_scratch_reg_startaddr": 0x4C, "bootup_sclk_in10khz": 50000})
 MEMORY = DataTable(
-    (3, 0), {"memory_type": 0x70, "channel_num": 24, "channel_width": 1, "vram_module_num": 1, "vram_module[0].dram_vendor_id": 0x36}
+    (3, 0),
+    {
+        "memory_type": 0x70,
+        "channel_num": 24,
+        "channel_width": 1,
+        "vram_module_num": 1,
+        "vram_module[0].dram_vendor_id": 0x36,
+    },
 )
 
 
@@ -29,7 +36,9 @@ def header_at(blob):
     return struct.unpack_from("<H", blob, 0x48)[0]
 
 
-@pytest.mark.parametrize(("chip", "device", "channels"), [("navi31", 0x744C, 24), ("navi32", 0x747E, 16), ("navi33", 0x7480, 8)])
+@pytest.mark.parametrize(
+    ("chip", "device", "channels"), [("navi31", 0x744C, 24), ("navi32", 0x747E, 16), ("navi33", 0x7480, 8)]
+)
 def test_a_cards_own_rom_is_read(chip, device, channels):
     radeon = card(chip, vram_bytes=64 << 20)
     radeon.config.write(0x30, radeon.config.read(0x30, 4) | 1, 4)  # the expansion ROM's enable bit
@@ -96,9 +105,13 @@ def test_a_table_that_is_missing_or_of_an_unknown_revision_says_so():
 
 
 def test_fields_beyond_a_short_table_are_not_made_up():
-    found = vbios.parse(rom({"firmwareinfo": DataTable((3, 4), bytes(28))}))  # up to bootup_vddc_mv at byte 28, which it cuts
+    found = vbios.parse(
+        rom({"firmwareinfo": DataTable((3, 4), bytes(28))})
+    )  # up to bootup_vddc_mv at byte 28, which it cuts
     assert "bios_scratch_reg_startaddr" in found.require("firmwareinfo")
     assert "mc_baseaddr_high" not in found.require("firmwareinfo")
+    with pytest.raises(FirmwareError, match="bios_scratch_reg_startaddr lies behind the end of its table"):
+        _ = vbios.parse(rom({"firmwareinfo": DataTable((3, 4), bytes(20))})).scratch_dword
 
 
 @pytest.mark.parametrize(
