@@ -1,14 +1,15 @@
-# Four commands, each with all the set-up it needs; the second time it is quick. Needs Debian 12 (its gcc 12 is a judge) and its registries.
+# Five commands, each with all the set-up it needs; the second time it is quick. Needs Debian 12 (its gcc 12 is a judge) and its registries.
 #   make demo    what ringup does today
 #   make test    lint and the whole test suite
 #   make bench   ringup beside its peers
 #   make lint    ruff and mypy alone
+#   make guest   the PCI transports on a real kernel, in an emulator: needs no card and no hardware help; about a minute
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench lint setup oracles clean
+.PHONY: demo test bench lint guest setup oracles clean
 
 demo: setup
 	@$(BIN)/ringup --version
@@ -28,6 +29,9 @@ test: lint oracles
 
 bench: setup oracles
 	$(BIN)/ringup bench
+
+guest: setup
+	$(BIN)/python test/guest/boot.py
 
 setup: $(VENV)/.ready
 

@@ -65,8 +65,16 @@ class SysfsWay:
         return not self._function.there
 
     def map_windows(self) -> tuple[dict[int, Window], Window | None]:
-        """Map every memory BAR; the ROM is read through its file, switched on while it is."""
-        bars: dict[int, Window] = {index: self._map(bar) for index, bar in self._function.bars().items()}
+        """Map every memory BAR; the ROM is read through its file, switched on while it is.
+
+        A small BAR that begins inside a page is left out: a mapping would show its neighbour.
+        """
+        bars: dict[int, Window] = {}
+        for index, bar in self._function.bars().items():
+            if bar.start % mmap.PAGESIZE:
+                LOG.warning("BAR %d of %s begins inside a page and cannot be mapped", index, self._function.address)
+            else:
+                bars[index] = self._map(bar)
         return bars, self._rom()
 
     def alloc_host(self, size_bytes: int) -> HostMemory:
@@ -140,9 +148,8 @@ class SysfsWay:
             bar.prefetchable and platform.machine() in COMBINING_HOSTS and (self._function.path / f"{name}_wc").exists()
         )
         node = self._open(f"{name}_wc" if combined else name)
-        size = -(-bar.size_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
         try:
-            mapping = mmap.mmap(node, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+            mapping = mmap.mmap(node, bar.size_bytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
             mapping.madvise(mmap.MADV_DONTFORK)
         except OSError as error:
             remedy = "another driver may have claimed the range: see /proc/iomem, and boot with iomem=relaxed"

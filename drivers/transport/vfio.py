@@ -27,7 +27,7 @@ from ringup.drivers.transport.kernel import explained
 from ringup.drivers.transport.mmio import FileWindow, MappedWindow, PatchedWindow, WriteCombining
 from ringup.drivers.transport.vfio_group import GroupSpace, asked_again, capabilities
 from ringup.drivers.transport.vfio_irq import EventInterrupts, Notice
-from ringup.errors import NotSupported
+from ringup.errors import LinkDown, NotSupported
 
 LOG = logging.getLogger(__name__)
 COHERENT_HOSTS = ("x86_64",)  # whose caches see a card's writes by themselves
@@ -157,7 +157,12 @@ class VfioWay:
         fields = vfio.vfio_pci_hot_reset.view(call)
         fields.argsz, fields.count = len(call), len(nodes)
         del fields
-        self._kernel.ask(self._node, vfio.VFIO_DEVICE_PCI_HOT_RESET, call, doing)
+        try:
+            self._kernel.ask(self._node, vfio.VFIO_DEVICE_PCI_HOT_RESET, call, doing)
+        except NotSupported as error:  # it was offered: ENOTTY is what the kernel answers when nothing comes back
+            raise LinkDown(
+                f"{doing}: the link did not train again; check the slot's power, `dmesg` may say more"
+            ) from error
 
     def close(self) -> None:
         """Disable interrupts, then let the function and its addresses go. Twice is harmless."""

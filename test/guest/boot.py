@@ -1,0 +1,206 @@
+"""Runs ringup's PCI transports on a real kernel: boots Debian's in an emulator with cards that do DMA and interrupts, and judges what came out.
+
+    python test/guest/boot.py [--keep]
+
+The guest's root is this machine's, read-only over 9p below a memory file system, so Python and the checkout are there. Inside, pytest runs
+`inside.py`; outside, the emulator's own trace says which accesses arrived at the card, and the shared memory's file what was written to it.
+Status 0: all is well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+CHECKOUT = HERE.parents[1]
+BOOT_S = 600  # TIMEOUT: about 60 s on two slow cores without hardware help
+ROOT_MODULES = ("9pnet_virtio", "9p", "overlay")
+SHARED_BYTES, SHARED_MARK = 4 << 20, b"from the host"
+INIT = """#!/bin/busybox sh
+/bin/busybox mount -t proc p /proc
+/bin/busybox mount -t sysfs s /sys
+/bin/busybox mount -t devtmpfs d /dev
+for m in $(/bin/busybox cat /modules/order); do /bin/busybox insmod /modules/$m || echo "GUEST: no module $m"; done
+/bin/busybox mount -t 9p -o trans=virtio,version=9p2000.L,ro,cache=loose,msize=512000 hostroot /ro
+/bin/busybox mount -t tmpfs t /rw
+/bin/busybox mkdir -p /rw/upper /rw/work
+/bin/busybox mount -t overlay overlay -o lowerdir=/ro,upperdir=/rw/upper,workdir=/rw/work /new
+for d in proc sys dev; do /bin/busybox mount -o move /$d /new/$d; done
+/bin/busybox mount -t tmpfs t /new/tmp
+/bin/busybox mkdir -p /new/run/lock /new/dev/shm
+/bin/busybox cp /run.sh /new/tmp/run.sh
+/bin/busybox chroot /new /bin/sh /tmp/run.sh
+/bin/busybox poweroff -f
+"""
+SCRIPT = """cd @CHECKOUT@
+export HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin PYTHONDONTWRITEBYTECODE=1
+echo 8 > /proc/sys/vm/nr_hugepages
+modprobe -d @KERNEL@ vfio-pci || echo "GUEST: no vfio-pci"
+timeout @BOUND@ @PYTHON@ -m pytest -q -x --durations=3 -p no:cacheprovider -o addopts=--import-mode=importlib test/guest/inside.py
+echo "GUEST STATUS $?"
+dmesg | tail -n 25
+"""
+DEVICES = (  # root ports, so that each slot is an IOMMU group of its own and its bus can be reset
+    "pcie-root-port,id=slot1,chassis=1",
+    "pcie-root-port,id=slot2,chassis=2",
+    "pcie-root-port,id=slot3,chassis=3",
+    "edu,bus=slot1,dma_mask=0xffffffff",
+    "edu,bus=slot2,addr=0.0,multifunction=on,dma_mask=0xffffffff",
+    "ivshmem-plain,bus=slot2,addr=0.1,memdev=shared",
+    "virtio-rng-pci,bus=slot3",
+)
+ACCESS = re.compile(
+    r"memory_region_ops_(read|write) .*addr (0x[0-9a-f]+) value (0x[0-9a-f]+) size (\d)(?: name 'edu-mmio')"
+)
+LIVENESS = 0x04  # edu's register that the guest marks the beginning and the end of the counted accesses with
+BEGIN, END = 0x600D_0001, 0x600D_0002
+EXPECTED = (  # what `inside.py` does between the marks, an access each: (kind, offset, bytes)
+    ("read", 0x00, 4),
+    ("write", 0x08, 4),
+    ("read", 0x20, 4),
+    ("write", 0x80, 8),
+    ("read", 0x80, 8),
+    ("write", 0x88, 8),
+    ("write", 0x90, 8),
+    ("read", 0x80, 8),
+    ("read", 0x88, 8),
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--keep", action="store_true", help="keep the folder with the guest's console and the emulator's trace"
+    )
+    args = parser.parse_args()
+    cache = Path(os.environ.get("RINGUP_CACHE") or Path.home() / ".cache/ringup") / "guest-kernel"
+    subprocess.run(["bash", HERE / "setup.sh", cache], check=True)
+    work = Path(tempfile.mkdtemp(prefix="ringup-guest-"))
+    try:
+        console = boot(work, cache)
+        wrong = [*judge_tests(console), *judge_accesses(work / "trace"), *judge_shared(work / "shared")]
+    finally:
+        if args.keep:
+            sys.stdout.write(f"kept: {work}\n")
+        else:
+            shutil.rmtree(work)
+    for line in wrong:
+        sys.stderr.write(f"guest: {line}\n")
+    sys.stdout.write("guest: all is well\n" if not wrong else f"guest: {len(wrong)} things are wrong\n")
+    return 1 if wrong else 0
+
+
+def boot(work: Path, cache: Path) -> str:
+    """Boot, run, and return what the console showed."""
+    version = (cache / "version").read_text().strip()
+    with (work / "shared").open("wb") as shared:
+        shared.truncate(SHARED_BYTES)
+        shared.write(SHARED_MARK)
+    command = [
+        *("qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-m", "1G", "-nographic", "-no-reboot", "-nic", "none"),
+        *("-M", "q35,kernel-irqchip=off", "-device", "intel-iommu,intremap=on"),
+        *("-object", f"memory-backend-file,id=shared,size=4M,mem-path={work}/shared,share=on"),
+        *(part for device in DEVICES for part in ("-device", device)),
+        *("-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap"),
+        *("-device", "virtio-9p-pci,fsdev=root,mount_tag=hostroot"),
+        *("-kernel", str(cache / f"boot/vmlinuz-{version}"), "-initrd", str(initramfs(work, cache, version))),
+        *("-append", "console=ttyS0 quiet panic=-1 intel_iommu=on"),
+        *("-D", str(work / "trace"), "-trace", "memory_region_ops_*"),
+    ]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=BOOT_S, check=False)
+    console = done.stdout.decode(errors="replace")
+    (work / "console").write_text(console)
+    sys.stdout.write(console)
+    if done.returncode:
+        raise SystemExit(f"guest: the emulator ended with {done.returncode}: {done.stderr.decode(errors='replace')}")
+    return console
+
+
+def initramfs(work: Path, cache: Path, version: str) -> Path:
+    """Pack what mounts the root: busybox and a handful of modules."""
+    tree = work / "initramfs"
+    for name in ("bin", "proc", "sys", "dev", "ro", "rw", "new", "modules"):
+        (tree / name).mkdir(parents=True)
+    shutil.copy("/bin/busybox", tree / "bin/busybox")
+    order: list[str] = []
+    for module in ROOT_MODULES:
+        shown = subprocess.run(
+            ["/sbin/modprobe", "-d", cache, "-S", version, "--show-depends", module],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        for line in shown.stdout.splitlines():
+            if line.startswith("insmod") and (path := Path(line.split()[1])).stem not in order:
+                order.append(path.stem)
+                with (tree / "modules" / path.stem).open("wb") as unpacked:
+                    subprocess.run(["xz", "-dc", path], stdout=unpacked, check=True)
+    (tree / "modules/order").write_text("\n".join(order))
+    words = {
+        "@CHECKOUT@": str(CHECKOUT),
+        "@KERNEL@": str(cache),
+        "@PYTHON@": sys.executable,
+        "@BOUND@": str(BOOT_S // 2),
+    }
+    script = SCRIPT
+    for mark, word in words.items():
+        script = script.replace(mark, word)
+    (tree / "run.sh").write_text(script)
+    (tree / "init").write_text(INIT)
+    (tree / "init").chmod(0o755)
+    image = work / "initramfs.cpio"
+    names = "\n".join(str(path.relative_to(tree)) for path in sorted(tree.rglob("*")))
+    with image.open("wb") as packed:
+        subprocess.run(
+            ["cpio", "-o", "-H", "newc", "--quiet"], cwd=tree, input=names.encode(), stdout=packed, check=True
+        )
+    return image
+
+
+def judge_tests(console: str) -> list[str]:
+    """Look at what pytest said inside."""
+    status = re.search(r"GUEST STATUS (\d+)", console)
+    wrong = re.findall(r"GUEST: .*", console)
+    if not status:
+        wrong.append("the tests inside came to no end")
+    elif status[1] != "0":
+        wrong.append(f"pytest inside ended with {status[1]}")
+    return wrong
+
+
+def judge_accesses(trace: Path) -> list[str]:
+    """Look at the emulator's trace: every access of ringup's is one access of the card's, as wide as asked."""
+    seen: list[tuple[str, int, int]] | None = None
+    with trace.open(errors="replace") as lines:
+        for line in lines:
+            match = ACCESS.search(line)
+            if not match:
+                continue
+            kind, offset, value, size = match[1], int(match[2], 16) & 0xF_FFFF, int(match[3], 16), int(match[4])
+            if (kind, offset, value) == ("write", LIVENESS, BEGIN):
+                seen = []
+            elif (kind, offset, value) == ("write", LIVENESS, END) and seen is not None:
+                return [] if tuple(seen) == EXPECTED else [f"accesses that arrived at the card: {seen}, not {EXPECTED}"]
+            elif seen is not None:
+                seen.append((kind, offset, size))
+    return ["the emulator's trace shows no marked accesses"]
+
+
+def judge_shared(shared: Path) -> list[str]:
+    """Look at the host's side of the memory that the guest wrote through a write-combining BAR."""
+    with shared.open("rb") as file:
+        file.seek(1 << 20)
+        words = file.read(64)
+    wanted = bytes(range(64))
+    return [] if words == wanted else [f"the host sees {words.hex()} in the shared memory, not {wanted.hex()}"]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

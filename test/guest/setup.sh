@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# What the emulated guest needs: the emulator and small tools from the distribution, a kernel package unpacked into a folder. Safe to run again.
+set -euo pipefail
+FOLDER=${1:?usage: setup.sh FOLDER}
+KERNEL=linux-image-6.12-amd64 # of Debian 12's security archive; what it depends on is the kernel itself
+
+missing=()
+need() { # need TEST PACKAGE...: note the packages when the test fails
+  local test=$1
+  shift
+  eval "$test" >/dev/null 2>&1 || missing+=("$@")
+}
+need 'command -v qemu-system-x86_64' qemu-system-x86
+need 'test -x /bin/busybox && ! ldd /bin/busybox' busybox-static
+need 'command -v cpio' cpio
+need 'command -v modprobe || test -x /sbin/modprobe' kmod
+need 'command -v xz' xz-utils
+if [ ${#missing[@]} -gt 0 ]; then
+  if [ "$(id -u)" != 0 ]; then
+    echo "guest: these Debian packages are missing; as root: apt-get install ${missing[*]}" >&2
+    exit 1
+  fi
+  apt-get -qq update
+  DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${missing[@]}"
+fi
+
+[ -e "$FOLDER/.ready" ] && exit 0
+rm -rf "$FOLDER"
+mkdir -p "$FOLDER/package"
+name=$(apt-cache depends "$KERNEL" 2>/dev/null | sed -n 's/.*Depends: \(linux-image-6[^ ]*\)$/\1/p' | head -n 1)
+if [ -z "$name" ]; then
+  [ "$(id -u)" = 0 ] && apt-get -qq update
+  name=$(apt-cache depends "$KERNEL" | sed -n 's/.*Depends: \(linux-image-6[^ ]*\)$/\1/p' | head -n 1)
+fi
+[ -n "$name" ] || {
+  echo "guest: no archive of this system has $KERNEL; it is in Debian 12's security archive" >&2
+  exit 1
+}
+(cd "$FOLDER/package" && apt-get -qq -o APT::Sandbox::User=root download "$name")
+dpkg-deb -x "$FOLDER"/package/*.deb "$FOLDER"
+rm -rf "$FOLDER/package"
+version=${name#linux-image-}
+/sbin/depmod -b "$FOLDER" "$version"
+echo "$version" >"$FOLDER/version"
+touch "$FOLDER/.ready"
