@@ -8,12 +8,19 @@ import pytest
 
 from ringup.autogen import regdb
 from ringup.autogen.amd import psp
+from ringup.autogen.amd.mmhub import MMMC_VM_FB_LOCATION_BASE
+from ringup.drivers.amd.discovery import discover
+from ringup.drivers.amd.firmware import firmware_set, psp_firmware
 from ringup.drivers.amd.gfx import Gfx
 from ringup.drivers.amd.gfx_shape import Design
 from ringup.drivers.amd.gmc import Gmc
 from ringup.drivers.amd.hdp import Hdp
 from ringup.drivers.amd.nbio import Nbio
+from ringup.drivers.amd.psp import Psp
+from ringup.drivers.amd.psp_ring import PspBuffers
 from ringup.drivers.amd.registers import Block, Registers
+from ringup.drivers.amd.smu import Smu
+from ringup.firmware.store import Store
 
 pytest_plugins = ["ringup.silicon.fixtures"]
 
@@ -145,3 +152,47 @@ def hands(virtual_card):
 def up(hands, request):
     """A card whose hubs and graphics core are up, every chip in turn."""
     return hands(request.param).start()
+
+
+class Boot:
+    """A card and the driver's blocks that bring its processors up; of those only the bus interface and the host data path are started."""
+
+    BUFFERS = PspBuffers(message=0x10_0000, ring=0x1000, command=0x2000, fence=0x3000)
+    TABLE_PA, PAGE_PA, TMR_PA = 0x8000, 0x4000, 32 << 20
+
+    def __init__(self, radeon):
+        self.radeon = radeon
+        radeon.config.write(4, 6, 2)  # memory decoding and bus mastering
+        self.registers = Registers(radeon)
+        self.ips, self.window = discover(radeon, self.registers)
+        self.nbio = Nbio(self.ips.block("nbio"), self.ips.version("nbio"))
+        self.hdp = Hdp(self.nbio.block)
+        self.hdp.start()
+        self.nbio.start(2)
+        self.fb_base = int(self.ips.block("mmhub").read(MMMC_VM_FB_LOCATION_BASE)) << 24
+        self.psp = self.make_psp()
+        self.smu = self.make_smu()
+
+    def make_psp(self, **changed):
+        given = {"buffers": self.BUFFERS, "fb_base": self.fb_base} | changed
+        return Psp(self.ips.block("mp0"), self.ips.version("mp0"), self.window, self.hdp, **given)
+
+    def make_smu(self):
+        return Smu(self.ips.block("mp1"), self.ips.version("mp1"), self.window, self.hdp, self.TABLE_PA, self.fb_base)
+
+    def firmware(self, *folders):
+        """What the security processor is given: the model's own images, or the files of `folders`."""
+        if folders:
+            self.radeon.firmware = lambda name: None
+        return psp_firmware(firmware_set(self.radeon, self.ips, Store(folders)), self.ips.version("gc"))
+
+    def load(self, firmware=None):
+        """Bring the security processor up with everything that it loads."""
+        self.psp.start(firmware or self.firmware(), lambda size_bytes: self.TMR_PA)
+        return self
+
+
+@pytest.fixture
+def boot(virtual_card):
+    """`boot(chip, …)` makes a powered card whose blocks are known and whose processors have no firmware yet."""
+    return lambda chip="navi31", **options: Boot(virtual_card(chip, **{"vram_bytes": 64 << 20} | options))
