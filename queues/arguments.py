@@ -192,7 +192,7 @@ class Packer:
             return UNSIGNED[size], None
         if isinstance(value, (bytes, bytearray, memoryview)):
             return f"{size}s", self._bytes_turn(size, number)
-        code = OPENCL_CODES.get(argument.type_name)
+        code = _typed_code(argument)
         if hasattr(value, "tobytes") and hasattr(value, "itemsize"):  # a NumPy scalar
             if code is not None:
                 return code, _item
@@ -232,7 +232,7 @@ class Packer:
         argument = self.arguments[number] if self._described else Argument(BY_VALUE, 0, self.size_bytes)
         if not isinstance(value, (int, float)):
             return value
-        code = OPENCL_CODES.get(argument.type_name, "")
+        code = _typed_code(argument) or ""
         if isinstance(value, float) or code in FLOATS.values():
             try:
                 struct.pack("<" + (code or FLOATS[argument.size_bytes]), value)
@@ -273,6 +273,12 @@ class Packer:
     def _hidden_value(self, kind: str, launch: Launch) -> int:
         known = HIDDEN_VALUES.get(kind)
         return known(launch) if known else self._services[kind]
+
+
+def _typed_code(argument: Argument) -> str | None:
+    """Return the struct code of an argument whose type is known and as large as it says."""
+    code = OPENCL_CODES.get(argument.type_name)
+    return code if code and CODE_BYTES[code] == argument.size_bytes else None
 
 
 def _gpu_va(value: Any) -> int:

@@ -316,6 +316,10 @@ def _descriptor(symbol: elf.Symbol, file: elf.Elf, what: str) -> tuple[int, int,
     for relocation in file.relocations if not file.linked else ():
         if relocation.place == at + kd.ENTRY_FIELD_BYTE and relocation.symbol and relocation.symbol.offset is not None:
             entry = at + relocation.symbol.offset + relocation.addend - relocation.place
+    if word.kernarg_size > amdhsa_metadata.MAX_KERNARG_BYTES:
+        raise CompileError(
+            f"{what}: {word.kernarg_size} bytes of arguments, above {amdhsa_metadata.MAX_KERNARG_BYTES}; build it again"
+        )
     if entry % ENTRY_ALIGN:
         raise CompileError(f"{what}: its entry at {entry:#x} is not aligned to {ENTRY_ALIGN} bytes; build it again")
     if not any(piece.executable and 0 <= entry - piece.offset < piece.size_bytes for piece in file.pieces):

@@ -222,3 +222,8 @@ def test_a_block_of_too_many_items_is_refused():
     Launch.of(1, (32, 32)).check(kernel)
     with pytest.raises(ValueError, match=r"a block of \(32, 33, 1\) is 1056 work-items; 1024 is its limit"):
         Launch.of(1, (32, 33)).check(kernel)
+
+
+def test_a_type_of_another_size_than_its_argument_counts_for_nothing():
+    packer = Packer(of(Argument("by_value", 0, 2, "n", type_name="long"), Argument("by_value", 2, 2), size_bytes=4))
+    assert packer.pack([0x1234, 5], ONE) == bytes.fromhex("34120500")

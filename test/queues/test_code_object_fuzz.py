@@ -103,3 +103,11 @@ def test_an_image_of_endless_zeros_is_refused(small):
         parse(bytes(data))
     assert tracemalloc.get_traced_memory()[1] < 1 << 20
     tracemalloc.stop()
+
+
+def test_arguments_without_end_are_refused(small):
+    data = bytearray(small)
+    at = data.find(struct.pack("<III", 0, 0, parse(small).kernel("k").kernarg_bytes))  # the descriptor's first words
+    struct.pack_into("<I", data, at + 8, 0xFFFF_FFFF)
+    with pytest.raises(CompileError, match="kernel k: 4294967295 bytes of arguments, above 1048576"):
+        parse(bytes(data))
