@@ -1,0 +1,193 @@
+"""A Radeon's start, stage by stage: from whatever state it is found in to engines that take queues.
+
+| found | done |
+|---|---|
+| no secure OS | cold start |
+| our mark, clean, same firmware | warm start: no firmware is loaded |
+| our mark, running | the ladder, then warm where the firmware survived it |
+| a secure OS without our mark, or other firmware | mode-1 reset, cold start |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+
+from ringup.autogen.linux import pci
+from ringup.drivers.amd import mark, vbios
+from ringup.drivers.amd.doorbells import DOORBELL_BAR, IH_INDEX, Doorbell
+from ringup.drivers.amd.ih import Ih
+from ringup.drivers.amd.mark import Mark, State
+from ringup.drivers.amd.psp_runtime import power_table_is_signed
+from ringup.drivers.amd.recovery import KEEPS_FIRMWARE, Ladder
+from ringup.drivers.amd.spaces import Spaces
+from ringup.drivers.amd.wiring import Blocks, wire
+from ringup.drivers.stages import Stages
+from ringup.drivers.transport.config_space import wake
+from ringup.drivers.transport.seam import Device
+from ringup.errors import RingupError
+from ringup.firmware.amd.files import FirmwareSet
+from ringup.firmware.amd.needs import Need
+
+IH_RING_BYTES = 64 << 10
+MIB = 1 << 20
+SECOND_US = 1_000_000
+
+
+class Found(Enum):
+    """In what state a card was found."""
+
+    COLD = "cold"
+    CLEAN = "clean"
+    DIRTY = "dirty"
+    FOREIGN = "foreign"
+
+
+class Bringup:
+    """One start. `blocks`, `spaces` and `ih` are there afterwards; `found` and `ladder.rungs` say what had to be done."""
+
+    blocks: Blocks
+    spaces: Spaces
+    ih: Ih
+
+    def __init__(self, device: Device, stages: Stages, load: Callable[[Iterable[Need]], FirmwareSet]) -> None:
+        self._device, self._stages, self._load = device, stages, load
+        self.found = Found.COLD
+        self.ladder: Ladder | None = None
+        self.warm = False
+
+    def run(self) -> None:
+        """Start the card. Raises an error that names the failing stage; what was started is left for `stop`."""
+        stage = self._stages.stage
+        with stage("waking the bus", SECOND_US):
+            decode_memory(self._device)
+        with stage("reading what the card is", 3 * SECOND_US):
+            self.blocks = wire(self._device, self._load)
+        with stage("looking who was here", SECOND_US):
+            self._look()
+        if self.found in (Found.DIRTY, Found.FOREIGN):
+            with stage("resetting what was left", 20 * SECOND_US):
+                self._reset()
+        with stage("opening bus and doorbells", SECOND_US):
+            self._open_bus()
+        if not self.warm:
+            self._start_cold()
+        with stage("taking up the power controller", SECOND_US):
+            self._start_power()
+        with stage("starting the graphics core", SECOND_US):
+            self._start_core()
+        with stage("making address spaces", SECOND_US):
+            self._make_spaces()
+        with stage("letting interrupts come", SECOND_US):
+            self._start_interrupts()
+        with stage("starting the copy engines", SECOND_US):
+            for engine in self.blocks.sdma:
+                engine.start()
+
+    def _look(self) -> None:
+        blocks = self.blocks
+        if not blocks.psp.alive:
+            return
+        left = mark.read(blocks.gfx.block)
+        if left is None or left.fingerprint != blocks.firmware.fingerprint:
+            self.found = Found.FOREIGN
+        elif left.state == State.CLEAN:
+            self.found, self.warm = Found.CLEAN, True
+        else:
+            self.found = Found.DIRTY
+        if left is not None:
+            self._tmr_bytes = left.tmr_mib * MIB
+
+    def _reset(self) -> None:
+        self.ladder = Ladder(self.blocks)
+        rung = self.ladder.climb("queue" if self.found is Found.DIRTY else "mode1")
+        self.warm = rung.name in KEEPS_FIRMWARE
+
+    def _open_bus(self) -> None:
+        # ORDER: a card that was left running is quiet by now; what it still sent would have gone to memory that is somebody else's today
+        set_master(self._device, on=True)
+        blocks = self.blocks
+        blocks.nbio.start(len(blocks.sdma))
+        blocks.hdp.start()
+        blocks.gmc.start_mmhub()
+
+    def _start_cold(self) -> None:
+        blocks, firmware = self.blocks, self.blocks.psp_firmware()
+        with self._stages.stage("booting the secure OS", 20 * SECOND_US):
+            blocks.psp.boot(firmware.boot)
+        with self._stages.stage("loading firmware", 60 * SECOND_US):
+            blocks.psp.load(firmware, blocks.layout.tmr)
+        self._tmr_bytes = blocks.psp.tmr_bytes
+
+    _tmr_bytes = 0
+
+    def _start_power(self) -> None:
+        smu = self.blocks.smu
+        if self.warm:
+            smu.attach()
+            smu.automatic()
+            return
+        signed = power_table_is_signed(self.blocks.window)
+        board = None
+        if smu.row.writes_power_table and not signed:
+            board = vbios.board_table(vbios.read(self._device, self.blocks.ips))
+        smu.start(board, signed=signed)
+
+    def _start_core(self) -> None:
+        blocks = self.blocks
+        blocks.gfx.boot()
+        blocks.gmc.start_gfxhub()
+        blocks.gfx.start()
+        tmr_mib = -(-self._tmr_bytes // MIB)
+        mark.write(blocks.gfx.block, Mark(State.RUNNING, blocks.firmware.fingerprint, tmr_mib))
+
+    def _make_spaces(self) -> None:
+        blocks = self.blocks
+        end = blocks.layout.tmr(self._tmr_bytes)
+        self.spaces = Spaces(
+            self._device, blocks.window, blocks.gmc, blocks.hdp, blocks.ips.version("gc"), blocks.layout.pool, end
+        )
+
+    def _start_interrupts(self) -> None:
+        blocks, where = self.blocks, "vram" if self._device.polls_vram else "host"
+        ring = self.spaces.firmware_page(where, IH_RING_BYTES, "interrupt ring")
+        page = self.spaces.firmware_page(where, 4096, "interrupt write pointer")
+        assert ring.view is not None  # both were asked to be visible
+        assert page.view is not None
+        doorbell = Doorbell(self._device.bars[DOORBELL_BAR], IH_INDEX)
+        self.ih = Ih(blocks.ips.block("osssys"), ring.view, ring.gpu_va, page.view, page.gpu_va, doorbell)
+        blocks.nbio.interrupt_page(blocks.stray.bus_addr(0))
+        self.ih.start(message_signalled=True)
+
+
+def decode_memory(device: Device) -> None:
+    """Bring the function to D0 and let it answer; bus mastering stays off until its engines are known to be quiet."""
+    wake(device.config, device.clock)
+    command = device.config.read(pci.PCI_COMMAND, 2)
+    device.config.write(pci.PCI_COMMAND, (command | pci.PCI_COMMAND_MEMORY) & ~pci.PCI_COMMAND_MASTER, 2)
+
+
+def set_master(device: Device, *, on: bool) -> None:
+    """Let the function send requests of its own, or not."""
+    command = device.config.read(pci.PCI_COMMAND, 2)
+    wanted = command | pci.PCI_COMMAND_MASTER if on else command & ~pci.PCI_COMMAND_MASTER
+    device.config.write(pci.PCI_COMMAND, wanted, 2)
+
+
+def stop(blocks: Blocks, ih: Ih | None, *, clean: bool) -> None:
+    """Leave the card cold and quiet. `clean`: queues are unmapped, so the next start may be warm. Errors come out after every block had its turn."""
+    steps: list[Callable[[], object]] = [ih.stop] if ih is not None else []
+    steps += [engine.stop for engine in blocks.sdma]
+    steps += [blocks.gfx.stop, blocks.psp.stop, blocks.smu.stop]
+    if clean:
+        steps.append(lambda: mark.set_state(blocks.gfx.block, State.CLEAN))
+    steps += [blocks.gmc.stop, blocks.nbio.stop, lambda: set_master(blocks.device, on=False)]
+    first: RingupError | None = None
+    for step in steps:
+        try:
+            step()
+        except RingupError as error:
+            first = first or error
+    blocks.stray.free()
+    if first is not None:
+        raise first

@@ -1,0 +1,285 @@
+"""The queues of a card: memory for rings, fences and arguments, hardware queues mapped, and the neutral `Queue` on top."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ringup.drivers.amd import doorbells
+from ringup.drivers.amd.doorbells import DOORBELL_BAR, Doorbell
+from ringup.drivers.amd.gfx_hqd import QUEUES, Hqd, Place
+from ringup.drivers.amd.mqd import QueueSpec
+from ringup.drivers.amd.sdma import QUEUES as SDMA_QUEUES
+from ringup.drivers.amd.sdma import SdmaQueue, SdmaQueueSpec
+from ringup.drivers.amd.spaces import USER_VMID, Spaces
+from ringup.drivers.amd.wiring import Blocks
+from ringup.drivers.buffer import Buffer, Where
+from ringup.errors import NotSupported
+from ringup.queues.arena import Arena
+from ringup.queues.kept import Kept
+from ringup.queues.pm4_stream import ComputeStream, Pm4Commands
+from ringup.queues.program import Scratch
+from ringup.queues.queue import Owner, Queue, Stream
+from ringup.queues.ring import Ring
+from ringup.queues.sdma_stream import CopyStream, SdmaCommands
+from ringup.queues.timeline import Timeline, Waiter
+
+RING_BYTES = 64 << 10
+ARGS_BYTES = 1 << 20
+INDIRECT_BYTES = 1 << 20
+EOP_BYTES = 4096
+MQD_BYTES = 4096
+PAGE_BYTES = 4096
+# of a queue's page: where the engine reports its read pointer, where the write pointer lies, the timeline; a cache line each
+RPTR_AT, WPTR_AT, TIMELINE_AT = 0, 64, 128
+QUAD = struct.Struct("<Q")
+
+
+class Hardware(Protocol):
+    """What runs a queue: it can be taken off."""
+
+    def unmap(self) -> bool:
+        """Take it off; whether what it ran had ended."""
+        ...
+
+
+class QueueMemory:
+    """Memory of one queue. Rings, fences and arguments lie where both sides reach them quickly: host memory, or VRAM where host memory is far."""
+
+    def __init__(self, spaces: Spaces, where: Where, name: str) -> None:
+        def take(size_bytes: int, what: str, *, executable: bool = True) -> Buffer:
+            return user.alloc(
+                size_bytes, where, visible=True, name=f"{name}: {what}", cached=False, executable=executable
+            )
+
+        user = spaces.user
+        self._spaces, self._name = spaces, name
+        self.buffers: list[tuple[Any, Buffer]] = []
+        try:
+            self.ring = self._keep(user, take(RING_BYTES, "ring"))
+            self.page = self._keep(user, take(PAGE_BYTES, "pointers and timeline"))
+            self.args = self._keep(user, take(ARGS_BYTES, "kernel arguments"))
+            self.indirect = self._keep(user, take(INDIRECT_BYTES, "indirect buffers"))
+        except BaseException:
+            self.free()
+            raise
+
+    def _keep(self, memory: Any, buffer: Buffer) -> Buffer:
+        self.buffers.append((memory, buffer))
+        return buffer
+
+    def eop(self) -> Buffer:
+        """Return a buffer for work that ends out of order; VRAM, so that no card writes to a dead process's memory."""
+        memory = self._spaces.user
+        return self._keep(memory, memory.alloc(EOP_BYTES, "vram", name=f"{self._name}: EOP"))
+
+    def mqd(self) -> Buffer:
+        """Return a page of system space for the queue's descriptor."""
+        memory = self._spaces.system
+        return self._keep(memory, memory.alloc(MQD_BYTES, "vram", visible=True, name=f"{self._name}: descriptor"))
+
+    def scratch(self, size_bytes: int) -> int:
+        """Return the address of scratch memory that stays as long as the queue."""
+        memory = self._spaces.user
+        return self._keep(memory, memory.alloc(size_bytes, "vram", name=f"{self._name}: scratch")).gpu_va
+
+    def free(self) -> None:
+        """Give everything back."""
+        while self.buffers:
+            memory, buffer = self.buffers.pop()
+            if not buffer.freed:
+                memory.free(buffer)
+
+
+class CardQueue(Queue):
+    """A queue of a Radeon: the neutral one, and what lies below it."""
+
+    hardware: Hqd | SdmaQueue
+    memory: QueueMemory
+    streams: Callable[[], Any]
+    alloc: Callable[[int], tuple[int, Callable[[int, bytes | bytearray], None], Callable[[], None]]]
+
+    def keep(self, stream: Stream, copies: int = 2) -> Kept:
+        """Put a stream into the card's memory, to be patched and submitted again."""
+        return Kept(self, stream, self.alloc, copies)
+
+    def close(self) -> bool:
+        """Take the queue off the hardware and free its memory; whether its work had ended. Twice is harmless."""
+        ended = self.hardware.unmap()
+        self.memory.free()
+        return ended
+
+
+class ComputeQueue(CardQueue):
+    """A compute queue; it takes PM4."""
+
+    def stream(self) -> ComputeStream:
+        """Return an empty stream."""
+        stream: ComputeStream = self.streams()
+        return stream
+
+
+class CopyQueue(CardQueue):
+    """A queue of a copy engine; it takes SDMA packets."""
+
+    def stream(self) -> CopyStream:
+        """Return an empty stream."""
+        stream: CopyStream = self.streams()
+        return stream
+
+
+class QueueSet:
+    """Makes queues of one card that is up and takes them down."""
+
+    def __init__(self, blocks: Blocks, spaces: Spaces, waiter: Waiter, owner: Owner) -> None:
+        self._blocks, self._spaces, self._waiter, self._owner = blocks, spaces, waiter, owner
+        self.queues: list[CardQueue] = []
+        self._pm4 = Pm4Commands(blocks.ips.version("gc"))
+        self._sdma = SdmaCommands(blocks.ips.version("sdma0"), USER_VMID)
+        self._where: Where = "vram" if blocks.device.polls_vram else "host"
+        self._doorbells = blocks.device.bars[DOORBELL_BAR]
+
+    def compute(self) -> ComputeQueue:
+        """Map another compute queue. Raises `NotSupported` when all are in use."""
+        gfx, used = self._blocks.gfx, {queue.hardware.place for queue in self.queues if isinstance(queue.hardware, Hqd)}
+        number = next((n for n in range(gfx.pipes * QUEUES) if _place(n, gfx.pipes) not in used), None)
+        if number is None:
+            raise NotSupported(f"all {gfx.pipes * QUEUES} compute queues of the card are in use; close one")
+        place, name = _place(number, gfx.pipes), f"compute {number}"
+        memory = QueueMemory(self._spaces, self._where, name)
+        try:
+            page, ring, mqd, eop = memory.page, memory.ring, memory.mqd(), memory.eop()
+            assert mqd.view is not None  # it was asked to be visible
+            index = doorbells.compute_index(number)
+            spec = QueueSpec(
+                ring.gpu_va, RING_BYTES // 4, page.gpu_va + RPTR_AT, page.gpu_va + WPTR_AT, eop.gpu_va, EOP_BYTES,
+                mqd.gpu_va, USER_VMID, index,
+            )  # fmt: skip
+            hardware = gfx.queue(place, spec, mqd.view)
+            hardware.map()
+            shape = gfx.shape
+            assert shape is not None  # the core is up
+            slots = self._blocks.ips.shape.scratch_slots_per_cu * shape.cu_total
+            engines = self._blocks.ips.shape.shader_engines
+            scratch = Scratch(slots, memory.scratch)
+            queue = ComputeQueue(*self._parts(name, self._pm4, memory, index, unit_bytes=4))
+            queue.streams = lambda: ComputeStream(self._pm4, self._owner, scratch, engines)
+        except BaseException:
+            memory.free()
+            raise
+        return self._ready(queue, hardware, memory)
+
+    def copy(self, engine: int) -> CopyQueue:
+        """Map another queue of a copy engine. Raises `NotSupported` when all are in use."""
+        sdma = self._blocks.sdma[engine]
+        used = {
+            queue.hardware.number
+            for queue in self.queues
+            if isinstance(queue.hardware, SdmaQueue) and queue.hardware.engine is sdma
+        }
+        number = next((n for n in range(SDMA_QUEUES) if n not in used), None)
+        if number is None:
+            raise NotSupported(f"all {SDMA_QUEUES} queues of copy engine {engine} are in use; close one")
+        name = f"copy {engine}.{number}"
+        memory = QueueMemory(self._spaces, self._where, name)
+        try:
+            index = doorbells.sdma_index(engine, number)
+            hardware, page = SdmaQueue(sdma, number), memory.page
+            spec = SdmaQueueSpec(
+                memory.ring.gpu_va, RING_BYTES // 4, page.gpu_va + RPTR_AT, page.gpu_va + WPTR_AT, USER_VMID, index
+            )
+            hardware.map(spec)
+            queue = CopyQueue(*self._parts(name, self._sdma, memory, index, unit_bytes=1))
+            queue.streams = lambda: CopyStream(self._sdma, self._owner)
+        except BaseException:
+            memory.free()
+            raise
+        return self._ready(queue, hardware, memory)
+
+    def _ready(self, queue: Any, hardware: Hqd | SdmaQueue, memory: QueueMemory) -> Any:
+        queue.hardware, queue.memory, queue.alloc = hardware, memory, self._kept_memory
+        self.queues.append(queue)
+        return queue
+
+    def _parts(
+        self, name: str, commands: Pm4Commands | SdmaCommands, memory: QueueMemory, index: int, unit_bytes: int
+    ) -> tuple[str, Any, Timeline, Ring, Arena, Arena, Owner]:
+        """Return what a `Queue` is made of. `unit_bytes`: what its doorbell counts."""
+        doorbell, page = Doorbell(self._doorbells, index), self._access(memory.page)
+        wptr, ring = page.at(WPTR_AT), self._access(memory.ring)
+        flush = self._blocks.hdp.flush if self._where == "vram" else None
+
+        def publish(wptr_bytes: int) -> None:
+            value = wptr_bytes // unit_bytes
+            wptr(value)
+            if flush is not None:
+                flush()
+            doorbell.ring(value)  # ORDER: packets and pointer are in memory before the engine is told
+
+        timeline = Timeline(
+            f"{self._blocks.device.name} {name}", page.reader(TIMELINE_AT), memory.page.gpu_va + TIMELINE_AT,
+            self._spaces.user, self._waiter,
+        )  # fmt: skip
+        args, indirect = self._access(memory.args), self._access(memory.indirect)
+        return (
+            name,
+            commands,
+            timeline,
+            Ring(f"the ring of {name}", RING_BYTES, ring.write, publish, view=ring.view),
+            Arena(memory.args.gpu_va, ARGS_BYTES, args.write, args.view),
+            Arena(memory.indirect.gpu_va, INDIRECT_BYTES, indirect.write, indirect.view),
+            self._owner,
+        )
+
+    def _access(self, buffer: Buffer) -> Access:
+        assert buffer.view is not None  # it was asked to be visible
+        return Access(buffer.view)
+
+    def _kept_memory(
+        self, size_bytes: int
+    ) -> tuple[int, Callable[[int, bytes | bytearray], None], Callable[[], None]]:
+        buffer = self._spaces.user.alloc(size_bytes, self._where, visible=True, name="a kept stream", cached=False)
+        return buffer.gpu_va, self._access(buffer).write, buffer.free
+
+    def close(self) -> None:
+        """Take every queue off; the last one made first. Raises `DeviceHung` at the end when one did not let go."""
+        failed: Exception | None = None
+        while self.queues:
+            queue = self.queues.pop()
+            try:
+                queue.close()
+            except Exception as error:  # noqa: BLE001  every queue gets its turn; the first error comes out
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+
+class Access:
+    """CPU access to a visible buffer, by byte offset."""
+
+    def __init__(self, view: memoryview) -> None:
+        self.view = view
+
+    def write(self, at: int, data: bytes | bytearray | memoryview) -> None:
+        """Store bytes."""
+        self.view[at : at + len(data)] = data
+
+    def at(self, offset: int) -> Callable[[int], None]:
+        """Return what stores a quadword at `offset`, in one access."""
+        cell = self.view[offset : offset + 8].cast("Q")
+
+        def store(value: int) -> None:
+            cell[0] = value
+
+        return store
+
+    def reader(self, offset: int) -> Callable[[], int]:
+        """Return what loads the quadword at `offset`, in one access."""
+        cell = self.view[offset : offset + 8].cast("Q")
+        return lambda: cell[0]
+
+
+def _place(number: int, pipes: int) -> Place:
+    """Return where compute queue `number` lies: neighbours on different pipes, which run at once."""
+    return Place(number % pipes, number // pipes)

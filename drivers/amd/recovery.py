@@ -1,0 +1,131 @@
+"""The ladder: how a card that somebody left running, hung or unknown becomes usable again, gently first.
+
+Every rung is verified by reading back, and says what survived it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ringup.autogen.linux import pci
+from ringup.drivers.amd.gfx_reset import soft_reset
+from ringup.drivers.amd.smu_reset import mode1_reset
+from ringup.drivers.amd.wiring import Blocks
+from ringup.errors import DeviceHung, DeviceLost, RingupError
+
+LOG = logging.getLogger(__name__)
+RESET_POLL_US = 10_000
+BUS_TIMEOUT_US = 2_000_000  # TIMEOUT: ours; PCI Express gives a function 1 s after a reset before it must answer
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One rung as it went. `error` is empty when it was verified; `survived` says what the card still has then."""
+
+    name: str
+    survived: str
+    error: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}: " + (f"failed: {self.error}" if self.error else f"verified; survived: {self.survived}")
+
+
+class Ladder:
+    """Climbs from a rung to the first that is verified."""
+
+    def __init__(self, blocks: Blocks) -> None:
+        self._blocks = blocks
+        self.rungs: list[Rung] = []
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The rungs this card and this path to it have, gentle first."""
+        return ("queue", "engine", "mode1", *self._blocks.device.resets())
+
+    def climb(self, first: str = "queue", verify: Callable[[], None] | None = None) -> Rung:
+        """Take rungs from `first` on until one is verified; return it. `verify` must pass too where the firmware survived.
+
+        Raises `DeviceLost` when the card is gone, `DeviceHung` with what every rung said when none helped.
+        """
+        for name in self.names[self.names.index(first) :]:
+            do, survived = RUNGS[name]
+            try:
+                do(self._blocks)
+                if name in KEEPS_FIRMWARE and verify is not None:
+                    verify()
+            except DeviceLost:
+                raise
+            except RingupError as error:
+                LOG.info("%s: reset rung %s failed: %s", self._blocks.device.name, name, error)
+                self.rungs.append(Rung(name, "", str(error)))
+                continue
+            self.rungs.append(Rung(name, survived))
+            return self.rungs[-1]
+        raise DeviceHung(
+            f"{self._blocks.device.name}: no reset helped ({'; '.join(map(str, self.rungs))}); switch the card's power off and on"
+        )
+
+
+def _queues(blocks: Blocks) -> None:
+    """Kill what compute queues run and take them off, and the copy queues."""
+    blocks.gfx.drop_queues()
+    left = blocks.gfx.active_queues()
+    for engine in blocks.sdma:
+        engine.stop()
+    if left:
+        raise DeviceHung(f"compute queues {', '.join(map(str, left))} are still mapped")
+
+
+def _engines(blocks: Blocks) -> None:
+    """Reset the graphics core and the copy engines; their firmware is loaded again from the trusted memory region."""
+    for engine in blocks.sdma:
+        engine.reset()
+    soft_reset(blocks.gfx)
+    blocks.gfx.wait_idle()
+
+
+def _mode1(blocks: Blocks) -> None:
+    """Reset the whole chip but its bus interface."""
+    mode1_reset(blocks.device, blocks.nbio, blocks.psp, blocks.smu)
+
+
+def _by_bus(method: str) -> Callable[[Blocks], None]:
+    def reset(blocks: Blocks) -> None:
+        device = blocks.device
+        device.reset(method)
+        command = device.config.read(pci.PCI_COMMAND, 2)
+        device.config.write(pci.PCI_COMMAND, command | pci.PCI_COMMAND_MEMORY, 2)
+        _wait_cold(blocks, BUS_TIMEOUT_US)
+
+    reset.__doc__ = f"Reset the {method} from the bus."
+    return reset
+
+
+def _wait_cold(blocks: Blocks, timeout_us: int) -> None:
+    """Wait until registers answer and no secure OS runs."""
+    clock = blocks.registers.clock
+    end_us = clock.now_us + timeout_us
+    while True:
+        late = clock.now_us >= end_us
+        if blocks.nbio.answers and not blocks.psp.alive:
+            return
+        if late:
+            blocks.registers.check("waiting for the end of a reset")
+            alive = blocks.nbio.answers and blocks.psp.alive
+            raise DeviceHung(
+                "the secure OS runs as if nothing had happened" if alive else "registers do not answer after the reset"
+            )
+        clock.sleep_us(RESET_POLL_US)
+
+
+RUNGS: dict[str, tuple[Callable[[Blocks], None], str]] = {
+    "queue": (_queues, "firmware, VRAM, clocks"),
+    "engine": (_engines, "firmware in the trusted region, VRAM, clocks"),
+    "mode1": (_mode1, "the VBIOS's initialisation"),
+    "function": (_by_bus("function"), "the VBIOS's initialisation"),
+    "slot": (_by_bus("slot"), "the VBIOS's initialisation"),
+}
+KEEPS_FIRMWARE = ("queue", "engine")
+

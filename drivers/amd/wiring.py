@@ -1,0 +1,95 @@
+"""The blocks of one Radeon, made from its discovery table and its firmware; nothing is started here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from ringup.autogen.linux import pci
+from ringup.drivers.amd.discovery import Ips, discover
+from ringup.drivers.amd.gfx import Gfx
+from ringup.drivers.amd.gfx_shape import Design
+from ringup.drivers.amd.gmc import Gmc
+from ringup.drivers.amd.hdp import Hdp
+from ringup.drivers.amd.layout import Layout
+from ringup.drivers.amd.nbio import Nbio
+from ringup.drivers.amd.psp import Psp, PspFirmware
+from ringup.drivers.amd.registers import Registers
+from ringup.drivers.amd.sdma import SdmaEngine
+from ringup.drivers.amd.smu import Smu
+from ringup.drivers.amd.vbios import require_posted
+from ringup.drivers.amd.vram import VramWindow
+from ringup.drivers.transport.seam import Device, DmaMemory
+from ringup.firmware.amd.files import FirmwareSet
+from ringup.firmware.amd.needs import Need, needs
+from ringup.firmware.amd.parts import ip_parts
+
+CUS_PER_WGP = 2
+PAGE_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """A card's blocks. `stray` is the page of host memory where accesses without a page end."""
+
+    device: Device
+    registers: Registers
+    ips: Ips
+    window: VramWindow
+    layout: Layout
+    firmware: FirmwareSet
+    nbio: Nbio
+    hdp: Hdp
+    gmc: Gmc
+    psp: Psp
+    smu: Smu
+    gfx: Gfx
+    sdma: tuple[SdmaEngine, ...]
+    stray: DmaMemory
+
+    def psp_firmware(self) -> PspFirmware:
+        """Return what the security processor is to load."""
+        gc = self.ips.version("gc")
+        lists = ip_parts(self.firmware.image("sos"), gc, "sos")
+        return PspFirmware(self.firmware.boot_parts(), self.firmware.ip_parts(gc), next(iter(lists), None))
+
+
+def file_needs(device: Device, ips: Ips) -> tuple[Need, ...]:
+    """Return the firmware files of the card."""
+    device_id, revision = device.config.read(pci.PCI_DEVICE_ID, 2), device.config.read(pci.PCI_REVISION_ID, 1)
+    return needs(*(ips.version(name) for name in ("gc", "mp0", "mp1", "sdma0")), device_id, revision)
+
+
+def wire(device: Device, load: Callable[[Iterable[Need]], FirmwareSet]) -> Blocks:
+    """Read what the card is made of and make its blocks.
+
+    Raises `NotSupported` for a chip or a block without a row and for a card that was not initialised, and what `load` raises.
+    """
+    registers = Registers(device)
+    ips, window = discover(device, registers)
+    chip, gc = ips.chip, ips.block("gc")
+    nbio = Nbio(ips.block("nbio"), ips.version("nbio"))
+    require_posted(nbio, device)
+    firmware = load(file_needs(device, ips))
+    layout = Layout(window.size_bytes)
+    hdp = Hdp(ips.block("nbio"))
+    shape = ips.shape
+    design = Design(
+        shape.shader_engines, shape.arrays_per_engine, shape.wgps_per_array * CUS_PER_WGP, shape.backends_per_engine
+    )
+    gfx = Gfx(gc, ips.block("smuio"), design, firmware.image("mec").number("ucode_start_addr_lo"))
+    engines = tuple(SdmaEngine(gc, ips.version(f"sdma{n}"), n) for n in range(chip.sdma_engines))
+    stray = device.alloc_host(PAGE_BYTES)
+    try:
+        gmc = Gmc(
+            ips.block("mmhub"), gc, hdp.flush, vram_bytes=window.size_bytes, scratch_pa=layout.scratch,
+            default_bus_addr=stray.bus_addr(0),
+        )  # fmt: skip
+        psp = Psp(ips.block("mp0"), ips.version("mp0"), window, hdp, layout.psp, gmc.fb_base)
+        smu = Smu(ips.block("mp1"), ips.version("mp1"), window, hdp, layout.smu_table, gmc.fb_base)
+    except BaseException:
+        stray.free()
+        raise
+    return Blocks(
+        device, registers, ips, window, layout, firmware, nbio, hdp, gmc, psp, smu, gfx, engines, stray
+    )  # fmt: skip

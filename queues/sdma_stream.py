@@ -1,0 +1,92 @@
+"""Streams of a copy queue: copies, fills, rectangles, stamps and small stores, built from the SDMA engine's packets.
+
+Commands run in their order; a copy that reads what another of the stream wrote needs a `barrier` between them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from ringup.queues.packets import Version, to_bytes
+from ringup.queues.queue import Owner, Stream
+from ringup.queues.sdma import Sdma
+from ringup.queues.sdma_copy import copy_all, copy_rect_all, fill_all
+
+WORD = struct.Struct("<I")
+CALL_PERIOD = 32  # bytes: INDIRECT must end on a multiple of eight dwords
+
+
+class SdmaCommands:
+    """The copy engine's packets for whoever submits."""
+
+    kind = "sdma"
+    call_period = CALL_PERIOD
+
+    def __init__(self, version: Version, vmid: int) -> None:
+        """`vmid`: the queue's address space, which cache and indirect packets name."""
+        self.sdma, self._vmid = Sdma(version), vmid
+        self.pad = to_bytes(self.sdma.nop())
+        self.begin = to_bytes(self.sdma.acquire(vmid=vmid))
+        fence = self.sdma.fence64(0, 0)
+        half = len(fence) // 2
+        # FENCE stores 32 bits, its last dword; the low half goes first: a reader that comes between sees an older count, never a newer one
+        self.signal_places = ((4 * half - 4, WORD, 0), (8 * half - 4, WORD, 32))
+
+    def signal(self, gpu_va: int, value: int) -> bytes:
+        """Store `value` when the copies before have ended, and interrupt."""
+        return to_bytes(self.sdma.fence64(gpu_va, value) + self.sdma.trap())
+
+    def wait(self, gpu_va: int, value: int) -> bytes:
+        """Hold the queue until the dword at `gpu_va` is at least the low half of `value`."""
+        return to_bytes(self.sdma.wait_mem(gpu_va, value & 0xFFFF_FFFF))
+
+    def call(self, gpu_va: int, size_bytes: int, at_bytes: int) -> bytes:
+        """Run an indirect buffer in the queue's address space."""
+        return to_bytes(self.sdma.indirect(gpu_va, size_bytes // 4, self._vmid, at_dwords=at_bytes // 4))
+
+
+class CopyStream(Stream):
+    """Commands of a copy queue. Addresses are gpu_va; `Buffer.gpu_va` plus an offset."""
+
+    def __init__(self, commands: SdmaCommands, owner: Owner) -> None:
+        super().__init__(commands, owner)
+        self.sdma = commands.sdma
+
+    def copy(self, target_va: int, source_va: int, size_bytes: int) -> None:
+        """Copy any number of bytes; the ranges may overlap."""
+        self.append(copy_all(self.sdma, target_va, source_va, size_bytes))
+
+    def copy_rect(
+        self,
+        target_va: int,
+        target_pitch_bytes: int,
+        source_va: int,
+        source_pitch_bytes: int,
+        width_bytes: int,
+        height: int,
+    ) -> None:
+        """Copy `height` rows of `width_bytes` whose starts lie a pitch apart; the planes must not overlap."""
+        self.append(
+            copy_rect_all(self.sdma, target_va, target_pitch_bytes, source_va, source_pitch_bytes, width_bytes, height)
+        )
+
+    def fill(self, gpu_va: int, value: int, size_bytes: int) -> None:
+        """Fill a multiple of 4 bytes with a dword."""
+        self.append(fill_all(self.sdma, gpu_va, value, size_bytes))
+
+    def store(self, gpu_va: int, *dwords: int) -> None:
+        """Store dwords at `gpu_va` (4-byte aligned)."""
+        self.append(self.sdma.write(gpu_va, *dwords))
+
+    def barrier(self) -> None:
+        """Let what follows see what was copied before."""
+        self.append(self.sdma.wait_idle())
+
+    def stamp(self, gpu_va: int) -> None:
+        """Store the 64-bit reference clock at `gpu_va` (8-byte aligned) when the copies before have ended."""
+        self.append(self.sdma.wait_idle() + self.sdma.store_clock(gpu_va))
+
+    def append(self, dwords: Sequence[int]) -> None:
+        """Add packets of your own making, such as `queues.sdma`'s: the queue runs them as they are."""
+        self.body += to_bytes(dwords)
