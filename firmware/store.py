@@ -64,12 +64,15 @@ class Store:
     """Finds firmware by its kernel name, `amdgpu/gc_11_0_0_mec.bin`.
 
     `explicit` come first: a folder may hold the kernel's tree or bare files, a file serves the name that it has. `folders` replaces the
-    system's folders.
+    system's folders. Raises `FirmwareError` when something explicit is not there.
     """
 
     def __init__(self, folders: Iterable[Path | str] | None = None, explicit: Iterable[Path | str] = ()) -> None:
         self.folders = system_folders() if folders is None else tuple(Path(folder) for folder in folders)
         self.explicit = tuple(Path(path) for path in explicit)
+        for path in self.explicit:
+            if not _is_there(path):  # a slip of the pen must not load another folder's firmware
+                raise FirmwareError(f"{path}, where firmware should be, is not there")
 
     def find(self, name: str) -> FoundFile | None:
         """Return a file, or None where there is none. Raises `FirmwareError` for one that cannot be read or unpacked."""

@@ -202,6 +202,10 @@ def _packed(container: Container, fields: Fields, blob: bytes, name: str, kind: 
         at += descriptor.sizeof()
         number = _integer(row, "fw_type")
         called = PACKED[kind].get(number, f"type_{number}") + ("_aux" if index >= first_aux else "")
+        if number in PACKED[kind] and any(section.name == called for section in sections):
+            raise FirmwareError(
+                f"{name}: byte {at - descriptor.sizeof()} lists a second {called}; which to send is not told"
+            )
         place = start + _integer(row, "offset_bytes")
         sections.append(Section(called, place, _integer(row, "size_bytes"), _integer(row, "fw_version"), number))
     return sections, at
@@ -237,4 +241,11 @@ def _check(sections: tuple[Section, ...], head_bytes: int, size_bytes: int, name
         if second.offset_bytes < first.end_bytes:
             raise FirmwareError(
                 f"{name}: {second.name} begins at byte {second.offset_bytes}, inside {first.name}, which ends at {first.end_bytes}"
+            )
+    for section in sections:
+        if section.inside and not any(
+            one.offset_bytes <= section.offset_bytes and section.end_bytes <= one.end_bytes for one in apart
+        ):
+            raise FirmwareError(
+                f"{name}: {section.name}, bytes {section.offset_bytes} to {section.end_bytes}, lies in no code of the image"
             )

@@ -76,6 +76,7 @@ def test_links_are_followed_and_dangling_ones_are_missing(tmp_path):
 
 
 def test_a_missing_file_says_where_was_looked_and_what_brings_it(tmp_path):
+    (tmp_path / "b").mkdir()
     with pytest.raises(FirmwareError) as caught:
         Store([tmp_path / "a"], [tmp_path / "b"]).load(NAME, "amdgpu/other.bin")
     text = str(caught.value)
@@ -84,6 +85,11 @@ def test_a_missing_file_says_where_was_looked_and_what_brings_it(tmp_path):
     )
     with pytest.raises(FirmwareError, match=r"^odd/x\.bin is not in any folder; name its folder$"):
         Store([]).load("odd/x.bin")
+
+
+def test_a_named_place_that_is_not_there_is_told_at_once(tmp_path):
+    with pytest.raises(FirmwareError, match="slip, where firmware should be, is not there"):
+        Store(None, [tmp_path / "slip"])
 
 
 def test_the_kernels_folders_in_the_kernels_order(tmp_path):

@@ -169,6 +169,21 @@ def test_a_second_set_beyond_the_list_is_refused():
         parse(patched(blob, 36, 3), "psp_13_0_6_sos.bin")
 
 
+def test_a_part_that_is_listed_twice_is_refused():
+    """The kernel would take the last, silently; no published file does so."""
+    blob = build.image("sos", (2, 0), {"sys_drv": bytes(16), "sos": bytes(16)})
+    with pytest.raises(FirmwareError, match="byte 52 lists a second sys_drv"):
+        parse(patched(blob, 52, 2), "psp_13_0_0_sos.bin")  # psp_fw_bin_desc.fw_type of the second
+
+
+@pytest.mark.parametrize(("offset", "size"), [(0, 17), (16, 1), (15, 2)])
+def test_a_jump_table_lies_inside_its_code(offset, size):
+    """In dwords of a code of 16."""
+    blob = build.image("mec", (1, 0), {"code": bytes(64)}, fields={"jt_offset": offset, "jt_size": size})
+    with pytest.raises(FirmwareError, match=r"jump_table.*(lies in no code of the image|the image at 320)"):
+        parse(blob, "gc_11_0_1_mec.bin")
+
+
 def test_power_tables_are_bounded():
     blob = build.image("smu", (2, 1), {"code": bytes(16), "pptable_3": bytes(16)})
     with pytest.raises(FirmwareError, match="counts 65 power tables"):
