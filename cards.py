@@ -29,6 +29,7 @@ KNOWN_PREFIXES = {  # what design.md names; a transport may add others
     "msm": "through the kernel's DRM node, msm:0",
     "tcp": "a card on another machine, tcp:host:port",
     "virtual": "a device model, virtual:navi31",
+    "replay": "a recorded session, replay:FILE",
 }
 
 

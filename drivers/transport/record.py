@@ -47,7 +47,7 @@ class Recorder:
         self._zip = gzip.GzipFile(fileobj=self._file, mode="wb", mtime=0)
         self._zip.write(transcript.MAGIC)
         self._rows = self._made = 0
-        self._closed = False
+        self._closed = self._lost = False
         self._memories: dict[int, RecordedMemory] = {}
         rom = device.rom
         self.write(transcript.info_row(Info(device.name, device.polls_vram, tuple(device.bars), rom is not None)))
@@ -60,8 +60,11 @@ class Recorder:
 
     @property
     def lost(self) -> bool:
-        """Whether the card is gone."""
-        return self.access(Row(Op.LOST), lambda: self._device.lost, _result)
+        """Whether the card is gone. Written down when it changes: whoever only looks at a device asks too."""
+        lost = self._device.lost
+        if lost != self._lost:
+            self._lost = self.access(Row(Op.LOST), lambda: lost, _result)
+        return lost
 
     def alloc_host(self, size_bytes: int) -> DmaMemory:
         """Return zeroed host memory: a copy that accesses carry to the card and back."""

@@ -1,4 +1,4 @@
-"""A replaying transport: a card that is a transcript. It answers as the recorded one did and holds the driver to the recorded requests.
+"""The transport `replay`: a card that is a transcript, `replay:PATH`. It answers as the recorded one did.
 
 Requests must come in the recorded order with the recorded values, host memory must be written alike; the first difference is a `TransportError`
 that names it. Host memory shows the recorded card's writes when the recorded driver could see them. Time is the recorded time.
@@ -6,15 +6,27 @@ that names it. Host memory shows the recorded card's writes when the recorded dr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import IO
 
+from ringup.cards import Found
 from ringup.drivers.transport import transcript
 from ringup.drivers.transport.seam import Batch, Clock, ConfigSpace, DmaMemory, Interrupts, Mmio, Reply
 from ringup.drivers.transport.transcript import CONFIG, ROM, RUN, VECTOR, Op, Row, changes, wait_ns
 from ringup.errors import NotSupported, TransportError
+
+
+def find() -> Iterable[Found]:
+    """List nothing: transcripts lie anywhere."""
+    return ()
+
+
+def open(rest: str) -> Replay:
+    """Open the transcript at the path `rest`, as `ringup.open("replay:PATH")` does."""
+    return Replay(rest)
 
 
 class Replay:
@@ -24,7 +36,7 @@ class Replay:
         if isinstance(of, (str, Path)):
             self._source = str(of)
             try:
-                with open(of, "rb") as stream:
+                with Path(of).open("rb") as stream:
                     info, self._rows = transcript.read(stream, self._source)
             except OSError as error:
                 raise TransportError(f"transcript {of} cannot be read ({error.strerror}); check its path") from error
@@ -32,7 +44,7 @@ class Replay:
             self._source = "the transcript"
             info, self._rows = transcript.read(of, self._source)
         self._at = self._made = 0
-        self._closed = False
+        self._closed = self._lost = False
         self._difference: TransportError | None = None  # the first one; what follows it means nothing
         self._memories: dict[int, ReplayedMemory] = {}
         self.name, self.polls_vram = info.name, info.polls_vram
@@ -50,7 +62,10 @@ class Replay:
     @property
     def lost(self) -> bool:
         """Whether the card was gone."""
-        return bool(self.access(Row(Op.LOST)).result)
+        following = next((row.op for row in islice(self._rows, self._at, None) if row.op != Op.PUSH), None)
+        if following == Op.LOST:
+            self._lost = bool(self.access(Row(Op.LOST)).result)
+        return self._lost
 
     def alloc_host(self, size_bytes: int) -> DmaMemory:
         """Return host memory at the recorded addresses."""

@@ -46,7 +46,7 @@ class Op(IntEnum):
     WAIT = 8  # offset: the bound -> answer: vectors
     NOW = 9  # -> result
     SLEEP = 10  # offset: how long
-    LOST = 11  # -> result
+    LOST = 11  # -> result; only when it changed
     ALLOC = 12  # offset: bytes asked for, value: number of the memory -> result: flags, answer: runs
     PIN = 13
     FREE = 14  # value: number of the memory

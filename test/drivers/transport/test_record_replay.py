@@ -10,6 +10,7 @@ import random
 
 import pytest
 
+from ringup import cards
 from ringup.drivers.amd.discovery import discover
 from ringup.drivers.amd.hdp import Hdp
 from ringup.drivers.amd.registers import Registers
@@ -108,6 +109,13 @@ def test_a_session_replays_without_the_card(recorded):
     assert Session(replay).seen == seen
     assert replay.left == 0
     assert seen[-1][:1] + seen[-1][PAGE - 4 :] == b"\x07done"  # the card wrote the caller's own memory
+
+
+def test_a_transcript_is_opened_by_name(recorded, tmp_path):
+    (tmp_path / "a.transcript").write_bytes(recorded[0])
+    device = cards.connect(f"replay:{tmp_path / 'a.transcript'}")
+    assert isinstance(device, Device)  # a look at it takes nothing from the transcript
+    assert Session(device).seen == recorded[1]
 
 
 def test_the_card_sees_the_ring_before_the_doorbell(recorded):
