@@ -43,7 +43,7 @@ class Container:
 
 
 class rlc_firmware_header_v2_5(Struct):
-    """The RLC's header since a second core is loaded beside the first. Source: amdgpu_ucode.h of Linux 6.19."""
+    """The RLC's header since a second core is loaded beside the first. Source: amdgpu_ucode.h of kernels newer than 6.12."""
 
     SIZE, ALIGN = 188, 4
     LAYOUT = (
@@ -57,9 +57,9 @@ class rlc_firmware_header_v2_5(Struct):
     rlc_1_dram_ucode_offset_bytes: int
 
 
-def _placed(name: str, stem: str, version: str | None = None, *, inside: bool = False) -> Cut:
+def _placed(name: str, stem: str, version: str | None = None) -> Cut:
     """Return a section whose header has `<stem>offset_bytes` and `<stem>size_bytes`, counted from the file's start."""
-    return Cut(name, f"{stem}offset_bytes", f"{stem}size_bytes", version=version, inside=inside)
+    return Cut(name, f"{stem}offset_bytes", f"{stem}size_bytes", version=version)
 
 
 def _packed(name: str) -> Cut:

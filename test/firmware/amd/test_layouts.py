@@ -81,7 +81,7 @@ def test_fuse_bits_are_the_structs():
 
 
 def test_the_header_with_a_second_core_lies_behind_2_2():
-    assert rlc_firmware_header_v2_5.SIZE == ucode.rlc_firmware_header_v2_2.SIZE + 16  # amdgpu_ucode.h of Linux 6.19
+    assert rlc_firmware_header_v2_5.SIZE == ucode.rlc_firmware_header_v2_2.SIZE + 16  # four dwords more: amdgpu_ucode.h
 
 
 def test_what_is_built_is_read_again():

@@ -51,6 +51,11 @@ def test_each_piece_is_the_slice_that_the_kernel_sends(chip, real):
     assert len(parts[34]) == len(parts[82]) == 0x20000  # data of the schedulers
 
 
+def test_versions_are_those_of_the_headers(chip):
+    """Package of April 2025: 0x4e8000 is SMU firmware 78.128.0."""
+    assert chip("navi31").versions | {"mec": 0xA1E, "smu": 0x4E8000, "sos": 0x310032} == chip("navi31").versions
+
+
 def test_graphics_core_12_has_fewer_stacks_and_one_scheduler_image(chip):
     """gfx_v12_0.c: one pipe of PFP and ME, two of MEC; amdgpu_mes.c: uni_mes on both pipes; SDMA of one program."""
     found = chip("navi48")
