@@ -145,6 +145,7 @@ class Psp:
         `place_tmr(size_bytes)` says where the TMR may lie: a vram_pa on a MiB, the card's memory as long as it is powered.
         Raises `FirmwareError` naming the part, `DeviceTimeout`.
         """
+        _checked(firmware)
         self.boot(firmware.boot)
         self.load(firmware, place_tmr)
 
@@ -164,13 +165,7 @@ class Psp:
 
     def load(self, firmware: PspFirmware, place_tmr: Callable[[int], int]) -> None:
         """Load every engine's firmware through a secure OS that has loaded none yet, and start the RLC's autoload."""
-        toc = firmware.boot.get(ucode.PSP_FW_TYPE_PSP_TOC)
-        if toc is None:
-            raise FirmwareError(
-                "the sos image has no toc: the security processor cannot size its trusted memory region"
-            )
-        if not any(part.fw_type == psp.GFX_FW_TYPE_RLC_G for part in firmware.parts):
-            raise FirmwareError("among the firmware is no RLC code: nothing would load the graphics core's engines")
+        toc = _checked(firmware)
         with self._step("ring"):
             self.ring.create(stale=self._stale)
         with self._step(toc.name):
@@ -295,3 +290,13 @@ class Psp:
         started = self._clock.now_us
         yield
         self.steps.append(Step(name, self._clock.now_us - started))
+
+
+def _checked(firmware: PspFirmware) -> Part:
+    """Return the table of contents of firmware that can start a card."""
+    toc = firmware.boot.get(ucode.PSP_FW_TYPE_PSP_TOC)
+    if toc is None:
+        raise FirmwareError("the sos image has no toc: the security processor cannot size its trusted memory region")
+    if not any(part.fw_type == psp.GFX_FW_TYPE_RLC_G for part in firmware.parts):
+        raise FirmwareError("among the firmware is no RLC code: nothing would load the graphics core's engines")
+    return toc
