@@ -1,8 +1,8 @@
 """Names of cards and the transports that reach them: `ringup.open(name)` and `ringup.cards()`.
 
-A name is `PREFIX:REST` and means one path to one card. Transports plug in through the entry-point group `ringup.transports`: the entry's name
-is the prefix, its object has the two functions of `Transport`. Nothing here knows a bus or a vendor: what a transport opens is the path to a card,
-and `drivers/select.py` knows whose driver to start on it.
+A name is `PREFIX:REST` and means one path to one card. Transports plug in through the entry-point group `ringup.transports`: the entry's
+name is the prefix, its object has the two functions of `Transport`. Nothing here knows a bus or a vendor: what a transport opens is the path
+to a card, and `drivers/select.py` knows whose driver to start on it.
 """
 
 from __future__ import annotations
@@ -61,8 +61,9 @@ class Transport(Protocol):
 def open(name: str, *, transport: Mapping[str, Any] | None = None, **options: Any) -> Any:
     """Bring up the card called `name` and return it.
 
-    `transport` holds options of the transport (such as `{"wait_s": 5}`), `options` are the driver's (`firmware`, `watch`, …). Raises `NoSuchCard`
-    for a name without a colon or with an unknown prefix, `NotSupported` for a prefix whose transport is not installed, and whatever bring-up raises.
+    `transport` holds options of the transport (such as `{"wait_s": 5}`), `options` are the driver's (`firmware`, `watch`, …). Raises
+    `NoSuchCard` for a name without a colon or with an unknown prefix, `NotSupported` for a prefix whose transport is not installed, and
+    whatever bring-up raises.
     """
     path = connect(name, **dict(transport or {}))
     from ringup.drivers.transport.seam import Device

@@ -8,7 +8,9 @@ from typing import Any
 from ringup.drivers.transport.seam import Device
 from ringup.errors import DeviceLost, NotSupported
 
-DRIVERS = {0x1002: "ringup.drivers.amd.card"}  # vendor id: the module whose `start` brings a card up; imported when wanted
+DRIVERS = {
+    0x1002: "ringup.drivers.amd.card"
+}  # vendor id: the module whose `start` brings a card up; imported when wanted
 LATER = {0x10DE: "NVIDIA"}
 VENDOR_ID, NOBODY = 0, 0xFFFF
 
@@ -19,13 +21,17 @@ def start(device: Device, **options: Any) -> Any:
     Raises `NotSupported` for a vendor without a driver, and what the driver's bring-up raises.
     """
     try:
-        vendor = device.config.read(VENDOR_ID, 2)
-        if vendor == NOBODY:
-            raise DeviceLost(f"opening {device.name}: nothing answers at its place on the bus; check power and cable")
-        if vendor not in DRIVERS:
-            name = LATER.get(vendor, f"vendor {vendor:#06x}")
-            raise NotSupported(f"opening {device.name}: there is no driver for {name} cards yet")
-        return import_module(DRIVERS[vendor]).start(device, **options)
+        return import_module(_driver(device)).start(device, **options)
     except BaseException:
         device.close()
         raise
+
+
+def _driver(device: Device) -> str:
+    vendor = device.config.read(VENDOR_ID, 2)
+    if vendor == NOBODY:
+        raise DeviceLost(f"opening {device.name}: nothing answers at its place on the bus; check power and cable")
+    if vendor not in DRIVERS:
+        name = LATER.get(vendor, f"vendor {vendor:#06x}")
+        raise NotSupported(f"opening {device.name}: there is no driver for {name} cards yet")
+    return DRIVERS[vendor]

@@ -47,7 +47,7 @@ class Stages:
             yield
             took = self._clock.now_us - started
             if took > bound_us:
-                raise DeviceTimeout(f"took {took / 1000:.0f} ms, {bound_us / 1000:g} ms are the bound")  # noqa: TRY301
+                raise DeviceTimeout(f"took {took / 1000:.0f} ms, {bound_us / 1000:g} ms are the bound")
         except RingupError as error:
             self._end(name, started, bound_us, str(error))
             raise type(error)(f"{self.card}: {name}: {error}") from error

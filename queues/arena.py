@@ -48,7 +48,7 @@ class Arena:
         self._head += need
         return at
 
-    def put(self, offset_bytes: int, data: bytes | bytearray) -> None:
+    def put(self, offset_bytes: int, data: bytes | bytearray | memoryview) -> None:
         """Store bytes in a piece that was taken."""
         if self._view is not None:
             self._view[offset_bytes : offset_bytes + len(data)] = data

@@ -175,7 +175,10 @@ def set_master(device: Device, *, on: bool) -> None:
 
 
 def stop(blocks: Blocks, ih: Ih | None, *, clean: bool) -> None:
-    """Leave the card cold and quiet. `clean`: queues are unmapped, so the next start may be warm. Errors come out after every block had its turn."""
+    """Leave the card cold and quiet; the first error comes out after every block had its turn.
+
+    `clean`: queues are unmapped, so the next start may be warm.
+    """
     steps: list[Callable[[], object]] = [ih.stop] if ih is not None else []
     steps += [engine.stop for engine in blocks.sdma]
     steps += [blocks.gfx.stop, blocks.psp.stop, blocks.smu.stop]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -15,11 +15,11 @@ from ringup.drivers.amd import bringup, firmware_files
 from ringup.drivers.amd.bringup import Bringup
 from ringup.drivers.amd.gmc_faults import GFXHUB, MMHUB
 from ringup.drivers.amd.ih_decode import FATAL, Interrupt
-from ringup.drivers.amd.queue_set import CardQueue, ComputeQueue, CopyQueue, QueueSet
+from ringup.drivers.amd.queue_set import ComputeQueue, CopyQueue, QueueSet
 from ringup.drivers.amd.spaces import USER_VMID
 from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.poll import Poller
-from ringup.drivers.stages import Stage, Stages, Watcher
+from ringup.drivers.stages import Stages, Watcher
 from ringup.drivers.transport.seam import Device
 from ringup.errors import DeviceFault, DeviceHung, DeviceLost, DeviceTimeout, RingupError
 from ringup.queues import code_object
@@ -195,16 +195,12 @@ class Radeon:
         buffer = self.spaces.user.alloc(size_bytes, "vram", visible=False, name=name, align=align)
         try:
             image = parsed.relocate(buffer.gpu_va)
-            self.upload(buffer, image)
+            self.copy.upload(buffer, image).wait()
             program = Program(parsed, buffer.gpu_va, buffer.free)
         except BaseException:
             buffer.free()
             raise
         return program
-
-    def upload(self, target: Buffer, data: Any, offset_bytes: int = 0) -> None:
-        """Store host data in a buffer and wait until it is there."""
-        raise NotImplementedError
 
     # --- health -----------------------------------------------------------------------------------------------------
     def _check(self) -> None:

@@ -13,6 +13,8 @@ MIB = 1 << 20
 TOP_BYTES = 64 * MIB
 TOP_SHARE = 8  # a card with little memory keeps at most this part of it
 
+PSP_BUFFERS = PspBuffers(message=MIB, ring=PAGE_BYTES, command=2 * PAGE_BYTES, fence=3 * PAGE_BYTES)
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -20,7 +22,7 @@ class Layout:
 
     vram_bytes: int
     scratch: int = 0  # a page where accesses that went astray end
-    psp: PspBuffers = PspBuffers(message=MIB, ring=PAGE_BYTES, command=2 * PAGE_BYTES, fence=3 * PAGE_BYTES)
+    psp: PspBuffers = PSP_BUFFERS
     smu_table: int = 16 * PAGE_BYTES  # 16 KiB that the power controller moves its tables through
     metrics: int = 32 * PAGE_BYTES  # a page: the last table of metrics, for who watches the card
     pool: int = 2 * MIB

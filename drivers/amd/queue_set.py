@@ -6,13 +6,14 @@ import struct
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ringup.drivers.amd import doorbells
+from ringup.drivers.amd import doorbells, transfer
 from ringup.drivers.amd.doorbells import DOORBELL_BAR, Doorbell
 from ringup.drivers.amd.gfx_hqd import QUEUES, Hqd, Place
 from ringup.drivers.amd.mqd import QueueSpec
 from ringup.drivers.amd.sdma import QUEUES as SDMA_QUEUES
 from ringup.drivers.amd.sdma import SdmaQueue, SdmaQueueSpec
 from ringup.drivers.amd.spaces import USER_VMID, Spaces
+from ringup.drivers.amd.transfer import Staging
 from ringup.drivers.amd.wiring import Blocks
 from ringup.drivers.buffer import Buffer, Where
 from ringup.errors import NotSupported
@@ -23,7 +24,7 @@ from ringup.queues.program import Scratch
 from ringup.queues.queue import Owner, Queue, Stream
 from ringup.queues.ring import Ring
 from ringup.queues.sdma_stream import CopyStream, SdmaCommands
-from ringup.queues.timeline import Timeline, Waiter
+from ringup.queues.timeline import Point, Timeline, Waiter
 
 RING_BYTES = 64 << 10
 ARGS_BYTES = 1 << 20
@@ -45,7 +46,7 @@ class Hardware(Protocol):
 
 
 class QueueMemory:
-    """Memory of one queue. Rings, fences and arguments lie where both sides reach them quickly: host memory, or VRAM where host memory is far."""
+    """Memory of one queue. Rings, timeline and arguments lie where both sides reach them: host memory, or VRAM where the path has no other."""
 
     def __init__(self, spaces: Spaces, where: Where, name: str) -> None:
         def take(size_bytes: int, what: str, *, executable: bool = True) -> Buffer:
@@ -54,7 +55,7 @@ class QueueMemory:
             )
 
         user = spaces.user
-        self._spaces, self._name = spaces, name
+        self._spaces, self._where, self._name = spaces, where, name
         self.buffers: list[tuple[Any, Buffer]] = []
         try:
             self.ring = self._keep(user, take(RING_BYTES, "ring"))
@@ -78,6 +79,14 @@ class QueueMemory:
         """Return a page of system space for the queue's descriptor."""
         memory = self._spaces.system
         return self._keep(memory, memory.alloc(MQD_BYTES, "vram", visible=True, name=f"{self._name}: descriptor"))
+
+    def staging(self, what: str) -> Buffer:
+        """Return host memory that bytes are moved through."""
+        memory = self._spaces.user
+        return self._keep(
+            memory,
+            memory.alloc(transfer.STAGING_BYTES, self._where, visible=True, name=f"{self._name}: {what}", cached=False),
+        )
 
     def scratch(self, size_bytes: int) -> int:
         """Return the address of scratch memory that stays as long as the queue."""
@@ -128,6 +137,97 @@ class CopyQueue(CardQueue):
         stream: CopyStream = self.streams()
         return stream
 
+    def upload(self, target: Buffer, data: Any, offset_bytes: int = 0) -> Point:
+        """Copy host bytes (buffer protocol or `__dlpack__`) into a buffer. They are read now, so they may change afterwards."""
+        view = transfer.host_bytes(data)
+        target_va = transfer.check_range(target, offset_bytes, len(view))
+        return transfer.upload(self, self._staging(), target_va, view) or self._last()
+
+    def download(
+        self, source: Buffer, out: Any = None, offset_bytes: int = 0, size_bytes: int | None = None
+    ) -> bytes | Any:
+        """Copy bytes of a buffer to the host and wait for them: into `out` (a writable buffer, all of it) or into new bytes.
+
+        `size_bytes`: the rest of the buffer when left out. Returns what was filled.
+        """
+        if out is None:
+            size = source.size_bytes - offset_bytes if size_bytes is None else size_bytes
+            result = bytearray(max(size, 0))
+            view = memoryview(result)
+        else:
+            result, view = out, transfer.host_bytes(out)
+            if view.readonly or size_bytes not in (None, len(view)):
+                raise ValueError(f"the place for {size_bytes} bytes is read-only or of another size: {len(view)} bytes")
+            size = len(view)
+        source_va = transfer.check_range(source, offset_bytes, size)
+        transfer.download(self, self._staging(), source_va, view)
+        return bytes(result) if out is None else out
+
+    def download_array(self, source: Buffer, dtype: Any, shape: int | tuple[int, ...], offset_bytes: int = 0) -> Any:
+        """Return a NumPy array of that type and shape from the buffer's bytes; it gives DLPack to who wants that."""
+        import numpy as np  # only callers with arrays pay for it
+
+        array = np.empty(shape, dtype)
+        if array.nbytes:
+            self.download(source, array.reshape(-1).view(np.uint8), offset_bytes)
+        return array
+
+    def copy_buffer(
+        self,
+        target: Buffer,
+        source: Buffer,
+        size_bytes: int | None = None,
+        *,
+        target_offset: int = 0,
+        source_offset: int = 0,
+    ) -> Point:
+        """Copy between buffers, or within one: the ranges may overlap. All of the source when no size is given."""
+        size = source.size_bytes - source_offset if size_bytes is None else size_bytes
+        target_va = transfer.check_range(target, target_offset, size)
+        source_va = transfer.check_range(source, source_offset, size)
+        stream = self.stream()
+        stream.copy(target_va, source_va, size)
+        return self.submit(stream)
+
+    def fill(self, target: Buffer, value: int, offset_bytes: int = 0, size_bytes: int | None = None) -> Point:
+        """Fill a buffer, or whole dwords of it, with a dword."""
+        size = target.size_bytes - offset_bytes if size_bytes is None else size_bytes
+        target_va = transfer.check_range(target, offset_bytes, size)
+        stream = self.stream()
+        stream.fill(target_va, value, size)
+        return self.submit(stream)
+
+    def copy_rect(
+        self,
+        target: Buffer,
+        target_pitch_bytes: int,
+        source: Buffer,
+        source_pitch_bytes: int,
+        width_bytes: int,
+        height: int,
+        *,
+        target_offset: int = 0,
+        source_offset: int = 0,
+    ) -> Point:
+        """Copy `height` rows of `width_bytes` whose starts lie a pitch apart in each buffer; the planes must not overlap."""
+        rows = max(height - 1, 0)
+        target_va = transfer.check_range(target, target_offset, rows * target_pitch_bytes + width_bytes)
+        source_va = transfer.check_range(source, source_offset, rows * source_pitch_bytes + width_bytes)
+        stream = self.stream()
+        stream.copy_rect(target_va, target_pitch_bytes, source_va, source_pitch_bytes, width_bytes, height)
+        return self.submit(stream)
+
+    def _last(self) -> Point:
+        """Return the point behind all that was submitted: of a copy of nothing."""
+        return Point(self.timeline, self.timeline.last)
+
+    def _staging(self) -> Staging:
+        if self._staged is None:
+            self._staged = Staging(self.memory.staging("upload staging"), self.memory.staging("download staging"))
+        return self._staged
+
+    _staged: Staging | None = None
+
 
 class QueueSet:
     """Makes queues of one card that is up and takes them down."""
@@ -168,7 +268,8 @@ class QueueSet:
         except BaseException:
             memory.free()
             raise
-        return self._ready(queue, hardware, memory)
+        self._ready(queue, hardware, memory)
+        return queue
 
     def copy(self, engine: int) -> CopyQueue:
         """Map another queue of a copy engine. Raises `NotSupported` when all are in use."""
@@ -195,12 +296,12 @@ class QueueSet:
         except BaseException:
             memory.free()
             raise
-        return self._ready(queue, hardware, memory)
+        self._ready(queue, hardware, memory)
+        return queue
 
-    def _ready(self, queue: Any, hardware: Hqd | SdmaQueue, memory: QueueMemory) -> Any:
+    def _ready(self, queue: CardQueue, hardware: Hqd | SdmaQueue, memory: QueueMemory) -> None:
         queue.hardware, queue.memory, queue.alloc = hardware, memory, self._kept_memory
         self.queues.append(queue)
-        return queue
 
     def _parts(
         self, name: str, commands: Pm4Commands | SdmaCommands, memory: QueueMemory, index: int, unit_bytes: int
@@ -236,9 +337,7 @@ class QueueSet:
         assert buffer.view is not None  # it was asked to be visible
         return Access(buffer.view)
 
-    def _kept_memory(
-        self, size_bytes: int
-    ) -> tuple[int, Callable[[int, bytes | bytearray], None], Callable[[], None]]:
+    def _kept_memory(self, size_bytes: int) -> tuple[int, Callable[[int, bytes | bytearray], None], Callable[[], None]]:
         buffer = self._spaces.user.alloc(size_bytes, self._where, visible=True, name="a kept stream", cached=False)
         return buffer.gpu_va, self._access(buffer).write, buffer.free
 

@@ -128,4 +128,3 @@ RUNGS: dict[str, tuple[Callable[[Blocks], None], str]] = {
     "slot": (_by_bus("slot"), "the VBIOS's initialisation"),
 }
 KEEPS_FIRMWARE = ("queue", "engine")
-

@@ -57,7 +57,8 @@ class Blocks:
 def file_needs(device: Device, ips: Ips) -> tuple[Need, ...]:
     """Return the firmware files of the card."""
     device_id, revision = device.config.read(pci.PCI_DEVICE_ID, 2), device.config.read(pci.PCI_REVISION_ID, 1)
-    return needs(*(ips.version(name) for name in ("gc", "mp0", "mp1", "sdma0")), device_id, revision)
+    gc, mp0, mp1, sdma = (ips.version(name) for name in ("gc", "mp0", "mp1", "sdma0"))
+    return needs(gc, mp0, mp1, sdma, device_id, revision)
 
 
 def wire(device: Device, load: Callable[[Iterable[Need]], FirmwareSet]) -> Blocks:
