@@ -107,6 +107,11 @@ class Interrupt:
         return FaultData(self.data[0] | self.data[1] << 32)
 
     @property
+    def fatal(self) -> bool:
+        """Whether work was lost: a queue or the card cannot go on as if nothing had been."""
+        return self.kind in FATAL
+
+    @property
     def text(self) -> str:
         """What happened, in a line."""
         return _TEXTS.get(self.kind, _plain)(self)
@@ -227,10 +232,21 @@ CLIENTS: Mapping[int, str] = {
     ih.SOC21_IH_CLIENTID_MP0: "MP0",
     ih.SOC21_IH_CLIENTID_MP1: "MP1",
 }
+# what no later work of the same queue survives. A hang that SDMA's watchdog tells of may be a long wait: not one of them
 FATAL = frozenset(
-    {"bad opcode", "reserved bit in packet", "privileged register", "privileged instruction", "page fault", "SDMA page fault"}
-    | {"general protection fault", "SDMA queue hang", "SDMA invalid doorbell", "fatal error in the graphics core", "critical temperature"}
-)  # fmt: skip
+    (
+        "bad opcode",
+        "reserved bit in packet",
+        "privileged register",
+        "privileged instruction",
+        "general protection fault",
+        "page fault",
+        "SDMA page fault",
+        "SDMA invalid doorbell",
+        "fatal error in the graphics core",
+        "critical temperature",
+    )
+)
 
 
 def decode(entry: bytes | memoryview) -> Interrupt:
