@@ -119,7 +119,7 @@ class Bytes:
     def take(self, offset: int, size_bytes: int, part: str) -> bytes:
         """Return that many bytes."""
         if offset + size_bytes > len(self.data):
-            raise self.bad(f"{part} ends at byte {offset + size_bytes:#x}, the data at {len(self.data):#x}")
+            raise self.bad(f"{part} would end at byte {offset + size_bytes:#x}, the data ends at {len(self.data):#x}")
         return self.data[offset : offset + size_bytes]
 
     def rows(self, layout: Struct, offset: int, count: int, part: str) -> Iterator[tuple[int, ...]]:

@@ -22,6 +22,7 @@ COMMANDS = {  # name: (module, help); the order of `ringup --help`
         "ringup.tools.firmware",
         "firmware files: which a card needs and whether they are here, what is inside one",
     ),
+    "program": ("ringup.tools.program", "show the kernels of a code object"),
     "decode": ("ringup.tools.decode", "show the packets of a stream in a file"),
     "headers": ("ringup.tools.headers", "header packages: fetch them, generate facts, check the committed ones"),
     "bench": ("ringup.tools.bench.command", "measure ringup beside its peers"),

@@ -1,0 +1,93 @@
+"""`ringup program`: what is inside a code object: its target, its kernels, how they start and what they take."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from ringup.errors import CompileError
+from ringup.queues import code_object
+from ringup.queues.code_object import CodeObject, Kernel
+
+LIMIT_BYTES = 1 << 30  # of a file
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    """Add the command to `ringup`'s parser."""
+    parser = subparsers.add_parser("program", help="show the kernels of a code object", description=__doc__)
+    parser.add_argument("file", type=Path, help="an AMDHSA code object (ELF), linked or not")
+    parser.add_argument("--chip", help="say whether it runs there, such as gfx1100")
+    parser.add_argument("--hidden", action="store_true", help="arguments that the launch fills in, too")
+    parser.add_argument("--json", action="store_true", help="for programs: one JSON document")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write what is inside to standard output. Raises what reading it raises, `WrongTarget` when it does not run on `--chip`."""
+    try:
+        with args.file.open("rb") as file:
+            data = file.read(LIMIT_BYTES + 1)
+    except OSError as error:
+        raise CompileError(f"{args.file} cannot be read ({error.strerror}); check its path") from error
+    if len(data) > LIMIT_BYTES:
+        raise CompileError(f"{args.file} has more than {LIMIT_BYTES} bytes; no code object does")
+    program = code_object.parse(data, str(args.file))
+    shown = _document(program, hidden=args.hidden)
+    if args.json:
+        print(json.dumps(shown, indent=1))
+    else:
+        for line in _lines(shown):
+            print(line)
+    if args.chip:
+        program.check_runs_on(args.chip)
+    return 0
+
+
+def _document(program: CodeObject, *, hidden: bool) -> dict[str, Any]:
+    return {
+        "target": str(program.target),
+        "code object": f"v{program.version}",
+        "image": f"{program.image_bytes} bytes, aligned to {program.image_align:#x}",
+        "relocations": len(program.relocations),
+        "undefined": list(program.undefined),
+        "kernels": [_kernel(kernel, hidden=hidden) for kernel in program.kernels.values()],
+    }
+
+
+def _kernel(kernel: Kernel, *, hidden: bool) -> dict[str, Any]:
+    return {
+        "name": kernel.name,
+        "entry": f"{kernel.entry_offset:#x}",
+        "waves of": kernel.wave_size,
+        "group": f"at most {kernel.max_group_size} work-items"
+        + (f", must be {kernel.required_group_size}" if kernel.required_group_size else ""),
+        "registers": f"{kernel.vgprs} VGPRs, {kernel.agprs} AGPRs, {kernel.sgprs} SGPRs",
+        "LDS": f"{kernel.lds_bytes} bytes",
+        "scratch": f"{kernel.scratch_bytes_per_item} bytes a work-item"
+        + (", and a stack" if kernel.dynamic_stack else ""),
+        "rsrc": f"{kernel.rsrc1:#010x} {kernel.rsrc2:#010x} {kernel.rsrc3:#010x}",
+        "user SGPRs": [f"s{each.first}: {each.holds}" for each in kernel.user_sgprs],
+        "arguments": f"{kernel.kernarg_bytes} bytes, aligned to {kernel.kernarg_align}",
+        "each": [
+            f"{each.offset:#06x} {each.size_bytes:3} {each.kind}"
+            + "".join(f" {text}" for text in (each.address_space, each.type_name, each.name) if text)
+            for each in kernel.arguments or ()
+            if hidden or not each.kind.startswith("hidden_")
+        ],
+    }
+
+
+def _lines(shown: dict[str, Any]) -> list[str]:
+    found = [f"{key:14} {value}" for key, value in shown.items() if not isinstance(value, list)]
+    found += [f"{'undefined':14} {name}" for name in shown["undefined"]]
+    for kernel in shown["kernels"]:
+        found += ["", kernel["name"]]
+        for key, value in kernel.items():
+            if isinstance(value, list):
+                found += [f"    {text}" for text in value]
+            elif key != "name":
+                found.append(f"  {key:12} {value}")
+    return found
