@@ -90,7 +90,7 @@ class Gmc:
             hub.set_context(vmid, context, self.fb_offset)
         self._up[hub.name] = hub
         self._flush_hdp()
-        for vmid in self._contexts or (0,):
+        for vmid in sorted({0, *self._contexts}):
             hub.flush(vmid)
 
     def set_context(

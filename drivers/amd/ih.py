@@ -111,7 +111,7 @@ class Ih:
     @property
     def pending(self) -> bool:
         """Whether there is something to drain; one look at memory."""
-        return int(self._stored().offset) * 4 & self._mask != self._rptr
+        return int(self._stored().offset) * 4 & self._mask & -ENTRY_BYTES != self._rptr
 
     def drain(self) -> list[Interrupt]:
         """Return the entries that came, oldest first, at most a ringful, and tell the block. Never waits."""
@@ -141,7 +141,9 @@ class Ih:
             now = self._block.read(osssys.IH_RB_WPTR)  # the stored one keeps the bit until the next entry
             if now.rb_overflow:
                 self.overflows += 1
-                self._rptr = int(now.offset) * 4 + ENTRY_BYTES & self._mask
+                self._rptr = int(now.offset) * 4 + ENTRY_BYTES & self._mask & -ENTRY_BYTES
                 self._clear_overflow(self._block.read(osssys.IH_RB_CNTL))
             stored = now
-        return int(stored.offset) * 4 & self._mask
+        return (
+            int(stored.offset) * 4 & self._mask & -ENTRY_BYTES
+        )  # whole entries, whatever a card that is going away stores

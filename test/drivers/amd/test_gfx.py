@@ -51,6 +51,7 @@ class Queue:
         for word in words:
             self.card.put(self.at + RING + self.wptr % RING_DWORDS * 4, word)
             self.wptr += 1
+        self.card.put(self.at + WPTR, self.wptr, 0)
         self.bell.ring(self.wptr)
         self.card.radeon.clock.sleep_us(200)
 

@@ -34,6 +34,7 @@ class Queue:
         for word in words:
             self.card.put(self.at + RING + self.wptr // 4 % RING_DWORDS * 4, word)
             self.wptr += 4
+        self.card.put(self.at + WPTR, self.wptr, 0)
         self.bell.ring(self.wptr)
         self.card.radeon.clock.sleep_us(200)
 
