@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from ringup.autogen.structs import memory
-from ringup.errors import CardBusy, DeviceLost, NotSupported, PermissionNeeded, RingupError, TransportError
+from ringup.errors import CardBusy, DeviceLost, NotSupported, OutOfMemory, PermissionNeeded, RingupError, TransportError
 
 Ioctl = Callable[[int, int, Any], int]
+Store = Callable[[Path, str], None]
 REASONS: dict[int, type[RingupError]] = {  # what an errno of the kernel's says about the world
     errno.EPERM: PermissionNeeded,
     errno.EACCES: PermissionNeeded,
     errno.EBUSY: CardBusy,
+    errno.ENOMEM: OutOfMemory,
     errno.ENODEV: DeviceLost,
     errno.ENXIO: DeviceLost,
     errno.ENOTTY: NotSupported,
@@ -31,14 +33,24 @@ def explained(error: OSError, doing: str, remedy: str = "") -> RingupError:
     return reason(f"{doing}: {error.strerror or error}" + (f"; {remedy}" if remedy else ""))
 
 
+def store(path: Path, text: str) -> None:
+    """Write a control file in one call, as sysfs wants it. It is never created."""
+    node = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(node, text.encode())
+    finally:
+        os.close(node)
+
+
 class Kernel:
     """Where /sys, /proc, /dev and /run lie, and how nodes are called.
 
     Reading a fact never raises: what is absent or refused reads as nothing. Writing and opening raise a `RingupError` that names the file.
     """
 
-    def __init__(self, root: Path = Path("/"), ioctl: Ioctl = fcntl.ioctl) -> None:
-        self.root, self._ioctl = root, ioctl
+    def __init__(self, root: Path = Path("/"), ioctl: Ioctl = fcntl.ioctl, store: Store = store) -> None:
+        """`ioctl` and `store` are what the kernel reacts to: calls of nodes, and writes of control files."""
+        self.root, self._ioctl, self._store = root, ioctl, store
 
     def path(self, *parts: str) -> Path:
         """Return a path below the root."""
@@ -77,13 +89,9 @@ class Kernel:
             return []
 
     def write(self, path: Path, text: str, doing: str) -> None:
-        """Write a control file in one call, as sysfs wants it. It is never created."""
+        """Write a control file. A refusal is an error of our tree that says `doing`."""
         try:
-            node = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-            try:
-                os.write(node, text.encode())
-            finally:
-                os.close(node)
+            self._store(path, text)
         except OSError as error:
             raise explained(error, f"{doing}: writing {text.strip()!r} to {self.shown(path)}") from error
 

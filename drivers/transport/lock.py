@@ -43,9 +43,14 @@ def process(kernel: Kernel, pid: int) -> Holder | None:
     fields = stat.rpartition(")")[2].split()
     if len(fields) <= START_TIME:
         return None
-    words = kernel.text(kernel.path("proc", str(pid), "cmdline")).replace("\0", " ").strip()
+    words = kernel.text(kernel.path("proc", str(pid), "cmdline"))
     name = stat.partition("(")[2].rpartition(")")[0]
-    return Holder(pid, int(fields[START_TIME]), (words or name)[:COMMAND_CHARS])
+    return Holder(pid, int(fields[START_TIME]), _one_line(words) or _one_line(name))
+
+
+def _one_line(text: str) -> str:
+    """Return a command as it may be shown: a process chooses its own, so nothing in it may steer a terminal."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())[:COMMAND_CHARS]
 
 
 class CardLock:
@@ -133,7 +138,7 @@ def _read(node: int) -> Holder | None:
     """Read a record. Any user may write the file: what is no record is none."""
     try:
         fields = json.loads(os.pread(node, RECORD_BYTES, 0))
-        return Holder(int(fields["pid"]), int(fields["start_time"]), str(fields["command"])[:COMMAND_CHARS])
+        return Holder(int(fields["pid"]), int(fields["start_time"]), _one_line(str(fields["command"])))
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
 

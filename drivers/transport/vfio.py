@@ -84,6 +84,7 @@ class VfioWay:
         self._space: Space = IommufdSpace(function) if node_of(function) else GroupSpace(function)
         self.shown = self._space.shown
         self._node = self._space.device_node
+        self._notices: list[Notice] = []
         with ExitStack() as undo:
             undo.callback(self._space.close)
             self._info = self._device_info()
@@ -91,9 +92,9 @@ class VfioWay:
             self.config = NodeConfig(self._node, start)
             self._iovas = Iovas(self._space.usable(), self._bridged())
             self._hot_reset = self._can_hot_reset()
-            self._notices = [Notice(self._kernel, self._node, index) for index in NOTICES]
-            for notice in self._notices:
-                undo.callback(notice.close)
+            for index in NOTICES:
+                self._notices.append(Notice(self._kernel, self._node, index))
+                undo.callback(self._notices[-1].close)
             self.interrupts = EventInterrupts(self._kernel, self._node)
             undo.callback(self.interrupts.close)
             self._open = undo.pop_all()

@@ -43,7 +43,7 @@ SCRIPT = """cd @CHECKOUT@
 export HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin PYTHONDONTWRITEBYTECODE=1
 echo 8 > /proc/sys/vm/nr_hugepages
 modprobe -d @KERNEL@ vfio-pci || echo "GUEST: no vfio-pci"
-timeout @BOUND@ @PYTHON@ -m pytest -q -x --durations=3 -p no:cacheprovider -o addopts=--import-mode=importlib test/guest/inside.py
+timeout @BOUND@ @PYTHON@ -m pytest -q -x --color=no --durations=3 -p no:cacheprovider -o addopts=--import-mode=importlib test/guest/inside.py
 echo "GUEST STATUS $?"
 dmesg | tail -n 25
 """

@@ -1,0 +1,157 @@
+"""Windows over files that are mapped as BARs are."""
+
+import mmap
+import os
+import random
+
+import pytest
+
+from ringup.drivers.transport.mmio import FileWindow, MappedWindow, WriteCombining
+
+SIZE = 8192
+
+
+@pytest.fixture
+def behind(tmp_path):
+    """The file that stands for the BAR."""
+    path = tmp_path / "bar"
+    path.write_bytes(random.Random(1).randbytes(SIZE))
+    return path
+
+
+@pytest.fixture(params=["mapped", "combined", "called"])
+def window(request, behind):
+    node = os.open(behind, os.O_RDWR)
+    if request.param == "called":
+        made = FileWindow("BAR 5", node, 0, SIZE, writable=True)
+    else:
+        combined = request.param == "combined"
+        mapping = mmap.mmap(node, SIZE)
+        made = MappedWindow("BAR 5", mapping, SIZE, memory_like=True, combining=WriteCombining(), combined=combined)
+    yield made
+    made.close()
+    os.close(node)
+
+
+def test_accesses_are_little_endian_at_their_offsets(window, behind):
+    window.write32(8, 0x11223344)
+    window.write64(16, 0x1122334455667788)
+    assert behind.read_bytes()[8:24] == bytes.fromhex("44332211") + behind.read_bytes()[12:16] + bytes.fromhex(
+        "8877665544332211"
+    )
+    assert window.read32(20) == 0x11223344
+    assert window.read64(16) == 0x1122334455667788
+
+
+@pytest.mark.parametrize(
+    ("access", "offset"),
+    [
+        ("read32", 2),
+        ("read32", -4),
+        ("read32", SIZE),
+        ("read64", 4),
+        ("read64", -8),
+        ("read64", SIZE - 4),
+        ("read64", SIZE),
+    ],
+)
+def test_an_access_that_cannot_be_is_the_callers_mistake(window, access, offset):
+    with pytest.raises(ValueError, match=r"BAR 5 \(0x2000 bytes\) has no"):
+        getattr(window, access)(offset)
+    with pytest.raises(ValueError, match=r"BAR 5 \(0x2000 bytes\) has no"):
+        getattr(window, access.replace("read", "write"))(offset, 0)
+
+
+def test_a_value_too_wide_is_refused(window):
+    with pytest.raises((ValueError, OverflowError)):
+        window.write32(0, 1 << 32)
+
+
+def test_blocks_arrive_whole_at_every_alignment_and_touch_nothing_else(window, behind):
+    chance = random.Random(2)
+    image = bytearray(behind.read_bytes())
+    for _ in range(500):
+        start = chance.randrange(SIZE)
+        size = chance.choice((0, 1, 3, 7, 8, 9, 15, 16, 17, 100, SIZE - start))
+        size = min(size, SIZE - start)
+        data = chance.randbytes(size)
+        window.write_block(start, data)
+        image[start : start + size] = data
+        start = chance.randrange(SIZE)
+        size = chance.randrange(SIZE - start + 1)
+        assert window.read_block(start, size) == image[start : start + size]
+    assert behind.read_bytes() == image
+
+
+@pytest.mark.parametrize(("start", "size"), [(SIZE, 1), (SIZE - 3, 4), (-1, 1)])
+def test_a_block_outside_is_the_callers_mistake(window, start, size):
+    with pytest.raises(ValueError, match="has no"):
+        window.read_block(start, size)
+    with pytest.raises(ValueError, match="has no"):
+        window.write_block(start, bytes(size))
+
+
+def test_answers_of_a_batch_show_when_it_has_ended(window, behind):
+    with window.batch() as batch:
+        batch.write32(0, 7)
+        first = batch.read32(0)
+        batch.write64(0, 9)
+        second = batch.read32(0)
+        with pytest.raises(ValueError, match="when it ends"):
+            _ = first.value
+    assert (first.value, second.value) == (7, 9)
+    assert behind.read_bytes()[:8] == (9).to_bytes(8, "little")
+
+
+def test_a_node_that_fails_reads_as_ones_and_swallows_writes(tmp_path):
+    reader, writer = os.pipe()  # cannot be read at an offset
+    window = FileWindow("ROM", writer, 0, SIZE, writable=True)
+    window.write32(0, 1)
+    assert window.read32(0) == 0xFFFF_FFFF
+    assert window.read_block(1, 5) == b"\xff" * 5
+    os.close(reader)
+    os.close(writer)
+
+
+def test_a_rom_that_ends_early_reads_as_ones_behind_its_end(behind):
+    with behind.open("r+b") as file:
+        file.truncate(100)
+    node = os.open(behind, os.O_RDONLY)
+    window = FileWindow("ROM", node, 0, SIZE, writable=False)
+    assert window.read_block(96, 8) == behind.read_bytes()[96:] + b"\xff" * 4
+    with pytest.raises(ValueError, match="read-only"):
+        window.write32(0, 0)
+    os.close(node)
+
+
+def test_what_was_combined_is_on_its_way_before_an_uncombined_access(behind, tmp_path):
+    """The flag is all that a host without a card shows; the guest test looks at the bytes."""
+    combining = WriteCombining()
+    other = tmp_path / "registers"
+    other.write_bytes(bytes(4096))
+    made = []
+    for path, size, combined in ((behind, SIZE, True), (other, 4096, False)):
+        with path.open("r+b") as file:
+            mapping = mmap.mmap(file.fileno(), size)
+        made.append(MappedWindow("BAR", mapping, size, memory_like=True, combining=combining, combined=combined))
+    vram, doorbells = made
+    for ring in (lambda: doorbells.write32(0, 1), lambda: doorbells.write64(0, 1), lambda: doorbells.read32(0)):
+        vram.write32(0, 1)
+        assert combining.pending
+        ring()
+        assert not combining.pending
+    vram.map()[0] = 1  # nobody sees such a write, so every access drains from now on
+    doorbells.write32(0, 1)
+    assert combining.pending
+    for window in made:
+        window.close()
+
+
+def test_a_view_outlives_its_window(behind):
+    with behind.open("r+b") as file:
+        mapping = mmap.mmap(file.fileno(), SIZE)
+    window = MappedWindow("BAR 0", mapping, SIZE, memory_like=True, combining=WriteCombining(), combined=False)
+    view = window.map()
+    window.close()
+    view[0:4] = b"late"
+    assert behind.read_bytes()[:4] == b"late"
