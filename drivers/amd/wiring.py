@@ -17,6 +17,7 @@ from ringup.drivers.amd.psp import Psp, PspFirmware
 from ringup.drivers.amd.registers import Registers
 from ringup.drivers.amd.sdma import SdmaEngine
 from ringup.drivers.amd.smu import Smu
+from ringup.drivers.amd.spaces import SYSTEM_VMID, USER_VMID
 from ringup.drivers.amd.vbios import require_posted
 from ringup.drivers.amd.vram import VramWindow
 from ringup.drivers.transport.seam import Device, DmaMemory
@@ -26,6 +27,7 @@ from ringup.firmware.amd.parts import ip_parts
 
 CUS_PER_WGP = 2
 PAGE_BYTES = 4096
+VMIDS = (SYSTEM_VMID, USER_VMID)  # those that shaders run in
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ def wire(device: Device, load: Callable[[Iterable[Need]], FirmwareSet]) -> Block
     design = Design(
         shape.shader_engines, shape.arrays_per_engine, shape.wgps_per_array * CUS_PER_WGP, shape.backends_per_engine
     )
-    gfx = Gfx(gc, ips.block("smuio"), design, firmware.image("mec").number("ucode_start_addr_lo"))
+    gfx = Gfx(gc, ips.block("smuio"), design, firmware.image("mec").number("ucode_start_addr_lo"), VMIDS)
     engines = tuple(SdmaEngine(gc, ips.version(f"sdma{n}"), n) for n in range(chip.sdma_engines))
     stray = device.alloc_host(PAGE_BYTES)
     try:
