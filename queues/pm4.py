@@ -60,6 +60,9 @@ class CopyTarget(IntEnum):
     MEMORY = 5
 
 
+MEMORY_SOURCES, MEMORY_TARGETS = (CopySource.MEMORY, CopySource.L2), (CopyTarget.MEMORY, CopyTarget.L2)
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """What one generation of the command processor has of its own.
@@ -412,12 +415,14 @@ class Pm4:
             raise ValueError(f"COPY_DATA copies 32 or 64 bits, not {bits}")
         word = pm4.COPY_DATA_CONTROL.at(self.version)
         control = word(src_sel=source, dst_sel=target, count_sel=bits == 64, wr_confirm=confirm)
-        memory = CopySource.MEMORY, CopySource.L2, CopyTarget.MEMORY
         halves = []
-        for sel, at, what in ((source, source_at, "COPY_DATA.src"), (target, target_at, "COPY_DATA.dst")):
-            if sel == CopySource.REGISTER:
+        for at, what, is_memory, is_register in (
+            (source_at, "COPY_DATA.src", source in MEMORY_SOURCES, source == CopySource.REGISTER),
+            (target_at, "COPY_DATA.dst", target in MEMORY_TARGETS, target == CopyTarget.REGISTER),
+        ):
+            if is_register:
                 halves += [self._place(at), 0]
-            elif sel in memory:
+            elif is_memory:
                 halves += address(at, bits // 8, what)
             else:
                 halves += wide(at, what)
