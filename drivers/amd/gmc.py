@@ -14,10 +14,9 @@ from ringup.drivers.amd import gmc_hub
 from ringup.drivers.amd.gmc_faults import GFXHUB, MMHUB, Fault
 from ringup.drivers.amd.gmc_hub import Apertures, Context, Hub
 from ringup.drivers.amd.gmc_words import gfxhub_words, mmhub_words
-from ringup.drivers.amd.registers import Block, Version
+from ringup.drivers.amd.registers import Block
 
 WALK_DEPTH = 3  # levels below the root directory of a four-level table
-_GFXHUB_L2_CNTL3: dict[Version, int] = {(11, 0, 3): gmc_hub.L2_CNTL3_GFXHUB_11_0_3}
 
 
 class Gmc:
@@ -36,9 +35,8 @@ class Gmc:
         scratch_pa: int,
         default_bus_addr: int,
     ) -> None:
-        self._mmhub = Hub(MMHUB, mmhub, mmhub_words(mmhub.version), gmc_hub.L2_CNTL3_MMHUB, semaphore=True)
-        l2_cntl3 = _GFXHUB_L2_CNTL3.get(gc.version, gmc_hub.L2_CNTL3_GFXHUB)
-        self._gfxhub = Hub(GFXHUB, gc, gfxhub_words(gc.version), l2_cntl3, semaphore=False)
+        self._mmhub = Hub(MMHUB, mmhub, mmhub_words(mmhub.version), semaphore=True)
+        self._gfxhub = Hub(GFXHUB, gc, gfxhub_words(gc.version), semaphore=False)
         self._flush_hdp = flush_hdp
         self._contexts: dict[int, Context] = {}
         self._up: dict[str, Hub] = {}

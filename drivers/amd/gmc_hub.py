@@ -23,11 +23,8 @@ PAGE_SHIFT = 12
 LAST_PAGE = (1 << 36) - 1  # of the 48 bit address space
 EVERY_PAGE = 0x1F_FFFF_FFFF  # an invalidation engine's range: all pages its 37 bits can name. Source: gfxhub_v3_0_program_invalidation
 MTYPE_UC = 3  # Source: navi10_enum.h, soc24_enum.h, enum MTYPE
-L2_CNTL3_MMHUB = 0x8010_0007  # Source: mmhub_v3_0.c, mmhub_v4_1_0.c, regMMVM_L2_CNTL3_DEFAULT
-L2_CNTL3_GFXHUB = 0x8012_0007  # Source: gc_11_0_0_default.h, gfxhub_v12_0.c
-L2_CNTL3_GFXHUB_11_0_3 = 0x8010_0007  # Source: gfxhub_v3_0_3.c
-L2_CNTL4 = 0x0000_00C1  # the same in all of them, as is the next
-L2_CNTL5 = 0x0000_3FE0
+# reset values that the driver starts from; some versions differ in fields that are set below. Source: mmhub_v3_0.c, regMMVM_L2_CNTL*_DEFAULT
+L2_CNTL3, L2_CNTL4, L2_CNTL5 = 0x8010_0007, 0x0000_00C1, 0x0000_3FE0
 _FAULT_KINDS = ("range", "dummy_page", "pde0", "valid", "read", "write", "execute")
 # both at once: a fault is reported and answered from the default page, so that one bad access does not stop the memory path
 _REPORTED = {f"{kind}_protection_fault_enable_interrupt": 1 for kind in _FAULT_KINDS}
@@ -65,9 +62,9 @@ class Context:
 class Hub:
     """One hub. `semaphore`: its engine must be held while it invalidates (MMHUB), or power gating may lose the answer."""
 
-    def __init__(self, name: str, block: Block, words: HubWords, l2_cntl3: int, *, semaphore: bool) -> None:
+    def __init__(self, name: str, block: Block, words: HubWords, *, semaphore: bool) -> None:
         self.name, self.block, self.words = name, block, words
-        self._l2_cntl3, self._semaphore = l2_cntl3, semaphore
+        self._semaphore = semaphore
         self._context_step = block.distance(words.context_cntl, words.context1_cntl)
         self._table_step = block.distance(words.table_base[0], words.table1_base[0])
         if self._context_step != 1 or block.distance(words.engine_range[0], words.engine1_range[0]) != 2:
@@ -128,7 +125,7 @@ class Hub:
             identity_mode_fragment_size=0,
         )
         block.update(words.l2_cntl2, invalidate_all_l1_tlbs=1, invalidate_l2_cache=1)
-        block.write(words.l2_cntl3.at(block.version)(self._l2_cntl3, bank_select=9, l2_cache_bigk_fragment_size=6))
+        block.write(words.l2_cntl3.at(block.version)(L2_CNTL3, bank_select=9, l2_cache_bigk_fragment_size=6))
         block.write(
             words.l2_cntl4.at(block.version)(L2_CNTL4, vmc_tap_pde_request_physical=0, vmc_tap_pte_request_physical=0)
         )

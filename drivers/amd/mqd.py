@@ -35,8 +35,8 @@ class QueueSpec:
     """A compute queue as its maker wants it.
 
     `ring_va`, `rptr_va`, `wptr_va`, `eop_va` are addresses of `vmid`; `mqd_va` is one of VMID 0. `rptr_va` takes the read pointer (32 bits,
-    dwords). ORDER: whoever submits stores the write pointer (64 bits, dwords) at `wptr_va` before ringing: a queue that was not on its pipe when the
-    doorbell rang looks there. `eop_va` is a buffer for work that ends out of order.
+    dwords). ORDER: whoever submits stores the write pointer (64 bits, dwords) at `wptr_va` before ringing: a queue that was not on its pipe
+    when the doorbell rang looks there. `eop_va` is a buffer for work that ends out of order.
     `doorbell_index` counts dwords of BAR 2. `privileged`: packets may touch privileged registers.
     """
 

@@ -51,8 +51,8 @@ _ROWS: dict[int, EngineRow] = {
 class SdmaQueueSpec:
     """A queue as its maker wants it: addresses of `vmid`, `doorbell_index` in dwords of BAR 2.
 
-    `rptr_va` takes the read pointer (64 bits, bytes). ORDER: whoever submits stores the write pointer (64 bits, bytes) at `wptr_va` before ringing:
-    an engine that works on another queue when the doorbell rings looks there.
+    `rptr_va` takes the read pointer (64 bits, bytes). ORDER: whoever submits stores the write pointer (64 bits, bytes) at `wptr_va` before
+    ringing: an engine that works on another queue when the doorbell rings looks there.
     """
 
     ring_va: int
