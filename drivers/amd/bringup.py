@@ -10,12 +10,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from enum import Enum
 
 from ringup.autogen.linux import pci
 from ringup.drivers.amd import mark, vbios
 from ringup.drivers.amd.doorbells import DOORBELL_BAR, IH_INDEX, Doorbell
+from ringup.drivers.amd.firmware import psp_firmware
 from ringup.drivers.amd.ih import Ih
 from ringup.drivers.amd.mark import Mark, State
 from ringup.drivers.amd.psp_runtime import power_table_is_signed
@@ -26,8 +27,7 @@ from ringup.drivers.stages import Stages
 from ringup.drivers.transport.config_space import wake
 from ringup.drivers.transport.seam import Device
 from ringup.errors import RingupError
-from ringup.firmware.amd.files import FirmwareSet
-from ringup.firmware.amd.needs import Need
+from ringup.firmware.store import Store
 
 IH_RING_BYTES = 64 << 10
 MIB = 1 << 20
@@ -50,8 +50,8 @@ class Bringup:
     spaces: Spaces
     ih: Ih
 
-    def __init__(self, device: Device, stages: Stages, load: Callable[[Iterable[Need]], FirmwareSet]) -> None:
-        self._device, self._stages, self._load = device, stages, load
+    def __init__(self, device: Device, stages: Stages, store: Store) -> None:
+        self._device, self._stages, self._store = device, stages, store
         self.found = Found.COLD
         self.ladder: Ladder | None = None
         self.warm = False
@@ -62,7 +62,7 @@ class Bringup:
         with stage("waking the bus", SECOND_US):
             decode_memory(self._device)
         with stage("reading what the card is", 3 * SECOND_US):
-            self.blocks = wire(self._device, self._load)
+            self.blocks = wire(self._device, self._store)
         with stage("looking who was here", SECOND_US):
             self._look()
         if self.found in (Found.DIRTY, Found.FOREIGN):
@@ -112,7 +112,8 @@ class Bringup:
         blocks.gmc.start_mmhub()
 
     def _start_cold(self) -> None:
-        blocks, firmware = self.blocks, self.blocks.psp_firmware()
+        blocks = self.blocks
+        firmware = psp_firmware(blocks.firmware, blocks.ips.version("gc"))
         with self._stages.stage("booting the secure OS", 20 * SECOND_US):
             blocks.psp.boot(firmware.boot)
         with self._stages.stage("loading firmware", 60 * SECOND_US):

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from ringup.autogen.linux import pci
-from ringup.drivers.amd import bringup, firmware_files
+from ringup.drivers.amd import bringup
 from ringup.drivers.amd.bringup import Bringup
 from ringup.drivers.amd.gmc_faults import GFXHUB, MMHUB
 from ringup.drivers.amd.ih_decode import FATAL, Interrupt
@@ -22,6 +22,7 @@ from ringup.drivers.poll import Poller
 from ringup.drivers.stages import Stages, Watcher
 from ringup.drivers.transport.seam import Device
 from ringup.errors import DeviceFault, DeviceHung, DeviceLost, DeviceTimeout, RingupError
+from ringup.firmware.store import Store
 from ringup.queues import code_object
 from ringup.queues.code_object import CodeObject
 from ringup.queues.program import Program
@@ -74,9 +75,7 @@ class Radeon:
     def _start(self) -> None:
         stages = Stages(self.device.name, self.device.clock, self._watch)
         self.stages = stages.done
-        self._bringup = start = Bringup(
-            self.device, stages, lambda needs: firmware_files.load_for(self.device, needs, self._explicit)
-        )
+        self._bringup = start = Bringup(self.device, stages, Store(explicit=self._explicit))
         try:
             start.run()
             with stages.stage("testing the queues", 2_000_000):

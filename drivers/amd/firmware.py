@@ -20,14 +20,18 @@ DEVICE_ID, REVISION_ID = 0x02, 0x08  # PCI Local Bus Specification, "Type 00h Co
 
 
 class DeviceStore(Store):
-    """A store behind a device's own images: a model brings firmware that is its alone."""
+    """A store and a device's own images, a model's: what the store was given by name comes before those, its folders behind them."""
 
     def __init__(self, device: Device, behind: Store) -> None:
         super().__init__(behind.folders, behind.explicit)
         self._device = device
+        self._named = Store((), behind.explicit)
 
     def find(self, name: str) -> FoundFile | None:
-        """Return the device's own image of that name, else the store's file."""
+        """Return the file that was named, else the device's own image, else the store's file."""
+        named = self._named.find(name)
+        if named is not None:
+            return named
         own = self._device.firmware(name)
         return super().find(name) if own is None else FoundFile(name, Path(self._device.name), own)
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ringup.autogen.linux import pci
 from ringup.drivers.amd.discovery import Ips, discover
+from ringup.drivers.amd.firmware import firmware_set
 from ringup.drivers.amd.gfx import Gfx
 from ringup.drivers.amd.gfx_shape import Design
 from ringup.drivers.amd.gmc import Gmc
 from ringup.drivers.amd.hdp import Hdp
 from ringup.drivers.amd.layout import Layout
 from ringup.drivers.amd.nbio import Nbio
-from ringup.drivers.amd.psp import Psp, PspFirmware
+from ringup.drivers.amd.psp import Psp
 from ringup.drivers.amd.registers import Registers
 from ringup.drivers.amd.sdma import SdmaEngine
 from ringup.drivers.amd.smu import Smu
@@ -22,8 +21,7 @@ from ringup.drivers.amd.vbios import require_posted
 from ringup.drivers.amd.vram import VramWindow
 from ringup.drivers.transport.seam import Device, DmaMemory
 from ringup.firmware.amd.files import FirmwareSet
-from ringup.firmware.amd.needs import Need, needs
-from ringup.firmware.amd.parts import ip_parts
+from ringup.firmware.store import Store
 
 CUS_PER_WGP = 2
 PAGE_BYTES = 4096
@@ -49,31 +47,18 @@ class Blocks:
     sdma: tuple[SdmaEngine, ...]
     stray: DmaMemory
 
-    def psp_firmware(self) -> PspFirmware:
-        """Return what the security processor is to load."""
-        gc = self.ips.version("gc")
-        lists = ip_parts(self.firmware.image("sos"), gc, "sos")
-        return PspFirmware(self.firmware.boot_parts(), self.firmware.ip_parts(gc), next(iter(lists), None))
 
+def wire(device: Device, store: Store) -> Blocks:
+    """Read what the card is made of, find its firmware and make its blocks.
 
-def file_needs(device: Device, ips: Ips) -> tuple[Need, ...]:
-    """Return the firmware files of the card."""
-    device_id, revision = device.config.read(pci.PCI_DEVICE_ID, 2), device.config.read(pci.PCI_REVISION_ID, 1)
-    gc, mp0, mp1, sdma = (ips.version(name) for name in ("gc", "mp0", "mp1", "sdma0"))
-    return needs(gc, mp0, mp1, sdma, device_id, revision)
-
-
-def wire(device: Device, load: Callable[[Iterable[Need]], FirmwareSet]) -> Blocks:
-    """Read what the card is made of and make its blocks.
-
-    Raises `NotSupported` for a chip or a block without a row and for a card that was not initialised, and what `load` raises.
+    Raises `NotSupported` for a chip or a block without a row and for a card that was not initialised, `FirmwareError` for files.
     """
     registers = Registers(device)
     ips, window = discover(device, registers)
     chip, gc = ips.chip, ips.block("gc")
     nbio = Nbio(ips.block("nbio"), ips.version("nbio"))
     require_posted(nbio, device)
-    firmware = load(file_needs(device, ips))
+    firmware = firmware_set(device, ips, store)
     layout = Layout(window.size_bytes)
     hdp = Hdp(ips.block("nbio"))
     shape = ips.shape
