@@ -12,7 +12,7 @@ class Owner(Protocol):
     """Who hands buffers out."""
 
     def free(self, *buffers: Buffer) -> None:
-        """Take buffers back, then call `forget` on each. Raises `ValueError` while a buffer's `view` is in use elsewhere."""
+        """Take buffers back, release their views, call `forget` on each."""
         ...
 
 
@@ -41,7 +41,7 @@ class Buffer:
         self._owner.free(self)
 
     def forget(self) -> None:
-        """For the owner: make the buffer unusable. Its `view` and every slice of it must be released."""
+        """For the owner: make the buffer unusable."""
         self.freed = True
         del self._owner, self.gpu_va, self.size_bytes, self.where, self.view
 

@@ -76,18 +76,9 @@ class Vram:
         runs: list[Run] = []
         rest = size_bytes
         for part in self._parts(visible) if not visible else ():
-            while rest:
-                size = min(rest, part.largest_bytes)
-                size -= size % HUGE_BYTES if size != rest else 0
-                vram_pa = part.find(size, None, holder) if size else None
-                if vram_pa is None and size > HUGE_BYTES:  # the largest piece holds so much, only not aligned
-                    size -= HUGE_BYTES
-                    size -= size % HUGE_BYTES
-                    vram_pa = part.find(size, None, holder)
-                if vram_pa is None:
-                    break
-                runs.append((vram_pa, size))
-                rest -= size
+            while rest and (run := _piece(part, rest, holder)):
+                runs.append(run)
+                rest -= run[1]
         if rest:
             message = self._shortage(size_bytes, visible, None, holder)
             self.free(*(vram_pa for vram_pa, _ in runs))
@@ -352,3 +343,14 @@ class Memory:
         self.vram.free(*held.vram)
         if held.dma is not None:
             held.dma.free()
+
+
+def _piece(part: Ranges, rest_bytes: int, holder: str) -> Run | None:
+    """Take a large piece of what is wanted: all of it, or as many times 2 MiB as the largest free piece holds aligned."""
+    most = min(rest_bytes, part.largest_bytes)
+    whole = most - most % HUGE_BYTES
+    for size in (rest_bytes if most == rest_bytes else 0, whole, whole - HUGE_BYTES):
+        vram_pa = part.find(size, None, holder) if size > 0 else None
+        if vram_pa is not None:
+            return vram_pa, size
+    return None

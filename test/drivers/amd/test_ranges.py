@@ -57,7 +57,7 @@ def test_random_ranges_never_overlap_and_are_refused_only_when_nothing_fits(seed
     assert refused > 10
     for first in live:
         ranges.free(first)
-    assert (ranges.free_bytes, ranges.largest_bytes, len(ranges)) == (size, size, 0)
+    assert (ranges.free_bytes, ranges.largest_bytes, ranges.live) == (size, size, 0)
 
 
 def test_the_whole_is_one_piece_again_in_whatever_order_it_comes_back():
