@@ -3,9 +3,9 @@
 Its firmware comes with the security processor's load. Tables go by DMA through one place in VRAM that it is told. A card that is left alone
 chooses its clocks by load; `quiet` holds them at the lowest, `automatic` lets go.
 
-`Smu(block, version, window, hdp, table_pa, fb_base)`: `start(board_table, signed)`, `stop()`, `metrics()`, `limits`, `clocks(name)`,
-`set_clock_range(name, min_mhz, max_mhz)`, `automatic()`, `quiet()`, `power_limit_w`, `set_power_limit(power_w)`, `workload(profile)`,
-`allow_gfxoff(allow)`, `features`, `running`, `tell_mode1_reset()`.
+`Smu(block, version, window, hdp, table_pa, fb_base)`: `start(board_table, signed)`, `attach()`, `stop()`, `metrics()`, `metrics_table()`,
+`limits`, `clocks(name)`, `set_clock_range(name, min_mhz, max_mhz, hard=False)`, `automatic()`, `quiet()`, `power_limit_w`,
+`set_power_limit(power_w)`, `workload(profile)`, `allow_gfxoff(allow)`, `features`, `firmware_version`, `running`, `tell_mode1_reset()`.
 Source: amdgpu amdgpu_smu.c, smu_smc_hw_setup; smu_v13_0.c; smu_cmn.c; smu_v13_0_0_ppt.c; smu_v13_0_7_ppt.c; smu_v14_0_2_ppt.c.
 """
 
@@ -160,15 +160,19 @@ class Smu:
             self._levels[name] = tuple(sorted(levels))
         return self._levels[name]
 
-    def set_clock_range(self, name: str, min_mhz: int, max_mhz: int) -> None:
-        """Keep a clock between two frequencies, both within `clocks(name)`. Heat and power limits still push it down."""
+    def set_clock_range(self, name: str, min_mhz: int, max_mhz: int, *, hard: bool = False) -> None:
+        """Keep a clock between two frequencies, both within `clocks(name)`. Heat and power limits still push it down.
+
+        `hard` bounds hold against what other parts of the firmware ask for as well.
+        """
         levels = self.clocks(name)
         if not levels or not levels[0] <= min_mhz <= max_mhz <= levels[-1]:
             bounds = f"{levels[0]} to {levels[-1]} MHz" if levels else "nothing"
             raise ValueError(f"the {name} clock takes {bounds}, not {min_mhz} to {max_mhz}")
+        kind = "Hard" if hard else "Soft"
         # ORDER: the upper bound first, as amdgpu does (smu_v13_0_set_soft_freq_limited_range)
-        self.send("SetSoftMaxByFreq", self._clock(name) << 16 | max_mhz)
-        self.send("SetSoftMinByFreq", self._clock(name) << 16 | min_mhz)
+        self.send(f"Set{kind}MaxByFreq", self._clock(name) << 16 | max_mhz)
+        self.send(f"Set{kind}MinByFreq", self._clock(name) << 16 | min_mhz)
 
     def automatic(self) -> None:
         """Let every clock follow the load."""

@@ -40,6 +40,7 @@ def read(device: Device, ips: Ips) -> Vbios:
             image = _rom(device.rom)
         return vbios.parse(image, f"{device.name} expansion ROM")
     except FirmwareError as error:
+        ips.block("nbio").registers.check("reading the expansion ROM")
         LOG.debug("%s", error)
         reason = str(error)
     try:

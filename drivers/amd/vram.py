@@ -19,6 +19,7 @@ from ringup.drivers.transport.seam import Device
 from ringup.errors import NotSupported
 
 VRAM_BAR = 0
+GONE = b"\xff\xff\xff\xff"  # what reads of a card that is gone give
 INDEX_FACTS = (4, 3, 0)  # MM_INDEX, MM_DATA and MM_INDEX_HI lie at dwords 0, 1 and 6 of every chip's register BAR
 LOW_BITS = BIF_BX_PF0_MM_INDEX.FIELDS["mm_offset"].width  # MM_INDEX_HI holds the address from there on
 
@@ -36,6 +37,8 @@ class VramWindow:
         """Return `size_bytes` of VRAM. Raises `ValueError` outside of it."""
         seen = self._seen(vram_pa, size_bytes)
         near = self._bar.read_block(vram_pa, seen) if seen else b""
+        if near[:4] == GONE[: len(near)] and near.count(GONE[0]) == len(near) > 0:
+            self._index.registers.check(f"reading {seen:#x} bytes of VRAM at {vram_pa:#x}")
         return near + self._read_far(vram_pa + seen, size_bytes - seen) if seen < size_bytes else near
 
     def write(self, vram_pa: int, data: bytes | memoryview) -> None:

@@ -193,6 +193,12 @@ class Boot:
 
 
 @pytest.fixture
+def boot_of():
+    """`boot_of(radeon)` gives the driver's blocks over a card that the test made."""
+    return Boot
+
+
+@pytest.fixture
 def boot(virtual_card):
     """`boot(chip, …)` makes a powered card whose blocks are known and whose processors have no firmware yet."""
     return lambda chip="navi31", **options: Boot(virtual_card(chip, **{"vram_bytes": 64 << 20} | options))

@@ -104,6 +104,9 @@ def test_clocks_are_bounded_held_low_and_let_go(up, chip):
     power, gfx = card.radeon.smu.power, card.smu.clocks("gfx")
     card.smu.set_clock_range("gfx", 800, 1200)
     assert power.bounds(GFX) == (800, 1200)
+    card.smu.set_clock_range("gfx", 900, 1100, hard=True)
+    assert power.bounds(GFX) == (900, 1100)
+    card.smu.set_clock_range("gfx", gfx[0], gfx[-1], hard=True)
     card.smu.quiet()
     assert power.bounds(GFX) == (gfx[0], gfx[0])
     assert power.bounds(MEMORY) == (card.smu.clocks("memory")[0],) * 2
