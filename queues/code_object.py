@@ -29,6 +29,7 @@ MAX_GROUP_SIZE = 1024
 WAVE32_SINCE, IDS_IN_TRAP_REGISTERS = 10, 12  # families
 LDS_UNIT_BYTES = {"gfx950": 1280}  # of COMPUTE_PGM_RSRC2.lds_size
 OTHER_LDS_UNIT_BYTES = 512
+STACK_BYTES = 1 << 10  # GUESS: HIP's default for a work-item. LLVM assumed 16 KiB up to v4, which is 3 GiB on a navi31
 MASK32, MASK64 = 0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF
 
 
@@ -188,8 +189,13 @@ class CodeObject:
         raise CompileError(f"{self.what}: {symbol.name} is defined nowhere; link it in or give its address")
 
 
-def parse(data: bytes, what: str = "code object", chip: Target | str | None = None) -> CodeObject:
+def parse(
+    data: bytes, what: str = "code object", chip: Target | str | None = None, *, stack_bytes: int = STACK_BYTES
+) -> CodeObject:
     """Read a code object; `what` names it in errors, `chip` is where it shall run.
+
+    `stack_bytes` of scratch memory a work-item are added for kernels whose stack has no depth that the compiler knows (`dynamic_stack`):
+    recursion, calls through pointers.
 
     Raises `CompileError` for damage, `NotSupported` for formats not read here, `WrongTarget` when it is built for another chip.
     """
@@ -211,7 +217,7 @@ def parse(data: bytes, what: str = "code object", chip: Target | str | None = No
     for relocation in file.relocations:
         _check_relocation(relocation, file, what)
     relocations = tuple(relocation for relocation in file.relocations if relocation.kind != R_NONE)
-    kernels = {kernel.name: kernel for kernel in _kernels(file, target, what)}
+    kernels = {kernel.name: kernel for kernel in _kernels(file, target, what, stack_bytes)}
     return CodeObject(
         what,
         target,
@@ -288,7 +294,7 @@ def _check_relocation(relocation: elf.Relocation, file: elf.Elf, what: str) -> N
         raise CompileError(f"{what}: relocation of type {relocation.kind} with or without a symbol; build it again")
 
 
-def _kernels(file: elf.Elf, target: Target, what: str) -> list[Kernel]:
+def _kernels(file: elf.Elf, target: Target, what: str, stack_bytes: int) -> list[Kernel]:
     notes = [
         note
         for note in file.notes
@@ -298,9 +304,9 @@ def _kernels(file: elf.Elf, target: Target, what: str) -> list[Kernel]:
         raise CompileError(f"{what}: {len(notes)} notes of metadata; build it again")
     if not notes:
         symbols = [symbol for symbol in file.symbols.values() if symbol.name.endswith(DESCRIPTOR_SUFFIX)]
-        return [_bare_kernel(symbol, file, target, what) for symbol in symbols]
+        return [_bare_kernel(symbol, file, target, what, stack_bytes) for symbol in symbols]
     _, described = amdhsa_metadata.parse(notes[0].text, what)
-    return [_kernel(kernel, file, target, f"{what}, kernel {kernel.name[:80]}") for kernel in described]
+    return [_kernel(kernel, file, target, f"{what}, kernel {kernel.name[:80]}", stack_bytes) for kernel in described]
 
 
 def _descriptor(symbol: elf.Symbol, file: elf.Elf, what: str) -> tuple[int, int, kd.KERNEL_DESCRIPTOR]:
@@ -331,7 +337,7 @@ def _wave_size(word: KERNEL_CODE_PROPERTIES, target: Target) -> int:
     return 32 if target.family >= WAVE32_SINCE and word.enable_wavefront_size32 else 64
 
 
-def _bare_kernel(symbol: elf.Symbol, file: elf.Elf, target: Target, what: str) -> Kernel:
+def _bare_kernel(symbol: elf.Symbol, file: elf.Elf, target: Target, what: str, stack_bytes: int) -> Kernel:
     """Make a kernel that only its descriptor describes."""
     name = symbol.name.removesuffix(DESCRIPTOR_SUFFIX)
     what = f"{what}, kernel {name[:80]}"
@@ -340,10 +346,10 @@ def _bare_kernel(symbol: elf.Symbol, file: elf.Elf, target: Target, what: str) -
     described = KernelMetadata(
         name, symbol.name, word.kernarg_size, 16, 0, 0, MAX_GROUP_SIZE, _wave_size(properties, target)
     )
-    return _joined(described, at, entry, word, target, what, None)
+    return _joined(described, at, entry, word, target, what, None, stack_bytes)
 
 
-def _kernel(described: KernelMetadata, file: elf.Elf, target: Target, what: str) -> Kernel:
+def _kernel(described: KernelMetadata, file: elf.Elf, target: Target, what: str, stack_bytes: int) -> Kernel:
     symbol = file.symbols.get(described.symbol)
     if symbol is None:
         raise CompileError(f"{what}: no symbol {described.symbol[:80]}; build it again")
@@ -353,7 +359,7 @@ def _kernel(described: KernelMetadata, file: elf.Elf, target: Target, what: str)
         raise CompileError(
             f"{what}: waves of {described.wave_size} by its metadata, of {wave_size} by its descriptor; build it again"
         )
-    return _joined(described, at, entry, word, target, what, described.arguments)
+    return _joined(described, at, entry, word, target, what, described.arguments, stack_bytes)
 
 
 def _joined(
@@ -364,9 +370,15 @@ def _joined(
     target: Target,
     what: str,
     arguments: tuple[Argument, ...] | None,
+    stack_bytes: int,
 ) -> Kernel:
-    """Put descriptor and metadata together. Where both give a size the larger holds: too much memory never hurts."""
+    """Put descriptor and metadata together. Where both give a size the larger holds: too much memory never hurts.
+
+    A stack whose depth the compiler does not know comes on top of the scratch it counted: from v5 on that is left to the loader.
+    """
     properties = KERNEL_CODE_PROPERTIES(word.kernel_code_properties)
+    dynamic_stack = described.dynamic_stack or bool(properties.uses_dynamic_stack)
+    scratch_bytes = max(described.scratch_bytes, word.private_segment_fixed_size)
     return Kernel(
         name=described.name,
         target=target,
@@ -380,13 +392,13 @@ def _joined(
         kernarg_bytes=max(described.kernarg_bytes, word.kernarg_size),
         kernarg_align=described.kernarg_align,
         lds_bytes=max(described.lds_bytes, word.group_segment_fixed_size),
-        scratch_bytes_per_item=max(described.scratch_bytes, word.private_segment_fixed_size),
+        scratch_bytes_per_item=scratch_bytes + stack_bytes * dynamic_stack,
         wave_size=described.wave_size,
         max_group_size=described.max_group_size,
         required_group_size=described.required_group_size,
         cluster=described.cluster,
         uniform_groups=described.uniform_groups,
-        dynamic_stack=described.dynamic_stack or bool(properties.uses_dynamic_stack),
+        dynamic_stack=dynamic_stack,
         sgprs=described.sgprs,
         vgprs=described.vgprs,
         agprs=described.agprs,

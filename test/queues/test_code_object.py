@@ -125,7 +125,8 @@ def assembled(llvm_tool, text, target="gfx1100"):
 
 @pytest.mark.parametrize("wave32", [0, 1])
 def test_an_object_without_metadata_is_known_by_its_descriptor(llvm_tool, wave32):
-    kernel = parse(assembled(llvm_tool, ASSEMBLY.format(wave32=wave32))).kernel("k")
+    data = assembled(llvm_tool, ASSEMBLY.format(wave32=wave32))
+    kernel = parse(data).kernel("k")
     assert [tuple(run) for run in kernel.user_sgprs] == [  # AMDGPUUsage, "SGPR Register Set Up Order"
         ("dispatch_ptr", 0, 2),
         ("queue_ptr", 2, 2),
@@ -139,6 +140,9 @@ def test_an_object_without_metadata_is_known_by_its_descriptor(llvm_tool, wave32
     assert kernel.rsrc2 & 0x3F == 13 << 1 | 1  # user_sgpr, scratch_en
     assert kernel.rsrc3 == 3 << 4
     assert kernel.arguments is None
+    assert (
+        parse(data, stack_bytes=4096).kernel("k").scratch_bytes_per_item == 4096
+    )  # no fixed ones, a stack of unknown depth
     assert kernel.rsrc2_with_lds(0) >> 15 & 0x1FF == 3  # 1040 bytes in units of 512
     assert kernel.rsrc2_with_lds(512) >> 15 & 0x1FF == 4
 
