@@ -1,0 +1,128 @@
+"""Handing a card over: plans, and what is left when a step fails, on a kernel of files that hands over as sysfs does."""
+
+import errno
+
+import pytest
+
+from ringup.drivers.transport import bind
+from ringup.drivers.transport.function import Function
+from ringup.errors import RingupError, TransportError
+
+ADDRESS, SOUND = "0000:03:00.0", "0000:03:00.1"
+
+
+@pytest.fixture
+def desktop(machine):
+    """A Radeon with its sound function in one group, both with their kernel drivers."""
+    machine.add(driver="amdgpu")
+    machine.add(SOUND, ids=(0x1002, 0xAB30), code=0x040300, driver="snd_hda_intel")
+    return machine
+
+
+def card(machine):
+    return Function(machine.kernel, ADDRESS)
+
+
+def state(machine):
+    return [
+        (machine.driver_of(name), machine.kernel.text(machine.folder(name) / "driver_override"))
+        for name in (ADDRESS, SOUND)
+    ]
+
+
+def test_the_whole_group_goes_and_comes_back(desktop):
+    bind.carry_out(desktop.kernel, bind.plan_bind(card(desktop)))
+    assert state(desktop) == [("vfio-pci", "vfio-pci"), ("vfio-pci", "vfio-pci")]
+    assert bind.plan_bind(card(desktop)) == []
+    bind.carry_out(desktop.kernel, bind.plan_unbind(card(desktop)))
+    assert state(desktop) == [("amdgpu", "(null)"), ("snd_hda_intel", "(null)")]
+    assert bind.plan_unbind(card(desktop)) == []
+
+
+def test_a_card_can_be_given_to_nobody(desktop):
+    bind.carry_out(desktop.kernel, bind.plan_bind(card(desktop), bind.NOBODY))
+    assert state(desktop) == [("", "none"), ("", "none")]
+    assert bind.plan_bind(card(desktop), bind.NOBODY) == []
+    bind.carry_out(desktop.kernel, bind.plan_unbind(card(desktop)))
+    assert state(desktop) == [("amdgpu", "(null)"), ("snd_hda_intel", "(null)")]
+
+
+def test_bridges_of_the_group_stay_with_the_kernel(desktop):
+    bridge = desktop.folder("0000:00:01.0")
+    (desktop.root / "sys/kernel/iommu_groups/12/devices/0000:00:01.0").symlink_to(bridge)
+    assert {step.function for step in bind.plan_bind(card(desktop))} == {ADDRESS, SOUND}
+
+
+def test_a_plan_is_readable_and_changes_nothing(desktop):
+    plan = [str(step) for step in bind.plan_bind(card(desktop))]
+    assert plan[:3] == [
+        "0000:03:00.0: take it from amdgpu: echo 0000:03:00.0 > /sys/bus/pci/drivers/amdgpu/unbind",
+        "0000:03:00.0: let only vfio-pci take it: echo vfio-pci > /sys/bus/pci/devices/0000:03:00.0/driver_override",
+        "0000:03:00.0: give it to vfio-pci: echo 0000:03:00.0 > /sys/bus/pci/drivers_probe",
+    ]
+    assert len(plan) == 6
+    assert desktop.log == []
+
+
+STEPS = ("amdgpu/unbind", "03:00.0/driver_override", "vfio-pci", "snd_hda_intel/unbind", "03:00.1/driver_override")
+
+
+@pytest.mark.parametrize("failing", STEPS)
+def test_whatever_step_fails_all_is_as_it_was(desktop, failing):
+    before = state(desktop)
+    desktop.fails = {failing: errno.EIO}  # "vfio-pci" as a driver: its probe fails, and the write itself goes well
+    with pytest.raises(TransportError, match="all is as it was"):
+        bind.carry_out(desktop.kernel, bind.plan_bind(card(desktop)))
+    assert state(desktop) == before
+
+
+def test_what_cannot_be_taken_back_is_told(desktop):
+    desktop.fails = {"snd_hda_intel/unbind": errno.EIO, "amdgpu/bind": errno.ENODEV}
+    with pytest.raises(
+        RingupError, match=r"not all could be taken back: taking back: take it from amdgpu: .*No such device"
+    ):
+        bind.carry_out(desktop.kernel, bind.plan_bind(card(desktop)))
+    assert state(desktop)[0] == ("", "(null)")
+
+
+def test_an_override_of_somebody_elses_comes_back(desktop):
+    desktop.write(desktop.folder(SOUND) / "driver_override", "snd_hda_intel\n")
+    before = state(desktop)
+    desktop.fails = {"drivers_probe": errno.EIO}
+    with pytest.raises(TransportError, match="all is as it was"):
+        bind.carry_out(desktop.kernel, bind.plan_bind(card(desktop)))
+    assert state(desktop) == before
+
+
+def objections(machine, driver="vfio-pci"):
+    return {row.what: row.seen for row in bind.objections(card(machine), driver)}
+
+
+def test_nothing_speaks_against_an_idle_card(desktop):
+    assert objections(desktop) == {}
+    assert objections(desktop, None) == {}
+
+
+def test_a_process_on_the_card_or_its_mate_speaks_against_it(desktop):
+    desktop.write(desktop.folder(SOUND) / "sound/card1/pcmC1D3p/dev", "116:5\n")
+    desktop.process(77, "pipewire", opened=(str(desktop.root / "dev/snd/pcmC1D3p"),))
+    assert objections(desktop) == {"holders": "process 77 (pipewire) has /dev/snd/pcmC1D3p open"}
+
+
+def test_the_console_speaks_against_giving_it_away_and_not_against_giving_it_back(desktop):
+    desktop.write(desktop.folder(ADDRESS) / "drm/card1/card1-DP-1/enabled", "enabled\n")
+    assert objections(desktop) == {"console": "card1-DP-1 shows a picture"}
+    assert objections(desktop, None) == {}
+
+
+def test_a_driver_that_is_not_loaded_speaks_against_it(desktop):
+    for file in (desktop.root / "sys/bus/pci/drivers/vfio-pci").iterdir():
+        file.unlink()
+    (desktop.root / "sys/bus/pci/drivers/vfio-pci").rmdir()
+    assert objections(desktop) == {"driver": "the kernel has no driver vfio-pci loaded"}
+
+
+def test_vfio_without_an_iommu_speaks_against_it(machine):
+    machine.add(group="", driver="amdgpu")
+    assert objections(machine) == {"group": "no IOMMU group"}
+    assert objections(machine, bind.NOBODY) == {}
