@@ -24,11 +24,12 @@ def copy_all(sdma: Sdma, target_va: int, source_va: int, size_bytes: int) -> lis
         return []
     overlaps = distance < size_bytes
     piece = min(sdma.row.copy_max_bytes, distance) if overlaps else sdma.row.copy_max_bytes
-    pieces = _pieces(size_bytes, piece, whole=(target_va | source_va) % WHOLE == 0)
-    if len(pieces) > MAX_PACKETS:
+    count = -(-size_bytes // piece)
+    if count > MAX_PACKETS:
         raise ValueError(
-            f"a copy of {size_bytes} bytes over a distance of {distance} takes {len(pieces)} packets; go by way of other memory"
+            f"a copy of {size_bytes} bytes over a distance of {distance} takes {count} packets; go by way of other memory"
         )
+    pieces = _pieces(size_bytes, piece, whole=(target_va | source_va) % WHOLE == 0)
     if overlaps and target_va > source_va:
         pieces.reverse()
     out: list[int] = []
@@ -84,8 +85,7 @@ def copy_rect_all(
         return copy_all(sdma, target_va, source_va, width_bytes * height)
     element = _element(sdma, target_va, source_va, target_pitch_bytes, source_pitch_bytes, width_bytes)
     if not element:
-        if height > MAX_PACKETS:
-            raise ValueError(f"{height} rows that no rectangle packet takes are too many; align pitches to 4 bytes")
+        _bounded(height, f"{height} rows that no rectangle packet takes")
         rows = range(height)
         return [
             dword
@@ -96,6 +96,7 @@ def copy_rect_all(
         ]
     out: list[int] = []
     width, step = width_bytes // element, TILE - MAX_ELEMENT  # a step that keeps every tile's addresses aligned
+    _bounded(-(-height // TILE) * -(-width // step), f"a rectangle of {width} x {height} elements")
     for y in range(0, height, TILE):
         for x in range(0, width, step):
             target = target_va + y * target_pitch_bytes + x * element
@@ -108,6 +109,13 @@ def copy_rect_all(
                 element_bytes=element,
             )
     return out
+
+
+def _bounded(count: int, what: str) -> None:
+    if count > MAX_PACKETS:
+        raise ValueError(
+            f"{what}: {count} packets are too many; cut the work, or align addresses and pitches to 4 bytes"
+        )
 
 
 def _element(sdma: Sdma, target_va: int, source_va: int, target_pitch: int, source_pitch: int, width: int) -> int:
