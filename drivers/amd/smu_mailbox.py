@@ -28,7 +28,7 @@ REFUSALS: dict[int, tuple[type[RingupError], str]] = {  # the same numbers in ev
     0xFB: (DeviceFault, "the power controller is being debugged"),
 }
 TIMEOUT_US = 2_000_000  # TIMEOUT: smu_cmn.c: twenty times the 100 ms of AMDGPU_MAX_USEC_TIMEOUT
-POLL_US = 20
+POLL_US = 50
 RETRY_US = 10  # smu_cmn.c: "The client should retry in 10 us"
 
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from ringup.autogen.amd import ucode
-from ringup.drivers.amd.psp import Psp
-from ringup.drivers.amd.psp_ring import PspBuffers
+from ringup.drivers.amd.psp import ROWS, Psp
+from ringup.drivers.amd.psp_ring import MAILBOXES, PspBuffers
 from ringup.errors import DeviceLost, DeviceTimeout, FirmwareError, NotSupported
 
 CHIPS = ("navi31", "navi32", "navi33")
@@ -237,3 +237,16 @@ def test_versions_and_buffers_that_cannot_be_are_refused(boot):
         Psp(block, (12, 0, 1), card.window, card.hdp, card.BUFFERS, card.fb_base)
     with pytest.raises(ValueError, match="takes parts from whole MiB, not from 0x180000"):
         Psp(block, (13, 0, 0), card.window, card.hdp, PspBuffers(0x18_0000, 0x1000, 0x2000, 0x3000), card.fb_base)
+
+
+@pytest.mark.parametrize("version", ROWS)
+def test_every_version_has_its_mailbox(version):
+    mailbox = MAILBOXES[version[0]]
+    assert all(word.place(version) for word in mailbox if word is not None)
+    assert mailbox.command.place(version)[0] == mailbox.address.place(version)[0] - 1  # C2PMSG_35 and 36
+
+
+def test_newer_processors_boot_their_key_manager_and_get_no_memory():
+    row = ROWS[14, 0, 2]
+    assert row.steps[-1] == (0xB, 0xF0000)  # PSP_FW_TYPE_PSP_IPKEYMGR_DRV, PSP_BL__LOAD_IPKEYMGRDRV: amdgpu_psp.h
+    assert not row.sets_up_tmr  # amdgpu_psp.c, psp_hw_start: boot_time_tmr and autoload_supported
