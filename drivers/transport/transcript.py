@@ -26,7 +26,7 @@ ROM, CONFIG, NO_WINDOW = 6, 7, 8  # windows; 0 to 5 are BARs
 WINDOW_NAMES = {ROM: "rom", CONFIG: "config", NO_WINDOW: ""}
 PAGE_BYTES, DWORD_BYTES = 4096, 4
 HUGE_PAGE_BYTES = 2 << 20  # memory is given in pages of either size
-MAX_BYTES = 1 << 30  # unpacked: a small file may unpack to any size
+MAX_BYTES, MAX_ROWS = 512 << 20, 4_000_000  # unpacked: a small file may unpack to any size
 COHERENT, CONTIGUOUS = 1, 2
 NS_PER_US = 1000
 MASK16, MASK64 = 0xFFFF, 0xFFFF_FFFF_FFFF_FFFF
@@ -63,7 +63,7 @@ class Op(IntEnum):
 Request = tuple[Op, int, int, int, int, bytes]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Row:
     """One row: the request, then `result` and `answer`."""
 
@@ -165,7 +165,9 @@ def read(stream: IO[bytes], name: str) -> tuple[Info, list[Row]]:
 
 def _rows(text: bytes, name: str) -> Iterator[Row]:
     at, size, known = len(MAGIC), len(text), frozenset(Op)
-    while at < size:
+    for _ in range(MAX_ROWS):
+        if at == size:
+            return
         if at + ROW.size > size:
             raise TransportError(f"{name} is cut short at byte {at}; record it again")
         op, window, size_bytes, offset, value, result, asked, answered = ROW.unpack_from(text, at)
@@ -175,6 +177,7 @@ def _rows(text: bytes, name: str) -> Iterator[Row]:
             raise TransportError(f"{name} is damaged at byte {at}: operation {op}, window {window}, {end - at} bytes")
         yield Row(Op(op), window, size_bytes, offset, value, text[at:middle], result, text[middle:end])
         at = end
+    raise TransportError(f"{name} has more than {MAX_ROWS} rows; record a shorter session")
 
 
 def _info(row: Row, name: str) -> Info:

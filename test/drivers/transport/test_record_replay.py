@@ -293,3 +293,10 @@ def test_a_transcript_that_unpacks_without_end_is_refused(monkeypatch):
     monkeypatch.setattr(transcript, "MAX_BYTES", 1 << 20)
     with pytest.raises(TransportError, match="unpacks to more than 1048576 bytes"):
         Replay(io.BytesIO(gzip.compress(transcript.MAGIC + bytes(2 << 20))))
+
+
+def test_a_transcript_of_endless_rows_is_refused(monkeypatch):
+    monkeypatch.setattr(transcript, "MAX_ROWS", 100)
+    with pytest.raises(TransportError, match="has more than 100 rows; record a shorter session"):
+        Replay(io.BytesIO(packed(*[Row(Op.NOW)] * 98)))
+    assert Replay(io.BytesIO(packed(*[Row(Op.NOW)] * 97))).left == 97
