@@ -1,0 +1,63 @@
+"""A card that falls off the bus while its blocks are brought up and used: told as lost, at whichever read it happens."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from ringup.drivers.amd.doorbells import DOORBELL_BAR, IH_INDEX, Doorbell, sdma_index
+from ringup.drivers.amd.gfx_hqd import Place
+from ringup.drivers.amd.gfx_reset import soft_reset
+from ringup.drivers.amd.ih import Ih
+from ringup.drivers.amd.mqd import QueueSpec
+from ringup.drivers.amd.sdma import SdmaEngine, SdmaQueue, SdmaQueueSpec
+from ringup.errors import DeviceLost
+
+
+def everything(card):
+    """Bring all blocks up, map and take off queues, reset, stop."""
+    card.start()
+    base, pa = card.gmc.fb_base, card.RING_PA
+    bell = Doorbell(card.radeon.bars[DOORBELL_BAR], IH_INDEX)
+    ring = Ih(card.osssys, card.vram(pa, 4096), base + pa, card.vram(pa + 8192, 4), base + pa + 8192, bell)
+    ring.start(message_signalled=True)
+    spec = QueueSpec(
+        ring_va=card.USER,
+        ring_dwords=256,
+        rptr_va=card.USER + 0x4000,
+        wptr_va=card.USER + 0x4008,
+        eop_va=card.USER + 0x5000,
+        eop_bytes=4096,
+        mqd_va=base + card.MQD_PA,
+        vmid=card.VMID,
+        doorbell_index=6,
+    )
+    queue = card.gfx.queue(Place(0, 0), spec, card.vram(card.MQD_PA, 4096))
+    queue.map()
+    engine = SdmaEngine(card.gc, card.radeon.chip.external_ips[0][2], 0)
+    engine.start()
+    copies = SdmaQueue(engine, 0)
+    copies.map(SdmaQueueSpec(card.USER, 256, card.USER + 0x4000, card.USER + 0x4008, 8, sdma_index(0, 0)))
+    copies.unmap()
+    engine.reset()
+    queue.unmap()
+    soft_reset(card.gfx)
+    card.gmc.read_fault("gfxhub")
+    ring.drain()
+    engine.stop()
+    card.gfx.stop()
+    ring.stop()
+    card.gmc.stop()
+    return card.registers.reads
+
+
+def test_a_lost_card_is_told_at_any_read(hands):
+    whole = hands()
+    total = -whole.registers.reads + everything(whole)
+    pick = random.Random(11)
+    for after in sorted(pick.sample(range(total - 1), 30)):
+        card = hands()
+        card.radeon.faults.inject("all_ones_after_reads", after)
+        with pytest.raises(DeviceLost, match="is gone from the bus"):
+            everything(card)
