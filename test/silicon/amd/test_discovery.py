@@ -45,22 +45,34 @@ class Parsed:
         assert place == at + size
 
 
+@pytest.fixture(scope="module", params=CHIPS)
+def chip(request):
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def parsed():
-    return Parsed(discovery.build(CHIPS["navi31"]))
+def parsed(chip):
+    return Parsed(discovery.build(CHIPS[chip]))
 
 
 def test_every_checksum_and_length_is_right(parsed):
     assert len(parsed.data) < 10 << 10  # DISCOVERY_TMR_SIZE: what a driver reads
 
 
-@pytest.mark.parametrize(
-    ("hw_id", "version"),  # soc15_hw_ip.h; versions by which amdgpu_discovery.c chooses its drivers for a navi31
-    [(11, (11, 0, 0)), (42, (6, 0, 0)), (43, (6, 0, 0)), (34, (3, 0, 0)), (108, (4, 3, 0)), (255, (13, 0, 0)), (1, (13, 0, 0)),
-     (40, (6, 0, 0)), (41, (6, 0, 0)), (4, (13, 0, 6)), (46, (4, 3, 0)), (271, (3, 2, 0)), (91, (6, 0, 0)), (150, (8, 10, 0))],
-)  # fmt: skip
-def test_a_driver_finds_the_blocks_of_a_navi31(parsed, hw_id, version):
-    assert {block[2] for block in parsed.blocks if block[0] == hw_id} == {version}
+SHARED = {4: (13, 0, 6), 41: (6, 0, 0), 46: (4, 3, 0), 150: (8, 10, 0)}
+VERSIONS = {  # by number of soc15_hw_ip.h; graphics, copies, security, power, display: the kernel's dgpu-asic-info-table.csv
+    "navi31": {11: (11, 0, 0), 42: (6, 0, 0), 43: (6, 0, 0), 255: (13, 0, 0), 1: (13, 0, 0), 34: (3, 0, 0), 108: (4, 3, 0),
+               40: (6, 0, 0), 271: (3, 2, 0), 91: (6, 0, 0)},
+    "navi32": {11: (11, 0, 3), 42: (6, 0, 3), 43: (6, 0, 3), 255: (13, 0, 10), 1: (13, 0, 10), 34: (3, 0, 0), 108: (4, 3, 0),
+               40: (6, 0, 0), 271: (3, 2, 0), 91: (6, 0, 3)},
+    "navi33": {11: (11, 0, 2), 42: (6, 0, 2), 43: (6, 0, 2), 255: (13, 0, 7), 1: (13, 0, 7), 34: (3, 0, 2), 108: (4, 3, 1),
+               40: (6, 0, 2), 271: (3, 2, 1), 91: (6, 0, 2)},
+}  # fmt: skip
+
+
+def test_a_driver_finds_the_blocks_of_the_chip(parsed, chip):
+    wanted = VERSIONS[chip] | SHARED
+    assert {block[0]: block[2] for block in parsed.blocks if block[0] in wanted} == wanted
 
 
 def test_bases_lead_to_registers_the_driver_has_compiled_in(parsed):
@@ -76,15 +88,21 @@ def test_the_data_fabric_has_the_segment_that_its_header_names(parsed):
     assert [len(bases) for hw_id, _, _, bases in parsed.blocks if hw_id == 46] == [5]
 
 
-def test_the_shape_of_the_graphics_core_is_the_7900_xtxs(parsed):
+def test_the_shape_of_the_graphics_core_is_the_boards(parsed, chip):
+    cus, channels, l2_kib = {"navi31": (96, 24, 6144), "navi32": (60, 16, 4096), "navi33": (32, 8, 2048)}[chip]
     at = parsed.tables[1][0]
     table_id, major, minor, size = struct.unpack_from("<IHHI", parsed.data, at)
     assert (table_id, major, minor, size) == (0x4347, 1, 2, 12 + 4 * GC_MEMBERS)
     gc = struct.unpack_from(f"<{GC_MEMBERS}I", parsed.data, at + 12)
     engines, wgp0, wgp1, arrays = gc[0], gc[1], gc[2], gc[16]
-    assert engines * arrays * (wgp0 + wgp1) * 2 == 96  # compute units
-    assert (gc[3], gc[4], gc[11], gc[14]) == (4, 24, 32, 64)  # render backends, GL2 channels, wave size, LDS in KiB
-    assert gc[29] == 6144  # GL2 of the chip in KiB
+    assert engines * arrays * (wgp0 + wgp1) * 2 == cus
+    assert (gc[3], gc[4], gc[11], gc[14]) == (
+        4,
+        channels,
+        32,
+        64,
+    )  # render backends, GL2 channels, wave size, LDS in KiB
+    assert gc[29] == l2_kib  # GL2 of the chip
 
 
 def test_video_is_listed_and_harvested(parsed):
@@ -95,11 +113,12 @@ def test_video_is_listed_and_harvested(parsed):
     assert {(hw_id, instance) for hw_id, instance, _ in entries if hw_id} == listed == {(12, 0), (12, 1)}
 
 
-def test_the_last_level_cache_is_96_mib(parsed):
+def test_the_last_level_cache_is_the_boards(parsed, chip):
+    mib = {"navi31": 96, "navi32": 64, "navi33": 32}[chip]  # Infinity Cache, AMD's data sheets
     at = parsed.tables[4][0]
     table_id, major, _, size, each, present, half = struct.unpack_from("<IHHIIII", parsed.data, at)
     assert (table_id, major, size, present, half) == (0x4C4C414D, 1, 48, 0, 0)
-    assert each * sum(hw_id == 150 for hw_id, *_ in parsed.blocks) == 96 << 20
+    assert each * sum(hw_id == 150 for hw_id, *_ in parsed.blocks) == mib << 20
 
 
 def test_the_bus_interface_has_the_six_segments_that_its_header_names(parsed):

@@ -408,3 +408,40 @@ def test_the_table_tells_drivers_how_far_the_power_limit_may_go(rig):
     for at, percent in ((2928, -10), (3016, 15)):  # OverDriveLimitsMin, OverDriveLimitsBasicMax in SkuTable_t
         mask, ppt = struct.unpack_from("<I14xh", rig.pages.data, DRIVER_TABLE + at)
         assert (mask, ppt) == (1 << 2, percent)
+
+
+BOARDS = {  # row, interface and table version, memory clocks, lanes as the table codes them and as metrics tell them, advertised clocks
+    "navi31": (smu_tables.NAVI31, 0x3D, 0x2B, (96, 456, 772, 1249), 6, 16, (1855, 2269, 2499)),
+    "navi32": (smu_tables.NAVI32, 0x3D, 0x2B, (96, 456, 772, 1218), 6, 16, (1295, 2124, 2430)),
+    "navi33": (smu_tables.NAVI33, 0x35, 0x27, (96, 456, 772, 1124), 4, 8, (1720, 2250, 2655)),
+}
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_every_boards_tables_are_those_of_its_firmware(name):
+    row, interface, version, memory_clocks, lane_code, lanes, advertised = BOARDS[name]
+    rig = Rig(row).ready()
+    assert rig.send(INTERFACE) == (OK, interface)
+    assert rig.send(TO_DRAM, 0)[0] == OK  # TABLE_PPTABLE, the chip's part first
+    table = bytes(rig.pages.data[DRIVER_TABLE : DRIVER_TABLE + 3484])
+    assert struct.unpack_from("<I", table)[0] == version
+    assert struct.unpack_from("<4H", table, 764) == memory_clocks  # offsetof FreqTableUclk, gcc, in both headers
+    assert table[1235] == lane_code  # PcieLaneCount
+    assert struct.unpack_from("<3H", table, 2780) == advertised  # DriverReportedClocks
+    assert rig.metrics()["power"] > 0
+    assert rig.pages.data[DRIVER_TABLE + 149] == lanes  # PcieWidth
+
+
+@pytest.mark.parametrize(
+    ("row", "answer"), [(smu_tables.NAVI31, OK), (smu_tables.NAVI32, OK), (smu_tables.NAVI33, UNKNOWN)]
+)
+def test_a_message_that_only_some_headers_have_is_unknown_to_the_others(row, answer):
+    assert Rig(row).start().send(0x4E)[0] == answer  # PPSMC_MSG_DALNotPresent of smu_v13_0_0_ppsmc.h
+
+
+def test_a_firmware_without_a_second_mailbox_leaves_it_alone():
+    rig = Rig(smu_tables.NAVI33).start()
+    rig.register(54, 0)
+    rig.register(75, 2)
+    rig.board.clock.sleep_us(10_000)
+    assert (rig.register(54), rig.resets) == (0, [])

@@ -43,10 +43,10 @@ class Bell:
 class Rig:
     """A hub with its memory, and a four-level table for VMID 1 that maps nothing yet."""
 
-    def __init__(self, row, block):
+    def __init__(self, row, block, chip="navi31"):
         clock = VirtualClock()
-        self.board = Board("navi31", clock, EventLog(clock), Faults(), RegisterSpace(), Vram(64 << 20), HostMemory())
-        self.cells, self.bell, self.prefix = Cells("navi31", block), Bell(), row.prefix
+        self.board = Board(chip, clock, EventLog(clock), Faults(), RegisterSpace(), Vram(64 << 20), HostMemory())
+        self.cells, self.bell, self.prefix = Cells(chip, block), Bell(), row.prefix
         self.hub = VmHub(self.board, self.cells, row, self.bell)
         self.set("VM_INVALIDATE_ENG17_ADDR_RANGE_LO32", 0xFFFF_FFFF)
         self.set("VM_INVALIDATE_ENG17_ADDR_RANGE_HI32", 0x1F)
@@ -90,7 +90,10 @@ class Rig:
         return {field: self.cells.get(name, field) for field in fields}
 
 
-@pytest.fixture(params=[(GFXHUB, "gc"), (MMHUB, "mmhub")], ids=["gfxhub", "mmhub"])
+@pytest.fixture(  # registers lie elsewhere in gc_11_0_3 than in gc_11_0_0, and in mmhub_3_0_2 than in mmhub_3_0_0
+    params=[(GFXHUB, "gc", "navi31"), (GFXHUB, "gc", "navi32"), (MMHUB, "mmhub", "navi31"), (MMHUB, "mmhub", "navi33")],
+    ids=["gfxhub 11.0.0", "gfxhub 11.0.3", "mmhub 3.0.0", "mmhub 3.0.2"],
+)
 def rig(request):
     return Rig(*request.param)
 
