@@ -6,10 +6,12 @@
 | our mark, clean, same firmware | warm start: no firmware is loaded |
 | our mark, running | the ladder, then warm where the firmware survived it |
 | a secure OS without our mark, or other firmware | mode-1 reset, cold start |
+| a boot loader that reports an error | mode-1 reset or one from the bus, cold start |
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from enum import Enum
 
@@ -26,9 +28,10 @@ from ringup.drivers.amd.wiring import Blocks, wire
 from ringup.drivers.stages import Stages
 from ringup.drivers.transport.config_space import wake
 from ringup.drivers.transport.seam import Device
-from ringup.errors import RingupError
+from ringup.errors import DeviceTimeout, FirmwareError, RingupError
 from ringup.firmware.store import Store
 
+LOG = logging.getLogger(__name__)
 IH_RING_BYTES = 64 << 10
 MIB = 1 << 20
 SECOND_US = 1_000_000
@@ -41,6 +44,10 @@ class Found(Enum):
     CLEAN = "clean"
     DIRTY = "dirty"
     FOREIGN = "foreign"
+    STUCK = "stuck"
+
+
+FIRST_RUNG = {Found.DIRTY: "queue", Found.FOREIGN: "mode1", Found.STUCK: "mode1"}  # where the ladder begins
 
 
 class Bringup:
@@ -63,18 +70,18 @@ class Bringup:
             decode_memory(self._device)
         with stage("reading what the card is", 3 * SECOND_US):
             self.blocks = wire(self._device, self._store)
-        with stage("looking who was here", SECOND_US):
+        with stage("looking who was here", 3 * SECOND_US):
             self._look()
-        if self.found in (Found.DIRTY, Found.FOREIGN):
+        if self.found in FIRST_RUNG:
             with stage("resetting what was left", 20 * SECOND_US):
                 self._reset()
-        with stage("opening bus and doorbells", SECOND_US):
+        with stage("opening bus and doorbells", 5 * SECOND_US):
             self._open_bus()
         if not self.warm:
             self._start_cold()
-        with stage("taking up the power controller", SECOND_US):
+        with stage("taking up the power controller", 20 * SECOND_US):
             self._start_power()
-        with stage("starting the graphics core", SECOND_US):
+        with stage("starting the graphics core", 5 * SECOND_US):
             self._start_core()
         with stage("making address spaces", SECOND_US):
             self._make_spaces()
@@ -87,6 +94,14 @@ class Bringup:
     def _look(self) -> None:
         blocks = self.blocks
         if not blocks.psp.alive:
+            try:
+                blocks.psp.wait_loader("looking after the boot loader")
+            except (
+                FirmwareError,
+                DeviceTimeout,
+            ) as error:  # an earlier start went wrong: only a reset makes it listen again
+                LOG.info("%s: %s", self._device.name, error)
+                self.found = Found.STUCK
             return
         left = mark.read(blocks.gfx.block)
         if left is None or left.fingerprint != blocks.firmware.fingerprint:
@@ -100,7 +115,7 @@ class Bringup:
 
     def _reset(self) -> None:
         self.ladder = Ladder(self.blocks)
-        rung = self.ladder.climb("queue" if self.found is Found.DIRTY else "mode1")
+        rung = self.ladder.climb(FIRST_RUNG[self.found])
         self.warm = rung.name in KEEPS_FIRMWARE
 
     def _open_bus(self) -> None:

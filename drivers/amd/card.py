@@ -100,7 +100,11 @@ class Radeon:
         if not hasattr(start, "blocks"):
             return
         try:
-            bringup.stop(start.blocks, getattr(start, "ih", None), clean=False)
+            try:
+                bringup.stop(start.blocks, getattr(start, "ih", None), clean=False)
+            finally:
+                if hasattr(start, "spaces"):  # the card sends nothing any more: its memory may go
+                    start.spaces.close()
         except RingupError as error:
             LOG.info("%s: stopping what was started: %s", self.device.name, error)
 

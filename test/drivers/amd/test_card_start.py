@@ -1,0 +1,201 @@
+"""Starts of a whole card: cold, warm, dirty, foreign; what a close leaves behind; every stage failing in turn."""
+
+import numpy as np
+import pytest
+
+import ringup
+from ringup.autogen.amd.gc import SCRATCH_REG5, SCRATCH_REG7
+from ringup.autogen.amd.smu_v13_0_0 import PPCLK_GFXCLK, PPCLK_UCLK  # the same numbers in 13.0.7
+from ringup.errors import DeviceHung, DeviceLost, DeviceTimeout, FirmwareError, NotSupported, RingupError
+from ringup.silicon import card as virtual
+
+CHIPS = ("navi31", "navi32", "navi33")
+VRAM = 512 << 20
+COLD_STAGES = [
+    "waking the bus", "reading what the card is", "looking who was here", "opening bus and doorbells", "booting the secure OS",
+    "loading firmware", "taking up the power controller", "starting the graphics core", "making address spaces",
+    "letting interrupts come", "starting the copy engines", "testing the queues",
+]  # fmt: skip
+WARM_STAGES = [name for name in COLD_STAGES if name not in ("booting the secure OS", "loading firmware")]
+
+
+def connect(radeon, **options):
+    return ringup.open(radeon.name, transport={"card": radeon}, **options)
+
+
+def works(card, size=20_000):
+    """Whether bytes go in, are copied by the compute queue's command processor, and come back."""
+    data = np.random.default_rng(size).bytes(size)
+    with card.alloc(size) as source, card.alloc(size) as target:
+        done = card.copy.upload(source, data)
+        stream = card.compute.stream()
+        stream.append(stream.pm4.copy_memory(target.gpu_va, source.gpu_va, size))
+        stream.wait_for(done)
+        card.copy.wait_for(card.compute.submit(stream))
+        return card.copy.download(target) == data
+
+
+def mapped(radeon):
+    """The compute queues that the model's command processor has mapped."""
+    return [slot for slot, queue in radeon.gc.cp.queues.items() if queue.hqd.active]
+
+
+@pytest.fixture
+def radeon():
+    return virtual("navi31", vram_bytes=VRAM)
+
+
+@pytest.mark.parametrize("bar0_bytes", [256 << 20, 1 << 30])
+@pytest.mark.parametrize("chip", CHIPS)
+def test_a_cold_card_comes_up_and_works(virtual_card, chip, bar0_bytes):
+    radeon = virtual_card(chip, vram_bytes=VRAM, bar0_bytes=bar0_bytes)
+    with connect(radeon) as card:
+        assert card.info.found == "cold"
+        assert card.info.chip == chip
+        assert card.info.window_bytes == min(VRAM, bar0_bytes)
+        assert [stage.name for stage in card.stages] == COLD_STAGES
+        assert mapped(radeon)
+        assert works(card)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_ten_starts_in_a_row_behave_alike_and_each_close_leaves_the_card_quiet(virtual_card, chip):
+    radeon = virtual_card(chip, vram_bytes=VRAM)
+    seen = []
+    for _ in range(10):
+        with connect(radeon) as card:
+            assert works(card)
+            registers = card.blocks.registers
+            counts = registers.reads, registers.writes
+            seen.append((card.info.found, [stage.name for stage in card.stages], counts, card.spaces.vram.free_bytes))
+        assert not mapped(radeon)
+        assert not radeon.gpu.masters_bus
+        assert not radeon.host._bases, "host memory stayed with the card"
+        table = radeon.chip.power.frequencies
+        for clock in (PPCLK_GFXCLK, PPCLK_UCLK):
+            assert radeon.smu.power.bounds(clock) == (table[clock][0], table[clock][0])
+    assert [found for found, *_ in seen] == ["cold"] + ["clean"] * 9
+    assert seen[0][1] == COLD_STAGES
+    assert seen[1][1] == WARM_STAGES
+    assert all(one == seen[1] for one in seen[2:])
+    assert seen[0][3] == seen[1][3]
+
+
+def test_a_card_whose_owner_died_is_taken_over_without_loading_firmware(radeon):
+    first = connect(radeon)
+    endless = first.compute.stream()
+    endless.append(endless.pm4.wait_mem(first.compute.timeline.gpu_va + 8, 1))  # nobody ever writes there
+    first.compute.submit(endless)
+    for buffer in radeon.host._spans[:]:  # the process is gone, and its memory with it
+        radeon.host.detach(buffer.base)
+
+    def watch(stage):
+        if stage == "opening bus and doorbells":  # until here the dead owner's queue still reads what is gone
+            radeon.violations.clear()
+
+    with connect(radeon, watch=watch) as second:
+        assert second.info.found == "dirty"
+        assert second.info.resets == ("queue: verified; survived: firmware, VRAM, clocks",)
+        assert "loading firmware" not in [stage.name for stage in second.stages]
+        assert works(second)
+    assert radeon.violations == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{SCRATCH_REG7: 0xA000_0006}, {SCRATCH_REG5: 0x1234_5678}],
+    ids=["another driver's mark", "other firmware"],
+)
+def test_what_is_not_ours_is_reset_before_it_is_used(radeon, change):
+    first = connect(radeon)
+    for word, value in change.items():
+        first.blocks.gfx.block.write(word(value))
+    first.device.close()
+    boots = radeon.log.find("reset")
+    with connect(radeon) as second:
+        assert second.info.found == "foreign"
+        assert second.info.resets == ("mode1: verified; survived: the VBIOS's initialisation",)
+        assert "loading firmware" in [stage.name for stage in second.stages]
+        assert works(second)
+    assert len(radeon.log.find("reset")) == len(boots) + 1
+
+
+FAILURES = [  # fault, its argument, the stage that meets it, the error
+    ("psp_bootloader_error", 3, "booting the secure OS", FirmwareError),
+    ("psp_no_sign_of_life", -1, "booting the secure OS", DeviceTimeout),
+    ("psp_stuck_fence", -1, "loading firmware", DeviceTimeout),
+    ("psp_status", 7, "loading firmware", FirmwareError),
+    ("smu_silent", -1, "taking up the power controller", DeviceTimeout),
+    ("smu_answer", 0xFF, "taking up the power controller", RingupError),
+    ("stuck_tlb_ack", -1, "opening bus and doorbells", DeviceTimeout),
+    ("stuck_tlb_semaphore", -1, "opening bus and doorbells", DeviceTimeout),
+    ("sdma_stuck_fence", -1, "testing the queues", DeviceTimeout),
+]
+
+
+@pytest.mark.parametrize(("fault", "argument", "stage", "error"), FAILURES, ids=[row[0] for row in FAILURES])
+def test_a_failing_stage_is_named_and_the_next_start_recovers(radeon, fault, argument, stage, error):
+    radeon.faults.inject(fault, argument)
+    with pytest.raises(error, match=f"virtual:navi31: {stage}: "):
+        connect(radeon)
+    assert not radeon.gpu.masters_bus
+    assert not mapped(radeon)
+    assert not radeon.host._bases, "host memory stayed with the card"
+    radeon.faults.clear()
+    with connect(radeon) as card:
+        assert works(card)
+
+
+def test_an_interrupt_that_never_comes_costs_time_only(radeon):
+    radeon.faults.inject("lost_interrupt")
+    with connect(radeon) as card:
+        assert works(card)
+
+
+def test_a_card_that_was_not_initialised_is_refused_with_what_to_do(radeon):
+    radeon.nbio.reset(keep_scratch=False)
+    radeon.nbio.cells["BIF_BX0_BIOS_SCRATCH_7"] = 0
+    with pytest.raises(NotSupported, match="is not initialised: its VBIOS has not run"):
+        connect(radeon)
+
+
+def test_missing_firmware_is_said_before_anything_is_started(radeon, tmp_path):
+    radeon.firmware = lambda name: None
+    reads = len(radeon.log.find("reset"))
+    with pytest.raises(FirmwareError, match=r"reading what the card is: amdgpu/psp_13_0_0_sos\.bin is not in"):
+        connect(radeon, firmware=[tmp_path])
+    assert not radeon.psp.alive
+    assert len(radeon.log.find("reset")) == reads
+
+
+@pytest.mark.parametrize("cut", [0, 31, 256, -1])
+def test_a_damaged_file_is_refused_before_it_is_sent(radeon, tmp_path, cut):
+    whole = radeon.firmware("gc_11_0_0_mec.bin")
+    (tmp_path / "gc_11_0_0_mec.bin").write_bytes(whole[:cut])
+    with pytest.raises(FirmwareError, match=r"gc_11_0_0_mec\.bin"):
+        connect(radeon, firmware=[tmp_path])
+    assert not radeon.psp.alive
+
+
+def test_a_card_that_is_gone_says_so(radeon):
+    radeon.unplug()
+    with pytest.raises(DeviceLost, match="nothing answers at its place on the bus"):
+        connect(radeon)
+    radeon.replug()
+    with connect(radeon) as card:
+        assert works(card)
+
+
+def test_a_ladder_that_runs_out_says_what_every_rung_said(radeon):
+    first = connect(radeon)
+    first.device.close()
+    for queue in radeon.gc.cp.queues.values():  # a command processor that lets no queue go, not even when reset
+        queue.stop = lambda how: None
+    radeon.gc.cp.grbm.on_soft_reset = lambda *engines: None
+    radeon.faults.inject("smu_silent")
+    radeon.resets = lambda: ()
+    with pytest.raises(
+        DeviceHung,
+        match=r"resetting what was left: .*queue: failed: .*engine: failed: .*mode1: failed: .*switch the card's power off",
+    ):
+        connect(radeon)
