@@ -24,7 +24,7 @@ from ringup.autogen.amd.nbio import (
 from ringup.autogen.amd.nbio_link import RCC_DEV0_EPF2_STRAP2
 from ringup.autogen.layout import Word
 from ringup.drivers.amd.doorbells import IH_INDEX, SDMA_EACH, SDMA_FIRST
-from ringup.drivers.amd.registers import ONES, Block, Version
+from ringup.drivers.amd.registers import ONES, REGISTER_BAR, Block, Version
 
 ENGINE_HUNG = 0x2000_0000  # ATOM_S3_ASIC_GUI_ENGINE_HUNG of amdgpu's atombios.h: tells the VBIOS that a driver is resetting the card
 SOFT_RESET_STRAP = frozenset(
@@ -44,6 +44,7 @@ class Route(NamedTuple):
     address_31_28: int
     offset_dwords: int
     size_dwords: int
+    whole: bool  # the entry is written whole; else what it holds besides is kept
 
 
 S2A = (
@@ -64,10 +65,10 @@ ENTRIES: dict[Version, tuple[type[Word], ...]] = {(4, 3, 0): S2A, (4, 3, 1): S2A
 def routes(sdma_engines: int) -> tuple[Route, ...]:
     """List the routes of a card with that many SDMA engines: two for the command processor, which take any doorbell, then IH and SDMA."""
     return (
-        Route(0, 0x3, 0x3, 0, 0),  # nbio_v4_3.c, nbio_v4_3_gc_doorbell_init: 0x30000007
-        Route(3, 0x6, 0x3, 0, 0),  # the same: 0x3000000d
-        Route(1, 0x0, 0x0, IH_INDEX, IH_RANGE_DWORDS),
-        Route(2, 0xE, 0x3, SDMA_FIRST, SDMA_EACH * sdma_engines),
+        Route(0, 0x3, 0x3, 0, 0, whole=True),  # nbio_v4_3.c, nbio_v4_3_gc_doorbell_init: 0x30000007
+        Route(3, 0x6, 0x3, 0, 0, whole=True),  # the same: 0x3000000d
+        Route(1, 0x0, 0x0, IH_INDEX, IH_RANGE_DWORDS, whole=False),
+        Route(2, 0xE, 0x3, SDMA_FIRST, SDMA_EACH * sdma_engines, whole=False),
     )
 
 
@@ -88,8 +89,7 @@ class Nbio:
     @property
     def answers(self) -> bool:
         """Whether registers read as registers; false while the chip is in reset. Never raises."""
-        registers = self.block.registers
-        mmio = registers.device.bars[5]
+        mmio = self.block.registers.device.bars[REGISTER_BAR]
         return mmio.read32(self.block.address(RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE)) != ONES
 
     @property
@@ -144,4 +144,8 @@ class Nbio:
             "awaddr_31_28_value": route.address_31_28,
         }
         fields: dict[str, Any] = {f"s2a_doorbell_port{route.port}_{name}": value for name, value in names.items()}
-        self.block.write(self.block.make(ENTRIES[self.block.version][route.port], **fields))
+        word = ENTRIES[self.block.version][route.port]
+        if route.whole:
+            self.block.write(self.block.make(word, **fields))
+        else:
+            self.block.update(word, **fields)

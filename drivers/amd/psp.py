@@ -31,9 +31,13 @@ LOG = logging.getLogger(__name__)
 MIB = psp_boot.PSP_1_MEG
 READY = 0x8000_0000
 LOADER_ERROR = 0xFF  # bits 7:0 of the boot loader's answer are an error: psp_v13_0.c, psp_v13_0_wait_for_bootloader
-LOADER_TIMEOUT_US = 1_000_000  # TIMEOUT: psp_v13_0.c: ten times the 100 ms of psp_wait_for
+LOADER_TIMEOUT_US = (
+    3_000_000  # TIMEOUT: psp_v13_0.c: ten times psp_wait_for, which polls 100,000 times 1 us and a read: some 200 ms
+)
 LOADER_POLL_US = 500
-OS_TIMEOUT_US = 100_000  # TIMEOUT: psp_v13_0.c, psp_v13_0_bootloader_load_sos: one psp_wait_for behind the delay
+OS_TIMEOUT_US = (
+    1_000_000  # TIMEOUT: psp_v13_0.c, psp_v13_0_bootloader_load_sos: one psp_wait_for behind the delay, some 200 ms
+)
 OS_POLL_US = 2000
 STATUS = {
     psp.TEE_ERROR_CANCEL: " (cancelled)",
@@ -158,7 +162,7 @@ class Psp:
         for kind, command in self._row.steps:
             if kind in parts:
                 with self._step(parts[kind].name):
-                    self._boot_part(parts[self._row.instead.get(kind, kind)], command)
+                    self._boot_part(parts.get(self._row.instead.get(kind, kind), parts[kind]), command)
         secure_os = parts[ucode.PSP_FW_TYPE_PSP_SOS]
         with self._step(secure_os.name):
             self._boot_os(secure_os)

@@ -26,7 +26,9 @@ RING_BYTES = 0x1000  # amdgpu_psp.c, psp_ring_init
 FRAME_BYTES = psp.psp_gfx_rb_frame.SIZE
 FRAMES = RING_BYTES // FRAME_BYTES
 HANDSHAKE_US = 20_000  # TIMEOUT: psp_v13_0.c: "there might be handshake issue with hardware which needs delay"
-MAILBOX_TIMEOUT_US = 100_000  # TIMEOUT: AMDGPU_MAX_USEC_TIMEOUT in amdgpu.h, the bound of psp_wait_for
+MAILBOX_TIMEOUT_US = (
+    500_000  # TIMEOUT: psp_wait_for polls AMDGPU_MAX_USEC_TIMEOUT (100,000) times 1 us and a read: some 200 ms
+)
 MAILBOX_POLL_US = 100
 COMMAND_TIMEOUT_US = 2_000_000  # TIMEOUT: amdgpu_psp.c: psp_timeout 20000 polls of 60 to 100 us
 COMMAND_POLL_US = 60

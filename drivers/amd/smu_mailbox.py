@@ -27,8 +27,8 @@ REFUSALS: dict[int, tuple[type[RingupError], str]] = {  # the same numbers in ev
     BUSY: (DeviceTimeout, "the power controller stayed busy"),
     0xFB: (DeviceFault, "the power controller is being debugged"),
 }
-TIMEOUT_US = 2_000_000  # TIMEOUT: smu_cmn.c: twenty times the 100 ms of AMDGPU_MAX_USEC_TIMEOUT
-POLL_US = 50
+QUICK_US, QUICK_POLL_US = 10_000, 50  # nearly every message is answered by then
+TIMEOUT_US, POLL_US = 4_000_000, 1_000  # TIMEOUT: smu_cmn.c: 2,000,000 polls, each 1 us and a read
 RETRY_US = 10  # smu_cmn.c: "The client should retry in 10 us"
 
 
@@ -42,7 +42,7 @@ class SmuMailbox:
     def send(self, message: int, argument: int = 0, *, name: str) -> int:
         """Send one message, wait for its response and return what it left in the argument register. `name` is the message's, for errors.
 
-        Raises `DeviceTimeout` when no response comes within two seconds, `NotSupported` when the firmware does not know the message,
+        Raises `DeviceTimeout` when no response comes within four seconds, `NotSupported` when the firmware does not know the message,
         `DeviceFault` when it refuses it.
         """
         clock, doing = self._block.registers.clock, f"SMU message {name}({argument:#x})"
@@ -75,9 +75,16 @@ class SmuMailbox:
         self._pending = ""
 
     def _response(self, doing: str) -> int:
-        word = self._block.wait(MP1_SMN_C2PMSG_90, lambda word: int(word) != 0, TIMEOUT_US, doing, poll_us=POLL_US)
+        try:
+            word = self._block.wait(MP1_SMN_C2PMSG_90, _answered, QUICK_US, doing, poll_us=QUICK_POLL_US)
+        except DeviceTimeout:
+            word = self._block.wait(MP1_SMN_C2PMSG_90, _answered, TIMEOUT_US, doing, poll_us=POLL_US)
         self._pending = ""
         return int(word)
 
     def _put(self, word: type[Word], value: int) -> None:
         self._block.write(word.at(self._block.version)(value))
+
+
+def _answered(word: Word) -> bool:
+    return int(word) != 0
