@@ -164,6 +164,8 @@ KINDS: Mapping[tuple[int, int], str] = {
     (_CP, ih.GFX_11_0_0__SRCID__CP_BAD_OPCODE_ERROR): "bad opcode",
     (_CP, ih.GFX_11_0_0__SRCID__CP_PRIV_REG_FAULT): "privileged register",
     (_CP, ih.GFX_11_0_0__SRCID__CP_PRIV_INSTR_FAULT): "privileged instruction",
+    (_CP, ih.GFX_11_0_0__SRCID__CP_CTX_EMPTY_INTERRUPT): "context empty",
+    (_CP, ih.GFX_11_0_0__SRCID__CP_CTX_BUSY_INTERRUPT): "context busy",
     (_CP, ih.GFX_11_0_0__SRCID__CP_ECC_ERROR): "command processor ECC error",
     (_CP, ih.GFX_11_0_0__SRCID__CP_GPF): "general protection fault",
     (_CP, ih.GFX_11_0_0__SRCID__CP_ME_WAIT_REG_MEM_POLL_TIMEOUT): "poll timeout",

@@ -11,12 +11,14 @@ from ringup.autogen.amd.gc import (
 )
 from ringup.autogen.amd.gc_hqd import CP_HQD_ACTIVE
 from ringup.drivers.amd.doorbells import DOORBELL_BAR, Doorbell, compute_index
+from ringup.drivers.amd.gfx_gating import set_gating
 from ringup.drivers.amd.gfx_hqd import Place, selected
 from ringup.drivers.amd.gfx_reset import soft_reset
 from ringup.drivers.amd.gfx_shape import instance, read_shape
 from ringup.drivers.amd.gfx_waves import waves
 from ringup.drivers.amd.ih import Ih
 from ringup.drivers.amd.mqd import QueueSpec, compute_mqd
+from ringup.drivers.amd.sdma import SdmaEngine
 from ringup.errors import DeviceHung, DeviceTimeout
 
 RING, RPTR, WPTR, EOP, FENCE, CODE = 0x0000, 0x4000, 0x4008, 0x5000, 0x7000, 0x8000  # in VMID 8's host memory
@@ -216,6 +218,17 @@ def test_the_clock_counts_the_card_s_time(navi31):
     before = navi31.gfx.gpu_clock()
     navi31.radeon.clock.sleep_us(1000)
     assert 100_000 <= navi31.gfx.gpu_clock() - before <= 101_000  # 100 MHz
+
+
+def test_clocks_of_idle_parts_stop_and_work_goes_on(up):
+    engines = tuple(SdmaEngine(up.gc, up.radeon.chip.external_ips[index][2], index) for index in range(2))
+    for on in (True, False, True):
+        set_gating(up.gfx, up.mmhub, engines, on)
+        control = up.radeon.gc.grbm.cells["RLC_CGCG_CGLS_CTRL"] & 0xFFFF
+        assert control == (0x363F if on else 0x363C)  # gfx_v11_0.c: "enable cgcg FSM(0x0000363F)"
+        queue = Queue(up)
+        queue.fence(5 + on)
+        assert queue.seen == 5 + on
 
 
 def test_a_post_mortem_names_the_engine_that_is_busy(navi31):
