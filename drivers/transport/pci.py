@@ -16,7 +16,7 @@ from ringup.drivers.transport.function import Function, gpus_of
 from ringup.drivers.transport.function import find as find_function
 from ringup.drivers.transport.kernel import Kernel
 from ringup.drivers.transport.lock import CardLock
-from ringup.drivers.transport.sysfs import SysfsWay
+from ringup.drivers.transport.sysfs import SysfsWay, revive, stale
 from ringup.drivers.transport.vfio import VfioWay
 from ringup.errors import RingupError
 
@@ -45,15 +45,23 @@ def open(rest: str, *, path: str = AUTO, wait_s: float = 0, kernel: Kernel | Non
     lock.take(clock, wait_s)
     try:
         chosen = preflight.path_for(function) if path == AUTO else path
-        findings = preflight.examine(function, chosen)
-        for finding in findings:
-            LOG.debug("%s: %s: %s: %s", name, finding.what, finding.state, finding.seen)
-        preflight.refuse(findings, f"opening {name} over {chosen}")
+        _refuse(function, chosen)
+        if chosen == preflight.SYSFS and stale(function):
+            revive(function)
+            _refuse(function, chosen)  # it has a new IOMMU group, and a driver may have taken it
         way = WAYS[chosen](function)
     except BaseException:
         lock.release()
         raise
     return PciDevice(name, way, lock, clock)
+
+
+def _refuse(function: Function, path: str) -> None:
+    name = f"pci:{function.address}"
+    findings = preflight.examine(function, path)
+    for finding in findings:
+        LOG.debug("%s: %s: %s: %s", name, finding.what, finding.state, finding.seen)
+    preflight.refuse(findings, f"opening {name} over {path}")
 
 
 def _found(function: Function) -> Found:

@@ -15,9 +15,10 @@ import platform
 from functools import partial
 from typing import Final
 
+from ringup.autogen.linux import pci
 from ringup.drivers.transport import dma
 from ringup.drivers.transport.clock import HostClock
-from ringup.drivers.transport.config_space import NodeConfig
+from ringup.drivers.transport.config_space import NOBODY, NodeConfig
 from ringup.drivers.transport.device import FUNCTION, SLOT, Window
 from ringup.drivers.transport.dma import HostMemory
 from ringup.drivers.transport.function import Function, Resource
@@ -25,7 +26,7 @@ from ringup.drivers.transport.kernel import explained
 from ringup.drivers.transport.mmio import FileWindow, MappedWindow, WriteCombining
 from ringup.drivers.transport.physical import Pin, runs_of
 from ringup.drivers.transport.polling import Polling
-from ringup.errors import RingupError
+from ringup.errors import DeviceLost, RingupError
 
 LOG = logging.getLogger(__name__)
 COMBINING_HOSTS = ("x86_64",)  # whose write-combining buffers `WriteCombining` knows how to drain
@@ -38,6 +39,38 @@ FUNCTION_RESETS = (
 )  # of `reset_method`, gentle first; "bus" reaches the slot
 BUS_RESET = "bus"
 ROM_SHOWN, ROM_HIDDEN = "1", "0"
+LOW_ADDRESS = pci.PCI_BASE_ADDRESS_MEM_MASK & 0xFFFF_FFFF  # of a BAR's first dword
+
+
+def stale(function: Function) -> bool:
+    """Whether the kernel's picture of the function is not the function's own: its link went down and came back, or it was reset behind our back.
+
+    Its BARs then hold other addresses than the kernel gave it, or nothing answers at all.
+    """
+    node = function.kernel.open(function.path / "config", f"looking at pci:{function.address}", os.O_RDONLY)
+    try:
+        config = NodeConfig(node)
+        if config.read(pci.PCI_VENDOR_ID, 2) == NOBODY:
+            return True
+        held = ((bar.start, config.read(pci.PCI_BASE_ADDRESS_0 + 4 * index)) for index, bar in function.bars().items())
+        return any((start ^ value) & LOW_ADDRESS for start, value in held)
+    finally:
+        os.close(node)
+
+
+def revive(function: Function) -> None:
+    """Have the kernel forget the function and look for it again below its bridge, which gives it addresses anew.
+
+    Raises `DeviceLost` when it is not found again. Only for a function without a driver.
+    """
+    kernel, doing = function.kernel, f"looking for pci:{function.address} anew"
+    above = next(function.above(), None)
+    rescan = (above.path if above else kernel.path("sys/bus/pci")) / "rescan"
+    kernel.write(function.path / "remove", "1", doing)
+    kernel.write(rescan, "1", doing)
+    if not function.there or stale(function):
+        raise DeviceLost(f"{doing}: nothing answers at its place on the bus; check power and cable")
+    LOG.warning("pci:%s had lost its addresses and was given them anew", function.address)
 
 
 class SysfsWay:

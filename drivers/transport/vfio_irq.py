@@ -15,6 +15,7 @@ INDICES = (vfio.VFIO_PCI_MSIX_IRQ_INDEX, vfio.VFIO_PCI_MSI_IRQ_INDEX, vfio.VFIO_
 VECTORS = 32  # of MSI-X as many as MSI could have: more than any queue set-up of ringup asks for
 ON = vfio.VFIO_IRQ_SET_DATA_EVENTFD | vfio.VFIO_IRQ_SET_ACTION_TRIGGER
 OFF = vfio.VFIO_IRQ_SET_DATA_NONE | vfio.VFIO_IRQ_SET_ACTION_TRIGGER
+FD_SETSIZE = 1024  # descriptors from here on are beyond `select`. Source: select(2)
 EVENT_FLAGS = os.EFD_NONBLOCK | os.EFD_CLOEXEC
 
 
@@ -61,10 +62,14 @@ class EventInterrupts:
         self._poll = select.epoll()
 
     def wait(self, timeout_us: float) -> tuple[int, ...]:
-        """Wait for an interrupt, at most that long (rounded up to milliseconds); return the vectors that came."""
+        """Wait for an interrupt, at most that long; return the vectors that came."""
         if not self._events and self.vectors:
             self._enable()
-        ready = self._poll.poll(max(timeout_us, 0) / 1_000_000)
+        timeout_s = max(timeout_us, 0) / 1_000_000
+        if self._poll.fileno() < FD_SETSIZE:  # `select` waits to the microsecond, `epoll` rounds up to milliseconds
+            select.select([self._poll], [], [], timeout_s)
+            timeout_s = 0
+        ready = self._poll.poll(timeout_s)
         came = sorted(self._events.index(event) for event, _ in ready if taken(event))
         if (
             came and self._flags & vfio.VFIO_IRQ_INFO_AUTOMASKED

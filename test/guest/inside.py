@@ -16,6 +16,7 @@ from ringup.autogen.linux import pci as regs
 from ringup.drivers.transport import bind, pci, preflight
 from ringup.drivers.transport.function import Function
 from ringup.drivers.transport.kernel import Kernel
+from ringup.drivers.transport.sysfs import stale
 from ringup.errors import CardBusy, LinkDown, NotSupported, PermissionNeeded
 from ringup.tools import cli
 
@@ -206,6 +207,24 @@ def test_sysfs_bus_reset_takes_the_cards_state_and_leaves_its_addresses(edu):
         before = [device.config.read(offset) for offset in range(0, 64, 4)]
         device.reset("slot")
         assert [device.config.read(offset) for offset in range(0, 64, 4)] == before
+        assert device.bars[0].read32(ID) == EDU_ID
+    finally:
+        device.close()
+
+
+def test_a_card_that_lost_its_addresses_is_given_them_anew(edu):
+    """As after a link that went down and up: the kernel believes in addresses that the card does not know."""
+    before = edu.bars()[0].start
+    with (edu.path / "config").open("r+b", buffering=0) as config:
+        os.pwrite(config.fileno(), bytes(4), regs.PCI_BASE_ADDRESS_0)
+    assert stale(edu)
+    with pytest.raises(NotSupported, match="IOMMU: group"):
+        pci.open(edu.address)  # looked for anew, its group is a new one and translates again
+    assert not stale(edu)
+    KERNEL.write(edu.path / "iommu_group/type", "identity", "letting physical addresses through")
+    device = pci.open(edu.address)
+    try:
+        assert edu.bars()[0].start == before
         assert device.bars[0].read32(ID) == EDU_ID
     finally:
         device.close()

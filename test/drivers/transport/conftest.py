@@ -119,18 +119,19 @@ class Machine:
             "reset_method": "flr bus",
             "reset": "",
             "remove": "",
+            "rescan": "",
             "boot_vga": "0",
         }
         for name, text in words.items():
             self.write(folder / name, text + "\n")
-        start, lines = 0x6000000000, []
+        start, lines, places = 0x60C0000000, [], {}
         for index in range(7):
             size, flags = bars.get(index, (0, 0))
             lines.append(
                 f"{start:#018x} {start + size - 1:#018x} {flags:#018x}" if size else f"{0:#018x} {0:#018x} {0:#018x}"
             )
             if size:
-                card.bars[index] = size
+                card.bars[index], places[index] = size, start
                 with (folder / f"resource{index}").open("wb") as file:
                     file.truncate(size)
                 if flags == MEM64_PREFETCH:
@@ -139,9 +140,10 @@ class Machine:
         self.write(folder / "resource", "\n".join(lines) + "\n")
         config = bytearray(4096)
         config[0:4] = ids[0].to_bytes(2, "little") + ids[1].to_bytes(2, "little")
-        for index in bars:
-            config[0x10 + 4 * index : 0x14 + 4 * index] = (0xC000000C + index * 0x100000).to_bytes(4, "little")
+        for index, place in places.items():
+            config[0x10 + 4 * index : 0x14 + 4 * index] = (place & 0xFFFF_FFFF | 0xC).to_bytes(4, "little")
         (folder / "config").write_bytes(config)
+        self.fresh = bytes(config)  # what the last function plugged in has after a rescan
         if group:
             members = self.root / "sys/kernel/iommu_groups" / group
             (members / "devices").mkdir(parents=True, exist_ok=True)
@@ -192,6 +194,13 @@ class Machine:
             self._probe(text.strip())
         elif path.name == "driver_override":
             path.write_text((text.strip() or "(null)") + "\n")
+        elif path.name == "remove":
+            self.link = self.root / "sys/bus/pci/devices" / path.parent.name
+            self.target = os.readlink(self.link)
+            self.link.unlink()
+        elif path.name == "rescan":
+            self.link.symlink_to(self.target)
+            (self.folder(self.link.name) / "config").write_bytes(self.fresh)
         elif path.name == "reset":
             self._reset(self.cards[path.parent.name], self.kernel.text(path.parent / "reset_method"))
         elif path.name in ("enable", "reset_method", "control"):

@@ -65,6 +65,7 @@ def test_a_bar_inside_a_page_is_left_out(machine):
     machine.add(group="", bars={0: (4096, 0x40200)})
     table = machine.folder(ADDRESS) / "resource"
     machine.write(table, "0x00000000fe800100 0x00000000fe8001ff 0x0000000000040200\n")
+    machine.set_config(machine.cards[ADDRESS], 0x10, (0xFE800100).to_bytes(4, "little"))
     device = pci.open(ADDRESS, kernel=machine.kernel)
     assert dict(device.bars) == {}
     device.close()
@@ -176,7 +177,22 @@ def test_polling_lets_the_time_pass(device):
     assert device.clock.now_us - started >= 2000
 
 
+@pytest.mark.parametrize(("offset", "data"), [(0x10, bytes(24)), (0, b"\xff" * 64)], ids=["no addresses", "nothing"])
+def test_a_card_whose_link_came_back_is_looked_for_anew(free, offset, data):
+    free.set_config(free.card, offset, data)
+    device = pci.open(ADDRESS, kernel=free.kernel)
+    assert [(path.rpartition("/")[2], text) for path, text in free.log][:2] == [("remove", "1"), ("rescan", "1")]
+    assert not device.lost
+    device.close()
+
+
+def test_a_card_that_is_well_is_left_where_it_is(free):
+    pci.open(ADDRESS, kernel=free.kernel).close()
+    assert not [path for path, _ in free.log if path.endswith(("remove", "rescan"))]
+
+
 def test_a_dead_card_is_not_opened(free):
+    free.fresh = b"\xff" * 4096
     free.set_config(free.card, 0, b"\xff" * 4)
     with pytest.raises(DeviceLost, match="check power and cable"):
         pci.open(ADDRESS, kernel=free.kernel)
