@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 from ringup.silicon import card, cards
+from ringup.silicon.amd.chips import CHIPS
 from ringup.silicon.amd.gc import GraphicsCore
 from ringup.silicon.amd.parts import Board, VmFault
 from ringup.silicon.amd.rlc import NEEDED
@@ -81,15 +82,16 @@ class GraphicsRig:
     RING, MQD, REPORT, POINTER, DATA = 0x10_0000, 0x20_0000, 0x21_0000, 0x21_1000, 0x30_0000
     RING_DWORDS = 256  # CP_HQD_PQ_CONTROL.queue_size 7
 
-    def __init__(self, boot=True):
+    def __init__(self, boot=True, chip="navi31"):
         clock = VirtualClock()
-        self.board = Board("navi31", clock, EventLog(clock), Faults(), RegisterSpace(), Vram(4096), HostMemory())
+        self.board = Board(chip, clock, EventLog(clock), Faults(), RegisterSpace(), Vram(4096), HostMemory())
         self.clock, self.hub, self.ih = clock, FlatHub(), Interrupted()
-        self.cells, self.osssys = Cells("navi31", "gc"), Cells("navi31", "osssys")
-        for cells in (self.cells, self.osssys, Cells("navi31", "nbio")):
+        self.cells, self.osssys = Cells(chip, "gc"), Cells(chip, "osssys")
+        for cells in (self.cells, self.osssys, Cells(chip, "nbio")):
             self.board.space.attach(cells)
         self.sdma = Recorder()
-        self.gc = GraphicsCore(self.board, self.cells, self.hub, self.ih, Translator(), sdma=(self.sdma,))
+        row = CHIPS[chip].gc.core
+        self.gc = GraphicsCore(self.board, self.cells, self.hub, self.ih, Translator(), row=row, sdma=(self.sdma,))
         for number in range(18):  # the hub's part: requests are acknowledged at once
             self.cells.on_write(f"GCVM_INVALIDATE_ENG{number}_REQ", partial(self._acknowledge, number))
         self.flushed = []
@@ -213,6 +215,12 @@ class Recorder:
 def core():
     """A booted graphics core with flat memory."""
     return GraphicsRig()
+
+
+@pytest.fixture(params=CHIPS)
+def any_core(request):
+    """A booted graphics core of every chip in turn."""
+    return GraphicsRig(chip=request.param)
 
 
 @pytest.fixture

@@ -155,6 +155,23 @@ def test_a_dispatch_no_core_can_start_hangs_its_queue(core, mec, change, text):
     assert text in core.violations()[0]
 
 
+def test_a_group_that_fits_on_no_work_group_processor_of_the_chip_hangs(any_core):
+    """32 waves of 144 VGPRs: ten a SIMD of 1536, seven of 1024."""
+    queue = any_core.queue()
+    queue.run(
+        *program(any_core, group=(1024, 1, 1), rsrc1=0x602C_0000 | 17), *dispatch(1), *FLUSH, *store(any_core.DATA, 1)
+    )
+    fits = any_core.gc.grbm.row.version != (11, 0, 2)
+    assert any_core.number(any_core.DATA) == int(fits)
+    assert bool(any_core.violations()) != fits
+
+
+def test_a_grid_runs_on_every_chip(any_core):
+    any_core.queue().run(*program(any_core), *dispatch(3), *FLUSH, *store(any_core.DATA, 1))
+    assert any_core.violations() == []
+    assert any_core.words(TARGET, 97) == [*range(96), 0]
+
+
 def test_a_mask_without_cus_hangs(core, mec):
     masks = [*sh(THREAD_MGMT, 0, 0), *sh(0x219, 0, 0), *sh(0x22B, 0, 0)]
     mec.run(*program(core), *masks, *dispatch(1), *FLUSH, *store(core.DATA, 1))
