@@ -10,7 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-Fetch = Callable[[int, int], bytes]  # (gpu_va, size_bytes) of an indirect buffer to its bytes
+from ringup.errors import RingupError
+
+Fetch = Callable[
+    [int, int], bytes
+]  # (gpu_va, size_bytes) of an indirect buffer to its bytes; raises where there are none
 MAX_DEPTH = 4  # of indirect buffers in one another: more than any engine keeps return addresses for
 MAX_DWORDS = 1 << 20  # of all indirect buffers that one call follows
 
@@ -98,7 +102,7 @@ class Follow:
             return None, f"not followed: {count_dwords} dwords, {self.left} are left of the limit"
         try:
             data = self.fetch(gpu_va, count_dwords * 4)
-        except Exception as error:  # noqa: BLE001  the caller's own code: whatever it meets, the stream is shown
+        except (RingupError, LookupError, OSError, ValueError) as error:  # what memory that is not there can mean
             return None, f"not followed: {error}"
         self.left -= count_dwords
         self._open.append((gpu_va, count_dwords))

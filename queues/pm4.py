@@ -34,6 +34,7 @@ DATA_CLOCK = pm4.data_sel__mec_release_mem__send_gpu_clock_counter
 DATA_CONFIRMED = pm4.int_sel__mec_release_mem__send_data_after_write_confirm
 INTERRUPT_CONFIRMED = pm4.int_sel__mec_release_mem__send_interrupt_after_write_confirm
 APPLY_CU_MASK = 3  # PAL: index__me_set_sh_reg_index__apply_kmd_cu_and_mask
+KEPT_CONTROLS = 4096  # control words that a builder remembers: sizes and counts are among their fields
 LOOP = 1  # PAL: command__mec_atomic_mem__loop_until_compare_satisfied
 LOOP_INTERVAL = 0x100  # clocks between two tries; a guess of ours, any value is right
 
@@ -103,6 +104,7 @@ class Pm4:
             )
         self.version, self.row, self._bases = version, ROWS[version[0]], BASES[version[0]]
         self._addresses: dict[type[Word], int] = {}
+        self._controls: dict[tuple[type[Word], tuple[tuple[str, int], ...]], int] = {}
         self._acquires: dict[Caches, int] = {}
         self._releases: dict[tuple[Caches, int], int] = {}
         write = pm4.WRITE_DATA_CONTROL.at(version)
@@ -136,6 +138,16 @@ class Pm4:
             return [header(pm4.NOP, 0)]
         return [header(pm4.NOP, count_dwords - 1), *[0] * (count_dwords - 1)]
 
+    def _control(self, word: type[Word], **fields: int) -> int:
+        """Return a control word as a number, kept: making a typed word takes ten times as long as the rest of a packet."""
+        key = word, tuple(fields.items())
+        found = self._controls.get(key)
+        if found is None:
+            if len(self._controls) >= KEPT_CONTROLS:
+                self._controls.clear()
+            found = self._controls[key] = int(word.at(self.version)(**fields))
+        return found
+
     # registers
 
     def register(self, word: type[Word]) -> int:
@@ -162,8 +174,8 @@ class Pm4:
         Source: PAL PM4_MEC_SET_SH_REG_INDEX.
         """
         where = self._offset("SET_SH_REG", self.register(type(word).BASE or type(word)), 1)
-        control = pm4.SET_SH_REG_CONTROL.at(self.version)(reg_offset=where, index=index)
-        return [header(pm4.SET_SH_REG_INDEX, 2), int(control), int(word)]
+        control = self._control(pm4.SET_SH_REG_CONTROL, reg_offset=where, index=index)
+        return [header(pm4.SET_SH_REG_INDEX, 2), control, int(word)]
 
     def set_uconfig(self, *words: Word) -> list[int]:
         """Write user configuration registers as typed words. Source: nvd.h, PACKET3_SET_UCONFIG_REG."""
@@ -211,9 +223,9 @@ class Pm4:
 
         UNKNOWN: the public headers of the compute engine lack it; nothing here needs it on a compute queue.
         """
-        control = pm4.REG_RMW_CONTROL.at(self.version)(mod_addr=self._place(register))
+        control = self._control(pm4.REG_RMW_CONTROL, mod_addr=self._place(register))
         masks = narrow(and_mask, 32, "REG_RMW.and_mask"), narrow(or_mask, 32, "REG_RMW.or_mask")
-        return [header(pm4.REG_RMW, 3), int(control), *masks]
+        return [header(pm4.REG_RMW, 3), control, *masks]
 
     def _place(self, register: type[Word] | int) -> int:
         place = register if isinstance(register, int) else self.register(register)
@@ -245,8 +257,8 @@ class Pm4:
 
     def event_write(self, event_type: int, event_index: int = 0) -> list[int]:
         """Send an event down the pipeline. Source: nvd.h, PACKET3_EVENT_WRITE."""
-        control = pm4.EVENT_WRITE_CONTROL.at(self.version)(event_type=event_type, event_index=event_index)
-        return [header(pm4.EVENT_WRITE, 1), int(control)]
+        control = self._control(pm4.EVENT_WRITE_CONTROL, event_type=event_type, event_index=event_index)
+        return [header(pm4.EVENT_WRITE, 1), control]
 
     def acquire_mem(self, caches: Caches = FROM_OUTSIDE) -> list[int]:
         """Write back and forget caches over all addresses, and wait for it. Source: gfx_v11_0_emit_mem_sync, gfx_v9_4_3_emit_mem_sync."""
@@ -261,10 +273,10 @@ class Pm4:
             raise ValueError(f"ACQUIRE_MEM covers a range of at least one byte, not {size_bytes} at {gpu_va:#x}")
         first, end = gpu_va // RANGE_UNIT, -(-(gpu_va + size_bytes) // RANGE_UNIT)
         size, base = wide(end - first, "ACQUIRE_MEM.coher_size"), wide(first, "ACQUIRE_MEM.coher_base")
-        high = pm4.ACQUIRE_MEM_COHER_SIZE_HI.at(self.version)(coher_size_hi=size[1])
-        base_high = pm4.ACQUIRE_MEM_COHER_BASE_HI.at(self.version)(coher_base_hi=base[1])
+        high = self._control(pm4.ACQUIRE_MEM_COHER_SIZE_HI, coher_size_hi=size[1])
+        base_high = self._control(pm4.ACQUIRE_MEM_COHER_BASE_HI, coher_base_hi=base[1])
         bits = int(self.row.caches.acquire_bits(caches, self.version))
-        return self._acquire(bits, size[0], int(high), base[0], int(base_high))
+        return self._acquire(bits, size[0], high, base[0], base_high)
 
     def _acquire(self, bits: int, size: int, size_high: int, base: int, base_high: int) -> list[int]:
         """The bits stand at the end where GCR_CNTL has a dword of its own, in front where they are CP_COHER_CNTL."""
@@ -316,8 +328,8 @@ class Pm4:
         operation = self._releases.get((caches, event))
         if operation is None:
             fields = self.row.caches.release_fields(caches)
-            word = pm4.RELEASE_MEM_OP.at(self.version)(event_type=event, event_index=END_OF_PIPE_INDEX, **fields)
-            operation = self._releases[caches, event] = int(word)
+            operation = self._control(pm4.RELEASE_MEM_OP, event_type=event, event_index=END_OF_PIPE_INDEX, **fields)
+            self._releases[caches, event] = operation
         at, halves = address(gpu_va, align, "RELEASE_MEM.address"), wide(value, "RELEASE_MEM.data")
         return [
             header(pm4.RELEASE_MEM, 7), operation, self._select[sel, interrupt], *at, *halves, narrow(context_id, 28, "RELEASE_MEM.int_ctxid"),
@@ -336,9 +348,13 @@ class Pm4:
 
     def write_register(self, register: type[Word] | int, *values: int, increment: bool = True) -> list[int]:
         """Store `values` into registers from one on, or all into one. Source: gfx_v11_0_ring_emit_wreg."""
-        word = pm4.WRITE_DATA_CONTROL.at(self.version)
-        control = word(dst_sel=pm4.WRITE_DATA_DST_SEL_MEM_MAPPED_REGISTER, wr_confirm=1, wr_one_addr=not increment)
-        body = int(control), self._place(register), 0, *data(values, "WRITE_DATA")
+        control = self._control(
+            pm4.WRITE_DATA_CONTROL,
+            dst_sel=pm4.WRITE_DATA_DST_SEL_MEM_MAPPED_REGISTER,
+            wr_confirm=1,
+            wr_one_addr=not increment,
+        )
+        body = control, self._place(register), 0, *data(values, "WRITE_DATA")
         return [header(pm4.WRITE_DATA, len(body)), *body]
 
     def wait_mem(
@@ -380,7 +396,7 @@ class Pm4:
     def write_then_wait(
         self, written: type[Word] | int, read: type[Word] | int, value: int, mask: int, poll: int = POLL_REGISTER
     ) -> list[int]:
-        """Write `value` to one register and wait until another, masked, is equal: a flush request and its answer.
+        """Write `value` to one register and wait until another is equal under `mask`: a flush request and its answer.
 
         Source: gfx_v11_0_ring_emit_hdp_flush, emit_reg_write_reg_wait.
         """
@@ -413,8 +429,9 @@ class Pm4:
         """
         if bits not in (32, 64):
             raise ValueError(f"COPY_DATA copies 32 or 64 bits, not {bits}")
-        word = pm4.COPY_DATA_CONTROL.at(self.version)
-        control = word(src_sel=source, dst_sel=target, count_sel=bits == 64, wr_confirm=confirm)
+        control = self._control(
+            pm4.COPY_DATA_CONTROL, src_sel=source, dst_sel=target, count_sel=bits == 64, wr_confirm=confirm
+        )
         halves = []
         for at, what, is_memory, is_register in (
             (source_at, "COPY_DATA.src", source in MEMORY_SOURCES, source == CopySource.REGISTER),
@@ -426,7 +443,7 @@ class Pm4:
                 halves += address(at, bits // 8, what)
             else:
                 halves += wide(at, what)
-        return [header(pm4.COPY_DATA, 5), int(control), *halves]
+        return [header(pm4.COPY_DATA, 5), control, *halves]
 
     def store_register(self, register: type[Word] | int, gpu_va: int) -> list[int]:
         """Store a register's value at `gpu_va`."""
@@ -452,25 +469,27 @@ class Pm4:
     def prefetch(self, gpu_va: int, size_bytes: int) -> list[int]:
         """Bring the beginning of a range into the second-level cache, without waiting. Source: radv_cp_dma.c, radv_cs_cp_dma_prefetch."""
         size = min(size_bytes, self.row.dma_max_bytes)
-        control = pm4.DMA_DATA_CONTROL.at(self.version)(
-            src_sel=pm4.DMA_DATA_SRC_SEL_SRC_ADDR_TC_L2, dst_sel=pm4.DMA_DATA_DST_SEL_NOWHERE
+        control = self._control(
+            pm4.DMA_DATA_CONTROL, src_sel=pm4.DMA_DATA_SRC_SEL_SRC_ADDR_TC_L2, dst_sel=pm4.DMA_DATA_DST_SEL_NOWHERE
         )
-        command = pm4.DMA_DATA_COMMAND.at(self.version)(byte_count=size, disable_wr_confirm=1)
+        command = self._control(pm4.DMA_DATA_COMMAND, byte_count=size, disable_wr_confirm=1)
         where = address(gpu_va, 1, "DMA_DATA.src_addr")
-        return [header(pm4.DMA_DATA, 6), int(control), *where, *where, int(command)]
+        return [header(pm4.DMA_DATA, 6), control, *where, *where, command]
 
     def _dma(self, target_va: int, source: int, size_bytes: int, source_sel: int) -> list[int]:
         if size_bytes <= 0:
             raise ValueError(f"DMA_DATA moves at least one byte, not {size_bytes}")
-        control, command = pm4.DMA_DATA_CONTROL.at(self.version), pm4.DMA_DATA_COMMAND.at(self.version)
         moves, out, at = source_sel != pm4.DMA_DATA_SRC_SEL_DATA, [], 0
         while at < size_bytes:
             size = min(size_bytes - at, self.row.dma_max_bytes)
             last = at + size == size_bytes  # ORDER: only the last waits for all of them
-            word = control(src_sel=source_sel, dst_sel=pm4.DMA_DATA_DST_SEL_DST_ADDR_TC_L2, cp_sync=last)
+            control = self._control(
+                pm4.DMA_DATA_CONTROL, src_sel=source_sel, dst_sel=pm4.DMA_DATA_DST_SEL_DST_ADDR_TC_L2, cp_sync=last
+            )
+            command = self._control(pm4.DMA_DATA_COMMAND, byte_count=size)
             origin = address(source + at, 1, "DMA_DATA.src_addr") if moves else (source, 0)
             target = address(target_va + at, 1, "DMA_DATA.dst_addr")
-            out += [header(pm4.DMA_DATA, 6), int(word), *origin, *target, int(command(byte_count=size))]
+            out += [header(pm4.DMA_DATA, 6), control, *origin, *target, command]
             at += size
         return out
 
@@ -482,13 +501,13 @@ class Pm4:
         Source: PAL PM4_MEC_ATOMIC_MEM.
         """
         code = atomic_code(operation, bits)
-        control = pm4.ATOMIC_MEM_CONTROL.at(self.version)(atomic=code, command=LOOP if loop else 0)
-        interval = pm4.ATOMIC_MEM_LOOP.at(self.version)(loop_interval=LOOP_INTERVAL if loop else 0)
+        control = self._control(pm4.ATOMIC_MEM_CONTROL, atomic=code, command=LOOP if loop else 0)
+        interval = self._control(pm4.ATOMIC_MEM_LOOP, loop_interval=LOOP_INTERVAL if loop else 0)
         narrow(value, bits, "ATOMIC_MEM.src_data")
         narrow(compare, bits, "ATOMIC_MEM.cmp_data")
         where = address(gpu_va, bits // 8, "ATOMIC_MEM.addr")
         operands = *wide(value, "ATOMIC_MEM.src_data"), *wide(compare, "ATOMIC_MEM.cmp_data")
-        return [header(pm4.ATOMIC_MEM, 8), int(control), *where, *operands, int(interval)]
+        return [header(pm4.ATOMIC_MEM, 8), control, *where, *operands, interval]
 
     # flow
 
@@ -501,16 +520,17 @@ class Pm4:
         """
         if not 1 <= count_dwords < 1 << 20:
             raise ValueError(f"INDIRECT_BUFFER runs 1 to {(1 << 20) - 1} dwords, not {count_dwords}")
-        word = pm4.INDIRECT_BUFFER_CONTROL.at(self.version)
-        control = word(ib_size=count_dwords, chain=chain, valid=1, vmid=vmid, pre_resume=inherit_vmid)
-        return [header(pm4.INDIRECT_BUFFER, 3), *address(gpu_va, 4, "INDIRECT_BUFFER.ib_base"), int(control)]
+        control = self._control(
+            pm4.INDIRECT_BUFFER_CONTROL, ib_size=count_dwords, chain=chain, valid=1, vmid=vmid, pre_resume=inherit_vmid
+        )
+        return [header(pm4.INDIRECT_BUFFER, 3), *address(gpu_va, 4, "INDIRECT_BUFFER.ib_base"), control]
 
     def cond_exec(self, gpu_va: int, count_dwords: int) -> list[int]:
         """Skip the next `count_dwords` when the dword at `gpu_va` is zero. Source: gfx_v11_0_ring_emit_init_cond_exec."""
-        count = pm4.COND_EXEC_COUNT.at(self.version)(exec_count=count_dwords)
-        return [header(pm4.COND_EXEC, 4), *address(gpu_va, 4, "COND_EXEC.addr"), 0, int(count)]
+        count = self._control(pm4.COND_EXEC_COUNT, exec_count=count_dwords)
+        return [header(pm4.COND_EXEC, 4), *address(gpu_va, 4, "COND_EXEC.addr"), 0, count]
 
     def pred_exec(self, devices: int, count_dwords: int) -> list[int]:
         """Run the next `count_dwords` only on the compute dies of the mask `devices`. Source: PAL PM4_PFP_PRED_EXEC."""
-        control = pm4.PRED_EXEC_CONTROL.at(self.version)(exec_count=count_dwords, device_select=devices)
-        return [header(pm4.PRED_EXEC, 1), int(control)]
+        control = self._control(pm4.PRED_EXEC_CONTROL, exec_count=count_dwords, device_select=devices)
+        return [header(pm4.PRED_EXEC, 1), control]

@@ -62,6 +62,7 @@ class Sdma:
         ]
         self._limits = self._dwords("POLL_REGMEM", retry_count=RETRY_FOR_EVER)[-1]
         self._flush = int(poll(self._op["POLL_REGMEM"], func=Compare.EQUAL, hdp_flush=1))
+        self._calls = [int(self.words["INDIRECT"](self._op["INDIRECT"], vmid=vmid)) for vmid in range(16)]
         byte_enables = {} if self.row.register_bytes else {"byte_en": BYTE_ENABLES}
         self._write_register = int(self.words["SRBM_WRITE"](self._op["SRBM_WRITE"], **byte_enables))
 
@@ -296,16 +297,9 @@ class Sdma:
             raise ValueError(f"INDIRECT.ib_size is a multiple of 8 below {1 << 20} dwords, not {count_dwords}")
         low, high = address(gpu_va, CALL_ALIGN_BYTES, "INDIRECT.ib_base")
         save_low, save_high = wide(save_va, "INDIRECT.csa_addr")
-        packet = self._dwords(
-            "INDIRECT",
-            vmid=vmid,
-            ib_base_31_0=low,
-            ib_base_63_32=high,
-            ib_size=count_dwords,
-            csa_addr_31_0=save_low,
-            csa_addr_63_32=save_high,
-        )
-        return [*self.nop(-(at_dwords + CALL_DWORDS) % CALL_ALIGN_DWORDS), *packet]
+        call = self._calls[narrow(vmid, 4, "INDIRECT.vmid")]
+        pad = self.nop(-(at_dwords + CALL_DWORDS) % CALL_ALIGN_DWORDS)
+        return [*pad, call, low, high, count_dwords, save_low, save_high]
 
     def cond_exe(self, gpu_va: int, count_dwords: int, reference: int = 1) -> list[int]:
         """Skip the next `count_dwords` unless the dword at `gpu_va` is `reference`. Source: sdma_v6_0_ring_init_cond_exec."""

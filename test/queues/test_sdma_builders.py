@@ -213,7 +213,7 @@ def test_every_operand_is_checked_by_name():
         (lambda: s.store_clock(VA + 4), "TIMESTAMP.write_addr"),
         (lambda: s.indirect(VA + 16, 8), "INDIRECT.ib_base is a 64-bit address aligned to 32 bytes"),
         (lambda: s.indirect(VA, 12), "INDIRECT.ib_size is a multiple of 8"),
-        (lambda: s.indirect(VA, 8, 16), "vmid holds 4 bits"),
+        (lambda: s.indirect(VA, 8, 16), "INDIRECT.vmid holds 4 bits"),
         (lambda: s.copy_rect(plane, plane, 1, 1, element_bytes=3), "1, 2, 4, 8 or 16 bytes, not 3"),
         (
             lambda: s.copy_rect(plane, Plane(0x1000, 63), 1, 1, element_bytes=2),
