@@ -122,7 +122,7 @@ def _is_there(path: Path) -> bool:
 
 
 def _load(path: Path) -> bytes:
-    unpack = next(unpack for suffix, unpack in reversed(UNPACKERS.items()) if path.name.endswith(suffix))
+    unpack = next(unpack for suffix, unpack in reversed(tuple(UNPACKERS.items())) if path.name.endswith(suffix))
     return unpack(_read(path), path)
 
 

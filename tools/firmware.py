@@ -200,7 +200,7 @@ def _discovery(found: discovery.Discovery) -> tuple[dict[str, Any], list[str]]:
     for ip in found.ips:
         bases = " ".join(f"{base:#x}" for base in ip.bases)
         lines.append(f"  {ip.name:10} {ip.instance:2}  {'.'.join(map(str, ip.version)):8}  {bases}")
-    lines += [f"  {name} {value}" for name, value in (found.gc or {}).items() if not name.startswith("header.")]
+    lines += [f"  {name} {value!r}" for name, value in (found.gc or {}).items() if not name.startswith("header.")]
     lines += [f"  fused off: {discovery.NAMES.get(hw_id, hw_id)} {instance}" for hw_id, instance in found.harvest or ()]
     lines += [f"  no {table} table: {reason}" for table, reason in found.reasons.items()]
     return document, lines

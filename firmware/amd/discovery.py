@@ -18,7 +18,7 @@ from construct import Struct as Layout
 
 from ringup.autogen.amd import discovery as facts
 from ringup.errors import FirmwareError
-from ringup.firmware.amd.layouts import Fields, layout, read
+from ringup.firmware.amd.layouts import Fields, integer, layout, read
 
 Version = tuple[int, int, int]
 SIZE_BYTES = 10 << 10  # what amdgpu reads: amdgpu_discovery.h, DISCOVERY_TMR_SIZE
@@ -152,18 +152,18 @@ def parse(blob: bytes, name: str = "discovery") -> Discovery:
     head = read(HEADER, blob, 0, name, "the binary header")
     if head["binary_signature"] != facts.BINARY_SIGNATURE:
         raise FirmwareError(
-            f"{name}: byte 0 holds {head['binary_signature']:#010x}, a discovery binary begins with {facts.BINARY_SIGNATURE:#010x}"
+            f"{name}: byte 0 holds {integer(head, 'binary_signature'):#010x}, a discovery binary begins with {facts.BINARY_SIGNATURE:#010x}"
         )
-    size = _integer(head, "binary_size")
+    size = integer(head, "binary_size")
     if not HEADER.sizeof() <= size <= len(blob):
         raise FirmwareError(f"{name}: byte {SUMMED_FROM} says {size} bytes; the image has {len(blob)}")
     blob = blob[:size]
-    _check_sum(blob, SUMMED_FROM, size, _integer(head, "binary_checksum"), name, "the binary")
+    _check_sum(blob, SUMMED_FROM, size, integer(head, "binary_checksum"), name, "the binary")
     ips = _ips(blob, head, name)
     reasons: dict[str, str] = {}
 
     def optional(table: str, reader: Callable[[bytes, int, int, str], Any], index: int) -> Any:
-        start, total = _integer(head, f"table_list[{index}].offset"), _integer(head, f"table_list[{index}].checksum")
+        start, total = integer(head, f"table_list[{index}].offset"), integer(head, f"table_list[{index}].checksum")
         if not start:
             reasons[table] = ABSENT
             return None
@@ -174,7 +174,7 @@ def parse(blob: bytes, name: str = "discovery") -> Discovery:
             return None
 
     return Discovery(
-        (_integer(head, "version_major"), _integer(head, "version_minor")),
+        (integer(head, "version_major"), integer(head, "version_minor")),
         size,
         ips,
         optional("gc", _info("gc", facts.GC_TABLE_ID, GC_INFO), facts.GC),
@@ -184,12 +184,6 @@ def parse(blob: bytes, name: str = "discovery") -> Discovery:
         optional("nps", _info("nps", facts.NPS_INFO_TABLE_ID, NPS_INFO), facts.NPS_INFO),
         MappingProxyType(reasons),
     )
-
-
-def _integer(fields: Fields, name: str) -> int:
-    value = fields[name]
-    assert isinstance(value, int)  # what the layout says
-    return value
 
 
 def byte_sum(data: bytes) -> int:
@@ -206,16 +200,16 @@ def _check_sum(blob: bytes, start: int, end: int, stated: int, name: str, what: 
 
 
 def _ips(blob: bytes, head: Fields, name: str) -> tuple[Ip, ...]:
-    start = _integer(head, f"table_list[{facts.IP_DISCOVERY}].offset")
+    start = integer(head, f"table_list[{facts.IP_DISCOVERY}].offset")
     row = read(IP_HEADER, blob, start, name, "the list of blocks")
     if row["signature"] != facts.DISCOVERY_TABLE_SIGNATURE:
         signature = facts.DISCOVERY_TABLE_SIGNATURE
         raise FirmwareError(
-            f"{name}: byte {start} holds {row['signature']:#010x}, a list of blocks begins with {signature:#010x}"
+            f"{name}: byte {start} holds {integer(row, 'signature'):#010x}, a list of blocks begins with {signature:#010x}"
         )
-    stated = _integer(head, f"table_list[{facts.IP_DISCOVERY}].checksum")
-    _check_sum(blob, start, start + _integer(row, "size"), stated, name, "the list of blocks")
-    version, dies = _integer(row, "version"), _integer(row, "num_dies")
+    stated = integer(head, f"table_list[{facts.IP_DISCOVERY}].checksum")
+    _check_sum(blob, start, start + integer(row, "size"), stated, name, "the list of blocks")
+    version, dies = integer(row, "version"), integer(row, "num_dies")
     if not 1 <= version <= 4:
         raise FirmwareError(f"{name}: byte {start + 4} says version {version} of the list of blocks; 1 to 4 are known")
     if dies > 16:
@@ -223,15 +217,15 @@ def _ips(blob: bytes, head: Fields, name: str) -> tuple[Ip, ...]:
     wide = bool(row["flags.base_addr_64_bit"]) and version >= 4
     found: list[Ip] = []
     for die in range(dies):
-        found += _die(blob, die, _integer(row, f"die_info[{die}].die_offset"), version, name, wide=wide)
+        found += _die(blob, die, integer(row, f"die_info[{die}].die_offset"), version, name, wide=wide)
     return tuple(found)
 
 
 def _die(blob: bytes, number: int, at: int, version: int, name: str, *, wide: bool) -> list[Ip]:
     die = read(DIE, blob, at, name, f"die {number}")
     if die["die_id"] != number:
-        raise FirmwareError(f"{name}: byte {at} calls the die {die['die_id']}, the list calls it {number}")
-    count = _integer(die, "num_ips")
+        raise FirmwareError(f"{name}: byte {at} calls the die {integer(die, 'die_id')}, the list calls it {number}")
+    count = integer(die, "num_ips")
     if count > MAX_IPS:
         raise FirmwareError(f"{name}: byte {at + 2} counts {count} blocks; a die has at most {MAX_IPS}")
     at += DIE.sizeof()
@@ -239,25 +233,23 @@ def _die(blob: bytes, number: int, at: int, version: int, name: str, *, wide: bo
     for index in range(count):
         row = read(IP, blob, at, name, f"block {index} of die {number}")
         at += IP.sizeof()
-        bases = Array(_integer(row, "num_base_address"), Int64ul if wide else Int32ul)
+        bases = Array(integer(row, "num_base_address"), Int64ul if wide else Int32ul)
         raw = read(Layout("bases" / bases), blob, at, name, f"the bases of block {index} of die {number}")["bases"]
         at += bases.sizeof()
         assert isinstance(raw, tuple)  # what the layout says
-        if (
-            _integer(row, "hw_id") < HW_ID_MAX and _integer(row, "instance") < MAX_INSTANCE
-        ):  # amdgpu skips the others too
+        if integer(row, "hw_id") < HW_ID_MAX and integer(row, "instance") < MAX_INSTANCE:  # amdgpu skips the others too
             found.append(_ip(row, number, version, tuple(base & BASE_MASK for base in raw) if wide else raw))
     return found
 
 
 def _ip(row: Fields, die: int, version: int, bases: tuple[int, ...]) -> Ip:
-    hw_id, revision = _integer(row, "hw_id"), _integer(row, "revision")
+    hw_id, revision = integer(row, "hw_id"), integer(row, "revision")
     fused = revision & VCN_DISABLED if hw_id == facts.VCN_HWID else 0
-    triple = (_integer(row, "major"), _integer(row, "minor"), revision & ~fused)
-    low, high = _integer(row, "low.sub_revision"), _integer(row, "low.variant")
+    triple = (integer(row, "major"), integer(row, "minor"), revision & ~fused)
+    low, high = integer(row, "low.sub_revision"), integer(row, "low.variant")
     if version < 3:
-        return Ip(hw_id, _integer(row, "instance"), triple, bases, die, harvest=low, fused=fused)
-    return Ip(hw_id, _integer(row, "instance"), triple, bases, die, low, high, fused=fused)
+        return Ip(hw_id, integer(row, "instance"), triple, bases, die, harvest=low, fused=fused)
+    return Ip(hw_id, integer(row, "instance"), triple, bases, die, low, high, fused=fused)
 
 
 def _info(
@@ -269,11 +261,11 @@ def _info(
         head = read(TABLE_HEADER, blob, start, name, f"the {what} table")
         if head["table_id"] != table_id:
             raise FirmwareError(
-                f"{name}: byte {start} holds {head['table_id']:#x}, a {what} table begins with {table_id:#x}"
+                f"{name}: byte {start} holds {integer(head, 'table_id'):#x}, a {what} table begins with {table_id:#x}"
             )
-        size = _integer(head, "size")
+        size = integer(head, "size")
         _check_sum(blob, start, start + size, stated, name, f"the {what} table")
-        major, minor = _integer(head, "version_major"), _integer(head, "version_minor")
+        major, minor = integer(head, "version_major"), integer(head, "version_minor")
         known = [number for number in layouts.get(major, ()) if number <= minor]
         if not known:
             raise FirmwareError(
@@ -293,13 +285,13 @@ def _harvest(blob: bytes, start: int, stated: int, name: str) -> tuple[tuple[int
     table = read(HARVEST, blob, start, name, "the harvest table")
     if table["header.signature"] != facts.HARVEST_TABLE_SIGNATURE:
         raise FirmwareError(
-            f"{name}: byte {start} holds {table['header.signature']:#x}, a harvest table {facts.HARVEST_TABLE_SIGNATURE:#x}"
+            f"{name}: byte {start} holds {integer(table, 'header.signature'):#x}, a harvest table {facts.HARVEST_TABLE_SIGNATURE:#x}"
         )
     _check_sum(blob, start, start + HARVEST.sizeof(), stated, name, "the harvest table")
     found = []
     for index in range(facts.harvest_table.members()["list"].dims[0]):
-        hw_id = _integer(table, f"list[{index}].hw_id")
+        hw_id = integer(table, f"list[{index}].hw_id")
         if not hw_id:
             break  # the first empty row ends the list
-        found.append((hw_id, _integer(table, f"list[{index}].number_instance")))
+        found.append((hw_id, integer(table, f"list[{index}].number_instance")))
     return tuple(found)

@@ -18,7 +18,7 @@ from construct import Struct as Layout
 from ringup.autogen.amd import ucode
 from ringup.errors import FirmwareError
 from ringup.firmware.amd.containers import CODE, CONTAINERS, FILE, KIND_OF, Container, Cut
-from ringup.firmware.amd.layouts import Fields, layout, read
+from ringup.firmware.amd.layouts import Fields, integer, layout, read
 
 COMMON_BYTES = ucode.common_firmware_header.SIZE
 MAX_BYTES = 64 << 20  # no file of any card comes near; bounds what a hostile one can cost
@@ -138,7 +138,7 @@ def parse(blob: bytes, name: str, kind: str | None = None) -> Image:
     common = read(layout(ucode.common_firmware_header), blob, 0, name, "the common header")
     if common["size_bytes"] != len(blob):
         raise FirmwareError(
-            f"{name}: the header at byte 0 says {common['size_bytes']} bytes, the image has {len(blob)}"
+            f"{name}: the header at byte 0 says {integer(common, 'size_bytes')} bytes, the image has {len(blob)}"
         )
     version = _pair(common, "header_version")
     container = CONTAINERS[kind].get(version)
@@ -161,69 +161,62 @@ def parse(blob: bytes, name: str, kind: str | None = None) -> Image:
     present = tuple(section for section in sections if section.size_bytes)
     _check(present, head_bytes, len(blob), name)
     ip_version = _pair(common, "ip_version")
-    return Image(name, kind, version, ip_version, _integer(common, "ucode_version"), fields, present, blob)
+    return Image(name, kind, version, ip_version, integer(common, "ucode_version"), fields, present, blob)
 
 
 def _pair(fields: Fields, stem: str) -> tuple[int, int]:
-    return _integer(fields, f"{stem}_major"), _integer(fields, f"{stem}_minor")
-
-
-def _integer(fields: Fields, name: str) -> int:
-    value = fields[name]
-    assert isinstance(value, int)  # what the layout says
-    return value
+    return integer(fields, f"{stem}_major"), integer(fields, f"{stem}_minor")
 
 
 def _place(cut: Cut, fields: Fields, earlier: list[Section]) -> Section:
-    start = _integer(fields, CODE) if cut.base == CODE else 0
+    start = integer(fields, CODE) if cut.base == CODE else 0
     if cut.base not in (FILE, CODE):
         base = next(section for section in earlier if section.name == cut.base)
         start = base.end_bytes if cut.behind else base.offset_bytes
     if cut.at is not None:
-        start += _integer(fields, cut.at) * cut.unit
-    version = _integer(fields, cut.version) if cut.version is not None else None
-    return Section(cut.name, start, _integer(fields, cut.size) * cut.unit, version, inside=cut.inside)
+        start += integer(fields, cut.at) * cut.unit
+    version = integer(fields, cut.version) if cut.version is not None else None
+    return Section(cut.name, start, integer(fields, cut.size) * cut.unit, version, inside=cut.inside)
 
 
 def _packed(container: Container, fields: Fields, blob: bytes, name: str, kind: str) -> tuple[list[Section], int]:
     """Return the sections of a packed image, and where their list ends. Those of the second set end in `_aux`."""
-    count = _integer(fields, container.packed)
+    count = integer(fields, container.packed)
     if count >= ucode.UCODE_MAX_PSP_PACKAGING:
         limit = ucode.UCODE_MAX_PSP_PACKAGING - 1
         raise FirmwareError(f"{name}: byte {COMMON_BYTES} counts {count} packed parts; an image has at most {limit}")
     descriptor = layout(ucode.psp_fw_bin_desc)
-    start, sections = _integer(fields, CODE), []
-    first_aux = count - _integer(fields, "psp_aux_fw_bin_index") if "psp_aux_fw_bin_index" in fields else count
+    start = integer(fields, CODE)
+    sections: list[Section] = []
+    first_aux = count - integer(fields, "psp_aux_fw_bin_index") if "psp_aux_fw_bin_index" in fields else count
     if first_aux < 0:
         raise FirmwareError(f"{name}: byte 36 puts the second set at part {count - first_aux} of {count}")
     at = container.header.SIZE
     for index in range(count):
         row = read(descriptor, blob, at, name, f"the description of packed part {index}")
         at += descriptor.sizeof()
-        number = _integer(row, "fw_type")
+        number = integer(row, "fw_type")
         called = PACKED[kind].get(number, f"type_{number}") + ("_aux" if index >= first_aux else "")
         if number in PACKED[kind] and any(section.name == called for section in sections):
             raise FirmwareError(
                 f"{name}: byte {at - descriptor.sizeof()} lists a second {called}; which to send is not told"
             )
-        place = start + _integer(row, "offset_bytes")
-        sections.append(Section(called, place, _integer(row, "size_bytes"), _integer(row, "fw_version"), number))
+        place = start + integer(row, "offset_bytes")
+        sections.append(Section(called, place, integer(row, "size_bytes"), integer(row, "fw_version"), number))
     return sections, at
 
 
 def _power_tables(fields: Fields, blob: bytes, name: str) -> list[Section]:
-    count, at, sections = _integer(fields, "pptable_count"), _integer(fields, "pptable_entry_offset"), []
+    count, at, sections = integer(fields, "pptable_count"), integer(fields, "pptable_entry_offset"), []
     if count > MAX_TABLES:
         raise FirmwareError(f"{name}: byte 36 counts {count} power tables; an image has at most {MAX_TABLES}")
     for index in range(count):
         row = read(
             PPTABLE_ENTRY, blob, at + index * PPTABLE_ENTRY.sizeof(), name, f"the description of power table {index}"
         )
-        number = _integer(row, "id")
+        number = integer(row, "id")
         sections.append(
-            Section(
-                f"pptable_{number}", _integer(row, "ppt_offset_bytes"), _integer(row, "ppt_size_bytes"), None, number
-            )
+            Section(f"pptable_{number}", integer(row, "ppt_offset_bytes"), integer(row, "ppt_size_bytes"), None, number)
         )
     return sections
 

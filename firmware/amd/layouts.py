@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import cache
 from typing import Any
 
 from construct import Array, Bytes, ConstructError, Int8ul, Int16ul, Int32ul, Int64ul, Padding
@@ -23,13 +22,24 @@ INTEGERS = {"u8": Int8ul, "u16": Int16ul, "u32": Int32ul, "u64": Int64ul}
 VERSIONED = re.compile(r"v\d+_\d+")
 
 
-@cache
+_DESCRIBED: dict[type[Struct], Any] = {}
+
+
 def layout(struct: type[Struct]) -> Any:
     """Describe a generated struct of whole integers, arrays and nested structs. Flexible arrays are left to their readers.
 
     Raises `ValueError` for bit-fields and unions: their formats are described by hand, next to their readers.
     """
-    return Layout(*_members(struct))
+    if struct not in _DESCRIBED:
+        _DESCRIBED[struct] = Layout(*_members(struct))
+    return _DESCRIBED[struct]
+
+
+def integer(fields: Fields, name: str) -> int:
+    """Return a field that its description says to be an integer."""
+    value = fields[name]
+    assert isinstance(value, int)  # descriptions say so
+    return value
 
 
 def _members(struct: type[Struct]) -> Iterator[Any]:

@@ -195,7 +195,7 @@ def parse(blob: bytes, name: str = "vbios") -> Vbios:
         raise FirmwareError(f"{name}: byte 2 says {size} bytes, the image has {len(blob)}")
     pci = read(PCI_DATA, blob, _integer(rom, "pcir"), name, "the PCI data")
     if pci["signature"] != PCIR:
-        raise FirmwareError(f"{name}: byte {rom['pcir']} holds {pci['signature']!r}, not {PCIR!r}")
+        raise FirmwareError(f"{name}: byte {_integer(rom, 'pcir')} holds {pci['signature']!r}, not {PCIR!r}")
     start = _integer(rom, "header")
     header = read(HEADER, blob, start, name, "the ATOM header")
     if bytes(blob[start + 4 : start + 8]) != ATOM_MAGIC:
@@ -266,7 +266,8 @@ def _decode(blob: bytes, data: Mapping[str, Table], name: str) -> tuple[dict[str
 
 def _strings(blob: bytes, rom: Fields) -> tuple[str, str]:
     """Return part number and title: the first string, and the one behind the last and a line end. Source: atom_get_vbios_name."""
-    at, strings = _integer(rom, "string_start"), []
+    at = _integer(rom, "string_start")
+    strings: list[str] = []
     if not _integer(rom, "strings") or not at:
         return "", ""
     for _ in range(_integer(rom, "strings")):
