@@ -5,6 +5,7 @@ where the window ends before it, the index registers cost two accesses a dword, 
 fused off are read, each with its own sum.
 
 `discover(device, registers) -> (Ips, VramWindow)`; `ips.version("gc")`, `ips.block("gc")`, `ips.has("vcn")`, `ips.shape`, `ips.chip`.
+`memory(device, registers) -> VramWindow`, for who only wants to look.
 Source: amdgpu amdgpu_discovery.c, amdgpu_discovery_read_binary_from_mem, hw_id_map; include/discovery.h.
 """
 
@@ -195,6 +196,22 @@ def served_by(name: str, version: Version) -> Version:
     return other
 
 
+def memory(device: Device, registers: Registers) -> VramWindow:
+    """Return the card's memory; reads one register, so a second process may ask as well.
+
+    Raises `DeviceLost`, `NotSupported` for a card without memory of its own.
+    """
+    nbio = Block(registers, "NBIO", *NBIO_EVERYWHERE)
+    size_mib = int(nbio.read(RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE))
+    if size_mib == ONES:
+        raise DeviceLost(
+            f"{device.name}: registers read all ones though the card is on the bus: it sleeps or hangs; reset its slot or power it off"
+        )
+    if not size_mib:
+        raise NotSupported(f"{device.name} has no memory of its own: processors with graphics are not driven")
+    return VramWindow(device, registers, size_mib << 20)
+
+
 def discover(device: Device, registers: Registers) -> tuple[Ips, VramWindow]:
     """Wait for the card's own firmware, then read what the card is made of. Bounded: two seconds and the reading.
 
@@ -209,15 +226,7 @@ def discover(device: Device, registers: Registers) -> tuple[Ips, VramWindow]:
         "waiting for the card's own firmware (IFWI) after power on",
         poll_us=IFWI_POLL_US,
     )
-    nbio = Block(registers, "NBIO", *NBIO_EVERYWHERE)
-    size_mib = int(nbio.read(RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE))
-    if size_mib == ONES:
-        raise DeviceLost(
-            f"{device.name}: registers read all ones though the card is on the bus: it sleeps or hangs; reset its slot or power it off"
-        )
-    if not size_mib:
-        raise NotSupported(f"{device.name} has no memory of its own: processors with graphics are not driven")
-    window = VramWindow(device, registers, size_mib << 20)
+    window = memory(device, registers)
     return Ips(registers, binary.parse(_read(window), f"{device.name} discovery table")), window
 
 
