@@ -96,7 +96,7 @@ def joined(runs: Iterator[Run]) -> list[Run]:
 class HostMemory:
     """The seam's `DmaMemory`. `release` takes it from the card, then from this process; it is called once."""
 
-    coherent = True  # x86 snoops a card's accesses; a host that does not is refused when the device is opened
+    coherent = True  # x86 snoops a card's accesses; the preflight refuses other hosts
 
     def __init__(self, view: memoryview, runs: Sequence[Run], release: Release) -> None:
         """`runs` cover the view exactly, in order."""

@@ -38,9 +38,8 @@ class WriteCombining:
 
     def drain(self) -> None:
         """Send everything on its way."""
-        self._lock.acquire(blocking=False)
-        self._lock.release()
-        self.pending = self.mapped
+        with self._lock:
+            self.pending = self.mapped
 
 
 class MappedWindow:

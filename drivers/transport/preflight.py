@@ -6,6 +6,7 @@ Every look is a function that yields findings; `examine` runs those that the pat
 from __future__ import annotations
 
 import os
+import platform
 import re
 import resource
 from collections.abc import Callable, Iterable, Iterator
@@ -29,6 +30,7 @@ HARMLESS_DRIVERS = (
 ENOUGH_LOCKED = 64 << 20  # bytes; rings, firmware and a staging buffer take less
 SMALL_BAR = 256 << 20  # bytes of VRAM that a card shows without a resized BAR
 READ_WRITE = os.R_OK | os.W_OK
+COHERENT_HOSTS = ("x86_64",)
 GENERIC_FRAMEBUFFERS = re.compile(
     "EFI VGA|VESA VGA|simple|OFfb|efifb|vesafb"
 )  # they draw on the firmware's card without its driver
@@ -176,6 +178,17 @@ def bars(function: Function) -> Iterator[Finding]:
         yield Finding("BARs", OK, sizes)
 
 
+def host(function: Function) -> Iterator[Finding]:
+    """The host's caches must see a card's writes, and its stores must reach the card in order, without instructions that Python lacks."""
+    machine = platform.machine()
+    if machine in COHERENT_HOSTS:
+        yield Finding("host", OK, machine)
+    else:
+        yield Finding(
+            "host", REFUSE, f"{machine} orders memory too loosely to drive a card from Python", "use an x86-64 host"
+        )
+
+
 def power(function: Function) -> Iterator[Finding]:
     """A sleeping card is woken by opening it; one without power is not."""
     state = function.kernel.text(function.path / "power_state")
@@ -285,7 +298,7 @@ def iommu(function: Function) -> Iterator[Finding]:
 
 
 Look = Callable[[Function], Iterator[Finding]]
-LOOKS: tuple[Look, ...] = (bars, holders, lock, power, link, locked_memory)
+LOOKS: tuple[Look, ...] = (host, bars, holders, lock, power, link, locked_memory)
 LOOKS_BY_PATH: dict[str, tuple[Look, ...]] = {
     VFIO: (driver_for_vfio, group, vfio_nodes),
     SYSFS: (driver_for_sysfs, lockdown, iommu, sysfs_nodes),

@@ -11,7 +11,6 @@ import contextlib
 import logging
 import mmap
 import os
-import platform
 from functools import partial
 from typing import Final
 
@@ -29,7 +28,6 @@ from ringup.drivers.transport.polling import Polling
 from ringup.errors import DeviceLost, RingupError
 
 LOG = logging.getLogger(__name__)
-COMBINING_HOSTS = ("x86_64",)  # whose write-combining buffers `WriteCombining` knows how to drain
 FUNCTION_RESETS = (
     "flr",
     "af_flr",
@@ -177,9 +175,7 @@ class SysfsWay:
 
     def _map(self, bar: Resource) -> MappedWindow:
         name = f"resource{bar.index}"
-        combined = (
-            bar.prefetchable and platform.machine() in COMBINING_HOSTS and (self._function.path / f"{name}_wc").exists()
-        )
+        combined = bar.prefetchable and (self._function.path / f"{name}_wc").exists()
         node = self._open(f"{name}_wc" if combined else name)
         try:
             mapping = mmap.mmap(node, bar.size_bytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)

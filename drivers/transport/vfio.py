@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import logging
 import mmap
-import platform
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -30,7 +29,6 @@ from ringup.drivers.transport.vfio_irq import EventInterrupts, Notice
 from ringup.errors import LinkDown, NotSupported
 
 LOG = logging.getLogger(__name__)
-COHERENT_HOSTS = ("x86_64",)  # whose caches see a card's writes by themselves
 NOTICES = (vfio.VFIO_PCI_REQ_IRQ_INDEX, vfio.VFIO_PCI_ERR_IRQ_INDEX)
 BUS_RESET = "bus"  # the one entry of `reset_method` that is no reset of the function alone
 
@@ -77,10 +75,6 @@ class VfioWay:
     def __init__(self, function: Function) -> None:
         self._function, self._kernel = function, function.kernel
         self._doing = f"opening pci:{function.address}"
-        if platform.machine() not in COHERENT_HOSTS:
-            raise NotSupported(
-                f"{self._doing}: this {platform.machine()} may not see a card's writes in its caches; use an x86-64 host"
-            )
         self._space: Space = IommufdSpace(function) if node_of(function) else GroupSpace(function)
         self.shown = self._space.shown
         self._node = self._space.device_node

@@ -158,6 +158,12 @@ def test_a_card_without_addresses_says_which_setting_gives_it_some(bound):
         opened(bound)
 
 
+def test_a_host_of_another_make_is_refused(bound, monkeypatch):
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    with pytest.raises(NotSupported, match="host: aarch64 orders memory too loosely"):
+        opened(bound)
+
+
 def test_notes_name_a_small_window_a_slow_link_and_sleep(bound):
     folder = bound.folder(ADDRESS)
     for name, text in {
