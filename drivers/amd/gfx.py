@@ -21,6 +21,9 @@ from ringup.drivers.amd.registers import Block
 from ringup.errors import DeviceHung
 
 TIMEOUT_US = 100_000  # TIMEOUT: amdgpu's own bound, AMDGPU_MAX_USEC_TIMEOUT in amdgpu.h
+BOOT_TIMEOUT_US = (
+    500_000  # TIMEOUT: amdgpu polls as often as that, with two reads and 1 us between: up to 0.3 s in truth
+)
 MEC_SETTLE_US = 50_000  # GUESS: amdgpu waits 50 us and then does other things; queues come at once here, the firmware must run by then
 VMIDS = 16
 SHARED_BASE, PRIVATE_BASE = 1, 2  # bits 63:48 of the apertures of LDS and scratch. Source: gfx_v11_0_init_compute_vmid
@@ -88,11 +91,11 @@ class Gfx:
         self._smuio, self._mec_start, self._vmids = smuio_block, mec_start, tuple(vmids)
 
     def boot(self) -> None:
-        """Wait until the core's firmware is loaded and started. Raises `DeviceTimeout` when it is not within 100 ms."""
+        """Wait until the core's firmware is loaded and started. Raises `DeviceTimeout` when it is not within 500 ms."""
         gc = self.block
         doing = "waiting for the graphics core's firmware"
-        gc.wait(gc_rlc.RLC_RLCS_BOOTLOAD_STATUS, lambda word: bool(word.bootload_complete), TIMEOUT_US, doing)
-        gc.wait(gc_cp.CP_STAT, lambda word: not int(word), TIMEOUT_US, doing)
+        gc.wait(gc_rlc.RLC_RLCS_BOOTLOAD_STATUS, lambda word: bool(word.bootload_complete), BOOT_TIMEOUT_US, doing)
+        gc.wait(gc_cp.CP_STAT, lambda word: not int(word), BOOT_TIMEOUT_US, doing)
         if not int(gc.read(words.GB_ADDR_CONFIG)):
             raise DeviceHung(
                 "GB_ADDR_CONFIG reads 0: the graphics core booted without its configuration; reset the card"

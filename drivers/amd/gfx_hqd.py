@@ -90,11 +90,13 @@ class Hqd:
 
     def map(self) -> None:
         """Load the queue and let it run; its pointers start at 0. What a previous owner left active is thrown out first."""
-        if self.pointers().active:
-            self.reset()
-        image = mqd.compute_mqd(self._gc.version, self.spec)
-        self._descriptor[: len(image)] = image
         gc = self._gc
+        with selected(gc, self.place):
+            taken = bool(gc.read(gc_hqd.CP_HQD_ACTIVE).active)
+        if taken:
+            self.reset()
+        image = mqd.compute_mqd(gc.version, self.spec)
+        self._descriptor[: len(image)] = image
         first = gc.address(gc_hqd.CP_MQD_BASE_ADDR)
         count = gc.distance(gc_hqd.CP_MQD_BASE_ADDR, gc_hqd.CP_HQD_PQ_WPTR_HI) + 1
         with selected(gc, self.place):

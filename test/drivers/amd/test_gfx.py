@@ -194,7 +194,7 @@ def test_a_page_fault_of_a_queue_is_told_with_its_address(navi31):
 def test_firmware_that_never_boots_is_named(hands):
     card = hands()
     card.gmc.start_mmhub()
-    with pytest.raises(DeviceTimeout, match=r"graphics core's firmware: RLC_RLCS_BOOTLOAD_STATUS read .* for 100 ms"):
+    with pytest.raises(DeviceTimeout, match=r"graphics core's firmware: RLC_RLCS_BOOTLOAD_STATUS read .* for 500 ms"):
         card.gfx.boot()
 
 
