@@ -18,6 +18,7 @@ from ringup.errors import DeviceLost, RingupError, TransportError
 
 LOG = logging.getLogger(__name__)
 FUNCTION, SLOT = "function", "slot"
+FORGET_AFTER = 64
 Window = MappedWindow | FileWindow | PatchedWindow
 
 
@@ -79,7 +80,8 @@ class PciDevice:
         self.clock: Clock = clock or HostClock()
         self.interrupts: Interrupts = way.interrupts
         self._lost = self._closed = False
-        self._memory: list[HostMemory] = []
+        self._memory: list[HostMemory] = []  # what `close` frees; freed ones are forgotten now and then
+        self._look_at = FORGET_AFTER
         self._windows: dict[int, Window] = {}
         self._rom: Window | None = None
         try:
@@ -177,6 +179,8 @@ class PciDevice:
             window.close()
 
     def _kept(self, memory: HostMemory) -> HostMemory:
-        self._memory = [kept for kept in self._memory if not kept.freed]
+        if len(self._memory) >= self._look_at:
+            self._memory = [kept for kept in self._memory if not kept.freed]
+            self._look_at = 2 * len(self._memory) + FORGET_AFTER
         self._memory.append(memory)
         return memory

@@ -114,13 +114,21 @@ def boot(work: Path, cache: Path) -> str:
         *("-append", "console=ttyS0 quiet panic=-1 intel_iommu=on"),
         *("-D", str(work / "trace"), "-trace", "memory_region_ops_*"),
     ]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=BOOT_S, check=False)
-    console = done.stdout.decode(errors="replace")
-    (work / "console").write_text(console)
-    sys.stdout.write(console)
-    if done.returncode:
-        raise SystemExit(f"guest: the emulator ended with {done.returncode}: {done.stderr.decode(errors='replace')}")
-    return console
+    with (work / "console").open("wb") as console:
+        emulator = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=console, stderr=subprocess.STDOUT)
+        try:
+            status: int | None = emulator.wait(BOOT_S)
+        except subprocess.TimeoutExpired:
+            emulator.kill()
+            emulator.wait()
+            status = None
+    shown = (work / "console").read_text(errors="replace")
+    sys.stdout.write(shown)
+    if status:
+        raise SystemExit(f"guest: the emulator ended with {status}: see its words above")
+    if status is None:
+        raise SystemExit(f"guest: the emulator did not end within {BOOT_S} s; the console above shows how far it came")
+    return shown
 
 
 def initramfs(work: Path, cache: Path, version: str) -> Path:

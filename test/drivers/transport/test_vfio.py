@@ -127,6 +127,19 @@ def test_closing_takes_all_memory_from_the_card(held):
     del kept
 
 
+def test_ten_thousand_buffers_leave_nothing_behind(held):
+    device = pci.open(ADDRESS, kernel=held.kernel)
+    nodes = len(os.listdir("/proc/self/fd"))
+    for _ in range(10_000):
+        memory = device.alloc_host(4096)
+        memory.free()
+    assert memory.size_bytes == 4096
+    assert len(device._memory) < 200
+    assert device.alloc_host(4096).bus_addr() == 1 << 20
+    assert len(os.listdir("/proc/self/fd")) == nodes
+    device.close()
+
+
 def test_large_memory_lies_at_a_large_pages_border(held, device):
     device.alloc_host(4096)
     assert device.alloc_host(4 << 20).bus_addr() % (2 << 20) == 0
