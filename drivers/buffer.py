@@ -23,7 +23,7 @@ class Buffer:
     writes through it reaches the card when the next submission is made known, not before. New VRAM holds what was there; host memory is zero.
     """
 
-    __slots__ = ("_owner", "freed", "gpu_va", "name", "size_bytes", "view", "where")
+    __slots__ = ("_gone", "_owner", "freed", "gpu_va", "name", "size_bytes", "view", "where")
 
     def __init__(
         self, owner: Owner, gpu_va: int, size_bytes: int, where: Where, view: memoryview | None, name: str
@@ -40,9 +40,9 @@ class Buffer:
         """Give the memory back."""
         self._owner.free(self)
 
-    def forget(self) -> None:
-        """For the owner: make the buffer unusable."""
-        self.freed = True
+    def forget(self, how: str = "freed") -> None:
+        """For the owner: make the buffer unusable; `how` it went."""
+        self.freed, self._gone = True, how
         del self._owner, self.gpu_va, self.size_bytes, self.where, self.view
 
     def __enter__(self) -> Buffer:
@@ -56,7 +56,7 @@ class Buffer:
 
     def __repr__(self) -> str:
         if self.freed:
-            return f"<Buffer {self.name!r}, freed>"
+            return f"<Buffer {self.name!r}, {self._gone}>"
         return f"<Buffer {self.name!r}, {self.size_bytes} bytes of {self.where} at {self.gpu_va:#x}>"
 
     if (
@@ -65,5 +65,5 @@ class Buffer:
 
         def __getattr__(self, name: str) -> NoReturn:
             if name in self.__slots__:
-                raise ValueError(f"the buffer {self.name!r} was freed: its {name.strip('_')} is gone")
+                raise ValueError(f"the buffer {self.name!r} was {self._gone}: its {name.strip('_')} is gone")
             raise AttributeError(f"a Buffer has no attribute {name}")

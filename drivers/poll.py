@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ringup.drivers.transport.seam import Device
-from ringup.errors import DeviceTimeout
+from ringup.errors import DeviceTimeout, RingupError
 from ringup.queues.timeline import Timeline
 
 LOOKS = 64  # at the word before the first sleep: some microseconds, in which short work ends
@@ -13,15 +13,27 @@ FIRST_NAP_US, LONGEST_NAP_US = 20, 2_000  # without an interrupt; each nap doubl
 
 
 class Poller:
-    """A `Waiter` of the queues of one card. `examine` takes in interrupts and raises what befell the card; it is asked after every nap."""
+    """A `Waiter` of the queues of one card.
 
-    def __init__(self, device: Device, examine: Callable[[], None]) -> None:
-        self._device, self._examine = device, examine
+    `examine` takes in interrupts and raises what befell the card; it is asked after every nap, and behind work that is done when `glance`, which
+    must be cheap, says that something came. `explain` adds what is known to an error that is about to be raised.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        examine: Callable[[], None],
+        glance: Callable[[], bool],
+        explain: Callable[[RingupError], None],
+    ) -> None:
+        self._device, self._examine, self._glance, self._explain = device, examine, glance, explain
 
     def wait(self, timeline: Timeline, value: int, timeout_us: int) -> None:
         """Return once the timeline is at `value`. Raises `DeviceTimeout` after `timeout_us`, or what `examine` raises."""
         for _ in range(LOOKS):
             if timeline.completed >= value:
+                if self._glance():
+                    self._examine()
                 return
         clock, interrupts = self._device.clock, self._device.interrupts
         end_us = clock.now_us + timeout_us
@@ -30,12 +42,15 @@ class Poller:
             left_us = end_us - clock.now_us
             if left_us > 0:
                 interrupts.wait(min(nap_us, left_us))
-            if timeline.completed >= value:
-                return
+            done = timeline.completed >= value
             self._examine()
+            if done:
+                return
             if left_us <= 0:
-                raise DeviceTimeout(
+                error = DeviceTimeout(
                     f"waiting for {value} on {timeline.name}: it stood at {timeline.completed} (of {timeline.last} submitted)"
-                    f" for {timeout_us / 1e6:g} s; `card.report()` tells where the queue is"
+                    f" for {timeout_us / 1e6:g} s; `card.report()` tells more"
                 )
+                self._explain(error)
+                raise error
             nap_us = min(2 * nap_us, LONGEST_NAP_US)

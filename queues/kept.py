@@ -53,7 +53,7 @@ class Kept:
         self.gpu_va, self._write, self._free = alloc(self._stride * copies)
         self._version = 1
         self._places = [_Place(self.gpu_va + n * self._stride) for n in range(copies)]
-        self._turn = 0
+        self._turn, self._lost = 0, ""
         self._calls: dict[tuple[int, int], bytes] = {}
 
     def patch(self, at_bytes: int, value: int, size_bytes: int = 8) -> None:
@@ -75,11 +75,13 @@ class Kept:
 
     def submit(self, timeout_s: float = TIMEOUT_S) -> Point:
         """Run it as it is patched now; return its point. Waits for the place's last run where all places are busy."""
+        if not self._places:
+            raise ValueError(f"a kept stream of {self.queue.name} was {self._lost}: build and keep it anew")
         place = self._places[self._turn]
         self._turn = (self._turn + 1) % len(self._places)
         base = place.gpu_va
         if place.version != self._version:
-            if place.last is not None:
+            if place.last is not None and not place.last.timeline.failed:
                 place.last.wait(timeout_s)
             for at, offset in self._fixups:
                 ADDRESS.pack_into(self._image, at, base + self._args_at + offset)
@@ -88,9 +90,14 @@ class Kept:
         place.last = point = self.queue.call(base, self.commands_bytes, self._waits, self._calls, timeout_s)
         return point
 
+    def lose(self, how: str) -> None:
+        """For the owner: the memory is gone; every use says `how`."""
+        self._places, self._turn, self._free = [], 0, lambda: None
+        self._lost = how
+
     def free(self) -> None:
         """Give the memory back once nothing of it runs."""
         for place in self._places:
-            if place.last is not None:
+            if place.last is not None and not place.last.timeline.failed:
                 place.last.wait()
         self._free()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ringup.errors import NotSupported
 from ringup.queues.arguments import Packer
@@ -34,7 +34,19 @@ class LoadedKernel:
         return self.kernel.name
 
     def __repr__(self) -> str:
-        return f"<kernel {self.name} at {self.entry_va:#x}>"
+        return f"<kernel {self.name} {self.program.lost or f'at {self.entry_va:#x}'}>"
+
+    def lose(self) -> None:
+        """For the program: the code is gone, so nothing can be started any more."""
+        self.prepared.clear()
+        del self.entry_va
+
+    if not TYPE_CHECKING:  # asked only for what is no longer there
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name == "entry_va":
+                raise ValueError(f"{self.name} was {self.program.lost}: load the program again")
+            raise AttributeError(f"a LoadedKernel has no attribute {name}")
 
 
 class Program(Mapping[str, LoadedKernel]):
@@ -42,6 +54,7 @@ class Program(Mapping[str, LoadedKernel]):
 
     def __init__(self, code: CodeObject, base_va: int, free: Callable[[], None]) -> None:
         self.code, self.base_va, self._free = code, base_va, free
+        self.lost = ""  # how, once it is
         self._kernels = {name: LoadedKernel(self, kernel, base_va) for name, kernel in code.kernels.items()}
 
     def __getitem__(self, name: str) -> LoadedKernel:
@@ -63,6 +76,23 @@ class Program(Mapping[str, LoadedKernel]):
                 f"{self.code.what} has {len(self)} kernels ({', '.join(self._kernels)}): name one, program[NAME]"
             )
         return next(iter(self._kernels.values()))
+
+    def where(self, gpu_va: int) -> str:
+        """Say what of the program lies at an address, for a report: kernel and offset; empty outside of it."""
+        offset = gpu_va - self.base_va
+        if self.lost or not 0 <= offset < self.code.image_bytes:
+            return ""
+        name, start = self.code.what, 0
+        for kernel in self._kernels.values():
+            if start <= kernel.kernel.entry_offset <= offset:
+                name, start = kernel.name, kernel.kernel.entry_offset
+        return f"{name}+{offset - start:#x}" + (f" of {self.code.what}" if name != self.code.what else "")
+
+    def lose(self, how: str) -> None:
+        """For the card: its memory is gone, and the code with it; every start says `how`."""
+        self.lost, self._free = how, lambda: None
+        for kernel in self._kernels.values():
+            kernel.lose()
 
     def free(self) -> None:
         """Give the memory back."""

@@ -7,33 +7,54 @@ from __future__ import annotations
 
 import struct
 import threading
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from ringup.queues.arena import Arena
 from ringup.queues.ring import Ring
-from ringup.queues.timeline import Point, Timeline
+from ringup.queues.timeline import Point, Timeline, copy_of
 
 ADDRESS = struct.Struct("<Q")
 TIMEOUT_S = 10.0  # TIMEOUT: how long a full ring waits for old work; amdgpu's default lockup timeout for compute is the same order
 
 
 class Owner:
-    """The thread that a card and all that hangs on it belongs to: none of it is locked."""
+    """The thread that a card and all that hangs on it belongs to: none of it is locked. `thread`: who may submit; no thread while none may."""
 
-    __slots__ = ("name", "thread")
+    __slots__ = ("_cause", "_cured", "_holder", "name", "thread")
 
     def __init__(self, name: str) -> None:
-        self.name, self.thread = name, threading.get_ident()
+        self.name = name
+        self.thread = self._holder = threading.get_ident()
+        self._cause: Exception | None = None
+        self._cured: Callable[[], bool] | None = None
 
     def adopt(self) -> None:
         """Give it to the calling thread. Nobody else may be using it meanwhile."""
-        self.thread = threading.get_ident()
+        self._holder = threading.get_ident()
+        self.thread = self._holder if self._cause is None else NO_THREAD
+
+    def refuse(self, cause: Exception, cured: Callable[[], bool] | None = None) -> None:
+        """Take no submission from now on: each raises `cause`, unless `cured`, which is asked first, says that all is well again."""
+        self.thread, self._cause, self._cured = NO_THREAD, cause, cured
+
+    def accept(self) -> None:
+        """Take submissions again."""
+        self.thread, self._cause, self._cured = self._holder, None, None
+
+    def admit(self) -> None:
+        """Raise what keeps the calling thread from submitting, if anything does."""
+        self.check()
+        if self._cause is not None:
+            if self._cured is None or not self._cured():
+                raise copy_of(self._cause)
+            self.accept()
 
     def check(self) -> None:
         """Raise a `ValueError` in any other thread."""
-        if threading.get_ident() != self.thread:
+        if threading.get_ident() != self._holder:
             names = {thread.ident: thread.name for thread in threading.enumerate()}
-            holder = names.get(self.thread, "which has ended")
+            holder = names.get(self._holder, "which has ended")
             raise ValueError(
                 f"{self.name} belongs to thread {holder!r}, not to {threading.current_thread().name!r}: call `card.adopt()` here first"
             )
@@ -88,12 +109,14 @@ class Stream:
 
     def __init__(self, commands: Commands, owner: Owner) -> None:
         self.kind = commands.kind
-        self._owner = owner
+        self.owner = owner
         self.body = bytearray(commands.begin)
         self.args = bytearray()
         self.fixups: list[tuple[int, int]] = []  # (byte in body, byte in args): a 64-bit address to fill in
         self.arg_fixups: list[tuple[int, int]] = []  # the same in the arguments themselves
         self.waits: list[Point] = []
+        # a profile's hook: called before a command with its name, returns what to call behind it
+        self.around: Callable[[Any, str], Callable[[], None]] | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -128,13 +151,17 @@ class Queue:
     def submit(self, stream: Stream, timeout_s: float = TIMEOUT_S) -> Point:
         """Hand a stream to the card and return the point that it reaches when done.
 
-        A full ring waits, at most `timeout_s`. Raises a `ValueError` for a stream of another engine or another thread, and what a wait raises;
-        nothing of the stream is submitted then.
+        A full ring waits, at most `timeout_s`. Raises a `ValueError` for a stream of another engine, card or thread, the first cause while the
+        card takes no work, and what a wait raises; nothing of the stream is submitted then.
         """
         if threading.get_ident() != self._owner.thread:
-            self._owner.check()
+            self._owner.admit()
         if stream.kind != self.commands.kind:
             raise ValueError(f"{self.name} takes {self.commands.kind} streams, not {stream.kind}")
+        if stream.owner is not self._owner:
+            raise ValueError(
+                f"the stream was begun for another card, or before {self._owner.name} lost its memory: build it anew"
+            )
         head = self._prefix(stream.waits) if self._waits or stream.waits else b""
         args = self._args
         body: bytes | bytearray = stream.body
@@ -168,7 +195,7 @@ class Queue:
     ) -> Point:
         """Run commands that lie in the card's memory and return the point behind them. `known` keeps the packets of earlier calls."""
         if threading.get_ident() != self._owner.thread:
-            self._owner.check()
+            self._owner.admit()
         commands, head = self.commands, b""
         if self._waits or waits:
             head = self._prefix(waits)
@@ -182,6 +209,14 @@ class Queue:
         if self._waits:
             self._waits.clear()
         return point
+
+    def restart(self, cause: Exception) -> None:
+        """Go on after a reset of the hardware: what was not done fails with `cause`, pointers start at 0, nothing is under way."""
+        self.timeline = self.timeline.fail(cause)
+        self.ring.restart()
+        self._args.forget()
+        self._indirect.forget()
+        self._waits.clear()
 
     def _push(self, data: bytes | bytearray, timeout_s: float) -> Point:
         """Store commands and the signal behind them."""
@@ -223,4 +258,5 @@ class Queue:
         return b"".join(parts)
 
 
+NO_THREAD = -1
 MASKS = {4: 0xFFFF_FFFF, 8: 0xFFFF_FFFF_FFFF_FFFF}

@@ -77,7 +77,16 @@ class Ring:
         elif data:
             self._write(at, data)
 
-    def forget(self) -> None:
-        """Drop what was under way: the queue was reset and starts empty at its write pointer."""
+    def unfinished(self) -> tuple[int, int]:
+        """Return the bytes, from and to as the pointers count, of what is not known to be done; whole submissions."""
+        start = self.tail
+        for point, end in self._pending:
+            if not point.done:
+                break
+            start = end
+        return start, self.wptr
+
+    def restart(self) -> None:
+        """Drop what was under way: the queue was mapped anew, and its pointers start at 0."""
         self._pending.clear()
-        self.tail = self.wptr
+        self.tail = self.wptr = 0

@@ -22,6 +22,26 @@ class Waiter(Protocol):
         ...
 
 
+def copy_of(error: Exception) -> Exception:
+    """Return an error like `error`, notes and all, to be raised in its place: one that is raised twice keeps both tracebacks."""
+    fresh = type(error)(*error.args)
+    for note in getattr(error, "__notes__", ()):
+        fresh.add_note(note)
+    return fresh
+
+
+class Failed:
+    """The `Waiter` of a timeline that ended: what was not done by then never will be, and `cause` says why."""
+
+    def __init__(self, cause: Exception) -> None:
+        self.cause = cause
+
+    def wait(self, timeline: Timeline, value: int, timeout_us: int) -> None:
+        """Return for what was done; raise the cause for all else."""
+        if timeline.completed < value:
+            raise copy_of(self.cause)
+
+
 class Timeline:
     """One counter. `read` returns the word as memory has it; `gpu_va` is where queues of `space` (an address space) find it."""
 
@@ -63,6 +83,27 @@ class Timeline:
             return seen
         return done
 
+    def fail(self, cause: Exception) -> Timeline:
+        """End here, as the card's reset ends a queue's work: what is not done fails with `cause`. Returns the timeline that goes on.
+
+        The heir uses the same memory, which nobody may be writing now, and goes on behind the last value. No queue can wait for a point of this.
+        """
+        done = self.completed
+        heir = Timeline(
+            self.name, self._read, self.gpu_va, self.space, self.waiter, word_bits=self.word_bits, start=self.last
+        )
+        self._read, self.space, self.waiter = lambda: done, self, Failed(cause)
+        return heir
+
+    def skip_to(self, value: int) -> None:
+        """Count on from `value`, before anything is submitted: the queue's memory is new and its count is not."""
+        self.last = self._done = value
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended with work undone or not: nothing more will be done on it."""
+        return isinstance(self.waiter, Failed)
+
     @property
     def idle(self) -> bool:
         """Whether everything handed out is done."""
@@ -89,11 +130,10 @@ class Point:
 
     @property
     def done(self) -> bool:
-        """Whether the work up to here is done."""
+        """Whether the work up to here is done. What a card does behind a fault may be done and wrong: `wait` raises the fault."""
         timeline = self.timeline
         return timeline._done >= self.value or timeline.completed >= self.value
 
     def wait(self, timeout_s: float = 10.0) -> None:
         """Wait until it is done. Raises `DeviceTimeout` after `timeout_s` of the card's time, or what befell the card."""
-        if not self.done:
-            self.timeline.waiter.wait(self.timeline, self.value, round(timeout_s * 1_000_000))
+        self.timeline.waiter.wait(self.timeline, self.value, round(timeout_s * 1_000_000))

@@ -17,8 +17,10 @@ from enum import Enum
 
 from ringup.autogen.linux import pci
 from ringup.drivers.amd import mark, vbios
+from ringup.drivers.amd.control import Control
 from ringup.drivers.amd.doorbells import DOORBELL_BAR, IH_INDEX, Doorbell
 from ringup.drivers.amd.firmware import psp_firmware
+from ringup.drivers.amd.gfx_gating import set_gating
 from ringup.drivers.amd.ih import Ih
 from ringup.drivers.amd.mark import Mark, State
 from ringup.drivers.amd.psp_runtime import power_table_is_signed
@@ -90,6 +92,7 @@ class Bringup:
         with stage("starting the copy engines", SECOND_US):
             for engine in self.blocks.sdma:
                 engine.start()
+            set_gating(self.blocks.gfx, self.blocks.ips.block("mmhub"), self.blocks.sdma, on=True)
 
     def _look(self) -> None:
         blocks = self.blocks
@@ -141,7 +144,7 @@ class Bringup:
         smu = self.blocks.smu
         if self.warm:
             smu.attach()
-            smu.automatic()
+            Control(smu).restore()
             return
         signed = power_table_is_signed(self.blocks.window)
         board = None
@@ -196,6 +199,7 @@ def stop(blocks: Blocks, ih: Ih | None, *, clean: bool) -> None:
     `clean`: queues are unmapped, so the next start may be warm.
     """
     steps: list[Callable[[], object]] = [ih.stop] if ih is not None else []
+    steps.append(lambda: set_gating(blocks.gfx, blocks.ips.block("mmhub"), blocks.sdma, on=False))
     steps += [engine.stop for engine in blocks.sdma]
     steps += [blocks.gfx.stop, blocks.psp.stop, blocks.smu.stop]
     if clean:

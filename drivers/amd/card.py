@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -12,10 +13,16 @@ from typing import Any
 
 from ringup.autogen.linux import pci
 from ringup.drivers.amd import bringup
+from ringup.drivers.amd import report as post_mortem
 from ringup.drivers.amd.bringup import Bringup
+from ringup.drivers.amd.control import CardLimits, Control
 from ringup.drivers.amd.gmc_faults import GFXHUB, MMHUB
-from ringup.drivers.amd.ih_decode import FATAL, Interrupt
-from ringup.drivers.amd.queue_set import ComputeQueue, CopyQueue, QueueSet
+from ringup.drivers.amd.health import Counts, Health, Stats
+from ringup.drivers.amd.ih_decode import FATAL, TOO_HOT, Interrupt
+from ringup.drivers.amd.queue_set import CardQueue, ComputeQueue, CopyQueue, QueueSet
+from ringup.drivers.amd.recovery import Rung
+from ringup.drivers.amd.report import Report
+from ringup.drivers.amd.reset import Reset
 from ringup.drivers.amd.spaces import USER_VMID
 from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.poll import Poller
@@ -27,6 +34,7 @@ from ringup.queues import code_object
 from ringup.queues.code_object import CodeObject
 from ringup.queues.program import Program
 from ringup.queues.queue import Owner
+from ringup.queues.timeline import copy_of
 
 LOG = logging.getLogger(__name__)
 INTERRUPTS_KEPT = 256
@@ -67,32 +75,40 @@ class Radeon:
         self._explicit, self._watch = tuple(firmware), watch
         self.interrupts: deque[Interrupt] = deque(maxlen=INTERRUPTS_KEPT)
         self.fault: RingupError | None = None
-        self._programs: list[Buffer] = []
+        self.rungs: list[Rung] = []
+        self._counts = Counts()
+        self._programs: weakref.WeakValueDictionary[int, Program] = weakref.WeakValueDictionary()  # by address
         self._closed = False
         self._looks = 0
         self._start()
 
-    def _start(self) -> None:
+    def _start(self, replaced: Sequence[CardQueue] = ()) -> None:
+        """Bring the card up. `replaced`: queues of before a reset that took everything; they go on in place."""
         stages = Stages(self.device.name, self.device.clock, self._watch)
         self.stages = stages.done
         self._bringup = start = Bringup(self.device, stages, Store(explicit=self._explicit))
         try:
             start.run()
+            self.blocks, self.spaces, self.ih = start.blocks, start.spaces, start.ih
+            self._control = Control(self.blocks.smu)
+            self._health = Health(self.blocks, self._control, self._too_hot)
+            self._health.start()
             with stages.stage("testing the queues", 2_000_000):
-                self._make_queues()
+                self._make_queues(replaced)
         except BaseException:
             self._abandon()
             raise
-        self.blocks, self.spaces, self.ih = start.blocks, start.spaces, start.ih
 
-    def _make_queues(self) -> None:
-        start = self._bringup
-        self.blocks, self.spaces, self.ih = start.blocks, start.spaces, start.ih
-        self._queues = QueueSet(start.blocks, start.spaces, Poller(self.device, self._examine), self.owner)
-        self.compute = self._queues.compute()
-        self._copies: dict[int, CopyQueue] = {0: self._queues.copy(0)}
-        for queue in (self.compute, self.copy):
-            queue.submit(queue.stream()).wait(SELF_TEST_US / 1e6)
+    def _make_queues(self, replaced: Sequence[CardQueue]) -> None:
+        waiter = Poller(self.device, self._examine, self._glance, self._explain)
+        self._queues = QueueSet(self.blocks, self.spaces, waiter, self.owner)
+        for queue in replaced:
+            self._queues.replace(queue)
+        if not replaced:
+            self.compute = self._queues.compute()
+            self._copies: dict[int, CopyQueue] = {0: self._queues.copy(0)}
+        for queue in self._queues.queues:
+            queue.submit(queue.streams()).wait(SELF_TEST_US / 1e6)
 
     def _abandon(self) -> None:
         """Stop what was started, as far as it goes; the first error is on its way already."""
@@ -199,7 +215,7 @@ class Radeon:
         try:
             image = parsed.relocate(buffer.gpu_va)
             self.copy.upload(buffer, image).wait()
-            program = Program(parsed, buffer.gpu_va, buffer.free)
+            program = self._programs[buffer.gpu_va] = Program(parsed, buffer.gpu_va, buffer.free)
         except BaseException:
             buffer.free()
             raise
@@ -211,17 +227,140 @@ class Radeon:
         if self._closed:
             raise ValueError(f"{self.name} was closed")
 
+    def stats(self) -> Stats:
+        """Return what the card does, and leave the metrics where other processes find them."""
+        self._check()
+        return self._health.stats(self.spaces.user.stats(), self._queues.queues, self._counts, self.ih.overflows)
+
+    @property
+    def limits(self) -> CardLimits:
+        """What the card may do, and within which bounds power and clocks may be set."""
+        self._check()
+        return self._control.limits
+
+    def set_power_limit(self, power_w: int) -> None:
+        """Set the power that the card may take, watts, until `close`. A `ValueError` gives the range."""
+        self._check()
+        self._control.set_power_limit(power_w)
+
+    def set_clock_range(self, name: str, min_mhz: int, max_mhz: int) -> None:
+        """Keep the clock `gfx`, `memory`, `fabric` or `soc` in a range until `close`. A `ValueError` gives what it takes."""
+        self._check()
+        self._control.set_clock_range(name, min_mhz, max_mhz)
+
+    def workload(self, profile: str) -> None:
+        """Hint at the work to come, such as `compute`, until `close`. A `ValueError` names the profiles."""
+        self._check()
+        self._control.workload(profile)
+
+    def report(self) -> Report:
+        """Return a post-mortem: first cause, queues, waves, last interrupts, memory. Works on a card that is lost or was closed, too."""
+        self.owner.check()
+        unreachable = "the card was closed" if self._closed else "the card is gone" if self.device.lost else ""
+        return post_mortem.make(
+            post_mortem.Known(
+                name=self.name,
+                cause=self.fault,
+                unreachable=unreachable,
+                found=self._bringup.found.value,
+                blocks=self.blocks,
+                spaces=self.spaces,
+                stages=self.stages,
+                rungs=self.rungs,
+                queues=self._queues.queues,
+                programs=self._programs,
+                interrupts=[interrupt.text for interrupt in self.interrupts],
+            )
+        )
+
+    def reset(self, first: str = "queue") -> list[Rung]:
+        """Make the card usable again, from the rung `first` of `queue`, `engine`, `mode1`, `function`, `slot` on; return the rungs as they went.
+
+        What does not end within 0.1 s fails on its points, with the first cause where there is one; queues go on in place. `queue` and `engine`
+        leave memory and the queues of other engines alone. The others take all memory of the card: every use of a buffer, a program or a kept
+        stream of before is a `ValueError`, and queues start anew. Raises `DeviceLost`, or `DeviceHung` when no rung helped.
+        """
+        self._check()
+        cause = self.fault or DeviceHung(f"{self.name} was reset before the work was done")
+        live = [queue for queue in self._queues.queues if not queue.closed]
+        reset = Reset(self.blocks, self._queues, cause, self._calm, lambda rung: self._restart(rung, live, cause))
+        try:
+            reset.climb(first)
+        except RingupError as error:
+            self._fail(error)
+            raise
+        finally:
+            self.rungs += reset.rungs
+        self._counts.resets += 1
+        return reset.rungs
+
+    def _calm(self) -> None:
+        """Take in what interrupts are left of a fault, forget it and let work in."""
+        self._take_in()
+        self.fault = None
+        self.owner.accept()
+
+    def _restart(self, rung: str, queues: list[CardQueue], cause: RingupError) -> None:
+        """Come up again after a reset that took everything; queues go on in place."""
+        how = f"lost in a reset of the card ({rung})"
+        for queue in queues:
+            queue.lose(cause, how)
+        for program in list(self._programs.values()):
+            program.lose(how)
+        self._programs.clear()
+        self.spaces.lose(how)
+        self.blocks.stray.free()
+        self.owner.refuse(cause)
+        self.owner = Owner(self.device.name)  # streams that were begun before are told apart by it
+        self.fault = None
+        self._start(queues)
+
+    def _glance(self) -> bool:
+        return self.fault is not None or self.ih.glance()
+
+    def _explain(self, error: RingupError) -> None:
+        """Add to an error where queues are."""
+        for line in post_mortem.brief(self._queues.queues, self.blocks, self.spaces):
+            error.add_note(line)
+
     def _examine(self) -> None:
         """Take in interrupts; raise what befell the card."""
+        self._take_in()
+        if self.fault is not None:
+            raise copy_of(self.fault)
+        self._looks += 1
+        try:
+            if self._looks % LINK_CHECK_EVERY == 0:
+                self.blocks.registers.check("waiting for work")
+            self._health.tick()
+        except DeviceLost as error:
+            self._fail(error)
+            raise
+
+    def _take_in(self) -> None:
         for interrupt in self.ih.drain():
             self.interrupts.append(interrupt)
-            if interrupt.kind in FATAL and self.fault is None:
-                self.fault = self._fault_of(interrupt)
-        if self.fault is not None:
-            raise type(self.fault)(str(self.fault))
-        self._looks += 1
-        if self._looks % LINK_CHECK_EVERY == 0:
-            self.blocks.registers.check("waiting for work")
+            self._counts.interrupts[interrupt.kind] += 1
+            if interrupt.kind in FATAL:
+                self._counts.faults += 1
+                if self.fault is None:
+                    self._fail(self._fault_of(interrupt))
+            elif interrupt.kind == TOO_HOT:
+                self._health.hurry()
+
+    def _fail(self, cause: RingupError) -> None:
+        """Keep the first cause; take no work from now on."""
+        if self.fault is None:
+            self._explain(cause)
+            self.fault = cause
+            self.owner.refuse(cause)
+
+    def _too_hot(self, why: str) -> None:
+        if self.fault is None:
+            cause = DeviceHung(
+                f"{self.name} is too hot: {why}; its clocks are at their lowest, and work is taken again when it has cooled"
+            )
+            self.owner.refuse(cause, self._health.cooled)
 
     def _fault_of(self, interrupt: Interrupt) -> RingupError:
         if interrupt.kind not in ("page fault", "SDMA page fault"):
@@ -248,11 +387,12 @@ class Radeon:
             self.device.close()
 
     def _shut(self, clean: bool) -> None:
-        try:
-            self._queues.close()
-        except RingupError as error:
-            LOG.info("%s: closing the queues: %s", self.name, error)
-            clean = False
+        for step in (self._queues.close, self._health.stop, self._control.close):
+            try:
+                step()
+            except RingupError as error:
+                LOG.info("%s: closing: %s", self.name, error)
+                clean = False
         bringup.stop(self.blocks, self.ih, clean=clean)
         self.spaces.close()
 

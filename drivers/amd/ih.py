@@ -19,6 +19,12 @@ SETTLE_US = 1000  # TIMEOUT: entries under way when interrupts are switched off;
 MC_SPACE_VIRTUAL = 4  # ring and write-back are addresses of VMID 0, not of the bus. Source: ih_v6_0_rb_cntl
 STORM_DELAY = 3  # page faults come in storms: fewer messages for them. Source: ih_v6_0_irq_init
 _POINTER = struct.Struct("<I")
+_HEAD = struct.Struct("<H")  # client and source of an entry
+_FATAL_HEADS = frozenset(
+    int(ih_decode.Entry(client_id=client, source_id=source))
+    for (client, source), kind in ih_decode.KINDS.items()
+    if kind in ih_decode.FATAL
+)
 
 
 class Ih:
@@ -49,7 +55,7 @@ class Ih:
         self._block, self._ring, self._ring_va = block, ring, ring_va
         self._writeback, self._writeback_va, self._doorbell = writeback, writeback_va, doorbell
         self._mask = size_bytes - 1
-        self._rptr = 0
+        self._rptr = self._glanced = self._stored_then = 0
         self.overflows = 0
 
     def start(self, *, message_signalled: bool) -> None:
@@ -96,7 +102,7 @@ class Ih:
         if not on:
             self._block.write(self._block.make(osssys.IH_RB_RPTR))
             self._block.write(self._block.make(osssys.IH_RB_WPTR))
-        self._rptr = 0
+        self._rptr = self._glanced = self._stored_then = 0
 
     def _clear_overflow(self, control: osssys.IH_RB_CNTL) -> None:
         """Clear the overflow bit: the change of WPTR_OVERFLOW_CLEAR from 0 to 1 does it."""
@@ -107,6 +113,22 @@ class Ih:
         """Let entries of a VMID carry `pasid`, of both hubs."""
         self._block.write(self._block.make(osssys.IH_VMID_0_LUT, pasid=pasid), vmid)
         self._block.write(self._block.make(osssys.IH_VMID_0_LUT_MM, pasid=pasid), vmid)
+
+    def glance(self) -> bool:
+        """Whether `drain` should be called: something fatal came, or so much that the ring should be emptied. Costs a look at memory."""
+        (stored,) = _POINTER.unpack_from(self._writeback)
+        if stored == self._stored_then:
+            return False
+        word = self._stored()
+        if word.rb_overflow:
+            return True
+        end, at, ring = int(word.offset) * 4 & self._mask & -ENTRY_BYTES, self._glanced, self._ring
+        while at != end:
+            if _HEAD.unpack_from(ring, at)[0] in _FATAL_HEADS:
+                return True
+            at = at + ENTRY_BYTES & self._mask
+        self._glanced, self._stored_then = at, stored
+        return at - self._rptr & self._mask > self._mask // 2
 
     @property
     def pending(self) -> bool:
@@ -120,6 +142,7 @@ class Ih:
         while self._rptr != end:
             found.append(ih_decode.decode(self._ring[self._rptr : self._rptr + ENTRY_BYTES]))
             self._rptr = self._rptr + ENTRY_BYTES & self._mask
+        self._glanced = end
         if found:
             self._tell()
         return found

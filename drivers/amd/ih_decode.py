@@ -234,6 +234,7 @@ CLIENTS: Mapping[int, str] = {
     ih.SOC21_IH_CLIENTID_MP0: "MP0",
     ih.SOC21_IH_CLIENTID_MP1: "MP1",
 }
+TOO_HOT = KINDS[_THM, ih.THM_9_0__SRCID__THM_DIG_THERM_L2H]
 # what no later work of the same queue survives. A hang that SDMA's watchdog tells of may be a long wait: not one of them
 FATAL = frozenset(
     (

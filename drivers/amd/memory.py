@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from ringup.drivers.amd.page_table import PageTables, Run
-from ringup.drivers.amd.pte import PAGE_BYTES
+from ringup.drivers.amd.pte import PAGE_BYTES, Kind
 from ringup.drivers.amd.ranges import HUGE_BYTES, Ranges, natural_align
 from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.transport.seam import Device, DmaMemory
@@ -149,7 +149,7 @@ class Memory:
         self._flush_tlb, self._flush_hdp = flush_tlb, flush_hdp
         self._live: dict[int, Held] = {}
         self._freed: deque[tuple[int, int, str]] = deque(maxlen=REMEMBERED)  # gpu_va, size, name
-        self._faults: set[int] = set()  # pages that faulted since the last flush
+        self._faulted = False  # since the last flush
         self._usage: dict[Where, Usage] = {"vram": Usage(), "host": Usage()}
 
     def alloc(
@@ -181,20 +181,14 @@ class Memory:
             runs = taken
         elif where == "host":
             taken, dma = [], self._device.alloc_host(mapped)
-            view, runs = dma.view[:size_bytes], dma.runs()
+            view, runs, mapped = dma.view[:size_bytes], dma.runs(), dma.size_bytes
         else:
             raise ValueError(f"a buffer lies in vram or host, not {where!r} ({name or 'unnamed'})")
         if cached is None:
             cached = where == "vram"
         buffer = Buffer(self, 0, size_bytes, where, view, name)
         held = Held(buffer, mapped, tuple(vram_pa for vram_pa, _ in taken), dma)
-        try:
-            self._map(held, runs, align, cached, writable, executable)
-        except BaseException:
-            if view is not None:
-                view.release()
-            self._release(held)
-            raise
+        self._map(held, runs, align, cached, writable, executable)
         return buffer
 
     def import_host(
@@ -247,8 +241,8 @@ class Memory:
         return f"in no buffer ({gpu_va:#x})"
 
     def faulted(self, gpu_va: int) -> str:
-        """Note a fault, so that what is mapped there next is seen; return `describe`."""
-        self._faults.add(gpu_va - gpu_va % PAGE_BYTES)
+        """Note a fault, so that the next mapping is seen whatever the caches hold of the walk that failed; return `describe`."""
+        self._faulted = True
         return self.describe(gpu_va)
 
     def stats(self) -> dict[str, Usage]:
@@ -257,14 +251,14 @@ class Memory:
         vram.free_bytes, vram.largest_bytes = self.vram.free_bytes, self.vram.largest_bytes
         return {"vram": vram, "host": host}
 
-    def close(self) -> None:
-        """Free every buffer, and the tables: the root is left empty, for hubs that still use it.
+    def close(self, how: str = "freed") -> None:
+        """Free every buffer, and the tables: the root is left empty, for hubs that still use it. `how`: what uses of a buffer are told.
 
-        Where the card is gone nothing is left to flush.
+        Where the card is gone nothing is left to flush. Twice is harmless.
         """
         held = list(self._live.values())
         try:
-            self._unmap(held)
+            self._unmap(held, how)
         except (DeviceLost, LinkDown):
             LOG.info("the card is gone: no translations to flush")
             self.tables.settle()
@@ -278,23 +272,20 @@ class Memory:
         buffer, mapped = held.buffer, held.mapped_bytes
         if align is None:
             align = natural_align(mapped, GIANT_BYTES)
-        gpu_va = self.va.alloc(mapped + GUARD_BYTES, align, buffer.name)
-        stale = True
+        kind: Kind = "vram" if held.vram else "host"
         try:
-            stale = self.tables.map(
-                gpu_va,
-                runs,
-                "vram" if held.vram else "host",
-                cached=cached,
-                writable=writable,
-                executable=executable,
-            )
-        except BaseException:
+            gpu_va = self.va.alloc(mapped + GUARD_BYTES, align, buffer.name)
+        except (OutOfMemory, ValueError):
+            self._release(held)
+            raise
+        try:
+            stale = self.tables.map(gpu_va, runs, kind, cached=cached, writable=writable, executable=executable)
+        except (OutOfMemory, ValueError):
             self._flush(stale=True)
             self.va.free(gpu_va)
+            self._release(held)
             raise
-        faulted = bool(self._faults) and any(gpu_va <= page < gpu_va + mapped for page in self._faults)
-        self._flush(stale or faulted)
+        self._flush(stale or self._faulted)  # when this fails the memory stays taken: the card may reach it
         buffer.gpu_va = gpu_va
         self._live[gpu_va] = held
         usage = self._usage[buffer.where]
@@ -308,7 +299,7 @@ class Memory:
             raise ValueError(f"{buffer!r} is no buffer of this memory")
         return held
 
-    def _unmap(self, held: list[Held]) -> None:
+    def _unmap(self, held: list[Held], how: str = "freed") -> None:
         """Take buffers from the card and from their users."""
         if not held:
             return
@@ -321,10 +312,8 @@ class Memory:
             usage = self._usage[buffer.where]
             usage.buffers -= 1
             usage.used_bytes -= one.mapped_bytes
-            if buffer.view is not None:
-                with suppress(BufferError):  # lent to a call that is under way: it ends by itself
-                    buffer.view.release()
-            buffer.forget()
+            _release_view(buffer)
+            buffer.forget(how)
             self.tables.unmap(places[-1], one.mapped_bytes)
         self._flush(stale=True)
         for gpu_va in places:
@@ -336,13 +325,21 @@ class Memory:
         if stale:
             self._flush_tlb(self.vmid)
             self.tables.settle()
-            self._faults.clear()
+            self._faulted = False
 
     def _release(self, held: Held) -> None:
-        """Give back what lay behind a buffer that is mapped no more."""
+        """Give back what lay behind a buffer that is not mapped."""
+        if not held.buffer.freed:
+            _release_view(held.buffer)
         self.vram.free(*held.vram)
         if held.dma is not None:
             held.dma.free()
+
+
+def _release_view(buffer: Buffer) -> None:
+    if buffer.view is not None:
+        with suppress(BufferError):  # lent to a call that is under way, which ends by itself
+            buffer.view.release()
 
 
 def _piece(part: Ranges, rest_bytes: int, holder: str) -> Run | None:

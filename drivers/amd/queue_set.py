@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -106,12 +107,33 @@ class CardQueue(Queue):
 
     hardware: Hqd | SdmaQueue
     memory: QueueMemory
+    map: Callable[[], None]
+    kept: weakref.WeakSet[Kept]
     streams: Callable[[], Any]
     alloc: Callable[[int], tuple[int, Callable[[int, bytes | bytearray], None], Callable[[], None]]]
 
     def keep(self, stream: Stream, copies: int = 2) -> Kept:
         """Put a stream into the card's memory, to be patched and submitted again."""
-        return Kept(self, stream, self.alloc, copies)
+        kept = Kept(self, stream, self.alloc, copies)
+        self.kept.add(kept)
+        return kept
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was taken off for good."""
+        return not self.memory.buffers
+
+    def lose(self, cause: Exception, how: str) -> None:
+        """Let all go that lay in the card's memory, which is gone: undone work fails with `cause`, uses of kept streams say `how`."""
+        self.timeline = self.timeline.fail(cause)
+        for kept in self.kept:
+            kept.lose(how)
+
+    def become(self, other: CardQueue) -> None:
+        """Take over all that `other`, made anew, consists of; the count of the timeline goes on."""
+        other.timeline.skip_to(self.timeline.last)
+        self.__dict__.clear()
+        self.__dict__.update(other.__dict__)
 
     def close(self) -> bool:
         """Take the queue off the hardware and free its memory; whether its work had ended. Twice is harmless."""
@@ -136,6 +158,12 @@ class CopyQueue(CardQueue):
         """Return an empty stream."""
         stream: CopyStream = self.streams()
         return stream
+
+    def restart(self, cause: Exception) -> None:
+        """Go on after a reset of the hardware."""
+        super().restart(cause)
+        if self._staged is not None:
+            self._staged.up.forget()
 
     def upload(self, target: Buffer, data: Any, offset_bytes: int = 0) -> Point:
         """Copy host bytes (buffer protocol or `__dlpack__`) into a buffer. They are read now, so they may change afterwards."""
@@ -264,6 +292,7 @@ class QueueSet:
             engines = self._blocks.ips.shape.shader_engines
             scratch = Scratch(slots, memory.scratch)
             queue = ComputeQueue(*self._parts(name, self._pm4, memory, index, unit_bytes=4))
+            queue.map = hardware.map
             queue.streams = lambda: ComputeStream(self._pm4, self._owner, scratch, engines)
         except BaseException:
             memory.free()
@@ -292,6 +321,7 @@ class QueueSet:
             )
             hardware.map(spec)
             queue = CopyQueue(*self._parts(name, self._sdma, memory, index, unit_bytes=1))
+            queue.map = lambda: hardware.map(spec)
             queue.streams = lambda: CopyStream(self._sdma, self._owner)
         except BaseException:
             memory.free()
@@ -301,7 +331,26 @@ class QueueSet:
 
     def _ready(self, queue: CardQueue, hardware: Hqd | SdmaQueue, memory: QueueMemory) -> None:
         queue.hardware, queue.memory, queue.alloc = hardware, memory, self._kept_memory
+        queue.kept = weakref.WeakSet()
         self.queues.append(queue)
+
+    def map_again(self, queue: CardQueue, cause: Exception) -> None:
+        """Map a queue that a reset took off; its memory is as it was. Undone work fails with `cause`."""
+        page = self._access(queue.memory.page)
+        queue.restart(cause)
+        # ORDER: engines look at the write pointer in memory, so it is 0 before the queue is mapped
+        for place, value in ((RPTR_AT, 0), (WPTR_AT, 0), (TIMELINE_AT, queue.timeline.last)):
+            page.at(place)(value)
+        if self._where == "vram":
+            self._blocks.hdp.flush()
+        queue.map()
+
+    def replace(self, queue: CardQueue) -> None:
+        """Make a queue of a card that lost its memory anew, in place. Raises what `compute` and `copy` raise."""
+        hardware = queue.hardware
+        fresh = self.copy(hardware.engine.index) if isinstance(hardware, SdmaQueue) else self.compute()
+        queue.become(fresh)
+        self.queues[-1] = queue
 
     def _parts(
         self, name: str, commands: Pm4Commands | SdmaCommands, memory: QueueMemory, index: int, unit_bytes: int

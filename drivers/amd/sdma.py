@@ -158,6 +158,11 @@ class SdmaEngine:
             raise DeviceHung(f"SDMA{self.index} is not idle after its reset: {error}") from error
 
     @property
+    def busy(self) -> bool:
+        """Whether it works on something at this moment."""
+        return not self.block.read(words.SDMA0_STATUS_REG, self.step).idle
+
+    @property
     def status(self) -> dict[str, Word]:
         """Read what a post-mortem wants to know."""
         block, step = self.block, self.step

@@ -26,6 +26,11 @@ class Spaces:
         self, device: Device, window: VramWindow, gmc: Gmc, hdp: Hdp, version: Version, first: int, end: int
     ) -> None:
         self.vram = Vram(first, end, window.visible_bytes)
+        self._lost = False
+
+        def flush_tlb(vmid: int) -> None:
+            if not self._lost:
+                gmc.flush_tlb(vmid)
 
         def tables() -> PageTables:
             return PageTables(
@@ -44,7 +49,7 @@ class Spaces:
                 self.vram,
                 tables(),
                 vmid,
-                flush_tlb=gmc.flush_tlb,
+                flush_tlb=flush_tlb,
                 flush_hdp=hdp.flush,
                 va=Ranges(start, end - start, name),
             )
@@ -63,3 +68,11 @@ class Spaces:
         """Free all buffers and tables."""
         self.user.close()
         self.system.close()
+
+    def lose(self, how: str) -> None:
+        """Free all of a card whose hubs were reset: there is nothing to flush, and uses of a buffer are told `how` it went."""
+        if self._lost:
+            return
+        self._lost = True
+        self.user.close(how)
+        self.system.close(how)

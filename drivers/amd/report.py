@@ -1,0 +1,254 @@
+"""A post-mortem of a card: what befell it first, and where everything stood when it was asked.
+
+Made from memory and from registers that only tell; where the card is gone or does not answer, that part says so and the rest is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ringup.drivers.amd import gfx_waves
+from ringup.drivers.amd.gfx_hqd import Hqd
+from ringup.drivers.amd.health import DWORD_BYTES
+from ringup.drivers.amd.queue_set import CardQueue
+from ringup.drivers.amd.recovery import Rung
+from ringup.drivers.amd.spaces import USER_VMID, Spaces
+from ringup.drivers.amd.wiring import Blocks
+from ringup.drivers.stages import Stage
+from ringup.queues.decode import Decoder, Packet, decode_ring
+from ringup.queues.decode_pm4 import Pm4Decoder
+from ringup.queues.decode_sdma import SdmaDecoder
+from ringup.queues.program import Program
+from ringup.queues.umr_text import lines
+
+PACKETS, WAVES, INTERRUPTS, HOLDERS = 24, 16, 16, 8  # how much of each is told
+PACKET_LINES = 12  # of one packet, its fields and what it calls
+HERE = ">"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueReport:
+    """One queue. `packets`: text of what is not known to be done, the one at the read pointer marked `>`; `state`: pointers and errors."""
+
+    name: str
+    place: str
+    completed: int
+    submitted: int
+    state: dict[str, str]
+    packets: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Report:
+    """What is known. `str()` is for people, `as_dict()` for JSON."""
+
+    name: str
+    cause: str = ""
+    unreachable: str = ""
+    stage: str = ""
+    found: str = ""
+    stages: list[dict[str, Any]] = field(default_factory=list)
+    rungs: list[str] = field(default_factory=list)
+    queues: list[QueueReport] = field(default_factory=list)
+    registers: dict[str, dict[str, str]] = field(default_factory=dict)
+    waves: list[str] = field(default_factory=list)
+    interrupts: list[str] = field(default_factory=list)
+    memory: dict[str, dict[str, Any]] = field(default_factory=dict)
+    holders: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values that JSON takes."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield f"{self.name}: {self.cause or 'nothing befell it'}"
+        yield f"  {self.unreachable or 'the card is on the bus'}; it was found {self.found}; it was at: {self.stage}"
+        yield from _section("resets", self.rungs)
+        for queue in self.queues:
+            state = ", ".join(f"{name} {value}" for name, value in queue.state.items())
+            yield f"queue {queue.name} ({queue.place}): {queue.completed} of {queue.submitted} done; {state}"
+            yield from (f"  {line}" for line in queue.packets)
+        yield from _section("waves", self.waves)
+        for block, words in self.registers.items():
+            yield from _section(block, [f"{name} {value}" for name, value in words.items()])
+        yield from _section("last interrupts", self.interrupts)
+        for place, usage in self.memory.items():
+            yield f"memory {place}: " + ", ".join(f"{name} {value}" for name, value in usage.items())
+        yield from _section("most memory is held by", self.holders)
+        bring_up = (f"{one['name']}: {one['took_us'] / 1000:.1f} ms {one['error']}".rstrip() for one in self.stages)
+        yield from _section("stages", list(bring_up))
+        yield from _section("not known", self.unknown)
+
+
+def _section(title: str, entries: list[str]) -> Iterator[str]:
+    if entries:
+        yield f"{title}:"
+        yield from (f"  {entry}" for entry in entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a card hands over to be reported on. `programs` by address."""
+
+    name: str
+    cause: Exception | None
+    unreachable: str  # why registers cannot be read; empty when they can
+    found: str
+    blocks: Blocks
+    spaces: Spaces
+    stages: list[Stage]
+    rungs: list[Rung]
+    queues: list[CardQueue]
+    programs: Mapping[int, Program]
+    interrupts: list[str]
+
+
+def make(known: Known) -> Report:
+    """Report. Never raises for what the card does, and looks at a bounded number of everything."""
+    stages = [asdict(stage) for stage in known.stages]
+    failed = next((stage.name for stage in known.stages if stage.error), "")
+    report = Report(
+        name=known.name,
+        cause=f"{type(known.cause).__name__}: {known.cause}" if known.cause else "",
+        unreachable=known.unreachable,
+        stage=failed or "work",
+        found=known.found,
+        stages=stages,
+        rungs=[str(rung) for rung in known.rungs],
+        interrupts=known.interrupts[-INTERRUPTS:],
+    )
+    maker = _Maker(known, report)
+    steps: list[tuple[str, Callable[[], None]]] = [("queues", maker.queues), ("memory", maker.memory)]
+    if known.unreachable:
+        report.unknown.append(f"registers: {known.unreachable}")
+    else:
+        steps += [("registers", maker.registers), ("waves", maker.waves)]
+    for what, step in steps:
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001  a report of a broken card meets anything; the other parts are told
+            report.unknown.append(f"{what}: {type(error).__name__}: {error}")
+    return report
+
+
+def brief(queues: list[CardQueue], blocks: Blocks, spaces: Spaces) -> list[str]:
+    """Return a line for each queue with unfinished work, from memory alone: for the notes of an error."""
+    told = []
+    for queue in queues:
+        if queue.closed or queue.timeline.idle:
+            continue
+        timeline = queue.timeline
+        packets = _pending(queue, blocks, spaces)
+        names = ", ".join(packet.name for packet in packets[:PACKETS] if packet.name != "NOP")
+        told.append(f"{queue.name}: {timeline.completed} of {timeline.last} done; not done: {names}")
+    return told
+
+
+class _Maker:
+    """Fills a report, part by part."""
+
+    def __init__(self, known: Known, report: Report) -> None:
+        self._known, self._report = known, report
+
+    def queues(self) -> None:
+        for queue in self._known.queues:
+            if not queue.closed:
+                self._report.queues.append(self._queue(queue))
+
+    def _queue(self, queue: CardQueue) -> QueueReport:
+        hardware, state, at_bytes = queue.hardware, {"wptr (ours)": f"{queue.ring.wptr:#x}"}, -1
+        place = f"compute {hardware.place}" if isinstance(hardware, Hqd) else str(hardware)
+        if not self._known.unreachable:
+            try:
+                more, at_bytes = _pointers(queue)
+                state |= more
+            except Exception as error:  # noqa: BLE001  the ring is in memory and is told all the same
+                self._report.unknown.append(f"pointers of {queue.name}: {error}")
+        packets: tuple[str, ...] = ()
+        if not queue.timeline.idle:
+            packets = tuple(_packet_lines(queue, self._known.blocks, self._known.spaces, at_bytes))
+        return QueueReport(queue.name, place, queue.timeline.completed, queue.timeline.last, state, packets)
+
+    def registers(self) -> None:
+        blocks, told = self._known.blocks, self._report.registers
+        told["graphics core"] = {name: repr(word) for name, word in blocks.gfx.status().items() if int(word)}
+        for engine in blocks.sdma:
+            told[f"SDMA{engine.index}"] = {name: repr(word) for name, word in engine.status.items() if int(word)}
+
+    def waves(self) -> None:
+        blocks = self._known.blocks
+        shape = blocks.gfx.shape
+        if shape is None:
+            return
+        for wave in gfx_waves.waves(blocks.gfx.block, shape, WAVES):
+            ours = self._known.programs.values() if wave.vmid == USER_VMID else ()
+            where = next(filter(None, (program.where(wave.pc) for program in ours)), "in no program that is loaded")
+            self._report.waves.append(f"{wave}: {where}")
+
+    def memory(self) -> None:
+        spaces = self._known.spaces
+        self._report.memory = {place: asdict(usage) for place, usage in spaces.user.stats().items()}
+        held = sorted(
+            ((size, holder) for part in (spaces.vram.visible, spaces.vram.hidden) for _, size, holder in part)
+        )
+        self._report.holders = [
+            f"{holder or 'unnamed'}: {size} bytes of vram" for size, holder in held[: -HOLDERS - 1 : -1]
+        ]
+
+
+def _pointers(queue: CardQueue) -> tuple[dict[str, str], int]:
+    """Return what a queue's registers say, and where in its ring it reads, in bytes."""
+    hardware = queue.hardware
+    if isinstance(hardware, Hqd):
+        seen = hardware.pointers()
+        at, end = seen.rptr * DWORD_BYTES, seen.wptr * DWORD_BYTES
+        said = {"mapped": str(seen.active), "rptr": f"{at:#x}", "wptr": f"{end:#x}"}
+        return said | ({"error": repr(seen.error)} if int(seen.error) else {}), at
+    copy = hardware.pointers()
+    said = {"mapped": str(copy.enabled), "rptr": f"{copy.rptr:#x}", "wptr": f"{copy.wptr:#x}"}
+    return said | {"status": repr(copy.status)}, copy.rptr
+
+
+def _decoder(queue: CardQueue, blocks: Blocks, spaces: Spaces) -> Decoder:
+    def fetch(gpu_va: int, size_bytes: int) -> bytes:
+        buffer = spaces.user.find(gpu_va)
+        if buffer is None or buffer.view is None:
+            raise ValueError(f"{gpu_va:#x} is not to be seen from here")
+        return bytes(buffer.view[gpu_va - buffer.gpu_va :][:size_bytes])
+
+    if isinstance(queue.hardware, Hqd):
+        return Pm4Decoder(blocks.ips.version("gc"), fetch)
+    return SdmaDecoder(blocks.ips.version("sdma0"), fetch)
+
+
+def _pending(queue: CardQueue, blocks: Blocks, spaces: Spaces) -> list[Packet]:
+    """Return the packets of what is not known to be done."""
+    start, end = queue.ring.unfinished()
+    view = queue.memory.ring.view
+    return decode_ring(_decoder(queue, blocks, spaces), view, start, end, 1) if view is not None else []
+
+
+def _packet_lines(queue: CardQueue, blocks: Blocks, spaces: Spaces, rptr_bytes: int) -> Iterator[str]:
+    """Give the text of some packets around the read pointer, which lies behind what the engine has fetched, not behind what it has done."""
+    size, (start, _) = queue.ring.size_bytes, queue.ring.unfinished()
+    packets = _pending(queue, blocks, spaces)
+    behind = (rptr_bytes - start) % size if rptr_bytes >= 0 else 0
+    at = next((n for n, one in enumerate(packets) if one.offset_dwords * DWORD_BYTES >= behind), len(packets))
+    first = max(0, min(at - PACKETS // 2, len(packets) - PACKETS))
+    if first:
+        yield f"  ({first} packets before)"
+    for number, packet in enumerate(packets[first : first + PACKETS], first):
+        mark = HERE if number == at and rptr_bytes >= 0 else " "
+        text = list(lines([packet], everything=False))
+        yield from (f"{mark if n == 0 else ' '} {line}" for n, line in enumerate(text[:PACKET_LINES]))
+        if len(text) > PACKET_LINES:
+            yield f"      ({len(text) - PACKET_LINES} lines more)"
+    rest = len(packets) - first - PACKETS
+    if rest > 0:
+        yield f"  ({rest} packets more)"
