@@ -212,7 +212,9 @@ class PageTables:
         return None
 
     def close(self) -> None:
-        """Give every page back. The hubs must have been told to forget the root before."""
+        """Give every page back. The hubs must have been told to forget the root before. Twice is harmless."""
+        if self._root.gone:
+            return
         self._retire(self._root)
         if not self._owns_root:
             self._retired.remove(self._root.vram_pa)
@@ -236,6 +238,8 @@ class PageTables:
         return pieces
 
     def _check(self, gpu_va: int, end: int) -> None:
+        if self._root.gone:
+            raise ValueError(f"mapping or unmapping at {gpu_va:#x}: these page tables are closed")
         if gpu_va % PAGE_BYTES or end % PAGE_BYTES or not 0 <= gpu_va < end <= VA_END:
             raise ValueError(f"a range is whole pages of 4 KiB below {VA_END:#x}, not {gpu_va:#x} to {end:#x}")
 

@@ -209,6 +209,19 @@ def test_when_the_flush_fails_memory_stays_taken(rig):
     assert rig.vram.free_bytes == free
 
 
+def test_a_mapping_that_cannot_be_flushed_keeps_its_memory(rig):
+    rig.memory.alloc(PAGE)
+    free = rig.vram.free_bytes
+
+    def fails():
+        raise DeviceTimeout("no answer")
+
+    rig.memory._flush_hdp = fails
+    with pytest.raises(DeviceTimeout):
+        rig.memory.alloc(PAGE)
+    assert rig.vram.free_bytes == free - PAGE
+
+
 def test_use_after_free_is_refused(rig):
     buffer = rig.memory.alloc(PAGE, "host", name="gone")
     view = buffer.view
@@ -331,6 +344,10 @@ def test_closing_gives_everything_back(rig):
     rig.memory.close()
     assert all(buffer.freed for buffer in buffers)
     assert not any(rig.reaches(gpu_va) for gpu_va in addresses)
+    assert rig.vram.visible.used_bytes == rig.vram.hidden.used_bytes == 0
+    rig.memory.close()
+    with pytest.raises(ValueError, match="page tables are closed"):
+        rig.memory.alloc(PAGE)
     assert rig.vram.visible.used_bytes == rig.vram.hidden.used_bytes == 0
 
 
