@@ -251,14 +251,14 @@ class Memory:
         vram.free_bytes, vram.largest_bytes = self.vram.free_bytes, self.vram.largest_bytes
         return {"vram": vram, "host": host}
 
-    def close(self) -> None:
-        """Free every buffer, and the tables: the root is left empty, for hubs that still use it.
+    def close(self, how: str = "freed") -> None:
+        """Free every buffer, and the tables: the root is left empty, for hubs that still use it. `how`: what uses of a buffer are told.
 
         Where the card is gone nothing is left to flush. Twice is harmless.
         """
         held = list(self._live.values())
         try:
-            self._unmap(held)
+            self._unmap(held, how)
         except (DeviceLost, LinkDown):
             LOG.info("the card is gone: no translations to flush")
             self.tables.settle()
@@ -299,7 +299,7 @@ class Memory:
             raise ValueError(f"{buffer!r} is no buffer of this memory")
         return held
 
-    def _unmap(self, held: list[Held]) -> None:
+    def _unmap(self, held: list[Held], how: str = "freed") -> None:
         """Take buffers from the card and from their users."""
         if not held:
             return
@@ -313,7 +313,7 @@ class Memory:
             usage.buffers -= 1
             usage.used_bytes -= one.mapped_bytes
             _release_view(buffer)
-            buffer.forget()
+            buffer.forget(how)
             self.tables.unmap(places[-1], one.mapped_bytes)
         self._flush(stale=True)
         for gpu_va in places:
