@@ -21,6 +21,7 @@ BENCHES = {  # name: (module with `measure`, what it measures); the order they r
     "fields": ("ringup.tools.bench.fields", "struct fields and bit-fields, beside ctypes, cffi and the peer"),
     "generate": ("ringup.tools.bench.generate", "generating facts from header packages"),
     "shader": ("ringup.tools.bench.shader", "kernels on the virtual shader cores"),
+    "memory": ("ringup.tools.bench.memory", "ranges of a Radeon's memory, its page tables"),
 }
 EPILOG = (
     "A ratio above 1 means ours is better, whichever direction is better for the figure. Figures are medians; times of import and look-up are "

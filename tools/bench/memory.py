@@ -1,0 +1,92 @@
+"""A Radeon's memory: the range allocator at several fillings, and page tables mapped and unmapped in plain memory."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+
+from ringup.drivers.amd.page_table import PageTables, Run
+from ringup.drivers.amd.pte import GFX11, PAGE_BYTES, Kind
+from ringup.drivers.amd.ranges import Ranges
+from ringup.tools.bench.bench import Bench
+from ringup.tools.bench.figure import Figure
+from ringup.tools.bench.timing import median
+
+ROUNDS = 5
+STEPS = 10_000
+VRAM_BYTES = 64 << 30
+TABLE_BYTES = 16 << 20
+BASE = 1 << 32  # where the mappings go
+MIB = 1 << 20
+LIVE = {"100 live": 100, "10,000 live": 10_000, "100,000 live": 100_000}
+MAPPINGS: dict[str, tuple[Kind, list[Run]]] = {
+    "4 KiB": ("vram", [(PAGE_BYTES, PAGE_BYTES)]),
+    "64 KiB": ("vram", [(65536, 65536)]),
+    "2 MiB": ("vram", [(2 * MIB, 2 * MIB)]),
+    "256 MiB": ("vram", [(2 * MIB, 256 * MIB)]),
+    "4 MiB of single pages": ("host", [(2 * i * PAGE_BYTES, PAGE_BYTES) for i in range(1, 1025)]),
+}
+
+
+class Plain:
+    """Memory for tables without a bus before it."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray(TABLE_BYTES)
+        self.pages = list(range(0, TABLE_BYTES, PAGE_BYTES))
+
+    def write(self, vram_pa: int, data: bytes) -> None:
+        """Store bytes."""
+        self._bytes[vram_pa : vram_pa + len(data)] = data
+
+    def read(self, vram_pa: int, size_bytes: int) -> bytes:
+        """Read bytes."""
+        return bytes(self._bytes[vram_pa : vram_pa + size_bytes])
+
+
+def measure(bench: Bench) -> Iterator[Figure]:
+    """Time a free and an allocation of random sizes among random ranges, and a map and an unmap of each mapping."""
+    for name, count in LIVE.items():
+        bench.say(f"ranges, {name}")
+        yield Figure(f"free and allocate a range, {name}", "us", _ranges_us(count))
+    memory = Plain()
+    tables = PageTables(memory, memory.pages.pop, GFX11, free_page=memory.pages.append)
+    tables.map(BASE - PAGE_BYTES, [(PAGE_BYTES, PAGE_BYTES)], "vram")  # tables of the upper levels are there already
+    for name, (kind, runs) in MAPPINGS.items():
+        bench.say(f"page tables, {name}")
+        size = sum(length for _, length in runs)
+
+        def pair(kind: Kind = kind, runs: list[Run] = runs, size: int = size) -> None:
+            tables.map(BASE, runs, kind)
+            tables.unmap(BASE, size)
+            tables.settle()
+
+        yield Figure(f"map and unmap {name}", "us", _us(pair, 2000 if len(runs) == 1 else 20))
+
+
+def _ranges_us(count: int) -> float:
+    rnd = random.Random(count)
+    ranges = Ranges(0, VRAM_BYTES, "bench")
+    sizes = [PAGE_BYTES * rnd.randint(1, 128) for _ in range(count)]
+    live = [ranges.alloc(size) for size in sizes]
+    rnd.shuffle(live)
+    order = iter(rnd.choices(range(count), k=STEPS * ROUNDS))
+
+    def step() -> None:
+        i = next(order)
+        ranges.free(live[i])
+        live[i] = ranges.alloc(sizes[i])
+
+    return _us(step, STEPS)
+
+
+def _us(step: Callable[[], None], times: int) -> float:
+    """Return microseconds of CPU a step takes, the median of the rounds."""
+    rounds = []
+    for _ in range(ROUNDS):
+        start = time.process_time()
+        for _ in range(times):
+            step()
+        rounds.append((time.process_time() - start) / times * 1e6)
+    return median(rounds)
