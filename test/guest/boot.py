@@ -1,6 +1,6 @@
 """Runs ringup's PCI transports on a real kernel: boots Debian's in an emulator with cards that do DMA and interrupts, and judges what came out.
 
-    python test/guest/boot.py [--keep]
+    python test/guest/boot.py [--keep] [--kernel IMAGE]
 
 The guest's root is this machine's, read-only over 9p below a memory file system, so Python and the checkout are there. Inside, pytest runs
 `inside.py`; outside, the emulator's own trace says which accesses arrived at the card, and the shared memory's file what was written to it.
@@ -42,7 +42,7 @@ for d in proc sys dev; do /bin/busybox mount -o move /$d /new/$d; done
 SCRIPT = """cd @CHECKOUT@
 export HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin PYTHONDONTWRITEBYTECODE=1
 echo 8 > /proc/sys/vm/nr_hugepages
-modprobe -d @KERNEL@ vfio-pci || echo "GUEST: no vfio-pci"
+[ -d /sys/bus/pci/drivers/vfio-pci ] || modprobe -d @KERNEL@ vfio-pci || echo "GUEST: no vfio-pci"
 timeout @BOUND@ @PYTHON@ -m pytest -q -x --color=no --durations=3 -p no:cacheprovider -o addopts=--import-mode=importlib test/guest/inside.py
 echo "GUEST STATUS $?"
 dmesg | tail -n 25
@@ -79,12 +79,16 @@ def main() -> int:
     parser.add_argument(
         "--keep", action="store_true", help="keep the folder with the guest's console and the emulator's trace"
     )
+    parser.add_argument(
+        "--kernel", type=Path, metavar="IMAGE", help="boot this kernel, which needs no modules (kernel.sh makes one)"
+    )
     args = parser.parse_args()
     cache = Path(os.environ.get("RINGUP_CACHE") or Path.home() / ".cache/ringup") / "guest-kernel"
     subprocess.run(["bash", HERE / "setup.sh", cache], check=True)
+    image, modules = packaged(cache) if args.kernel is None else (args.kernel, [])
     work = Path(tempfile.mkdtemp(prefix="ringup-guest-"))
     try:
-        console = boot(work, cache)
+        console = boot(work, cache, image, modules)
         wrong = [*judge_tests(console), *judge_accesses(work / "trace"), *judge_shared(work / "shared")]
     finally:
         if args.keep:
@@ -97,9 +101,20 @@ def main() -> int:
     return 1 if wrong else 0
 
 
-def boot(work: Path, cache: Path) -> str:
-    """Boot, run, and return what the console showed."""
+def packaged(cache: Path) -> tuple[Path, list[Path]]:
+    """Return the distribution's kernel and the modules that mount the root, in the order in which they go in."""
     version = (cache / "version").read_text().strip()
+    modules: list[Path] = []
+    for module in ROOT_MODULES:
+        command = ["/sbin/modprobe", "-d", cache, "-S", version, "--show-depends", module]
+        shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        lines = (line.split() for line in shown.splitlines() if line.startswith("insmod"))
+        modules += [path for path in (Path(words[1]) for words in lines) if path not in modules]
+    return cache / f"boot/vmlinuz-{version}", modules
+
+
+def boot(work: Path, cache: Path, image: Path, modules: list[Path]) -> str:
+    """Boot, run, and return what the console showed."""
     with (work / "shared").open("wb") as shared:
         shared.truncate(SHARED_BYTES)
         shared.write(SHARED_MARK)
@@ -110,7 +125,7 @@ def boot(work: Path, cache: Path) -> str:
         *(part for device in DEVICES for part in ("-device", device)),
         *("-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap"),
         *("-device", "virtio-9p-pci,fsdev=root,mount_tag=hostroot"),
-        *("-kernel", str(cache / f"boot/vmlinuz-{version}"), "-initrd", str(initramfs(work, cache, version))),
+        *("-kernel", str(image), "-initrd", str(initramfs(work, cache, modules))),
         *("-append", "console=ttyS0 quiet panic=-1 intel_iommu=on"),
         *("-D", str(work / "trace"), "-trace", "memory_region_ops_*"),
     ]
@@ -131,26 +146,16 @@ def boot(work: Path, cache: Path) -> str:
     return shown
 
 
-def initramfs(work: Path, cache: Path, version: str) -> Path:
+def initramfs(work: Path, cache: Path, modules: list[Path]) -> Path:
     """Pack what mounts the root: busybox and a handful of modules."""
     tree = work / "initramfs"
     for name in ("bin", "proc", "sys", "dev", "ro", "rw", "new", "modules"):
         (tree / name).mkdir(parents=True)
     shutil.copy("/bin/busybox", tree / "bin/busybox")
-    order: list[str] = []
-    for module in ROOT_MODULES:
-        shown = subprocess.run(
-            ["/sbin/modprobe", "-d", cache, "-S", version, "--show-depends", module],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        for line in shown.stdout.splitlines():
-            if line.startswith("insmod") and (path := Path(line.split()[1])).stem not in order:
-                order.append(path.stem)
-                with (tree / "modules" / path.stem).open("wb") as unpacked:
-                    subprocess.run(["xz", "-dc", path], stdout=unpacked, check=True)
-    (tree / "modules/order").write_text("\n".join(order))
+    for module in modules:
+        with (tree / "modules" / module.stem).open("wb") as unpacked:
+            subprocess.run(["xz", "-dc", module], stdout=unpacked, check=True)
+    (tree / "modules/order").write_text("\n".join(module.stem for module in modules))
     words = {
         "@CHECKOUT@": str(CHECKOUT),
         "@KERNEL@": str(cache),

@@ -26,6 +26,7 @@ ID, LIVENESS, FACTORIAL, STATUS, IRQ_STATUS, IRQ_RAISE, IRQ_ACK = 0x00, 0x04, 0x
 DMA_SRC, DMA_DST, DMA_COUNT, DMA_COMMAND = 0x80, 0x88, 0x90, 0x98
 START, TO_RAM, WITH_IRQ = 1, 2, 4
 OWN = 0x40000
+INTERFACE = "vfio (iommufd)" if KERNEL.path("dev/iommu").exists() else "vfio (group)"
 BEGIN, END = 0x600D_0001, 0x600D_0002
 
 
@@ -293,7 +294,7 @@ def test_vfio_moves_bytes_through_the_iommu(edu):
     assert run("bind", edu.address) == 0
     device = pci.open(edu.address)
     try:
-        assert device.path == "vfio (group)"
+        assert device.path == INTERFACE
         assert device.bars[0].read32(ID) == EDU_ID
         small, large = device.alloc_host(4096), device.alloc_host(4 << 20)
         assert large.contiguous
