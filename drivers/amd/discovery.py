@@ -254,10 +254,17 @@ def _read(window: VramWindow) -> bytes:
 def _read_table(window: VramWindow, at: int, table: int, start: int, blob: bytearray) -> None:
     """Put one table into `blob` where the binary has it, as much of it as the binary has room for."""
     room = max(0, len(blob) - start)
-    header, member = SIZED_BY.get(table, (facts.harvest_table, ""))
+    header, member = SIZED_BY.get(table, (facts.harvest_info_header, ""))
     seen = min(header.SIZE, room)
     raw = bytearray(window.read(at + start, seen)).ljust(header.SIZE, b"\0")
-    size = min(getattr(header.view(raw), member) if member else seen, room)
     blob[start : start + seen] = raw[:seen]
-    if size > seen:
-        blob[start + seen : start + size] = window.read(at + start + seen, size - seen)
+    if member:
+        size = min(getattr(header.view(raw), member), room)
+        if size > seen:
+            blob[start + seen : start + size] = window.read(at + start + seen, size - seen)
+        return
+    row = facts.harvest_info.SIZE
+    for place in range(start + seen, start + min(facts.harvest_table.SIZE, room) - row + 1, row):
+        blob[place : place + row] = window.read(at + place, row)
+        if not any(blob[place : place + row]):
+            return  # the first empty row ends the list; were there anything behind it, the table's sum would be wrong

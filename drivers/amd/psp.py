@@ -224,7 +224,9 @@ class Psp:
     def _tell_loader(self, part: Part, command: int, doing: str) -> None:
         self.wait_loader(doing)
         mailbox, version = self.ring.mailbox, self._block.version
-        self._block.write(mailbox.address.at(version)(self._put(part) >> 20))
+        at = self._put(part)
+        self._hdp.flush()
+        self._block.write(mailbox.address.at(version)(at >> 20))
         self._block.write(mailbox.command.at(version)(command))
 
     def _put(self, part: Part) -> int:
@@ -232,8 +234,7 @@ class Psp:
         if not 0 < len(part.data) <= MIB:
             raise FirmwareError(f"{part.name}: a part has 1 to {MIB} bytes, not {len(part.data)}")
         if part.data != self._in_message:  # an engine's pipes get the same stack one after another
-            self._window.write(self._buffers.message, part.data)
-            self._hdp.flush()
+            self._window.write(self._buffers.message, part.data)  # whoever tells the card of it flushes
             self._in_message = part.data
         return self._fb_base + self._buffers.message
 

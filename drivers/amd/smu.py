@@ -92,7 +92,7 @@ class Smu:
         Raises `DeviceTimeout` when the firmware does not run, and what `SmuMailbox.send` raises.
         """
         self._wait_running()
-        self.attach()
+        self._take_up()
         if self.row.writes_power_table and not signed:
             if board_table is None or len(board_table) < self.facts.BoardTable_t.SIZE:
                 raise NotSupported(
@@ -112,8 +112,13 @@ class Smu:
             )  # else the firmware may hold the memory clock for a display driver that never comes
 
     def attach(self) -> None:
-        """Take up with a firmware that runs, started now or by an earlier process: versions, the place of tables, what it may do at most."""
-        interface, self.firmware_version = self.send("GetDriverIfVersion"), self.send("GetSmuVersion")
+        """Take up with a firmware that an earlier process started. Raises what `SmuMailbox.send` raises."""
+        self._take_up()
+        self._read_features()
+
+    def _take_up(self) -> None:
+        """Ask for versions, tell the place of tables, read what the card may do at most."""
+        interface, self.firmware_version = self.ask("GetDriverIfVersion"), self.ask("GetSmuVersion")
         if interface != self.row.interface:  # amdgpu: the firmware stays compatible, a mismatch is only told
             LOG.info(
                 "SMU firmware %#x speaks interface %#x, the tables are of %#x",
@@ -127,7 +132,6 @@ class Smu:
         self._power_table = self._read_table(self.facts.TABLE_COMBO_PPTABLE, power_table(self.row).SIZE)
         self.__dict__.pop("limits", None)
         self._levels.clear()
-        self._read_features()
 
     def stop(self) -> None:
         """Leave the card cold: clocks at their lowest, no hint of work to come. The firmware runs on, and so do its fan and its limits."""
@@ -155,8 +159,8 @@ class Smu:
             raise ValueError(f"there is no clock {name!r}; there are {', '.join(CLOCKS)}")
         if name not in self._levels:
             clock = self._clock(name)
-            count = self.send("GetDpmFreqByIndex", clock << 16 | LEVELS) & FREQUENCY
-            levels = (self.send("GetDpmFreqByIndex", clock << 16 | level) & FREQUENCY for level in range(count))
+            count = self.ask("GetDpmFreqByIndex", clock << 16 | LEVELS) & FREQUENCY
+            levels = (self.ask("GetDpmFreqByIndex", clock << 16 | level) & FREQUENCY for level in range(count))
             self._levels[name] = tuple(sorted(levels))
         return self._levels[name]
 
@@ -189,7 +193,7 @@ class Smu:
     @property
     def power_limit_w(self) -> int:
         """The power that the card may take, watts."""
-        return self.send("GetPptLimit", self.facts.POWER_SOURCE_AC << 16)
+        return self.ask("GetPptLimit", self.facts.POWER_SOURCE_AC << 16)
 
     def set_power_limit(self, power_w: int) -> None:
         """Set the power that the card may take, within `limits.power_min_w` and `limits.power_max_w`."""
@@ -223,7 +227,7 @@ class Smu:
             raise NotSupported(
                 "the power controller's firmware does not run, so it cannot reset the card; reset its slot or power it off"
             )
-        version = self.firmware_version or self.send("GetSmuVersion")
+        version = self.firmware_version or self.ask("GetSmuVersion")
         if version < self.row.mode1_since:
             raise NotSupported(
                 f"SMU firmware {version:#x} cannot reset the card, {self.row.mode1_since:#x} and later can"
@@ -232,9 +236,13 @@ class Smu:
         self.mailbox.tell(message, debug=self.row.mode1_debug)
         return self.row.mode1_us
 
-    def send(self, name: str, argument: int = 0) -> int:
+    def send(self, name: str, argument: int = 0) -> None:
+        """Send `PPSMC_MSG_<name>` and wait until it is done."""
+        self.mailbox.send(getattr(self.facts, f"PPSMC_MSG_{name}"), argument, name=name)
+
+    def ask(self, name: str, argument: int = 0) -> int:
         """Send `PPSMC_MSG_<name>` and return what it answers."""
-        return self.mailbox.send(getattr(self.facts, f"PPSMC_MSG_{name}"), argument, name=name)
+        return self.mailbox.ask(getattr(self.facts, f"PPSMC_MSG_{name}"), argument, name=name)
 
     def _optional(self, name: str, argument: int = 0) -> None:
         """Send a message that older firmware may not know."""
@@ -256,7 +264,7 @@ class Smu:
             clock.sleep_us(START_POLL_US)
 
     def _read_features(self) -> None:
-        self.features = self.send("GetRunningSmuFeaturesLow") | self.send("GetRunningSmuFeaturesHigh") << 32
+        self.features = self.ask("GetRunningSmuFeaturesLow") | self.ask("GetRunningSmuFeaturesHigh") << 32
 
     def _runs(self, feature: str) -> bool:
         return bool(self.features >> int(getattr(self.facts, f"FEATURE_{feature}_BIT")) & 1)

@@ -1,7 +1,7 @@
 """The power controller's mailbox: an argument, a message, a response. One message is under way at a time, and everyone uses the same registers,
 so only the process that holds the card may send.
 
-`SmuMailbox(block)`: `send(message, argument) -> int`, `tell(message, argument)` for a message that ends the conversation.
+`SmuMailbox(block)`: `send(message, argument)`, `ask(message, argument) -> int`, `tell(message, argument)` for what ends the conversation.
 Source: amdgpu smu_cmn.c, smu_cmn_send_smc_msg_with_param and __smu_cmn_send_debug_msg; smu_v13_0_0_ppsmc.h, PPSMC_Result_*.
 """
 
@@ -27,6 +27,7 @@ REFUSALS: dict[int, tuple[type[RingupError], str]] = {  # the same numbers in ev
     BUSY: (DeviceTimeout, "the power controller stayed busy"),
     0xFB: (DeviceFault, "the power controller is being debugged"),
 }
+FIRST_LOOK_US = 60  # the controller needs tens of microseconds for any message
 QUICK_US, QUICK_POLL_US = 10_000, 50  # nearly every message is answered by then
 TIMEOUT_US, POLL_US = 4_000_000, 1_000  # TIMEOUT: smu_cmn.c: 2,000,000 polls, each 1 us and a read
 RETRY_US = 10  # smu_cmn.c: "The client should retry in 10 us"
@@ -39,8 +40,13 @@ class SmuMailbox:
         self._block = block
         self._pending = ""  # a message whose response never came
 
-    def send(self, message: int, argument: int = 0, *, name: str) -> int:
-        """Send one message, wait for its response and return what it left in the argument register. `name` is the message's, for errors.
+    def ask(self, message: int, argument: int = 0, *, name: str) -> int:
+        """Send one message as `send` does and return what it left in the argument register."""
+        self.send(message, argument, name=name)
+        return int(self._block.read(MP1_SMN_C2PMSG_82))
+
+    def send(self, message: int, argument: int = 0, *, name: str) -> None:
+        """Send one message and wait for its response. `name` is the message's, for errors.
 
         Raises `DeviceTimeout` when no response comes within four seconds, `NotSupported` when the firmware does not know the message,
         `DeviceFault` when it refuses it.
@@ -56,7 +62,7 @@ class SmuMailbox:
             self._pending = doing
             response = self._response(doing)
             if response == OK:
-                return int(self._block.read(MP1_SMN_C2PMSG_82))
+                return
             if response != BUSY or clock.now_us >= end_us:
                 kind, why = REFUSALS.get(response, (DeviceFault, "no response that is known"))
                 raise kind(f"{doing}: {why} (response {response:#x})")
@@ -75,6 +81,7 @@ class SmuMailbox:
         self._pending = ""
 
     def _response(self, doing: str) -> int:
+        self._block.registers.clock.sleep_us(FIRST_LOOK_US)
         try:
             word = self._block.wait(MP1_SMN_C2PMSG_90, _answered, QUICK_US, doing, poll_us=QUICK_POLL_US)
         except DeviceTimeout:

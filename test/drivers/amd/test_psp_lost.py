@@ -9,7 +9,7 @@ from ringup.drivers.amd.smu_reset import mode1_reset
 from ringup.errors import DeviceLost
 
 CHIPS = ("navi31", "navi32", "navi33")
-FAULTS = {"all_ones_after_reads": 600, "link_drop_after_bytes": 200_000}  # about what a whole start needs
+FAULTS = {"all_ones_after_reads": 250, "link_drop_after_bytes": 200_000}  # about what a whole start needs
 
 
 def bring_up(make_boot, radeon):
