@@ -8,7 +8,7 @@ Source of a dispatch's registers: LLVM AMDGPUUsage, "Kernel Dispatch"; Mesa radv
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,12 +37,13 @@ SCRATCH_BY_ENGINE = (11, 12)  # generations whose WAVES counts those of one shad
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A launch worked out: its packets, where the argument pointer stands in them (0: nowhere), where the dispatch packet's does."""
+    """A launch worked out: its packets, and where in them stand pointers to arguments and dispatch packet and its number; 0: nowhere."""
 
     data: bytes
     launch: Launch
     kernarg_at: int
     dispatch_ptr_at: int
+    dispatch_id_at: int
 
 
 class Pm4Commands:
@@ -74,15 +75,14 @@ class Pm4Commands:
 class ComputeStream(Stream):
     """Commands of a compute queue."""
 
-    def __init__(self, commands: Pm4Commands, owner: Owner, scratch: Scratch, engines: int) -> None:
-        """`engines`: shader engines of the chip, for the scratch register."""
+    def __init__(self, commands: Pm4Commands, owner: Owner, scratch: Scratch, engines: int, queue_va: int) -> None:
+        """`engines`: shader engines of the chip, for the scratch register. `queue_va`: the queue's `amd_queue_t`, for kernels that want it."""
         super().__init__(commands, owner)
+        self._queue_va = queue_va
         self.pm4 = commands.pm4
         self._scratch, self._engines = scratch, engines
         self._barrier = commands.barrier
         self.dispatches = 0
-        # a profile's hook: called before a dispatch, returns what to call after it
-        self.around: Callable[[ComputeStream, LoadedKernel], Callable[[], None]] | None = None
 
     def dispatch(
         self,
@@ -99,9 +99,7 @@ class ComputeStream(Stream):
         before. Arguments are copied now; buffers among them must live until the work is done.
         """
         kernel = program if type(program) is LoadedKernel else program.only()  # type: ignore[union-attr]
-        prepared = kernel.prepared.get(
-            (grid, block, dynamic_lds_bytes, self._scratch if kernel.kernel.scratch_bytes_per_item else None)
-        )
+        prepared = kernel.prepared.get((grid, block, dynamic_lds_bytes, self._scratch))
         if prepared is None:
             prepared = self._prepare(
                 kernel, Launch.of(grid, block, dynamic_lds_bytes), (grid, block, dynamic_lds_bytes)
@@ -121,7 +119,7 @@ class ComputeStream(Stream):
         kernel = program if isinstance(program, LoadedKernel) else program.only()
         launch = Launch.of_items(items, block, dynamic_lds_bytes)
         key = ("items", items, block, dynamic_lds_bytes)
-        prepared = kernel.prepared.get((*key, self._scratch if kernel.kernel.scratch_bytes_per_item else None))
+        prepared = kernel.prepared.get((*key, self._scratch))
         self._append(kernel, prepared or self._prepare(kernel, launch, key), args)
 
     def _append(self, kernel: LoadedKernel, prepared: _Prepared, args: Sequence[Any]) -> None:
@@ -135,13 +133,15 @@ class ComputeStream(Stream):
             except BaseException:
                 del memory[end:]
                 raise
-        after = self.around(self, kernel) if self.around is not None else None
+        after = self.around(self, kernel.name) if self.around is not None else None
         start = len(body)
         body += prepared.data
         if prepared.kernarg_at:
             self.fixups.append((start + prepared.kernarg_at, at))
         if prepared.dispatch_ptr_at:
             self._dispatch_packet(kernel, prepared, start, at)
+        if prepared.dispatch_id_at:
+            QUAD.pack_into(body, start + prepared.dispatch_id_at, self.dispatches)
         self.dispatches += 1
         if after is not None:
             after()
@@ -174,6 +174,8 @@ class ComputeStream(Stream):
             places[run.holds] = run.first
             if run.holds == "private_segment_size":
                 users[run.first] = code.scratch_bytes_per_item
+            elif run.holds == "queue_ptr":
+                users[run.first : run.first + 2] = self._queue_va & 0xFFFF_FFFF, self._queue_va >> 32
         count = sum(run.count_dwords for run in code.user_sgprs)
         users_at = 4 * (len(body) + 2)
         if count:
@@ -185,10 +187,11 @@ class ComputeStream(Stream):
             initiator = initiator.replace(partial_tg_en=1)
         body += self.pm4.dispatch(*launch.grid, initiator)
         at = {name: users_at + 4 * first for name, first in places.items()}
-        prepared = _Prepared(to_bytes(body), launch, at.get("kernarg_segment_ptr", 0), at.get("dispatch_ptr", 0))
+        places_of = (at.get(name, 0) for name in ("kernarg_segment_ptr", "dispatch_ptr", "dispatch_id"))
+        prepared = _Prepared(to_bytes(body), launch, *places_of)
         if len(kernel.prepared) >= PREPARED_LIMIT:
             kernel.prepared.clear()
-        kernel.prepared[(*key, self._scratch if code.scratch_bytes_per_item else None)] = prepared
+        kernel.prepared[(*key, self._scratch)] = prepared
         return prepared
 
     def _scratch_base(self, wave_bytes: int) -> list[Word]:
@@ -238,8 +241,18 @@ class ComputeStream(Stream):
 
 
 THREADS = (regs.COMPUTE_NUM_THREAD_X, regs.COMPUTE_NUM_THREAD_Y, regs.COMPUTE_NUM_THREAD_Z)
-USER_VALUES = ("kernarg_segment_ptr", "dispatch_ptr", "private_segment_size")
+USER_VALUES = ("kernarg_segment_ptr", "dispatch_ptr", "queue_ptr", "dispatch_id", "private_segment_size")
 AQL_KERNARG_BYTE = 40
+# amd_queue_t, AMD's amd_hsa_queue.h: what kernels read of it are the high halves of the apertures of LDS and scratch, at bytes 64 and 68
+QUEUE_OBJECT_BYTES, APERTURES_BYTE = 256, 64
+APERTURES = struct.Struct("<II")
+
+
+def queue_object(shared_base: int, private_base: int) -> bytes:
+    """Return an `amd_queue_t` for kernels: `shared_base` and `private_base` are bits 63:48 of the apertures, as in SH_MEM_BASES."""
+    return (bytes(APERTURES_BYTE) + APERTURES.pack(shared_base << 16, private_base << 16)).ljust(
+        QUEUE_OBJECT_BYTES, b"\0"
+    )
 
 
 def grid_items(launch: Launch) -> Triple:

@@ -27,7 +27,7 @@ class SdmaCommands:
         """`vmid`: the queue's address space, which cache and indirect packets name."""
         self.sdma, self._vmid = Sdma(version), vmid
         self.pad = to_bytes(self.sdma.nop())
-        self.begin = to_bytes(self.sdma.acquire(vmid=vmid))
+        self.begin = to_bytes(self.sdma.acquire(vmid=vmid)) if self.sdma.row.gcr is not None else b""
         fence = self.sdma.fence64(0, 0)
         half = len(fence) // 2
         # FENCE stores 32 bits, its last dword; the low half goes first: a reader that comes between sees an older count, never a newer one
@@ -55,7 +55,7 @@ class CopyStream(Stream):
 
     def copy(self, target_va: int, source_va: int, size_bytes: int) -> None:
         """Copy any number of bytes; the ranges may overlap."""
-        self.append(copy_all(self.sdma, target_va, source_va, size_bytes))
+        self._add(f"copy {size_bytes}", copy_all(self.sdma, target_va, source_va, size_bytes))
 
     def copy_rect(
         self,
@@ -67,13 +67,14 @@ class CopyStream(Stream):
         height: int,
     ) -> None:
         """Copy `height` rows of `width_bytes` whose starts lie a pitch apart; the planes must not overlap."""
-        self.append(
-            copy_rect_all(self.sdma, target_va, target_pitch_bytes, source_va, source_pitch_bytes, width_bytes, height)
+        self._add(
+            f"copy {width_bytes} x {height}",
+            copy_rect_all(self.sdma, target_va, target_pitch_bytes, source_va, source_pitch_bytes, width_bytes, height),
         )
 
     def fill(self, gpu_va: int, value: int, size_bytes: int) -> None:
         """Fill a multiple of 4 bytes with a dword."""
-        self.append(fill_all(self.sdma, gpu_va, value, size_bytes))
+        self._add(f"fill {size_bytes}", fill_all(self.sdma, gpu_va, value, size_bytes))
 
     def store(self, gpu_va: int, *dwords: int) -> None:
         """Store dwords at `gpu_va` (4-byte aligned)."""
@@ -86,6 +87,12 @@ class CopyStream(Stream):
     def stamp(self, gpu_va: int) -> None:
         """Store the 64-bit reference clock at `gpu_va` (8-byte aligned) when the copies before have ended."""
         self.append(self.sdma.wait_idle() + self.sdma.store_clock(gpu_va))
+
+    def _add(self, name: str, dwords: Sequence[int]) -> None:
+        after = self.around(self, name) if self.around is not None else None
+        self.append(dwords)
+        if after is not None:
+            after()
 
     def append(self, dwords: Sequence[int]) -> None:
         """Add packets of your own making, such as `queues.sdma`'s: the queue runs them as they are."""

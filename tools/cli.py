@@ -16,6 +16,7 @@ from ringup.errors import RingupError
 COMMANDS = {  # name: (module, help); the order of `ringup --help`
     "doctor": ("ringup.tools.doctor", "look at this machine and say what is fine, what is not and what to do"),
     "list": ("ringup.tools.list_cards", "list the cards that can be opened, and those that cannot with the reason"),
+    "up": ("ringup.tools.up", "bring a card up, test its queues and say what it is"),
     "demo": ("ringup.tools.demo", "run a kernel's machine code on the virtual cores and draw what it computes"),
     "regs": ("ringup.tools.regs", "find registers of a chip, show their fields, decode a value"),
     "firmware": (

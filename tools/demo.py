@@ -1,13 +1,16 @@
-"""`ringup demo`: a Mandelbrot set computed by gfx1100 machine code on the virtual cores, drawn in the terminal."""
+"""`ringup demo`: a card comes up, runs a Mandelbrot kernel's machine code and gives the picture back, drawn in the terminal."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-import time
+from pathlib import Path
 
-WIDTH, HEIGHT, STEPS = 256, 256, 200
+import ringup
+from ringup.tools.stages import StageView
+
+WIDTH, HEIGHT, STEPS, BLOCK = 256, 256, 200, 256
 KERNEL = """
 declare i32 @llvm.amdgcn.workitem.id.x()
 declare i32 @llvm.amdgcn.workgroup.id.x()
@@ -58,46 +61,59 @@ SHADES = " .,:;=+*#%@"
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "demo",
-        help="run a kernel's machine code on the virtual cores and draw what it computes",
-        description="Compile a kernel for gfx1100 with LLVM, run the machine code on the virtual shader cores, draw the result.",
+        help="bring a card up, run a kernel on it and draw what it computes",
+        description="Bring a card up (a virtual one unless named), compile a kernel for it with LLVM, run it, draw the result.",
     )
+    parser.add_argument("--card", default="virtual:navi31", help="which card (default: %(default)s)")
+    parser.add_argument("--trace", type=Path, metavar="FILE", help="write when what ran, for ui.perfetto.dev")
     parser.add_argument("--json", action="store_true", help="print one object with the figures instead of the picture")
 
 
 def run(args: argparse.Namespace) -> int:
-    import numpy as np  # the cores' libraries are wanted here alone
-    from llvmlite import binding as llvm
+    import numpy as np  # what only this command needs
 
-    from ringup.silicon.shader import program, workbench
-    from ringup.silicon.shader.translate import Translator
-
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-    machine = llvm.Target.from_triple("amdgcn-amd-amdhsa").create_target_machine(cpu="gfx1100", opt=2)
-    kernels = program.load(machine.emit_object(llvm.parse_assembly(KERNEL)))
-    image = np.zeros((HEIGHT, WIDTH), np.uint32)
-    arguments: list[workbench.Argument] = [image, WIDTH, STEPS, -2.2, -1.5, 3.0 / WIDTH]
-    began = time.perf_counter()
-    done = workbench.run(
-        Translator(), kernels, "mandelbrot", arguments, groups=(WIDTH * HEIGHT // 256, 1, 1), group_size=(256, 1, 1)
-    )
-    seconds = time.perf_counter() - began
-    figures = {
-        "waves": done.counters.waves,
-        "wave_instructions": done.counters.instructions,
-        "lane_instructions": done.counters.lanes,
-        "seconds": round(seconds, 3),
-        "inside": int((image == STEPS).sum()),
-    }
+    with ringup.open(args.card, watch=StageView()) as card:
+        items = WIDTH * HEIGHT
+        with card.profile() as profile:
+            program = card.load(compile_for(card.info.target), "mandelbrot")
+            out = card.alloc(4 * items, name="picture")
+            stream = card.compute.stream()
+            stream.dispatch(program, items // BLOCK, BLOCK, [out, WIDTH, STEPS, -2.2, -1.5, 3.0 / WIDTH])
+            done = card.compute.submit(stream)
+            card.copy.wait_for(done)
+            image = card.copy.download_array(out, np.uint32, (HEIGHT, WIDTH))
+        kernel = next(span for span in profile.spans() if span.name == "mandelbrot")
+        figures = {
+            "card": card.name,
+            "chip": card.info.chip,
+            "found": card.info.found,
+            "bring_up_ms": round(sum(stage.took_us for stage in card.stages) / 1000, 1),
+            "waves": items // card.info.wave_size,
+            "kernel_us": round(profile.duration_us(kernel), 1),
+            "inside": int((image == STEPS).sum()),
+        }
+        if args.trace:
+            profile.save(args.trace)
     if args.json:
         print(json.dumps(figures))
         return 0
     print(_drawn(image))
     print(
-        f"{figures['waves']} waves of gfx1100 machine code, {done.counters.instructions:,} wave-instructions in strict mode, "
-        f"{seconds:.2f} s with translation"
+        f"{figures['card']} came up in {figures['bring_up_ms']:.0f} ms of its time, ran {figures['waves']} waves of machine code in "
+        f"{figures['kernel_us']:.0f} us by a compute queue and gave the picture back by a copy queue"
     )
     return 0
+
+
+def compile_for(target: str) -> bytes:
+    """Return the kernel as a code object for a processor such as gfx1100."""
+    from llvmlite import binding as llvm  # what only this command needs
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    machine = llvm.Target.from_triple("amdgcn-amd-amdhsa").create_target_machine(cpu=target, opt=2)
+    code: bytes = machine.emit_object(llvm.parse_assembly(KERNEL))
+    return code
 
 
 def _drawn(image: object) -> str:

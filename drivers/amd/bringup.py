@@ -72,7 +72,7 @@ class Bringup:
             decode_memory(self._device)
         with stage("reading what the card is", 3 * SECOND_US):
             self.blocks = wire(self._device, self._store)
-        with stage("looking who was here", 3 * SECOND_US):
+        with stage("looking who was here", 30 * SECOND_US):
             self._look()
         if self.found in FIRST_RUNG:
             with stage("resetting what was left", 20 * SECOND_US):
@@ -132,7 +132,7 @@ class Bringup:
     def _start_cold(self) -> None:
         blocks = self.blocks
         firmware = psp_firmware(blocks.firmware, blocks.ips.version("gc"))
-        with self._stages.stage("booting the secure OS", 20 * SECOND_US):
+        with self._stages.stage("booting the secure OS", 60 * SECOND_US):
             blocks.psp.boot(firmware.boot)
         with self._stages.stage("loading firmware", 60 * SECOND_US):
             blocks.psp.load(firmware, blocks.layout.tmr)

@@ -19,6 +19,7 @@ from ringup.drivers.amd.control import CardLimits, Control
 from ringup.drivers.amd.gmc_faults import GFXHUB, MMHUB
 from ringup.drivers.amd.health import Counts, Health, Stats
 from ringup.drivers.amd.ih_decode import FATAL, TOO_HOT, Interrupt
+from ringup.drivers.amd.profiling import CardProfile
 from ringup.drivers.amd.queue_set import CardQueue, ComputeQueue, CopyQueue, QueueSet
 from ringup.drivers.amd.recovery import Rung
 from ringup.drivers.amd.report import Report
@@ -182,6 +183,16 @@ class Radeon:
         """Return another queue of a copy engine. Raises `NotSupported` when all are in use."""
         self._check()
         return self._queues.copy(engine)
+
+    @property
+    def queues(self) -> tuple[CardQueue, ...]:
+        """Every queue of the card, in the order they were made."""
+        return tuple(self._queues.queues)
+
+    def profile(self) -> CardProfile:
+        """Return a profile: `with card.profile() as profile:` stamps the dispatches and copies of streams begun inside."""
+        self._check()
+        return CardProfile(self)
 
     # --- memory and programs ----------------------------------------------------------------------------------------
     def alloc(self, size_bytes: int, where: Where = "vram", *, visible: bool = False, name: str = "") -> Buffer:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from ringup.drivers.amd import doorbells, transfer
 from ringup.drivers.amd.doorbells import DOORBELL_BAR, Doorbell
+from ringup.drivers.amd.gfx import PRIVATE_BASE, SHARED_BASE
 from ringup.drivers.amd.gfx_hqd import QUEUES, Hqd, Place
 from ringup.drivers.amd.mqd import QueueSpec
 from ringup.drivers.amd.sdma import QUEUES as SDMA_QUEUES
@@ -20,9 +21,9 @@ from ringup.drivers.buffer import Buffer, Where
 from ringup.errors import NotSupported
 from ringup.queues.arena import Arena
 from ringup.queues.kept import Kept
-from ringup.queues.pm4_stream import ComputeStream, Pm4Commands
+from ringup.queues.pm4_stream import ComputeStream, Pm4Commands, queue_object
 from ringup.queues.program import Scratch
-from ringup.queues.queue import Owner, Queue, Stream
+from ringup.queues.queue import TIMEOUT_S, Owner, Queue, Stream
 from ringup.queues.ring import Ring
 from ringup.queues.sdma_stream import CopyStream, SdmaCommands
 from ringup.queues.timeline import Point, Timeline, Waiter
@@ -33,8 +34,8 @@ INDIRECT_BYTES = 1 << 20
 EOP_BYTES = 4096
 MQD_BYTES = 4096
 PAGE_BYTES = 4096
-# of a queue's page: where the engine reports its read pointer, where the write pointer lies, the timeline; a cache line each
-RPTR_AT, WPTR_AT, TIMELINE_AT = 0, 64, 128
+# of a queue's page: the read pointer that the engine reports, the write pointer, the timeline, a cache line each; what kernels see of the queue
+RPTR_AT, WPTR_AT, TIMELINE_AT, OBJECT_AT = 0, 64, 128, 1024
 QUAD = struct.Struct("<Q")
 
 
@@ -117,6 +118,10 @@ class CardQueue(Queue):
         kept = Kept(self, stream, self.alloc, copies)
         self.kept.add(kept)
         return kept
+
+    def idle(self, timeout_s: float = TIMEOUT_S) -> None:
+        """Wait until all that was submitted is done."""
+        Point(self.timeline, self.timeline.last).wait(timeout_s)
 
     @property
     def closed(self) -> bool:
@@ -293,7 +298,9 @@ class QueueSet:
             scratch = Scratch(slots, memory.scratch)
             queue = ComputeQueue(*self._parts(name, self._pm4, memory, index, unit_bytes=4))
             queue.map = hardware.map
-            queue.streams = lambda: ComputeStream(self._pm4, self._owner, scratch, engines)
+            page_view = self._access(page)
+            page_view.write(OBJECT_AT, queue_object(SHARED_BASE, PRIVATE_BASE))
+            queue.streams = lambda: ComputeStream(self._pm4, self._owner, scratch, engines, page.gpu_va + OBJECT_AT)
         except BaseException:
             memory.free()
             raise

@@ -29,4 +29,5 @@ def test_it_draws_shades_where_no_terminal_watches(capsys):
     assert all(len(line) == demo.WIDTH // 4 for line in lines[:-1])
     assert "@@@@@@@@" in lines[len(lines) // 2]
     assert lines[1:16] == lines[17:32][::-1]  # line 16 is the real axis; the set is its own mirror image
-    assert "waves of gfx1100 machine code" in lines[-1]
+    assert "virtual:navi31 came up in" in lines[-1]
+    assert "ran 2048 waves of machine code" in lines[-1]

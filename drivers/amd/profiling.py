@@ -1,0 +1,108 @@
+"""Profiles of a card: stamps in host memory, hooks in its queues' streams, the card's counter against the host's clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from ringup.queues.profile import STAMP_BYTES, Profile, Span
+from ringup.queues.trace import Correlation, Trace
+
+if TYPE_CHECKING:
+    from ringup.drivers.amd.card import Radeon
+
+PLACES = 4096  # commands of one profile
+BETWEEN_US = 100  # at least so long lie the two looks at both clocks apart
+
+
+class CardProfile:
+    """`with card.profile() as profile:` stamps every dispatch and copy of streams that are begun inside. Results last after the card."""
+
+    def __init__(self, card: Radeon) -> None:
+        self._card = card
+        self._memory = card.spaces.user.alloc(
+            PLACES * 2 * STAMP_BYTES,
+            "vram" if card.device.polls_vram else "host",
+            visible=True,
+            name="profile",
+            cached=False,
+        )
+        assert self._memory.view is not None  # it was asked to be visible
+        self._words = self._memory.view.cast("Q")
+        self._profile = Profile(self._memory.gpu_va, PLACES, lambda byte: self._words[byte // 8])
+        self._spans: list[Span] = []
+        self._hooked: list[tuple[Any, Callable[[], Any]]] = []
+        self._clock: Correlation | None = None
+
+    def __enter__(self) -> CardProfile:
+        self._began = self._now()
+        for queue in self._card.queues:
+            self._hook(queue)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for queue, streams in self._hooked:
+            queue.streams = streams
+            del queue.submit
+        try:
+            if error is None:
+                self._finish()
+        finally:
+            self._words.release()
+            if not self._memory.freed:
+                self._memory.free()
+
+    def _finish(self) -> None:
+        """Wait for what was submitted, read the stamps and both clocks once more."""
+        for queue in self._card.queues:
+            queue.idle()
+        self._spans = self._profile.spans()
+        self._card.device.clock.sleep_us(BETWEEN_US)
+        self._clock = Correlation(self._began, self._now())
+
+    def _now(self) -> tuple[int, float]:
+        return self._card.blocks.gfx.gpu_clock(), self._card.device.clock.now_us
+
+    def _hook(self, queue: Any) -> None:
+        streams, submit, clock = queue.streams, queue.submit, self._card.device.clock
+        around = self._profile.around(queue.name)
+
+        def begin() -> Any:
+            stream = streams()
+            stream.around = around
+            return stream
+
+        def timed(*args: Any, **options: Any) -> Any:
+            began = clock.now_us
+            point = submit(*args, **options)
+            self._profile.host.append((f"{queue.name} {point.value}", began, clock.now_us - began))
+            return point
+
+        queue.streams, queue.submit = begin, timed
+        self._hooked.append((queue, streams))
+
+    # --- results ----------------------------------------------------------------------------------------------------
+    def spans(self) -> list[Span]:
+        """Return every dispatch and copy that ran, by its beginning."""
+        return self._spans
+
+    def duration_us(self, span: Span) -> float:
+        """Return how long a command ran."""
+        return (span.end_ticks - span.begin_ticks) / self._correlation().ticks_per_us
+
+    def trace(self) -> Trace:
+        """Return all of it on the host's time, the card's bring-up in front."""
+        return self._profile.trace(self._correlation(), self._spans, tuple(self._card.stages))
+
+    def save(self, path: Path | str) -> None:
+        """Write the trace to a file that ui.perfetto.dev opens."""
+        self.trace().save(path)
+
+    def _correlation(self) -> Correlation:
+        if self._clock is None:
+            raise ValueError("the profile is still under way: its results are there when its `with` block has ended")
+        return self._clock

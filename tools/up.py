@@ -1,0 +1,85 @@
+"""`ringup up`: bring a card up, let its queues prove themselves, say what it is, put it to rest again."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import ringup
+from ringup.cards import cards
+from ringup.errors import DeviceFault, NoSuchCard
+from ringup.tools.stages import StageView, stage_rows
+
+TEST_BYTES = 1 << 20
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "up",
+        help="bring a card up, test its queues and say what it is",
+        description="Bring a card up stage by stage, move a MiB through its queues and back, say what it is, and put it to rest.",
+    )
+    parser.add_argument(
+        "card", nargs="?", help="its name, as `ringup list` shows it (default: the only real card that can be opened)"
+    )
+    parser.add_argument(
+        "--firmware",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="a folder or file that comes before the system's firmware",
+    )
+    parser.add_argument("--json", action="store_true", help="print one object")
+
+
+def run(args: argparse.Namespace) -> int:
+    name = args.card or _only()
+    with ringup.open(name, firmware=args.firmware, watch=StageView()) as card:
+        moved = _move(card)
+        info, stages = asdict(card.info), stage_rows(card.stages)
+    if args.json:
+        print(json.dumps({"card": info, "stages": stages, "moved_bytes": moved}))
+        return 0
+    milliseconds = sum(row["ms"] for row in stages)
+    print(
+        f"{name} is up: {info['chip']} ({info['pci_id']}), {info['vram_bytes'] >> 20} MiB, "
+        f"{info['compute_units']} compute units, {info['target']}"
+    )
+    print(f"it was {info['found']}; {len(stages)} stages took {milliseconds:.0f} ms")
+    for rung in info["resets"]:
+        print(f"  {rung}")
+    print(f"{moved >> 10} KiB went through both kinds of queue and came back unchanged")
+    return 0
+
+
+def _only() -> str:
+    """Return the one real card that can be opened."""
+    found = [card for card in cards() if not card.name.startswith("virtual:")]
+    usable = [card.name for card in found if not card.skipped]
+    if len(usable) == 1:
+        return usable[0]
+    if usable:
+        raise NoSuchCard(f"several cards can be opened, name one: {', '.join(usable)}")
+    reasons = "; ".join(f"{card.name}: {card.skipped}" for card in found)
+    raise NoSuchCard(
+        f"no real card can be opened ({reasons or 'none was found'}); `ringup up virtual:navi31` shows a virtual one"
+    )
+
+
+def _move(card: Any) -> int:
+    """Send bytes in by the copy queue, on by the compute queue, out by the copy queue; return how many. Raises `DeviceFault` for other bytes."""
+    data = bytes(range(256)) * (TEST_BYTES // 256)
+    with card.alloc(TEST_BYTES, name="sent") as sent, card.alloc(TEST_BYTES, name="passed on") as passed:
+        stream = card.compute.stream()
+        stream.wait_for(card.copy.upload(sent, data))
+        stream.append(stream.pm4.copy_memory(passed.gpu_va, sent.gpu_va, TEST_BYTES))
+        card.copy.wait_for(card.compute.submit(stream))
+        if card.copy.download(passed) != data:
+            raise DeviceFault(
+                f"{card.name}: what came back through the queues is not what was sent; the card's memory or link is bad"
+            )
+    return TEST_BYTES
