@@ -146,12 +146,23 @@ def test_large_memory_lies_at_a_large_pages_border(held, device):
 
 
 def test_addresses_avoid_what_bridges_keep_to_themselves(held):
-    """A card's own BARs in the middle of what the IOMMU would take: an access there never reaches the IOMMU."""
-    held.ranges = ((0x60C0000000 - 0x2000, 0x60C0000000 + (4 << 20) - 1),)  # the fake's BARs begin at 0x60C0000000
+    """A bridge's window in the middle of what the IOMMU would take: an access there never reaches the IOMMU."""
+    window = 0x60_B000_0000, 0x60_CFFF_FFFF
+    bridge = held.folder("0000:00:01.0") / "resource"
+    held.write(bridge, held.kernel.text(bridge) + f"\n{window[0]:#018x} {window[1]:#018x} 0x0000000000102201\n")
+    held.ranges = ((window[0] - 0x2000, window[1] + 0x10_0000),)
     device = pci.open(ADDRESS, kernel=held.kernel)
     taken = [device.alloc_host(4096).bus_addr() for _ in range(4)]
-    ends = 0x60C0000000 + (1 << 20) + 4096 + (64 << 10)
-    assert taken == [0x60C0000000 - 0x2000, 0x60C0000000 - 0x1000, ends, ends + 4096]
+    assert taken == [window[0] - 0x2000, window[0] - 0x1000, window[1] + 1, window[1] + 0x1001]
+    device.close()
+
+
+def test_addresses_avoid_the_cards_own_bars(held):
+    """The fake's BARs begin at 0x60c0000000: 1 MiB, 4 KiB, 64 KiB."""
+    held.ranges = ((0x60_BFFF_F000, 0x60_D000_0000 - 1),)
+    device = pci.open(ADDRESS, kernel=held.kernel)
+    taken = [device.alloc_host(4096).bus_addr() for _ in range(2)]
+    assert taken == [0x60_BFFF_F000, 0x60_C000_0000 + (1 << 20) + 4096 + (64 << 10)]
     device.close()
 
 
