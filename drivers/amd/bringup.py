@@ -171,10 +171,9 @@ class Bringup:
         blocks, where = self.blocks, "vram" if self._device.polls_vram else "host"
         ring = self.spaces.firmware_page(where, IH_RING_BYTES, "interrupt ring")
         page = self.spaces.firmware_page(where, 4096, "interrupt write pointer")
-        assert ring.view is not None  # both were asked to be visible
-        assert page.view is not None
+        ring_access, page_access = self.spaces.system.access(ring), self.spaces.system.access(page)
         doorbell = Doorbell(self._device.bars[DOORBELL_BAR], IH_INDEX)
-        self.ih = Ih(blocks.ips.block("osssys"), ring.view, ring.gpu_va, page.view, page.gpu_va, doorbell)
+        self.ih = Ih(blocks.ips.block("osssys"), ring_access, ring.gpu_va, page_access, page.gpu_va, doorbell)
         blocks.nbio.interrupt_page(blocks.stray.bus_addr(0))
         self.ih.start(message_signalled=True)
 

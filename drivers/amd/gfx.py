@@ -14,6 +14,7 @@ from ringup.autogen.amd import gc as words
 from ringup.autogen.amd import gc_cp, gc_hqd, gc_pipe, gc_rlc, gc_ucode, smuio
 from ringup.autogen.layout import Word
 from ringup.drivers.amd import doorbells
+from ringup.drivers.amd.access import Access
 from ringup.drivers.amd.gfx_hqd import COMPUTE_ME, QUEUES, Hqd, Place, drop, selected
 from ringup.drivers.amd.gfx_shape import Design, Shape, read_shape
 from ringup.drivers.amd.mqd import QueueSpec
@@ -207,7 +208,7 @@ class Gfx:
             gc.write(gc.make(gc_rlc.RLC_SAFE_MODE, cmd=1))
 
     # --- queues -------------------------------------------------------------------------------------------------
-    def queue(self, place: Place, spec: QueueSpec, descriptor: memoryview) -> Hqd:
+    def queue(self, place: Place, spec: QueueSpec, descriptor: memoryview | Access) -> Hqd:
         """Return a queue that can be mapped at `place`; `descriptor` is the page of memory at `spec.mqd_va`."""
         if place.pipe >= self.pipes:
             raise ValueError(f"this chip has pipes 0 to {self.pipes - 1}, not {place.pipe}")

@@ -14,6 +14,7 @@ from ringup.autogen.amd import gc_hqd
 from ringup.autogen.amd.gc import GRBM_GFX_CNTL
 from ringup.autogen.amd.gc_pipe import SPI_COMPUTE_QUEUE_RESET
 from ringup.drivers.amd import mqd
+from ringup.drivers.amd.access import Access
 from ringup.drivers.amd.mqd import QueueSpec
 from ringup.drivers.amd.registers import Block
 from ringup.errors import DeviceHung, DeviceTimeout
@@ -84,7 +85,9 @@ def _wait_inactive(gc: Block, doing: str, timeout_us: int) -> None:
 class Hqd:
     """One compute queue. `descriptor` is the memory at `spec.mqd_va`, a page."""
 
-    def __init__(self, gc: Block, place: Place, spec: QueueSpec, descriptor: memoryview, safe_mode: SafeMode) -> None:
+    def __init__(
+        self, gc: Block, place: Place, spec: QueueSpec, descriptor: memoryview | Access, safe_mode: SafeMode
+    ) -> None:
         self.place, self.spec = place, spec
         self._gc, self._descriptor, self._safe_mode = gc, descriptor, safe_mode
 

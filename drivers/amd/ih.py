@@ -10,6 +10,7 @@ import struct
 
 from ringup.autogen.amd import osssys
 from ringup.drivers.amd import ih_decode
+from ringup.drivers.amd.access import Access
 from ringup.drivers.amd.doorbells import Doorbell
 from ringup.drivers.amd.ih_decode import ENTRY_BYTES, Interrupt
 from ringup.drivers.amd.registers import Block
@@ -37,9 +38,9 @@ class Ih:
     def __init__(
         self,
         block: Block,
-        ring: memoryview,
+        ring: memoryview | Access,
         ring_va: int,
-        writeback: memoryview,
+        writeback: memoryview | Access,
         writeback_va: int,
         doorbell: Doorbell | None = None,
     ) -> None:
@@ -116,7 +117,7 @@ class Ih:
 
     def glance(self) -> bool:
         """Whether `drain` should be called: something fatal came, or so much that the ring should be emptied. Costs a look at memory."""
-        (stored,) = _POINTER.unpack_from(self._writeback)
+        (stored,) = _POINTER.unpack(self._writeback[:4])
         if stored == self._stored_then:
             return False
         word = self._stored()
@@ -124,7 +125,7 @@ class Ih:
             return True
         end, at, ring = int(word.offset) * 4 & self._mask & -ENTRY_BYTES, self._glanced, self._ring
         while at != end:
-            if _HEAD.unpack_from(ring, at)[0] in _FATAL_HEADS:
+            if _HEAD.unpack(ring[at : at + _HEAD.size])[0] in _FATAL_HEADS:
                 return True
             at = at + ENTRY_BYTES & self._mask
         self._glanced, self._stored_then = at, stored
@@ -155,7 +156,7 @@ class Ih:
 
     def _stored(self) -> osssys.IH_RB_WPTR:
         word = osssys.IH_RB_WPTR.at(self._block.version)
-        return word(_POINTER.unpack_from(self._writeback)[0])
+        return word(_POINTER.unpack(self._writeback[:4])[0])
 
     def _write_pointer(self) -> int:
         """Return where the block writes next, in bytes. After an overflow the oldest entries are gone: reading goes on behind the newest."""

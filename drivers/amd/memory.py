@@ -12,8 +12,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from ringup.drivers.amd.access import Access, Window
 from ringup.drivers.amd.page_table import PageTables, Run
 from ringup.drivers.amd.pte import PAGE_BYTES, Kind
 from ringup.drivers.amd.ranges import HUGE_BYTES, Ranges, natural_align
@@ -27,14 +28,6 @@ GUARD_BYTES = PAGE_BYTES  # left unmapped behind every buffer: running over its 
 GIANT_BYTES = 1 << 30  # a page of the second directory level
 REMEMBERED = 256  # freed buffers that a fault may still be named after
 NEAR_BYTES = 1 << 20  # how far behind a buffer a fault is still told by it
-
-
-class Window(Protocol):
-    """VRAM as the CPU sees it."""
-
-    def view(self, vram_pa: int, size_bytes: int) -> memoryview | None:
-        """Return the bytes as plain memory, None where the CPU does not see all of them so."""
-        ...
 
 
 class Vram:
@@ -216,6 +209,13 @@ class Memory:
         self._unmap(held)
         for one in held:
             self._release(one)
+
+    def access(self, buffer: Buffer) -> Access:
+        """Return the CPU's access to a buffer that it sees, also over a path that maps nothing."""
+        held = self._held(buffer)
+        if buffer.view is None and len(held.vram) != 1:
+            raise ValueError(f"{buffer!r} lies in pieces or beyond the window: ask for a visible one")
+        return Access(buffer.size_bytes, buffer.view, self._window, held.vram[0] if held.vram else 0)
 
     def find(self, gpu_va: int) -> Buffer | None:
         """Return the buffer that an address lies in."""

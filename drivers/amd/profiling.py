@@ -29,9 +29,10 @@ class CardProfile:
             name="profile",
             cached=False,
         )
-        assert self._memory.view is not None  # it was asked to be visible
-        self._words = self._memory.view.cast("Q")
-        self._profile = Profile(self._memory.gpu_va, PLACES, lambda byte: self._words[byte // 8])
+        access = card.spaces.user.access(self._memory)
+        self._profile = Profile(
+            self._memory.gpu_va, PLACES, lambda byte: int.from_bytes(access[byte : byte + STAMP_BYTES], "little")
+        )
         self._spans: list[Span] = []
         self._hooked: list[tuple[Any, Callable[[], Any]]] = []
         self._clock: Correlation | None = None
@@ -52,7 +53,6 @@ class CardProfile:
             if error is None:
                 self._finish()
         finally:
-            self._words.release()
             if not self._memory.freed:
                 self._memory.free()
 

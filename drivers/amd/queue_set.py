@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from ringup.drivers.amd import doorbells, transfer
+from ringup.drivers.amd.access import Access
 from ringup.drivers.amd.doorbells import DOORBELL_BAR, Doorbell
 from ringup.drivers.amd.gfx import PRIVATE_BASE, SHARED_BASE
 from ringup.drivers.amd.gfx_hqd import QUEUES, Hqd, Place
@@ -82,13 +83,12 @@ class QueueMemory:
         memory = self._spaces.system
         return self._keep(memory, memory.alloc(MQD_BYTES, "vram", visible=True, name=f"{self._name}: descriptor"))
 
-    def staging(self, what: str) -> Buffer:
-        """Return host memory that bytes are moved through."""
+    def staging(self, what: str) -> transfer.Place:
+        """Return memory that bytes are moved through."""
         memory = self._spaces.user
-        return self._keep(
-            memory,
-            memory.alloc(transfer.STAGING_BYTES, self._where, visible=True, name=f"{self._name}: {what}", cached=False),
-        )
+        size, name = transfer.STAGING_BYTES, f"{self._name}: {what}"
+        buffer = self._keep(memory, memory.alloc(size, self._where, visible=True, name=name, cached=False))
+        return transfer.Place(buffer.gpu_va, memory.access(buffer))
 
     def scratch(self, size_bytes: int) -> int:
         """Return the address of scratch memory that stays as long as the queue."""
@@ -283,13 +283,12 @@ class QueueSet:
         memory = QueueMemory(self._spaces, self._where, name)
         try:
             page, ring, mqd, eop = memory.page, memory.ring, memory.mqd(), memory.eop()
-            assert mqd.view is not None  # it was asked to be visible
             index = doorbells.compute_index(number)
             spec = QueueSpec(
                 ring.gpu_va, RING_BYTES // 4, page.gpu_va + RPTR_AT, page.gpu_va + WPTR_AT, eop.gpu_va, EOP_BYTES,
                 mqd.gpu_va, USER_VMID, index,
             )  # fmt: skip
-            hardware = gfx.queue(place, spec, mqd.view)
+            hardware = gfx.queue(place, spec, self._spaces.system.access(mqd))
             hardware.map()
             shape = gfx.shape
             assert shape is not None  # the core is up
@@ -390,8 +389,7 @@ class QueueSet:
         )
 
     def _access(self, buffer: Buffer) -> Access:
-        assert buffer.view is not None  # it was asked to be visible
-        return Access(buffer.view)
+        return self._spaces.user.access(buffer)
 
     def _kept_memory(self, size_bytes: int) -> tuple[int, Callable[[int, bytes | bytearray], None], Callable[[], None]]:
         buffer = self._spaces.user.alloc(size_bytes, self._where, visible=True, name="a kept stream", cached=False)
@@ -408,31 +406,6 @@ class QueueSet:
                 failed = failed or error
         if failed is not None:
             raise failed
-
-
-class Access:
-    """CPU access to a visible buffer, by byte offset."""
-
-    def __init__(self, view: memoryview) -> None:
-        self.view = view
-
-    def write(self, at: int, data: bytes | bytearray | memoryview) -> None:
-        """Store bytes."""
-        self.view[at : at + len(data)] = data
-
-    def at(self, offset: int) -> Callable[[int], None]:
-        """Return what stores a quadword at `offset`, in one access."""
-        cell = self.view[offset : offset + 8].cast("Q")
-
-        def store(value: int) -> None:
-            cell[0] = value
-
-        return store
-
-    def reader(self, offset: int) -> Callable[[], int]:
-        """Return what loads the quadword at `offset`, in one access."""
-        cell = self.view[offset : offset + 8].cast("Q")
-        return lambda: cell[0]
 
 
 def _place(number: int, pipes: int) -> Place:

@@ -218,9 +218,10 @@ def _pointers(queue: CardQueue) -> tuple[dict[str, str], int]:
 def _decoder(queue: CardQueue, blocks: Blocks, spaces: Spaces) -> Decoder:
     def fetch(gpu_va: int, size_bytes: int) -> bytes:
         buffer = spaces.user.find(gpu_va)
-        if buffer is None or buffer.view is None:
+        if buffer is None:
             raise ValueError(f"{gpu_va:#x} is not to be seen from here")
-        return bytes(buffer.view[gpu_va - buffer.gpu_va :][:size_bytes])
+        at = gpu_va - buffer.gpu_va
+        return bytes(spaces.user.access(buffer)[at : at + size_bytes])
 
     if isinstance(queue.hardware, Hqd):
         return Pm4Decoder(blocks.ips.version("gc"), fetch)

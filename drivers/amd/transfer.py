@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import Any, NamedTuple
 
+from ringup.drivers.amd.access import Access
 from ringup.drivers.buffer import Buffer
 from ringup.queues.arena import Arena
 from ringup.queues.timeline import Point
@@ -35,19 +36,19 @@ def check_range(buffer: Buffer, offset_bytes: int, size_bytes: int) -> int:
     return buffer.gpu_va + offset_bytes
 
 
+class Place(NamedTuple):
+    """Memory that both sides reach: its address for the card, access for the CPU."""
+
+    gpu_va: int
+    access: Access
+
+
 class Staging:
-    """Host memory that one copy queue moves bytes through: a part for uploads, a part for downloads."""
+    """Memory that one copy queue moves bytes through: a part for uploads, a part for downloads."""
 
-    def __init__(self, up: Buffer, down: Buffer) -> None:
-        assert up.view is not None  # both were asked to be visible
-        assert down.view is not None
-        self.up = Arena(up.gpu_va, up.size_bytes, _no_write, up.view)
-        self.down_va, self.down_view = down.gpu_va, down.view
-        self.buffers = (up, down)
-
-
-def _no_write(at: int, data: bytes | bytearray | memoryview) -> None:
-    raise AssertionError("the arena has a view")
+    def __init__(self, up: Place, down: Place) -> None:
+        self.up = Arena(up.gpu_va, len(up.access), up.access.write, up.access.view)
+        self.down_va, self.down = down
 
 
 def upload(queue: Any, staging: Staging, target_va: int, data: memoryview) -> Point | None:
@@ -66,14 +67,14 @@ def upload(queue: Any, staging: Staging, target_va: int, data: memoryview) -> Po
 
 def download(queue: Any, staging: Staging, source_va: int, out: memoryview) -> None:
     """Copy from `source_va` into `out` and wait until all is there."""
-    places = len(staging.down_view) // CHUNK_BYTES
+    places = len(staging.down) // CHUNK_BYTES
     pending: deque[tuple[Point, int, int]] = deque()  # when, where in staging, where in `out`
 
     def take_oldest() -> None:
         point, place, at = pending.popleft()
         point.wait(TIMEOUT_S)
         size = min(CHUNK_BYTES, len(out) - at)
-        out[at : at + size] = staging.down_view[place : place + size]
+        out[at : at + size] = staging.down[place : place + size]
 
     for number, at in enumerate(range(0, len(out), CHUNK_BYTES)):
         if len(pending) == places:

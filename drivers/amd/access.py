@@ -1,0 +1,75 @@
+"""The CPU's access to a visible buffer by byte offset: plain memory where the path maps it, else the window's own requests.
+
+Sliced like a `memoryview`; what is read is a copy where there is no mapping. Quadwords are read and written in one access.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Window(Protocol):
+    """VRAM as the CPU sees it."""
+
+    def view(self, vram_pa: int, size_bytes: int) -> memoryview | None:
+        """Return the bytes as plain memory, None where the CPU does not see all of them so."""
+        ...
+
+    def read(self, vram_pa: int, size_bytes: int) -> bytes:
+        """Return bytes of VRAM."""
+        ...
+
+    def write(self, vram_pa: int, data: bytes | memoryview) -> None:
+        """Store bytes in VRAM."""
+        ...
+
+
+class Access:
+    """`size_bytes` behind `view`, or from `vram_pa` on in `window` where there is no view."""
+
+    def __init__(self, size_bytes: int, view: memoryview | None, window: Window, vram_pa: int) -> None:
+        self.size_bytes, self.view = size_bytes, view
+        self._window, self._vram_pa = window, vram_pa
+
+    def __len__(self) -> int:
+        return self.size_bytes
+
+    def __getitem__(self, where: slice) -> bytes | memoryview:
+        """Read the bytes of a slice without a step."""
+        start, stop, _ = where.indices(self.size_bytes)
+        if self.view is not None:
+            return self.view[start:stop]
+        return self._window.read(self._vram_pa + start, stop - start)
+
+    def __setitem__(self, where: slice, data: bytes | bytearray | memoryview) -> None:
+        """Store the bytes of a slice without a step."""
+        start, stop, _ = where.indices(self.size_bytes)
+        if stop - start != len(data):
+            raise ValueError(f"{len(data)} bytes do not fill bytes {start} to {stop}")
+        self.write(start, data)
+
+    def write(self, at: int, data: bytes | bytearray | memoryview) -> None:
+        """Store bytes."""
+        if self.view is not None:
+            self.view[at : at + len(data)] = data
+        else:
+            self._window.write(self._vram_pa + at, memoryview(data))
+
+    def at(self, offset: int) -> Callable[[int], None]:
+        """Return what stores a quadword at `offset`."""
+        if self.view is None:
+            return lambda value: self._window.write(self._vram_pa + offset, value.to_bytes(8, "little"))
+        cell = self.view[offset : offset + 8].cast("Q")
+
+        def store(value: int) -> None:
+            cell[0] = value
+
+        return store
+
+    def reader(self, offset: int) -> Callable[[], int]:
+        """Return what loads the quadword at `offset`."""
+        if self.view is None:
+            return lambda: int.from_bytes(self._window.read(self._vram_pa + offset, 8), "little")
+        cell = self.view[offset : offset + 8].cast("Q")
+        return lambda: cell[0]
