@@ -28,6 +28,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         default=preflight.VFIO_DRIVER,
         help="who gets it (default: %(default)s; none: nobody, for sysfs)",
     )
+    parser.add_argument(
+        "--whole-group",
+        action="store_true",
+        help="other devices than the card may go too, if they are in its IOMMU group",
+    )
     add_common(parser)
 
 
@@ -42,14 +47,14 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, kernel: Kernel | None = None) -> int:
     """Show the plan, then carry it out. `kernel` is where sysfs lies."""
-    return carry_out(args, kernel or Kernel(), args.driver)
+    return carry_out(args, kernel or Kernel(), args.driver, whole_group=args.whole_group)
 
 
-def carry_out(args: argparse.Namespace, kernel: Kernel, driver: str | None) -> int:
+def carry_out(args: argparse.Namespace, kernel: Kernel, driver: str | None, *, whole_group: bool = False) -> int:
     """Give the card's group to `driver`, None for the kernel's choice. Status 1: a dry run found something that speaks against it."""
     function = find(kernel, args.card.removeprefix(PREFIX))
     steps = bind.plan_unbind(function) if driver is None else bind.plan_bind(function, driver)
-    against = bind.objections(function, driver)
+    against = bind.objections(function, driver, whole_group=whole_group)
     done = not args.dry_run and not against
     report = {
         "card": f"{PREFIX}{function.address}",

@@ -51,10 +51,17 @@ def plan_unbind(function: Function) -> list[Step]:
     return [step for mate in _movable(function) for step in _give_back(mate)]
 
 
-def objections(function: Function, driver: str | None) -> list[Finding]:
-    """Return what speaks against a plan; `driver` is where the group goes, None for the kernel's own choice."""
+def objections(function: Function, driver: str | None, *, whole_group: bool = False) -> list[Finding]:
+    """Return what speaks against a plan; `driver` is where the group goes, None for the kernel's own choice.
+
+    `whole_group`: the user knows that other devices than the card go too.
+    """
     kernel = function.kernel
     found = [*preflight.holders(function), *preflight.lock(function)]
+    strangers = ", ".join(f"{mate.address} ({mate.driver or 'no driver'})" for mate in _strangers(function))
+    if driver is not None and strangers and not whole_group:
+        remedy = "a disk or a network card may be among them: put the card into another slot, or say --whole-group"
+        found.append(Finding("group", REFUSE, f"other devices are in group {function.group}: {strangers}", remedy))
     if driver is not None:
         found += [finding for mate in _movable(function) for finding in preflight.console(mate)]
     if driver == VFIO_DRIVER and not function.group:
@@ -96,6 +103,12 @@ def carry_out(kernel: Kernel, steps: Sequence[Step], say: Callable[[str], None] 
 
 def _movable(function: Function) -> list[Function]:
     return [mate for mate in function.mates() if not mate.bridge]
+
+
+def _strangers(function: Function) -> list[Function]:
+    """Return the functions of the group that lie in other slots: no part of the card."""
+    slot = function.address.rpartition(".")[0]
+    return [mate for mate in _movable(function) if mate.address.rpartition(".")[0] != slot]
 
 
 def _override_of(function: Function) -> str:

@@ -109,6 +109,13 @@ def test_a_process_on_the_card_or_its_mate_speaks_against_it(desktop):
     assert objections(desktop) == {"holders": "process 77 (pipewire) has /dev/snd/pcmC1D3p open"}
 
 
+def test_another_device_in_the_group_speaks_against_it_until_the_user_knows(desktop):
+    desktop.add("0000:04:00.0", ids=(0x144D, 0xA80A), code=0x010802, driver="nvme", parent="0000:00:02.0")
+    assert objections(desktop) == {"group": "other devices are in group 12: 0000:04:00.0 (nvme)"}
+    assert bind.objections(card(desktop), "vfio-pci", whole_group=True) == []
+    assert objections(desktop, None) == {}
+
+
 def test_the_console_speaks_against_giving_it_away_and_not_against_giving_it_back(desktop):
     desktop.write(desktop.folder(ADDRESS) / "drm/card1/card1-DP-1/enabled", "enabled\n")
     assert objections(desktop) == {"console": "card1-DP-1 shows a picture"}

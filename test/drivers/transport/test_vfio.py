@@ -10,6 +10,7 @@ import pytest
 from ringup.autogen.linux import iommufd, vfio
 from ringup.autogen.linux import pci as regs
 from ringup.drivers.transport import pci
+from ringup.drivers.transport.seam import Device
 from ringup.errors import (
     CardBusy,
     DeviceLost,
@@ -44,6 +45,7 @@ def device(held):
 def test_the_interface_is_the_newest_that_the_kernel_has(held, device):
     assert device.path == f"vfio ({held.interface})"
     assert device.name == "pci:0000:03:00.0"
+    assert isinstance(device, Device)  # has all that the seam asks for
 
 
 def test_opening_decodes_memory_and_lets_the_card_write_nowhere(held):
