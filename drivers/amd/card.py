@@ -39,6 +39,7 @@ from ringup.queues.timeline import copy_of
 
 LOG = logging.getLogger(__name__)
 INTERRUPTS_KEPT = 256
+CAUSES_KEPT = 16
 SELF_TEST_US = 200_000
 LINK_CHECK_EVERY = 8  # naps of a wait between two looks at the link
 
@@ -77,6 +78,7 @@ class Radeon:
         self.interrupts: deque[Interrupt] = deque(maxlen=INTERRUPTS_KEPT)
         self.fault: RingupError | None = None
         self.rungs: list[Rung] = []
+        self._befell: deque[str] = deque(maxlen=CAUSES_KEPT)
         self._counts = Counts()
         self._programs: weakref.WeakValueDictionary[int, Program] = weakref.WeakValueDictionary()  # by address
         self._closed = False
@@ -272,6 +274,7 @@ class Radeon:
             post_mortem.Known(
                 name=self.name,
                 cause=self.fault,
+                befell=list(self._befell),
                 unreachable=unreachable,
                 found=self._bringup.found.value,
                 blocks=self.blocks,
@@ -363,6 +366,7 @@ class Radeon:
         """Keep the first cause; take no work from now on."""
         if self.fault is None:
             self._explain(cause)
+            self._befell.append(f"{type(cause).__name__}: {cause}")
             self.fault = cause
             self.owner.refuse(cause)
 

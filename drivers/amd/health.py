@@ -15,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ringup.autogen.amd.thm import THM_THERMAL_INT_CTRL, THM_THERMAL_INT_ENA
 from ringup.drivers.amd import smu_published
 from ringup.drivers.amd.control import Control
 from ringup.drivers.amd.gfx_hqd import Hqd
@@ -23,6 +22,7 @@ from ringup.drivers.amd.memory import Usage
 from ringup.drivers.amd.queue_set import CardQueue
 from ringup.drivers.amd.sensors import Activity, Link, Sensors
 from ringup.drivers.amd.smu_tables import Limits, Metrics, decode_metrics
+from ringup.drivers.amd.smu_thermal import Thermal
 from ringup.drivers.amd.wiring import Blocks
 from ringup.errors import DeviceLost, RingupError
 
@@ -34,7 +34,6 @@ EMERGENCY_C = (
     5  # above the temperature at which clocks fall. Source: CTF_OFFSET_EDGE, CTF_OFFSET_HOTSPOT, CTF_OFFSET_MEM
 )
 COOLED_C = 10  # below that, before work is taken again; ours
-IH_CREDIT = 5  # Source: smu_v13_0_set_irq_state
 HOTTEST_ALERT_C = 255  # what the register holds. Source: SMU_THERMAL_MAXIMUM_ALERT_TEMP
 DWORD_BYTES = 4
 
@@ -104,25 +103,18 @@ class Health:
     def __init__(self, blocks: Blocks, control: Control, too_hot: Callable[[str], None]) -> None:
         self._blocks, self._control, self._too_hot = blocks, control, too_hot
         self._sensors = Sensors(blocks.device, blocks.ips)
+        self._thermal = Thermal(blocks.ips.block("thm"), blocks.ips.block("mp1"))
         self._published = 0
         self._next_us = blocks.registers.clock.now_us + LOOK_US
         self._wait_us = LOOK_US
 
     def start(self) -> None:
-        """Have the thermal monitor interrupt at the temperature where a driver must shut down. Source: smu_v13_0_set_irq_state."""
-        thm = self._blocks.ips.block("thm")
-        high = min(self._blocks.smu.limits.shutdown_temperature_c or HOTTEST_ALERT_C, HOTTEST_ALERT_C)
-        thm.update(
-            THM_THERMAL_INT_CTRL, max_ih_credit=IH_CREDIT, therm_ih_hw_ena=1, therm_inth_mask=0, therm_intl_mask=0,
-            therm_trigger_mask=0, dig_therm_inth=high, dig_therm_intl=0,
-        )  # fmt: skip
-        thm.write(thm.make(THM_THERMAL_INT_ENA, therm_inth_clr=1, therm_intl_clr=1, therm_trigger_clr=1))
+        """Have the card interrupt at the temperature where a driver must shut down."""
+        self._thermal.start(min(self._blocks.smu.limits.shutdown_temperature_c or HOTTEST_ALERT_C, HOTTEST_ALERT_C))
 
     def stop(self) -> None:
-        """Let the thermal monitor interrupt nobody; twice is harmless."""
-        thm = self._blocks.ips.block("thm")
-        thm.update(THM_THERMAL_INT_CTRL, therm_inth_mask=1, therm_intl_mask=1)
-        thm.write(thm.make(THM_THERMAL_INT_ENA))
+        """Let heat interrupt nobody; twice is harmless."""
+        self._thermal.stop()
 
     def hurry(self) -> None:
         """Look at the metrics at the next occasion."""

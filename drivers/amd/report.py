@@ -46,6 +46,7 @@ class Report:
 
     name: str
     cause: str = ""
+    befell: list[str] = field(default_factory=list)
     unreachable: str = ""
     stage: str = ""
     found: str = ""
@@ -67,8 +68,9 @@ class Report:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        yield f"{self.name}: {self.cause or 'nothing befell it'}"
+        yield f"{self.name}: {self.cause or 'nothing is wrong with it'}"
         yield f"  {self.unreachable or 'the card is on the bus'}; it was found {self.found}; it was at: {self.stage}"
+        yield from _section("what befell it so far", self.befell if self.befell != [self.cause] else [])
         yield from _section("resets", self.rungs)
         for queue in self.queues:
             state = ", ".join(f"{name} {value}" for name, value in queue.state.items())
@@ -98,6 +100,7 @@ class Known:
 
     name: str
     cause: Exception | None
+    befell: list[str]
     unreachable: str  # why registers cannot be read; empty when they can
     found: str
     blocks: Blocks
@@ -116,6 +119,7 @@ def make(known: Known) -> Report:
     report = Report(
         name=known.name,
         cause=f"{type(known.cause).__name__}: {known.cause}" if known.cause else "",
+        befell=known.befell,
         unreachable=known.unreachable,
         stage=failed or "work",
         found=known.found,

@@ -32,6 +32,10 @@ class Spaces:
             if not self._lost:
                 gmc.flush_tlb(vmid)
 
+        def flush_hdp() -> None:
+            if not self._lost:
+                hdp.flush()
+
         def tables() -> PageTables:
             return PageTables(
                 window,
@@ -39,7 +43,7 @@ class Spaces:
                 FORMATS[version[0]],
                 free_page=self.vram.free,
                 vram_base=gmc.fb_offset,
-                barrier=hdp.flush,
+                barrier=flush_hdp,
             )
 
         def memory(vmid: int, start: int, end: int, name: str) -> Memory:
@@ -50,7 +54,7 @@ class Spaces:
                 tables(),
                 vmid,
                 flush_tlb=flush_tlb,
-                flush_hdp=hdp.flush,
+                flush_hdp=flush_hdp,
                 va=Ranges(start, end - start, name),
             )
 
@@ -70,7 +74,7 @@ class Spaces:
         self.system.close()
 
     def lose(self, how: str) -> None:
-        """Free all of a card whose hubs were reset: there is nothing to flush, and uses of a buffer are told `how` it went."""
+        """Free all of a card that was reset as a whole: there is nothing to flush, and uses of a buffer are told `how` it went."""
         if self._lost:
             return
         self._lost = True
