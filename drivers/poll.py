@@ -15,14 +15,15 @@ FIRST_NAP_US, LONGEST_NAP_US = 20, 2_000  # without an interrupt; each nap doubl
 class Poller:
     """A `Waiter` of the queues of one card.
 
-    `examine` takes in interrupts and raises what befell the card; it is asked after every nap, and behind work that is done when `glance`, which
-    must be cheap, says that something came. `explain` adds what is known to an error that is about to be raised.
+    `examine(last)` takes in interrupts and raises what befell the card; it is asked after every nap (`last`: for the last time), and behind
+    work that is done when `glance`, which must be cheap, says that something came. `explain` adds what is known to an error that is about to be
+    raised.
     """
 
     def __init__(
         self,
         device: Device,
-        examine: Callable[[], None],
+        examine: Callable[[bool], None],
         glance: Callable[[], bool],
         explain: Callable[[RingupError], None],
     ) -> None:
@@ -33,7 +34,7 @@ class Poller:
         for _ in range(LOOKS):
             if timeline.completed >= value:
                 if self._glance():
-                    self._examine()
+                    self._examine(False)
                 return
         clock, interrupts = self._device.clock, self._device.interrupts
         end_us = clock.now_us + timeout_us
@@ -43,7 +44,7 @@ class Poller:
             if left_us > 0:
                 interrupts.wait(min(nap_us, left_us))
             done = timeline.completed >= value
-            self._examine()
+            self._examine(left_us <= 0)
             if done:
                 return
             if left_us <= 0:

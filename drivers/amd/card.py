@@ -29,7 +29,7 @@ from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.poll import Poller
 from ringup.drivers.stages import Stages, Watcher
 from ringup.drivers.transport.seam import Device
-from ringup.errors import DeviceFault, DeviceHung, DeviceLost, DeviceTimeout, RingupError
+from ringup.errors import DeviceFault, DeviceHung, DeviceLost, RingupError
 from ringup.firmware.store import Store
 from ringup.queues import code_object
 from ringup.queues.code_object import CodeObject
@@ -211,7 +211,7 @@ class Radeon:
         Raises `NotSupported` where the path to the card cannot do it.
         """
         self._check()
-        return self.spaces.user.import_host(self.device.pin(memoryview(buffer).cast("B")), name)
+        return self.spaces.user.import_host(self.device.pin(memoryview(buffer).cast("B")), name, adopt=True)
 
     def load(self, code: bytes | CodeObject, name: str = "program") -> Program:
         """Put a code object (an ELF for the amdgcn target, or one that was parsed) into the card's memory.
@@ -337,14 +337,14 @@ class Radeon:
         for line in post_mortem.brief(self._queues.queues, self.blocks, self.spaces):
             error.add_note(line)
 
-    def _examine(self) -> None:
-        """Take in interrupts; raise what befell the card."""
+    def _examine(self, last: bool) -> None:
+        """Take in interrupts; raise what befell the card. `last`: nobody looks again, so the link is looked at for certain."""
         self._take_in()
         if self.fault is not None:
             raise copy_of(self.fault)
         self._looks += 1
         try:
-            if self._looks % LINK_CHECK_EVERY == 0:
+            if last or self._looks % LINK_CHECK_EVERY == 0:
                 self.blocks.registers.check("waiting for work")
             self._health.tick()
         except DeviceLost as error:
@@ -394,9 +394,8 @@ class Radeon:
         self._closed = True
         clean = self.fault is None
         try:
-            if not self.device.lost:
-                self._shut(clean)
-        except (DeviceLost, DeviceTimeout, DeviceHung) as error:
+            self._shut(clean)
+        except RingupError as error:
             LOG.info("%s: closing: %s", self.name, error)
         finally:
             self.device.close()
@@ -408,8 +407,10 @@ class Radeon:
             except RingupError as error:
                 LOG.info("%s: closing: %s", self.name, error)
                 clean = False
-        bringup.stop(self.blocks, self.ih, clean=clean)
-        self.spaces.close()
+        try:
+            bringup.stop(self.blocks, self.ih, clean=clean)
+        finally:  # the card is quiet, or gone: its memory goes back in any case
+            self.spaces.close()
 
     def __enter__(self) -> Radeon:
         return self

@@ -20,7 +20,7 @@ from ringup.drivers.amd.pte import PAGE_BYTES, Kind
 from ringup.drivers.amd.ranges import HUGE_BYTES, Ranges, natural_align
 from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.transport.seam import Device, DmaMemory
-from ringup.errors import DeviceLost, LinkDown, OutOfMemory
+from ringup.errors import DeviceLost, LinkDown, OutOfMemory, RingupError
 
 LOG = logging.getLogger(__name__)
 USER_START, USER_END = 0x1_0000_0000, 0x7FFF_0000_0000  # docs/driver.md, "Address spaces of a Radeon"
@@ -141,6 +141,9 @@ class Memory:
         self._device, self._window = device, window
         self._flush_tlb, self._flush_hdp = flush_tlb, flush_hdp
         self._live: dict[int, Held] = {}
+        self._stuck: list[
+            Held
+        ] = []  # mapping or unmapping went wrong half-way: the card may reach them until it is shut
         self._freed: deque[tuple[int, int, str]] = deque(maxlen=REMEMBERED)  # gpu_va, size, name
         self._faulted = False  # since the last flush
         self._usage: dict[Where, Usage] = {"vram": Usage(), "host": Usage()}
@@ -192,18 +195,23 @@ class Memory:
         cached: bool = False,
         writable: bool = True,
         executable: bool = False,
+        adopt: bool = False,
     ) -> Buffer:
-        """Give host memory of the caller's an address. Freeing the buffer unmaps it; `dma` stays the caller's to free, after that."""
+        """Give host memory of the caller's an address. Freeing the buffer unmaps it; `dma` stays the caller's to free, after that.
+
+        `adopt`: it is the buffer's from now on and freed with it, or here when that fails.
+        """
         buffer = Buffer(self, 0, dma.size_bytes, "host", dma.view[:], name)
-        self._map(Held(buffer, dma.size_bytes, (), None), dma.runs(), None, cached, writable, executable)
+        held = Held(buffer, dma.size_bytes, (), dma if adopt else None)
+        self._map(held, dma.runs(), None, cached, writable, executable)
         return buffer
 
     def free(self, *buffers: Buffer) -> None:
         """Take buffers back with one flush for all; nothing submitted may use them any more.
 
-        Raises `ValueError` for a buffer of another memory or one freed before, nothing being freed. If the flush fails the buffers are gone and
-        their memory stays taken, since the card may still reach it. An array made from a `view` keeps host pages alive, out of the card's
-        reach; one over VRAM sees whose the memory is next.
+        Raises `ValueError` for a buffer of another memory or one freed before, nothing being freed. If that fails the buffers are gone and their
+        memory stays taken until `close`, since the card may still reach it. An array made from a `view` keeps host pages alive, out of the
+        card's reach; one over VRAM sees whose the memory is next.
         """
         held = [self._held(buffer) for buffer in dict.fromkeys(buffers)]
         self._unmap(held)
@@ -262,8 +270,11 @@ class Memory:
         except (DeviceLost, LinkDown):
             LOG.info("the card is gone: no translations to flush")
             self.tables.settle()
-        for one in held:
+        else:
+            self._stuck += held
+        for one in self._stuck:
             self._release(one)
+        self._stuck.clear()
         self.tables.close()
 
     def _map(
@@ -279,13 +290,18 @@ class Memory:
             self._release(held)
             raise
         try:
-            stale = self.tables.map(gpu_va, runs, kind, cached=cached, writable=writable, executable=executable)
-        except (OutOfMemory, ValueError):
-            self._flush(stale=True)
-            self.va.free(gpu_va)
-            self._release(held)
+            try:
+                stale = self.tables.map(gpu_va, runs, kind, cached=cached, writable=writable, executable=executable)
+            except (OutOfMemory, ValueError):
+                self._flush(stale=True)
+                self.va.free(gpu_va)
+                self._release(held)
+                raise
+            self._flush(stale or self._faulted)
+        except RingupError as error:
+            if not isinstance(error, OutOfMemory):
+                self._stuck.append(held)
             raise
-        self._flush(stale or self._faulted)  # when this fails the memory stays taken: the card may reach it
         buffer.gpu_va = gpu_va
         self._live[gpu_va] = held
         usage = self._usage[buffer.where]
@@ -303,10 +319,9 @@ class Memory:
         """Take buffers from the card and from their users."""
         if not held:
             return
-        places = []
+        places = [one.buffer.gpu_va for one in held]
         for one in held:
             buffer = one.buffer
-            places.append(buffer.gpu_va)
             del self._live[buffer.gpu_va]
             self._freed.append((buffer.gpu_va, buffer.size_bytes, buffer.name))
             usage = self._usage[buffer.where]
@@ -314,8 +329,13 @@ class Memory:
             usage.used_bytes -= one.mapped_bytes
             _release_view(buffer)
             buffer.forget(how)
-            self.tables.unmap(places[-1], one.mapped_bytes)
-        self._flush(stale=True)
+        try:
+            for gpu_va, one in zip(places, held, strict=True):
+                self.tables.unmap(gpu_va, one.mapped_bytes)
+            self._flush(stale=True)
+        except BaseException:
+            self._stuck += held
+            raise
         for gpu_va in places:
             self.va.free(gpu_va)
 

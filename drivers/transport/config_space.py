@@ -69,7 +69,7 @@ def find_capability(config: ConfigSpace, wanted: int) -> int | None:
 
 
 def wake(config: ConfigSpace, clock: Clock) -> None:
-    """Bring the function to D0, so that it decodes memory requests. Raises `DeviceTimeout` when it stays asleep."""
+    """Bring the function to D0, so that it decodes memory requests. Raises `DeviceTimeout` when it stays asleep, `DeviceLost` when gone."""
     at = find_capability(config, pci.PCI_CAP_ID_PM)
     if at is None:
         return
@@ -80,6 +80,10 @@ def wake(config: ConfigSpace, clock: Clock) -> None:
     clock.sleep_us(WAKE_US)
     control = config.read(at + pci.PCI_PM_CTRL, 2)
     if control & pci.PCI_PM_CTRL_STATE_MASK:
+        if config.read(pci.PCI_VENDOR_ID, 2) == NOBODY:
+            raise DeviceLost(
+                "waking the card: nothing answers at its place on the bus any more; check power and cable, then open it again"
+            )
         raise DeviceTimeout(
             f"waking the card: PCI_PM_CTRL read {control:#06x} (D{control & pci.PCI_PM_CTRL_STATE_MASK}) after {WAKE_US / 1000:g} ms"
         )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import struct
+import subprocess
 
 import pytest
 
@@ -202,3 +204,21 @@ def boot_of():
 def boot(virtual_card):
     """`boot(chip, …)` makes a powered card whose blocks are known and whose processors have no firmware yet."""
     return lambda chip="navi31", **options: Boot(virtual_card(chip, **{"vram_bytes": 64 << 20} | options))
+
+
+COMPILE = ("clang-19", "-w", "-x", "cl", "-cl-std=CL2.0", "-target", "amdgcn-amd-amdhsa", "-nogpulib", "-O1")
+
+
+@pytest.fixture(scope="session")
+def opencl(tmp_path_factory):
+    """`opencl(source, target, *flags)` gives the code object that clang makes of OpenCL C; each is compiled once."""
+    folder = tmp_path_factory.mktemp("opencl")
+
+    @functools.cache
+    def build(source, target, *flags):
+        (folder / "source.cl").write_text(source)
+        argv = [*COMPILE, f"-mcpu={target}", *flags, folder / "source.cl", "-o", folder / "out"]
+        subprocess.run(argv, check=True, timeout=60)
+        return (folder / "out").read_bytes()
+
+    return build

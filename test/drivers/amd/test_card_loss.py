@@ -1,0 +1,145 @@
+"""A card that falls off the bus at any moment of its use: told as lost, nothing hangs, nothing stays behind, other cards go on."""
+
+import random
+import time
+
+import pytest
+
+import ringup
+from ringup.errors import DeviceLost, LinkDown
+from ringup.silicon import card as virtual
+
+VRAM = 64 << 20
+RUNS = {"navi31": 600, "navi32": 200, "navi33": 200}  # 1,000 in all; the run's number is its seed
+LONGEST_VIRTUAL_US = 10_000_000  # the longest wait that a call of ours may take, queues' TIMEOUT_S
+LONGEST_WALL_S = 5  # a run takes 0.03 s
+READS_OF_START, BYTES_OF_START, US_OF_START = (
+    620,
+    300_000,
+    60_000,
+)  # what a cold start takes, roughly: where losses are strewn
+TWICE = """
+__kernel void twice(__global int *p) { int n = __builtin_amdgcn_workgroup_id_x() * 64 + __builtin_amdgcn_workitem_id_x(); p[n] *= 2; }
+"""
+
+
+def connect(radeon):
+    return ringup.open(radeon.name, transport={"card": radeon})
+
+
+def arm(radeon, rng, cause, reads, data_bytes, time_us):
+    """Let the link fail at some point of the next so many register reads, bytes or microseconds; half of the points are early ones."""
+    most = {"reads": reads, "bytes": data_bytes, "time": time_us}[cause]
+    when = rng.randrange(1, most) if rng.random() < 0.5 else int(most ** rng.random())
+    if cause == "reads":
+        radeon.faults.inject("all_ones_after_reads", when)
+    elif cause == "bytes":
+        radeon.faults.inject("link_drop_after_bytes", when)
+    else:
+        radeon.clock.after(when, radeon.unplug)
+
+
+def move_bytes(card, rng, program):
+    data = rng.randbytes(rng.choice((1, 5000, 70_000)))
+    with card.alloc(len(data)) as target:
+        card.copy.upload(target, data).wait()
+        assert card.copy.download(target) == data
+
+
+def dispatch(card, rng, program):
+    groups = rng.randrange(1, 20)
+    data = rng.randbytes(groups * 256)
+    with card.alloc(len(data), rng.choice(("vram", "host"))) as target:
+        stream = card.compute.stream()
+        stream.dispatch(program, groups, 64, [target])
+        stream.wait_for(card.copy.upload(target, data))
+        card.copy.wait_for(card.compute.submit(stream))
+        got = card.copy.download(target)
+        for at in range(0, len(data), 4):
+            old, new = (int.from_bytes(what[at : at + 4], "little") for what in (data, got))
+            assert new == 2 * old & 0xFFFF_FFFF
+
+
+def replay_kept(card, rng, program):
+    with card.alloc(256) as target:
+        stream = card.compute.stream()
+        stream.dispatch(program, 1, 64, [target])
+        kept = card.compute.keep(stream)
+        for _ in range(3):
+            kept.submit()
+        kept.free()
+
+
+def new_queue(card, rng, program):
+    queue = rng.choice((card.new_compute_queue, card.new_copy_queue))()
+    queue.submit(queue.stream()).wait()
+
+
+def pin_pages(card, rng, program):
+    import mmap
+
+    pages = mmap.mmap(-1, 8192)
+    with card.pin(memoryview(pages)) as buffer:
+        card.copy.fill(buffer, 0x01020304).wait()
+        assert pages[:4] == b"\x04\x03\x02\x01"
+
+
+WORK = (move_bytes, dispatch, replay_kept, new_queue, pin_pages)
+
+
+def use(radeon, rng, cause, phase, code, made):
+    """Use a card from start to end; in `phase` (0 start, 1 work, 2 close) the link is going to fail."""
+    if phase == 0:
+        arm(radeon, rng, cause, READS_OF_START, BYTES_OF_START, US_OF_START)
+    card = connect(radeon)
+    made.append(card)
+    program = card.load(code)
+    if phase == 1:
+        arm(radeon, rng, cause, 60, 40_000, 2_000)
+    for _ in range(rng.randrange(2, 6)):
+        rng.choice(WORK)(card, rng, program)
+    if phase == 2:
+        arm(radeon, rng, cause, 150, 5_000, 3_000)
+    card.close()
+
+
+@pytest.mark.parametrize("chip", RUNS)
+def test_1000_seeded_losses_are_told_as_lost_and_leave_nothing_behind(chip, opencl):
+    radeon, other = virtual(chip, vram_bytes=VRAM), virtual(chip, vram_bytes=VRAM)
+    code = opencl(TWICE, {"navi31": "gfx1100", "navi32": "gfx1101", "navi33": "gfx1102"}[chip])
+    told = {}
+    with connect(other) as neighbour:
+        theirs = neighbour.load(code)
+        for seed in range(RUNS[chip]):
+            rng, made = random.Random(seed), []
+            cause, phase = ("reads", "bytes", "time")[seed % 3], seed // 3 % 3
+            begun_us, begun_s = radeon.clock.now_us, time.monotonic()
+            try:
+                use(radeon, rng, cause, phase, code, made)
+            except (DeviceLost, LinkDown):
+                told[phase] = told.get(phase, 0) + 1
+                assert radeon.lost, seed
+            for card in made:
+                card.close()
+            assert radeon.clock.now_us - begun_us < LONGEST_VIRTUAL_US, seed
+            assert time.monotonic() - begun_s < LONGEST_WALL_S, seed
+            assert not radeon.host._bases, f"host memory stayed with the card in run {seed}"
+            assert radeon.violations == [], seed
+            radeon.clock.forget()
+            radeon.replug()
+            if seed % 10 == 0:
+                dispatch(neighbour, rng, theirs)
+    assert other.violations == []
+    assert told[0] > RUNS[chip] // 5  # the losses were where they should be
+    assert told[1] > RUNS[chip] // 8
+
+
+@pytest.mark.parametrize("timeout_s", [0.0001, 0.001, 0.1, 10.0])
+def test_a_wait_for_a_lost_card_says_lost_however_short_it_is(virtual_card, timeout_s):
+    radeon = virtual_card(vram_bytes=VRAM)
+    card = connect(radeon)
+    radeon.unplug()
+    point = card.compute.submit(card.compute.stream())
+    with pytest.raises(DeviceLost):
+        point.wait(timeout_s)
+    card.close()
