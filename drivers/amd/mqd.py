@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from ringup.autogen.amd import gc_hqd
 from ringup.autogen.amd.mqd import v11_compute_mqd, v12_compute_mqd
 from ringup.autogen.structs import memory
+from ringup.drivers.amd.queue_limits import check_addresses, check_ring, check_vmid
 from ringup.drivers.amd.registers import Version
 
 HEADER = 0xC031_0800  # Source: gfx_v11_0_compute_mqd_init
 SIZE_BYTES = (
     4096  # a page: the structure has 2048 bytes, firmware writes behind it. Source: kfd_mqd_manager_v11.c, allocate_mqd
 )
-MIN_RING_DWORDS, MAX_RING_DWORDS = 1 << 6, 1 << 21
 EOP_MIN_BYTES, EOP_MAX_BYTES = (
     2048,
     8192,
@@ -53,24 +53,19 @@ class QueueSpec:
 
     def __post_init__(self) -> None:
         """Refuse what the registers cannot say."""
-        dwords = self.ring_dwords
-        if not MIN_RING_DWORDS <= dwords <= MAX_RING_DWORDS or dwords & dwords - 1:
-            raise ValueError(f"a ring is a power of two of {MIN_RING_DWORDS} to {MAX_RING_DWORDS} dwords, not {dwords}")
+        check_ring(self.ring_dwords)
         if not EOP_MIN_BYTES <= self.eop_bytes <= EOP_MAX_BYTES or self.eop_bytes & self.eop_bytes - 1:
             raise ValueError(
                 f"an EOP buffer is a power of two of {EOP_MIN_BYTES} to {EOP_MAX_BYTES} bytes, not {self.eop_bytes}"
             )
-        for name, address, align in (
+        check_addresses(
             ("ring_va", self.ring_va, 256),
             ("eop_va", self.eop_va, 256),
             ("mqd_va", self.mqd_va, 256),
             ("rptr_va", self.rptr_va, 4),
             ("wptr_va", self.wptr_va, 8),
-        ):
-            if address % align or not 0 <= address < 1 << 48:
-                raise ValueError(f"{name} is a 48 bit address on {align} bytes, not {address:#x}")
-        if not 0 <= self.vmid < 16:
-            raise ValueError(f"a vmid is 0 to 15, not {self.vmid}")
+        )
+        check_vmid(self.vmid)
 
 
 def compute_mqd(version: Version, spec: QueueSpec) -> bytes:

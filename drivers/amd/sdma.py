@@ -13,6 +13,7 @@ from typing import TypeVar
 from ringup.autogen.amd import sdma as words
 from ringup.autogen.amd.gc import GRBM_SOFT_RESET
 from ringup.autogen.layout import Word
+from ringup.drivers.amd.queue_limits import check_addresses, check_ring, check_vmid
 from ringup.drivers.amd.registers import Block, Version
 from ringup.errors import DeviceHung, DeviceTimeout
 
@@ -24,7 +25,6 @@ DRAIN_TIMEOUT_US = 100_000  # TIMEOUT: ours; the longest copy packet, 1 GiB at P
 RESET_STEP_US = 100  # between the steps of a reset. Source: sdma_v6_0_soft_reset
 HANG_COUNT = 1  # of 100 ms. Source: sdma_v6_0_gfx_resume
 WRITEBACK_TIMER = 4  # Source: sdma_v6_0_mqd_init
-MIN_RING_DWORDS, MAX_RING_DWORDS = 1 << 6, 1 << 21
 READ_POLICY, WRITE_POLICY = 2, 3  # of L2: no allocation, bypass. Source: sdma_common.h, CACHE_READ_POLICY_L2__DEFAULT
 W = TypeVar("W", bound=Word)
 
@@ -65,18 +65,13 @@ class SdmaQueueSpec:
 
     def __post_init__(self) -> None:
         """Refuse what the registers cannot say."""
-        dwords = self.ring_dwords
-        if not MIN_RING_DWORDS <= dwords <= MAX_RING_DWORDS or dwords & dwords - 1:
-            raise ValueError(f"a ring is a power of two of {MIN_RING_DWORDS} to {MAX_RING_DWORDS} dwords, not {dwords}")
-        for name, address, align in (
+        check_ring(self.ring_dwords)
+        check_addresses(
             ("ring_va", self.ring_va, 256),
             ("rptr_va", self.rptr_va, 8),
             ("wptr_va", self.wptr_va, 8),
-        ):
-            if address % align or not 0 <= address < 1 << 48:
-                raise ValueError(f"{name} is a 48 bit address on {align} bytes, not {address:#x}")
-        if not 0 <= self.vmid < 16:
-            raise ValueError(f"a vmid is 0 to 15, not {self.vmid}")
+        )
+        check_vmid(self.vmid)
 
 
 @dataclass(frozen=True, slots=True)
