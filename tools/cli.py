@@ -18,6 +18,7 @@ COMMANDS = {  # name: (module, help); the order of `ringup --help`
     "list": ("ringup.tools.list_cards", "list the cards that can be opened, and those that cannot with the reason"),
     "up": ("ringup.tools.up", "bring a card up, test its queues and say what it is"),
     "demo": ("ringup.tools.demo", "run a kernel's machine code on the virtual cores and draw what it computes"),
+    "stats": ("ringup.tools.stats", "show what a card does, while another process drives it"),
     "regs": ("ringup.tools.regs", "find registers of a chip, show their fields, decode a value"),
     "firmware": (
         "ringup.tools.firmware",

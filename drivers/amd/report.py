@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import groupby
 from typing import Any
 
 from ringup.drivers.amd import gfx_waves
@@ -149,7 +150,7 @@ def brief(queues: list[CardQueue], blocks: Blocks, spaces: Spaces) -> list[str]:
             continue
         timeline = queue.timeline
         packets = _pending(queue, blocks, spaces)
-        names = ", ".join(packet.name for packet in packets[:PACKETS] if packet.name != "NOP")
+        names = ", ".join(f"{name} x{len(list(same))}" for name, same in groupby(one.name for one in packets[:PACKETS]))
         told.append(f"{queue.name}: {timeline.completed} of {timeline.last} done; not done: {names}")
     return told
 

@@ -1,0 +1,122 @@
+"""Watching a card that another process drives: registers that only tell, and the metrics its holder left in its memory. Writes nothing.
+
+`watch("pci:0000:03:00.0")` or `watch(device)`; `stats()` as often as wanted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from types import TracebackType
+from typing import Any
+
+from ringup.autogen.amd.nbio import RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE
+from ringup.drivers.amd import smu_published
+from ringup.drivers.amd.discovery import NBIO_EVERYWHERE, discover
+from ringup.drivers.amd.layout import Layout
+from ringup.drivers.amd.registers import Block, Registers
+from ringup.drivers.amd.sensors import Activity, Link, Sensors
+from ringup.drivers.amd.smu_tables import Metrics
+from ringup.drivers.amd.vram import VramWindow
+from ringup.drivers.transport.readonly import ReadOnly, holder, open_readonly
+from ringup.drivers.transport.seam import Device
+from ringup.errors import DeviceLost, NotSupported
+
+PCI = "pci:"
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What can be seen from outside; None for what cannot.
+
+    `metrics` are as the holder last read them, for the `looks`th time: while it waits for work it does once a second. `temperature_c` is of now.
+    """
+
+    name: str
+    holder: str
+    vram_bytes: int
+    link: Link | None
+    temperature_c: int | None
+    activity: Activity | None
+    metrics: Metrics | None
+    looks: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values that JSON takes."""
+        shown = asdict(self)
+        for name in ("link", "activity"):
+            value = getattr(self, name)
+            shown[name] = value._asdict() if value is not None else None
+        return shown
+
+
+class Watch:
+    """Eyes on one card. A context manager."""
+
+    def __init__(self, device: ReadOnly, holder_name: str = "") -> None:
+        self._device, self._holder = device, holder_name
+        registers = Registers(device)
+        size_mib = int(Block(registers, "NBIO", *NBIO_EVERYWHERE).read(RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE))
+        if size_mib >> 32 or registers.device.lost:
+            raise DeviceLost(f"{device.name} is gone from the bus")
+        self._window = VramWindow(device, registers, size_mib << 20)
+        self._sensors: Sensors | None = None
+        if self._window.visible_bytes == self._window.size_bytes:
+            # what the card is made of is told at the end of its memory; index registers, which reach beyond a smaller window, are its holder's
+            ips, _ = discover(device, registers)
+            self._sensors = Sensors(device, ips)
+
+    @property
+    def clock(self) -> Any:
+        """The clock to wait by between two looks."""
+        return self._device.clock
+
+    def stats(self) -> Watched:
+        """Return what is to be seen now. Raises `DeviceLost` when the card is gone."""
+        if self._device.lost:
+            raise DeviceLost(f"{self._device.name} is gone from the bus")
+        size = self._window.size_bytes
+        seen = smu_published.published(self._window, Layout(size).metrics)
+        sensors = self._sensors
+        return Watched(
+            name=self._device.name,
+            holder=self._holder,
+            vram_bytes=size,
+            link=sensors.link() if sensors else None,
+            temperature_c=sensors.temperature_c if sensors else None,
+            # a core that nobody of ours started may be switched off, and hang who reads it
+            activity=sensors.activity() if sensors and seen else None,
+            metrics=seen.metrics if seen else None,
+            looks=seen.counter if seen else 0,
+        )
+
+    def close(self) -> None:
+        """Look no more. Twice is harmless."""
+        self._device.close()
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def watch(card: str | Device) -> Watch:
+    """Watch the card of that name, or the one behind a device that this process has open. Takes no lock.
+
+    Raises `NotSupported` for a name that is no PCI card's, and what `open_readonly` raises.
+    """
+    if not isinstance(card, str):
+        return Watch(ReadOnly.of(card))
+    if not card.startswith(PCI):
+        raise NotSupported(
+            f"{card} cannot be watched from another process: only cards on this machine's PCI bus can ({PCI}…)"
+        )
+    address = card.removeprefix(PCI)
+    device = open_readonly(address)
+    try:
+        return Watch(device, holder(address))
+    except BaseException:
+        device.close()
+        raise
