@@ -13,7 +13,9 @@ from ringup.drivers.transport.function import Function
 from ringup.drivers.transport.iova import Range
 from ringup.drivers.transport.kernel import explained
 from ringup.drivers.transport.vfio_group import LOCKED
+from ringup.errors import CardBusy, PermissionNeeded
 
+REMAPPING = "the IOMMU cannot remap interrupts (then iommufd.allow_unsafe_interrupts=1 lets it through)"
 MAP_FLAGS = iommufd.IOMMU_IOAS_MAP_FIXED_IOVA | iommufd.IOMMU_IOAS_MAP_READABLE | iommufd.IOMMU_IOAS_MAP_WRITEABLE
 RANGES = 64  # asked for at first; the kernel says when there are more
 
@@ -103,8 +105,14 @@ class IommufdSpace:
 
     def _attach(self) -> int:
         bind = vfio.vfio_device_bind_iommufd(argsz=vfio.vfio_device_bind_iommufd.SIZE, iommufd=self._iommu)
-        remedy = "another process holds it, or a function of its group belongs to a kernel driver"
-        self._kernel.ask(self.device_node, vfio.VFIO_DEVICE_BIND_IOMMUFD, bind, self._doing, remedy)
+        try:
+            self._kernel.ask(self.device_node, vfio.VFIO_DEVICE_BIND_IOMMUFD, bind, self._doing)
+        except (
+            PermissionNeeded
+        ) as error:  # rights were asked for when the node was opened: EPERM now means that the group has another owner
+            raise CardBusy(
+                f"{error}; another process holds a function of its group, or a kernel driver does, or {REMAPPING}"
+            ) from error
         space = iommufd.iommu_ioas_alloc(size=iommufd.iommu_ioas_alloc.SIZE)
         self._kernel.ask(self._iommu, iommufd.IOMMU_IOAS_ALLOC, space, f"{self._doing}: making an address space")
         attach = vfio.vfio_device_attach_iommufd_pt(
