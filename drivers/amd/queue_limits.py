@@ -1,4 +1,7 @@
-"""What the registers of every hardware queue can hold: sizes of rings, addresses, address spaces. Source: CP_HQD_PQ_CONTROL, SDMA0_QUEUE0_RB_CNTL."""
+"""What the registers of every hardware queue can hold: sizes of rings, addresses, address spaces.
+
+Source: gc_11_0_0_sh_mask.h, CP_HQD_PQ_CONTROL and SDMA0_QUEUE0_RB_CNTL.
+"""
 
 from __future__ import annotations
 
