@@ -18,7 +18,10 @@ BETWEEN_US = 100  # at least so long lie the two looks at both clocks apart
 
 
 class CardProfile:
-    """`with card.profile() as profile:` stamps every dispatch and copy of streams that are begun inside. Results last after the card."""
+    """`with card.profile() as profile:` stamps every dispatch and copy of streams that are begun inside. Results last after the card.
+
+    Such streams stamp whenever they are submitted, also later: their memory stays until `close`.
+    """
 
     def __init__(self, card: Radeon) -> None:
         self._card = card
@@ -49,12 +52,13 @@ class CardProfile:
         for queue, streams in self._hooked:
             queue.streams = streams
             del queue.submit
-        try:
-            if error is None:
-                self._finish()
-        finally:
-            if not self._memory.freed:
-                self._memory.free()
+        if error is None:
+            self._finish()
+
+    def close(self) -> None:
+        """Give the stamps' memory back: no stream that was begun inside may be submitted any more. The card's end does it too."""
+        if not self._memory.freed:
+            self._memory.free()
 
     def _finish(self) -> None:
         """Wait for what was submitted, read the stamps and both clocks once more."""

@@ -31,7 +31,7 @@ def test_a_command_prints_what_the_readme_shows(command, output):
 
 
 def test_its_python_does_what_its_comments_say():
-    block = PYTHON[0]
+    block = PYTHON[1]
     names = {"buffer": bytearray(2048)}
     for line in block.splitlines():
         code, _, comment = line.partition("#")
@@ -47,9 +47,12 @@ def test_its_python_does_what_its_comments_say():
     assert len(bytes(names["memory"](names["params"]()))) == 368
 
 
-def test_its_kernel_runs_and_its_mistake_is_found():
-    (block,) = PYTHON[1:]
-    exec(block, {})
+def test_its_card_and_its_kernel_run_and_its_mistake_is_found():
+    on_a_card, _, on_the_cores = PYTHON
+    names = {}
+    exec(on_the_cores, names)
+    code = names["gpu"].emit_object(names["llvm"].parse_assembly(names["SQUARE"]))
+    exec(on_a_card, {"square_for": lambda target: code if target == "gfx1100" else None})
 
 
 def test_every_command_it_names_exists():
