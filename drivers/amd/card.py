@@ -290,7 +290,7 @@ class Radeon:
     def reset(self, first: str = "queue") -> list[Rung]:
         """Make the card usable again, from the rung `first` of `queue`, `engine`, `mode1`, `function`, `slot` on; return the rungs as they went.
 
-        What does not end within 0.1 s fails on its points, with the first cause where there is one; queues go on in place. `queue` and `engine`
+        What does not end within 20 ms fails on its points, with the first cause where there is one; queues go on in place. `queue` and `engine`
         leave memory and the queues of other engines alone. The others take all memory of the card: every use of a buffer, a program or a kept
         stream of before is a `ValueError`, and queues start anew. Raises `DeviceLost`, or `DeviceHung` when no rung helped.
         """

@@ -18,7 +18,7 @@ from ringup.drivers.amd.wiring import Blocks
 from ringup.errors import DeviceHung, DeviceLost, RingupError
 
 LOG = logging.getLogger(__name__)
-GRACE_US, GRACE_POLL_US = 100_000, 1_000  # TIMEOUT: ours: what still runs may end by itself before anything is killed
+GRACE_US, GRACE_POLL_US = 20_000, 1_000  # TIMEOUT: ours: what still runs may end by itself before anything is killed
 TEST_S = 0.2  # TIMEOUT: ours, as at the start: empty work takes microseconds
 
 

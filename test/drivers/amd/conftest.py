@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 
+import ringup
 from ringup.autogen import regdb
 from ringup.autogen.amd import psp
 from ringup.autogen.amd.mmhub import MMMC_VM_FB_LOCATION_BASE
@@ -222,3 +223,71 @@ def opencl(tmp_path_factory):
         return (folder / "out").read_bytes()
 
     return build
+
+
+TROUBLE = """
+__kernel void spin(__global volatile uint *flag) { while (flag[0] == 0) ; }
+__kernel void store(__global uint *out, uint value) { out[__builtin_amdgcn_workitem_id_x()] = value; }
+"""
+
+
+@pytest.fixture(scope="session")
+def trouble(tmp_path_factory):
+    """`trouble(target)` is a code object with `spin`, which ends when the first dword of a buffer is not 0, and `store`."""
+    folder = tmp_path_factory.mktemp("trouble")
+    (folder / "source.cl").write_text(TROUBLE)
+    argv = ["clang-19", "-w", "-x", "cl", "-cl-std=CL2.0", "-target", "amdgcn-amd-amdhsa", "-nogpulib", "-O2"]
+
+    def build(target):
+        subprocess.run([*argv, f"-mcpu={target}", folder / "source.cl", "-o", folder / "out"], check=True, timeout=60)
+        return (folder / "out").read_bytes()
+
+    return build
+
+
+class Bench:
+    """A card that is up, on a model, with a program that never ends and one that stores a value."""
+
+    def __init__(self, radeon, trouble):
+        self.radeon = radeon
+        self.card = ringup.open(radeon.name, transport={"card": radeon})
+        self.code = trouble(self.card.info.target)
+        self.program = self.card.load(self.code, "trouble")
+        self.flag = self.card.alloc(4096, name="flag")
+        self.card.copy.fill(self.flag, 0).wait()
+
+    def hang(self, queue=None):
+        """Start what never ends; return its point."""
+        queue = queue or self.card.compute
+        stream = queue.stream()
+        stream.dispatch(self.program["spin"], 1, 32, [self.flag])
+        return queue.submit(stream)
+
+    def store(self, address, value, queue=None, program=None):
+        """Start a store of `value` to 32 dwords at `address`; return its point."""
+        queue = queue or self.card.compute
+        stream = queue.stream()
+        stream.dispatch((program or self.program)["store"], 1, 32, [address, value])
+        return queue.submit(stream)
+
+    def works(self, value, queue=None, copy=None):
+        """Whether a value that a compute queue stores is fetched by a copy queue."""
+        program = None if not self.program.lost else self.card.load(self.code, "trouble again")
+        copy = copy or self.card.copy
+        with self.card.alloc(128) as out:
+            copy.wait_for(self.store(out, value, queue, program))
+            return copy.download(out) == struct.pack("<I", value) * 32
+
+
+@pytest.fixture
+def bench(virtual_card, trouble):
+    """`bench(chip, …)` is a card that is up; it is closed at the end, and must have seen no mistake that the test did not clear."""
+    made = []
+
+    def make(chip="navi31", **options):
+        made.append(Bench(virtual_card(chip, **{"vram_bytes": 512 << 20} | options), trouble))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.card.close()

@@ -1,0 +1,226 @@
+"""A card that is reset while it is open: what hung has failed, the rest goes on, and everything works again."""
+
+import struct
+
+import pytest
+
+from ringup.errors import DeviceFault, DeviceHung, DeviceLost, DeviceTimeout
+
+CHIPS = ("navi31", "navi32", "navi33")
+
+
+def mapped(radeon):
+    """The compute queues that the model's command processor has mapped."""
+    return {slot for slot, queue in radeon.gc.cp.queues.items() if queue.hqd.active}
+
+
+def hang_copies(bench):
+    """Let the first copy queue wait for a word that never changes; return the point."""
+    card = bench.card
+    stream = card.copy.stream()
+    stream.body += card.copy.commands.wait(bench.flag.gpu_va, 5)
+    return card.copy.submit(stream)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("first", ["queue", "engine"])
+def test_an_endless_kernel_is_killed_and_its_queue_works_again(bench, chip, first):
+    bench = bench(chip)
+    card, kept = bench.card, bench.card.alloc(4096, name="kept")
+    card.copy.fill(kept, 0xA5A5A5A5).wait()
+    queue, before = card.compute, mapped(bench.radeon)
+    hung = bench.hang()
+    with pytest.raises(DeviceTimeout):
+        hung.wait(0.01)
+    rungs = card.reset(first)
+    assert [(rung.name, rung.error) for rung in rungs] == [(first, "")]
+    assert "VRAM" in rungs[0].survived
+    with pytest.raises(DeviceHung, match="was reset before the work was done"):
+        hung.wait()
+    assert not hung.done
+    assert card.compute is queue
+    assert mapped(bench.radeon) == before
+    assert bench.works(7)
+    assert queue.timeline.last > hung.value  # the count goes on
+    assert card.copy.download(kept) == struct.pack("<I", 0xA5A5A5A5) * 1024
+    assert not hung.done  # later work does not finish what was lost
+
+
+def test_what_ends_within_a_moment_is_not_lost(bench):
+    bench = bench()
+    with bench.card.alloc(64 << 20) as large:
+        filled = bench.card.copy.fill(large, 3)
+        hung = bench.hang()
+        bench.card.reset()
+        filled.wait()
+        assert filled.done
+        with pytest.raises(DeviceHung):
+            hung.wait()
+
+
+def test_only_queues_with_unfinished_work_are_touched(bench):
+    bench = bench()
+    second = bench.card.new_compute_queue()
+    assert bench.works(1, second)
+    timelines = second.timeline, bench.card.copy.timeline
+    bench.hang()
+    bench.card.reset()
+    assert (second.timeline, bench.card.copy.timeline) == timelines
+    assert bench.works(2, second)
+    assert bench.works(3)
+
+
+def test_a_hung_copy_engine_is_reset_alone(bench):
+    bench = bench()
+    card = bench.card
+    other, sibling = card.copies[1], card.new_copy_queue(0)
+    assert bench.works(1, copy=other)
+    hung = hang_copies(bench)
+    with pytest.raises(DeviceTimeout):
+        hung.wait(0.01)
+    timelines = other.timeline, card.compute.timeline
+    assert [rung.name for rung in card.reset("engine")] == ["engine"]
+    with pytest.raises(DeviceHung):
+        hung.wait()
+    assert (other.timeline, card.compute.timeline) == timelines
+    for value, queue in enumerate((card.copy, sibling, other)):
+        assert bench.works(value, copy=queue)
+
+
+def test_work_that_would_wait_for_what_was_lost_is_refused(bench):
+    bench = bench()
+    hung = bench.hang()
+    bench.card.reset()
+    stream = bench.card.copy.stream()
+    stream.fill(bench.flag.gpu_va, 0, 4096)
+    stream.wait_for(hung)
+    with pytest.raises(DeviceHung, match="was reset"):
+        bench.card.copy.submit(stream)
+    assert bench.works(5)
+
+
+def test_a_kept_stream_goes_on_behind_a_reset_of_its_queue(bench):
+    bench = bench()
+    card, out = bench.card, bench.card.alloc(4096)
+    stream = card.compute.stream()
+    stream.dispatch(bench.program["store"], 1, 32, [out, 1])
+    kept = card.compute.keep(stream, copies=1)
+    bench.hang()
+    kept.submit()
+    card.reset()
+    kept.patch_args(8, struct.pack("<I", 0x1234))
+    card.copy.wait_for(kept.submit())
+    assert card.copy.download(out, size_bytes=128) == struct.pack("<I", 0x1234) * 32
+    kept.free()
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_a_fault_stops_submissions_until_a_reset(bench, chip):
+    bench = bench(chip)
+    card, gone = bench.card, bench.card.alloc(4096, name="weights")
+    gone_va = gone.gpu_va
+    gone.free()
+    faulted = bench.store(gone_va, 1)
+    with pytest.raises(DeviceFault, match="'weights', which was freed") as first:
+        faulted.wait(1)
+    for use in (lambda: card.compute.submit(card.compute.stream()), lambda: card.copy.fill(bench.flag, 0)):
+        with pytest.raises(DeviceFault) as again:
+            use()
+        assert str(again.value) == str(first.value)
+    card.reset()
+    with pytest.raises(DeviceFault, match="weights"):
+        faulted.wait()
+    assert bench.works(9)
+    bench.radeon.violations.clear()
+
+
+def test_the_first_fault_is_the_one_that_is_told(bench):
+    bench = bench()
+    second = bench.card.new_compute_queue()
+    points = [bench.store(0xDEAD_0000, 1), bench.store(0xBEEF_0000, 1, second)]
+    texts = set()
+    for point in points:
+        with pytest.raises(DeviceFault) as caught:
+            point.wait(1)
+        texts.add(str(caught.value))
+    assert len(texts) == 1
+    assert "0xdead0000" in texts.pop()
+    bench.radeon.violations.clear()
+
+
+def test_a_fault_is_told_even_when_the_work_behind_it_ended_well(bench):
+    bench = bench()
+    faulty = bench.card.new_compute_queue()
+    with pytest.raises(DeviceFault):
+        bench.store(0xDEAD_0000, 1, faulty).wait(1)
+    good = bench.card.compute.timeline
+    with pytest.raises(DeviceFault):
+        type(faulty.timeline.next())(good, good.last).wait()
+    bench.radeon.violations.clear()
+
+
+@pytest.mark.parametrize(("chip", "rung"), [("navi31", "mode1"), ("navi32", "mode1"), ("navi33", "slot")])
+def test_a_reset_of_all_takes_memory_and_says_so(bench, chip, rung):
+    bench = bench(chip)
+    card, queue, flag = bench.card, bench.card.compute, bench.flag
+    begun = queue.stream()
+    begun.dispatch(bench.program["store"], 1, 32, [flag, 1])
+    kept = queue.keep(begun)
+    hung = bench.hang()
+    last = queue.timeline.last
+    assert [(step.name, step.error) for step in card.reset(rung)] == [(rung, "")]
+    with pytest.raises(DeviceHung):
+        hung.wait()
+    lost = rf"lost in a reset of the card \({rung}\)"
+    with pytest.raises(ValueError, match=f"buffer 'flag' was {lost}"):
+        _ = flag.gpu_va
+    with pytest.raises(ValueError, match=f"store was {lost}: load the program again"):
+        queue.stream().dispatch(bench.program["store"], 1, 32, [1, 1])
+    with pytest.raises(ValueError, match=f"kept stream of compute 0 was {lost}"):
+        kept.submit()
+    with pytest.raises(ValueError, match="lost its memory: build it anew"):
+        queue.submit(begun)
+    bench.program.free()
+    kept.free()
+    assert card.compute is queue
+    assert queue.timeline.last > last
+    assert bench.works(11)
+    assert card.stats().resets == 1
+
+
+def test_another_card_notices_nothing(bench):
+    first, second = bench("navi31"), bench("navi33")
+    first.hang()
+    point = second.store(second.flag, 3)
+    first.card.reset("mode1")
+    point.wait()
+    assert second.works(4)
+    assert first.works(5)
+
+
+def test_a_card_that_is_gone_is_not_reset(bench):
+    bench = bench()
+    hung = bench.hang()
+    bench.radeon.tree.set_link(up=False)
+    with pytest.raises(DeviceLost):
+        bench.card.reset()
+    with pytest.raises(DeviceLost):
+        hung.wait(1)
+    with pytest.raises(DeviceLost):
+        bench.store(1 << 33, 1)
+
+
+def test_where_no_rung_helps_each_is_told_and_the_card_takes_no_work(bench):
+    bench = bench()
+    bench.radeon.faults.inject("smu_silent")
+    bench.radeon.resets = lambda: ()
+    with pytest.raises(DeviceHung, match=r"no reset helped \(mode1: failed: .*\); switch the card's power off and on"):
+        bench.card.reset("mode1")
+    with pytest.raises(DeviceHung, match="no reset helped"):
+        bench.card.copy.fill(bench.flag, 0)
+    bench.radeon.faults.clear()
+
+
+def test_a_rung_that_is_not_there_is_named(bench):
+    with pytest.raises(ValueError, match="no reset 'hammer'; it has queue, engine, mode1"):
+        bench().card.reset("hammer")
