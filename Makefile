@@ -1,7 +1,7 @@
 # Five commands, each with all the set-up it needs; the second time it is quick. Needs Debian 12 (its gcc 12 is a judge) and its registries.
 #   make demo    what ringup does today
 #   make test    lint and the whole test suite
-#   make bench   ringup beside its peers
+#   make guest   the PCI and VFIO transports on a real kernel in an emulated machine
 #   make lint    ruff and mypy alone
 #   make guest   the PCI transports on a real kernel, in an emulator: needs no card and no hardware help; about a minute
 
@@ -17,6 +17,7 @@ demo: setup
 	$(BIN)/ringup regs navi31 GCVM_INVALIDATE_ENG17_REQ
 	$(BIN)/ringup regs navi31 CP_HQD_PQ_CONTROL=0xd0308a11
 	$(BIN)/ringup list
+	$(BIN)/ringup up virtual:navi31
 	$(BIN)/ringup demo
 
 lint: setup
