@@ -25,7 +25,7 @@ from ringup.queues.program import Program
 from ringup.queues.umr_text import lines
 
 PACKETS, WAVES, INTERRUPTS, HOLDERS = 24, 16, 16, 8  # how much of each is told
-PACKET_LINES = 12  # of one packet, its fields and what it calls
+PACKET_LINES, CALL_LINES = 12, 120  # of one packet and its fields; of one that calls an indirect buffer
 HERE = ">"
 
 
@@ -252,9 +252,10 @@ def _packet_lines(queue: CardQueue, blocks: Blocks, spaces: Spaces, rptr_bytes: 
     for number, packet in enumerate(packets[first : first + PACKETS], first):
         mark = HERE if number == at and rptr_bytes >= 0 else " "
         text = list(lines([packet], everything=False))
-        yield from (f"{mark if n == 0 else ' '} {line}" for n, line in enumerate(text[:PACKET_LINES]))
-        if len(text) > PACKET_LINES:
-            yield f"      ({len(text) - PACKET_LINES} lines more)"
+        most = CALL_LINES if packet.inner else PACKET_LINES
+        yield from (f"{mark if n == 0 else ' '} {line}" for n, line in enumerate(text[:most]))
+        if len(text) > most:
+            yield f"      ({len(text) - most} lines more)"
     rest = len(packets) - first - PACKETS
     if rest > 0:
         yield f"  ({rest} packets more)"

@@ -42,6 +42,16 @@ class Link(NamedTuple):
     lanes: int
 
 
+def link_of(device: Device) -> Link:
+    """Return how a function's end of its link runs. Raises `NotSupported` for a function without a PCIe capability."""
+    at = find_capability(device.config, pci.PCI_CAP_ID_EXP)
+    if at is None:
+        raise NotSupported(f"{device.name} has no PCI Express capability")
+    status = device.config.read(at + pci.PCI_EXP_LNKSTA, 2)
+    lanes = (status & pci.PCI_EXP_LNKSTA_NLW) >> pci.PCI_EXP_LNKSTA_NLW_SHIFT
+    return Link(status & pci.PCI_EXP_LNKSTA_CLS, lanes)
+
+
 class Sensors:
     """Read-outs of one card. May be used beside its driver, from any process that may map the register BAR."""
 
@@ -80,13 +90,8 @@ class Sensors:
         return busy * 100 // samples
 
     def link(self) -> Link:
-        """Return how the card's own end of the link runs. Raises `NotSupported` for a function without a PCIe capability."""
-        at = find_capability(self._device.config, pci.PCI_CAP_ID_EXP)
-        if at is None:
-            raise NotSupported(f"{self._device.name} has no PCI Express capability")
-        status = self._device.config.read(at + pci.PCI_EXP_LNKSTA, 2)
-        lanes = (status & pci.PCI_EXP_LNKSTA_NLW) >> pci.PCI_EXP_LNKSTA_NLW_SHIFT
-        return Link(status & pci.PCI_EXP_LNKSTA_CLS, lanes)
+        """Return how the card's own end of the link runs, which on most cards ends at a switch of the board's own."""
+        return link_of(self._device)
 
     def _read(self, block: Block, word: type[W]) -> W:
         """Read a register of the BAR. Raises `NotSupported` for one beyond it, which index registers would have to reach."""

@@ -14,7 +14,7 @@ from ringup.drivers.amd import smu_published
 from ringup.drivers.amd.discovery import NBIO_EVERYWHERE, discover
 from ringup.drivers.amd.layout import Layout
 from ringup.drivers.amd.registers import Block, Registers
-from ringup.drivers.amd.sensors import Activity, Link, Sensors
+from ringup.drivers.amd.sensors import Activity, Link, Sensors, link_of
 from ringup.drivers.amd.smu_tables import Metrics
 from ringup.drivers.amd.vram import VramWindow
 from ringup.drivers.transport.readonly import ReadOnly, holder, open_readonly
@@ -34,7 +34,7 @@ class Watched:
     name: str
     holder: str
     vram_bytes: int
-    link: Link | None
+    link: Link
     temperature_c: int | None
     activity: Activity | None
     metrics: Metrics | None
@@ -43,10 +43,8 @@ class Watched:
     def as_dict(self) -> dict[str, Any]:
         """Return plain values that JSON takes."""
         shown = asdict(self)
-        for name in ("link", "activity"):
-            value = getattr(self, name)
-            shown[name] = value._asdict() if value is not None else None
-        return shown
+        activity = self.activity._asdict() if self.activity is not None else None
+        return shown | {"link": self.link._asdict(), "activity": activity}
 
 
 class Watch:
@@ -81,7 +79,7 @@ class Watch:
             name=self._device.name,
             holder=self._holder,
             vram_bytes=size,
-            link=sensors.link() if sensors else None,
+            link=link_of(self._device),
             temperature_c=sensors.temperature_c if sensors else None,
             # a core that nobody of ours started may be switched off, and hang who reads it
             activity=sensors.activity() if sensors and seen else None,
