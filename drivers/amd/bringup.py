@@ -16,7 +16,7 @@ from collections.abc import Callable
 from enum import Enum
 
 from ringup.autogen.linux import pci
-from ringup.drivers.amd import mark, vbios
+from ringup.drivers.amd import mark
 from ringup.drivers.amd.control import Control
 from ringup.drivers.amd.doorbells import DOORBELL_BAR, IH_INDEX, Doorbell
 from ringup.drivers.amd.firmware import psp_firmware
@@ -149,6 +149,8 @@ class Bringup:
         signed = power_table_is_signed(self.blocks.window)
         board = None
         if smu.row.writes_power_table and not signed:
+            from ringup.drivers.amd import vbios  # cards whose tables are signed need none of it
+
             board = vbios.board_table(vbios.read(self._device, self.blocks.ips))
         smu.start(board, signed=signed)
 

@@ -9,20 +9,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ringup.autogen.linux import pci
 from ringup.drivers.amd import bringup
-from ringup.drivers.amd import report as post_mortem
 from ringup.drivers.amd.bringup import Bringup
 from ringup.drivers.amd.control import CardLimits, Control
 from ringup.drivers.amd.gmc_faults import GFXHUB, MMHUB
 from ringup.drivers.amd.health import Counts, Health, Stats
 from ringup.drivers.amd.ih_decode import FATAL, TOO_HOT, Interrupt
-from ringup.drivers.amd.profiling import CardProfile
 from ringup.drivers.amd.queue_set import CardQueue, ComputeQueue, CopyQueue, QueueSet
 from ringup.drivers.amd.recovery import Rung
-from ringup.drivers.amd.report import Report
 from ringup.drivers.amd.reset import Reset
 from ringup.drivers.amd.spaces import USER_VMID
 from ringup.drivers.buffer import Buffer, Where
@@ -36,6 +33,10 @@ from ringup.queues.code_object import CodeObject
 from ringup.queues.program import Program
 from ringup.queues.queue import Owner
 from ringup.queues.timeline import copy_of
+
+if TYPE_CHECKING:
+    from ringup.drivers.amd.profiling import CardProfile
+    from ringup.drivers.amd.report import Report
 
 LOG = logging.getLogger(__name__)
 INTERRUPTS_KEPT = 256
@@ -194,6 +195,8 @@ class Radeon:
     def profile(self) -> CardProfile:
         """Return a profile: `with card.profile() as profile:` stamps the dispatches and copies of streams begun inside."""
         self._check()
+        from ringup.drivers.amd.profiling import CardProfile  # what only some cards are asked for is loaded then
+
         return CardProfile(self)
 
     # --- memory and programs ----------------------------------------------------------------------------------------
@@ -270,6 +273,8 @@ class Radeon:
         """Return a post-mortem: first cause, queues, waves, last interrupts, memory. Works on a card that is lost or was closed, too."""
         self.owner.check()
         unreachable = "the card was closed" if self._closed else "the card is gone" if self.device.lost else ""
+        from ringup.drivers.amd import report as post_mortem
+
         return post_mortem.make(
             post_mortem.Known(
                 name=self.name,
@@ -334,6 +339,8 @@ class Radeon:
 
     def _explain(self, error: RingupError) -> None:
         """Add to an error where queues are."""
+        from ringup.drivers.amd import report as post_mortem
+
         for line in post_mortem.brief(self._queues.queues, self.blocks, self.spaces):
             error.add_note(line)
 

@@ -8,10 +8,11 @@ Source: amdgpu smu_v13_0.c, smu_v13_0_set_irq_state; smu13_driver_if_v13_0_0.h, 
 from __future__ import annotations
 
 from ringup.autogen.amd.mp import MP1_SMN_IH_SW_INT, MP1_SMN_IH_SW_INT_CTRL
-from ringup.autogen.amd.smu_v13_0_0 import IH_INTERRUPT_ID_TO_DRIVER
 from ringup.autogen.amd.thm import THM_THERMAL_INT_CTRL, THM_THERMAL_INT_ENA
 from ringup.drivers.amd.registers import Block
 
+# IH_INTERRUPT_ID_TO_DRIVER of smu13_driver_if_v13_0_0.h and of its siblings; their modules are large and this is all that is wanted of them
+IH_INTERRUPT_ID_TO_DRIVER = 0xFE
 MAX_C = 255  # SMU_THERMAL_MAXIMUM_ALERT_TEMP of smu_v13_0.c: eight bits of the register
 CREDITS = 5  # interrupts under way at once: smu_v13_0_set_irq_state
 

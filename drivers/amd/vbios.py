@@ -2,7 +2,7 @@
 
 A card whose VBIOS has not run (not posted) has untrained memory and no boot loader: the code that trains it is in the VBIOS and is not run here.
 
-`read(device, ips) -> Vbios`, `require_posted(nbio, device)`, `board_table(vbios) -> bytes | None`,
+`read(device, ips) -> Vbios`, `board_table(vbios) -> bytes | None`,
 `reserved_bytes(vbios)`.
 Source: amdgpu amdgpu_bios.c, amdgpu_read_bios and amdgpu_soc15_read_bios_from_rom; smuio_v13_0.c, nbio_v4_3.c, nbio_v4_3_get_rom_offset;
 amdgpu_atombios.c, amdgpu_atombios_get_data_table; smu_v13_0_0_ppt.c, smu_v13_0_0_append_powerplay_table.
@@ -21,10 +21,9 @@ from ringup.autogen.amd.psp_boot import PSP_RUNTIME_DB_OFFSET
 from ringup.autogen.amd.smuio import ROM_DATA, ROM_INDEX
 from ringup.autogen.linux import pci
 from ringup.drivers.amd.discovery import Ips
-from ringup.drivers.amd.nbio import Nbio
 from ringup.drivers.amd.registers import Block
 from ringup.drivers.transport.seam import ConfigSpace, Device, Mmio
-from ringup.errors import FirmwareError, NotSupported
+from ringup.errors import FirmwareError
 from ringup.firmware.amd import vbios
 from ringup.firmware.amd.vbios import ROM_BLOCK_BYTES, Vbios
 
@@ -50,15 +49,6 @@ def read(device: Device, ips: Ips) -> Vbios:
         return vbios.parse(_flash(ips), f"{device.name} flash part")
     except FirmwareError as error:
         raise FirmwareError(f"{reason}; {error}") from error
-
-
-def require_posted(nbio: Nbio, device: Device) -> None:
-    """Raise `NotSupported` when the card's VBIOS has not initialised it."""
-    if not nbio.posted:
-        raise NotSupported(
-            f"{device.name} is not initialised: its VBIOS has not run since power on. Start the computer with the card attached and its "
-            "firmware enabled in the BIOS, or let the kernel's driver load once; then open it again"
-        )
 
 
 def board_table(image: Vbios) -> bytes | None:

@@ -11,13 +11,12 @@ from ringup.drivers.amd.gfx_shape import Design
 from ringup.drivers.amd.gmc import Gmc
 from ringup.drivers.amd.hdp import Hdp
 from ringup.drivers.amd.layout import Layout
-from ringup.drivers.amd.nbio import Nbio
+from ringup.drivers.amd.nbio import Nbio, require_posted
 from ringup.drivers.amd.psp import Psp
 from ringup.drivers.amd.registers import Registers
 from ringup.drivers.amd.sdma import SdmaEngine
 from ringup.drivers.amd.smu import Smu
 from ringup.drivers.amd.spaces import SYSTEM_VMID, USER_VMID
-from ringup.drivers.amd.vbios import require_posted
 from ringup.drivers.amd.vram import VramWindow
 from ringup.drivers.transport.seam import Device, DmaMemory
 from ringup.firmware.amd.files import FirmwareSet
