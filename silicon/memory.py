@@ -147,6 +147,12 @@ class HostMemory:
             del self._bases[place], self._spans[place]
             self.epoch += 1
 
+    def detach_all(self) -> None:
+        """Take every span away, as the end of the process that owns them does."""
+        self._bases.clear()
+        self._spans.clear()
+        self.epoch += 1
+
     @property
     def reachable(self) -> bool:
         """Whether the card may issue requests at all: bus mastering on, link up. Without, every access is an error."""

@@ -254,7 +254,10 @@ def find() -> Iterable[Found]:
 
 
 def open(rest: str, *, card: VirtualRadeon | None = None, **options: Any) -> VirtualRadeon:
-    """Return the device called `virtual:REST`: a new card each time, made with `options` (those of `ringup.silicon.card`), or `card`."""
+    """Return the device called `virtual:REST`: a new card each time, made with `options` (those of `ringup.silicon.card`), or `card`.
+
+    Raises `CardBusy` for a card that is open, with who has it.
+    """
     from ringup.silicon import card as make
     from ringup.silicon.amd.chips import find as find_chip
 
@@ -262,8 +265,8 @@ def open(rest: str, *, card: VirtualRadeon | None = None, **options: Any) -> Vir
     find_chip(name)
     if bridge:
         raise NotSupported(f"opening virtual:{rest}: there is no virtual bridge yet; virtual:{name} sits in a slot")
-    if card is None:
-        return make(name, **options)
-    if options or card.chip.name != name:
+    if card is not None and (options or card.chip.name != name):
         raise ValueError(f"virtual:{rest} is to be opened on {card.name}, with options {sorted(options)}")
+    card = card or make(name, **options)
+    card.hold()
     return card

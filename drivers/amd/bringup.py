@@ -133,7 +133,17 @@ class Bringup:
         blocks = self.blocks
         firmware = psp_firmware(blocks.firmware, blocks.ips.version("gc"))
         with self._stages.stage("booting the secure OS", 60 * SECOND_US):
-            blocks.psp.boot(firmware.boot)
+            try:
+                blocks.psp.boot(firmware.boot)
+            except FirmwareError as error:
+                if not blocks.psp.alive:
+                    raise
+                # the boot that a dead process had begun came to its end behind our back: what runs now is nobody's
+                LOG.info("%s: %s", self._device.name, error)
+                self.found = Found.FOREIGN
+                self._reset()
+                self._open_bus()
+                blocks.psp.boot(firmware.boot)
         with self._stages.stage("loading firmware", 60 * SECOND_US):
             blocks.psp.load(firmware, blocks.layout.tmr)
         self._tmr_bytes = blocks.psp.tmr_bytes

@@ -138,9 +138,14 @@ class Hub:
         self._write_pair(self.words.identity_offset, 0)
 
     def _start_engines(self) -> None:
-        """Let every invalidation engine act on all pages. Low and high halves follow one another."""
+        """Let every invalidation engine act on all pages. Low and high halves follow one another.
+
+        A process that died between taking the engine's semaphore and releasing it left it taken; the engine is ours now, so it is released.
+        """
         halves = (EVERY_PAGE & 0xFFFF_FFFF, EVERY_PAGE >> 32)
         self.block.registers.write_run(self.block.address(self.words.engine_range[0]), halves * ENGINES)
+        if self._semaphore:
+            self.block.write(self.words.invalidate_sem.at(self.block.version)(semaphore=0))
 
     def _disable_contexts(self) -> None:
         self.block.registers.write_run(self.block.address(self.words.context_cntl), (0,) * CONTEXTS)

@@ -156,6 +156,7 @@ class Psp:
     def boot(self, parts: Mapping[int, Part]) -> None:
         """Have the boot loader start the secure OS. Does nothing when one runs."""
         self.steps.clear()
+        self._in_message = b""  # a reset may have taken the memory
         self._stale = self.alive
         if self._stale:
             return

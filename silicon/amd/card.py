@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
 from ringup.autogen.linux import pci as regs
+from ringup.errors import CardBusy
 from ringup.silicon.amd import chips, discovery, images, vbios
 from ringup.silicon.amd.apertures import Doorbells, FrameBuffer, Registers
 from ringup.silicon.amd.chips import ChipRow
@@ -87,6 +90,7 @@ class VirtualRadeon:
         self.vram = Vram(self.chip.vram_bytes)
         self.board = Board(self.chip.name, self.clock, self.log, self.faults, RegisterSpace(), self.vram, self.host)
         self.interrupts = Interrupts(self.clock)
+        self._holder = ""  # who has it open
         self._wire_bus()
         self._blocks: list[Resettable] = []
         self._firmware: dict[str, bytes] = {}
@@ -250,8 +254,21 @@ class VirtualRadeon:
             self._firmware = images.build(self.chip)
         return self._firmware.get(name.removeprefix("amdgpu/"))
 
+    def hold(self) -> None:
+        """Take the card for the calling thread's process. Raises `CardBusy` with who has it."""
+        if self._holder:
+            raise CardBusy(f"opening {self.name}: held by {self._holder}; close it there, or wait for it")
+        self._holder = f"process {os.getpid()}, thread {threading.current_thread().name!r}"
+
+    def kill_holder(self, *, memory: bool = True) -> None:
+        """Let the process that has the card die, as by kill -9: nobody stops what runs, and `memory` of it is gone from the bus."""
+        self._holder = ""
+        if memory:
+            self.host.detach_all()
+
     def close(self) -> None:
-        """Switch bus mastering off. Twice is harmless, and so is a card that is gone."""
+        """Switch bus mastering off and let go. Twice is harmless, and so is a card that is gone."""
+        self._holder = ""
         command = self.config.read(regs.PCI_COMMAND, 2)
         self.config.write(regs.PCI_COMMAND, command & ~regs.PCI_COMMAND_MASTER, 2)
 
@@ -296,6 +313,7 @@ class VirtualRadeon:
 
     def replug(self) -> None:
         """Put power and link back, and enumerate the board as new."""
+        self._holder = ""  # who had it has a card that is gone
         self.faults.clear()
         self.tree.set_link(up=True)
         self.tree.reset("power")

@@ -86,8 +86,7 @@ def test_a_card_whose_owner_died_is_taken_over_without_loading_firmware(radeon):
     endless = first.compute.stream()
     endless.append(endless.pm4.wait_mem(first.compute.timeline.gpu_va + 8, 1))  # nobody ever writes there
     first.compute.submit(endless)
-    for buffer in radeon.host._spans[:]:  # the process is gone, and its memory with it
-        radeon.host.detach(buffer.base)
+    radeon.kill_holder()
 
     def watch(stage):
         if stage == "opening bus and doorbells":  # until here the dead owner's queue still reads what is gone
