@@ -10,6 +10,7 @@ from ringup.autogen.generate.manifest import MANIFEST
 from ringup.autogen.generate.sources import Sources
 from ringup.tools.bench.environment import Peer
 from ringup.tools.bench.figure import Figure
+from ringup.tools.bench.plot import Plot
 from ringup.tools.bench.timing import Interpreter
 
 
@@ -23,6 +24,8 @@ class Bench:
     quick: bool  # leave out what takes the peer more than a minute
     say: Callable[[str], None]  # progress
     manifest: Path = MANIFEST  # the file that `sources` was made from
+    card: str = "virtual:navi31"  # the card of benches that use one
+    firmware: tuple[Path, ...] = ()  # comes before the system's firmware
 
 
-Measure = Callable[[Bench], Iterator[Figure]]
+Measure = Callable[[Bench], Iterator[Figure | Plot]]

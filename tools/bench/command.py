@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
+import platform
 import tempfile
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -11,6 +14,8 @@ from ringup.autogen.structs import near
 from ringup.tools.bench.bench import Bench, Measure
 from ringup.tools.bench.environment import FOLDER, find_or_make, without
 from ringup.tools.bench.figure import Figure, table
+from ringup.tools.bench.page import Section, page
+from ringup.tools.bench.plot import Plot
 from ringup.tools.bench.timing import Interpreter
 from ringup.tools.paths import add_source_arguments, cache_folder, sources_of
 from ringup.tools.progress import Progress
@@ -21,8 +26,13 @@ BENCHES = {  # name: (module with `measure`, what it measures); the order they r
     "fields": ("ringup.tools.bench.fields", "struct fields and bit-fields, beside ctypes, cffi and the peer"),
     "generate": ("ringup.tools.bench.generate", "generating facts from header packages"),
     "shader": ("ringup.tools.bench.shader", "kernels on the virtual shader cores"),
+    "queues": ("ringup.tools.bench.queues", "building and submitting work, over plain memory"),
+    "latency": ("ringup.tools.bench.latency", "small work on a card: doorbell to signal, how much goes through"),
+    "transfers": ("ringup.tools.bench.transfers", "copies and fills on a card by size and direction"),
+    "bringup": ("ringup.tools.bench.bringup", "starts of a card by stage, imports, register accesses"),
     "memory": ("ringup.tools.bench.memory", "ranges of a Radeon's memory, its page tables"),
 }
+CARD = "virtual:navi31"
 EPILOG = (
     "A ratio above 1 means ours is better, whichever direction is better for the figure. Figures are medians; times of import and look-up are "
     "wall clock, generation and loops are CPU time. The peer (tinygrad, from the package registry) gets an environment of its own in the cache "
@@ -40,6 +50,23 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("bench", nargs="*", type=_bench_name, metavar="NAME", help=f"one of {', '.join(BENCHES)}")
     parser.add_argument("--list", action="store_true", help="list the benches and end")
+    parser.add_argument(
+        "--card",
+        default=CARD,
+        metavar="NAME",
+        help=f"the card that latency, transfers and bringup run on (default: {CARD})",
+    )
+    parser.add_argument(
+        "--firmware",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="a folder or file that comes before the system's firmware",
+    )
+    parser.add_argument(
+        "--html", type=Path, metavar="FILE", help="write tables and plots to a page that needs no network"
+    )
     parser.add_argument("--json", action="store_true", help="print one object per figure, one per line")
     parser.add_argument("--quick", action="store_true", help="leave out what takes the peer more than a minute")
     parser.add_argument("--no-peer", action="store_true", help="measure ringup alone; uses no network")
@@ -55,15 +82,45 @@ def run(args: argparse.Namespace) -> int:
     peer = without("--no-peer") if args.no_peer else find_or_make((args.cache or cache_folder()) / FOLDER)
     names = list(dict.fromkeys(args.bench)) or list(BENCHES)
     with tempfile.TemporaryDirectory(prefix="ringup-bench-") as bytecode, Progress("bench", len(names)) as progress:
-        bench = Bench(sources, peer, Interpreter(Path(bytecode)), args.quick, progress.say, args.manifest)
+        bench = Bench(
+            sources,
+            peer,
+            Interpreter(Path(bytecode)),
+            args.quick,
+            progress.say,
+            args.manifest,
+            args.card,
+            tuple(args.firmware),
+        )
+        sections = []
         for name in names:
             measure: Measure = import_module(BENCHES[name][0]).measure
-            show(name, list(measure(bench)), as_json=args.json)
+            section = _section(name, measure(bench))
+            show(name, section.figures, as_json=args.json)
+            sections.append(section)
+            if args.html is not None:  # after each bench, so that a later one's error loses nothing
+                args.html.write_text(page("ringup bench", _about(args.card), sections), encoding="utf-8")
             progress.advance()
     return 0
 
 
-def show(name: str, figures: list[Figure], *, as_json: bool) -> None:
+def _section(name: str, found: Iterable[Figure | Plot]) -> Section:
+    figures: list[Figure] = []
+    plots: list[Plot] = []
+    for one in found:
+        if isinstance(one, Figure):
+            figures.append(one)
+        else:
+            plots.append(one)
+    return Section(name, BENCHES[name][1], figures, plots)
+
+
+def _about(card: str) -> str:
+    computer = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    return f"{computer}; card: {card}. A ratio above 1 means ringup is better."
+
+
+def show(name: str, figures: Sequence[Figure], *, as_json: bool) -> None:
     """Print the figures of one bench."""
     if as_json:
         print("\n".join(figure.as_json() for figure in figures), flush=True)

@@ -37,7 +37,6 @@ FLAGS = (
     "-cl-std=CL2.0",
     "-target",
     "amdgcn-amd-amdhsa",
-    "-mcpu=gfx1100",
     "-mcumode",
     "-nogpulib",
     "-O2",
@@ -234,23 +233,23 @@ class Work:
     lanes: int
 
 
-def compiled() -> bytes:
-    """Return the code object of `SOURCE`. Raises `RingupError` when there is no clang that knows gfx1100."""
+def compiled(text: str = SOURCE, target: str = "gfx1100") -> bytes:
+    """Return the code object of OpenCL source. Raises `RingupError` when there is no clang that knows `target`."""
     clang = shutil.which("clang-19") or shutil.which("clang")
     if clang is None:
-        raise RingupError("bench shader: no clang-19 and no clang to compile the kernels with")
+        raise RingupError("bench: no clang-19 and no clang to compile the kernels with")
     with tempfile.TemporaryDirectory(prefix="ringup-bench-") as folder:
         source, made = Path(folder, "kernels.cl"), Path(folder, "kernels.co")
-        source.write_text(SOURCE, encoding="utf-8")
+        source.write_text(text, encoding="utf-8")
         done = subprocess.run(
-            [clang, *FLAGS, str(source), "-o", str(made)],
+            [clang, *FLAGS, f"-mcpu={target}", str(source), "-o", str(made)],
             capture_output=True,
             text=True,
             timeout=COMPILE_TIMEOUT_S,
             check=False,
         )
         if done.returncode:
-            raise RingupError(f"bench shader: {clang}: {(done.stderr.strip().splitlines() or ['no word of why'])[-1]}")
+            raise RingupError(f"bench: {clang}: {(done.stderr.strip().splitlines() or ['no word of why'])[-1]}")
         return made.read_bytes()
 
 

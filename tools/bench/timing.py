@@ -8,14 +8,14 @@ import subprocess
 import sys
 import time
 import timeit
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from ringup.errors import RingupError
 
-__all__ = ["Interpreter", "loop_ns", "median"]
+__all__ = ["Interpreter", "cpu_us", "loop_ns", "median"]
 
 CALL_TIMEOUT_S = 900  # TIMEOUT: the whole manifest on a busy machine
 
@@ -30,6 +30,14 @@ def loop_ns(statement: str, names: Mapping[str, Any], loops: int) -> float:
     full = timeit.Timer(statement, setup, timer=time.process_time, globals=given).timeit(loops)
     empty = timeit.Timer("pass", setup, timer=time.process_time, globals=given).timeit(loops)
     return max(full - empty, 0.0) / loops * 1e9
+
+
+def cpu_us(work: Callable[[], object], times: int) -> float:
+    """Call `work` so many times: microseconds of CPU for each, the call included."""
+    start = time.process_time_ns()
+    for _ in range(times):
+        work()
+    return (time.process_time_ns() - start) / times / 1e3
 
 
 class Interpreter:

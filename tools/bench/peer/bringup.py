@@ -1,0 +1,68 @@
+"""Runs inside the peer's environment: its driver brings a card up. One job on standard input, one answer on standard output, both JSON.
+
+The card is its own mock where the job names a checkout of its source, else one behind its protocol for remote cards.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+COUNTED = {"rreg": "reads", "wreg": "writes"}
+
+UNUSED = {  # mocks of kernel drivers, which want files of the source tree and are not asked
+    "test.mockgpu.nv.nvdriver": "NVDriver",
+    "test.mockgpu.amd.amddriver": "AMDDriver",
+}
+
+
+def main() -> None:
+    job = json.load(sys.stdin)
+    if job.get("checkout"):
+        sys.path.insert(0, job["checkout"])
+        for name, driver in UNUSED.items():
+            sys.modules[name] = module = ModuleType(name)
+            setattr(module, driver, None)
+    os.environ.update(job["variables"])
+    start = time.process_time()
+    runtime = importlib.import_module("tinygrad.runtime.ops_amd")
+    amdev: Any = importlib.import_module("tinygrad.runtime.support.am.amdev")
+    answer: dict[str, Any] = {"import_s": time.process_time() - start, "reads": 0, "writes": 0}
+    firmware = [Path(folder) for folder in job["firmware"]]
+
+    def fetch(path: str, name: str, sha256: str) -> bytes:
+        return next(folder / name for folder in firmware if (folder / name).is_file()).read_bytes()
+
+    def counted(function: Any, key: str) -> Any:
+        def call(*given: Any) -> Any:
+            answer[key] += 1
+            return function(*given)
+
+        return call
+
+    amdev.fetch_fw = fetch
+    for name, key in COUNTED.items():
+        setattr(amdev.AMDev, name, counted(getattr(amdev.AMDev, name), key))
+    cpu, wall = time.process_time(), time.perf_counter()
+    device = runtime.AMDDevice("AMD")
+    answer |= {"cpu_s": time.process_time() - cpu, "wall_s": time.perf_counter() - wall}
+    answer |= {
+        "warm": device.iface.dev_impl.partial_boot,
+        "chip": device.arch,
+        "reads": answer["reads"],
+        "writes": answer["writes"],
+    }
+    sys.stdout.write(f"\n{json.dumps(answer)}\n")
+    sys.stdout.flush()
+    device.iface.device_fini()
+    os._exit(0)  # its handlers at exit would do this again, and print
+
+
+if __name__ == "__main__":
+    main()
