@@ -20,11 +20,17 @@ from ringup.drivers.amd.spaces import SYSTEM_VMID, USER_VMID
 from ringup.drivers.amd.vram import VramWindow
 from ringup.drivers.transport.seam import Device, DmaMemory
 from ringup.firmware.amd.files import FirmwareSet
+from ringup.firmware.amd.image import Image
 from ringup.firmware.store import Store
 
 CUS_PER_WGP = 2
 PAGE_BYTES = 4096
 VMIDS = (SYSTEM_VMID, USER_VMID)  # those that shaders run in
+
+
+def mec_start(image: Image) -> int:
+    """Return the byte address at which the compute micro engine's program begins. Source: gfx_v11_0_config_gfx_rs64."""
+    return image.number("ucode_start_addr_lo") | image.number("ucode_start_addr_hi") << 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +70,7 @@ def wire(device: Device, store: Store) -> Blocks:
     design = Design(
         shape.shader_engines, shape.arrays_per_engine, shape.wgps_per_array * CUS_PER_WGP, shape.backends_per_engine
     )
-    gfx = Gfx(gc, ips.block("smuio"), design, firmware.image("mec").number("ucode_start_addr_lo"), VMIDS)
+    gfx = Gfx(gc, ips.block("smuio"), design, mec_start(firmware.image("mec")), VMIDS)
     engines = tuple(SdmaEngine(gc, ips.version(f"sdma{n}"), n) for n in range(chip.sdma_engines))
     stray = device.alloc_host(PAGE_BYTES)
     try:
