@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from ringup.silicon.amd.cp import Cp
 from ringup.silicon.amd.dispatch import Dispatcher
-from ringup.silicon.amd.grbm import NAVI31, GcRow, Grbm
+from ringup.silicon.amd.grbm import NAVI31, GcRow, Grbm, Slot
 from ringup.silicon.amd.mes import Mes, SdmaQueues
 from ringup.silicon.amd.parts import Board, Hub, InterruptSink
 from ringup.silicon.amd.rlc import Rlc
+from ringup.silicon.amd.sq import Sequencers
 from ringup.silicon.cells import Cells
-from ringup.silicon.shader.state import Engine
+from ringup.silicon.shader.state import Engine, WaveState
 
 
 class GraphicsCore:
@@ -36,6 +37,7 @@ class GraphicsCore:
         self.rlc = Rlc(board, cells)
         self.dispatcher = Dispatcher(board, self.grbm, hub, interrupts, engine, strict=strict)
         self.cp = Cp(board, self.grbm, self.rlc, hub, interrupts, self.dispatcher)
+        self.sequencers = Sequencers(cells, row.version, self._waves)
         self.mes = Mes(self.cp, sdma)
         self.cp.scheduler = self.mes
         self._sdma, self._reset_cp = sdma, self.grbm.on_soft_reset
@@ -47,6 +49,13 @@ class GraphicsCore:
         for number, engine in enumerate(self._sdma):
             if self.grbm.cells.field("GRBM_SOFT_RESET", f"SOFT_RESET_SDMA{number}", mask):
                 engine.soft_reset()
+
+    def _waves(self) -> Iterator[tuple[Slot, WaveState]]:
+        """Give every wave that has not ended, with the queue that started it."""
+        for slot, queue in self.cp.queues.items():
+            for grid in queue.grids:
+                if grid.run is not None:
+                    yield from ((slot, wave) for wave in grid.run.waves)
 
     @property
     def busy_ns(self) -> int:

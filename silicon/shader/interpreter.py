@@ -174,7 +174,7 @@ class _Resident:
     first_slot: int
     running: list[_Issuing] = field(default_factory=list)
     waiting: list[_Issuing] = field(default_factory=list)
-    stopped: int = 0  # waves that halted or broke a rule
+    stopped: list[_Issuing] = field(default_factory=list)  # waves that halted or broke a rule
 
     @property
     def has_ended(self) -> bool:
@@ -204,6 +204,11 @@ class InterpreterRun:
     def violations(self) -> list[Violation]:
         """The rules that were broken so far."""
         return self.machine.violations
+
+    @property
+    def waves(self) -> list[WaveState]:
+        """The waves that were started and have not ended."""
+        return [one.regs.wave for group in self._residents for one in (*group.running, *group.waiting, *group.stopped)]
 
     def step(self, instructions: int) -> bool:
         """Run up to about `instructions` wave-instructions; True once every wave has ended. A dispatch with violations never ends."""
@@ -273,7 +278,7 @@ class InterpreterRun:
         if outcome is Exit.BARRIER:
             resident.waiting.append(one)
         elif outcome is not Exit.END:
-            resident.stopped += 1
+            resident.stopped.append(one)
 
 
 @dataclass(frozen=True, slots=True)

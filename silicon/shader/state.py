@@ -191,6 +191,11 @@ class Run(Protocol):
         """The rules that were broken so far."""
         ...
 
+    @property
+    def waves(self) -> list[WaveState]:
+        """The waves that were started and have not ended, to be looked at between two steps."""
+        ...
+
     def step(self, instructions: int) -> bool:
         """Run up to about `instructions` wave-instructions; True once every wave has ended. A dispatch with violations never ends."""
         ...

@@ -233,6 +233,12 @@ class TranslatedRun:
         return self._counters()
 
     @property
+    def waves(self) -> list[WaveState]:
+        """The waves that were started and have not ended."""
+        slots = range(int(self._context[Word.HIGH]) * self._group_waves)
+        return [wave for wave in map(self._wave, slots) if wave.words[STATUS_WORD] != Status.ENDED]
+
+    @property
     def stopped(self) -> list[WaveState]:
         """Waves that have halted or broke a rule.
 

@@ -33,12 +33,15 @@ def test_a_hung_kernel_is_seen_in_its_queue(bench, chip):
     assert "spi_busy" in report.registers["graphics core"]["GRBM_STATUS"]
     assert any("end of pipe" in line for line in report.interrupts)
     assert any(line.startswith("trouble: ") for line in report.holders)
+    (wave,) = report.waves
+    assert re.search(r"vmid 8 queue 1\.0\.0 at 0x[0-9a-f]+, exec 0xffffffff, .*: spin\+0x[0-9a-f]+ of trouble$", wave)
     assert report.unknown == []
     text = str(report)
     assert text.startswith(f"virtual:{chip}: nothing is wrong with it")
     assert "queue compute 0 (compute 1.0.0): 1 of 2 done" in text
     assert json.loads(json.dumps(report.as_dict()))["name"] == f"virtual:{chip}"
     bench.card.reset()
+    assert bench.card.report().waves == []
 
 
 def test_a_hung_copy_is_seen_too(bench):
