@@ -35,7 +35,8 @@ BENCHES = {  # name: (module with `measure`, what it measures); the order they r
 CARD = "virtual:navi31"
 EPILOG = (
     "A ratio above 1 means ours is better, whichever direction is better for the figure. Figures are medians; times of import and look-up are "
-    "wall clock, generation and loops are CPU time. The peer (tinygrad, from the package registry) gets an environment of its own in the cache "
+    "wall clock, generation and loops are CPU time; what runs on a card is told by the wall's clock and by the card's. "
+    "The peer (tinygrad, from the package registry) gets an environment of its own in the cache "
     "folder, made on the first run, which downloads it: with --no-peer the network is not used. Without the peer its column is empty and a line "
     "on standard error says why."
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Iterator
 
 from ringup.drivers.amd.page_table import PageTables, Run
@@ -11,7 +10,7 @@ from ringup.drivers.amd.pte import GFX11, PAGE_BYTES, Kind
 from ringup.drivers.amd.ranges import Ranges
 from ringup.tools.bench.bench import Bench
 from ringup.tools.bench.figure import Figure
-from ringup.tools.bench.timing import median
+from ringup.tools.bench.timing import cpu_us, median
 
 ROUNDS = 5
 STEPS = 10_000
@@ -20,7 +19,7 @@ TABLE_BYTES = 16 << 20
 BASE = 1 << 32  # where the mappings go
 MIB, GIB = 1 << 20, 1 << 30
 MOST_PAGES = 128  # of a random range
-QUICK_LIVE = 10_000  # the peer takes half a minute to fill more
+QUICK_LIVE = 10_000  # filling more takes both sides seconds
 LIVE = {"100 live": 100, "10,000 live": 10_000, "100,000 live": 100_000}
 MAPPINGS: dict[str, tuple[Kind, list[Run]]] = {
     "4 KiB": ("vram", [(PAGE_BYTES, PAGE_BYTES)]),
@@ -114,10 +113,4 @@ def _ranges_us(count: int, steps: int) -> float:
 
 def _us(step: Callable[[], None], times: int) -> float:
     """Return microseconds of CPU a step takes, the median of the rounds."""
-    rounds = []
-    for _ in range(ROUNDS):
-        start = time.process_time()
-        for _ in range(times):
-            step()
-        rounds.append((time.process_time() - start) / times * 1e6)
-    return median(rounds)
+    return median([cpu_us(step, times) for _ in range(ROUNDS)])

@@ -39,6 +39,7 @@ NUMBER_BYTE = 24  # of the kernel's arguments: `n`
 LAUNCH_NOTE = "ours: built and submitted, since the wait and the signal are added then; peer: built only"
 BYTES_NOTE = "what the card reads for it, without kernel arguments"
 SUBMIT_NOTE = "copied into the ring, write pointer and doorbell stored"
+ORDER_NOTE = "ours: dispatches of a stream may run at once; peer: each waits for the one before and for caches"
 KEPT_NOTE = "the kernel's number is changed for each run; peer: a bound queue with a variable"
 
 
@@ -55,12 +56,21 @@ class Row:
 
 
 ROWS = (
-    Row("append a dispatch, arguments packed", "us", "append_us", Goal("ratio", 5)),
-    Row("append a dispatch, stream", "bytes", "append_bytes", Goal("ratio", 1), BYTES_NOTE),
+    Row("append a dispatch, arguments packed", "us", "append_us", Goal("ratio", 5), ORDER_NOTE),
+    Row("append a dispatch, stream", "bytes", "append_bytes", Goal("ratio", 1), ORDER_NOTE),
+    Row("append a dispatch and a barrier", "us", "ordered_us", Goal("ratio", 5), "", "append_us"),
+    Row(
+        "append a dispatch and a barrier, stream",
+        "bytes",
+        "ordered_bytes",
+        Goal("ratio", 1),
+        BYTES_NOTE,
+        "append_bytes",
+    ),
     Row("eager launch: wait, dispatch, barrier, signal", "us", "launch_us", Goal("ratio", 5), LAUNCH_NOTE, "launch_us"),
     Row("eager launch, stream", "bytes", "launch_bytes", Goal("ratio", 1), BYTES_NOTE),
     Row("eager launch, built and submitted", "us", "launch_us", None, "", "launch_submit_us"),
-    Row("submit a launch", "us", "submit_us", None, SUBMIT_NOTE),
+    Row("submit a launch", "us", "submit_us", Goal("ratio", 20), SUBMIT_NOTE),
     Row(f"submit {LONG} dispatches", "us", "submit_long_us", Goal("ratio", 20), SUBMIT_NOTE),
     Row("append a copy", "us", "copy_us"),
     Row("append a copy, stream", "bytes", "copy_bytes", Goal("ratio", 1), BYTES_NOTE),
@@ -110,11 +120,13 @@ class Instant:
         )
         return Queue("plain memory", commands, timeline, ring, args, indirect, self._owner)
 
-    def stream(self, dispatches: int) -> ComputeStream:
-        """Return a stream of dispatches that may run at once."""
+    def stream(self, dispatches: int, *, ordered: bool = False) -> ComputeStream:
+        """Return a stream of dispatches that may run at once, or one after the other."""
         stream = ComputeStream(self._pm4, self._owner, self._scratch, ENGINES, QUEUE_VA)
         for _ in range(dispatches):
             stream.dispatch(self._kernel, GRID, BLOCK, ARGUMENTS)
+            if ordered:
+                stream.barrier()
         return stream
 
     def copy(self, copies: int) -> CopyStream:
@@ -161,13 +173,15 @@ def run(times: int) -> dict[str, float]:
         kept.patch_args(NUMBER_BYTE, next(numbers))
         kept.submit()
 
-    start = compute.ring.wptr
+    start, empty = compute.ring.wptr, len(card.stream(0).body)
     card.launch()
     return {
         "launch_bytes": compute.ring.wptr - start,
-        "append_bytes": (len(card.stream(GROUP).body) - len(card.stream(0).body)) / GROUP,
+        "append_bytes": (len(card.stream(GROUP).body) - empty) / GROUP,
+        "ordered_bytes": (len(card.stream(GROUP, ordered=True).body) - empty) / GROUP,
         "copy_bytes": (len(card.copy(GROUP).body) - len(card.copy(0).body)) / GROUP,
         "append_us": cpu_us(lambda: card.stream(GROUP), groups) / GROUP,
+        "ordered_us": cpu_us(lambda: card.stream(GROUP, ordered=True), groups) / GROUP,
         "launch_us": cpu_us(card.launch, times),
         "submit_us": cpu_us(lambda: compute.submit(one), times),
         "submit_long_us": cpu_us(lambda: compute.submit(long), times),

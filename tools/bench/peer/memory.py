@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib
 import json
 import mmap
@@ -101,4 +102,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    gc.disable()  # as on our side
     main()

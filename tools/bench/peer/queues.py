@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib
 import itertools
 import json
@@ -152,4 +153,5 @@ def measure(job: dict[str, Any]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
+    gc.disable()  # as on our side
     sys.stdout.write(json.dumps(measure(json.load(sys.stdin))))
