@@ -51,8 +51,7 @@ def measure(bench: Bench) -> Iterator[Figure | Plot]:
     rounds = 1 if bench.quick else ROUNDS
     if not is_virtual(bench.card):
         bench.say(bench.card)
-        found = [_ours(bench, None) for _ in range(1)]
-        yield from _figures("", found, [], note(bench.card))
+        yield from _figures("", [_ours(bench, None)], [], note(bench.card))
         return
     for name, bar0_bytes in WINDOWS.items():
         ours: list[Answer] = []
