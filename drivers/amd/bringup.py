@@ -21,7 +21,8 @@ from ringup.drivers.amd.control import Control
 from ringup.drivers.amd.doorbells import DOORBELL_BAR, IH_INDEX, Doorbell
 from ringup.drivers.amd.firmware import psp_firmware
 from ringup.drivers.amd.gfx_gating import set_gating
-from ringup.drivers.amd.ih import Ih
+from ringup.drivers.amd.gfx_reset import reset_command_processor
+from ringup.drivers.amd.ih import Ih, silence
 from ringup.drivers.amd.mark import Mark, State
 from ringup.drivers.amd.psp_runtime import power_table_is_signed
 from ringup.drivers.amd.recovery import KEEPS_FIRMWARE, Ladder
@@ -70,7 +71,7 @@ class Bringup:
         stage = self._stages.stage
         with stage("waking the bus", SECOND_US):
             decode_memory(self._device)
-        with stage("reading what the card is", 3 * SECOND_US):
+        with stage("reading what the card is", 30 * SECOND_US):
             self.blocks = wire(self._device, self._store)
         with stage("looking who was here", 30 * SECOND_US):
             self._look()
@@ -91,7 +92,8 @@ class Bringup:
             self._start_interrupts()
         with stage("starting the copy engines", SECOND_US):
             for engine in self.blocks.sdma:
-                engine.start()
+                # a halted engine would go on with the packet that it was halted in
+                engine.reset() if self.warm else engine.start()
             set_gating(self.blocks.gfx, self.blocks.ips.block("mmhub"), self.blocks.sdma, on=True)
 
     def _look(self) -> None:
@@ -123,8 +125,9 @@ class Bringup:
 
     def _open_bus(self) -> None:
         # ORDER: a card that was left running is quiet by now; what it still sent would have gone to memory that is somebody else's today
-        set_master(self._device, on=True)
         blocks = self.blocks
+        silence(blocks.ips.block("osssys"))
+        set_master(self._device, on=True)
         blocks.nbio.start(len(blocks.sdma))
         blocks.hdp.start()
         blocks.gmc.start_mmhub()
@@ -168,6 +171,8 @@ class Bringup:
         blocks = self.blocks
         blocks.gfx.boot()
         blocks.gmc.start_gfxhub()
+        if self.warm:
+            reset_command_processor(blocks.gfx)
         blocks.gfx.start()
         tmr_mib = -(-self._tmr_bytes // MIB)
         mark.write(blocks.gfx.block, Mark(State.RUNNING, blocks.firmware.fingerprint, tmr_mib))
@@ -207,16 +212,21 @@ def set_master(device: Device, *, on: bool) -> None:
 def stop(blocks: Blocks, ih: Ih | None, *, clean: bool) -> None:
     """Leave the card cold and quiet; the first error comes out after every block had its turn.
 
-    `clean`: queues are unmapped, so the next start may be warm.
+    `clean`: queues are unmapped, so the next start may be warm, if all goes well here too; else it begins with a reset.
     """
     steps: list[Callable[[], object]] = [ih.stop] if ih is not None else []
     steps.append(lambda: set_gating(blocks.gfx, blocks.ips.block("mmhub"), blocks.sdma, on=False))
     steps += [engine.stop for engine in blocks.sdma]
     steps += [blocks.gfx.stop, blocks.psp.stop, blocks.smu.stop]
-    if clean:
-        steps.append(lambda: mark.set_state(blocks.gfx.block, State.CLEAN))
-    steps += [blocks.gmc.stop, blocks.nbio.stop, lambda: set_master(blocks.device, on=False)]
     first: RingupError | None = None
+
+    def leave_mark() -> None:
+        if clean and first is None:
+            mark.set_state(blocks.gfx.block, State.CLEAN)
+        else:
+            mark.erase(blocks.gfx.block)
+
+    steps += [leave_mark, blocks.gmc.stop, blocks.nbio.stop, lambda: set_master(blocks.device, on=False)]
     for step in steps:
         try:
             step()

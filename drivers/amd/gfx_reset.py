@@ -16,9 +16,25 @@ from ringup.drivers.amd.gfx_hqd import QUEUES, RESET_WAVES, Place, selected
 from ringup.drivers.amd.registers import Block
 from ringup.errors import DeviceHung, DeviceTimeout
 
+CP_RESET_US = 50_000  # GUESS: in reset, and behind it; far longer than the microsecond of gfx_v11_0_soft_reset
 MUTEX_CLIENT = 4  # the driver's number among those who may use CP_VMID_RESET. Source: gfx_v11_0_request_gfx_index_mutex
 EVERY_VMID_BUT_0, EVERY_PIPE = 0xFFFE, 0xFF
 _RESET = ("soft_reset_cp", "soft_reset_gfx", "soft_reset_cpf", "soft_reset_cpc", "soft_reset_cpg")
+
+
+def reset_command_processor(gfx: Gfx) -> None:
+    """Reset the command processor, no queue of which is mapped, so that its micro engine starts as after the firmware's load.
+
+    What the run-list controller loaded, and where, stays. A core of version 12 does without: its pipes' own reset is enough.
+    UNKNOWN: amdgpu loads firmware anew where it starts a halted micro engine; user-space drivers of these cards start it so.
+    """
+    gc = gfx.block
+    if gc.version[0] > 11:
+        return
+    for asserted in (1, 0):
+        gc.write(gc.make(GRBM_SOFT_RESET, soft_reset_cp=asserted, soft_reset_cpc=asserted))
+        gc.read(GRBM_SOFT_RESET)  # the write has arrived when the read returns
+        gc.registers.clock.sleep_us(CP_RESET_US)
 
 
 def soft_reset(gfx: Gfx) -> None:

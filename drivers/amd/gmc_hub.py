@@ -84,12 +84,15 @@ class Hub:
 
     def start(self, apertures: Apertures) -> None:
         """Set apertures, TLBs, cache and faults; every context is off until `set_context`."""
+        if self._semaphore:  # an owner that died while it flushed holds it still
+            self.block.write(self.words.invalidate_sem.at(self.block.version)(semaphore=0))
         self._start_apertures(apertures)
         self._start_cache()
         self._disable_contexts()
         self._disable_identity()
         self._start_engines()
-        self.block.update(self.words.fault_cntl, **_HUB_DEFAULTED)
+        # an earlier owner's fault goes too: the hub keeps the first one only
+        self.block.update(self.words.fault_cntl, **_HUB_DEFAULTED, clear_protection_fault_status_addr=1)
 
     def _start_apertures(self, apertures: Apertures) -> None:
         block, words = self.block, self.words

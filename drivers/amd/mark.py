@@ -45,6 +45,11 @@ def write(gc: Block, mark: Mark) -> None:
     gc.write(SCRATCH_REG7(MAGIC))
 
 
+def erase(gc: Block) -> None:
+    """Take the mark away: the next start resets the card."""
+    gc.write(SCRATCH_REG7(0))
+
+
 def set_state(gc: Block, state: State) -> None:
     """Change the state of a mark that is there."""
     gc.write(SCRATCH_REG6(state))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import ringup
+from ringup.autogen.amd.mmhub import MMVM_INVALIDATE_ENG17_SEM
 from ringup.silicon import card as virtual
 
 VRAM = 512 << 20
@@ -28,3 +29,70 @@ def test_every_pipe_of_the_micro_engine_starts_where_its_image_says(radeon):
         for pipe in range(4):
             assert cells.of((MEC1, pipe), "CP_MEC_RS64_PRGRM_CNTR_START") == 0xC00
             assert cells.of((MEC1, pipe), "CP_MEC_RS64_PRGRM_CNTR_START_HI") == 0x1_C000
+
+
+def die(radeon):
+    """A first owner starts the card and is killed."""
+    connect(radeon)
+    radeon.kill_holder()
+
+
+def written(radeon, name):
+    """The values that the driver wrote to a register since accesses are noted, in order."""
+    rows = [event.text.split(" = ") for event in radeon.log.find("write")]
+    return [int(value, 16) for register, value in rows if register == name]
+
+
+def test_a_dead_owners_interrupt_ring_is_off_before_the_card_may_write_to_memory(radeon):
+    die(radeon)
+    ring = radeon.ih.cells
+    assert ring.get("IH_RB_CNTL", "rb_enable")
+    seen = []
+    write = radeon.config.write
+
+    def watch(offset, value, size_bytes=4):
+        if offset == 4 and value & 4:  # PCI_COMMAND, PCI_COMMAND_MASTER
+            seen.append((ring.get("IH_RB_CNTL", "rb_enable"), ring.get("IH_RB_CNTL", "enable_intr")))
+        write(offset, value, size_bytes)
+
+    radeon.config.write = watch
+    with connect(radeon) as card:
+        assert card.info.found == "dirty"
+    assert seen[0] == (0, 0)
+
+
+def test_a_semaphore_that_died_with_its_owner_is_taken_anyway(radeon):
+    first = connect(radeon)
+    hub = first.blocks.ips.block("mmhub")
+    assert hub.read(MMVM_INVALIDATE_ENG17_SEM).semaphore
+    radeon.kill_holder()
+    with connect(radeon) as card:
+        assert card.info.found == "dirty"
+
+
+def test_a_warm_start_resets_what_may_be_in_the_midst_of_something(radeon):
+    connect(radeon).close()
+    radeon.log.accesses = True
+    with connect(radeon) as card:
+        assert card.info.found == "clean"
+        # gc_11_0_0_sh_mask.h, GRBM_SOFT_RESET: CP 0x1, CPC 0x40000, SDMA0 0x800000, SDMA1 0x1000000
+        assert written(radeon, "gc.GRBM_SOFT_RESET") == [0x4_0001, 0, 0x80_0000, 0, 0x100_0000, 0]
+        # gc_11_0_0_sh_mask.h, CLEAR_PROTECTION_FAULT_STATUS_ADDR 0x1
+        assert written(radeon, "gc.GCVM_L2_PROTECTION_FAULT_CNTL")[0] & 1
+
+
+def test_a_cold_start_leaves_the_engines_as_the_firmware_started_them(radeon):
+    radeon.log.accesses = True
+    with connect(radeon):
+        assert written(radeon, "gc.GRBM_SOFT_RESET") == []
+
+
+def test_a_card_that_did_not_stop_well_is_reset_at_the_next_start(radeon):
+    first = connect(radeon)
+    radeon.faults.inject("smu_silent")
+    first.close()
+    radeon.faults.clear()
+    assert radeon.gc.grbm.cells["SCRATCH_REG7"] == 0
+    with connect(radeon) as card:
+        assert card.info.found == "foreign"
+        assert card.info.resets == ("mode1: verified; survived: the VBIOS's initialisation",)
