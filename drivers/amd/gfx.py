@@ -7,7 +7,7 @@ Source: amdgpu gfx_v11_0.c (gfx_v11_0_hw_init and what it calls), gfx_v12_0.c; a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ringup.autogen.amd import gc as words
@@ -208,11 +208,13 @@ class Gfx:
             gc.write(gc.make(gc_rlc.RLC_SAFE_MODE, cmd=1))
 
     # --- queues -------------------------------------------------------------------------------------------------
-    def queue(self, place: Place, spec: QueueSpec, descriptor: memoryview | Access) -> Hqd:
-        """Return a queue that can be mapped at `place`; `descriptor` is the page of memory at `spec.mqd_va`."""
+    def queue(
+        self, place: Place, spec: QueueSpec, descriptor: memoryview | Access, flush_hdp: Callable[[], None]
+    ) -> Hqd:
+        """Return a queue that can be mapped at `place`; `descriptor` is the page of memory at `spec.mqd_va`; see `Hqd`."""
         if place.pipe >= self.pipes:
             raise ValueError(f"this chip has pipes 0 to {self.pipes - 1}, not {place.pipe}")
-        return Hqd(self.block, place, spec, descriptor, self.safe_mode)
+        return Hqd(self.block, place, spec, descriptor, self.safe_mode, flush_hdp)
 
     def active_queues(self) -> list[Place]:
         """Return where queues are mapped, ours or a previous owner's."""

@@ -83,13 +83,19 @@ def _wait_inactive(gc: Block, doing: str, timeout_us: int) -> None:
 
 
 class Hqd:
-    """One compute queue. `descriptor` is the memory at `spec.mqd_va`, a page."""
+    """One compute queue. `descriptor` is the memory at `spec.mqd_va`, a page; `flush_hdp` makes what was written to it arrive there."""
 
     def __init__(
-        self, gc: Block, place: Place, spec: QueueSpec, descriptor: memoryview | Access, safe_mode: SafeMode
+        self,
+        gc: Block,
+        place: Place,
+        spec: QueueSpec,
+        descriptor: memoryview | Access,
+        safe_mode: SafeMode,
+        flush_hdp: Callable[[], None],
     ) -> None:
         self.place, self.spec = place, spec
-        self._gc, self._descriptor, self._safe_mode = gc, descriptor, safe_mode
+        self._gc, self._descriptor, self._safe_mode, self._flush_hdp = gc, descriptor, safe_mode, flush_hdp
 
     def map(self) -> None:
         """Load the queue and let it run; its pointers start at 0. What a previous owner left active is thrown out first."""
@@ -100,6 +106,8 @@ class Hqd:
             self.reset()
         image = mqd.compute_mqd(gc.version, self.spec)
         self._descriptor[: len(image)] = image
+        # ORDER: the engine preloads shader registers from the descriptor when the queue becomes active. Source: amdgpu_gfx_enable_kcq
+        self._flush_hdp()
         first = gc.address(gc_hqd.CP_MQD_BASE_ADDR)
         count = gc.distance(gc_hqd.CP_MQD_BASE_ADDR, gc_hqd.CP_HQD_PQ_WPTR_HI) + 1
         with selected(gc, self.place):

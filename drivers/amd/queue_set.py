@@ -288,8 +288,7 @@ class QueueSet:
                 ring.gpu_va, RING_BYTES // 4, page.gpu_va + RPTR_AT, page.gpu_va + WPTR_AT, eop.gpu_va, EOP_BYTES,
                 mqd.gpu_va, USER_VMID, index,
             )  # fmt: skip
-            hardware = gfx.queue(place, spec, self._spaces.system.access(mqd))
-            hardware.map()
+            hardware = gfx.queue(place, spec, self._spaces.system.access(mqd), self._blocks.hdp.flush)
             shape = gfx.shape
             assert shape is not None  # the core is up
             slots = self._blocks.ips.shape.scratch_slots_per_cu * shape.cu_total
@@ -300,6 +299,7 @@ class QueueSet:
             page_view = self._access(page)
             page_view.write(OBJECT_AT, queue_object(SHARED_BASE, PRIVATE_BASE))
             queue.streams = lambda: ComputeStream(self._pm4, self._owner, scratch, engines, page.gpu_va + OBJECT_AT)
+            hardware.map()  # ORDER: last, so that nothing which fails takes memory from a queue that is on
         except BaseException:
             memory.free()
             raise
@@ -325,10 +325,10 @@ class QueueSet:
             spec = SdmaQueueSpec(
                 memory.ring.gpu_va, RING_BYTES // 4, page.gpu_va + RPTR_AT, page.gpu_va + WPTR_AT, USER_VMID, index
             )
-            hardware.map(spec)
             queue = CopyQueue(*self._parts(name, self._sdma, memory, index, unit_bytes=1))
             queue.map = lambda: hardware.map(spec)
             queue.streams = lambda: CopyStream(self._sdma, self._owner)
+            hardware.map(spec)  # ORDER: last, likewise: an engine that is on polls the write pointer
         except BaseException:
             memory.free()
             raise
@@ -364,14 +364,22 @@ class QueueSet:
         """Return what a `Queue` is made of. `unit_bytes`: what its doorbell counts."""
         doorbell, page = Doorbell(self._doorbells, index), self._access(memory.page)
         wptr, ring = page.at(WPTR_AT), self._access(memory.ring)
-        flush = self._blocks.hdp.flush if self._where == "vram" else None
+        flush, through_window = self._blocks.hdp.flush, self._where == "vram"
 
         def publish(wptr_bytes: int) -> None:
+            """Tell the engine of work.
+
+            ORDER: what the host wrote through the window is in VRAM before the engine learns of it: by its doorbell, or by the write pointer in
+            memory, which SDMA polls. A pointer that goes through the window itself is flushed with all else.
+            """
             value = wptr_bytes // unit_bytes
-            wptr(value)
-            if flush is not None:
+            if through_window:
+                wptr(value)
                 flush()
-            doorbell.ring(value)  # ORDER: packets and pointer are in memory before the engine is told
+            else:
+                flush()
+                wptr(value)
+            doorbell.ring(value)
 
         timeline = Timeline(
             f"{self._blocks.device.name} {name}", page.reader(TIMELINE_AT), memory.page.gpu_va + TIMELINE_AT,

@@ -45,7 +45,7 @@ class Queue:
             vmid=card.VMID,
             doorbell_index=compute_index(number),
         )
-        self.hqd = card.gfx.queue(place, self.spec, card.vram(pa, 4096))
+        self.hqd = card.gfx.queue(place, self.spec, card.vram(pa, 4096), card.hdp.flush)
         self.bell = Doorbell(card.radeon.bars[DOORBELL_BAR], self.spec.doorbell_index)
         self.hqd.map()
 

@@ -103,11 +103,14 @@ def test_the_graphics_core_starts_two_pipes_and_maps_a_queue(rig):
     spec = QueueSpec(0x1_0000_0000, 256, 0x2_0000_0000, 0x2_0000_0008, 0x3_0000_0000, 4096, 0x80_0011_0000, 8, 6)
     page = memoryview(bytearray(4096))
     del rig.window.answers[rig.gc.address(gc_hqd.CP_HQD_ACTIVE)]
-    gfx.queue(Place(1, 0), spec, page).map()
+    flushed = []
+    active = rig.gc.address(gc_hqd.CP_HQD_ACTIVE)
+    gfx.queue(Place(1, 0), spec, page, lambda: flushed.append((bytes(page[:4]), active in rig.window.values))).map()
+    assert flushed == [(b"\0\x08\x31\xc0", False)]  # the descriptor was there before the queue was active
     assert rig.value(rig.gc, gc_hqd.CP_HQD_PQ_BASE) == 0x100_0000
     assert rig.value(rig.gc, gc_hqd.CP_HQD_VMID) == 8
     with pytest.raises(ValueError, match="pipes 0 to 1"):
-        gfx.queue(Place(2, 0), spec, page)
+        gfx.queue(Place(2, 0), spec, page, flushed.clear)
 
 
 def test_an_engine_starts_and_a_queue_is_mapped(rig):

@@ -33,7 +33,7 @@ def everything(card):
         vmid=card.VMID,
         doorbell_index=6,
     )
-    queue = card.gfx.queue(Place(0, 0), spec, card.vram(card.MQD_PA, 4096))
+    queue = card.gfx.queue(Place(0, 0), spec, card.vram(card.MQD_PA, 4096), card.hdp.flush)
     queue.map()
     engine = SdmaEngine(card.gc, card.radeon.chip.external_ips[0][2], 0)
     engine.start()
