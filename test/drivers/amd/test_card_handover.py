@@ -1,0 +1,42 @@
+"""Hand-overs between the host and the engines: what the host stored through the window is there when the engines look."""
+
+import pytest
+
+from ringup.drivers import select
+from ringup.drivers.transport.record import Recorder
+
+DATA = bytes(range(256)) * 16
+
+
+@pytest.fixture
+def card(virtual_card):
+    """A card whose host data path keeps what it is given until it is flushed; the path maps nothing, so all goes through it."""
+    radeon = virtual_card("navi31", vram_bytes=256 << 20)
+    radeon.hdp.drain_us = None
+    with Recorder(radeon, "/dev/null") as recorder, select.start(recorder) as opened:
+        yield opened
+
+
+def test_engines_find_what_the_host_stored_in_vram_with_rings_in_host_memory(card):
+    assert {queue.memory.ring.where for queue in card.queues} == {"host"}
+    source, target = card.alloc(len(DATA), visible=True), card.alloc(len(DATA))
+    stream = card.compute.stream()
+    stream.append(stream.pm4.copy_memory(target.gpu_va, source.gpu_va, len(DATA)))
+    for fill in (DATA, DATA[::-1]):
+        card.spaces.user.access(source).write(0, fill)
+        card.copy.wait_for(card.compute.submit(stream))
+        assert card.copy.download(target) == fill
+        card.spaces.user.access(source).write(0, fill[:-1] + b"!")
+        assert card.copy.download(source) == fill[:-1] + b"!"
+
+
+def test_a_kept_stream_sees_what_the_host_stored_between_its_runs(card):
+    source, target = card.alloc(len(DATA), visible=True), card.alloc(len(DATA))
+    stream = card.compute.stream()
+    stream.append(stream.pm4.copy_memory(target.gpu_va, source.gpu_va, len(DATA)))
+    kept = card.compute.keep(stream)
+    for fill in (DATA, DATA[::-1]):
+        card.spaces.user.access(source).write(0, fill)
+        card.copy.wait_for(kept.submit())
+        assert card.copy.download(target) == fill
+    kept.free()
