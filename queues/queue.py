@@ -226,6 +226,12 @@ class Queue:
         if pad := self.commands.pad:
             short = -(ring.wptr + size) % (8 * len(pad))  # engines that want padding fetch eight units at a time
             fill = pad * (short // len(pad))
+            rest = ring.size_bytes - ring.wptr % ring.size_bytes
+            if rest < size + len(fill):
+                # UNKNOWN: whether a packet may run over the ring's end; the other users of these engines pad to it (ROCr amd_blit_sdma.cpp,
+                # PadRingToEnd; the kernel's submissions fill whole 256 dwords). Ends and beginnings stay multiples of eight units.
+                data = pad * (rest // len(pad)) + data
+                size += rest
         ring.reserve(size + len(fill), timeout_s)
         value = timeline.last + 1
         for place, form, shift in self._places:

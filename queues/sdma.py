@@ -26,6 +26,7 @@ ENGINE_NONE = 0x1F  # sdma_v6_0.c: the engine id of a hub that takes no part
 CALL_ALIGN_DWORDS, CALL_DWORDS = 8, 6  # sdma_v6_0_ring_emit_ib: "must end on a 8 DW boundary"
 CALL_ALIGN_BYTES = 32  # sdma_v6_0_ring_emit_ib: "base must be 32 byte aligned"
 MAX_ELEMENT = 16  # bytes
+USER_CACHES = dict.fromkeys(("gl2_wb", "gl2_inv", "gl1_inv", "glv_inv", "glk_wb", "glk_inv"), 1)
 SLICE_MAX = 1 << 28  # elements that a slice pitch holds; of no matter to a rectangle of one slice
 
 
@@ -265,6 +266,13 @@ class Sdma:
         bits = int(CACHES[self.row.gcr].acquire_bits(caches, core))
         low, high = bits & 0xFFFF, bits >> 16
         return self._dwords("GCR_REQ", gcr_control_15_0=low, gcr_control_18_16=high, vmid=vmid)
+
+    def acquire_user(self) -> list[int]:
+        """Do so in a queue that is not privileged. Source: ROCr amd_blit_sdma.cpp, BuildGCRCommand: the packet and its bits."""
+        if self.row.gcr is None:
+            raise NotSupported(f"SDMA {self.version} has no USER_GCR; the compute queues' packets reach the caches")
+        bits = CACHES[self.row.gcr].acquire_word.at((self.row.gcr, 0, 0))(**USER_CACHES)
+        return self._dwords("USER_GCR", gcr_control_15_0=int(bits))
 
     def invalidate_vmid(
         self, request: int, vmid: int, graphics_engine: int, memory_engine: int = ENGINE_NONE

@@ -24,10 +24,10 @@ class SdmaCommands:
     call_period = CALL_PERIOD
 
     def __init__(self, version: Version, vmid: int) -> None:
-        """`vmid`: the queue's address space, which cache and indirect packets name."""
+        """`vmid`: the queue's address space, which indirect packets name."""
         self.sdma, self._vmid = Sdma(version), vmid
         self.pad = to_bytes(self.sdma.nop())
-        self.begin = to_bytes(self.sdma.acquire(vmid=vmid)) if self.sdma.row.gcr is not None else b""
+        self.begin = to_bytes(self.sdma.acquire_user()) if self.sdma.row.gcr is not None else b""
         fence = self.sdma.fence64(0, 0)
         half = len(fence) // 2
         # FENCE stores 32 bits, its last dword; the low half goes first: a reader that comes between sees an older count, never a newer one

@@ -101,6 +101,7 @@ class Kind:
     sub_op: int = 0
 
 
+USER_GCR = 1  # Source: ROCr sdma_registers.h, SDMA_SUBOP_USER_GCR; the kernel's headers do not name it
 KINDS = (
     Kind("NOP", sdma.SDMA_PKT_NOP, sdma.SDMA_OP_NOP),
     Kind("COPY_LINEAR", sdma.SDMA_PKT_COPY_LINEAR, sdma.SDMA_OP_COPY, sdma.SDMA_SUBOP_COPY_LINEAR),
@@ -147,6 +148,7 @@ KINDS = (
     Kind("PRE_EXE", sdma.SDMA_PKT_PRE_EXE, sdma.SDMA_OP_PRE_EXE),
     Kind("GPUVM_INV", sdma.SDMA_PKT_GPUVM_INV, sdma.SDMA_OP_GPUVM_INV),
     Kind("GCR_REQ", sdma.SDMA_PKT_GCR_REQ, sdma.SDMA_OP_GCR_REQ),
+    Kind("USER_GCR", sdma.SDMA_PKT_GCR_REQ, sdma.SDMA_OP_GCR_REQ, USER_GCR),
 )
 V7: Mapping[str, type[Word]] = {
     "COPY_LINEAR": COPY_LINEAR_V7,

@@ -18,6 +18,7 @@ PACKET_US = 0.5  # virtual time of a packet that only computes or stores a dword
 CLOCK_HZ = 100_000_000  # of the global timestamp and of the engine's own
 POLL_INTERVAL_NS = 10  # one unit of a poll's interval, a cycle of the 100 MHz clock: a guess
 POLL_FOREVER = 0xFFF  # retry count that never gives up, sdma_v6_0.c
+USER_GCR = 1  # the same for user queues. Source: ROCr sdma_registers.h, SDMA_SUBOP_USER_GCR
 VERSION = (6, 0, 0)
 Work = Generator[float, None, None]
 
@@ -244,6 +245,7 @@ PACKETS: dict[tuple[int, int | None], tuple[Any, Handler]] = {
     (pkt.SDMA_OP_TIMESTAMP, pkt.SDMA_SUBOP_TIMESTAMP_GET_GLOBAL): (pkt.SDMA_PKT_TIMESTAMP_GET_GLOBAL, _timestamp_get),
     (pkt.SDMA_OP_SRBM_WRITE, 0): (pkt.SDMA_PKT_SRBM_WRITE, _register_write),
     (pkt.SDMA_OP_GCR_REQ, 0): (pkt.SDMA_PKT_GCR_REQ, _cache),
+    (pkt.SDMA_OP_GCR_REQ, USER_GCR): (pkt.SDMA_PKT_GCR_REQ, _cache),
     (pkt.SDMA_OP_COPY, pkt.SDMA_SUBOP_COPY_LINEAR): (pkt.SDMA_PKT_COPY_LINEAR, sdma_copy.linear),
     (pkt.SDMA_OP_COPY, pkt.SDMA_SUBOP_COPY_LINEAR_SUB_WIND): (pkt.SDMA_PKT_COPY_LINEAR_SUBWIN, sdma_copy.window),
     (pkt.SDMA_OP_CONST_FILL, 0): (pkt.SDMA_PKT_CONSTANT_FILL, sdma_copy.fill),

@@ -16,10 +16,11 @@ from ringup.queues.timeline import Timeline
 
 PACKET = struct.Struct("<IIQQ")  # op, spare, operand, operand
 NOP, SIGNAL, WAIT, CALL, BEGIN, NOTE, NOTE_ARGS = range(7)
+PAD = bytes(8)  # a NOP has no operands
 
 
 class ToyCommands:
-    """Packets of 24 bytes; `unit` pads as engines do that fetch several at a time."""
+    """Packets of 24 bytes, NOPs of 8; `padded` pads as engines do that fetch several at a time, and wants packets whole in the ring."""
 
     kind = "toy"
     call_period = 1
@@ -27,7 +28,7 @@ class ToyCommands:
     signal_places = ((16, struct.Struct("<Q"), 0),)
 
     def __init__(self, padded=False):
-        self.pad = PACKET.pack(NOP, 0, 0, 0) if padded else b""
+        self.pad = PAD if padded else b""
 
     def signal(self, gpu_va, value):
         return PACKET.pack(SIGNAL, 0, gpu_va, value)
@@ -122,15 +123,18 @@ class ToyQueue:
             if at == end:
                 self.calls.popleft()
                 return self._fetch()
-            self.calls[0] = (at + PACKET.size, end)
-            return bytes(self.machine.memory[at : at + PACKET.size])
+            packet = bytes(self.machine.memory[at : at + PACKET.size])
+            self.calls[0] = (at + _size(packet), end)
+            return packet
         if self.rptr == self.wptr:
             return None
         ring = bytes(self.machine.memory[self.base : self.base + self.size]) * 2
         at = self.rptr % self.size
-        self.rptr += PACKET.size
+        packet = ring[at : at + PACKET.size]
+        self.rptr += _size(packet)
         assert self.rptr <= self.wptr, "half a packet was published"
-        return ring[at : at + PACKET.size]
+        assert at + _size(packet) <= self.size or not self.queue.commands.pad, "a packet runs over the ring's end"
+        return packet
 
     def step(self):
         if self.waiting:
@@ -156,6 +160,11 @@ class ToyQueue:
             self.notes.append(words[first // 8])
         else:
             assert op in (NOP, BEGIN), f"the engine read {packet!r}"
+
+
+def _size(packet):
+    """A packet's bytes, by its first dword."""
+    return PACKET.size if int.from_bytes(packet[:4], "little") else len(PAD)
 
 
 @pytest.fixture

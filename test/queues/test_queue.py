@@ -84,11 +84,11 @@ def test_a_stream_that_fits_nowhere_is_refused(machine):
 @pytest.mark.parametrize("padded", [True, False])
 def test_padding_is_read_by_nobody_or_does_nothing(machine, padded):
     toy = machine.queue(padded=padded)
-    for n in range(50):
-        toy.queue.submit(toy.stream(n))
-        assert not padded or toy.ring.wptr % (8 * PACKET_BYTES) == 0
+    for n in range(200):
+        toy.queue.submit(toy.stream(*range(n % 7)))
+        assert not padded or toy.ring.wptr % 64 == 0  # eight NOPs
     Point(toy.timeline, toy.timeline.last).wait()
-    assert toy.notes == list(range(50))
+    assert toy.notes == [number for n in range(200) for number in range(n % 7)]
 
 
 def test_a_queue_waits_for_another_before_it_goes_on(machine):
