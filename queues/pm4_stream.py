@@ -1,7 +1,7 @@
 """Streams of a compute queue: dispatches, barriers, stamps and small stores, built from the command processor's packets.
 
-Dispatches of a stream may run at once; `barrier` orders them. A stream's beginning forgets caches, so it sees what the host, the copy engines
-and other queues stored before; its end writes back, so they see what it stored.
+Dispatches of a stream may run at once; `barrier` orders them. A stream's beginning waits for the stream before and forgets caches, so it sees
+what that, the host, the copy engines and other queues stored before; its end writes back, so they see what it stored.
 Source of a dispatch's registers: LLVM AMDGPUUsage, "Kernel Dispatch"; Mesa radv_cmd_buffer.c and ac_shader_util.c for scratch.
 """
 
@@ -56,7 +56,9 @@ class Pm4Commands:
 
     def __init__(self, version: Version) -> None:
         self.pm4 = Pm4(version)
-        self.begin = to_bytes(self.pm4.acquire_mem(NEW_CODE))
+        # ORDER: the dispatches of the submission before have ended before caches are forgotten: a release does not hold the queue, and they could
+        # fill caches again with what is stale
+        self.begin = to_bytes(self.pm4.wait_for_dispatches() + self.pm4.acquire_mem(NEW_CODE))
         self.barrier = to_bytes(self.pm4.wait_for_dispatches() + self.pm4.acquire_mem(NEXT_DISPATCH))
 
     def signal(self, gpu_va: int, value: int) -> bytes:
@@ -68,8 +70,11 @@ class Pm4Commands:
         return to_bytes(self.pm4.wait_mem(gpu_va, value & 0xFFFF_FFFF))
 
     def call(self, gpu_va: int, size_bytes: int, at_bytes: int) -> bytes:
-        """Run an indirect buffer in the queue's address space."""
-        return to_bytes(self.pm4.indirect_buffer(gpu_va, size_bytes // 4, inherit_vmid=True))
+        """Run an indirect buffer in the queue's address space: a queue that is not privileged has no other, whatever the packet's VMID says.
+
+        Source: ROCr amd_aql_queue.cpp, AqlQueue::ExecutePM4: no bit but `valid`.
+        """
+        return to_bytes(self.pm4.indirect_buffer(gpu_va, size_bytes // 4))
 
 
 class ComputeStream(Stream):

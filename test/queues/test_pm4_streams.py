@@ -10,6 +10,7 @@ from ringup.queues.decode_pm4 import decode_pm4
 from ringup.queues.packets import Atomic, Compare, to_bytes
 from ringup.queues.pm4 import Pm4
 from ringup.queues.pm4_cache import NEW_CODE, NEXT_DISPATCH, Caches
+from ringup.queues.pm4_stream import Pm4Commands
 
 NAVI31 = (11, 0, 0)
 ONES = 0xFFFF_FFFF
@@ -97,6 +98,17 @@ def test_the_drivers_dispatch_is_decoded_packet_by_packet():
         "gl2_inv",
         "gl2_wb",
     ]
+
+
+def test_a_submission_waits_for_the_dispatches_before_it_then_forgets_caches():
+    # nvd.h, PACKET3_EVENT_WRITE: CS_PARTIAL_FLUSH 7, index 4; then gfx_v11_0_emit_mem_sync's ACQUIRE_MEM over everything
+    begin = [0xC000_4600, 0x407, 0xC006_5800, 0, ONES, 0xFF_FFFF, 0, 0, 0xA, 0xC3B1]
+    assert Pm4Commands(NAVI31).begin == to_bytes(begin)
+
+
+def test_an_indirect_buffer_of_a_users_queue_names_no_address_space():
+    # ROCr amd_gpu_pm4.h, PM4_INDIRECT_BUFFER_DW3: IB_SIZE 19:0, IB_VALID 23
+    assert Pm4Commands(NAVI31).call(0x1_2345_6780, 64, 0) == to_bytes([0xC002_3F00, 0x2345_6780, 1, 0x0080_0010])
 
 
 def launch(p):
