@@ -273,6 +273,8 @@ class Radeon:
         """Return a post-mortem: first cause, queues, waves, last interrupts, memory. Works on a card that is lost or was closed, too."""
         self.owner.check()
         unreachable = "the card was closed" if self._closed else "the card is gone" if self.device.lost else ""
+        if unreachable and not self._closed:
+            self._fail(DeviceLost(f"{self.name} is gone from the bus; check power and cable, then open it again"))
         from ringup.drivers.amd import report as post_mortem
 
         return post_mortem.make(
@@ -433,7 +435,8 @@ class Radeon:
 
 
 PROGRAM_ALIGN = 4096
-PREFETCH_BYTES = 256  # waves fetch instructions beyond the last one; GUESS: three cache lines of 64 bytes, as compilers pad with s_code_end
+# Waves fetch instructions beyond the last one: three cache lines, of 128 bytes from gfx11 on. Source: LLVM AMDGPUTargetStreamer.cpp, EmitCodeEnd
+PREFETCH_BYTES = 384
 
 
 def start(device: Device, **options: Any) -> Radeon:
