@@ -95,6 +95,11 @@ class Timeline:
         self._read, self.space, self.waiter = lambda: done, self, Failed(cause)
         return heir
 
+    @property
+    def known(self) -> int:
+        """The highest value that was seen done, without another look at memory: all that is left of a card that is gone."""
+        return self._done
+
     def skip_to(self, value: int) -> None:
         """Count on from `value`, before anything is submitted: the queue's memory is new and its count is not."""
         self.last = self._done = value

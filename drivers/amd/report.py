@@ -18,10 +18,12 @@ from ringup.drivers.amd.recovery import Rung
 from ringup.drivers.amd.spaces import USER_VMID, Spaces
 from ringup.drivers.amd.wiring import Blocks
 from ringup.drivers.stages import Stage
+from ringup.errors import RingupError
 from ringup.queues.decode import Decoder, Packet, decode_ring
 from ringup.queues.decode_pm4 import Pm4Decoder
 from ringup.queues.decode_sdma import SdmaDecoder
 from ringup.queues.program import Program
+from ringup.queues.timeline import Timeline
 from ringup.queues.umr_text import lines
 
 PACKETS, WAVES, INTERRUPTS, HOLDERS = 24, 16, 16, 8  # how much of each is told
@@ -146,13 +148,25 @@ def brief(queues: list[CardQueue], blocks: Blocks, spaces: Spaces) -> list[str]:
     """Return a line for each queue with unfinished work, from memory alone: for the notes of an error."""
     told = []
     for queue in queues:
-        if queue.closed or queue.timeline.idle:
-            continue
         timeline = queue.timeline
-        packets = _pending(queue, blocks, spaces)
+        done = _completed(timeline)
+        if queue.closed or done == timeline.last:
+            continue
+        try:
+            packets = _pending(queue, blocks, spaces)
+        except RingupError:  # the ring lies in memory of a card that is gone
+            packets = []
         names = ", ".join(f"{name} x{len(list(same))}" for name, same in groupby(one.name for one in packets[:PACKETS]))
-        told.append(f"{queue.name}: {timeline.completed} of {timeline.last} done; not done: {names}")
+        told.append(f"{queue.name}: {done} of {timeline.last} done; not done: {names}")
     return told
+
+
+def _completed(timeline: Timeline) -> int:
+    """Return what is done, or was when the card was last seen."""
+    try:
+        return timeline.completed
+    except RingupError:
+        return timeline.known
 
 
 class _Maker:
@@ -176,9 +190,13 @@ class _Maker:
             except Exception as error:  # noqa: BLE001  the ring is in memory and is told all the same
                 self._report.unknown.append(f"pointers of {queue.name}: {error}")
         packets: tuple[str, ...] = ()
-        if not queue.timeline.idle:
-            packets = tuple(_packet_lines(queue, self._known.blocks, self._known.spaces, at_bytes))
-        return QueueReport(queue.name, place, queue.timeline.completed, queue.timeline.last, state, packets)
+        done, last = _completed(queue.timeline), queue.timeline.last
+        if done != last:
+            try:
+                packets = tuple(_packet_lines(queue, self._known.blocks, self._known.spaces, at_bytes))
+            except Exception as error:  # noqa: BLE001  a ring in memory of a card that is gone; what else is known is told
+                self._report.unknown.append(f"packets of {queue.name}: {error}")
+        return QueueReport(queue.name, place, done, last, state, packets)
 
     def registers(self) -> None:
         blocks, told = self._known.blocks, self._report.registers
@@ -236,8 +254,8 @@ def _decoder(queue: CardQueue, blocks: Blocks, spaces: Spaces) -> Decoder:
 def _pending(queue: CardQueue, blocks: Blocks, spaces: Spaces) -> list[Packet]:
     """Return the packets of what is not known to be done."""
     start, end = queue.ring.unfinished()
-    view = queue.memory.ring.view
-    return decode_ring(_decoder(queue, blocks, spaces), view, start, end, 1) if view is not None else []
+    ring = bytes(spaces.user.access(queue.memory.ring)[:])
+    return decode_ring(_decoder(queue, blocks, spaces), ring, start, end, 1)
 
 
 def _packet_lines(queue: CardQueue, blocks: Blocks, spaces: Spaces, rptr_bytes: int) -> Iterator[str]:

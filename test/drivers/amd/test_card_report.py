@@ -6,6 +6,8 @@ import struct
 
 import pytest
 
+from ringup.drivers import select
+from ringup.drivers.transport.record import Recorder
 from ringup.errors import DeviceFault, DeviceHung, DeviceLost, DeviceTimeout
 
 CHIPS = ("navi31", "navi32", "navi33")
@@ -141,3 +143,35 @@ def test_a_ring_full_of_nonsense_is_shown(bench):
     with pytest.raises(DeviceHung):
         hung.wait()
     bench.radeon.violations.clear()
+
+
+class Far:
+    """A path to a virtual card that maps nothing and has the CPU poll VRAM."""
+
+    polls_vram = True
+
+    def __init__(self, radeon):
+        self._recorder = Recorder(radeon, "/dev/null")
+
+    def __getattr__(self, name):
+        return getattr(self._recorder, name)
+
+
+def test_a_card_behind_a_path_that_maps_nothing_is_reported_and_reset(virtual_card, trouble):
+    radeon = virtual_card("navi31", vram_bytes=256 << 20)
+    with select.start(Far(radeon)) as card:
+        program, flag = card.load(trouble("gfx1100")), card.alloc(4096)
+        card.copy.fill(flag, 0).wait()
+        stream = card.compute.stream()
+        stream.dispatch(program["spin"], 1, 32, [flag])
+        hung = card.compute.submit(stream)
+        with pytest.raises(DeviceTimeout):
+            hung.wait(0.002)
+        assert any("DISPATCH_DIRECT" in line for line in card.report().queues[0].packets)
+        card.reset()
+        card.compute.submit(card.compute.stream()).wait()
+        again = card.compute.submit(stream)
+        radeon.tree.set_link(up=False)
+        with pytest.raises(DeviceLost):
+            again.wait(0.1)
+        assert card.report().cause.startswith("DeviceLost")
