@@ -11,6 +11,7 @@ Source: amdgpu amdgpu_discovery.c, amdgpu_discovery_read_binary_from_mem, hw_id_
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -23,9 +24,10 @@ from ringup.drivers.amd import chips
 from ringup.drivers.amd.registers import ONES, Block, Registers, Version
 from ringup.drivers.amd.vram import VramWindow
 from ringup.drivers.transport.seam import Device
-from ringup.errors import DeviceLost, NotSupported
+from ringup.errors import DeviceLost, DeviceTimeout, FirmwareError, NotSupported
 from ringup.firmware.amd import discovery as binary
 
+LOG = logging.getLogger(__name__)
 IFWI_TIMEOUT_US = 2_000_000  # TIMEOUT: amdgpu_discovery.c: up to two seconds from power on, usually 60 to 100 ms
 IFWI_POLL_US = 1000
 READY = 0x8000_0000  # bit 31 of C2PMSG_33
@@ -215,19 +217,27 @@ def memory(device: Device, registers: Registers) -> VramWindow:
 def discover(device: Device, registers: Registers) -> tuple[Ips, VramWindow]:
     """Wait for the card's own firmware, then read what the card is made of. Bounded: two seconds and the reading.
 
-    Raises `DeviceTimeout` when the firmware does not come up, `DeviceLost`, `NotSupported` for a card without memory of its own, `FirmwareError`
-    when the table is damaged.
+    Raises `DeviceTimeout` when the firmware does not come up and left no table, `DeviceLost`, `NotSupported` for a card without memory of its
+    own, `FirmwareError` when the table is damaged.
     """
-    mp0 = Block(registers, "MP0", *MP0_EVERYWHERE)
-    mp0.wait(
-        MP0_SMN_C2PMSG_33,
-        lambda word: bool(int(word) & READY),
-        IFWI_TIMEOUT_US,
-        "waiting for the card's own firmware (IFWI) after power on",
-        poll_us=IFWI_POLL_US,
-    )
+    late: DeviceTimeout | None = None
+    try:
+        Block(registers, "MP0", *MP0_EVERYWHERE).wait(
+            MP0_SMN_C2PMSG_33,
+            lambda word: bool(int(word) & READY),
+            IFWI_TIMEOUT_US,
+            "waiting for the card's own firmware (IFWI) after power on",
+            poll_us=IFWI_POLL_US,
+        )
+    except DeviceTimeout as error:
+        late = error
+        LOG.info("%s: %s", device.name, error)
     window = memory(device, registers)
-    return Ips(registers, binary.parse(_read(window), f"{device.name} discovery table")), window
+    try:
+        return Ips(registers, binary.parse(_read(window), f"{device.name} discovery table")), window
+    except FirmwareError as error:
+        # QUIRK: amdgpu goes on without the answer as well; a sound table is what counts
+        raise late or error from error
 
 
 def _read(window: VramWindow) -> bytes:

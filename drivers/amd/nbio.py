@@ -25,8 +25,6 @@ from ringup.autogen.amd.nbio_link import RCC_DEV0_EPF2_STRAP2
 from ringup.autogen.layout import Word
 from ringup.drivers.amd.doorbells import IH_INDEX, SDMA_EACH, SDMA_FIRST
 from ringup.drivers.amd.registers import ONES, REGISTER_BAR, Block, Version
-from ringup.drivers.transport.seam import Device
-from ringup.errors import NotSupported
 
 ENGINE_HUNG = 0x2000_0000  # ATOM_S3_ASIC_GUI_ENGINE_HUNG of amdgpu's atombios.h: tells the VBIOS that a driver is resetting the card
 SOFT_RESET_STRAP = frozenset(
@@ -151,12 +149,3 @@ class Nbio:
             self.block.write(self.block.make(word, **fields))
         else:
             self.block.update(word, **fields)
-
-
-def require_posted(nbio: Nbio, device: Device) -> None:
-    """Raise `NotSupported` when the card's VBIOS has not initialised it."""
-    if not nbio.posted:
-        raise NotSupported(
-            f"{device.name} is not initialised: its VBIOS has not run since power on. Start the computer with the card attached and its "
-            "firmware enabled in the BIOS, or let the kernel's driver load once; then open it again"
-        )

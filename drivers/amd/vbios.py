@@ -1,6 +1,6 @@
 """The VBIOS of a card: found in its expansion ROM, or behind it in the flash part that the system management I/O block reads.
 
-A card whose VBIOS has not run (not posted) has untrained memory and no boot loader: the code that trains it is in the VBIOS and is not run here.
+The VBIOS's own code is never run here: a card's firmware trains its memory at power on, before any host could.
 
 `read(device, ips) -> Vbios`, `board_table(vbios) -> bytes | None`,
 `reserved_bytes(vbios)`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 from ringup.drivers.amd.discovery import Ips, discover
@@ -11,7 +12,7 @@ from ringup.drivers.amd.gfx_shape import Design
 from ringup.drivers.amd.gmc import Gmc
 from ringup.drivers.amd.hdp import Hdp
 from ringup.drivers.amd.layout import Layout
-from ringup.drivers.amd.nbio import Nbio, require_posted
+from ringup.drivers.amd.nbio import Nbio
 from ringup.drivers.amd.psp import Psp
 from ringup.drivers.amd.registers import Registers
 from ringup.drivers.amd.sdma import SdmaEngine
@@ -23,6 +24,7 @@ from ringup.firmware.amd.files import FirmwareSet
 from ringup.firmware.amd.image import Image
 from ringup.firmware.store import Store
 
+LOG = logging.getLogger(__name__)
 CUS_PER_WGP = 2
 PAGE_BYTES = 4096
 VMIDS = (SYSTEM_VMID, USER_VMID)  # those that shaders run in
@@ -56,13 +58,16 @@ class Blocks:
 def wire(device: Device, store: Store) -> Blocks:
     """Read what the card is made of, find its firmware and make its blocks.
 
-    Raises `NotSupported` for a chip or a block without a row and for a card that was not initialised, `FirmwareError` for files.
+    Raises `NotSupported` for a chip or a block without a row, `FirmwareError` for files.
     """
     registers = Registers(device)
     ips, window = discover(device, registers)
     chip, gc = ips.chip, ips.block("gc")
     nbio = Nbio(ips.block("nbio"), ips.version("nbio"))
-    require_posted(nbio, device)
+    if not nbio.posted:
+        # UNKNOWN: amdgpu would run the VBIOS's code. Its table in VRAM was read, so its memory works; cards behind USB bridges, whose VBIOS
+        # nobody runs, and cards behind a mode-1 reset are known to start without
+        LOG.info("%s: its VBIOS has not run since power on", device.name)
     firmware = firmware_set(device, ips, store)
     layout = Layout(window.size_bytes)
     hdp = Hdp(ips.block("nbio"))

@@ -6,7 +6,7 @@ import pytest
 import ringup
 from ringup.autogen.amd.gc import SCRATCH_REG5, SCRATCH_REG7
 from ringup.autogen.amd.smu_v13_0_0 import PPCLK_GFXCLK, PPCLK_UCLK  # the same numbers in 13.0.7
-from ringup.errors import DeviceHung, DeviceLost, DeviceTimeout, FirmwareError, NotSupported, RingupError
+from ringup.errors import DeviceHung, DeviceLost, DeviceTimeout, FirmwareError, RingupError
 from ringup.silicon import card as virtual
 
 CHIPS = ("navi31", "navi32", "navi33")
@@ -151,11 +151,11 @@ def test_an_interrupt_that_never_comes_costs_time_only(radeon):
         assert works(card)
 
 
-def test_a_card_that_was_not_initialised_is_refused_with_what_to_do(radeon):
+def test_a_card_whose_vbios_never_ran_starts_when_its_memory_works(radeon):
     radeon.nbio.reset(keep_scratch=False)
     radeon.nbio.cells["BIF_BX0_BIOS_SCRATCH_7"] = 0
-    with pytest.raises(NotSupported, match="is not initialised: its VBIOS has not run"):
-        connect(radeon)
+    with connect(radeon) as card:
+        assert works(card)
 
 
 def test_missing_firmware_is_said_before_anything_is_started(radeon, tmp_path):

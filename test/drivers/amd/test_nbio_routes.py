@@ -4,9 +4,9 @@ import pytest
 
 from ringup.drivers.amd import vbios
 from ringup.drivers.amd.hdp import Hdp
-from ringup.drivers.amd.nbio import Nbio, require_posted
+from ringup.drivers.amd.nbio import Nbio
 from ringup.drivers.amd.registers import Block
-from ringup.errors import FirmwareError, NotSupported
+from ringup.errors import FirmwareError
 from ringup.firmware.amd.vbios import parse
 
 CHIPS = ("navi31", "navi32", "navi33")
@@ -60,15 +60,6 @@ def test_the_interrupt_page_is_told_in_units_of_256_bytes(boot):
     assert card.radeon.nbio.cells["BIF_BX0_INTERRUPT_CNTL2"] == 0x1234_5678
     with pytest.raises(ValueError, match="lies on 256 bytes, not at 0x80"):
         card.nbio.interrupt_page(0x80)
-
-
-def test_a_card_that_nobody_initialised_is_told_what_to_do(boot):
-    card = boot("navi31")
-    require_posted(card.nbio, card.radeon)
-    card.radeon.nbio.cells["BIF_BX0_BIOS_SCRATCH_7"] = 0
-    assert not card.nbio.posted
-    with pytest.raises(NotSupported, match="virtual:navi31 is not initialised: its VBIOS has not run since power on"):
-        require_posted(card.nbio, card.radeon)
 
 
 def test_a_card_that_is_gone_answers_nothing(boot):
