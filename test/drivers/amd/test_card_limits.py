@@ -50,6 +50,7 @@ def test_the_next_start_undoes_what_a_killed_process_set(bench):
     card.set_clock_range("memory", low, low)
     card.workload("vr")
     hint = radeon.smu.workload
+    radeon.kill_holder()
     with ringup.open(radeon.name, transport={"card": radeon}) as again:
         assert again.info.found == "dirty"
         assert radeon.smu.power.power_limit == again.limits.power_default_w
