@@ -27,7 +27,8 @@ class SdmaCommands:
         """`vmid`: the queue's address space, which indirect packets name."""
         self.sdma, self._vmid = Sdma(version), vmid
         self.pad = to_bytes(self.sdma.nop())
-        self.begin = to_bytes(self.sdma.acquire_user()) if self.sdma.row.gcr is not None else b""
+        acquire = self.sdma.acquire_user() if self.sdma.row.gcr is not None else []
+        self.begin = to_bytes(self.sdma.wait_idle() + acquire)  # ORDER: the copies of the submission before have ended
         fence = self.sdma.fence64(0, 0)
         half = len(fence) // 2
         # FENCE stores 32 bits, its last dword; the low half goes first: a reader that comes between sees an older count, never a newer one
