@@ -146,6 +146,7 @@ class Queue:
 
     def wait_for(self, point: Point) -> None:
         """Make everything submitted from now on wait for a point of another queue or card."""
+        self._owner.check()
         self._waits.append(point)
 
     def submit(self, stream: Stream, timeout_s: float = TIMEOUT_S) -> Point:

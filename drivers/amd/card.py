@@ -94,6 +94,7 @@ class Radeon:
         try:
             start.run()
             self.blocks, self.spaces, self.ih = start.blocks, start.spaces, start.ih
+            self.spaces.user.admit = self.owner.check
             self._control = Control(self.blocks.smu)
             self._health = Health(self.blocks, self._control, self._too_hot)
             self._health.start()
@@ -337,6 +338,7 @@ class Radeon:
         self._start(queues)
 
     def _glance(self) -> bool:
+        self.owner.check()
         return self.fault is not None or self.ih.glance()
 
     def _explain(self, error: RingupError) -> None:
@@ -348,6 +350,7 @@ class Radeon:
 
     def _examine(self, last: bool) -> None:
         """Take in interrupts; raise what befell the card. `last`: nobody looks again, so the link is looked at for certain."""
+        self.owner.check()
         self._take_in()
         if self.fault is not None:
             raise copy_of(self.fault)
@@ -400,6 +403,7 @@ class Radeon:
         """Take queues off, free memory, leave the card cold and quiet. Twice is harmless."""
         if self._closed:
             return
+        self.owner.check()
         self._closed = True
         clean = self.fault is None
         try:

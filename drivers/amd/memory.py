@@ -140,6 +140,9 @@ class Memory:
         self.va = Ranges(USER_START, USER_END - USER_START, f"addresses of vmid {vmid}") if va is None else va
         self._device, self._window = device, window
         self._flush_tlb, self._flush_hdp = flush_tlb, flush_hdp
+        self.admit: Callable[[], None] = (
+            _anybody  # asked before buffers come and go; raises what keeps the caller from it
+        )
         self._live: dict[int, Held] = {}
         self._stuck: list[
             Held
@@ -166,6 +169,7 @@ class Memory:
         `cached`: whether the card's L2 may keep it between releases and acquires, by default VRAM yes, host memory no.
         Raises `OutOfMemory`; nothing is left behind then.
         """
+        self.admit()
         if size_bytes <= 0:
             raise ValueError(f"a buffer has at least one byte, not {size_bytes} ({name or 'unnamed'})")
         mapped = size_bytes + -size_bytes % PAGE_BYTES
@@ -201,6 +205,7 @@ class Memory:
 
         `adopt`: it is the buffer's from now on and freed with it, or here when that fails.
         """
+        self.admit()
         buffer = Buffer(self, 0, dma.size_bytes, "host", dma.view[:], name)
         held = Held(buffer, dma.size_bytes, (), dma if adopt else None)
         self._map(held, dma.runs(), None, cached, writable, executable)
@@ -213,6 +218,7 @@ class Memory:
         memory stays taken until `close`, since the card may still reach it. An array made from a `view` keeps host pages alive, out of the
         card's reach; one over VRAM sees whose the memory is next.
         """
+        self.admit()
         held = [self._held(buffer) for buffer in dict.fromkeys(buffers)]
         self._unmap(held)
         for one in held:
@@ -354,6 +360,10 @@ class Memory:
         self.vram.free(*held.vram)
         if held.dma is not None:
             held.dma.free()
+
+
+def _anybody() -> None:
+    """Keep nobody from it."""
 
 
 def _release_view(buffer: Buffer) -> None:

@@ -110,6 +110,7 @@ class CardQueue(Queue):
     memory: QueueMemory
     map: Callable[[], None]
     kept: weakref.WeakSet[Kept]
+    leave: Callable[[CardQueue], None]
     streams: Callable[[], Any]
     alloc: Callable[[int], tuple[int, Callable[[int, bytes | bytearray], None], Callable[[], None]]]
 
@@ -142,8 +143,14 @@ class CardQueue(Queue):
 
     def close(self) -> bool:
         """Take the queue off the hardware and free its memory; whether its work had ended. Twice is harmless."""
+        self._owner.check()
         ended = self.hardware.unmap()
+        cause = ValueError(f"{self.name} was closed")
+        self.timeline.fail(cause)  # before its memory goes; what was done stays done
         self.memory.free()
+        self._owner = Owner(self.name)
+        self._owner.refuse(cause)
+        self.leave(self)
         return ended
 
 
@@ -337,8 +344,13 @@ class QueueSet:
 
     def _ready(self, queue: CardQueue, hardware: Hqd | SdmaQueue, memory: QueueMemory) -> None:
         queue.hardware, queue.memory, queue.alloc = hardware, memory, self._kept_memory
-        queue.kept = weakref.WeakSet()
+        queue.kept, queue.leave = weakref.WeakSet(), self._forget
         self.queues.append(queue)
+
+    def _forget(self, queue: CardQueue) -> None:
+        """Let another queue have the place of one that was closed."""
+        if queue in self.queues:
+            self.queues.remove(queue)
 
     def map_again(self, queue: CardQueue, cause: Exception) -> None:
         """Map a queue that a reset took off; its memory is as it was. Undone work fails with `cause`."""
