@@ -50,14 +50,15 @@ class Pm4Commands:
     """The compute queue's packets for whoever submits."""
 
     kind = "pm4"
-    pad = b""
     signal_places = ((SIGNAL_VALUE_BYTE, QUAD, 0),)
     call_period = 1
 
     def __init__(self, version: Version) -> None:
         self.pm4 = Pm4(version)
-        # ORDER: the dispatches of the submission before have ended before caches are forgotten: a release does not hold the queue, and they could
-        # fill caches again with what is stale
+        # indirect buffers are a multiple of eight dwords. Source: amdgpu_kms.c, ib_size_alignment
+        self.pad = to_bytes(self.pm4.nop())
+        # ORDER: the dispatches of the submission before have ended before caches are forgotten: a release does not hold the queue, and what
+        # still runs could fill caches again with what is stale
         self.begin = to_bytes(self.pm4.wait_for_dispatches() + self.pm4.acquire_mem(NEW_CODE))
         self.barrier = to_bytes(self.pm4.wait_for_dispatches() + self.pm4.acquire_mem(NEXT_DISPATCH))
 

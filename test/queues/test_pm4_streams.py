@@ -109,6 +109,9 @@ def test_a_submission_waits_for_the_dispatches_before_it_then_forgets_caches():
 def test_an_indirect_buffer_of_a_users_queue_names_no_address_space():
     # ROCr amd_gpu_pm4.h, PM4_INDIRECT_BUFFER_DW3: IB_SIZE 19:0, IB_VALID 23
     assert Pm4Commands(NAVI31).call(0x1_2345_6780, 64, 0) == to_bytes([0xC002_3F00, 0x2345_6780, 1, 0x0080_0010])
+    assert Pm4Commands(NAVI31).pad == to_bytes(
+        [0xFFFF_1000]
+    )  # gfx_v11_0_ring_funcs_compute: PACKET3(PACKET3_NOP, 0x3FFF)
 
 
 def launch(p):
