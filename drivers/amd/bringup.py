@@ -6,6 +6,7 @@
 | our mark, clean, same firmware | warm start: no firmware is loaded |
 | our mark, running | the ladder, then warm where the firmware survived it |
 | a secure OS without our mark, or other firmware | mode-1 reset, cold start |
+| a card whose warm start has just failed | the same |
 | a boot loader that reports an error | mode-1 reset or one from the bus, cold start |
 """
 
@@ -48,9 +49,10 @@ class Found(Enum):
     DIRTY = "dirty"
     FOREIGN = "foreign"
     STUCK = "stuck"
+    FAILED = "failed"
 
 
-FIRST_RUNG = {Found.DIRTY: "queue", Found.FOREIGN: "mode1", Found.STUCK: "mode1"}  # where the ladder begins
+FIRST_RUNG = {Found.DIRTY: "queue", Found.FOREIGN: "mode1", Found.STUCK: "mode1", Found.FAILED: "mode1"}  # where the ladder begins
 
 
 class Bringup:
@@ -60,8 +62,9 @@ class Bringup:
     spaces: Spaces
     ih: Ih
 
-    def __init__(self, device: Device, stages: Stages, store: Store) -> None:
-        self._device, self._stages, self._store = device, stages, store
+    def __init__(self, device: Device, stages: Stages, store: Store, *, whole: bool = False) -> None:
+        """`whole`: whatever runs on the card is reset as a whole, since a warm start on it has just failed."""
+        self._device, self._stages, self._store, self._whole = device, stages, store, whole
         self.found = Found.COLD
         self.ladder: Ladder | None = None
         self.warm = False
@@ -117,6 +120,8 @@ class Bringup:
             self.found = Found.DIRTY
         if left is not None:
             self._tmr_bytes = left.tmr_mib * MIB
+        if self._whole:
+            self.found, self.warm = Found.FAILED, False
 
     def _reset(self) -> None:
         self.ladder = Ladder(self.blocks)
@@ -164,7 +169,10 @@ class Bringup:
         if smu.row.writes_power_table and not signed:
             from ringup.drivers.amd import vbios  # cards whose tables are signed need none of it
 
-            board = vbios.board_table(vbios.read(self._device, self.blocks.ips))
+            try:
+                board = vbios.board_table(vbios.read(self._device, self.blocks.ips))
+            except FirmwareError as error:
+                LOG.warning("%s: %s", self._device.name, error)
         smu.start(board, signed=signed)
 
     def _start_core(self) -> None:

@@ -26,7 +26,7 @@ from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.poll import Poller
 from ringup.drivers.stages import Stages, Watcher
 from ringup.drivers.transport.seam import Device
-from ringup.errors import DeviceFault, DeviceHung, DeviceLost, RingupError
+from ringup.errors import DeviceFault, DeviceHung, DeviceLost, DeviceTimeout, RingupError
 from ringup.firmware.store import Store
 from ringup.queues import code_object
 from ringup.queues.code_object import CodeObject
@@ -88,9 +88,21 @@ class Radeon:
 
     def _start(self, replaced: Sequence[CardQueue] = ()) -> None:
         """Bring the card up. `replaced`: queues of before a reset that took everything; they go on in place."""
+        try:
+            self._start_once(replaced, whole=False)
+        except (DeviceTimeout, DeviceHung, DeviceFault) as error:
+            if not self._bringup.warm:
+                raise
+            LOG.info("%s; the card is reset as a whole", error)
+            self._befell.append(str(error))
+            before = self.stages
+            self._start_once(replaced, whole=True)
+            self.stages[:0] = before
+
+    def _start_once(self, replaced: Sequence[CardQueue], *, whole: bool) -> None:
         stages = Stages(self.device.name, self.device.clock, self._watch)
-        self.stages = stages.done
-        self._bringup = start = Bringup(self.device, stages, Store(explicit=self._explicit))
+        self.stages, self.fault = stages.done, None
+        self._bringup = start = Bringup(self.device, stages, Store(explicit=self._explicit), whole=whole)
         try:
             start.run()
             self.blocks, self.spaces, self.ih = start.blocks, start.spaces, start.ih

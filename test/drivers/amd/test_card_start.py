@@ -185,6 +185,19 @@ def test_a_card_that_is_gone_says_so(radeon):
         assert works(card)
 
 
+def test_a_warm_start_that_fails_ends_in_a_reset_of_the_whole_card(radeon):
+    connect(radeon).close()
+    radeon.faults.inject("sdma_stuck_fence")
+    radeon.log.watch(lambda event: radeon.faults.clear() if event.kind == "reset" else None)
+    with connect(radeon) as card:
+        assert card.info.found == "failed"
+        assert card.info.resets == ("mode1: verified; survived: the VBIOS's initialisation",)
+        names = [stage.name for stage in card.stages]
+        assert names.count("testing the queues") == 2
+        assert [stage.name for stage in card.stages if stage.error] == ["testing the queues"]
+        assert works(card)
+
+
 def test_a_ladder_that_runs_out_says_what_every_rung_said(radeon):
     first = connect(radeon)
     first.device.close()
