@@ -52,7 +52,12 @@ class Found(Enum):
     FAILED = "failed"
 
 
-FIRST_RUNG = {Found.DIRTY: "queue", Found.FOREIGN: "mode1", Found.STUCK: "mode1", Found.FAILED: "mode1"}  # where the ladder begins
+FIRST_RUNG = {
+    Found.DIRTY: "queue",
+    Found.FOREIGN: "mode1",
+    Found.STUCK: "mode1",
+    Found.FAILED: "mode1",
+}  # where the ladder begins
 
 
 class Bringup:

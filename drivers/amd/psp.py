@@ -225,6 +225,9 @@ class Psp:
     def _tell_loader(self, part: Part, command: int, doing: str) -> None:
         self.wait_loader(doing)
         mailbox, version = self.ring.mailbox, self._block.version
+        self._in_message = (
+            b""  # the boot loader may have worked on the last part where it lay, and a reset takes what memory held
+        )
         at = self._put(part)
         self._hdp.flush()
         self._block.write(mailbox.address.at(version)(at >> 20))

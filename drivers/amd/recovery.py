@@ -44,8 +44,8 @@ class Ladder:
         """The rungs this card and this path to it have, gentle first."""
         return ("queue", "engine", "mode1", *self._blocks.device.resets())
 
-    def climb(self, first: str = "queue", verify: Callable[[], None] | None = None) -> Rung:
-        """Take rungs from `first` on until one is verified; return it. `verify` must pass too where the firmware survived.
+    def climb(self, first: str = "queue") -> Rung:
+        """Take rungs from `first` on until one is verified; return it.
 
         Raises `DeviceLost` when the card is gone, `DeviceHung` with what every rung said when none helped.
         """
@@ -53,8 +53,6 @@ class Ladder:
             do, survived = RUNGS[name]
             try:
                 do(self._blocks)
-                if name in KEEPS_FIRMWARE and verify is not None:
-                    verify()
             except DeviceLost:
                 raise
             except RingupError as error:
@@ -97,6 +95,7 @@ def _by_bus(method: str) -> Callable[[Blocks], None]:
         device.reset(method)
         command = device.config.read(pci.PCI_COMMAND, 2)
         device.config.write(pci.PCI_COMMAND, command | pci.PCI_COMMAND_MEMORY, 2)
+        blocks.smu.mailbox.forget()
         _wait_cold(blocks, BUS_TIMEOUT_US)
 
     reset.__doc__ = f"Reset the {method} from the bus."

@@ -29,7 +29,7 @@ from ringup.drivers.amd.smu_tables import (
     with_board,
 )
 from ringup.drivers.amd.vram import VramWindow
-from ringup.errors import DeviceTimeout, NotSupported
+from ringup.errors import DeviceFault, DeviceTimeout, NotSupported
 
 LOG = logging.getLogger(__name__)
 TABLE_BYTES = 0x4000  # the largest table: MP0_MP1_DATA_REGION_SIZE_COMBOPPTABLE of smu_v13_0_0_ppt.c
@@ -89,16 +89,18 @@ class Smu:
         """Have the firmware manage the card. Left up: everything that it may run runs; clocks follow the load.
 
         `board_table` is the VBIOS's `smc_dpm_info` behind its header; `signed`: the security processor hands the tables over (`psp_runtime`).
-        Raises `DeviceTimeout` when the firmware does not run, and what `SmuMailbox.send` raises.
+        Without a `board_table` the firmware's own stays. Raises `DeviceTimeout` when the firmware does not run, and what `SmuMailbox.send`
+        raises.
         """
         self._wait_running()
         self._take_up()
         if self.row.writes_power_table and not signed:
-            if board_table is None or len(board_table) < self.facts.BoardTable_t.SIZE:
-                raise NotSupported(
-                    "the VBIOS has no power table of this board (smc_dpm_info); its ROM is another card's"
+            if board_table is not None and len(board_table) >= self.facts.BoardTable_t.SIZE:
+                self._write_table(self.facts.TABLE_PPTABLE, with_board(self.row, self._power_table, board_table))
+            else:  # GUESS: the firmware's own table is enough; amdgpu gives up here
+                LOG.warning(
+                    "no power table of this board (smc_dpm_info) was found in a VBIOS; the firmware keeps its own"
                 )
-            self._write_table(self.facts.TABLE_PPTABLE, with_board(self.row, self._power_table, board_table))
         self.send("RunDcBtc")
         if not signed:
             allowed = self.row.features(self.firmware_version)
@@ -182,13 +184,20 @@ class Smu:
         """Let every clock follow the load."""
         for name in self._moved():
             levels = self.clocks(name)
-            self.set_clock_range(name, levels[0], levels[-1])
+            self._hold(name, levels[0], levels[-1])
 
     def quiet(self) -> None:
         """Hold every clock at its lowest."""
         for name in self._moved():
             lowest = self.clocks(name)[0]
-            self.set_clock_range(name, lowest, lowest)
+            self._hold(name, lowest, lowest)
+
+    def _hold(self, name: str, min_mhz: int, max_mhz: int) -> None:
+        """Keep a clock between two frequencies if the firmware lets it be kept: some refuse a lower bound, and no start or stop hangs on it."""
+        try:
+            self.set_clock_range(name, min_mhz, max_mhz)
+        except (DeviceFault, NotSupported) as error:
+            LOG.info("%s", error)
 
     @property
     def power_limit_w(self) -> int:
@@ -223,7 +232,7 @@ class Smu:
 
         Raises `NotSupported` when the firmware does not run or does not know how.
         """
-        if not self.running:
+        if not self.running and not self._listens():
             raise NotSupported(
                 "the power controller's firmware does not run, so it cannot reset the card; reset its slot or power it off"
             )
@@ -235,6 +244,15 @@ class Smu:
         message = MODE1_BY_DEBUG if self.row.mode1_debug else self.facts.PPSMC_MSG_Mode1Reset
         self.mailbox.tell(message, debug=self.row.mode1_debug)
         return self.row.mode1_us
+
+    def _listens(self) -> bool:
+        """Whether the mailbox answers though the flags say that nothing runs: an earlier driver may have sent the firmware to rest."""
+        try:
+            self.firmware_version = self.ask("GetSmuVersion")
+        except (DeviceTimeout, DeviceFault, NotSupported) as error:
+            LOG.info("%s", error)
+            return False
+        return True
 
     def send(self, name: str, argument: int = 0) -> None:
         """Send `PPSMC_MSG_<name>` and wait until it is done."""

@@ -68,6 +68,10 @@ class SmuMailbox:
                 raise kind(f"{doing}: {why} (response {response:#x})")
             clock.sleep_us(RETRY_US)
 
+    def forget(self) -> None:
+        """Wait for no response any more: the card was reset."""
+        self._pending = ""
+
     def tell(self, message: int, argument: int = 0, *, debug: bool = False) -> None:
         """Send a message without waiting: the card is reset by it. `debug` uses the firmware's second mailbox, which it hears in every state."""
         if debug:

@@ -82,10 +82,11 @@ def test_a_runtime_database_that_says_nothing_signs_nothing(boot, cookie, count,
     assert psp_runtime.power_table_is_signed(card.window) is signed
 
 
-def test_without_the_boards_table_the_card_is_not_started(boot):
+def test_without_the_boards_table_the_firmware_keeps_its_own(boot, caplog):
     card = boot("navi31").load()
-    with pytest.raises(NotSupported, match="the VBIOS has no power table of this board"):
-        card.smu.start(None, signed=False)
+    card.smu.start(None, signed=False)
+    assert card.smu.features
+    assert "no power table of this board (smc_dpm_info) was found in a VBIOS" in caplog.text
 
 
 def test_metrics_are_what_the_card_does(up):
@@ -212,6 +213,15 @@ def test_messages_that_old_firmware_lacks_stop_nothing(up):
     card.smu.workload("compute")
 
 
+def test_a_clock_that_the_firmware_does_not_let_be_held_stops_nothing(up):
+    card = up("navi31")
+    for name in ("gfx", "memory", "fabric", "soc"):
+        card.smu.clocks(name)
+    card.radeon.faults.inject("smu_answer", 0xFF)
+    card.smu.quiet()
+    card.smu.automatic()
+
+
 # --- reset ------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("chip", CHIPS)
 def test_a_mode_1_reset_leaves_a_cold_posted_card_that_starts_again(up, chip):
@@ -238,6 +248,14 @@ def test_a_controller_that_does_not_run_cannot_reset_the_card(boot):
     card = boot("navi31")
     with pytest.raises(NotSupported, match="the power controller's firmware does not run, so it cannot reset the card"):
         mode1_reset(card.radeon, card.nbio, card.psp, card.smu)
+
+
+def test_a_controller_that_was_sent_to_rest_is_asked_whether_it_listens(up):
+    card = up("navi31")
+    card.radeon.smu.cells["MP1_FIRMWARE_FLAGS"] = 0
+    assert not card.smu.running
+    mode1_reset(card.radeon, card.nbio, card.psp, card.smu)
+    assert not card.radeon.psp.alive
 
 
 def test_firmware_that_is_too_old_cannot_reset_the_card(up):
