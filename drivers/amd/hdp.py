@@ -34,9 +34,13 @@ class Hdp:
         ):
             self._nbio.write(word.at(self._nbio.version)(HOLE + at))  # the address field holds bits 18:2 in place
 
-    def flush(self) -> None:
-        """Make all that was written through BAR 0 so far visible to the card."""
+    def request(self) -> None:
+        """Ask for a flush ahead of a doorbell: posted writes stay in order, so the card hears of both in this one."""
         self.flushes += 1
         self._nbio.registers.write(HOLE + KFD_MMIO_REMAP_HDP_MEM_FLUSH_CNTL, 0)
+
+    def flush(self) -> None:
+        """Make all that was written through BAR 0 so far visible to the card."""
+        self.request()
         # ORDER: a read pushes the posted write; the flush register itself must not be read, some boards stall on it
         self._nbio.read(RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE)

@@ -376,7 +376,7 @@ class QueueSet:
         """Return what a `Queue` is made of. `unit_bytes`: what its doorbell counts."""
         doorbell, page = Doorbell(self._doorbells, index), self._access(memory.page)
         wptr, ring = page.at(WPTR_AT), self._access(memory.ring)
-        flush, through_window = self._blocks.hdp.flush, self._where == "vram"
+        hdp, through_window = self._blocks.hdp, self._where == "vram"
 
         def publish(wptr_bytes: int) -> None:
             """Tell the engine of work.
@@ -387,9 +387,9 @@ class QueueSet:
             value = wptr_bytes // unit_bytes
             if through_window:
                 wptr(value)
-                flush()
+                hdp.flush()
             else:
-                flush()
+                hdp.request()
                 wptr(value)
             doorbell.ring(value)
 
