@@ -8,6 +8,8 @@ from ringup.autogen.generate.manifest import load
 from ringup.autogen.generate.sources import Sources
 from ringup.tools.paths import cache_folder
 
+pytest_plugins = ["ringup.silicon.fixtures"]  # only the top one may name plugins
+
 
 def pytest_addoption(parser):
     parser.addoption(

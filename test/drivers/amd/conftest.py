@@ -25,8 +25,6 @@ from ringup.drivers.amd.registers import Block, Registers
 from ringup.drivers.amd.smu import Smu
 from ringup.firmware.store import Store
 
-pytest_plugins = ["ringup.silicon.fixtures"]
-
 CHIPS = ("navi31", "navi32", "navi33")
 GFX_FIRMWARE = (
     psp.GFX_FW_TYPE_RS64_PFP,

@@ -1,6 +1,7 @@
 """VFIO over a kernel of files, both of its interfaces: what the card reaches, which events come, what is refused."""
 
 import errno
+import gc
 import mmap
 import os
 import resource
@@ -129,16 +130,22 @@ def test_closing_takes_all_memory_from_the_card(held):
     del kept
 
 
+def open_nodes():
+    """How many files this process has open; those of what earlier tests left to the collector are gone first."""
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
+
+
 def test_ten_thousand_buffers_leave_nothing_behind(held):
     device = pci.open(ADDRESS, kernel=held.kernel)
-    nodes = len(os.listdir("/proc/self/fd"))
+    nodes = open_nodes()
     for _ in range(10_000):
         memory = device.alloc_host(4096)
         memory.free()
     assert memory.size_bytes == 4096
     assert len(device._memory) < 200
     assert device.alloc_host(4096).bus_addr() == 1 << 20
-    assert len(os.listdir("/proc/self/fd")) == nodes
+    assert open_nodes() <= nodes
     device.close()
 
 
