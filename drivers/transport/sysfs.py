@@ -98,14 +98,18 @@ class SysfsWay:
     def map_windows(self) -> tuple[dict[int, Window], Window | None]:
         """Map every memory BAR; the ROM is read through its file, switched on while it is.
 
-        A small BAR that begins inside a page is left out: a mapping would show its neighbour.
+        A small BAR that begins inside a page is left out: a mapping would show its neighbour. Writes are combined in the largest prefetchable
+        BAR alone, the card's memory: others of that kind hold doorbells, and one that is kept back rings late.
         """
         bars: dict[int, Window] = {}
-        for index, bar in self._function.bars().items():
+        rows = self._function.bars()
+        prefetchable = [(bar.size_bytes, -index) for index, bar in rows.items() if bar.prefetchable]
+        memory = -max(prefetchable)[1] if prefetchable else None
+        for index, bar in rows.items():
             if bar.start % mmap.PAGESIZE:
                 LOG.warning("BAR %d of %s begins inside a page and cannot be mapped", index, self._function.address)
             else:
-                bars[index] = self._map(bar)
+                bars[index] = self._map(bar, memory=index == memory)
         return bars, self._rom()
 
     def alloc_host(self, size_bytes: int) -> HostMemory:
@@ -173,9 +177,9 @@ class SysfsWay:
             self._kernel.write(path / "enable", "1", self._doing)
             self._undo.append(("enable", "0"))
 
-    def _map(self, bar: Resource) -> MappedWindow:
+    def _map(self, bar: Resource, *, memory: bool) -> MappedWindow:
         name = f"resource{bar.index}"
-        combined = bar.prefetchable and (self._function.path / f"{name}_wc").exists()
+        combined = memory and (self._function.path / f"{name}_wc").exists()
         node = self._open(f"{name}_wc" if combined else name)
         try:
             mapping = mmap.mmap(node, bar.size_bytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)

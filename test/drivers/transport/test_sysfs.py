@@ -60,6 +60,13 @@ def test_bars_are_files_and_only_prefetchable_ones_are_combined(free, device):
         device.bars[5].map()
 
 
+def test_doorbells_are_never_kept_back_in_write_combining_buffers(device):
+    """BARs 0 and 2 of a Radeon are prefetchable both: memory and doorbells."""
+    with open("/proc/self/maps") as file:
+        names = {line.split("/")[-1].strip() for line in file if ADDRESS in line}
+    assert names == {"resource0_wc", "resource2", "resource5"}
+
+
 def test_a_bar_inside_a_page_is_left_out(machine):
     """A mapping would show whose page it is."""
     machine.add(group="", bars={0: (4096, 0x40200)})
