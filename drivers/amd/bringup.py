@@ -30,7 +30,7 @@ from ringup.drivers.amd.recovery import KEEPS_FIRMWARE, Ladder
 from ringup.drivers.amd.spaces import Spaces
 from ringup.drivers.amd.wiring import Blocks, wire
 from ringup.drivers.stages import Stages
-from ringup.drivers.transport.config_space import wake
+from ringup.drivers.transport.config_space import find_capability, wake
 from ringup.drivers.transport.seam import Device
 from ringup.errors import DeviceTimeout, FirmwareError, RingupError
 from ringup.firmware.store import Store
@@ -211,8 +211,23 @@ class Bringup:
 def decode_memory(device: Device) -> None:
     """Bring the function to D0 and let it answer; bus mastering stays off until its engines are known to be quiet."""
     wake(device.config, device.clock)
+    stay_awake(device)
     command = device.config.read(pci.PCI_COMMAND, 2)
     device.config.write(pci.PCI_COMMAND, (command | pci.PCI_COMMAND_MEMORY) & ~pci.PCI_COMMAND_MASTER, 2)
+
+
+def stay_awake(device: Device) -> None:
+    """Keep the card's end of the link out of its low-power states (ASPM), until the link is trained anew: both ends must want one.
+
+    UNKNOWN: behind retimers and USB bridges waking from L1 is reported to answer reads with all ones, and amdgpu leaves ASPM off on some hosts
+    (amdgpu_device_aspm_support_quirk). VFIO keeps the register to itself.
+    """
+    at = find_capability(device.config, pci.PCI_CAP_ID_EXP)
+    if at is None:
+        return
+    control = device.config.read(at + pci.PCI_EXP_LNKCTL, 2)
+    if control & pci.PCI_EXP_LNKCTL_ASPMC:
+        device.config.write(at + pci.PCI_EXP_LNKCTL, control & ~pci.PCI_EXP_LNKCTL_ASPMC, 2)
 
 
 def set_master(device: Device, *, on: bool) -> None:

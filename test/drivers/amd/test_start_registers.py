@@ -96,3 +96,15 @@ def test_a_card_that_did_not_stop_well_is_reset_at_the_next_start(radeon):
     with connect(radeon) as card:
         assert card.info.found == "foreign"
         assert card.info.resets == ("mode1: verified; survived: the VBIOS's initialisation",)
+
+
+def test_the_link_does_not_sleep_while_the_card_is_open(radeon):
+    at = 0x34
+    while (
+        radeon.config.read(at, 1) and radeon.config.read(radeon.config.read(at, 1), 1) != 0x10
+    ):  # PCI Express capability
+        at = radeon.config.read(at, 1) + 1
+    link_control = radeon.config.read(at, 1) + 0x10
+    radeon.config.write(link_control, 0x42, 2)  # common clock, ASPM L1
+    with connect(radeon):
+        assert radeon.config.read(link_control, 2) == 0x40
