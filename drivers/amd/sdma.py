@@ -23,7 +23,8 @@ HYP_STEP = 0x20  # dwords to engine 1 of what lies in segment 1. Source: sdma_v6
 IDLE_TIMEOUT_US = 2_000_000  # TIMEOUT: amdkfd's own, hqd_sdma_load_v11
 DRAIN_TIMEOUT_US = 100_000  # TIMEOUT: ours; the longest copy packet, 1 GiB at PCIe 4.0 x16, takes 40 ms
 RESET_STEP_US = 100  # between the steps of a reset. Source: sdma_v6_0_soft_reset
-HANG_COUNT = 1  # of 100 ms. Source: sdma_v6_0_gfx_resume
+# of 100 ms. sdma_v6_0_gfx_resume sets 1, and sends packets of 4 MiB; one of ours may copy 1 GiB, over a slow link for seconds
+HANG_COUNT = 100
 WRITEBACK_TIMER = 4  # Source: sdma_v6_0_mqd_init
 READ_POLICY, WRITE_POLICY = 2, 3  # of L2: no allocation, bypass. Source: sdma_common.h, CACHE_READ_POLICY_L2__DEFAULT
 W = TypeVar("W", bound=Word)

@@ -108,3 +108,10 @@ def test_the_link_does_not_sleep_while_the_card_is_open(radeon):
     radeon.config.write(link_control, 0x42, 2)  # common clock, ASPM L1
     with connect(radeon):
         assert radeon.config.read(link_control, 2) == 0x40
+
+
+def test_the_watchdog_of_a_copy_engine_waits_for_the_longest_packet(radeon):
+    with connect(radeon):
+        # gc_11_0_0_sh_mask.h, SDMA0_WATCHDOG_CNTL.QUEUE_HANG_COUNT: bits 7:0, of 100 ms (sdma_v6_0_gfx_resume)
+        for engine in (0, 1):
+            assert radeon.gc.grbm.cells[f"SDMA{engine}_WATCHDOG_CNTL"] & 0xFF == 100
