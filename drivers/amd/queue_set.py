@@ -76,7 +76,7 @@ class QueueMemory:
     def eop(self) -> Buffer:
         """Return a buffer for work that ends out of order; VRAM, so that no card writes to a dead process's memory."""
         memory = self._spaces.user
-        return self._keep(memory, memory.alloc(EOP_BYTES, "vram", name=f"{self._name}: EOP"))
+        return self._keep(memory, memory.alloc(EOP_BYTES, "vram", visible=True, name=f"{self._name}: EOP"))
 
     def mqd(self) -> Buffer:
         """Return a page of system space for the queue's descriptor."""
@@ -144,6 +144,8 @@ class CardQueue(Queue):
     def close(self) -> bool:
         """Take the queue off the hardware and free its memory; whether its work had ended. Twice is harmless."""
         self._owner.check()
+        if self.closed:  # its hardware may be another's by now
+            return True
         ended = self.hardware.unmap()
         cause = ValueError(f"{self.name} was closed")
         self.timeline.fail(cause)  # before its memory goes; what was done stays done
@@ -290,6 +292,7 @@ class QueueSet:
         memory = QueueMemory(self._spaces, self._where, name)
         try:
             page, ring, mqd, eop = memory.page, memory.ring, memory.mqd(), memory.eop()
+            self._access(eop).write(0, bytes(EOP_BYTES))  # as gfx_v11_0_mec_init does
             index = doorbells.compute_index(number)
             spec = QueueSpec(
                 ring.gpu_va, RING_BYTES // 4, page.gpu_va + RPTR_AT, page.gpu_va + WPTR_AT, eop.gpu_va, EOP_BYTES,
@@ -377,6 +380,9 @@ class QueueSet:
         doorbell, page = Doorbell(self._doorbells, index), self._access(memory.page)
         wptr, ring = page.at(WPTR_AT), self._access(memory.ring)
         hdp, through_window = self._blocks.hdp, self._where == "vram"
+        if through_window:  # VRAM holds what was there before: pointers, and counts of a queue that is gone
+            page.write(0, bytes(PAGE_BYTES))
+            hdp.flush()
 
         def publish(wptr_bytes: int) -> None:
             """Tell the engine of work.

@@ -40,3 +40,39 @@ def test_a_kept_stream_sees_what_the_host_stored_between_its_runs(card):
         card.copy.wait_for(kept.submit())
         assert card.copy.download(target) == fill
     kept.free()
+
+
+class Far:
+    """A path that maps nothing and has rings lie in VRAM."""
+
+    polls_vram = True
+
+    def __init__(self, radeon):
+        self._recorder = Recorder(radeon, "/dev/null")
+
+    def __getattr__(self, name):
+        return getattr(self._recorder, name)
+
+
+@pytest.mark.parametrize("make", [lambda card: card.new_compute_queue(), lambda card: card.new_copy_queue(1)])
+def test_a_queue_in_vram_begins_with_clean_pointers_where_another_has_been(virtual_card, make):
+    radeon = virtual_card("navi31", vram_bytes=256 << 20)
+    radeon.vram.write(2 << 20, b"\x07" * (126 << 20))
+    with select.start(Far(radeon)) as card:
+        for _ in range(3):
+            queue = make(card)
+            page = card.spaces.user.access(queue.memory.page)
+            assert queue.memory.page.where == "vram"
+            assert bytes(page[:256]) == bytes(256)
+            for _ in range(5):
+                queue.submit(queue.stream()).wait()
+            assert queue.close()
+
+
+def test_hardware_of_a_closed_queue_is_given_out_again_and_closing_twice_does_it_no_harm(card):
+    first = [card.new_copy_queue(1) for _ in range(8)]
+    assert first[3].close()
+    again = card.new_copy_queue(1)
+    assert again.hardware.number == first[3].hardware.number
+    assert first[3].close()
+    again.submit(again.stream()).wait()
