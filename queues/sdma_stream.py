@@ -14,6 +14,8 @@ from ringup.queues.sdma import Sdma
 from ringup.queues.sdma_copy import copy_all, copy_rect_all, fill_all
 
 WORD = struct.Struct("<I")
+WHOLE = 3  # bits of an address or a size that are not whole dwords: the engine's slow mode
+COPY_OPERANDS = ("count", "src_addr", "dst_addr")
 CALL_PERIOD = 32  # bytes: INDIRECT must end on a multiple of eight dwords
 
 
@@ -28,6 +30,8 @@ class SdmaCommands:
         self.sdma, self._vmid = Sdma(version), vmid
         self.pad = to_bytes(self.sdma.nop())
         acquire = self.sdma.acquire_user() if self.sdma.row.gcr is not None else []
+        copy = self.sdma.template(self.sdma.copy_linear(0, 0, 4))
+        self.copy, self.fill_copy = copy.data, copy.filler(*(f"COPY_LINEAR.{name}" for name in COPY_OPERANDS))
         self.begin = to_bytes(self.sdma.wait_idle() + acquire)  # ORDER: the copies of the submission before have ended
         fence = self.sdma.fence64(0, 0)
         half = len(fence) // 2
@@ -53,9 +57,25 @@ class CopyStream(Stream):
     def __init__(self, commands: SdmaCommands, owner: Owner) -> None:
         super().__init__(commands, owner)
         self.sdma = commands.sdma
+        self._copy, self._fill_copy, self._most = commands.copy, commands.fill_copy, commands.sdma.row.copy_max_bytes
 
     def copy(self, target_va: int, source_va: int, size_bytes: int) -> None:
         """Copy any number of bytes; the ranges may overlap."""
+        if (
+            self.around is None
+            and not (target_va | source_va | size_bytes) & WHOLE
+            and 0 < size_bytes <= self._most
+            and abs(target_va - source_va) >= size_bytes
+        ):  # one packet
+            body = self.body
+            at = len(body)
+            body += self._copy
+            try:
+                self._fill_copy(body, at, size_bytes - 1, source_va, target_va)
+            except struct.error:  # an address that no packet holds: the builder says which
+                del body[at:]
+            else:
+                return
         self._add(f"copy {size_bytes}", copy_all(self.sdma, target_va, source_va, size_bytes))
 
     def copy_rect(

@@ -1,0 +1,37 @@
+"""Copies of a stream are the builder's packets, whichever way they take into the stream."""
+
+import random
+
+import pytest
+
+from ringup.queues.packets import to_bytes
+from ringup.queues.queue import Owner
+from ringup.queues.sdma_copy import copy_all
+from ringup.queues.sdma_stream import CopyStream, SdmaCommands
+
+
+@pytest.fixture(params=[(4, 4, 2), (6, 0, 0), (6, 0, 3), (7, 0, 1)])
+def stream(request):
+    return CopyStream(SdmaCommands(request.param, 8), Owner("a card"))
+
+
+def test_a_copy_is_the_builder_s_packets_whatever_its_size_and_place(stream):
+    random.seed(3)
+    for _ in range(500):
+        source, size = random.randrange(1 << 47), random.choice([0, 1, 3, 4, 64, 4096, 4098, 1 << 20, 1 << 24])
+        target = random.choice([random.randrange(1 << 47), source + random.choice([-4096, -4, 4, 8192])])
+        if random.random() < 0.7:
+            source, target = source & ~3, target & ~3
+        if abs(source - target) and size // abs(source - target) > 60_000:
+            continue
+        before = len(stream.body)
+        stream.copy(target, source, size)
+        assert stream.body[before:] == to_bytes(copy_all(stream.sdma, target, source, size))
+
+
+@pytest.mark.parametrize(("target", "source"), [(-4096, 0), (0, -4), (1 << 64, 0), (0, 1 << 70)])
+def test_an_address_that_no_packet_holds_is_refused_and_the_stream_is_as_before(stream, target, source):
+    before = bytes(stream.body)
+    with pytest.raises(ValueError, match=r"COPY_LINEAR.*64-bit address"):
+        stream.copy(target, source, 64)
+    assert stream.body == before
