@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from ringup.errors import DeviceTimeout, RingupError
 from ringup.queues.arena import Arena
 from ringup.queues.ring import Ring
 from ringup.queues.timeline import Point, Timeline, copy_of
@@ -261,8 +262,18 @@ class Queue:
             if timeline.space is self.timeline.space and timeline.comparable(value):
                 parts.append(self.commands.wait(timeline.gpu_va, value))
             else:
-                Point(timeline, value).wait(TIMEOUT_S)
+                self._wait_here(Point(timeline, value))
         return b"".join(parts)
+
+    def _wait_here(self, point: Point) -> None:
+        """Wait in the queue's stead. What befell the other card is raised once: this queue can go on without it then."""
+        try:
+            point.wait(TIMEOUT_S)
+        except DeviceTimeout:
+            raise
+        except RingupError:
+            self._waits = [other for other in self._waits if other.timeline is not point.timeline]
+            raise
 
 
 NO_THREAD = -1

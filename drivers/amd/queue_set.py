@@ -430,6 +430,7 @@ class QueueSet:
                 queue.close()
             except Exception as error:  # noqa: BLE001  every queue gets its turn; the first error comes out
                 failed = failed or error
+                queue.lose(error, "closed with its card")
         if failed is not None:
             raise failed
 

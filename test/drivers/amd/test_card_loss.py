@@ -143,3 +143,66 @@ def test_a_wait_for_a_lost_card_says_lost_however_short_it_is(virtual_card, time
     with pytest.raises(DeviceLost):
         point.wait(timeout_s)
     card.close()
+
+
+def test_a_card_that_waits_for_one_that_is_lost_is_told_once_and_goes_on(virtual_card):
+    lost, well = virtual_card("navi31", vram_bytes=VRAM), virtual_card("navi33", vram_bytes=VRAM)
+    card, other = connect(lost), connect(well)
+    lost.unplug()
+    point = card.compute.submit(card.compute.stream())
+    for queue in (other.compute, other.copy):
+        queue.wait_for(point)
+        with pytest.raises(DeviceLost, match="virtual:navi31 is gone from the bus"):
+            queue.submit(queue.stream())
+        queue.submit(queue.stream()).wait(1)
+    card.close()
+    other.close()
+
+
+def test_points_of_a_lost_card_that_was_closed_still_say_how_it_went(virtual_card):
+    radeon = virtual_card(vram_bytes=VRAM)
+    card = connect(radeon)
+    done = card.compute.submit(card.compute.stream())
+    done.wait()
+    radeon.unplug()
+    undone = [queue.submit(queue.stream()) for queue in (card.compute, card.copy)]
+    stream = card.compute.stream()
+    card.close()
+    done.wait()
+    assert done.done
+    for point in undone:
+        assert not point.done
+        with pytest.raises(DeviceLost):
+            point.wait()
+    for use in (lambda: card.compute.submit(stream), lambda: card.alloc(4096), card.stats):
+        with pytest.raises((ValueError, DeviceLost)):
+            use()
+    card.report()
+    card.close()
+
+
+def test_240_losses_in_resets_are_told_as_lost():
+    """60 of each rung; a queue hangs in half of them."""
+    radeon = virtual("navi31", vram_bytes=VRAM)
+    told = 0
+    for seed in range(240):
+        rng, card = random.Random(seed), connect(radeon)
+        if seed % 2:
+            stream = card.compute.stream()
+            stream.append(stream.pm4.wait_mem(card.compute.timeline.gpu_va + 8, 1))  # nobody ever writes there
+            card.compute.submit(stream)
+        rung = ("queue", "engine", "mode1", "slot")[seed % 4]
+        reads = 300 if rung in ("queue", "engine") else 900
+        arm(radeon, rng, ("reads", "bytes", "time")[seed // 4 % 3], reads, 200_000, 100_000)
+        try:
+            card.reset(rung)
+            move_bytes(card, rng, None)
+        except (DeviceLost, LinkDown):
+            told += 1
+        assert str(card.report()), seed
+        card.close()
+        assert not radeon.host._bases, seed
+        assert radeon.violations == [], seed
+        radeon.clock.forget()
+        radeon.replug()
+    assert told > 100
