@@ -145,14 +145,15 @@ def test_the_boards_part_replaces_its_bytes_alone():
 
 
 def test_allowed_features_are_the_kernels():
-    assert (
-        row((13, 0, 0)).features(0x004E_8100) == 0xFFFF_FFFF_FFFF_FFFF
-    )  # a trace of amdgpu.ko: all ones with this firmware
-    assert row((13, 0, 0)).features(0x004E_3900) == 0xFFFF_FFFF_FFF7_FFFF  # before 78.58 no FEATURE_GFXOFF_BIT, 19
-    assert row((13, 0, 10)).features(0x0050_5300) == 0xFFFE_FFFF_FFFF_FFFF  # soc21.c: no gating of ATHUB and MMHUB, 48
+    # a trace of amdgpu.ko: all ones with this firmware; less FEATURE_DPM_LINK_BIT 7 and FEATURE_DS_LCLK_BIT 14 where the host bears no change
+    # of the link's speed (smu_v13_0_0_get_allowed_feature_mask, PP_PCIE_DPM_MASK)
+    assert row((13, 0, 0)).features(0x004E_8100) == 0xFFFF_FFFF_FFFF_BF7F
+    assert row((13, 0, 0)).features(0x004E_3900) == 0xFFFF_FFFF_FFF7_BF7F  # before 78.58 no FEATURE_GFXOFF_BIT, 19
+    assert row((13, 0, 10)).features(0x0050_5300) == 0xFFFE_FFFF_FFFF_BF7F  # soc21.c: no gating of ATHUB and MMHUB, 48
     allowed = row((13, 0, 7)).features(0)
     assert allowed >> 19 & 1
     assert allowed >> 48 & 1
+    assert not allowed & (1 << 7 | 1 << 14)
     assert not allowed >> 31 & 1  # FEATURE_GFX_DCS_BIT is none of those that smu_v13_0_7_ppt.c names
 
 
