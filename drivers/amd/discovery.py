@@ -224,7 +224,9 @@ def discover(device: Device, registers: Registers) -> tuple[Ips, VramWindow]:
     try:
         Block(registers, "MP0", *MP0_EVERYWHERE).wait(
             MP0_SMN_C2PMSG_33,
-            lambda word: bool(int(word) & READY),
+            lambda word: (
+                bool(int(word) & READY) and int(word) != ONES
+            ),  # behind a bus reset registers read all ones for a while
             IFWI_TIMEOUT_US,
             "waiting for the card's own firmware (IFWI) after power on",
             poll_us=IFWI_POLL_US,

@@ -158,6 +158,15 @@ def test_a_card_whose_own_firmware_never_comes_up_is_waited_for_two_seconds(read
     assert 2_000_000 <= radeon.clock.now_us - before < 2_100_000
 
 
+def test_registers_that_read_all_ones_behind_a_reset_are_waited_for(read):
+    radeon, _, go = read()
+    since = radeon.clock.now_us
+    cells = radeon.psp.cells
+    cells.on_read("MP0_SMN_C2PMSG_33", lambda: 0x8000_0000 if radeon.clock.now_us - since > 500_000 else 0xFFFF_FFFF)
+    go()
+    assert 500_000 < radeon.clock.now_us - since < 600_000
+
+
 def test_a_processor_with_graphics_is_refused(read):
     radeon, _, go = read()
     radeon.nbio.cells["RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE"] = 0
