@@ -17,7 +17,7 @@ from typing import Final
 from ringup.autogen.linux import pci
 from ringup.drivers.transport import dma
 from ringup.drivers.transport.clock import HostClock
-from ringup.drivers.transport.config_space import NOBODY, NodeConfig
+from ringup.drivers.transport.config_space import NOBODY, NodeConfig, change_command
 from ringup.drivers.transport.device import FUNCTION, SLOT, Window
 from ringup.drivers.transport.dma import HostMemory
 from ringup.drivers.transport.function import Function, Resource
@@ -86,6 +86,9 @@ class SysfsWay:
         try:
             self.config = NodeConfig(self._open("config"))
             self._wake()
+            # ORDER: behind the kernel's switching on, which lets them come. Nobody hears line interrupts here, and a line that stays up is shut
+            # off by the kernel for all devices on it. Source: Linux do_pci_enable_device, __report_bad_irq
+            change_command(self.config, on=pci.PCI_COMMAND_INTX_DISABLE)
         except BaseException:
             self.close()
             raise

@@ -35,7 +35,7 @@ def test_auto_means_sysfs_where_no_driver_is(device):
 def test_the_function_is_awake_while_it_is_held_and_as_it_was_afterwards(free):
     device = pci.open(ADDRESS, kernel=free.kernel)
     assert (held(free, "power/control"), held(free, "enable")) == ("on", "1")
-    assert free.config(free.card, regs.PCI_COMMAND) == regs.PCI_COMMAND_MEMORY
+    assert free.config(free.card, regs.PCI_COMMAND) == regs.PCI_COMMAND_MEMORY | regs.PCI_COMMAND_INTX_DISABLE
     device.config.write(regs.PCI_COMMAND, regs.PCI_COMMAND_MEMORY | regs.PCI_COMMAND_MASTER, 2)
     device.close()
     device.close()
@@ -65,6 +65,10 @@ def test_doorbells_are_never_kept_back_in_write_combining_buffers(device):
     with open("/proc/self/maps") as file:
         names = {line.split("/")[-1].strip() for line in file if ADDRESS in line}
     assert names == {"resource0_wc", "resource2", "resource5"}
+
+
+def test_a_line_interrupt_that_nobody_hears_stays_down(device):
+    assert device.config.read(4, 2) & 0x400  # PCI Local Bus Specification 3.0, 6.2.2: Interrupt Disable
 
 
 def test_a_bar_inside_a_page_is_left_out(machine):
