@@ -97,6 +97,8 @@ def _by_bus(method: str) -> Callable[[Blocks], None]:
         device.config.write(pci.PCI_COMMAND, command | pci.PCI_COMMAND_MEMORY, 2)
         blocks.smu.mailbox.forget()
         _wait_cold(blocks, BUS_TIMEOUT_US)
+        # ORDER: until the card's own firmware is through it trains memory and sets the hubs up, as after power on
+        blocks.psp.wait_loader(f"waiting for the boot loader behind a reset of the {method}")
 
     reset.__doc__ = f"Reset the {method} from the bus."
     return reset

@@ -6,6 +6,7 @@ import pytest
 
 import ringup
 from ringup.autogen.amd.mmhub import MMVM_INVALIDATE_ENG17_SEM
+from ringup.errors import FirmwareError
 from ringup.silicon import card as virtual
 
 VRAM = 512 << 20
@@ -115,3 +116,26 @@ def test_the_watchdog_of_a_copy_engine_waits_for_the_longest_packet(radeon):
         # gc_11_0_0_sh_mask.h, SDMA0_WATCHDOG_CNTL.QUEUE_HANG_COUNT: bits 7:0, of 100 ms (sdma_v6_0_gfx_resume)
         for engine in (0, 1):
             assert radeon.gc.grbm.cells[f"SDMA{engine}_WATCHDOG_CNTL"] & 0xFF == 100
+
+
+def test_hubs_are_left_alone_until_the_cards_own_firmware_is_through(radeon):
+    radeon.faults.inject("psp_bootloader_error", 3)
+    with pytest.raises(FirmwareError):
+        connect(radeon)
+    radeon.faults.clear()  # the boot loader stays stuck, and nothing runs that could reset the card but the bus
+    reset, loader = radeon.reset, radeon.psp.cells
+    ready_ns = []
+
+    def slow(method):
+        reset(method)
+        loader["MP0_SMN_C2PMSG_35"] = 0
+        radeon.clock.after(1_000_000, lambda: loader.__setitem__("MP0_SMN_C2PMSG_35", 0x8000_0000))
+        ready_ns.append(radeon.clock.now_ns + 1_000_000_000)
+        radeon.log.accesses = True
+
+    radeon.reset = slow
+    with connect(radeon) as card:
+        assert card.info.found == "stuck"
+    hub = [event.time_ns for event in radeon.log.find("write", "mmhub") if event.time_ns > ready_ns[0] - 1_000_000_000]
+    assert hub
+    assert hub[0] >= ready_ns[0]
