@@ -121,6 +121,31 @@ def test_a_card_is_taken_over_from_200_processes_that_died_at_any_access(chip):
     assert seen["clean"] > RUNS[chip] // 10
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_card_is_taken_over_from_80_processes_that_died_while_they_reset_it():
+    """20 of each rung; the run's number is its seed; the accesses are those that a rung and the start behind it take, roughly: a few live on."""
+    radeon, died = virtual("navi31", vram_bytes=VRAM), 0
+    for seed in range(80):
+        rng, card = random.Random(seed), connect(radeon)
+        if seed % 3:
+            (endless_copy if seed % 20 == 1 else endless_compute)(card)
+        rung, accesses = (("queue", 20), ("engine", 130), ("mode1", 900), ("slot", 900))[seed % 4]
+        life = Life(radeon, rng.randrange(1, accesses))
+        try:
+            card.reset(rung)
+        except Killed:
+            died += 1
+        life.end()
+        radeon.kill_holder(memory=seed % 5 < 3)
+        found, resets = take_over(radeon)
+        assert found in FOUND, seed
+        assert not resets or "verified" in resets[-1], seed
+        assert not [event for event in radeon.violations if "secure OS runs already" not in str(event)], seed
+        radeon.violations.clear()
+        radeon.kill_holder()
+    assert died > 60
+
+
 @pytest.mark.parametrize("memory", [True, False], ids=["memory gone", "memory stays"])
 @pytest.mark.parametrize("chip", RUNS)
 def test_an_endless_kernel_of_a_dead_process_is_killed_and_the_firmware_kept(chip, memory, opencl):

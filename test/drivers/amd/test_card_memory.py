@@ -17,6 +17,13 @@ SOURCE = """
 typedef __global uint *U;
 __kernel void store(U o, ulong at) { if (__builtin_amdgcn_workitem_id_x() == 0) ((__global uchar *)o)[at] = 1; }
 __kernel void load(U o, U a, ulong at) { if (__builtin_amdgcn_workitem_id_x() == 0) o[0] = ((__global uchar *)a)[at]; }
+__kernel void storm(U o) { o[(__builtin_amdgcn_workgroup_id_x() * 64 + __builtin_amdgcn_workitem_id_x()) * 4096] = 1; }
+__kernel void stack(U o, uint n) {
+  uint a[512], s = 0;
+  for (uint i = 0; i < 512; i++) a[i] = i * n;
+  for (uint i = 0; i < n; i++) s += a[i * 37 & 511];
+  o[0] = s;
+}
 """
 DRIVERS = ("ringup.drivers", "ringup.queues", "ringup.firmware")
 NOWHERE = 0x7000_0000_0000  # of the user space, where nothing is
@@ -82,6 +89,30 @@ def test_exhausted_addresses_are_told_and_cost_nothing(radeon):
         for start in all_of_it:
             va.free(start)
         assert works(card)
+
+
+def test_scratch_that_does_not_fit_is_told_and_the_stream_stays_as_it_was(virtual_card, opencl):
+    with connect(virtual_card(vram_bytes=64 * MIB)) as card, card.alloc(4096) as out:
+        program = card.load(opencl(SOURCE, "gfx1100"))
+        stream = card.compute.stream()
+        stream.dispatch(program["store"], 1, 32, [out, 0])
+        size, free = stream.size_bytes, card.spaces.vram.free_bytes
+        with pytest.raises(OutOfMemory, match=r"384 MiB asked for compute 0: scratch.*most is held by: "):
+            stream.dispatch(program["stack"], 1, 32, [out, 3])
+        assert (stream.size_bytes, card.spaces.vram.free_bytes) == (size, free)
+        card.compute.submit(stream).wait()
+        assert works(card)
+
+
+def test_thousands_of_faulting_lanes_are_one_error_and_the_card_works_on(radeon, opencl):
+    with connect(radeon) as card:
+        stream = card.compute.stream()
+        stream.dispatch(card.load(opencl(SOURCE, "gfx1100"))["storm"], 64, 64, [NOWHERE])
+        with pytest.raises(DeviceFault, match=r"TCP wrote page .* more faults followed.* in no buffer"):
+            card.compute.submit(stream).wait(1)
+        card.reset()
+        assert works(card)
+    radeon.violations.clear()  # the faults were wanted
 
 
 @pytest.mark.parametrize("after", range(6))
