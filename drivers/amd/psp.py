@@ -22,7 +22,7 @@ from ringup.autogen.amd import psp, psp_boot, ucode
 from ringup.autogen.layout import Word
 from ringup.drivers.amd.hdp import Hdp
 from ringup.drivers.amd.psp_ring import COMMANDS, HANDSHAKE_US, LOW, PspBuffers, PspRing, Response
-from ringup.drivers.amd.registers import Block, Version
+from ringup.drivers.amd.registers import ONES, Block, Version
 from ringup.drivers.amd.vram import VramWindow
 from ringup.errors import DeviceTimeout, FirmwareError, NotSupported
 from ringup.firmware.amd.parts import Part
@@ -196,7 +196,7 @@ class Psp:
         mailbox, exact = self.ring.mailbox, self._row.exact_ready
 
         def ready(word: Word) -> bool:
-            return int(word) == READY if exact else bool(int(word) & READY)
+            return int(word) == READY if exact else bool(int(word) & READY) and int(word) != ONES
 
         try:
             self._block.wait(mailbox.command, ready, LOADER_TIMEOUT_US, doing, poll_us=LOADER_POLL_US)
