@@ -74,9 +74,13 @@ class QueueMemory:
         return buffer
 
     def eop(self) -> Buffer:
-        """Return a buffer for work that ends out of order; VRAM, so that no card writes to a dead process's memory."""
+        """Return a buffer for work that ends out of order; VRAM, so that no card writes to a dead process's memory.
+
+        Not cached: what the engine stores there behind the last write-back must not come out of L2 over the memory's next owner.
+        """
         memory = self._spaces.user
-        return self._keep(memory, memory.alloc(EOP_BYTES, "vram", visible=True, name=f"{self._name}: EOP"))
+        buffer = memory.alloc(EOP_BYTES, "vram", visible=True, name=f"{self._name}: EOP", cached=False)
+        return self._keep(memory, buffer)
 
     def mqd(self) -> Buffer:
         """Return a page of system space for the queue's descriptor."""
