@@ -77,7 +77,11 @@ class Control:
         self.slowed = False
         self._smu.workload("default")
         self._smu.automatic()
-        self._power_set = self._smu.power_limit_w != self._smu.limits.power_default_w
+        limits = self._smu.limits
+        known = (
+            0 < limits.power_min_w <= limits.power_default_w <= limits.power_max_w
+        )  # a table that says so is to be believed
+        self._power_set = known and self._smu.power_limit_w != limits.power_default_w
         self.close()
 
     def close(self) -> None:

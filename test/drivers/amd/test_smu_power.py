@@ -1,11 +1,13 @@
 """The power controller on a card: started, bounded, quiet, refused, reset; its last table for a second process."""
 
 import struct
+from dataclasses import replace
 
 import pytest
 
 from ringup.autogen.amd import smu_v13_0_0 as facts
 from ringup.drivers.amd import psp_runtime, vbios
+from ringup.drivers.amd.control import Control
 from ringup.drivers.amd.discovery import memory
 from ringup.drivers.amd.registers import Registers
 from ringup.drivers.amd.sensors import Link, Sensors
@@ -220,6 +222,16 @@ def test_a_clock_that_the_firmware_does_not_let_be_held_stops_nothing(up):
     card.radeon.faults.inject("smu_answer", 0xFF)
     card.smu.quiet()
     card.smu.automatic()
+
+
+@pytest.mark.parametrize(("least", "default", "most"), [(0, 0, 0), (200, 400, 300)])
+def test_a_power_table_that_makes_no_sense_sets_no_power_limit(up, least, default, most):
+    card = up("navi31")
+    changed = {"power_min_w": least, "power_default_w": default, "power_max_w": most}
+    card.smu.limits = replace(card.smu.limits, **changed)
+    before = card.smu.power_limit_w
+    Control(card.smu).restore()
+    assert card.smu.power_limit_w == before
 
 
 # --- reset ------------------------------------------------------------------------------------------------------
