@@ -31,10 +31,11 @@ def reset_command_processor(gfx: Gfx) -> None:
     gc = gfx.block
     if gc.version[0] > 11:
         return
-    for asserted in (1, 0):
-        gc.write(gc.make(GRBM_SOFT_RESET, soft_reset_cp=asserted, soft_reset_cpc=asserted))
-        gc.read(GRBM_SOFT_RESET)  # the write has arrived when the read returns
-        gc.registers.clock.sleep_us(CP_RESET_US)
+    with gfx.safe_mode():  # the clocks of a predecessor that died may still be gated
+        for asserted in (1, 0):
+            gc.write(gc.make(GRBM_SOFT_RESET, soft_reset_cp=asserted, soft_reset_cpc=asserted))
+            gc.read(GRBM_SOFT_RESET)  # the write has arrived when the read returns
+            gc.registers.clock.sleep_us(CP_RESET_US)
 
 
 def soft_reset(gfx: Gfx) -> None:
