@@ -95,7 +95,9 @@ class Smu:
         self._wait_running()
         self._take_up()
         if self.row.writes_power_table and not signed:
-            if board_table is not None and len(board_table) >= self.facts.BoardTable_t.SIZE:
+            if not any(self._power_table):  # written back it would leave the card without limits
+                LOG.warning("the power controller gave an empty power table; it keeps its own")
+            elif board_table is not None and len(board_table) >= self.facts.BoardTable_t.SIZE:
                 self._write_table(self.facts.TABLE_PPTABLE, with_board(self.row, self._power_table, board_table))
             else:  # GUESS: the firmware's own table is enough; amdgpu gives up here
                 LOG.warning(

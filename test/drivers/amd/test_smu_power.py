@@ -91,6 +91,16 @@ def test_without_the_boards_table_the_firmware_keeps_its_own(boot, caplog):
     assert "no power table of this board (smc_dpm_info) was found in a VBIOS" in caplog.text
 
 
+def test_an_empty_power_table_is_never_written_back(boot):
+    card = boot("navi31").load()
+    read = card.window.read
+    card.window.read = lambda at, size: bytes(size) if at == card.TABLE_PA else read(at, size)
+    card.smu.start(vbios.board_table(vbios.read(card.radeon, card.ips)), signed=False)
+    messages = [event.text for event in card.radeon.log.find("message", "smu")]
+    assert not [text for text in messages if text.startswith(f"{facts.PPSMC_MSG_TransferTableDram2Smu:#x}(")]
+    assert [text for text in messages if text.startswith(f"{facts.PPSMC_MSG_RunDcBtc:#x}(")]
+
+
 def test_metrics_are_what_the_card_does(up):
     card = up("navi31")
     seen, power = card.smu.metrics(), card.radeon.smu.power
