@@ -153,6 +153,8 @@ class ComputeStream(Stream):
             after()
 
     def _prepare(self, kernel: LoadedKernel, launch: Launch, key: tuple[Any, ...]) -> _Prepared:
+        if not kernel.program.lost and kernel.program.owner not in (None, self.owner):
+            raise ValueError(f"{kernel.name} was loaded on another card: load it on {self.owner.name} too")
         launch.check(kernel.kernel)
         code, version = kernel.kernel, self.pm4.version
         words: list[Word] = [

@@ -52,8 +52,9 @@ class LoadedKernel:
 class Program(Mapping[str, LoadedKernel]):
     """A code object in a card's memory: its kernels by name. Free it when nothing that was submitted uses it any more."""
 
-    def __init__(self, code: CodeObject, base_va: int, free: Callable[[], None]) -> None:
-        self.code, self.base_va, self._free = code, base_va, free
+    def __init__(self, code: CodeObject, base_va: int, free: Callable[[], None], owner: object = None) -> None:
+        """`owner`: of the card that holds the code; streams of others refuse it. None: any may run it."""
+        self.code, self.base_va, self._free, self.owner = code, base_va, free, owner
         self.lost = ""  # how, once it is
         self._kernels = {name: LoadedKernel(self, kernel, base_va) for name, kernel in code.kernels.items()}
 
@@ -95,8 +96,10 @@ class Program(Mapping[str, LoadedKernel]):
             kernel.lose()
 
     def free(self) -> None:
-        """Give the memory back."""
-        self._free()
+        """Give the memory back. Twice is harmless."""
+        if not self.lost:
+            self._free()
+            self.lose("freed")
 
 
 @dataclass(frozen=True, slots=True)

@@ -244,7 +244,7 @@ class Radeon:
         try:
             image = parsed.relocate(buffer.gpu_va)
             self.copy.upload(buffer, image).wait()
-            program = self._programs[buffer.gpu_va] = Program(parsed, buffer.gpu_va, buffer.free)
+            program = self._programs[buffer.gpu_va] = Program(parsed, buffer.gpu_va, buffer.free, self.owner)
         except BaseException:
             buffer.free()
             raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol
 
 from ringup.drivers.amd import doorbells, transfer
@@ -19,7 +20,7 @@ from ringup.drivers.amd.spaces import USER_VMID, Spaces
 from ringup.drivers.amd.transfer import Staging
 from ringup.drivers.amd.wiring import Blocks
 from ringup.drivers.buffer import Buffer, Where
-from ringup.errors import NotSupported
+from ringup.errors import NotSupported, RingupError
 from ringup.queues.arena import Arena
 from ringup.queues.kept import Kept
 from ringup.queues.pm4_stream import ComputeStream, Pm4Commands, queue_object
@@ -33,6 +34,7 @@ RING_BYTES = 64 << 10
 ARGS_BYTES = 1 << 20
 INDIRECT_BYTES = 1 << 20
 EOP_BYTES = 4096
+CLOSE_S = 1.0  # TIMEOUT: ours, for work under way when its queue is closed
 MQD_BYTES = 4096
 PAGE_BYTES = 4096
 # of a queue's page: the read pointer that the engine reports, the write pointer, the timeline, a cache line each; what kernels see of the queue
@@ -99,11 +101,11 @@ class QueueMemory:
         memory = self._spaces.user
         return self._keep(memory, memory.alloc(size_bytes, "vram", name=f"{self._name}: scratch")).gpu_va
 
-    def free(self) -> None:
-        """Give everything back."""
+    def free(self, *, watched: bool = False) -> None:
+        """Give everything back. `watched`: engines may still look at the timeline, whose page then stays until the card is closed."""
         while self.buffers:
             memory, buffer = self.buffers.pop()
-            if not buffer.freed:
+            if not buffer.freed and not (watched and buffer is self.page):
                 memory.free(buffer)
 
 
@@ -115,6 +117,8 @@ class CardQueue(Queue):
     map: Callable[[], None]
     kept: weakref.WeakSet[Kept]
     leave: Callable[[CardQueue], None]
+    release: Callable[[], None]  # stores the timeline's last value, for engines that wait for it
+    watched: Callable[[], bool]  # whether other queues have work under way, which may wait for this one's points
     streams: Callable[[], Any]
     alloc: Callable[[int], tuple[int, Callable[[int, bytes | bytearray], None], Callable[[], None]]]
 
@@ -146,14 +150,22 @@ class CardQueue(Queue):
         self.__dict__.update(other.__dict__)
 
     def close(self) -> bool:
-        """Take the queue off the hardware and free its memory; whether its work had ended. Twice is harmless."""
+        """Take the queue off the hardware and free its memory; whether its work had ended. Twice is harmless.
+
+        What was submitted gets a second to end; what has not ended then is killed, its points fail, and queues that wait for them go on.
+        """
         self._owner.check()
         if self.closed:  # its hardware may be another's by now
             return True
-        ended = self.hardware.unmap()
+        with suppress(RingupError):  # told by the points themselves
+            self.idle(CLOSE_S)
+        done = self.timeline.idle
+        ended = self.hardware.unmap() and done
         cause = ValueError(f"{self.name} was closed")
         self.timeline.fail(cause)  # before its memory goes; what was done stays done
-        self.memory.free()
+        if not done and self.watched():  # as amdgpu_fence_driver_force_completion does for a ring that hangs
+            self.release()
+        self.memory.free(watched=self.watched())
         self._owner = Owner(self.name)
         self._owner.refuse(cause)
         self.leave(self)
@@ -352,6 +364,8 @@ class QueueSet:
     def _ready(self, queue: CardQueue, hardware: Hqd | SdmaQueue, memory: QueueMemory) -> None:
         queue.hardware, queue.memory, queue.alloc = hardware, memory, self._kept_memory
         queue.kept, queue.leave = weakref.WeakSet(), self._forget
+        queue.release = lambda: self._access(memory.page).at(TIMELINE_AT)(queue.timeline.last)
+        queue.watched = lambda: any(not other.timeline.idle for other in self.queues if other is not queue)
         self.queues.append(queue)
 
     def _forget(self, queue: CardQueue) -> None:
