@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import weakref
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -426,7 +427,9 @@ class Radeon:
             self.device.close()
 
     def _shut(self, clean: bool) -> None:
-        for step in (self._queues.close, self._health.stop, self._control.close):
+        close_queues = partial(self._queues.close, patient=clean)
+        steps: tuple[Callable[[], object], ...] = (close_queues, self._health.stop, self._control.close)
+        for step in steps:
             try:
                 step()
             except RingupError as error:

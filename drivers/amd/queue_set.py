@@ -149,16 +149,18 @@ class CardQueue(Queue):
         self.__dict__.clear()
         self.__dict__.update(other.__dict__)
 
-    def close(self) -> bool:
+    def close(self, *, patient: bool = True) -> bool:
         """Take the queue off the hardware and free its memory; whether its work had ended. Twice is harmless.
 
-        What was submitted gets a second to end; what has not ended then is killed, its points fail, and queues that wait for them go on.
+        What was submitted gets a second to end, if `patient`; what has not ended then is killed, its points fail, and queues that wait for them
+        go on.
         """
         self._owner.check()
         if self.closed:  # its hardware may be another's by now
             return True
-        with suppress(RingupError):  # told by the points themselves
-            self.idle(CLOSE_S)
+        if patient:
+            with suppress(RingupError):  # told by the points themselves
+                self.idle(CLOSE_S)
         done = self.timeline.idle
         ended = self.hardware.unmap() and done
         cause = ValueError(f"{self.name} was closed")
@@ -439,13 +441,16 @@ class QueueSet:
         buffer = self._spaces.user.alloc(size_bytes, self._where, visible=True, name="a kept stream", cached=False)
         return buffer.gpu_va, self._access(buffer).write, buffer.free
 
-    def close(self) -> None:
-        """Take every queue off; the last one made first. Raises `DeviceHung` at the end when one did not let go."""
+    def close(self, *, patient: bool) -> None:
+        """Take every queue off; the last one made first. Raises `DeviceHung` at the end when one did not let go.
+
+        `patient`: the card is well, so work under way gets a second to end.
+        """
         failed: Exception | None = None
         while self.queues:
             queue = self.queues.pop()
             try:
-                queue.close()
+                queue.close(patient=patient)
             except Exception as error:  # noqa: BLE001  every queue gets its turn; the first error comes out
                 failed = failed or error
                 queue.lose(error, "closed with its card")
