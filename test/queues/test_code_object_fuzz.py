@@ -99,7 +99,9 @@ def test_an_image_of_endless_zeros_is_refused(small):
         sizes = [64 + 56 * n + 40 for n in range(struct.unpack_from("<H", data, 56)[0]) if data[64 + 56 * n] == 1]
     struct.pack_into("<Q", data, sizes[-1], 1 << 40)
     tracemalloc.start()
-    with pytest.raises(CompileError, match=r"it needs 0x1000000\w{4} bytes of memory, above 0x10000000|would end at byte"):
+    with pytest.raises(
+        CompileError, match=r"it needs 0x1000000\w{4} bytes of memory, above 0x10000000|would end at byte"
+    ):
         parse(bytes(data))
     assert tracemalloc.get_traced_memory()[1] < 1 << 20
     tracemalloc.stop()

@@ -151,7 +151,9 @@ def test_the_first_fault_is_the_one_that_is_told(bench):
 def test_a_copy_that_faults_and_yet_ends_is_not_taken_as_done(bench):
     bench = bench()
     stream = bench.card.copy.stream()
-    stream.fill(0xDEAD_0000, 1, 4096)  # nothing is mapped there: the writes end in the page that catches what goes astray
+    stream.fill(
+        0xDEAD_0000, 1, 4096
+    )  # nothing is mapped there: the writes end in the page that catches what goes astray
     point = bench.card.copy.submit(stream)
     bench.radeon.clock.sleep_us(5000)
     assert point.done
