@@ -11,6 +11,7 @@ import logging
 import mmap
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from ringup.errors import OutOfMemory
 
@@ -56,12 +57,12 @@ def _ours(mapping: mmap.mmap) -> mmap.mmap:
 
 
 class Anchor:
-    """Where a writable buffer lies in this process, and the promise that it stays there while this lives."""
+    """Where a writable buffer lies in this process, and the promise that it stays there while this lives. `huge`: its pages are of 2 MiB."""
 
-    def __init__(self, buffer: mmap.mmap | memoryview) -> None:
+    def __init__(self, buffer: mmap.mmap | memoryview, *, huge: bool = False) -> None:
         self._held: ctypes.Array[ctypes.c_char] | None = (ctypes.c_char * len(buffer)).from_buffer(buffer)
         self.address = ctypes.addressof(self._held)
-        self.size_bytes = len(buffer)
+        self.size_bytes, self.huge = len(buffer), huge
 
     def release(self) -> None:
         """Let the buffer go. Twice is harmless."""
@@ -134,6 +135,41 @@ class HostMemory:
             self.freed = True
             self.view.release()
             self._release()
+
+
+# Gives the card that many bytes of pages: returns where it sees them, and what takes them from it again
+Lend = Callable[[Anchor, int], tuple[Sequence[Run], Release]]
+
+
+def lend_own(size_bytes: int, lend: Lend) -> HostMemory:
+    """Return new zeroed pages that the card reaches by `lend`. Raises `ValueError` for no bytes, `OutOfMemory`."""
+    size = whole_pages(size_bytes)
+    pages, huge = anonymous(size)
+    return _lent(memoryview(pages)[:size], Anchor(pages, huge=huge), lend, partial(unmap, pages))
+
+
+def lend_callers(buffer: memoryview, lend: Lend) -> HostMemory:
+    """Let the card reach a caller's pages by `lend`, where they are. Raises `ValueError` as `callers_pages` does."""
+    anchor = callers_pages(buffer)
+    return _lent(buffer.cast("B")[:], anchor, lend, lambda: None)
+
+
+def _lent(view: memoryview, anchor: Anchor, lend: Lend, give_back: Release) -> HostMemory:
+    """Lend the pages below `view`. Where that is refused nothing stays held."""
+    try:
+        runs, take_back = lend(anchor, len(view))
+    except BaseException:
+        view.release()
+        anchor.release()
+        give_back()
+        raise
+
+    def release() -> None:
+        take_back()
+        anchor.release()
+        give_back()
+
+    return HostMemory(view, runs, release)
 
 
 def unmap(mapping: mmap.mmap) -> None:

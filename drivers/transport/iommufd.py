@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import os
 from collections.abc import Iterator
 from typing import Final
 
 from ringup.autogen.linux import iommufd, vfio
 from ringup.drivers.transport.function import Function
 from ringup.drivers.transport.iova import Range
-from ringup.drivers.transport.kernel import explained
-from ringup.drivers.transport.vfio_group import LOCKED
+from ringup.drivers.transport.kernel import Nodes, explained
+from ringup.drivers.transport.vfio_group import HELD, LOCKED
 from ringup.errors import CardBusy, PermissionNeeded
 
 REMAPPING = "the IOMMU cannot remap interrupts (then iommufd.allow_unsafe_interrupts=1 lets it through)"
@@ -37,11 +36,11 @@ class IommufdSpace:
     def __init__(self, function: Function) -> None:
         """Raises `CardBusy` when another process holds the function or a mate of it, `PermissionNeeded`."""
         self._kernel, self._doing = function.kernel, f"opening pci:{function.address}"
-        self._nodes: list[int] = []
+        self._nodes = Nodes(self._kernel, self._doing, HELD)
         self.device_node = -1
         try:
-            self._iommu = self._open("dev/iommu")
-            self.device_node = self._open(f"dev/vfio/devices/{node_of(function)}")
+            self._iommu = self._nodes.open(self._kernel.path("dev/iommu"))
+            self.device_node = self._nodes.open(self._kernel.path(f"dev/vfio/devices/{node_of(function)}"))
             self._space = self._attach()
         except BaseException:
             self.close()
@@ -95,13 +94,7 @@ class IommufdSpace:
 
     def close(self) -> None:
         """Let the function, then its address space go. Twice is harmless."""
-        while self._nodes:
-            os.close(self._nodes.pop())
-
-    def _open(self, path: str) -> int:
-        node = self._kernel.open(self._kernel.path(path), self._doing, remedy="another process may hold it")
-        self._nodes.append(node)
-        return node
+        self._nodes.close()
 
     def _attach(self) -> int:
         bind = vfio.vfio_device_bind_iommufd(argsz=vfio.vfio_device_bind_iommufd.SIZE, iommufd=self._iommu)

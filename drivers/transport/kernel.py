@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import mmap
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -102,6 +103,18 @@ class Kernel:
         except OSError as error:
             raise explained(error, f"{doing}: opening {self.shown(path)}", remedy) from error
 
+    def map(
+        self, node: int, size_bytes: int, doing: str, remedy: str = "", *, start: int = 0, writable: bool = True
+    ) -> mmap.mmap:
+        """Map bytes of a node into this process and none of its children; the caller closes the mapping."""
+        access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+        try:
+            mapping = mmap.mmap(node, size_bytes, mmap.MAP_SHARED, access, offset=start)
+            mapping.madvise(mmap.MADV_DONTFORK)
+        except OSError as error:
+            raise explained(error, doing, remedy) from error
+        return mapping
+
     def call(self, node: int, request: int, argument: Any = 0) -> int:
         """Call a node with an integer, a `bytearray` or a generated struct, which is changed in place. Raises `OSError`."""
         plain = isinstance(argument, int | bytearray)
@@ -113,3 +126,25 @@ class Kernel:
             return self.call(node, request, argument)
         except OSError as error:
             raise explained(error, doing, remedy) from error
+
+
+class Nodes:
+    """Nodes held open for one purpose, `doing`."""
+
+    def __init__(self, kernel: Kernel, doing: str, remedy: str = "") -> None:
+        self._kernel, self._doing, self._remedy = kernel, doing, remedy
+        self._held: list[int] = []
+
+    def open(self, path: Path, flags: int = os.O_RDWR) -> int:
+        """Open a node, hold it and return its descriptor."""
+        return self.hold(self._kernel.open(path, self._doing, flags, self._remedy))
+
+    def hold(self, node: int) -> int:
+        """Take an open node over."""
+        self._held.append(node)
+        return node
+
+    def close(self) -> None:
+        """Let them go, the newest first. Twice is harmless."""
+        while self._held:
+            os.close(self._held.pop())

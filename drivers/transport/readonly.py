@@ -6,7 +6,6 @@ Source: Linux PCI/sysfs-pci.rst.
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -18,7 +17,7 @@ from ringup.drivers.transport.clock import HostClock
 from ringup.drivers.transport.config_space import NOBODY, NodeConfig
 from ringup.drivers.transport.function import Function
 from ringup.drivers.transport.function import find as find_function
-from ringup.drivers.transport.kernel import Kernel, explained
+from ringup.drivers.transport.kernel import Kernel, Nodes
 from ringup.drivers.transport.lock import CardLock
 from ringup.drivers.transport.mmio import MappedWindow, WriteCombining
 from ringup.drivers.transport.polling import Polling
@@ -147,18 +146,16 @@ def open_readonly(address: str, kernel: Kernel | None = None) -> ReadOnly:
     if function.driver not in OPEN_BESIDE:
         raise CardBusy(f"{doing}: {function.driver} works it; ask that driver (its files are in {function.path}/hwmon)")
     power = function.kernel.text(function.path / "power_state") or AWAKE
-    nodes: list[int] = []
+    nodes = Nodes(function.kernel, doing)
     windows: dict[int, MappedWindow] = {}
 
     def close() -> None:
         for window in windows.values():
             window.close()
-        while nodes:
-            os.close(nodes.pop())
+        nodes.close()
 
     try:
-        nodes.append(function.kernel.open(function.path / "config", doing, os.O_RDONLY))
-        config = NodeConfig(nodes[0])
+        config = NodeConfig(nodes.open(function.path / "config", os.O_RDONLY))
         _check_answers(config, power, doing)
         for index in function.bars():
             windows[index] = _map(function, index, doing, nodes)
@@ -179,15 +176,11 @@ def _check_answers(config: ConfigSpace, power: str, doing: str) -> None:
         raise NotSupported(f"{doing}: it is in {power} and answers nobody; a process that drives it wakes it")
 
 
-def _map(function: Function, index: int, doing: str, nodes: list[int]) -> MappedWindow:
+def _map(function: Function, index: int, doing: str, nodes: Nodes) -> MappedWindow:
     bar = function.bars()[index]
-    node = function.kernel.open(function.path / f"resource{index}", doing, os.O_RDONLY)
-    nodes.append(node)
-    try:
-        mapping = mmap.mmap(node, bar.size_bytes, mmap.MAP_SHARED, mmap.PROT_READ)
-    except OSError as error:
-        remedy = "the kernel keeps claimed ranges to their holder: boot with iomem=relaxed"
-        raise explained(error, f"{doing}: mapping BAR {index}", remedy) from error
+    node = nodes.open(function.path / f"resource{index}", os.O_RDONLY)
+    remedy = "the kernel keeps claimed ranges to their holder: boot with iomem=relaxed"
+    mapping = function.kernel.map(node, bar.size_bytes, f"{doing}: mapping BAR {index}", remedy, writable=False)
     return MappedWindow(
         f"BAR {index} of {function.address}",
         mapping,

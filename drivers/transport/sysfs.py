@@ -11,7 +11,6 @@ import contextlib
 import logging
 import mmap
 import os
-from functools import partial
 from typing import Final
 
 from ringup.autogen.linux import pci
@@ -21,7 +20,7 @@ from ringup.drivers.transport.config_space import NOBODY, NodeConfig, change_com
 from ringup.drivers.transport.device import FUNCTION, SLOT, Window
 from ringup.drivers.transport.dma import HostMemory
 from ringup.drivers.transport.function import Function, Resource
-from ringup.drivers.transport.kernel import explained
+from ringup.drivers.transport.kernel import Nodes
 from ringup.drivers.transport.mmio import FileWindow, MappedWindow, WriteCombining
 from ringup.drivers.transport.physical import Pin, runs_of
 from ringup.drivers.transport.polling import Polling
@@ -81,7 +80,7 @@ class SysfsWay:
         self._doing = f"opening pci:{function.address}"
         self.interrupts = Polling(HostClock())
         self._undo: list[tuple[str, str]] = []  # file, what it held; newest last
-        self._nodes: list[int] = []
+        self._nodes = Nodes(self._kernel, self._doing)
         self._combining = WriteCombining()
         try:
             self.config = NodeConfig(self._open("config"))
@@ -117,28 +116,11 @@ class SysfsWay:
 
     def alloc_host(self, size_bytes: int) -> HostMemory:
         """Return pinned pages with their physical addresses."""
-        size = dma.whole_pages(size_bytes)
-        pages, huge = dma.anonymous(size)
-        anchor = dma.Anchor(pages)
-        view = memoryview(pages)[:size]
-        try:
-            return self._pinned(view, anchor, partial(dma.unmap, pages), huge=huge)
-        except BaseException:
-            view.release()
-            anchor.release()
-            dma.unmap(pages)
-            raise
+        return dma.lend_own(size_bytes, self._lend)
 
     def pin(self, buffer: memoryview) -> HostMemory:
         """Pin a caller's pages where they are."""
-        anchor = dma.callers_pages(buffer)
-        view = buffer.cast("B")[:]
-        try:
-            return self._pinned(view, anchor, lambda: None, huge=False)
-        except BaseException:
-            view.release()
-            anchor.release()
-            raise
+        return dma.lend_callers(buffer, self._lend)
 
     def resets(self) -> tuple[str, ...]:
         """Name what the kernel offers; empty where the function has no reset."""
@@ -166,8 +148,7 @@ class SysfsWay:
             name, text = self._undo.pop()
             with contextlib.suppress(RingupError):  # the function may be gone
                 self._kernel.write(self._function.path / name, text, "closing")
-        while self._nodes:
-            os.close(self._nodes.pop())
+        self._nodes.close()
 
     def _wake(self) -> None:
         """Keep the function out of runtime sleep, and have the kernel switch it on: that brings it to D0 and gives it its BARs."""
@@ -184,12 +165,8 @@ class SysfsWay:
         name = f"resource{bar.index}"
         combined = memory and (self._function.path / f"{name}_wc").exists()
         node = self._open(f"{name}_wc" if combined else name)
-        try:
-            mapping = mmap.mmap(node, bar.size_bytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
-            mapping.madvise(mmap.MADV_DONTFORK)
-        except OSError as error:
-            remedy = "another driver may have claimed the range: see /proc/iomem, and boot with iomem=relaxed"
-            raise explained(error, f"{self._doing}: mapping BAR {bar.index}", remedy) from error
+        remedy = "another driver may have claimed the range: see /proc/iomem, and boot with iomem=relaxed"
+        mapping = self._kernel.map(node, bar.size_bytes, f"{self._doing}: mapping BAR {bar.index}", remedy)
         return MappedWindow(
             f"BAR {bar.index} of {self._function.address}",
             mapping,
@@ -212,24 +189,15 @@ class SysfsWay:
         return FileWindow(f"ROM of {self._function.address}", self._open("rom", os.O_RDONLY), 0, size, writable=False)
 
     def _open(self, name: str, flags: int = os.O_RDWR) -> int:
-        node = self._kernel.open(self._function.path / name, self._doing, flags)
-        self._nodes.append(node)
-        return node
+        return self._nodes.open(self._function.path / name, flags)
 
-    def _pinned(self, view: memoryview, anchor: dma.Anchor, give_back: dma.Release, *, huge: bool) -> HostMemory:
-        pin = Pin(self._kernel, anchor.address, len(view), huge=huge)
+    def _lend(self, anchor: dma.Anchor, size_bytes: int) -> tuple[list[dma.Run], dma.Release]:
+        pin = Pin(self._kernel, anchor.address, size_bytes, huge=anchor.huge)
         try:
-            runs = runs_of(self._kernel, anchor.address, len(view))
+            return runs_of(self._kernel, anchor.address, size_bytes), pin.release
         except BaseException:
             pin.release()
             raise
-
-        def release() -> None:
-            pin.release()
-            anchor.release()
-            give_back()
-
-        return HostMemory(view, runs, release)
 
     def _methods(self) -> list[str]:
         return self._kernel.text(self._function.path / "reset_method").split()

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import errno
 import logging
-import mmap
 from collections.abc import Iterator
 from contextlib import ExitStack
-from functools import partial
 from typing import Protocol
 
 from ringup.autogen.linux import vfio
@@ -112,28 +110,11 @@ class VfioWay:
 
     def alloc_host(self, size_bytes: int) -> HostMemory:
         """Return pages mapped at one run of bus addresses."""
-        size = dma.whole_pages(size_bytes)
-        pages, _ = dma.anonymous(size)
-        anchor = dma.Anchor(pages)
-        view = memoryview(pages)[:size]
-        try:
-            return self._mapped(view, anchor, partial(dma.unmap, pages))
-        except BaseException:
-            view.release()
-            anchor.release()
-            dma.unmap(pages)
-            raise
+        return dma.lend_own(size_bytes, self._lend)
 
     def pin(self, buffer: memoryview) -> HostMemory:
         """Map a caller's pages where they are."""
-        anchor = dma.callers_pages(buffer)
-        view = buffer.cast("B")[:]
-        try:
-            return self._mapped(view, anchor, lambda: None)
-        except BaseException:
-            view.release()
-            anchor.release()
-            raise
+        return dma.lend_callers(buffer, self._lend)
 
     def resets(self) -> tuple[str, ...]:
         """Name what works: a function that only a bus reset reaches has none of its own."""
@@ -203,11 +184,7 @@ class VfioWay:
         )
 
     def _map(self, name: str, start: int, size: int, prefetchable: bool, combining: WriteCombining) -> MappedWindow:
-        try:
-            mapping = mmap.mmap(self._node, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE, offset=start)
-            mapping.madvise(mmap.MADV_DONTFORK)
-        except OSError as error:
-            raise explained(error, f"{self._doing}: mapping {name}") from error
+        mapping = self._kernel.map(self._node, size, f"{self._doing}: mapping {name}", start=start)
         return MappedWindow(name, mapping, size, memory_like=prefetchable, combining=combining, combined=False)
 
     def _bridged(self) -> Iterator[Range]:
@@ -220,22 +197,19 @@ class VfioWay:
                 if row.memory:
                     yield row.start, row.start + row.size_bytes
 
-    def _mapped(self, view: memoryview, anchor: dma.Anchor, give_back: dma.Release) -> HostMemory:
-        size = len(view)
-        iova = self._iovas.alloc(size)
+    def _lend(self, anchor: dma.Anchor, size_bytes: int) -> tuple[list[dma.Run], dma.Release]:
+        iova = self._iovas.alloc(size_bytes)
         try:
-            self._space.map(iova, anchor.address, size)
+            self._space.map(iova, anchor.address, size_bytes)
         except BaseException:
-            self._iovas.free(iova, size)
+            self._iovas.free(iova, size_bytes)
             raise
 
-        def release() -> None:
-            self._space.unmap(iova, size)
-            self._iovas.free(iova, size)
-            anchor.release()
-            give_back()
+        def take_back() -> None:
+            self._space.unmap(iova, size_bytes)
+            self._iovas.free(iova, size_bytes)
 
-        return HostMemory(view, [(iova, size)], release)
+        return [(iova, size_bytes)], take_back
 
     def _can_hot_reset(self) -> bool:
         """Ask whom a reset of the slot would reach: all of them must be ours."""

@@ -5,18 +5,19 @@ Source: Linux vfio.h; driver-api/vfio.rst.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from typing import Final
 
 from ringup.autogen.linux import vfio
 from ringup.drivers.transport.function import Function
 from ringup.drivers.transport.iova import Range
+from ringup.drivers.transport.kernel import Nodes
 from ringup.errors import CardBusy, NotSupported, TransportError
 
 REPLY_BYTES = 4096  # of calls whose answer ends in a chain of capabilities; the kernel says when it needs more
 REPLY_MOST = 1 << 20
 REMAPPING = "an IOMMU that cannot remap interrupts is refused unless vfio_iommu_type1.allow_unsafe_interrupts=1"
+HELD = "another process may hold it"
 LOCKED = "the limit of locked memory may be too low: `ulimit -l`, limits.conf"
 READ_WRITE = vfio.VFIO_DMA_MAP_FLAG_READ | vfio.VFIO_DMA_MAP_FLAG_WRITE
 
@@ -30,12 +31,12 @@ class GroupSpace:
         """Raises `CardBusy` when another process holds the group or a mate of it, `PermissionNeeded`, `NotSupported` for another IOMMU."""
         self._kernel, self._doing = function.kernel, f"opening pci:{function.address}"
         self._function = function
-        self._nodes: list[int] = []
+        self._nodes = Nodes(self._kernel, self._doing, HELD)
         self.device_node = -1
         try:
-            self._container = self._open("dev/vfio/vfio")
+            self._container = self._nodes.open(self._kernel.path("dev/vfio/vfio"))
             self._check_container()
-            self._group = self._open(f"dev/vfio/{function.group}")
+            self._group = self._nodes.open(self._kernel.path(f"dev/vfio/{function.group}"))
             self._join()
             self.device_node = self._device()
         except BaseException:
@@ -92,13 +93,7 @@ class GroupSpace:
 
     def close(self) -> None:
         """Let the function, the group and the container go, in that order. Twice is harmless."""
-        while self._nodes:
-            os.close(self._nodes.pop())
-
-    def _open(self, path: str) -> int:
-        node = self._kernel.open(self._kernel.path(path), self._doing, remedy="another process may hold it")
-        self._nodes.append(node)
-        return node
+        self._nodes.close()
 
     def _check_container(self) -> None:
         version = self._kernel.ask(self._container, vfio.VFIO_GET_API_VERSION, 0, self._doing)
@@ -129,8 +124,7 @@ class GroupSpace:
     def _device(self) -> int:
         name = bytearray(self._function.address.encode() + b"\0")
         node = self._kernel.ask(self._group, vfio.VFIO_GROUP_GET_DEVICE_FD, name, self._doing)
-        self._nodes.append(node)
-        return node
+        return self._nodes.hold(node)
 
 
 def asked_again(ask: Callable[[bytearray], object]) -> bytearray:
