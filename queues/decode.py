@@ -12,9 +12,9 @@ from typing import Protocol
 
 from ringup.errors import RingupError
 
-Fetch = Callable[
-    [int, int], bytes
-]  # (gpu_va, size_bytes) of an indirect buffer to its bytes; raises where there are none
+# (gpu_va, size_bytes) of an indirect buffer to its bytes; raises where there are none
+Fetch = Callable[[int, int], bytes]
+Stream = bytes | bytearray | memoryview | Sequence[int]  # bytes, or dwords
 MAX_DEPTH = 4  # of indirect buffers in one another: more than any engine keeps return addresses for
 MAX_DWORDS = 1 << 20  # of all indirect buffers that one call follows
 
@@ -39,12 +39,12 @@ class Packet:
 class Decoder(Protocol):
     """A decoder of one engine's packets."""
 
-    def decode(self, data: bytes | bytearray | memoryview | Sequence[int]) -> list[Packet]:
+    def decode(self, data: Stream) -> list[Packet]:
         """Return the packets of a stream, given as bytes or dwords; every dword belongs to one of them."""
         ...
 
 
-def dwords_of(data: bytes | bytearray | memoryview | Sequence[int]) -> tuple[tuple[int, ...], bytes]:
+def dwords_of(data: Stream) -> tuple[tuple[int, ...], bytes]:
     """Return a stream's dwords and the bytes behind the last whole one."""
     if isinstance(data, (bytes, bytearray, memoryview)):
         flat = bytes(data)
@@ -83,31 +83,49 @@ def decode_ring(
     return decoder.decode(data + bytes(view[: length - len(data)]))
 
 
-class Follow:
-    """How far a decoder follows indirect buffers: their fetcher, how deep, how many dwords are left, which are being shown."""
+class Walk:
+    """One decoder at one stream and the indirect buffers it calls: their fetcher, how many dwords are left, which are being shown.
 
-    def __init__(self, fetch: Fetch | None) -> None:
-        self.fetch, self.left = fetch, MAX_DWORDS
+    `packet_at(dwords, at, walk)` decodes the packet that begins at dword `at`; it takes one dword or more.
+    """
+
+    def __init__(self, packet_at: Callable[[tuple[int, ...], int, Walk], Packet], fetch: Fetch | None) -> None:
+        self._packet_at, self._fetch, self._left = packet_at, fetch, MAX_DWORDS
         self._open: list[tuple[int, int]] = []
 
-    def enter(self, gpu_va: int, count_dwords: int) -> tuple[bytes | None, str]:
-        """Return an indirect buffer's bytes, or None and why not (nothing said where nobody asked). `leave` after the bytes were used."""
-        if self.fetch is None:
+    def packets(self, data: Stream) -> list[Packet]:
+        """Return the packets of a stream; every dword belongs to one of them."""
+        dwords, rest = dwords_of(data)
+        packets: list[Packet] = []
+        at, total = 0, len(dwords)
+        while at < total:
+            packet = self._packet_at(dwords, at, self)
+            packets.append(packet)
+            at += len(packet.raw)
+        return packets + leftover(total, rest)
+
+    def called(self, gpu_va: int, count_dwords: int) -> tuple[tuple[Packet, ...], str]:
+        """Return the packets of an indirect buffer, and what is wrong with it or why there are none; nothing is said where nobody asked."""
+        data, note = self._fetched(gpu_va, count_dwords)
+        if data is None:
+            return (), note
+        self._open.append((gpu_va, count_dwords))
+        inner = tuple(self.packets(data))
+        self._open.pop()
+        return inner, note
+
+    def _fetched(self, gpu_va: int, count_dwords: int) -> tuple[bytes | None, str]:
+        if self._fetch is None:
             return None, ""
         if (gpu_va, count_dwords) in self._open:
             return None, "not followed: it is being shown already"
         if len(self._open) >= MAX_DEPTH:
             return None, f"not followed: deeper than {MAX_DEPTH} indirect buffers"
-        if count_dwords > self.left:
-            return None, f"not followed: {count_dwords} dwords, {self.left} are left of the limit"
+        if count_dwords > self._left:
+            return None, f"not followed: {count_dwords} dwords, {self._left} are left of the limit"
         try:
-            data = self.fetch(gpu_va, count_dwords * 4)
+            data = self._fetch(gpu_va, count_dwords * 4)
         except (RingupError, LookupError, OSError, ValueError) as error:  # what memory that is not there can mean
             return None, f"not followed: {error}"
-        self.left -= count_dwords
-        self._open.append((gpu_va, count_dwords))
+        self._left -= count_dwords
         return data, "" if len(data) == count_dwords * 4 else f"{len(data)} of its {count_dwords * 4} bytes were there"
-
-    def leave(self) -> None:
-        """Say that the bytes of the last `enter` were used."""
-        self._open.pop()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ringup.autogen.amd import pm4
 from ringup.errors import NotSupported
-from ringup.queues.decode import Fetch, Follow, Packet, dwords_of, leftover
+from ringup.queues.decode import Fetch, Packet, Stream, Walk
 from ringup.queues.packets import Version
 from ringup.queues.pm4_layout import MAX_BODY, REGISTERS, TYPE_0, TYPE_2, TYPE_3, WINDOW_STARTS, Layout, layouts
 
@@ -26,30 +24,22 @@ class Pm4Decoder:
         self.version, self.fetch = version, fetch
         self._layouts, self._names = layouts(version), pm4.OPCODES[version]
 
-    def decode(self, data: bytes | bytearray | memoryview | Sequence[int]) -> list[Packet]:
+    def decode(self, data: Stream) -> list[Packet]:
         """Return the packets of a stream, given as bytes or dwords; every dword belongs to one of them."""
-        return self._decode(data, Follow(self.fetch))
+        return Walk(self._packet, self.fetch).packets(data)
 
-    def _decode(self, data: bytes | bytearray | memoryview | Sequence[int], follow: Follow) -> list[Packet]:
-        dwords, rest = dwords_of(data)
-        packets: list[Packet] = []
-        at, total = 0, len(dwords)
-        while at < total:
-            head = dwords[at]
-            kind = head >> 30
-            if kind == TYPE_3:
-                packet, size = self._type3(dwords, at, follow)
-            elif kind == TYPE_2:
-                packet, size = Packet(at, "TYPE_2", {}, (head,), "filler of one dword"), 1
-            elif kind == TYPE_0:
-                packet, size = _type0(dwords, at)
-            else:
-                packet, size = Packet(at, "TYPE_1", {}, (head,), "no engine takes type-1 packets"), 1
-            packets.append(packet)
-            at += size
-        return packets + leftover(total, rest)
+    def _packet(self, dwords: tuple[int, ...], at: int, walk: Walk) -> Packet:
+        head = dwords[at]
+        kind = head >> 30
+        if kind == TYPE_3:
+            return self._type3(dwords, at, walk)
+        if kind == TYPE_2:
+            return Packet(at, "TYPE_2", {}, (head,), "filler of one dword")
+        if kind == TYPE_0:
+            return _type0(dwords, at)
+        return Packet(at, "TYPE_1", {}, (head,), "no engine takes type-1 packets")
 
-    def _type3(self, dwords: tuple[int, ...], at: int, follow: Follow) -> tuple[Packet, int]:
+    def _type3(self, dwords: tuple[int, ...], at: int, walk: Walk) -> Packet:
         head = dwords[at]
         opcode, count = head >> 8 & 0xFF, head >> 16 & MAX_BODY
         size = 1 if count == MAX_BODY and opcode == pm4.NOP else count + 2
@@ -73,20 +63,12 @@ class Pm4Decoder:
             elif size - 1 > layout.body and not layout.open_:
                 notes.append(f"{size - 1 - layout.body} dwords more than its layout has")
             if name in CALLS and len(raw) == size and size - 1 >= layout.body:
-                inner, note = self._call(fields, follow)
+                inner, note = walk.called(fields["ib_base"], fields["ib_size"])
+                notes += ["chained: what follows is not run"] if fields.get("chain") else []
                 notes += [note] if note else []
         else:
             fields |= {f"dword_{i}": value for i, value in enumerate(raw[1:], 1)}
-        return Packet(at, name, fields, raw, "; ".join(notes), tuple(registers), inner), max(len(raw), 1)
-
-    def _call(self, fields: dict[str, int], follow: Follow) -> tuple[tuple[Packet, ...], str]:
-        data, note = follow.enter(fields["ib_base"], fields["ib_size"])
-        chained = "chained: what follows is not run" if fields.get("chain") else ""
-        if data is None:
-            return (), "; ".join(filter(None, (chained, note)))
-        inner = tuple(self._decode(data, follow))
-        follow.leave()
-        return inner, "; ".join(filter(None, (chained, note)))
+        return Packet(at, name, fields, raw, "; ".join(notes), tuple(registers), inner)
 
 
 def _fields(layout: Layout, raw: tuple[int, ...], fields: dict[str, int], registers: list[tuple[int, int]]) -> None:
@@ -112,7 +94,7 @@ def _fields(layout: Layout, raw: tuple[int, ...], fields: dict[str, int], regist
             fields[part.name] = value
 
 
-def _type0(dwords: tuple[int, ...], at: int) -> tuple[Packet, int]:
+def _type0(dwords: tuple[int, ...], at: int) -> Packet:
     """Show a type-0 packet: consecutive registers from the low 16 bits on."""
     head = dwords[at]
     size = (head >> 16 & MAX_BODY) + 2
@@ -120,11 +102,9 @@ def _type0(dwords: tuple[int, ...], at: int) -> tuple[Packet, int]:
     note = "type-0 packets are not taken by compute queues"
     if len(raw) < size:
         note += f"; truncated: the header says {size} dwords, {len(raw)} are left"
-    return Packet(at, "TYPE_0", {}, raw, note, tuple(enumerate(raw[1:], head & 0xFFFF))), max(len(raw), 1)
+    return Packet(at, "TYPE_0", {}, raw, note, tuple(enumerate(raw[1:], head & 0xFFFF)))
 
 
-def decode_pm4(
-    data: bytes | bytearray | memoryview | Sequence[int], version: Version, fetch: Fetch | None = None
-) -> list[Packet]:
+def decode_pm4(data: Stream, version: Version, fetch: Fetch | None = None) -> list[Packet]:
     """Decode one PM4 stream of a graphics core's version."""
     return Pm4Decoder(version, fetch).decode(data)

@@ -5,10 +5,8 @@ A header does not say how long its packet is: behind one that nobody knows, each
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ringup.autogen.amd import sdma_packets as sdma
-from ringup.queues.decode import Fetch, Follow, Packet, dwords_of, leftover
+from ringup.queues.decode import Fetch, Packet, Stream, Walk
 from ringup.queues.packets import Version
 from ringup.queues.sdma_layout import Layout, layouts
 from ringup.queues.sdma_words import row_of
@@ -23,21 +21,11 @@ class SdmaDecoder:
         self.version, self.fetch = version, fetch
         self._layouts = layouts(version)
 
-    def decode(self, data: bytes | bytearray | memoryview | Sequence[int]) -> list[Packet]:
+    def decode(self, data: Stream) -> list[Packet]:
         """Return the packets of a stream, given as bytes or dwords; every dword belongs to one of them."""
-        return self._decode(data, Follow(self.fetch))
+        return Walk(self._packet, self.fetch).packets(data)
 
-    def _decode(self, data: bytes | bytearray | memoryview | Sequence[int], follow: Follow) -> list[Packet]:
-        dwords, rest = dwords_of(data)
-        packets: list[Packet] = []
-        at, total = 0, len(dwords)
-        while at < total:
-            packet = self._packet(dwords, at, follow)
-            packets.append(packet)
-            at += len(packet.raw)
-        return packets + leftover(total, rest)
-
-    def _packet(self, dwords: tuple[int, ...], at: int, follow: Follow) -> Packet:
+    def _packet(self, dwords: tuple[int, ...], at: int, walk: Walk) -> Packet:
         head = dwords[at]
         op, sub_op = head & 0xFF, head >> 8 & 0xFF
         layout = self._layouts.get((op, sub_op))
@@ -49,11 +37,8 @@ class SdmaDecoder:
         fields = _fields(layout, raw)
         inner: tuple[Packet, ...] = ()
         if op == sdma.SDMA_OP_INDIRECT and len(raw) == size:
-            data, note = follow.enter(fields["ib_base"], fields["ib_size"])
+            inner, note = walk.called(fields["ib_base"], fields["ib_size"])
             notes += [note] if note else []
-            if data is not None:
-                inner = tuple(self._decode(data, follow))
-                follow.leave()
         return Packet(at, layout.name, fields, raw, "; ".join(notes), (), inner)
 
 
@@ -73,8 +58,6 @@ def _fields(layout: Layout, raw: tuple[int, ...]) -> dict[str, int]:
     return fields
 
 
-def decode_sdma(
-    data: bytes | bytearray | memoryview | Sequence[int], version: Version, fetch: Fetch | None = None
-) -> list[Packet]:
+def decode_sdma(data: Stream, version: Version, fetch: Fetch | None = None) -> list[Packet]:
     """Decode one SDMA stream of an engine's version."""
     return SdmaDecoder(version, fetch).decode(data)
