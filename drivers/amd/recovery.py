@@ -6,7 +6,7 @@ Every rung is verified by reading back, and says what survived it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ringup.autogen.linux import pci
@@ -49,21 +49,28 @@ class Ladder:
 
         Raises `DeviceLost` when the card is gone, `DeviceHung` with what every rung said when none helped.
         """
-        for name in self.names[self.names.index(first) :]:
-            do, survived = RUNGS[name]
-            try:
-                do(self._blocks)
-            except DeviceLost:
-                raise
-            except RingupError as error:
-                LOG.info("%s: reset rung %s failed: %s", self._blocks.device.name, name, error)
-                self.rungs.append(Rung(name, "", str(error)))
-                continue
-            self.rungs.append(Rung(name, survived))
-            return self.rungs[-1]
-        raise DeviceHung(
-            f"{self._blocks.device.name}: no reset helped ({'; '.join(map(str, self.rungs))}); switch the card's power off and on"
-        )
+        names = self.names
+        return climb(self._blocks, names[names.index(first) :], lambda name: RUNGS[name][0](self._blocks), self.rungs)
+
+
+def climb(blocks: Blocks, names: Iterable[str], take: Callable[[str], None], rungs: list[Rung]) -> Rung:
+    """Take rungs until `take(name)` returns: that one is verified. Append to `rungs` how each went; return the last.
+
+    Raises `DeviceLost` when the card is gone, `DeviceHung` with what every rung said when none helped.
+    """
+    for name in names:
+        try:
+            take(name)
+        except DeviceLost:
+            raise
+        except RingupError as error:
+            LOG.info("%s: reset rung %s failed: %s", blocks.device.name, name, error)
+            rungs.append(Rung(name, "", str(error)))
+            continue
+        rungs.append(Rung(name, RUNGS[name][1]))
+        return rungs[-1]
+    tried = "; ".join(map(str, rungs))
+    raise DeviceHung(f"{blocks.device.name}: no reset helped ({tried}); switch the card's power off and on")
 
 
 def _queues(blocks: Blocks) -> None:

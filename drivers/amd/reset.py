@@ -6,19 +6,18 @@ the others reset the whole chip, take its memory and bring it up again. Every ru
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 
 from ringup.drivers.amd.gfx_hqd import Hqd
 from ringup.drivers.amd.gfx_reset import soft_reset
 from ringup.drivers.amd.gmc_faults import GFXHUB, MMHUB
 from ringup.drivers.amd.queue_set import CardQueue, QueueSet
-from ringup.drivers.amd.recovery import KEEPS_FIRMWARE, RUNGS, Ladder, Rung
+from ringup.drivers.amd.recovery import KEEPS_FIRMWARE, RUNGS, Ladder, Rung, climb
 from ringup.drivers.amd.wiring import Blocks
-from ringup.errors import DeviceHung, DeviceLost, RingupError
+from ringup.errors import DeviceHung
 
-LOG = logging.getLogger(__name__)
 GRACE_US, GRACE_POLL_US = 20_000, 1_000  # TIMEOUT: ours: what still runs may end by itself before anything is killed
+COMPUTE = -1  # the graphics core, where copy engines have their numbers
 TEST_S = 0.2  # TIMEOUT: ours, as at the start: empty work takes microseconds
 
 
@@ -52,19 +51,7 @@ class Reset:
         if first not in offered:
             raise ValueError(f"the card has no reset {first!r}; it has {', '.join(offered)}")
         chosen = self._unfinished()
-        for name in offered[offered.index(first) :]:
-            try:
-                self._take(name, chosen)
-            except DeviceLost:
-                raise
-            except RingupError as error:
-                LOG.info("%s: reset rung %s failed: %s", self._blocks.device.name, name, error)
-                self.rungs.append(Rung(name, "", str(error)))
-                continue
-            self.rungs.append(Rung(name, RUNGS[name][1]))
-            return
-        tried = "; ".join(map(str, self.rungs))
-        raise DeviceHung(f"{self._blocks.device.name}: no reset helped ({tried}); switch the card's power off and on")
+        climb(self._blocks, offered[offered.index(first) :], lambda name: self._take(name, chosen), self.rungs)
 
     def _unfinished(self) -> list[CardQueue]:
         """Return the queues whose work does not end within a moment; all, when that is none: then a fault is what the reset is for."""
@@ -102,9 +89,6 @@ class Reset:
             soft_reset(blocks.gfx)
             blocks.gfx.wait_idle()
         return [queue for queue in self._queues.queues if not queue.closed and _engine(queue) in used]
-
-
-COMPUTE = -1
 
 
 def _engine(queue: CardQueue) -> int:
