@@ -1,4 +1,4 @@
-"""Where the command keeps what it fetched, and how trees are named on the command line."""
+"""Where the command keeps what it fetched, and how trees and firmware are named on the command line."""
 
 from __future__ import annotations
 
@@ -40,6 +40,18 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME=DIR",
         help="read header package NAME from DIR; may be repeated",
+    )
+
+
+def add_firmware_argument(parser: argparse.ArgumentParser) -> None:
+    """Add `--firmware`, a list of paths."""
+    parser.add_argument(
+        "--firmware",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="a folder or file that comes before the system's firmware",
     )
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import ringup
 from ringup.cards import cards
 from ringup.errors import DeviceFault, NoSuchCard
+from ringup.tools.paths import add_firmware_argument
 from ringup.tools.stages import StageView, stage_rows
 
 TEST_BYTES = 1 << 20
@@ -25,14 +25,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "card", nargs="?", help="its name, as `ringup list` shows it (default: the only real card that can be opened)"
     )
-    parser.add_argument(
-        "--firmware",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="PATH",
-        help="a folder or file that comes before the system's firmware",
-    )
+    add_firmware_argument(parser)
     parser.add_argument("--json", action="store_true", help="print one object")
 
 

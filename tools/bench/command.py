@@ -17,7 +17,7 @@ from ringup.tools.bench.figure import Figure, table
 from ringup.tools.bench.page import Section, page
 from ringup.tools.bench.plot import Plot
 from ringup.tools.bench.timing import Interpreter
-from ringup.tools.paths import add_source_arguments, cache_folder, sources_of
+from ringup.tools.paths import add_firmware_argument, add_source_arguments, cache_folder, sources_of
 from ringup.tools.progress import Progress
 
 BENCHES = {  # name: (module with `measure`, what it measures); the order they run in
@@ -57,14 +57,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="NAME",
         help=f"the card that latency, transfers and bringup run on (default: {CARD})",
     )
-    parser.add_argument(
-        "--firmware",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="PATH",
-        help="a folder or file that comes before the system's firmware",
-    )
+    add_firmware_argument(parser)
     parser.add_argument(
         "--html", type=Path, metavar="FILE", help="write tables and plots to a page that needs no network"
     )
