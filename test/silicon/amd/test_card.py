@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from ringup.drivers.transport.seam import Device
-from ringup.errors import GuestError, NoSuchCard, NotSupported
+from ringup.errors import CardBusy, GuestError, NoSuchCard, NotSupported
 from ringup.silicon import card, cards, fixtures, transport
 from ringup.silicon.amd.chips import CHIPS
 
@@ -279,7 +279,10 @@ def test_opening_a_name_makes_a_new_card_unless_one_is_given():
     one, other = transport.open("navi31", **small), transport.open("navi31", **small)
     one.bars[0].write32(0, 0x55)
     assert other.bars[0].read32(0) == 0
-    assert transport.open("navi31", card=one).bars[0].read32(0) == 0x55
+    with pytest.raises(CardBusy, match="held by process"):
+        transport.open("navi31", card=one)
+    one.close()
+    assert transport.open("navi31", card=one) is one
     assert isinstance(one, Device)
     assert one.name == "virtual:navi31"
     with pytest.raises(ValueError, match="vram_bytes"):
