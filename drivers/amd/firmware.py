@@ -1,7 +1,4 @@
-"""A card's firmware files, and what of them goes where: the device's own images where it brings some, else those of a store.
-
-`firmware_set(device, ips, store) -> FirmwareSet`, `psp_firmware(files, gc) -> PspFirmware`.
-"""
+"""A card's firmware files, and what of them goes where: the device's own images where it brings some, else those of a store."""
 
 from __future__ import annotations
 

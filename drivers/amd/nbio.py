@@ -2,7 +2,6 @@
 
 An engine hears a doorbell only when a route of the S2A table leads its range there.
 
-`Nbio(block, version)`: `vram_bytes`, `revision`, `posted`, `start(sdma_engines)`, `stop()`, `interrupt_page(bus_addr)`, `mark_hung(hung)`.
 Source: amdgpu nbio_v4_3.c, nbif_v6_3_1.c, soc21.c.
 """
 

@@ -6,8 +6,6 @@ gets it, checks and stores each engine's firmware there, and at the end has the 
 The driver application ASD and the trusted applications are not loaded: they serve protected displays, memory error records and links between
 cards; no queue needs them (amdgpu loads ASD so that it can load those).
 
-`Psp(block, version, window, hdp, buffers, fb_base)`: `start(firmware, place_tmr)` (`boot`, then `load`), `stop()`, `alive`,
-`steps`, `tmr_bytes`.
 Source: amdgpu amdgpu_psp.c, psp_hw_start, psp_tmr_init, psp_load_non_psp_fw, psp_rl_load; psp_v13_0.c; psp_v14_0.c.
 """
 

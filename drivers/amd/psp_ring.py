@@ -4,7 +4,6 @@ A frame in the ring names a command buffer and a fence. The host writes buffer a
 carries the command out, writes its response into the buffer, then the fence. All four lie in VRAM and are addressed through the frame buffer
 aperture, which is there before any hub has page tables. One command is under way at a time.
 
-`PspRing(block, window, hdp, buffers, fb_base)`: `create(stale)`, `destroy()`, `submit(cmd, doing) -> Response`.
 Source: amdgpu psp_v13_0.c, psp_v14_0.c, ring_create and ring_stop; amdgpu_psp.c, psp_ring_cmd_submit and psp_cmd_submit_buf; psp_gfx_if.h.
 """
 

@@ -1,7 +1,6 @@
 """The power controller's mailbox: an argument, a message, a response. One message is under way at a time, and everyone uses the same registers,
 so only the process that holds the card may send.
 
-`SmuMailbox(block)`: `send(message, argument)`, `ask(message, argument) -> int`, `tell(message, argument)` for what ends the conversation.
 Source: amdgpu smu_cmn.c, smu_cmn_send_smc_msg_with_param and __smu_cmn_send_debug_msg; smu_v13_0_0_ppsmc.h, PPSMC_Result_*.
 """
 

@@ -2,8 +2,6 @@
 
 The holder writes a header, the table, the header's counter again; a reader that sees two counters or an odd one caught it writing and looks
 again. Nothing but the window is touched: the power controller's mailbox has room for one process.
-
-`publish(window, hdp, page_pa, version, table, counter)`, `published(window, page_pa) -> Published | None`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Tables that the power controller (SMU) writes into VRAM: what the card does right now, and what it may do at most.
 
-`decode_metrics(row, data) -> Metrics`, `decode_limits(row, data) -> Limits`. Bytes in, values with units out; no access to a card.
+Bytes in, values with units out; no access to a card.
 Source: smu13_driver_if_v13_0_0.h and its siblings, SmuMetrics_t, PPTable_t; smu_v13_0_0_pptable.h; amdgpu smu_v13_0_0_ppt.c,
 smu_v13_0_0_get_gpu_metrics and smu_v13_0_0_get_power_limit.
 """

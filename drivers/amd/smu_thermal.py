@@ -1,7 +1,7 @@
 """Heat watched by the card itself: the thermal monitor (THM) interrupts when the die crosses a threshold, the power controller when it throttles
 or a fan fails. The controller slows the card down and, at the last limit, switches it off by itself; these interrupts only tell.
 
-`Thermal(thm, mp1)`: `start(high_c, low_c=0)`, `stop()`. Entries arrive in the interrupt ring.
+Entries arrive in the interrupt ring.
 Source: amdgpu smu_v13_0.c, smu_v13_0_set_irq_state; smu13_driver_if_v13_0_0.h, IH_INTERRUPT_ID_TO_DRIVER.
 """
 

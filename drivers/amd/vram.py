@@ -3,7 +3,6 @@
 The window goes through the host data path: what was written there is in VRAM only after `Hdp.flush`. The index registers do not. They are one
 set for the whole card: two who use them at once read each other's bytes, so a second process keeps to the window.
 
-`VramWindow(device, registers, size_bytes)`: `read(vram_pa, size_bytes)`, `write(vram_pa, data)`, `view(vram_pa, size_bytes)`, `visible_bytes`.
 Source: amdgpu amdgpu_device.c, amdgpu_device_aper_access and amdgpu_device_mm_access.
 """
 
