@@ -13,8 +13,6 @@ from ringup.errors import CompileError
 
 DESCRIPTOR_BYTES = 64
 ENTRY_FIELD_BYTE = 16  # where kernel_code_entry_byte_offset lies
-MAX_USER_SGPRS = 16
-PRELOAD_SKIPS_BYTES = 256  # firmware that preloads arguments enters a kernel this much later
 
 
 class KERNEL_CODE_PROPERTIES(Word):

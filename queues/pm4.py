@@ -88,11 +88,6 @@ WINDOWS: Mapping[str, tuple[int, int, int]] = {  # opcode, first and last-plus-o
 }
 
 
-def packet3(opcode: int, *body: int, compute: bool = False) -> list[int]:
-    """Return a type-3 packet; `compute` sets the header's shader type, which only the graphics engine looks at."""
-    return [header(opcode, len(body), compute), *body]
-
-
 class Pm4:
     """Builders for one version of the graphics core, such as (11, 0, 0). Stateless: one serves every queue of a card."""
 

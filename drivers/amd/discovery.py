@@ -4,8 +4,6 @@ Before it can be read three registers must do at places that every chip shares. 
 where the window ends before it, the index registers cost two accesses a dword, so only the blocks, the shape of the graphics core and what is
 fused off are read, each with its own sum.
 
-`discover(device, registers) -> (Ips, VramWindow)`; `ips.version("gc")`, `ips.block("gc")`, `ips.has("vcn")`, `ips.shape`, `ips.chip`.
-`memory(device, registers) -> VramWindow`, for who only wants to look.
 Source: amdgpu amdgpu_discovery.c, amdgpu_discovery_read_binary_from_mem, hw_id_map; include/discovery.h.
 """
 
@@ -86,14 +84,10 @@ class GcShape:
     shader_engines: int
     arrays_per_engine: int
     wgps_per_array: int
-    backends_per_engine: int
     wave_size: int
-    waves_per_simd: int
-    vgprs_per_lane: int
     lds_bytes_per_cu: int
     scratch_slots_per_cu: int
     l2_bytes: int
-    mall_bytes: int
 
     @property
     def compute_units(self) -> int:
@@ -150,28 +144,11 @@ class Ips:
             shader_engines=number["gc_num_se"],
             arrays_per_engine=number["gc_num_sa_per_se"],
             wgps_per_array=number["gc_num_wgp0_per_sa"] + number["gc_num_wgp1_per_sa"],
-            backends_per_engine=number["gc_num_rb_per_se"],
             wave_size=number["gc_wave_size"],
-            waves_per_simd=number["gc_max_waves_per_simd"],
-            vgprs_per_lane=number["gc_num_gprs"],
             lds_bytes_per_cu=number["gc_lds_size"] << 10,
             scratch_slots_per_cu=number["gc_max_scratch_slots_per_cu"],
             l2_bytes=number.get("gc_gl2c_per_gpu", 0) << 10,
-            mall_bytes=self._mall_bytes(),
         )
-
-    def _mall_bytes(self) -> int:
-        """Add up the last-level cache. Source: amdgpu_discovery.c, amdgpu_discovery_get_mall_info."""
-        mall = self.table.mall
-        if mall is None:
-            return 0
-        if mall["header.version_major"] == 2:
-            return int(str(mall["mall_size_per_umc"])) * len(self.table.find(facts.UMC_HWID))
-        each, doubled, halved = (int(str(mall[name])) for name in ("mall_size_per_m", "m_s_present", "m_half_use"))
-        total = 0
-        for umc in range(len(self.table.find(facts.UMC_HWID))):
-            total += each * 2 if doubled >> umc & 1 else each // 2 if halved >> umc & 1 else each
-        return total
 
     def _ip(self, name: str, instance: int) -> binary.Ip:
         for ip in self.table.find(_row(name)[0]):

@@ -1,7 +1,7 @@
-"""How many of a graphics core's parts are there and switched on: shader engines, arrays, compute units, render backends.
+"""How many of a graphics core's parts are there and switched on: shader engines, arrays, compute units.
 
 The discovery table says how many the design has; fuses and the driver (`CC_*`, `GC_USER_*`) say which are off.
-Source: amdgpu gfx_v11_0.c (gfx_v11_0_get_cu_info, gfx_v11_0_setup_rb, gfx_v11_0_select_se_sh), gfx_v12_0.c.
+Source: amdgpu gfx_v11_0.c (gfx_v11_0_get_cu_info, gfx_v11_0_select_se_sh), gfx_v12_0.c.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ class Design:
     shader_engines: int
     arrays_per_engine: int
     cus_per_array: int
-    backends_per_engine: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,6 @@ class Shape:
 
     design: Design
     cu_masks: tuple[tuple[int, ...], ...]
-    backend_mask: int
 
     @property
     def cu_total(self) -> int:
@@ -49,11 +47,6 @@ class Shape:
     def arrays(self) -> tuple[tuple[int, int], ...]:
         """The (engine, array) pairs that have compute units."""
         return tuple((se, sa) for se, masks in enumerate(self.cu_masks) for sa, mask in enumerate(masks) if mask)
-
-    @property
-    def backend_total(self) -> int:
-        """Render backends."""
-        return self.backend_mask.bit_count()
 
 
 def instance(block: Block, engine: int, array: int, unit: int | None = None) -> AbstractContextManager[None]:
@@ -75,7 +68,7 @@ def read_shape(block: Block, design: Design) -> Shape:
         for array in range(design.arrays_per_engine):
             if not arrays_off >> engine * design.arrays_per_engine + array & 1:
                 masks[engine][array] = _array_mask(block, design, engine, array)
-    return Shape(design, tuple(map(tuple, masks)), _backend_mask(block, design, arrays_off))
+    return Shape(design, tuple(map(tuple, masks)))
 
 
 def _array_mask(block: Block, design: Design, engine: int, array: int) -> int:
@@ -85,14 +78,3 @@ def _array_mask(block: Block, design: Design, engine: int, array: int) -> int:
     off = int(fused.inactive_wgps) | int(chosen.inactive_wgps)
     pairs = design.cus_per_array // CUS_OF_WGP
     return sum(0b11 << CUS_OF_WGP * wgp for wgp in range(pairs) if not off >> wgp & 1)
-
-
-def _backend_mask(block: Block, design: Design, arrays_off: int) -> int:
-    fused = block.read(gc.CC_RB_BACKEND_DISABLE)
-    chosen = block.read(gc.GC_USER_RB_BACKEND_DISABLE)
-    off = int(fused.backend_disable) | int(chosen.backend_disable)
-    per_array = design.backends_per_engine // design.arrays_per_engine
-    one_array = (1 << per_array) - 1
-    arrays = design.shader_engines * design.arrays_per_engine
-    there = sum(one_array << array * per_array for array in range(arrays) if not arrays_off >> array & 1)
-    return there & ~off

@@ -115,11 +115,6 @@ class Ih:
         for clear in (0, 1, 0):
             self._block.write(control.replace(wptr_overflow_clear=clear))
 
-    def set_pasid(self, vmid: int, pasid: int) -> None:
-        """Let entries of a VMID carry `pasid`, of both hubs."""
-        self._block.write(self._block.make(osssys.IH_VMID_0_LUT, pasid=pasid), vmid)
-        self._block.write(self._block.make(osssys.IH_VMID_0_LUT_MM, pasid=pasid), vmid)
-
     def glance(self) -> bool:
         """Whether `drain` should be called: something fatal came, or so much that the ring should be emptied. Costs a look at memory."""
         (stored,) = _POINTER.unpack(self._writeback[:4])

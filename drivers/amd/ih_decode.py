@@ -107,11 +107,6 @@ class Interrupt:
         return FaultData(self.data[0] | self.data[1] << 32)
 
     @property
-    def fatal(self) -> bool:
-        """Whether work was lost: a queue or the card cannot go on as if nothing had been."""
-        return self.kind in FATAL
-
-    @property
     def text(self) -> str:
         """What happened, in a line."""
         return _TEXTS.get(self.kind, _plain)(self)

@@ -3,7 +3,6 @@
 Only reads, and only of registers that lie in the register BAR itself: index registers and the power controller's mailbox belong to whoever holds
 the card. Power, clocks and fan are in `smu_published`, as the holder left them.
 
-`Sensors(device, ips)`: `temperature_c`, `activity()`, `busy_percent(samples, every_us)`, `vram_bytes`, `link()`.
 Source: amdgpu vega10_thermal.c, vega10_thermal_get_temperature (CTF_TEMP); gfx_v11_0.c (GRBM_STATUS); PCI Express Base Specification, "Link
 Status Register".
 """
@@ -78,16 +77,6 @@ class Sensors:
             shaders=bool(status.spi_busy),
             caches=bool(status.ta_busy),
         )
-
-    def busy_percent(self, samples: int, every_us: int) -> int:
-        """Sample `samples` times, `every_us` microseconds apart, and return in how many of a hundred there was work."""
-        if samples < 1:
-            raise ValueError(f"busy_percent takes at least one sample, not {samples}")
-        busy = 0
-        for _ in range(samples):
-            busy += self.activity().any
-            self._device.clock.sleep_us(every_us)
-        return busy * 100 // samples
 
     def link(self) -> Link:
         """Return how the card's own end of the link runs, which on most cards ends at a switch of the board's own."""

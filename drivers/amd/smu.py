@@ -3,9 +3,6 @@
 Its firmware comes with the security processor's load. Tables go by DMA through one place in VRAM that it is told. A card that is left alone
 chooses its clocks by load; `quiet` holds them at the lowest, `automatic` lets go.
 
-`Smu(block, version, window, hdp, table_pa, fb_base)`: `start(board_table, signed)`, `attach()`, `stop()`, `metrics()`, `metrics_table()`,
-`limits`, `clocks(name)`, `set_clock_range(name, min_mhz, max_mhz, hard=False)`, `automatic()`, `quiet()`, `power_limit_w`,
-`set_power_limit(power_w)`, `workload(profile)`, `allow_gfxoff(allow)`, `features`, `firmware_version`, `running`, `tell_mode1_reset()`.
 Source: amdgpu amdgpu_smu.c, smu_smc_hw_setup; smu_v13_0.c; smu_cmn.c; smu_v13_0_0_ppt.c; smu_v13_0_7_ppt.c; smu_v14_0_2_ppt.c.
 """
 
@@ -224,10 +221,6 @@ class Smu:
         if profile == "compute" and since and (self.firmware_version in since or self.firmware_version >= since[-1]):
             mask |= 1 << self._workload_bit("power saving")  # smu_v13_0_0_ppt.c, smu_v13_0_0_set_power_profile_mode
         self._optional("SetWorkloadMask", mask)
-
-    def allow_gfxoff(self, allow: bool) -> None:
-        """Let the firmware switch the idle graphics core off, or keep it on. Registers of a core that is off must not be touched."""
-        self.send("AllowGfxOff" if allow else "DisallowGfxOff")
 
     def tell_mode1_reset(self) -> int:
         """Ask for a reset of the whole card but its bus interface; return for how many microseconds it must be left alone.

@@ -2,8 +2,6 @@
 
 The VBIOS's own code is never run here: a card's firmware trains its memory at power on, before any host could.
 
-`read(device, ips) -> Vbios`, `board_table(vbios) -> bytes | None`,
-`reserved_bytes(vbios)`.
 Source: amdgpu amdgpu_bios.c, amdgpu_read_bios and amdgpu_soc15_read_bios_from_rom; smuio_v13_0.c, nbio_v4_3.c, nbio_v4_3_get_rom_offset;
 amdgpu_atombios.c, amdgpu_atombios_get_data_table; smu_v13_0_0_ppt.c, smu_v13_0_0_append_powerplay_table.
 """
@@ -17,7 +15,6 @@ from contextlib import contextmanager
 
 from ringup.autogen.amd.atom import atom_common_table_header
 from ringup.autogen.amd.nbio import REGS_ROM_OFFSET_CTRL
-from ringup.autogen.amd.psp_boot import PSP_RUNTIME_DB_OFFSET
 from ringup.autogen.amd.smuio import ROM_DATA, ROM_INDEX
 from ringup.autogen.linux import pci
 from ringup.drivers.amd.discovery import Ips
@@ -32,7 +29,6 @@ MAGIC = vbios.MAGIC.to_bytes(2, "little")
 ROM_OFFSET_UNIT = 1 << 17  # amdgpu_bios.c, amdgpu_soc15_read_bios_from_rom: the strap counts 128 KiB
 ROM_ADDRESS = pci.PCI_ROM_ADDRESS_MASK & 0xFFFF_FFFF
 POWER_TABLE = "smc_dpm_info"
-RESERVED = "fw_reserved_size_in_kb"
 
 
 def read(device: Device, ips: Ips) -> Vbios:
@@ -56,17 +52,6 @@ def board_table(image: Vbios) -> bytes | None:
     if POWER_TABLE not in image.data:
         return None
     return image.table_bytes(POWER_TABLE)[atom_common_table_header.SIZE :]
-
-
-def reserved_bytes(image: Vbios) -> int:
-    """Return how much of VRAM's end the card's own firmware keeps: its tables, what it traces, the training of the memory.
-
-    At least the MiB that the security processor's runtime database and the discovery table need. Source: amdgpu_atomfirmware.c,
-    amdgpu_atomfirmware_get_fw_reserved_fb_size; amdgpu_ttm.c, amdgpu_ttm_reserve_tmr.
-    """
-    size_kib = image.decoded.get("firmwareinfo", {}).get(RESERVED, 0)  # since revision 3.4
-    assert isinstance(size_kib, int)  # what the layout says
-    return max(size_kib << 10, PSP_RUNTIME_DB_OFFSET)
 
 
 @contextmanager

@@ -72,9 +72,7 @@ def wire(device: Device, store: Store) -> Blocks:
     layout = Layout(window.size_bytes)
     hdp = Hdp(ips.block("nbio"))
     shape = ips.shape
-    design = Design(
-        shape.shader_engines, shape.arrays_per_engine, shape.wgps_per_array * CUS_PER_WGP, shape.backends_per_engine
-    )
+    design = Design(shape.shader_engines, shape.arrays_per_engine, shape.wgps_per_array * CUS_PER_WGP)
     gfx = Gfx(gc, ips.block("smuio"), design, mec_start(firmware.image("mec")), VMIDS)
     engines = tuple(SdmaEngine(gc, ips.version(f"sdma{n}"), n) for n in range(chip.sdma_engines))
     stray = device.alloc_host(PAGE_BYTES)

@@ -19,7 +19,6 @@ from ringup.errors import CardBusy, NotSupported, PermissionNeeded, RingupError
 
 OK, NOTE, REFUSE = "ok", "note", "refuse"
 VFIO, SYSFS = "vfio", "sysfs"
-PATHS = (VFIO, SYSFS)
 VFIO_DRIVER = "vfio-pci"
 HARMLESS_DRIVERS = (
     "",

@@ -31,6 +31,7 @@ SAME = {
         lambda p: p.set_uconfig_at(0xC040, 0xDEAD_BEEF),
         [0xC001_7900, 0x40, 0xDEAD_BEEF],
     ),  # test_ring
+    "configuration": (lambda p: p.set_config_at(0x2001, 1, 2), [0xC002_6800, 1, 1, 2]),  # SET_CONFIG_REG_START 0x2000
     "write data": (  # DST_SEL(5), WR_CONFIRM
         lambda p: p.write_data(VA, 0xDEAD_BEEF),
         [0xC003_3700, 0x0010_0500, 0x2345_6780, 1, 0xDEAD_BEEF],

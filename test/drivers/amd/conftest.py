@@ -67,12 +67,7 @@ class Hands:
             default_bus_addr=self.default_page.bus_addr(0),
         )
         core = radeon.chip.gc.core
-        self.design = Design(
-            core.shader_engines,
-            core.arrays_per_engine,
-            core.wgps_per_array * 2,
-            radeon.chip.gc.backends_per_engine,
-        )
+        self.design = Design(core.shader_engines, core.arrays_per_engine, core.wgps_per_array * 2)
         self.gfx = Gfx(self.gc, self.block("smuio"), self.design, MEC_START)
         self.user = radeon.alloc_host(self.USER_BYTES)
         self.next_table = self.TABLES_PA + 16 * 4096  # behind a root directory for every VMID

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from ringup.autogen.amd.gc import (
-    GC_USER_RB_BACKEND_DISABLE,
     GC_USER_SA_UNIT_DISABLE,
     GC_USER_SHADER_ARRAY_CONFIG,
 )
@@ -201,16 +200,13 @@ def test_firmware_that_never_boots_is_named(hands):
 def test_parts_that_are_off_are_not_counted(navi31):
     gc, gfx = navi31.gc, navi31.gfx
     assert gfx.shape.cu_total == 96  # Linux on a navi31: "SE 6, SH per SE 2, CU per SH 8, active_cu_number 96"
-    assert gfx.shape.backend_total == 24
     with instance(gc, 4, 1):
         gc.write(gc.make(GC_USER_SHADER_ARRAY_CONFIG, inactive_wgps=0b0101))
     gc.write(gc.make(GC_USER_SA_UNIT_DISABLE, sa_disable=0b10))
-    gc.write(gc.make(GC_USER_RB_BACKEND_DISABLE, backend_disable=0b1))
     shape = read_shape(gc, navi31.design)
     assert shape.cu_masks[4] == (0xFF, 0xCC)  # work group processors 0 and 2, two units each
     assert shape.cu_masks[0] == (0xFF, 0)
     assert shape.cu_total == 96 - 4 - 8
-    assert shape.backend_total == 24 - 2 - 1
     assert (0, 1) not in shape.arrays
 
 

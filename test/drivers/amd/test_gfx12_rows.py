@@ -94,7 +94,7 @@ def test_both_hubs_start(rig):
 
 
 def test_the_graphics_core_starts_two_pipes_and_maps_a_queue(rig):
-    gfx = Gfx(rig.gc, rig.smuio, Design(4, 2, 8, 4), 0x8000_0000_0000)
+    gfx = Gfx(rig.gc, rig.smuio, Design(4, 2, 8), 0x8000_0000_0000)
     gfx.boot()
     gfx.start()
     control = gc_cp.CP_MEC_RS64_CNTL.at(GC)(rig.value(rig.gc, gc_cp.CP_MEC_RS64_CNTL))

@@ -7,7 +7,6 @@ from ringup.drivers.amd.hdp import Hdp
 from ringup.drivers.amd.nbio import Nbio
 from ringup.drivers.amd.registers import Block
 from ringup.errors import FirmwareError
-from ringup.firmware.amd.vbios import parse
 
 CHIPS = ("navi31", "navi32", "navi33")
 ROUTES = {  # a trace of amdgpu.ko on a navi31: what it writes with two SDMA engines and one interrupt ring
@@ -102,16 +101,6 @@ def test_a_rom_without_an_address_is_not_made_to_answer(boot):
     vbios.read(card.radeon, card.ips)
     assert card.radeon.config.read(0x30) == 0
     card.radeon.violations.clear()  # the read at an address that nobody gave
-
-
-@pytest.mark.parametrize(("size_kib", "size_bytes"), [(0, 1 << 20), (512, 1 << 20), (16384, 16 << 20)])
-def test_the_end_of_memory_that_the_card_keeps_is_the_vbioss_to_tell(boot, size_kib, size_bytes):
-    card = boot("navi31")
-    blob = bytearray(card.radeon.image)
-    table = vbios.read(card.radeon, card.ips).data["firmwareinfo"]
-    at = table.offset_bytes + 84  # fw_reserved_size_in_kb of atom_firmware_info_v3_4: atomfirmware.h
-    blob[at : at + 4] = size_kib.to_bytes(4, "little")
-    assert vbios.reserved_bytes(parse(bytes(blob), "changed")) == size_bytes
 
 
 @pytest.mark.parametrize("version", [(4, 3, 0), (4, 3, 1), (6, 3, 1)])

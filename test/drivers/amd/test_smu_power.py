@@ -165,12 +165,9 @@ def test_the_hint_of_work_to_come_arrives(up):
         card.smu.workload("mining")
 
 
-def test_the_graphics_core_stays_on_unless_allowed(up):
+def test_the_graphics_core_may_not_be_switched_off(up):
     card = up("navi31")
-    assert not card.radeon.smu.power.gfxoff_allowed
-    card.smu.allow_gfxoff(True)
-    assert card.radeon.smu.power.gfxoff_allowed
-    card.smu.allow_gfxoff(False)
+    card.smu.automatic()
     assert not card.radeon.smu.power.gfxoff_allowed
 
 
@@ -327,9 +324,6 @@ def test_sensors_change_nothing(up):
     sensors = Sensors(card.radeon, beside)
     assert abs(sensors.temperature_c - card.radeon.smu.power.temperature) < 2
     assert sensors.vram_bytes == 64 << 20
-    assert sensors.busy_percent(10, 100) == 0
     assert not sensors.activity().any
     assert sensors.link() == Link(4, 16)
     assert registers.writes == 0
-    with pytest.raises(ValueError, match="at least one sample"):
-        sensors.busy_percent(0, 100)
