@@ -6,7 +6,7 @@ import struct
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from ringup.drivers.amd import doorbells, transfer
 from ringup.drivers.amd.access import Access
@@ -40,14 +40,6 @@ PAGE_BYTES = 4096
 # of a queue's page: the read pointer that the engine reports, the write pointer, the timeline, a cache line each; what kernels see of the queue
 RPTR_AT, WPTR_AT, TIMELINE_AT, OBJECT_AT = 0, 64, 128, 1024
 QUAD = struct.Struct("<Q")
-
-
-class Hardware(Protocol):
-    """What runs a queue: it can be taken off."""
-
-    def unmap(self) -> bool:
-        """Take it off; whether what it ran had ended."""
-        ...
 
 
 class QueueMemory:
