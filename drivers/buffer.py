@@ -40,6 +40,10 @@ class Buffer:
         """Give the memory back."""
         self._owner.free(self)
 
+    def belongs_to(self, owner: Owner) -> bool:
+        """Tell whether `owner` handed it out."""
+        return self._owner is owner
+
     def forget(self, how: str = "freed") -> None:
         """For the owner: make the buffer unusable; `how` it went."""
         self.freed, self._gone = True, how

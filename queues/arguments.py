@@ -193,7 +193,9 @@ class Packer:
         if isinstance(value, (bytes, bytearray, memoryview)):
             return f"{size}s", self._bytes_turn(size, number)
         code = _typed_code(argument)
-        if hasattr(value, "tobytes") and hasattr(value, "itemsize"):  # a NumPy scalar
+        if hasattr(value, "tobytes") and hasattr(value, "dtype"):  # a NumPy scalar
+            if code is not None and code not in FLOATS.values() and value.dtype.kind == "f":
+                raise TypeError(f"{self._label(number)} is {argument.type_name}, not {value.dtype}")
             if code is not None:
                 return code, _item
             return f"{size}s", self._scalar_turn(size, number)

@@ -25,8 +25,8 @@ class _Place:
 class Kept:
     """A stream in `copies` places of the card's memory, used in turn, so that one can be patched while another runs.
 
-    Values are patched by byte: of the commands (`patch`) or of the kernel arguments (`patch_args`). What is under way keeps the values it was
-    submitted with.
+    Values are patched by byte: of the commands (`patch`; a stream's `size_bytes` is where its next packet will begin) or of the kernel
+    arguments (`patch_args`; `dispatch` returns where its own begin). What is under way keeps the values it was submitted with.
     """
 
     def __init__(
@@ -39,8 +39,7 @@ class Kept:
         """`alloc(size_bytes)` gives card-visible memory: its gpu_va, how to write it, how to free it."""
         if copies < 1:
             raise ValueError(f"a kept stream lies in at least one place, not {copies}")
-        if stream.kind != queue.commands.kind:
-            raise ValueError(f"{queue.name} takes {queue.commands.kind} streams, not {stream.kind}")
+        queue.check(stream)
         pad = queue.commands.pad
         commands = bytes(stream.body)
         commands += pad * (-len(commands) // len(pad) % 8) if pad else b""
@@ -58,13 +57,28 @@ class Kept:
 
     def patch(self, at_bytes: int, value: int, size_bytes: int = 8) -> None:
         """Change a value of 4 or 8 bytes in the commands for the submissions to come."""
+        if not self._places:
+            raise self._gone()
+        if size_bytes not in FORMATS:
+            raise ValueError(f"a value of 4 or 8 bytes is patched, not of {size_bytes}")
         if not 0 <= at_bytes <= self.commands_bytes - size_bytes:
             raise ValueError(f"byte {at_bytes} lies outside the {self.commands_bytes} bytes of commands")
-        FORMATS[size_bytes].pack_into(self._image, at_bytes, value)
+        try:
+            data = FORMATS[size_bytes].pack(value)  # not into the image, which a failure would leave zeroed
+        except struct.error as error:
+            raise ValueError(f"{size_bytes} bytes hold a whole number from 0 on, not {value!r}") from error
+        self._image[at_bytes : at_bytes + size_bytes] = data
         self._version += 1
 
     def patch_args(self, at_bytes: int, data: bytes) -> None:
-        """Change bytes of the kernel arguments for the submissions to come."""
+        """Change bytes of the kernel arguments for the submissions to come: at `dispatch`'s number plus the argument's `arg_offset`.
+
+        `data`: bytes, or a NumPy scalar or array of the argument's type.
+        """
+        if not self._places:
+            raise self._gone()
+        if type(data) is not bytes:
+            data = memoryview(data).tobytes()
         start = self._args_at + at_bytes
         if at_bytes < 0 or start + len(data) > len(self._image):
             raise ValueError(
@@ -76,7 +90,7 @@ class Kept:
     def submit(self, timeout_s: float = TIMEOUT_S) -> Point:
         """Run it as it is patched now; return its point. Waits for the place's last run where all places are busy."""
         if not self._places:
-            raise ValueError(f"a kept stream of {self.queue.name} was {self._lost}: build and keep it anew")
+            raise self._gone()
         place = self._places[self._turn]
         self._turn = (self._turn + 1) % len(self._places)
         base = place.gpu_va
@@ -90,14 +104,19 @@ class Kept:
         place.last = point = self.queue.call(base, self.commands_bytes, self._waits, self._calls, timeout_s)
         return point
 
+    def _gone(self) -> ValueError:
+        return ValueError(f"a kept stream of {self.queue.name} was {self._lost}: build and keep it anew")
+
     def lose(self, how: str) -> None:
         """For the owner: the memory is gone; every use says `how`."""
         self._places, self._turn, self._free = [], 0, lambda: None
         self._lost = how
 
     def free(self) -> None:
-        """Give the memory back once nothing of it runs."""
+        """Give the memory back once nothing of it runs. Twice is harmless."""
         for place in self._places:
             if place.last is not None and not place.last.timeline.failed:
                 place.last.wait()
         self._free()
+        if self._places:
+            self.lose("freed")

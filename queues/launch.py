@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from operator import index
 
 from ringup.errors import NotSupported
 from ringup.queues.code_object import Kernel
@@ -18,7 +19,10 @@ NONE: Triple = (0, 0, 0)
 
 def triple(values: int | tuple[int, ...], what: str, rest: int = 1) -> Triple:
     """Return one to three counts as three, the missing ones `rest`."""
-    given = (values,) if isinstance(values, int) else tuple(values)
+    try:
+        given = tuple(map(index, values if isinstance(values, (tuple, list)) else (values,)))
+    except TypeError:
+        raise TypeError(f"{what} is one to three whole numbers, not {values!r}") from None
     if not 1 <= len(given) <= 3:
         raise ValueError(f"{what} has one to three dimensions, not {len(given)}")
     return (*given, rest, rest)[:3]  # type: ignore[return-value]  # three of at least three

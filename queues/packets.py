@@ -87,7 +87,11 @@ def data(dwords: Sequence[int], what: str) -> Sequence[int]:
 
 def to_bytes(dwords: Sequence[int]) -> bytes:
     """Return a stream as it lies in memory."""
-    return struct.pack(f"<{len(dwords)}I", *dwords)
+    try:
+        return struct.pack(f"<{len(dwords)}I", *dwords)
+    except struct.error as error:
+        wrong = next(one for one in dwords if not hasattr(one, "__index__") or not 0 <= one <= ONES)
+        raise ValueError(f"a packet consists of dwords, whole numbers from 0 to {ONES:#x}, not of {wrong!r}") from error
 
 
 @dataclass(frozen=True, slots=True)

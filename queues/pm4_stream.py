@@ -15,11 +15,11 @@ from typing import Any
 from ringup.autogen.amd import gc_compute as regs
 from ringup.autogen.layout import Word
 from ringup.errors import NotSupported
-from ringup.queues.launch import NONE, Launch, Triple
+from ringup.queues.launch import NONE, Launch, Triple, triple
 from ringup.queues.packets import Version, to_bytes
 from ringup.queues.pm4 import Pm4
 from ringup.queues.pm4_cache import NEW_CODE, NEXT_DISPATCH
-from ringup.queues.program import LoadedKernel, Program, Scratch
+from ringup.queues.program import LoadedKernel, Program, Scratch, kernel_of
 from ringup.queues.queue import Owner, Stream
 
 QUAD = struct.Struct("<Q")
@@ -98,19 +98,23 @@ class ComputeStream(Stream):
         args: Sequence[Any] = (),
         *,
         dynamic_lds_bytes: int = 0,
-    ) -> None:
+    ) -> int:
         """Start `grid` work groups (one to three dimensions) of `block` work items with `args`.
 
         A program with one kernel stands for it. Raises a `ValueError` or `TypeError` that names the limit or the argument; then the stream is as
-        before. Arguments are copied now; buffers among them must live until the work is done.
+        before. Arguments are copied now; buffers among them must live until the work is done. Returns the byte where the arguments begin among
+        the stream's, which `Kept.patch_args` wants to know.
         """
-        kernel = program if type(program) is LoadedKernel else program.only()  # type: ignore[union-attr]
-        prepared = kernel.prepared.get((grid, block, dynamic_lds_bytes, self._scratch))
+        kernel = program if type(program) is LoadedKernel else kernel_of(program)
+        try:
+            prepared = kernel.prepared.get((grid, block, dynamic_lds_bytes, self._scratch))
+        except TypeError:  # lists are no keys
+            grid, block, prepared = triple(grid, "the grid"), triple(block, "the block"), None
         if prepared is None:
             prepared = self._prepare(
                 kernel, Launch.of(grid, block, dynamic_lds_bytes), (grid, block, dynamic_lds_bytes)
             )
-        self._append(kernel, prepared, args)
+        return self._append(kernel, prepared, args)
 
     def dispatch_items(
         self,
@@ -120,15 +124,16 @@ class ComputeStream(Stream):
         args: Sequence[Any] = (),
         *,
         dynamic_lds_bytes: int = 0,
-    ) -> None:
-        """Start `items` work items in groups of `block`; the last group of an axis may hold fewer."""
-        kernel = program if isinstance(program, LoadedKernel) else program.only()
+    ) -> int:
+        """Start `items` work items in groups of `block`; the last group of an axis may hold fewer. Otherwise like `dispatch`."""
+        kernel = kernel_of(program)
+        items, block = triple(items, "the grid"), triple(block, "the block")
         launch = Launch.of_items(items, block, dynamic_lds_bytes)
         key = ("items", items, block, dynamic_lds_bytes)
         prepared = kernel.prepared.get((*key, self._scratch))
-        self._append(kernel, prepared or self._prepare(kernel, launch, key), args)
+        return self._append(kernel, prepared or self._prepare(kernel, launch, key), args)
 
-    def _append(self, kernel: LoadedKernel, prepared: _Prepared, args: Sequence[Any]) -> None:
+    def _append(self, kernel: LoadedKernel, prepared: _Prepared, args: Sequence[Any]) -> int:
         packer, memory, body = kernel.packer, self.args, self.body
         end = len(memory)
         at = end + -end % KERNARG_ALIGN
@@ -151,6 +156,7 @@ class ComputeStream(Stream):
         self.dispatches += 1
         if after is not None:
             after()
+        return at
 
     def _prepare(self, kernel: LoadedKernel, launch: Launch, key: tuple[Any, ...]) -> _Prepared:
         if not kernel.program.lost and kernel.program.owner not in (None, self.owner):

@@ -36,6 +36,10 @@ class LoadedKernel:
     def __repr__(self) -> str:
         return f"<kernel {self.name} {self.program.lost or f'at {self.entry_va:#x}'}>"
 
+    def arg_offset(self, number: int) -> int:
+        """Return where argument `number` (from 0) lies among the kernel's, in bytes: what `Kept.patch_args` wants beside `dispatch`'s number."""
+        return self.packer.arguments[number].offset
+
     def lose(self) -> None:
         """For the program: the code is gone, so nothing can be started any more."""
         self.prepared.clear()
@@ -100,6 +104,15 @@ class Program(Mapping[str, LoadedKernel]):
         if not self.lost:
             self._free()
             self.lose("freed")
+
+
+def kernel_of(program: Program | LoadedKernel) -> LoadedKernel:
+    """Return the kernel that is meant. Raises what `only` raises, `TypeError` for what is neither a program nor a kernel."""
+    if isinstance(program, LoadedKernel):
+        return program
+    if not isinstance(program, Program):
+        raise TypeError(f"a loaded program or one of its kernels is dispatched, not {type(program).__name__}")
+    return program.only()
 
 
 @dataclass(frozen=True, slots=True)

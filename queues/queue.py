@@ -55,9 +55,9 @@ class Owner:
         """Raise a `ValueError` in any other thread."""
         if threading.get_ident() != self._holder:
             names = {thread.ident: thread.name for thread in threading.enumerate()}
-            holder = names.get(self._holder, "which has ended")
+            holder = f"thread {names[self._holder]!r}" if self._holder in names else "a thread that has ended"
             raise ValueError(
-                f"{self.name} belongs to thread {holder!r}, not to {threading.current_thread().name!r}: call `card.adopt()` here first"
+                f"{self.name} belongs to {holder}, not to {threading.current_thread().name!r}: call `card.adopt()` here first"
             )
 
 
@@ -126,7 +126,14 @@ class Stream:
 
     def wait_for(self, point: Point) -> None:
         """Let the whole stream wait for a point of this or another queue before it starts."""
+        check_point(point)
         self.waits.append(point)
+
+
+def check_point(point: Point) -> None:
+    """Raise a `TypeError` for what nobody can wait for."""
+    if not isinstance(point, Point):
+        raise TypeError(f"a point is waited for, such as `submit` returns, not {type(point).__name__}")
 
 
 class Queue:
@@ -148,7 +155,19 @@ class Queue:
     def wait_for(self, point: Point) -> None:
         """Make everything submitted from now on wait for a point of another queue or card."""
         self._owner.check()
+        check_point(point)
         self._waits.append(point)
+
+    def check(self, stream: Stream) -> None:
+        """Raise a `TypeError` or `ValueError` for what is no stream of this queue's engine and card."""
+        if not isinstance(stream, Stream):
+            raise TypeError(f"{self.name} takes streams, not {type(stream).__name__}")
+        if stream.kind != self.commands.kind:
+            raise ValueError(f"{self.name} takes {self.commands.kind} streams, not {stream.kind}")
+        if stream.owner is not self._owner:
+            raise ValueError(
+                f"the stream was begun for another card, or before {self._owner.name} lost its memory: build it anew"
+            )
 
     def submit(self, stream: Stream, timeout_s: float = TIMEOUT_S) -> Point:
         """Hand a stream to the card and return the point that it reaches when done.
@@ -158,12 +177,7 @@ class Queue:
         """
         if threading.get_ident() != self._owner.thread:
             self._owner.admit()
-        if stream.kind != self.commands.kind:
-            raise ValueError(f"{self.name} takes {self.commands.kind} streams, not {stream.kind}")
-        if stream.owner is not self._owner:
-            raise ValueError(
-                f"the stream was begun for another card, or before {self._owner.name} lost its memory: build it anew"
-            )
+        self.check(stream)
         head = self._prefix(stream.waits) if self._waits or stream.waits else b""
         args = self._args
         body: bytes | bytearray = stream.body

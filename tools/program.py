@@ -7,8 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ringup.drivers.amd.chips import CHIPS
 from ringup.errors import CompileError
-from ringup.queues import code_object
+from ringup.queues import amd_target, code_object
 from ringup.queues.code_object import CodeObject, Kernel
 
 LIMIT_BYTES = 1 << 30  # of a file
@@ -18,7 +19,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the command to `ringup`'s parser."""
     parser = subparsers.add_parser("program", help="show the kernels of a code object", description=__doc__)
     parser.add_argument("file", type=Path, help="an AMDHSA code object (ELF), linked or not")
-    parser.add_argument("--chip", help="say whether it runs there, such as gfx1100")
+    parser.add_argument("--chip", type=_chip, help="say whether it runs there, such as gfx1100 or navi31")
     parser.add_argument("--hidden", action="store_true", help="arguments that the launch fills in, too")
     parser.add_argument("--json", action="store_true", help="for programs: one JSON document")
     parser.set_defaults(run=run)
@@ -44,6 +45,17 @@ def run(args: argparse.Namespace) -> int:
     if args.chip:
         program.check_runs_on(args.chip)
     return 0
+
+
+def _chip(text: str) -> str:
+    """Return the compiler's name of a chip that was given by that or by AMD's."""
+    names = {chip.name: chip.target for chip in CHIPS.values()}
+    target = names.get(text, text)
+    try:
+        amd_target.parse(target)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{error}; so are {', '.join(names)}") from error
+    return target
 
 
 def _document(program: CodeObject, *, hidden: bool) -> dict[str, Any]:

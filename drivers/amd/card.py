@@ -70,13 +70,16 @@ class CardInfo:
 class Radeon:
     """One card, up. Belongs to the thread that opened it. Use it as a context manager, or `close` it."""
 
-    def __init__(self, device: Device, *, firmware: Iterable[Path | str] = (), watch: Watcher | None = None) -> None:
-        """Bring the card up. `firmware`: files or folders that come before the system's. `watch` is told of every stage.
+    def __init__(
+        self, device: Device, *, firmware: Path | str | Iterable[Path | str] = (), watch: Watcher | None = None
+    ) -> None:
+        """Bring the card up. `firmware`: files or folders, or one, that come before the system's. `watch` is told of every stage.
 
         Raises an error of ringup's tree that names the failing stage; the card is torn down then.
         """
         self.device, self.owner = device, Owner(device.name)
-        self._explicit, self._watch = tuple(firmware), watch
+        self._explicit = (firmware,) if isinstance(firmware, (str, Path)) else tuple(firmware)
+        self._watch = watch
         self.interrupts: deque[Interrupt] = deque(maxlen=INTERRUPTS_KEPT)
         self.fault: RingupError | None = None
         self.rungs: list[Rung] = []
@@ -236,6 +239,8 @@ class Radeon:
         Raises `WrongTarget` for another chip's, `CompileError` for a damaged one, `OutOfMemory`.
         """
         self._check()
+        if not isinstance(code, (bytes, bytearray, memoryview, CodeObject)):
+            raise TypeError(f"code is the bytes of an ELF file, such as `Path.read_bytes` gives, not {code!r:.80}")
         target = self.blocks.ips.chip.target
         parsed = code if isinstance(code, CodeObject) else code_object.parse(bytes(code), name, target)
         parsed.check_runs_on(target)
@@ -441,6 +446,7 @@ class Radeon:
             self.spaces.close()
 
     def __enter__(self) -> Radeon:
+        self._check()
         return self
 
     def __exit__(

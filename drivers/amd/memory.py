@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import index
 from typing import NamedTuple
 
 from ringup.drivers.amd.access import Access, Window
@@ -170,6 +171,10 @@ class Memory:
         Raises `OutOfMemory`; nothing is left behind then.
         """
         self.admit()
+        try:
+            size_bytes = index(size_bytes)
+        except TypeError:
+            raise TypeError(f"a buffer has a whole number of bytes, not {size_bytes!r} ({name or 'unnamed'})") from None
         if size_bytes <= 0:
             raise ValueError(f"a buffer has at least one byte, not {size_bytes} ({name or 'unnamed'})")
         mapped = size_bytes + -size_bytes % PAGE_BYTES

@@ -93,6 +93,10 @@ class QueueMemory:
         memory = self._spaces.user
         return self._keep(memory, memory.alloc(size_bytes, "vram", name=f"{self._name}: scratch")).gpu_va
 
+    def holds(self, buffer: Buffer) -> bool:
+        """Tell whether the queue reaches a buffer of a user's: its card handed it out."""
+        return buffer.belongs_to(self._spaces.user)
+
     def free(self, *, watched: bool = False) -> None:
         """Give everything back. `watched`: engines may still look at the timeline, whose page then stays until the card is closed."""
         while self.buffers:
@@ -160,10 +164,15 @@ class CardQueue(Queue):
         if not done and self.watched():  # as amdgpu_fence_driver_force_completion does for a ring that hangs
             self.release()
         self.memory.free(watched=self.watched())
-        self._owner = Owner(self.name)
-        self._owner.refuse(cause)
+        self.refuse(cause)
         self.leave(self)
         return ended
+
+    def refuse(self, cause: Exception) -> None:
+        """Raise `cause` from now on to whoever begins or submits something."""
+        self._owner = Owner(self.name)
+        self._owner.refuse(cause)
+        self.streams = self._owner.admit
 
 
 class ComputeQueue(CardQueue):
@@ -192,7 +201,7 @@ class CopyQueue(CardQueue):
     def upload(self, target: Buffer, data: Any, offset_bytes: int = 0) -> Point:
         """Copy host bytes (buffer protocol or `__dlpack__`) into a buffer. They are read now, so they may change afterwards."""
         view = transfer.host_bytes(data)
-        target_va = transfer.check_range(target, offset_bytes, len(view))
+        target_va, _ = self._range(target, offset_bytes, len(view))
         return transfer.upload(self, self._staging(), target_va, view) or self._last()
 
     def download(
@@ -203,15 +212,16 @@ class CopyQueue(CardQueue):
         `size_bytes`: the rest of the buffer when left out. Returns what was filled.
         """
         if out is None:
-            size = source.size_bytes - offset_bytes if size_bytes is None else size_bytes
-            result = bytearray(max(size, 0))
+            source_va, size = self._range(source, offset_bytes, size_bytes)
+            result = bytearray(size)
             view = memoryview(result)
         else:
             result, view = out, transfer.host_bytes(out)
-            if view.readonly or size_bytes not in (None, len(view)):
-                raise ValueError(f"the place for {size_bytes} bytes is read-only or of another size: {len(view)} bytes")
-            size = len(view)
-        source_va = transfer.check_range(source, offset_bytes, size)
+            if view.readonly:
+                raise ValueError("what is to be filled is read-only")
+            if size_bytes not in (None, len(view)):
+                raise ValueError(f"what is to be filled has {len(view)} bytes, not {size_bytes}")
+            source_va, _ = self._range(source, offset_bytes, len(view))
         transfer.download(self, self._staging(), source_va, view)
         return bytes(result) if out is None else out
 
@@ -234,17 +244,15 @@ class CopyQueue(CardQueue):
         source_offset: int = 0,
     ) -> Point:
         """Copy between buffers, or within one: the ranges may overlap. All of the source when no size is given."""
-        size = source.size_bytes - source_offset if size_bytes is None else size_bytes
-        target_va = transfer.check_range(target, target_offset, size)
-        source_va = transfer.check_range(source, source_offset, size)
+        source_va, size = self._range(source, source_offset, size_bytes)
+        target_va, _ = self._range(target, target_offset, size)
         stream = self.stream()
         stream.copy(target_va, source_va, size)
         return self.submit(stream)
 
     def fill(self, target: Buffer, value: int, offset_bytes: int = 0, size_bytes: int | None = None) -> Point:
         """Fill a buffer, or whole dwords of it, with a dword."""
-        size = target.size_bytes - offset_bytes if size_bytes is None else size_bytes
-        target_va = transfer.check_range(target, offset_bytes, size)
+        target_va, size = self._range(target, offset_bytes, size_bytes)
         stream = self.stream()
         stream.fill(target_va, value, size)
         return self.submit(stream)
@@ -263,11 +271,23 @@ class CopyQueue(CardQueue):
     ) -> Point:
         """Copy `height` rows of `width_bytes` whose starts lie a pitch apart in each buffer; the planes must not overlap."""
         rows = max(height - 1, 0)
-        target_va = transfer.check_range(target, target_offset, rows * target_pitch_bytes + width_bytes)
-        source_va = transfer.check_range(source, source_offset, rows * source_pitch_bytes + width_bytes)
+        target_va, _ = self._range(target, target_offset, rows * target_pitch_bytes + width_bytes)
+        source_va, _ = self._range(source, source_offset, rows * source_pitch_bytes + width_bytes)
         stream = self.stream()
         stream.copy_rect(target_va, target_pitch_bytes, source_va, source_pitch_bytes, width_bytes, height)
         return self.submit(stream)
+
+    def _range(self, buffer: Buffer, offset_bytes: int, size_bytes: int | None) -> tuple[int, int]:
+        """Return address and size of a range, None: up to the buffer's end. A `ValueError` where it leaves the buffer or is another card's."""
+        if not isinstance(buffer, Buffer):
+            raise TypeError(
+                f"{self.name} copies between buffers, such as `card.alloc` returns, not {type(buffer).__name__}"
+            )
+        size = buffer.size_bytes - offset_bytes if size_bytes is None else size_bytes
+        gpu_va = transfer.check_range(buffer, offset_bytes, size)
+        if not self.memory.holds(buffer):
+            raise ValueError(f"{buffer!r} is another card's, not {self.name}'s")
+        return gpu_va, size
 
     def _last(self) -> Point:
         """Return the point behind all that was submitted: of a copy of nothing."""
@@ -328,7 +348,10 @@ class QueueSet:
 
     def copy(self, engine: int) -> CopyQueue:
         """Map another queue of a copy engine. Raises `NotSupported` when all are in use."""
-        sdma = self._blocks.sdma[engine]
+        engines = self._blocks.sdma
+        if engine not in range(len(engines)):
+            raise ValueError(f"copy engines 0 to {len(engines) - 1} are there, not {engine!r}")
+        sdma = engines[engine]
         used = {
             queue.hardware.number
             for queue in self.queues
@@ -446,6 +469,7 @@ class QueueSet:
             except Exception as error:  # noqa: BLE001  every queue gets its turn; the first error comes out
                 failed = failed or error
                 queue.lose(error, "closed with its card")
+                queue.refuse(ValueError(f"{queue.name} was closed"))
         if failed is not None:
             raise failed
 

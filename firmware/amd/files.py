@@ -71,6 +71,9 @@ def load(needs: Iterable[Need], store: Store) -> FirmwareSet:
             continue
         image = known.get(found.name)
         if image is None:
-            image = known[found.name] = parse(found.data, found.name)
+            try:
+                image = known[found.name] = parse(found.data, found.name)
+            except FirmwareError as error:
+                raise FirmwareError(f"{error}; it lies at {found.path}: install it again") from error
         files[need.kind], images[need.kind] = found, image
     return FirmwareSet(files, images)

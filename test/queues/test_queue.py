@@ -3,6 +3,7 @@
 import random
 import threading
 
+import numpy as np
 import pytest
 
 from ringup.errors import DeviceTimeout
@@ -217,6 +218,55 @@ def test_a_patch_outside_is_refused(machine, at, size):
         kept.patch_args(0, b"1")
 
 
+@pytest.mark.parametrize(("value", "size"), [(-1, 8), (1 << 32, 4), (1.5, 8), (1, 3)])
+def test_a_patch_of_what_the_bytes_cannot_hold_is_refused_and_leaves_the_stream_alone(machine, value, size):
+    toy = machine.queue()
+    kept, _ = keep(toy, toy.stream(7))
+    with pytest.raises(ValueError, match=r"hold a whole number from 0 on|4 or 8 bytes"):
+        kept.patch(24 + 8, value, size)
+    kept.submit().wait()
+    assert toy.notes == [7]
+
+
+def test_arguments_are_patched_with_the_bytes_of_an_array(machine):
+    toy = machine.queue()
+    kept, _ = keep(toy, note_args(toy, 5, 6))
+    kept.patch_args(0, np.array([8, 9], np.uint64))
+    kept.submit().wait()
+    assert toy.notes == [8, 9]
+
+
+def test_a_kept_stream_that_was_freed_is_refused_and_freed_once(machine):
+    toy = machine.queue()
+    kept, freed = keep(toy, toy.stream(1))
+    kept.submit().wait()
+    kept.free()
+    kept.free()
+    assert freed == [kept.gpu_va]
+    for use in (kept.submit, lambda: kept.patch(24, 1), lambda: kept.patch_args(0, b"")):
+        with pytest.raises(ValueError, match="was freed: build and keep it anew"):
+            use()
+    assert toy.notes == [1]
+
+
+def test_a_stream_of_another_card_is_not_kept(machine):
+    toy, other = machine.queue(), type(machine)().queue()
+    with pytest.raises(ValueError, match="begun for another card"):
+        keep(toy, other.stream(1))
+
+
+def test_what_is_no_stream_or_point_is_named_and_spoils_nothing(machine):
+    toy = machine.queue()
+    stream = toy.stream(1)
+    for wait_for in (toy.queue.wait_for, stream.wait_for):
+        with pytest.raises(TypeError, match="a point is waited for, such as `submit` returns, not Queue"):
+            wait_for(toy.queue)
+    with pytest.raises(TypeError, match="takes streams, not NoneType"):
+        toy.queue.submit(None)
+    toy.queue.submit(stream).wait()
+    assert toy.notes == [1]
+
+
 def test_another_thread_is_told_whose_queue_it_is(machine):
     toy = machine.queue()
     seen = []
@@ -234,7 +284,7 @@ def test_another_thread_is_told_whose_queue_it_is(machine):
     thread.join()
     assert seen == ["toy belongs to thread 'MainThread', not to 'worker': call `card.adopt()` here first"]
     assert toy.notes == [2]
-    with pytest.raises(ValueError, match="belongs to thread"):
+    with pytest.raises(ValueError, match="belongs to a thread that has ended, not to 'MainThread'"):
         toy.queue.submit(toy.stream(3))
 
 

@@ -71,7 +71,13 @@ def test_another_chip_is_told_after_what_it_is(ask, built, capsys):
         WrongTarget, match=r"add\.o is built for gfx1100, this chip is a gfx1101: compile it for gfx1101"
     ):
         ask(built, "--chip", "gfx1101")
-    assert "target         gfx1100" in capsys.readouterr().out
+    with pytest.raises(WrongTarget, match="this chip is a gfx1101"):
+        ask(built, "--chip", "navi32")
+    with pytest.raises(SystemExit, match="2"):
+        ask(built, "--chip", "navi99")
+    shown = capsys.readouterr()
+    assert "'navi99' names no processor; such as gfx1100" in shown.err
+    assert "target         gfx1100" in shown.out
 
 
 def test_what_is_no_code_object_is_refused(ask, built, tmp_path):

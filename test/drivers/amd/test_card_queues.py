@@ -184,6 +184,20 @@ def test_a_kept_stream_is_patched_while_it_runs_and_every_run_keeps_its_values(u
         kept.free()
 
 
+def test_dispatch_tells_where_each_of_several_finds_its_arguments(up):
+    _, card, program = up
+    kernel = program["mark"]
+    with card.alloc(4 * 64 * 3) as target:
+        stream = card.compute.stream()
+        places = [stream.dispatch(kernel, 1, 64, [target.gpu_va + 256 * number, 1]) for number in range(3)]
+        kept = card.compute.keep(stream)
+        for number, place in enumerate(places):
+            kept.patch_args(place + kernel.arg_offset(1), np.uint32(70 + number))
+        card.copy.wait_for(kept.submit())
+        assert words(card, target, 64 * 3)[::64].tolist() == [70, 71, 72]
+        kept.free()
+
+
 @pytest.mark.parametrize("size", [(8, 4, 2), (13, 9, 5), (1, 1, 1), (41, 1, 3), (8, 7, 1)])
 def test_grids_of_three_dimensions_start_every_item_once(up, size):
     _, card, program = up
@@ -322,7 +336,7 @@ def test_another_threads_calls_say_whose_the_card_is_and_adopting_hands_it_over(
             assert card.copy.download(buffer, size_bytes=4) == b"1234"
 
     assert in_thread(use) is None
-    with pytest.raises(ValueError, match="belongs to thread 'which has ended', not to 'MainThread'"):
+    with pytest.raises(ValueError, match="belongs to a thread that has ended, not to 'MainThread'"):
         card.alloc(4096)
     card.adopt()
     card.close()

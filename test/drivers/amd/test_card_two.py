@@ -37,6 +37,59 @@ def test_two_cards_work_side_by_side_and_wait_for_each_other(cards):
         assert second.copy.download(there) == b"\7\0\0\0" * 1024
 
 
+def test_a_copy_queue_takes_no_buffer_of_another_card(cards):
+    first, second = cards
+    with first.alloc(4096) as here, second.alloc(4096) as there:
+        first.copy.fill(here, 7).wait()
+        second.copy.fill(there, 5).wait()
+        for copy in (
+            lambda: first.copy.upload(there, bytes(4096)),
+            lambda: first.copy.fill(there, 0),
+            lambda: first.copy.copy_buffer(there, here),
+            lambda: first.copy.copy_rect(here, 64, there, 64, 64, 64),
+            lambda: first.copy.download(there),
+        ):
+            with pytest.raises(ValueError, match=r"is another card's, not copy 0.0's"):
+                copy()
+        assert first.copy.download(here) == b"\7\0\0\0" * 1024
+        assert second.copy.download(there) == b"\5\0\0\0" * 1024
+
+
+def test_what_is_closed_says_so(cards):
+    first, _ = cards
+    queue = first.new_compute_queue()
+    queue.close()
+    with pytest.raises(ValueError, match="compute 1 was closed"):
+        queue.stream()
+    first.device.unplug()
+    first.close()
+    for begin in (first.compute.stream, first.copy.stream):
+        with pytest.raises(ValueError, match=r"(compute 0|copy 0\.0) was closed"):
+            begin()
+    with pytest.raises(ValueError, match="virtual:navi31 was closed"), first:
+        pass
+
+
+def test_sizes_are_whole_numbers_of_any_make(cards):
+    first, _ = cards
+    program = first.load(compile_for(first.info.target))
+    with first.alloc(np.int64(1 << 16)) as out:
+        for grid in (64, np.int64(64), [64], (np.uint32(64), 1)):
+            stream = first.compute.stream()
+            stream.dispatch(program, grid, BLOCK, [out, *ARGUMENTS])
+            stream.dispatch_items(program, [64 * BLOCK], np.int32(BLOCK), [out, *ARGUMENTS])
+            first.compute.submit(stream).wait()
+        for size in (4096.0, float("nan"), "4096", None):
+            with pytest.raises(TypeError, match="a buffer has a whole number of bytes"):
+                first.alloc(size)
+            with pytest.raises(TypeError, match="the grid is one to three whole numbers"):
+                first.compute.stream().dispatch(program, size, BLOCK, [out, *ARGUMENTS])
+    with pytest.raises(TypeError, match="code is the bytes of an ELF file"):
+        first.load("kernel.co")
+    with pytest.raises(TypeError, match="a loaded program or one of its kernels is dispatched, not str"):
+        first.compute.stream().dispatch("mandelbrot", 1, 1, [])
+
+
 def test_a_program_runs_where_it_was_loaded_and_not_when_it_was_freed(cards):
     first, second = cards
     program = first.load(compile_for("gfx1100"))
