@@ -89,11 +89,6 @@ class GcShape:
     scratch_slots_per_cu: int
     l2_bytes: int
 
-    @property
-    def compute_units(self) -> int:
-        """How many compute units there would be with nothing fused off."""
-        return self.shader_engines * self.arrays_per_engine * self.wgps_per_array * 2
-
 
 class Ips:
     """The blocks of one card: versions, bases, what is fused off."""
@@ -102,16 +97,6 @@ class Ips:
         self.table = table
         self._registers = registers
         self._blocks: dict[tuple[str, int], Block] = {}
-
-    def has(self, name: str, instance: int = 0) -> bool:
-        """Whether the card has the block and it is not fused off."""
-        hw_id = _row(name)[0]
-        listed = any(ip.instance == instance for ip in self.table.find(hw_id))
-        return listed and not self.table.harvested(hw_id, instance)
-
-    def count(self, name: str) -> int:
-        """How many instances of the block the card lists, fused off or not."""
-        return len(self.table.find(_row(name)[0]))
 
     def version(self, name: str, instance: int = 0) -> Version:
         """Return the block's own version. Raises `NotSupported` when the card has none."""

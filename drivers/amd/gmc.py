@@ -52,11 +52,6 @@ class Gmc:
         """What page tables add to a vram_pa."""
         return self.apertures.fb_offset
 
-    @property
-    def hubs(self) -> tuple[str, ...]:
-        """Names of the hubs that are up."""
-        return tuple(self._up)
-
     def start_mmhub(self) -> None:
         """Bring up MMHUB; needs nothing else up."""
         self._start(self._mmhub)

@@ -135,12 +135,6 @@ class Psp:
         """Whether a secure OS runs: a driver has started the card since its last reset."""
         return int(self._block.read(self.ring.mailbox.sign_of_life)) != 0
 
-    @property
-    def os_version(self) -> int | None:
-        """The running secure OS's version; None where no register tells it."""
-        word = self.ring.mailbox.os_version
-        return None if word is None else int(self._block.read(word))
-
     def start(self, firmware: PspFirmware, place_tmr: Callable[[int], int]) -> None:
         """Boot the secure OS and load everything. Left up: the secure OS, its ring, every engine's firmware, the RLC loading them.
 

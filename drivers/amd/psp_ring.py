@@ -52,7 +52,6 @@ class Mailbox(NamedTuple):
     ring_high: type[Word]
     ring_bytes: type[Word]
     sign_of_life: type[Word]  # not zero once the secure OS runs
-    os_version: type[Word] | None
 
 
 MP0 = Mailbox(
@@ -64,7 +63,6 @@ MP0 = Mailbox(
     mp.MP0_SMN_C2PMSG_70,
     mp.MP0_SMN_C2PMSG_71,
     mp.MP0_SMN_C2PMSG_81,
-    mp.MP0_SMN_C2PMSG_58,
 )
 MPASP = Mailbox(
     mp.MPASP_SMN_C2PMSG_35,
@@ -75,7 +73,6 @@ MPASP = Mailbox(
     mp.MPASP_SMN_C2PMSG_70,
     mp.MPASP_SMN_C2PMSG_71,
     mp.MPASP_SMN_C2PMSG_81,
-    None,
 )
 MAILBOXES = {13: MP0, 14: MPASP}  # by major version of MP0
 
@@ -98,7 +95,6 @@ class Response:
     """What a command came back with."""
 
     status: int
-    session: int
     tmr_bytes: int
 
 
@@ -171,7 +167,7 @@ class PspRing:
         self._wait_fence(doing)
         raw = bytearray(window.read(buffers.command + RESPONSE, psp.psp_gfx_resp.SIZE))
         answer = psp.psp_gfx_resp.view(raw)
-        return Response(answer.status, answer.session_id, answer.tmr_size)
+        return Response(answer.status, answer.tmr_size)
 
     def _wait_fence(self, doing: str) -> None:
         clock = self._block.registers.clock
