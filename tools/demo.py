@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import ringup
+from ringup.tools.paths import add_firmware_argument
 from ringup.tools.stages import StageView
 
 WIDTH, HEIGHT, STEPS, BLOCK = 256, 256, 200, 256
@@ -65,6 +66,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Bring a card up (a virtual one unless named), compile a kernel for it with LLVM, run it, draw the result.",
     )
     parser.add_argument("--card", default="virtual:navi31", help="which card (default: %(default)s)")
+    add_firmware_argument(parser)
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write when what ran, for ui.perfetto.dev")
     parser.add_argument("--json", action="store_true", help="print one object with the figures instead of the picture")
 
@@ -72,7 +74,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     import numpy as np  # what only this command needs
 
-    with ringup.open(args.card, watch=StageView()) as card:
+    with ringup.open(args.card, firmware=args.firmware, watch=StageView()) as card:
         items = WIDTH * HEIGHT
         with card.profile() as profile:
             program = card.load(compile_for(card.info.target), "mandelbrot")
