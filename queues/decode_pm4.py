@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from ringup.autogen.amd import pm4
-from ringup.errors import NotSupported
 from ringup.queues.decode import Fetch, Packet, Stream, Walk
 from ringup.queues.packets import Version
-from ringup.queues.pm4_layout import MAX_BODY, REGISTERS, TYPE_0, TYPE_2, TYPE_3, WINDOW_STARTS, Layout, layouts
+from ringup.queues.pm4_layout import (
+    MAX_BODY,
+    REGISTERS,
+    TYPE_0,
+    TYPE_2,
+    TYPE_3,
+    WINDOW_STARTS,
+    Layout,
+    layouts,
+    opcodes,
+)
 
 RESERVED_HEADER = 0xF8  # bits that HEADER has no field for
 CALLS = ("INDIRECT_BUFFER", "RUN_LIST")
@@ -17,12 +26,8 @@ class Pm4Decoder:
 
     def __init__(self, version: Version, fetch: Fetch | None = None) -> None:
         """Raise `NotSupported` for a version without facts."""
-        if version not in pm4.PLACES:
-            raise NotSupported(
-                f"no packets are known for graphics core {version}; known: {', '.join(map(str, pm4.PLACES))}"
-            )
         self.version, self.fetch = version, fetch
-        self._layouts, self._names = layouts(version), pm4.OPCODES[version]
+        self._layouts, self._names = layouts(version), opcodes(version)
 
     def decode(self, data: Stream) -> list[Packet]:
         """Return the packets of a stream, given as bytes or dwords; every dword belongs to one of them."""

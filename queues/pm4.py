@@ -17,7 +17,7 @@ from ringup.errors import NotSupported
 from ringup.queues.packets import ONES, Atomic, Compare, Template, Version, address, atomic_code, data, narrow, wide
 from ringup.queues.pm4_cache import FROM_OUTSIDE, NOTHING, TO_OUTSIDE, CacheRow, Caches
 from ringup.queues.pm4_cache import ROWS as CACHES
-from ringup.queues.pm4_layout import BASES, MAX_BODY, header, template
+from ringup.queues.pm4_layout import BASES, MAX_BODY, header, opcodes, template
 
 REGISTER_BITS = 18  # of a register's dword address in a packet: PAL's mem_mapped_register operands
 REGISTER, MEMORY = 0, 1  # nvd.h, WAIT_REG_MEM_MEM_SPACE
@@ -92,11 +92,8 @@ class Pm4:
     """Builders for one version of the graphics core, such as (11, 0, 0). Stateless: one serves every queue of a card."""
 
     def __init__(self, version: Version) -> None:
-        """Raise `NotSupported` for a version without a row."""
-        if version not in pm4.PLACES or version[0] not in ROWS:
-            raise NotSupported(
-                f"no packets are known for graphics core {version}; known: {', '.join(map(str, pm4.PLACES))}"
-            )
+        """Raise `NotSupported` for a version without facts."""
+        opcodes(version)
         self.version, self.row, self._bases = version, ROWS[version[0]], BASES[version[0]]
         self._addresses: dict[type[Word], int] = {}
         self._controls: dict[tuple[type[Word], tuple[tuple[str, int], ...]], int] = {}

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ringup.autogen.amd import gc_compute, pm4, pm4_queues
 from ringup.autogen.layout import Word
+from ringup.errors import NotSupported
 from ringup.queues.packets import Hole, Template, Version, numbered, to_bytes
 
 MAX_BODY = 0x3FFF  # dwords behind a header: its count field holds one less, and all ones means none
@@ -277,10 +278,18 @@ class Layout(NamedTuple):
                     yield place
 
 
+def opcodes(version: Version) -> Mapping[int, str]:
+    """Return the names of a version's packets by opcode. Raises `NotSupported` for a version without facts."""
+    if version not in pm4.PLACES:
+        known = ", ".join(map(str, pm4.PLACES))
+        raise NotSupported(f"no packets are known for graphics core {version}; known: {known}")
+    return pm4.OPCODES[version]
+
+
 @cache
 def layouts(version: Version) -> dict[int, Layout]:
-    """Return the packets of a version whose dwords are known, by opcode."""
-    names = pm4.OPCODES[version]
+    """Return the packets of a version whose dwords are known, by opcode. Raises as `opcodes` does."""
+    names = opcodes(version)
     return {opcode: _layout(name, PACKETS[name], version) for opcode, name in names.items() if name in PACKETS}
 
 
