@@ -25,7 +25,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("card", help="its name, as `ringup list` shows it")
     parser.add_argument("--json", action="store_true", help="print one object a look")
     parser.add_argument("--watch", type=_seconds, metavar="S", help="look again every S seconds, until interrupted")
-    parser.add_argument("--count", type=int, metavar="N", help="look N times (with or without --watch)")
+    parser.add_argument("--count", type=_looks, metavar="N", help="look N times (with or without --watch)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -45,6 +45,13 @@ def run(args: argparse.Namespace) -> int:
             if look == times:
                 return 0
             clock.sleep_us((args.watch or EVERY_S) * 1_000_000)
+
+
+def _looks(text: str) -> int:
+    count = int(text)
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"at least one look is taken, not {text}")
+    return count
 
 
 def _seconds(text: str) -> float:

@@ -22,8 +22,10 @@ def host_bytes(data: Any) -> memoryview:
 
         data = np.from_dlpack(data)
     view = memoryview(data)
-    if not view.contiguous:
-        raise ValueError("the data is not contiguous in memory: make a contiguous copy first")
+    if not view.c_contiguous:
+        raise ValueError(
+            "the data does not lie row by row without gaps: make such a copy first (numpy.ascontiguousarray)"
+        )
     return view.cast("B") if view.nbytes else memoryview(b"")
 
 

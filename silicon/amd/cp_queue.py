@@ -81,6 +81,9 @@ class Queue:
         ) as error:  # what the model lacks, or a register that no card has: whoever lets time pass is told
             self.hung = str(error)
             raise
+        except KeyboardInterrupt:  # a step that was torn cannot be taken up again; a reset of the queue begins anew
+            self.hung = "the computer's user interrupted it within a step"
+            raise
         finally:
             self._stepping = False
         if delay is not None and self._steps is not None:

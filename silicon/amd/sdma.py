@@ -297,6 +297,9 @@ class Sdma(Engine):
         except RingupError as error:  # for whoever let the time pass; the queue goes no further
             queue.work, queue.stopped = None, str(error)
             raise
+        except KeyboardInterrupt:  # a step that was torn cannot be taken up again; a reset of the queue begins anew
+            queue.work, queue.stopped = None, "the computer's user interrupted it within a step"
+            raise
         else:
             if queue.work is not work:
                 work.close()  # the packet dropped its own queue
