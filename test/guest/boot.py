@@ -33,14 +33,14 @@ for m in $(/bin/busybox cat /modules/order); do /bin/busybox insmod /modules/$m 
 /bin/busybox mkdir -p /rw/upper /rw/work
 /bin/busybox mount -t overlay overlay -o lowerdir=/ro,upperdir=/rw/upper,workdir=/rw/work /new
 for d in proc sys dev; do /bin/busybox mount -o move /$d /new/$d; done
-/bin/busybox mount -t tmpfs t /new/tmp
-/bin/busybox mkdir -p /new/run/lock /new/dev/shm
-/bin/busybox cp /run.sh /new/tmp/run.sh
-/bin/busybox chroot /new /bin/sh /tmp/run.sh
+/bin/busybox mkdir -p /new/run/lock /new/run/guest /new/dev/shm
+/bin/busybox mount -t tmpfs t /new/run/guest
+/bin/busybox cp /run.sh /new/run/guest/run.sh
+/bin/busybox chroot /new /bin/sh /run/guest/run.sh
 /bin/busybox poweroff -f
 """
 SCRIPT = """cd @CHECKOUT@
-export HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin PYTHONDONTWRITEBYTECODE=1
+export HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin PYTHONDONTWRITEBYTECODE=1 TMPDIR=/run/guest
 echo 8 > /proc/sys/vm/nr_hugepages
 [ -d /sys/bus/pci/drivers/vfio-pci ] || modprobe -d @KERNEL@ vfio-pci || echo "GUEST: no vfio-pci"
 timeout @BOUND@ @PYTHON@ -m pytest -q -x --color=no --durations=3 -p no:cacheprovider -o addopts=--import-mode=importlib test/guest/inside.py
