@@ -25,7 +25,8 @@ def triple(values: int | tuple[int, ...], what: str, rest: int = 1) -> Triple:
         raise TypeError(f"{what} is one to three whole numbers, not {values!r}") from None
     if not 1 <= len(given) <= 3:
         raise ValueError(f"{what} has one to three dimensions, not {len(given)}")
-    return (*given, rest, rest)[:3]  # type: ignore[return-value]  # three of at least three
+    x, y, z = (*given, rest, rest)[:3]
+    return x, y, z
 
 
 @dataclass(frozen=True)

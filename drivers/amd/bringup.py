@@ -255,11 +255,11 @@ def stop(blocks: Blocks, ih: Ih | None, *, clean: bool) -> None:
             mark.erase(blocks.gfx.block)
 
     steps += [leave_mark, blocks.gmc.stop, blocks.nbio.stop, lambda: set_master(blocks.device, on=False)]
+    steps.append(blocks.stray.free)
     for step in steps:
         try:
             step()
         except RingupError as error:
             first = first or error
-    blocks.stray.free()
     if first is not None:
         raise first

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
@@ -39,17 +38,14 @@ MQD_BYTES = 4096
 PAGE_BYTES = 4096
 # of a queue's page: the read pointer that the engine reports, the write pointer, the timeline, a cache line each; what kernels see of the queue
 RPTR_AT, WPTR_AT, TIMELINE_AT, OBJECT_AT = 0, 64, 128, 1024
-QUAD = struct.Struct("<Q")
 
 
 class QueueMemory:
     """Memory of one queue. Rings, timeline and arguments lie where both sides reach them: host memory, or VRAM where the path has no other."""
 
     def __init__(self, spaces: Spaces, where: Where, name: str) -> None:
-        def take(size_bytes: int, what: str, *, executable: bool = True) -> Buffer:
-            return user.alloc(
-                size_bytes, where, visible=True, name=f"{name}: {what}", cached=False, executable=executable
-            )
+        def take(size_bytes: int, what: str) -> Buffer:
+            return user.alloc(size_bytes, where, visible=True, name=f"{name}: {what}", cached=False)
 
         user = spaces.user
         self._spaces, self._where, self._name = spaces, where, name
