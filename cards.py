@@ -42,6 +42,15 @@ class Found:
     skipped: str = ""
 
 
+@dataclass(frozen=True)
+class Via:
+    """What a transport's `open` may return in a card's stead: the card is reached through another transport, `prefix`, as `rest` there."""
+
+    prefix: str
+    rest: str
+    options: Mapping[str, Any]
+
+
 class Transport(Protocol):
     """What an entry point of `ringup.transports` must offer."""
 
@@ -52,8 +61,8 @@ class Transport(Protocol):
     def open(self, rest: str, **options: Any) -> Any:
         """Open the path to the card that `rest` (the name after the first colon) means.
 
-        Returns a `ringup.drivers.transport.seam.Device`, or a card that is up already where a kernel driver does that. `options` are the
-        transport's own.
+        Returns a `ringup.drivers.transport.seam.Device`, a card that is up already where a kernel driver does that, or a `Via`. `options` are
+        the transport's own.
         """
         ...
 
@@ -91,7 +100,14 @@ def connect(name: str, **options: Any) -> Any:
         raise NotSupported(
             f"opening {name!r}: no installed package offers the transport {prefix!r} (entry-point group {GROUP})"
         )
-    return _load(transports[prefix]).open(rest, **options)
+    path = _load(transports[prefix]).open(rest, **options)
+    if not isinstance(path, Via):
+        return path
+    if path.prefix not in transports:
+        raise NotSupported(
+            f"opening {name!r}: it is reached through the transport {path.prefix!r}, which is not installed"
+        )
+    return _load(transports[path.prefix]).open(path.rest, **path.options)
 
 
 def cards() -> list[Found]:

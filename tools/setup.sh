@@ -16,6 +16,7 @@ need 'command -v xz' xz-utils
 need 'command -v make' make
 need 'command -v clang-19' clang-19 # compiles the corpus of the virtual shader cores, for them and for this computer
 need 'command -v ld.lld-19' lld-19
+need 'ldconfig -p | grep -q libusb-1.0.so.0' libusb-1.0-0 # what pyusb stands on
 
 if [ ${#missing[@]} -gt 0 ]; then
   if [ "$(id -u)" != 0 ]; then

@@ -1,0 +1,132 @@
+"""What a bridge's firmware offers, whichever it is: requests on the PCI Express side, the chip's own memory, bytes in bulk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ringup.drivers.usb4.port import Port
+from ringup.drivers.usb4.tlp import Completion, Request
+
+# XDATA, the chip's own address space. Source: docs/asm2464pd.md, "Memory of the chip"
+LTSSM = 0xB450
+LINK_INFO, LINK_INFO_PAGE = 0x4092, 1
+SRAM_BUS_ADDR = 0x20_0000
+SRAM_BYTES = 512 << 10
+SLOT_BYTES = 16 << 10
+UP = (0x48, 0x78)  # the state machine of the link in L0, as two firmwares show it
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """The link to the card. `width` and `generation` are 0 where the chip does not say."""
+
+    ltssm: int
+    generation: int = 0
+    width: int = 0
+
+    @property
+    def up(self) -> bool:
+        """Whether it is trained."""
+        return self.ltssm in UP
+
+    def __str__(self) -> str:
+        shown = f"Gen{self.generation} x{self.width}" if self.generation and self.width else ""
+        return f"{'up' if self.up else 'down'} (LTSSM {self.ltssm:#04x}){f', {shown}' if shown else ''}"
+
+
+class Bulk(Protocol):
+    """Memory in the bridge that USB fills and drains at full rate, and that the card reaches at `bus_addr`. Whole slots of it are used."""
+
+    @property
+    def bus_addr(self) -> int:
+        """Where the card finds it."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """How much there is to use."""
+        ...
+
+    @property
+    def release_bus_addr(self) -> int | None:
+        """The dword that the card writes to let a drain's bytes go; None: they are read when the card's work is known to be done."""
+        ...
+
+    @property
+    def drain_bytes(self) -> int:
+        """How many bytes one drain takes at most; 0 where nothing can be drained."""
+        ...
+
+    def fill(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        """Begin to send bytes to a slot's start. The USB side ending does not mean that they are there: the card must look for the last ones.
+
+        `data` must stay as it is until the next call. Bytes up to a multiple of 512 are overwritten too.
+        """
+        ...
+
+    def arm(self, offset: int, size_bytes: int) -> None:
+        """Begin a drain from a slot's start; ORDER: before the card writes to `release_bus_addr`."""
+        ...
+
+    def drain(self) -> bytes:
+        """Wait for the bytes of the drain that was armed."""
+        ...
+
+
+class Bridge(Protocol):
+    """One bridge with one firmware. Addresses of `request` and the blocks are those of PCI Express."""
+
+    port: Port
+
+    @property
+    def kind(self) -> str:
+        """`open`, `patched` or `stock`."""
+        ...
+
+    @property
+    def version(self) -> str:
+        """The firmware's version in its own words."""
+        ...
+
+    @property
+    def bulk(self) -> Bulk | None:
+        """Bytes at full rate, where the firmware has a documented way."""
+        ...
+
+    def link(self) -> Link:
+        """Look at the link to the card."""
+        ...
+
+    def power(self, on: bool) -> None:
+        """Switch the slot on, and wait until the link has trained or is known not to; or off. `NotSupported` where it is always on."""
+        ...
+
+    def request(self, requests: Sequence[Request]) -> list[Completion]:
+        """Do requests in order and return their completions, posted ones' as success. Bounded retries of what the link garbled."""
+        ...
+
+    def post(self, requests: Sequence[Request]) -> None:
+        """Send memory writes, in order with all else, and wait for nothing."""
+        ...
+
+    def write_block(self, address: int, data: bytes | memoryview) -> None:
+        """Write whole dwords from a dword's address on."""
+        ...
+
+    def read_block(self, address: int, size_bytes: int) -> bytes:
+        """Read whole dwords."""
+        ...
+
+    def xdata_read(self, address: int, count: int, page: int = 0) -> bytes:
+        """Read the chip's own address space."""
+        ...
+
+    def xdata_write(self, address: int, data: bytes, page: int = 0) -> None:
+        """Write it."""
+        ...
+
+    def close(self) -> None:
+        """Leave the bridge as it should be found. Twice is harmless."""
+        ...

@@ -1,0 +1,93 @@
+"""The host side of USB: pyusb's backend, and transfers that run while we do something else, which pyusb has not.
+
+A backend that has `submit` and `handle_events` itself is used as it is; over libusb they come from `drivers/usb4/libusb.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from ringup.errors import TransportError
+
+COMPLETED, TIMED_OUT, STALL, NO_DEVICE = "completed", "timed_out", "stall", "no_device"
+
+
+class Transfer(Protocol):
+    """One transfer that was submitted. `status` is empty until it is done; then `completed`, `timed_out`, `stall`, `no_device`, …"""
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended, well or not."""
+        ...
+
+    @property
+    def status(self) -> str:
+        """How it ended."""
+        ...
+
+    @property
+    def data(self) -> bytes:
+        """What came in; what came before a time-out too."""
+        ...
+
+    @property
+    def actual(self) -> int:
+        """Bytes of its data stage that were moved."""
+        ...
+
+
+@runtime_checkable
+class AsyncHost(Protocol):
+    """Transfers side by side. Those of one endpoint (and stream) run in the order they were submitted."""
+
+    def submit(
+        self,
+        handle: Any,
+        endpoint: int,
+        payload: bytes | memoryview | int,
+        *,
+        setup: bytes = b"",
+        timeout_ms: int,
+        stream: int = 0,
+    ) -> Transfer:
+        """Begin a transfer. `payload`: the bytes to send, or how many to receive; `setup`: the 8 bytes of a control transfer's first packet."""
+        ...
+
+    def handle_events(self, timeout_ms: float) -> None:
+        """Return once a transfer has ended, or the time is over."""
+        ...
+
+    def cancel(self, transfer: Any) -> None:
+        """End a transfer early; it is done soon after."""
+        ...
+
+    def alloc_streams(self, handle: Any, count: int, endpoints: Sequence[int]) -> int:
+        """Give SuperSpeed bulk endpoints streams; returns how many there are."""
+        ...
+
+    def free_streams(self, handle: Any, endpoints: Sequence[int]) -> None:
+        """Take the streams away."""
+        ...
+
+
+def system_backend() -> Any:
+    """Return pyusb's backend over libusb 1.0. Raises `TransportError` where there is no such library."""
+    import usb.backend.libusb1
+
+    backend = usb.backend.libusb1.get_backend()
+    if backend is None:
+        raise TransportError(
+            "looking for USB devices: the library libusb 1.0 is not there; "
+            "install it (Debian: apt-get install libusb-1.0-0; macOS: brew install libusb)"
+        )
+    return backend
+
+
+def asynchronous(backend: Any) -> AsyncHost:
+    """Return the asynchronous side of a pyusb backend."""
+    if isinstance(backend, AsyncHost):
+        return backend
+    from ringup.drivers.usb4.libusb import LibusbHost
+
+    return LibusbHost(backend)

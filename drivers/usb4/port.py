@@ -1,0 +1,433 @@
+"""One USB device that is open: its transfers, one after another or many in flight, counted, with errors of our tree."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import struct
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import usb.core
+
+from ringup.drivers.transport.seam import Clock
+from ringup.drivers.usb4.counts import Counts
+from ringup.drivers.usb4.host import COMPLETED, NO_DEVICE, STALL, TIMED_OUT, Transfer, asynchronous
+from ringup.errors import CardBusy, DeviceLost, DeviceTimeout, PermissionNeeded, RingupError, TransportError
+
+LOG = logging.getLogger(__name__)
+SETUP = struct.Struct("<BBHHH")  # USB 2.0 specification, 9.3
+DIRECTION_IN = 0x80
+VENDOR_OUT, VENDOR_IN = 0x40, 0xC0  # bmRequestType: vendor, to or from the device
+GET_DESCRIPTOR, STRING, ENGLISH = 6, 3, 0x0409
+STRING_BYTES = 255
+TIMEOUT_MS = 1_000  # TIMEOUT: what the bridge's other drivers give a control transfer
+SLACK_MS = 1_000  # after a transfer's own bound: the host's stack must have ended it by then
+IN_FLIGHT = 64  # posted transfers; the oldest are looked after when there are more
+
+
+class Stalled(TransportError):
+    """The device refused a request by a stall of the endpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a device is and what its descriptor says. `speed_mbps`: 480, 5000, 10000, …; 0 where the host does not say."""
+
+    bus: int
+    ports: tuple[int, ...]
+    vid: int
+    pid: int
+    bcd_device: int
+    speed_mbps: int
+
+    @property
+    def name(self) -> str:
+        """Its name on the command line."""
+        return f"usb:{self.bus}-{'.'.join(map(str, self.ports))}" if self.ports else f"usb:{self.bus}-0"
+
+    @property
+    def ids(self) -> str:
+        """Vendor and product id as they are usually written."""
+        return f"{self.vid:04x}:{self.pid:04x}"
+
+
+SPEEDS = {1: 2, 2: 12, 3: 480, 4: 5_000, 5: 10_000, 6: 20_000}  # enum libusb_speed: megabits a second
+
+
+def places(backend: Any) -> list[tuple[Place, Any]]:
+    """Return every device that a backend sees, with the backend's own object for it."""
+    found = []
+    for device in backend.enumerate_devices():
+        row = backend.get_device_descriptor(device)
+        ports = tuple(row.port_numbers or ())
+        speed = SPEEDS.get(row.speed or 0, 0)
+        found.append((Place(row.bus or 0, ports, row.idVendor, row.idProduct, row.bcdDevice, speed), device))
+    return found
+
+
+class Pending:
+    """A transfer under way, and what it is for."""
+
+    __slots__ = ("doing", "exact", "timeout_ms", "transfer")
+
+    def __init__(self, transfer: Transfer, doing: str, timeout_ms: int, exact: int | None) -> None:
+        """`exact`: how many bytes must have moved, None where fewer will do."""
+        self.transfer, self.doing, self.timeout_ms, self.exact = transfer, doing, timeout_ms, exact
+
+    @property
+    def data(self) -> bytes:
+        """What came in."""
+        return self.transfer.data
+
+
+class Port:
+    """An open device: one configuration, interface 0 claimed. Every transfer is bounded; a device that is gone is `DeviceLost`."""
+
+    def __init__(self, backend: Any, device: Any, place: Place, clock: Clock, name: str = "") -> None:
+        """Open the device and claim it; a storage driver of the kernel's is told to let go and gets it back at `close`.
+
+        Raises `PermissionNeeded`, `CardBusy` for another program's, `DeviceLost`, `TransportError`.
+        """
+        self.place, self.clock, self.name = place, clock, name or place.name
+        self.counts = Counts()
+        self.lost = False
+        self._backend, self._host = backend, asynchronous(backend)
+        self._posted: deque[Pending] = deque()
+        self._detached = self._claimed = False
+        self._streamed: tuple[int, ...] = ()
+        descriptor = backend.get_device_descriptor(device)
+        with Naming(f"opening {self.name} ({place.ids})", self):
+            self._handle = backend.open_device(device)
+        try:
+            with Naming(f"claiming {self.name} ({place.ids})", self):
+                self._claim()
+            self.manufacturer = self.string(descriptor.iManufacturer)
+            self.product = self.string(descriptor.iProduct)
+            self.serial = self.string(descriptor.iSerialNumber)
+        except BaseException:
+            self.close()
+            raise
+
+    def _claim(self) -> None:
+        backend, handle = self._backend, self._handle
+        try:
+            if backend.is_kernel_driver_active(handle, 0):
+                backend.detach_kernel_driver(handle, 0)
+                self._detached = True
+                LOG.info("%s: the kernel's storage driver was told to let go", self.name)
+        except NotImplementedError:  # hosts whose kernel claims nothing
+            pass
+        if self._detached or backend.get_configuration(handle) != 1:
+            # what that driver left under way ends; not for a device at rest: every reset is another chance to fall back to USB2
+            backend.reset_device(handle)
+            backend.set_configuration(handle, 1)
+        backend.claim_interface(handle, 0)
+        self._claimed = True
+
+    @property
+    def vid(self) -> int:
+        """Vendor id."""
+        return self.place.vid
+
+    @property
+    def pid(self) -> int:
+        """Product id."""
+        return self.place.pid
+
+    @property
+    def speed_mbps(self) -> int:
+        """Signalling rate, megabits a second."""
+        return self.place.speed_mbps
+
+    # --- one at a time ----------------------------------------------------------------------------------------------
+    def control_in(
+        self, request: int, value: int, index: int, length: int, timeout_ms: int = TIMEOUT_MS, doing: str = ""
+    ) -> bytes:
+        """Ask a vendor request for up to `length` bytes."""
+        pending = self.start_control_in(request, value, index, length, timeout_ms, doing)
+        self.wait(pending)
+        return pending.data
+
+    def control_out(
+        self, request: int, value: int, index: int, data: bytes = b"", timeout_ms: int = TIMEOUT_MS, doing: str = ""
+    ) -> None:
+        """Send a vendor request."""
+        self.wait(self.start_control_out(request, value, index, data, timeout_ms, doing))
+
+    def bulk_out(self, endpoint: int, data: bytes | memoryview, timeout_ms: int, stream: int = 0) -> None:
+        """Send bytes, all of them."""
+        self.wait(self.start_bulk_out(endpoint, data, timeout_ms, stream))
+
+    def bulk_in(self, endpoint: int, length: int, timeout_ms: int, stream: int = 0) -> bytes:
+        """Receive up to `length` bytes."""
+        pending = self.start_bulk_in(endpoint, length, timeout_ms, stream)
+        self.wait(pending)
+        return pending.data
+
+    # --- many in flight ---------------------------------------------------------------------------------------------
+    def start_control_in(
+        self,
+        request: int,
+        value: int,
+        index: int,
+        length: int,
+        timeout_ms: int = TIMEOUT_MS,
+        doing: str = "",
+        kind: int = VENDOR_IN,
+    ) -> Pending:
+        """Begin a request that is answered; `wait` for it. `kind`: bmRequestType."""
+        setup = SETUP.pack(kind, request, value, index, length)
+        doing = doing or f"request {request:#04x} (value {value:#06x}, index {index:#06x})"
+        return self._start(0, length, setup, timeout_ms, 0, doing, None)
+
+    def start_control_out(
+        self,
+        request: int,
+        value: int,
+        index: int,
+        data: bytes = b"",
+        timeout_ms: int = TIMEOUT_MS,
+        doing: str = "",
+        kind: int = VENDOR_OUT,
+    ) -> Pending:
+        """Begin a request."""
+        setup = SETUP.pack(kind, request, value, index, len(data))
+        doing = doing or f"request {request:#04x} (value {value:#06x}, index {index:#06x})"
+        return self._start(0, data, setup, timeout_ms, 0, doing, len(data))
+
+    def start_bulk_out(
+        self, endpoint: int, data: bytes | memoryview, timeout_ms: int, stream: int = 0, doing: str = ""
+    ) -> Pending:
+        """Begin to send; `data` must stay as it is until the transfer is waited for."""
+        doing = doing or f"sending {len(data)} bytes to endpoint {endpoint:#04x}"
+        return self._start(endpoint, data, b"", timeout_ms, stream, doing, len(data))
+
+    def start_bulk_in(
+        self, endpoint: int, length: int, timeout_ms: int, stream: int = 0, doing: str = "", exact: bool = False
+    ) -> Pending:
+        """Begin to receive. `exact`: fewer bytes are an error."""
+        doing = doing or f"receiving {length} bytes from endpoint {endpoint:#04x}"
+        return self._start(endpoint, length, b"", timeout_ms, stream, doing, length if exact else None)
+
+    def post(self, pending: Pending) -> None:
+        """Wait for a transfer later: what befalls it comes out of a later `wait`. At most some dozens are in flight."""
+        self._posted.append(pending)
+        if len(self._posted) > IN_FLIGHT:
+            self.wait(*[self._posted.popleft() for _ in range(IN_FLIGHT // 2)])
+
+    def wait(self, *pending: Pending) -> None:
+        """Wait until transfers have ended; the first that failed raises, after all have.
+
+        Raises `DeviceLost`, `DeviceTimeout` with the bound, `Stalled`, `TransportError`; for what was posted before, too.
+        """
+        self._pump(pending)
+        posted = self._posted
+        while posted and posted[0].transfer.done:
+            self._judge(posted.popleft())
+        for one in pending:
+            self._judge(one)
+
+    def settle(self) -> None:
+        """Wait for all that was posted."""
+        posted, self._posted = list(self._posted), deque()
+        self.wait(*posted)
+
+    def drop(self) -> None:
+        """Cancel all that was posted and is still under way, whatever becomes of it."""
+        posted, self._posted = list(self._posted), deque()
+        self._cancel(posted)
+
+    def _start(
+        self,
+        endpoint: int,
+        payload: bytes | memoryview | int,
+        setup: bytes,
+        timeout_ms: int,
+        stream: int,
+        doing: str,
+        exact: int | None,
+    ) -> Pending:
+        if self.lost:
+            raise self._gone(doing)
+        counts = self.counts
+        with Naming(doing, self):
+            transfer = self._host.submit(
+                self._handle, endpoint, payload, setup=setup, timeout_ms=timeout_ms, stream=stream
+            )
+        if endpoint:
+            counts.bulk += 1
+        else:
+            counts.control += 1
+        if not isinstance(payload, int):
+            counts.bytes_out += len(payload)
+        return Pending(transfer, doing, timeout_ms, exact)
+
+    def _pump(self, pending: Sequence[Pending]) -> None:
+        """Let events come until all are done. A host that ends no transfer within its bound is given up."""
+        open_ones = [one for one in pending if not one.transfer.done]
+        if not open_ones:
+            return
+        self.counts.waits += 1
+        clock = self.clock
+        longest_ms = max(one.timeout_ms for one in open_ones)
+        end_us = clock.now_us + (longest_ms + SLACK_MS) * 1_000
+        try:
+            while open_ones:
+                left_ms = (end_us - clock.now_us) / 1_000
+                if left_ms <= 0:
+                    break
+                self._host.handle_events(min(left_ms, longest_ms + SLACK_MS))
+                open_ones = [one for one in open_ones if not one.transfer.done]
+        except BaseException:  # ctrl-C: what is under way ends before its buffers go
+            self._cancel(pending)
+            raise
+        if open_ones:
+            self._cancel(open_ones)
+
+    def _cancel(self, pending: Sequence[Pending]) -> None:
+        """End transfers early. Bounded: a host that does not even do that has lost the device."""
+        for one in pending:
+            if not one.transfer.done:
+                self._host.cancel(one.transfer)
+        end_us = self.clock.now_us + SLACK_MS * 1_000
+        while any(not one.transfer.done for one in pending) and self.clock.now_us < end_us:
+            self._host.handle_events(SLACK_MS)
+
+    def _judge(self, pending: Pending) -> None:
+        """Count what came and raise what went wrong."""
+        transfer = pending.transfer
+        self.counts.bytes_in += len(transfer.data)
+        status = transfer.status
+        if status == COMPLETED:
+            if pending.exact is not None and transfer.actual != pending.exact:
+                raise TransportError(
+                    f"{self.name}: {pending.doing}: {transfer.actual} of {pending.exact} bytes were moved; "
+                    "close the card and open it again"
+                )
+            return
+        if status == NO_DEVICE or self.lost:
+            self.lost = True
+            raise self._gone(pending.doing)
+        if status == TIMED_OUT:
+            raise DeviceTimeout(
+                f"{self.name}: {pending.doing}: the bridge did not answer for {pending.timeout_ms} ms "
+                f"({transfer.actual} bytes moved)"
+            )
+        if status == STALL:
+            raise Stalled(f"{self.name}: {pending.doing}: the bridge refused it (stall)")
+        raise TransportError(
+            f"{self.name}: {pending.doing}: the transfer ended as {status or 'nothing: the host gave it up'}; check the cable"
+        )
+
+    def _gone(self, doing: str) -> DeviceLost:
+        return DeviceLost(f"{self.name}: {doing}: the enclosure is gone; check power and cable, then open it again")
+
+    # --- the device itself ------------------------------------------------------------------------------------------
+    def string(self, index: int) -> str:
+        """Return a string of its descriptors, empty where there is none."""
+        if not index:
+            return ""
+        pending = self.start_control_in(
+            GET_DESCRIPTOR,
+            STRING << 8 | index,
+            ENGLISH,
+            STRING_BYTES,
+            doing=f"reading string {index}",
+            kind=DIRECTION_IN,
+        )
+        try:
+            self.wait(pending)
+        except (Stalled, DeviceTimeout):
+            return ""
+        text = pending.data[2 : pending.data[0] if pending.data else 0].decode("utf-16-le", errors="replace")
+        return "".join(letter for letter in text if letter.isprintable())
+
+    def configuration(self) -> bytes:
+        """Return the configuration descriptor with all that belongs to it."""
+        pending = self.start_control_in(
+            GET_DESCRIPTOR, 2 << 8, 0, 4096, doing="reading the configuration descriptor", kind=DIRECTION_IN
+        )
+        self.wait(pending)
+        return pending.data
+
+    def set_alt(self, number: int) -> None:
+        """Choose an alternate setting of interface 0, which resets its endpoints."""
+        with Naming(f"choosing alternate setting {number}", self):
+            self._backend.set_interface_altsetting(self._handle, 0, number)
+
+    def clear_halt(self, endpoint: int) -> None:
+        """Let an endpoint that stalled go on, its data toggle anew."""
+        with Naming(f"clearing endpoint {endpoint:#04x}", self):
+            self._backend.clear_halt(self._handle, endpoint)
+
+    def reset(self) -> None:
+        """Reset the device over USB; it keeps its address."""
+        with Naming("resetting the bridge over USB", self):
+            self._backend.reset_device(self._handle)
+            self._backend.set_configuration(self._handle, 1)
+            self._backend.claim_interface(self._handle, 0)
+
+    def alloc_streams(self, count: int, endpoints: Sequence[int]) -> int:
+        """Give bulk endpoints streams; returns how many."""
+        with Naming("allocating streams", self):
+            given = self._host.alloc_streams(self._handle, count, endpoints)
+        self._streamed = tuple(endpoints)
+        return given
+
+    def close(self) -> None:
+        """End what is under way and let the device go. Twice is harmless."""
+        handle, self._handle = self._handle, None
+        if handle is None:
+            return
+        self.drop()
+        backend, claimed = self._backend, self._claimed and not self.lost
+        steps: list[Any] = []
+        if self._streamed and not self.lost:
+            steps.append(lambda: self._host.free_streams(handle, self._streamed))
+        if claimed:
+            steps.append(lambda: backend.release_interface(handle, 0))
+        if self._detached and not self.lost:
+            steps.append(lambda: backend.attach_kernel_driver(handle, 0))
+        steps.append(lambda: backend.close_device(handle))
+        for step in steps:
+            try:
+                step()
+            except (
+                usb.core.USBError,
+                NotImplementedError,
+            ) as error:  # cleaning up hides nothing that went wrong before
+                LOG.info("closing %s: %s", self.name, error)
+
+
+class Naming:
+    """Turn pyusb's errors into ours, with what was being done."""
+
+    def __init__(self, doing: str, port: Port) -> None:
+        self._doing, self._port = doing, port
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, usb.core.USBError):
+            raise self._ours(error) from error
+
+    def _ours(self, error: usb.core.USBError) -> RingupError:
+        port, doing, code = self._port, self._doing, error.errno
+        if code == errno.ENODEV:
+            port.lost = True
+            return port._gone(doing)
+        if code in (errno.EACCES, errno.EPERM):
+            return PermissionNeeded(
+                f"{doing}: the system does not let you; `ringup setup` shows the rule that gives you the enclosure"
+            )
+        if code == errno.EBUSY:
+            return CardBusy(f"{doing}: another program holds the enclosure; `ringup doctor` tells which, end it first")
+        if code == errno.ETIMEDOUT:
+            return DeviceTimeout(f"{port.name}: {doing}: the bridge did not answer in time")
+        if code == errno.EPIPE:
+            return Stalled(f"{port.name}: {doing}: the bridge refused it (stall)")
+        return TransportError(f"{port.name}: {doing}: {error}")

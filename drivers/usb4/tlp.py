@@ -1,0 +1,106 @@
+"""Requests on PCI Express as the bridge's engine takes them, one dword each, and what comes back.
+
+Source: PCI Express base specification 4.0, 2.2.1 (format and type), 2.2.9 (completion status); the engine's limits: docs/asm2464pd.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ringup.errors import TransportError
+
+MEMORY_READ, MEMORY_WRITE = 0x00, 0x40
+WIDE = 0x20  # the header has four dwords: 64 bits of address
+CONFIG_READ, CONFIG_WRITE = 0x04, 0x44
+TYPE_1 = 0x01  # for a bus behind the next port
+HAS_DATA = 0x40
+FOUR_GIB = 1 << 32
+SUCCESS, UNSUPPORTED, RETRY, ABORT = 0, 1, 2, 4
+STATUS = {UNSUPPORTED: "unsupported request", RETRY: "configuration request retry", ABORT: "completer abort"}
+ONES = 0xFFFF_FFFF
+CONFIG_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request of at most a dword. `address`: of the dword; `enables`: bit i for its byte i; `value`: in the bytes' own lanes."""
+
+    kind: int  # format and type, as the first byte of the header
+    address: int
+    enables: int = 0xF
+    value: int = 0
+
+    @property
+    def posted(self) -> bool:
+        """Whether nothing comes back."""
+        return self.kind & ~WIDE == MEMORY_WRITE
+
+    @property
+    def writes(self) -> bool:
+        """Whether it carries data."""
+        return bool(self.kind & HAS_DATA)
+
+    def __str__(self) -> str:
+        verb = "write" if self.writes else "read"
+        if self.kind & 0x04:
+            bus, device, function = self.address >> 24, self.address >> 19 & 31, self.address >> 16 & 7
+            return f"configuration {verb} of {bus:02x}:{device:02x}.{function} at {self.address & 0xFFF:#x}"
+        return f"memory {verb} at {self.address:#x}"
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """The answer: status and the dword, all ones where there is none."""
+
+    status: int
+    value: int = ONES
+
+
+def lanes(offset: int, size_bytes: int) -> int:
+    """Return the byte enables of 1, 2 or 4 bytes inside a dword. A `ValueError` for what no single request does."""
+    if size_bytes not in (1, 2, 4) or offset % size_bytes:
+        raise ValueError(f"a request moves 1, 2 or 4 bytes at a multiple of that, not {size_bytes} at {offset:#x}")
+    return ((1 << size_bytes) - 1) << (offset & 3)
+
+
+def memory_read(address: int) -> Request:
+    """Read the dword at a bus address."""
+    return Request(_memory(MEMORY_READ, address), address)
+
+
+def memory_write(address: int, value: int, enables: int = 0xF) -> Request:
+    """Write the dword at a bus address, or some of its bytes."""
+    return Request(_memory(MEMORY_WRITE, address), address, enables, value)
+
+
+def _memory(kind: int, address: int) -> int:
+    if address & 3:
+        raise ValueError(f"memory requests are of whole dwords, not at {address:#x}")
+    return kind | WIDE if address >= FOUR_GIB else kind  # 2.2.4.1: below 4 GiB the short header, and only that
+
+
+def config_read(bus: int, device: int, function: int, offset: int) -> Request:
+    """Read the dword of configuration space that holds `offset`."""
+    return Request(CONFIG_READ | (TYPE_1 if bus else 0), _config(bus, device, function, offset))
+
+
+def config_write(bus: int, device: int, function: int, offset: int, value: int, size_bytes: int = 4) -> Request:
+    """Write 1, 2 or 4 bytes of configuration space."""
+    kind = CONFIG_WRITE | (TYPE_1 if bus else 0)
+    enables = lanes(offset, size_bytes)
+    return Request(kind, _config(bus, device, function, offset), enables, value << 8 * (offset & 3))
+
+
+def _config(bus: int, device: int, function: int, offset: int) -> int:
+    if not 0 <= offset < CONFIG_BYTES:
+        raise ValueError(f"configuration space ends at {CONFIG_BYTES:#x}, {offset:#x} lies beyond")
+    return bus << 24 | device << 19 | function << 16 | offset & ~3
+
+
+def expect(requests: Iterable[Request], completions: Iterable[Completion], doing: str) -> None:
+    """Raise `TransportError` for the first request that was not done."""
+    for request, completion in zip(requests, completions, strict=True):
+        if completion.status != SUCCESS:
+            what = STATUS.get(completion.status, f"status {completion.status}, which no specification has")
+            raise TransportError(f"{doing}: {request} was answered with {what}")
