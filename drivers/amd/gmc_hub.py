@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ringup.autogen.amd.mmhub import MMVM_L2_BANK_SELECT_RESERVED_CID2
+from ringup.autogen.amd.gc_vm import GCVM_CONTEXT0_CNTL
+from ringup.autogen.amd.mmhub import MMVM_CONTEXT0_CNTL, MMVM_L2_BANK_SELECT_RESERVED_CID2
 from ringup.autogen.amd.vm import AMDGPU_PTE_VALID
 from ringup.drivers.amd import gmc_faults
 from ringup.drivers.amd.gmc_words import HubWords, Pair
@@ -176,6 +177,11 @@ class Hub:
         )
         self.block.write(control, vmid * self._context_step)
 
+    def context(self, vmid: int) -> tuple[MMVM_CONTEXT0_CNTL | GCVM_CONTEXT0_CNTL, int]:
+        """Return what a VMID's control register and its table base hold; nothing is changed."""
+        control = self.block.read(self.words.context_cntl, vmid * self._context_step)
+        return control, self.block.read_pair(*self.words.table_base, vmid * self._table_step)
+
     def disable_context(self, vmid: int) -> None:
         """Take a VMID's page tables away."""
         self.block.write(self.words.context_cntl.at(self.block.version)(0), vmid * self._context_step)
@@ -216,8 +222,8 @@ class Hub:
             self.words.invalidate_ack, lambda ack: bool(ack.per_vmid_invalidate_ack & mask), TIMEOUT_US, doing
         )
 
-    def read_fault(self) -> gmc_faults.Fault | None:
-        """Return the fault that the hub keeps and let it keep the next one; None when there is none."""
+    def kept_fault(self) -> gmc_faults.Fault | None:
+        """Return the fault that the hub keeps, and leave it there; None when there is none."""
         words, block = self.words, self.block
         block.read(
             words.fault_status
@@ -225,9 +231,14 @@ class Hub:
         status = block.read(words.fault_status)
         if not int(status):
             return None
-        page_number = block.read_pair(*words.fault_address)
-        block.update(words.fault_cntl, clear_protection_fault_status_addr=1)
-        return gmc_faults.decode(self.name, block.version, status, page_number)
+        return gmc_faults.decode(self.name, block.version, status, block.read_pair(*words.fault_address))
+
+    def read_fault(self) -> gmc_faults.Fault | None:
+        """Return the fault that the hub keeps and let it keep the next one; None when there is none."""
+        fault = self.kept_fault()
+        if fault is not None:
+            self.block.update(self.words.fault_cntl, clear_protection_fault_status_addr=1)
+        return fault
 
     def _write_pair(self, pair: Pair, value: int, plus_dwords: int = 0) -> None:
         self.block.write_pair(*pair, value, plus_dwords)

@@ -190,26 +190,7 @@ class PageTables:
 
     def walk(self, gpu_va: int) -> Leaf | None:
         """Find the page of an address as the card does, in VRAM itself; None when the walk ends at an entry that is not valid."""
-        table_pa = self._root.vram_pa
-        for level in LEVELS:
-            span = SPAN_BYTES[level]
-            index = gpu_va // span % ENTRIES
-            raw = self._vram.read(table_pa + index * ENTRY_BYTES, ENTRY_BYTES)
-            entry = self.row.pte(int.from_bytes(raw, "little"))
-            if not entry.valid:
-                return None
-            if self.row.is_page(entry, level):
-                return Leaf(
-                    gpu_va - gpu_va % span,
-                    (entry & ADDRESS) - (0 if entry.system else self.vram_base),
-                    span,
-                    PAGE_BYTES << entry.fragment,
-                    "host" if entry.system else "vram",
-                    bool(entry.writeable),
-                    bool(entry.executable),
-                )
-            table_pa = (entry & PDE.address.mask) - self.vram_base
-        return None
+        return walk(self._vram.read, self.row, self._root.vram_pa, self.vram_base, gpu_va)
 
     def close(self) -> None:
         """Give every page back. The hubs must have been told to forget the root before. Twice is harmless."""
@@ -418,6 +399,32 @@ class PageTables:
     def _give_back(self, pages: list[int]) -> None:
         while pages:
             self._free_page(pages.pop())
+
+
+def walk(read: Callable[[int, int], bytes], row: Format, root_pa: int, vram_base: int, gpu_va: int) -> Leaf | None:
+    """Find the page of an address in tables whose root lies at `root_pa`; None when the walk ends at an entry that is not valid.
+
+    `read(vram_pa, size_bytes)` gives bytes of VRAM; `vram_base` is what entries hold for its first one. Tables lie in VRAM.
+    """
+    table_pa = root_pa
+    for level in LEVELS:
+        span = SPAN_BYTES[level]
+        index = gpu_va // span % ENTRIES
+        entry = row.pte(int.from_bytes(read(table_pa + index * ENTRY_BYTES, ENTRY_BYTES), "little"))
+        if not entry.valid:
+            return None
+        if row.is_page(entry, level):
+            return Leaf(
+                gpu_va - gpu_va % span,
+                (entry & ADDRESS) - (0 if entry.system else vram_base),
+                span,
+                PAGE_BYTES << entry.fragment,
+                "host" if entry.system else "vram",
+                bool(entry.writeable),
+                bool(entry.executable),
+            )
+        table_pa = (entry & PDE.address.mask) - vram_base
+    return None
 
 
 def _family(table: Table) -> Iterator[Table]:

@@ -8,16 +8,51 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from ringup.autogen.linux import pci
 from ringup.drivers.amd.gfx_reset import soft_reset
+from ringup.drivers.amd.nbio import Nbio
+from ringup.drivers.amd.psp import Psp
+from ringup.drivers.amd.registers import Registers
+from ringup.drivers.amd.smu import Smu
 from ringup.drivers.amd.smu_reset import mode1_reset
 from ringup.drivers.amd.wiring import Blocks
+from ringup.drivers.transport.seam import Device
 from ringup.errors import DeviceHung, DeviceLost, RingupError
 
 LOG = logging.getLogger(__name__)
 RESET_POLL_US = 10_000
 BUS_TIMEOUT_US = 2_000_000  # TIMEOUT: ours; PCI Express gives a function 1 s after a reset before it must answer
+
+
+class Parts(Protocol):
+    """What the resets of a whole card need of it: `Blocks`, or the few parts of a card that nothing was started on."""
+
+    @property
+    def device(self) -> Device:
+        """The path to the card."""
+        ...
+
+    @property
+    def registers(self) -> Registers:
+        """Its registers."""
+        ...
+
+    @property
+    def nbio(self) -> Nbio:
+        """Its bus interface."""
+        ...
+
+    @property
+    def psp(self) -> Psp:
+        """Its security processor."""
+        ...
+
+    @property
+    def smu(self) -> Smu:
+        """Its power controller."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +88,7 @@ class Ladder:
         return climb(self._blocks, names[names.index(first) :], lambda name: RUNGS[name][0](self._blocks), self.rungs)
 
 
-def climb(blocks: Blocks, names: Iterable[str], take: Callable[[str], None], rungs: list[Rung]) -> Rung:
+def climb(blocks: Parts, names: Iterable[str], take: Callable[[str], None], rungs: list[Rung]) -> Rung:
     """Take rungs until `take(name)` returns: that one is verified. Append to `rungs` how each went; return the last.
 
     Raises `DeviceLost` when the card is gone, `DeviceHung` with what every rung said when none helped.
@@ -91,13 +126,13 @@ def _engines(blocks: Blocks) -> None:
     blocks.gfx.wait_idle()
 
 
-def _mode1(blocks: Blocks) -> None:
+def _mode1(blocks: Parts) -> None:
     """Reset the whole chip but its bus interface."""
     mode1_reset(blocks.device, blocks.nbio, blocks.psp, blocks.smu)
 
 
-def _by_bus(method: str) -> Callable[[Blocks], None]:
-    def reset(blocks: Blocks) -> None:
+def _by_bus(method: str) -> Callable[[Parts], None]:
+    def reset(blocks: Parts) -> None:
         device = blocks.device
         device.reset(method)
         command = device.config.read(pci.PCI_COMMAND, 2)
@@ -111,7 +146,7 @@ def _by_bus(method: str) -> Callable[[Blocks], None]:
     return reset
 
 
-def _wait_cold(blocks: Blocks, timeout_us: int) -> None:
+def _wait_cold(blocks: Parts, timeout_us: int) -> None:
     """Wait until registers answer and no secure OS runs."""
     clock = blocks.registers.clock
     end_us = clock.now_us + timeout_us
@@ -128,11 +163,15 @@ def _wait_cold(blocks: Blocks, timeout_us: int) -> None:
         clock.sleep_us(RESET_POLL_US)
 
 
+WHOLE: dict[str, Callable[[Parts], None]] = {  # rungs that take everything, and need nothing of the card up
+    "mode1": _mode1,
+    "function": _by_bus("function"),
+    "slot": _by_bus("slot"),
+}
+COLD_AGAIN = "the VBIOS's initialisation"
 RUNGS: dict[str, tuple[Callable[[Blocks], None], str]] = {
     "queue": (_queues, "firmware, VRAM, clocks"),
     "engine": (_engines, "firmware in the trusted region, VRAM, clocks"),
-    "mode1": (_mode1, "the VBIOS's initialisation"),
-    "function": (_by_bus("function"), "the VBIOS's initialisation"),
-    "slot": (_by_bus("slot"), "the VBIOS's initialisation"),
+    **{name: (reset, COLD_AGAIN) for name, reset in WHOLE.items()},
 }
 KEEPS_FIRMWARE = ("queue", "engine")

@@ -1,0 +1,138 @@
+"""A card as it is found: configuration space, registers, memory, what it is made of. Nothing of it is started, nothing that runs is stopped.
+
+For who asks what a card is, looks into the memory of one that was left, or brings one to rest. A card that another process holds is looked at
+through a device that takes no writes; then only what lies in the windows themselves can be seen.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from ringup.autogen.linux import pci
+from ringup.drivers.amd import mark, smu_published
+from ringup.drivers.amd.bringup import decode_memory
+from ringup.drivers.amd.discovery import BLOCKS, Ips, discover, memory
+from ringup.drivers.amd.layout import Layout
+from ringup.drivers.amd.mark import Mark, State
+from ringup.drivers.amd.psp_ring import MAILBOXES
+from ringup.drivers.amd.registers import Registers
+from ringup.drivers.amd.sensors import Link, link_of
+from ringup.drivers.amd.vram import VramWindow
+from ringup.drivers.transport.config_space import find_capability
+from ringup.drivers.transport.seam import Device
+from ringup.errors import DeviceLost, NotSupported
+
+AMD = 0x1002
+NOBODY = 0xFFFF
+COLD, CLEAN, LEFT, FOREIGN = (
+    "cold: nothing runs on it",
+    "at rest: its last driver closed it, and left its firmware for the next start",
+    "left running: the process that drove it is gone",
+    "running: another driver's firmware is on it",
+)
+ASLEEP, HELD = "asleep", "driven by another process"
+
+
+class Bare:
+    """One card, found. `own`: this process holds it, and may use the index registers that reach beyond the windows."""
+
+    def __init__(self, device: Device, *, own: bool = True) -> None:
+        """Wake the card where it is ours. Raises `DeviceLost`, `NotSupported` for another vendor's or one without memory of its own."""
+        self.device, self.own = device, own
+        vendor = device.config.read(pci.PCI_VENDOR_ID, 2)
+        if vendor == NOBODY:
+            raise DeviceLost(f"{device.name}: nothing answers at its place on the bus; check power and cable")
+        if vendor != AMD:
+            raise NotSupported(
+                f"{device.name}: vendor {vendor:#06x} made it; cards of AMD ({AMD:#06x}) can be looked into"
+            )
+        self.found_asleep = power_state(device) != 0
+        if own:
+            decode_memory(device)
+        self.registers = Registers(device)
+
+    @cached_property
+    def window(self) -> VramWindow:
+        """The card's memory."""
+        return memory(self.device, self.registers)
+
+    @cached_property
+    def ips(self) -> Ips:
+        """What the card is made of. Raises `NotSupported` where the way to the table belongs to who holds the card."""
+        if not self.own and self.window.visible_bytes < self.window.size_bytes:
+            raise NotSupported(
+                f"{self.device.name}: its table of blocks lies beyond the window of {self.window.visible_bytes >> 20} MiB, where only its "
+                "holder may look; switch resizable BAR on, or wait for the holder"
+            )
+        return discover(self.device, self.registers)[0]
+
+    @property
+    def pci_ids(self) -> tuple[int, int, int, int, int]:
+        """Vendor, device, revision, subsystem vendor, subsystem."""
+        read = self.device.config.read
+        return (
+            read(pci.PCI_VENDOR_ID, 2),
+            read(pci.PCI_DEVICE_ID, 2),
+            read(pci.PCI_REVISION_ID, 1),
+            read(pci.PCI_SUBSYSTEM_VENDOR_ID, 2),
+            read(pci.PCI_SUBSYSTEM_ID, 2),
+        )
+
+    @property
+    def links(self) -> tuple[Link, Link]:
+        """How the card's own end of its link runs, and the best it can."""
+        at = find_capability(self.device.config, pci.PCI_CAP_ID_EXP)
+        now = link_of(self.device)
+        assert at is not None  # link_of has found it
+        able = self.device.config.read(at + pci.PCI_EXP_LNKCAP)
+        lanes = (able & pci.PCI_EXP_LNKCAP_MLW) >> pci.PCI_EXP_LNKSTA_NLW_SHIFT  # the width lies alike in both words
+        return now, Link(able & pci.PCI_EXP_LNKCAP_SLS, lanes)
+
+    @property
+    def secure_os(self) -> bool:
+        """Whether a secure OS runs: some driver has started the card since its last reset."""
+        block = self.ips.block("mp0")
+        return int(block.read(MAILBOXES[block.version[0]].sign_of_life)) != 0
+
+    @property
+    def core_awake(self) -> bool:
+        """Whether the graphics core's registers may be read: one that is switched off may hang who reads them.
+
+        UNKNOWN: of a core that another driver left nobody can tell; that one is read, as by every start.
+        """
+        return self.secure_os if self.own else self.published is not None
+
+    def mark(self) -> Mark | None:
+        """Return what a driver of ours left. Only where a secure OS runs: the graphics core may be off without one."""
+        return mark.read(self.ips.block("gc"))
+
+    @property
+    def published(self) -> smu_published.Published | None:
+        """What the card's holder read last of its power controller; None when nobody left anything."""
+        page = Layout(self.window.size_bytes).metrics
+        if page + smu_published.PAGE_BYTES > self.window.visible_bytes:
+            return None
+        return smu_published.published(self.window, page)
+
+    def state(self) -> str:
+        """Say in what state the card was found."""
+        if not self.own:
+            return HELD
+        if not self.secure_os:
+            return COLD
+        left = self.mark()
+        if left is None:
+            return FOREIGN
+        return CLEAN if left.state == State.CLEAN else LEFT
+
+    def versions(self) -> dict[str, str]:
+        """Return the version of every block that the driver knows by name."""
+        table = self.ips.table
+        seen = {name: table.find(hw_id) for name, (hw_id, _) in BLOCKS.items()}
+        return {name: ".".join(map(str, ips[0].version)) for name, ips in seen.items() if ips}
+
+
+def power_state(device: Device) -> int:
+    """Return the function's power state as configuration space tells it: 0 for D0, 3 for D3hot."""
+    at = find_capability(device.config, pci.PCI_CAP_ID_PM)
+    return device.config.read(at + pci.PCI_PM_CTRL, 2) & pci.PCI_PM_CTRL_STATE_MASK if at is not None else 0

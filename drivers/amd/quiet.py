@@ -1,0 +1,129 @@
+"""Bringing a card to rest that somebody left: what runs on it ends, then it sleeps.
+
+| found | done |
+|---|---|
+| nothing runs | nothing |
+| at rest, closed by a driver of ours | nothing: its firmware waits for the next start |
+| left running, or another driver's firmware runs | the gentlest reset of the whole card that is verified: mode-1, then those from the bus |
+
+Bus mastering is off before anything else, so nothing that still runs reaches host memory. At the end the function goes to D3hot where its
+configuration survives that; whether its slot loses power then is up to the host. No firmware file is needed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ringup.autogen.linux import pci
+from ringup.drivers.amd.bare import CLEAN, COLD, Bare, power_state
+from ringup.drivers.amd.gmc import Gmc
+from ringup.drivers.amd.hdp import Hdp
+from ringup.drivers.amd.layout import Layout
+from ringup.drivers.amd.nbio import Nbio
+from ringup.drivers.amd.psp import Psp
+from ringup.drivers.amd.recovery import WHOLE, Rung, climb
+from ringup.drivers.amd.registers import Registers
+from ringup.drivers.amd.smu import Smu
+from ringup.drivers.transport.config_space import find_capability
+from ringup.drivers.transport.seam import Device
+from ringup.errors import DeviceHung
+
+LOG = logging.getLogger(__name__)
+D3HOT = 3
+SLEEP_US = 10_000  # D0 to D3hot. Source: PCI power management specification 1.2, table 5-6
+
+
+@dataclass(frozen=True, slots=True)
+class Few:
+    """The parts of a card that its resets need, with nothing of it up."""
+
+    device: Device
+    registers: Registers
+    nbio: Nbio
+    psp: Psp
+    smu: Smu
+
+
+@dataclass(slots=True)
+class Rest:
+    """How a card was brought to rest. `power` says in which power state it is, and why where it is awake."""
+
+    found: str
+    rungs: list[Rung] = field(default_factory=list)
+    power: str = ""
+
+
+def few(bare: Bare) -> Few:
+    """Make the parts of a card that its resets need."""
+    ips, window = bare.ips, bare.window
+    layout, hdp = Layout(window.size_bytes), Hdp(ips.block("nbio"))
+    gmc = Gmc(
+        ips.block("mmhub"),
+        ips.block("gc"),
+        hdp.flush,
+        vram_bytes=window.size_bytes,
+        scratch_pa=layout.scratch,
+        default_bus_addr=0,  # for hubs that are started, which none is here
+    )
+    return Few(
+        bare.device,
+        bare.registers,
+        Nbio(ips.block("nbio"), ips.version("nbio")),
+        Psp(ips.block("mp0"), ips.version("mp0"), window, hdp, layout.psp, gmc.fb_base),
+        Smu(ips.block("mp1"), ips.version("mp1"), window, hdp, layout.smu_table, gmc.fb_base),
+    )
+
+
+def offered(device: Device) -> tuple[str, ...]:
+    """Name the resets of the whole card that this path to it has, gentle first."""
+    return ("mode1", *device.resets())
+
+
+def reset(bare: Bare, first: str | None = None) -> list[Rung]:
+    """Reset the whole card, from the rung `first` of `offered` on; return the rungs as they went. Left: a cold card, bus mastering off.
+
+    Without `first` it begins with mode-1, or with the bus where nothing runs that could be asked for mode-1. Raises a `ValueError` for a rung
+    that is not offered, `DeviceLost`, `DeviceHung` when none helped.
+    """
+    names = offered(bare.device)
+    first = first or (names[0] if bare.secure_os else names[min(1, len(names) - 1)])
+    if first not in names:
+        raise ValueError(f"{bare.device.name} has no reset {first!r}; it has {', '.join(names)}")
+    return _climb(bare, names[names.index(first) :])
+
+
+def _climb(bare: Bare, names: Sequence[str]) -> list[Rung]:
+    parts, rungs = few(bare), list[Rung]()
+
+    def take(name: str) -> None:
+        WHOLE[name](parts)
+        if parts.psp.alive:
+            raise DeviceHung("the secure OS still runs")
+
+    climb(parts, names, take, rungs)
+    return rungs
+
+
+def rest(bare: Bare, *, sleep: bool = True) -> Rest:
+    """Bring a card that is ours to rest; `sleep`: in D3hot. Raises `DeviceLost`, `DeviceHung` when it will not end what it does."""
+    done = Rest(bare.state())
+    if done.found not in (COLD, CLEAN):
+        done.rungs = _climb(bare, offered(bare.device))
+    done.power = _sleep(bare.device) if sleep else f"D{power_state(bare.device)}, as asked"
+    return done
+
+
+def _sleep(device: Device) -> str:
+    """Put the function to D3hot where it keeps its configuration there; say where it is."""
+    at = find_capability(device.config, pci.PCI_CAP_ID_PM)
+    if at is None:
+        return "D0: the function has no power management"
+    control = device.config.read(at + pci.PCI_PM_CTRL, 2)
+    if not control & pci.PCI_PM_CTRL_NO_SOFT_RESET:
+        return "D0: in D3hot this card forgets its BARs, which only the kernel may take from it"
+    device.config.write(at + pci.PCI_PM_CTRL, control & ~pci.PCI_PM_CTRL_STATE_MASK | D3HOT, 2)
+    device.clock.sleep_us(SLEEP_US)
+    state = power_state(device)
+    return "D3hot" if state == D3HOT else f"D{state}: it did not go to sleep"
