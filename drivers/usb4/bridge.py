@@ -103,8 +103,11 @@ class Bridge(Protocol):
         """Switch the slot on, and wait until the link has trained or is known not to; or off. `NotSupported` where it is always on."""
         ...
 
-    def request(self, requests: Sequence[Request]) -> list[Completion]:
-        """Do requests in order and return their completions, posted ones' as success. Bounded retries of what the link garbled."""
+    def request(self, requests: Sequence[Request], *, replay: bool = False) -> list[Completion]:
+        """Do requests in order and return their completions, posted ones' as success. Bounded retries of what the link garbled.
+
+        `replay`: done again from the garbled one on, if need be, which configuration requests bear; so all may be sent ahead.
+        """
         ...
 
     def post(self, requests: Sequence[Request]) -> None:

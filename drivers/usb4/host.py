@@ -45,7 +45,7 @@ class AsyncHost(Protocol):
         self,
         handle: Any,
         endpoint: int,
-        payload: bytes | memoryview | int,
+        payload: bytes | bytearray | memoryview | int,
         *,
         setup: bytes = b"",
         timeout_ms: int,

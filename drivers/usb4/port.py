@@ -157,7 +157,7 @@ class Port:
         """Send a vendor request."""
         self.wait(self.start_control_out(request, value, index, data, timeout_ms, doing))
 
-    def bulk_out(self, endpoint: int, data: bytes | memoryview, timeout_ms: int, stream: int = 0) -> None:
+    def bulk_out(self, endpoint: int, data: bytes | bytearray | memoryview, timeout_ms: int, stream: int = 0) -> None:
         """Send bytes, all of them."""
         self.wait(self.start_bulk_out(endpoint, data, timeout_ms, stream))
 
@@ -199,7 +199,7 @@ class Port:
         return self._start(0, data, setup, timeout_ms, 0, doing, len(data))
 
     def start_bulk_out(
-        self, endpoint: int, data: bytes | memoryview, timeout_ms: int, stream: int = 0, doing: str = ""
+        self, endpoint: int, data: bytes | bytearray | memoryview, timeout_ms: int, stream: int = 0, doing: str = ""
     ) -> Pending:
         """Begin to send; `data` must stay as it is until the transfer is waited for."""
         doing = doing or f"sending {len(data)} bytes to endpoint {endpoint:#04x}"
@@ -240,10 +240,14 @@ class Port:
         posted, self._posted = list(self._posted), deque()
         self._cancel(posted)
 
+    def cancel(self, *pending: Pending) -> None:
+        """End transfers early, whatever becomes of them; they are done when this returns."""
+        self._cancel(pending)
+
     def _start(
         self,
         endpoint: int,
-        payload: bytes | memoryview | int,
+        payload: bytes | bytearray | memoryview | int,
         setup: bytes,
         timeout_ms: int,
         stream: int,

@@ -1,0 +1,194 @@
+"""A card behind a USB bridge: the seam's `Device`. Nothing is mapped, host memory is out of the card's reach, nobody is interrupted."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+from ringup.autogen.linux import pci
+from ringup.drivers.transport.config_space import NOBODY, change_command, find_capability
+from ringup.drivers.transport.lock import CardLock
+from ringup.drivers.transport.polling import Polling
+from ringup.drivers.transport.seam import Clock, Mmio
+from ringup.drivers.usb4 import topology
+from ringup.drivers.usb4.bridge import SLOT_BYTES, SRAM_BUS_ADDR, SRAM_BYTES, Bridge, Bulk, Link
+from ringup.drivers.usb4.config import BridgeConfig, Fabric
+from ringup.drivers.usb4.counts import Counts
+from ringup.drivers.usb4.window import BridgeWindow
+from ringup.errors import NotSupported, OutOfMemory, RingupError
+
+LOG = logging.getLogger(__name__)
+FUNCTION, SLOT = "function", "slot"
+PAGE_BYTES = 4096
+SPARE_BUS_ADDR, SPARE_BYTES = (
+    SRAM_BUS_ADDR + SRAM_BYTES - SLOT_BYTES,
+    SLOT_BYTES,
+)  # the last slot, which nothing is moved through
+FLR_US = 100_000  # TIMEOUT: PCI Express base specification 4.0, 6.6.2
+
+
+class SpareMemory:
+    """A piece of the bridge's memory as `DmaMemory`: the card reaches it, the host does not."""
+
+    contiguous = coherent = True
+
+    def __init__(self, bus_addr: int, size_bytes: int, free: Callable[[], None]) -> None:
+        self._bus_addr, self.size_bytes, self._free = bus_addr, size_bytes, free
+
+    @property
+    def view(self) -> memoryview:
+        """Raise `NotSupported`."""
+        raise NotSupported("the bridge's memory is not the host's: the CPU sees none of it")
+
+    def bus_addr(self, offset_bytes: int = 0) -> int:
+        """Return what the card puts on the bus to reach that byte."""
+        if not 0 <= offset_bytes < self.size_bytes:
+            raise ValueError(f"offset {offset_bytes:#x} lies outside {self.size_bytes:#x} bytes")
+        return self._bus_addr + offset_bytes
+
+    def runs(self) -> Iterator[tuple[int, int]]:
+        """Give (bus_addr, size_bytes) of its one piece."""
+        yield self._bus_addr, self.size_bytes
+
+    def free(self) -> None:
+        """Give it back."""
+        self._free()
+
+
+class BridgeDevice:
+    """One card in one enclosure, held by this process."""
+
+    polls_vram = True
+
+    def __init__(
+        self, name: str, bridge: Bridge, lock: CardLock, firmware: Callable[[str], bytes | None] | None = None
+    ) -> None:
+        """Take an open bridge, whose link is up, and a lock; both are let go by `close`, and here when the card does not come up.
+
+        `firmware`: where images of this device alone come from.
+        """
+        self.name, self.bridge, self._lock = name, bridge, lock
+        self.clock: Clock = bridge.port.clock
+        self.interrupts = Polling(self.clock)
+        self._firmware = firmware
+        self._lost = self._closed = False
+        self._spare: set[int] = set()  # pages that are taken
+        self._fabric = Fabric(bridge)
+        try:
+            self.board = topology.find_board(self._fabric)
+        except BaseException:
+            self.close()
+            raise
+        self.config = BridgeConfig(self._fabric, self.board.function.place, self._lose)
+        self._bars: dict[int, Mmio] = {
+            bar.index: BridgeWindow(f"BAR {bar.index} of {name}", bridge, bar.address, bar.size_bytes, self._lose)
+            for bar in self.board.bars
+        }
+        LOG.info("%s is open: %s firmware %s, %s", name, bridge.kind, bridge.version, bridge.port.counts)
+
+    @property
+    def bars(self) -> Mapping[int, Mmio]:
+        """Memory BARs by number."""
+        return self._bars
+
+    @property
+    def rom(self) -> Mmio | None:
+        """The expansion ROM, where there is one; decoding of it is switched on here."""
+        row = self.board.rom
+        if row is None:
+            return None
+        self.config.write(pci.PCI_ROM_ADDRESS, row.address | pci.PCI_ROM_ADDRESS_ENABLE)
+        return BridgeWindow(f"ROM of {self.name}", self.bridge, row.address, row.size_bytes, self._lose)
+
+    @property
+    def bulk(self) -> Bulk | None:
+        """Memory of the bridge that bytes are moved through at full rate."""
+        return self.bridge.bulk
+
+    @property
+    def counts(self) -> Counts:
+        """What went over the cable."""
+        return self.bridge.port.counts
+
+    @property
+    def link(self) -> Link:
+        """The link between bridge and card."""
+        return self.bridge.link()
+
+    @property
+    def lost(self) -> bool:
+        """Whether enclosure or card are gone. Stays true."""
+        if not self._lost and (self.bridge.port.lost or self.config.read(pci.PCI_VENDOR_ID, 2) == NOBODY):
+            self._lose()
+        return self._lost
+
+    def _lose(self) -> None:
+        if not self._lost:
+            LOG.warning("%s is gone", self.name)
+        self._lost = True
+
+    def alloc_host(self, size_bytes: int) -> SpareMemory:
+        """Return some pages of the bridge's memory: there is no other that the card reaches. Raises `OutOfMemory` beyond 16 KiB."""
+        pages = -(-size_bytes // PAGE_BYTES)
+        for first in range(SPARE_BYTES // PAGE_BYTES - pages + 1):
+            taken = range(first, first + pages)
+            if not any(page in self._spare for page in taken):
+                self._spare.update(taken)
+                place = SPARE_BUS_ADDR + first * PAGE_BYTES
+                return SpareMemory(place, pages * PAGE_BYTES, partial(self._spare.difference_update, taken))
+        raise OutOfMemory(
+            f"{self.name}: {size_bytes} bytes of host memory: behind a USB bridge the card reaches {SPARE_BYTES} bytes of the bridge's own, "
+            f"{len(self._spare) * PAGE_BYTES} are taken; use memory of the card"
+        )
+
+    def pin(self, buffer: memoryview) -> SpareMemory:
+        """Raise `NotSupported`: a card behind USB reaches no memory of the host's."""
+        raise NotSupported(
+            f"pinning {buffer.nbytes} bytes for {self.name}: a card behind a USB bridge reaches no memory of the host's"
+        )
+
+    def resets(self) -> tuple[str, ...]:
+        """Name the resets this path can do, gentle first."""
+        at = find_capability(self.config, pci.PCI_CAP_ID_EXP)
+        able = at is not None and self.config.read(at + pci.PCI_EXP_DEVCAP) & pci.PCI_EXP_DEVCAP_FLR
+        return (FUNCTION, SLOT) if able else (SLOT,)
+
+    def reset(self, method: str) -> None:
+        """Reset and put addresses back. Raises `ValueError` for a reset that is not offered, `LinkDown` when the card does not come back."""
+        offered = self.resets()
+        if method not in offered:
+            raise ValueError(f"{self.name} has no reset {method!r} over USB; it has {', '.join(offered)}")
+        if method == SLOT:
+            topology.reset_slot(self._fabric, self.board)
+            return
+        at = find_capability(self.config, pci.PCI_CAP_ID_EXP)
+        assert at is not None  # it was offered
+        control = self.config.read(at + pci.PCI_EXP_DEVCTL, 2)
+        self.config.write(at + pci.PCI_EXP_DEVCTL, control | pci.PCI_EXP_DEVCTL_BCR_FLR, 2)
+        self.clock.sleep_us(FLR_US)
+        topology.open_way(self._fabric, self.board)
+
+    def firmware(self, name: str) -> bytes | None:
+        """Return an image that belongs to this device alone; None for a real card."""
+        return self._firmware(name) if self._firmware is not None else None
+
+    def power_off(self) -> None:
+        """Switch the slot off; the device is of no use then. `NotSupported` where the firmware keeps it on."""
+        self.bridge.power(False)
+        self._lost = True
+
+    def close(self) -> None:
+        """Switch bus mastering off and let go. The slot stays on. Twice is harmless."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if hasattr(self, "config") and not self._lost:
+                change_command(self.config, off=pci.PCI_COMMAND_MASTER)
+            self.bridge.close()
+        except RingupError as error:  # cleaning up must not hide what went wrong before
+            LOG.info("closing %s: %s", self.name, error)
+        finally:
+            self.bridge.port.close()
+            self._lock.release()

@@ -1,0 +1,279 @@
+"""The open firmware: vendor requests that fire PCI Express requests, stream dwords, move the bridge's memory over USB, switch the slot.
+
+One 8051 serves every request in turn, endpoint 0 before the bulk endpoints. Requests of endpoint 0 may be sent ahead, they are done in order; a
+stream is not: `F0` ends the one that is under way, so the bytes of a stream are through before the next request goes out.
+Source: asm2464pd-firmware, handmade/src/main.c, handle_usb_control, handle_usb_bulk_data; docs/asm2464pd.md, "Open firmware".
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Sequence
+
+from ringup.drivers.usb4 import tlp
+from ringup.drivers.usb4.bridge import (
+    LINK_INFO,
+    LINK_INFO_PAGE,
+    LTSSM,
+    SLOT_BYTES,
+    SRAM_BUS_ADDR,
+    SRAM_BYTES,
+    UP,
+    Link,
+)
+from ringup.drivers.usb4.port import Pending, Port
+from ringup.drivers.usb4.tlp import Completion, Request
+from ringup.errors import DeviceLost, DeviceTimeout
+
+LOG = logging.getLogger(__name__)
+BULK_OUT, BULK_IN = 0x02, 0x81
+XDATA_READ, XDATA_WRITE, REQUEST, SRAM, POWER = 0xE4, 0xE5, 0xF0, 0xF2, 0xF3
+SINGLE, STREAM_WRITE, STREAM_READ = 0, 1, 2  # low bits of wIndex of `F0`
+ARGUMENTS = struct.Struct("<QI")  # of `F0`: address, value or count of dwords
+ANSWER = struct.Struct("<I4B")  # data, completion header bytes 6 and 7, whether data came, how it went
+DONE = 0
+SRAM_TO_HOST = 1 << 15
+SECTOR_BYTES = 512
+XDATA_PIECE = 64  # a USB2 endpoint 0 has no longer answers; registers are single bytes
+REQUEST_MS, POWER_MS, BULK_MS = 5_000, 10_000, 10_000  # TIMEOUT: what the firmware's own host programs give it
+STREAM_BYTES_PER_MS = 500  # TIMEOUT: a third of the slower of the two measured rates, 1.8 MB/s
+TRIES, PAUSE_US = 10, 1_000  # TIMEOUT: of a request that the link garbled; the pause is the firmware author's
+TRAIN_US, TRAIN_POLL_US = (
+    3_000_000,
+    20_000,
+)  # TIMEOUT: `F3` waits 2 s itself; cold cards were seen to need a little more
+POSTED_DWORDS = 2  # up to here single requests cost no more transfers than a stream, and nobody waits for them
+READ_AHEAD = 16  # requests of one round trip: their answers' bound must hold for all of them
+STREAM_MIN_DWORDS = 8  # fewer are read one by one, each with its status
+STREAM_MAX_BYTES = 1 << 20
+
+
+class OpenFirmware:
+    """A `Bridge`. Made for a port whose product string says so; `close` leaves the slot as it is."""
+
+    kind = "open"
+
+    def __init__(self, port: Port) -> None:
+        self.port, self.version = port, port.product
+        self._stream: Pending | None = None  # bytes on their way through a bulk endpoint
+        self.bulk = OpenBulk(self)
+        # a program that died may have left a stream or a transfer half-way: choosing the setting resets endpoints and drops it
+        port.set_alt(0)
+        for endpoint in (BULK_OUT, BULK_IN):
+            port.clear_halt(endpoint)
+
+    # --- the chip ---------------------------------------------------------------------------------------------------
+    def xdata_read(self, address: int, count: int, page: int = 0) -> bytes:
+        """Read the chip's own address space."""
+        self.quiet()
+        port = self.port
+        pieces = [
+            port.start_control_in(XDATA_READ, address + at, page << 8, min(XDATA_PIECE, count - at))
+            for at in range(0, count, XDATA_PIECE)
+        ]
+        port.wait(*pieces)
+        data = b"".join(piece.data for piece in pieces)
+        if len(data) != count:
+            raise DeviceTimeout(f"{port.name}: reading {count} bytes of XDATA at {address:#06x}: {len(data)} came")
+        return data
+
+    def xdata_write(self, address: int, data: bytes, page: int = 0) -> None:
+        """Write it, byte after byte."""
+        self.quiet()
+        for at, value in enumerate(data):
+            self.port.post(self.port.start_control_out(XDATA_WRITE, address + at, page << 8 | value))
+
+    def link(self) -> Link:
+        """Look at the link to the card."""
+        ltssm = self.xdata_read(LTSSM, 1)[0]
+        if ltssm not in UP:
+            return Link(ltssm)
+        info = self.xdata_read(LINK_INFO, 1, LINK_INFO_PAGE)[0]
+        return Link(ltssm, info & 0xF, info >> 4)
+
+    def power(self, on: bool) -> None:
+        """Switch the slot on or off. A link that does not train in time is not an error here: `link` tells."""
+        self.quiet()
+        self.port.control_out(
+            POWER, int(on), 0, timeout_ms=POWER_MS, doing=f"switching the slot {'on' if on else 'off'}"
+        )
+        clock = self.port.clock
+        end_us = clock.now_us + TRAIN_US
+        while on and not self.link().up and clock.now_us < end_us:
+            clock.sleep_us(TRAIN_POLL_US)
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+    def request(self, requests: Sequence[Request], *, replay: bool = False) -> list[Completion]:
+        """Do requests in order. What the link garbles is repeated: with `replay` all that follow it too, which such as configuration
+        requests bear; without, nothing is sent behind a request that has not been answered but reads.
+        """
+        self.quiet()
+        done: list[Completion] = []
+        tries = TRIES
+        while len(done) < len(requests):
+            group = requests[len(done) : len(done) + READ_AHEAD]
+            if not replay:
+                group = group[: _answered_at_once(group)]
+            answers = [self._start(request) for request in group]
+            self.port.wait(*[pending for pair in answers for pending in pair])
+            for request, pair in zip(group, answers, strict=True):
+                completion = self._completion(request, pair[-1])
+                if completion is None:
+                    break
+                done.append(completion)
+                tries = TRIES
+            else:
+                continue
+            if not tries:
+                raise self._garbled(requests[len(done)])
+            tries -= 1
+            self.port.clock.sleep_us(PAUSE_US)
+        return done
+
+    def _start(self, request: Request) -> list[Pending]:
+        """Send a request, and ask for its completion where there is one."""
+        sent = self._send(request.kind, request.enables, SINGLE, request.address, request.value, str(request))
+        if request.posted:
+            return [sent]
+        return [sent, self.port.start_control_in(REQUEST, 0, 0, ANSWER.size, REQUEST_MS, str(request))]
+
+    def _send(self, kind: int, enables: int, mode: int, address: int, value: int, doing: str) -> Pending:
+        data = ARGUMENTS.pack(address, value)
+        return self.port.start_control_out(REQUEST, enables << 8 | kind, mode, data, REQUEST_MS, doing)
+
+    def _completion(self, request: Request, answer: Pending) -> Completion | None:
+        """Read an answer; None for one that the link garbled."""
+        if request.posted:
+            return Completion(tlp.SUCCESS)
+        if len(answer.data) != ANSWER.size:
+            raise DeviceTimeout(
+                f"{self.port.name}: {request}: {len(answer.data)} of {ANSWER.size} bytes came as its answer"
+            )
+        value, high, _, _, result = ANSWER.unpack(answer.data)
+        if result != DONE:
+            return None
+        status = high >> 5
+        return Completion(status, value if status == tlp.SUCCESS else tlp.ONES)
+
+    def _garbled(self, request: Request) -> Exception:
+        name, link = self.port.name, self.link()
+        if not link.up:
+            return DeviceLost(
+                f"{name}: {request}: the link between enclosure and card is {link}; check the card's seat and power, then open it again"
+            )
+        return DeviceTimeout(f"{name}: {request}: no completion in {TRIES + 1} tries, with the link {link}")
+
+    def post(self, requests: Sequence[Request]) -> None:
+        """Send memory writes and wait for nothing."""
+        self.quiet()
+        for request in requests:
+            self.port.post(self._start(request)[0])
+
+    # --- blocks -----------------------------------------------------------------------------------------------------
+    def write_block(self, address: int, data: bytes | memoryview) -> None:
+        """Write whole dwords: a few by requests, more as a stream, whose bytes go on being sent when this returns."""
+        dwords = len(data) // 4
+        if dwords <= POSTED_DWORDS:
+            values = struct.unpack(f"<{dwords}I", data)
+            self.post([tlp.memory_write(address + 4 * at, value) for at, value in enumerate(values)])
+            return
+        for at in range(0, len(data), STREAM_MAX_BYTES):
+            self.quiet()
+            piece = data[at : at + STREAM_MAX_BYTES]
+            first = tlp.memory_write(address + at, 0)
+            doing = f"streaming {len(piece)} bytes to {address + at:#x}"
+            # ORDER: armed before the bytes come: whether an endpoint that is not would drop them or hold them up, nobody has tried
+            self.port.wait(self._send(first.kind, 0xF, STREAM_WRITE, first.address, len(piece) // 4, doing))
+            self._stream = self.port.start_bulk_out(BULK_OUT, bytes(piece), _stream_ms(len(piece)), doing=doing)
+
+    def read_block(self, address: int, size_bytes: int) -> bytes:
+        """Read whole dwords: a few by requests, more as a stream, whose first dword is asked for by itself: a stream tells no status."""
+        dwords = size_bytes // 4
+        if dwords <= STREAM_MIN_DWORDS:
+            answers = self.request([tlp.memory_read(address + 4 * at) for at in range(dwords)])
+            return struct.pack(f"<{dwords}I", *(answer.value for answer in answers))
+        parts = []
+        for at in range(0, size_bytes, STREAM_MAX_BYTES):
+            length = min(STREAM_MAX_BYTES, size_bytes - at)
+            first = tlp.memory_read(address + at)
+            (probe,) = self.request([first])
+            if probe.status != tlp.SUCCESS:
+                parts.append(b"\xff" * length)
+                continue
+            doing = f"streaming {length} bytes from {address + at:#x}"
+            asked = self._send(first.kind, 0xF, STREAM_READ, first.address, length // 4, doing)
+            came = self.port.start_bulk_in(BULK_IN, length, _stream_ms(length), doing=doing, exact=True)
+            self.port.wait(asked, came)
+            parts.append(came.data)
+        return b"".join(parts)
+
+    def quiet(self) -> None:
+        """Wait for the bytes that are on their way through a bulk endpoint."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            self.port.wait(stream)
+
+    def close(self) -> None:
+        """Wait for what is under way. Twice is harmless."""
+        self.quiet()
+        self.port.settle()
+
+
+class OpenBulk:
+    """A `Bulk`: 31 of the 32 slots. The last is never filled, since a window that ends in it was once seen damaged; it is free for others."""
+
+    bus_addr, size_bytes = SRAM_BUS_ADDR, SRAM_BYTES - SLOT_BYTES
+    release_bus_addr = 0x82_200C  # the first entry of the completion queue of the NVMe device that the chip believes in: any write will do
+    drain_bytes = size_bytes
+
+    def __init__(self, firmware: OpenFirmware) -> None:
+        self._firmware, self._port = firmware, firmware.port
+        self._drain: Pending | None = None
+
+    def fill(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        """Arm the engine, then begin to send."""
+        self._firmware.quiet()
+        size = -(-len(data) // SECTOR_BYTES) * SECTOR_BYTES
+        if size != len(data):
+            data = bytes(data).ljust(size, b"\0")
+        doing = f"filling {size} bytes of the bridge's memory at {offset:#x}"
+        self._port.wait(self._arm(offset, size, 0, doing))
+        self._firmware._stream = self._port.start_bulk_out(BULK_OUT, data, BULK_MS, doing=doing)
+
+    def arm(self, offset: int, size_bytes: int) -> None:
+        """Arm the engine the other way, and take what comes; ordered before the requests that follow, which have it released."""
+        self._firmware.quiet()
+        size = -(-size_bytes // SECTOR_BYTES) * SECTOR_BYTES
+        doing = f"draining {size} bytes of the bridge's memory at {offset:#x}"
+        self._port.post(self._arm(offset, size, SRAM_TO_HOST, doing))
+        self._drain = self._port.start_bulk_in(BULK_IN, size, BULK_MS, doing=doing, exact=True)
+
+    def drain(self) -> bytes:
+        """Wait for what was armed."""
+        drain, self._drain = self._drain, None
+        if drain is None:
+            raise ValueError("nothing was armed to be drained")
+        self._port.wait(drain)
+        return drain.data
+
+    def _arm(self, offset: int, size_bytes: int, direction: int, doing: str) -> Pending:
+        if offset % SLOT_BYTES or not 0 < size_bytes <= self.size_bytes - offset:
+            raise ValueError(f"{doing}: slots of {SLOT_BYTES} bytes up to {self.size_bytes} can be used")
+        slots = -(-size_bytes // SLOT_BYTES)
+        where = slots << 8 | offset // SLOT_BYTES
+        return self._port.start_control_out(SRAM, direction | size_bytes // SECTOR_BYTES, where, doing=doing)
+
+
+def _answered_at_once(requests: Sequence[Request]) -> int:
+    """Return how many of `requests` may go before the first answer is in: nothing that writes goes behind something unanswered."""
+    asked = False
+    for at, request in enumerate(requests):
+        if asked and request.writes:
+            return at
+        asked = asked or not request.posted
+    return len(requests)
+
+
+def _stream_ms(size_bytes: int) -> int:
+    return BULK_MS + size_bytes // STREAM_BYTES_PER_MS

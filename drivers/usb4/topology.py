@@ -1,0 +1,297 @@
+"""What hangs behind the bridge: buses numbered, the card's memory given addresses, the ports on the way opened. Done anew at every open.
+
+Only the way to one function is opened: the others of the board keep decoding off and need no addresses.
+Source: PCI Express base specification 4.0, 7.3 and 7.5.1; PCI-to-PCI bridge architecture 1.2, 3.2.5.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ringup.autogen.linux import pci
+from ringup.drivers.usb4 import tlp
+from ringup.drivers.usb4.config import Fabric, Place, capability, extended_capability, present
+from ringup.errors import LinkDown, NotSupported, TransportError
+
+LOG = logging.getLogger(__name__)
+BARS = 6
+MIB = 1 << 20
+DEEPEST = 8  # ports above one another: more is no board, but nonsense read as one
+DEVICES, FUNCTIONS = 32, 8
+LAST_BUS = 0xFF
+DISPLAY = 0x03  # base class
+# Where the card's memory goes. The low window stays clear of what the bridge itself claims, 0x20_0000 to 0x82_FFFF
+LOW_START, LOW_END = 0x1000_0000, 0xE000_0000
+HIGH_START, HIGH_END = 0x8_0000_0000, 1 << 44
+CLOSED = 0x0000_FFF0  # a window of a port whose limit lies below its base
+SETTLE_US = (
+    100_000  # TIMEOUT: PCI Express base specification 4.0, 6.6.1: between the end of a reset and the first request
+)
+PULSE_US = 2_000  # PCI-to-PCI bridge architecture 1.2: a secondary bus reset lasts at least a millisecond
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One memory BAR with its place. `index` of the first of its registers."""
+
+    index: int
+    size_bytes: int
+    wide: bool
+    prefetchable: bool
+    address: int = 0
+
+
+@dataclass(slots=True)
+class Found:
+    """A function behind the bridge, and what lies below it if it is a port."""
+
+    place: Place
+    ids: int  # first dword: device and vendor id
+    class_code: int  # 24 bits
+    header: int
+    port_type: int | None = None
+    below: list[Found] = field(default_factory=list)
+
+    @property
+    def is_port(self) -> bool:
+        """Whether buses lie behind it."""
+        return self.header & pci.PCI_HEADER_TYPE_MASK == pci.PCI_HEADER_TYPE_BRIDGE
+
+    @property
+    def shown(self) -> str:
+        """Ids as they are usually written."""
+        return f"{self.ids & 0xFFFF:04x}:{self.ids >> 16:04x}"
+
+    def walk(self, way: tuple[Found, ...] = ()) -> Iterator[tuple[Found, tuple[Found, ...]]]:
+        """Yield every function from here down, with the ports above it."""
+        yield self, way
+        for child in self.below:
+            yield from child.walk((*way, self))
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """The card's function with its BARs, ROM and the ports on the way to it."""
+
+    function: Found
+    way: tuple[Found, ...]
+    bars: tuple[Bar, ...]
+    rom: Bar | None
+    all: tuple[Found, ...]
+
+
+def find_board(fabric: Fabric) -> Board:
+    """Number what is behind the bridge, find the display function and open the way to its memory.
+
+    Raises `LinkDown` when nothing answers behind the bridge, `NotSupported` when no GPU is there.
+    """
+    root = _number(fabric)
+    functions = list(root.walk())
+    gpu = next(((found, way) for found, way in functions if found.class_code >> 16 == DISPLAY), None)
+    if gpu is None:
+        seen = ", ".join(f"{found.shown} at {found.place}" for found, _ in functions)
+        ends = [found for found, _ in functions if not found.is_port]
+        if not ends:
+            raise LinkDown(
+                f"looking for the card behind the bridge: only ports answer ({seen}); check the card's seat and its power"
+            )
+        raise NotSupported(f"looking for the card behind the bridge: there is no GPU among {seen}")
+    found, way = gpu
+    sizes, rom_size = _measure(fabric, found)
+    wide = all(_has_wide_window(fabric, port) for port in way)
+    bars, rom = _place(sizes, rom_size, wide)
+    board = Board(found, way, bars, rom, tuple(each for each, _ in functions))
+    open_way(fabric, board)
+    return board
+
+
+# --- buses ------------------------------------------------------------------------------------------------------------
+def _number(fabric: Fabric) -> Found:
+    first = Place(0, 0, 0)
+    if fabric.first_answer(first) is None:
+        raise LinkDown("looking behind the bridge: its own port does not answer; switch the enclosure off and on")
+    root = _look(fabric, first)
+    _descend(fabric, root, 0, 0)
+    return root
+
+
+def _look(fabric: Fabric, place: Place) -> Found:
+    ids, class_code, header = fabric.read(
+        (place, pci.PCI_VENDOR_ID), (place, pci.PCI_CLASS_REVISION), (place, pci.PCI_CACHE_LINE_SIZE)
+    )
+    found = Found(place, ids, class_code >> 8, header >> 16 & 0xFF)
+    at = capability(fabric, place, pci.PCI_CAP_ID_EXP)
+    if at is not None:
+        (flags,) = fabric.read((place, at))
+        found.port_type = (flags >> 16 & pci.PCI_EXP_FLAGS_TYPE) >> 4
+    return found
+
+
+def _descend(fabric: Fabric, port: Found, last: int, depth: int) -> int:
+    """Number the bus below a port and what follows; return the highest number used."""
+    if not port.is_port:
+        return last
+    if depth == DEEPEST or last == LAST_BUS:
+        raise TransportError(
+            f"numbering buses: {depth} ports lie above one another; the bridge answers nonsense: switch it off and on"
+        )
+    secondary = last + 1
+    # one write of all three: the byte writes were found unreliable by others, and half a range routes requests astray
+    fabric.write((port.place, pci.PCI_PRIMARY_BUS, port.place.bus | secondary << 8 | LAST_BUS << 16, 4))
+    # a link has one device at its other end; only the bus inside a switch, behind its upstream port, has more
+    inside = port.port_type == pci.PCI_EXP_TYPE_UPSTREAM
+    heads = [Place(secondary, device, 0) for device in range(DEVICES if inside else 1)]
+    if not inside and fabric.first_answer(heads[0]) is None:
+        heads = []
+    for place, there in zip(heads, present(fabric.read(*((head, 0) for head in heads))), strict=True):
+        if there:
+            port.below.extend(_functions(fabric, place))
+    highest = secondary
+    for child in port.below:
+        highest = _descend(fabric, child, highest, depth + 1)
+    fabric.write((port.place, pci.PCI_PRIMARY_BUS, port.place.bus | secondary << 8 | highest << 16, 4))
+    return highest
+
+
+def _functions(fabric: Fabric, place: Place) -> list[Found]:
+    head = _look(fabric, place)
+    if not head.header & pci.PCI_HEADER_TYPE_MFD:
+        return [head]
+    others = [place._replace(function=number) for number in range(1, FUNCTIONS)]
+    there = present(fabric.read(*((other, 0) for other in others)))
+    return [head, *(_look(fabric, other) for other, answers in zip(others, there, strict=True) if answers)]
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+def _measure(fabric: Fabric, found: Found) -> tuple[list[Bar], Bar | None]:
+    """Make resizable BARs as large as they go, then write ones and see which bits hold."""
+    place = found.place
+    fabric.write((place, pci.PCI_COMMAND, 0, 2))
+    _grow(fabric, place)
+    registers = [pci.PCI_BASE_ADDRESS_0 + 4 * index for index in range(BARS)] + [pci.PCI_ROM_ADDRESS]
+    probes = [
+        tlp.config_write(*place, at, tlp.ONES if at != pci.PCI_ROM_ADDRESS else pci.PCI_ROM_ADDRESS_MASK)
+        for at in registers
+    ]
+    asked = [tlp.config_read(*place, at) for at in registers]
+    answers = fabric.exchange([*probes, *asked])[len(probes) :]
+    values = [answer.value if answer.status == tlp.SUCCESS else 0 for answer in answers]
+    fabric.write(*((place, at, 0, 4) for at in registers))
+    bars, index = [], 0
+    while index < BARS:
+        low = values[index]
+        wide = low & pci.PCI_BASE_ADDRESS_MEM_TYPE_MASK == pci.PCI_BASE_ADDRESS_MEM_TYPE_64 and not low & 1
+        if low and not low & pci.PCI_BASE_ADDRESS_SPACE_IO and low != tlp.ONES:
+            high = values[index + 1] if wide and index + 1 < BARS else tlp.ONES
+            size = -((high << 32 | low) & ~0xF) & 0xFFFF_FFFF_FFFF_FFFF
+            bars.append(Bar(index, size, wide, bool(low & pci.PCI_BASE_ADDRESS_MEM_PREFETCH)))
+        index += 2 if wide else 1
+    rom = values[BARS] & pci.PCI_ROM_ADDRESS_MASK
+    return bars, Bar(BARS, -rom & tlp.ONES, wide=False, prefetchable=False) if rom else None
+
+
+def _grow(fabric: Fabric, place: Place) -> None:
+    """Choose the largest size of every resizable BAR."""
+    at = extended_capability(fabric, place, pci.PCI_EXT_CAP_ID_REBAR)
+    if at is None:
+        return
+    (control,) = fabric.read((place, at + pci.PCI_REBAR_CTRL))
+    count = min(BARS, (control & pci.PCI_REBAR_CTRL_NBAR_MASK) >> pci.PCI_REBAR_CTRL_NBAR_SHIFT)
+    for number in range(count):
+        here = at + 8 * number
+        sizes, control = fabric.read((place, here + pci.PCI_REBAR_CAP), (place, here + pci.PCI_REBAR_CTRL))
+        offered = (sizes & pci.PCI_REBAR_CAP_SIZES) >> 4
+        if offered and sizes != tlp.ONES:
+            largest = offered.bit_length() - 1
+            changed = control & ~pci.PCI_REBAR_CTRL_BAR_SIZE | largest << pci.PCI_REBAR_CTRL_BAR_SHIFT
+            fabric.write((place, here + pci.PCI_REBAR_CTRL, changed, 4))
+
+
+def _has_wide_window(fabric: Fabric, port: Found) -> bool:
+    (window,) = fabric.read((port.place, pci.PCI_PREF_MEMORY_BASE))
+    return window & pci.PCI_PREF_RANGE_TYPE_MASK == pci.PCI_PREF_RANGE_TYPE_64
+
+
+def _place(bars: list[Bar], rom: Bar | None, wide: bool) -> tuple[tuple[Bar, ...], Bar | None]:
+    """Give addresses: wide prefetchable BARs above 4 GiB where every port passes that, all else below."""
+    high = [bar for bar in bars if bar.wide and bar.prefetchable and wide]
+    low = [bar for bar in bars if bar not in high] + ([rom] if rom else [])
+    placed = _lay(high, HIGH_START, HIGH_END) | _lay(low, LOW_START, LOW_END)
+    return tuple(placed[bar.index] for bar in bars), placed[rom.index] if rom else None
+
+
+def _lay(bars: list[Bar], start: int, end: int) -> dict[int, Bar]:
+    """Lay BARs one behind the other, the largest first: each begins at a multiple of its size."""
+    placed, at = {}, start
+    for bar in sorted(bars, key=lambda bar: -bar.size_bytes):
+        at = -(-at // bar.size_bytes) * bar.size_bytes
+        if at + bar.size_bytes > end:
+            raise NotSupported(
+                f"BAR {bar.index} of {bar.size_bytes // MIB} MiB has no room between {start:#x} and {end:#x}"
+            )
+        placed[bar.index] = Bar(bar.index, bar.size_bytes, bar.wide, bar.prefetchable, at)
+        at += bar.size_bytes
+    return placed
+
+
+def open_way(fabric: Fabric, board: Board) -> None:
+    """Write the addresses, open every port's windows for them, let requests through both ways. The function masters nothing yet."""
+    regions = [*board.bars, *([board.rom] if board.rom else [])]
+    low = _span([bar for bar in regions if bar.address < tlp.FOUR_GIB])
+    high = _span([bar for bar in regions if bar.address >= tlp.FOUR_GIB])
+    rows: list[tuple[Place, int, int, int]] = []
+    for port in board.way:
+        memory = low[0] >> 16 & 0xFFF0 | low[1] & 0xFFF0_0000 if low else CLOSED
+        prefetch = high[0] >> 16 & 0xFFF0 | high[1] & 0xFFF0_0000 if high else CLOSED
+        upper = (high[0] >> 32, high[1] >> 32) if high else (0, 0)
+        rows += [
+            (port.place, pci.PCI_MEMORY_BASE, memory, 4),
+            (port.place, pci.PCI_PREF_MEMORY_BASE, prefetch, 4),
+            (port.place, pci.PCI_PREF_BASE_UPPER32, upper[0], 4),
+            (port.place, pci.PCI_PREF_LIMIT_UPPER32, upper[1], 4),
+            (port.place, pci.PCI_COMMAND, pci.PCI_COMMAND_MEMORY | pci.PCI_COMMAND_MASTER, 2),
+        ]
+    place = board.function.place
+    for bar in board.bars:
+        at = pci.PCI_BASE_ADDRESS_0 + 4 * bar.index
+        rows.append((place, at, bar.address & tlp.ONES, 4))
+        if bar.wide:
+            rows.append((place, at + 4, bar.address >> 32, 4))
+    if board.rom:
+        rows.append((place, pci.PCI_ROM_ADDRESS, board.rom.address, 4))
+    rows.append((place, pci.PCI_COMMAND, pci.PCI_COMMAND_MEMORY, 2))
+    fabric.write(*rows)
+
+
+def _span(bars: list[Bar]) -> tuple[int, int] | None:
+    """Return the first and last MiB that hold all of them, as ports' windows count."""
+    if not bars:
+        return None
+    first = min(bar.address for bar in bars) // MIB * MIB
+    return first, (max(bar.address + bar.size_bytes for bar in bars) - 1) // MIB * MIB
+
+
+# --- resets -----------------------------------------------------------------------------------------------------------
+def reset_slot(fabric: Fabric, board: Board) -> None:
+    """Reset the whole board through the last of the bridge's own ports, number its buses and open the way again."""
+    port = slot_port(board)
+    (dword,) = fabric.read((port.place, pci.PCI_INTERRUPT_LINE))
+    held = pci.PCI_BRIDGE_CTL_BUS_RESET << 16
+    fabric.write((port.place, pci.PCI_INTERRUPT_LINE, dword | held, 4))
+    fabric.clock.sleep_us(PULSE_US)
+    fabric.write((port.place, pci.PCI_INTERRUPT_LINE, dword & ~held, 4))
+    fabric.clock.sleep_us(SETTLE_US)
+    root = _number(fabric)
+    here = next((found for found, _ in root.walk() if found.place == board.function.place), None)
+    if here is None or here.ids != board.function.ids:
+        raise LinkDown("resetting the slot: the card did not come back; switch the enclosure off and on")
+    _grow(fabric, board.function.place)
+    open_way(fabric, board)
+
+
+def slot_port(board: Board) -> Found:
+    """Return the port that the board hangs on: the last on the way of the bridge's own maker; the board may have a switch of its own."""
+    maker = board.way[0].ids & 0xFFFF
+    return next(port for port in reversed(board.way) if port.ids & 0xFFFF == maker)

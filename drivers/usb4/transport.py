@@ -1,0 +1,140 @@
+"""The transport `usb`: GPUs in enclosures with an ASM2464PD bridge, `usb:2-1`: bus and ports as the host counts them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ringup.cards import Found
+from ringup.drivers.transport.clock import HostClock
+from ringup.drivers.transport.kernel import Kernel
+from ringup.drivers.transport.lock import CardLock
+from ringup.drivers.transport.seam import Clock
+from ringup.drivers.usb4.bridge import Bridge
+from ringup.drivers.usb4.device import BridgeDevice
+from ringup.drivers.usb4.host import system_backend
+from ringup.drivers.usb4.identify import ROWS, Firmware, identify, known
+from ringup.drivers.usb4.open_firmware import OpenFirmware
+from ringup.drivers.usb4.port import Place, Port, places
+from ringup.errors import LinkDown, NoSuchCard, NotSupported
+
+LOG = logging.getLogger(__name__)
+SLOW_MBPS = 480
+NO_GPU = {
+    Firmware.ROM: "it runs the loader in its ROM, since its firmware is damaged or was never written: `ringup bridge flash` writes one",
+    Firmware.BOOT_STUB: "it waits in its loader for firmware: flash it with the program that its firmware came with",
+}
+
+
+def find(backend: Any = None) -> Iterable[Found]:
+    """List enclosures by their ids. Opens none, so firmware that shares its ids with another's is told by `open` alone."""
+    return [_found(place) for place, _ in places(backend or system_backend()) if known(place)]
+
+
+def _found(place: Place) -> Found:
+    makers = " or ".join(dict.fromkeys(row.maker for row in ROWS if row.ids == (place.vid, place.pid)))
+    speed = f", {place.speed_mbps} Mb/s" if place.speed_mbps else ""
+    slow = ": fell back to USB2, use another cable or port" if 0 < place.speed_mbps <= SLOW_MBPS else ""
+    return Found(place.name, f"ASM2464PD bridge {place.ids} ({makers}){speed}{slow}")
+
+
+def open(
+    rest: str,
+    *,
+    backend: Any = None,
+    clock: Clock | None = None,
+    name: str = "",
+    firmware: Callable[[str], bytes | None] | None = None,
+    wait_s: float = 0,
+    kernel: Kernel | None = None,
+) -> BridgeDevice:
+    """Hold the enclosure at `rest`, wake its slot, number what is behind it and return the card, memory decoding on, bus mastering off.
+
+    `backend`: a pyusb backend, libusb's when left out; `clock`: its time; `name`: what the card is called. `wait_s`: seconds to wait for
+    another process of ringup's. Raises `NoSuchCard`, `CardBusy`, `PermissionNeeded`, `NotSupported`, `LinkDown`, each with what to do.
+    """
+    backend = backend if backend is not None else system_backend()
+    name, clock = name or f"usb:{rest}", clock or HostClock()
+    place, device = _look_up(backend, rest)
+    lock = CardLock(kernel or Kernel(), name.replace(":", "-").replace("/", "-"))
+    lock.take(clock, wait_s)
+    try:
+        bridge = open_bridge(backend, place, device, clock, name)
+        try:
+            _wake(bridge, name)
+        except BaseException:
+            bridge.port.close()
+            raise
+    except BaseException:
+        lock.release()
+        raise
+    return BridgeDevice(name, bridge, lock, firmware)
+
+
+def _look_up(backend: Any, rest: str) -> tuple[Place, Any]:
+    found = places(backend)
+    for place, device in found:
+        if place.name == f"usb:{rest}":
+            return place, device
+    bridges = ", ".join(place.name for place, _ in found if known(place))
+    raise NoSuchCard(
+        f"opening usb:{rest}: no USB device is there; "
+        + (
+            f"enclosures are at {bridges}"
+            if bridges
+            else "no enclosure is plugged in, or its cable only charges; `ringup doctor` tells more"
+        )
+    )
+
+
+def open_bridge(backend: Any, place: Place, device: Any, clock: Clock, name: str) -> Bridge:
+    """Claim a device and return the bridge for its firmware; nothing is asked of its slot. Raises `NotSupported` for one that is no bridge."""
+    if not known(place):
+        raise NotSupported(
+            f"opening {name}: the device {place.ids} is no enclosure that ringup knows; `ringup list` shows those it does"
+        )
+    port = Port(backend, device, place, clock, name)
+    try:
+        return _bridge(port, name)
+    except BaseException:
+        port.close()
+        raise
+
+
+def _bridge(port: Port, name: str) -> Bridge:
+    place, row = port.place, identify(port.place, port.product)
+    if row is None:
+        raise NotSupported(f"opening {name}: {place.ids} {port.product!r} is no bridge that ringup knows")
+    if row.firmware in NO_GPU:
+        raise NotSupported(f"opening {name}: {NO_GPU[row.firmware]}")
+    if 0 < place.speed_mbps <= SLOW_MBPS:
+        LOG.warning(
+            "%s runs at USB2 speed, %d Mb/s: pull the cable and plug it in again, or use another",
+            name,
+            place.speed_mbps,
+        )
+    if row.firmware == Firmware.OPEN:
+        return OpenFirmware(port)
+    from ringup.drivers.usb4.stock import (
+        StockFirmware,  # SCSI and its transports, which the open firmware has no use for
+    )
+
+    return StockFirmware(port, patched=row.firmware == Firmware.PATCHED)
+
+
+def _wake(bridge: Bridge, name: str) -> None:
+    """See that the link to the card is up."""
+    link = bridge.link()
+    if link.up:
+        return
+    try:
+        bridge.power(True)
+        link = bridge.link()
+    except NotSupported:
+        LOG.debug("%s: this firmware switches its slot itself", name)
+    if not link.up:
+        raise LinkDown(
+            f"opening {name}: the enclosure answers, the link to its card is {link}: "
+            "is a card in it, seated well, and has it power from its supply?"
+        )
