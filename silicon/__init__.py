@@ -8,6 +8,7 @@ from __future__ import annotations
 TYPE_CHECKING = False  # importing the package must not cost the models
 if TYPE_CHECKING:
     from ringup.silicon.amd.card import VirtualRadeon
+    from ringup.silicon.clock import VirtualClock
     from ringup.silicon.shader.state import Engine
 
 __all__ = ["card", "cards"]
@@ -21,12 +22,19 @@ def card(
     enumerated: bool = True,
     engine: Engine | None = None,
     strict: bool = True,
+    clock: VirtualClock | None = None,
 ) -> VirtualRadeon:
     """Return a virtual card, powered and posted; see `VirtualRadeon`. An unknown name is a `NoSuchCard` that lists the known ones."""
     from ringup.silicon.amd.card import VirtualRadeon
 
     return VirtualRadeon(
-        name, vram_bytes=vram_bytes, bar0_bytes=bar0_bytes, enumerated=enumerated, engine=engine, strict=strict
+        name,
+        vram_bytes=vram_bytes,
+        bar0_bytes=bar0_bytes,
+        enumerated=enumerated,
+        engine=engine,
+        strict=strict,
+        clock=clock,
     )
 
 

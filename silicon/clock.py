@@ -1,4 +1,4 @@
-"""Virtual time: one clock a card, a queue of things that fall due. Nothing here sleeps and nothing runs beside it."""
+"""Virtual time: one clock a machine, a queue of things that fall due. Nothing here sleeps and nothing runs beside it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Timer:
 
 
 class VirtualClock:
-    """Time of one virtual card, and a transport's `Clock`. It passes when somebody sleeps, reads or writes; engines run meanwhile."""
+    """Time of one virtual machine, and a transport's `Clock`. It passes when somebody sleeps, reads or writes; engines run meanwhile."""
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -86,3 +86,40 @@ class VirtualClock:
     def forget(self) -> None:
         """Drop everything that was to happen: the card lost power."""
         self._timers.clear()
+
+
+class PowerDomain(VirtualClock):
+    """A part of a machine that loses power alone, such as a card: its time is the machine's, what is to happen in it is its own to forget."""
+
+    def __init__(self, machine: VirtualClock) -> None:
+        self.machine = machine
+        self._own: dict[int, Timer] = {}
+
+    @property
+    def now_ns(self) -> int:  # type: ignore[override]  # read here, moved by the machine
+        """Nanoseconds since the machine began."""
+        return self.machine.now_ns
+
+    def after(self, delay_us: float, action: Callable[[], None]) -> Timer:
+        """Run `action` once `delay_us` has passed, unless this part loses power before."""
+        timer = self.machine.after(delay_us, lambda: self._happen(timer))
+        happens = Timer(timer.due_ns, timer.order, action)
+        self._own[timer.order] = happens
+        return happens
+
+    def _happen(self, timer: Timer) -> None:
+        own = self._own.pop(timer.order, None)
+        if own is not None and not own.cancelled:
+            own.action()
+
+    def advance_ns(self, time_ns: int) -> None:
+        """Let time pass, for the whole machine."""
+        self.machine.advance_ns(time_ns)
+
+    def run_until(self, done: Callable[[], bool], timeout_us: float) -> bool:
+        """Let time pass for the whole machine until `done()` or `timeout_us` later; tell whether it was done."""
+        return self.machine.run_until(done, timeout_us)
+
+    def forget(self) -> None:
+        """Drop everything that was to happen in this part: it lost power."""
+        self._own.clear()

@@ -14,7 +14,10 @@ PAGE = 4096
 
 @dataclass(slots=True)
 class Span:
-    """Contiguous bytes: `view` for Python, `pointer` (a host address) for translated code. `keep` holds what owns the bytes."""
+    """Contiguous bytes: `view` for Python, `pointer` (a host address) for translated code. `keep` holds what owns the bytes.
+
+    `lasting`: it is nobody's process's, and stays when a process that has other spans ends (a bridge's own memory).
+    """
 
     base: int  # bus_addr or vram_pa of the first byte
     size_bytes: int
@@ -22,6 +25,7 @@ class Span:
     pointer: int
     writable: bool = True
     keep: object = field(default=None, repr=False)
+    lasting: bool = False
 
     @property
     def end(self) -> int:
@@ -107,6 +111,14 @@ class HostMemory:
         self.epoch = 0  # grows when a mapping goes away
         self._reachable = True
         self.on_error: Callable[[int, bool], None] = lambda bus_addr, write: None
+        self._watches: list[tuple[int, int, Callable[[int, int], None]]] = []
+
+    def watch(self, first: int, end: int, hook: Callable[[int, int], None]) -> None:
+        """Call `hook(bus_addr, size_bytes)` after a write reached bus addresses from `first` up to `end`.
+
+        Stores of translated shader code go past it: they use a span's pointer.
+        """
+        self._watches.append((first, end, hook))
 
     def allocate(self, size_bytes: int) -> HostBuffer:
         """Return zeroed memory at a bus address of its own, a whole number of pages."""
@@ -148,9 +160,9 @@ class HostMemory:
             self.epoch += 1
 
     def detach_all(self) -> None:
-        """Take every span away, as the end of the process that owns them does."""
-        self._bases.clear()
-        self._spans.clear()
+        """Take every span away that a process owns, as its end does."""
+        self._spans = [span for span in self._spans if span.lasting]
+        self._bases = [span.base for span in self._spans]
         self.epoch += 1
 
     @property
@@ -192,6 +204,9 @@ class HostMemory:
             else:
                 at = start - bus_addr
                 span.view[start - span.base : start - span.base + count] = data[at : at + count]
+                for first, end, hook in self._watches:
+                    if start < end and start + count > first:
+                        hook(start, count)
 
     def _pieces(self, bus_addr: int, size_bytes: int) -> list[tuple[Span | None, int, int]]:
         """Cut a run of addresses where spans begin and end."""

@@ -157,6 +157,17 @@ class Bar:
         if claimed:
             self._target.write(offset, data)
 
+    def answer(self, offset: int, size_bytes: int) -> bytes | None:
+        """Answer a read that another bus routed here in its own time; None where nothing answers."""
+        return self._target.read(offset, size_bytes) if self._claimed(size_bytes, write=False) else None
+
+    def accept(self, offset: int, data: bytes | memoryview) -> bool:
+        """Take a write that another bus routed here in its own time; False where nothing takes it."""
+        claimed = self._claimed(len(data), write=True)
+        if claimed:
+            self._target.write(offset, data)
+        return claimed
+
     def map(self) -> memoryview:
         """Return plain memory where the window is that; `NotSupported` where it is not."""
         mapper: Callable[[int], memoryview] | None = getattr(self._target, "map", None)

@@ -26,7 +26,7 @@ from ringup.silicon.amd.smu import Smu
 from ringup.silicon.amd.smuio import Rom, Smuio
 from ringup.silicon.amd.thm import Thm
 from ringup.silicon.cells import Cells, RegisterSpace, block_map
-from ringup.silicon.clock import VirtualClock
+from ringup.silicon.clock import PowerDomain, VirtualClock
 from ringup.silicon.faults import Faults
 from ringup.silicon.interrupts import Interrupts
 from ringup.silicon.log import Event, EventLog
@@ -75,13 +75,15 @@ class VirtualRadeon:
         enumerated: bool = True,
         engine: Engine | None = None,
         strict: bool = True,
+        clock: VirtualClock | None = None,
     ) -> None:
         """`enumerated`: the host's firmware has given addresses and switched memory decoding on; bus mastering is the driver's.
 
-        `engine`: what runs the shader programs, the translator when left out; `strict`: it stops at what metal lets pass by luck.
+        `engine`: what runs the shader programs, the translator when left out; `strict`: it stops at what metal lets pass by luck. `clock`: of
+        the machine that the card is a part of, one of its own when left out.
         """
         self.chip = _sized(chips.find(chip), vram_bytes, bar0_bytes)
-        self.clock = VirtualClock()
+        self.clock = PowerDomain(clock or VirtualClock())
         self.log = EventLog(self.clock)
         self.faults = Faults()
         self.violations: list[Event] = []
@@ -96,9 +98,12 @@ class VirtualRadeon:
         self._firmware: dict[str, bytes] = {}
         self._wire_blocks(engine or Translator(wgp_count=self.chip.gc.core.compute_units // 2), strict=strict)
         self._wire_apertures()
+        self.reaches_host: Callable[[], bool] = lambda: (
+            True
+        )  # whether what the slot belongs to lets requests pass upwards
         self._post()
         self.places = self.tree.enumerate() if enumerated else {}
-        self._bus_changed()
+        self.bus_changed()
 
     # --- wiring -------------------------------------------------------------------------------------------------
     def _wire_bus(self) -> None:
@@ -110,9 +115,9 @@ class VirtualRadeon:
         self.path = Path(self.tree, gpu, self.clock, self.faults, self.log)
         self.config = ConfigAccess(self.path, gpu)
         self.path.on_lost = self._cut_off
-        self.tree.on_link = self._bus_changed
+        self.tree.on_link = self.bus_changed
         for node in self.tree.nodes():
-            node.function.on_change = self._bus_changed
+            node.function.on_change = self.bus_changed
             node.function.on_mistake = self._mistake
         gpu.on_reset = self._function_reset
         self.host.on_error = self._bus_error
@@ -334,10 +339,14 @@ class VirtualRadeon:
     def _mistake(self, text: str) -> None:
         self.log.note("pci", "violation", "{}", text)
 
-    def _bus_changed(self) -> None:
+    def bus_changed(self) -> None:
+        """Look again at what passes the bus: a command register, a power state or a link changed, here or above the slot."""
         self.path.refresh()
         self.host.reachable = (
-            not self.path.lost and self.gpu.masters_bus and self.tree.passes(self.gpu, regs.PCI_COMMAND_MASTER)
+            not self.path.lost
+            and self.gpu.masters_bus
+            and self.tree.passes(self.gpu, regs.PCI_COMMAND_MASTER)
+            and self.reaches_host()
         )
 
     def _bus_error(self, bus_addr: int, write: bool) -> None:
