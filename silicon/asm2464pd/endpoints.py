@@ -59,9 +59,12 @@ class OutEndpoint(Endpoint):
         self._armed[stream] = Armed(size_bytes, take, bytes_per_us)
         self.on_ready()
 
-    def disarm(self) -> None:
-        """Accept nothing any more."""
-        self._armed.clear()
+    def disarm(self, stream: int | None = None) -> None:
+        """Accept nothing any more, on one stream or on all."""
+        if stream is None:
+            self._armed.clear()
+        else:
+            self._armed.pop(stream, None)
 
     def reset(self) -> None:
         """Forget what was armed, and the halt."""
@@ -101,9 +104,12 @@ class InEndpoint(Endpoint):
         self._queues.setdefault(stream, deque()).append(Message(data, bytes_per_us, done))
         self.on_ready()
 
-    def clear(self) -> None:
-        """Drop what waits."""
-        self._queues.clear()
+    def clear(self, stream: int | None = None) -> None:
+        """Drop what waits, on one stream or on all."""
+        if stream is None:
+            self._queues.clear()
+        else:
+            self._queues.pop(stream, None)
 
     def reset(self) -> None:
         """Drop what waits, and the halt."""
