@@ -1,0 +1,128 @@
+"""Memory of the bridge that USB and the card reach, under the vendor's firmware: a page by single bytes, or the buffer by writes to a drive.
+
+Patched firmware believes in an NVMe drive: what is written to it lands in the buffer, slot after slot, and stays there for the card to fetch.
+Source: tinygrad, tinygrad/runtime/support/usb.py before it dropped this firmware; docs/asm2464pd.md, "Bulk write path".
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ringup.drivers.usb4.bridge import SRAM_BUS_ADDR
+from ringup.drivers.usb4.scsi import Command, Scsi, write_16, xdata_write
+
+PAGE_BYTES = 4096
+WINDOW = 0xF000  # XDATA: the first page of the buffer
+QUEUE_PAGE, QUEUE_BUS_ADDR = (
+    0xA000,
+    0x82_0000,
+)  # XDATA and PCI Express address of the page that would hold a drive's submission queue
+SECTOR_BYTES, SLOT_BYTES = 512, 0x4000
+CHUNK_BYTES = 4 * SLOT_BYTES  # of one write; a group of slots
+WRITE_TIMEOUT_MS = 5_000  # TIMEOUT: a chunk takes 2 ms at USB 2 speed
+POKES = (  # a drive that is ready, in the variables of version 240417; once after the bridge was switched on
+    (0x054B, 0x20),  # sectors of a slot
+    (0x054E, 0x04),  # slots of a group
+    (0x05A8, 0x02),  # which entry of the port table unit 0 is
+    (0x05F8, 0x04),  # that entry's state: ready
+    (0x07EC, 0x01),
+    (0x07ED, 0x00),
+    (0x07EE, 0x00),
+    (0x07EF, 0x00),  # not zero: every write is refused
+    (0xC422, 0x02),  # sector size, high byte
+    (0x0000, 0x33),  # UNKNOWN: what this byte says
+)
+MARKERS = (0x0171, 0x0172, 0x0173)
+FREE = 0xFF
+TAKEN = (0xCE6E, 0xCE6F)
+COUNTERS = (0xCE40, 0xCE41, 0xCE42, 0xCE43)
+
+
+class Chip(Protocol):
+    """What is needed of a `StockFirmware`."""
+
+    def xdata_read(self, address: int, count: int, page: int = 0) -> bytes: ...
+
+    def xdata_write(self, address: int, data: bytes, page: int = 0) -> None: ...
+
+    def settle(self) -> None: ...
+
+
+class PageBulk:
+    """What both have: bytes that come back through a page of the chip's memory, when the card's work is known to be done."""
+
+    release_bus_addr: int | None = None
+    drain_bytes = PAGE_BYTES
+    page = WINDOW
+
+    def __init__(self, chip: Chip) -> None:
+        self._chip = chip
+        self._armed = 0
+
+    def arm(self, offset: int, size_bytes: int) -> None:
+        """Remember how much to read; nothing is sent."""
+        if offset or not 0 < size_bytes <= self.drain_bytes:
+            raise ValueError(
+                f"1 to {self.drain_bytes} bytes at the start can be drained, not {size_bytes} at {offset:#x}"
+            )
+        self._armed = size_bytes
+
+    def drain(self) -> bytes:
+        """Read them."""
+        size, self._armed = self._armed, 0
+        if not size:
+            raise ValueError("nothing was armed to be drained")
+        return self._chip.xdata_read(self.page, size)
+
+
+class StockBulk(PageBulk):
+    """A `Bulk` of one page, which firmware as it comes lets be written byte by byte. No write to its drive: it would wait for one for ever."""
+
+    bus_addr, size_bytes = QUEUE_BUS_ADDR, PAGE_BYTES
+    page = QUEUE_PAGE
+
+    def fill(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        """Write bytes."""
+        if not 0 <= offset <= self.size_bytes - len(data):
+            raise ValueError(f"{self.size_bytes} bytes can be filled, not {len(data)} at {offset:#x}")
+        if len(data):
+            self._chip.xdata_write(self.page + offset, bytes(data))
+
+
+class PatchedBulk(PageBulk):
+    """A `Bulk` of 28 slots, always filled from the first on: where bytes land is counted by the firmware, the block number says nothing.
+
+    More than a slot goes in whole chunks of four; the last chunk is not used since it ends in the last slot.
+    """
+
+    bus_addr, size_bytes = SRAM_BUS_ADDR, 7 * CHUNK_BYTES
+
+    def __init__(self, chip: Chip, scsi: Scsi) -> None:
+        super().__init__(chip)
+        self._scsi = scsi
+        self._ready = False
+
+    def fill(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        """Write bytes, padded with zeros to whole sectors, or chunks when it is more than a slot."""
+        size = len(data)
+        if offset or not 0 < size <= self.size_bytes:
+            raise ValueError(f"1 to {self.size_bytes} bytes can be filled from the start on, not {size} at {offset:#x}")
+        if not self._ready:
+            self._run(*(xdata_write(address, value) for address, value in POKES))
+            self._ready = True
+        unit = CHUNK_BYTES if size > SLOT_BYTES else SECTOR_BYTES
+        padded = bytes(data) + bytes(-size % unit)
+        try:
+            for at in range(0, len(padded), CHUNK_BYTES):
+                # ORDER: the slots are freed behind each write, or the next is never taken; then what the engine counted as taken
+                free = [xdata_write(address, FREE) for address in MARKERS]
+                self._run(write_16(padded[at : at + CHUNK_BYTES], WRITE_TIMEOUT_MS), *free)
+                self._run(*(xdata_write(address, 0) for address in TAKEN))
+            for address in COUNTERS:  # back to the first slot. ORDER: one at a time
+                self._run(xdata_write(address, 0))
+        except BaseException:
+            self._ready = False  # the next one begins with everything set up anew
+            raise
+
+    def _run(self, *commands: Command) -> None:
+        self._scsi.execute(commands)

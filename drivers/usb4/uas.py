@@ -1,0 +1,282 @@
+"""USB Attached SCSI: up to 31 commands in flight on streams at SuperSpeed; one after another, asked for each data stage, without streams.
+
+Four pipes: commands out, statuses in, data each way. A command's tag is its stream. The status is an information unit that is always read:
+that its transfer ended says nothing. Source: T10 USB Attached SCSI (UAS), section 6, the information units; Linux include/linux/usb/uas.h, their
+layout.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ringup.drivers.usb4.host import COMPLETED
+from ringup.drivers.usb4.port import Pending, Port
+from ringup.drivers.usb4.scsi import (
+    COMMAND_PIPE,
+    DATA_IN_PIPE,
+    DATA_OUT_PIPE,
+    GOOD,
+    STATUS_PIPE,
+    TIMEOUT_MS,
+    Command,
+    Refused,
+    Setting,
+    parse_sense,
+    refusal,
+)
+from ringup.errors import DeviceLost, DeviceTimeout, RingupError, TransportError
+
+COMMAND_IU = struct.Struct(">BxHBxBx8s16s")  # identifier, tag, priority and attribute, additional length, unit, command
+TASK_IU = struct.Struct(">BxHBxH8s")  # identifier, tag, function, tag of the task, unit
+SENSE_HEAD = struct.Struct(">BxHHB7xH")  # identifier, tag, qualifier, status, length of the sense data
+RESPONSE_IU = struct.Struct(">BxH3xB")  # identifier, tag, code
+COMMAND, SENSE, RESPONSE, TASK, READ_READY, WRITE_READY = 0x01, 0x03, 0x04, 0x05, 0x06, 0x07
+ABORT_TASK_SET = 0x02
+TASK_DONE = (0x00, 0x08)  # complete, succeeded
+RESPONSES = {
+    0x02: "invalid information unit",
+    0x04: "function not supported",
+    0x05: "function failed",
+    0x09: "wrong unit",
+    0x0A: "tag in use",
+}
+UNIT = bytes(8)
+MAX_CDB_BYTES = 16
+STATUS_BYTES = 1024  # a whole SuperSpeed packet, so that nothing overflows; what comes is 16 bytes and the sense data
+MAX_COMMANDS = 31  # in flight; what the bridge's other drivers use of its 32 streams
+MAX_TRIES = 3  # of a command that was answered with good status where its data should have been asked for
+
+
+@dataclass(slots=True)
+class Flight:
+    """One command under way."""
+
+    command: Command
+    tag: int
+    sent: Pending
+    status: Pending
+    data: Pending | None
+
+
+class Uas:
+    """SCSI over four bulk pipes."""
+
+    def __init__(self, port: Port, setting: Setting) -> None:
+        """Choose the setting and give its pipes streams, where they have them and the host can."""
+        self.port = port
+        self._command, self._status = setting.pipes[COMMAND_PIPE], setting.pipes[STATUS_PIPE]
+        self._data_in, self._data_out = setting.pipes[DATA_IN_PIPE], setting.pipes[DATA_OUT_PIPE]
+        streamed = (self._status, self._data_in, self._data_out)
+        port.set_alt(setting.number)
+        most = min((setting.streams.get(endpoint, 0) for endpoint in streamed), default=0)
+        self.depth = min(port.alloc_streams(min(most, MAX_COMMANDS), streamed), MAX_COMMANDS) if most else 0
+        self._free = deque(range(1, self.depth + 1))
+        self._tag = 0  # of the last command without streams
+        self._flights: deque[Flight] = deque()
+        self._broken = ""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return f"Attached SCSI, {self.depth} streams" if self.depth else "Attached SCSI without streams"
+
+    def execute(self, commands: Sequence[Command]) -> list[bytes]:
+        """Do commands in order; see `Scsi`. The firmware takes commands in the order they come."""
+        self._usable()
+        if not self.depth:
+            return [self._serial(command) for command in commands]
+        self.settle()
+        results: list[bytes] = []
+        for at in range(0, len(commands), self.depth):
+            for command in commands[at : at + self.depth]:
+                self._begin(command)
+            results += self._finish(len(self._flights))
+        return results
+
+    def post(self, commands: Sequence[Command]) -> None:
+        """Begin commands; when all tags are taken the older half is waited for."""
+        self._usable()
+        if not self.depth:
+            self.execute(commands)
+            return
+        for command in commands:
+            if not self._free:
+                self._finish((len(self._flights) + 1) // 2)
+            self._begin(command)
+
+    def settle(self) -> None:
+        """Wait for all that was posted."""
+        self._usable()
+        self._finish(len(self._flights))
+
+    def _usable(self) -> None:
+        if self._broken:
+            raise TransportError(
+                f"{self.port.name}: {self._broken}; close the card, switch the enclosure off and on, and open it again"
+            )
+
+    # --- with streams -----------------------------------------------------------------------------------------------
+    def _begin(self, command: Command) -> None:
+        """Send a command. ORDER: its status and data have buffers before the device knows of it."""
+        port, tag, bound_ms, doing = self.port, self._free.popleft(), command.timeout_ms, str(command)
+        begun: list[Pending] = []
+        try:
+            status = port.start_bulk_in(self._status, STATUS_BYTES, bound_ms, tag, doing)
+            begun.append(status)
+            data = self._begin_data(command, tag)
+            begun += [data] if data else []
+            sent = port.start_bulk_out(self._command, self._wrap(command, tag), bound_ms, doing=doing)
+        except BaseException:
+            port.cancel(*begun)
+            self._free.append(tag)
+            raise
+        self._flights.append(Flight(command, tag, sent, status, data))
+
+    def _begin_data(self, command: Command, stream: int) -> Pending | None:
+        port, doing = self.port, str(command)
+        if command.read_bytes:
+            return port.start_bulk_in(self._data_in, command.read_bytes, command.timeout_ms, stream, doing)
+        if command.data:
+            return port.start_bulk_out(self._data_out, command.data, command.timeout_ms, stream, doing)
+        return None
+
+    def _wrap(self, command: Command, tag: int) -> bytes:
+        if not 0 < len(command.cdb) <= MAX_CDB_BYTES:
+            raise ValueError(f"a command has 1 to {MAX_CDB_BYTES} bytes, not {len(command.cdb)}")
+        return COMMAND_IU.pack(COMMAND, tag, 0, 0, UNIT, command.cdb)
+
+    def _finish(self, count: int) -> list[bytes]:
+        """Take the oldest `count` commands to their end and return their data; the first that failed raises, after all have ended."""
+        flights = [self._flights[index] for index in range(count)]
+        if not flights:
+            return []
+        first: RingupError | None = None
+        results: list[bytes] = []
+        try:
+            self.port.wait(*(flight.status for flight in flights))
+        except (DeviceLost, DeviceTimeout, TransportError) as error:
+            first = error
+            if any(flight.status.transfer.status != COMPLETED for flight in flights):
+                self._abort(error)
+                raise
+        for flight in flights:
+            self._flights.popleft()
+            try:
+                results.append(self._end(flight))
+            except RingupError as error:
+                first = first or error
+            self._free.append(flight.tag)
+        if first:
+            raise first
+        return results
+
+    def _end(self, flight: Flight) -> bytes:
+        """Read a status, and see that the data came with it."""
+        command = flight.command
+        begun = [one for one in (flight.sent, flight.data) if one]
+        try:
+            self._judge(command, flight.tag, flight.status.data)
+        except BaseException:
+            self.port.cancel(*begun)
+            raise
+        self.port.wait(*begun)
+        return self._data(command, flight.data)
+
+    def _data(self, command: Command, data: Pending | None) -> bytes:
+        if data is None:
+            return b""
+        expected = command.read_bytes or len(command.data)
+        if data.transfer.actual != expected and not command.short_ok:
+            raise TransportError(
+                f"{self.port.name}: {command}: {data.transfer.actual} of {expected} bytes were moved though the status is good"
+            )
+        return data.data if command.read_bytes else b""
+
+    def _judge(self, command: Command, tag: int, unit: bytes) -> None:
+        """Read a sense unit. Raises `Refused` for a status that is not good and `TransportError` for what is no such unit."""
+        name = self.port.name
+        if len(unit) >= RESPONSE_IU.size and unit[0] == RESPONSE:
+            code = RESPONSE_IU.unpack_from(unit)[2]
+            raise TransportError(
+                f"{name}: {command}: the bridge did not take it: {RESPONSES.get(code, f'response {code:#04x}')}"
+            )
+        if len(unit) < SENSE_HEAD.size or unit[0] != SENSE:
+            raise TransportError(f"{name}: {command}: {unit[:16].hex(' ') or 'nothing'} came, which is no status")
+        _, seen, _, status, length = SENSE_HEAD.unpack_from(unit)
+        if seen != tag:
+            raise TransportError(f"{name}: {command}: a status of command {seen} came, expected was {tag}")
+        if status != GOOD:
+            raise refusal(name, command, status, parse_sense(unit[SENSE_HEAD.size : SENSE_HEAD.size + length]))
+
+    # --- without streams --------------------------------------------------------------------------------------------
+    def _serial(self, command: Command) -> bytes:
+        """Do one command. QUIRK: the chip may send a good status where it should ask for data; nothing moved then, and it is sent anew."""
+        for _ in range(MAX_TRIES):
+            self._tag = self._tag % 0xFFFF + 1
+            sent = self.port.start_bulk_out(
+                self._command, self._wrap(command, self._tag), command.timeout_ms, doing=str(command)
+            )
+            try:
+                done = self._converse(command, sent)
+            except (DeviceTimeout, TransportError) as error:
+                if not isinstance(error, Refused):
+                    self._abort(error)
+                raise
+            if done is not None:
+                return done
+        raise TransportError(
+            f"{self.port.name}: {command}: the bridge says it is done and asked for no data, {MAX_TRIES} times"
+        )
+
+    def _converse(self, command: Command, sent: Pending) -> bytes | None:
+        """Give the device what it asks for until the status comes; None when that came before the data."""
+        data: Pending | None = None
+        for unit in self._units(command, sent):
+            wanted = READ_READY if command.read_bytes else WRITE_READY
+            if unit and unit[0] == wanted and data is None and (command.read_bytes or command.data):
+                data = self._begin_data(command, 0)
+                assert data is not None  # the line above asks
+                self.port.wait(data)
+                continue
+            self._judge(command, self._tag, unit)
+            break
+        missing = data is None and bool(command.read_bytes or command.data)
+        return None if missing else self._data(command, data)
+
+    def _units(self, command: Command, sent: Pending) -> Iterator[bytes]:
+        before: tuple[Pending, ...] = (sent,)
+        while True:
+            status = self.port.start_bulk_in(self._status, STATUS_BYTES, command.timeout_ms, doing=str(command))
+            self.port.wait(*before, status)
+            yield status.data
+            before = ()
+
+    # --- when one is stuck ------------------------------------------------------------------------------------------
+    def _abort(self, cause: RingupError) -> None:
+        """Give up all that is under way, here and in the device. If that cannot be, the transport is unusable until it is opened anew."""
+        port = self.port
+        flights, self._flights = list(self._flights), deque()
+        stuck = {flight.tag for flight in flights if not flight.status.transfer.done}
+        port.cancel(*(one for flight in flights for one in (flight.status, flight.data, flight.sent) if one))
+        self._free = deque(range(1, self.depth + 1))
+        if isinstance(cause, DeviceLost):
+            return
+        tag = next((tag for tag in self._free if tag not in stuck), 0) if self.depth else self._tag % 0xFFFF + 1
+        try:
+            if not tag:
+                raise TransportError("all tags are taken by commands that are stuck")
+            doing = "aborting the commands that are stuck"
+            status = port.start_bulk_in(self._status, STATUS_BYTES, TIMEOUT_MS, tag if self.depth else 0, doing)
+            sent = port.start_bulk_out(
+                self._command, TASK_IU.pack(TASK, tag, ABORT_TASK_SET, 0, UNIT), TIMEOUT_MS, doing=doing
+            )
+            port.wait(sent, status)
+            unit = status.data
+            if len(unit) < RESPONSE_IU.size or unit[0] != RESPONSE or RESPONSE_IU.unpack_from(unit)[2] not in TASK_DONE:
+                raise TransportError(f"{doing}: {unit[:16].hex(' ') or 'nothing'} came")
+        except RingupError as error:
+            self._broken = f"a command was stuck and could not be aborted ({error})"
+            cause.add_note(self._broken)

@@ -1,0 +1,155 @@
+"""A USB device of a few lines: what it is sent is kept, what it answers is told it byte by byte."""
+
+import struct
+from collections import deque
+from types import SimpleNamespace
+
+import pytest
+
+from ringup.drivers.usb4.port import Place, Port
+
+# image 240417 and the SuperSpeed tables of docs/asm2464pd.md: BOT as setting 0, UAS as setting 1
+BOT_SETTING = bytes.fromhex("09040000 02080650 00 07058102 000400 06300f000000 07050202 000400 06300f000000")
+UAS_SETTING = bytes.fromhex(
+    "09040001 04080662 00"
+    "07058102 000400 06300f050000 04240300"
+    "07050202 000400 06300f050000 04240400"
+    "07058302 000400 06300f050000 04240200"
+    "07050402 000400 063000000000 04240100"
+)
+NO_STREAMS = UAS_SETTING.replace(bytes.fromhex("06300f050000"), b"").replace(bytes.fromhex("063000000000"), b"")
+
+
+class Clock:
+    """Time that passes when somebody waits."""
+
+    def __init__(self):
+        self.now_us = 0
+
+    def sleep_us(self, time_us):
+        self.now_us += time_us
+
+
+class Wire:
+    """A pyusb backend with one device behind it. `answer(endpoint, stream, data)` is called for what comes in on a bulk endpoint."""
+
+    def __init__(self, clock, settings=BOT_SETTING + UAS_SETTING):
+        self.clock, self.answer = clock, lambda endpoint, stream, data: None
+        head = struct.pack("<BBHBBBBB", 9, 2, 9 + len(settings), 1, 1, 0, 0xC0, 0)
+        self.configuration = head + settings
+        self.sent, self.controls, self.cleared, self.alt = [], [], [], None
+        self.ready = {}  # (endpoint, stream): what the next transfers there get, bytes or a status
+        self.stalled = set()  # endpoints that stall until they are cleared
+        self.waiting, self.streams = [], 0
+        self.gone = False
+
+    def say(self, endpoint, *replies, stream=0):
+        self.ready.setdefault((endpoint, stream), deque()).extend(replies)
+
+    # pyusb's backend, as far as a port uses it
+    def get_device_descriptor(self, device):
+        return SimpleNamespace(iManufacturer=0, iProduct=0, iSerialNumber=0)
+
+    def open_device(self, device):
+        return self
+
+    def is_kernel_driver_active(self, handle, interface):
+        return False
+
+    def get_configuration(self, handle):
+        return 1
+
+    def claim_interface(self, handle, interface):
+        pass
+
+    release_interface = claim_interface
+
+    def close_device(self, handle):
+        pass
+
+    def set_interface_altsetting(self, handle, interface, alt):
+        self.alt = alt
+
+    def clear_halt(self, handle, endpoint):
+        self.cleared.append(endpoint)
+        self.stalled.discard(endpoint)
+
+    # transfers side by side
+    def submit(self, handle, endpoint, payload, *, setup=b"", timeout_ms, stream=0):
+        transfer = SimpleNamespace(done=False, status="", data=b"", actual=0)
+        transfer.end_us = self.clock.now_us + timeout_ms * 1_000
+        transfer.place = (endpoint, stream)
+        if self.gone:
+            self._finish(transfer, "no_device")
+        elif setup:
+            self.controls.append(setup + (payload if not isinstance(payload, int) else b""))
+            wanted = self.configuration[:payload] if isinstance(payload, int) else payload
+            self._finish(transfer, "completed", wanted if setup[0] & 0x80 else b"", len(wanted))
+        elif endpoint in self.stalled:
+            self._finish(transfer, "stall")
+        elif isinstance(payload, int):
+            transfer.room = payload
+            self.waiting.append(transfer)
+        else:
+            self.sent.append((endpoint, stream, bytes(payload)))
+            self._finish(transfer, "completed", b"", len(payload))
+            self.answer(endpoint, stream, bytes(payload))
+        return transfer
+
+    def _finish(self, transfer, status, data=b"", actual=None):
+        transfer.done, transfer.status, transfer.data = True, status, data
+        transfer.actual = len(data) if actual is None else actual
+
+    def handle_events(self, timeout_ms):
+        ended = False
+        for transfer in list(self.waiting):
+            queue = self.ready.get(transfer.place)
+            if queue:
+                reply = queue.popleft()
+                if isinstance(reply, str):
+                    self._finish(transfer, reply)
+                    if reply == "stall":
+                        self.stalled.add(transfer.place[0])
+                else:
+                    assert len(reply) <= transfer.room, "the host took too little"
+                    self._finish(transfer, "completed", reply)
+                self.waiting.remove(transfer)
+                ended = True
+        if ended or not self.waiting:
+            return
+        first = min(transfer.end_us for transfer in self.waiting)
+        self.clock.now_us = min(first, self.clock.now_us + int(timeout_ms * 1_000))
+        for transfer in list(self.waiting):
+            if transfer.end_us <= self.clock.now_us:
+                self._finish(transfer, "timed_out")
+                self.waiting.remove(transfer)
+
+    def cancel(self, transfer):
+        if transfer in self.waiting:
+            self.waiting.remove(transfer)
+            self._finish(transfer, "cancelled")
+
+    def alloc_streams(self, handle, count, endpoints):
+        self.streams = count
+        return count
+
+    def free_streams(self, handle, endpoints):
+        self.streams = 0
+
+
+@pytest.fixture
+def wire():
+    """`wire(settings, mbps)`: a device and the port to it."""
+
+    def make(settings=BOT_SETTING + UAS_SETTING, mbps=10_000):
+        clock = Clock()
+        device = Wire(clock, settings)
+        return device, Port(device, None, Place(1, (1,), 0x174C, 0x2464, 1, mbps), clock)
+
+    return make
+
+
+@pytest.fixture
+def no_streams():
+    """The descriptors at USB 2 speed: the same settings without companions."""
+    return NO_STREAMS
