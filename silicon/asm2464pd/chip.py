@@ -52,6 +52,8 @@ class Chip:
         self.sram = Sram(self.xdata, self.fabric)
         self.sram_engine = SramEngine(self.sram, self.out(0x02), self.into(0x81), self.clock, self.log, self.fabric)
         self.on_restart: Callable[[], None] = lambda: None  # the enclosure's: the CPU is to start again
+        self.on_detach: Callable[[], None] = lambda: None  # the enclosure's: off the bus until VBUS goes and comes
+        self.on_power_lost: Callable[[], None] = lambda: None  # the enclosure's: its supply failed
         self.xdata.on_read(USB_SPEED, lambda: self.speed.code)
         self.xdata.read_only(USB_SPEED)
         self.xdata.on_write(CPU_RESTART, lambda value: self.on_restart() if value & 1 else None)
