@@ -1,0 +1,107 @@
+"""ASMedia's firmware on the bridge, patched or not: USB mass storage that shows chip memory and flash through vendor commands.
+
+Source: the stock image 240417; asm2464pd-firmware registers.h for what its boot leaves in registers; extra/usbgpu/patch.py for the patch.
+"""
+
+from __future__ import annotations
+
+from ringup.silicon.asm2464pd import scsi_standard, scsi_vendor, timing
+from ringup.silicon.asm2464pd.chip import Chip
+from ringup.silicon.asm2464pd.firmware import Answer, Descriptors, Setup
+from ringup.silicon.asm2464pd.flash import SpiFlash
+from ringup.silicon.asm2464pd.flash_image import BUILT_IN, STOCK_VERSION, kind_of, version_of
+from ringup.silicon.asm2464pd.mass_storage import MassStorage
+from ringup.silicon.asm2464pd.scsi import NO_MEDIUM_FLAG, Commands, Device, Power
+from ringup.silicon.asm2464pd.scsi_descriptors import descriptors
+from ringup.silicon.asm2464pd.sram_slots import SlotWriter
+from ringup.silicon.asm2464pd.timing import Speed
+from ringup.silicon.asm2464pd.xdata import Job
+
+BOOT_US = 2_500_000  # E8 50 to enumerated takes about 3 s (asm2464pd-soft-replug, measured); restart and enumeration have their own part
+VERSION, RAM_BYTES = 0x07F0, 0x6000
+RESTART = 0xCC31  # bit 0
+MANAGED = 0xB480  # bit 0; the image's ready check wants it 1: the device below is up
+TRAINED = 0x19  # where E764 stands once the image is done with it
+SLOT = {0xB431: 0x0E, 0xC656: 0x20, 0xC659: 0x01, 0xE764: TRAINED}  # width cap x1, 3.3 V, lanes, training
+ADD1 = 0xADD1
+LINK_CODES = {ADD1: 0x78}  # B450 in L0 by the flash's vendor id; else 48. Source: registers.h (measured)
+LINK_CODE = 0x48
+GENERATION, LANES = 3, 1  # asm2464pd-firmware pull request 81 (measured)
+
+
+class StockMemory:
+    """External memory under the stock firmware. UNKNOWN: what a host's writes to the slot's switches do; they are lost here."""
+
+    def __init__(self, chip: Chip) -> None:
+        self._xdata, self._link = chip.xdata, chip.link
+
+    def read(self, address: int, page: int = 0) -> int:
+        """Read a byte, side effects included."""
+        if (address, page) == (MANAGED, 0):
+            return int(self._link.up)
+        return self._xdata.read(address, page)
+
+    def write(self, address: int, value: int, page: int = 0) -> None:
+        """Write a byte; not to the slot's switches."""
+        if page or (address != MANAGED and address not in SLOT):
+            self._xdata.write(address, value, page)
+
+
+class StockFirmware:
+    """The firmware that copy `copy` of the flash holds as `body`. Its version and whether it is patched are read from the body."""
+
+    def __init__(self, chip: Chip, flash: SpiFlash, body: bytes, copy: int = 0) -> None:
+        self.version, self.patched = version_of(body), kind_of(body) == "patched"
+        self.config = flash.config(copy) or BUILT_IN
+        self._chip = chip
+        memory = StockMemory(chip)
+        self._writer = SlotWriter(memory, self._land, finishes=self.patched)
+        power = Power(
+            restart=lambda: chip.xdata.write(RESTART, 1), detach=self._detach, lose=lambda: chip.on_power_lost()
+        )
+        known = self.version == STOCK_VERSION
+        device = Device(memory, flash, self.config, power, self._writer, can_be_ready=known)
+        commands = Commands(device, scsi_standard.TABLE | scsi_vendor.TABLE, chip.faults)
+        self.usb = MassStorage(chip, commands, self.descriptors, attached_scsi=True)
+
+    def descriptors(self, speed: Speed) -> Descriptors:
+        """Return what the device is at a speed."""
+        return descriptors(self.config, speed, attached_scsi=True)
+
+    def boot(self) -> Job[bool]:
+        """Clear memory, let the slot train by itself, and come up on USB whether or not it did."""
+        xdata, link = self._chip.xdata, self._chip.link
+        xdata.put_bytes(0, bytes(RAM_BYTES))
+        xdata.put_bytes(VERSION, self.version)
+        xdata.put(NO_MEDIUM_FLAG, 1)
+        self._writer.boot()
+        link.trained_code = LINK_CODES.get(self.config.vendor_id, LINK_CODE)
+        link.generation, link.lanes, link.training_codes = GENERATION, LANES, (TRAINED,)
+        for register, value in SLOT.items():
+            xdata.write(register, value)
+        yield BOOT_US
+        return True
+
+    def bus_reset(self) -> None:
+        """Hear that the host reset the USB device."""
+        self.usb.bus_reset()
+
+    def control(self, setup: Setup, data: bytes) -> Job[Answer]:
+        """Answer a control request."""
+        return self.usb.control(setup, data)
+
+    def _land(self, offset: int, data: bytes) -> None:
+        """Store what a WRITE brought: USB is done with it before the memory has it. What lies behind the memory's end is lost."""
+        view = self._chip.sram.view
+        fits = data[: max(0, len(view) - offset)]
+
+        def land() -> None:
+            view[offset : offset + len(fits)] = fits
+
+        self._chip.clock.after(timing.SRAM_LANDING_US, land)
+
+    def _detach(self) -> None:
+        """E8 51: take the slot's power away and leave USB."""
+        for register in SLOT:
+            self._chip.xdata.write(register, 0)
+        self._chip.on_detach()

@@ -1,0 +1,65 @@
+"""How the data of a WRITE command gets into the bridge's SRAM: 16 KiB slots in groups of four, counters, marks of who uses them.
+
+Source: tinygrad's stock driver (`ASM24Controller.scsi_write`, its seven pokes); the stock image 240417 for what the pokes mean. Which register
+is which counter nobody has shown; this is the strictest reading under which that driver's copies come out right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ringup.silicon.asm2464pd.scsi import NEVER, Ending, Memory, Plan
+from ringup.silicon.asm2464pd.xdata import Job
+
+SECTOR_BYTES = 512
+SLOT_BYTES = 0x4000
+SECTORS_A_SLOT, SLOTS_A_GROUP = 0x054B, 0x054E  # XDATA of the image 240417, two of the seven pokes
+SECTOR_SIZE_HIGH = 0xC422
+SLOT_MARKS, MARKS, FREE = 0x0171, 3, 0xFF
+COUNTERS, COUNTED = 0xCE40, 4  # a group for each of its slots
+ENGINE_STATE = 0xCE6E, 0xCE6F
+
+
+class SlotWriter:
+    """Takes what WRITE commands carry.
+
+    A command of one slot goes where the counters stand and moves none; of more, each slot goes to its own counter's group and moves that.
+    A command is not taken before marks and engine state of the one before were put back.
+    """
+
+    def __init__(self, xdata: Memory, land: Callable[[int, bytes], None], finishes: bool) -> None:
+        """`land(offset, data)` stores in SRAM, a moment later; `finishes`: the firmware is patched to end a WRITE with status."""
+        self._xdata, self._land, self._finishes = xdata, land, finishes
+
+    def boot(self) -> None:
+        """The firmware's start: all slots are free."""
+        for at in range(MARKS):
+            self._xdata.write(SLOT_MARKS + at, FREE)
+
+    def write_plan(self, size_bytes: int) -> Plan:
+        """Say what happens to a WRITE of so many bytes while a medium seems to be there."""
+        if not size_bytes:
+            return Plan()
+        read = self._xdata.read
+        slots = -(-size_bytes // SLOT_BYTES)
+        fits = slots == 1 or (slots <= COUNTED and slots <= read(SLOTS_A_GROUP))
+        sizes = (read(SECTORS_A_SLOT) * SECTOR_BYTES, read(SECTOR_SIZE_HIGH) << 8)
+        free = all(read(SLOT_MARKS + at) == FREE for at in range(MARKS)) and not any(read(at) for at in ENGINE_STATE)
+        if not fits or sizes != (SLOT_BYTES, SECTOR_BYTES) or not free:
+            return Plan(NEVER)
+        return Plan(take_bytes=size_bytes, finish=self._finish)
+
+    def _finish(self, data: bytes) -> Job[Ending]:
+        read, write = self._xdata.read, self._xdata.write
+        yield 0
+        for at in range(MARKS):
+            write(SLOT_MARKS + at, 0)
+        for at in ENGINE_STATE:
+            write(at, 1)
+        pieces = range(0, len(data), SLOT_BYTES)
+        for slot, start in enumerate(pieces):
+            group = read(COUNTERS + slot)
+            self._land((group * COUNTED + slot) * SLOT_BYTES, data[start : start + SLOT_BYTES])
+            if len(pieces) > 1:
+                write(COUNTERS + slot, group + 1)
+        return None if self._finishes else NEVER
