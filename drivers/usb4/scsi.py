@@ -261,7 +261,7 @@ def settings(configuration: bytes) -> list[Setting]:
     pipes: dict[int, int] = {}
     streams: dict[int, int] = {}
     endpoint, protocol = 0, 0
-    for kind, body in _descriptors(configuration):
+    for kind, body in descriptors(configuration):
         if kind == INTERFACE and len(body) >= 7:
             number, setting, endpoint = body[0], body[1], 0
             protocol = body[5] if number == 0 and tuple(body[3:5]) == (MASS_STORAGE, SCSI_COMMANDS) else 0
@@ -283,7 +283,8 @@ def _needed(protocol: int) -> tuple[int, ...]:
     return PIPES if protocol == ATTACHED else (DATA_IN_PIPE, DATA_OUT_PIPE)
 
 
-def _descriptors(data: bytes) -> Iterator[tuple[int, bytes]]:
+def descriptors(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Give type and body of each descriptor, up to one whose length is wrong."""
     at = 0
     while at + 2 <= len(data):
         length = data[at]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ringup.cards import Found
@@ -14,7 +15,7 @@ from ringup.drivers.transport.seam import Clock
 from ringup.drivers.usb4.bridge import Bridge
 from ringup.drivers.usb4.device import BridgeDevice
 from ringup.drivers.usb4.host import system_backend
-from ringup.drivers.usb4.identify import ROWS, Firmware, identify, known
+from ringup.drivers.usb4.identify import ROWS, Firmware, Row, identify, known
 from ringup.drivers.usb4.open_firmware import OpenFirmware
 from ringup.drivers.usb4.port import Place, Port, places
 from ringup.errors import LinkDown, NoSuchCard, NotSupported
@@ -72,6 +73,35 @@ def open(
     return BridgeDevice(name, bridge, lock, firmware)
 
 
+@contextmanager
+def holding(
+    rest: str,
+    *,
+    backend: Any = None,
+    clock: Clock | None = None,
+    name: str = "",
+    wait_s: float = 0,
+    kernel: Kernel | None = None,
+) -> Iterator[tuple[Port, Row]]:
+    """Hold the enclosure at `rest` and claim its USB side alone, whatever it runs; nothing is asked of its firmware. Options as of `open`."""
+    backend = backend if backend is not None else system_backend()
+    name, clock = name or f"usb:{rest}", clock or HostClock()
+    place, device = _look_up(backend, rest)
+    lock = CardLock(kernel or Kernel(), name.replace(":", "-").replace("/", "-"))
+    lock.take(clock, wait_s)
+    try:
+        port = _claim(backend, place, device, clock, name)
+        try:
+            row = identify(place, port.product)
+            if row is None:
+                raise NotSupported(_unknown(name, port))
+            yield port, row
+        finally:
+            port.close()
+    finally:
+        lock.release()
+
+
 def _look_up(backend: Any, rest: str) -> tuple[Place, Any]:
     found = places(backend)
     for place, device in found:
@@ -90,11 +120,7 @@ def _look_up(backend: Any, rest: str) -> tuple[Place, Any]:
 
 def open_bridge(backend: Any, place: Place, device: Any, clock: Clock, name: str) -> Bridge:
     """Claim a device and return the bridge for its firmware; nothing is asked of its slot. Raises `NotSupported` for one that is no bridge."""
-    if not known(place):
-        raise NotSupported(
-            f"opening {name}: the device {place.ids} is no enclosure that ringup knows; `ringup list` shows those it does"
-        )
-    port = Port(backend, device, place, clock, name)
+    port = _claim(backend, place, device, clock, name)
     try:
         return _bridge(port, name)
     except BaseException:
@@ -102,10 +128,23 @@ def open_bridge(backend: Any, place: Place, device: Any, clock: Clock, name: str
         raise
 
 
+def _claim(backend: Any, place: Place, device: Any, clock: Clock, name: str) -> Port:
+    """Open a device whose ids are a bridge's, and nobody else's."""
+    if not known(place):
+        raise NotSupported(
+            f"opening {name}: the device {place.ids} is no enclosure that ringup knows; `ringup list` shows those it does"
+        )
+    return Port(backend, device, place, clock, name)
+
+
+def _unknown(name: str, port: Port) -> str:
+    return f"opening {name}: {port.place.ids} {port.product!r} is no bridge that ringup knows"
+
+
 def _bridge(port: Port, name: str) -> Bridge:
     place, row = port.place, identify(port.place, port.product)
     if row is None:
-        raise NotSupported(f"opening {name}: {place.ids} {port.product!r} is no bridge that ringup knows")
+        raise NotSupported(_unknown(name, port))
     if row.firmware in NO_GPU:
         raise NotSupported(f"opening {name}: {NO_GPU[row.firmware]}")
     if 0 < place.speed_mbps <= SLOW_MBPS:
