@@ -9,31 +9,47 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from textwrap import fill
 
 import ringup
+from ringup import errors
 from ringup.errors import RingupError
+from ringup.tools.card_argument import WrongUsage
+from ringup.tools.examples import EXAMPLES
 
 COMMANDS = {  # name: (module, help); the order of `ringup --help`
-    "doctor": ("ringup.tools.doctor", "look at this machine and say what is fine, what is not and what to do"),
     "list": ("ringup.tools.list_cards", "list the cards that can be opened, and those that cannot with the reason"),
+    "doctor": ("ringup.tools.doctor", "look at this machine and say what is fine, what is not and what to do"),
+    "setup": ("ringup.tools.setup_host", "show or write the rules that let users reach cards: udev, modules, limits"),
     "up": ("ringup.tools.up", "bring a card up, test its queues and say what it is"),
+    "down": ("ringup.tools.down", "bring a card that was left running to rest, and to sleep"),
+    "info": ("ringup.tools.info", "say what a card is and how it was found, without starting it"),
     "demo": ("ringup.tools.demo", "run a kernel's machine code on the virtual cores and draw what it computes"),
     "stats": ("ringup.tools.stats", "show what a card does, while another process drives it"),
-    "regs": ("ringup.tools.regs", "find registers of a chip, show their fields, decode a value"),
+    "top": ("ringup.tools.top", "the same, live"),
+    "regs": ("ringup.tools.regs", "find registers of a chip, decode a value, read one of a card"),
+    "mem": ("ringup.tools.mem", "read and write a card's memory"),
+    "run": ("ringup.tools.run", "run a kernel of a code object with arguments and files"),
+    "bench": ("ringup.tools.bench.command", "measure ringup beside its peers"),
+    "trace": ("ringup.tools.trace", "record a run for ui.perfetto.dev, or every access of it; show a recording"),
+    "decode": ("ringup.tools.decode", "show the packets of a stream in a file"),
     "firmware": (
         "ringup.tools.firmware",
         "firmware files: which a card needs and whether they are here, what is inside one",
     ),
     "program": ("ringup.tools.program", "show the kernels of a code object"),
-    "decode": ("ringup.tools.decode", "show the packets of a stream in a file"),
     "headers": ("ringup.tools.headers", "header packages: fetch them, generate facts, check the committed ones"),
-    "bench": ("ringup.tools.bench.command", "measure ringup beside its peers"),
     "bind": ("ringup.tools.bind", "give a card to VFIO, with its whole IOMMU group"),
     "unbind": ("ringup.tools.unbind", "give a card back to the kernel's own driver"),
+    "reset": ("ringup.tools.reset", "reset a whole card, gently first"),
+    "report": ("ringup.tools.report", "say what befell a card that was left, or that another process drives"),
+    "serve": ("ringup.tools.serve", "lend virtual devices to a kernel, here or in a virtual machine"),
     "completion": ("ringup.tools.completion", "print a completion script for a shell"),
 }
 LOG = logging.getLogger("ringup.tools.cli")  # its own name is __main__ where it is run as a program
+HELP_WIDTH = 100  # of descriptions, which argparse leaves as they are where examples follow
 VERBOSE = "verbose_"  # names of the counters begin so
+FINE, FAILED, WRONG_USAGE = 0, 1, 2
 INTERRUPTED = 130  # what shells report for a program ended by SIGINT
 
 
@@ -54,16 +70,46 @@ class Parser(argparse.ArgumentParser):
 
 def build_parser(command: str | None) -> argparse.ArgumentParser:
     """Return the parser with the arguments of `command` filled in; of every command for "*"."""
-    parser = Parser(prog="ringup", description=ringup.__doc__, epilog="`ringup COMMAND --help` tells more.")
+    parser = Parser(
+        prog="ringup",
+        description=ringup.__doc__,
+        epilog=f"`ringup COMMAND --help` tells more.\n\n{_exit_codes()}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--version", action="version", version=f"ringup {ringup.__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for name, (module, text) in COMMANDS.items():
         if command in (name, "*"):
             import_module(module).add_parser(subparsers)
+            _add_examples(subparsers.choices[name], EXAMPLES[name])
         else:
             subparsers.add_parser(name, help=text)
     _add_verbose(parser, 0)
     return parser
+
+
+def _exit_codes() -> str:
+    """List what the command's exit status says: the code of each error class, and what is no error of a card's."""
+    codes = {
+        FINE: "all went well",
+        FAILED: "something is wrong with what was looked at, or the operating system refused",
+        WRONG_USAGE: "wrong usage",
+        **{kind.exit_code: kind.__name__ for kind in vars(errors).values() if _is_leaf(kind)},
+        INTERRUPTED: "interrupted",
+    }
+    return "\n".join(["exit status:", *(f"  {code:3}  {text}" for code, text in codes.items())])
+
+
+def _is_leaf(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, RingupError) and kind is not RingupError
+
+
+def _add_examples(parser: argparse.ArgumentParser, examples: Sequence[str]) -> None:
+    """End the help of a command with examples; what it ended with comes before them."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    text = "\n".join(["examples:", *(f"  {line}" for line in examples)])
+    parser.description = fill(parser.description or "", HELP_WIDTH)
+    parser.epilog = f"{fill(parser.epilog, HELP_WIDTH)}\n\n{text}" if parser.epilog else text
 
 
 def _add_verbose(parser: argparse.ArgumentParser, depth: int) -> None:
@@ -79,7 +125,7 @@ def _add_verbose(parser: argparse.ArgumentParser, depth: int) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 0, the error's own code, 2 for wrong usage, 130 when interrupted.
 
-    1 stands for an error of the operating system's, such as a full disk under standard output.
+    1 stands for something wrong with what was looked at, and for an error of the operating system's, such as a full disk under standard output.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     command = next((word for word in words if not word.startswith("-")), None)
@@ -93,17 +139,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         LOG.debug("where it came from", exc_info=error)
         print(f"{title}: {type(error).__name__}: {error}", file=sys.stderr)
         return error.exit_code
+    except WrongUsage as error:
+        print(f"{title}: {error}; `{title} --help` shows examples", file=sys.stderr)
+        return WRONG_USAGE
     except KeyboardInterrupt:
         print(f"{title}: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # the reader of our output has seen enough
         _close_output()
-        return 0
+        return FINE
     except OSError as error:
         LOG.debug("where it came from", exc_info=error)
         _close_output()
         print(f"{title}: {error}", file=sys.stderr)
-        return 1
+        return FAILED
     return status
 
 

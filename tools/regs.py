@@ -1,4 +1,4 @@
-"""`ringup regs`: find a chip's registers, show their bits and addresses, decode a value."""
+"""`ringup regs`: find a chip's registers, show their bits and addresses, decode a value; read one of a card that is there."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from ringup.autogen.regdb import Chip, Place, Register, RegisterField, chip_names, open_chip
 from ringup.errors import HeaderError
+from ringup.tools.card_argument import WrongUsage, add_card_arguments, card_name, is_card
 
 FULL_LIMIT = 4  # so many registers are shown with their fields
 LINE_LIMIT = 40  # so many in one line each
@@ -21,8 +22,15 @@ _PREFIXES = ("reg", "mm", "smn", "ix", "cfg")
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
     """Add the command to `ringup`'s parser."""
-    parser = subparsers.add_parser("regs", help="look up a chip's registers, decode a value", description=__doc__)
-    parser.add_argument("chip", nargs="?", help="such as navi31; without it, the chips are listed")
+    parser = subparsers.add_parser(
+        "regs",
+        help="look up a chip's registers, decode a value, read one of a card",
+        description="Find registers of a chip, show their fields, decode a value. With a card's name in place of the chip's, read that register "
+        "of the card, which is not started for it. Nothing is written without --write, nor is anything read whose reading acts.",
+    )
+    parser.add_argument(
+        "chip", nargs="?", help="such as navi31, or a card such as virtual:navi31; without it, the chips are listed"
+    )
     parser.add_argument(
         "query",
         nargs="?",
@@ -30,13 +38,20 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--block", help="only this block, such as gc; without a query, only its line")
     parser.add_argument("--all", action="store_true", help="every hit, with its fields")
-    parser.add_argument("--json", action="store_true", help="for programs: one JSON document")
+    parser.add_argument("--write", action="store_true", help="of a card: let REGISTER=VALUE write, and reads act")
+    add_card_arguments(parser, positional=False, json="for programs: one JSON document")
     parser.set_defaults(run=run)
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
     """Answer the query on standard output; return 0, or 1 when a value is no value of the register."""
+    if card := _card(args):
+        from ringup.tools import card_registers  # looking something up must not cost the drivers
+
+        return card_registers.run(args, *card)
+    if args.write:
+        raise WrongUsage("--write is for registers of a card: name one in place of the chip")
     if args.chip is None:
         if args.block is not None:
             raise HeaderError(f"--block {args.block} of which chip? `ringup regs` lists them")
@@ -53,15 +68,26 @@ def run(args: argparse.Namespace) -> int:
         _write(_hits_text(chip, hits, others, everything=args.all), _json(chip, hits), as_json=args.json)
         return 0
     try:
-        value = _value(value_text, hits[0])
+        value = value_of(value_text, hits[0])
     except ValueError as error:
         print(f"ringup regs: {error}", file=sys.stderr)
         return 1
     # rows of one name in several blocks or kinds mostly share a layout: decode each layout once
     layouts = list({hit.fields: hit for hit in reversed(hits)}.values())[::-1]
-    lines = [line for hit in layouts for line in _register_text(hit, value)]
+    lines = [line for hit in layouts for line in register_text(hit, value)]
     _write(lines, _json(chip, layouts, value), as_json=args.json)
     return 0
+
+
+def _card(args: argparse.Namespace) -> tuple[str, str | None] | None:
+    """Return the card that is meant and the query; None when a chip is meant."""
+    if args.card_option:
+        if args.query is not None and args.chip is not None:
+            raise WrongUsage(f"{args.chip} and {args.card_option}: a card's registers need no chip")
+        return card_name(argparse.Namespace(card_option=args.card_option)), args.chip
+    if args.chip is None or not is_card(args.chip):
+        return None
+    return args.chip, args.query
 
 
 def _check_block(chip: Chip, block: str | None) -> None:
@@ -75,7 +101,7 @@ def _hits(chip: Chip, query: str, block: str | None, *, exactly: bool) -> tuple[
 
     A full name, in either case and with or without the header's prefix, means that register alone.
     """
-    spellings = [query, query.upper()] + [query[len(p) :] for p in _PREFIXES if query.startswith(p)]
+    spellings = _spellings(query)
     try:
         exact = _named(chip, spellings, block)
     except HeaderError:  # a damaged block may hold it; a part of a name is looked for in the others
@@ -90,6 +116,15 @@ def _hits(chip: Chip, query: str, block: str | None, *, exactly: bool) -> tuple[
         advice = _advice(chip, query, spellings, block, exactly=exactly)
         raise HeaderError(f"no register {query or '(empty name)'} in {where}; {advice}")
     return found, 0
+
+
+def exactly(chip: Chip, name: str, block: str | None) -> list[Register]:
+    """Return the registers of exactly that name, in either case and with or without the header's prefix. Raises `HeaderError` for none."""
+    return _hits(chip, name, block, exactly=True)[0]
+
+
+def _spellings(query: str) -> list[str]:
+    return [query, query.upper()] + [query[len(p) :] for p in _PREFIXES if query.startswith(p)]
 
 
 def _named(chip: Chip, spellings: list[str], block: str | None) -> list[Register]:
@@ -126,7 +161,8 @@ def _advice(chip: Chip, query: str, spellings: list[str], block: str | None, *, 
     return "try less of the name" if pattern else "try a part of the name, or * and ?"
 
 
-def _value(text: str, register: Register) -> int:
+def value_of(text: str, register: Register) -> int:
+    """Return the number that `text` is; a `ValueError` for none, or one that the register does not hold."""
     try:
         value = int(text, 0)
     except ValueError:
@@ -200,7 +236,7 @@ def _hits_text(chip: Chip, hits: list[Register], others: int, *, everything: boo
     lines: list[str] = []
     if everything or len(hits) <= FULL_LIMIT:
         for hit in hits:
-            lines += _register_text(hit)
+            lines += register_text(hit)
         if others > 0:
             lines.append(f"{others} more names hold {hits[0].name}: ringup regs {chip.row.name} '*{hits[0].name}*'")
         return lines
@@ -232,7 +268,8 @@ def _place_text(register: Register) -> str:
     return f"{where}  " + ", ".join(parts)
 
 
-def _register_text(register: Register, value: int | None = None) -> list[str]:
+def register_text(register: Register, value: int | None = None) -> list[str]:
+    """Return lines with a register's place and fields, of `value` where there is one."""
     fields = register.fields
     title = register.name if value is None else f"{register.name} = {value:#x}"
     lines = [f"{title}  {_place_text(register)}"]
@@ -262,10 +299,11 @@ def _field_text(field: RegisterField, width: int, value: int | None) -> str:
 
 
 def _json(chip: Chip, hits: list[Register], value: int | None = None) -> list[dict[str, object]]:
-    return [_register_json(chip, hit, value) for hit in hits]
+    return [register_json(chip, hit, value) for hit in hits]
 
 
-def _register_json(chip: Chip, register: Register, value: int | None) -> dict[str, object]:
+def register_json(chip: Chip, register: Register, value: int | None) -> dict[str, object]:
+    """Return the same as plain values."""
     row, place = register.row, register.place
     document: dict[str, object] = {
         "chip": chip.row.name,

@@ -5,14 +5,24 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, Protocol
 
 import ringup
 from ringup.drivers.amd.watch import watch
+from ringup.drivers.transport.seam import Clock
+from ringup.tools.card_argument import add_card_arguments, card_name
 
-VIRTUAL = "virtual:"
+PRIVATE = ("virtual:", "usb:")  # cards that live in one process, or whose path does: brought up for the occasion
 EVERY_S = 1.0
+
+
+class Source(Protocol):
+    """A card that is up, or one that is watched."""
+
+    def stats(self) -> Any:
+        """Return what it does now, something with `as_dict`."""
+        ...
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -20,23 +30,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "stats",
         help="show what a card does, while another process drives it",
         description="Show clocks, power, temperatures, memory and link of a card that another process drives. Reads only. "
-        "A virtual card lives in one process, so it is brought up for the occasion.",
+        "A virtual card and one behind a USB bridge belong to one process, so they are brought up for the occasion.",
     )
-    parser.add_argument("card", help="its name, as `ringup list` shows it")
-    parser.add_argument("--json", action="store_true", help="print one object a look")
-    parser.add_argument("--watch", type=_seconds, metavar="S", help="look again every S seconds, until interrupted")
-    parser.add_argument("--count", type=_looks, metavar="N", help="look N times (with or without --watch)")
+    add_card_arguments(parser, firmware=True, json="print one object a look")
+    parser.add_argument("--watch", type=seconds, metavar="S", help="look again every S seconds, until interrupted")
+    parser.add_argument("--count", type=looks, metavar="N", help="look N times (with or without --watch)")
 
 
 def run(args: argparse.Namespace) -> int:
     times = args.count or (None if args.watch else 1)
-    with ExitStack() as stack:
-        if args.card.startswith(VIRTUAL):
-            source = stack.enter_context(ringup.open(args.card))
-            clock = source.device.clock
-        else:
-            source = stack.enter_context(watch(args.card))
-            clock = source.clock
+    with watched(card_name(args), args.firmware) as (source, clock):
         look = 0
         while True:
             seen = source.stats().as_dict()
@@ -47,18 +50,31 @@ def run(args: argparse.Namespace) -> int:
             clock.sleep_us((args.watch or EVERY_S) * 1_000_000)
 
 
-def _looks(text: str) -> int:
+@contextmanager
+def watched(name: str, firmware: Any = ()) -> Iterator[tuple[Source, Clock]]:
+    """Give what tells a card's numbers, and the clock to wait by between two looks."""
+    if name.startswith(PRIVATE):
+        with ringup.open(name, firmware=firmware) as card:
+            yield card, card.device.clock
+    else:
+        with watch(name) as eyes:
+            yield eyes, eyes.clock
+
+
+def looks(text: str) -> int:
+    """Return a number of looks; an `ArgumentTypeError` for less than one."""
     count = int(text)
     if count < 1:
         raise argparse.ArgumentTypeError(f"at least one look is taken, not {text}")
     return count
 
 
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not seconds > 0:
+def seconds(text: str) -> float:
+    """Return a time between two looks; an `ArgumentTypeError` for none."""
+    time_s = float(text)
+    if not time_s > 0:
         raise argparse.ArgumentTypeError(f"a time between looks is more than 0 s, not {text}")
-    return seconds
+    return time_s
 
 
 def _lines(seen: dict[str, Any], depth: int = 0) -> Iterator[str]:

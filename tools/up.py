@@ -8,9 +8,8 @@ from dataclasses import asdict
 from typing import Any
 
 import ringup
-from ringup.cards import cards
-from ringup.errors import DeviceFault, NoSuchCard
-from ringup.tools.paths import add_firmware_argument
+from ringup.errors import DeviceFault
+from ringup.tools.card_argument import add_card_arguments, card_name
 from ringup.tools.stages import StageView, stage_rows
 
 TEST_BYTES = 1 << 20
@@ -22,17 +21,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="bring a card up, test its queues and say what it is",
         description="Bring a card up stage by stage, move a MiB through its queues and back, say what it is, and put it to rest.",
     )
-    parser.add_argument(
-        "card", nargs="?", help="its name, as `ringup list` shows it (default: the only real card that can be opened)"
-    )
-    add_firmware_argument(parser)
-    parser.add_argument("--json", action="store_true", help="print one object")
+    add_card_arguments(parser, firmware=True)
 
 
 def run(args: argparse.Namespace) -> int:
-    name = args.card or _only()
+    name = card_name(args)
     with ringup.open(name, firmware=args.firmware, watch=StageView()) as card:
-        moved = _move(card)
+        moved = move(card)
         info, stages = asdict(card.info), stage_rows(card.stages)
     if args.json:
         print(json.dumps({"card": info, "stages": stages, "moved_bytes": moved}))
@@ -49,21 +44,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _only() -> str:
-    """Return the one real card that can be opened."""
-    found = [card for card in cards() if not card.name.startswith("virtual:")]
-    usable = [card.name for card in found if not card.skipped]
-    if len(usable) == 1:
-        return usable[0]
-    if usable:
-        raise NoSuchCard(f"several cards can be opened, name one: {', '.join(usable)}")
-    reasons = "; ".join(f"{card.name}: {card.skipped}" for card in found)
-    raise NoSuchCard(
-        f"no real card can be opened ({reasons or 'none was found'}); `ringup up virtual:navi31` shows a virtual one"
-    )
-
-
-def _move(card: Any) -> int:
+def move(card: Any) -> int:
     """Send bytes in by the copy queue, on by the compute queue, out by the copy queue; return how many. Raises `DeviceFault` for other bytes."""
     data = bytes(range(256)) * (TEST_BYTES // 256)
     with card.alloc(TEST_BYTES, name="sent") as sent, card.alloc(TEST_BYTES, name="passed on") as passed:

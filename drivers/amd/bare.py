@@ -98,9 +98,10 @@ class Bare:
     def core_awake(self) -> bool:
         """Whether the graphics core's registers may be read: one that is switched off may hang who reads them.
 
-        UNKNOWN: of a core that another driver left nobody can tell; that one is read, as by every start.
+        Nothing switches off a core that was not started, and a driver of ours leaves it on. UNKNOWN: another driver may have left it off, of
+        which nothing outside it tells; that one is read, as by every start. One that another process drives is read when that process is ours.
         """
-        return self.secure_os if self.own else self.published is not None
+        return self.own or self.published is not None
 
     def mark(self) -> Mark | None:
         """Return what a driver of ours left. Only where a secure OS runs: the graphics core may be off without one."""

@@ -6,6 +6,8 @@ mapped it. Nothing is written. Source: amdgpu gfxhub_v3_0.c, gfxhub_v3_0_setup_v
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ringup.drivers.amd.bare import Bare
 from ringup.drivers.amd.gmc import WALK_DEPTH
 from ringup.drivers.amd.gmc_faults import GFXHUB, MMHUB
@@ -51,23 +53,27 @@ class GpuMemory:
             return None
         return walk(self._window.read, self._format, self._root_pa, self._fb_offset, gpu_va)
 
-    def read(self, gpu_va: int, size_bytes: int) -> bytes:
-        """Return bytes. Raises `DeviceFault` where nothing is mapped, `NotSupported` where a page lies in host memory."""
-        found = bytearray()
-        while len(found) < size_bytes:
-            at = gpu_va + len(found)
+    def pieces(self, gpu_va: int, size_bytes: int) -> Iterator[tuple[int, int]]:
+        """Give (vram_pa, size_bytes) of what lies behind a range, in order.
+
+        Raises `DeviceFault` where nothing is mapped, `NotSupported` where a page lies in host memory.
+        """
+        at, end = gpu_va, gpu_va + size_bytes
+        doing = f"reaching {size_bytes} bytes at {gpu_va:#x} of vmid {self.vmid}"
+        while at < end:
             leaf = self.find(at)
             if leaf is None:
-                raise DeviceFault(
-                    f"reading {size_bytes} bytes at {gpu_va:#x} of vmid {self.vmid}: nothing is mapped at {at:#x}"
-                )
+                raise DeviceFault(f"{doing}: nothing is mapped at {at:#x}")
             if leaf.kind != "vram":
-                raise NotSupported(
-                    f"reading {size_bytes} bytes at {gpu_va:#x} of vmid {self.vmid}: {at:#x} lies in host memory, of the process that mapped it"
-                )
+                raise NotSupported(f"{doing}: {at:#x} lies in host memory, of the process that mapped it")
             within = at - leaf.gpu_va
-            found += self._window.read(leaf.address + within, min(size_bytes - len(found), leaf.size_bytes - within))
-        return bytes(found)
+            size = min(end - at, leaf.size_bytes - within)
+            yield leaf.address + within, size
+            at += size
+
+    def read(self, gpu_va: int, size_bytes: int) -> bytes:
+        """Return bytes. Raises as `pieces` does."""
+        return b"".join(self._window.read(*piece) for piece in self.pieces(gpu_va, size_bytes))
 
 
 def _hub(bare: Bare) -> Hub:

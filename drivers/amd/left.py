@@ -104,7 +104,7 @@ class _Parts:
     def state(self) -> None:
         self._left.state = self._bare.state()
         self._left.versions = self._bare.versions()
-        if self._bare.core_awake:
+        if self._bare.core_awake and self._bare.secure_os:
             mark = self._bare.mark()
             self._left.mark = mark._asdict() if mark is not None else {}
 

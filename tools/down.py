@@ -1,0 +1,36 @@
+"""`ringup down`: bring a card that somebody left running to rest, then to sleep."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+
+from ringup.drivers.amd import quiet
+from ringup.tools.attach import attached
+from ringup.tools.card_argument import add_card_arguments, card_name
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "down",
+        help="bring a card that was left running to rest, and to sleep",
+        description="End what runs on a card that a process left, and put it to sleep in D3hot. A card that its driver closed keeps its "
+        "firmware for a quick start; one that was left running is reset as a whole. No firmware file is needed. A card that a process drives "
+        "now is not touched: end that process.",
+    )
+    add_card_arguments(parser)
+    parser.add_argument("--awake", action="store_true", help="leave it in D0")
+
+
+def run(args: argparse.Namespace) -> int:
+    with attached(card_name(args), change=True) as found:
+        name, done = found.bare.device.name, quiet.rest(found.bare, sleep=not args.awake)
+    if args.json:
+        print(json.dumps({"name": name, **asdict(done)}))
+        return 0
+    print(f"{name} was found {done.found}")
+    for rung in done.rungs:
+        print(f"  {rung}")
+    print(f"{name} is at rest, in {done.power}")
+    return 0

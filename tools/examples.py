@@ -1,0 +1,51 @@
+"""Examples that `--help` of each command ends with. They are command lines as they can be typed: a test parses every one."""
+
+from __future__ import annotations
+
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "list": ("ringup list", "ringup list --json"),
+    "doctor": ("ringup doctor", "ringup doctor --json"),
+    "setup": ("ringup setup", "sudo ringup setup --apply", "sudo ringup setup --undo"),
+    "up": ("ringup up", "ringup up virtual:navi31", "ringup up pci:0000:03:00.0 --firmware ~/firmware --json"),
+    "down": ("ringup down", "ringup down pci:0000:03:00.0 --awake"),
+    "info": ("ringup info", "ringup info virtual:navi33 --json"),
+    "demo": ("ringup demo", "ringup demo --card virtual:navi33"),
+    "stats": ("ringup stats pci:0000:03:00.0", "ringup stats virtual:navi31 --watch 1 --json"),
+    "top": ("ringup top pci:0000:03:00.0", "ringup top virtual:navi31 --every 0.5"),
+    "regs": (
+        "ringup regs navi31 CP_HQD_ACTIVE",
+        "ringup regs navi31 GRBM_STATUS=0x3028",
+        "ringup regs virtual:navi31 GRBM_STATUS",
+        "ringup regs pci:0000:03:00.0 SCRATCH_REG0=0x1234 --write",
+    ),
+    "mem": (
+        "ringup mem virtual:navi31 read 0x0 64",
+        "ringup mem pci:0000:03:00.0 read 0x100000 1M --out vram.bin",
+        "ringup mem pci:0000:03:00.0 read 0x100200000 4K --space gpu --vmid 8",
+        "ringup mem virtual:navi31 write 0x200000 00112233",
+    ),
+    "run": (
+        "ringup run virtual:navi31 saxpy.o --grid 16 --block 256 --arg in:x.bin --arg inout:y.bin:y2.bin --arg f32:2.5",
+        "ringup run virtual:navi31 kernels.o fill --items 1000 --block 64 --arg show:4000:u32 --arg u32:7",
+    ),
+    "trace": (
+        "ringup trace virtual:navi31 --perfetto run.pftrace",
+        "ringup trace virtual:navi31 --transcript session.ringup",
+        "ringup trace --decode session.ringup --rows 20",
+    ),
+    "reset": ("ringup reset pci:0000:03:00.0", "ringup reset pci:0000:03:00.0 --first slot"),
+    "report": ("ringup report pci:0000:03:00.0", "ringup report virtual:navi31 --html report.html"),
+    "firmware": ("ringup firmware check navi31", "ringup firmware show gc_11_0_0_mec.bin"),
+    "program": ("ringup program kernels.o", "ringup program kernels.o --chip navi31"),
+    "decode": ("ringup decode pm4 ring.bin", "ringup decode sdma ib.txt --hex --chip navi33"),
+    "headers": ("ringup headers fetch", "ringup headers check"),
+    "bench": ("ringup bench --list", "ringup bench"),
+    "bind": ("ringup bind pci:0000:03:00.0 --dry-run", "ringup bind 0000:03:00.0 --driver none"),
+    "unbind": ("ringup unbind pci:0000:03:00.0",),
+    "serve": (
+        "ringup serve usbip virtual:navi31@asm2464pd",
+        "ringup serve usbip virtual:usb-loopback --port 0 --json",
+        "sudo ringup serve usbip virtual:navi31@asm2464pd --attach",
+    ),
+    "completion": ("ringup completion bash", "ringup completion zsh"),
+}

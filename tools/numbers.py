@@ -1,0 +1,48 @@
+"""Numbers as people type them: 4096, 0x1000, 4K, 1M; and bytes as people read them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+UNITS = {"K": 10, "M": 20, "G": 30}
+ROW_BYTES = 16
+
+
+def size(text: str) -> int:
+    """Return a number of bytes; an `ArgumentTypeError` for what is none."""
+    digits, shift = (text[:-1], UNITS[text[-1].upper()]) if text[-1:].upper() in UNITS else (text, 0)
+    try:
+        value = int(digits, 0) << shift
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of bytes: write 4096, 0x1000, 4K or 1M") from None
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text} is less than nothing")
+    return value
+
+
+def address(text: str) -> int:
+    """Return an address; an `ArgumentTypeError` for what is none."""
+    try:
+        value = int(text, 0)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no address: write 0x1000") from None
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"an address is not negative, as {text} is")
+    return value
+
+
+def hexdump(data: bytes, start: int) -> Iterator[str]:
+    """Give lines of 16 bytes with their addresses and as text; lines that repeat the one before become one `*`."""
+    width = max(8, len(f"{start + len(data):x}"))
+    before, starred = b"", False
+    for at in range(0, len(data), ROW_BYTES):
+        row = data[at : at + ROW_BYTES]
+        if row == before and at + ROW_BYTES < len(data):
+            if not starred:
+                yield "*"
+            starred = True
+            continue
+        before, starred = row, False
+        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+        yield f"{start + at:0{width}x}  {row.hex(' ', 4):{ROW_BYTES * 2 + 3}}  |{text}|"

@@ -1,0 +1,165 @@
+"""`ringup trace`: record a run for ui.perfetto.dev, or every access of it as a transcript; show what a transcript holds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ringup
+from ringup.drivers.select import start
+from ringup.drivers.transport import transcript
+from ringup.drivers.transport.record import Recorder
+from ringup.drivers.transport.seam import Device
+from ringup.drivers.transport.transcript import WINDOW_NAMES, Info, Op, Row
+from ringup.errors import NotSupported, TransportError
+from ringup.tools.card_argument import WrongUsage, add_card_arguments, card_name, is_card
+from ringup.tools.run import add_work_arguments, carry_out, read_work
+from ringup.tools.stages import StageView, stage_rows
+from ringup.tools.up import move
+
+ROWS = 40  # that text shows
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "trace",
+        help="record a run for ui.perfetto.dev, or every access of it; show a recording",
+        description="Bring a card up, run a kernel of a code object (without one: the queues' test of `ringup up`) and record it: what ran "
+        "when, for ui.perfetto.dev, or every access to the card with its answer, which the card replay:FILE plays to the same command. "
+        "A transcript holds what the driver stored, firmware of vendors too. With --decode, show a transcript; no card is touched.",
+    )
+    add_work_arguments(parser, nargs="*")
+    add_card_arguments(parser, positional=False, firmware=True)
+    parser.add_argument("--perfetto", type=Path, metavar="FILE", help="write when what ran")
+    parser.add_argument("--transcript", type=Path, metavar="FILE", help="write every access; slow")
+    parser.add_argument("--decode", type=Path, metavar="FILE", help="show a transcript")
+    parser.add_argument(
+        "--rows",
+        type=int,
+        default=ROWS,
+        metavar="N",
+        help="of a transcript: how many are shown, 0 for all (default: %(default)s)",
+    )
+    parser.add_argument("--skip", type=int, default=0, metavar="N", help="of a transcript: how many are passed over")
+    parser.add_argument(
+        "--window", metavar="NAME", help="of a transcript: only accesses to bar0, bar2, bar5, config or rom"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.decode:
+        if args.words or args.card_option or args.perfetto or args.transcript:
+            raise WrongUsage("--decode shows a file and runs nothing")
+        return _decode(args)
+    if not (args.perfetto or args.transcript):
+        raise WrongUsage("where to? --perfetto FILE, --transcript FILE or both; or --decode FILE to show one")
+    args.card, work = None, None
+    if len(args.words) == 1 and is_card(args.words[0]):
+        args.card = args.words[0]
+    elif args.words:
+        args.card, work = read_work(args)
+    card = _open(card_name(args), args)
+    with card, card.profile() as profile:
+        moved = 0 if work else move(card)
+        results = carry_out(card, work) if work else []
+    figures = {
+        "card": card.name,
+        "stages": stage_rows(card.stages),
+        "spans": [{"name": span.name, "us": round(profile.duration_us(span), 2)} for span in profile.spans()],
+        "moved_bytes": moved,
+        "results": results,
+        "files": [],
+    }
+    if args.perfetto:
+        profile.save(args.perfetto)
+    figures["files"] = [str(path) for path in (args.perfetto, args.transcript) if path]
+    if args.json:
+        print(json.dumps(figures))
+        return 0
+    print(f"{card.name}: {len(card.stages)} stages, {len(figures['spans'])} commands of queues were recorded")
+    if args.perfetto:
+        print(f"  {args.perfetto}: open it in ui.perfetto.dev")
+    if args.transcript:
+        print(
+            f"  {args.transcript}: `ringup trace --decode {args.transcript}` shows it, replay:{args.transcript} plays it to the same command"
+        )
+    return 0
+
+
+def _open(name: str, args: argparse.Namespace) -> Any:
+    """Bring the card up; between it and its driver stands a recorder when a transcript is wanted."""
+    options: dict[str, Any] = {"firmware": args.firmware, "watch": StageView()}
+    if not args.transcript:
+        return ringup.open(name, **options)
+    path = ringup.connect(name)
+    if not isinstance(path, Device):
+        raise NotSupported(f"{name} is driven by its kernel driver: there are no accesses to record")
+    try:
+        recorder = Recorder(path, args.transcript)
+    except BaseException:
+        path.close()
+        raise
+    return start(recorder, **options)
+
+
+def _decode(args: argparse.Namespace) -> int:
+    try:
+        with args.decode.open("rb") as stream:
+            info, rows = transcript.read(stream, str(args.decode))
+    except OSError as error:
+        raise TransportError(f"transcript {args.decode} cannot be read ({error.strerror}); check its path") from error
+    chosen = [(number, row) for number, row in enumerate(rows) if not args.window or _window(row) == args.window]
+    if args.window and not chosen:
+        known = ", ".join(sorted({_window(row) for row in rows} - {""}))
+        raise WrongUsage(f"{args.decode} has no access to {args.window}; it has {known}")
+    last = args.skip + args.rows if args.rows else None
+    shown = chosen[args.skip : last]
+    if args.json:
+        print(json.dumps(_document(info, rows, shown)))
+        return 0
+    print(f"{args.decode}: {info.name}, {len(rows)} rows")
+    for op, count in Counter(row.op for row in rows).most_common():
+        print(f"  {op.name.lower():12} {count}")
+    for line in _lines(shown):
+        print(line)
+    rest = len(chosen) - args.skip - len(shown)
+    if rest > 0:
+        print(f"... and {rest} more: --rows, --skip, --window")
+    return 0
+
+
+def _window(row: Row) -> str:
+    return WINDOW_NAMES.get(row.window, f"bar{row.window}")
+
+
+def _lines(rows: list[tuple[int, Row]]) -> Iterator[str]:
+    for number, row in rows:
+        answer = f" -> {row.result:#x}" if row.op in (Op.READ, Op.SIZE, Op.NOW, Op.LOST, Op.FIRMWARE) else ""
+        more = f" -> {len(row.answer)} bytes {row.answer[:16].hex()}" if row.answer else ""
+        yield f"{number:8}  {row}{answer}{more}"
+
+
+def _document(info: Info, rows: list[Row], shown: list[tuple[int, Row]]) -> dict[str, Any]:
+    return {
+        "card": info.name,
+        "rows": len(rows),
+        "counts": {op.name.lower(): count for op, count in Counter(row.op for row in rows).items()},
+        "shown": [
+            {
+                "row": number,
+                "op": row.op.name.lower(),
+                "window": _window(row),
+                "size_bytes": row.size_bytes,
+                "offset": row.offset,
+                "value": row.value,
+                "result": row.result,
+                "data": row.data.hex(),
+                "answer": row.answer.hex(),
+            }
+            for number, row in shown
+        ],
+    }
