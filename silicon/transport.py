@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ringup.autogen.linux import pci as regs
-from ringup.cards import Found
-from ringup.errors import NotSupported
+from ringup.cards import Found, Via
+from ringup.errors import NoSuchCard, NotSupported
 from ringup.silicon.clock import READ_NS, WRITE_NS, VirtualClock
 from ringup.silicon.faults import Faults
 from ringup.silicon.log import EventLog
@@ -20,7 +20,14 @@ from ringup.silicon.pci_tree import Tree
 
 if TYPE_CHECKING:
     from ringup.silicon.amd.card import VirtualRadeon
+    from ringup.silicon.asm2464pd import Enclosure
 
+ENCLOSURES = {  # the bridges that a card may sit behind: the firmware of each
+    "asm2464pd": ("open", "open firmware"),
+    "asm2464pd-patched": ("patched", "patched stock firmware"),
+    "asm2464pd-stock": ("stock", "stock firmware"),
+}
+CARD_OPTIONS = ("vram_bytes", "bar0_bytes", "engine", "strict", "clock")
 LINE_BYTES = 64  # of a block transfer: one request each
 FALLEN, DROPPED = "all_ones_after_reads", "link_drop_after_bytes"
 
@@ -258,26 +265,72 @@ class ConfigAccess:
 
 
 def find() -> Iterable[Found]:
-    """List the virtual cards."""
+    """List the virtual cards, in a slot and in enclosures."""
     from ringup.silicon.amd.chips import CHIPS  # a listing must not cost the models
 
-    return [Found(f"virtual:{name}", f"{row.product}, a device model") for name, row in CHIPS.items()]
+    return [
+        *(Found(f"virtual:{name}", f"{row.product}, a device model") for name, row in CHIPS.items()),
+        *(
+            Found(f"virtual:{name}@{bridge}", f"{row.product} behind a model of an ASM2464PD, {text}")
+            for name, row in CHIPS.items()
+            for bridge, (_, text) in ENCLOSURES.items()
+        ),
+    ]
 
 
-def open(rest: str, *, card: VirtualRadeon | None = None, **options: Any) -> VirtualRadeon:
+def open(
+    rest: str, *, card: VirtualRadeon | None = None, enclosure: Enclosure | None = None, **options: Any
+) -> VirtualRadeon | Via:
     """Return the device called `virtual:REST`: a new card each time, made with `options` (those of `ringup.silicon.card`), or `card`.
 
-    Raises `CardBusy` for a card that is open, with who has it.
+    Behind a bridge (`REST` is `CARD@BRIDGE`) it is the way through a USB port of a virtual host; `options` are those of `Enclosure` too, and
+    `enclosure` is one that is there already, plugged in or not. Raises `CardBusy` for a card in a slot that is open, with who has it.
     """
     from ringup.silicon import card as make
     from ringup.silicon.amd.chips import find as find_chip
 
-    name, _, bridge = rest.partition("@")
+    name, at, bridge = rest.partition("@")
     find_chip(name)
-    if bridge:
-        raise NotSupported(f"opening virtual:{rest}: there is no virtual bridge yet; virtual:{name} sits in a slot")
+    if at:
+        return _through(name, bridge, card, enclosure, options)
+    if enclosure is not None:
+        raise ValueError(f"virtual:{rest} sits in a slot: an enclosure is for virtual:{rest}@asm2464pd")
     if card is not None and (options or card.chip.name != name):
         raise ValueError(f"virtual:{rest} is to be opened on {card.name}, with options {sorted(options)}")
     card = card or make(name, **options)
     card.hold()
     return card
+
+
+def _through(
+    name: str, bridge: str, card: VirtualRadeon | None, enclosure: Enclosure | None, options: dict[str, Any]
+) -> Via:
+    """Make the card, the enclosure and the USB host that are not there yet, and return the way to the card."""
+    from ringup.silicon import card as make
+    from ringup.silicon.asm2464pd import Enclosure, VirtualUsbHost
+
+    if bridge not in ENCLOSURES:
+        raise NoSuchCard(f"no virtual bridge {bridge!r}; there are: {', '.join(ENCLOSURES)}")
+    if enclosure is None:
+        of_card = {key: options.pop(key) for key in CARD_OPTIONS if key in options}
+        if card is not None and of_card:
+            raise ValueError(f"virtual:{name}@{bridge} is to be opened on {card.name}, with options {sorted(of_card)}")
+        card = card or make(name, enumerated=False, **of_card)
+        enclosure = Enclosure(card, ENCLOSURES[bridge][0], **options)
+    elif card is not None or options:
+        raise ValueError(f"virtual:{name}@{bridge} is to be opened in an enclosure that is there, with options for it")
+    if enclosure.card is None or enclosure.card.chip.name != name:
+        raise ValueError(f"virtual:{name}@{bridge} is to be opened in an enclosure without that card")
+    if enclosure.host is None:
+        VirtualUsbHost().plug(enclosure)
+    assert enclosure.host is not None
+    return Via(
+        "usb",
+        enclosure.port,
+        {
+            "backend": enclosure.host,
+            "clock": enclosure.machine,
+            "name": f"virtual:{name}@{bridge}",
+            "firmware": enclosure.card.firmware,
+        },
+    )

@@ -287,10 +287,10 @@ def test_opening_a_name_makes_a_new_card_unless_one_is_given():
     assert one.name == "virtual:navi31"
     with pytest.raises(ValueError, match="vram_bytes"):
         transport.open("navi31", card=one, **small)
-    with pytest.raises(NotSupported, match="no virtual bridge yet"):
-        transport.open("navi31@asm2464pd")
     with pytest.raises(NoSuchCard):
         transport.open("navi99@asm2464pd")
+    with pytest.raises(NoSuchCard, match="no virtual bridge 'asm1'"):
+        transport.open("navi31@asm1")
 
 
 def test_a_batch_tells_what_it_read_when_it_has_ended(radeon):

@@ -1,0 +1,429 @@
+"""A USB host in virtual time: a backend for pyusb, with transfers that do not block beside it. Enclosures are plugged into its ports.
+
+Nothing runs beside the caller: time passes while somebody waits for a transfer, and the devices' engines run meanwhile.
+"""
+
+from __future__ import annotations
+
+import errno
+from array import array
+from collections import deque
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from usb.backend import IBackend
+from usb.core import USBError, USBTimeoutError
+
+from ringup.errors import GuestError
+from ringup.silicon.asm2464pd import timing, usb_descriptors
+from ringup.silicon.asm2464pd.enclosure import Enclosure
+from ringup.silicon.asm2464pd.firmware import SETUP
+from ringup.silicon.asm2464pd.transfers import Bus, Count, Transfer
+from ringup.silicon.asm2464pd.usb_descriptors import Alternate, Configuration
+from ringup.silicon.clock import VirtualClock
+
+NO_LIMIT_MS = 600_000  # virtual time after which a transfer without time-out is taken for one that never ends
+STREAMS = 31  # what xHCI leaves of 32: stream 0 is reserved
+SET_CONFIGURATION, SET_INTERFACE, CLEAR_FEATURE = (0x00, 9), (0x01, 11), (0x02, 1)
+REQUEST_MS = 5_000  # TIMEOUT: USB_CTRL_SET_TIMEOUT, what Linux gives its own requests
+RESET_US = 60_000  # GUESS: a port reset until the device answers again
+ERRORS = {  # libusb's code, errno and text. Source: libusb.h; pyusb usb/backend/libusb1.py
+    "no_device": (-4, errno.ENODEV, "No such device (it may have been disconnected)"),
+    "access": (-3, errno.EACCES, "Access denied (insufficient permissions)"),
+    "busy": (-6, errno.EBUSY, "Resource busy"),
+    "not_found": (-5, errno.ENOENT, "Entity not found"),
+    "stall": (-9, errno.EPIPE, "Pipe error"),
+    "timed out": (-7, errno.ETIMEDOUT, "Operation timed out"),
+    "overflow": (-8, errno.EOVERFLOW, "Overflow"),
+    "error": (-1, errno.EIO, "Input/Output Error"),
+    "cancelled": (-10, errno.EINTR, "System call interrupted (perhaps due to signal)"),
+    "invalid": (-2, errno.EINVAL, "Invalid parameter"),
+}
+
+
+def usb_error(what: str) -> USBError:
+    """Return pyusb's exception as its libusb1 backend makes it."""
+    code, number, text = ERRORS[what]
+    return (USBTimeoutError if what == "timed out" else USBError)(text, code, number)
+
+
+class Attached:
+    """A device on a port, as the host's operating system knows it."""
+
+    def __init__(self, port: str, address: int, enclosure: Enclosure, bus: Bus) -> None:
+        self.port, self.address, self.enclosure, self.bus = port, address, enclosure, bus
+        self.speed = enclosure.chip.speed
+        self.texts = enclosure.firmware.descriptors(self.speed)
+        self.layout = Configuration.parse(self.texts.configuration)
+        self.configuration = 0
+        self.alternates: dict[int, int] = {}
+        self.claims: dict[int, Handle] = {}
+        self.drivers: dict[int, str] = {}  # the kernel's, by interface
+        self.streams: dict[int, int] = {}
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """The port numbers on the way from the root hub."""
+        return tuple(int(number) for number in self.port.partition("-")[2].split("."))
+
+    def alternate(self, interface: int) -> Alternate:
+        """Return the alternate setting that is selected."""
+        number = self.alternates.get(interface, 0)
+        return next(one for one in self.layout.interfaces[interface] if one.descriptor.bAlternateSetting == number)
+
+    def interface_of(self, endpoint: int) -> int | None:
+        """Return the interface whose selected setting has an endpoint."""
+        return next((number for number in self.layout.interfaces if self.alternate(number).has(endpoint)), None)
+
+    def bind_drivers(self) -> None:
+        """Let the kernel's drivers take what they know: the last alternate setting they like best."""
+        for number, settings in self.layout.interfaces.items():
+            names = [setting.kernel_driver for setting in settings if setting.kernel_driver]
+            if names:
+                self.drivers[number] = names[-1]
+
+
+class Handle:
+    """An open device."""
+
+    def __init__(self, attached: Attached) -> None:
+        self.attached = attached
+
+
+class VirtualUsbHost(IBackend):  # type: ignore[misc]  # pyusb has no types
+    """Ports, devices, transfers. `denied` names ports whose devices may not be opened; `binds_drivers`: the kernel's storage drivers are there.
+
+    `waits` counts how often the caller had to let time pass for a transfer; `counts(port)` tells it by endpoint.
+    """
+
+    def __init__(self, clock: VirtualClock | None = None) -> None:
+        """`clock`: of the machine; that of the first enclosure when left out."""
+        self.clock = clock
+        self.denied: set[str] = set()
+        self.binds_drivers = True
+        self.waits = 0
+        self._attached: dict[str, Attached] = {}
+        self._enclosures: dict[str, Enclosure] = {}
+        self._addresses: dict[int, int] = {}
+        self._finished: deque[Transfer] = deque()
+
+    # --- ports ------------------------------------------------------------------------------------------------------
+    def plug(self, enclosure: Enclosure, port: str = "1-1") -> None:
+        """Put an enclosure on a port (`BUS-PORT.PORT`) and let time pass until it is there, or must be given up.
+
+        A port that is taken, or a card made with another machine's clock, is a `ValueError`.
+        """
+        if port in self._enclosures:
+            raise ValueError(f"port {port} has an enclosure already")
+        if self.clock is None:
+            self.clock = enclosure.machine
+        if enclosure.machine is not self.clock:
+            raise ValueError("this card has a clock of its own: make it with clock= that of the host")
+        self._enclosures[port] = enclosure
+        enclosure.host, enclosure.port = self, port
+        enclosure.on_attach = lambda: self._attach(port)
+        enclosure.on_detach = lambda: self._detach(port)
+        enclosure.connect()
+        self.clock.run_until(lambda: port in self._attached, enclosure.SHOWS_WITHIN_US)
+
+    def unplug(self, port: str = "1-1") -> None:
+        """Pull the cable: every transfer ends, the enclosure loses power."""
+        enclosure = self._enclosures.pop(port)
+        self._detach(port)
+        self._forget(enclosure)
+        enclosure.disconnect()
+
+    @staticmethod
+    def _forget(enclosure: Enclosure) -> None:
+        enclosure.on_attach = enclosure.on_detach = lambda: None
+        enclosure.host, enclosure.port = None, ""
+
+    def counts(self, port: str = "1-1") -> dict[int, Count]:
+        """Return what each endpoint of a device carried since it was attached, by address."""
+        return self._attached[port].bus.counts
+
+    def _attach(self, port: str) -> None:
+        """A device pulled its lines up: enumerate it, unless it goes again meanwhile."""
+        assert self.clock is not None
+        enclosure = self._enclosures[port]
+        bus = Bus(
+            enclosure.chip, enclosure.firmware, self.clock, self._finished, lambda returns: self._leave(port, returns)
+        )
+
+        def enumerated() -> None:
+            if not bus.connected or self._enclosures.get(port) is not enclosure:
+                return
+            number = int(port.partition("-")[0])
+            self._addresses[number] = address = self._addresses.get(number, 0) % 127 + 1
+            attached = Attached(port, address, enclosure, bus)
+            self._attached[port] = attached
+            if self.binds_drivers:
+                attached.bind_drivers()
+            bus.submit(self._request(attached, SET_CONFIGURATION, 1), REQUEST_MS)
+            attached.configuration = 1
+
+        enclosure.leave_bus = bus.disconnect
+        self.clock.after(timing.ENUMERATION_US, enumerated)
+
+    def _detach(self, port: str) -> None:
+        attached = self._attached.pop(port, None)
+        if attached is not None:
+            attached.bus.disconnect()
+
+    def _leave(self, port: str, returns: bool) -> None:
+        """A fault takes a device off the bus."""
+        enclosure = self._enclosures[port]
+        self._detach(port)
+        enclosure.disconnect()
+        if returns:
+            enclosure.return_later()
+        else:
+            self._forget(self._enclosures.pop(port))
+
+    # --- what pyusb asks ------------------------------------------------------------------------------------------------
+    def enumerate_devices(self) -> Iterator[Attached]:
+        """Give the devices that are there."""
+        yield from list(self._attached.values())
+
+    def get_parent(self, dev: Attached) -> None:
+        """A device's hub is not shown."""
+        return
+
+    def get_device_descriptor(self, dev: Attached) -> SimpleNamespace:
+        """Return the device descriptor, with bus, address, ports and speed."""
+        number = int(dev.port.partition("-")[0])
+        return usb_descriptors.device(
+            dev.texts.device, bus=number, address=dev.address, ports=dev.ports, speed=dev.speed.number
+        )
+
+    def get_configuration_descriptor(self, dev: Attached, config: int) -> SimpleNamespace:
+        """Return a configuration descriptor; there is one."""
+        if config:
+            raise IndexError(f"no configuration {config}")
+        return dev.layout.descriptor
+
+    def get_interface_descriptor(self, dev: Attached, intf: int, alt: int, config: int) -> SimpleNamespace:
+        """Return an interface descriptor by logical numbers; pyusb wants an `IndexError` behind the last."""
+        return list(dev.layout.interfaces.values())[intf][alt].descriptor
+
+    def get_endpoint_descriptor(self, dev: Attached, ep: int, intf: int, alt: int, config: int) -> SimpleNamespace:
+        """Return an endpoint descriptor by logical numbers."""
+        return list(dev.layout.interfaces.values())[intf][alt].endpoints[ep]
+
+    def open_device(self, dev: Attached) -> Handle:
+        """Open a device."""
+        self._there(dev)
+        if dev.port in self.denied:
+            raise usb_error("access")
+        return Handle(dev)
+
+    def close_device(self, dev_handle: Handle) -> None:
+        """Let go of what a handle holds; its pending transfers end as cancelled."""
+        attached = dev_handle.attached
+        attached.claims = {number: holder for number, holder in attached.claims.items() if holder is not dev_handle}
+
+    def get_configuration(self, dev_handle: Handle) -> int:
+        """Return what the operating system knows to be set."""
+        return self._there(dev_handle.attached).configuration
+
+    def set_configuration(self, dev_handle: Handle, config_value: int) -> None:
+        """Set the configuration; refused while anybody has an interface."""
+        attached = self._there(dev_handle.attached)
+        if attached.claims or attached.drivers:
+            raise usb_error("busy")
+        self._ask(attached, SET_CONFIGURATION, config_value)
+        attached.configuration = config_value
+        attached.alternates.clear()
+
+    def claim_interface(self, dev_handle: Handle, intf: int) -> None:
+        """Claim an interface for this handle."""
+        attached = self._there(dev_handle.attached)
+        if intf not in attached.layout.interfaces or not attached.configuration:
+            raise usb_error("not_found")
+        if attached.drivers.get(intf) or attached.claims.get(intf, dev_handle) is not dev_handle:
+            raise usb_error("busy")
+        attached.claims[intf] = dev_handle
+
+    def release_interface(self, dev_handle: Handle, intf: int) -> None:
+        """Release an interface; its first alternate setting is selected again."""
+        attached = self._there(dev_handle.attached)
+        if attached.claims.get(intf) is not dev_handle:
+            raise usb_error("not_found")
+        del attached.claims[intf]
+        if attached.alternates.pop(intf, 0):
+            self._ask(attached, SET_INTERFACE, 0, intf)
+
+    def set_interface_altsetting(self, dev_handle: Handle, intf: int, altsetting: int) -> None:
+        """Select an alternate setting of a claimed interface."""
+        attached = self._there(dev_handle.attached)
+        settings = attached.layout.interfaces.get(intf, [])
+        if attached.claims.get(intf) is not dev_handle:
+            raise usb_error("not_found")
+        if all(setting.descriptor.bAlternateSetting != altsetting for setting in settings):
+            raise usb_error("not_found")
+        self._ask(attached, SET_INTERFACE, altsetting, intf)
+        attached.alternates[intf] = altsetting
+
+    def clear_halt(self, dev_handle: Handle, ep: int) -> None:
+        """Clear an endpoint's halt, here and in the device."""
+        self._ask(self._there(dev_handle.attached), CLEAR_FEATURE, 0, ep)
+
+    def reset_device(self, dev_handle: Handle) -> None:
+        """Reset the port; the configuration is set again, claims stay, transfers end as cancelled."""
+        attached = self._there(dev_handle.attached)
+        assert self.clock is not None
+        attached.bus.cancel_all()
+        for endpoint in attached.enclosure.chip.endpoints.values():
+            endpoint.reset()
+        attached.enclosure.firmware.bus_reset()
+        attached.alternates.clear()
+        self.clock.sleep_us(RESET_US)
+        self._there(attached)
+        if attached.enclosure.firmware.descriptors(attached.speed).device != attached.texts.device:
+            raise usb_error("not_found")  # it is another device now: open it anew
+        self._ask(attached, SET_CONFIGURATION, attached.configuration)
+
+    def is_kernel_driver_active(self, dev_handle: Handle, intf: int) -> bool:
+        """Whether the kernel's driver has an interface."""
+        return bool(self._there(dev_handle.attached).drivers.get(intf))
+
+    def detach_kernel_driver(self, dev_handle: Handle, intf: int) -> None:
+        """Take an interface from the kernel's driver."""
+        if not self._there(dev_handle.attached).drivers.pop(intf, ""):
+            raise usb_error("not_found")
+
+    def attach_kernel_driver(self, dev_handle: Handle, intf: int) -> None:
+        """Give an interface back to the kernel's driver."""
+        attached = self._there(dev_handle.attached)
+        if attached.claims.get(intf) or attached.drivers.get(intf):
+            raise usb_error("busy")
+        names = [one.kernel_driver for one in attached.layout.interfaces[intf] if one.kernel_driver]
+        if not names:
+            raise usb_error("not_found")
+        attached.drivers[intf] = names[-1]
+
+    def ctrl_transfer(
+        self, dev_handle: Handle, kind: int, request: int, value: int, index: int, data: array[int], timeout: int
+    ) -> int:
+        """Carry out a control transfer; `data` is sent, or filled. Returns the bytes of the data stage."""
+        length = len(data) * data.itemsize
+        setup = SETUP.pack(kind, request, value, index, length)
+        payload = length if kind & 0x80 else data.tobytes()
+        return self._finish(self.submit(dev_handle, 0, payload, setup=setup, timeout_ms=timeout), data)
+
+    def bulk_write(self, dev_handle: Handle, ep: int, intf: int, data: array[int], timeout: int) -> int:
+        """Send bytes; returns how many were taken."""
+        return self._finish(self.submit(dev_handle, ep, data.tobytes(), timeout_ms=timeout), data)
+
+    def bulk_read(self, dev_handle: Handle, ep: int, intf: int, buff: array[int], timeout: int) -> int:
+        """Fetch bytes into `buff`; returns how many came."""
+        return self._finish(self.submit(dev_handle, ep, len(buff) * buff.itemsize, timeout_ms=timeout), buff)
+
+    # --- transfers that do not block ----------------------------------------------------------------------------------
+    def submit(
+        self, handle: Handle, endpoint: int, payload: Any, *, setup: bytes = b"", timeout_ms: int, stream: int = 0
+    ) -> Transfer:
+        """Start a transfer: bytes to the device, or the length of what may come; `setup` are the eight bytes of endpoint 0."""
+        attached = self._there(handle.attached)
+        if endpoint:
+            interface = attached.interface_of(endpoint)
+            if interface is None or attached.claims.get(interface) is not handle:
+                raise usb_error("not_found" if interface is None or not attached.drivers.get(interface) else "busy")
+            if stream > attached.streams.get(endpoint, 0) or (not stream and attached.streams.get(endpoint)):
+                raise usb_error("invalid")
+        elif len(setup) != SETUP.size:
+            raise ValueError(f"a SETUP packet has {SETUP.size} bytes, not {len(setup)}")
+        length, data = (payload, b"") if isinstance(payload, int) else (0, bytes(payload))
+        transfer = Transfer(endpoint, stream, setup, data, length)
+        attached.bus.submit(transfer, timeout_ms)
+        return transfer
+
+    def handle_events(self, timeout_ms: float) -> None:
+        """Return once a pending transfer has ended, or the time is over. What ended before costs no time."""
+        if self.clock is None:
+            return
+        if not self._finished:
+            self.clock.run_until(lambda: bool(self._finished), 1_000 * timeout_ms)
+            if self._finished:
+                self.waits += 1
+                for endpoint, bus in {(one.endpoint, one.bus) for one in self._finished if one.bus is not None}:
+                    bus.counts.setdefault(endpoint, Count()).waits += 1
+                self.clock.sleep_us(timing.TURNAROUND_US)
+        while self._finished:
+            transfer = self._finished.popleft()
+            transfer.status, transfer.done = transfer.ended, True
+
+    def cancel(self, transfer: Transfer) -> None:
+        """Ask for a transfer to end as cancelled; one that has ended stays as it is."""
+        if not transfer.ended and transfer.bus is not None:
+            transfer.bus.end(transfer, "cancelled")
+
+    def alloc_streams(self, handle: Handle, count: int, endpoints: Sequence[int]) -> int:
+        """Give bulk endpoints of a SuperSpeed device streams 1 to `count`; returns how many there are."""
+        attached = self._there(handle.attached)
+        count = min(count, STREAMS)
+        if not attached.speed.super_speed or count < 1:
+            raise usb_error("invalid")
+        for endpoint in endpoints:
+            interface = attached.interface_of(endpoint)
+            if interface is None or attached.claims.get(interface) is not handle:
+                raise usb_error("not_found")
+            count = min(count, _streams_of(attached.alternate(interface), endpoint))
+        if count < 1:
+            raise usb_error("invalid")
+        attached.streams.update(dict.fromkeys(endpoints, count))
+        return count
+
+    def free_streams(self, handle: Handle, endpoints: Sequence[int]) -> None:
+        """Take the streams of endpoints away."""
+        attached = self._there(handle.attached)
+        for endpoint in endpoints:
+            attached.streams.pop(endpoint, None)
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+    @staticmethod
+    def _there(attached: Attached) -> Attached:
+        if not attached.bus.connected:
+            raise usb_error("no_device")
+        return attached
+
+    @staticmethod
+    def _request(attached: Attached, key: tuple[int, int], value: int, index: int = 0) -> Transfer:
+        return Transfer(0, 0, SETUP.pack(*key, value, index, 0), b"", 0)
+
+    def _ask(self, attached: Attached, key: tuple[int, int], value: int, index: int = 0) -> None:
+        """Send a standard request without data, as the operating system does, and wait for it."""
+        transfer = self._request(attached, key, value, index)
+        attached.bus.submit(transfer, REQUEST_MS)
+        self._wait(transfer)
+        if transfer.status != "completed":
+            raise usb_error(transfer.status)
+
+    def _wait(self, transfer: Transfer) -> None:
+        assert self.clock is not None
+        end_ns = self.clock.now_ns + NO_LIMIT_MS * 1_000_000
+        while not transfer.done:
+            if self.clock.now_ns >= end_ns:
+                self.cancel(transfer)
+                raise GuestError(f"a transfer on endpoint {transfer.endpoint:#04x} has no time-out, and never ends")
+            self.handle_events(NO_LIMIT_MS)
+
+    def _finish(self, transfer: Transfer, buffer: array[int]) -> int:
+        """Wait as libusb does: a bulk transfer that timed out after some bytes counts as what it moved."""
+        self._wait(transfer)
+        partial = transfer.endpoint and transfer.status == "timed out" and transfer.actual
+        if transfer.status != "completed" and not partial:
+            raise usb_error(transfer.status)
+        data = transfer.data
+        memoryview(buffer).cast("B")[: len(data)] = data
+        return transfer.actual
+
+
+def _streams_of(alternate: Alternate, address: int) -> int:
+    """Return how many streams an endpoint's companion descriptor offers."""
+    for endpoint in alternate.endpoints:
+        if endpoint.bEndpointAddress == address:
+            extra = bytes(endpoint.extra_descriptors)
+            return 1 << (extra[3] & 0x1F) if len(extra) >= 6 and extra[1] == 0x30 and extra[3] else 0
+    return 0
