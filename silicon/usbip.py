@@ -2,7 +2,7 @@
 
 One loop, no threads. Devices live in virtual time, kernels do not, and neither waits for the other in vain:
 
-- while the loop waits for a peer, an imported device's time passes with the wall clock (a device that nobody imported stands still);
+- while the loop waits for a peer, time passes for every device with the wall clock, imported or not: what was unplugged may come back;
 - after a request its time runs ahead, `BURST_MS` at most, as far as the device ends transfers by itself;
 - a transfer that depends on what the peer sends next just waits, with the wall clock.
 
@@ -178,8 +178,8 @@ class UsbipServer:
         return min(look, timeout_s)
 
     def _pass_time(self, waited_ms: float) -> None:
-        for place, host in enumerate(self.hosts):
-            if waited_ms and self._sessions(host) and self._run(place, waited_ms):
+        for place in range(len(self.hosts)):
+            if waited_ms and self._run(place, waited_ms):
                 self._fresh.add(place)
 
     def _run(self, place: int, time_ms: float) -> int:
@@ -187,8 +187,7 @@ class UsbipServer:
         host = self.hosts[place]
         holders = self._sessions(host)
         try:
-            if holders:
-                host.handle_events(time_ms)
+            host.handle_events(time_ms)
             return sum(connection.session.reap() for connection in holders if connection.session)
         except (RingupError, USBError) as error:  # a model that refuses its guest's mistake stops its own importers
             LOG.warning("%s", error, exc_info=LOG.isEnabledFor(logging.DEBUG))

@@ -37,6 +37,10 @@ COMMANDS = {  # name: (module, help); the order of `ringup --help`
         "ringup.tools.firmware",
         "firmware files: which a card needs and whether they are here, what is inside one",
     ),
+    "bridge": (
+        "ringup.tools.bridge",
+        "USB bridges: what one runs, a copy of its flash, its firmware compared and written",
+    ),
     "program": ("ringup.tools.program", "show the kernels of a code object"),
     "headers": ("ringup.tools.headers", "header packages: fetch them, generate facts, check the committed ones"),
     "bind": ("ringup.tools.bind", "give a card to VFIO, with its whole IOMMU group"),

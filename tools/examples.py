@@ -36,6 +36,12 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "reset": ("ringup reset pci:0000:03:00.0", "ringup reset pci:0000:03:00.0 --first slot"),
     "report": ("ringup report pci:0000:03:00.0", "ringup report virtual:navi31 --html report.html"),
     "firmware": ("ringup firmware check navi31", "ringup firmware show gc_11_0_0_mec.bin"),
+    "bridge": (
+        "ringup bridge info",
+        "ringup bridge backup usb:2-1 enclosure.bin",
+        "ringup bridge flash usb:2-1 AS_USB4_240417_85_00_00.bin --backup enclosure.bin --dry-run",
+        "ringup bridge verify usb:2-1 AS_USB4_240417_85_00_00.bin",
+    ),
     "program": ("ringup program kernels.o", "ringup program kernels.o --chip navi31"),
     "decode": ("ringup decode pm4 ring.bin", "ringup decode sdma ib.txt --hex --chip navi33"),
     "headers": ("ringup headers fetch", "ringup headers check"),

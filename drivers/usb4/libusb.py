@@ -166,7 +166,7 @@ class LibusbHost:
             _cancel(self._lib, transfer)
 
     def alloc_streams(self, handle: Any, count: int, endpoints: Sequence[int]) -> int:
-        """Give SuperSpeed bulk endpoints streams, numbered from 1; returns how many there are. Raises `USBError`."""
+        """Give SuperSpeed bulk endpoints streams, numbered from 1; returns how many there are, 0 on a controller without. Raises `USBError`."""
         got = self._lib.libusb_alloc_streams(handle.handle, count, _endpoints(endpoints), len(endpoints))
         if got < 0:
             raise _error(self._lib, got)

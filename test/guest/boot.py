@@ -1,9 +1,10 @@
 """Runs ringup's PCI transports on a real kernel: boots Debian's in an emulator with cards that do DMA and interrupts, and judges what came out.
 
-    python test/guest/boot.py [--keep] [--kernel IMAGE]
+    python test/guest/boot.py [--keep] [--kernel IMAGE] [--only FILE]
 
 The guest's root is this machine's, read-only over 9p below a memory file system, so Python and the checkout are there. Inside, pytest runs
 `inside.py`; outside, the emulator's own trace says which accesses arrived at the card, and the shared memory's file what was written to it.
+Then, on the distribution's kernel, `usb_inside.py`: devices that ringup serves over USB/IP.
 Status 0: all is well.
 """
 
@@ -43,10 +44,17 @@ SCRIPT = """cd @CHECKOUT@
 export HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin PYTHONDONTWRITEBYTECODE=1 TMPDIR=/run/guest
 echo 8 > /proc/sys/vm/nr_hugepages
 [ -d /sys/bus/pci/drivers/vfio-pci ] || modprobe -d @KERNEL@ vfio-pci || echo "GUEST: no vfio-pci"
-timeout @BOUND@ @PYTHON@ -m pytest -q -x --color=no --durations=3 -p no:cacheprovider -o addopts=--import-mode=importlib test/guest/inside.py
-echo "GUEST STATUS $?"
-dmesg | tail -n 25
+for module in @MODULES@; do modprobe -d @KERNEL@ $module || echo "GUEST: no $module"; done
+tests() {
+  timeout @BOUND@ @PYTHON@ -m pytest -q -x --color=no --durations=3 -p no:cacheprovider -o addopts=--import-mode=importlib $1
+  echo "GUEST STATUS $? of $1"
+  dmesg -c | tail -n 25
+}
+/bin/busybox ip link set lo up
+for file in @TESTS@; do tests $file; done
 """
+INSIDE, USB_INSIDE = "test/guest/inside.py", "test/guest/usb_inside.py"
+USB_MODULE = "vhci-hcd"
 DEVICES = (  # root ports, so that each slot is an IOMMU group of its own and its bus can be reset
     "pcie-root-port,id=slot1,chassis=1",
     "pcie-root-port,id=slot2,chassis=2",
@@ -82,14 +90,19 @@ def main() -> int:
     parser.add_argument(
         "--kernel", type=Path, metavar="IMAGE", help="boot this kernel, which needs no modules (kernel.sh makes one)"
     )
+    parser.add_argument("--only", metavar="FILE", help=f"run {INSIDE} or {USB_INSIDE} alone")
     args = parser.parse_args()
     cache = Path(os.environ.get("RINGUP_CACHE") or Path.home() / ".cache/ringup") / "guest-kernel"
     subprocess.run(["bash", HERE / "setup.sh", cache], check=True)
     image, modules = packaged(cache) if args.kernel is None else (args.kernel, [])
+    every = (INSIDE, USB_INSIDE) if args.kernel is None else (INSIDE,)  # a kernel without modules has no USB
+    files = (args.only,) if args.only else every
     work = Path(tempfile.mkdtemp(prefix="ringup-guest-"))
     try:
-        console = boot(work, cache, image, modules)
-        wrong = [*judge_tests(console), *judge_accesses(work / "trace"), *judge_shared(work / "shared")]
+        console = boot(work, cache, image, modules, files)
+        wrong = [*judge_tests(console, files)]
+        if INSIDE in files:
+            wrong += [*judge_accesses(work / "trace"), *judge_shared(work / "shared")]
     finally:
         if args.keep:
             sys.stdout.write(f"kept: {work}\n")
@@ -113,7 +126,7 @@ def packaged(cache: Path) -> tuple[Path, list[Path]]:
     return cache / f"boot/vmlinuz-{version}", modules
 
 
-def boot(work: Path, cache: Path, image: Path, modules: list[Path]) -> str:
+def boot(work: Path, cache: Path, image: Path, modules: list[Path], files: tuple[str, ...]) -> str:
     """Boot, run, and return what the console showed."""
     with (work / "shared").open("wb") as shared:
         shared.truncate(SHARED_BYTES)
@@ -125,7 +138,7 @@ def boot(work: Path, cache: Path, image: Path, modules: list[Path]) -> str:
         *(part for device in DEVICES for part in ("-device", device)),
         *("-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap"),
         *("-device", "virtio-9p-pci,fsdev=root,mount_tag=hostroot"),
-        *("-kernel", str(image), "-initrd", str(initramfs(work, cache, modules))),
+        *("-kernel", str(image), "-initrd", str(initramfs(work, cache, modules, files))),
         *("-append", "console=ttyS0 quiet panic=-1 intel_iommu=on"),
         *("-D", str(work / "trace"), "-trace", "memory_region_ops_*"),
     ]
@@ -146,7 +159,7 @@ def boot(work: Path, cache: Path, image: Path, modules: list[Path]) -> str:
     return shown
 
 
-def initramfs(work: Path, cache: Path, modules: list[Path]) -> Path:
+def initramfs(work: Path, cache: Path, modules: list[Path], files: tuple[str, ...]) -> Path:
     """Pack what mounts the root: busybox and a handful of modules."""
     tree = work / "initramfs"
     for name in ("bin", "proc", "sys", "dev", "ro", "rw", "new", "modules"):
@@ -160,7 +173,9 @@ def initramfs(work: Path, cache: Path, modules: list[Path]) -> Path:
         "@CHECKOUT@": str(CHECKOUT),
         "@KERNEL@": str(cache),
         "@PYTHON@": sys.executable,
-        "@BOUND@": str(BOOT_S // 2),
+        "@BOUND@": str(BOOT_S // 2 - 20),
+        "@TESTS@": " ".join(files),
+        "@MODULES@": USB_MODULE if USB_INSIDE in files else "",
     }
     script = SCRIPT
     for mark, word in words.items():
@@ -177,14 +192,15 @@ def initramfs(work: Path, cache: Path, modules: list[Path]) -> Path:
     return image
 
 
-def judge_tests(console: str) -> list[str]:
+def judge_tests(console: str, files: tuple[str, ...]) -> list[str]:
     """Look at what pytest said inside."""
-    status = re.search(r"GUEST STATUS (\d+)", console)
+    statuses = dict(reversed(found) for found in re.findall(r"GUEST STATUS (\d+) of (\S+)", console))
     wrong = re.findall(r"GUEST: .*", console)
-    if not status:
-        wrong.append("the tests inside came to no end")
-    elif status[1] != "0":
-        wrong.append(f"pytest inside ended with {status[1]}")
+    for file in files:
+        if file not in statuses:
+            wrong.append(f"the tests of {file} came to no end")
+        elif statuses[file] != "0":
+            wrong.append(f"pytest of {file} ended with {statuses[file]}")
     return wrong
 
 
