@@ -53,8 +53,9 @@ class Pm4Commands:
     signal_places = ((SIGNAL_VALUE_BYTE, QUAD, 0),)
     call_period = 1
 
-    def __init__(self, version: Version) -> None:
-        self.pm4 = Pm4(version)
+    def __init__(self, version: Version, *, interrupts: bool = True) -> None:
+        """`interrupts`: whether a timeline's signal raises one; of no use where the host only polls."""
+        self.pm4, self._interrupts = Pm4(version), interrupts
         # indirect buffers are a multiple of eight dwords. Source: amdgpu_kms.c, ib_size_alignment
         self.pad = to_bytes(self.pm4.nop())
         # ORDER: the dispatches of the submission before have ended before caches are forgotten: a release does not hold the queue, and what
@@ -64,7 +65,11 @@ class Pm4Commands:
 
     def signal(self, gpu_va: int, value: int) -> bytes:
         """Store `value` when all before has ended and is visible outside, and interrupt."""
-        return to_bytes(self.pm4.release_mem(gpu_va, value, interrupt=True))
+        return to_bytes(self.pm4.release_mem(gpu_va, value, interrupt=self._interrupts))
+
+    def carry(self, size_bytes: int) -> bytes:
+        """Return the head of a packet that does nothing; the whole dwords behind it, `size_bytes` of them, are anybody's."""
+        return to_bytes(self.pm4.nop(1 + size_bytes // 4)[:1])
 
     def wait(self, gpu_va: int, value: int) -> bytes:
         """Hold the queue until the dword at `gpu_va` is at least the low half of `value`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ringup.errors import DeviceTimeout, RingupError
 from ringup.queues.arena import Arena
@@ -16,6 +16,8 @@ from ringup.queues.ring import Ring
 from ringup.queues.timeline import Point, Timeline, copy_of
 
 ADDRESS = struct.Struct("<Q")
+ARGS_ALIGN = 64  # bytes: more than any argument asks, a cache line of the scalar cache
+HEAD_BYTES, INLINE_BYTES = 4, 4096  # of a packet that carries arguments; the most that go into the ring
 TIMEOUT_S = 10.0  # TIMEOUT: how long a full ring waits for old work; amdgpu's default lockup timeout for compute is the same order
 
 
@@ -136,8 +138,20 @@ def check_point(point: Point) -> None:
         raise TypeError(f"a point is waited for, such as `submit` returns, not {type(point).__name__}")
 
 
+class Inline(NamedTuple):
+    """Arguments that go into the ring with their commands, where each store into the card's memory costs a round trip.
+
+    `gpu_va`: the ring's; `carry(size_bytes)`: the head of a packet that the engine skips with so many bytes behind it.
+    """
+
+    gpu_va: int
+    carry: Callable[[int], bytes]
+
+
 class Queue:
-    """One queue of a card."""
+    """One queue of a card. `inline` is set where arguments are to go into the ring."""
+
+    inline: Inline | None = None
 
     def __init__(
         self, name: str, commands: Commands, timeline: Timeline, ring: Ring, args: Arena, indirect: Arena, owner: Owner
@@ -182,6 +196,11 @@ class Queue:
         args = self._args
         body: bytes | bytearray = stream.body
         used_args = bool(stream.fixups)
+        used_indirect = len(body) > self.ring.size_bytes // 4
+        inline = self.inline
+        if used_args and inline is not None and not used_indirect and len(stream.args) <= INLINE_BYTES:
+            head += self._carry(inline, stream, len(head))
+            used_args = False
         if used_args:
             at = args.take(len(stream.args), timeout_s)
             base = args.gpu_va + at
@@ -190,7 +209,6 @@ class Queue:
             for place, offset in stream.arg_fixups:
                 ADDRESS.pack_into(stream.args, place, base + offset)
             args.put(at, stream.args)
-        used_indirect = len(body) > self.ring.size_bytes // 4
         if used_indirect:
             body = self._outside(body, len(head), timeout_s)
         point = self._push(b"".join((head, body)) if head else body, timeout_s)
@@ -200,6 +218,20 @@ class Queue:
             self._indirect.keep_until(point)
         self._waits.clear()
         return point
+
+    def _carry(self, inline: Inline, stream: Stream, at: int) -> bytes:
+        """Return a packet that carries a stream's arguments, `at` bytes into its submission, and fill in where they come to lie."""
+        ring, args = self.ring, stream.args + bytes(-len(stream.args) % 4)
+        room = len(args) + ARGS_ALIGN  # wherever it begins, the arguments find their alignment
+        size = at + HEAD_BYTES + room + len(stream.body) + len(self._signal)
+        behind_head = ring.wptr + self._edges(size)[1] + at + HEAD_BYTES
+        skip = -behind_head % ARGS_ALIGN
+        base = inline.gpu_va + (behind_head + skip) % ring.size_bytes
+        for where, offset in stream.fixups:
+            ADDRESS.pack_into(stream.body, where, base + offset)
+        for where, offset in stream.arg_fixups:
+            ADDRESS.pack_into(args, where, base + offset)
+        return inline.carry(room) + bytes(skip) + args + bytes(ARGS_ALIGN - skip)
 
     def call(
         self,
@@ -234,26 +266,30 @@ class Queue:
         self._indirect.forget()
         self._waits.clear()
 
+    def _edges(self, size: int) -> tuple[int, int]:
+        """Return how many bytes of padding go behind a submission of `size` bytes, and how many before it, up to the ring's end."""
+        ring, pad = self.ring, self.commands.pad
+        if not pad:
+            return 0, 0
+        behind = -(ring.wptr + size) % (8 * len(pad))  # engines that want padding fetch eight units at a time
+        rest = ring.size_bytes - ring.wptr % ring.size_bytes
+        # UNKNOWN: whether a packet may run over the ring's end; the other users of these engines pad to it (ROCr amd_blit_sdma.cpp,
+        # PadRingToEnd; the kernel's submissions fill whole 256 dwords). Ends and beginnings stay multiples of eight units.
+        return behind, rest if rest < size + behind else 0
+
     def _push(self, data: bytes | bytearray, timeout_s: float) -> Point:
         """Store commands and the signal behind them."""
-        ring, signal, timeline = self.ring, self._signal, self.timeline
+        ring, signal, timeline, pad = self.ring, self._signal, self.timeline, self.commands.pad
         size = len(data) + len(signal)
-        fill = b""
-        if pad := self.commands.pad:
-            short = -(ring.wptr + size) % (8 * len(pad))  # engines that want padding fetch eight units at a time
-            fill = pad * (short // len(pad))
-            rest = ring.size_bytes - ring.wptr % ring.size_bytes
-            if rest < size + len(fill):
-                # UNKNOWN: whether a packet may run over the ring's end; the other users of these engines pad to it (ROCr amd_blit_sdma.cpp,
-                # PadRingToEnd; the kernel's submissions fill whole 256 dwords). Ends and beginnings stay multiples of eight units.
-                data = pad * (rest // len(pad)) + data
-                size += rest
-        ring.reserve(size + len(fill), timeout_s)
+        behind, before = self._edges(size)
+        if before:
+            data = pad * (before // len(pad)) + data
+        ring.reserve(before + size + behind, timeout_s)
         value = timeline.last + 1
         for place, form, shift in self._places:
             form.pack_into(signal, place, value >> shift & MASKS[form.size])
         point = timeline.next()
-        ring.put(data + signal, point, fill)
+        ring.put(data + signal, point, pad * (behind // len(pad)) if behind else b"")
         return point
 
     def _outside(self, body: bytes | bytearray, at_bytes: int, timeout_s: float) -> bytes:

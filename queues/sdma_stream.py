@@ -25,9 +25,10 @@ class SdmaCommands:
     kind = "sdma"
     call_period = CALL_PERIOD
 
-    def __init__(self, version: Version, vmid: int) -> None:
-        """`vmid`: the queue's address space, which indirect packets name."""
+    def __init__(self, version: Version, vmid: int, *, interrupts: bool = True) -> None:
+        """`vmid`: the queue's address space, which indirect packets name. `interrupts`: whether a timeline's signal raises one."""
         self.sdma, self._vmid = Sdma(version), vmid
+        self._trap = self.sdma.trap() if interrupts else []
         self.pad = to_bytes(self.sdma.nop())
         acquire = self.sdma.acquire_user() if self.sdma.row.gcr is not None else []
         copy = self.sdma.template(self.sdma.copy_linear(0, 0, 4))
@@ -40,7 +41,7 @@ class SdmaCommands:
 
     def signal(self, gpu_va: int, value: int) -> bytes:
         """Store `value` when the copies before have ended, and interrupt."""
-        return to_bytes(self.sdma.fence64(gpu_va, value) + self.sdma.trap())
+        return to_bytes(self.sdma.fence64(gpu_va, value) + self._trap)
 
     def wait(self, gpu_va: int, value: int) -> bytes:
         """Hold the queue until the dword at `gpu_va` is at least the low half of `value`."""

@@ -25,6 +25,24 @@ class Window(Protocol):
         ...
 
 
+class Halves:
+    """Stores a quadword where that takes two requests: the high half before the low one, which readers go by, and only when it is a new one."""
+
+    __slots__ = ("_high", "_store")
+
+    def __init__(self, store: Callable[[int, int], None], high: int = -1) -> None:
+        """`store(at, half)`: a dword, 0 or 4 bytes behind the quadword's start. `high`: what the high half is known to be."""
+        self._store, self._high = store, high
+
+    def __call__(self, value: int) -> None:
+        """Store."""
+        high = value >> 32
+        if high != self._high:
+            self._store(4, high)
+            self._high = high
+        self._store(0, value & 0xFFFF_FFFF)
+
+
 class Access:
     """`size_bytes` behind `view`, or from `vram_pa` on in `window` where there is no view."""
 
@@ -57,9 +75,10 @@ class Access:
             self._window.write(self._vram_pa + at, memoryview(data))
 
     def at(self, offset: int) -> Callable[[int], None]:
-        """Return what stores a quadword at `offset`."""
+        """Return what stores a quadword at `offset`. Without a mapping its high half is stored first, and only when it has changed."""
         if self.view is None:
-            return lambda value: self._window.write(self._vram_pa + offset, value.to_bytes(8, "little"))
+            place = self._vram_pa + offset
+            return Halves(lambda at, half: self._window.write(place + at, half.to_bytes(4, "little")))
         cell = self.view[offset : offset + 8].cast("Q")
 
         def store(value: int) -> None:

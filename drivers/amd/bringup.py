@@ -27,6 +27,7 @@ from ringup.drivers.amd.ih import Ih, silence
 from ringup.drivers.amd.mark import Mark, State
 from ringup.drivers.amd.psp_runtime import power_table_is_signed
 from ringup.drivers.amd.recovery import KEEPS_FIRMWARE, Ladder
+from ringup.drivers.amd.signals import Signals
 from ringup.drivers.amd.spaces import Spaces
 from ringup.drivers.amd.wiring import Blocks, wire
 from ringup.drivers.stages import Stages
@@ -66,6 +67,7 @@ class Bringup:
     blocks: Blocks
     spaces: Spaces
     ih: Ih
+    signals: Signals | None = None  # where the host only polls
 
     def __init__(self, device: Device, stages: Stages, store: Store, *, whole: bool = False) -> None:
         """`whole`: whatever runs on the card is reset as a whole, since a warm start on it has just failed."""
@@ -199,11 +201,19 @@ class Bringup:
 
     def _start_interrupts(self) -> None:
         blocks, where = self.blocks, "vram" if self._device.polls_vram else "host"
+        system = self.spaces.system
         ring = self.spaces.firmware_page(where, IH_RING_BYTES, "interrupt ring")
-        page = self.spaces.firmware_page(where, 4096, "interrupt write pointer")
-        ring_access, page_access = self.spaces.system.access(ring), self.spaces.system.access(page)
+        last_seen: Callable[[], int] | None = None
+        if self._device.polls_vram:
+            self.signals = signals = Signals(system, self.spaces.user, blocks.registers, self._device.remote)
+            page, last_seen = signals.page, lambda: signals.interrupt_pointer
+        else:
+            page = self.spaces.firmware_page(where, 4096, "interrupt write pointer")
         doorbell = Doorbell(self._device.bars[DOORBELL_BAR], IH_INDEX)
-        self.ih = Ih(blocks.ips.block("osssys"), ring_access, ring.gpu_va, page_access, page.gpu_va, doorbell)
+        accesses = system.access(ring), system.access(page)
+        self.ih = Ih(
+            blocks.ips.block("osssys"), accesses[0], ring.gpu_va, accesses[1], page.gpu_va, doorbell, last_seen
+        )
         blocks.nbio.interrupt_page(blocks.stray.bus_addr(0))
         self.ih.start(message_signalled=True)
 

@@ -122,7 +122,7 @@ class Radeon:
 
     def _make_queues(self, replaced: Sequence[CardQueue]) -> None:
         waiter = Poller(self.device, self._examine, self._glance, self._explain)
-        self._queues = QueueSet(self.blocks, self.spaces, waiter, self.owner)
+        self._queues = QueueSet(self.blocks, self.spaces, waiter, self.owner, self._bringup.signals)
         for queue in replaced:
             self._queues.replace(queue)
         if not replaced:

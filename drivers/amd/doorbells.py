@@ -7,6 +7,9 @@ Source: amdgpu amdgpu_doorbell.h, AMDGPU_NAVI10_DOORBELL_ASSIGNMENT; soc21.c, so
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from ringup.drivers.amd.access import Halves
 from ringup.drivers.transport.seam import Mmio
 from ringup.errors import NotSupported
 
@@ -47,18 +50,26 @@ def sdma_index(engine: int, queue: int) -> int:
 class Doorbell:
     """One doorbell: tells a queue that its write pointer has moved."""
 
-    __slots__ = ("_mmio", "_offset", "index")
+    __slots__ = ("_mmio", "_offset", "index", "ring")
 
-    def __init__(self, mmio: Mmio, index: int) -> None:
+    def __init__(self, mmio: Mmio, index: int, *, halved: bool = False) -> None:
+        """`halved`: the path writes dwords only; then the low half rings, behind a high one that has changed.
+
+        UNKNOWN: how a doorbell of 64 bits takes two halves is in no public source; cards behind USB bridges are known to take them so.
+        """
         self.index, self._mmio, self._offset = index, mmio, index * 4
         if self._offset + 8 > mmio.size_bytes:
             raise NotSupported(
                 f"doorbell {index:#x} lies beyond the {mmio.size_bytes // 1024} KiB of BAR {DOORBELL_BAR}; give the BAR its full size"
             )
+        # tells the queue its new write pointer: dwords for the command processor, bytes for SDMA; never wrapped
+        self.ring: Callable[[int], None] = Halves(self._store, high=0) if halved else self._ring
 
-    def ring(self, value: int) -> None:
-        """Tell the queue its new write pointer: dwords for the command processor, bytes for SDMA; never wrapped."""
+    def _ring(self, value: int) -> None:
         self._mmio.write64(self._offset, value)
+
+    def _store(self, at: int, half: int) -> None:
+        self._mmio.write32(self._offset + at, half)
 
     def ring32(self, value: int) -> None:
         """Write the low half alone, as the interrupt ring's read pointer wants it."""

@@ -21,7 +21,7 @@ from ringup.drivers.amd.pte import PAGE_BYTES, Kind
 from ringup.drivers.amd.ranges import HUGE_BYTES, Ranges, natural_align
 from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.transport.seam import Device, DmaMemory
-from ringup.errors import DeviceLost, LinkDown, OutOfMemory, RingupError
+from ringup.errors import DeviceLost, LinkDown, NotSupported, OutOfMemory, RingupError
 
 LOG = logging.getLogger(__name__)
 USER_START, USER_END = 0x1_0000_0000, 0x7FFF_0000_0000  # docs/driver.md, "Address spaces of a Radeon"
@@ -185,6 +185,11 @@ class Memory:
             view = self._window.view(taken[0][0], size_bytes) if len(taken) == 1 else None
             runs = taken
         elif where == "host":
+            if self._device.polls_vram:
+                raise NotSupported(
+                    f"{size_bytes} bytes of host memory ({name or 'unnamed'}): the card does not reach the host's memory over this path; "
+                    'use where="vram" and the copy queue'
+                )
             taken, dma = [], self._device.alloc_host(mapped)
             view, runs, mapped = dma.view[:size_bytes], dma.runs(), dma.size_bytes
         else:
@@ -205,16 +210,31 @@ class Memory:
         writable: bool = True,
         executable: bool = False,
         adopt: bool = False,
+        seen: bool = True,
     ) -> Buffer:
         """Give host memory of the caller's an address. Freeing the buffer unmaps it; `dma` stays the caller's to free, after that.
 
-        `adopt`: it is the buffer's from now on and freed with it, or here when that fails.
+        `adopt`: it is the buffer's from now on and freed with it, or here when that fails. `seen`: the CPU sees it, as a bridge's it does not.
         """
         self.admit()
-        buffer = Buffer(self, 0, dma.size_bytes, "host", dma.view[:], name)
+        buffer = Buffer(self, 0, dma.size_bytes, "host", dma.view[:] if seen else None, name)
         held = Held(buffer, dma.size_bytes, (), dma if adopt else None)
         self._map(held, dma.runs(), None, cached, writable, executable)
         return buffer
+
+    def share(self, other: Memory, buffer: Buffer, name: str = "") -> Buffer:
+        """Give VRAM of a buffer of another address space an address here, too; not cached. Free it before the other."""
+        self.admit()
+        held = other._held(buffer)
+        (vram_pa,) = held.vram
+        shared = Buffer(self, 0, held.mapped_bytes, "vram", None, name)
+        self._map(Held(shared, held.mapped_bytes, (), None), [(vram_pa, held.mapped_bytes)], None, False, True, False)
+        return shared
+
+    def place(self, buffer: Buffer) -> int:
+        """Return vram_pa of a buffer that lies in one piece of VRAM."""
+        (vram_pa,) = self._held(buffer).vram
+        return vram_pa
 
     def free(self, *buffers: Buffer) -> None:
         """Take buffers back with one flush for all; nothing submitted may use them any more.
@@ -294,7 +314,7 @@ class Memory:
         buffer, mapped = held.buffer, held.mapped_bytes
         if align is None:
             align = natural_align(mapped, GIANT_BYTES)
-        kind: Kind = "vram" if held.vram else "host"
+        kind: Kind = buffer.where
         try:
             gpu_va = self.va.alloc(mapped + GUARD_BYTES, align, buffer.name)
         except (OutOfMemory, ValueError):

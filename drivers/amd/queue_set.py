@@ -9,22 +9,25 @@ from typing import Any
 
 from ringup.drivers.amd import doorbells, transfer
 from ringup.drivers.amd.access import Access
+from ringup.drivers.amd.bounce import Bounce
 from ringup.drivers.amd.doorbells import DOORBELL_BAR, Doorbell
 from ringup.drivers.amd.gfx import PRIVATE_BASE, SHARED_BASE
 from ringup.drivers.amd.gfx_hqd import QUEUES, Hqd, Place
 from ringup.drivers.amd.mqd import QueueSpec
 from ringup.drivers.amd.sdma import QUEUES as SDMA_QUEUES
 from ringup.drivers.amd.sdma import SdmaQueue, SdmaQueueSpec
+from ringup.drivers.amd.signals import Signals, TimelineWord
 from ringup.drivers.amd.spaces import USER_VMID, Spaces
 from ringup.drivers.amd.transfer import Staging
 from ringup.drivers.amd.wiring import Blocks
 from ringup.drivers.buffer import Buffer, Where
+from ringup.drivers.transport.bus_memory import BusMemory
 from ringup.errors import NotSupported, RingupError
 from ringup.queues.arena import Arena
 from ringup.queues.kept import Kept
 from ringup.queues.pm4_stream import ComputeStream, Pm4Commands, queue_object
 from ringup.queues.program import Scratch
-from ringup.queues.queue import TIMEOUT_S, Owner, Queue, Stream
+from ringup.queues.queue import TIMEOUT_S, Inline, Owner, Queue, Stream
 from ringup.queues.ring import Ring
 from ringup.queues.sdma_stream import CopyStream, SdmaCommands
 from ringup.queues.timeline import Point, Timeline, Waiter
@@ -58,6 +61,8 @@ class QueueMemory:
         except BaseException:
             self.free()
             raise
+
+    word: Any = None  # of its timeline, once there is one
 
     def _keep(self, memory: Any, buffer: Buffer) -> Buffer:
         self.buffers.append((memory, buffer))
@@ -95,6 +100,8 @@ class QueueMemory:
 
     def free(self, *, watched: bool = False) -> None:
         """Give everything back. `watched`: engines may still look at the timeline, whose page then stays until the card is closed."""
+        if self.word is not None and not watched:
+            self.word.give_back()
         while self.buffers:
             memory, buffer = self.buffers.pop()
             if not buffer.freed and not (watched and buffer is self.page):
@@ -192,13 +199,13 @@ class CopyQueue(CardQueue):
         """Go on after a reset of the hardware."""
         super().restart(cause)
         if self._staged is not None:
-            self._staged.up.forget()
+            self._staged.forget()
 
     def upload(self, target: Buffer, data: Any, offset_bytes: int = 0) -> Point:
         """Copy host bytes (buffer protocol or `__dlpack__`) into a buffer. They are read now, so they may change afterwards."""
         view = transfer.host_bytes(data)
         target_va, _ = self._range(target, offset_bytes, len(view))
-        return transfer.upload(self, self._staging(), target_va, view) or self._last()
+        return self._path().upload(self, target_va, view) or self._last()
 
     def download(
         self, source: Buffer, out: Any = None, offset_bytes: int = 0, size_bytes: int | None = None
@@ -218,7 +225,7 @@ class CopyQueue(CardQueue):
             if size_bytes not in (None, len(view)):
                 raise ValueError(f"what is to be filled has {len(view)} bytes, not {size_bytes}")
             source_va, _ = self._range(source, offset_bytes, len(view))
-        transfer.download(self, self._staging(), source_va, view)
+        self._path().download(self, source_va, view)
         return bytes(result) if out is None else out
 
     def download_array(self, source: Buffer, dtype: Any, shape: int | tuple[int, ...], offset_bytes: int = 0) -> Any:
@@ -289,23 +296,30 @@ class CopyQueue(CardQueue):
         """Return the point behind all that was submitted: of a copy of nothing."""
         return Point(self.timeline, self.timeline.last)
 
-    def _staging(self) -> Staging:
+    def _path(self) -> Staging | Bounce:
         if self._staged is None:
-            self._staged = Staging(self.memory.staging("upload staging"), self.memory.staging("download staging"))
+            self._staged = self.way(self)
         return self._staged
 
-    _staged: Staging | None = None
+    _staged: Staging | Bounce | None = None
+    way: Callable[[CopyQueue], Staging | Bounce]  # makes what bytes are moved through
 
 
 class QueueSet:
     """Makes queues of one card that is up and takes them down."""
 
-    def __init__(self, blocks: Blocks, spaces: Spaces, waiter: Waiter, owner: Owner) -> None:
+    def __init__(
+        self, blocks: Blocks, spaces: Spaces, waiter: Waiter, owner: Owner, signals: Signals | None = None
+    ) -> None:
+        """`signals`: words that are looked at in one round trip, on a path that maps nothing; rings lie in VRAM then."""
+        self._signals = signals
         self._blocks, self._spaces, self._waiter, self._owner = blocks, spaces, waiter, owner
         self.queues: list[CardQueue] = []
-        self._pm4 = Pm4Commands(blocks.ips.version("gc"))
-        self._sdma = SdmaCommands(blocks.ips.version("sdma0"), USER_VMID)
-        self._where: Where = "vram" if blocks.device.polls_vram else "host"
+        interrupts = signals is None
+        self._pm4 = Pm4Commands(blocks.ips.version("gc"), interrupts=interrupts)
+        self._sdma = SdmaCommands(blocks.ips.version("sdma0"), USER_VMID, interrupts=interrupts)
+        self._where: Where = "host" if signals is None else "vram"
+        self._bounce: Bounce | None = None
         self._doorbells = blocks.device.bars[DOORBELL_BAR]
 
     def compute(self) -> ComputeQueue:
@@ -330,7 +344,12 @@ class QueueSet:
             slots = self._blocks.ips.shape.scratch_slots_per_cu * shape.cu_total
             engines = self._blocks.ips.shape.shader_engines
             scratch = Scratch(slots, memory.scratch)
-            queue = ComputeQueue(*self._parts(name, self._pm4, memory, index, unit_bytes=4))
+            # the command processor learns of work by doorbells alone (`Gfx` switches its polling off): another store would be a round trip
+            queue = ComputeQueue(
+                *self._parts(name, self._pm4, memory, index, unit_bytes=4, polled=self._signals is None)
+            )
+            if self._signals is not None:
+                queue.inline = Inline(ring.gpu_va, self._pm4.carry)
             queue.map = hardware.map
             page_view = self._access(page)
             page_view.write(OBJECT_AT, queue_object(SHARED_BASE, PRIVATE_BASE))
@@ -364,7 +383,8 @@ class QueueSet:
             spec = SdmaQueueSpec(
                 memory.ring.gpu_va, RING_BYTES // 4, page.gpu_va + RPTR_AT, page.gpu_va + WPTR_AT, USER_VMID, index
             )
-            queue = CopyQueue(*self._parts(name, self._sdma, memory, index, unit_bytes=1))
+            queue = CopyQueue(*self._parts(name, self._sdma, memory, index, unit_bytes=1, polled=True))
+            queue.way = self._way
             queue.map = lambda: hardware.map(spec)
             queue.streams = lambda: CopyStream(self._sdma, self._owner)
             hardware.map(spec)  # ORDER: last, likewise: an engine that is on polls the write pointer
@@ -377,7 +397,7 @@ class QueueSet:
     def _ready(self, queue: CardQueue, hardware: Hqd | SdmaQueue, memory: QueueMemory) -> None:
         queue.hardware, queue.memory, queue.alloc = hardware, memory, self._kept_memory
         queue.kept, queue.leave = weakref.WeakSet(), self._forget
-        queue.release = lambda: self._access(memory.page).at(TIMELINE_AT)(queue.timeline.last)
+        queue.release = lambda: memory.word.store(queue.timeline.last)
         queue.watched = lambda: any(not other.timeline.idle for other in self.queues if other is not queue)
         self.queues.append(queue)
 
@@ -391,8 +411,9 @@ class QueueSet:
         page = self._access(queue.memory.page)
         queue.restart(cause)
         # ORDER: engines look at the write pointer in memory, so it is 0 before the queue is mapped
-        for place, value in ((RPTR_AT, 0), (WPTR_AT, 0), (TIMELINE_AT, queue.timeline.last)):
-            page.at(place)(value)
+        for place in (RPTR_AT, WPTR_AT):
+            page.at(place)(0)
+        queue.memory.word.store(queue.timeline.last)
         if self._where == "vram":
             self._blocks.hdp.flush()
         queue.map()
@@ -405,15 +426,24 @@ class QueueSet:
         self.queues[-1] = queue
 
     def _parts(
-        self, name: str, commands: Pm4Commands | SdmaCommands, memory: QueueMemory, index: int, unit_bytes: int
+        self,
+        name: str,
+        commands: Pm4Commands | SdmaCommands,
+        memory: QueueMemory,
+        index: int,
+        *,
+        unit_bytes: int,
+        polled: bool,
     ) -> tuple[str, Any, Timeline, Ring, Arena, Arena, Owner]:
-        """Return what a `Queue` is made of. `unit_bytes`: what its doorbell counts."""
-        doorbell, page = Doorbell(self._doorbells, index), self._access(memory.page)
-        wptr, ring = page.at(WPTR_AT), self._access(memory.ring)
-        hdp, through_window = self._blocks.hdp, self._where == "vram"
+        """Return what a `Queue` is made of. `unit_bytes`: what its doorbell counts; `polled`: its engine looks at the pointer in memory too."""
+        through_window = self._where == "vram"
+        doorbell, page = Doorbell(self._doorbells, index, halved=through_window), self._access(memory.page)
+        ring, hdp = self._access(memory.ring), self._blocks.hdp
         if through_window:  # VRAM holds what was there before: pointers, and counts of a queue that is gone
             page.write(0, bytes(PAGE_BYTES))
             hdp.flush()
+        wptr = page.at(WPTR_AT)
+        memory.word = word = self._signals.timeline() if self._signals is not None else _in_page(memory.page, page)
 
         def publish(wptr_bytes: int) -> None:
             """Tell the engine of work.
@@ -423,16 +453,17 @@ class QueueSet:
             """
             value = wptr_bytes // unit_bytes
             if through_window:
-                wptr(value)
-                hdp.flush()
+                if polled:
+                    wptr(value)
+                hdp.request()
             else:
                 hdp.request()
                 wptr(value)
             doorbell.ring(value)
 
         timeline = Timeline(
-            f"{self._blocks.device.name} {name}", page.reader(TIMELINE_AT), memory.page.gpu_va + TIMELINE_AT,
-            self._spaces.user, self._waiter,
+            f"{self._blocks.device.name} {name}", word.read, word.gpu_va, self._spaces.user, self._waiter,
+            word_bits=word.word_bits,
         )  # fmt: skip
         args, indirect = self._access(memory.args), self._access(memory.indirect)
         return (
@@ -444,6 +475,24 @@ class QueueSet:
             Arena(memory.indirect.gpu_va, INDIRECT_BYTES, indirect.write, indirect.view),
             self._owner,
         )
+
+    def _way(self, queue: CopyQueue) -> Staging | Bounce:
+        """Return what a queue moves bytes through: the bridge's memory where there is one, which all queues share, or its own staging memory."""
+        remote, signals = self._blocks.device.remote, self._signals
+        bulk = remote.bulk if remote is not None else None
+        if bulk is None or signals is None or not bulk.drain_bytes:
+            return Staging(queue.memory.staging("upload staging"), queue.memory.staging("download staging"))
+        if self._bounce is None:
+            user = self._spaces.user
+            memory = user.import_host(BusMemory(bulk.bus_addr, bulk.size_bytes), "the bridge's memory", seen=False)
+            release_va = None
+            if bulk.release_bus_addr is not None:
+                offset = bulk.release_bus_addr % PAGE_BYTES
+                page = BusMemory(bulk.release_bus_addr - offset, PAGE_BYTES)
+                release_va = user.import_host(page, "the bridge's release word", seen=False).gpu_va + offset
+            clock, flush = self._blocks.device.clock, self._blocks.hdp.request
+            self._bounce = Bounce(bulk, memory, release_va, signals, clock, flush)
+        return self._bounce
 
     def _access(self, buffer: Buffer) -> Access:
         return self._spaces.user.access(buffer)
@@ -468,6 +517,17 @@ class QueueSet:
                 queue.refuse(ValueError(f"{queue.name} was closed"))
         if failed is not None:
             raise failed
+
+
+def _in_page(page: Buffer, access: Access) -> TimelineWord:
+    """Return a timeline's word in its queue's page, which goes with the queue."""
+    return TimelineWord(
+        page.gpu_va + TIMELINE_AT, access.reader(TIMELINE_AT), access.at(TIMELINE_AT), 64, _kept_by_page
+    )
+
+
+def _kept_by_page() -> None:
+    """Give nothing back: the page does."""
 
 
 def _place(number: int, pipes: int) -> Place:

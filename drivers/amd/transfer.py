@@ -52,38 +52,40 @@ class Staging:
         self.up = Arena(up.gpu_va, len(up.access), up.access.write, up.access.view)
         self.down_va, self.down = down
 
+    def forget(self) -> None:
+        """Go on after a reset: nothing is under way any more."""
+        self.up.forget()
 
-def upload(queue: Any, staging: Staging, target_va: int, data: memoryview) -> Point | None:
-    """Queue copies of `data` to `target_va`, a chunk at a time; the data may change afterwards. Returns the last point, None for no bytes."""
-    point = None
-    for at in range(0, len(data), CHUNK_BYTES):
-        piece = data[at : at + CHUNK_BYTES]
-        place = staging.up.take(len(piece), TIMEOUT_S)
-        staging.up.put(place, piece)
-        stream = queue.stream()
-        stream.copy(target_va + at, staging.up.gpu_va + place, len(piece))
-        point = queue.submit(stream)
-        staging.up.keep_until(point)
-    return point
+    def upload(self, queue: Any, target_va: int, data: memoryview) -> Point | None:
+        """Queue copies of `data` to `target_va`, a chunk at a time; it may change afterwards. Returns the last point, None for no bytes."""
+        point = None
+        for at in range(0, len(data), CHUNK_BYTES):
+            piece = data[at : at + CHUNK_BYTES]
+            place = self.up.take(len(piece), TIMEOUT_S)
+            self.up.put(place, piece)
+            stream = queue.stream()
+            stream.copy(target_va + at, self.up.gpu_va + place, len(piece))
+            point = queue.submit(stream)
+            self.up.keep_until(point)
+        return point
 
+    def download(self, queue: Any, source_va: int, out: memoryview) -> None:
+        """Copy from `source_va` into `out` and wait until all is there."""
+        places = len(self.down) // CHUNK_BYTES
+        pending: deque[tuple[Point, int, int]] = deque()  # when, where in staging, where in `out`
 
-def download(queue: Any, staging: Staging, source_va: int, out: memoryview) -> None:
-    """Copy from `source_va` into `out` and wait until all is there."""
-    places = len(staging.down) // CHUNK_BYTES
-    pending: deque[tuple[Point, int, int]] = deque()  # when, where in staging, where in `out`
+        def take_oldest() -> None:
+            point, place, at = pending.popleft()
+            point.wait(TIMEOUT_S)
+            size = min(CHUNK_BYTES, len(out) - at)
+            out[at : at + size] = self.down[place : place + size]
 
-    def take_oldest() -> None:
-        point, place, at = pending.popleft()
-        point.wait(TIMEOUT_S)
-        size = min(CHUNK_BYTES, len(out) - at)
-        out[at : at + size] = staging.down[place : place + size]
-
-    for number, at in enumerate(range(0, len(out), CHUNK_BYTES)):
-        if len(pending) == places:
+        for number, at in enumerate(range(0, len(out), CHUNK_BYTES)):
+            if len(pending) == places:
+                take_oldest()
+            place = number % places * CHUNK_BYTES
+            stream = queue.stream()
+            stream.copy(self.down_va + place, source_va + at, min(CHUNK_BYTES, len(out) - at))
+            pending.append((queue.submit(stream), place, at))
+        while pending:
             take_oldest()
-        place = number % places * CHUNK_BYTES
-        stream = queue.stream()
-        stream.copy(staging.down_va + place, source_va + at, min(CHUNK_BYTES, len(out) - at))
-        pending.append((queue.submit(stream), place, at))
-    while pending:
-        take_oldest()

@@ -13,7 +13,7 @@ from ringup.drivers.transport.config_space import NOBODY, NodeConfig
 from ringup.drivers.transport.dma import HostMemory
 from ringup.drivers.transport.lock import CardLock
 from ringup.drivers.transport.mmio import FileWindow, MappedWindow, PatchedWindow
-from ringup.drivers.transport.seam import Clock, Interrupts, Mmio
+from ringup.drivers.transport.seam import Clock, Interrupts, Mmio, Remote
 from ringup.errors import DeviceLost, RingupError, TransportError
 
 LOG = logging.getLogger(__name__)
@@ -71,6 +71,7 @@ class PciDevice:
     """The seam's `Device`. Memory decoding is on and bus mastering off: a driver switches it on when the card is quiet."""
 
     polls_vram = False
+    remote: Remote | None = None
 
     def __init__(self, name: str, way: Way, lock: CardLock, clock: Clock | None = None) -> None:
         """Take a way and a lock over: both are let go by `close`, and here when the function does not come up."""

@@ -21,7 +21,7 @@ from ringup.drivers.transport.kernel import Kernel, Nodes
 from ringup.drivers.transport.lock import CardLock
 from ringup.drivers.transport.mmio import MappedWindow, WriteCombining
 from ringup.drivers.transport.polling import Polling
-from ringup.drivers.transport.seam import Batch, Clock, ConfigSpace, Device, Interrupts, Mmio
+from ringup.drivers.transport.seam import Batch, Clock, ConfigSpace, Device, Interrupts, Mmio, Remote
 from ringup.errors import CardBusy, NotSupported
 
 OPEN_BESIDE = ("", "vfio-pci")  # drivers that do not work the card themselves
@@ -82,6 +82,7 @@ class ReadOnly:
 
     rom: Mmio | None = None
     polls_vram = False
+    remote: Remote | None = None
 
     def __init__(
         self, name: str, config: ConfigSpace, windows: Mapping[int, Mmio], clock: Clock, close: Callable[[], None]

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import IO, Any, TypeVar
 
 from ringup.drivers.transport import transcript
-from ringup.drivers.transport.seam import Batch, Clock, ConfigSpace, Device, DmaMemory, Interrupts, Mmio, Reply
+from ringup.drivers.transport.seam import Batch, Clock, ConfigSpace, Device, DmaMemory, Interrupts, Mmio, Remote, Reply
 from ringup.drivers.transport.transcript import CONFIG, ROM, RUN, VECTOR, Info, Op, Row, changes, wait_ns
 from ringup.errors import NotSupported, RingupError
 
@@ -52,6 +52,7 @@ class Recorder:
         rom = device.rom
         self.write(transcript.info_row(Info(device.name, device.polls_vram, tuple(device.bars), rom is not None)))
         self.name, self.polls_vram = device.name, device.polls_vram
+        self.remote: Remote | None = None  # every access is one that a replay can answer
         self.bars: Mapping[int, Mmio] = {number: RecordedMmio(self, number, bar) for number, bar in device.bars.items()}
         self.rom: Mmio | None = None if rom is None else RecordedMmio(self, ROM, rom)
         self.config: ConfigSpace = RecordedConfig(self, device.config)

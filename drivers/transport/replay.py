@@ -14,7 +14,7 @@ from typing import IO
 
 from ringup.cards import Found
 from ringup.drivers.transport import transcript
-from ringup.drivers.transport.seam import Batch, Clock, ConfigSpace, DmaMemory, Interrupts, Mmio, Reply
+from ringup.drivers.transport.seam import Batch, Clock, ConfigSpace, DmaMemory, Interrupts, Mmio, Remote, Reply
 from ringup.drivers.transport.transcript import CONFIG, ROM, RUN, VECTOR, Op, Row, changes, wait_ns
 from ringup.errors import NotSupported, TransportError
 
@@ -48,6 +48,7 @@ class Replay:
         self._difference: TransportError | None = None  # the first one; what follows it means nothing
         self._memories: dict[int, ReplayedMemory] = {}
         self.name, self.polls_vram = info.name, info.polls_vram
+        self.remote: Remote | None = None
         self.bars: Mapping[int, Mmio] = {number: ReplayedMmio(self, number) for number in info.bars}
         self.rom: Mmio | None = ReplayedMmio(self, ROM) if info.rom else None
         self.config: ConfigSpace = ReplayedConfig(self)

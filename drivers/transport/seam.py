@@ -146,6 +146,58 @@ class ConfigSpace(Protocol):
         ...
 
 
+class Bulk(Protocol):
+    """Memory inside a bridge that its bus fills and drains at full rate, and that the card reaches at `bus_addr`. Whole slots of it are used."""
+
+    @property
+    def bus_addr(self) -> int:
+        """Where the card finds it."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """How much there is to use."""
+        ...
+
+    @property
+    def release_bus_addr(self) -> int | None:
+        """The dword that the card writes to let a drain's bytes go; None: they are read when the card's work is known to be done."""
+        ...
+
+    @property
+    def drain_bytes(self) -> int:
+        """How many bytes one drain takes at most; 0 where nothing can be drained."""
+        ...
+
+    def fill(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        """Begin to send bytes to a slot's start. The USB side ending does not mean that they are there: the card must look for the last ones.
+
+        `data` must stay as it is until the next call. Bytes up to a multiple of 512 are overwritten too.
+        """
+        ...
+
+    def arm(self, offset: int, size_bytes: int) -> None:
+        """Begin a drain from a slot's start; ORDER: before the card writes to `release_bus_addr`."""
+        ...
+
+    def drain(self) -> bytes:
+        """Wait for the bytes of the drain that was armed."""
+        ...
+
+
+class Remote(Protocol):
+    """What a path offers that maps nothing and whose every access is a round trip: ways past that."""
+
+    @property
+    def bulk(self) -> Bulk | None:
+        """Bytes at full rate; None where the path has no such way."""
+        ...
+
+    def poll(self, bar: int, offset: int, size_bytes: int) -> bytes:
+        """Read whole dwords of a BAR as cheaply as can be. Whether anything answered is not told: what was read must show it."""
+        ...
+
+
 @runtime_checkable
 class Device(Protocol):
     """One function of a card, held by this process."""
@@ -188,6 +240,11 @@ class Device(Protocol):
     @property
     def polls_vram(self) -> bool:
         """Whether the CPU should poll, and rings lie, in VRAM since host memory is out of the card's reach (a USB bridge)."""
+        ...
+
+    @property
+    def remote(self) -> Remote | None:
+        """Ways past the round trips, on a path that maps nothing; None elsewhere."""
         ...
 
     def alloc_host(self, size_bytes: int) -> DmaMemory:

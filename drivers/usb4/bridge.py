@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from ringup.drivers.transport.seam import Bulk
 from ringup.drivers.usb4.port import Port
 from ringup.drivers.usb4.tlp import Completion, Request
 
@@ -34,45 +35,6 @@ class Link:
     def __str__(self) -> str:
         shown = f"Gen{self.generation} x{self.width}" if self.generation and self.width else ""
         return f"{'up' if self.up else 'down'} (LTSSM {self.ltssm:#04x}){f', {shown}' if shown else ''}"
-
-
-class Bulk(Protocol):
-    """Memory in the bridge that USB fills and drains at full rate, and that the card reaches at `bus_addr`. Whole slots of it are used."""
-
-    @property
-    def bus_addr(self) -> int:
-        """Where the card finds it."""
-        ...
-
-    @property
-    def size_bytes(self) -> int:
-        """How much there is to use."""
-        ...
-
-    @property
-    def release_bus_addr(self) -> int | None:
-        """The dword that the card writes to let a drain's bytes go; None: they are read when the card's work is known to be done."""
-        ...
-
-    @property
-    def drain_bytes(self) -> int:
-        """How many bytes one drain takes at most; 0 where nothing can be drained."""
-        ...
-
-    def fill(self, offset: int, data: bytes | bytearray | memoryview) -> None:
-        """Begin to send bytes to a slot's start. The USB side ending does not mean that they are there: the card must look for the last ones.
-
-        `data` must stay as it is until the next call. Bytes up to a multiple of 512 are overwritten too.
-        """
-        ...
-
-    def arm(self, offset: int, size_bytes: int) -> None:
-        """Begin a drain from a slot's start; ORDER: before the card writes to `release_bus_addr`."""
-        ...
-
-    def drain(self) -> bytes:
-        """Wait for the bytes of the drain that was armed."""
-        ...
 
 
 class Bridge(Protocol):
@@ -120,6 +82,10 @@ class Bridge(Protocol):
 
     def read_block(self, address: int, size_bytes: int) -> bytes:
         """Read whole dwords."""
+        ...
+
+    def poll(self, address: int, size_bytes: int) -> bytes:
+        """Read whole dwords in one round trip, as cheaply as can be. Where nothing answers, older bytes may come."""
         ...
 
     def xdata_read(self, address: int, count: int, page: int = 0) -> bytes:

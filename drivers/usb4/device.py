@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from ringup.autogen.linux import pci
+from ringup.drivers.transport.bus_memory import BusMemory
 from ringup.drivers.transport.config_space import NOBODY, change_command, find_capability
 from ringup.drivers.transport.lock import CardLock
 from ringup.drivers.transport.polling import Polling
-from ringup.drivers.transport.seam import Clock, Mmio
+from ringup.drivers.transport.seam import Bulk, Clock, Mmio
 from ringup.drivers.usb4 import topology
-from ringup.drivers.usb4.bridge import SLOT_BYTES, SRAM_BUS_ADDR, SRAM_BYTES, Bridge, Bulk, Link
+from ringup.drivers.usb4.bridge import SLOT_BYTES, SRAM_BUS_ADDR, SRAM_BYTES, Bridge, Link
 from ringup.drivers.usb4.config import BridgeConfig, Fabric
 from ringup.drivers.usb4.counts import Counts
 from ringup.drivers.usb4.window import BridgeWindow
@@ -26,34 +27,6 @@ SPARE_BUS_ADDR, SPARE_BYTES = (
     SLOT_BYTES,
 )  # the last slot, which nothing is moved through
 FLR_US = 100_000  # TIMEOUT: PCI Express base specification 4.0, 6.6.2
-
-
-class SpareMemory:
-    """A piece of the bridge's memory as `DmaMemory`: the card reaches it, the host does not."""
-
-    contiguous = coherent = True
-
-    def __init__(self, bus_addr: int, size_bytes: int, free: Callable[[], None]) -> None:
-        self._bus_addr, self.size_bytes, self._free = bus_addr, size_bytes, free
-
-    @property
-    def view(self) -> memoryview:
-        """Raise `NotSupported`."""
-        raise NotSupported("the bridge's memory is not the host's: the CPU sees none of it")
-
-    def bus_addr(self, offset_bytes: int = 0) -> int:
-        """Return what the card puts on the bus to reach that byte."""
-        if not 0 <= offset_bytes < self.size_bytes:
-            raise ValueError(f"offset {offset_bytes:#x} lies outside {self.size_bytes:#x} bytes")
-        return self._bus_addr + offset_bytes
-
-    def runs(self) -> Iterator[tuple[int, int]]:
-        """Give (bus_addr, size_bytes) of its one piece."""
-        yield self._bus_addr, self.size_bytes
-
-    def free(self) -> None:
-        """Give it back."""
-        self._free()
 
 
 class BridgeDevice:
@@ -81,7 +54,7 @@ class BridgeDevice:
             self.close()
             raise
         self.config = BridgeConfig(self._fabric, self.board.function.place, self._lose)
-        self._bars: dict[int, Mmio] = {
+        self._windows = {
             bar.index: BridgeWindow(f"BAR {bar.index} of {name}", bridge, bar.address, bar.size_bytes, self._lose)
             for bar in self.board.bars
         }
@@ -90,7 +63,7 @@ class BridgeDevice:
     @property
     def bars(self) -> Mapping[int, Mmio]:
         """Memory BARs by number."""
-        return self._bars
+        return self._windows
 
     @property
     def rom(self) -> Mmio | None:
@@ -102,9 +75,18 @@ class BridgeDevice:
         return BridgeWindow(f"ROM of {self.name}", self.bridge, row.address, row.size_bytes, self._lose)
 
     @property
+    def remote(self) -> BridgeDevice:
+        """Ways past the round trips: `bulk` and `poll`."""
+        return self
+
+    @property
     def bulk(self) -> Bulk | None:
         """Memory of the bridge that bytes are moved through at full rate."""
         return self.bridge.bulk
+
+    def poll(self, bar: int, offset: int, size_bytes: int) -> bytes:
+        """Read whole dwords of a BAR in one round trip. What was read must show whether anything answered."""
+        return self._windows[bar].poll(offset, size_bytes)
 
     @property
     def counts(self) -> Counts:
@@ -128,7 +110,7 @@ class BridgeDevice:
             LOG.warning("%s is gone", self.name)
         self._lost = True
 
-    def alloc_host(self, size_bytes: int) -> SpareMemory:
+    def alloc_host(self, size_bytes: int) -> BusMemory:
         """Return some pages of the bridge's memory: there is no other that the card reaches. Raises `OutOfMemory` beyond 16 KiB."""
         pages = -(-size_bytes // PAGE_BYTES)
         for first in range(SPARE_BYTES // PAGE_BYTES - pages + 1):
@@ -136,13 +118,13 @@ class BridgeDevice:
             if not any(page in self._spare for page in taken):
                 self._spare.update(taken)
                 place = SPARE_BUS_ADDR + first * PAGE_BYTES
-                return SpareMemory(place, pages * PAGE_BYTES, partial(self._spare.difference_update, taken))
+                return BusMemory(place, pages * PAGE_BYTES, partial(self._spare.difference_update, taken))
         raise OutOfMemory(
             f"{self.name}: {size_bytes} bytes of host memory: behind a USB bridge the card reaches {SPARE_BYTES} bytes of the bridge's own, "
             f"{len(self._spare) * PAGE_BYTES} are taken; use memory of the card"
         )
 
-    def pin(self, buffer: memoryview) -> SpareMemory:
+    def pin(self, buffer: memoryview) -> BusMemory:
         """Raise `NotSupported`: a card behind USB reaches no memory of the host's."""
         raise NotSupported(
             f"pinning {buffer.nbytes} bytes for {self.name}: a card behind a USB bridge reaches no memory of the host's"

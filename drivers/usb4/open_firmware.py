@@ -201,12 +201,17 @@ class OpenFirmware:
             if probe.status != tlp.SUCCESS:
                 parts.append(b"\xff" * length)
                 continue
-            doing = f"streaming {length} bytes from {address + at:#x}"
-            asked = self._send(first.kind, 0xF, STREAM_READ, first.address, length // 4, doing)
-            came = self.port.start_bulk_in(BULK_IN, length, _stream_ms(length), doing=doing, exact=True)
-            self.port.wait(asked, came)
-            parts.append(came.data)
+            parts.append(self.poll(address + at, length))
         return b"".join(parts)
+
+    def poll(self, address: int, size_bytes: int) -> bytes:
+        """Stream dwords in. For one that nothing answers the firmware sends what its engine held."""
+        self.quiet()
+        doing = f"streaming {size_bytes} bytes from {address:#x}"
+        asked = self._send(tlp.memory_read(address).kind, 0xF, STREAM_READ, address, size_bytes // 4, doing)
+        came = self.port.start_bulk_in(BULK_IN, size_bytes, _stream_ms(size_bytes), doing=doing, exact=True)
+        self.port.wait(asked, came)
+        return came.data
 
     def quiet(self) -> None:
         """Wait for the bytes that are on their way through a bulk endpoint."""

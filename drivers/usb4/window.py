@@ -120,6 +120,16 @@ class BridgeWindow:
             return b"\xff" * size_bytes
         return data[offset - first :][:size_bytes]
 
+    def poll(self, offset: int, size_bytes: int) -> bytes:
+        """Read whole dwords as cheaply as the bridge can; without an answer, what was read before may come again."""
+        address = self.place(offset, 4)
+        self.place(offset + size_bytes - 4, 4)
+        try:
+            return self._bridge.poll(address, size_bytes)
+        except DeviceLost:
+            self._lost()
+            return b"\xff" * size_bytes
+
     def write_block(self, offset: int, data: bytes | memoryview) -> None:
         """Write many bytes. A dword at an edge is written by its bytes alone, the others as a stream."""
         size = len(data)

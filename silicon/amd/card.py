@@ -216,6 +216,7 @@ class VirtualRadeon:
 
     # --- what a transport offers: `Device` of the seam ------------------------------------------------------------
     polls_vram = False  # host memory is within the card's reach
+    remote = None  # and its windows can be mapped
 
     @property
     def name(self) -> str:

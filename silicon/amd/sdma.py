@@ -205,7 +205,7 @@ class Sdma(Engine):
 
     # --- pointers -----------------------------------------------------------------------------------------------
     def doorbell(self, index: int, value: int, size_bytes: int) -> bool:
-        """Take a write pointer (bytes, 64 bits) from a queue's doorbell."""
+        """Take a write pointer (bytes, 64 bits, or the low half alone) from a queue's doorbell."""
         for queue in self.queues:
             name = self._queue_name(queue)
             if (
@@ -213,9 +213,7 @@ class Sdma(Engine):
                 and self.cells.get(f"{name}DOORBELL_OFFSET", "OFFSET") == index
             ):
                 if size_bytes != 8:
-                    self.board.log.note(
-                        self.name, "violation", "a {}-byte write to the 64-bit doorbell {:#x}", size_bytes, index
-                    )
+                    value |= self.cells[f"{name}RB_WPTR_HI"] << 32
                 self._advance(queue, value)
                 return True
         return False
