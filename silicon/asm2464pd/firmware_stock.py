@@ -15,6 +15,7 @@ from ringup.silicon.asm2464pd.scsi import NO_MEDIUM_FLAG, Commands, Device, Powe
 from ringup.silicon.asm2464pd.scsi_descriptors import descriptors
 from ringup.silicon.asm2464pd.sram_slots import SlotWriter
 from ringup.silicon.asm2464pd.timing import Speed
+from ringup.silicon.asm2464pd.tlp import LENGTH as TLP_LENGTH
 from ringup.silicon.asm2464pd.xdata import Job
 
 BOOT_US = 2_500_000  # E8 50 to enumerated takes about 3 s (asm2464pd-soft-replug, measured); restart and enumeration have their own part
@@ -74,6 +75,7 @@ class StockFirmware:
         xdata.put_bytes(0, bytes(RAM_BYTES))
         xdata.put_bytes(VERSION, self.version)
         xdata.put(NO_MEDIUM_FLAG, 1)
+        xdata.write(TLP_LENGTH, 1)
         self._writer.boot()
         link.trained_code = LINK_CODES.get(self.config.vendor_id, LINK_CODE)
         link.generation, link.lanes, link.training_codes = GENERATION, LANES, (TRAINED,)

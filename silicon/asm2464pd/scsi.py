@@ -76,8 +76,8 @@ Ending = Sense | Silence | None  # check condition, none at all, or good
 class Plan:
     """What the firmware does with a command: it sends `send`, or takes `take_bytes` and runs `finish` with them, or neither; then it ends.
 
-    An empty `send` is a data stage of no bytes, None is no data stage: BOT's thirteen cases tell them apart. `after`: what happens once the
-    host has the status.
+    An empty `send` is a data stage of no bytes, None is no data stage: a host that sends data meets a phase error with one and not with the
+    other. `after`: what happens once the host has the status.
     """
 
     ending: Ending = None

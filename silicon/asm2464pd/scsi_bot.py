@@ -99,7 +99,7 @@ class BulkOnly:
         if plan.ending is NEVER:
             return
         if not self._host_bytes:
-            nothing = plan.send is None and not plan.take_bytes
+            nothing = not plan.send and not plan.take_bytes
             self._end(plan.ending) if nothing else self._disagree(None)  # cases 1; 2 and 3
         elif self._to_host:
             self._to_host_cases(plan)
