@@ -10,7 +10,6 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from ringup.drivers.usb4 import scsi
@@ -25,6 +24,7 @@ from ringup.firmware.asm2464pd import (
     IMAGE_AT,
     PART_BYTES,
     SET_BYTES,
+    SETS,
     VERSION_AT,
     VERSION_BYTES,
     FlashSet,
@@ -180,28 +180,39 @@ def difference(what: str, flash_at: int, wanted: bytes, found: bytes) -> list[st
 
 
 # --- files ----------------------------------------------------------------------------------------------------------
-@dataclass(frozen=True, slots=True)
-class Source:
-    """What a file brings: an image, and the configuration blocks of the set that it came from where it is a copy of a flash."""
-
-    path: Path
-    image: Image
-    configs: tuple[bytes, ...] = ()
+def is_copy(data: bytes) -> bool:
+    """Tell a copy of a flash from an image, by its length."""
+    return len(data) >= SET_BYTES and not len(data) & (len(data) - 1)
 
 
-def load_source(path: Path, data: bytes) -> Source:
-    """Take an image, or a copy of a flash with a sound image in it, from a file's bytes. Raises `FirmwareError`."""
-    name = path.name
-    if len(data) < SET_BYTES or len(data) & (len(data) - 1):
-        return Source(path, asm2464pd.parse(data, name))
+def image_of(data: bytes, name: str) -> Image:
+    """Take an image, or the first sound one of a copy of a flash. Raises `FirmwareError`."""
+    if not is_copy(data):
+        return asm2464pd.parse(data, name)
     sets = parse_flash(data, name)
-    for number, one in enumerate(sets):
-        if one.image:
-            at = number * SET_BYTES
-            sound = one.config_0 is not None and one.config_1 is not None
-            blocks = (data[at : at + CONFIG_BYTES], data[at + CONFIG_BYTES : at + IMAGE_AT]) if sound else ()
-            return Source(path, Image(name, one.image.blob), blocks)
-    raise FirmwareError("; ".join(one.problems["image"] for one in sets))
+    image = next((one.image for one in sets if one.image), None)
+    if image is None:
+        raise FirmwareError("; ".join(one.problems["image"] for one in sets))
+    return Image(name, image.blob)
+
+
+def configs_of(copy: bytes) -> tuple[bytes, ...]:
+    """Return both configuration blocks of the first set of a copy of a flash that has them sound; nothing where none has."""
+    for at in range(0, min(len(copy), SETS * SET_BYTES), SET_BYTES):
+        blocks = (copy[at : at + CONFIG_BYTES], copy[at + CONFIG_BYTES : at + IMAGE_AT])
+        if sound_configs(blocks):
+            return blocks
+    return ()
+
+
+def sound_configs(blocks: tuple[bytes, ...]) -> bool:
+    """Tell whether both configuration blocks are sound."""
+    try:
+        asm2464pd.parse_device_config(blocks[0], "")
+        asm2464pd.parse_router_config(blocks[1], "")
+    except FirmwareError:
+        return False
+    return True
 
 
 def good_sets(sets: tuple[FlashSet, ...]) -> list[int]:

@@ -1,29 +1,44 @@
 """Writing a bridge's flash so that it can be taken back and gone on with: objections first, a copy, block after block, each read back.
 
-A journal beside the copy says what is being written and how far that is. Whatever happens, the same call goes on from there: blocks that are
-right already are not written again. Only the first set is written, so a bridge that falls back to its second set still has it.
+QUIRK: writing configuration block 0 erases the whole set of 128 KiB, and nothing else erases; all other writes want erased cells. So a set is
+always written as a whole, with the configuration that it has where no other is given, and a block that is wrong has all of it begun anew.
+Source: machine code of images 231204 (0xd27c) and 240417 (0xd371, 0xc73c).
+
+A journal beside the copy says what is being written and how far that is. Whatever happens, the same call goes on from there. Only the first
+set is written, so a bridge that falls back to its second set still has it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ringup.drivers.usb4.flash import PART_AT, Flash, Say, Source, difference, good_sets, replace, write_new
+from ringup.drivers.usb4.flash import (
+    PART_AT,
+    Flash,
+    Say,
+    configs_of,
+    difference,
+    good_sets,
+    replace,
+    sound_configs,
+    write_new,
+)
 from ringup.drivers.usb4.identify import Firmware
 from ringup.errors import DeviceLost, FirmwareError, NotSupported
-from ringup.firmware.asm2464pd import CONFIG_BYTES, parse_device_config, parse_flash
+from ringup.firmware.asm2464pd import BLANK, CONFIG_BLOCKS, CONFIG_BYTES, Image, parse_device_config, parse_flash
 from ringup.firmware.store import load_file
 
 SUFFIX = ".journal"
 FORMAT = "1"
 JOURNAL_BYTES = 64 << 10
-TRIES = 2  # of a block that does not read back as it was written
+TRIES = 2  # of a set with a block that does not read back as it was written
 WRITING, WRITTEN = "writing", "written"
 LINE_AT = 3  # of the six version bytes: which maker's boards it is for
 
@@ -62,54 +77,56 @@ class Outcome:
 
 
 class Flashing:
-    """One image on its way into one bridge. `backup`: where the copy of the flash lies or is to be made; None only for a ROM that reads nothing.
+    """One image on its way into one bridge.
 
-    `with_config`: configuration blocks are written too. `other_line`: another maker's version, or one without a version, is meant.
+    `backup`: where the copy of the flash lies or is to be made; None only for a ROM that reads nothing. `configs`: other configuration blocks
+    than the bridge has. `other_line`: another maker's version, or one without a version, is meant.
     """
 
     def __init__(
-        self, flash: Flash, source: Source, backup: Path | None, *, with_config: bool = False, other_line: bool = False
+        self,
+        flash: Flash,
+        image: Image,
+        backup: Path | None,
+        *,
+        configs: tuple[bytes, ...] = (),
+        other_line: bool = False,
     ) -> None:
-        """Raises `FirmwareError` for a journal that is of another image, and for configuration that the file does not bring."""
-        if with_config and not source.configs:
-            raise FirmwareError(
-                f"{source.path}: the file brings no sound configuration blocks: only a copy of a flash does"
-            )
-        self._flash, self._source, self._backup, self._other_line = flash, source, backup, other_line
-        configs = source.configs if with_config else ()
-        self._new_identity = ""  # what it calls itself once its configuration is written
-        if configs:
-            config = parse_device_config(configs[0], str(source.path))
-            self._new_identity = f"{config.vid:04x}:{config.pid:04x} {config.serial}".strip()
-        self.steps = tuple(self._steps(configs))
+        """Look at the flash, the backup and the journal. Raises `FirmwareError` for a journal that is none."""
+        self._flash, self._image, self._backup, self._other_line = flash, image, backup, other_line
+        self._copy, self._copy_problem = _read_copy(backup)
         self._journal = _read_journal(self.journal_path) if self.journal_path else None
-        if self._journal and self._journal["blocks"] != self._blocks():
-            raise FirmwareError(
-                f"{self.journal_path} is about writing {self._journal['image']}: finish that, or delete the file to begin anew"
-            )
+        self._configs = configs or self._present()
+        self._new_identity = ""  # what it calls itself with the configuration that is written
+        if configs:
+            config = parse_device_config(configs[0], "the configuration")
+            self._new_identity = f"{config.vid:04x}:{config.pid:04x} {config.serial}".strip()
+        self.steps = tuple(self._steps())
+        self.resumes = self._journal is not None and self._journal["blocks"] == self._blocks()
 
     @property
     def journal_path(self) -> Path | None:
         """Where the journal lies."""
         return self._backup.with_name(self._backup.name + SUFFIX) if self._backup else None
 
-    @property
-    def resumes(self) -> bool:
-        """Whether an earlier call did not come to its end."""
-        return self._journal is not None
+    def _present(self) -> tuple[bytes, ...]:
+        """Return the configuration blocks that the bridge has, or had when it was copied; none where neither pair is sound."""
+        if self._flash.readable:
+            blocks = tuple(self._flash.read_config(number) for number in range(CONFIG_BLOCKS))
+            if sound_configs(blocks):
+                return blocks
+        return configs_of(self._copy) if self._copy else ()
 
-    def _steps(self, configs: tuple[bytes, ...]) -> list[Step]:
-        """List the blocks in the order of the programs that are known to work: configuration, then the image's parts."""
+    def _steps(self) -> Iterator[Step]:
+        """List the blocks. ORDER: the first one erases the set."""
         flash = self._flash
-        steps = []
-        for number, data in enumerate(configs):
+        for number, data in enumerate(self._configs):
             read, write = partial(flash.read_config, number), partial(flash.write_config, number, data)
-            steps.append(Step(f"configuration block {number}", number * CONFIG_BYTES, data, read, write))
-        for number, data in enumerate(self._source.image.parts):
+            yield Step(f"configuration block {number}", number * CONFIG_BYTES, data, read, write)
+        for number, data in enumerate(self._image.parts):
             if data:
                 read, write = partial(flash.read_part, number, len(data)), partial(flash.write_part, number, data)
-                steps.append(Step(f"part {number} of the image", PART_AT[number], data, read, write))
-        return steps
+                yield Step(f"part {number} of the image", PART_AT[number], data, read, write)
 
     def _blocks(self) -> dict[str, str]:
         return {step.name: hashlib.sha256(step.data).hexdigest() for step in self.steps}
@@ -129,20 +146,18 @@ class Flashing:
         found += self._line_objections()
         found += self._backup_objections()
         found += self._bridge_objections()
+        if not self._configs:
+            seen = "neither the bridge nor the backup has sound configuration blocks, without which it has no name and no ids"
+            found.append(Objection("configuration", seen, "--config FILE, a copy of the flash of such a bridge"))
         return found
 
     def _line_objections(self) -> list[Objection]:
-        image, flash = self._source.image, self._flash
+        image, flash = self._image, self._flash
         if self._other_line:
             return []
         if not image.version:
-            return [
-                Objection(
-                    "version",
-                    f"{image.name} has no version as the maker's images have",
-                    "--other-line, if you know it runs on this board",
-                )
-            ]
+            seen = f"{image.name} has no version as the maker's images have"
+            return [Objection("version", seen, "--other-line, if you know it runs on this board")]
         line, running = image.version_bytes[LINE_AT:].hex(" "), (flash.version_bytes or b"")[LINE_AT:].hex(" ")
         if flash.version and line != running:
             seen = f"{image.name} is of line {line}, the bridge runs line {running}: made for another maker's boards"
@@ -159,48 +174,24 @@ class Flashing:
             if flash.firmware == Firmware.ROM and not flash.readable:
                 return []
             return [Objection("backup", "none is named, and this bridge's flash can be read", "--backup FILE")]
-        if not backup.exists():
-            if not flash.readable:
-                return [
-                    Objection(
-                        "backup",
-                        f"{backup} is not there, and the ROM reads no flash to make it",
-                        "name one that was made before, or --no-backup",
-                    )
-                ]
-            if not backup.absolute().parent.is_dir():
-                return [
-                    Objection(
-                        "backup",
-                        f"there is no folder {backup.absolute().parent}",
-                        "name a file in a folder that is there",
-                    )
-                ]
-            return []
-        try:
-            if good_sets(parse_flash(load_file(backup).data, str(backup))):
-                return []
-            seen = f"{backup} holds no sound image"
-        except FirmwareError as error:
-            seen = str(error)
-        return [
-            Objection("backup", seen, "name a copy that `ringup bridge backup` made, or a file that is not there yet")
-        ]
+        if self._copy_problem:
+            remedy = "name a copy that `ringup bridge backup` made, or a file that is not there yet"
+            return [Objection("backup", self._copy_problem, remedy)]
+        if self._copy is None and not flash.readable:
+            seen = f"{backup} is not there, and the ROM reads no flash to make it"
+            return [Objection("backup", seen, "name one that was made before, or --no-backup")]
+        if not backup.absolute().parent.is_dir():
+            seen = f"there is no folder {backup.absolute().parent}"
+            return [Objection("backup", seen, "name a file in a folder that is there")]
+        return []
 
     def _bridge_objections(self) -> list[Objection]:
         """See that the journal is about this bridge. In its ROM a bridge has no identity of its own."""
         journal, flash = self._journal, self._flash
-        if not journal or flash.firmware == Firmware.ROM:
+        if not journal or flash.firmware == Firmware.ROM or _identity(flash) in (journal["bridge"], self._new_identity):
             return []
-        if _identity(flash) in (journal["bridge"], self._new_identity):
-            return []
-        return [
-            Objection(
-                "journal",
-                f"{self.journal_path} is about {journal['bridge']}, this bridge is {_identity(flash)}",
-                "go on with that one, or name another backup for this one",
-            )
-        ]
+        seen = f"{self.journal_path} is about {journal['bridge']}, this bridge is {_identity(flash)}"
+        return [Objection("journal", seen, "go on with that one, or name another backup for this one")]
 
     # --- the work ---------------------------------------------------------------------------------------------------
     def run(self, say: Say, stop: Callable[[], bool] = lambda: False) -> Outcome:
@@ -213,22 +204,63 @@ class Flashing:
             raise NotSupported(f"{self._flash.port.name}: {objection.what}: {objection.seen}; {objection.remedy}")
         self._make_backup(say)
         self._note(WRITING, [])
-        written: list[str] = []
-        kept: list[str] = []
-        for step in self.steps:
-            if stop():
-                return Outcome(False, False, tuple(written), tuple(kept))
-            (written if self._do(step, say) else kept).append(step.name)
-            self._note(WRITING, [*written, *kept])
+        written: dict[str, None] = {}
+        todo = self._todo(say)
+        kept = tuple(step.name for step in self.steps if step not in todo)
+        for _ in range(TRIES):
+            wrong = ""
+            for step in todo:
+                if stop():
+                    return Outcome(False, False, tuple(written), kept)
+                wrong = self._write(step, say)
+                if wrong:
+                    break
+                written[step.name] = None
+                self._note(WRITING, [*kept, *written])
+            if not wrong:
+                break
+            todo, kept = self.steps, ()
+        else:
+            raise FirmwareError(f"{self._flash.port.name}: {wrong}, after the set was erased and written {TRIES} times")
+        return self._finish(tuple(written), kept, say)
+
+    def _finish(self, written: tuple[str, ...], kept: tuple[str, ...], say: Say) -> Outcome:
+        """End the journal, and take the bridge off the bus if anything changed: until its power goes it runs what it ran."""
         verified = self._flash.readable
+        unfinished = self._journal is not None and self._journal["state"] == WRITING
         if verified and self.journal_path:
             self.journal_path.unlink(missing_ok=True)
         else:
-            self._note(WRITTEN, [*written, *kept])
-        if written or (self._journal and self._journal["state"] == WRITING):
+            self._note(WRITTEN, [*kept, *written])
+        if written or unfinished:
             say("taking the bridge off the bus")
-            self._leave()
-        return Outcome(True, verified, tuple(written), tuple(kept))
+            with contextlib.suppress(DeviceLost):  # gone before its status came: what was wanted
+                self._flash.detach()
+        return Outcome(True, verified, written, kept)
+
+    def _todo(self, say: Say) -> tuple[Step, ...]:
+        """Return the blocks to be written: those that are still erased when all others are right, else all."""
+        if not self._flash.readable:
+            return self.steps
+        wrong: list[Step] = []
+        for step in self.steps:
+            say(f"looking at {step.name}")
+            found = step.read()
+            if found == step.data:
+                continue
+            if step is self.steps[0] or found.count(BLANK) != len(found):
+                return self.steps
+            wrong.append(step)
+        return tuple(wrong)
+
+    def _write(self, step: Step, say: Say) -> str:
+        """Write a block and read it back; returns what is wrong with it, nothing when it is right or cannot be read."""
+        say(f"writing {step.name}")
+        step.write()
+        if not self._flash.readable:
+            return ""
+        say(f"reading {step.name} back")
+        return next(iter(difference(step.name, step.flash_at, step.data, step.read())), "")
 
     def _make_backup(self, say: Say) -> None:
         """Copy the flash, unless that was done before. A copy in which nothing is sound is no copy: two reads that differ show why."""
@@ -243,31 +275,6 @@ class Flashing:
             )
         write_new(backup, copy)
 
-    def _do(self, step: Step, say: Say) -> bool:
-        """Put one block in place; True when it had to be written."""
-        readable = self._flash.readable
-        if readable:
-            say(f"looking at {step.name}")
-            if step.read() == step.data:
-                return False
-        wrong: list[str] = []
-        for _ in range(TRIES):
-            say(f"writing {step.name}")
-            step.write()
-            if not readable:
-                return True
-            say(f"reading {step.name} back")
-            wrong = difference(step.name, step.flash_at, step.data, step.read())
-            if not wrong:
-                return True
-        raise FirmwareError(f"{self._flash.port.name}: {wrong[0]}, after it was written {TRIES} times")
-
-    def _leave(self) -> None:
-        try:
-            self._flash.detach()
-        except DeviceLost:  # gone before its status came: what was wanted
-            return
-
     def _note(self, state: str, done: list[str]) -> None:
         """Keep the journal up to date."""
         path, flash = self.journal_path, self._flash
@@ -277,8 +284,8 @@ class Flashing:
             "format": FORMAT,
             "state": state,
             "bridge": self._journal["bridge"] if self._journal else _identity(flash),
-            "image": self._source.image.name,
-            "version": self._source.image.version,
+            "image": self._image.name,
+            "version": self._image.version,
             "blocks": self._blocks(),
             "done": done,
         }
@@ -286,25 +293,38 @@ class Flashing:
 
     def recovery(self) -> tuple[str, ...]:
         """Say what to do when writing did not come to its end, step by step."""
-        backup = self._backup
-        again = "run the same command again: it goes on where it stopped" if backup else "run the same command again"
-        return (
-            "leave the enclosure on: what it runs now is in its memory and goes on running",
-            again,
+        back = (
+            f"to go back to what was there: the same command with {self._backup} as the image, too"
+            if self._backup
+            else ""
+        )
+        steps = (
+            "leave the enclosure on: what it runs is in its memory and goes on running, its flash is erased or half written",
+            "run the same command again: it goes on where it stopped",
             "if it does not answer any more: switch it off and on, and run the same command again; a bridge whose firmware is damaged shows up "
             "as 174c:2463 AS2462, its ROM, which takes firmware the same way",
             "if it does not show up at all: its board's boot strap forces the ROM while it is reset; else an SPI programmer writes the flash",
-            *(
-                [f"to go back to what was there: the same command with {backup} as the file and --config"]
-                if backup
-                else []
-            ),
+            back,
         )
+        return tuple(step for step in steps if step)
 
 
 def _identity(flash: Flash) -> str:
     port = flash.port
     return f"{port.place.ids} {port.serial}".strip()
+
+
+def _read_copy(backup: Path | None) -> tuple[bytes | None, str]:
+    """Read a copy of a flash; none where it is not there, and why it cannot serve as one."""
+    if backup is None or not backup.exists():
+        return None, ""
+    try:
+        copy = load_file(backup).data
+        if good_sets(parse_flash(copy, str(backup))):
+            return copy, ""
+    except FirmwareError as error:
+        return None, str(error)
+    return None, f"{backup} holds no sound image"
 
 
 def _read_journal(path: Path) -> dict[str, Any] | None:
