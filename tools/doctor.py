@@ -1,4 +1,4 @@
-"""`ringup doctor`: what this machine has for bringing a GPU up, what is wrong, what to do. Looks only; touches no device."""
+"""`ringup doctor`: what this machine has for bringing a GPU up, what is wrong, what to do. Looks only; opens no device unless asked to."""
 
 from __future__ import annotations
 
@@ -12,54 +12,45 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
+from typing import Any
 
 import ringup
 from ringup.autogen.generate.sources import Sources
+from ringup.drivers.transport.kernel import Kernel
+from ringup.drivers.usb4.host import system_backend
 from ringup.errors import RingupError
+from ringup.tools import doctor_pci, doctor_usb
+from ringup.tools.finding import FINE, OPTIONAL, WRONG, Line
 from ringup.tools.paths import add_source_arguments, sources_of
 
-FINE, OPTIONAL, WRONG = "fine", "missing", "wrong"  # `missing`: something works less without it
 MARKS = {  # sign, sign where the terminal has only ASCII, colour
     FINE: ("✓", "+", "green"),
     OPTIONAL: ("–", "-", "yellow"),
     WRONG: ("✗", "x", "red"),
 }
-VENDORS = {"0x1002": "AMD", "0x10de": "NVIDIA"}
-BRIDGES = {  # USB ids of stock firmware and of the ROM; an enclosure may carry its maker's. Source: smartmontools issue 386;
-    # cyrozap's ASM2x6x notes, USB-descriptor-ASM2464-ROM.txt
-    "174c:2463": "ASM2464PD",
-    "174c:2464": "ASM2464PD",
-}
 PROBE_TIMEOUT_S = 10  # TIMEOUT: a compiler that says its version does so at once
 KIB = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One finding. `todo` is empty when all is fine."""
-
-    group: str
-    what: str
-    state: str
-    seen: str
-    todo: str = ""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "doctor",
         help="look at this machine and say what is fine, what is not and what to do",
-        description="Look at host, Python, libraries, permissions, cards, header and firmware packages; change nothing. Status 1: wrong.",
+        description="Look at host, Python, libraries, permissions, cards and what is between, header and firmware packages; change nothing. "
+        "Status 1: something is wrong.",
     )
     parser.add_argument("--json", action="store_true", help="print a list of objects")
+    parser.add_argument(
+        "--probe", action="store_true", help="open enclosures that are free and ask for the link to their card"
+    )
     add_source_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    lines = list(examine(sources_of(args)))
+    lines = list(examine(sources_of(args), probe=args.probe))
     if args.json:
         print(json.dumps([asdict(line) for line in lines], indent=1))
     else:
@@ -67,13 +58,18 @@ def run(args: argparse.Namespace) -> int:
     return 1 if any(line.state == WRONG for line in lines) else 0
 
 
-def examine(sources: Sources, root: Path = Path("/")) -> Iterator[Line]:
-    """Yield every finding. `root` is where /sys, /dev and /lib are looked for, so that a test can make them."""
+def examine(sources: Sources, root: Path = Path("/"), *, probe: bool = False, backend: Any = None) -> Iterator[Line]:
+    """Yield every finding. `root` is where /sys, /dev and /lib are looked for, so that a test can make them.
+
+    `probe`: enclosures that are free are opened and asked for the link to their card. `backend`: pyusb's, else libusb's.
+    """
     yield from _host()
     yield from _libraries()
+    yield from _libusb()
     yield from _programs()
-    yield from _permissions(root)
-    yield from _cards(root)
+    linux = platform.system() == "Linux"
+    yield from _permissions(root, linux=linux)
+    yield from _cards(Kernel(root), linux=linux, probe=probe, backend=backend)
     yield from _headers(sources)
     yield from _facts()
     yield from _firmware(root)
@@ -110,6 +106,15 @@ def _libraries() -> Iterator[Line]:
             yield Line("libraries", name, OPTIONAL if extra else WRONG, "not installed", need)
 
 
+def _libusb() -> Iterator[Line]:
+    try:
+        system_backend()
+    except RingupError as error:
+        yield Line("libraries", "libusb", OPTIONAL, "not there", f"only needed for enclosures on USB: {error}")
+    else:
+        yield Line("libraries", "libusb", FINE, "1.0 is there")
+
+
 def _programs() -> Iterator[Line]:
     for name, purpose, package in (
         ("gcc", "judges struct layouts in the tests", "gcc"),
@@ -133,7 +138,7 @@ def _first_line(command: list[str]) -> str:
     return (done.stdout.splitlines() or [""])[0]
 
 
-def _permissions(root: Path) -> Iterator[Line]:
+def _permissions(root: Path, *, linux: bool) -> Iterator[Line]:
     soft, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     shown = "unlimited" if soft == resource.RLIM_INFINITY else f"{soft // KIB} KiB"
     enough = soft == resource.RLIM_INFINITY or soft >= 64 * KIB * KIB
@@ -146,6 +151,8 @@ def _permissions(root: Path) -> Iterator[Line]:
         if enough
         else f"buffers a card reads must stay in memory: `ulimit -l {hard // KIB if hard > soft else 'unlimited'}` or limits.conf",
     )
+    if not linux:
+        return  # no node of the kernel's gives a card away there
     for node, purpose in (
         ("dev/vfio/vfio", "VFIO"),
         ("dev/kfd", "the kernel's compute node"),
@@ -180,38 +187,16 @@ def _group(path: Path) -> str:
         return f"{path.stat().st_gid}, which has no name here"
 
 
-def _cards(root: Path) -> Iterator[Line]:
-    found = False
-    for device in sorted((root / "sys/bus/pci/devices").glob("*")):
-        vendor = VENDORS.get(_text(device / "vendor"))
-        if vendor and _text(device / "class").startswith("0x03"):
-            found = True
-            driver = (device / "driver").resolve().name if (device / "driver").exists() else "no driver"
-            console = _text(device / "boot_vga") == "1"
-            todo = "this card shows the console: ringup leaves it alone" if console else ""
-            yield Line("cards", f"pci:{device.name}", FINE, f"{vendor} {_text(device / 'device')}, {driver}", todo)
-    for device in sorted((root / "sys/bus/usb/devices").glob("*")):
-        ids = f"{_text(device / 'idVendor')}:{_text(device / 'idProduct')}"
-        if ids in BRIDGES:
-            found = True
-            speed = _text(device / "speed")
-            slow = speed.isdigit() and int(speed) < 5000
-            yield Line(
-                "cards",
-                f"usb:{device.name}",
-                WRONG if slow else FINE,
-                f"{BRIDGES[ids]} at {speed} Mb/s",
-                "it fell back to USB2: use another cable or port" if slow else "",
-            )
-    if not found:
-        yield Line("cards", "GPUs and bridges", OPTIONAL, "none seen on PCI or USB", "virtual cards need none")
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
+def _cards(kernel: Kernel, *, linux: bool, probe: bool, backend: Any) -> Iterator[Line]:
+    found = [*doctor_pci.examine(kernel), *doctor_usb.examine(kernel, linux=linux, probe=probe, backend=backend)]
+    yield from found
+    if not linux:
+        todo = "cards in a Thunderbolt enclosure wait for it; enclosures on USB need none"
+        yield Line(
+            "cards", "PCI cards", OPTIONAL, "out of reach: the signed shim that maps them is not there yet", todo
+        )
+    if not any(line.what.startswith(("pci:", "usb:", "bridge ")) for line in found):
+        yield Line("cards", "GPUs and bridges", OPTIONAL, "none seen on PCI or USB", doctor_usb.UNSEEN)
 
 
 def _headers(sources: Sources) -> Iterator[Line]:

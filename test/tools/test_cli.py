@@ -1,6 +1,8 @@
 """The command as its users meet it: help, exit codes, one line for an error."""
 
 import json
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -8,8 +10,10 @@ import sys
 import pytest
 
 import ringup
+from ringup import errors
 from ringup.errors import HeaderError, NoSuchCard
 from ringup.tools import cli
+from ringup.tools.examples import EXAMPLES
 
 
 def test_the_version_is_the_package_s(capsys):
@@ -31,6 +35,38 @@ def test_every_command_has_help_that_explains_its_arguments(capsys):
             cli.main([name, "--help"])
         assert end.value.code == 0
         assert f"usage: ringup {name}" in capsys.readouterr().out
+
+
+def test_every_help_ends_with_examples_that_can_be_typed(capsys):
+    assert set(EXAMPLES) == set(cli.COMMANDS)
+    for name, lines in EXAMPLES.items():
+        with pytest.raises(SystemExit):
+            cli.main([name, "--help"])
+        text = capsys.readouterr().out
+        assert lines
+        for line in lines:
+            assert f"  {line}\n" in text
+            words = shlex.split(line)
+            words = words[words.index("ringup") + 1 :]  # some begin with sudo
+            assert cli.build_parser(name).parse_args(words).command == name
+
+
+def test_help_lists_what_every_exit_status_says(capsys):
+    assert cli.main([]) == 0
+    codes = dict(re.findall(r"^  +(\d+)  (.+)$", capsys.readouterr().out, re.MULTILINE))
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.RingupError)]
+    assert all(codes[str(kind.exit_code)] == kind.__name__ for kind in kinds if kind is not errors.RingupError)
+    assert {"0", "1", "2", "130"} <= set(codes)
+
+
+@pytest.mark.parametrize(
+    "name", ["up", "down", "info", "stats", "top", "regs", "mem", "run", "trace", "reset", "report"]
+)
+def test_commands_on_a_card_take_the_same_options(capsys, name):
+    with pytest.raises(SystemExit):
+        cli.main([name, "--help"])
+    text = capsys.readouterr().out
+    assert all(option in text for option in ("--card NAME", "--json", "--verbose", "RINGUP_CARD"))
 
 
 def test_an_unknown_command_is_wrong_usage(capsys):

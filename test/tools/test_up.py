@@ -32,8 +32,6 @@ def test_it_says_so_in_words(capsys):
     ("name", "text"),
     [
         ("virtual:navi99", "no virtual card 'navi99'; there are: navi31, navi32, navi33"),
-        ("navi31", "names no card: a name is PREFIX:REST"),
-        ("virtual:navi31@asm2464pd", "there is no virtual bridge yet"),
     ],
 )
 def test_a_wrong_name_is_one_line(capsys, name, text):
@@ -44,10 +42,10 @@ def test_a_wrong_name_is_one_line(capsys, name, text):
 
 
 def test_without_a_real_card_it_says_what_to_try(capsys, monkeypatch):
-    monkeypatch.setattr("ringup.tools.up.cards", list)
+    monkeypatch.setattr("ringup.tools.card_argument.cards", list)
     assert cli.main(["up"]) == NoSuchCard.exit_code
     assert (
-        "no real card can be opened (none was found); `ringup up virtual:navi31` shows a virtual one"
+        "no real card can be opened (none was found); `ringup doctor` says why, and a virtual one is always there: virtual:navi31"
         in capsys.readouterr().err
     )
 

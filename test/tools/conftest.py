@@ -1,0 +1,73 @@
+"""Fixtures of the command's tests: a virtual card that stays plugged in from one command to the next, and a machine without any card."""
+
+from __future__ import annotations
+
+import pytest
+
+from ringup import silicon
+from ringup.silicon import fixtures, transport
+from ringup.tools import cli
+from ringup.tools.demo import compile_for
+
+MIB = 1 << 20
+VRAM_BYTES = 256 * MIB
+
+
+class Slot:
+    """A transport whose one card is the same at every opening, as a real slot's is."""
+
+    name, value = "virtual", "a slot"
+
+    def __init__(self, card):
+        self.card = card
+
+    def load(self):
+        return self
+
+    def find(self):
+        return transport.find()
+
+    def open(self, rest, **options):
+        return transport.open(rest, card=self.card, **options)
+
+
+@pytest.fixture
+def plug(monkeypatch):
+    """`plug(name, **options)` puts a virtual card into the slot that `virtual:name` opens; at the end no card may have seen a mistake."""
+    made = []
+
+    def put(name="navi31", **options):
+        card = silicon.card(name, **{"vram_bytes": VRAM_BYTES, **options})
+        made.append(card)
+        monkeypatch.setattr("ringup.cards.entry_points", lambda group: [Slot(card)])
+        return card
+
+    yield put
+    fixtures.check(made)
+
+
+@pytest.fixture
+def nowhere(monkeypatch):
+    """A machine without any card, real or named by the environment."""
+    monkeypatch.delenv("RINGUP_CARD", raising=False)
+    monkeypatch.setattr("ringup.tools.card_argument.cards", list)
+
+
+@pytest.fixture
+def ringup(capsys):
+    """`ringup("up", "virtual:navi31")` runs a command; returns (status, output, errors)."""
+
+    def run(*words):
+        status = cli.main([str(word) for word in words])
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def mandelbrot(tmp_path_factory):
+    """A code object for gfx1100 with one kernel, `mandelbrot`: (buffer, width, steps, left, top, pixel), groups of 256."""
+    path = tmp_path_factory.mktemp("code") / "mandelbrot.o"
+    path.write_bytes(compile_for("gfx1100"))
+    return path

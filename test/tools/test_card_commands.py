@@ -1,0 +1,76 @@
+"""info, down, reset and report: a card is looked at and brought to rest without being started."""
+
+import json
+
+import ringup as library
+
+
+def leave(card):
+    """Let a process die while it drives the card."""
+    radeon = library.open(card.name)
+    radeon.stats()
+    card.kill_holder()
+
+
+def test_info_starts_nothing(plug, ringup):
+    card = plug()
+    shown = json.loads(ringup("info", card.name, "--json")[1])
+    assert (shown["chip"], shown["target"], shown["pci_id"]) == ("navi31", "gfx1100", "1002:744c")
+    assert (shown["vram_bytes"], shown["blocks"]["mp0"], shown["state"][:4]) == (256 << 20, "13.0.0", "cold")
+    assert all(row["path"] == card.name for row in shown["firmware"])
+    assert not card.gpu.masters_bus
+    assert json.loads(ringup("info", card.name, "--json")[1])["state"][:4] == "cold"
+
+
+def test_info_says_how_a_card_was_left(plug, ringup):
+    card = plug()
+    leave(card)
+    assert "left running: the process that drove it is gone" in ringup("info", card.name)[1]
+    assert ringup("up", card.name)[0] == 0
+    assert "at rest: its last driver closed it" in ringup("info", card.name)[1]
+
+
+def test_down_ends_what_runs_and_the_card_comes_up_again(plug, ringup):
+    card = plug()
+    leave(card)
+    done = json.loads(ringup("down", card.name, "--json")[1])
+    assert ([rung["name"] for rung in done["rungs"]], done["power"]) == (["mode1"], "D3hot")
+    assert (card.gpu.power_state, card.gpu.masters_bus) == (3, False)
+    shown = json.loads(ringup("info", card.name, "--json")[1])
+    assert (shown["found_asleep"], shown["state"][:4]) == (True, "cold")
+    assert "it was cold" in ringup("up", card.name)[1]
+
+
+def test_down_can_leave_it_awake(plug, ringup):
+    card = plug()
+    assert ringup("down", card.name, "--awake")[1].endswith("is at rest, in D0, as asked\n")
+    assert card.gpu.power_state == 0
+
+
+def test_reset_begins_where_it_is_told(plug, ringup):
+    card = plug()
+    leave(card)
+    assert ringup("reset", card.name)[1].startswith("mode1: verified")
+    assert ringup("reset", card.name, "--first", "slot")[1].startswith("slot: verified")
+    status, _, err = ringup("reset", card.name, "--first", "function")
+    assert (status, "has no reset function; over this path it has mode1, slot" in err) == (2, True)
+
+
+def test_a_report_of_a_card_that_was_left_tells_queues_and_leaves_them(plug, ringup, tmp_path):
+    card = plug()
+    leave(card)
+    page = tmp_path / "report.html"
+    status, out, _ = ringup("report", card.name, "--html", page)
+    assert (status, "queues that are mapped:\n  compute 1.0.0" in out) == (0, True)
+    text = page.read_text()
+    assert text.startswith("<!DOCTYPE html>")
+    assert "<h1>Report of virtual:navi31</h1>" in text
+    assert "GRBM_STATUS" in text
+    assert "http" not in text.split("</style>")[1]  # nothing is fetched from elsewhere
+    assert json.loads(ringup("report", card.name, "--json")[1])["mark"]["state"] == 1
+
+
+def test_a_report_of_a_card_that_is_brought_up_has_its_stages(plug, ringup):
+    card = plug()
+    shown = json.loads(ringup("report", card.name, "--up", "--json")[1])
+    assert shown["stages"][0]["name"] == "waking the bus"

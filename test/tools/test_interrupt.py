@@ -1,0 +1,69 @@
+"""Ctrl-C at any moment of a command: it ends with 130, and the card comes up again at once."""
+
+import random
+
+import pytest
+
+from ringup.tools import cli
+
+RADEON = "virtual:navi31"
+POINTS = 10
+
+
+class Pressing:
+    """The way to a card on which somebody presses Ctrl-C before access number `at`; counts accesses."""
+
+    def __init__(self, card):
+        self.count, self.at = 0, -1
+        self._arrives = card.path.arrives
+        card.path.arrives = self.arrives
+
+    def arrives(self, size_bytes, write):
+        self.count += 1
+        if self.count == self.at:
+            raise KeyboardInterrupt
+        return self._arrives(size_bytes, write)
+
+
+def words_of(name, mandelbrot):
+    work = [
+        mandelbrot,
+        "--block",
+        "256",
+        "--arg",
+        "zero:4K",
+        "--arg",
+        "256",
+        "--arg",
+        "50",
+        "--arg",
+        "f32:1",
+        "--arg",
+        "f32:1",
+        "--arg",
+        "f32:1",
+    ]
+    return [name, "--card", RADEON, *(work if name == "run" else [])]
+
+
+@pytest.mark.parametrize("name", ["up", "run", "down", "reset", "info", "mem"])
+def test_an_interrupted_command_leaves_a_card_that_comes_up(ringup, plug, mandelbrot, name):
+    card = plug()
+    words = words_of(name, mandelbrot) if name != "mem" else ["mem", "--card", RADEON, "write", "0x400000", "00" * 4096]
+    whole = Pressing(card)
+    assert ringup(*words)[0] == 0
+    ringup("up", RADEON)  # which leaves it as every point below finds it
+    before = whole.count
+    assert ringup(*words)[0] == 0
+    count = whole.count - before
+    for part in range(POINTS):
+        whole.count, whole.at = (
+            0,
+            random.Random(part).randrange(part * count // POINTS, (part + 1) * count // POINTS) + 1,
+        )
+        status, out, err = ringup(*words)
+        assert (status, out, err) == (cli.INTERRUPTED, "", f"ringup {name}: interrupted\n"), whole.at
+        whole.at = -1
+        status, out, err = ringup("up", RADEON)
+        assert status == 0, (whole.at, err)
+        assert not card.violations, (part, card.violations)

@@ -1,0 +1,141 @@
+"""`ringup run` and `ringup trace`: kernels get their arguments from words and files, and give results back to files."""
+
+import json
+import struct
+
+import numpy as np
+import pytest
+
+from ringup.tools import kernel_arguments
+from ringup.tools.demo import BLOCK
+
+WIDTH, STEPS, LEFT, TOP, PIXEL = 256, 50, -2.2, -1.5, 0.01
+NUMBERS = ["--arg", "256", "--arg", "u32:50", "--arg", "f32:-2.2", "--arg=-1.5", "--arg", "0.01"]
+
+
+def escapes(items):
+    """What the kernel computes, by NumPy: how many steps each point takes to leave the circle of radius 2, in single precision."""
+    index = np.arange(items)
+    single = np.float32
+    cx = (single(LEFT) + (index % WIDTH).astype(single) * single(PIXEL)).astype(single)
+    cy = (single(TOP) + (index // WIDTH).astype(single) * single(PIXEL)).astype(single)
+    x, y, steps = np.zeros(items, single), np.zeros(items, single), np.zeros(items, np.uint32)
+    alive = np.ones(items, bool)
+    for _ in range(STEPS):
+        xx, yy = x * x, y * y
+        alive &= xx + yy < 4
+        steps += alive
+        x, y = np.where(alive, xx - yy + cx, x), np.where(alive, x * y * 2 + cy, y)
+    return steps
+
+
+def test_a_kernel_runs_and_its_buffer_is_shown_and_written(plug, ringup, mandelbrot, tmp_path):
+    card = plug()
+    out = tmp_path / "steps.bin"
+    words = ["run", card.name, mandelbrot, "--grid", "4", "--block", BLOCK, "--arg", f"out:{out}:4K", *NUMBERS]
+    status, text, err = ringup(*words)
+    assert (status, err) == (0, "")
+    assert text.startswith("mandelbrot ran on virtual:navi31 in ")
+    wanted = escapes(4 * BLOCK)
+    assert out.read_bytes() == wanted.astype("<u4").tobytes()
+    words[words.index(f"out:{out}:4K")] = "show:4096:u32"
+    document = json.loads(ringup(*words, "--json", "--times", "3")[1])
+    assert document["results"][0]["values"] == wanted.tolist()
+    assert len(document["us"]) == 3
+    assert "argument 0: u32 " in ringup(*words)[1]
+
+
+def test_items_leave_the_last_group_part_full(plug, ringup, mandelbrot):
+    card = plug()
+    words = ["--items", "300", "--block", BLOCK, "--arg", "show:2K:u32", *NUMBERS, "--json"]
+    values = json.loads(ringup("run", "--card", card.name, mandelbrot, "mandelbrot", *words)[1])["results"][0]["values"]
+    assert values == [*escapes(300).tolist(), *[0] * 212]
+
+
+def test_an_array_comes_back_as_it_was_shaped(plug, ringup, mandelbrot, tmp_path):
+    card = plug()
+    np.save(tmp_path / "a.npy", np.zeros((4, BLOCK), np.uint32))
+    word = f"inout:{tmp_path / 'a.npy'}:{tmp_path / 'b.npy'}"
+    assert ringup("run", card.name, mandelbrot, "--grid", "4", "--block", BLOCK, "--arg", word, *NUMBERS)[0] == 0
+    assert np.array_equal(np.load(tmp_path / "b.npy"), escapes(4 * BLOCK).reshape(4, BLOCK))
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "text"),
+    [
+        ([], 2, "mandelbrot takes 6 arguments, not 0"),
+        (["--block", "2048"], 2, "block x is 2048 work-items"),
+        (["nothing"], 2, "has no kernel nothing; it has mandelbrot"),
+        (["a", "b"], 2, "a code object and at most one kernel"),
+        (["--arg", "u8:300"], 2, "u8 holds 0 to 255"),
+        (["--arg", "u9:1"], 2, "u9 is no kind of argument"),
+        (["--arg", "word"], 2, "could not convert string to float"),
+        (["--arg", "out:file"], 2, "out:FILE:SIZE"),
+        (["--arg", "zero:0"], 2, "a buffer of no bytes"),
+        (["--arg", "show:64:text"], 2, "show:SIZE:TYPE"),
+        (["--arg", "in:/no/such/file"], 1, "No such file or directory"),
+    ],
+)
+def test_what_does_not_fit_is_named(plug, ringup, mandelbrot, words, status, text):
+    card = plug()
+    got, out, err = ringup("run", card.name, mandelbrot, *words)
+    assert (got, out, text in err, err.count("\n")) == (status, "", True, 1), err
+
+
+def test_a_program_for_another_chip_is_told(plug, ringup, mandelbrot):
+    card = plug("navi33")
+    status, _, err = ringup("run", card.name, mandelbrot)
+    assert (status, "built for gfx1100" in err) == (33, True)
+
+
+def test_what_is_no_code_object_is_told(plug, ringup, tmp_path):
+    card = plug()
+    (tmp_path / "text.o").write_text("no code at all")
+    assert ringup("run", card.name, tmp_path / "text.o")[0] == 32
+    assert ringup("run", card.name, tmp_path / "absent.o")[0] == 32
+
+
+def test_numbers_are_packed_as_they_are_typed():
+    packed = {
+        "i16:-2": struct.pack("<h", -2),
+        "f64:0.5": struct.pack("<d", 0.5),
+        "u64:0x1234": struct.pack("<Q", 0x1234),
+    }
+    assert {word: kernel_arguments.parse(word).value.tobytes() for word in packed} == packed
+
+
+def test_a_trace_holds_the_kernel_and_the_stages(plug, ringup, mandelbrot, tmp_path):
+    card = plug()
+    path = tmp_path / "run.pftrace"
+    words = ["--grid", "2", "--block", BLOCK, "--arg", "zero:4K", *NUMBERS, "--perfetto", path]
+    assert ringup("trace", card.name, mandelbrot, *words)[0] == 0
+    data = path.read_bytes()
+    assert b"mandelbrot" in data
+    assert b"waking the bus" in data
+
+
+def test_a_transcript_is_played_by_the_same_command(ringup, tmp_path):
+    path = tmp_path / "session.ringup"
+    record, play = tmp_path / "a.pftrace", tmp_path / "b.pftrace"
+    assert ringup("trace", "virtual:navi31", "--transcript", path, "--perfetto", record)[0] == 0
+    assert ringup("trace", f"replay:{path}", "--perfetto", play)[0] == 0
+    assert record.read_bytes() == play.read_bytes()
+    shown = json.loads(ringup("trace", "--decode", path, "--window", "config", "--rows", "1", "--json")[1])
+    assert (shown["card"], shown["shown"][0]["result"]) == ("virtual:navi31", 0x1002)  # the vendor id is read first
+    text = ringup("trace", "--decode", path, "--skip", "3", "--rows", "2")[1].splitlines()
+    assert text[0].startswith(f"{path}: virtual:navi31, ")
+    assert text[-1].startswith("... and ")
+    assert ringup("trace", "--decode", path, "--window", "bar9")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "status"), [([], 2), (["--decode", "x", "virtual:navi31"], 2), (["--decode", "/no/such/file"], 40)]
+)
+def test_a_trace_of_nothing_is_wrong_usage(ringup, words, status):
+    assert ringup("trace", *words)[0] == status
+
+
+def test_a_damaged_transcript_is_told(ringup, tmp_path):
+    (tmp_path / "bad").write_bytes(b"\x1f\x8bnonsense")
+    status, _, err = ringup("trace", "--decode", tmp_path / "bad")
+    assert (status, "damaged" in err) == (40, True)
