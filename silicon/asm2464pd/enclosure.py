@@ -10,6 +10,7 @@ from ringup.silicon.asm2464pd.chip import Chip
 from ringup.silicon.asm2464pd.firmware import Answer, Descriptors, Firmware, Setup, Silence
 from ringup.silicon.asm2464pd.firmware_open import OpenFirmware
 from ringup.silicon.asm2464pd.flash import SpiFlash, filled
+from ringup.silicon.asm2464pd.flash_controller import FlashController
 from ringup.silicon.asm2464pd.flash_image import PATCHED, Config, synthetic_image
 from ringup.silicon.asm2464pd.timing import SPEEDS, Speed
 from ringup.silicon.asm2464pd.xdata import Job
@@ -95,6 +96,7 @@ class Enclosure:
         self.chip.on_power_lost = self._supply_failed
         self.faults, self.log, self.violations = self.chip.faults, self.chip.log, self.chip.violations
         self.flash = _flash(self.chip, firmware, image, config)
+        self.flash_controller = FlashController(self.chip, self.flash)
         self.strap = False  # the boot strap is held: the next start stays in the loader
         self._usb4, self._options = usb4, options
         self.firmware = self._load()

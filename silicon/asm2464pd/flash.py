@@ -25,6 +25,7 @@ PROGRAM_BYTES = 128  # what firmware programs at a time
 BYTES = COPIES * COPY_BYTES  # UNKNOWN: the parts' size; the firmware addresses this much
 ERASE_US = 150_000  # GUESS: a block of a usual serial NOR flash, typical
 PROGRAM_US = 400  # GUESS: half a page of it, typical
+PROTECTED = 0x1C  # bits of the part's status register; as it comes from the factory. UNKNOWN: which are set, so all are
 READ_US = 10  # GUESS: half a page at the bridge's clock
 
 WRITE_FAILS, BAD_PAGE, POWER_LOST = "flash_write_fails", "flash_bad_page", "flash_power_lost"
@@ -42,13 +43,17 @@ class PowerLost(Exception):
 
 
 class SpiFlash:
-    """The cells. `erase_block` and `program` happen at once; the handlers below let the time pass that they take."""
+    """The cells. `protection`: the part's block protection bits; while any is set, programs and erases are ignored.
+
+    `erase_block` and `program` happen at once; the handlers below them let the time pass that they take.
+    """
 
     def __init__(self, faults: Faults, content: bytes = b"") -> None:
         """`content`: what it holds, from its first byte; the rest is erased."""
         if len(content) > BYTES:
             raise ValueError(f"{len(content)} bytes do not fit a flash of {BYTES}")
         faults.know(*FAULTS)
+        self.protection = PROTECTED
         self.cells = bytearray(content.ljust(BYTES, bytes([ERASED])))
         self._faults = faults
 
@@ -62,6 +67,8 @@ class SpiFlash:
         """Set the bits of the 64 KiB block around `address`; False when the part reports failure."""
         if self._faults.take(WRITE_FAILS):
             return False
+        if self.protection:
+            return True
         start = address % BYTES // BLOCK_BYTES * BLOCK_BYTES
         lost = self._faults.reached(POWER_LOST, 0)
         self.cells[start : start + BLOCK_BYTES] = bytes([ERASED]) * BLOCK_BYTES
@@ -73,6 +80,8 @@ class SpiFlash:
         """Clear bits of at most one page, which it wraps in; False when the part reports failure."""
         if self._faults.take(WRITE_FAILS):
             return False
+        if self.protection:
+            return True
         page = address % BYTES // PAGE_BYTES * PAGE_BYTES
         bad = self._faults.get(BAD_PAGE)
         if bad is not None and page <= bad < page + PAGE_BYTES:
@@ -99,7 +108,8 @@ class SpiFlash:
         return True
 
     def erase_copy(self, copy: int) -> Job[bool]:
-        """Erase both 64 KiB blocks of a copy, image and configuration; False when the part reports failure."""
+        """Take the protection away and erase both 64 KiB blocks of a copy; False when the part reports failure."""
+        self.protection = 0
         for half in (0, BLOCK_BYTES):
             if not self.erase_block(copy * COPY_BYTES + half):
                 return False

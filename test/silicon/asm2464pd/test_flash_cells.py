@@ -16,7 +16,9 @@ def faults():
 
 @pytest.fixture
 def flash(faults):
-    return filled(faults, image.synthetic_image("stock"), image.Config())
+    made = filled(faults, image.synthetic_image("stock"), image.Config())
+    made.protection = 0
+    return made
 
 
 def run(job):
@@ -150,6 +152,7 @@ def test_an_image_that_ends_early_is_none_and_what_follows_one_does_not_count():
 
 def test_the_second_copy_starts_only_where_the_rom_is_said_to_look_there(faults):
     flash = filled(faults, image.synthetic_image("stock"), image.Config(), both=True)
+    flash.protection = 0
     assert flash.boot() is not None
     flash.program(0x200, bytes(1))
     assert flash.boot() is None

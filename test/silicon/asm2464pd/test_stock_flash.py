@@ -102,6 +102,7 @@ def test_an_update_in_the_published_order_makes_another_device_of_it(storage, ua
 
 def test_a_write_without_block_0_before_it_only_clears_bits(storage):
     s, image = storage(), synthetic_image("patched", seed=5)
+    update(s, synthetic_image("stock"))
     assert s.bot(flash_command(0xE3, 0x50, PART_ONE), data=image[:PART_ONE]).status == 0  # the command sees no harm
     assert s.enclosure.flash.body() is None
     restart(s)
