@@ -19,6 +19,11 @@ def pytest_addoption(parser):
         metavar="NAME=DIR",
         help="a header package given by path, such as nvidia-580=DIR",
     )
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="write what commands print to test/tools/golden instead of comparing it",
+    )
 
 
 @pytest.fixture(scope="session")
