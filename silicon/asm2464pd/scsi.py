@@ -62,14 +62,14 @@ NEEDS_START, BECOMING_READY, NO_MEDIUM = Sense(2, 4, 2), Sense(2, 4, 1), Sense(2
 ABORTED = Sense(0x0B, 0x47, 3)  # what the image says after an error of the data transfer, code 0x280A
 
 
-class Silence(Enum):
+class Endless(Enum):
     """How a command ends that has no end."""
 
     NEVER = "never"
 
 
-NEVER = Silence.NEVER
-Ending = Sense | Silence | None  # check condition, none at all, or good
+NEVER = Endless.NEVER
+Ending = Sense | Endless | None  # check condition, none at all, or good
 
 
 @dataclass(frozen=True, slots=True)

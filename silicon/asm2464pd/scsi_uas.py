@@ -106,7 +106,7 @@ class AttachedScsi:
 
     def _got_command(self, tag: int, unit: bytes) -> None:
         if tag in self._tasks:
-            self._drop(self._tasks[tag])
+            self._drop_all()
             self._respond(tag, OVERLAPPED_TAG)
         elif len(self._tasks) >= MOST:
             self._send_sense(tag, TASK_SET_FULL, b"")
@@ -119,6 +119,7 @@ class AttachedScsi:
     def _got_task_management(self, tag: int, unit: bytes) -> None:
         function, managed = unit[4], int.from_bytes(unit[6:8], "big")
         if tag in self._tasks:
+            self._drop_all()
             code = OVERLAPPED_TAG
         elif _lun(unit) and function != NEXUS_RESET:
             code = WRONG_LUN
@@ -127,8 +128,7 @@ class AttachedScsi:
                 self._drop(self._tasks[managed])
             code = TASK_COMPLETE
         elif function in ABORTS_ALL:
-            for task in list(self._tasks.values()):
-                self._drop(task)
+            self._drop_all()
             code = TASK_COMPLETE
         elif function == QUERY_TASK:
             code = TASK_SUCCEEDED if managed in self._tasks else TASK_COMPLETE
@@ -179,6 +179,11 @@ class AttachedScsi:
             else:
                 self._send_sense(task.tag, GOOD, b"", plan.after)
         self._release(task)
+
+    def _drop_all(self) -> None:
+        """Drop what is held: SAM-4 wants that of a tag used twice, "Overlapped commands"."""
+        for task in list(self._tasks.values()):
+            self._drop(task)
 
     def _drop(self, task: Task) -> None:
         del self._tasks[task.tag]

@@ -25,7 +25,7 @@ def slow(storage):
 def stuck(s, tag=1):
     """Leave a task that never ends: NVMe administration goes to a device that is no SSD."""
     for address, value in ((0x07EF, 0), (0x05A8, 2), (0x05F8, 4)):
-        s.uas(bytes([0xE5, value, 0x50, *address.to_bytes(2, "big"), 0]))
+        s.uas(bytes([0xE5, value, 0x50, *address.to_bytes(2, "big"), 0]), tag=20)
     status = s.submit(0x83, 64, tag, timeout_ms=100)
     s.send_unit(s.command_unit(tag, bytes.fromhex("e606")))
     s.wait(status)
@@ -105,12 +105,14 @@ def test_a_unit_that_is_none_is_answered_as_invalid(slow, unit):
     assert int.from_bytes(response[2:4], "big") == int.from_bytes(unit[2:4], "big")
 
 
-def test_a_tag_that_is_in_use_aborts_both(linked):
-    stuck(linked)
+def test_a_tag_that_is_in_use_aborts_everything(linked):
+    stuck(linked, 1)
+    stuck(linked, 2)
     status = linked.submit(0x83, 64, 1)
     linked.send_unit(linked.command_unit(1, READ_VERSION))
-    assert linked.wait(status).data == bytes.fromhex("040000010000000a")
-    assert linked.manage(0x80, 1) == bytes.fromhex("0400001e00000000")  # no such task any more
+    assert linked.wait(status).data == bytes.fromhex("040000010000000a")  # overlapped tag
+    assert [linked.manage(0x80, tag)[7] for tag in (1, 2)] == [0, 0]  # no such task any more
+    assert linked.uas(READ_VERSION, 6, tag=1)[1] == VERSION
 
 
 def test_a_task_that_never_ends_lets_others_pass_and_can_be_aborted(linked):
