@@ -403,6 +403,17 @@ class VmHub:
                 parts.append(b"\xff" * count)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    def reach(self, vmid: int, gpu_va: int, size_bytes: int) -> int:
+        """Return how many of `size_bytes` can be read from `gpu_va` on before a fault; nothing is recorded."""
+        done = 0
+        while done < size_bytes:
+            try:
+                piece = self.piece(vmid, gpu_va + done, write=False)
+            except WalkFault:
+                break
+            done += piece.size_bytes
+        return min(done, size_bytes)
+
     def write(self, vmid: int, gpu_va: int, data: bytes | memoryview, client: str) -> None:
         """Store bytes, or raise `VmFault`; what lies before the faulting page is stored."""
         for at, piece, count in self._pieces(vmid, gpu_va, len(data), True, client):

@@ -42,6 +42,10 @@ class Hub(Protocol):
         """Return bytes at a virtual (or aperture) address, or raise `VmFault`."""
         ...
 
+    def reach(self, vmid: int, gpu_va: int, size_bytes: int) -> int:
+        """Return how many of `size_bytes` can be read from `gpu_va` on before a fault; nothing is recorded."""
+        ...
+
     def write(self, vmid: int, gpu_va: int, data: bytes | memoryview, client: str) -> None:
         """Store bytes, or raise `VmFault`; what lies before the faulting page is stored."""
         ...

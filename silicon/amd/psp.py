@@ -156,7 +156,7 @@ class Psp:
         size = psp_images.size_from_header(start)
         if size is not None and not psp_images.HEADER_BYTES <= size <= LOADABLE_BYTES:
             raise psp_images.BadImage(f"its header says {size:#x} bytes")
-        data = self._hub.read(0, address, size or LOADABLE_BYTES, CLIENT)
+        data = self._hub.read(0, address, size or self._hub.reach(0, address, LOADABLE_BYTES), CLIENT)
         return psp_images.check(data if size else data.rstrip(b"\0"))
 
     def _wake_up(self, generation: int) -> None:

@@ -90,7 +90,7 @@ class SramEngine:
     """Moves sectors between a bulk endpoint and the slots of SRAM.
 
     Host to SRAM: USB reports the end before the last bytes are in memory. SRAM to host: nothing goes out before the card wrote to the completion
-    queue. A count that fits neither slots nor transfer leaves it stuck until it is reset. UNKNOWN, and the worse of two reports here: a window
+    queue. One transfer to SRAM may be armed while the one before it moves (Source: tinygrad runtime/ops_amd.py, which does). A count that fits neither slots nor transfer leaves it stuck until it is reset. UNKNOWN, and the worse of two reports here: a window
     that is filled to its end loses its last slot (`spoils_full_windows`).
     """
 
@@ -105,6 +105,7 @@ class SramEngine:
         self._generation = 0
         self._release: Callable[[], None] | None = None
         self._sends: memoryview | None = None  # what a transfer to the host reads
+        self._next: tuple[int, int, int] | None = None  # slot, slots and bytes of the transfer that is armed behind the one that moves
         if fabric.card is not None:
             fabric.card.host.watch(RELEASE, RELEASE + 4, self._released)
             fabric.card.host.watch(SUBMISSIONS, ENTRIES_END, self._disturb)
@@ -113,15 +114,19 @@ class SramEngine:
         """Forget what was armed, and what was stuck."""
         self._generation += 1
         self.stuck = self.busy = self._disturbed = False
-        self._release = self._sends = None
+        self._release = self._sends = self._next = None
 
     def arm(self, first_slot: int, slots: int, sectors: int, *, to_host: bool) -> None:
         """Arm one transfer of `sectors` from or to the `slots` from `first_slot` on."""
         size_bytes = sectors * SECTOR_BYTES
-        if self.busy or self.stuck:
-            self._stick("armed again before the transfer before was over")
-        elif not sectors or not slots or first_slot + slots > SLOTS or size_bytes > slots * SLOT_BYTES:
+        if self.stuck:
+            return
+        if not sectors or not slots or first_slot + slots > SLOTS or size_bytes > slots * SLOT_BYTES:
             self._stick(f"armed with {sectors} sectors in {slots} slots from {first_slot}")
+        elif self.busy and (to_host or self._sends is not None or self._next is not None):
+            self._stick("armed again before the transfers before were over")
+        elif self.busy:
+            self._next = first_slot, slots, size_bytes
         elif to_host:
             self._arm_in(first_slot, size_bytes)
         else:
@@ -130,7 +135,7 @@ class SramEngine:
     def _stick(self, why: str) -> None:
         self._log.note("bridge", "violation", "the SRAM engine was {}: it hangs until it is reset", why)
         self.stuck, self.busy = True, False
-        self._release = self._sends = None
+        self._release = self._sends = self._next = None
         self._out.disarm()
         self._in.clear()
 
@@ -151,6 +156,9 @@ class SramEngine:
             self._clock.after(timing.SRAM_LANDING_US, lambda: self._land(at, data, spoiled, generation))
             if complete:
                 self.busy = False
+                following, self._next = self._next, None
+                if following is not None:
+                    self._arm_out(*following)
 
         self._out.arm(size_bytes, take, bytes_per_us=timing.SRAM_BYTES_PER_US)
 

@@ -52,6 +52,9 @@ class Pages:
         self._check(vmid, gpu_va, size_bytes, False)
         return bytes(self.data[gpu_va : gpu_va + size_bytes])
 
+    def reach(self, vmid, gpu_va, size_bytes):
+        return max(0, min(size_bytes, len(self.data) - gpu_va))
+
     def write(self, vmid, gpu_va, data, client):
         self._check(vmid, gpu_va, len(data), True)
         self.data[gpu_va : gpu_va + len(data)] = data
