@@ -23,7 +23,8 @@ VERSION, RAM_BYTES = 0x07F0, 0x6000
 RESTART = 0xCC31  # bit 0
 MANAGED = 0xB480  # bit 0; the image's ready check wants it 1: the device below is up
 TRAINED = 0x19  # where E764 stands once the image is done with it
-SLOT = {0xB431: 0x0E, 0xC656: 0x20, 0xC659: 0x01, 0xE764: TRAINED}  # width cap x1, 3.3 V, lanes, training
+TRAINING = 0xE764
+SLOT = {0xB431: 0x0E, 0xC656: 0x20, 0xC659: 0x01, TRAINING: TRAINED}  # width cap x1, 3.3 V, lanes, training
 ADD1 = 0xADD1
 LINK_CODES = {ADD1: 0x78}  # B450 in L0 by the flash's vendor id; else 48. Source: registers.h (measured)
 LINK_CODE = 0x48
@@ -56,7 +57,7 @@ class StockFirmware:
         self.config = flash.config(copy) or BUILT_IN
         self._chip = chip
         memory = StockMemory(chip)
-        self._writer = SlotWriter(memory, self._land, finishes=self.patched)
+        self._writer = SlotWriter(memory, self._land, self.patched, self._complain)
         power = Power(
             restart=lambda: chip.xdata.write(RESTART, 1), detach=self._detach, lose=lambda: chip.on_power_lost()
         )
@@ -79,6 +80,7 @@ class StockFirmware:
         self._writer.boot()
         link.trained_code = LINK_CODES.get(self.config.vendor_id, LINK_CODE)
         link.generation, link.lanes, link.training_codes = GENERATION, LANES, (TRAINED,)
+        link.on_change = self._link_changed
         for register, value in SLOT.items():
             xdata.write(register, value)
         yield BOOT_US
@@ -91,6 +93,15 @@ class StockFirmware:
     def control(self, setup: Setup, data: bytes) -> Job[Answer]:
         """Answer a control request."""
         return self.usb.control(setup, data)
+
+    def _complain(self, text: str) -> None:
+        self._chip.log.note("bridge", "violation", "{}", text)
+
+    def _link_changed(self) -> None:
+        """The image trains once (E764 = 19): a link that was lost stays down until the next start. Source: pull request 81."""
+        link = self._chip.link
+        if not link.up and self._chip.xdata.get(TRAINING) == TRAINED:
+            link.training_codes = ()
 
     def _land(self, offset: int, data: bytes) -> None:
         """Store what a WRITE brought: USB is done with it before the memory has it. What lies behind the memory's end is lost."""

@@ -5,6 +5,8 @@ Source: handmade/e4_flash.py (commands, 64 KiB erase, pages of 128 bytes), the s
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ringup.silicon.asm2464pd.flash_image import (
     CONFIG_BYTES,
     COPIES,
@@ -45,7 +47,8 @@ class PowerLost(Exception):
 class SpiFlash:
     """The cells. `protection`: the part's block protection bits; while any is set, programs and erases are ignored.
 
-    `erase_block` and `program` happen at once; the handlers below them let the time pass that they take.
+    `on_mistake` hears what a host did to no avail. `erase_block` and `program` happen at once; the handlers below them let the time pass that
+    they take.
     """
 
     def __init__(self, faults: Faults, content: bytes = b"") -> None:
@@ -54,6 +57,7 @@ class SpiFlash:
             raise ValueError(f"{len(content)} bytes do not fit a flash of {BYTES}")
         faults.know(*FAULTS)
         self.protection = PROTECTED
+        self.on_mistake: Callable[[str], None] = lambda text: None
         self.cells = bytearray(content.ljust(BYTES, bytes([ERASED])))
         self._faults = faults
 
@@ -67,7 +71,7 @@ class SpiFlash:
         """Set the bits of the 64 KiB block around `address`; False when the part reports failure."""
         if self._faults.take(WRITE_FAILS):
             return False
-        if self.protection:
+        if self._ignores("an erase"):
             return True
         start = address % BYTES // BLOCK_BYTES * BLOCK_BYTES
         lost = self._faults.reached(POWER_LOST, 0)
@@ -80,18 +84,27 @@ class SpiFlash:
         """Clear bits of at most one page, which it wraps in; False when the part reports failure."""
         if self._faults.take(WRITE_FAILS):
             return False
-        if self.protection:
+        if self._ignores("a program"):
             return True
         page = address % BYTES // PAGE_BYTES * PAGE_BYTES
         bad = self._faults.get(BAD_PAGE)
         if bad is not None and page <= bad < page + PAGE_BYTES:
             return True
+        places = [page + (address + index) % PAGE_BYTES for index in range(len(data))]
+        if any(value & ~self.cells[place] for place, value in zip(places, data, strict=True)):
+            self.on_mistake(f"the flash was programmed at {address:#07x} over cells that were not erased")
         left = self._faults.get(POWER_LOST)
-        for index, value in enumerate(data if left is None or left >= len(data) else data[: max(0, left)]):
-            self.cells[page + (address + index) % PAGE_BYTES] &= value
+        count = len(data) if left is None else min(len(data), max(0, left))
+        for place, value in zip(places[:count], data, strict=False):
+            self.cells[place] &= value
         if self._faults.reached(POWER_LOST, len(data)):
             raise PowerLost
         return True
+
+    def _ignores(self, what: str) -> bool:
+        if self.protection:
+            self.on_mistake(f"the flash ignores {what}: its blocks are protected")
+        return bool(self.protection)
 
     # --- what firmware and ROM do: handlers for the CPU -------------------------------------------------------------
     def fetch(self, address: int, size_bytes: int) -> Job[bytes]:

@@ -38,6 +38,7 @@ class FlashController:
 
     def __init__(self, chip: Chip, flash: SpiFlash, otp: bytes = b"") -> None:
         self._chip, self._flash = chip, flash
+        flash.on_mistake = lambda text: chip.log.note("bridge", "violation", "{}", text)
         self._otp = otp.ljust(OTP_BYTES, b"\xff")
         self._in_otp = self._enabled = False
         self._busy_until_ns = self._free_at_ns = 0

@@ -27,9 +27,14 @@ class SlotWriter:
     A command is not taken before marks and engine state of the one before were put back.
     """
 
-    def __init__(self, xdata: Memory, land: Callable[[int, bytes], None], finishes: bool) -> None:
-        """`land(offset, data)` stores in SRAM, a moment later; `finishes`: the firmware is patched to end a WRITE with status."""
-        self._xdata, self._land, self._finishes = xdata, land, finishes
+    def __init__(
+        self, xdata: Memory, land: Callable[[int, bytes], None], finishes: bool, complain: Callable[[str], None]
+    ) -> None:
+        """`land(offset, data)` stores in SRAM, a moment later; `finishes`: the firmware is patched to end a WRITE with status.
+
+        `complain` hears of a command that can never end.
+        """
+        self._xdata, self._land, self._finishes, self._complain = xdata, land, finishes, complain
 
     def boot(self) -> None:
         """The firmware's start: all slots are free."""
@@ -42,11 +47,19 @@ class SlotWriter:
             return Plan()
         read = self._xdata.read
         slots = -(-size_bytes // SLOT_BYTES)
-        fits = slots == 1 or (slots <= COUNTED and slots <= read(SLOTS_A_GROUP))
-        sizes = (read(SECTORS_A_SLOT) * SECTOR_BYTES, read(SECTOR_SIZE_HIGH) << 8)
-        free = all(read(SLOT_MARKS + at) == FREE for at in range(MARKS)) and not any(read(at) for at in ENGINE_STATE)
-        if not fits or sizes != (SLOT_BYTES, SECTOR_BYTES) or not free:
-            return Plan(NEVER)
+        wrong = {
+            "slots or sectors have another size": (read(SECTORS_A_SLOT) * SECTOR_BYTES, read(SECTOR_SIZE_HIGH) << 8)
+            != (SLOT_BYTES, SECTOR_BYTES),
+            "it is more than a group of slots": slots > 1 and slots > min(COUNTED, read(SLOTS_A_GROUP)),
+            "the slots of the one before were not marked free": any(
+                read(SLOT_MARKS + at) != FREE for at in range(MARKS)
+            ),
+            "the engine was not put back after the one before": any(read(at) for at in ENGINE_STATE),
+        }
+        for why, holds in wrong.items():
+            if holds:
+                self._complain(f"a WRITE of {size_bytes} bytes is never taken: {why}")
+                return Plan(NEVER)
         return Plan(take_bytes=size_bytes, finish=self._finish)
 
     def _finish(self, data: bytes) -> Job[Ending]:
@@ -62,4 +75,7 @@ class SlotWriter:
             self._land((group * COUNTED + slot) * SLOT_BYTES, data[start : start + SLOT_BYTES])
             if len(pieces) > 1:
                 write(COUNTERS + slot, group + 1)
-        return None if self._finishes else NEVER
+        if self._finishes:
+            return None
+        self._complain(f"a WRITE of {len(data)} bytes has no end: this firmware waits for a disk to complete it")
+        return NEVER

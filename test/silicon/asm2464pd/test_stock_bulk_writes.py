@@ -102,6 +102,7 @@ def test_a_write_is_not_taken_before_the_one_before_was_freed(ready, left):
     else:
         s.poke(0x0171, 0xFF, 0xFF, 0xFF)
     times_out(s, write_16(512), noise(512))
+    assert "is never taken: the " in s.enclosure.violations[0].text
 
 
 @pytest.mark.parametrize("address", NEEDED)
@@ -128,6 +129,7 @@ def test_unpatched_firmware_takes_the_data_and_never_says_so(ready):
     s.send_unit(s.command_unit(1, write_16(SLOT)))
     assert s.wait(sent).status == "completed"
     assert s.wait(status).status == "timed out"
+    assert "waits for a disk" in s.enclosure.violations[0].text
     assert s.manage(0x80, 1)[7] == 0x08  # it is still there
     assert s.manage(0x01, 1)[7] == 0x00  # until it is aborted
     assert s.uas(bytes.fromhex("e4065007f000"), 6, tag=2)[1] == bytes.fromhex("240417850000")

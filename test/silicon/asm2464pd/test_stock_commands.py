@@ -181,6 +181,18 @@ def test_the_slot_trains_by_itself_and_its_switches_do_not_move(storage):
     assert storage("patched", card=True).peek(0xB450, 1) == b"\x78"
 
 
+def test_a_link_that_was_lost_stays_down_until_the_next_start(storage):
+    s = storage(card=True)
+    s.enclosure.unplug_card()
+    s.enclosure.plug_card()
+    s.clock.sleep_us(5e6)
+    assert s.peek(0xB450, 1) != b"\x48"
+    s.bot(bytes.fromhex("e850"))
+    s.clock.sleep_us(5e6)
+    s.open()
+    assert s.peek(0xB450, 1) == b"\x48"
+
+
 def test_a_configuration_read_over_tlp_registers_reaches_the_first_port(storage):
     s = storage(card=True)
     for address, *values in (

@@ -105,6 +105,7 @@ def test_a_write_without_block_0_before_it_only_clears_bits(storage):
     update(s, synthetic_image("stock"))
     assert s.bot(flash_command(0xE3, 0x50, PART_ONE), data=image[:PART_ONE]).status == 0  # the command sees no harm
     assert s.enclosure.flash.body() is None
+    assert "over cells that were not erased" in s.enclosure.violations[0].text
     restart(s)
     assert looks_like_the_loader(s)
 
