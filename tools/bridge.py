@@ -6,7 +6,7 @@ import argparse
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -74,19 +74,19 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.set_defaults(run=run)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Do one action on the bridge of a card."""
+def run(args: argparse.Namespace, options: Mapping[str, Any] | None = None) -> int:
+    """Do one action on the bridge of a card. `options`: the transport's, for another USB host than this machine's."""
     name = card_name(args)
-    with _held(name) as (port, row):
+    with _held(name, options or {}) as (port, row):
         status: int = ACTIONS[args.action](args, name, port, row)
     return status
 
 
 @contextmanager
-def _held(name: str) -> Iterator[tuple[Port, Row]]:
+def _held(name: str, given: Mapping[str, Any]) -> Iterator[tuple[Port, Row]]:
     """Hold the USB side of an enclosure, real or virtual. Raises `NotSupported` for a card that is not behind a bridge."""
     prefix, _, rest = name.partition(":")
-    options: dict[str, Any] = {}
+    options = dict(given)
     if prefix == "virtual":
         from ringup.silicon import transport  # the models are loaded for a virtual card alone
 

@@ -1,12 +1,17 @@
-"""A USB device of a few lines: what it is sent is kept, what it answers is told it byte by byte."""
+"""A USB device of a few lines, which keeps what it is sent and is told what to answer; and virtual enclosures on a host."""
 
 import struct
 from collections import deque
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
 
+from ringup.drivers.transport.kernel import Kernel
+from ringup.drivers.usb4.flash import Flash
 from ringup.drivers.usb4.port import Place, Port
+from ringup.drivers.usb4.transport import holding
+from ringup.silicon.asm2464pd import Enclosure, VirtualUsbHost
 
 # image 240417 and the SuperSpeed tables of docs/asm2464pd.md: BOT as setting 0, UAS as setting 1
 BOT_SETTING = bytes.fromhex("09040000 02080650 00 07058102 000400 06300f000000 07050202 000400 06300f000000")
@@ -153,3 +158,44 @@ def wire():
 def no_streams():
     """The descriptors at USB 2 speed: the same settings without companions."""
     return NO_STREAMS
+
+
+class Desk:
+    """An enclosure without a card on a virtual host."""
+
+    def __init__(self, enclosure, root):
+        self.enclosure, self.host = enclosure, VirtualUsbHost(enclosure.machine)
+        self.kernel = Kernel(root)
+        self.host.plug(enclosure)
+        self.host.clock.sleep_us(6_000_000)
+
+    @contextmanager
+    def flash(self):
+        """The flash of what is on the bus, as a program of its own would open it."""
+        with holding("1-1", backend=self.host, clock=self.host.clock, kernel=self.kernel) as (port, row):
+            yield Flash(port, row)
+
+    @property
+    def cells(self):
+        """What the flash holds: both sets."""
+        return bytes(self.enclosure.flash.cells[:0x40000])
+
+    def replug(self):
+        """Switch it off and on."""
+        self.host.unplug()
+        self.host.plug(self.enclosure)
+        self.host.clock.sleep_us(6_000_000)
+
+    @property
+    def ids(self):
+        """What is on the bus."""
+        rows = [self.host.get_device_descriptor(one) for one in self.host.enumerate_devices()]
+        return [(row.idVendor, row.idProduct) for row in rows]
+
+
+@pytest.fixture
+def desk(tmp_path):
+    """`desk(firmware, …)`: an enclosure on a host, its locks in a folder of the test's."""
+    root = tmp_path / "machine"
+    (root / "run/lock").mkdir(parents=True)
+    return lambda firmware="stock", **options: Desk(Enclosure(None, firmware, **options), root)
