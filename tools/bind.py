@@ -11,6 +11,7 @@ from ringup.drivers.transport.clock import HostClock
 from ringup.drivers.transport.function import Function, find
 from ringup.drivers.transport.kernel import Kernel
 from ringup.drivers.transport.lock import CardLock
+from ringup.tools.card_argument import ENVIRONMENT, add_card_arguments, named
 
 PREFIX = "pci:"
 DRIVERS = (preflight.VFIO_DRIVER, bind.NOBODY)
@@ -38,11 +39,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
     """Add what `bind` and `unbind` both take."""
-    parser.add_argument("card", metavar="CARD", help="pci:0000:03:00.0 or 0000:03:00.0")
+    parser.add_argument(
+        "card", nargs="?", metavar="CARD", help=f"pci:0000:03:00.0 or 0000:03:00.0 (default: {ENVIRONMENT})"
+    )
+    add_card_arguments(parser, positional=False, json="print an object: card, steps, objections, done")
     parser.add_argument(
         "--dry-run", action="store_true", help="show the plan and what speaks against it; change nothing"
     )
-    parser.add_argument("--json", action="store_true", help="print an object: card, steps, objections, done")
 
 
 def run(args: argparse.Namespace, kernel: Kernel | None = None) -> int:
@@ -52,7 +55,7 @@ def run(args: argparse.Namespace, kernel: Kernel | None = None) -> int:
 
 def carry_out(args: argparse.Namespace, kernel: Kernel, driver: str | None, *, whole_group: bool = False) -> int:
     """Give the card's group to `driver`, None for the kernel's choice. Status 1: a dry run found something that speaks against it."""
-    function = find(kernel, args.card.removeprefix(PREFIX))
+    function = find(kernel, named(args).removeprefix(PREFIX))
     steps = bind.plan_unbind(function) if driver is None else bind.plan_bind(function, driver)
     against = bind.objections(function, driver, whole_group=whole_group)
     done = not args.dry_run and not against

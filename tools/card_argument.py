@@ -38,15 +38,27 @@ def card_name(args: argparse.Namespace) -> str:
 
     Raises `WrongUsage` when two are named, `NoSuchCard` for what is no name, with what may be meant, and when there is not one real card alone.
     """
-    given = {name for name in (getattr(args, "card", None), args.card_option) if name}
-    if len(given) > 1:
-        raise WrongUsage(f"two cards are named: {' and '.join(sorted(given))}")
-    name = next(iter(given), None) or os.environ.get(ENVIRONMENT)
+    name = _given(args)
     if not name:
         return _only()
     if not is_card(name):
         raise NoSuchCard(_advice(name))
     return name
+
+
+def named(args: argparse.Namespace) -> str:
+    """Return what names the card, a name or not, for commands that never choose one themselves. Raises `WrongUsage` when nothing does."""
+    name = _given(args)
+    if not name:
+        raise WrongUsage(f"which card? name it, or set {ENVIRONMENT}")
+    return name
+
+
+def _given(args: argparse.Namespace) -> str:
+    given = {name for name in (getattr(args, "card", None), args.card_option) if name}
+    if len(given) > 1:
+        raise WrongUsage(f"two cards are named: {' and '.join(sorted(given))}")
+    return next(iter(given), None) or os.environ.get(ENVIRONMENT, "")
 
 
 def is_card(text: str) -> bool:

@@ -188,7 +188,8 @@ def _group(path: Path) -> str:
 
 
 def _cards(kernel: Kernel, *, linux: bool, probe: bool, backend: Any) -> Iterator[Line]:
-    found = [*doctor_pci.examine(kernel), *doctor_usb.examine(kernel, linux=linux, probe=probe, backend=backend)]
+    on_pci = doctor_pci.examine(kernel) if linux else ()
+    found = [*on_pci, *doctor_usb.examine(kernel, linux=linux, probe=probe, backend=backend)]
     yield from found
     if not linux:
         todo = "cards in a Thunderbolt enclosure wait for it; enclosures on USB need none"

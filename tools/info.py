@@ -14,6 +14,7 @@ from ringup.firmware.amd.needs import needs
 from ringup.firmware.store import Store
 from ringup.tools.attach import attached
 from ringup.tools.card_argument import add_card_arguments, card_name
+from ringup.tools.usb_side import bridge_of
 
 MIB = 20  # bits
 
@@ -59,6 +60,7 @@ def describe(bare: Bare, holder: str, store: Store) -> dict[str, Any]:
         "window_bytes": window.visible_bytes,
         "bars": {str(number): bar.size_bytes for number, bar in bare.device.bars.items()},
         "resets": ["mode1", *bare.device.resets()] if not holder else [],
+        "bridge": bridge_of(bare.device),
         "blocks": {},
         "core": None,
         "firmware": [],
@@ -110,6 +112,10 @@ def _lines(shown: dict[str, Any]) -> Iterator[str]:
     yield f"{shown['name']}: {shown['chip'] or 'an unknown chip'}" + (f", {shown['target']}" if shown["target"] else "")
     yield f"  state     {shown['state'] or 'not known'}{held}" + (", asleep" if shown["found_asleep"] else "")
     yield f"  PCI       {shown['pci_id']} revision {shown['revision']}, subsystem {shown['subsystem']}"
+    if bridge := shown["bridge"]:
+        firmware = f"{bridge['firmware']} firmware {bridge['version']}"
+        yield f"  bridge    {bridge['ids']} {bridge['product']!r}, {firmware}, {bridge['speed_mbps']} Mb/s"
+        yield f"  slot      link {bridge['link']}"
     best = f"{able['generation']} x{able['lanes']}"
     yield f"  link      generation {now['generation']} x{now['lanes']}, at best {best}"
     yield f"  memory    {shown['vram_bytes'] >> MIB} MiB, {shown['window_bytes'] >> MIB} MiB of it in the window"

@@ -11,6 +11,7 @@ import ringup
 from ringup.errors import DeviceFault
 from ringup.tools.card_argument import add_card_arguments, card_name
 from ringup.tools.stages import StageView, stage_rows
+from ringup.tools.usb_side import counts_of, plain
 
 TEST_BYTES = 1 << 20
 
@@ -27,10 +28,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     name = card_name(args)
     with ringup.open(name, firmware=args.firmware, watch=StageView()) as card:
+        came_up = counts_of(card.device)
         moved = move(card)
+        worked = counts_of(card.device)
         info, stages = asdict(card.info), stage_rows(card.stages)
+    usb = {"bring_up": came_up, "test": worked.since(came_up)} if came_up and worked else {}
     if args.json:
-        print(json.dumps({"card": info, "stages": stages, "moved_bytes": moved}))
+        counted = {"usb": {name: plain(counts) for name, counts in usb.items()}} if usb else {}
+        print(json.dumps({"card": info, "stages": stages, "moved_bytes": moved} | counted))
         return 0
     milliseconds = sum(row["ms"] for row in stages)
     print(
@@ -40,6 +45,8 @@ def run(args: argparse.Namespace) -> int:
     print(f"it was {info['found']}; {len(stages)} stages took {milliseconds:.0f} ms")
     for rung in info["resets"]:
         print(f"  {rung}")
+    for what, counts in usb.items():
+        print(f"  over USB, {what.replace('_', '-')}: {counts}")
     print(f"{moved >> 10} KiB went through both kinds of queue and came back unchanged")
     return 0
 

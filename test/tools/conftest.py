@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ringup import silicon
+from ringup.drivers.usb4 import transport as usb
 from ringup.silicon import fixtures, transport
+from ringup.silicon.asm2464pd import Enclosure, VirtualUsbHost
 from ringup.tools import cli
 from ringup.tools.demo import compile_for
 
@@ -14,12 +16,12 @@ VRAM_BYTES = 256 * MIB
 
 
 class Slot:
-    """A transport whose one card is the same at every opening, as a real slot's is."""
+    """A transport whose one card, or enclosure, is the same at every opening, as a real slot's is."""
 
     name, value = "virtual", "a slot"
 
-    def __init__(self, card):
-        self.card = card
+    def __init__(self, **there):
+        self.there = there
 
     def load(self):
         return self
@@ -28,7 +30,16 @@ class Slot:
         return transport.find()
 
     def open(self, rest, **options):
-        return transport.open(rest, card=self.card, **options)
+        return transport.open(rest, **self.there, **options)
+
+
+class Usb:
+    """The transport `usb`, as installed."""
+
+    name, value = "usb", usb.__name__
+
+    def load(self):
+        return usb
 
 
 @pytest.fixture
@@ -39,8 +50,25 @@ def plug(monkeypatch):
     def put(name="navi31", **options):
         card = silicon.card(name, **{"vram_bytes": VRAM_BYTES, **options})
         made.append(card)
-        monkeypatch.setattr("ringup.cards.entry_points", lambda group: [Slot(card)])
+        monkeypatch.setattr("ringup.cards.entry_points", lambda group: [Slot(card=card)])
         return card
+
+    yield put
+    fixtures.check(made)
+
+
+@pytest.fixture
+def dock(monkeypatch):
+    """`dock("navi31", "open")` plugs an enclosure with a card into USB; it is what `virtual:navi31@asm2464pd` opens from then on."""
+    made = []
+
+    def put(name="navi31", firmware="open", **options):
+        card = silicon.card(name, vram_bytes=VRAM_BYTES, enumerated=False)
+        enclosure = Enclosure(card, firmware, **options)
+        VirtualUsbHost().plug(enclosure)
+        made.append(card)
+        monkeypatch.setattr("ringup.cards.entry_points", lambda group: [Slot(enclosure=enclosure), Usb()])
+        return enclosure
 
     yield put
     fixtures.check(made)

@@ -51,5 +51,14 @@ def test_a_near_name_is_suggested(ringup, typed, meant):
     assert (status, err) == (10, f"ringup up: NoSuchCard: {typed!r} names no card: did you mean {meant}?\n")
 
 
+def test_commands_that_take_a_card_away_choose_none_themselves(ringup, nowhere, monkeypatch):
+    for command in ("bind", "unbind"):
+        status, _, err = ringup(command)
+        assert (status, "which card? name it, or set RINGUP_CARD" in err) == (2, True)
+        monkeypatch.setenv("RINGUP_CARD", "pci:0000:ff:1f.7")
+        assert "there is no PCI function 0000:ff:1f.7" in ringup(command)[2]
+        monkeypatch.delenv("RINGUP_CARD")
+
+
 def test_a_name_like_nothing_says_where_names_are(ringup):
     assert "names no card: `ringup list` shows them; a name is PREFIX:REST" in ringup("up", "graphics")[2]
