@@ -86,8 +86,8 @@ SUPER = _configuration(
 )
 BOS_BYTES = (
     struct.pack("<BBHB", 5, 15, 22, 2)
-    + struct.pack("<BBBI", 7, 16, 2, 0)
-    + struct.pack("<BBBBHBBH", 10, 16, 3, 0, 0x000E, 0, 3, 0)
+    + struct.pack("<BBBI", 7, 16, 2, 2)
+    + struct.pack("<BBBBHBBH", 10, 16, 3, 0, 0x000E, 3, 0, 0)
 )
 
 

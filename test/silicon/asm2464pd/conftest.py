@@ -149,3 +149,124 @@ def storage():
         return StorageHost(Enclosure(inside, firmware, speed, **options))
 
     return make
+
+
+# --- the open firmware --------------------------------------------------------------------------------------------------
+CONFIG_READ, CONFIG_WRITE, MEMORY_READ, MEMORY_WRITE = (
+    0x04,
+    0x44,
+    0x20,
+    0x60,
+)  # format bytes of requests; memory with 64-bit addresses
+GPU_BUS = 4
+WINDOW_32, WINDOW_64 = 0x1000_0000, 0x8_0000_0000
+
+
+class OpenBridge:
+    """An enclosure with the open firmware, and a host that speaks its requests as handmade/src/main.c takes them."""
+
+    def __init__(self, enclosure, host=None, port="1-1"):
+        self.enclosure, self.radeon, self.port = enclosure, enclosure.card, port
+        self.host = host or VirtualUsbHost(enclosure.machine)
+        if enclosure.host is None:
+            self.host.plug(enclosure, port)
+        self.open()
+
+    def open(self):
+        number = self.port.partition("-")[2]
+        self.dev = usb.core.find(backend=self.host, custom_match=lambda one: str(one.port_number) == number)
+        self.dev.set_configuration()
+        self.host.claim_interface(self.dev._ctx.handle, 0)
+
+    @property
+    def clock(self):
+        return self.enclosure.machine
+
+    @property
+    def handle(self):
+        return self.dev._ctx.handle
+
+    def peek(self, address, count=1, page=0):
+        return bytes(self.dev.ctrl_transfer(0xC0, 0xE4, address, page << 8, count))
+
+    def poke(self, address, *values, page=0):
+        for at, value in enumerate(values):
+            self.dev.ctrl_transfer(0x40, 0xE5, address + at, page << 8 | value, None)
+
+    def begin(self, kind, address, value=0, enables=0xF, mode=0):
+        self.dev.ctrl_transfer(0x40, 0xF0, kind | enables << 8, mode, struct.pack("<QI", address, value))
+
+    def completion(self):
+        """Return (data, completion status, byte count, whether it carried data, result)."""
+        reply = bytes(self.dev.ctrl_transfer(0xC0, 0xF0, 0, 0, 8, timeout=5000))
+        data, high, low, carried, result = struct.unpack("<IBBBB", reply)
+        return data, high >> 5, (high & 0xF) << 8 | low, carried, result
+
+    def request(self, kind, address, value=0, enables=0xF):
+        self.begin(kind, address, value, enables)
+        return self.completion()
+
+    def config_read(self, bus, register, device=0, function=0):
+        data, status, _, _, result = self.request(
+            CONFIG_READ | (bus > 0), bus << 24 | device << 19 | function << 16 | register
+        )
+        assert (status, result) == (0, 0)
+        return data
+
+    def config_write(self, bus, register, value, enables=0xF):
+        _, status, _, _, result = self.request(CONFIG_WRITE | (bus > 0), bus << 24 | register, value, enables)
+        assert (status, result) == (0, 0)
+
+    def set_up_buses(self, command=7):
+        """Number the buses and open the windows as pcie/pcie_probe.py of the firmware does, and give the GPU's BARs addresses."""
+        for bus in range(GPU_BUS):
+            self.config_write(bus, 0x18, bus | bus + 1 << 8 | GPU_BUS << 16)
+            self.config_write(bus, 0x20, WINDOW_32 >> 16 | 0xFFF0_0000)
+            self.config_write(bus, 0x24, WINDOW_64 >> 16 & 0xFFF0 | 0xFFF0_0000)
+            self.config_write(bus, 0x28, WINDOW_64 >> 32)
+            self.config_write(bus, 0x2C, 0xFFFF_FFFF)
+            self.config_write(bus, 0x04, command, 0x3)
+        self.vram, self.doorbells, self.registers = WINDOW_64, WINDOW_64 + (4 << 30), WINDOW_32
+        for register, value in (
+            (0x10, self.vram & 0xFFFF_FFFF), (0x14, self.vram >> 32), (0x18, self.doorbells & 0xFFFF_FFFF),
+            (0x1C, self.doorbells >> 32), (0x24, self.registers),
+        ):  # fmt: skip
+            self.config_write(GPU_BUS, register, value)
+        self.config_write(GPU_BUS, 0x04, command, 0x3)
+        return self
+
+    def write(self, address, data, timeout=1000):
+        """Write dwords as a stream."""
+        self.begin(MEMORY_WRITE, address, len(data) // 4, mode=1)
+        return self.dev.write(0x02, data, timeout)
+
+    def read(self, address, size, timeout=1000):
+        """Read dwords as a stream."""
+        self.begin(MEMORY_READ, address, size // 4, mode=2)
+        return bytes(self.dev.read(0x81, size, timeout))
+
+    def arm(self, sectors, first=0, slots=1, to_host=False):
+        self.dev.ctrl_transfer(0x40, 0xF2, sectors | to_host << 15, first | slots << 8, None)
+
+    def fill(self, data, first=0, slots=None):
+        """Send whole sectors to SRAM."""
+        self.arm(len(data) // 512, first, slots or -(-len(data) // 0x4000))
+        return self.dev.write(0x02, data)
+
+    def power(self, on):
+        self.dev.ctrl_transfer(0x40, 0xF3, int(on), 0, None, timeout=10_000)
+
+    @property
+    def sram(self):
+        return self.enclosure.chip.sram.view
+
+
+@pytest.fixture
+def bridge():
+    """Make an `OpenBridge` with a navi31 in its slot; options are the enclosure's. Tests look at violations themselves."""
+
+    def make(speed="super_plus", card=True, **options):
+        inside = make_card("navi31", vram_bytes=64 << 20, enumerated=False) if card else None
+        return OpenBridge(Enclosure(inside, "open", speed, **options))
+
+    return make
