@@ -73,8 +73,7 @@ def read_shape(block: Block, design: Design) -> Shape:
 
 def _array_mask(block: Block, design: Design, engine: int, array: int) -> int:
     with instance(block, engine, array):
-        fused = block.read(gc.CC_GC_SHADER_ARRAY_CONFIG)
-        chosen = block.read(gc.GC_USER_SHADER_ARRAY_CONFIG)
+        fused, chosen = block.read_both(gc.CC_GC_SHADER_ARRAY_CONFIG, gc.GC_USER_SHADER_ARRAY_CONFIG)
     off = int(fused.inactive_wgps) | int(chosen.inactive_wgps)
     pairs = design.cus_per_array // CUS_OF_WGP
     return sum(0b11 << CUS_OF_WGP * wgp for wgp in range(pairs) if not off >> wgp & 1)

@@ -43,4 +43,4 @@ class Hdp:
         """Make all that was written through BAR 0 so far visible to the card."""
         self.request()
         # ORDER: a read pushes the posted write; the flush register itself must not be read, some boards stall on it
-        self._nbio.read(RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE)
+        self._nbio.push(RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE)

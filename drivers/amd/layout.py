@@ -13,7 +13,7 @@ MIB = 1 << 20
 TOP_BYTES = 64 * MIB
 TOP_SHARE = 8  # a card with little memory keeps at most this part of it
 
-PSP_BUFFERS = PspBuffers(message=MIB, ring=PAGE_BYTES, command=2 * PAGE_BYTES, fence=3 * PAGE_BYTES)
+PSP_BUFFERS = PspBuffers(message=MIB, ring=PAGE_BYTES, command=2 * PAGE_BYTES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,11 +32,11 @@ LOADER_ERROR = 0xFF  # bits 7:0 of the boot loader's answer are an error: psp_v1
 LOADER_TIMEOUT_US = (
     3_000_000  # TIMEOUT: psp_v13_0.c: ten times psp_wait_for, which polls 100,000 times 1 us and a read: some 200 ms
 )
-LOADER_POLL_US = 500
+LOADER_POLL_US = 1000
 OS_TIMEOUT_US = (
     1_000_000  # TIMEOUT: psp_v13_0.c, psp_v13_0_bootloader_load_sos: one psp_wait_for behind the delay, some 200 ms
 )
-OS_POLL_US = 2000
+OS_POLL_US = 5000
 STATUS = {
     psp.TEE_ERROR_CANCEL: " (cancelled)",
     psp.TEE_ERROR_NOT_SUPPORTED: " (not supported)",

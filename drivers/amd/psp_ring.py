@@ -30,7 +30,7 @@ MAILBOX_TIMEOUT_US = (
 )
 MAILBOX_POLL_US = 100
 COMMAND_TIMEOUT_US = 2_000_000  # TIMEOUT: amdgpu_psp.c: psp_timeout 20000 polls of 60 to 100 us
-COMMAND_POLL_US = 60
+COMMAND_POLL_US = 200
 DONE = psp.GFX_CMD_RESPONSE_MASK
 RESPONSE = psp.psp_gfx_cmd_resp.offset_of("resp")
 LOW = 0xFFFF_FFFF
@@ -81,13 +81,22 @@ MAILBOXES = {13: MP0, 14: MPASP}  # by major version of MP0
 class PspBuffers:
     """VRAM that the security processor is given, by vram_pa. Nobody else writes there while it runs.
 
-    `message` is 1 MiB on a MiB: firmware on its way. `ring`, `command` and `fence` are a page each, on a page.
+    `message` is 1 MiB on a MiB: firmware on its way. `ring` and `command` are a page each, on a page.
     """
 
     message: int
     ring: int
     command: int
-    fence: int
+
+    @property
+    def response(self) -> int:
+        """Where a command's response comes to lie."""
+        return self.command + RESPONSE
+
+    @property
+    def fence(self) -> int:
+        """The fence, right behind the response: one look at memory shows both."""
+        return self.command + psp.psp_gfx_cmd_resp.SIZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +115,7 @@ class PspRing:
         self._block, self._window, self._hdp = block, window, hdp
         self._buffers, self._fb_base = buffers, fb_base
         self._fence = self._wptr_dwords = 0
+        self._laid = 0  # the fence of the last frame that lies in the ring
         self._up = False
 
     def create(self, *, stale: bool) -> None:
@@ -135,8 +145,22 @@ class PspRing:
                 f"creating the secure OS's ring: its write pointer is {self._wptr_dwords:#x} dwords, no frame of {FRAMES}"
             )
         self._window.write(self._buffers.fence, bytes(4))
-        self._fence = 0
+        self._fence = self._laid = 0
         self._up = True
+
+    def _lay_frames(self) -> None:
+        """Write the frames of a whole turn of the ring, which differ by their fence alone; the secure OS looks at none beyond the pointer."""
+        frame = psp.psp_gfx_rb_frame()
+        command, fence = self._fb_base + self._buffers.command, self._fb_base + self._buffers.fence
+        frame.cmd_buf_addr_lo, frame.cmd_buf_addr_hi = command & LOW, command >> 32
+        frame.fence_addr_lo, frame.fence_addr_hi = fence & LOW, fence >> 32
+        ring, first = bytearray(RING_BYTES), self._wptr_dwords * 4
+        for turn in range(FRAMES):
+            frame.fence_value = self._fence + 1 + turn
+            at = (first + turn * FRAME_BYTES) % RING_BYTES
+            ring[at : at + FRAME_BYTES] = bytes(memory(frame))
+        self._window.write(self._buffers.ring, bytes(ring))
+        self._laid = self._fence + FRAMES
 
     def destroy(self) -> None:
         """Take the ring down; the secure OS lives on. Twice is harmless."""
@@ -152,31 +176,30 @@ class PspRing:
         if not self._up:
             raise ValueError(f"{doing}: the secure OS has no ring: create it first")
         window, buffers = self._window, self._buffers
+        if self._fence == self._laid:
+            self._lay_frames()
         self._fence += 1
-        frame = psp.psp_gfx_rb_frame(fence_value=self._fence)
-        command, fence = self._fb_base + buffers.command, self._fb_base + buffers.fence
-        frame.cmd_buf_addr_lo, frame.cmd_buf_addr_hi = command & LOW, command >> 32
-        frame.fence_addr_lo, frame.fence_addr_hi = fence & LOW, fence >> 32
         window.write(buffers.command, bytes(memory(cmd)))
-        window.write(buffers.ring + self._wptr_dwords * 4, bytes(memory(frame)))
         self._hdp.flush()
         # ORDER: the frame is in VRAM before the pointer moves; the secure OS reads it at once
         self._wptr_dwords = (self._wptr_dwords + FRAME_BYTES // 4) % (RING_BYTES // 4)
         wptr = self.mailbox.wptr.at(self._block.version)
         self._block.write(wptr(self._wptr_dwords))
-        self._wait_fence(doing)
-        raw = bytearray(window.read(buffers.command + RESPONSE, psp.psp_gfx_resp.SIZE))
-        answer = psp.psp_gfx_resp.view(raw)
+        answer = psp.psp_gfx_resp.view(self._wait_fence(doing))
         return Response(answer.status, answer.tmr_size)
 
-    def _wait_fence(self, doing: str) -> None:
+    def _wait_fence(self, doing: str) -> bytearray:
+        """Wait for the fence of the last command and return the response."""
+        behind = self._buffers.fence - self._buffers.response
         clock = self._block.registers.clock
         end_us = clock.now_us + COMMAND_TIMEOUT_US
         while True:
+            clock.sleep_us(COMMAND_POLL_US)  # no command is done at once, and over USB a look is a round trip
             late = clock.now_us >= end_us
-            value = int.from_bytes(self._window.read(self._buffers.fence, 4), "little")
+            seen = self._window.read(self._buffers.response, behind + 4)
+            value = int.from_bytes(seen[behind:], "little")
             if value == self._fence:
-                return
+                return bytearray(seen[:behind])
             if value == ONES:
                 self._block.registers.check(doing)
             if late:
@@ -184,7 +207,6 @@ class PspRing:
                     f"{doing}: the secure OS's fence is {value:#x}, not {self._fence:#x}, after {COMMAND_TIMEOUT_US / 1000:g} ms; "
                     "reset the card"
                 )
-            clock.sleep_us(COMMAND_POLL_US)
 
     def _take_down(self) -> None:
         control = self.mailbox.control.at(self._block.version)

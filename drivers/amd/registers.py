@@ -16,6 +16,7 @@ from ringup.drivers.transport.seam import Clock, Device, Mmio
 from ringup.errors import DeviceLost, DeviceTimeout
 
 W = TypeVar("W", bound=Word)
+V = TypeVar("V", bound=Word)
 Version = tuple[int, int, int]
 ONES = 0xFFFF_FFFF
 REGISTER_BAR = 5
@@ -45,6 +46,26 @@ class Registers:
         if value == ONES:
             self.check(f"reading register {address:#x}")
         return value
+
+    def read_all(self, addresses: Sequence[int]) -> list[int]:
+        """Read several registers, one after another; one round trip on a slow link. Raises `DeviceLost` when the card is gone."""
+        if any(address >= self._size_bytes for address in addresses):
+            return [self.read(address) for address in addresses]
+        self.reads += len(addresses)
+        with self._mmio.batch() as batch:
+            replies = [batch.read32(address) for address in addresses]
+        values = [reply.value for reply in replies]
+        if ONES in values:
+            self.check(f"reading {len(addresses)} registers from {addresses[0]:#x} on")
+        return values
+
+    def push(self, address: int) -> None:
+        """Read a register so that what was posted before has arrived; its value is of no use."""
+        if self.device.remote is None:
+            self.read(address)
+        else:
+            self.reads += 1
+            self.device.remote.push(REGISTER_BAR, address)
 
     def write(self, address: int, value: int) -> None:
         """Write the register at a byte address."""
@@ -128,6 +149,22 @@ class Block:
     def make(self, word: type[W], /, **fields: int) -> W:
         """Make a word as this version lays it out, unnamed fields zero."""
         return word.at(self.version)(**fields)
+
+    def read_both(self, first: type[W], second: type[V]) -> tuple[W, V]:
+        """Read two registers, one after the other; one round trip on a slow link."""
+        one, other = self.registers.read_all([self.address(first), self.address(second)])
+        return first.at(self.version)(one), second.at(self.version)(other)
+
+    def update_each(self, word: type[Word], places: Sequence[int], /, **fields: int) -> None:
+        """Change fields of a register and its siblings, each `places` dwords on: all are read, then all are written."""
+        addresses = [self.address(word, place) for place in places]
+        typed = word.at(self.version)
+        for address, value in zip(addresses, self.registers.read_all(addresses), strict=True):
+            self.registers.write(address, int(typed(value).replace(**fields)))
+
+    def push(self, word: type[Word]) -> None:
+        """Read a register for the sake of order alone."""
+        self.registers.push(self.address(word))
 
     def wait(
         self,

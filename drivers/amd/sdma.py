@@ -104,11 +104,14 @@ class SdmaEngine:
         """Dwords from engine 0's registers to this one's."""
         return self.index * self._engine_step
 
+    @property
+    def _queue_places(self) -> list[int]:
+        return [self.step + queue * self.queue_step for queue in range(QUEUES)]
+
     def start(self) -> None:
         """Set the engine going; no queue is mapped yet. The graphics core must have booted."""
         block, row, step = self.block, self.row, self.step
-        for queue in range(QUEUES):
-            block.update(words.SDMA0_QUEUE0_RB_CNTL, step + queue * self.queue_step, rb_enable=0)
+        block.update_each(words.SDMA0_QUEUE0_RB_CNTL, self._queue_places, rb_enable=0)
         block.update(words.SDMA0_CNTL, step, trap_enable=1, ctxempty_int_enable=0)
         if row.semaphore_timer:
             block.write(block.make(words.SDMA0_SEM_WAIT_FAIL_TIMER_CNTL), step)
@@ -124,10 +127,8 @@ class SdmaEngine:
 
     def stop(self) -> None:
         """Halt the engine; twice is harmless."""
-        for queue in range(QUEUES):
-            at = self.step + queue * self.queue_step
-            self.block.update(words.SDMA0_QUEUE0_RB_CNTL, at, rb_enable=0)
-            self.block.update(words.SDMA0_QUEUE0_IB_CNTL, at, ib_enable=0)
+        self.block.update_each(words.SDMA0_QUEUE0_RB_CNTL, self._queue_places, rb_enable=0)
+        self.block.update_each(words.SDMA0_QUEUE0_IB_CNTL, self._queue_places, ib_enable=0)
         self.block.update(self.row.control, self._control_at, halt=1)
 
     def reset(self) -> None:

@@ -193,6 +193,10 @@ class Remote(Protocol):
         """Bytes at full rate; None where the path has no such way."""
         ...
 
+    def push(self, bar: int, offset: int) -> None:
+        """Read a dword of a BAR so that what was posted before it has arrived before anything that follows; its value is nobody's."""
+        ...
+
     def poll(self, bar: int, offset: int, size_bytes: int) -> bytes:
         """Read whole dwords of a BAR as cheaply as can be. Whether anything answered is not told: what was read must show it."""
         ...

@@ -88,6 +88,12 @@ class Bridge(Protocol):
         """Read whole dwords in one round trip, as cheaply as can be. Where nothing answers, older bytes may come."""
         ...
 
+    def push(self, address: int) -> None:
+        """Read a dword for the sake of order alone: all that was posted before has arrived when what is asked next is done. Waits for nothing
+        where the firmware keeps that order.
+        """
+        ...
+
     def xdata_read(self, address: int, count: int, page: int = 0) -> bytes:
         """Read the chip's own address space."""
         ...

@@ -35,9 +35,9 @@ class BridgeDevice:
     polls_vram = True
 
     def __init__(
-        self, name: str, bridge: Bridge, lock: CardLock, firmware: Callable[[str], bytes | None] | None = None
+        self, name: str, bridge: Bridge, lock: CardLock | None, firmware: Callable[[str], bytes | None] | None = None
     ) -> None:
-        """Take an open bridge, whose link is up, and a lock; both are let go by `close`, and here when the card does not come up.
+        """Take an open bridge, whose link is up, and its lock if it has one; both are let go by `close`, and here when the card fails.
 
         `firmware`: where images of this device alone come from.
         """
@@ -87,6 +87,10 @@ class BridgeDevice:
     def poll(self, bar: int, offset: int, size_bytes: int) -> bytes:
         """Read whole dwords of a BAR in one round trip. What was read must show whether anything answered."""
         return self._windows[bar].poll(offset, size_bytes)
+
+    def push(self, bar: int, offset: int) -> None:
+        """Read a dword of a BAR for the sake of order alone."""
+        self._windows[bar].push(offset)
 
     @property
     def counts(self) -> Counts:
@@ -173,4 +177,5 @@ class BridgeDevice:
             LOG.info("closing %s: %s", self.name, error)
         finally:
             self.bridge.port.close()
-            self._lock.release()
+            if self._lock is not None:
+                self._lock.release()

@@ -142,6 +142,10 @@ class StockFirmware:
         """Read whole dwords; this firmware knows no cheaper way than for any others."""
         return self.read_block(address, size_bytes)
 
+    def push(self, address: int) -> None:
+        """Read a dword for the sake of order."""
+        self.request([tlp.memory_read(address)])
+
     def _prepare(self, request: Request) -> Iterator[Command]:
         """Make the commands that put a request together and fire it. ORDER: all fields, then the two registers that start it."""
         fields = [

@@ -112,20 +112,23 @@ def _number(fabric: Fabric) -> Found:
     first = Place(0, 0, 0)
     if fabric.first_answer(first) is None:
         raise LinkDown("looking behind the bridge: its own port does not answer; switch the enclosure off and on")
-    root = _look(fabric, first)
+    (root,) = _look(fabric, first)
     _descend(fabric, root, 0, 0)
     return root
 
 
-def _look(fabric: Fabric, place: Place) -> Found:
-    ids, class_code, header = fabric.read(
-        (place, pci.PCI_VENDOR_ID), (place, pci.PCI_CLASS_REVISION), (place, pci.PCI_CACHE_LINE_SIZE)
-    )
-    found = Found(place, ids, class_code >> 8, header >> 16 & 0xFF)
-    at = capability(fabric, place, pci.PCI_CAP_ID_EXP)
-    if at is not None:
-        (flags,) = fabric.read((place, at))
-        found.port_type = (flags >> 16 & pci.PCI_EXP_FLAGS_TYPE) >> 4
+def _look(fabric: Fabric, *places: Place) -> list[Found]:
+    """Read what functions are; of ports also which kind."""
+    wanted = [
+        (place, at) for place in places for at in (pci.PCI_VENDOR_ID, pci.PCI_CLASS_REVISION, pci.PCI_CACHE_LINE_SIZE)
+    ]
+    values = iter(fabric.read(*wanted))
+    found = [Found(place, next(values), next(values) >> 8, next(values) >> 16 & 0xFF) for place in places]
+    for port in found:
+        at = capability(fabric, port.place, pci.PCI_CAP_ID_EXP) if port.is_port else None
+        if at is not None:
+            (flags,) = fabric.read((port.place, at))
+            port.port_type = (flags >> 16 & pci.PCI_EXP_FLAGS_TYPE) >> 4
     return found
 
 
@@ -145,9 +148,8 @@ def _descend(fabric: Fabric, port: Found, last: int, depth: int) -> int:
     heads = [Place(secondary, device, 0) for device in range(DEVICES if inside else 1)]
     if not inside and fabric.first_answer(heads[0]) is None:
         heads = []
-    for place, there in zip(heads, present(fabric.read(*((head, 0) for head in heads))), strict=True):
-        if there:
-            port.below.extend(_functions(fabric, place))
+    answers = present(fabric.read(*((head, 0) for head in heads)))
+    port.below = _functions(fabric, [head for head, there in zip(heads, answers, strict=True) if there])
     highest = secondary
     for child in port.below:
         highest = _descend(fabric, child, highest, depth + 1)
@@ -155,13 +157,13 @@ def _descend(fabric: Fabric, port: Found, last: int, depth: int) -> int:
     return highest
 
 
-def _functions(fabric: Fabric, place: Place) -> list[Found]:
-    head = _look(fabric, place)
-    if not head.header & pci.PCI_HEADER_TYPE_MFD:
-        return [head]
-    others = [place._replace(function=number) for number in range(1, FUNCTIONS)]
-    there = present(fabric.read(*((other, 0) for other in others)))
-    return [head, *(_look(fabric, other) for other, answers in zip(others, there, strict=True) if answers)]
+def _functions(fabric: Fabric, heads: list[Place]) -> list[Found]:
+    """Look at the first functions of devices, and at what else they have."""
+    found = _look(fabric, *heads)
+    more = [head.place for head in found if head.header & pci.PCI_HEADER_TYPE_MFD]
+    others = [place._replace(function=number) for place in more for number in range(1, FUNCTIONS)]
+    answers = present(fabric.read(*((other, 0) for other in others)))
+    return found + _look(fabric, *(other for other, there in zip(others, answers, strict=True) if there))
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------

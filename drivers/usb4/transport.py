@@ -52,25 +52,42 @@ def open(
 ) -> BridgeDevice:
     """Hold the enclosure at `rest`, wake its slot, number what is behind it and return the card, memory decoding on, bus mastering off.
 
-    `backend`: a pyusb backend, libusb's when left out; `clock`: its time; `name`: what the card is called. `wait_s`: seconds to wait for
-    another process of ringup's. Raises `NoSuchCard`, `CardBusy`, `PermissionNeeded`, `NotSupported`, `LinkDown`, each with what to do.
+    `backend`: a pyusb backend that is this process's alone, the system's libusb when left out; `clock`: its time; `name`: what the card is
+    called. `wait_s`: seconds to wait for another process of ringup's.
+    Raises `NoSuchCard`, `CardBusy`, `PermissionNeeded`, `NotSupported`, `LinkDown`, each with what to do.
     """
-    backend = backend if backend is not None else system_backend()
-    name, clock = name or f"usb:{rest}", clock or HostClock()
-    place, device = _look_up(backend, rest)
-    lock = CardLock(kernel or Kernel(), name.replace(":", "-").replace("/", "-"))
-    lock.take(clock, wait_s)
+    hold = _Hold(rest, backend, clock, name, wait_s, kernel)
     try:
-        bridge = open_bridge(backend, place, device, clock, name)
+        bridge = open_bridge(*hold.found, hold.clock, hold.name)
         try:
-            _wake(bridge, name)
+            _wake(bridge, hold.name)
         except BaseException:
             bridge.port.close()
             raise
     except BaseException:
-        lock.release()
+        hold.release()
         raise
-    return BridgeDevice(name, bridge, lock, firmware)
+    return BridgeDevice(hold.name, bridge, hold.lock, firmware)
+
+
+class _Hold:
+    """An enclosure that no other process of ringup's has: what is there, and its lock, none for a backend of this process alone."""
+
+    def __init__(
+        self, rest: str, backend: Any, clock: Clock | None, name: str, wait_s: float, kernel: Kernel | None
+    ) -> None:
+        self.name, self.clock = name or f"usb:{rest}", clock or HostClock()
+        self.lock = None if backend is not None else CardLock(kernel or Kernel(), self.name.replace(":", "-"))
+        backend = backend if backend is not None else system_backend()
+        place, device = _look_up(backend, rest)
+        self.found = backend, place, device
+        if self.lock is not None:
+            self.lock.take(self.clock, wait_s)
+
+    def release(self) -> None:
+        """Let others have it."""
+        if self.lock is not None:
+            self.lock.release()
 
 
 @contextmanager
@@ -84,22 +101,18 @@ def holding(
     kernel: Kernel | None = None,
 ) -> Iterator[tuple[Port, Row]]:
     """Hold the enclosure at `rest` and claim its USB side alone, whatever it runs; nothing is asked of its firmware. Options as of `open`."""
-    backend = backend if backend is not None else system_backend()
-    name, clock = name or f"usb:{rest}", clock or HostClock()
-    place, device = _look_up(backend, rest)
-    lock = CardLock(kernel or Kernel(), name.replace(":", "-").replace("/", "-"))
-    lock.take(clock, wait_s)
+    hold = _Hold(rest, backend, clock, name, wait_s, kernel)
     try:
-        port = _claim(backend, place, device, clock, name)
+        port = _claim(*hold.found, hold.clock, hold.name)
         try:
-            row = identify(place, port.product)
+            row = identify(port.place, port.product)
             if row is None:
-                raise NotSupported(_unknown(name, port))
+                raise NotSupported(_unknown(hold.name, port))
             yield port, row
         finally:
             port.close()
     finally:
-        lock.release()
+        hold.release()
 
 
 def _look_up(backend: Any, rest: str) -> tuple[Place, Any]:

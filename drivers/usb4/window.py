@@ -130,6 +130,13 @@ class BridgeWindow:
             self._lost()
             return b"\xff" * size_bytes
 
+    def push(self, offset: int) -> None:
+        """Read a dword for the sake of order, and wait for nothing if that can be."""
+        try:
+            self._bridge.push(self.place(offset, 4))
+        except DeviceLost:
+            self._lost()
+
     def write_block(self, offset: int, data: bytes | memoryview) -> None:
         """Write many bytes. A dword at an edge is written by its bytes alone, the others as a stream."""
         size = len(data)

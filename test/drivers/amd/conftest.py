@@ -153,7 +153,7 @@ def up(hands, request):
 class Boot:
     """A card and the driver's blocks that bring its processors up; of those only the bus interface and the host data path are started."""
 
-    BUFFERS = PspBuffers(message=0x10_0000, ring=0x1000, command=0x2000, fence=0x3000)
+    BUFFERS = PspBuffers(message=0x10_0000, ring=0x1000, command=0x2000)
     TABLE_PA, PAGE_PA, TMR_PA = 0x8000, 0x4000, 32 << 20
 
     def __init__(self, radeon):

@@ -235,7 +235,7 @@ def test_versions_and_buffers_that_cannot_be_are_refused(boot):
     with pytest.raises(NotSupported, match=r"the security processor is version 12\.0\.1; known are 13\.0\.0"):
         Psp(block, (12, 0, 1), card.window, card.hdp, card.BUFFERS, card.fb_base)
     with pytest.raises(ValueError, match="takes parts from whole MiB, not from 0x180000"):
-        Psp(block, (13, 0, 0), card.window, card.hdp, PspBuffers(0x18_0000, 0x1000, 0x2000, 0x3000), card.fb_base)
+        Psp(block, (13, 0, 0), card.window, card.hdp, PspBuffers(0x18_0000, 0x1000, 0x2000), card.fb_base)
 
 
 @pytest.mark.parametrize("version", ROWS)
