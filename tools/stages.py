@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,10 +17,14 @@ WIDTH = 34  # of a stage's name
 class StageView:
     """A watcher for `ringup.open(..., watch=StageView())`: shows each stage on standard error when that is a terminal.
 
-    Each line is whole when it is printed, so whatever ends the work leaves the terminal as it was.
+    Each line is whole when it is printed, so whatever ends the work leaves the terminal as it was. `counted` has what each stage added to the
+    count, where there is one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, count: Callable[[], int] | None = None) -> None:
+        """`count` tells how many transfers went over a slow cable so far."""
+        self._count, self._before = count, 0
+        self.counted: list[int] = []
         self._console: Console | None = None
         if sys.stderr.isatty() and not LOG.isEnabledFor(logging.INFO):
             from rich.console import Console  # what only a terminal needs
@@ -28,10 +33,14 @@ class StageView:
 
     def __call__(self, stage: Any) -> None:
         if isinstance(stage, str):
+            self._before = self._count() if self._count else 0
             LOG.info("%s", stage)
             if self._console:
                 self._console.print(f"    {stage} ...", style="dim", end="\r", markup=False)
-        elif self._console:
+            return
+        if self._count:
+            self.counted.append(self._count() - self._before)
+        if self._console:
             self._end(self._console, stage)
 
     def _end(self, console: Console, stage: Any) -> None:
@@ -40,7 +49,7 @@ class StageView:
         failed = bool(stage.error)
         marks = ("x", "+") if console.options.ascii_only else ("✗", "✓")
         style = "red" if failed else "green"
-        took = f"{stage.took_us / 1000:9.1f} ms"
+        took = f"{stage.took_us / 1000:9.1f} ms" + (f"{self.counted[-1]:7} transfers" if self.counted else "")
         console.print(
             Text.assemble(
                 (f"  {marks[not failed]} ", style), f"{stage.name:{WIDTH}}", (took, style if failed else "cyan")

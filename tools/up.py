@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import ringup
+from ringup.drivers.select import start
+from ringup.drivers.transport.seam import Device
 from ringup.errors import DeviceFault
 from ringup.tools.card_argument import add_card_arguments, card_name
 from ringup.tools.stages import StageView, stage_rows
@@ -27,14 +32,19 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     name = card_name(args)
-    with ringup.open(name, firmware=args.firmware, watch=StageView()) as card:
-        came_up = counts_of(card.device)
+    path = ringup.connect(name)
+    opened = counts_of(path)
+    with _start(path, args.firmware, opened is not None) as (card, transfers):
+        came_up = counts_of(path)
         moved = move(card)
-        worked = counts_of(card.device)
+        worked = counts_of(path)
         info, stages = asdict(card.info), stage_rows(card.stages)
-    usb = {"bring_up": came_up, "test": worked.since(came_up)} if came_up and worked else {}
+    usb = {}
+    if opened and came_up and worked:
+        usb = {"opening": opened, "bring-up": came_up.since(opened), "test": worked.since(came_up)}
+        stages = [row | {"transfers": count} for row, count in zip(stages, transfers, strict=True)]
     if args.json:
-        counted = {"usb": {name: plain(counts) for name, counts in usb.items()}} if usb else {}
+        counted = {"usb": {what: plain(counts) for what, counts in usb.items()}} if usb else {}
         print(json.dumps({"card": info, "stages": stages, "moved_bytes": moved} | counted))
         return 0
     milliseconds = sum(row["ms"] for row in stages)
@@ -46,9 +56,22 @@ def run(args: argparse.Namespace) -> int:
     for rung in info["resets"]:
         print(f"  {rung}")
     for what, counts in usb.items():
-        print(f"  over USB, {what.replace('_', '-')}: {counts}")
+        print(f"  over USB, {what}: {counts}")
     print(f"{moved >> 10} KiB went through both kinds of queue and came back unchanged")
     return 0
+
+
+@contextmanager
+def _start(path: Any, firmware: list[Path], counts: bool) -> Iterator[tuple[Any, list[int]]]:
+    """Bring the card behind `path` up; give it, and how many transfers each stage took where the path counts them."""
+
+    def transfers() -> int:
+        seen = counts_of(path)
+        return seen.transfers if seen else 0
+
+    view = StageView(transfers if counts else None)
+    with start(path, firmware=firmware, watch=view) if isinstance(path, Device) else path as card:
+        yield card, view.counted
 
 
 def move(card: Any) -> int:

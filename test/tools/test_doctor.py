@@ -41,6 +41,28 @@ def test_the_card_of_the_console_is_marked(machine):
     assert "console" in found["pci:0000:03:00.0"].todo
 
 
+def test_a_card_that_its_own_driver_has_is_not_wrong(machine, tmp_path):
+    files = pci("0000:03:00.0", vendor="0x1002", device="0x744c", **{"class": "0x030000"}, boot_vga="0")
+    files["sys/bus/pci/devices/0000:03:00.0/resource"] = (
+        "0x0000007800000000 0x0000007fffffffff 0x000000000014220c\n"  # 32 GiB
+    )
+    folder = tmp_path / "sys/bus/pci/devices/0000:03:00.0"
+    folder.mkdir(parents=True)
+    (folder / "driver").symlink_to("/sys/bus/pci/drivers/amdgpu")
+    found = {name: line for name, line in machine(files).items() if name.startswith("pci:")}
+    driver = found["pci:0000:03:00.0 driver"]
+    assert (driver.state, driver.seen) == (doctor.OPTIONAL, "the kernel's amdgpu drives the card")
+    assert "ringup bind 0000:03:00.0" in driver.todo
+    assert found["pci:0000:03:00.0 BARs"].seen == "0: 33554432 KiB"
+    assert all(line.state != doctor.WRONG for line in found.values())
+
+
+def test_a_card_without_addresses_is_wrong(machine):
+    files = pci("0000:03:00.0", vendor="0x1002", device="0x744c", **{"class": "0x030000"}, boot_vga="0")
+    line = machine(files)["pci:0000:03:00.0 BARs"]
+    assert (line.state, "Above 4G decoding" in line.todo) == (doctor.WRONG, True)
+
+
 def test_other_devices_are_no_cards(machine):
     found = machine(pci("0000:00:1f.3", vendor="0x8086", device="0x1", **{"class": "0x040300"}))
     assert "none seen" in found["GPUs and bridges"].seen
