@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         info, stages = asdict(card.info), stage_rows(card.stages)
     usb = {}
     if opened and came_up and worked:
-        usb = {"opening": opened, "bring-up": came_up.since(opened), "test": worked.since(came_up)}
+        usb = {"opening": opened, "bring_up": came_up.since(opened), "test": worked.since(came_up)}
         stages = [row | {"transfers": count} for row, count in zip(stages, transfers, strict=True)]
     if args.json:
         counted = {"usb": {what: plain(counts) for what, counts in usb.items()}} if usb else {}
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     for rung in info["resets"]:
         print(f"  {rung}")
     for what, counts in usb.items():
-        print(f"  over USB, {what}: {counts}")
+        print(f"  over USB, {what.replace('_', '-')}: {counts}")
     print(f"{moved >> 10} KiB went through both kinds of queue and came back unchanged")
     return 0
 

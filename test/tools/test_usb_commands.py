@@ -65,3 +65,16 @@ def test_an_enclosure_that_is_pulled_is_told(dock, ringup, name, transfers):
     enclosure.faults.inject("disconnect_after_transfers", transfers)
     status, out, err = ringup(name, CARD)
     assert (status, out, err.count("\n")) == (20, "", 1), err
+
+
+def test_up_counts_what_goes_over_the_cable(dock, ringup):
+    enclosure = dock()
+    shown = json.loads(ringup("up", CARD, "--json")[1])
+    usb = shown["usb"]
+    assert set(usb) == {"opening", "bring_up", "test"}
+    assert all(part["transfers"] == part["control"] + part["bulk"] >= part["waits"] > 0 for part in usb.values())
+    inside = sum(stage["transfers"] for stage in shown["stages"])
+    assert 0 < inside <= usb["bring_up"]["transfers"]
+    seen = enclosure.host.counts("1-1")  # what the host itself counted, by endpoint, the closing too
+    assert sum(one.transfers for one in seen.values()) >= sum(part["transfers"] for part in usb.values())
+    assert shown["moved_bytes"] == 1 << 20
