@@ -7,7 +7,7 @@ import pytest
 from ringup.tools import cli
 
 RADEON = "virtual:navi31"
-POINTS = 10
+POINTS = 6
 
 
 class Pressing:
