@@ -70,6 +70,7 @@ class Fabric:
         self.upstream = _port("ASM2461 upstream", regs.PCI_EXP_TYPE_UPSTREAM)
         self.downstream = _port("ASM2461 downstream", regs.PCI_EXP_TYPE_DOWNSTREAM)
         self.on_change: Callable[[], None] = lambda: None
+        self.on_lost: Callable[[], None] = lambda: None  # the card's link went down
         self._claims: dict[int, Claim] = {}  # by 64 KiB, until something changes
         self._retry_until_ns = 0
         slot = [] if card is None else [card.tree.root]
@@ -81,6 +82,8 @@ class Fabric:
         if card is not None:
             card.reaches_host = self._masters
             card.tree.set_link(up=False)
+            self._cut_off = card.path.on_lost
+            card.path.on_lost = self._lost
 
     # --- the slot -----------------------------------------------------------------------------------------------
     @property
@@ -102,6 +105,11 @@ class Fabric:
             self.card.tree.set_link(up=False)
         self._changed()
 
+    def _lost(self) -> None:
+        """The card tells that it is gone from its link."""
+        self._cut_off()
+        self.on_lost()
+
     def reset(self) -> None:
         """Reset the bridge's own ports, as a restart of the chip does."""
         self.link_down()
@@ -118,10 +126,6 @@ class Fabric:
             self.card.bus_changed()
         self.on_change()
 
-    def forget_routes(self) -> None:
-        """Look again who claims what: a configuration register below was written."""
-        self._claims.clear()
-
     def _mistake(self, text: str) -> None:
         self._log.note("pci", "violation", "{}", text)
 
@@ -129,17 +133,19 @@ class Fabric:
     def config(self, kind: int, address: int, enables: int, value: int | None) -> tuple[int, int]:
         """Answer a configuration request of type `kind` (0 or 1): (status, dword). `address`: bus, device, function and register."""
         bus, device, number = address >> 24 & 0xFF, address >> 19 & 0x1F, address >> 16 & 7
-        function, retries = self._function(kind, bus, device, number)
+        function, in_slot = self._function(kind, bus, device, number)
         if function is None or not function.present:
             return UNSUPPORTED, 0
-        if retries and self._clock.now_ns < self._retry_until_ns:
+        if in_slot and self._clock.now_ns < self._retry_until_ns:
             return RETRY, 0
         offset = address & 0xFFC
         if value is None:
             return SUCCESS, function.read(offset)
         for byte, count in lanes(enables):
             function.write(offset + byte, value >> 8 * byte & (1 << 8 * count) - 1, count)
-        self.forget_routes()
+        self._claims.clear()
+        if not in_slot:
+            self.on_change()  # a window of the bridge's own may have moved
         return SUCCESS, 0
 
     def _function(self, kind: int, bus: int, device: int, number: int) -> tuple[Function | None, bool]:

@@ -42,7 +42,9 @@ class Link:
         self.on_change: Callable[[], None] = lambda: None
         self._rail_since_ns: int | None = None
         self._timer: Timer | None = None
-        self._active = False
+        self._active = False  # of detection: quiet and active in turn
+        self._trained = False
+        fabric.on_lost = self._fell
         for register in SWITCHES:
             xdata.on_write(register, lambda value: self._switched())
         for address in (LTSSM, SUBSTATE, LANES_UP, LINK_UP):
@@ -72,10 +74,10 @@ class Link:
         self.slot_powered = True
         self._switched()
 
-    def fell(self) -> None:
-        """Hear that the card's link went down by itself."""
-        self._drop()
-        self._switched()
+    def _fell(self) -> None:
+        """Hear that the card is gone from its link by itself: it stays down until the switches are used again."""
+        if self._trained and not self.up:
+            self._drop()
 
     @property
     def _wanted(self) -> bool:
@@ -116,7 +118,7 @@ class Link:
         self._timer = self._clock.after(self.training_us, self._train)
 
     def _train(self) -> None:
-        self._timer = None
+        self._timer, self._trained = None, True
         xdata = self._xdata
         lanes = min(self.lanes, WIDTHS.get(xdata.get(WIDTH_CAP), 4))
         xdata.put(LTSSM, self.trained_code)
@@ -132,7 +134,7 @@ class Link:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        xdata, was_up = self._xdata, self.up
+        xdata, was_up, self._trained = self._xdata, self._trained, False
         xdata.put(LTSSM, DETECT_QUIET)
         xdata.put(SUBSTATE, 0x10)
         xdata.put(LANES_UP, 0)

@@ -89,9 +89,10 @@ class Sram:
 class SramEngine:
     """Moves sectors between a bulk endpoint and the slots of SRAM.
 
-    Host to SRAM: USB reports the end before the last bytes are in memory. SRAM to host: nothing goes out before the card wrote to the completion
-    queue. One transfer to SRAM may be armed while the one before it moves (Source: tinygrad runtime/ops_amd.py, which does). A count that fits neither slots nor transfer leaves it stuck until it is reset. UNKNOWN, and the worse of two reports here: a window
-    that is filled to its end loses its last slot (`spoils_full_windows`).
+    Host to SRAM: USB reports the end before the last bytes are in memory, and one more transfer may be armed while one moves (Source: tinygrad
+    runtime/ops_amd.py, which does). SRAM to host: nothing goes out before the card wrote to the completion queue. A count that fits neither
+    slots nor transfer leaves it stuck until it is reset. UNKNOWN, and the worse of two reports here: a window that is filled to its end loses
+    its last slot (`spoils_full_windows`).
     """
 
     def __init__(
@@ -105,7 +106,9 @@ class SramEngine:
         self._generation = 0
         self._release: Callable[[], None] | None = None
         self._sends: memoryview | None = None  # what a transfer to the host reads
-        self._next: tuple[int, int, int] | None = None  # slot, slots and bytes of the transfer that is armed behind the one that moves
+        self._next: tuple[int, int, int] | None = (
+            None  # slot, slots and bytes of the transfer that is armed behind the one that moves
+        )
         if fabric.card is not None:
             fabric.card.host.watch(RELEASE, RELEASE + 4, self._released)
             fabric.card.host.watch(SUBMISSIONS, ENTRIES_END, self._disturb)

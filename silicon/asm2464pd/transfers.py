@@ -79,7 +79,7 @@ class Pipe:
 
     def pump(self) -> None:
         """Move what can be moved."""
-        if self.moving is None and self.queue:
+        if self.moving is None and self.queue and not self.bus.leaving:
             first = self.queue[0]
             if not first.begun:
                 first.begun = True
@@ -251,7 +251,7 @@ class Bus:
         """`finished` gets the transfers that ended; `leave(returns)` takes the device off the bus."""
         self.chip, self.firmware = chip, firmware
         self._clock, self._finished, self._leave = clock, finished, leave
-        self.connected = True
+        self.connected, self.leaving = True, False
         self.counts: dict[int, Count] = {}
         self._free_ns = {0: 0, 0x80: 0}  # when each direction of the wire is free again
         self.control = ControlPipe(self)
@@ -289,10 +289,10 @@ class Bus:
         count.transfers += 1
         faults = self.chip.faults
         if strikes(faults, "disconnect_and_return"):
-            self._leave(True)
-            return False
-        if strikes(faults, "disconnect_after_transfers"):
-            self._leave(False)
+            self._leaves(returns=True)
+        elif strikes(faults, "disconnect_after_transfers"):
+            self._leaves(returns=False)
+        if self.leaving:
             return False
         transfer.fate = next((name for name in FATES if strikes(faults, name)), "")
         return True
@@ -305,8 +305,13 @@ class Bus:
         if left > 0:
             return left
         self.chip.faults.clear("disconnect_after_bytes")
-        self._leave(False)
+        self._leaves(returns=False)
         return -1
+
+    def _leaves(self, *, returns: bool) -> None:
+        """Move nothing more; the host hears of it as soon as time passes."""
+        self.leaving = True
+        self._clock.after(0, lambda: self._leave(returns))
 
     def carried(self, transfer: Transfer, size_bytes: int) -> None:
         """Count bulk data that crossed."""

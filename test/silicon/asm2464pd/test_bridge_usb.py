@@ -1,4 +1,7 @@
-"""The open firmware on USB: descriptors, requests it answers and those it does not, what a host may and may not do. Source: handmade/src/usb.h, main.c."""
+"""The open firmware on USB: descriptors, requests it answers and those it does not, what a host may and may not do.
+
+Source: handmade/src/usb.h and main.c.
+"""
 
 import struct
 
@@ -81,13 +84,8 @@ def test_a_reply_that_fills_whole_packets_and_is_short_never_ends(bridge, speed,
     one.poke(0xF000, 1, 2, 3, 4)
     assert one.peek(0xF000, most)[:5] == bytes((1, 2, 3, 4, 0))
     assert times_out(lambda: one.peek(0xF000, most + 1))
-    transfer = one.host.submit(
-        one.handle,
-        0,
-        most + 1,
-        setup=bytes((0xC0, 0xE4, 0, 0xF0, 0, 0)) + (most + 1).to_bytes(2, "little"),
-        timeout_ms=50,
-    )
+    setup = struct.pack("<BBHHH", 0xC0, 0xE4, 0xF000, 0, most + 1)
+    transfer = one.host.submit(one.handle, 0, most + 1, setup=setup, timeout_ms=50)
     while not transfer.done:
         one.host.handle_events(100)
     assert (transfer.status, transfer.actual, transfer.data[:4]) == ("timed out", most, bytes((1, 2, 3, 4)))
@@ -221,7 +219,7 @@ def test_two_enclosures_share_a_host_and_its_time():
     assert bytes(found[1].ctrl_transfer(0xC0, 0xE4, 0xF000, 0, 1)) == b"\x00"
     with pytest.raises(ValueError, match="clock of its own"):
         host.plug(Enclosure(make_card("navi31", vram_bytes=64 << 20, enumerated=False)), "1-2")
-    with pytest.raises(ValueError, match="2-3.1 has an enclosure"):
+    with pytest.raises(ValueError, match=r"2-3\.1 has an enclosure"):
         host.plug(Enclosure(None, clock=clock), "2-3.1")
 
 
