@@ -13,11 +13,13 @@ from typing import Any
 
 from ringup.drivers.transport.clock import HostClock
 from ringup.drivers.transport.kernel import Kernel
+from ringup.drivers.transport.lock import CardLock
+from ringup.drivers.usb4.bridge import Link
 from ringup.drivers.usb4.host import system_backend
 from ringup.drivers.usb4.identify import Firmware, identify, known
 from ringup.drivers.usb4.port import Place, places
 from ringup.drivers.usb4.transport import NO_GPU, SLOW_MBPS, open_bridge
-from ringup.errors import LinkDown, RingupError
+from ringup.errors import NoSuchCard, RingupError
 from ringup.tools.finding import FINE, OPTIONAL, WRONG, Line
 
 GROUP = "cards"
@@ -60,7 +62,7 @@ def examine(kernel: Kernel, *, linux: bool, probe: bool = False, backend: Any = 
             yield _firmware(place, None)
             yield from _speed(place, place.speed_mbps)
     for place in found if probe else ():
-        yield _probe(place, backend)
+        yield _probe(kernel, place, backend)
 
 
 def _bridges(kernel: Kernel) -> Iterator[tuple[Place, Path]]:
@@ -186,22 +188,33 @@ def _usb4(kernel: Kernel) -> Iterator[Line]:
             yield Line(GROUP, f"thunderbolt {name}", WRONG, f"{device} is not authorised", todo)
 
 
-def _probe(place: Place, backend: Any) -> Line:
-    """Open a bridge and ask how the link to its card is."""
-    what = f"{place.name} card"
+def _probe(kernel: Kernel, place: Place, backend: Any) -> Line:
+    """Open a bridge that nobody of ringup's has, and ask how the link to its card is."""
+    what, clock = f"{place.name} card", HostClock()
+    # ORDER: a process that drives the card must not meet us on its endpoints; a backend of our own is nobody else's
+    lock = CardLock(kernel, place.name.replace(":", "-")) if backend is None else None
     try:
-        backend = backend or system_backend()
-        device = next((device for seen, device in places(backend) if seen.name == place.name), None)
-        if device is None:
-            return Line(GROUP, what, WRONG, "the enclosure went away", "plug it in again")
-        bridge = open_bridge(backend, place, device, HostClock(), place.name)
+        if lock is not None:
+            lock.take(clock)
         try:
-            link = bridge.link()
+            link = _ask(place, backend if backend is not None else system_backend(), clock)
         finally:
-            bridge.port.close()
-    except LinkDown as error:
-        return Line(GROUP, what, WRONG, "no link", str(error))
+            if lock is not None:
+                lock.release()
+    except NoSuchCard as error:
+        return Line(GROUP, what, WRONG, "the enclosure went away", str(error))
     except RingupError as error:
         return Line(GROUP, what, OPTIONAL, "cannot be asked", str(error))
     unpowered = "is a card in the enclosure, seated well, and is its supply on? `ringup up` switches the slot on first"
     return Line(GROUP, what, FINE if link.up else OPTIONAL, f"the link to it is {link}", "" if link.up else unpowered)
+
+
+def _ask(place: Place, backend: Any, clock: HostClock) -> Link:
+    device = next((device for seen, device in places(backend) if seen.name == place.name), None)
+    if device is None:
+        raise NoSuchCard("plug it in again")
+    bridge = open_bridge(backend, place, device, clock, place.name)
+    try:
+        return bridge.link()
+    finally:
+        bridge.port.close()
