@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 READ_NS = 1_000  # a register read crosses the link and comes back
 WRITE_NS = 100  # a write is posted
+CROWD = 1_024  # timers
 
 
 @dataclass(order=True, slots=True)
@@ -29,7 +30,8 @@ class VirtualClock:
 
     def __init__(self) -> None:
         self.now_ns = 0
-        self._timers: list[Timer] = []
+        self._timers: list[tuple[int, int, Timer]] = []  # a heap
+        self._most = CROWD  # timers before those that were cancelled are thrown out
         self._order = 0
         self._running = False
 
@@ -48,7 +50,11 @@ class VirtualClock:
             raise ValueError(f"a timer cannot fall due {-delay_us} us ago")
         self._order += 1
         timer = Timer(self.now_ns + round(delay_us * 1_000), self._order, action)
-        heapq.heappush(self._timers, timer)
+        heapq.heappush(self._timers, (timer.due_ns, timer.order, timer))
+        if len(self._timers) > self._most:  # time-outs of what ended in time
+            self._timers = [entry for entry in self._timers if not entry[2].cancelled]
+            heapq.heapify(self._timers)
+            self._most = max(CROWD, 2 * len(self._timers))
         return timer
 
     def sleep_us(self, time_us: float) -> None:
@@ -63,10 +69,10 @@ class VirtualClock:
             return
         self._running = True
         try:
-            while self._timers and self._timers[0].due_ns <= end_ns:
-                timer = heapq.heappop(self._timers)
+            while self._timers and self._timers[0][0] <= end_ns:
+                due_ns, _, timer = heapq.heappop(self._timers)
                 if not timer.cancelled:
-                    self.now_ns = max(self.now_ns, timer.due_ns)
+                    self.now_ns = max(self.now_ns, due_ns)
                     timer.action()
             self.now_ns = max(self.now_ns, end_ns)
         finally:
@@ -76,7 +82,7 @@ class VirtualClock:
         """Let time pass, event by event, until `done()` or `timeout_us` later; tell whether it was done."""
         end_ns = self.now_ns + round(timeout_us * 1_000)
         while not done():
-            due_ns = min((timer.due_ns for timer in self._timers[:1]), default=end_ns)
+            due_ns = self._timers[0][0] if self._timers else end_ns
             if due_ns >= end_ns:
                 self.advance_ns(max(0, end_ns - self.now_ns))
                 return done()
@@ -93,6 +99,7 @@ class PowerDomain(VirtualClock):
 
     def __init__(self, machine: VirtualClock) -> None:
         self.machine = machine
+        self._most = CROWD
         self._own: dict[int, Timer] = {}
 
     @property
@@ -102,15 +109,17 @@ class PowerDomain(VirtualClock):
 
     def after(self, delay_us: float, action: Callable[[], None]) -> Timer:
         """Run `action` once `delay_us` has passed, unless this part loses power before."""
-        timer = self.machine.after(delay_us, lambda: self._happen(timer))
-        happens = Timer(timer.due_ns, timer.order, action)
-        self._own[timer.order] = happens
-        return happens
 
-    def _happen(self, timer: Timer) -> None:
-        own = self._own.pop(timer.order, None)
-        if own is not None and not own.cancelled:
-            own.action()
+        def happen() -> None:
+            del self._own[timer.order]
+            action()
+
+        timer = self.machine.after(delay_us, happen)
+        self._own[timer.order] = timer
+        if len(self._own) > self._most:
+            self._own = {order: own for order, own in self._own.items() if not own.cancelled}
+            self._most = max(CROWD, 2 * len(self._own))
+        return timer
 
     def advance_ns(self, time_ns: int) -> None:
         """Let time pass, for the whole machine."""
@@ -122,4 +131,6 @@ class PowerDomain(VirtualClock):
 
     def forget(self) -> None:
         """Drop everything that was to happen in this part: it lost power."""
+        for timer in self._own.values():
+            timer.cancel()
         self._own.clear()

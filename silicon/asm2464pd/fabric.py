@@ -21,7 +21,8 @@ from ringup.silicon.pci_tree import Node
 if TYPE_CHECKING:
     from ringup.silicon.amd.card import VirtualRadeon
 
-SUCCESS, UNSUPPORTED, RETRY, ABORT = 0, 1, 2, 4  # completion status. Source: PCI Express 4.0, table 2-34
+SUCCESS, UNSUPPORTED, RETRY = 0, 1, 2  # completion status. Source: PCI Express 4.0, table 2-34
+NO_COMPLETION = -1
 ASMEDIA, SWITCH = 0x1B21, 0x2461  # GUESS: the device id goes by the name that the ports are reported under, ASM2461
 RUNS = {0b0001: (0, 1), 0b0010: (1, 1), 0b0100: (2, 1), 0b1000: (3, 1), 0b0011: (0, 2), 0b1100: (2, 2), 0b1111: (0, 4)}
 
@@ -117,6 +118,11 @@ class Fabric:
             port.reset("power")
         self._changed()
 
+    @property
+    def _silent(self) -> bool:
+        """Whether the card has fallen off its bus: nothing completes, although the link is up."""
+        return self.card is not None and self.card.path.fallen
+
     def _masters(self) -> bool:
         return all(port.masters_bus for port in (self.upstream, self.downstream))
 
@@ -136,6 +142,8 @@ class Fabric:
         function, in_slot = self._function(kind, bus, device, number)
         if function is None or not function.present:
             return UNSUPPORTED, 0
+        if in_slot and self._silent:
+            return NO_COMPLETION, 0
         if in_slot and self._clock.now_ns < self._retry_until_ns:
             return RETRY, 0
         offset = address & 0xFFC
@@ -184,6 +192,8 @@ class Fabric:
         claim = self.claim(address)
         if claim is None:
             return UNSUPPORTED, 0
+        if self._silent:
+            return NO_COMPLETION, 0
         data = bytearray(b"\xa5" * 4)
         for byte, count in lanes(enables):
             part = self._load(claim, address - claim.first + byte, count)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ringup.silicon.asm2464pd import timing
-from ringup.silicon.asm2464pd.fabric import SUCCESS, UNSUPPORTED, Fabric
+from ringup.silicon.asm2464pd.fabric import NO_COMPLETION, SUCCESS, UNSUPPORTED, Fabric
 from ringup.silicon.asm2464pd.faults import strikes
 from ringup.silicon.asm2464pd.xdata import Xdata
 from ringup.silicon.clock import Timer, VirtualClock
@@ -113,7 +113,7 @@ class TlpEngine:
         wrong = self._wrong(kind, enables, address)
         if wrong:
             self._log.note("bridge", "violation", "the TLP engine was given {}", wrong)
-            self._finish_later(timing.TLP_US, error=True)
+            self._fail_later(timing.TLP_US)
             return
         self.sent += 1
         value = int.from_bytes(xdata.get_bytes(DATA, 4), "big") if kind & HAS_DATA else None
@@ -126,7 +126,7 @@ class TlpEngine:
         if fault == "tlp_hang":
             return
         if fault in ("tlp_timeout", "tlp_glitch") or not self._fabric.linked:
-            self._finish_later(timing.COMPLETION_TIMEOUT_US if fault == "tlp_timeout" else timing.TLP_US, error=True)
+            self._fail_later(timing.COMPLETION_TIMEOUT_US if fault == "tlp_timeout" else timing.TLP_US)
             return
         self._flight = self._clock.after(timing.TLP_US, lambda: self._complete(kind, enables, address, value, fault))
 
@@ -144,6 +144,9 @@ class TlpEngine:
     def _complete(self, kind: int, enables: int, address: int, value: int | None, fault: str) -> None:
         self._flight = None
         status, data = self.perform(kind, enables, address, value) if not fault else (UNSUPPORTED, 0)
+        if status == NO_COMPLETION:
+            self._fail_later(timing.COMPLETION_TIMEOUT_US)
+            return
         self._answer(kind, enables, address, status, data)
 
     def perform(self, kind: int, enables: int, address: int, value: int | None) -> tuple[int, int]:
@@ -153,7 +156,7 @@ class TlpEngine:
         if kind in CONFIG_WRITES:
             return self._fabric.config(CONFIG_WRITES[kind], address, enables, value)
         status, data = self._fabric.read(address, enables)
-        if status:
+        if status == UNSUPPORTED:
             self._unclaimed(address, "read")
         return status, data
 
@@ -175,7 +178,7 @@ class TlpEngine:
         lingers = SEND if self.sent % LINGERS_EVERY == 0 else 0
         xdata.put(STATUS, xdata.get(STATUS) & (ERROR | DONE) | DONE | lingers)
 
-    def _finish_later(self, delay_us: float, *, error: bool) -> None:
+    def _fail_later(self, delay_us: float) -> None:
         def fail() -> None:
             self._flight = None
             self._xdata.put(STATUS, self._xdata.get(STATUS) & (ERROR | DONE) | ERROR)
@@ -235,7 +238,7 @@ class TlpEngine:
                 status, value = (UNSUPPORTED, 0) if fault else self._fabric.read(at + offset, 0xF)
                 if status == SUCCESS:
                     last = value.to_bytes(4, "little")
-                elif not fault:
+                elif status == UNSUPPORTED and not fault:
                     self._unclaimed(at + offset, "read")
                 parts.append(last)
         xdata.put_bytes(DATA, last[::-1])

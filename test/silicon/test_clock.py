@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ringup.silicon.clock import VirtualClock
+from ringup.silicon.clock import CROWD, PowerDomain, VirtualClock
 
 
 @pytest.fixture
@@ -76,3 +76,38 @@ def test_counters_count_at_their_frequency(clock):
 def test_nothing_falls_due_in_the_past(clock):
     with pytest.raises(ValueError, match="1 us ago"):
         clock.after(-1, lambda: None)
+
+
+def test_parts_of_a_machine_share_its_time_and_forget_alone(clock):
+    seen = []
+    card, bridge = PowerDomain(clock), PowerDomain(clock)
+    for name, part in (("card", card), ("bridge", bridge), ("host", clock)):
+        part.after(2, lambda name=name, part=part: seen.append((name, part.now_us)))
+    card.forget()
+    bridge.sleep_us(3)
+    assert seen == [("bridge", 2), ("host", 2)]
+    assert card.now_us == clock.now_us == 3
+    card.after(1, lambda: seen.append("again"))
+    assert clock.run_until(lambda: seen[-1] == "again", 10)
+
+
+def test_a_part_forgets_what_another_part_is_about_to_see_it_do(clock):
+    seen = []
+    card = PowerDomain(clock)
+    clock.after(1, card.forget)
+    card.after(1, lambda: seen.append("too late"))
+    cancelled = card.after(0.5, lambda: seen.append("cancelled"))
+    cancelled.cancel()
+    clock.sleep_us(5)
+    assert seen == []
+
+
+def test_time_outs_of_what_ended_in_time_do_not_pile_up(clock):
+    card = PowerDomain(clock)
+    happens = []
+    card.after(1e6, lambda: happens.append(1))
+    for _ in range(10 * CROWD):
+        card.after(1e6, lambda: happens.append(2)).cancel()
+    assert len(clock._timers) <= CROWD + 1
+    clock.sleep_us(1e6)
+    assert happens == [1]

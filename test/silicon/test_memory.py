@@ -84,3 +84,29 @@ def test_read_only_memory_refuses_the_cards_writes():
     host.write(0x1000, b"x")
     assert theirs[0] == 0
     assert host.errors == 1
+
+
+def test_a_watch_hears_of_writes_to_its_addresses_after_they_arrived():
+    host = HostMemory()
+    span = span_of(bytearray(PAGE), 0x82_2000)
+    host.attach(span)
+    heard = []
+    host.watch(0x82_200C, 0x82_2010, lambda bus_addr, size: heard.append((bus_addr, size, span.view[0xC])))
+    host.write(0x82_2000, bytes(12))
+    host.write(0x82_2010, bytes(4))
+    host.read(0x82_200C, 4)
+    assert heard == []
+    host.write(0x82_200C, b"\x11" * 4)
+    host.write(0x82_2008, b"\x22" * 16)
+    assert heard == [(0x82_200C, 4, 0x11), (0x82_2008, 16, 0x22)]
+
+
+def test_memory_that_is_no_process_stays_when_its_user_ends():
+    host = HostMemory()
+    lasting = span_of(bytearray(PAGE), 0x20_0000)
+    lasting.lasting = True
+    host.attach(lasting)
+    buffer = host.allocate(PAGE)
+    host.detach_all()
+    assert host.find(0x20_0000) is lasting
+    assert host.find(buffer.bus_addr()) is None

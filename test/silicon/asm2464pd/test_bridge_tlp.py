@@ -169,6 +169,15 @@ def test_nothing_hangs_while_the_link_is_down(bridge):
     assert len(one.read(one.vram, 64)) == 64
 
 
+def test_a_card_that_fell_off_its_bus_completes_nothing_while_the_link_is_up(bridge):
+    one = bridge().set_up_buses()
+    one.radeon.faults.inject("all_ones_after_reads", 2)
+    assert [one.request(0x20, one.vram)[-1] for _ in range(4)] == [0, 0, 1, 1]
+    assert one.request(0x05, 4 << 24)[-1] == 1
+    assert one.config_read(1, 0) == ASM2461
+    assert one.peek(0xB450) == b"\x78"
+
+
 @pytest.mark.parametrize(
     ("register", "value", "says"),
     [(LENGTH, 2, "length of 2 dwords"), (FORMAT, 0x30, "format 0x30"), (0xB21B, 2, "address 0x2 with byte enables")],
