@@ -6,8 +6,9 @@ One loop, no threads. Devices live in virtual time, kernels do not, and neither 
 - after a request its time runs ahead, `BURST_MS` at most, as far as the device ends transfers by itself;
 - a transfer that depends on what the peer sends next just waits, with the wall clock.
 
-So a device is never slower than its model computes, and what it does by itself within a burst costs no waiting. Time spent computing a model
-does not count. A USB reset is not carried by this protocol: vhci resets its own port only. Neither are streams.
+So what a device does by itself within a burst costs no waiting, and it is never slower than its model computes: a model that needs longer for
+its time than the wall clock falls behind rather than keep peers waiting. A USB reset is not carried by this protocol (vhci resets its own port
+only), and neither are streams.
 
 Peers are hostile: sizes, counts and time are bounded, nonsense closes a connection with a line in the log and touches no other.
 """
@@ -35,6 +36,8 @@ LOG = logging.getLogger(__name__)
 PORT = 3240
 LOOPBACK = "127.0.0.1"
 BURST_MS = 20.0
+SLICE_MS = 0.02  # of a device's time, before it is known how long that takes to compute
+BURST_S = 0.05  # how long a burst is computed before peers are looked at again
 CATCH_UP_MS = 1000.0  # what passes at most after one wait
 HOUSEKEEPING_S = 0.25
 LOOK_FIRST_S, LOOK_LAST_S = 0.001, 0.016  # how often pending transfers are looked at while nothing happens
@@ -76,7 +79,9 @@ class UsbipServer:
         self._selector = selectors.DefaultSelector()
         self._connections: list[_Connection] = []
         self._listening: list[tuple[socket.socket, str]] = []
-        self._fresh: set[int] = set()  # hosts, by place, whose devices have something new to do
+        self._bursts: dict[
+            int, float
+        ] = {}  # milliseconds that hosts, by place, may run ahead, for they have something new to do
         self._look_s = LOOK_FIRST_S
         self._wake_in, self._wake_out = socket.socketpair()
         self._wake_in.setblocking(False)
@@ -139,15 +144,17 @@ class UsbipServer:
 
     def step(self, timeout_s: float) -> None:
         """Wait for peers, `timeout_s` at most, serve what they ask, let time pass for the devices, answer."""
-        started = time.monotonic()
+        started_s = time.monotonic()
         ready = self._selector.select(self._wait(timeout_s))
-        waited_ms = min((time.monotonic() - started) * 1000, CATCH_UP_MS)
-        self._pass_time(waited_ms)
+        self._pass_time(time.monotonic() - started_s)
         for key, events in ready:
             key.data(events)
-        for place in tuple(self._fresh):
-            if not self._run(place, BURST_MS):
-                self._fresh.discard(place)
+        for place, left_ms in tuple(self._bursts.items()):
+            ended, left_ms = self._run(place, left_ms, BURST_S)
+            if not ended and left_ms <= 0:
+                del self._bursts[place]
+            else:
+                self._bursts[place] = BURST_MS if ended else left_ms
         for connection in tuple(self._connections):
             self._keep_house(connection)
 
@@ -169,7 +176,7 @@ class UsbipServer:
     # Time of the devices
 
     def _wait(self, timeout_s: float) -> float:
-        if self._fresh:
+        if self._bursts:
             return 0
         if not any(connection.session and connection.session.pending for connection in self._connections):
             self._look_s = LOOK_FIRST_S
@@ -177,23 +184,36 @@ class UsbipServer:
         look, self._look_s = self._look_s, min(self._look_s * 2, LOOK_LAST_S)
         return min(look, timeout_s)
 
-    def _pass_time(self, waited_ms: float) -> None:
+    def _pass_time(self, waited_s: float) -> None:
+        """Let time pass for the devices as it did here, as far as it can be computed in as long."""
         for place in range(len(self.hosts)):
-            if waited_ms and self._run(place, waited_ms):
-                self._fresh.add(place)
+            if waited_s and self._run(place, min(waited_s * 1000, CATCH_UP_MS), waited_s)[0]:
+                self._bursts[place] = BURST_MS
 
-    def _run(self, place: int, time_ms: float) -> int:
-        """Let the devices of a host work for a while; return how many transfers ended."""
+    def _run(self, place: int, time_ms: float, bound_s: float) -> tuple[int, float]:
+        """Let the devices of a host work until transfers end, `time_ms` of theirs at most, `bound_s` of ours.
+
+        Returns how many ended, and what was left of their time.
+        """
         host = self.hosts[place]
         holders = self._sessions(host)
+        slice_ms, started_s = SLICE_MS, time.monotonic()
         try:
-            host.handle_events(time_ms)
-            return sum(connection.session.reap() for connection in holders if connection.session)
+            while time_ms > 0:
+                begun_s = time.monotonic()
+                host.handle_events(min(slice_ms, time_ms))
+                time_ms -= slice_ms
+                ended = sum(connection.session.reap() for connection in holders if connection.session)
+                now_s = time.monotonic()
+                if ended or now_s - started_s > bound_s:
+                    return ended, time_ms
+                if (now_s - begun_s) * 4000 < slice_ms:
+                    slice_ms *= 2
         except (RingupError, USBError) as error:  # a model that refuses its guest's mistake stops its own importers
             LOG.warning("%s", error, exc_info=LOG.isEnabledFor(logging.DEBUG))
             for connection in holders:
                 self._drop(connection, f"its device failed: {error}")
-            return 0
+        return 0, 0
 
     def _sessions(self, host: Host) -> list[_Connection]:
         return [each for each in self._connections if each.session and each.session.host is host]
@@ -299,7 +319,7 @@ class UsbipServer:
     def _work(self, connection: _Connection, action: Callable[[], None]) -> None:
         """Have the device take a command; what its model refuses costs this connection only."""
         assert connection.session
-        self._fresh.add(self.hosts.index(connection.session.host))
+        self._bursts[self.hosts.index(connection.session.host)] = BURST_MS
         self._look_s = LOOK_FIRST_S
         try:
             action()
@@ -397,7 +417,9 @@ class UsbipServer:
         self._await(connection, 0)
         connection.sock.close()
         if connection.session:
-            self._fresh.add(self.hosts.index(connection.session.host))  # transfers of others may have ended meanwhile
+            self._bursts[self.hosts.index(connection.session.host)] = (
+                BURST_MS  # transfers of others may have ended meanwhile
+            )
             try:
                 connection.session.close()
             except (RingupError, USBError) as error:
