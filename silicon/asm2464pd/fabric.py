@@ -16,13 +16,14 @@ from ringup.silicon.clock import VirtualClock
 from ringup.silicon.log import EventLog
 from ringup.silicon.pci import Function, FunctionRow
 from ringup.silicon.pci_capabilities import advanced_errors, express, msi, power_management, subsystem
-from ringup.silicon.pci_tree import Node
+from ringup.silicon.pci_tree import Node, Tree
 
 if TYPE_CHECKING:
     from ringup.silicon.amd.card import VirtualRadeon
 
 SUCCESS, UNSUPPORTED, RETRY = 0, 1, 2  # completion status. Source: PCI Express 4.0, table 2-34
 NO_COMPLETION = -1
+RESET_HELD = regs.PCI_BRIDGE_CTL_BUS_RESET << 16  # of the dword with the bridge control register
 ASMEDIA, SWITCH = 0x1B21, 0x2461  # GUESS: the device id goes by the name that the ports are reported under, ASM2461
 RUNS = {0b0001: (0, 1), 0b0010: (1, 1), 0b0100: (2, 1), 0b1000: (3, 1), 0b0011: (0, 2), 0b1100: (2, 2), 0b1111: (0, 4)}
 
@@ -77,6 +78,8 @@ class Fabric:
         slot = [] if card is None else [card.tree.root]
         self._below = Node(self.downstream, below=slot)
         self._root = Node(self.upstream, below=[self._below])
+        self._tree = Tree(self._root)  # resets of secondary buses and disabled links, of the card's ports too
+        self._tree.on_link = self._changed
         for port in (self.upstream, self.downstream):
             port.on_change = self._changed
             port.on_mistake = self._mistake
@@ -92,18 +95,28 @@ class Fabric:
         """Whether the slot's link is up."""
         return self.card is not None and self.card.tree.link_up
 
-    def link_up(self) -> None:
+    def link_up(self, generation: int, lanes: int) -> None:
         """Let the card in the slot, which has just come out of reset, answer."""
         assert self.card is not None
-        self._retry_until_ns = self._clock.now_ns + round(timing.RETRY_STATUS_US * 1_000)
         self.card.tree.set_link(up=True)
         self.card.tree.reset("power")
+        for function, active in ((self.downstream, regs.PCI_EXP_LNKSTA_DLLLA), (self.card.tree.root.function, 0)):
+            at = function.places["express"] + regs.PCI_EXP_LNKSTA
+            kept = function.config.get(at, 2) & ~(regs.PCI_EXP_LNKSTA_CLS | regs.PCI_EXP_LNKSTA_NLW)
+            function.config.put(at, kept | generation | lanes << 4 | active, 2)
+        self._retry()
         self._changed()
+
+    def _retry(self) -> None:
+        """The card was reset: for a while it answers configuration requests with a retry."""
+        self._retry_until_ns = self._clock.now_ns + round(timing.RETRY_STATUS_US * 1_000)
 
     def link_down(self) -> None:
         """Take the link away: the card is reset, or without power."""
         if self.card is not None:
             self.card.tree.set_link(up=False)
+        at = self.downstream.places["express"] + regs.PCI_EXP_LNKSTA
+        self.downstream.config.put(at, self.downstream.config.get(at, 2) & ~regs.PCI_EXP_LNKSTA_DLLLA, 2)
         self._changed()
 
     def _lost(self) -> None:
@@ -149,10 +162,13 @@ class Fabric:
         offset = address & 0xFFC
         if value is None:
             return SUCCESS, function.read(offset)
+        held = function.config.get(regs.PCI_INTERRUPT_LINE) & RESET_HELD
         for byte, count in lanes(enables):
             function.write(offset + byte, value >> 8 * byte & (1 << 8 * count) - 1, count)
         self._claims.clear()
         if not in_slot:
+            if held and not function.config.get(regs.PCI_INTERRUPT_LINE) & RESET_HELD:
+                self._retry()
             self.on_change()  # a window of the bridge's own may have moved
         return SUCCESS, 0
 

@@ -127,7 +127,7 @@ class Link:
         xdata.put(LINK_UP, xdata.get(LINK_UP) | UP)
         xdata.put(LINK_INFO, lanes << 4 | self.generation, page=1)
         self._log.note("bridge", "link", "the slot's link is up: generation {}, {} lanes", self.generation, lanes)
-        self._fabric.link_up()
+        self._fabric.link_up(self.generation, lanes)
         self.on_change()
 
     def _drop(self) -> None:

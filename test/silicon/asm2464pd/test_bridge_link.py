@@ -139,3 +139,30 @@ def test_a_link_that_drops_by_itself_stays_down_until_it_is_switched(bridge):
     assert one.peek(0xB450)[0] in (0, 1)
     one.power(True)
     assert one.peek(0xB450) == L0
+
+
+EXPRESS = {1: 0x90, 2: 0x58, 4: 0x64}  # where the capability of the port, of the card's switch and of the GPU lies
+
+
+def test_ports_tell_the_link_that_was_trained(bridge):
+    one = bridge().set_up_buses()
+    for bus in (1, 2):
+        assert one.config_read(bus, EXPRESS[bus] + 0x10) >> 16 & 0x3FF == 2 << 4 | 3  # LNKSTA: two lanes, 8 GT/s
+    assert one.config_read(1, EXPRESS[1] + 0x10) >> 29 & 1  # the data link layer is active
+    one.enclosure.unplug_card()
+    assert not one.enclosure.chip.fabric.downstream.config.get(EXPRESS[1] + 0x12, 2) >> 13 & 1
+
+
+@pytest.mark.parametrize("bus", [0, 1, 3])
+def test_a_reset_of_a_secondary_bus_resets_the_card_below(bridge, bus):
+    one = bridge().set_up_buses()
+    one.radeon.bars[0].write32(0, 0x1234)
+    control = one.config_read(bus, 0x3C)
+    one.config_write(bus, 0x3C, control | 0x40 << 16)
+    assert one.request(0x05, 4 << 24)[1] == 1
+    one.config_write(bus, 0x3C, control)
+    if bus == 1:
+        assert one.request(0x05, 2 << 24)[1] == 2  # a retry, for a while
+    one.clock.sleep_us(100_000)
+    one.set_up_buses()
+    assert one.read(one.vram, 4) == bytes(4)
