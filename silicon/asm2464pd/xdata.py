@@ -34,7 +34,7 @@ class Xdata:
         self._clears: dict[tuple[int, int], int] = {}
         self._read: dict[tuple[int, int], Callable[[], int]] = {}
         self._write: dict[tuple[int, int], Callable[[int], None]] = {}
-        self._windows: list[tuple[int, int, memoryview]] = []
+        self._windows: dict[int, tuple[int, memoryview]] = {}  # by 256 bytes: where one begins, and its memory
         self._known: set[tuple[int, int]] = set()
 
     # --- setting up ---------------------------------------------------------------------------------------------
@@ -64,8 +64,8 @@ class Xdata:
         self._write[self._know(page, address)] = hook
 
     def window(self, first: int, memory: memoryview) -> None:
-        """Put memory at `first` of page 0 in place of storage."""
-        self._windows.append((first, first + len(memory), memory))
+        """Put memory at `first` of page 0 in place of storage, whole runs of 256 bytes."""
+        self._windows.update(dict.fromkeys(range(first >> 8, first + len(memory) >> 8), (first, memory)))
         self.storage(first, first + len(memory) - 1)
 
     def _know(self, page: int, address: int) -> tuple[int, int]:
@@ -98,11 +98,9 @@ class Xdata:
             self._pages[page][address] = value
 
     def lose(self) -> None:
-        """Forget everything, as the loss of power does."""
+        """Forget everything, as the loss of power does; memory behind windows is its owner's."""
         for bank in self._pages:
             bank[:] = bytes(SIZE)
-        for _, _, memory in self._windows:
-            memory[:] = bytes(len(memory))
         self.reset()
 
     # --- the CPU ------------------------------------------------------------------------------------------------
@@ -140,11 +138,8 @@ class Xdata:
             hook(value & BYTE)
 
     def _window(self, place: tuple[int, int]) -> tuple[memoryview, int] | None:
-        if place[0] == 0 and place[1] >= 0xA000:
-            for first, end, memory in self._windows:
-                if first <= place[1] < end:
-                    return memory, place[1] - first
-        return None
+        found = self._windows.get(place[1] >> 8) if place[0] == 0 else None
+        return None if found is None else (found[1], place[1] - found[0])
 
     def _look(self, place: tuple[int, int]) -> None:
         """Note the first access to a register that nobody thought about: it is only storage here."""
