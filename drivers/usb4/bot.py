@@ -63,7 +63,9 @@ class Bot:
             data, status = self._exchange(command)
         except DeviceLost:
             raise
-        except RingupError as error:
+        except (
+            BaseException
+        ) as error:  # ctrl-C too: what the device still wants to send would be taken for the next answer
             self._recover(error)
             raise
         if status == FAILED:
@@ -167,7 +169,7 @@ class Bot:
             return None
         return parse_sense(data) if status == PASSED else None
 
-    def _recover(self, cause: RingupError) -> None:
+    def _recover(self, cause: BaseException) -> None:
         """Reset the transport: 5.3.4. An error of it is told with the cause, which wins."""
         port = self.port
         try:

@@ -67,6 +67,11 @@ class PageBulk:
             )
         self._armed = size_bytes
 
+    def settle(self, under_way: int) -> None:
+        """Wait for fills: what is posted is only ever waited for as a whole."""
+        if not under_way:
+            self._chip.settle()
+
     def drain(self) -> bytes:
         """Read them."""
         size, self._armed = self._armed, 0
@@ -76,7 +81,10 @@ class PageBulk:
 
 
 class StockBulk(PageBulk):
-    """A `Bulk` of one page, which firmware as it comes lets be written byte by byte. No write to its drive: it would wait for one for ever."""
+    """A `Bulk` of one page, which firmware as it comes lets be written a byte a command. No write to its drive: it would wait for one for ever.
+
+    A page comes back in 17 commands, where requests for its dwords take 9,000. Filling it is no faster than writing to the card.
+    """
 
     bus_addr, size_bytes = QUEUE_BUS_ADDR, PAGE_BYTES
     page = QUEUE_PAGE
@@ -90,9 +98,10 @@ class StockBulk(PageBulk):
 
 
 class PatchedBulk(PageBulk):
-    """A `Bulk` of 28 slots, always filled from the first on: where bytes land is counted by the firmware, the block number says nothing.
+    """A `Bulk` of 28 slots. Where bytes land is counted by the firmware, from the first slot on; the block number says nothing.
 
-    More than a slot goes in whole chunks of four; the last chunk is not used since it ends in the last slot.
+    So a fill of a later slot sends what lies before it once more, the same bytes: who reads them meanwhile sees no change. More than a slot
+    goes in whole chunks of four slots; the last chunk is not used since it ends in the last slot.
     """
 
     bus_addr, size_bytes = SRAM_BUS_ADDR, 7 * CHUNK_BYTES
@@ -101,28 +110,38 @@ class PatchedBulk(PageBulk):
         super().__init__(chip)
         self._scsi = scsi
         self._ready = False
+        self._image = bytearray(self.size_bytes)  # what was sent, by place
 
     def fill(self, offset: int, data: bytes | bytearray | memoryview) -> None:
-        """Write bytes, padded with zeros to whole sectors, or chunks when it is more than a slot."""
-        size = len(data)
-        if offset or not 0 < size <= self.size_bytes:
-            raise ValueError(f"1 to {self.size_bytes} bytes can be filled from the start on, not {size} at {offset:#x}")
+        """Write bytes at a slot's start, and what stands there already up to the end of the sector, or of the chunk."""
+        end = offset + len(data)
+        if offset % SLOT_BYTES or not offset < end <= self.size_bytes:
+            raise ValueError(f"{len(data)} bytes at {offset:#x}: whole slots up to {self.size_bytes:#x} can be filled")
         if not self._ready:
             self._run(*(xdata_write(address, value) for address, value in POKES))
+            self._free()  # a program that died may have left slots taken
+            self._rewind()
             self._ready = True
-        unit = CHUNK_BYTES if size > SLOT_BYTES else SECTOR_BYTES
-        padded = bytes(data) + bytes(-size % unit)
+        self._image[offset:end] = data
+        unit = CHUNK_BYTES if end > SLOT_BYTES else SECTOR_BYTES
+        sent = bytes(memoryview(self._image)[: -(-end // unit) * unit])
         try:
-            for at in range(0, len(padded), CHUNK_BYTES):
-                # ORDER: the slots are freed behind each write, or the next is never taken; then what the engine counted as taken
-                free = [xdata_write(address, FREE) for address in MARKERS]
-                self._run(write_16(padded[at : at + CHUNK_BYTES], WRITE_TIMEOUT_MS), *free)
-                self._run(*(xdata_write(address, 0) for address in TAKEN))
-            for address in COUNTERS:  # back to the first slot. ORDER: one at a time
-                self._run(xdata_write(address, 0))
+            for at in range(0, len(sent), CHUNK_BYTES):
+                self._free(write_16(sent[at : at + CHUNK_BYTES], WRITE_TIMEOUT_MS))
+            self._rewind()
         except BaseException:
             self._ready = False  # the next one begins with everything set up anew
             raise
+
+    def _free(self, *behind: Command) -> None:
+        """Do a write, and free the slots that it took. ORDER: their markers right behind it, or the next is never taken; then the counts."""
+        self._run(*behind, *(xdata_write(address, FREE) for address in MARKERS))
+        self._run(*(xdata_write(address, 0) for address in TAKEN))
+
+    def _rewind(self) -> None:
+        """Go back to the first slot. ORDER: one register at a time."""
+        for address in COUNTERS:
+            self._run(xdata_write(address, 0))
 
     def _run(self, *commands: Command) -> None:
         self._scsi.execute(commands)

@@ -54,7 +54,8 @@ class StockFirmware:
         # the fast path's addresses are those of one version; another one that says it is patched is treated as if it were not
         fast = patched and self.version.startswith(PATCHED_VERSION)
         self.kind = "patched" if fast else "stock"
-        self.bulk: Bulk = PatchedBulk(self, self._scsi) if fast else StockBulk(self)
+        self.bulk: Bulk | None = PatchedBulk(self, self._scsi) if fast else None
+        self.page = StockBulk(self)  # the same with and without the patch; it has no slots, so it is nobody's `bulk`
 
     @property
     def transport(self) -> str:
@@ -141,6 +142,11 @@ class StockFirmware:
     def poll(self, address: int, size_bytes: int) -> bytes:
         """Read whole dwords; this firmware knows no cheaper way than for any others."""
         return self.read_block(address, size_bytes)
+
+    def peek(self, address: int) -> int:
+        """Read a dword."""
+        (answer,) = self.request([tlp.memory_read(address)])
+        return answer.value
 
     def push(self, address: int) -> None:
         """Read a dword for the sake of order."""

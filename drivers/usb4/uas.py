@@ -47,6 +47,7 @@ UNIT = bytes(8)
 MAX_CDB_BYTES = 16
 STATUS_BYTES = 1024  # a whole SuperSpeed packet, so that nothing overflows; what comes is 16 bytes and the sense data
 MAX_COMMANDS = 31  # in flight; what the bridge's other drivers use of its 32 streams
+STATUSES_BEFORE_ABORT = 2  # that may come ahead of its answer
 MAX_TRIES = 3  # of a command that was answered with good status where its data should have been asked for
 
 
@@ -162,6 +163,11 @@ class Uas:
             if any(flight.status.transfer.status != COMPLETED for flight in flights):
                 self._abort(error)
                 raise
+        except (
+            BaseException
+        ) as error:  # ctrl-C: what the device still wants to send would be taken for a later command's
+            self._abort(error)
+            raise
         for flight in flights:
             self._flights.popleft()
             try:
@@ -221,9 +227,10 @@ class Uas:
             )
             try:
                 done = self._converse(command, sent)
-            except (DeviceTimeout, TransportError) as error:
-                if not isinstance(error, Refused):
-                    self._abort(error)
+            except Refused:
+                raise
+            except BaseException as error:
+                self._abort(error)
                 raise
             if done is not None:
                 return done
@@ -255,28 +262,37 @@ class Uas:
             before = ()
 
     # --- when one is stuck ------------------------------------------------------------------------------------------
-    def _abort(self, cause: RingupError) -> None:
+    def _abort(self, cause: BaseException) -> None:
         """Give up all that is under way, here and in the device. If that cannot be, the transport is unusable until it is opened anew."""
         port = self.port
         flights, self._flights = list(self._flights), deque()
-        stuck = {flight.tag for flight in flights if not flight.status.transfer.done}
+        taken = {flight.tag for flight in flights}
         port.cancel(*(one for flight in flights for one in (flight.status, flight.data, flight.sent) if one))
         self._free = deque(range(1, self.depth + 1))
         if isinstance(cause, DeviceLost):
             return
-        tag = next((tag for tag in self._free if tag not in stuck), 0) if self.depth else self._tag % 0xFFFF + 1
+        # a tag that no command had, if there is one: on another's stream that one's own status may still come first
+        tag = next((tag for tag in self._free if tag not in taken), 1) if self.depth else self._tag % 0xFFFF + 1
+        doing = "aborting the commands that are under way"
         try:
-            if not tag:
-                raise TransportError("all tags are taken by commands that are stuck")
-            doing = "aborting the commands that are stuck"
-            status = port.start_bulk_in(self._status, STATUS_BYTES, TIMEOUT_MS, tag if self.depth else 0, doing)
             sent = port.start_bulk_out(
                 self._command, TASK_IU.pack(TASK, tag, ABORT_TASK_SET, 0, UNIT), TIMEOUT_MS, doing=doing
             )
-            port.wait(sent, status)
-            unit = status.data
-            if len(unit) < RESPONSE_IU.size or unit[0] != RESPONSE or RESPONSE_IU.unpack_from(unit)[2] not in TASK_DONE:
-                raise TransportError(f"{doing}: {unit[:16].hex(' ') or 'nothing'} came")
+            port.wait(sent)
+            self._await_abort(tag if self.depth else 0, doing)
         except RingupError as error:
             self._broken = f"a command was stuck and could not be aborted ({error})"
             cause.add_note(self._broken)
+
+    def _await_abort(self, stream: int, doing: str) -> None:
+        """Wait for the answer to an abort, past a status that was on its way."""
+        units: list[bytes] = []
+        for _ in range(STATUSES_BEFORE_ABORT + 1):
+            status = self.port.start_bulk_in(self._status, STATUS_BYTES, TIMEOUT_MS, stream, doing)
+            self.port.wait(status)
+            units.append(status.data)
+            if units[-1][:1] != bytes([SENSE]):
+                break
+        unit = units[-1]
+        if len(unit) < RESPONSE_IU.size or unit[0] != RESPONSE or RESPONSE_IU.unpack_from(unit)[2] not in TASK_DONE:
+            raise TransportError(f"{doing}: {unit[:16].hex(' ') or 'nothing'} came")

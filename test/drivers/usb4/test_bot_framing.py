@@ -1,11 +1,14 @@
 """Bulk-Only Transport on the wire: the bytes are those of the specification, and what is out of step is reset and told."""
 
+import contextlib
+import random
+
 import pytest
 
 from ringup.drivers.usb4 import scsi
 from ringup.drivers.usb4.bot import Bot
 from ringup.drivers.usb4.scsi import Refused
-from ringup.errors import DeviceLost, DeviceTimeout, TransportError
+from ringup.errors import DeviceLost, DeviceTimeout, RingupError, TransportError
 
 IN, OUT = 0x81, 0x02
 RESET = bytes.fromhex("21ff000000000000")  # Bulk-Only Transport 1.0, 3.1
@@ -154,6 +157,48 @@ def test_a_device_that_is_gone_is_lost_at_once(bot):
     with pytest.raises(DeviceLost):
         transport.execute([scsi.xdata_read(0, 1)])
     assert RESET not in device.controls
+
+
+def test_ctrl_c_resets_the_transport_and_the_next_command_works(bot):
+    device, transport = bot
+    events = device.handle_events
+
+    def interrupted(timeout_ms):
+        device.handle_events = events
+        raise KeyboardInterrupt
+
+    device.handle_events = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        transport.execute([scsi.xdata_read(0, 1)])
+    assert device.controls[-1] == RESET
+    device.say(IN, b"x", csw(2))
+    assert transport.execute([scsi.xdata_read(0, 1)]) == [b"x"]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_hostile_answers_end_in_an_error_of_ours_within_a_bound(wire, seed):
+    """40 devices that answer 25 commands each with whatever comes."""
+    device, port = wire()
+    transport = scsi.connect(port, bulk_only=True)
+    chance = random.Random(seed)
+
+    def answer(endpoint, stream, wrapper):
+        tag = int.from_bytes(wrapper[4:8], "little")
+        status = bytearray(csw(tag, chance.choice((0, 0, 4, 1 << 31)), chance.choice((0, 0, 1, 2, 9))))
+        if chance.random() < 0.3:
+            status[chance.randrange(13)] = chance.getrandbits(8)
+        data = chance.randbytes(chance.choice((4, 4, 4, 0, 2, 18)))
+        replies = [data, bytes(status), "stall", bytes(status), b"", csw(tag)]
+        device.say(IN, *replies[chance.choice((0, 0, 0, 1, 2)) :][: chance.randrange(7)])
+
+    device.answer = answer
+    for _ in range(25):
+        before_us = device.clock.now_us
+        with contextlib.suppress(RingupError):
+            assert len(transport.execute([scsi.xdata_read(0, 4)])[0]) == 4
+        assert device.clock.now_us - before_us < 8_000_000
+        device.ready.clear()
+        device.stalled.clear()
 
 
 @pytest.mark.parametrize(

@@ -171,6 +171,9 @@ def test_a_window_of_bytes_is_filled_by_usb_and_read_back_through_the_page(patch
         bulk.arm(0, min(size, 4096))
         assert bulk.drain() == data[:4096]
         assert bytes(patched.enclosure.chip.sram.view[:size]) == data
+    bulk.fill(0x1_8000, b"later" * 1000)
+    held = bytes(patched.enclosure.chip.sram.view[: bulk.size_bytes])
+    assert held == data[:0x1_8000] + b"later" * 1000 + data[0x1_8000 + 5000 :]
     assert not patched.enclosure.violations
 
 
@@ -184,7 +187,7 @@ def test_bytes_go_into_the_buffer_at_more_than_60_megabytes_a_second_of_modelled
 
 
 def test_a_page_is_filled_and_drained_without_the_patch(stock):
-    bulk = stock.bridge.bulk
+    bulk = stock.bridge.page
     data = random.Random(2).randbytes(4096)
     bulk.fill(0, data)
     bulk.arm(0, 4096)

@@ -93,7 +93,7 @@ def test_the_fast_path_needs_identity_and_version(wire, patched, version, kind):
     Registers(device).poke(VERSION, bytes.fromhex(version))
     firmware = StockFirmware(port, patched=patched)
     assert firmware.kind == kind
-    assert firmware.bulk.bus_addr == (0x200000 if kind == "patched" else 0x820000)
+    assert (firmware.bulk is not None) == (kind == "patched")
 
 
 def test_a_posted_write_sets_fields_in_the_known_order_and_is_fired_last(chip):
@@ -255,7 +255,8 @@ def test_the_slot_cannot_be_switched_off_and_on_waits_for_the_link(chip):
 
 
 def test_a_page_of_memory_goes_and_comes_byte_by_byte_without_the_patch(chip):
-    bulk = chip.firmware.bulk
+    bulk = chip.firmware.page
+    assert bulk.bus_addr == 0x820000  # docs/asm2464pd.md: XDATA a000
     bulk.fill(0, b"abc")
     chip.firmware.settle()
     assert chip.log == [(0xA000, 0x61), (0xA001, 0x62), (0xA002, 0x63)]
@@ -288,7 +289,7 @@ def write_16(sectors):
 
 def test_a_small_fill_is_set_up_once_written_and_its_slots_freed(patched):
     patched.firmware.bulk.fill(0, b"x" * 700)
-    assert patched.log == [*POKES, write_16(2), *FREED, *BACK]
+    assert patched.log == [*POKES, *FREED, *BACK, write_16(2), *FREED, *BACK]
     assert patched.written == [b"x" * 700 + bytes(324)]
     patched.log.clear()
     patched.firmware.bulk.fill(0, b"y" * 512)
@@ -297,19 +298,28 @@ def test_a_small_fill_is_set_up_once_written_and_its_slots_freed(patched):
 
 def test_a_large_fill_goes_in_chunks_of_64_kib_all_at_block_0(patched):
     patched.firmware.bulk.fill(0, bytes([7]) * 0x1_4001)
-    assert patched.log == [*POKES, write_16(128), *FREED, write_16(128), *FREED, *BACK]
+    assert patched.log == [*POKES, *FREED, *BACK, write_16(128), *FREED, write_16(128), *FREED, *BACK]
     assert [len(data) for data in patched.written] == [0x1_0000, 0x1_0000]
     assert b"".join(patched.written).rstrip(b"\0") == bytes([7]) * 0x1_4001
 
 
-def test_the_last_slot_is_never_used_and_only_the_start_can_be_filled(patched):
+def test_the_last_slot_is_never_used_and_only_slots_can_be_filled(patched):
     bulk = patched.firmware.bulk
     assert bulk.size_bytes <= 31 * 0x4000
     bulk.fill(0, bytes(bulk.size_bytes))
     assert sum(len(data) for data in patched.written) <= 31 * 0x4000
-    for offset, size in ((0x4000, 512), (0, bulk.size_bytes + 1), (0, 0)):
-        with pytest.raises(ValueError, match="can be filled from the start on"):
+    for offset, size in ((0x200, 512), (bulk.size_bytes, 1), (0, bulk.size_bytes + 1), (0, 0)):
+        with pytest.raises(ValueError, match="whole slots up to 0x70000 can be filled"):
             bulk.fill(offset, bytes(size))
+
+
+def test_a_later_slot_is_reached_by_sending_what_lies_before_it_once_more(patched):
+    bulk = patched.firmware.bulk
+    bulk.fill(0, b"a" * 0x5000)
+    patched.written.clear()
+    bulk.fill(0x8000, b"b" * 0x100)
+    (sent,) = patched.written
+    assert sent == (b"a" * 0x5000).ljust(0x8000, b"\0") + (b"b" * 0x100).ljust(0x8000, b"\0")
 
 
 def test_the_buffers_first_page_is_read_through_its_window(patched):

@@ -1,11 +1,14 @@
 """USB Attached SCSI on the wire: information units byte by byte, tags and streams, what happens when one is stuck."""
 
+import contextlib
+import random
+
 import pytest
 
 from ringup.drivers.usb4 import scsi
 from ringup.drivers.usb4.scsi import ATTACHED, Refused
 from ringup.drivers.usb4.uas import Uas
-from ringup.errors import DeviceTimeout, NotSupported, TransportError
+from ringup.errors import DeviceTimeout, NotSupported, RingupError, TransportError
 
 DATA_IN, DATA_OUT, STATUS, COMMAND = 0x81, 0x02, 0x83, 0x04
 GOOD, CHECK = 0, 2
@@ -169,8 +172,8 @@ def test_a_stuck_command_is_aborted_within_the_bound_and_the_next_works(uas):
         transport.execute([scsi.xdata_write(0, 1), scsi.xdata_write(1, 1)])
     assert device.clock.now_us <= 2_100_000
     assert [unit.hex() for unit in chip.aborts] == [
-        "0500000102000000" + "00" * 8
-    ]  # abort task set, a tag that is not stuck
+        "0500000302000000" + "00" * 8
+    ]  # abort task set, on a tag of its own
     assert not device.waiting
     assert transport.execute([scsi.xdata_read(0, 1)]) == [b"\x03"]
 
@@ -182,6 +185,55 @@ def test_a_transport_whose_commands_stay_stuck_says_so_from_then_on(uas):
         transport.execute([scsi.xdata_write(0, 1)])
     with pytest.raises(TransportError, match=r"could not be aborted .* switch the enclosure off and on"):
         transport.execute([scsi.xdata_write(0, 1)])
+
+
+def test_ctrl_c_gives_up_what_is_under_way_and_the_next_command_works(uas):
+    device, chip, transport = uas
+    events = device.handle_events
+
+    def interrupted(timeout_ms):
+        device.handle_events = events
+        raise KeyboardInterrupt
+
+    device.handle_events = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        transport.execute([scsi.xdata_write(0, 1), scsi.xdata_read(0, 3)])
+    assert not device.waiting
+    assert len(chip.aborts) == 1
+    device.ready.clear()  # what an aborted command had to say is not said
+    assert transport.execute([scsi.xdata_read(0, 1)]) == [b"\x03"]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_hostile_answers_end_in_an_error_of_ours_within_a_bound(wire, seed):
+    """40 devices that answer 25 commands each with whatever comes."""
+    device, port = wire()
+    chance = random.Random(seed)
+
+    def answer(endpoint, stream, data):
+        if endpoint == COMMAND and chance.random() < 0.9:
+            tag = int.from_bytes(data[2:4], "big")
+            unit = bytearray(
+                sense(tag, chance.choice((0, 0, 2, 8, 0x40, 0xFF)), chance.randbytes(chance.randrange(20)))
+            )
+            for _ in range(chance.randrange(4)):
+                unit[chance.randrange(len(unit))] = chance.getrandbits(8)
+            device.say(
+                STATUS,
+                bytes(unit[: chance.randrange(len(unit) + 1)]) if chance.random() < 0.5 else bytes(unit),
+                stream=tag,
+            )
+            device.say(DATA_IN, chance.choice(("stall", chance.randbytes(chance.randrange(5)))), stream=tag)
+
+    device.answer = answer
+    transport = scsi.connect(port)
+    for _ in range(25):
+        before_us = device.clock.now_us
+        with contextlib.suppress(RingupError):
+            assert len(transport.execute([scsi.xdata_read(0, 4)])[0]) == 4
+        assert device.clock.now_us - before_us < 4_000_000
+        device.ready.clear()
+        device.stalled.clear()
 
 
 @pytest.fixture
