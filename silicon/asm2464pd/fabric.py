@@ -84,7 +84,7 @@ class Fabric:
             port.on_change = self._changed
             port.on_mistake = self._mistake
         if card is not None:
-            card.reaches_host = self._masters
+            card.reaches_host = self._passes
             card.tree.set_link(up=False)
             self._cut_off = card.path.on_lost
             card.path.on_lost = self._lost
@@ -136,7 +136,9 @@ class Fabric:
         """Whether the card has fallen off its bus: nothing completes, although the link is up."""
         return self.card is not None and self.card.path.fallen
 
-    def _masters(self) -> bool:
+    def _passes(self) -> bool:
+        """Say whether the bridge's ports let requests of the card up; asked whenever something on the card's bus changed."""
+        self._claims.clear()
         return all(port.masters_bus for port in (self.upstream, self.downstream))
 
     def _changed(self) -> None:

@@ -60,8 +60,8 @@ class Descriptors:
 class Firmware(Protocol):
     """What runs on the bridge's CPU. Handlers are `Job`s: each yield keeps the CPU busy for so many microseconds.
 
-    A firmware is made with the `Chip`: `chip.xdata`, `chip.endpoints`, `chip.cpu.run(job)` for what an endpoint brings, `chip.tlp`, `chip.link`,
-    `chip.sram_engine`, `chip.restart(...)`, `chip.speed`.
+    A firmware is made with the `Chip`: `chip.xdata`, `chip.out(0x02)` and `chip.into(0x81)`, `chip.cpu.run(job)` for what an endpoint brings,
+    `chip.tlp`, `chip.link`, `chip.sram_engine`, `chip.speed`.
     """
 
     def descriptors(self, speed: Speed) -> Descriptors:

@@ -30,7 +30,6 @@ class Speed:
     bytes_per_us: float
     control_us: float  # a control transfer without data on the wire, the CPU's part left out
     data_stage_us: float
-    signalling: str
 
     @property
     def super_speed(self) -> bool:
@@ -42,10 +41,10 @@ SPEEDS = {
     speed.name: speed
     for speed in (
         # 13 packets of 512 bytes in a microframe of 125 us are the most that fits (53 MB/s); hosts schedule 10. Source: USB 2.0, table 5-10
-        Speed("high", 3, 1, 512, 64, 40.0, 243.0, 0.0, "480 Mb/s"),
-        Speed("super", 4, 2, 1024, 512, _payload(5_000, 8 / 10), 5.0, 2.0, "5 Gb/s"),
-        Speed("super_plus", 5, 3, 1024, 512, _payload(10_000, 128 / 132), 5.0, 2.0, "10 Gb/s"),
-        Speed("super_plus_by2", 6, 3, 1024, 512, _payload(10_000, 128 / 132, 2), 5.0, 2.0, "20 Gb/s"),
+        Speed("high", 3, 1, 512, 64, 40.0, 243.0, 0.0),
+        Speed("super", 4, 2, 1024, 512, _payload(5_000, 8 / 10), 5.0, 2.0),
+        Speed("super_plus", 5, 3, 1024, 512, _payload(10_000, 128 / 132), 5.0, 2.0),
+        Speed("super_plus_by2", 6, 3, 1024, 512, _payload(10_000, 128 / 132, 2), 5.0, 2.0),
     )
 }
 
@@ -77,6 +76,3 @@ RETRY_STATUS_US = 80_000.0  # GUESS: how long a card answers configuration reque
 
 # --- the whole chip -----------------------------------------------------------------------------------------------------
 RESTART_US = 320_000.0  # from a CPU restart to the firmware's first instruction that matters. Source: registers.h, CC31 (measured)
-E_COMMAND_US = (
-    160.0  # one vendor command of the stock firmware with 128 bytes. Source: usb-to-pcie-re issue 1 (measured)
-)

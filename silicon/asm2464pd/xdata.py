@@ -164,11 +164,6 @@ class Cpu:
         self._waiting.append((job, done))
         self._next()
 
-    @property
-    def busy(self) -> bool:
-        """Whether a handler runs."""
-        return self._current is not None
-
     def reset(self) -> None:
         """Drop the handler that runs and those that wait."""
         self._waiting.clear()
