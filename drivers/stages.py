@@ -30,8 +30,9 @@ Watcher = Callable[[Stage | str], None]  # told a stage's name when it begins an
 class Stages:
     """The stages of one bring-up, in order."""
 
-    def __init__(self, card: str, clock: Clock, watch: Watcher | None = None) -> None:
-        self.card, self._clock, self._watch = card, clock, watch
+    def __init__(self, card: str, clock: Clock, watch: Watcher | None = None, *, patience: int = 1) -> None:
+        """`patience`: how many times the stages' bounds the path to the card may take, since every access is slow there."""
+        self.card, self._clock, self._watch, self._patience = card, clock, watch, patience
         self.done: list[Stage] = []
 
     @contextmanager
@@ -40,6 +41,7 @@ class Stages:
 
         `bound_us` is for the whole stage; the waits inside have bounds of their own. Raises `DeviceTimeout` when it took longer.
         """
+        bound_us *= self._patience
         if self._watch is not None:
             self._watch(name)
         started = self._clock.now_us

@@ -240,13 +240,19 @@ class Queue:
         waits: list[Point],
         known: dict[tuple[int, int], bytes],
         timeout_s: float = TIMEOUT_S,
+        *,
+        first: bytes = b"",
     ) -> Point:
-        """Run commands that lie in the card's memory and return the point behind them. `known` keeps the packets of earlier calls."""
+        """Run commands that lie in the card's memory and return the point behind them. `known` keeps the packets of earlier calls.
+
+        `first`: packets that come before the commands, such as one that waits for them to be there.
+        """
         if threading.get_ident() != self._owner.thread:
             self._owner.admit()
         commands, head = self.commands, b""
         if self._waits or waits:
             head = self._prefix(waits)
+        head += first
         at = self.ring.wptr + len(head)
         key = gpu_va, at % commands.call_period
         data = known.get(key)

@@ -1,8 +1,8 @@
 """Bytes between the host and a card behind a bridge: through the bridge's own memory, which its bus fills and drains at full rate.
 
 That a fill has been sent does not mean that its bytes are there. So it goes in parts, each with a mark behind its bytes: the copy engine waits
-for a part's mark before it copies the part. It stores how many fills it has emptied; the next one is sent when the last was. A drain is armed by
-the host, told to the engine by the word `go`, and let out by the engine's write to the bridge.
+for a part's mark before it copies the part. It stores how many fills it has emptied; the next one is sent when the last was. Its commands come
+with the first fill. A drain is armed by the host, told to the engine by the word `go`, and let out by the engine's write to the bridge.
 
 UNKNOWN: what the bridge's memory held before the first fill. A mark that stood there by chance would let bytes go early, so marks begin
 anywhere.
@@ -11,51 +11,70 @@ anywhere.
 from __future__ import annotations
 
 import struct
-from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple
 
 from ringup.drivers.amd.signals import Signals
 from ringup.drivers.buffer import Buffer
 from ringup.drivers.transport.seam import Bulk, Clock
 from ringup.errors import DeviceTimeout
-from ringup.queues.packets import Compare
+from ringup.queues.packets import Compare, to_bytes
 from ringup.queues.timeline import Point
 
 KIB = 1024
-# Sizes of a fill's parts: large ones, since each costs three packets, and small ones at the end, where nothing else is under way
-PARTS = (*([64 * KIB] * 7), 32 * KIB, 16 * KIB)
-SECTOR_BYTES, MARK = 512, struct.Struct("<I")
-SLOT_BYTES = 16 * KIB
-FILLS_AT_ONCE, DRAINS_AT_ONCE = 16, 64  # of one submission: its packets go into the ring as one
+SLOT_BYTES, SECTOR_BYTES, MARK = 16 * KIB, 512, struct.Struct("<I")
+COMMANDS_BYTES = (
+    512  # what one fill's commands take at most, and more: seven parts, a packet to wait and one to copy for each
+)
+FILLS_AT_ONCE, DRAINS_AT_ONCE = (
+    16,
+    64,
+)  # of one submission: fills leave their commands room in one slot, drains' commands lie in the ring
+FEW = 3  # fills that go one behind the other; below a megabyte and a half that saves transfers, above it costs time
+TIMEOUT_US = 10_000_000  # TIMEOUT: ours; a fill takes the slowest link, USB2, 15 ms
 RELEASE = 1 << 16  # the phase bit of a completion's last dword. Source: NVM Express base specification 1.4, 4.6
 SPREAD = 0x9E37_79B1  # an odd number: two processes that begin at like times begin with unlike marks
 LOW, HALF = 0xFFFF_FFFF, 1 << 31
-TIMEOUT_US = 10_000_000  # TIMEOUT: ours; a fill takes the slowest link, USB2, 15 ms
 
 
 class Part(NamedTuple):
-    """Bytes of a fill that go together: where in the fill, how many of the caller's, where their mark lies."""
+    """Bytes of a fill that go together: where in the bridge's memory, how many of the caller's, where their mark lies."""
 
     at: int
     size_bytes: int
     mark_at: int
 
 
-def parts_of(size_bytes: int) -> Iterator[Part]:
-    """Cut `size_bytes` of data into the parts of one fill; `FILL_BYTES` at most."""
-    at = 0
-    for room in PARTS:
+@dataclass(slots=True)
+class Fill:
+    """What is sent at once: from `at` on in the bridge's memory; the bytes with their marks."""
+
+    at: int
+    image: bytearray
+
+
+def parts_of(size_bytes: int, at: int, end: int) -> Iterator[Part]:
+    """Cut `size_bytes` of data for the room from `at` to `end` into parts, each half of what room is left.
+
+    Large ones come first, since each costs two packets; small ones at the end, where nothing else is under way.
+    """
+    while size_bytes:
+        room = max((end - at) // 2, min(SLOT_BYTES, end - at)) // SECTOR_BYTES * SECTOR_BYTES
         taken = min(size_bytes, room - MARK.size)
-        end = -(-(taken + MARK.size) // SECTOR_BYTES) * SECTOR_BYTES
-        yield Part(at, taken, at + end - MARK.size)
-        size_bytes -= taken
-        if not size_bytes:
-            return
-        at += room
+        behind = at + -(-(taken + MARK.size) // SECTOR_BYTES) * SECTOR_BYTES
+        yield Part(at, taken, behind - MARK.size)
+        at, size_bytes = behind, size_bytes - taken
 
 
-FILL_BYTES = sum(room - MARK.size for room in PARTS)
+def capacity(at: int, end: int) -> int:
+    """Return how many bytes of data the room from `at` to `end` takes."""
+    total = 0
+    while at < end:
+        (part,) = islice(parts_of(end - at, at, end), 1)
+        total, at = total + part.size_bytes, part.mark_at + MARK.size
+    return total
 
 
 class Bounce:
@@ -78,79 +97,112 @@ class Bounce:
         self._signals, self._clock, self._flush = signals, clock, flush
         self._emptied, self._go = signals.take(), signals.take()
         self._fills = self._drains = 0
+        self._known = 0  # fills that are known to be emptied
         self._tag = clock.now_us * SPREAD & LOW
         self._shadow = bytearray(
             bulk.size_bytes
         )  # what the memory holds as far as the host knows: no mark may stand there already
-        self._image = bytearray(bulk.size_bytes)
 
     def forget(self) -> None:
         """Go on after a reset of an engine: what it was to empty is lost."""
         self._signals.store(self._emptied, self._fills)
+        self._known = self._fills & LOW
 
     # --- to the card ------------------------------------------------------------------------------------------------
     def upload(self, queue: Any, target_va: int, data: memoryview) -> Point | None:
         """Queue copies of `data` to `target_va` and send it; it may change afterwards. Returns the last point, None for no bytes."""
-        point = None
-        for start in range(0, len(data), FILLS_AT_ONCE * FILL_BYTES):
-            point = self._upload(queue, target_va + start, data[start : start + FILLS_AT_ONCE * FILL_BYTES])
+        point, at = None, 0
+        while at < len(data):
+            point, sent = self._upload(queue, target_va + at, data[at:])
+            at += sent
         return point
 
-    def _upload(self, queue: Any, target_va: int, data: memoryview) -> Point:
-        stream, marks = queue.stream(), deque[int]()
-        base, before = self._memory.gpu_va, self._fills
-        fills = [data[start : start + FILL_BYTES] for start in range(0, len(data), FILL_BYTES)]
+    def _upload(self, queue: Any, target_va: int, data: memoryview) -> tuple[Point, int]:
+        """Send some fills; return how many bytes that were. The first begins with the engine's commands for all, which the ring takes slowly."""
+        rooms, pieces = self._plan(data)
+        fills, commands = self._lay_out(queue, target_va, rooms, pieces)
+        first, base, before = fills[0], self._memory.gpu_va, self._fills
+        mark_at = rooms[0].start - MARK.size
+        assert len(commands) <= mark_at
+        first.image[: len(commands)] = commands
+        wait = queue.commands.sdma.wait_mem(base + mark_at, self._mark(first, mark_at, []), compare=Compare.EQUAL)
+        point: Point = queue.call(base, len(commands), [], {}, first=to_bytes(wait))
+        ahead = len({room.stop for room in rooms})  # fills that may be under way together: each has a room of its own
         for number, fill in enumerate(fills):
-            for part in parts_of(len(fill)):
-                mark = self._next_mark(part.mark_at, fills[number - 1] if number else None)
-                marks.append(mark)
+            self.bulk.settle(ahead - 1)
+            self._wait_until_empty(before + max(0, number + 1 - ahead))
+            self._fills += 1
+            self.bulk.fill(fill.at, bytes(fill.image))
+            self._shadow[fill.at : fill.at + len(fill.image)] = fill.image
+        return point, sum(map(len, pieces))
+
+    def _plan(self, data: memoryview) -> tuple[list[range], list[memoryview]]:
+        """Return the rooms that fills take in the bridge's memory, and the data of each.
+
+        Little data goes in few fills, one after another; more goes in two halves of the memory in turn, one filled while the other is emptied.
+        The first room has the commands before it, and the first slot stays theirs until the last of them is done.
+        """
+        end, half = self.bulk.size_bytes, self.bulk.size_bytes // 2 // SLOT_BYTES * SLOT_BYTES
+        most = FILLS_AT_ONCE if half else 1
+        for ends in ((end,), (half, end)) if half and self.bulk.fills_at_once > 1 else ((end,),):
+            rooms = [range(most * COMMANDS_BYTES, ends[0])]
+            for number in range(1, most):
+                turn = number % len(ends)
+                rooms.append(range(ends[0] if turn else SLOT_BYTES, ends[turn]))
+            if len(data) <= sum(capacity(room.start, room.stop) for room in rooms[:FEW]):
+                break
+        pieces, taken = [], 0
+        for room in rooms:
+            size = min(len(data) - taken, capacity(room.start, room.stop))
+            if size:
+                pieces.append(data[taken : taken + size])
+                taken += size
+        rooms[0] = range(len(pieces) * COMMANDS_BYTES, rooms[0].stop)
+        return rooms[: len(pieces)], pieces
+
+    def _lay_out(
+        self, queue: Any, target_va: int, rooms: list[range], pieces: list[memoryview]
+    ) -> tuple[list[Fill], bytes]:
+        """Return what is to be sent, and the commands that empty it."""
+        stream, base, fills = queue.stream(), self._memory.gpu_va, list[Fill]()
+        for room, data in zip(rooms, pieces, strict=True):
+            parts = list(parts_of(len(data), room.start, room.stop))
+            begin, taken = room.start if fills else 0, 0
+            fill = Fill(begin, bytearray(parts[-1].mark_at + MARK.size - begin))
+            for part in parts:
+                at = part.at - begin
+                fill.image[at : at + part.size_bytes] = data[taken : taken + part.size_bytes]
+                mark = self._mark(fill, part.mark_at, fills)
                 stream.append(stream.sdma.wait_mem(base + part.mark_at, mark, compare=Compare.EQUAL))
                 stream.copy(target_va, base + part.at, part.size_bytes)
-                target_va += part.size_bytes
+                target_va, taken = target_va + part.size_bytes, taken + part.size_bytes
+            fills.append(fill)
             stream.barrier()
-            stream.append(stream.sdma.fence(self._signals.gpu_va(self._emptied), before + number + 1 & LOW))
-        point: Point = queue.submit(stream)
-        for number, fill in enumerate(fills):
-            self._wait_until_empty(before + number)
-            self._fills += 1
-            self._send(fill, marks)
-        return point
+            emptied = self._fills + len(fills) & LOW
+            stream.append(stream.sdma.fence(self._signals.gpu_va(self._emptied), emptied))
+        pad = queue.commands.pad
+        return fills, bytes(stream.body) + pad * (-len(stream.body) // len(pad) % 8)
 
-    def _next_mark(self, mark_at: int, before: memoryview | None) -> int:
-        """Return a mark that does not stand at its place already: behind the fill `before` of the same submission, or as the memory is."""
+    def _mark(self, fill: Fill, at: int, before: list[Fill]) -> int:
+        """Put a mark into a fill and return it: one that does not stand in its place already when it is sent, behind those `before`."""
         self._tag = self._tag + 1 & LOW
-        (held,) = MARK.unpack_from(self._shadow, mark_at)
-        if before is not None:
-            part, taken = next(
-                (part, taken) for part, taken in _with_offsets(len(before)) if mark_at < part.mark_at + MARK.size
-            )
-            if mark_at != part.mark_at:
-                at = taken + mark_at - part.at
-                (held,) = MARK.unpack(bytes(before[at : at + MARK.size]).ljust(MARK.size, b"\0"))
-        if self._tag == held:
+        held = next((one for one in reversed(before) if one.at <= at < one.at + len(one.image)), None)
+        there = held.image[at - held.at :][: MARK.size] if held else self._shadow[at : at + MARK.size]
+        if MARK.pack(self._tag) == bytes(there):
             self._tag = self._tag + 1 & LOW
+        MARK.pack_into(fill.image, at - fill.at, self._tag)
         return self._tag
-
-    def _send(self, fill: memoryview, marks: deque[int]) -> None:
-        """Send one fill with its marks."""
-        image, end = self._image, 0
-        for part, taken in _with_offsets(len(fill)):
-            image[part.at : part.at + part.size_bytes] = fill[taken : taken + part.size_bytes]
-            MARK.pack_into(image, part.mark_at, marks.popleft())
-            end = part.mark_at + MARK.size
-        self.bulk.fill(0, bytes(memoryview(image)[:end]))
-        self._shadow[:end] = image[:end]
 
     def _wait_until_empty(self, count: int) -> None:
         """Wait until the engine has stored that it emptied so many fills."""
         signals, place, wanted = self._signals, self._emptied, count & LOW
         end_us = self._clock.now_us + TIMEOUT_US
-        while signals.seen(place) - wanted & LOW > HALF:
+        while self._known - wanted & LOW > HALF:
             late = self._clock.now_us > end_us
-            signals.look()
-            if late and signals.seen(place) - wanted & LOW > HALF:
+            self._known = signals.peek(place)
+            if late and self._known - wanted & LOW > HALF:
                 raise DeviceTimeout(
-                    f"emptying the bridge's memory: the copy engine stood at {signals.seen(place)} of {wanted} fills for {TIMEOUT_US / 1e6:g} s"
+                    f"emptying the bridge's memory: the copy engine stood at {self._known} of {wanted} fills for {TIMEOUT_US / 1e6:g} s"
                 )
 
     # --- from the card ----------------------------------------------------------------------------------------------
@@ -199,11 +251,3 @@ class Bounce:
             self.bulk.arm(0, len(piece))
             piece[:] = self.bulk.drain()[: len(piece)]
             self._shadow[: len(piece)] = piece
-
-
-def _with_offsets(size_bytes: int) -> Iterator[tuple[Part, int]]:
-    """Yield the parts of a fill and where their bytes begin among the caller's."""
-    taken = 0
-    for part in parts_of(size_bytes):
-        yield part, taken
-        taken += part.size_bytes

@@ -43,6 +43,9 @@ LOG = logging.getLogger(__name__)
 INTERRUPTS_KEPT = 256
 CAUSES_KEPT = 16
 SELF_TEST_US = 200_000
+REMOTE_PATIENCE = (
+    30  # TIMEOUT: ours; over a bridge's stock firmware an access takes milliseconds, and whole starts took others 18 s
+)
 LINK_CHECK_EVERY = 8  # naps of a wait between two looks at the link
 
 
@@ -104,7 +107,8 @@ class Radeon:
             self.stages[:0] = before
 
     def _start_once(self, replaced: Sequence[CardQueue], *, whole: bool) -> None:
-        stages = Stages(self.device.name, self.device.clock, self._watch)
+        patience = REMOTE_PATIENCE if self.device.polls_vram else 1
+        stages = Stages(self.device.name, self.device.clock, self._watch, patience=patience)
         self.stages, self.fault = stages.done, None
         self._bringup = start = Bringup(self.device, stages, Store(explicit=self._explicit), whole=whole)
         try:

@@ -165,6 +165,11 @@ class Bulk(Protocol):
         ...
 
     @property
+    def fills_at_once(self) -> int:
+        """How many fills of different parts may be under way together."""
+        ...
+
+    @property
     def drain_bytes(self) -> int:
         """How many bytes one drain takes at most; 0 where nothing can be drained."""
         ...
@@ -172,8 +177,12 @@ class Bulk(Protocol):
     def fill(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         """Begin to send bytes to a slot's start. The USB side ending does not mean that they are there: the card must look for the last ones.
 
-        `data` must stay as it is until the next call. Bytes up to a multiple of 512 are overwritten too.
+        Returns while this fill and perhaps the one before are under way. Bytes up to a multiple of 512 are overwritten too.
         """
+        ...
+
+    def settle(self, under_way: int) -> None:
+        """Wait until at most so many fills are under way."""
         ...
 
     def arm(self, offset: int, size_bytes: int) -> None:
@@ -191,6 +200,10 @@ class Remote(Protocol):
     @property
     def bulk(self) -> Bulk | None:
         """Bytes at full rate; None where the path has no such way."""
+        ...
+
+    def peek(self, bar: int, offset: int) -> int:
+        """Read a dword of a BAR; other than by `Mmio.read32`, fills that are under way go on meanwhile. All ones when nothing answers."""
         ...
 
     def push(self, bar: int, offset: int) -> None:

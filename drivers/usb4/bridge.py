@@ -88,6 +88,10 @@ class Bridge(Protocol):
         """Read whole dwords in one round trip, as cheaply as can be. Where nothing answers, older bytes may come."""
         ...
 
+    def peek(self, address: int) -> int:
+        """Read a dword while fills of `bulk` go on; all ones when nothing answers."""
+        ...
+
     def push(self, address: int) -> None:
         """Read a dword for the sake of order alone: all that was posted before has arrived when what is asked next is done. Waits for nothing
         where the firmware keeps that order.

@@ -88,6 +88,10 @@ class BridgeDevice:
         """Read whole dwords of a BAR in one round trip. What was read must show whether anything answered."""
         return self._windows[bar].poll(offset, size_bytes)
 
+    def peek(self, bar: int, offset: int) -> int:
+        """Read a dword of a BAR while bytes are on their way into the bridge's memory."""
+        return self._windows[bar].peek(offset)
+
     def push(self, bar: int, offset: int) -> None:
         """Read a dword of a BAR for the sake of order alone."""
         self._windows[bar].push(offset)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 
 from ringup.drivers.usb4 import tlp
 from ringup.drivers.usb4.bridge import (
@@ -56,7 +57,8 @@ class OpenFirmware:
 
     def __init__(self, port: Port) -> None:
         self.port, self.version = port, port.product
-        self._under_way: tuple[Pending, ...] = ()  # what must be through before the next request
+        self._under_way: tuple[Pending, ...] = ()  # the stream that must be through before the next request
+        self._fills: deque[Pending] = deque()  # bytes on their way into the bridge's memory
         self._moved_memory = (
             True  # whether the bulk endpoint last served the bridge's memory; nobody knows how it was left before us
         )
@@ -112,6 +114,9 @@ class OpenFirmware:
         requests bear; without, nothing is sent behind a request that has not been answered but reads.
         """
         self.quiet()
+        return self._request(requests, replay)
+
+    def _request(self, requests: Sequence[Request], replay: bool) -> list[Completion]:
         done: list[Completion] = []
         tries = TRIES
         while len(done) < len(requests):
@@ -225,6 +230,13 @@ class OpenFirmware:
         self.port.wait(asked, came)
         return came.data
 
+    def peek(self, address: int) -> int:
+        """Read a dword by a request of its own, which uses no bulk endpoint, while the engine of the bridge's memory goes on."""
+        if not self._fills:
+            self.quiet()
+        (answer,) = self._request([tlp.memory_read(address)], replay=True)
+        return answer.value
+
     def push(self, address: int) -> None:
         """Read a dword, whose value nobody wants: the firmware has its completion before it does what comes next, so nothing is waited for."""
         self.quiet()
@@ -233,13 +245,24 @@ class OpenFirmware:
 
     def quiet(self) -> None:
         """Wait for the bytes that are on their way through a bulk endpoint."""
-        under_way, self._under_way = self._under_way, ()
+        under_way, self._under_way = (*self._under_way, *self._fills), ()
+        self._fills.clear()
         if under_way:
             self.port.wait(*under_way)
 
-    def sending_memory(self, sent: Pending) -> None:
-        """For the bulk side: take note of bytes on their way."""
-        self._under_way, self._moved_memory = (sent,), True
+    def fill(self, arm: Callable[[], Pending], send: Callable[[], Pending]) -> None:
+        """For the bulk side: arm the engine while at most one fill is under way, then have the bytes follow that one's."""
+        if self._under_way:
+            self.quiet()
+        self.settle(1)
+        self.port.wait(arm())
+        self._fills.append(send())
+        self._moved_memory = True
+
+    def settle(self, fills: int) -> None:
+        """For the bulk side: wait until at most so many fills are under way."""
+        while len(self._fills) > fills:
+            self.port.wait(self._fills.popleft())
 
     def close(self) -> None:
         """Wait for what is under way. Twice is harmless."""
@@ -253,20 +276,25 @@ class OpenBulk:
     bus_addr, size_bytes = SRAM_BUS_ADDR, SRAM_BYTES - SLOT_BYTES
     release_bus_addr = 0x82_200C  # the first entry of the completion queue of the NVMe device that the chip believes in: any write will do
     drain_bytes = size_bytes
+    fills_at_once = 2
 
     def __init__(self, firmware: OpenFirmware) -> None:
         self._firmware, self._port = firmware, firmware.port
         self._drain: Pending | None = None
 
     def fill(self, offset: int, data: bytes | bytearray | memoryview) -> None:
-        """Arm the engine, then begin to send."""
-        self._firmware.quiet()
+        """Arm the engine, then begin to send. The engine may be armed while it moves the fill before; its bytes follow at once."""
         size = -(-len(data) // SECTOR_BYTES) * SECTOR_BYTES
-        if size != len(data):
-            data = bytes(data).ljust(size, b"\0")
+        padded = bytes(data).ljust(size, b"\0") if size != len(data) else data
         doing = f"filling {size} bytes of the bridge's memory at {offset:#x}"
-        self._port.wait(self._arm(offset, size, 0, doing))
-        self._firmware.sending_memory(self._port.start_bulk_out(BULK_OUT, data, BULK_MS, doing=doing))
+        self._firmware.fill(
+            lambda: self._arm(offset, size, 0, doing),
+            lambda: self._port.start_bulk_out(BULK_OUT, padded, BULK_MS, doing=doing),
+        )
+
+    def settle(self, under_way: int) -> None:
+        """Wait until at most so many fills are under way."""
+        self._firmware.settle(under_way)
 
     def arm(self, offset: int, size_bytes: int) -> None:
         """Arm the engine the other way, and take what comes; ordered before the requests that follow, which have it released."""

@@ -53,6 +53,7 @@ class PageBulk:
 
     release_bus_addr: int | None = None
     drain_bytes = PAGE_BYTES
+    fills_at_once = 1
     page = WINDOW
 
     def __init__(self, chip: Chip) -> None:
