@@ -6,12 +6,14 @@ The server is another process, as it is for a user. The order of the tests is th
 import contextlib
 import errno
 import json
+import os
 import random
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -20,12 +22,20 @@ import usb.backend.libusb1
 import usb.core
 import usb.util
 
+import ringup
+from ringup.drivers.transport import clock
 from ringup.drivers.usb4.libusb import LibusbHost
+from ringup.errors import DeviceLost
 
 DEVICES = Path("/sys/bus/usb/devices")
 VHCI = Path("/sys/devices/platform/vhci_hcd.0")
+SLOWER = (
+    32  # an emulated processor without hardware help: bounds of bring-up, meant for real ones, are stretched by so much
+)
+FIRMWARE = os.environ["GUEST_FIRMWARE"]  # a folder with the virtual card's own images
+PYTHON = (sys.executable, "-X", "faulthandler")
 SOON_S = 60.0  # TIMEOUT: an emulated processor without hardware help
-LOOPBACK = (0x1209, 0x0001)
+LOOPBACK, ENCLOSURE = (0x1209, 0x0001), (0xADD1, 0x0001)
 KEEP, DELAY, STALL, UNPLUG, COUNT = 1, 2, 3, 4, 5
 OUT, IN = 0x40, 0xC0
 PATTERN = bytes(range(251)) * 4200
@@ -59,17 +69,23 @@ def plugged(vendor, product):
 @contextlib.contextmanager
 def serving(*words):
     """`ringup serve usbip` in a process of its own; gives what it says when it is ready."""
-    command = [sys.executable, "-m", "ringup.tools.cli", "serve", "usbip", *words, "--json"]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        yield json.loads(server.stdout.readline())
-    finally:
-        server.send_signal(signal.SIGINT)
+    command = [*PYTHON, "-m", "ringup.tools.cli", "serve", "usbip", *words, "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
-            assert server.wait(30) == 0
+            yield json.loads(server.stdout.readline())
         finally:
-            server.kill()
-            server.stdout.close()
+            server.send_signal(signal.SIGINT)
+            assert ended(server, 30)[0] == 0
+
+
+def ended(process, seconds):
+    """Wait for a process and give its status and output; one that hangs shows where."""
+    try:
+        output, _ = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)
+        output, _ = process.communicate()
+    return process.returncode, output
 
 
 def context():
@@ -301,20 +317,23 @@ def test_unplugged_mid_transfer_everything_ends(folder):
 
 
 def imported(port, bus_id):
-    """As the `usbip` tool does: ask for a device and give the kernel the socket; tell whether it was given. Written from the protocol's text."""
+    """As the `usbip` tool does: ask for a device and give the kernel the socket. Returns the port; None when it was refused.
+
+    Written from the protocol's text, as is all of vhci's here.
+    """
     with socket.create_connection(("127.0.0.1", port)) as sock:
         sock.sendall(struct.pack(">HHI32s", 0x0111, 0x8003, 0, bus_id.encode()))
         version, code, refused = struct.unpack(">HHI", sock.recv(8, socket.MSG_WAITALL))
         assert (version, code) == (0x0111, 0x0003)
         if refused:
-            return False
+            return None
         record = sock.recv(312, socket.MSG_WAITALL)
         bus, address, speed = struct.unpack_from(">III", record, 288)
         lines = [line.split() for line in text(VHCI / "status").splitlines()]
         hub = "ss" if speed == 5 else "hs"
-        free = next(int(words[1]) for words in lines if words[0] == hub and int(words[2]) == 4)
+        free = next(words[1] for words in lines if words[0] == hub and int(words[2]) == 4)
         (VHCI / "attach").write_text(f"{free} {sock.fileno()} {bus << 16 | address} {speed}")
-        return True
+        return free
 
 
 def both_plugged():
@@ -344,3 +363,82 @@ def test_of_two_devices_over_tcp_one_goes_and_comes_back():
             assert bytes(again.device.read(0x81, 1024)) == b"hello"
             again.close()
     within("the server's end unplugs them", lambda: not plugged(*LOOPBACK))
+
+
+@pytest.fixture(scope="module")
+def enclosure():
+    with serving("virtual:navi31@asm2464pd", "--port", "0") as ready:
+        yield ready
+    within("the server's end unplugs it", lambda: not plugged(*ENCLOSURE))
+
+
+def attached(ready):
+    """Plug the enclosure in; gives vhci's port and ringup's name of it."""
+    port = within("it can be imported", lambda: imported(ready["port"], "1-1"))
+    return port, f"usb:{within('the kernel enumerates it', lambda: plugged(*ENCLOSURE))[0].name}"
+
+
+def up(name):
+    """What `ringup up` says of a card, in a process of its own."""
+    code = f"from ringup.drivers.transport import clock; clock.NS *= {SLOWER}; from ringup.tools import cli; raise SystemExit(cli.main())"
+    return json.loads(said_by("-c", code, "up", name, "--firmware", FIRMWARE, "--json"))
+
+
+def said_by(*words):
+    with subprocess.Popen([*PYTHON, *words], stdout=subprocess.PIPE, text=True) as process:
+        status, output = ended(process, 200)
+    assert status == 0
+    return output
+
+
+def test_a_card_in_an_enclosure_comes_up_through_usbfs(enclosure):
+    port, name = attached(enclosure)
+    said = up(name)
+    assert said["card"]["chip"] == "navi31"
+    assert said["moved_bytes"] == 1 << 20
+    (VHCI / "detach").write_text(port)
+    within("it is unplugged", lambda: not plugged(*ENCLOSURE))
+
+
+def copy_until_it_fails(card, data):
+    end = time.monotonic() + SOON_S
+    with card.alloc(len(data)) as buffer:
+        while time.monotonic() < end:
+            card.copy.upload(buffer, data).wait()
+
+
+def test_an_enclosure_unplugged_mid_copy_is_lost_and_comes_back(enclosure, monkeypatch):
+    port, name = attached(enclosure)
+    assert name in [card.name for card in ringup.cards()]
+    with monkeypatch.context() as stretched:
+        stretched.setattr(clock, "NS", clock.NS * SLOWER)
+        card = ringup.open(name, firmware=[FIRMWARE])
+        data = random.Random(6).randbytes(64 << 10)
+        with card.alloc(len(data)) as buffer:
+            card.copy.upload(buffer, data).wait()
+            assert card.copy.download(buffer) == data
+    unplugger = threading.Timer(0.3, (VHCI / "detach").write_text, (port,))
+    unplugger.start()
+    try:
+        with pytest.raises(DeviceLost):
+            copy_until_it_fails(card, data)
+    finally:
+        unplugger.join()
+        card.close()
+    within("it is unplugged", lambda: not plugged(*ENCLOSURE))
+    port, name = attached(enclosure)
+    assert "custom v0.1" in said_by("-m", "ringup.tools.cli", "bridge", "info", name)
+    (VHCI / "detach").write_text(port)
+
+
+def test_the_kernels_own_storage_driver_takes_the_stock_bridge():
+    with serving("virtual:navi31@asm2464pd-stock", "--attach"):
+        found = within("the kernel enumerates it", lambda: plugged(0x174C, 0x2463) + plugged(0x174C, 0x2464))[0]
+        driver = within("usb-storage binds", lambda: (DEVICES / f"{found.name}:1.0/driver").exists()) and (
+            DEVICES / f"{found.name}:1.0/driver"
+        )
+        assert driver.resolve().name == "usb-storage"
+        vendors = within("INQUIRY is answered", lambda: list(found.glob("*/host*/target*/*/vendor")))
+        assert {text(path) for path in vendors} == {"ASMT"}
+    log = subprocess.run(["dmesg"], capture_output=True, text=True, check=True).stdout
+    assert "ASMT" in log
