@@ -29,9 +29,7 @@ from ringup.errors import DeviceLost
 
 DEVICES = Path("/sys/bus/usb/devices")
 VHCI = Path("/sys/devices/platform/vhci_hcd.0")
-SLOWER = (
-    32  # an emulated processor without hardware help: bounds of bring-up, meant for real ones, are stretched by so much
-)
+SLOWER = 32  # an emulated processor without hardware help: bring-up's bounds are for real ones, and stretched
 FIRMWARE = os.environ["GUEST_FIRMWARE"]  # a folder with the virtual card's own images
 PYTHON = (sys.executable, "-X", "faulthandler")
 SOON_S = 60.0  # TIMEOUT: an emulated processor without hardware help
@@ -431,14 +429,17 @@ def test_an_enclosure_unplugged_mid_copy_is_lost_and_comes_back(enclosure, monke
     (VHCI / "detach").write_text(port)
 
 
-def test_the_kernels_own_storage_driver_takes_the_stock_bridge():
+def test_the_kernels_own_storage_driver_has_the_stock_bridge_and_gets_it_back():
+    def storage(found):
+        return (DEVICES / f"{found.name}:1.0/driver").resolve().name == "usb-storage"
+
     with serving("virtual:navi31@asm2464pd-stock", "--attach"):
         found = within("the kernel enumerates it", lambda: plugged(0x174C, 0x2463) + plugged(0x174C, 0x2464))[0]
-        driver = within("usb-storage binds", lambda: (DEVICES / f"{found.name}:1.0/driver").exists()) and (
-            DEVICES / f"{found.name}:1.0/driver"
-        )
-        assert driver.resolve().name == "usb-storage"
+        within("usb-storage binds", lambda: storage(found))
         vendors = within("INQUIRY is answered", lambda: list(found.glob("*/host*/target*/*/vendor")))
         assert {text(path) for path in vendors} == {"ASMT"}
+        within("sd has looked at it", lambda: list(found.glob("*/host*/target*/*/block/sd*")))
+        assert f"usb:{found.name}" in said_by("-m", "ringup.tools.cli", "bridge", "info", f"usb:{found.name}")
+        within("usb-storage has it again", lambda: storage(found))
     log = subprocess.run(["dmesg"], capture_output=True, text=True, check=True).stdout
     assert "ASMT" in log
