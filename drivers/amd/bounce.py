@@ -28,10 +28,10 @@ SLOT_BYTES, SECTOR_BYTES, MARK = 16 * KIB, 512, struct.Struct("<I")
 COMMANDS_BYTES = (
     512  # what one fill's commands take at most, and more: seven parts, a packet to wait and one to copy for each
 )
-FILLS_AT_ONCE, DRAINS_AT_ONCE = (
-    16,
-    64,
-)  # of one submission: fills leave their commands room in one slot, drains' commands lie in the ring
+PIECES = tuple(
+    slots * SLOT_BYTES for slots in (15, 8, 4, 2, 1)
+)  # of a drain: what is refilled last, when nothing else goes on, is small
+FILLS_AT_ONCE, DRAINS_AT_ONCE = 16, 48  # of one submission, whose commands lie in the first slot
 FEW = 3  # fills that go one behind the other; below a megabyte and a half that saves transfers, above it costs time
 TIMEOUT_US = 10_000_000  # TIMEOUT: ours; a fill takes the slowest link, USB2, 15 ms
 RELEASE = 1 << 16  # the phase bit of a completion's last dword. Source: NVM Express base specification 1.4, 4.6
@@ -96,7 +96,7 @@ class Bounce:
         self.bulk, self._memory, self._release_va = bulk, memory, release_va
         self._signals, self._clock, self._flush = signals, clock, flush
         self._emptied, self._go = signals.take(), signals.take()
-        self._fills = self._drains = 0
+        self._fills = self._told = 0
         self._known = 0  # fills that are known to be emptied
         self._tag = clock.now_us * SPREAD & LOW
         self._shadow = bytearray(
@@ -121,20 +121,28 @@ class Bounce:
         """Send some fills; return how many bytes that were. The first begins with the engine's commands for all, which the ring takes slowly."""
         rooms, pieces = self._plan(data)
         fills, commands = self._lay_out(queue, target_va, rooms, pieces)
-        first, base, before = fills[0], self._memory.gpu_va, self._fills
-        mark_at = rooms[0].start - MARK.size
-        assert len(commands) <= mark_at
-        first.image[: len(commands)] = commands
-        wait = queue.commands.sdma.wait_mem(base + mark_at, self._mark(first, mark_at, []), compare=Compare.EQUAL)
-        point: Point = queue.call(base, len(commands), [], {}, first=to_bytes(wait))
+        point, before = self._call(queue, commands, fills[0], rooms[0].start), self._fills
         ahead = len({room.stop for room in rooms})  # fills that may be under way together: each has a room of its own
         for number, fill in enumerate(fills):
             self.bulk.settle(ahead - 1)
             self._wait_until_empty(before + max(0, number + 1 - ahead))
-            self._fills += 1
-            self.bulk.fill(fill.at, bytes(fill.image))
-            self._shadow[fill.at : fill.at + len(fill.image)] = fill.image
+            self._send(fill)
         return point, sum(map(len, pieces))
+
+    def _call(self, queue: Any, commands: bytes, fill: Fill, end: int) -> Point:
+        """Have the queue run commands that a fill begins with, once their mark at `end` is there."""
+        assert len(commands) <= end - MARK.size
+        fill.image[: len(commands)] = commands
+        base, at = self._memory.gpu_va, end - MARK.size
+        wait = queue.commands.sdma.wait_mem(base + at, self._mark(fill, at, []), compare=Compare.EQUAL)
+        point: Point = queue.call(base, len(commands), [], {}, first=to_bytes(wait))
+        return point
+
+    def _send(self, fill: Fill) -> None:
+        """Send a fill, whose emptying the engine will count."""
+        self._fills += 1
+        self.bulk.fill(fill.at, bytes(fill.image))
+        self._shadow[fill.at : fill.at + len(fill.image)] = fill.image
 
     def _plan(self, data: memoryview) -> tuple[list[range], list[memoryview]]:
         """Return the rooms that fills take in the bridge's memory, and the data of each.
@@ -180,8 +188,7 @@ class Bounce:
             stream.barrier()
             emptied = self._fills + len(fills) & LOW
             stream.append(stream.sdma.fence(self._signals.gpu_va(self._emptied), emptied))
-        pad = queue.commands.pad
-        return fills, bytes(stream.body) + pad * (-len(stream.body) // len(pad) % 8)
+        return fills, _padded(stream, queue)
 
     def _mark(self, fill: Fill, at: int, before: list[Fill]) -> int:
         """Put a mark into a fill and return it: one that does not stand in its place already when it is sent, behind those `before`."""
@@ -197,6 +204,8 @@ class Bounce:
         """Wait until the engine has stored that it emptied so many fills."""
         signals, place, wanted = self._signals, self._emptied, count & LOW
         end_us = self._clock.now_us + TIMEOUT_US
+        if self._known - wanted & LOW > HALF:
+            self._known = signals.seen(place)  # who waits for points looks at all words
         while self._known - wanted & LOW > HALF:
             late = self._clock.now_us > end_us
             self._known = signals.peek(place)
@@ -212,33 +221,78 @@ class Bounce:
         if self._release_va is None:
             self._download_by_turns(queue, source_va, out)
             return
-        room = self.bulk.drain_bytes // 2 // SLOT_BYTES * SLOT_BYTES
-        for start in range(0, len(out), DRAINS_AT_ONCE * room):
-            self._download(queue, source_va + start, out[start : start + DRAINS_AT_ONCE * room], room)
+        if (
+            self._told > HALF
+        ):  # no engine waits for a count now, and none may be asked to wait across the wrap of the word
+            self._told = 0
+            self._signals.store_low(self._go, 0)
+        if len(out) <= FEW * self.bulk.size_bytes:
+            self._download_few(queue, source_va, out)
+            return
+        most = DRAINS_AT_ONCE * sum(PIECES)
+        for start in range(0, len(out), most):
+            self._download_many(queue, source_va + start, out[start : start + most])
 
-    def _download(self, queue: Any, source_va: int, out: memoryview, room: int) -> None:
-        """Two halves of the memory in turn: the engine fills one while the other is drained."""
-        stream, base, before = queue.stream(), self._memory.gpu_va, self._drains
-        pieces = [
-            (number % 2 * room, out[start : start + room]) for number, start in enumerate(range(0, len(out), room))
-        ]
-        for number, (half, piece) in enumerate(pieces):
-            stream.copy(base + half, source_va, len(piece))
-            source_va += len(piece)
-            stream.barrier()
-            stream.append(
-                stream.sdma.wait_mem(self._signals.gpu_va(self._go), before + number + 1 & LOW, compare=Compare.EQUAL)
-            )
-            stream.append(stream.sdma.fence(self._release_va, RELEASE))
+    def _download_few(self, queue: Any, source_va: int, out: memoryview) -> None:
+        """A memoryful at a time, filled by the engine, then drained: few transfers."""
+        stream, room = queue.stream(), self.bulk.size_bytes
+        drains = [out[start : start + room] for start in range(0, len(out), room)]
+        for told, drain in enumerate(drains, self._told + 1):
+            if told > self._told + 1:
+                self._until(stream, told)  # what the memory held before was received
+            stream.copy(self._memory.gpu_va, source_va, len(drain))
+            source_va += len(drain)
+            self._release(stream, told)
         queue.submit(stream)
-        for half, piece in pieces:
-            self.bulk.arm(half, len(piece))
-            self._drains += 1
-            self._signals.store_low(self._go, self._drains & LOW)
-            self._flush()
-            data = self.bulk.drain()
-            piece[:] = data[: len(piece)]
-            self._shadow[half : half + len(piece)] = piece
+        for drain in drains:
+            self.bulk.arm(0, len(drain))
+            self._tell()
+            self._take(drain, 0)
+
+    def _download_many(self, queue: Any, source_va: int, out: memoryview) -> None:
+        """Drains in pieces: the engine fills a piece anew once it was received, while those behind are on their way. Its commands are sent."""
+        stream, base = queue.stream(), self._memory.gpu_va
+        drains, told = [list(_pieces(out[start:])) for start in range(0, len(out), sum(PIECES))], self._told + 1
+        before: int | None = None  # the count at which the drain before was armed
+        for pieces in drains:
+            for number, (at, piece) in enumerate(pieces):
+                if before is not None:
+                    self._until(stream, min(before + 1 + number, told))
+                stream.copy(base + at, source_va, len(piece))
+                source_va += len(piece)
+            self._release(stream, told)
+            before, told = told, told + len(pieces)
+        stream.append(stream.sdma.fence(self._signals.gpu_va(self._emptied), self._fills + 1 & LOW))
+        commands = _padded(stream, queue)
+        fill = Fill(0, bytearray(-(-(len(commands) + MARK.size) // SECTOR_BYTES) * SECTOR_BYTES))
+        self._call(queue, commands, fill, len(fill.image))
+        self._send(fill)
+        for pieces in drains:
+            self.bulk.arm(SLOT_BYTES, *(len(piece) for _, piece in pieces))
+            for at, piece in pieces:
+                self._tell()
+                self._take(piece, at)
+
+    def _until(self, stream: Any, told: int) -> None:
+        """Hold the engine until the host has told so much."""
+        stream.append(stream.sdma.wait_mem(self._signals.gpu_va(self._go), told, compare=Compare.GREATER_EQUAL))
+
+    def _release(self, stream: Any, told: int) -> None:
+        """Let the engine release a drain, behind its copies and once it is armed."""
+        stream.barrier()
+        self._until(stream, told)
+        stream.append(stream.sdma.fence(self._release_va, RELEASE))
+
+    def _tell(self) -> None:
+        """Tell the engine that a drain is armed, or that a piece of it was received."""
+        self._told += 1
+        self._signals.store_low(self._go, self._told)
+        self._flush()
+
+    def _take(self, piece: memoryview, at: int) -> None:
+        """Receive a piece."""
+        piece[:] = self.bulk.drain()[: len(piece)]
+        self._shadow[at : at + len(piece)] = piece
 
     def _download_by_turns(self, queue: Any, source_va: int, out: memoryview) -> None:
         """A piece at a time: the engine is done with it before it is read."""
@@ -249,5 +303,21 @@ class Bounce:
             stream.copy(self._memory.gpu_va, source_va + start, len(piece))
             queue.submit(stream).wait()
             self.bulk.arm(0, len(piece))
-            piece[:] = self.bulk.drain()[: len(piece)]
-            self._shadow[: len(piece)] = piece
+            self._take(piece, 0)
+
+
+def _pieces(out: memoryview) -> Iterator[tuple[int, memoryview]]:
+    """Cut what one drain takes into its pieces, each with its place."""
+    at = SLOT_BYTES
+    for size in PIECES:
+        piece = out[:size]
+        if not piece:
+            return
+        yield at, piece
+        at, out = at + size, out[size:]
+
+
+def _padded(stream: Any, queue: Any) -> bytes:
+    """Return the commands of a stream, filled up to what an indirect buffer must be."""
+    pad: bytes = queue.commands.pad
+    return bytes(stream.body) + pad * (-len(stream.body) // len(pad) % 8)

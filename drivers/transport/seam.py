@@ -185,12 +185,15 @@ class Bulk(Protocol):
         """Wait until at most so many fills are under way."""
         ...
 
-    def arm(self, offset: int, size_bytes: int) -> None:
-        """Begin a drain from a slot's start; ORDER: before the card writes to `release_bus_addr`."""
+    def arm(self, offset: int, *sizes_bytes: int) -> None:
+        """Begin a drain from a slot's start, received in pieces of so many bytes; ORDER: before the card writes to `release_bus_addr`.
+
+        All pieces but the last are whole slots.
+        """
         ...
 
     def drain(self) -> bytes:
-        """Wait for the bytes of the drain that was armed."""
+        """Wait for the next piece of the drain that was armed."""
         ...
 
 

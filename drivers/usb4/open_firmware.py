@@ -280,7 +280,7 @@ class OpenBulk:
 
     def __init__(self, firmware: OpenFirmware) -> None:
         self._firmware, self._port = firmware, firmware.port
-        self._drain: Pending | None = None
+        self._drains: deque[Pending] = deque()
 
     def fill(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         """Arm the engine, then begin to send. The engine may be armed while it moves the fill before; its bytes follow at once."""
@@ -296,19 +296,22 @@ class OpenBulk:
         """Wait until at most so many fills are under way."""
         self._firmware.settle(under_way)
 
-    def arm(self, offset: int, size_bytes: int) -> None:
+    def arm(self, offset: int, *sizes_bytes: int) -> None:
         """Arm the engine the other way, and take what comes; ordered before the requests that follow, which have it released."""
         self._firmware.quiet()
-        size = -(-size_bytes // SECTOR_BYTES) * SECTOR_BYTES
-        doing = f"draining {size} bytes of the bridge's memory at {offset:#x}"
-        self._port.post(self._arm(offset, size, SRAM_TO_HOST, doing))
-        self._drain = self._port.start_bulk_in(BULK_IN, size, BULK_MS, doing=doing, exact=True)
+        *whole, last = sizes_bytes
+        sizes = [*whole, -(-last // SECTOR_BYTES) * SECTOR_BYTES]
+        doing = f"draining {sum(sizes)} bytes of the bridge's memory at {offset:#x}"
+        self._port.post(self._arm(offset, sum(sizes), SRAM_TO_HOST, doing))
+        self._drains = deque(
+            self._port.start_bulk_in(BULK_IN, size, BULK_MS, doing=doing, exact=True) for size in sizes
+        )
 
     def drain(self) -> bytes:
-        """Wait for what was armed."""
-        drain, self._drain = self._drain, None
-        if drain is None:
+        """Wait for the next piece of what was armed."""
+        if not self._drains:
             raise ValueError("nothing was armed to be drained")
+        drain = self._drains.popleft()
         self._port.wait(drain)
         return drain.data
 

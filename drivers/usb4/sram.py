@@ -60,8 +60,9 @@ class PageBulk:
         self._chip = chip
         self._armed = 0
 
-    def arm(self, offset: int, size_bytes: int) -> None:
-        """Remember how much to read; nothing is sent."""
+    def arm(self, offset: int, *sizes_bytes: int) -> None:
+        """Remember how much to read, one piece; nothing is sent."""
+        (size_bytes,) = sizes_bytes
         if offset or not 0 < size_bytes <= self.drain_bytes:
             raise ValueError(
                 f"1 to {self.drain_bytes} bytes at the start can be drained, not {size_bytes} at {offset:#x}"
