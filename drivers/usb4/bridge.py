@@ -9,6 +9,7 @@ from typing import Protocol
 from ringup.drivers.transport.seam import Bulk
 from ringup.drivers.usb4.port import Port
 from ringup.drivers.usb4.tlp import Completion, Request
+from ringup.errors import DeviceLost, DeviceTimeout, RingupError
 
 # XDATA, the chip's own address space. Source: docs/asm2464pd.md, "Memory of the chip"
 LTSSM = 0xB450
@@ -109,3 +110,13 @@ class Bridge(Protocol):
     def close(self) -> None:
         """Leave the bridge as it should be found. Twice is harmless."""
         ...
+
+
+def garbled(bridge: Bridge, request: Request, tries: int) -> RingupError:
+    """Return the error for a request that has no completion in so many tries, told by what the link is now."""
+    name, link = bridge.port.name, bridge.link()
+    if not link.up:
+        return DeviceLost(
+            f"{name}: {request}: the link between enclosure and card is {link}; check the card's seat and power, then open it again"
+        )
+    return DeviceTimeout(f"{name}: {request}: no completion in {tries} tries, with the link {link}")

@@ -7,7 +7,6 @@ Source: asm2464pd-firmware, handmade/src/main.c, handle_usb_control, handle_usb_
 
 from __future__ import annotations
 
-import logging
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -22,12 +21,12 @@ from ringup.drivers.usb4.bridge import (
     SRAM_BYTES,
     UP,
     Link,
+    garbled,
 )
 from ringup.drivers.usb4.port import Pending, Port
 from ringup.drivers.usb4.tlp import Completion, Request
-from ringup.errors import DeviceLost, DeviceTimeout
+from ringup.errors import DeviceTimeout
 
-LOG = logging.getLogger(__name__)
 BULK_OUT, BULK_IN = 0x02, 0x81
 XDATA_READ, XDATA_WRITE, REQUEST, SRAM, POWER = 0xE4, 0xE5, 0xF0, 0xF2, 0xF3
 SINGLE, STREAM_WRITE, STREAM_READ = 0, 1, 2  # low bits of wIndex of `F0`
@@ -122,7 +121,7 @@ class OpenFirmware:
         while len(done) < len(requests):
             group = requests[len(done) : len(done) + READ_AHEAD]
             if not replay:
-                group = group[: _answered_at_once(group)]
+                group = group[: tlp.answered_at_once(group)]
             answers = [self._start(request) for request in group]
             self.port.wait(*[pending for pair in answers for pending in pair])
             for request, pair in zip(group, answers, strict=True):
@@ -134,7 +133,7 @@ class OpenFirmware:
             else:
                 continue
             if not tries:
-                raise self._garbled(requests[len(done)])
+                raise garbled(self, requests[len(done)], TRIES + 1)
             tries -= 1
             self.port.clock.sleep_us(PAUSE_US)
         return done
@@ -163,14 +162,6 @@ class OpenFirmware:
             return None
         status = high >> 5
         return Completion(status, value if status == tlp.SUCCESS else tlp.ONES)
-
-    def _garbled(self, request: Request) -> Exception:
-        name, link = self.port.name, self.link()
-        if not link.up:
-            return DeviceLost(
-                f"{name}: {request}: the link between enclosure and card is {link}; check the card's seat and power, then open it again"
-            )
-        return DeviceTimeout(f"{name}: {request}: no completion in {TRIES + 1} tries, with the link {link}")
 
     def post(self, requests: Sequence[Request]) -> None:
         """Send memory writes and wait for nothing."""
@@ -324,16 +315,6 @@ class OpenBulk:
             slots += 1
         where = slots << 8 | offset // SLOT_BYTES
         return self._port.start_control_out(SRAM, direction | size_bytes // SECTOR_BYTES, where, doing=doing)
-
-
-def _answered_at_once(requests: Sequence[Request]) -> int:
-    """Return how many of `requests` may go before the first answer is in: nothing that writes goes behind something unanswered."""
-    asked = False
-    for at, request in enumerate(requests):
-        if asked and request.writes:
-            return at
-        asked = asked or not request.posted
-    return len(requests)
 
 
 def _stream_ms(size_bytes: int) -> int:

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ringup.drivers.transport.seam import Bulk
 from ringup.drivers.usb4 import scsi, tlp
-from ringup.drivers.usb4.bridge import LTSSM, UP, Link
+from ringup.drivers.usb4.bridge import LTSSM, UP, Link, garbled
 from ringup.drivers.usb4.port import Port
 from ringup.drivers.usb4.scsi import Command, Refused, xdata_write
 from ringup.drivers.usb4.sram import PatchedBulk, StockBulk
 from ringup.drivers.usb4.tlp import Completion, Request
-from ringup.errors import DeviceLost, DeviceTimeout, NotSupported, RingupError
+from ringup.errors import NotSupported
 from ringup.firmware.asm2464pd import PATCHED_VERSION, VERSION_BYTES, version_text
 
 VERSION = 0x07F0
@@ -112,7 +112,7 @@ class StockFirmware:
         while len(done) < len(requests):
             group = requests[len(done) : len(done) + GROUP]
             if not replay:
-                group = group[: _answered_at_once(group)]
+                group = group[: tlp.answered_at_once(group)]
             answers = self._fire(group)
             done += answers
             if len(answers) == len(group):
@@ -120,7 +120,7 @@ class StockFirmware:
                 continue
             tries = TRIES if answers else tries
             if not tries:
-                raise self._garbled(requests[len(done)])
+                raise garbled(self, requests[len(done)], TRIES + 1)
             tries -= 1
             self.port.clock.sleep_us(PAUSE_US)
         return done
@@ -234,14 +234,6 @@ class StockFirmware:
             clock.sleep_us(POLL_US)
             state = self.xdata_read(STATE, 1)[0]
 
-    def _garbled(self, request: Request) -> RingupError:
-        name, link = self.port.name, self.link()
-        if not link.up:
-            return DeviceLost(
-                f"{name}: {request}: the link between enclosure and card is {link}; check the card's seat and power, then open it again"
-            )
-        return DeviceTimeout(f"{name}: {request}: no completion in {TRIES + 1} tries, with the link {link}")
-
     # --- commands ---------------------------------------------------------------------------------------------------
     def _execute(self, commands: Sequence[Command]) -> list[bytes]:
         try:
@@ -278,16 +270,6 @@ class StockFirmware:
 def _look() -> list[Command]:
     """Look at the engine's state, then at the answer. Reading that early is harmless: a state of not done makes the rest worthless."""
     return [scsi.xdata_read(STATE, 1), scsi.xdata_read(DATA, ANSWER.size), scsi.xdata_read(CARRIED, 1)]
-
-
-def _answered_at_once(requests: Sequence[Request]) -> int:
-    """Return how many requests may go before the first answer is in: nothing that writes goes behind something unanswered."""
-    asked = False
-    for at, request in enumerate(requests):
-        if asked and request.writes:
-            return at
-        asked = asked or not request.posted
-    return len(requests)
 
 
 def _dword(value: int) -> bytes:

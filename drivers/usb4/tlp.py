@@ -5,7 +5,7 @@ Source: PCI Express base specification 4.0, 2.2.1 (format and type), 2.2.9 (comp
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ringup.errors import TransportError
@@ -96,6 +96,16 @@ def _config(bus: int, device: int, function: int, offset: int) -> int:
     if not 0 <= offset < CONFIG_BYTES:
         raise ValueError(f"configuration space ends at {CONFIG_BYTES:#x}, {offset:#x} lies beyond")
     return bus << 24 | device << 19 | function << 16 | offset & ~3
+
+
+def answered_at_once(requests: Sequence[Request]) -> int:
+    """Return how many of `requests` may go before the first answer is in: nothing that writes goes behind something unanswered."""
+    asked = False
+    for at, request in enumerate(requests):
+        if asked and request.writes:
+            return at
+        asked = asked or not request.posted
+    return len(requests)
 
 
 def expect(requests: Iterable[Request], completions: Iterable[Completion], doing: str) -> None:
