@@ -30,6 +30,10 @@ BENCHES = {  # name: (module with `measure`, what it measures); the order they r
     "latency": ("ringup.tools.bench.latency", "small work on a card: doorbell to signal, how much goes through"),
     "transfers": ("ringup.tools.bench.transfers", "copies and fills on a card by size and direction"),
     "bringup": ("ringup.tools.bench.bringup", "starts of a card by stage, imports, register accesses"),
+    "usb": (
+        "ringup.tools.bench.usb",
+        "a card behind a USB bridge: transfers, waits, starts and copies at three speeds",
+    ),
     "memory": ("ringup.tools.bench.memory", "ranges of a Radeon's memory, its page tables"),
 }
 CARD = "virtual:navi31"
@@ -55,7 +59,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--card",
         default=CARD,
         metavar="NAME",
-        help=f"the card that latency, transfers and bringup run on (default: {CARD})",
+        help=f"the card that latency, transfers, bringup and usb run on (default: {CARD})",
     )
     add_firmware_argument(parser)
     parser.add_argument(

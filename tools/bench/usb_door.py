@@ -1,0 +1,187 @@
+"""A virtual USB host behind a socket, for the peer in an interpreter of its own, whose libusb asks here; and what its work cost on the cable."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Client, Connection, Listener
+from types import TracebackType
+from typing import Any
+
+from usb.core import USBError
+
+from ringup.errors import RingupError
+from ringup.silicon.asm2464pd import VirtualUsbHost
+
+KEY = b"ringup bench"  # of a socket on loopback that one process connects to
+EVENTS_MS = 60_000  # TIMEOUT: of virtual time; the peer's own bounds are shorter
+FIELDS = ("idVendor", "idProduct", "iProduct", "iSerialNumber")
+ENGLISH, STRING, GET_DESCRIPTOR, STRING_BYTES, STRING_MS = 0x0409, 3, 6, 255, 1_000
+FAILED = {"stall": -9, "no_device": -4, "overflow": -8, "cancelled": -10}  # libusb's codes by how a transfer ended
+TIMED_OUT = -7
+STATUS = {"completed": 0, "cancelled": 3, "stall": 4, "no_device": 5, "overflow": 6}  # enum libusb_transfer_status
+STATUS_TIMED_OUT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What something cost: transfers, calls that stood still for one or several of them, microseconds of the enclosure's clock."""
+
+    transfers: int
+    waits: int
+    time_us: float
+
+    def since(self, before: Cost) -> Cost:
+        """Return what was added."""
+        return Cost(self.transfers - before.transfers, self.waits - before.waits, self.time_us - before.time_us)
+
+
+class UsbDoor:
+    """The far side of one libusb: one session, one device. `costs` are by the names that the peer gives to what it has done.
+
+    Each call that libusb makes synchronously is a wait; an asynchronous transfer is one when its events are waited for.
+    """
+
+    def __init__(self, host: VirtualUsbHost) -> None:
+        assert host.clock is not None  # an enclosure is plugged in
+        self.costs: dict[str, Cost] = {}
+        self._host, self._clock = host, host.clock
+        self._transfers = self._waits = 0
+        self._handle: Any = None
+        self._pending: dict[int, Any] = {}
+        self._failed: Exception | None = None
+        self._came = False
+        self._answers: dict[str, Callable[..., Any]] = {
+            "list": self._list, "open": self._open, "product": self._product, "held_by_kernel": self._held_by_kernel,
+            "configure": self._configure, "claim": self._claim, "alternate": self._alternate, "control": self._control, "bulk": self._bulk,
+            "submit": self._submit, "events": self._events, "sleep": self._sleep, "mark": self._mark,
+        }  # fmt: skip
+        self._last = self._now()
+        self._listener = Listener(("127.0.0.1", 0), authkey=KEY)
+        self.address = "{}:{}".format(*self._listener.address)
+        self._thread = threading.Thread(target=self._serve, name="usb door", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> UsbDoor:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Serve nobody any more. Raises `RingupError` when the service broke: what was measured then is worth nothing."""
+        if not self._came:  # nobody did, so the thread still waits for somebody
+            address, _, port = self.address.partition(":")
+            Client((address, int(port)), authkey=KEY).close()
+        self._thread.join()
+        self._listener.close()
+        if self._failed is not None:
+            raise RingupError(f"bench usb: the door of the virtual host broke: {self._failed}") from self._failed
+
+    def _serve(self) -> None:
+        with self._listener.accept() as line:
+            self._came = True
+            try:
+                self._converse(line)
+            except (EOFError, ConnectionError):
+                pass  # its process has ended
+            except Exception as error:  # noqa: BLE001 - raised by `close`, in the thread that asks
+                self._failed = error
+
+    def _converse(self, line: Connection[Any, Any]) -> None:
+        while True:
+            name, arguments = line.recv()
+            try:
+                answer = self._answers[name](*arguments)
+            except USBError as error:
+                answer = (error.backend_error_code, b"")
+            line.send(answer)
+
+    def _now(self) -> Cost:
+        return Cost(self._transfers, self._waits, self._clock.now_us)
+
+    # --- what libusb asks: an answer is (code, data) where it may fail --------------------------------------------------
+    def _list(self) -> list[dict[str, Any]]:
+        rows = []
+        for device in self._host.enumerate_devices():
+            descriptor = self._host.get_device_descriptor(device)
+            fields = {name: getattr(descriptor, name) for name in FIELDS}
+            rows.append({"fields": fields, "bus": descriptor.bus, "address": descriptor.address})
+        return rows
+
+    def _open(self, address: int) -> tuple[int, bytes]:
+        device = next(one for one in self._host.enumerate_devices() if one.address == address)
+        self._handle = self._host.open_device(device)
+        return 0, b""
+
+    def _product(self, index: int) -> tuple[int, bytes]:
+        return self._control(0x80, GET_DESCRIPTOR, STRING << 8 | index, ENGLISH, STRING_BYTES, STRING_MS)
+
+    def _held_by_kernel(self, interface: int) -> tuple[int, bytes]:
+        return int(self._host.is_kernel_driver_active(self._handle, interface)), b""
+
+    def _configure(self, value: int) -> tuple[int, bytes]:
+        self._host.set_configuration(self._handle, value)
+        return 0, b""
+
+    def _claim(self, interface: int) -> tuple[int, bytes]:
+        self._host.claim_interface(self._handle, interface)
+        return 0, b""
+
+    def _alternate(self, interface: int, setting: int) -> tuple[int, bytes]:
+        self._host.set_interface_altsetting(self._handle, interface, setting)
+        return 0, b""
+
+    def _control(
+        self, kind: int, request: int, value: int, index: int, payload: bytes | int, timeout_ms: int
+    ) -> tuple[int, bytes]:
+        length = payload if isinstance(payload, int) else len(payload)
+        setup = bytes((kind, request)) + b"".join(one.to_bytes(2, "little") for one in (value, index, length))
+        return self._finish(self._begin(0, payload, setup, timeout_ms))
+
+    def _bulk(self, endpoint: int, payload: bytes | int, timeout_ms: int) -> tuple[int, bytes]:
+        return self._finish(self._begin(endpoint, payload, b"", timeout_ms))
+
+    def _begin(self, endpoint: int, payload: bytes | int, setup: bytes, timeout_ms: int) -> Any:
+        self._transfers += 1
+        return self._host.submit(self._handle, endpoint, payload, setup=setup, timeout_ms=timeout_ms)
+
+    def _finish(self, transfer: Any) -> tuple[int, bytes]:
+        self._waits += 1
+        while not transfer.done:
+            self._host.handle_events(EVENTS_MS)
+        if transfer.status == "completed":
+            return transfer.actual, transfer.data
+        return FAILED.get(transfer.status, TIMED_OUT), b""
+
+    def _submit(
+        self, tag: int, endpoint: int, setup: bytes, payload: bytes | int, timeout_ms: int
+    ) -> tuple[int, bytes]:
+        self._pending[tag] = self._begin(endpoint, payload, setup, timeout_ms)
+        return 0, b""
+
+    def _events(self) -> list[tuple[int, int, int, bytes]]:
+        """Return (tag, status, bytes moved, data) of the asynchronous transfers that have ended, at least one if any is pending."""
+        if not any(transfer.done for transfer in self._pending.values()):
+            self._waits += 1
+            self._host.handle_events(EVENTS_MS)
+        ended = [(tag, transfer) for tag, transfer in self._pending.items() if transfer.done]
+        for tag, _ in ended:
+            del self._pending[tag]
+        return [(tag, STATUS.get(one.status, STATUS_TIMED_OUT), one.actual, one.data) for tag, one in ended]
+
+    # --- what stands in for the peer's surroundings ------------------------------------------------------------------------
+    def _sleep(self, seconds: float) -> tuple[int, bytes]:
+        self._clock.sleep_us(seconds * 1e6)
+        return 0, b""
+
+    def _mark(self, name: str) -> tuple[int, bytes]:
+        """What has been done since the last mark is called `name`; none keeps it."""
+        now = self._now()
+        if name:
+            self.costs[name] = now.since(self._last)
+        self._last = now
+        return 0, b""
