@@ -24,6 +24,7 @@ import usb.util
 
 import ringup
 from ringup.drivers.transport import clock
+from ringup.drivers.usb4 import transport as enclosures
 from ringup.drivers.usb4.libusb import LibusbHost
 from ringup.errors import DeviceLost
 
@@ -407,10 +408,11 @@ def copy_until_it_fails(card, data):
 
 def test_an_enclosure_unplugged_mid_copy_is_lost_and_comes_back(enclosure, monkeypatch):
     port, name = attached(enclosure)
-    assert name in [card.name for card in ringup.cards()]
+    backend = context()
+    assert name in [card.name for card in enclosures.find(backend)]
     with monkeypatch.context() as stretched:
         stretched.setattr(clock, "NS", clock.NS * SLOWER)
-        card = ringup.open(name, firmware=[FIRMWARE])
+        card = ringup.open(name, transport={"backend": backend}, firmware=[FIRMWARE])
         data = random.Random(6).randbytes(64 << 10)
         with card.alloc(len(data)) as buffer:
             card.copy.upload(buffer, data).wait()
