@@ -101,25 +101,27 @@ def _firmware(bench: Bench, folder: Path) -> dict[str, list[Path]]:
 
 
 def _open_firmware(bench: Bench, firmware: Mapping[str, list[Path]], sizes: Sequence[int]) -> Iterator[Figure | Plot]:
-    """Give what the open firmware makes possible, at every speed and with every set of firmware files."""
-    boots: dict[str, list[float]] = {}
-    curves: dict[str, list[tuple[float, float]]] = {}
+    """Give what the open firmware makes possible: counts and copies with the small files, the start with all and at every speed."""
+    runs = {}
     for which, paths in firmware.items():
         for speed, model in SPEEDS.items():
             bench.say(f"{which}, {speed}")
-            first = which == SMALL
-            ours, rate = _virtual(bench, model, paths, sizes if first else [])
-            theirs = None
-            if not bench.quick or (first and speed == USUAL):
-                theirs = _peer(bench, model, paths, sizes if first else [])
-            if first and speed == USUAL:
-                yield from _counts(ours, theirs, COUNT_NOTE.format(f"{speed}, {which}"))
-            boot_ms = _beside(_ms, ours[COLD], theirs[COLD] if theirs else None)
-            yield Figure(f"{COLD}, {which}, {speed}", "ms", *boot_ms, note=TIME_NOTE)
-            for side, time_ms in zip(SIDES, boot_ms, strict=True):
-                boots.setdefault(f"{side}, {which}", []).extend([] if time_ms is None else [time_ms])
-            if first:
-                yield from _shares(speed, sizes, rate, ours, theirs, curves)
+            copied = sizes if which == SMALL else []
+            ours, rate = _virtual(bench, model, paths, copied)
+            beside = not bench.quick or (which, speed) == (SMALL, USUAL)
+            runs[which, speed] = ours, _peer(bench, model, paths, copied) if beside else None, rate
+    ours, theirs, _ = runs[SMALL, USUAL]
+    yield from _counts(ours, theirs, COUNT_NOTE.format(f"{USUAL}, {SMALL}"))
+    boots: dict[str, list[float]] = {}
+    for (which, speed), (ours, theirs, _) in runs.items():
+        boot_ms = _beside(_ms, ours[COLD], theirs[COLD] if theirs else None)
+        yield Figure(f"{COLD}, {which}, {speed}", "ms", *boot_ms, note=TIME_NOTE)
+        for side, time_ms in zip(SIDES, boot_ms, strict=True):
+            boots.setdefault(f"{side}, {which}", []).extend([] if time_ms is None else [time_ms])
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for speed in SPEEDS:
+        ours, theirs, rate = runs[SMALL, speed]
+        yield from _shares(speed, sizes, rate, ours, theirs, curves)
     yield Curves("Copies over USB, of what the way carries", "size of one copy", "%", curves)
     complete = {name: times for name, times in boots.items() if len(times) == len(SPEEDS)}
     yield Bars("Cold boot over USB, by the model's clock", "ms", list(SPEEDS), complete)
