@@ -25,6 +25,7 @@ class Layout:
     psp: PspBuffers = PSP_BUFFERS
     smu_table: int = 16 * PAGE_BYTES  # 16 KiB that the power controller moves its tables through
     metrics: int = 32 * PAGE_BYTES  # a page: the last table of metrics, for who watches the card
+    tables: int = 64 * PAGE_BYTES  # the page table through which firmware comes from a bridge's memory: 16 pages
     pool: int = 2 * MIB
 
     @property

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from ringup.autogen.amd import psp, psp_boot, ucode
 from ringup.autogen.layout import Word
@@ -101,6 +102,19 @@ class Step:
     took_us: int
 
 
+class Door(Protocol):
+    """A way for large parts."""
+
+    def takes(self, size_bytes: int) -> bool:
+        """Tell whether a part goes this way."""
+
+    def put(self, data: bytes) -> int:
+        """Bring a part where the security processor reads it; return its address."""
+
+    def shut(self) -> None:
+        """Begin anew: the card was reset."""
+
+
 class Psp:
     """The security processor of one card. Needs the bus interface, the host data path and VRAM; nothing else up."""
 
@@ -113,8 +127,12 @@ class Psp:
         buffers: PspBuffers,
         fb_base: int,
         fb_offset: int = 0,
+        door: Door | None = None,
     ) -> None:
-        """`fb_base`: where the frame buffer aperture begins (MMMC_VM_FB_LOCATION_BASE); `fb_offset`: VRAM's own place (MMMC_VM_FB_OFFSET)."""
+        """`door`: a quicker way for large parts than the window into VRAM.
+
+        `fb_base`: where the frame buffer aperture begins (MMMC_VM_FB_LOCATION_BASE); `fb_offset`: VRAM's own place (MMMC_VM_FB_OFFSET).
+        """
         if version not in ROWS:
             known = ", ".join(".".join(map(str, row)) for row in ROWS)
             raise NotSupported(f"the security processor is version {'.'.join(map(str, version))}; known are {known}")
@@ -123,6 +141,7 @@ class Psp:
         self._row = ROWS[version]
         self._block, self._window, self._hdp = block, window, hdp
         self._buffers, self._fb_base, self._fb_offset = buffers, fb_base, fb_offset
+        self._door = door
         self._clock = block.registers.clock
         self.ring = PspRing(block, window, hdp, buffers, fb_base)
         self.steps: list[Step] = []
@@ -149,6 +168,8 @@ class Psp:
         """Have the boot loader start the secure OS. Does nothing when one runs."""
         self.steps.clear()
         self._in_message = b""  # a reset may have taken the memory
+        if self._door is not None:
+            self._door.shut()
         self._stale = self.alive
         if self._stale:
             return
@@ -229,6 +250,8 @@ class Psp:
         """Bring a part into the message buffer; return its address for the security processor."""
         if not 0 < len(part.data) <= MIB:
             raise FirmwareError(f"{part.name}: a part has 1 to {MIB} bytes, not {len(part.data)}")
+        if self._door is not None and self._door.takes(len(part.data)):
+            return self._door.put(part.data)
         if part.data != self._in_message:  # an engine's pipes get the same stack one after another
             self._window.write(self._buffers.message, part.data)  # whoever tells the card of it flushes
             self._in_message = part.data

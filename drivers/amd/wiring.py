@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ringup.drivers.amd.discovery import Ips, discover
 from ringup.drivers.amd.firmware import firmware_set
+from ringup.drivers.amd.firmware_door import LEAST_BYTES, FirmwareDoor
 from ringup.drivers.amd.gfx import Gfx
 from ringup.drivers.amd.gfx_shape import Design
 from ringup.drivers.amd.gmc import Gmc
@@ -81,7 +82,8 @@ def wire(device: Device, store: Store) -> Blocks:
             ips.block("mmhub"), gc, hdp.flush, vram_bytes=window.size_bytes, scratch_pa=layout.scratch,
             default_bus_addr=stray.bus_addr(0),
         )  # fmt: skip
-        psp = Psp(ips.block("mp0"), ips.version("mp0"), window, hdp, layout.psp, gmc.fb_base)
+        door = _door(device, window, gmc, hdp, ips.version("gc")[0], layout)
+        psp = Psp(ips.block("mp0"), ips.version("mp0"), window, hdp, layout.psp, gmc.fb_base, door=door)
         smu = Smu(ips.block("mp1"), ips.version("mp1"), window, hdp, layout.smu_table, gmc.fb_base)
     except BaseException:
         stray.free()
@@ -89,3 +91,13 @@ def wire(device: Device, store: Store) -> Blocks:
     return Blocks(
         device, registers, ips, window, layout, firmware, nbio, hdp, gmc, psp, smu, gfx, engines, stray
     )  # fmt: skip
+
+
+def _door(
+    device: Device, window: VramWindow, gmc: Gmc, hdp: Hdp, generation: int, layout: Layout
+) -> FirmwareDoor | None:
+    """Return the way for firmware through a bridge's memory, None where there is none that is worth it."""
+    bulk = device.remote.bulk if device.remote is not None else None
+    if bulk is None or bulk.size_bytes < 2 * LEAST_BYTES:
+        return None
+    return FirmwareDoor(bulk, window, gmc, hdp, generation, layout.tables)

@@ -185,6 +185,10 @@ class Bulk(Protocol):
         """Wait until at most so many fills are under way."""
         ...
 
+    def land(self) -> None:
+        """Wait until the bytes of all fills are in the bridge's memory, as far as the host can tell: the first slot is overwritten for that."""
+        ...
+
     def arm(self, offset: int, *sizes_bytes: int) -> None:
         """Begin a drain from a slot's start, received in pieces of so many bytes; ORDER: before the card writes to `release_bus_addr`.
 

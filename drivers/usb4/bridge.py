@@ -16,6 +16,7 @@ LTSSM = 0xB450
 LINK_INFO, LINK_INFO_PAGE = 0x4092, 1
 SRAM_BUS_ADDR = 0x20_0000
 SRAM_BYTES = 512 << 10
+SRAM_WINDOW = 0xF000  # XDATA: its first 4 KiB
 SLOT_BYTES = 16 << 10
 UP = (0x48, 0x78)  # the state machine of the link in L0, as two firmwares show it
 

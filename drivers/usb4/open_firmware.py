@@ -23,6 +23,7 @@ from ringup.drivers.usb4.bridge import (
     Link,
     garbled,
 )
+from ringup.drivers.usb4.landing import Landing
 from ringup.drivers.usb4.port import Pending, Port
 from ringup.drivers.usb4.tlp import Completion, Request
 from ringup.errors import DeviceTimeout
@@ -272,6 +273,7 @@ class OpenBulk:
     def __init__(self, firmware: OpenFirmware) -> None:
         self._firmware, self._port = firmware, firmware.port
         self._drains: deque[Pending] = deque()
+        self._landing = Landing(firmware.port, firmware.xdata_read)
 
     def fill(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         """Arm the engine, then begin to send. The engine may be armed while it moves the fill before; its bytes follow at once."""
@@ -286,6 +288,15 @@ class OpenBulk:
     def settle(self, under_way: int) -> None:
         """Wait until at most so many fills are under way."""
         self._firmware.settle(under_way)
+
+    def land(self) -> None:
+        """Wait until the bytes of all fills are there."""
+
+        def fill(mark: bytes) -> None:
+            self.fill(0, mark)
+            self.settle(0)
+
+        self._landing.wait(fill)
 
     def arm(self, offset: int, *sizes_bytes: int) -> None:
         """Arm the engine the other way, and take what comes; ordered before the requests that follow, which have it released."""

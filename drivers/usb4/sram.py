@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from ringup.drivers.usb4.bridge import SRAM_BUS_ADDR
+from ringup.drivers.usb4.landing import Landing
+from ringup.drivers.usb4.port import Port
 from ringup.drivers.usb4.scsi import Command, Scsi, write_16, xdata_write
 
 PAGE_BYTES = 4096
@@ -40,6 +42,8 @@ COUNTERS = (0xCE40, 0xCE41, 0xCE42, 0xCE43)
 
 class Chip(Protocol):
     """What is needed of a `StockFirmware`."""
+
+    port: Port
 
     def xdata_read(self, address: int, count: int, page: int = 0) -> bytes: ...
 
@@ -73,6 +77,10 @@ class PageBulk:
         """Wait for fills: what is posted is only ever waited for as a whole."""
         if not under_way:
             self._chip.settle()
+
+    def land(self) -> None:
+        """Wait for fills: a byte that was written is there."""
+        self._chip.settle()
 
     def drain(self) -> bytes:
         """Read them."""
@@ -112,6 +120,7 @@ class PatchedBulk(PageBulk):
         super().__init__(chip)
         self._scsi = scsi
         self._ready = False
+        self._landing = Landing(chip.port, chip.xdata_read)
         self._image = bytearray(self.size_bytes)  # what was sent, by place
 
     def fill(self, offset: int, data: bytes | bytearray | memoryview) -> None:
@@ -134,6 +143,10 @@ class PatchedBulk(PageBulk):
         except BaseException:
             self._ready = False  # the next one begins with everything set up anew
             raise
+
+    def land(self) -> None:
+        """Wait until the bytes of all fills are there."""
+        self._landing.wait(lambda mark: self.fill(0, mark))
 
     def _free(self, *behind: Command) -> None:
         """Do a write, and free the slots that it took. ORDER: their markers right behind it, or the next is never taken; then the counts."""

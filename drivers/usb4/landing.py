@@ -1,0 +1,42 @@
+"""Whether bytes that were sent into the bridge's memory have come there: its engine does one fill after another, and the first page can be read.
+
+So a mark is sent behind them, to the memory's start, and looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ringup.drivers.usb4.bridge import SRAM_WINDOW
+from ringup.drivers.usb4.port import Port
+from ringup.errors import DeviceTimeout
+
+SECTOR_BYTES, MARK_BYTES = 512, 8
+LAND_US, POLL_US = 1_000_000, 20  # TIMEOUT: ours; bytes are in the bridge's memory microseconds after they were sent
+
+
+class Landing:
+    """Marks of one port. `read(address, count)` reads XDATA."""
+
+    def __init__(self, port: Port, read: Callable[[int, int], bytes]) -> None:
+        self._port, self._read = port, read
+        self._marks = port.clock.now_us << 20  # begins where no process before did
+
+    def wait(self, fill: Callable[[bytes], None]) -> None:
+        """Send a mark by `fill`, which puts a sector at the memory's start, and look until it is there. Raises `DeviceTimeout`."""
+        self._marks += 1
+        mark = self._marks.to_bytes(MARK_BYTES, "little")
+        fill(mark * (SECTOR_BYTES // MARK_BYTES))
+        clock = self._port.clock
+        end_us = clock.now_us + LAND_US
+        while True:
+            late = clock.now_us >= end_us
+            seen = self._read(SRAM_WINDOW, MARK_BYTES)
+            if seen == mark:
+                return
+            if late:
+                raise DeviceTimeout(
+                    f"{self._port.name}: filling the bridge's memory: {seen.hex()} stood there for {LAND_US / 1000:g} ms, "
+                    f"{mark.hex()} was sent; close the card and open it again"
+                )
+            clock.sleep_us(POLL_US)
