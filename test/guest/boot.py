@@ -23,7 +23,7 @@ from ringup.silicon.amd import chips, images
 
 HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parents[1]
-BOOT_S = 600  # TIMEOUT: about 5 minutes on two slow cores without hardware help
+BOOT_S = 900  # TIMEOUT: about 5 minutes on two slow cores without hardware help
 ROOT_MODULES = ("9pnet_virtio", "9p", "overlay")
 SHARED_BYTES, SHARED_MARK = 4 << 20, b"from the host"
 INIT = """#!/bin/busybox sh
