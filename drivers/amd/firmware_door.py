@@ -17,9 +17,7 @@ from ringup.drivers.transport.seam import Bulk
 MIB = 1 << 20
 SLOT_BYTES = 16 << 10
 TABLE_PAGES = 16
-LEAST_BYTES = (
-    64 << 10
-)  # smaller parts go through the window: what a fill costs besides its bytes is more than they take
+LEAST_BYTES = 256 << 10  # of a bridge's memory that has room for the parts of firmware
 
 
 class FirmwareDoor:
@@ -38,7 +36,7 @@ class FirmwareDoor:
 
     def takes(self, size_bytes: int) -> bool:
         """Tell whether a part goes this way."""
-        return LEAST_BYTES <= size_bytes <= self.size_bytes
+        return self._bulk.worth_bytes <= size_bytes <= self.size_bytes
 
     def put(self, data: bytes) -> int:
         """Bring a part into the bridge's memory, wait until it is there, and return its address for the security processor."""

@@ -98,6 +98,6 @@ def _door(
 ) -> FirmwareDoor | None:
     """Return the way for firmware through a bridge's memory, None where there is none that is worth it."""
     bulk = device.remote.bulk if device.remote is not None else None
-    if bulk is None or bulk.size_bytes < 2 * LEAST_BYTES:
+    if bulk is None or bulk.size_bytes < LEAST_BYTES:
         return None
     return FirmwareDoor(bulk, window, gmc, hdp, generation, layout.tables)

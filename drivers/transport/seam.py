@@ -165,6 +165,11 @@ class Bulk(Protocol):
         ...
 
     @property
+    def worth_bytes(self) -> int:
+        """From how many bytes on a fill, and the wait for it, is quicker than the same bytes through a window."""
+        ...
+
+    @property
     def fills_at_once(self) -> int:
         """How many fills of different parts may be under way together."""
         ...

@@ -58,6 +58,7 @@ class PageBulk:
     release_bus_addr: int | None = None
     drain_bytes = PAGE_BYTES
     fills_at_once = 1
+    worth_bytes = 1 << 10  # a dword through a window takes several commands
     page = WINDOW
 
     def __init__(self, chip: Chip) -> None:
