@@ -312,7 +312,7 @@ class Sdma(Engine):
             yield from self._await_dwords(queue, 1)
             yield from execute(self, queue)
             if queue.indirect is not None and queue.indirect.position >= queue.indirect.end:
-                queue.indirect = None
+                queue.indirect, queue.window = None, (0, [])  # what was read ahead is not the ring's
             if queue.indirect is None:
                 self._report_read_pointer(queue)
 

@@ -235,6 +235,12 @@ def test_an_indirect_buffer_runs_in_its_vmid(rig):
     assert rig.data(4) == b"\xcd\xab\0\0"
 
 
+def test_behind_an_indirect_buffer_the_ring_goes_on_with_its_own_packets(rig):
+    rig.run(0, 0, 4, *both(DATA + 0x1000), 16, 0, 0, *FENCE)  # 64 bytes of NOP, more than the ring has before its fence
+    assert rig.stopped == []
+    assert rig.data(4) != bytes(4)
+
+
 def test_an_unprivileged_ring_cannot_choose_another_vmid():
     rig = Rig().start(control=0x1000)
     rig.run(0, 0, 4 | 3 << 16, *both(DATA), 8, 0, 0)
