@@ -7,6 +7,7 @@ import json
 from dataclasses import asdict
 
 from ringup.drivers.amd import quiet
+from ringup.errors import NotSupported
 from ringup.tools.attach import attached
 from ringup.tools.card_argument import add_card_arguments, card_name
 
@@ -20,17 +21,26 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "now is not touched: end that process.",
     )
     add_card_arguments(parser)
-    parser.add_argument("--awake", action="store_true", help="leave it in D0")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--awake", action="store_true", help="leave it in D0")
+    kind.add_argument("--off", action="store_true", help="switch its slot off as well, where an enclosure can do that")
 
 
 def run(args: argparse.Namespace) -> int:
     with attached(card_name(args), change=True) as found:
-        name, done = found.bare.device.name, quiet.rest(found.bare, sleep=not args.awake)
+        device = found.bare.device
+        name, done = device.name, quiet.rest(found.bare, sleep=not args.awake)
+        if args.off:
+            if device.remote is None:
+                raise NotSupported(
+                    f"switching {name} off: only a slot in an enclosure can be; the card is at rest, in {done.power}"
+                )
+            device.remote.power_off()
     if args.json:
-        print(json.dumps({"name": name, **asdict(done)}))
+        print(json.dumps({"name": name, **asdict(done), "slot": "off" if args.off else "on"}))
         return 0
     print(f"{name} was found {done.found}")
     for rung in done.rungs:
         print(f"  {rung}")
-    print(f"{name} is at rest, in {done.power}")
+    print(f"{name} is at rest, in {done.power}" + (", its slot switched off" if args.off else ""))
     return 0

@@ -7,9 +7,9 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "doctor": ("ringup doctor", "ringup doctor --json"),
     "setup": ("ringup setup", "sudo ringup setup --apply", "sudo ringup setup --undo"),
     "up": ("ringup up", "ringup up virtual:navi31", "ringup up pci:0000:03:00.0 --firmware ~/firmware --json"),
-    "down": ("ringup down", "ringup down pci:0000:03:00.0 --awake"),
+    "down": ("ringup down", "ringup down pci:0000:03:00.0 --awake", "ringup down usb:2-1 --off"),
     "info": ("ringup info", "ringup info virtual:navi33 --json"),
-    "demo": ("ringup demo", "ringup demo --card virtual:navi33"),
+    "demo": ("ringup demo", "ringup demo usb:2-1 --out demo", "ringup demo virtual:navi33@asm2464pd-patched --json"),
     "stats": ("ringup stats pci:0000:03:00.0", "ringup stats virtual:navi31 --watch 1 --json"),
     "top": ("ringup top pci:0000:03:00.0", "ringup top virtual:navi31 --every 0.5"),
     "regs": (

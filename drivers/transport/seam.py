@@ -226,6 +226,10 @@ class Remote(Protocol):
         """Read whole dwords of a BAR as cheaply as can be. Whether anything answered is not told: what was read must show it."""
         ...
 
+    def power_off(self) -> None:
+        """Switch the card's slot off; the device is of no use then. `NotSupported` where the bridge keeps it on."""
+        ...
+
 
 @runtime_checkable
 class Device(Protocol):

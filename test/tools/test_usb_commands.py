@@ -40,6 +40,14 @@ def test_down_and_reset_reach_the_card_through_the_bridge(dock, ringup):
     assert "slot: verified" in ringup("reset", CARD)[1]
 
 
+def test_down_switches_the_slot_off_and_the_card_comes_up_from_there(dock, ringup):
+    enclosure = dock()
+    assert ringup("down", CARD, "--off")[1].endswith("its slot switched off\n")
+    assert not enclosure.chip.link.up
+    assert ringup("up", CARD)[0] == 0
+    assert enclosure.chip.link.up and not enclosure.violations
+
+
 @pytest.mark.parametrize("name", ["up", "info", "down", "reset", "report", "stats"])
 def test_an_enclosure_without_a_card_says_what_to_look_at(dock, ringup, name):
     dock().unplug_card()
