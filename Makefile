@@ -1,7 +1,7 @@
 # Five commands, each with all the set-up it needs; the second time it is quick. Needs Debian 12 (its gcc 12 is a judge) and its registries.
 #   make demo    what ringup does today
 #   make test    lint and the whole test suite
-#   make guest   the PCI transports on a real kernel, in an emulator: needs no card and no hardware help; about a minute
+#   make guest   the PCI and USB transports on a real kernel, in an emulator: needs no card and no hardware help; some six minutes
 #   make bench   ringup beside its peers
 #   make lint    ruff and mypy alone
 
