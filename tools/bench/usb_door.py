@@ -165,7 +165,7 @@ class UsbDoor:
 
     def _events(self) -> list[tuple[int, int, int, bytes]]:
         """Return (tag, status, bytes moved, data) of the asynchronous transfers that have ended, at least one if any is pending."""
-        if not any(transfer.done for transfer in self._pending.values()):
+        if self._pending and not any(transfer.done for transfer in self._pending.values()):
             self._waits += 1
             self._host.handle_events(EVENTS_MS)
         ended = [(tag, transfer) for tag, transfer in self._pending.items() if transfer.done]
