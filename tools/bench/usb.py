@@ -111,7 +111,7 @@ def _open_firmware(bench: Bench, firmware: Mapping[str, list[Path]], sizes: Sequ
             beside = not bench.quick or (which, speed) == (SMALL, USUAL)
             runs[which, speed] = ours, _peer(bench, model, paths, copied) if beside else None, rate
     ours, theirs, _ = runs[SMALL, USUAL]
-    yield from _counts(ours, theirs, COUNT_NOTE.format(f"{USUAL}, {SMALL}"))
+    yield from _counts(ours, theirs, COUNT_NOTE.format(f"{USUAL}, {SMALL}"), TIME_NOTE)
     boots: dict[str, list[float]] = {}
     for (which, speed), (ours, theirs, _) in runs.items():
         boot_ms = _beside(_ms, ours[COLD], theirs[COLD] if theirs else None)
@@ -127,7 +127,8 @@ def _open_firmware(bench: Bench, firmware: Mapping[str, list[Path]], sizes: Sequ
     yield Bars("Cold boot over USB, by the model's clock", "ms", list(SPEEDS), complete)
 
 
-def _counts(ours: Mapping[str, Cost], theirs: Mapping[str, Cost] | None, about: str) -> Iterator[Figure]:
+def _counts(ours: Mapping[str, Cost], theirs: Mapping[str, Cost] | None, about: str, times: str) -> Iterator[Figure]:
+    """Give transfers, waits and time of each piece of work; `about` and `times` are what is noted of counts and of times."""
     mib = size_text(COUNTED_BYTES)
     works = {
         COLD: COLD,
@@ -141,7 +142,7 @@ def _counts(ours: Mapping[str, Cost], theirs: Mapping[str, Cost] | None, about: 
         mine, other = ours[key], theirs[key] if theirs else None
         yield Figure(f"{title}, transfers", "", *_beside(attrgetter("transfers"), mine, other), goal, note=about)
         yield Figure(f"{title}, waits", "", *_beside(attrgetter("waits"), mine, other), WAITS_GOAL, note=about)
-        yield Figure(f"{title}, time", "ms", *_beside(_ms, mine, other), note=TIME_NOTE)
+        yield Figure(f"{title}, time", "ms", *_beside(_ms, mine, other), note=times)
 
 
 def _ms(cost: Cost) -> float:
@@ -375,7 +376,7 @@ def _ways(device: Any, single: int) -> Iterator[tuple[str, int, Callable[[], Any
 def _real(bench: Bench, sizes: Sequence[int]) -> Iterator[Figure]:
     """Give the same of an enclosure of metal, whose clock is the wall's: ours alone, nothing known of what the way could carry."""
     costs, about = _work(bench.card, {}, bench.firmware, HostClock(), sizes), REAL_NOTE.format(bench.card)
-    yield from _counts(costs, None, about)
+    yield from _counts(costs, None, about, about)
     for way in ("in", "out"):
         for size in sizes:
             rate = size / costs[f"{way} {size}"].time_us
