@@ -438,7 +438,7 @@ class QueueSet:
         """Return what a `Queue` is made of. `unit_bytes`: what its doorbell counts; `polled`: its engine looks at the pointer in memory too."""
         through_window = self._where == "vram"
         doorbell, page = Doorbell(self._doorbells, index, halved=through_window), self._access(memory.page)
-        ring, hdp = self._access(memory.ring), self._blocks.hdp
+        ring, hdp, remote = self._access(memory.ring), self._blocks.hdp, self._blocks.device.remote
         if through_window:  # VRAM holds what was there before: pointers, and counts of a queue that is gone
             page.write(0, bytes(PAGE_BYTES))
             hdp.flush()
@@ -460,6 +460,8 @@ class QueueSet:
                 hdp.request()
                 wptr(value)
             doorbell.ring(value)
+            if remote is not None:
+                remote.flush()
 
         timeline = Timeline(
             f"{self._blocks.device.name} {name}", word.read, word.gpu_va, self._spaces.user, self._waiter,

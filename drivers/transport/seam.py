@@ -218,6 +218,10 @@ class Remote(Protocol):
         """Read a dword of a BAR; other than by `Mmio.read32`, fills that are under way go on meanwhile. All ones when nothing answers."""
         ...
 
+    def flush(self) -> None:
+        """Send what was posted and still stands in line, without waiting for it to arrive."""
+        ...
+
     def push(self, bar: int, offset: int) -> None:
         """Read a dword of a BAR so that what was posted before it has arrived before anything that follows; its value is nobody's."""
         ...

@@ -100,7 +100,7 @@ class Bot:
         try:
             port.wait(first, incoming)
         except Stalled:
-            if first.transfer.status == STALL:  # the wrapper itself was refused
+            if first.status == STALL:  # the wrapper itself was refused
                 raise
             port.clear_halt(self._in)
         data = incoming.data
@@ -114,7 +114,7 @@ class Bot:
         try:
             port.wait(first, port.start_bulk_out(self._out, command.data, command.timeout_ms, doing=doing))
         except Stalled:
-            if first.transfer.status == STALL:
+            if first.status == STALL:
                 raise
             port.clear_halt(self._out)
 
@@ -125,7 +125,7 @@ class Bot:
         try:
             port.wait(*before, pending)
         except Stalled:
-            if pending.transfer.status != STALL:
+            if pending.status != STALL:
                 raise
             port.clear_halt(self._in)
         if not pending.data:

@@ -92,6 +92,11 @@ class BridgeDevice:
         """Read a dword of a BAR while bytes are on their way into the bridge's memory."""
         return self._windows[bar].peek(offset)
 
+    def flush(self) -> None:
+        """Send what was posted."""
+        if not self.bridge.port.lost:
+            self.bridge.port.flush()
+
     def push(self, bar: int, offset: int) -> None:
         """Read a dword of a BAR for the sake of order alone."""
         self._windows[bar].push(offset)

@@ -6,8 +6,9 @@ import errno
 import logging
 import struct
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import usb.core
@@ -26,6 +27,7 @@ STRING_BYTES = 255
 TIMEOUT_MS = 1_000  # TIMEOUT: what the bridge's other drivers give a control transfer
 SLACK_MS = 1_000  # after a transfer's own bound: the host's stack must have ended it by then
 IN_FLIGHT = 64  # posted transfers; the oldest are looked after when there are more
+LIVE = 256  # transfers that are kept in mind; those that have ended are forgotten when there are more
 
 
 class Stalled(TransportError):
@@ -68,23 +70,61 @@ def places(backend: Any) -> list[tuple[Place, Any]]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One transfer as it went, for who observes a port. `endpoint` 0: a control transfer, else with bit 7 for IN; `size_bytes`: what moved.
+
+    It ended no later than `ended_us`, when the host looked; transfers of an endpoint run one after another, however many were submitted.
+    """
+
+    endpoint: int
+    doing: str
+    size_bytes: int
+    status: str
+    submitted_us: int
+    ended_us: int
+
+
 class Pending:
-    """A transfer under way, and what it is for."""
+    """A transfer: in line to be begun, under way, or ended; and what it is for."""
 
-    __slots__ = ("doing", "exact", "timeout_ms", "transfer")
+    __slots__ = ("begin", "doing", "endpoint", "error", "exact", "timeout_ms", "transfer")
 
-    def __init__(self, transfer: Transfer, doing: str, timeout_ms: int, exact: int | None) -> None:
+    def __init__(
+        self, begin: Callable[[], Transfer], endpoint: int, doing: str, timeout_ms: int, exact: int | None
+    ) -> None:
         """`exact`: how many bytes must have moved, None where fewer will do."""
-        self.transfer, self.doing, self.timeout_ms, self.exact = transfer, doing, timeout_ms, exact
+        self.begin, self.endpoint, self.doing, self.timeout_ms, self.exact = begin, endpoint, doing, timeout_ms, exact
+        self.transfer: Transfer | None = None
+        self.error: RingupError | None = None  # it could not be begun
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended, well or not."""
+        return self.error is not None or (self.transfer is not None and self.transfer.done)
+
+    @property
+    def status(self) -> str:
+        """How it ended; empty before that."""
+        return self.transfer.status if self.transfer is not None else ""
+
+    @property
+    def actual(self) -> int:
+        """Bytes that moved."""
+        return self.transfer.actual if self.transfer is not None else 0
 
     @property
     def data(self) -> bytes:
         """What came in."""
-        return self.transfer.data
+        return self.transfer.data if self.transfer is not None else b""
 
 
 class Port:
-    """An open device: one configuration, interface 0 claimed. Every transfer is bounded; a device that is gone is `DeviceLost`."""
+    """An open device: one configuration, interface 0 claimed. Every transfer is bounded; a device that is gone is `DeviceLost`.
+
+    Transfers are begun in the order in which they were asked for. Those of endpoint 0 stand in line, each begun when the one before has ended:
+    the bridge's firmware lets the host go on before it is done with a request, and takes harm from the next one coming at once.
+    """
 
     def __init__(self, backend: Any, device: Any, place: Place, clock: Clock, name: str = "") -> None:
         """Open the device and claim it; a storage driver of the kernel's is told to let go and gets it back at `close`.
@@ -94,8 +134,13 @@ class Port:
         self.place, self.clock, self.name = place, clock, name or place.name
         self.counts = Counts()
         self.lost = False
+        self.observer: Callable[[Seen], None] | None = None  # told of every transfer that ends, while there is one
+        self._observed: deque[tuple[Pending, int, int]] = deque()  # not told of yet: endpoint, when it was submitted
         self._backend, self._host = backend, asynchronous(backend)
         self._posted: deque[Pending] = deque()
+        self._line: deque[Pending] = deque()  # not begun yet
+        self._control: Pending | None = None  # the last of endpoint 0 that was begun
+        self._live: list[Pending] = []  # begun, and perhaps under way still
         self._detached = self._claimed = False
         self._streamed: tuple[int, ...] = ()
         descriptor = backend.get_device_descriptor(device)
@@ -225,7 +270,7 @@ class Port:
         """
         self._pump(pending)
         posted = self._posted
-        while posted and posted[0].transfer.done:
+        while posted and posted[0].done:
             self._judge(posted.popleft())
         for one in pending:
             self._judge(one)
@@ -235,10 +280,16 @@ class Port:
         posted, self._posted = list(self._posted), deque()
         self.wait(*posted)
 
+    def flush(self) -> None:
+        """Begin all that stands in line, waiting for what comes before, and not for the last of it."""
+        if self._line:
+            self._pump([self._line[-1]], begun=True)
+
     def drop(self) -> None:
-        """Cancel all that was posted and is still under way, whatever becomes of it."""
-        posted, self._posted = list(self._posted), deque()
-        self._cancel(posted)
+        """End all that is under way or in line, whatever becomes of it."""
+        self._posted.clear()
+        live, self._live = self._live, []
+        self._cancel([*live, *self._line])
 
     def cancel(self, *pending: Pending) -> None:
         """End transfers early, whatever becomes of them; they are done when this returns."""
@@ -257,34 +308,92 @@ class Port:
         if self.lost:
             raise self._gone(doing)
         counts = self.counts
-        with Naming(doing, self):
-            transfer = self._host.submit(
-                self._handle, endpoint, payload, setup=setup, timeout_ms=timeout_ms, stream=stream
-            )
+        begin = partial(
+            self._host.submit, self._handle, endpoint, payload, setup=setup, timeout_ms=timeout_ms, stream=stream
+        )
+        pending = Pending(begin, endpoint, doing, timeout_ms, exact)
         if endpoint:
             counts.bulk += 1
         else:
             counts.control += 1
         if not isinstance(payload, int):
             counts.bytes_out += len(payload)
-        return Pending(transfer, doing, timeout_ms, exact)
+        self._line.append(pending)
+        if len(self._line) > 1:
+            self._events(0)  # what has ended meanwhile makes room
+        self._advance()
+        if pending.error is not None:
+            raise pending.error
+        return pending
 
-    def _pump(self, pending: Sequence[Pending]) -> None:
-        """Let events come until all are done. A host that ends no transfer within its bound is given up."""
-        open_ones = [one for one in pending if not one.transfer.done]
+    def _advance(self) -> bool:
+        """Begin what may be begun; tell whether anything was."""
+        line, moved = self._line, False
+        while line and (line[0].endpoint or self._control is None or self._control.done):
+            self._begin(line.popleft())
+            moved = True
+        return moved
+
+    def _begin(self, pending: Pending) -> None:
+        try:
+            with Naming(pending.doing, self):
+                pending.transfer = pending.begin()
+        except RingupError as error:
+            pending.error = error
+            return
+        if not pending.endpoint:
+            self._control = pending
+        live = self._live
+        live.append(pending)
+        if len(live) > LIVE:
+            self._live = [one for one in live if not one.done]
+        if self.observer is not None:
+            self._observed.append((pending, pending.endpoint, self.clock.now_us))
+
+    def _events(self, timeout_ms: float) -> None:
+        """Let transfers end, and tell the observer of those that did."""
+        self._host.handle_events(timeout_ms)
+        if self._observed:
+            self._tell()
+
+    def _tell(self) -> None:
+        observed, self._observed = self._observed, deque()
+        now_us = self.clock.now_us
+        for one in observed:
+            pending, endpoint, submitted_us = one
+            transfer = pending.transfer
+            if transfer is None or not transfer.done:
+                self._observed.append(one)
+            elif self.observer is not None:
+                self.observer(Seen(endpoint, pending.doing, transfer.actual, transfer.status, submitted_us, now_us))
+
+    def _pump(self, pending: Sequence[Pending], *, begun: bool = False) -> None:
+        """Let events come until all are done, or `begun`. A host that ends no transfer within its bound is given up."""
+
+        def still_open() -> list[Pending]:
+            return [one for one in pending if not (one.done or (begun and one.transfer is not None))]
+
+        if self._observed:
+            self._tell()
+        self._advance()
+        open_ones = still_open()
         if not open_ones:
             return
         self.counts.waits += 1
         clock = self.clock
-        longest_ms = max(one.timeout_ms for one in open_ones)
-        end_us = clock.now_us + (longest_ms + SLACK_MS) * 1_000
+        longest_ms = max(one.timeout_ms for one in (*open_ones, *self._line)) + SLACK_MS
+        end_us = clock.now_us + longest_ms * 1_000
         try:
             while open_ones:
                 left_ms = (end_us - clock.now_us) / 1_000
                 if left_ms <= 0:
                     break
-                self._host.handle_events(min(left_ms, longest_ms + SLACK_MS))
-                open_ones = [one for one in open_ones if not one.transfer.done]
+                self._events(min(left_ms, longest_ms))
+                before = len(open_ones)
+                moved = self._advance()
+                open_ones = still_open()
+                if moved or len(open_ones) < before:
+                    end_us = clock.now_us + longest_ms * 1_000  # each has its bound from when it was begun
         except BaseException:  # ctrl-C: what is under way ends before its buffers go
             self._cancel(pending)
             raise
@@ -294,15 +403,21 @@ class Port:
     def _cancel(self, pending: Sequence[Pending]) -> None:
         """End transfers early. Bounded: a host that does not even do that has lost the device."""
         for one in pending:
-            if not one.transfer.done:
+            if one in self._line:
+                self._line.remove(one)
+                one.error = TransportError(f"{self.name}: {one.doing}: given up before it was begun")
+            elif one.transfer is not None and not one.transfer.done:
                 self._host.cancel(one.transfer)
         end_us = self.clock.now_us + SLACK_MS * 1_000
-        while any(not one.transfer.done for one in pending) and self.clock.now_us < end_us:
-            self._host.handle_events(SLACK_MS)
+        while any(not one.done for one in pending) and self.clock.now_us < end_us:
+            self._events(SLACK_MS)
 
     def _judge(self, pending: Pending) -> None:
         """Count what came and raise what went wrong."""
+        if pending.error is not None:
+            raise pending.error
         transfer = pending.transfer
+        assert transfer is not None  # it was begun
         self.counts.bytes_in += len(transfer.data)
         status = transfer.status
         if status == COMPLETED:

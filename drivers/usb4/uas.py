@@ -160,7 +160,7 @@ class Uas:
             self.port.wait(*(flight.status for flight in flights))
         except (DeviceLost, DeviceTimeout, TransportError) as error:
             first = error
-            if any(flight.status.transfer.status != COMPLETED for flight in flights):
+            if any(flight.status.status != COMPLETED for flight in flights):
                 self._abort(error)
                 raise
         except (
@@ -195,9 +195,9 @@ class Uas:
         if data is None:
             return b""
         expected = command.read_bytes or len(command.data)
-        if data.transfer.actual != expected and not command.short_ok:
+        if data.actual != expected and not command.short_ok:
             raise TransportError(
-                f"{self.port.name}: {command}: {data.transfer.actual} of {expected} bytes were moved though the status is good"
+                f"{self.port.name}: {command}: {data.actual} of {expected} bytes were moved though the status is good"
             )
         return data.data if command.read_bytes else b""
 
