@@ -55,7 +55,8 @@ VENDOR = {"asm2464pd-patched": "patched", "asm2464pd-stock": "stock"}
 VENDOR_BYTES = 256 * KIB
 SINGLE_BYTES, QUICK_SINGLE_BYTES = 16 * KIB, KIB
 COUNT_NOTE = (
-    "on the virtual bridge with the open firmware, {}; a wait is a call that stands still for one or more transfers; peer: its driver, "
+    "on the virtual bridge with the open firmware, {}; a wait is a call that stands still for one or more transfers, a turn is a "
+    "stop of the virtual host until a transfer ended, also within one call; peer: its driver, "
     "unmodified above libusb; its firmware files are the same"
 )
 TIME_NOTE = "by the virtual bridge's clock, which is a model: the driver's own computing and this computer cost nothing"
@@ -128,7 +129,7 @@ def _open_firmware(bench: Bench, firmware: Mapping[str, list[Path]], sizes: Sequ
 
 
 def _counts(ours: Mapping[str, Cost], theirs: Mapping[str, Cost] | None, about: str, times: str) -> Iterator[Figure]:
-    """Give transfers, waits and time of each piece of work; `about` and `times` are what is noted of counts and of times."""
+    """Give transfers, waits, turns and time of each piece of work; `about` and `times` are what is noted of counts and of times."""
     mib = size_text(COUNTED_BYTES)
     works = {
         COLD: COLD,
@@ -142,6 +143,8 @@ def _counts(ours: Mapping[str, Cost], theirs: Mapping[str, Cost] | None, about: 
         mine, other = ours[key], theirs[key] if theirs else None
         yield Figure(f"{title}, transfers", "", *_beside(attrgetter("transfers"), mine, other), goal, note=about)
         yield Figure(f"{title}, waits", "", *_beside(attrgetter("waits"), mine, other), WAITS_GOAL, note=about)
+        if mine.turns:
+            yield Figure(f"{title}, turns", "", *_beside(attrgetter("turns"), mine, other), note=about)
         yield Figure(f"{title}, time", "ms", *_beside(_ms, mine, other), note=times)
 
 
@@ -201,7 +204,10 @@ def _virtual(bench: Bench, speed: str, firmware: Sequence[Path], sizes: Sequence
     """Let ours work on a new virtual enclosure; return what each piece cost, and the payload rate. Raises `RingupError` for a mistake it saw."""
     enclosure = _enclosure(bench, speed)
     transport = {"enclosure": enclosure}
-    costs = _work(f"{VIRTUAL}{_chip(bench)}@asm2464pd", transport, firmware, enclosure.machine, sizes)
+    host = enclosure.host
+    assert host is not None  # it was plugged in
+    name = f"{VIRTUAL}{_chip(bench)}@asm2464pd"
+    costs = _work(name, transport, firmware, enclosure.machine, sizes, lambda: host.waits)
     _no_mistakes(enclosure, "ringup")
     return costs, _payload_rate(enclosure.chip.speed)
 
@@ -213,18 +219,23 @@ def _no_mistakes(enclosure: Enclosure, whose: str) -> None:
 
 
 def _work(
-    name: str, transport: Mapping[str, Any], firmware: Sequence[Path], clock: Any, sizes: Sequence[int]
+    name: str,
+    transport: Mapping[str, Any],
+    firmware: Sequence[Path],
+    clock: Any,
+    sizes: Sequence[int],
+    turns: Callable[[], int],
 ) -> dict[str, Cost]:
-    """Start the card, compute and copy; return what each piece cost. Raises `RingupError` for a wrong result."""
+    """Start the card, compute and copy; return what each piece cost. `turns` counts the host's. Raises `RingupError` for a wrong result."""
     from ringup.tools.bench.usb_door import Cost
 
     costs: dict[str, Cost] = {}
-    begin_us = clock.now_us
+    begin_us, begin = clock.now_us, turns()
     with ringup.open(name, transport=transport, firmware=firmware) as card:
 
         def now() -> Cost:
             counts = card.device.counts
-            return Cost(counts.transfers, counts.waits, clock.now_us - begin_us)
+            return Cost(counts.transfers, counts.waits, turns() - begin, clock.now_us - begin_us)
 
         def cost(what: str, work: Callable[[], Any]) -> Any:
             before = now()
@@ -273,7 +284,10 @@ def _compute(card: Any, cost: Callable[[str, Callable[[], Any]], Any], costs: di
         cost(WARM, lambda: launch(program.only(), out))
         rounds.append(costs[WARM])
     costs[WARM] = Cost(
-        *(median(column) for column in zip(*((one.transfers, one.waits, one.time_us) for one in rounds), strict=True))
+        *(
+            median(column)
+            for column in zip(*((one.transfers, one.waits, one.turns, one.time_us) for one in rounds), strict=True)
+        )
     )
     sums = memoryview(bytes(card.copy.download(out))).cast("f").tolist()
     if sums != [one + other for one, other in zip(LEFT, RIGHT, strict=True)]:
@@ -375,7 +389,7 @@ def _ways(device: Any, single: int) -> Iterator[tuple[str, int, Callable[[], Any
 
 def _real(bench: Bench, sizes: Sequence[int]) -> Iterator[Figure]:
     """Give the same of an enclosure of metal, whose clock is the wall's: ours alone, nothing known of what the way could carry."""
-    costs, about = _work(bench.card, {}, bench.firmware, HostClock(), sizes), REAL_NOTE.format(bench.card)
+    costs, about = _work(bench.card, {}, bench.firmware, HostClock(), sizes, lambda: 0), REAL_NOTE.format(bench.card)
     yield from _counts(costs, None, about, about)
     for way in ("in", "out"):
         for size in sizes:

@@ -26,15 +26,24 @@ STATUS_TIMED_OUT = 2
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What something cost: transfers, calls that stood still for one or several of them, microseconds of the enclosure's clock."""
+    """What something cost: transfers, calls that stood still for one or several of them, microseconds of the enclosure's clock.
+
+    `turns`: how often the virtual host had to let time pass until a transfer ended, whoever stood still for it; 0 on metal.
+    """
 
     transfers: int
     waits: int
+    turns: int
     time_us: float
 
     def since(self, before: Cost) -> Cost:
         """Return what was added."""
-        return Cost(self.transfers - before.transfers, self.waits - before.waits, self.time_us - before.time_us)
+        return Cost(
+            self.transfers - before.transfers,
+            self.waits - before.waits,
+            self.turns - before.turns,
+            self.time_us - before.time_us,
+        )
 
 
 class UsbDoor:
@@ -101,7 +110,7 @@ class UsbDoor:
             line.send(answer)
 
     def _now(self) -> Cost:
-        return Cost(self._transfers, self._waits, self._clock.now_us)
+        return Cost(self._transfers, self._waits, self._host.waits, self._clock.now_us)
 
     # --- what libusb asks: an answer is (code, data) where it may fail --------------------------------------------------
     def _list(self) -> list[dict[str, Any]]:
