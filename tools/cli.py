@@ -24,7 +24,10 @@ COMMANDS = {  # name: (module, help); the order of `ringup --help`
     "up": ("ringup.tools.up", "bring a card up, test its queues and say what it is"),
     "down": ("ringup.tools.down", "bring a card that was left running to rest, and to sleep"),
     "info": ("ringup.tools.info", "say what a card is and how it was found, without starting it"),
-    "demo": ("ringup.tools.demo", "run a kernel's machine code on the virtual cores and draw what it computes"),
+    "demo": (
+        "ringup.tools.demo",
+        "bring a card up, copy, compute, pull its cable, switch it off; leave a trace and a page",
+    ),
     "stats": ("ringup.tools.stats", "show what a card does, while another process drives it"),
     "top": ("ringup.tools.top", "the same, live"),
     "regs": ("ringup.tools.regs", "find registers of a chip, decode a value, read one of a card"),

@@ -13,14 +13,21 @@ p.lead { color: #57606a; margin-top: 0 }
 table { border-collapse: collapse } td, th { padding: 0.15em 0.9em 0.15em 0; text-align: left; vertical-align: top }
 th { color: #57606a; font-weight: 600 } td { font-family: ui-monospace, monospace; font-size: 13px }
 pre { background: #f6f8fa; padding: 0.8em; overflow-x: auto; font-size: 13px; line-height: 1.35 }
+svg { width: 100%; max-width: 760px; display: block; margin: 0.6em 0; background: #fff }
+svg text { font: 12px system-ui, sans-serif; fill: #333 }
+svg .title { font-weight: bold; font-size: 14px } svg .middle { text-anchor: middle } svg .end { text-anchor: end }
 @media (prefers-color-scheme: dark) { body { background: #0d1117; color: #e6edf3 } pre { background: #161b22 } h2 { border-color: #30363d } }
 """
+
+
+class Markup(str):
+    """HTML of our own making, such as a plot's: it goes into the page as it is."""
 
 
 def page(title: str, lead: str, sections: Mapping[str, Any]) -> str:
     """Return a page: a title, a line under it, and a section for each value that says something.
 
-    A value is a mapping or a list of mappings (a table), a list of texts (lines), or one text.
+    A value is a mapping or a list of mappings (a table), a list of texts (lines), one text, or `Markup`.
     """
     body = "\n".join(line for name, value in sections.items() if value for line in _section(name, value))
     return (
@@ -33,6 +40,8 @@ def _section(name: str, value: Any) -> Iterator[str]:
     yield f"<h2>{escape(name)}</h2>"
     if isinstance(value, Mapping):
         yield from _table([(key, inner) for key, inner in value.items()])
+    elif isinstance(value, Markup):
+        yield value
     elif isinstance(value, str):
         yield f"<p>{escape(value)}</p>"
     elif isinstance(value[0], Mapping):

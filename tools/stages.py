@@ -21,12 +21,12 @@ class StageView:
     count, where there is one.
     """
 
-    def __init__(self, count: Callable[[], int] | None = None) -> None:
-        """`count` tells how many transfers went over a slow cable so far."""
+    def __init__(self, count: Callable[[], int] | None = None, console: Console | None = None) -> None:
+        """`count` tells how many transfers went over a slow cable so far. `console`: where to show them instead, terminal or not."""
         self._count, self._before = count, 0
         self.counted: list[int] = []
-        self._console: Console | None = None
-        if sys.stderr.isatty() and not LOG.isEnabledFor(logging.INFO):
+        self._console: Console | None = console
+        if console is None and sys.stderr.isatty() and not LOG.isEnabledFor(logging.INFO):
             from rich.console import Console  # what only a terminal needs
 
             self._console = Console(stderr=True, highlight=False)
@@ -35,7 +35,7 @@ class StageView:
         if isinstance(stage, str):
             self._before = self._count() if self._count else 0
             LOG.info("%s", stage)
-            if self._console:
+            if self._console and self._console.is_terminal and not self._console.record:
                 self._console.print(f"    {stage} ...", style="dim", end="\r", markup=False)
             return
         if self._count:

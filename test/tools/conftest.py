@@ -9,7 +9,7 @@ from ringup.drivers.usb4 import transport as usb
 from ringup.silicon import fixtures, transport
 from ringup.silicon.asm2464pd import Enclosure, VirtualUsbHost
 from ringup.tools import cli
-from ringup.tools.demo import compile_for
+from ringup.tools.demo_kernels import compile_for
 
 MIB = 1 << 20
 VRAM_BYTES = 256 * MIB

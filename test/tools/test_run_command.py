@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ringup.tools import kernel_arguments
-from ringup.tools.demo import BLOCK
+from ringup.tools.demo_kernels import BLOCK
 
 WIDTH, STEPS, LEFT, TOP, PIXEL = 256, 50, -2.2, -1.5, 0.01
 NUMBERS = ["--arg", "256", "--arg", "u32:50", "--arg", "f32:-2.2", "--arg=-1.5", "--arg", "0.01"]

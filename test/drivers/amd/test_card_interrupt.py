@@ -7,7 +7,7 @@ import ringup
 from ringup.errors import DeviceTimeout
 from ringup.silicon import card as virtual
 from ringup.silicon.shader.translate import Translator
-from ringup.tools.demo import BLOCK, compile_for
+from ringup.tools.demo_kernels import BLOCK, compile_for
 
 ARGUMENTS = [256, 50, -2.2, -1.5, 0.01]
 

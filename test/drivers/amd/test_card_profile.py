@@ -7,7 +7,7 @@ import pytest
 
 import ringup
 from ringup.silicon import card as virtual
-from ringup.tools.demo import BLOCK, compile_for
+from ringup.tools.demo_kernels import BLOCK, compile_for
 
 
 @pytest.mark.parametrize("chip", ["navi31", "navi33"])
