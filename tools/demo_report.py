@@ -13,6 +13,7 @@ from ringup.tools.demo_show import BOUNDS, COLOURS
 from ringup.tools.html_page import Markup, page
 
 RGB = b"".join(bytes.fromhex(colour[1:]) for colour in COLOURS)
+LIMIT = "From 10 Gb/s on the bridge's own memory is the limit, not the cable: 700 MB/s were measured by the authors of its open firmware."
 PALETTE, EIGHT_BITS = 3, 8  # colour type and depth. Source: PNG specification (W3C), 11.2.2
 MAGIC = b"\x89PNG\r\n\x1a\n"
 
@@ -37,16 +38,28 @@ def report(story: dict[str, Any], image: Any) -> str:
             )
             for way in ("to", "from")
         ]
+    power, pulled = story["power"], story.get("unplug")
     drawn = {title: Markup("\n".join(svg(plot) for plot in some)) for title, some in plots.items()}
     sections = {
         "The card": story["what"],
         "Bring-up": drawn["Bring-up"],
-        "Stages": stages,
-        "Copies": drawn.get("Copies", story["copies"]),
+        "Stages": [{key: value for key, value in row.items() if key != "error"} for row in stages],
+        "Copies": Markup(f"{drawn['Copies']}\n<p>{LIMIT}</p>") if "Copies" in drawn else story["copies"],
         "Kernels, checked against NumPy": kernels,
         "What the last of them drew": Markup(f'<img alt="the Mandelbrot set" width="512" src="{_png_url(image)}">'),
-        "Power": story["power"],
-        "The cable was pulled": story.get("unplug"),
+        "Power": {
+            "at first": f"{power['idle_w']} W",
+            "after work": f"{power['busy_w']} W",
+            "before it was closed": f"{power['before_close_w']} W",
+            "link of its slot at the end": power.get("slot", "as it was"),
+        },
+        "The cable was pulled": pulled
+        and {
+            "told as": pulled["error"],
+            "after the copy began": f"{pulled['noticed_ms']:.1f} ms",
+            "plugged in again, up in": f"{pulled['up_again_ms']:.0f} ms",
+            "found then": pulled["found"],
+        },
         "Times": story["times"],
     }
     return page(f"ringup demo on {story['card']}", "A card came up, copied, computed, and went down again.", sections)
