@@ -39,9 +39,9 @@ HEADINGS = (
 )  # fmt: skip
 MACHINE, ENCLOSURE, BRING_UP, COPIES, KERNELS, PULLED, DOWN, FILES = HEADINGS
 KIB, MIB = 1 << 10, 1 << 20
-COPY_BYTES, SLOW_BYTES = 8 * MIB, 4 * KIB  # slow: over firmware without a way for bulk data
+COPY_BYTES, SLOW_BYTES = 4 * MIB, 4 * KIB  # slow: over firmware without a way for bulk data
 SWEEP = (16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB)
-BUSY_RUNS = 60  # of the last kernel, for the power it takes
+BUSY_RUNS = 50  # of the last kernel, for the power it takes
 WARM, WARM_RUNS = "saxpy", 3  # so short that nobody looks twice whether it is done
 STORY_TRACK, POWER_TRACK = "demo", "card/power, W"
 TO, FROM = "to", "from"
