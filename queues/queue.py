@@ -172,6 +172,12 @@ class Queue:
         check_point(point)
         self._waits.append(point)
 
+    @property
+    def clear_ahead(self) -> bool:
+        """Whether what is submitted now would start at once: nothing is under way, and nothing is waited for."""
+        timeline = self.timeline
+        return not self._waits and (timeline.known == timeline.last or timeline.idle)
+
     def check(self, stream: Stream) -> None:
         """Raise a `TypeError` or `ValueError` for what is no stream of this queue's engine and card."""
         if not isinstance(stream, Stream):
@@ -240,19 +246,13 @@ class Queue:
         waits: list[Point],
         known: dict[tuple[int, int], bytes],
         timeout_s: float = TIMEOUT_S,
-        *,
-        first: bytes = b"",
     ) -> Point:
-        """Run commands that lie in the card's memory and return the point behind them. `known` keeps the packets of earlier calls.
-
-        `first`: packets that come before the commands, such as one that waits for them to be there.
-        """
+        """Run commands that lie in the card's memory and return the point behind them. `known` keeps the packets of earlier calls."""
         if threading.get_ident() != self._owner.thread:
             self._owner.admit()
         commands, head = self.commands, b""
         if self._waits or waits:
             head = self._prefix(waits)
-        head += first
         at = self.ring.wptr + len(head)
         key = gpu_va, at % commands.call_period
         data = known.get(key)

@@ -15,7 +15,6 @@ from ringup.drivers.amd.vram import VramWindow
 from ringup.drivers.transport.seam import Bulk
 
 MIB = 1 << 20
-SLOT_BYTES = 16 << 10
 TABLE_PAGES = 16
 LEAST_BYTES = 256 << 10  # of a bridge's memory that has room for the parts of firmware
 
@@ -31,8 +30,8 @@ class FirmwareDoor:
         self._bulk, self._window, self._gmc, self._hdp = bulk, window, gmc, hdp
         self._format, self._tables = FORMATS[gc_generation], tables
         self._open = False
-        # the first slot is where the bridge shows that what was sent behind it has come
-        self.size_bytes = bulk.size_bytes - SLOT_BYTES
+        # the first page is where the bridge shows that what was sent has come
+        self.size_bytes = bulk.size_bytes - PAGE_BYTES
 
     def takes(self, size_bytes: int) -> bool:
         """Tell whether a part goes this way."""
@@ -42,7 +41,7 @@ class FirmwareDoor:
         """Bring a part into the bridge's memory, wait until it is there, and return its address for the security processor."""
         if not self._open:
             self._map()
-        self._bulk.fill(SLOT_BYTES, data)
+        self._bulk.fill(0, bytes(PAGE_BYTES) + data)
         self._bulk.land()
         return self.gpu_va
 
@@ -60,8 +59,8 @@ class FirmwareDoor:
             vram_base=self._gmc.fb_offset,
             barrier=self._hdp.flush,
         )
-        runs = [(self._bulk.bus_addr + SLOT_BYTES, self.size_bytes)]
-        tables.map(self.gpu_va, runs, "host", cached=False, writable=False, executable=True)
+        runs = [(self._bulk.bus_addr + PAGE_BYTES, self.size_bytes)]
+        tables.map(self.gpu_va, runs, "host", cached=False, writable=True, executable=True)
         self._hdp.flush()
         self._gmc.set_context(SYSTEM_VMID, tables.root_pa)
         self._open = True

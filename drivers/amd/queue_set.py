@@ -201,6 +201,11 @@ class CopyQueue(CardQueue):
         if self._staged is not None:
             self._staged.forget()
 
+    def clear(self) -> None:
+        """Wait until what is submitted next will start at once. Raises what a point's `wait` raises."""
+        if not self.clear_ahead:
+            self.submit(self.stream()).wait()
+
     def upload(self, target: Buffer, data: Any, offset_bytes: int = 0) -> Point:
         """Copy host bytes (buffer protocol or `__dlpack__`) into a buffer. They are read now, so they may change afterwards."""
         view = transfer.host_bytes(data)
@@ -485,16 +490,20 @@ class QueueSet:
         if bulk is None or signals is None or not bulk.drain_bytes:
             return Staging(queue.memory.staging("upload staging"), queue.memory.staging("download staging"))
         if self._bounce is None:
-            user = self._spaces.user
-            memory = user.import_host(BusMemory(bulk.bus_addr, bulk.size_bytes), "the bridge's memory", seen=False)
-            release_va = None
-            if bulk.release_bus_addr is not None:
-                offset = bulk.release_bus_addr % PAGE_BYTES
-                page = BusMemory(bulk.release_bus_addr - offset, PAGE_BYTES)
-                release_va = user.import_host(page, "the bridge's release word", seen=False).gpu_va + offset
+            memory = BusMemory(bulk.bus_addr, bulk.size_bytes)
+            memory_va = self._spaces.user.import_host(memory, "the bridge's memory", seen=False).gpu_va
+            release_va, progress_va = map(self._bridge_word, (bulk.release_bus_addr, bulk.progress_bus_addr))
             clock, flush = self._blocks.device.clock, self._blocks.hdp.request
-            self._bounce = Bounce(bulk, memory, release_va, signals, clock, flush)
+            self._bounce = Bounce(bulk, memory_va, release_va, progress_va, signals, clock, flush)
         return self._bounce
+
+    def _bridge_word(self, bus_addr: int | None) -> int | None:
+        """Return the address at which queues reach a word of the bridge's."""
+        if bus_addr is None:
+            return None
+        offset = bus_addr % PAGE_BYTES
+        page = BusMemory(bus_addr - offset, PAGE_BYTES)
+        return self._spaces.user.import_host(page, "a word of the bridge's", seen=False).gpu_va + offset
 
     def _access(self, buffer: Buffer) -> Access:
         return self._spaces.user.access(buffer)

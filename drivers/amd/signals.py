@@ -97,12 +97,6 @@ class Signals:
         (value,) = DWORD.unpack_from(self._seen, place)
         return int(value)
 
-    def peek(self, place: int) -> int:
-        """Read the low half of one word, also while bytes are on their way into the bridge's memory."""
-        if self._remote is not None:
-            return self._remote.peek(VRAM_BAR, self._vram_pa + place)
-        return self._look_at(place)
-
     def look(self) -> None:
         """Read the words anew. Raises `DeviceLost` when nothing answers."""
         size = max(self._taken, default=FIRST_AT) + 4

@@ -147,7 +147,7 @@ class ConfigSpace(Protocol):
 
 
 class Bulk(Protocol):
-    """Memory inside a bridge that its bus fills and drains at full rate, and that the card reaches at `bus_addr`. Whole slots of it are used."""
+    """Memory inside a bridge that its bus fills and drains at full rate, and that the card reaches at `bus_addr`."""
 
     @property
     def bus_addr(self) -> int:
@@ -157,6 +157,16 @@ class Bulk(Protocol):
     @property
     def size_bytes(self) -> int:
         """How much there is to use."""
+        ...
+
+    @property
+    def windows(self) -> tuple[range, ...]:
+        """Parts of it, as byte offsets, of which one may be filled while the others are emptied."""
+        ...
+
+    @property
+    def progress_bus_addr(self) -> int | None:
+        """A dword that the card may write and the host can look at while fills go on; None where there is none."""
         ...
 
     @property
@@ -170,17 +180,12 @@ class Bulk(Protocol):
         ...
 
     @property
-    def fills_at_once(self) -> int:
-        """How many fills of different parts may be under way together."""
-        ...
-
-    @property
     def drain_bytes(self) -> int:
         """How many bytes one drain takes at most; 0 where nothing can be drained."""
         ...
 
     def fill(self, offset: int, data: bytes | bytearray | memoryview) -> None:
-        """Begin to send bytes to a slot's start. The USB side ending does not mean that they are there: the card must look for the last ones.
+        """Begin to send bytes to the start of the memory or of a window. That they were sent does not mean that they are there.
 
         Returns while this fill and perhaps the one before are under way. Bytes up to a multiple of 512 are overwritten too.
         """
@@ -190,19 +195,20 @@ class Bulk(Protocol):
         """Wait until at most so many fills are under way."""
         ...
 
-    def land(self) -> None:
-        """Wait until the bytes of all fills are in the bridge's memory, as far as the host can tell: the first slot is overwritten for that."""
+    def progress(self) -> int:
+        """Look at the dword of `progress_bus_addr`."""
         ...
 
-    def arm(self, offset: int, *sizes_bytes: int) -> None:
-        """Begin a drain from a slot's start, received in pieces of so many bytes; ORDER: before the card writes to `release_bus_addr`.
+    def land(self) -> None:
+        """Wait until the bytes of all fills are in the memory, as far as the host can tell: its first 512 bytes are overwritten for that."""
+        ...
 
-        All pieces but the last are whole slots.
-        """
+    def arm(self, offset: int, size_bytes: int) -> None:
+        """Begin a drain from a slot's start; ORDER: before the card writes to `release_bus_addr`."""
         ...
 
     def drain(self) -> bytes:
-        """Wait for the next piece of the drain that was armed."""
+        """Wait for the bytes of the drain that was armed."""
         ...
 
 
@@ -212,10 +218,6 @@ class Remote(Protocol):
     @property
     def bulk(self) -> Bulk | None:
         """Bytes at full rate; None where the path has no such way."""
-        ...
-
-    def peek(self, bar: int, offset: int) -> int:
-        """Read a dword of a BAR; other than by `Mmio.read32`, fills that are under way go on meanwhile. All ones when nothing answers."""
         ...
 
     def flush(self) -> None:

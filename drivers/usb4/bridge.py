@@ -67,10 +67,11 @@ class Bridge(Protocol):
         """Switch the slot on, and wait until the link has trained or is known not to; or off. `NotSupported` where it is always on."""
         ...
 
-    def request(self, requests: Sequence[Request], *, replay: bool = False) -> list[Completion]:
+    def request(self, requests: Sequence[Request], *, replay: bool = False, absent: bool = False) -> list[Completion]:
         """Do requests in order and return their completions, posted ones' as success. Bounded retries of what the link garbled.
 
-        `replay`: done again from the garbled one on, if need be, which configuration requests bear; so all may be sent ahead.
+        `replay`: done again from the garbled one on, if need be, which configuration requests bear; so all may be sent ahead. `absent`: a
+        request that stays without a completion while the link is up is answered as unsupported: nothing is there.
         """
         ...
 
@@ -88,10 +89,6 @@ class Bridge(Protocol):
 
     def poll(self, address: int, size_bytes: int) -> bytes:
         """Read whole dwords in one round trip, as cheaply as can be. Where nothing answers, older bytes may come."""
-        ...
-
-    def peek(self, address: int) -> int:
-        """Read a dword while fills of `bulk` go on; all ones when nothing answers."""
         ...
 
     def push(self, address: int) -> None:

@@ -40,7 +40,7 @@ class Fabric:
         requests = [tlp.config_read(*place, offset) for place, offset in wanted]
         return [
             answer.value if answer.status == tlp.SUCCESS else ONES
-            for answer in self._bridge.request(requests, replay=True)
+            for answer in self._bridge.request(requests, replay=True, absent=True)
         ]
 
     def write(self, *rows: tuple[Place, int, int, int]) -> None:
@@ -62,7 +62,7 @@ class Fabric:
         request = tlp.config_read(*place, offset)
         while True:
             late = self.clock.now_us >= end_us
-            (answer,) = self._bridge.request([request], replay=True)
+            (answer,) = self._bridge.request([request], replay=True, absent=True)
             if answer.status == tlp.SUCCESS:
                 return None if answer.value == ONES else answer.value
             if answer.status != tlp.RETRY:

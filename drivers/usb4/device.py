@@ -88,10 +88,6 @@ class BridgeDevice:
         """Read whole dwords of a BAR in one round trip. What was read must show whether anything answered."""
         return self._windows[bar].poll(offset, size_bytes)
 
-    def peek(self, bar: int, offset: int) -> int:
-        """Read a dword of a BAR while bytes are on their way into the bridge's memory."""
-        return self._windows[bar].peek(offset)
-
     def flush(self) -> None:
         """Send what was posted."""
         if not self.bridge.port.lost:

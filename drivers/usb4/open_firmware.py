@@ -26,9 +26,10 @@ from ringup.drivers.usb4.bridge import (
 from ringup.drivers.usb4.landing import Landing
 from ringup.drivers.usb4.port import Pending, Port
 from ringup.drivers.usb4.tlp import Completion, Request
-from ringup.errors import DeviceTimeout
+from ringup.errors import DeviceLost, DeviceTimeout
 
 BULK_OUT, BULK_IN = 0x02, 0x81
+PROGRESS = 0xA800  # XDATA: what the card sees at `OpenBulk.progress_bus_addr`
 XDATA_READ, XDATA_WRITE, REQUEST, SRAM, POWER = 0xE4, 0xE5, 0xF0, 0xF2, 0xF3
 SINGLE, STREAM_WRITE, STREAM_READ = 0, 1, 2  # low bits of wIndex of `F0`
 ARGUMENTS = struct.Struct("<QI")  # of `F0`: address, value or count of dwords
@@ -40,6 +41,7 @@ XDATA_PIECE = 64  # a USB2 endpoint 0 has no longer answers; registers are singl
 REQUEST_MS, POWER_MS, BULK_MS = 5_000, 10_000, 10_000  # TIMEOUT: what the firmware's own host programs give it
 STREAM_BYTES_PER_MS = 500  # TIMEOUT: a third of the slower of the two measured rates, 1.8 MB/s
 TRIES, PAUSE_US = 10, 1_000  # TIMEOUT: of a request that the link garbled; the pause is the firmware author's
+ABSENT_TRIES = 1  # of a request to what may not be there
 TRAIN_US, TRAIN_POLL_US = (
     3_000_000,
     20_000,
@@ -72,9 +74,13 @@ class OpenFirmware:
     def xdata_read(self, address: int, count: int, page: int = 0) -> bytes:
         """Read the chip's own address space."""
         self.quiet()
+        return self.look(address, count, page)
+
+    def look(self, address: int, count: int, page: int = 0) -> bytes:
+        """Read it also while bytes are on their way into the bridge's memory."""
         port = self.port
         pieces = [
-            port.start_control_in(XDATA_READ, address + at, page << 8, min(XDATA_PIECE, count - at))
+            port.start_control_in(XDATA_READ, address + at, page << 8, min(XDATA_PIECE, count - at), REQUEST_MS)
             for at in range(0, count, XDATA_PIECE)
         ]
         port.wait(*pieces)
@@ -87,7 +93,9 @@ class OpenFirmware:
         """Write it, byte after byte."""
         self.quiet()
         for at, value in enumerate(data):
-            self.port.post(self.port.start_control_out(XDATA_WRITE, address + at, page << 8 | value))
+            self.port.post(
+                self.port.start_control_out(XDATA_WRITE, address + at, page << 8 | value, timeout_ms=REQUEST_MS)
+            )
 
     def link(self) -> Link:
         """Look at the link to the card."""
@@ -109,16 +117,13 @@ class OpenFirmware:
             clock.sleep_us(TRAIN_POLL_US)
 
     # --- requests ---------------------------------------------------------------------------------------------------
-    def request(self, requests: Sequence[Request], *, replay: bool = False) -> list[Completion]:
+    def request(self, requests: Sequence[Request], *, replay: bool = False, absent: bool = False) -> list[Completion]:
         """Do requests in order. What the link garbles is repeated: with `replay` all that follow it too, which such as configuration
         requests bear; without, nothing is sent behind a request that has not been answered but reads.
         """
         self.quiet()
-        return self._request(requests, replay)
-
-    def _request(self, requests: Sequence[Request], replay: bool) -> list[Completion]:
         done: list[Completion] = []
-        tries = TRIES
+        most = tries = ABSENT_TRIES if absent else TRIES
         while len(done) < len(requests):
             group = requests[len(done) : len(done) + READ_AHEAD]
             if not replay:
@@ -130,11 +135,18 @@ class OpenFirmware:
                 if completion is None:
                     break
                 done.append(completion)
-                tries = TRIES
+                tries = most
             else:
                 continue
             if not tries:
-                raise garbled(self, requests[len(done)], TRIES + 1)
+                error = garbled(self, requests[len(done)], most + 1)
+                if not absent or isinstance(error, DeviceLost):
+                    raise error
+                done.append(
+                    Completion(tlp.UNSUPPORTED)
+                )  # UNKNOWN: whether the engine shows a function that is not there so
+                tries = most
+                continue
             tries -= 1
             self.port.clock.sleep_us(PAUSE_US)
         return done
@@ -222,13 +234,6 @@ class OpenFirmware:
         self.port.wait(asked, came)
         return came.data
 
-    def peek(self, address: int) -> int:
-        """Read a dword by a request of its own, which uses no bulk endpoint, while the engine of the bridge's memory goes on."""
-        if not self._fills:
-            self.quiet()
-        (answer,) = self._request([tlp.memory_read(address)], replay=True)
-        return answer.value
-
     def push(self, address: int) -> None:
         """Read a dword, whose value nobody wants: the firmware has its completion before it does what comes next, so nothing is waited for."""
         self.quiet()
@@ -263,17 +268,21 @@ class OpenFirmware:
 
 
 class OpenBulk:
-    """A `Bulk`: 31 of the 32 slots: the last is never filled, so that every window can have a slot more than it fills. It is free for others."""
+    """A `Bulk`: 31 of the 32 slots, in two windows of 15 with a slot behind each that is never filled: one who filled windows to their end saw
+    the last slot damaged, though another did not (UNKNOWN). The last slot is free for others.
+    """
 
     bus_addr, size_bytes = SRAM_BUS_ADDR, SRAM_BYTES - SLOT_BYTES
+    windows = range(15 * SLOT_BYTES), range(16 * SLOT_BYTES, 31 * SLOT_BYTES)
+    # in the second half of the page where an NVMe device finds its submission queue: stores to the first half disturb fills that are under way
+    progress_bus_addr = 0x82_0800
     release_bus_addr = 0x82_200C  # the first entry of the completion queue of the NVMe device that the chip believes in: any write will do
     drain_bytes = size_bytes
-    fills_at_once = 2
     worth_bytes = 64 << 10  # a window takes 3.6 MB/s, a fill and the wait for it a tenth of a millisecond
 
     def __init__(self, firmware: OpenFirmware) -> None:
         self._firmware, self._port = firmware, firmware.port
-        self._drains: deque[Pending] = deque()
+        self._drain: Pending | None = None
         self._landing = Landing(firmware.port, firmware.xdata_read)
 
     def fill(self, offset: int, data: bytes | bytearray | memoryview) -> None:
@@ -299,22 +308,23 @@ class OpenBulk:
 
         self._landing.wait(fill)
 
-    def arm(self, offset: int, *sizes_bytes: int) -> None:
+    def progress(self) -> int:
+        """Look at the dword that the card stores, which the chip shows among its own memory: fills go on meanwhile."""
+        return int.from_bytes(self._firmware.look(PROGRESS, 4), "little")
+
+    def arm(self, offset: int, size_bytes: int) -> None:
         """Arm the engine the other way, and take what comes; ordered before the requests that follow, which have it released."""
         self._firmware.quiet()
-        *whole, last = sizes_bytes
-        sizes = [*whole, -(-last // SECTOR_BYTES) * SECTOR_BYTES]
-        doing = f"draining {sum(sizes)} bytes of the bridge's memory at {offset:#x}"
-        self._port.post(self._arm(offset, sum(sizes), SRAM_TO_HOST, doing))
-        self._drains = deque(
-            self._port.start_bulk_in(BULK_IN, size, BULK_MS, doing=doing, exact=True) for size in sizes
-        )
+        size = -(-size_bytes // SECTOR_BYTES) * SECTOR_BYTES
+        doing = f"draining {size} bytes of the bridge's memory at {offset:#x}"
+        self._port.post(self._arm(offset, size, SRAM_TO_HOST, doing))
+        self._drain = self._port.start_bulk_in(BULK_IN, size, BULK_MS, doing=doing, exact=True)
 
     def drain(self) -> bytes:
-        """Wait for the next piece of what was armed."""
-        if not self._drains:
+        """Wait for what was armed."""
+        drain, self._drain = self._drain, None
+        if drain is None:
             raise ValueError("nothing was armed to be drained")
-        drain = self._drains.popleft()
         self._port.wait(drain)
         return drain.data
 
@@ -322,11 +332,10 @@ class OpenBulk:
         if offset % SLOT_BYTES or not 0 < size_bytes <= self.size_bytes - offset:
             raise ValueError(f"{doing}: slots of {SLOT_BYTES} bytes up to {self.size_bytes} can be used")
         slots = -(-size_bytes // SLOT_BYTES)
-        if not direction and size_bytes % SLOT_BYTES == 0:
-            # UNKNOWN: a window filled to its end was seen damaged by one, and found whole by another: it is given a slot more than it fills
-            slots += 1
         where = slots << 8 | offset // SLOT_BYTES
-        return self._port.start_control_out(SRAM, direction | size_bytes // SECTOR_BYTES, where, doing=doing)
+        return self._port.start_control_out(
+            SRAM, direction | size_bytes // SECTOR_BYTES, where, timeout_ms=REQUEST_MS, doing=doing
+        )
 
 
 def _stream_ms(size_bytes: int) -> int:

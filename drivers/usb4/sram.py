@@ -12,6 +12,7 @@ from ringup.drivers.usb4.bridge import SRAM_BUS_ADDR
 from ringup.drivers.usb4.landing import Landing
 from ringup.drivers.usb4.port import Port
 from ringup.drivers.usb4.scsi import Command, Scsi, write_16, xdata_write
+from ringup.errors import NotSupported
 
 PAGE_BYTES = 4096
 WINDOW = 0xF000  # XDATA: the first page of the buffer
@@ -55,9 +56,10 @@ class Chip(Protocol):
 class PageBulk:
     """What both have: bytes that come back through a page of the chip's memory, when the card's work is known to be done."""
 
+    size_bytes: int
+    progress_bus_addr: int | None = None
     release_bus_addr: int | None = None
     drain_bytes = PAGE_BYTES
-    fills_at_once = 1
     worth_bytes = 1 << 10  # a dword through a window takes several commands
     page = WINDOW
 
@@ -65,9 +67,17 @@ class PageBulk:
         self._chip = chip
         self._armed = 0
 
-    def arm(self, offset: int, *sizes_bytes: int) -> None:
-        """Remember how much to read, one piece; nothing is sent."""
-        (size_bytes,) = sizes_bytes
+    @property
+    def windows(self) -> tuple[range, ...]:
+        """All of it: what was filled is emptied before the next fill."""
+        return (range(self.size_bytes),)
+
+    def progress(self) -> int:
+        """Raise `NotSupported`: there is no such word."""
+        raise NotSupported("this firmware shows no word that the card could store")
+
+    def arm(self, offset: int, size_bytes: int) -> None:
+        """Remember how much to read; nothing is sent."""
         if offset or not 0 < size_bytes <= self.drain_bytes:
             raise ValueError(
                 f"1 to {self.drain_bytes} bytes at the start can be drained, not {size_bytes} at {offset:#x}"

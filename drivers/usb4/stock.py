@@ -17,7 +17,7 @@ from ringup.drivers.usb4.port import Port
 from ringup.drivers.usb4.scsi import Command, Refused, xdata_write
 from ringup.drivers.usb4.sram import PatchedBulk, StockBulk
 from ringup.drivers.usb4.tlp import Completion, Request
-from ringup.errors import NotSupported
+from ringup.errors import DeviceLost, NotSupported
 from ringup.firmware.asm2464pd import PATCHED_VERSION, VERSION_BYTES, version_text
 
 VERSION = 0x07F0
@@ -102,7 +102,7 @@ class StockFirmware:
             clock.sleep_us(TRAIN_POLL_US)
 
     # --- requests ---------------------------------------------------------------------------------------------------
-    def request(self, requests: Sequence[Request], *, replay: bool = False) -> list[Completion]:
+    def request(self, requests: Sequence[Request], *, replay: bool = False, absent: bool = False) -> list[Completion]:
         """Do requests in order, several ahead of the first answer; see `Bridge`.
 
         What the link garbles is repeated with all that was sent behind it: reads, and with `replay` whatever it was.
@@ -120,7 +120,12 @@ class StockFirmware:
                 continue
             tries = TRIES if answers else tries
             if not tries:
-                raise garbled(self, requests[len(done)], TRIES + 1)
+                error = garbled(self, requests[len(done)], TRIES + 1)
+                if not absent or isinstance(error, DeviceLost):
+                    raise error
+                done.append(Completion(tlp.UNSUPPORTED))
+                tries = TRIES
+                continue
             tries -= 1
             self.port.clock.sleep_us(PAUSE_US)
         return done
@@ -142,11 +147,6 @@ class StockFirmware:
     def poll(self, address: int, size_bytes: int) -> bytes:
         """Read whole dwords; this firmware knows no cheaper way than for any others."""
         return self.read_block(address, size_bytes)
-
-    def peek(self, address: int) -> int:
-        """Read a dword."""
-        (answer,) = self.request([tlp.memory_read(address)])
-        return answer.value
 
     def push(self, address: int) -> None:
         """Read a dword for the sake of order."""

@@ -130,14 +130,6 @@ class BridgeWindow:
             self._lost()
             return b"\xff" * size_bytes
 
-    def peek(self, offset: int) -> int:
-        """Read a dword while bytes are on their way into the bridge's memory."""
-        try:
-            return self._bridge.peek(self.place(offset, 4))
-        except DeviceLost:
-            self._lost()
-            return tlp.ONES
-
     def push(self, offset: int) -> None:
         """Read a dword for the sake of order, and wait for nothing if that can be."""
         try:

@@ -34,7 +34,7 @@ ERRORS = {  # libusb's code, errno and text. Source: libusb.h; pyusb usb/backend
     "busy": (-6, errno.EBUSY, "Resource busy"),
     "not_found": (-5, errno.ENOENT, "Entity not found"),
     "stall": (-9, errno.EPIPE, "Pipe error"),
-    "timed out": (-7, errno.ETIMEDOUT, "Operation timed out"),
+    "timed_out": (-7, errno.ETIMEDOUT, "Operation timed out"),
     "overflow": (-8, errno.EOVERFLOW, "Overflow"),
     "error": (-1, errno.EIO, "Input/Output Error"),
     "cancelled": (-10, errno.EINTR, "System call interrupted (perhaps due to signal)"),
@@ -45,7 +45,7 @@ ERRORS = {  # libusb's code, errno and text. Source: libusb.h; pyusb usb/backend
 def usb_error(what: str) -> USBError:
     """Return pyusb's exception as its libusb1 backend makes it."""
     code, number, text = ERRORS[what]
-    return (USBTimeoutError if what == "timed out" else USBError)(text, code, number)
+    return (USBTimeoutError if what == "timed_out" else USBError)(text, code, number)
 
 
 class Attached:
@@ -412,7 +412,7 @@ class VirtualUsbHost(IBackend):  # type: ignore[misc]  # pyusb has no types
     def _finish(self, transfer: Transfer, buffer: array[int]) -> int:
         """Wait as libusb does: a bulk transfer that timed out after some bytes counts as what it moved."""
         self._wait(transfer)
-        partial = transfer.endpoint and transfer.status == "timed out" and transfer.actual
+        partial = transfer.endpoint and transfer.status == "timed_out" and transfer.actual
         if transfer.status != "completed" and not partial:
             raise usb_error(transfer.status)
         data = transfer.data

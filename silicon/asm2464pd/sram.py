@@ -19,6 +19,7 @@ from ringup.silicon.memory import Span, span_of
 
 SRAM, SRAM_BYTES, SLOT_BYTES, SECTOR_BYTES = 0x20_0000, 512 << 10, 16 << 10, 512
 SLOTS = SRAM_BYTES // SLOT_BYTES
+WINDOW_BYTES = 256 << 10
 SUBMISSIONS, COMPLETIONS = 0x82_0000, 0x82_2000
 RELEASE = COMPLETIONS + 12  # a write of the card here lets an armed read go
 # the engine reads what it takes for submission queue entries here. Source: tinygrad commit 756e82e055 (measured); the upper half of the page is
@@ -91,8 +92,8 @@ class SramEngine:
 
     Host to SRAM: USB reports the end before the last bytes are in memory, and one more transfer may be armed while one moves (Source: tinygrad
     runtime/ops_amd.py, which does). SRAM to host: nothing goes out before the card wrote to the completion queue. A count that fits neither
-    slots nor transfer leaves it stuck until it is reset. UNKNOWN, and the worse of two reports here: a window that is filled to its end loses
-    its last slot (`spoils_full_windows`).
+    slots nor transfer leaves it stuck until it is reset. UNKNOWN, and the worse of two reports here: a window of 16 slots (a half of
+    the memory, as the open firmware's host programs use it) that is filled to its end loses its last slot (`spoils_full_windows`).
     """
 
     def __init__(
@@ -155,7 +156,8 @@ class SramEngine:
             if wrong or (complete and more):
                 self._stick(f"given a transfer that is not the {size_bytes} bytes it was armed for")
                 return
-            spoiled = self._disturbed or (complete and self.spoils_full_windows and size_bytes == slots * SLOT_BYTES)
+            ends_window = (start + size_bytes) % WINDOW_BYTES == 0
+            spoiled = self._disturbed or (complete and self.spoils_full_windows and ends_window)
             self._clock.after(timing.SRAM_LANDING_US, lambda: self._land(at, data, spoiled, generation))
             if complete:
                 self.busy = False

@@ -280,7 +280,7 @@ class Bus:
         """Take a transfer; it ends by itself, by its time-out, or with the device."""
         transfer.bus = self
         if timeout_ms:
-            transfer.timer = self._clock.after(1_000 * timeout_ms, lambda: self.end(transfer, "timed out"))
+            transfer.timer = self._clock.after(1_000 * timeout_ms, lambda: self.end(transfer, "timed_out"))
         self.pipe(transfer).add(transfer)
 
     def begins(self, transfer: Transfer) -> bool:

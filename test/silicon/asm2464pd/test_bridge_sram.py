@@ -85,13 +85,13 @@ def test_a_whole_memory_comes_out_as_it_is_when_it_goes(one):
 @pytest.mark.parametrize(("safe", "last"), [(True, True), (False, False)])
 def test_a_window_that_is_filled_to_its_end_may_lose_its_last_slot(bridge, safe, last):
     one = bridge(spoils_full_windows=not safe).set_up_buses()
-    data = DRAW.randbytes(4 * SLOT)
+    data = DRAW.randbytes(16 * SLOT)
     one.fill(data)
     kept = landed(one)
-    assert kept[: 3 * SLOT] == data[: 3 * SLOT]
-    assert (kept[3 * SLOT : 4 * SLOT] == data[3 * SLOT :]) == last
-    one.fill(data[:-512], slots=4)
-    assert landed(one)[: 4 * SLOT - 512] == data[:-512]
+    assert kept[: 15 * SLOT] == data[: 15 * SLOT]
+    assert (kept[15 * SLOT : 16 * SLOT] == data[15 * SLOT :]) == last
+    one.fill(data[: 15 * SLOT])
+    assert landed(one)[: 15 * SLOT] == data[: 15 * SLOT]
 
 
 @pytest.mark.parametrize(("sectors", "first", "slots"), [(0, 0, 1), (33, 0, 1), (1, 31, 2), (1, 32, 1)])

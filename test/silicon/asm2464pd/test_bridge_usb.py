@@ -88,7 +88,7 @@ def test_a_reply_that_fills_whole_packets_and_is_short_never_ends(bridge, speed,
     transfer = one.host.submit(one.handle, 0, most + 1, setup=setup, timeout_ms=50)
     while not transfer.done:
         one.host.handle_events(100)
-    assert (transfer.status, transfer.actual, transfer.data[:4]) == ("timed out", most, bytes((1, 2, 3, 4)))
+    assert (transfer.status, transfer.actual, transfer.data[:4]) == ("timed_out", most, bytes((1, 2, 3, 4)))
 
 
 def test_xdata_is_memory_registers_and_windows(bridge):
@@ -190,7 +190,7 @@ def test_a_transfer_is_cancelled_or_times_out_with_what_had_moved(bridge):
     start_us = one.clock.now_us
     while not late.done:
         one.host.handle_events(1000)
-    assert (late.status, late.actual) == ("timed out", 2048)
+    assert (late.status, late.actual) == ("timed_out", 2048)
     assert 50_000 <= one.clock.now_us - start_us < 50_100
 
 

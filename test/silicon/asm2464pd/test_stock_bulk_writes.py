@@ -128,7 +128,7 @@ def test_unpatched_firmware_takes_the_data_and_never_says_so(ready):
     status, sent = s.submit(0x83, 64, 1, timeout_ms=500), s.submit(0x02, data, 1)
     s.send_unit(s.command_unit(1, write_16(SLOT)))
     assert s.wait(sent).status == "completed"
-    assert s.wait(status).status == "timed out"
+    assert s.wait(status).status == "timed_out"
     assert "waits for a disk" in s.enclosure.violations[0].text
     assert s.manage(0x80, 1)[7] == 0x08  # it is still there
     assert s.manage(0x01, 1)[7] == 0x00  # until it is aborted

@@ -116,7 +116,7 @@ def test_a_tag_that_is_in_use_aborts_everything(linked):
 
 
 def test_a_task_that_never_ends_lets_others_pass_and_can_be_aborted(linked):
-    assert stuck(linked).status == "timed out"
+    assert stuck(linked).status == "timed_out"
     assert linked.uas(READ_VERSION, 6, tag=7) == (GOOD_7, VERSION)
     assert linked.manage(0x80, 1) == bytes.fromhex("0400001e00000008")  # QUERY TASK: it is there
     assert linked.manage(0x01, 1) == bytes.fromhex("0400001e00000000")  # ABORT TASK: done

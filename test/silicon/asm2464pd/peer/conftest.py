@@ -81,7 +81,7 @@ class Door:
     def _run(self, transfer):
         while not transfer.done:
             self.host.handle_events(60_000)
-        codes = {"completed": transfer.actual, "timed out": -7, "stall": -9, "no_device": -4}
+        codes = {"completed": transfer.actual, "timed_out": -7, "stall": -9, "no_device": -4}
         return codes[transfer.status], transfer.data
 
     def do_control(self, kind, request, value, index, payload, timeout):

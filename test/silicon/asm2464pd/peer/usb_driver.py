@@ -12,7 +12,7 @@ import time
 from multiprocessing.connection import Client
 from pathlib import Path
 
-STATUS = {"completed": 0, "error": 1, "timed out": 2, "cancelled": 3, "stall": 4, "no_device": 5, "overflow": 6}
+STATUS = {"completed": 0, "error": 1, "timed_out": 2, "cancelled": 3, "stall": 4, "no_device": 5, "overflow": 6}
 OK = 0
 
 
