@@ -207,7 +207,7 @@ class Demo:
         for way, rate, counts in _there_and_back(up, size):
             rows.append({"way": way, "bytes": size, "mb_s": rate} | ({"usb": plain(counts)} if up.opening else {}))
             over = f", {counts}" if up.opening else ""
-            self._show.line(f"{size_text(size)} {way} the card: {rate:.0f} MB/s{over}; every byte is right")
+            self._show.line(f"{size_text(size)} {way} the card: {rate:.3g} MB/s{over}; every byte is right")
         self.story["copies"] = rows
         if self._desk.enclosure is not None and up.fast:
             self._sweep()
