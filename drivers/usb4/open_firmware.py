@@ -1,12 +1,13 @@
 """The open firmware: vendor requests that fire PCI Express requests, stream dwords, move the bridge's memory over USB, switch the slot.
 
-One 8051 serves every request in turn, endpoint 0 before the bulk endpoints. Requests of endpoint 0 may be sent ahead, they are done in order; a
-stream is not: `F0` ends the one that is under way, so the bytes of a stream are through before the next request goes out.
+One 8051 serves every request in turn, endpoint 0 before the bulk endpoints. `F0` ends a stream that is under way, so the bytes of one are through
+before the next request goes out. The host is let go on before `F0` is done, so no request is sent ahead of another's end: `Port` sees to that.
 Source: asm2464pd-firmware, handmade/src/main.c, handle_usb_control, handle_usb_bulk_data; docs/asm2464pd.md, "Open firmware".
 """
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -26,8 +27,9 @@ from ringup.drivers.usb4.bridge import (
 from ringup.drivers.usb4.landing import Landing
 from ringup.drivers.usb4.port import Pending, Port
 from ringup.drivers.usb4.tlp import Completion, Request
-from ringup.errors import DeviceLost, DeviceTimeout
+from ringup.errors import DeviceLost, DeviceTimeout, RingupError, TransportError
 
+LOG = logging.getLogger(__name__)
 BULK_OUT, BULK_IN = 0x02, 0x81
 PROGRESS = 0xA800  # XDATA: what the card sees at `OpenBulk.progress_bus_addr`
 XDATA_READ, XDATA_WRITE, REQUEST, SRAM, POWER = 0xE4, 0xE5, 0xF0, 0xF2, 0xF3
@@ -41,6 +43,17 @@ XDATA_PIECE = 64  # a USB2 endpoint 0 has no longer answers; registers are singl
 REQUEST_MS, POWER_MS, BULK_MS = 5_000, 10_000, 10_000  # TIMEOUT: what the firmware's own host programs give it
 STREAM_BYTES_PER_MS = 500  # TIMEOUT: a third of the slower of the two measured rates, 1.8 MB/s
 TRIES, PAUSE_US = 10, 1_000  # TIMEOUT: of a request that the link garbled; the pause is the firmware author's
+STALE_MS, STALE_PACKETS, PACKET_BYTES = (
+    100,
+    4,
+    1024,
+)  # TIMEOUT: what the firmware author's tests give a packet that is still there
+CPU_RESTART = 0xCC31  # XDATA
+RESTART_MS, BACK_US, BACK_POLL_US = (
+    500,
+    6_000_000,
+    50_000,
+)  # TIMEOUT: back in a third of a second, or in 3 s with the link trained
 ABSENT_TRIES = 1  # of a request to what may not be there
 TRAIN_US, TRAIN_POLL_US = (
     3_000_000,
@@ -59,16 +72,17 @@ class OpenFirmware:
 
     def __init__(self, port: Port) -> None:
         self.port, self.version = port, port.product
+        self._closed = False
         self._under_way: tuple[Pending, ...] = ()  # the stream that must be through before the next request
         self._fills: deque[Pending] = deque()  # bytes on their way into the bridge's memory
         self._moved_memory = (
             True  # whether the bulk endpoint last served the bridge's memory; nobody knows how it was left before us
         )
         self.bulk = OpenBulk(self)
-        # a program that died may have left a stream or a transfer half-way: choosing the setting resets endpoints and drops it
-        port.set_alt(0)
-        for endpoint in (BULK_OUT, BULK_IN):
-            port.clear_halt(endpoint)
+        self._memory_torn = (
+            False  # a transfer of the bridge's memory was broken off: its engine waits for the rest for ever
+        )
+        self._resync()  # a program that died may have left a stream half-way
 
     # --- the chip ---------------------------------------------------------------------------------------------------
     def xdata_read(self, address: int, count: int, page: int = 0) -> bytes:
@@ -235,36 +249,91 @@ class OpenFirmware:
         return came.data
 
     def push(self, address: int) -> None:
-        """Read a dword, whose value nobody wants: the firmware has its completion before it does what comes next, so nothing is waited for."""
+        """Read a dword, whose value nobody wants: its completion is in before the next request goes out, so nothing is waited for."""
         self.quiet()
         for pending in self._start(tlp.memory_read(address)):
             self.port.post(pending)
 
-    def quiet(self) -> None:
-        """Wait for the bytes that are on their way through a bulk endpoint."""
-        under_way, self._under_way = (*self._under_way, *self._fills), ()
+    def _resync(self) -> None:
+        """Set endpoints right: choosing the setting resets them and drops a stream; what is still in the one towards us is read away.
+
+        Source: asm2464pd-firmware, handmade/src/main.c, SET_INTERFACE and CLEAR_FEATURE; handmade/test_pcie_badstate.py, the order.
+        """
+        port = self.port
+        self._memory_torn = self._memory_torn or bool(self._fills) or self.bulk.draining
+        self._under_way, self._moved_memory = (), True
         self._fills.clear()
+        self.bulk.forget()
+        port.drop()
+        port.set_alt(0)
+        port.clear_halt(BULK_OUT)
+        port.clear_halt(BULK_IN)
+        for _ in range(STALE_PACKETS):
+            try:
+                port.bulk_in(BULK_IN, PACKET_BYTES, STALE_MS)
+            except DeviceTimeout:
+                break
+        port.clear_halt(BULK_IN)
+        port.torn = False
+
+    def quiet(self) -> None:
+        """Wait for the bytes that are on their way through a bulk endpoint; set endpoints right where a transfer was broken off."""
+        if self.port.torn and not self.port.lost:
+            self._resync()
+        self.settle(0)
+        under_way, self._under_way = self._under_way, ()
         if under_way:
             self.port.wait(*under_way)
 
     def fill(self, arm: Callable[[], Pending], send: Callable[[], Pending]) -> None:
         """For the bulk side: arm the engine while at most one fill is under way, then have the bytes follow that one's."""
-        if self._under_way:
+        if self._under_way or self.port.torn:
             self.quiet()
+        self.check_memory()
         self.settle(1)
         self.port.wait(arm())
         self._fills.append(send())
         self._moved_memory = True
 
+    def check_memory(self) -> None:
+        """For the bulk side: raise `TransportError` when the engine of the bridge's memory is of no use any more."""
+        if self._memory_torn:
+            raise TransportError(
+                f"{self.port.name}: moving the bridge's memory: a transfer of it was broken off, and its engine waits for the rest; "
+                "close the card, which restarts the bridge, and open it again"
+            )
+
     def settle(self, fills: int) -> None:
         """For the bulk side: wait until at most so many fills are under way."""
         while len(self._fills) > fills:
-            self.port.wait(self._fills.popleft())
+            self.port.wait(self._fills[0])
+            self._fills.popleft()
 
     def close(self) -> None:
-        """Wait for what is under way. Twice is harmless."""
+        """Wait for what is under way; restart a bridge whose engine was left waiting. Twice is harmless."""
+        if self._closed or self.port.lost:
+            return
+        self._closed = True
         self.quiet()
         self.port.settle()
+        if self._memory_torn:
+            self._restart()
+
+    def _restart(self) -> None:
+        """Restart the chip's processor, which lets go of the card and comes back at its place; wait for that, within a bound.
+
+        Source: asm2464pd-firmware, registers.h, REG_CPU_EXEC_CTRL (measured there: back after a third of a second, with the slot after seconds).
+        """
+        port, clock = self.port, self.port.clock
+        LOG.info("%s: the bridge is restarted: a transfer of its memory was broken off", port.name)
+        try:
+            port.control_out(XDATA_WRITE, CPU_RESTART, 1, timeout_ms=RESTART_MS, doing="restarting the bridge")
+        except RingupError as error:  # it may be gone before it has said so
+            LOG.debug("%s: %s", port.name, error)
+        end_us, gone = clock.now_us + BACK_US, False
+        while clock.now_us < end_us and not (gone and port.present):
+            gone = gone or not port.present
+            clock.sleep_us(BACK_POLL_US)
 
 
 class OpenBulk:
@@ -315,6 +384,7 @@ class OpenBulk:
     def arm(self, offset: int, size_bytes: int) -> None:
         """Arm the engine the other way, and take what comes; ordered before the requests that follow, which have it released."""
         self._firmware.quiet()
+        self._firmware.check_memory()
         size = -(-size_bytes // SECTOR_BYTES) * SECTOR_BYTES
         doing = f"draining {size} bytes of the bridge's memory at {offset:#x}"
         self._port.post(self._arm(offset, size, SRAM_TO_HOST, doing))
@@ -322,11 +392,21 @@ class OpenBulk:
 
     def drain(self) -> bytes:
         """Wait for what was armed."""
-        drain, self._drain = self._drain, None
+        drain = self._drain
         if drain is None:
             raise ValueError("nothing was armed to be drained")
         self._port.wait(drain)
+        self._drain = None
         return drain.data
+
+    @property
+    def draining(self) -> bool:
+        """Whether something is armed, or was when a transfer failed."""
+        return self._drain is not None
+
+    def forget(self) -> None:
+        """Take what is armed as lost."""
+        self._drain = None
 
     def _arm(self, offset: int, size_bytes: int, direction: int, doing: str) -> Pending:
         if offset % SLOT_BYTES or not 0 < size_bytes <= self.size_bytes - offset:

@@ -134,6 +134,9 @@ class Port:
         self.place, self.clock, self.name = place, clock, name or place.name
         self.counts = Counts()
         self.lost = False
+        self.torn = (
+            False  # a transfer was ended before it was over: who knows what the device makes of that sets it right
+        )
         self.observer: Callable[[Seen], None] | None = None  # told of every transfer that ends, while there is one
         self._observed: deque[tuple[Pending, int, int]] = deque()  # not told of yet: endpoint, when it was submitted
         self._backend, self._host = backend, asynchronous(backend)
@@ -402,6 +405,7 @@ class Port:
 
     def _cancel(self, pending: Sequence[Pending]) -> None:
         """End transfers early. Bounded: a host that does not even do that has lost the device."""
+        self.torn = self.torn or any(not one.done for one in pending)
         for one in pending:
             if one in self._line:
                 self._line.remove(one)
@@ -430,6 +434,7 @@ class Port:
         if status == NO_DEVICE or self.lost:
             self.lost = True
             raise self._gone(pending.doing)
+        self.torn = True
         if status == TIMED_OUT:
             raise DeviceTimeout(
                 f"{self.name}: {pending.doing}: the bridge did not answer for {pending.timeout_ms} ms "
@@ -495,6 +500,12 @@ class Port:
             given = self._host.alloc_streams(self._handle, count, endpoints)
         self._streamed = tuple(endpoints)
         return given
+
+    @property
+    def present(self) -> bool:
+        """Whether the host sees a device at this one's place now, be it this one or one that came in its stead."""
+        place = self.place
+        return any((one.bus, one.ports) == (place.bus, place.ports) for one, _ in places(self._backend))
 
     def close(self) -> None:
         """End what is under way and let the device go. Twice is harmless."""
