@@ -1,7 +1,8 @@
 """The open firmware: vendor requests that fire PCI Express requests, stream dwords, move the bridge's memory over USB, switch the slot.
 
-One 8051 serves every request in turn, endpoint 0 before the bulk endpoints. `F0` ends a stream that is under way, so the bytes of one are through
-before the next request goes out. The host is let go on before `F0` is done, so no request is sent ahead of another's end: `Port` sees to that.
+One 8051 serves every request in turn, endpoint 0 before the bulk endpoints. `F0` ends a stream that is under way, so the bytes of one are
+through before the next request goes out. The host is let go on before `F0` is done, so no request is sent ahead of another's end: `Port` sees
+to that.
 Source: asm2464pd-firmware, handmade/src/main.c, handle_usb_control, handle_usb_bulk_data; docs/asm2464pd.md, "Open firmware".
 """
 
