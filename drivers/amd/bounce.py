@@ -50,9 +50,8 @@ class Bounce:
         self._go = signals.take()
         self._told = 0  # what `go` stands at
         self._tag = clock.now_us * SPREAD & LOW
-        self._shadow = bytearray(
-            bulk.size_bytes
-        )  # what the memory holds, as far as the host knows: no mark may stand there already
+        # what the memory holds, as far as the host knows: no mark may stand there already
+        self._shadow = bytearray(bulk.size_bytes)
         self._fills = self._emptied = (
             self._seen()
         )  # sent, and known to be emptied; the word goes on from where another process left it

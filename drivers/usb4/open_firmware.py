@@ -44,17 +44,10 @@ XDATA_PIECE = 64  # a USB2 endpoint 0 has no longer answers; registers are singl
 REQUEST_MS, POWER_MS, BULK_MS = 5_000, 10_000, 10_000  # TIMEOUT: what the firmware's own host programs give it
 STREAM_BYTES_PER_MS = 500  # TIMEOUT: a third of the slower of the two measured rates, 1.8 MB/s
 TRIES, PAUSE_US = 10, 1_000  # TIMEOUT: of a request that the link garbled; the pause is the firmware author's
-STALE_MS, STALE_PACKETS, PACKET_BYTES = (
-    100,
-    4,
-    1024,
-)  # TIMEOUT: what the firmware author's tests give a packet that is still there
+STALE_MS, STALE_PACKETS, PACKET_BYTES = 10, 4, 1024  # TIMEOUT: a packet that is still there comes at once
 CPU_RESTART = 0xCC31  # XDATA
-RESTART_MS, BACK_US, BACK_POLL_US = (
-    500,
-    6_000_000,
-    50_000,
-)  # TIMEOUT: back in a third of a second, or in 3 s with the link trained
+# TIMEOUT: back in a third of a second, or in 3 s with the link trained
+RESTART_MS, BACK_US, BACK_POLL_US = 500, 6_000_000, 50_000
 ABSENT_TRIES = 1  # of a request to what may not be there
 TRAIN_US, TRAIN_POLL_US = (
     3_000_000,
@@ -76,9 +69,8 @@ class OpenFirmware:
         self._closed = False
         self._under_way: tuple[Pending, ...] = ()  # the stream that must be through before the next request
         self._fills: deque[Pending] = deque()  # bytes on their way into the bridge's memory
-        self._moved_memory = (
-            True  # whether the bulk endpoint last served the bridge's memory; nobody knows how it was left before us
-        )
+        # whether the bulk endpoint last served the bridge's memory; nobody knows how it was left before us
+        self._moved_memory = True
         self.bulk = OpenBulk(self)
         self._memory_torn = (
             False  # a transfer of the bridge's memory was broken off: its engine waits for the rest for ever
