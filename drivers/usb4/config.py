@@ -11,10 +11,8 @@ from ringup.drivers.usb4.bridge import Bridge
 from ringup.drivers.usb4.tlp import ONES
 from ringup.errors import DeviceLost, LinkDown
 
-ANSWER_US, POLL_US = (
-    1_000_000,
-    10_000,
-)  # TIMEOUT: PCI Express base specification 4.0, 6.6.1: a function answers 1 s after its reset
+# TIMEOUT: PCI Express base specification 4.0, 6.6.1: a function answers 1 s after its reset
+ANSWER_US, POLL_US = 1_000_000, 10_000
 
 
 class Place(NamedTuple):

@@ -22,10 +22,8 @@ from ringup.errors import NotSupported, OutOfMemory, RingupError
 LOG = logging.getLogger(__name__)
 FUNCTION, SLOT = "function", "slot"
 PAGE_BYTES = 4096
-SPARE_BUS_ADDR, SPARE_BYTES = (
-    SRAM_BUS_ADDR + SRAM_BYTES - SLOT_BYTES,
-    SLOT_BYTES,
-)  # the last slot, which nothing is moved through
+# the last slot, which nothing is moved through
+SPARE_BUS_ADDR, SPARE_BYTES = SRAM_BUS_ADDR + SRAM_BYTES - SLOT_BYTES, SLOT_BYTES
 FLR_US = 100_000  # TIMEOUT: PCI Express base specification 4.0, 6.6.2
 
 

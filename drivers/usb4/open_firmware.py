@@ -49,10 +49,8 @@ CPU_RESTART = 0xCC31  # XDATA
 # TIMEOUT: back in a third of a second, or in 3 s with the link trained
 RESTART_MS, BACK_US, BACK_POLL_US = 500, 6_000_000, 50_000
 ABSENT_TRIES = 1  # of a request to what may not be there
-TRAIN_US, TRAIN_POLL_US = (
-    3_000_000,
-    20_000,
-)  # TIMEOUT: `F3` waits 2 s itself; cold cards were seen to need a little more
+# TIMEOUT: `F3` waits 2 s itself; cold cards were seen to need a little more
+TRAIN_US, TRAIN_POLL_US = 3_000_000, 20_000
 POSTED_DWORDS = 2  # up to here single requests cost no more transfers than a stream, and nobody waits for them
 READ_AHEAD = 32  # requests of one round trip: their answers' bound must hold for all of them
 STREAM_MIN_DWORDS = 8  # fewer are read one by one, each with its status

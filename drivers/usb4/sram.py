@@ -16,10 +16,8 @@ from ringup.errors import NotSupported
 
 PAGE_BYTES = 4096
 WINDOW = 0xF000  # XDATA: the first page of the buffer
-QUEUE_PAGE, QUEUE_BUS_ADDR = (
-    0xA000,
-    0x82_0000,
-)  # XDATA and PCI Express address of the page that would hold a drive's submission queue
+# XDATA and PCI Express address of the page that would hold a drive's submission queue
+QUEUE_PAGE, QUEUE_BUS_ADDR = 0xA000, 0x82_0000
 SECTOR_BYTES, SLOT_BYTES = 512, 0x4000
 CHUNK_BYTES = 4 * SLOT_BYTES  # of one write; a group of slots
 WRITE_TIMEOUT_MS = 5_000  # TIMEOUT: a chunk takes 2 ms at USB 2 speed

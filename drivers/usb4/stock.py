@@ -31,14 +31,10 @@ GARBLED, DONE, SEND = 0x01, 0x02, 0x04  # of `STATE`; the first two go when writ
 ANSWER = struct.Struct(">I6xH")  # `DATA` to the end of `HEADER`
 CONFIG = 0x04  # format and type: a configuration request, whichever way
 TRIES, PAUSE_US = 10, 1_000  # TIMEOUT: of a request that the link garbled
-ANSWER_US, POLL_US = (
-    100_000,
-    500,
-)  # TIMEOUT: twice the longest completion timeout that a PCI Express 4.0 port has by default
-TRAIN_US, TRAIN_POLL_US = (
-    3_000_000,
-    20_000,
-)  # TIMEOUT: the firmware trains the link by itself, about 2 s after it was switched on
+# TIMEOUT: twice the longest completion timeout that a PCI Express 4.0 port has by default
+ANSWER_US, POLL_US = 100_000, 500
+# TIMEOUT: the firmware trains the link by itself, about 2 s after it was switched on
+TRAIN_US, TRAIN_POLL_US = 3_000_000, 20_000
 GROUP = 32  # requests sent ahead of the first answer: what may have to be done again
 
 
