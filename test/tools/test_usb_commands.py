@@ -45,7 +45,8 @@ def test_down_switches_the_slot_off_and_the_card_comes_up_from_there(dock, ringu
     assert ringup("down", CARD, "--off")[1].endswith("its slot switched off\n")
     assert not enclosure.chip.link.up
     assert ringup("up", CARD)[0] == 0
-    assert enclosure.chip.link.up and not enclosure.violations
+    assert enclosure.chip.link.up
+    assert not enclosure.violations
 
 
 @pytest.mark.parametrize("name", ["up", "info", "down", "reset", "report", "stats"])
