@@ -11,19 +11,24 @@ anywhere.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ringup.drivers.amd.signals import Signals
 from ringup.drivers.transport.seam import Bulk, Clock
-from ringup.errors import DeviceTimeout
+from ringup.errors import DeviceHung, DeviceLost, DeviceTimeout, RingupError
 from ringup.queues.packets import Compare
-from ringup.queues.timeline import Point
+from ringup.queues.timeline import Point, copy_of
 
 SECTOR_BYTES, MARK = 512, struct.Struct("<I")
 FILLS_AT_ONCE, DRAINS_AT_ONCE = 32, 32  # of one submission, whose commands go into the ring
 TIMEOUT_US = 10_000_000  # TIMEOUT: ours; a fill takes the slowest link, USB2, 15 ms
 RELEASE = 0  # what is written to let a drain out: any value does
 SPREAD = 0x9E37_79B1  # an odd number: two processes that begin at like times begin with unlike marks
+# How long the engine rests between two looks, in cycles of 100 MHz. UNKNOWN: its clock is a guess. A look at a mark is a read on the bus
+# that a fill's bytes come over; the host's word takes a request of a dozen microseconds to come
+MARK_POLL, GO_POLL = 100, 250
 LOW, HALF = 0xFFFF_FFFF, 1 << 31
 
 
@@ -49,6 +54,7 @@ class Bounce:
         self._signals, self._clock, self._flush = signals, clock, flush
         self._go = signals.take()
         self._told = 0  # what `go` stands at
+        self.broken: RingupError | None = None  # why nothing is moved any more
         self._tag = clock.now_us * SPREAD & LOW
         # what the memory holds, as far as the host knows: no mark may stand there already
         self._shadow = bytearray(bulk.size_bytes)
@@ -56,8 +62,22 @@ class Bounce:
             self._seen()
         )  # sent, and known to be emptied; the word goes on from where another process left it
 
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Move all, or refuse all that follows: an engine that was left waiting for bytes is well again after a reset."""
+        if self.broken is not None:
+            raise copy_of(self.broken)
+        try:
+            yield
+        except BaseException as error:
+            what = f"moving bytes through the bridge's memory: a copy ended half-way ({type(error).__name__}: {error})"
+            gone = isinstance(error, DeviceLost)
+            self.broken = error if gone else DeviceHung(f"{what}; reset the card, or close it and open it again")
+            raise
+
     def forget(self) -> None:
         """Go on after a reset of an engine: what it was to empty is lost."""
+        self.broken = None
         self._fills = self._emptied = self._seen()
 
     def _seen(self) -> int:
@@ -66,6 +86,10 @@ class Bounce:
     # --- to the card ------------------------------------------------------------------------------------------------
     def upload(self, queue: Any, target_va: int, data: memoryview) -> Point | None:
         """Queue copies of `data` to `target_va` and send it; it may change afterwards. Returns the last point, None for no bytes."""
+        with self._whole():
+            return self._upload_all(queue, target_va, data)
+
+    def _upload_all(self, queue: Any, target_va: int, data: memoryview) -> Point | None:
         windows = self._bulk.windows
         point, at = None, 0
         while at < len(data):
@@ -91,7 +115,7 @@ class Bounce:
             mark_at = window.start + len(image) - MARK.size
             mark = self._mark(mark_at, before)
             MARK.pack_into(image, len(image) - MARK.size, mark)
-            stream.append(stream.sdma.wait_mem(self._memory_va + mark_at, mark, compare=Compare.EQUAL))
+            stream.append(stream.sdma.wait_mem(self._memory_va + mark_at, mark, compare=Compare.EQUAL, poll=MARK_POLL))
             stream.copy(target_va, self._memory_va + window.start, len(piece))
             target_va += len(piece)
             stream.barrier()
@@ -137,8 +161,11 @@ class Bounce:
     # --- from the card ----------------------------------------------------------------------------------------------
     def download(self, queue: Any, source_va: int, out: memoryview) -> None:
         """Copy from `source_va` into `out` and wait until all is there."""
-        if not len(out):
-            return
+        if len(out):
+            with self._whole():
+                self._download_all(queue, source_va, out)
+
+    def _download_all(self, queue: Any, source_va: int, out: memoryview) -> None:
         queue.clear()  # a drain that is armed cannot be taken back, so nothing may keep the engine from letting it out
         self._wait_until_emptied(self._fills)
         if self._release_va is None:
@@ -159,7 +186,7 @@ class Bounce:
         drains = [out[start : start + room] for start in range(0, len(out), room)]
         for number, drain in enumerate(drains):
             armed = stream.sdma.wait_mem(
-                self._signals.gpu_va(self._go), self._told + number + 1, compare=Compare.GREATER_EQUAL
+                self._signals.gpu_va(self._go), self._told + number + 1, compare=Compare.GREATER_EQUAL, poll=GO_POLL
             )
             if number:
                 stream.append(armed)  # what the memory held before was received

@@ -195,6 +195,11 @@ class CopyQueue(CardQueue):
         stream: CopyStream = self.streams()
         return stream
 
+    def close(self, *, patient: bool = True) -> bool:
+        """Take the queue off as any other; one whose engine waits for bytes that will not come gets no second to end."""
+        broken = isinstance(self._staged, Bounce) and self._staged.broken is not None
+        return super().close(patient=patient and not broken)
+
     def restart(self, cause: Exception) -> None:
         """Go on after a reset of the hardware."""
         super().restart(cause)
