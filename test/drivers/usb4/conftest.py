@@ -1,16 +1,23 @@
 """A USB device of a few lines, which keeps what it is sent and is told what to answer; and virtual enclosures on a host."""
 
+import random
 import struct
+import subprocess
 from collections import deque
 from contextlib import contextmanager
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import usb.core
 
+import ringup
 from ringup.drivers.transport.kernel import Kernel
 from ringup.drivers.usb4.flash import Flash
 from ringup.drivers.usb4.port import Place, Port
 from ringup.drivers.usb4.transport import holding
+from ringup.silicon import card as make_card
+from ringup.silicon import fixtures
 from ringup.silicon.asm2464pd import Enclosure, VirtualUsbHost
 
 # image 240417 and the SuperSpeed tables of docs/asm2464pd.md: BOT as setting 0, UAS as setting 1
@@ -200,3 +207,120 @@ def desk(tmp_path):
     root = tmp_path / "machine"
     (root / "run/lock").mkdir(parents=True)
     return lambda firmware="stock", **options: Desk(Enclosure(None, firmware, **options), root)
+
+
+SOURCE = """
+__kernel void twice(__global uint *p) { uint n = __builtin_amdgcn_workgroup_id_x() * 64 + __builtin_amdgcn_workitem_id_x(); p[n] *= 2; }
+__kernel void spin(__global volatile uint *flag) { while (flag[0] == 0) ; }
+"""
+COMPILE = ("clang-19", "-w", "-x", "cl", "-cl-std=CL2.0", "-target", "amdgcn-amd-amdhsa", "-nogpulib", "-O1")
+
+
+@pytest.fixture(scope="session")
+def kernels(tmp_path_factory):
+    """A code object for gfx1100: `twice` doubles dwords, 64 to a group; `spin` ends when the first dword of a buffer is not 0."""
+    folder = tmp_path_factory.mktemp("kernels")
+    (folder / "source.cl").write_text(SOURCE)
+    argv = [*COMPILE, "-mcpu=gfx1100", folder / "source.cl", "-o", folder / "out"]
+    subprocess.run(argv, check=True, timeout=60)
+    return (folder / "out").read_bytes()
+
+
+class Dock:
+    """An enclosure with a card on a port of a virtual host, and what a user does with it. `vram` is the card's memory itself."""
+
+    def __init__(self, code, speed="super_plus", *, host=None, port="1-1", **options):
+        clock = {"clock": host.clock} if host is not None and host.clock is not None else {}
+        self.radeon = make_card("navi31", vram_bytes=256 << 20, enumerated=False, **clock)
+        self.enclosure = Enclosure(self.radeon, "open", speed, **options)
+        self.host, self.port, self.code = host or VirtualUsbHost(self.enclosure.machine), port, code
+        self.host.plug(self.enclosure, port)
+        self.clock = self.enclosure.machine
+        self.card = None
+
+    def open(self):
+        """Bring the card up as a user does; a card of before is closed first."""
+        self.close()
+        self.card = ringup.open("virtual:navi31@asm2464pd", transport={"enclosure": self.enclosure})
+        return self.card
+
+    def close(self):
+        card, self.card = self.card, None
+        if card is not None:
+            card.close()
+
+    def replug(self):
+        """Pull the cable, if it is in, and plug it in again."""
+        if self.enclosure.host is not None:
+            self.host.unplug(self.port)
+        self.host.plug(self.enclosure, self.port)
+
+    def recover(self):
+        """What a user does after a fault is over: close, plug in what is gone, open again, compute."""
+        self.close()
+        self.enclosure.faults.clear()
+        self.clock.sleep_us(3_000_000)  # what comes back by itself has come back
+        if self.enclosure.host is None or not self.firmware_answers:
+            self.replug()
+        self.open()
+        self.compute(1)
+
+    @property
+    def firmware_answers(self):
+        """Whether the bridge's firmware is alive: one that hangs in its handler is so until it is unplugged."""
+        device = usb.core.find(backend=self.host, custom_match=lambda one: (one.bus, one.port_numbers) == self.place)
+        try:
+            return device.ctrl_transfer(0xC0, 0xE4, 0xB450, 0, 1, 100) is not None
+        except usb.core.USBError:
+            return False
+
+    @property
+    def place(self):
+        bus, _, ports = self.port.partition("-")
+        return int(bus), tuple(map(int, ports.split(".")))
+
+    def memory(self, buffer):
+        """The bytes of a buffer where they lie in the card."""
+        at = self.card.spaces.user.place(buffer)
+        return self.radeon.vram.view[at : at + buffer.size_bytes]
+
+    def upload(self, seed, size_bytes=200_000):
+        """Copy random bytes in, and look where they should have come to."""
+        data = random.Random(seed).randbytes(size_bytes)
+        with self.card.alloc(size_bytes) as target:
+            self.card.copy.upload(target, data).wait()
+            assert self.memory(target) == data
+
+    def download(self, seed, size_bytes=200_000):
+        """Copy random bytes out."""
+        data = random.Random(seed).randbytes(size_bytes)
+        with self.card.alloc(size_bytes) as source:
+            self.memory(source)[:] = data
+            assert self.card.copy.download(source) == data
+
+    def compute(self, seed, groups=4):
+        """Run a kernel over random dwords."""
+        data = np.frombuffer(random.Random(seed).randbytes(256 * groups), np.uint32)
+        program = self.card.load(self.code)
+        with self.card.alloc(data.nbytes) as target:
+            self.memory(target)[:] = data.tobytes()
+            stream = self.card.compute.stream()
+            stream.dispatch(program["twice"], groups, 64, [target])
+            self.card.compute.submit(stream).wait()
+            assert self.memory(target) == (data * 2).tobytes()
+
+
+@pytest.fixture
+def docks(kernels):
+    """`docks(speed, …)` makes an enclosure with a card in it, plugged in; all are closed at the end, and none has seen a mistake."""
+    made = []
+
+    def make(speed="super_plus", **options):
+        made.append(Dock(kernels, speed, **options))
+        return made[-1]
+
+    yield make
+    for dock in made:
+        dock.close()
+        assert not dock.enclosure.violations
+    fixtures.check([dock.radeon for dock in made])

@@ -1,0 +1,177 @@
+"""Enclosures that go, two of them side by side, and those that cannot be opened: told in words, in time, and nobody else notices."""
+
+import random
+
+import pytest
+
+import ringup
+from ringup.drivers.usb4.port import SLACK_MS
+from ringup.drivers.usb4.transport import find
+from ringup.errors import CardBusy, DeviceLost, LinkDown, NoSuchCard, NotSupported, PermissionNeeded, RingupError
+from ringup.silicon import card as make_card
+from ringup.silicon.asm2464pd import Enclosure, VirtualUsbHost
+
+GONE_US = 1_000 * SLACK_MS  # a host ends the transfers of a device that is gone by itself: none has to run out of time
+
+
+@pytest.fixture
+def two(docks):
+    """Two enclosures on one host, alike to the last byte of their descriptors, both open."""
+    first = docks()
+    second = docks(host=first.host, port="1-2")
+    first.open()
+    second.open()
+    return first, second
+
+
+def alone(enclosure, name="usb:1-1", **options):
+    """Open an enclosure's port as a real one is, without the virtual card's name."""
+    host = VirtualUsbHost(enclosure.machine)
+    host.plug(enclosure)
+    return ringup.open(name, transport={"backend": host, "clock": host.clock, **options})
+
+
+def use_thrice(dock, moment, seed):
+    for number in range(3):
+        getattr(dock, moment)(seed + number)
+
+
+def test_two_alike_are_told_apart_by_their_ports_and_compute_at_once(two):
+    first, _ = two
+    host = first.host
+    rows = [host.get_device_descriptor(device) for device in host.enumerate_devices()]
+    assert len({(row.idVendor, row.idProduct) for row in rows}) == 1
+    ports = [one.card.device.bridge.port for one in two]
+    assert ports[0].serial == ports[1].serial
+    assert [one.name for one in find(host)] == ["usb:1-1", "usb:1-2"]
+    points = []
+    for seed, one in enumerate(two):
+        one.target = one.card.alloc(1 << 16)
+        one.data = random.Random(seed).randbytes(1 << 16)
+        points.append(one.card.copy.upload(one.target, one.data))
+    for one, point in zip(two, points, strict=True):
+        point.wait()
+        assert one.memory(one.target) == one.data
+    for seed in range(3):
+        for one in two:
+            one.compute(seed)
+
+
+@pytest.mark.parametrize("moment", ["upload", "download", "compute"])
+def test_one_that_is_pulled_is_lost_in_time_and_the_other_goes_on(two, moment):
+    first, second = two
+    for seed in range(3):
+        kept_in = first.card.alloc(4096)
+        stream = first.card.compute.stream()
+        stream.dispatch(first.card.load(first.code)["twice"], 1, 64, [kept_in])
+        kept = first.card.compute.keep(stream)
+        begun_us = first.clock.now_us
+        first.enclosure.faults.inject("disconnect_after_transfers", random.Random(f"{moment} {seed}").randrange(30))
+        with pytest.raises(DeviceLost, match="is gone"):
+            use_thrice(first, moment, seed)
+        assert first.clock.now_us - begun_us < GONE_US
+        second.upload(seed)
+        second.download(seed)
+        second.compute(seed)
+        with pytest.raises(DeviceLost):
+            kept.submit().wait()
+        with pytest.raises(DeviceLost):
+            first.card.copy.download(kept_in)
+        first.card.report()
+        first.close()
+        for use in (kept.submit, lambda one=kept_in: second.card.copy.download(one)):
+            with pytest.raises((ValueError, DeviceLost)):
+                use()
+        first.recover()
+        second.compute(seed)
+
+
+def test_an_enclosure_that_may_not_be_opened_names_the_rule(docks):
+    dock = docks()
+    dock.host.denied.add("1-1")
+    with pytest.raises(PermissionNeeded, match="ringup setup"):
+        dock.open()
+    dock.host.denied.clear()
+    dock.recover()
+
+
+def test_an_enclosure_that_is_open_is_busy(docks):
+    dock = docks()
+    dock.open()
+    with pytest.raises(CardBusy, match="another program holds the enclosure"):
+        ringup.open("usb:1-1", transport={"backend": dock.host, "clock": dock.clock})
+    dock.compute(1)
+
+
+def test_the_kernels_storage_driver_lets_go_and_gets_its_device_back():
+    card = make_card("navi31", vram_bytes=256 << 20, enumerated=False)
+    enclosure = Enclosure(card, "stock")
+    host = VirtualUsbHost(enclosure.machine)
+    host.plug(enclosure)
+    (device,) = host.enumerate_devices()
+    handle = host.open_device(device)
+    assert host.is_kernel_driver_active(handle, 0)
+    path = ringup.cards.connect("usb:1-1", backend=host, clock=host.clock)
+    assert not host.is_kernel_driver_active(handle, 0)
+    path.close()
+    assert host.is_kernel_driver_active(handle, 0)
+
+
+def test_no_device_at_a_port_is_told_with_the_ports_that_have_one(docks):
+    dock = docks()
+    options = {"backend": dock.host, "clock": dock.clock}
+    with pytest.raises(NoSuchCard, match="enclosures are at usb:1-1"):
+        ringup.open("usb:2-3", transport=options)
+    dock.host.unplug()
+    with pytest.raises(NoSuchCard, match="no enclosure is plugged in, or its cable only charges"):
+        ringup.open("usb:1-1", transport=options)
+    dock.replug()
+
+
+def test_an_empty_slot_is_a_link_that_is_down():
+    with pytest.raises(LinkDown, match="is a card in it, seated well, and has it power"):
+        alone(Enclosure(None, "open"))
+
+
+@pytest.mark.parametrize("trouble", ["unpowered", "never trains"])
+def test_a_slot_whose_link_does_not_come_up_is_told_within_seconds(trouble):
+    card = make_card("navi31", vram_bytes=256 << 20, enumerated=False)
+    enclosure = Enclosure(card, "open", powered=trouble != "unpowered")
+    if trouble == "never trains":
+        enclosure.faults.inject("link_never_trains")
+    host = VirtualUsbHost(enclosure.machine)
+    host.plug(enclosure)
+    begun_us = host.clock.now_us
+    with pytest.raises(LinkDown, match="the enclosure answers, the link to its card is down"):
+        ringup.open("usb:1-1", transport={"backend": host, "clock": host.clock})
+    assert host.clock.now_us - begun_us < 10_000_000  # F3 itself tries for 2 s, and we for 3 s more
+
+
+def test_usb2_works_and_warns(docks, caplog):
+    dock = docks("high")
+    dock.open()
+    assert "runs at USB2 speed, 480 Mb/s: pull the cable" in caplog.text
+    dock.compute(1)
+    dock.upload(1)
+    dock.download(1)
+
+
+def test_a_bridge_in_usb4_mode_is_told_from_a_card():
+    card = make_card("navi31", vram_bytes=256 << 20, enumerated=False)
+    begun_us = card.clock.machine.now_us
+    with pytest.raises(RingupError) as told:
+        alone(Enclosure(card, "open", usb4=True))
+    assert "usb:1-1" in str(told.value)
+    assert card.clock.machine.now_us - begun_us < 30_000_000
+
+
+def test_the_loader_in_rom_is_told_with_what_writes_firmware():
+    with pytest.raises(NotSupported, match="ringup bridge flash"):
+        alone(Enclosure(None, "rom"))
+
+
+def test_a_serial_is_that_of_the_chip():
+    card = make_card("navi31", vram_bytes=256 << 20, enumerated=False)
+    path = ringup.cards.connect("virtual:navi31@asm2464pd", enclosure=Enclosure(card, "open"))
+    assert len(path.bridge.port.serial) == 8
+    path.close()

@@ -1,0 +1,301 @@
+"""Ctrl-C at any moment, kernels that go wrong, boards that are built oddly or lie, links that stutter: behind an enclosure as in a slot."""
+
+import random
+
+import pytest
+
+import ringup
+from ringup.autogen.linux import pci
+from ringup.drivers.usb4 import tlp
+from ringup.drivers.usb4.config import ANSWER_US, Fabric, Place, capability, extended_capability
+from ringup.drivers.usb4.topology import find_board
+from ringup.drivers.usb4.window import BridgeWindow
+from ringup.errors import DeviceFault, DeviceHung, DeviceTimeout, LinkDown, TransportError
+
+
+class Pressed:
+    """A host that is interrupted from within its call number `at` from now on, of transfers begun or events waited for."""
+
+    def __init__(self, host):
+        self.host, self.calls, self.at, self.begun = host, 0, -1, []
+        self._submit, self._wait = host.submit, host.handle_events
+        host.submit, host.handle_events = self.submit, self.wait
+
+    def _count(self):
+        self.calls += 1
+        if self.calls == self.at:
+            raise KeyboardInterrupt
+
+    def submit(self, *args, **options):
+        self._count()
+        self.begun.append(self._submit(*args, **options))
+        return self.begun[-1]
+
+    def wait(self, timeout_ms):
+        self._count()
+        return self._wait(timeout_ms)
+
+    def arm(self, at):
+        self.calls, self.at, self.begun = 0, at, []
+
+
+@pytest.mark.parametrize("phase", ["open", "upload", "download", "compute"])
+def test_ctrl_c_at_any_call_leaves_nothing_in_flight_and_a_card_that_opens_again(docks, phase):
+    dock = docks()
+    dock.open()
+    host = Pressed(dock.host)
+
+    def run(seed):
+        if phase == "open":
+            dock.open()
+        else:
+            getattr(dock, phase)(seed)
+
+    for _ in range(2):  # what is made at the first use is there at the second
+        if phase == "open":
+            dock.close()
+        host.arm(-1)
+        run(0)
+    calls = host.calls * 4 // 5  # the same work takes a few calls more or less
+    for point in range(4):
+        if phase == "open":
+            dock.close()
+        host.arm(1 + random.Random(f"{phase} {point}").randrange(calls * point // 4, calls * (point + 1) // 4))
+        with pytest.raises(KeyboardInterrupt):
+            run(point)
+        host.at = -1
+        dock.close()
+        assert [one.status for one in host.begun if not one.done] == [], (phase, point)
+        dock.recover()
+
+
+def test_an_unmapped_address_is_a_fault_that_names_the_buffer_next_to_it_also_when_warm(docks):
+    dock = docks()
+    card = dock.open()
+    good, gone = card.alloc(4096, name="kept"), card.alloc(4096, name="given back")
+    gpu_va = gone.gpu_va
+    program = card.load(dock.code)
+    for _ in range(3):
+        stream = card.compute.stream()
+        stream.dispatch(program["twice"], 1, 64, [good])
+        card.compute.submit(stream).wait()
+    gone.free()
+    stream = card.compute.stream()
+    stream.dispatch(program["twice"], 1, 64, [gpu_va])
+    with pytest.raises(DeviceFault, match="given back"):
+        card.compute.submit(stream).wait()
+    assert dock.radeon.violations  # the model saw it too
+    card.reset()
+    dock.radeon.violations.clear()
+    dock.compute(1)
+    dock.upload(1)
+    dock.download(1)
+
+
+def test_an_endless_kernel_runs_out_of_time_and_a_reset_recovers(docks):
+    dock = docks()
+    card = dock.open()
+    flag = card.alloc(4096)
+    card.copy.fill(flag, 0).wait()
+    stream = card.compute.stream()
+    stream.dispatch(card.load(dock.code)["spin"], 1, 32, [flag])
+    hung = card.compute.submit(stream)
+    with pytest.raises((DeviceTimeout, DeviceHung)):
+        hung.wait(0.002)
+    card.reset()
+    with pytest.raises(DeviceHung):
+        hung.wait()
+    dock.compute(2)
+    dock.upload(2)
+    dock.download(2)
+
+
+# --- a bridge of a few lines: what is behind it is a table ---------------------------------------------------------------
+class Clock:
+    now_us = 0
+
+    def sleep_us(self, time_us):
+        self.now_us += time_us
+
+
+class Behind:
+    """A `Bridge` with functions behind it: configuration space as a table of dwords, and which bits hold when ones are written."""
+
+    name = "usb:1-1"
+
+    def __init__(self):
+        self.clock, self.port = Clock(), self
+        self.space, self.holds, self.sent = {}, {}, []
+        self.patience_us = 0
+
+    def add(self, place, words, holds=()):
+        self.space[place] = dict(words)
+        self.holds[place] = dict(holds)
+
+    def port_at(self, place, secondary, *, wide=True, kind=pci.PCI_EXP_TYPE_ROOT_PORT, ids=0x2461_1B21):
+        window = pci.PCI_PREF_RANGE_TYPE_64 if wide else 0
+        words = {
+            0: ids,
+            8: 0x0604_0000,
+            0xC: 0x0001_0000,
+            0x24: window | window << 16,
+            0x34: 0x40,
+            0x40: 0x10 | kind << 20,
+        }
+        self.add(place, words)
+
+    def device(self, place, **words):
+        at = {"ids": 0, "class_": 8, "header": 0xC}
+        self.add(place, {0: 0x744C_1002, 8: 0x0300_0000, 0xC: 0} | {at[key]: value for key, value in words.items()})
+
+    def request(self, requests, *, replay=False, absent=False):
+        return [self.answer(one) for one in requests]
+
+    def answer(self, request):
+        self.sent.append(request)
+        address = request.address
+        place, at = Place(address >> 24, address >> 19 & 31, address >> 16 & 7), address & 0xFFC
+        words = self.space.get(place)
+        if words is None:
+            return tlp.Completion(tlp.UNSUPPORTED)
+        if place.bus and self.clock.now_us < self.patience_us:
+            return tlp.Completion(tlp.RETRY)
+        if not request.writes:
+            return tlp.Completion(tlp.SUCCESS, words.get(at, 0))
+        for lane in range(4):
+            if request.enables >> lane & 1:
+                mask = 0xFF << 8 * lane
+                words[at] = words.get(at, 0) & ~mask | request.value & mask
+        if at in self.holds[place]:
+            words[at] = words[at] & self.holds[place][at][0] | self.holds[place][at][1]
+        return tlp.Completion(tlp.SUCCESS)
+
+
+@pytest.fixture
+def behind():
+    """A root port and a card with BARs of 256 MiB (wide, prefetchable) and 1 MiB behind it."""
+    made = Behind()
+    made.port_at(Place(0, 0, 0), 1)
+    made.device(Place(1, 0, 0))
+    made.holds[Place(1, 0, 0)] = {
+        0x10: (0xF000_0000, 0xC), 0x14: (0xFFFF_FFFF, 0), 0x18: (0, 0), 0x1C: (0, 0), 0x20: (0, 0),
+        0x24: (0xFFF0_0000, 0), 0x30: (0, 0),
+    }  # fmt: skip
+    return made
+
+
+def test_a_board_with_wide_windows_has_its_memory_above_4_gib_and_one_without_below(behind):
+    board = find_board(Fabric(behind))
+    assert [(bar.index, bar.size_bytes, bar.address >= tlp.FOUR_GIB) for bar in board.bars] == [
+        (0, 256 << 20, True),
+        (5, 1 << 20, False),
+    ]
+    assert board.rom is None
+    behind.port_at(Place(0, 0, 0), 1, wide=False)
+    assert all(bar.address < tlp.FOUR_GIB for bar in find_board(Fabric(behind)).bars)
+
+
+def test_buses_above_one_another_without_end_are_refused(behind):
+    for bus in range(12):
+        behind.port_at(Place(bus, 0, 0), bus + 1)
+    with pytest.raises(TransportError, match="8 ports lie above one another"):
+        find_board(Fabric(behind))
+    assert len(behind.sent) < 1_000
+
+
+def test_capabilities_that_run_in_a_circle_end_the_search(behind):
+    place = Place(1, 0, 0)
+    behind.space[place] |= {0x34: 0x50, 0x50: 0x6005, 0x60: 0x5009, 0x100: 0x2000_0003, 0x200: 0x1000_0004}
+    assert capability(Fabric(behind), place, pci.PCI_CAP_ID_EXP) is None
+    assert extended_capability(Fabric(behind), place, pci.PCI_EXT_CAP_ID_REBAR) is None
+    assert capability(Fabric(behind), place, 0x09) == 0x60
+    find_board(Fabric(behind))
+
+
+def test_a_card_without_memory_or_rom_is_a_board_without_them(behind):
+    behind.holds[Place(1, 0, 0)] = dict.fromkeys((*range(0x10, 0x28, 4), 0x30), (0, 0))
+    board = find_board(Fabric(behind))
+    assert (board.bars, board.rom) == ((), None)
+
+
+@pytest.mark.parametrize("patience_us", [0, 900_000])
+def test_a_card_that_asks_for_patience_gets_a_second(behind, patience_us):
+    behind.patience_us = patience_us
+    assert find_board(Fabric(behind)).function.place == Place(1, 0, 0)
+    assert behind.clock.now_us <= patience_us + 20_000
+
+
+def test_one_that_asks_for_ever_is_told_after_a_second(behind):
+    behind.patience_us = 1 << 60
+    with pytest.raises(LinkDown, match="asks for patience for longer than 1000 ms"):
+        find_board(Fabric(behind))
+    assert ANSWER_US <= behind.clock.now_us <= ANSWER_US + 20_000
+
+
+# --- order -------------------------------------------------------------------------------------------------------------
+def test_a_glitch_in_a_batch_repeats_reads_alone_and_keeps_the_order(docks):
+    """Index and data pairs: a repeated write of an index behind a read would have the read of another's data."""
+    dock = docks()
+    path = ringup.cards.connect("virtual:navi31@asm2464pd", enclosure=dock.enclosure)
+    window = path.bars[0]
+    place, chance = 128 << 20, random.Random(9)
+    dock.radeon.vram.write(place, bytes(64))
+    sent = []
+    submit = dock.host.submit
+
+    def watch(handle, endpoint, payload, *, setup=b"", **options):
+        if setup[:2] == b"\x40\xf0":
+            sent.append((setup[2], bytes(payload)))
+        return submit(handle, endpoint, payload, setup=setup, **options)
+
+    dock.host.submit = watch
+    for point in range(40):
+        sent.clear()
+        values = [chance.getrandbits(32) for _ in range(8)]
+        dock.radeon.vram.write(place, bytes(64))
+        dock.enclosure.faults.inject("tlp_glitch", 0)
+        replies = []
+        window.read32(place + 60)  # the fault strikes it, and it is repeated
+        assert len(sent) == 2
+        sent.clear()
+        with window.batch() as batch:
+            for value in values:
+                batch.write32(place, value)
+                replies.append(batch.read32(place))
+                if len(replies) == point % 8:
+                    replies.append(batch.read32(place + 4))
+        assert [reply.value for reply in replies if reply.value] == values
+        assert [int.from_bytes(data[8:], "little") for kind, data in sent if kind & 0x40] == values
+    path.close()
+
+
+def test_a_batch_struck_at_its_reads_writes_nothing_twice():
+    class Glitchy:
+        """A bridge of which every third answer is lost once."""
+
+        port = None
+
+        def __init__(self):
+            self.log = []
+
+        def write_block(self, address, data):
+            self.log.append(("write", address, bytes(data)))
+
+        def request(self, requests):
+            self.log += [("read", one.address) for one in requests]
+            return [tlp.Completion(tlp.SUCCESS, at) for at, _ in enumerate(requests)]
+
+    bridge = Glitchy()
+    window = BridgeWindow("BAR 5", bridge, 0x1000_0000, 0x1000, lambda: None)
+    with window.batch() as batch:
+        batch.write32(0x38, 7)
+        first = batch.read32(0x3C)
+        batch.write32(0x38, 8)
+        second = batch.read32(0x3C)
+    assert [row[:2] for row in bridge.log] == [
+        ("write", 0x1000_0038),
+        ("read", 0x1000_003C),
+        ("write", 0x1000_0038),
+        ("read", 0x1000_003C),
+    ]
+    assert (first.value, second.value) == (0, 0)
