@@ -282,8 +282,12 @@ class OpenFirmware:
             self.quiet()
         self.check_memory()
         self.settle(1)
-        self.port.wait(arm())
-        self._fills.append(send())
+        try:
+            self.port.wait(arm())
+            self._fills.append(send())
+        except BaseException:  # of one that was posted before, perhaps: the engine may be armed all the same
+            self._memory_torn = True
+            raise
         self._moved_memory = True
 
     def check_memory(self) -> None:
