@@ -58,9 +58,8 @@ class Bounce:
         self._tag = clock.now_us * SPREAD & LOW
         # what the memory holds, as far as the host knows: no mark may stand there already
         self._shadow = bytearray(bulk.size_bytes)
-        self._fills = self._emptied = (
-            self._seen()
-        )  # sent, and known to be emptied; the word goes on from where another process left it
+        # sent, and known to be emptied; the word goes on from where another process left it
+        self._fills = self._emptied = self._seen()
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
@@ -69,10 +68,14 @@ class Bounce:
             raise copy_of(self.broken)
         try:
             yield
+        except DeviceLost as error:
+            self.broken = error
+            raise
         except BaseException as error:
-            what = f"moving bytes through the bridge's memory: a copy ended half-way ({type(error).__name__}: {error})"
-            gone = isinstance(error, DeviceLost)
-            self.broken = error if gone else DeviceHung(f"{what}; reset the card, or close it and open it again")
+            self.broken = DeviceHung(
+                f"moving bytes through the bridge's memory: a copy ended half-way ({type(error).__name__}: {error}); "
+                "reset the card, or close it and open it again"
+            )
             raise
 
     def forget(self) -> None:

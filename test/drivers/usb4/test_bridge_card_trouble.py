@@ -9,7 +9,6 @@ from ringup.autogen.linux import pci
 from ringup.drivers.usb4 import tlp
 from ringup.drivers.usb4.config import ANSWER_US, Fabric, Place, capability, extended_capability
 from ringup.drivers.usb4.topology import find_board
-from ringup.drivers.usb4.window import BridgeWindow
 from ringup.errors import DeviceFault, DeviceHung, DeviceTimeout, LinkDown, TransportError
 
 
@@ -253,49 +252,14 @@ def test_a_glitch_in_a_batch_repeats_reads_alone_and_keeps_the_order(docks):
         sent.clear()
         values = [chance.getrandbits(32) for _ in range(8)]
         dock.radeon.vram.write(place, bytes(64))
-        dock.enclosure.faults.inject("tlp_glitch", 0)
         replies = []
-        window.read32(place + 60)  # the fault strikes it, and it is repeated
-        assert len(sent) == 2
-        sent.clear()
+        # requests go write, read, write, read: the fault strikes a read in their midst
+        dock.enclosure.faults.inject("tlp_glitch", 2 * (point % 8) + 1)
         with window.batch() as batch:
             for value in values:
                 batch.write32(place, value)
                 replies.append(batch.read32(place))
-                if len(replies) == point % 8:
-                    replies.append(batch.read32(place + 4))
-        assert [reply.value for reply in replies if reply.value] == values
+        assert [reply.value for reply in replies] == values
         assert [int.from_bytes(data[8:], "little") for kind, data in sent if kind & 0x40] == values
+        assert len([kind for kind, _ in sent if not kind & 0x40]) == 9  # one of them twice
     path.close()
-
-
-def test_a_batch_struck_at_its_reads_writes_nothing_twice():
-    class Glitchy:
-        """A bridge of which every third answer is lost once."""
-
-        port = None
-
-        def __init__(self):
-            self.log = []
-
-        def write_block(self, address, data):
-            self.log.append(("write", address, bytes(data)))
-
-        def request(self, requests):
-            self.log += [("read", one.address) for one in requests]
-            return [tlp.Completion(tlp.SUCCESS, at) for at, _ in enumerate(requests)]
-
-    bridge = Glitchy()
-    window = BridgeWindow("BAR 5", bridge, 0x1000_0000, 0x1000, lambda: None)
-    with window.batch() as batch:
-        batch.write32(0x38, 7)
-        first = batch.read32(0x3C)
-        batch.write32(0x38, 8)
-        second = batch.read32(0x3C)
-    assert [row[:2] for row in bridge.log] == [
-        ("write", 0x1000_0038),
-        ("read", 0x1000_003C),
-        ("write", 0x1000_0038),
-        ("read", 0x1000_003C),
-    ]
-    assert (first.value, second.value) == (0, 0)
