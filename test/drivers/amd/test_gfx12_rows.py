@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +16,7 @@ from ringup.drivers.amd.ih import Ih
 from ringup.drivers.amd.mqd import QueueSpec
 from ringup.drivers.amd.registers import Block, Registers
 from ringup.drivers.amd.sdma import SdmaEngine, SdmaQueue, SdmaQueueSpec
+from ringup.drivers.transport.batch import direct
 from ringup.silicon.clock import VirtualClock
 
 GC, MMHUB, SDMA, OSSSYS = (12, 0, 0), (4, 1, 0), (7, 0, 0), (7, 0, 0)
@@ -36,9 +36,12 @@ class Window:
     def write32(self, offset, value):
         self.values[offset] = value
 
-    @contextmanager
+    def write64(self, offset, value):
+        self.write32(offset, value & 0xFFFF_FFFF)
+        self.write32(offset + 4, value >> 32)
+
     def batch(self):
-        yield self
+        return direct(self)
 
 
 class Rig:
@@ -48,7 +51,9 @@ class Rig:
         self.window = Window()
         config = SimpleNamespace(read=lambda offset, size_bytes=4: 0x1002)
         self.registers = Registers(
-            SimpleNamespace(bars={5: self.window}, clock=VirtualClock(), lost=False, config=config, name="memory")
+            SimpleNamespace(
+                bars={5: self.window}, clock=VirtualClock(), lost=False, config=config, name="memory", remote=None
+            )
         )
         bases = {place.block: place.bases[0] for place in regdb.open_chip("navi31").row.places}
         self.gc, self.mmhub = self.block("gc", GC, bases), self.block("mmhub", MMHUB, bases)
