@@ -45,6 +45,10 @@ class Tunnel:
     def bus_reset(self) -> None:
         """Nothing is kept."""
 
+    def after_status_us(self, setup: Setup) -> float:
+        """Return 0."""
+        return 0.0
+
     def control(self, setup: Setup, data: bytes) -> Job[Answer]:
         """Answer nothing."""
         yield timing.CONTROL_CPU_US

@@ -76,6 +76,10 @@ class Firmware(Protocol):
         """Hear that the host reset the USB device: address, configuration and alternate setting are gone."""
         ...
 
+    def after_status_us(self, setup: Setup) -> float:
+        """Return how long the firmware works on a control request after the host had its status."""
+        ...
+
     def control(self, setup: Setup, data: bytes) -> Job[Answer]:
         """Answer a control request; `data` is the data stage from the host."""
         ...

@@ -141,6 +141,11 @@ class OpenFirmware:
             self._chip.sram_engine.reset()
 
     # --- endpoint 0 -------------------------------------------------------------------------------------------------
+    def after_status_us(self, setup: Setup) -> float:
+        """Return how long F0 goes on at SuperSpeed, where its status is sent before it begins. Source: main.c, USB_CTRL_PHASE_STAT_IN."""
+        late = (setup.request_type, setup.request) == (0x40, 0xF0) and self._chip.speed.ep0_bytes > 64
+        return timing.AFTER_STATUS_US if late else 0.0
+
     def control(self, setup: Setup, data: bytes) -> Job[Answer]:
         """Answer a control request."""
         self._chip.xdata.put_bytes(BUFFER, data[:512])

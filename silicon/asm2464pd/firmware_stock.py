@@ -90,6 +90,10 @@ class StockFirmware:
         """Hear that the host reset the USB device."""
         self.usb.bus_reset()
 
+    def after_status_us(self, setup: Setup) -> float:
+        """Return 0: requests are done when the host has their status."""
+        return 0.0
+
     def control(self, setup: Setup, data: bytes) -> Job[Answer]:
         """Answer a control request."""
         return self.usb.control(setup, data)

@@ -343,15 +343,16 @@ class VirtualUsbHost(IBackend):  # type: ignore[misc]  # pyusb has no types
         """Return once a pending transfer has ended, or the time is over. What ended before costs no time."""
         if self.clock is None:
             return
-        if not self._finished:
-            self.clock.run_until(lambda: bool(self._finished), 1_000 * timeout_ms)
-            if self._finished:
-                self.waits += 1
-                for endpoint, bus in {(one.endpoint, one.bus) for one in self._finished if one.bus is not None}:
-                    bus.counts.setdefault(endpoint, Count()).waits += 1
-                self.clock.sleep_us(timing.TURNAROUND_US)
-        while self._finished:
-            transfer = self._finished.popleft()
+        finished, clock, turn_ns = self._finished, self.clock, round(1_000 * timing.TURNAROUND_US)
+        if not finished:
+            clock.run_until(lambda: bool(finished), 1_000 * timeout_ms)
+        if finished and clock.now_ns < finished[0].ended_ns + turn_ns and timeout_ms > 0:
+            self.waits += 1
+            for endpoint, bus in {(one.endpoint, one.bus) for one in finished if one.bus is not None}:
+                bus.counts.setdefault(endpoint, Count()).waits += 1
+            clock.advance_ns(finished[0].ended_ns + turn_ns - clock.now_ns)
+        while finished and clock.now_ns >= finished[0].ended_ns + turn_ns:  # the host takes its time for each
+            transfer = finished.popleft()
             transfer.status, transfer.done = transfer.ended, True
 
     def cancel(self, transfer: Transfer) -> None:

@@ -148,7 +148,7 @@ def test_unplugging_ends_every_transfer_and_the_device_returns_as_another(bridge
     pending = [one.host.submit(one.handle, endpoint, 512, timeout_ms=0) for endpoint in (0x81, 0x81)]
     pending.append(one.host.submit(one.handle, 0x02, b"x" * 8, timeout_ms=0))
     one.host.unplug()
-    one.host.handle_events(0)
+    one.host.handle_events(1)
     assert [transfer.status for transfer in pending] == ["no_device"] * 3
     assert list(one.host.enumerate_devices()) == []
     assert fails(-4, lambda: one.peek(0xB450))
@@ -183,7 +183,7 @@ def test_a_transfer_is_cancelled_or_times_out_with_what_had_moved(bridge):
     one = bridge().set_up_buses()
     waiting = one.host.submit(one.handle, 0x81, 512, timeout_ms=0)
     one.host.cancel(waiting)
-    one.host.handle_events(0)
+    one.host.handle_events(1)
     assert (waiting.status, waiting.data) == ("cancelled", b"")
     one.begin(0x60, one.vram, 512, mode=1)  # 2 KiB are expected
     late = one.host.submit(one.handle, 0x02, bytes(3072), timeout_ms=50)
@@ -241,3 +241,24 @@ def test_a_bridge_in_usb4_mode_is_seen_and_answers_nothing(bridge):
     dev = usb.core.find(backend=host)
     assert (dev.idVendor, dev.idProduct) == (0x174C, 0x2463)
     assert times_out(lambda: dev.ctrl_transfer(0xC0, 0xE4, 0xB450, 0, 1, timeout=100))
+
+
+def test_a_request_that_comes_while_the_one_before_is_worked_on_is_damaged(bridge):
+    one = bridge().set_up_buses()
+    # F0 lets the host have its status before it reads registers and data: main.c, USB_CTRL_PHASE_STAT_IN
+    read = struct.pack("<BBHHH", 0x40, 0xF0, 0x0F04, 0, 12), struct.pack("<QI", 0, 0)
+    answer = struct.pack("<BBHHH", 0xC0, 0xF0, 0, 0, 8)
+    one.host.submit(one.handle, 0, read[1], setup=read[0], timeout_ms=100)
+    behind = one.host.submit(one.handle, 0, 8, setup=answer, timeout_ms=100)
+    while not behind.done:
+        one.host.handle_events(1000)
+    assert behind.status == "timed_out"
+    assert "while F0 was still worked on" in one.enclosure.violations[0].text
+    asked = one.host.submit(one.handle, 0, read[1], setup=read[0], timeout_ms=100)
+    while not asked.done:
+        one.host.handle_events(1000)
+    behind = one.host.submit(one.handle, 0, 8, setup=answer, timeout_ms=100)
+    while not behind.done:
+        one.host.handle_events(1000)
+    assert (behind.status, len(behind.data)) == ("completed", 8)
+    one.enclosure.violations.clear()
