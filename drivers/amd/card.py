@@ -297,7 +297,7 @@ class Radeon:
         self.owner.check()
         unreachable = "the card was closed" if self._closed else "the card is gone" if self.device.lost else ""
         if unreachable and not self._closed:
-            self._fail(DeviceLost(f"{self.name} is gone from the bus; check power and cable, then open it again"))
+            self._fail(DeviceLost(f"{self.name} {self.device.why_lost}"))
         from ringup.drivers.amd import report as post_mortem
 
         return post_mortem.make(

@@ -91,9 +91,7 @@ class Registers:
     def check(self, doing: str) -> None:
         """Raise `DeviceLost` if the card no longer answers configuration reads; `doing` is what was under way."""
         if self.device.lost or self.device.config.read(0, 2) == NO_VENDOR:
-            raise DeviceLost(
-                f"{doing}: {self.device.name} is gone from the bus; check power and cable, then open it again"
-            )
+            raise DeviceLost(f"{doing}: {self.device.name} {self.device.why_lost}")
 
 
 class Block:

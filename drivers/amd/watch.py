@@ -55,7 +55,7 @@ class Watch:
         registers = Registers(device)
         size_mib = int(Block(registers, "NBIO", *NBIO_EVERYWHERE).read(RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE))
         if size_mib >> 32 or registers.device.lost:
-            raise DeviceLost(f"{device.name} is gone from the bus")
+            raise DeviceLost(f"{device.name} {device.why_lost}")
         self._window = VramWindow(device, registers, size_mib << 20)
         self._sensors: Sensors | None = None
         if self._window.visible_bytes == self._window.size_bytes:
@@ -71,7 +71,7 @@ class Watch:
     def stats(self) -> Watched:
         """Return what is to be seen now. Raises `DeviceLost` when the card is gone."""
         if self._device.lost:
-            raise DeviceLost(f"{self._device.name} is gone from the bus")
+            raise DeviceLost(f"{self._device.name} {self._device.why_lost}")
         size = self._window.size_bytes
         seen = smu_published.published(self._window, Layout(size).metrics)
         sensors = self._sensors

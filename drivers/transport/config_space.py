@@ -10,6 +10,7 @@ from ringup.drivers.transport.seam import Clock, ConfigSpace
 from ringup.errors import DeviceLost, DeviceTimeout
 
 NOBODY = 0xFFFF  # a vendor id that no vendor has: what an absent function reads as
+GONE = "is gone from the bus; check power and cable, then open it again"  # what is said of one
 ANSWER_US = 1_000_000  # TIMEOUT: a function answers within 1 s of a reset. Source: PCI Express base specification, "Conventional Reset"
 POLL_US = 1_000
 WAKE_US = 10_000  # D3hot to D0. Source: PCI power management specification 1.2, table 5-6

@@ -9,7 +9,7 @@ from typing import Protocol
 from ringup.autogen.linux import pci
 from ringup.drivers.transport import config_space
 from ringup.drivers.transport.clock import HostClock
-from ringup.drivers.transport.config_space import NOBODY, NodeConfig
+from ringup.drivers.transport.config_space import GONE, NOBODY, NodeConfig
 from ringup.drivers.transport.dma import HostMemory
 from ringup.drivers.transport.lock import CardLock
 from ringup.drivers.transport.mmio import FileWindow, MappedWindow, PatchedWindow
@@ -19,6 +19,9 @@ from ringup.errors import DeviceLost, RingupError, TransportError
 LOG = logging.getLogger(__name__)
 FUNCTION, SLOT = "function", "slot"
 FORGET_AFTER = 64
+TAKEN_BACK = (
+    "was taken back by the kernel, which removes it or gives it to another driver; open it again when it is there"
+)
 Window = MappedWindow | FileWindow | PatchedWindow
 
 
@@ -118,6 +121,11 @@ class PciDevice:
             self._lost = True
             LOG.warning("%s is gone from the bus", self.name)
         return self._lost
+
+    @property
+    def why_lost(self) -> str:
+        """What is seen and what to do once it is lost."""
+        return TAKEN_BACK if self._way.revoked else GONE
 
     def alloc_host(self, size_bytes: int) -> HostMemory:
         """Return zeroed host memory that the card reaches, in whole pages."""

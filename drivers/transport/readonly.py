@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from ringup.autogen.linux import pci
 from ringup.drivers.transport.clock import HostClock
-from ringup.drivers.transport.config_space import NOBODY, NodeConfig
+from ringup.drivers.transport.config_space import GONE, NOBODY, NodeConfig
 from ringup.drivers.transport.function import Function
 from ringup.drivers.transport.function import find as find_function
 from ringup.drivers.transport.kernel import Kernel, Nodes
@@ -82,6 +82,7 @@ class ReadOnly:
 
     rom: Mmio | None = None
     polls_vram = False
+    why_lost = GONE
     remote: Remote | None = None
 
     def __init__(

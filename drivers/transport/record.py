@@ -67,6 +67,11 @@ class Recorder:
             self._lost = self.access(Row(Op.LOST), lambda: lost, _result)
         return lost
 
+    @property
+    def why_lost(self) -> str:
+        """What the device itself says."""
+        return self._device.why_lost
+
     def alloc_host(self, size_bytes: int) -> DmaMemory:
         """Return zeroed host memory: a copy that accesses carry to the card and back."""
         row = Row(Op.ALLOC, offset=size_bytes, value=self._made)

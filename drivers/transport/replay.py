@@ -32,6 +32,8 @@ def open(rest: str) -> Replay:
 class Replay:
     """The device of a transcript: a path, or a stream that is open for reading."""
 
+    why_lost = "was lost when this was recorded"
+
     def __init__(self, of: str | Path | IO[bytes]) -> None:
         if isinstance(of, (str, Path)):
             self._source = str(of)

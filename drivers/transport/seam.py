@@ -277,6 +277,11 @@ class Device(Protocol):
         ...
 
     @property
+    def why_lost(self) -> str:
+        """What to say of it once it is lost, behind its name: what is seen, what to do."""
+        ...
+
+    @property
     def polls_vram(self) -> bool:
         """Whether the CPU should poll, and rings lie, in VRAM since host memory is out of the card's reach (a USB bridge)."""
         ...

@@ -24,6 +24,7 @@ FUNCTION, SLOT = "function", "slot"
 PAGE_BYTES = 4096
 # the last slot, which nothing is moved through
 SPARE_BUS_ADDR, SPARE_BYTES = SRAM_BUS_ADDR + SRAM_BYTES - SLOT_BYTES, SLOT_BYTES
+CARD_GONE = "does not answer any more in an enclosure that does; check the card's seat and power, then open it again"
 FLR_US = 100_000  # TIMEOUT: PCI Express base specification 4.0, 6.6.2
 
 
@@ -111,6 +112,11 @@ class BridgeDevice:
         if not self._lost and (self.bridge.port.lost or self.config.read(pci.PCI_VENDOR_ID, 2) == NOBODY):
             self._lose()
         return self._lost
+
+    @property
+    def why_lost(self) -> str:
+        """What is seen and what to do: of the enclosure where that is lost, else of the card in it."""
+        return self.bridge.port.why_lost if self.bridge.port.lost else CARD_GONE
 
     def _lose(self) -> None:
         if not self._lost:

@@ -256,15 +256,18 @@ class OpenFirmware:
         self._fills.clear()
         self.bulk.forget()
         port.drop()
-        port.set_alt(0)
-        port.clear_halt(BULK_OUT)
-        port.clear_halt(BULK_IN)
-        for _ in range(STALE_PACKETS):
-            try:
-                port.bulk_in(BULK_IN, PACKET_BYTES, STALE_MS)
-            except DeviceTimeout:
-                break
-        port.clear_halt(BULK_IN)
+        try:
+            port.set_alt(0)
+            port.clear_halt(BULK_OUT)
+            port.clear_halt(BULK_IN)
+            for _ in range(STALE_PACKETS):
+                try:
+                    port.bulk_in(BULK_IN, PACKET_BYTES, STALE_MS)
+                except DeviceTimeout:
+                    break
+            port.clear_halt(BULK_IN)
+        except DeviceTimeout as error:  # the firmware hangs in a handler, and will until its power goes
+            raise port.give_up("setting its endpoints right") from error
         port.torn = False
 
     def quiet(self) -> None:

@@ -25,6 +25,8 @@ VENDOR_OUT, VENDOR_IN = 0x40, 0xC0  # bmRequestType: vendor, to or from the devi
 GET_DESCRIPTOR, STRING, ENGLISH = 6, 3, 0x0409
 STRING_BYTES = 255
 TIMEOUT_MS = 1_000  # TIMEOUT: what the bridge's other drivers give a control transfer
+GONE = "is gone from USB; check power and cable, then open it again"
+SILENT = "answers nothing on USB any more; switch the enclosure off and on or pull its cable, then open it again"
 SLACK_MS = 1_000  # after a transfer's own bound: the host's stack must have ended it by then
 IN_FLIGHT = 64  # posted transfers; the oldest are looked after when there are more
 LIVE = 256  # transfers that are kept in mind; those that have ended are forgotten when there are more
@@ -134,6 +136,7 @@ class Port:
         self.place, self.clock, self.name = place, clock, name or place.name
         self.counts = Counts()
         self.lost = False
+        self.why_lost = GONE  # once it is
         self.torn = (
             False  # a transfer was ended before it was over: who knows what the device makes of that sets it right
         )
@@ -447,7 +450,12 @@ class Port:
         )
 
     def _gone(self, doing: str) -> DeviceLost:
-        return DeviceLost(f"{self.name}: {doing}: the enclosure is gone; check power and cable, then open it again")
+        return DeviceLost(f"{self.name}: {doing}: the enclosure {self.why_lost}")
+
+    def give_up(self, doing: str) -> DeviceLost:
+        """Take a device as lost that is there and answers not even what every device must; so nothing else is waited for in vain."""
+        self.lost, self.why_lost = True, SILENT
+        return self._gone(doing)
 
     # --- the device itself ------------------------------------------------------------------------------------------
     def string(self, index: int) -> str:
@@ -470,11 +478,13 @@ class Port:
         return "".join(letter for letter in text if letter.isprintable())
 
     def configuration(self) -> bytes:
-        """Return the configuration descriptor with all that belongs to it."""
-        pending = self.start_control_in(
-            GET_DESCRIPTOR, 2 << 8, 0, 4096, doing="reading the configuration descriptor", kind=DIRECTION_IN
-        )
-        self.wait(pending)
+        """Return the configuration descriptor with all that belongs to it. Raises `DeviceLost` where not even that is answered."""
+        doing = "reading the configuration descriptor"
+        pending = self.start_control_in(GET_DESCRIPTOR, 2 << 8, 0, 4096, doing=doing, kind=DIRECTION_IN)
+        try:
+            self.wait(pending)
+        except DeviceTimeout as error:
+            raise self.give_up(doing) from error
         return pending.data
 
     def set_alt(self, number: int) -> None:

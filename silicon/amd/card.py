@@ -216,6 +216,7 @@ class VirtualRadeon:
 
     # --- what a transport offers: `Device` of the seam ------------------------------------------------------------
     polls_vram = False  # host memory is within the card's reach
+    why_lost = "is gone from the bus; check power and cable, then open it again"
     remote = None  # and its windows can be mapped
 
     @property

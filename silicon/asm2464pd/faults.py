@@ -5,7 +5,7 @@ from __future__ import annotations
 from ringup.silicon.faults import FaultKind, Faults
 
 TRANSFERS = "USB transfers until it strikes, once; -1: each"
-TLPS = "requests on PCI Express until it strikes, once; -1: each"
+TLPS = "requests on PCI Express that have a completion, until it strikes, once; -1: each"
 KINDS = (
     FaultKind(
         "stall", "a transfer is answered with a stall; a bulk endpoint stays halted until that is cleared", TRANSFERS

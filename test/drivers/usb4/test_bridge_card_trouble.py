@@ -9,7 +9,7 @@ from ringup.autogen.linux import pci
 from ringup.drivers.usb4 import tlp
 from ringup.drivers.usb4.config import ANSWER_US, Fabric, Place, capability, extended_capability
 from ringup.drivers.usb4.topology import find_board
-from ringup.errors import DeviceFault, DeviceHung, DeviceTimeout, LinkDown, TransportError
+from ringup.errors import DeviceFault, DeviceHung, DeviceLost, DeviceTimeout, LinkDown, TransportError
 
 
 class Pressed:
@@ -253,8 +253,7 @@ def test_a_glitch_in_a_batch_repeats_reads_alone_and_keeps_the_order(docks):
         values = [chance.getrandbits(32) for _ in range(8)]
         dock.radeon.vram.write(place, bytes(64))
         replies = []
-        # requests go write, read, write, read: the fault strikes a read in their midst
-        dock.enclosure.faults.inject("tlp_glitch", 2 * (point % 8) + 1)
+        dock.enclosure.faults.inject("tlp_glitch", point % 8)  # reads alone count
         with window.batch() as batch:
             for value in values:
                 batch.write32(place, value)
@@ -263,3 +262,24 @@ def test_a_glitch_in_a_batch_repeats_reads_alone_and_keeps_the_order(docks):
         assert [int.from_bytes(data[8:], "little") for kind, data in sent if kind & 0x40] == values
         assert len([kind for kind, _ in sent if not kind & 0x40]) == 9  # one of them twice
     path.close()
+
+
+def test_a_bridge_that_hangs_is_waited_for_once_and_needs_its_power_off(docks):
+    dock = docks()
+    path = ringup.cards.connect("virtual:navi31@asm2464pd", enclosure=dock.enclosure)
+    dock.enclosure.faults.inject("tlp_hang", 20)  # in the midst of a stream, whose loop has no end of its own
+    with pytest.raises(DeviceTimeout):
+        path.remote.poll(0, 0, 256)
+    begun_us = dock.clock.now_us
+    assert path.bars[0].read32(0) == 0xFFFF_FFFF
+    assert dock.clock.now_us - begun_us < 6_000_000  # one request to the device's endpoint 0
+    begun_us = dock.clock.now_us
+    assert path.lost
+    assert path.bars[0].read_block(0, 64) == b"\xff" * 64
+    path.close()
+    assert dock.clock.now_us == begun_us
+    with pytest.raises(DeviceLost, match="answers nothing on USB any more; switch the enclosure off"):
+        dock.open()
+    dock.replug()
+    dock.open()
+    dock.compute(1)

@@ -124,10 +124,17 @@ def test_a_stream_does_not_tell_failed_requests_apart(one):
     one.enclosure.faults.inject("tlp_timeout", 4)
     data = one.read(one.vram, 32)
     assert data == bytes(range(16)) + bytes(range(12, 16)) + bytes(range(20, 32))  # what was there before, once
-    one.enclosure.faults.inject("unsupported_request", 2)
-    one.write(one.vram, b"\xaa" * 16)
-    one.clock.sleep_us(1000)
-    assert one.radeon.bars[0].read_block(0, 16) == b"\xaa" * 8 + bytes(range(8, 12)) + b"\xaa" * 4
+
+
+def test_posted_writes_are_not_lost_where_requests_go_without_a_completion(one):
+    for name in ("tlp_timeout", "tlp_hang", "tlp_glitch", "unsupported_request"):
+        one.enclosure.faults.inject(name, 2)
+        one.write(one.vram, bytes(range(32)))
+        one.clock.sleep_us(1000)
+        assert one.radeon.bars[0].read_block(0, 32) == bytes(range(32))
+        assert one.enclosure.faults.get(name) == 2  # it waits for a request that has one
+        one.enclosure.faults.clear()
+        one.radeon.bars[0].write_block(0, bytes(32))
 
 
 def test_a_request_without_an_end_in_a_stream_hangs_the_firmware_until_the_device_is_unplugged(one):
