@@ -189,8 +189,12 @@ class Queue:
                 f"the stream was begun for another card, or before {self._owner.name} lost its memory: build it anew"
             )
 
-    def submit(self, stream: Stream, timeout_s: float = TIMEOUT_S) -> Point:
+    def submit(
+        self, stream: Stream, timeout_s: float = TIMEOUT_S, put: Callable[[int, bytes | bytearray], None] | None = None
+    ) -> Point:
         """Hand a stream to the card and return the point that it reaches when done.
+
+        `put(gpu_va, data)`, where given, stores the commands in the card's memory instead of the ring; it may submit to this queue.
 
         A full ring waits, at most `timeout_s`. Raises a `ValueError` for a stream of another engine, card or thread, the first cause while the
         card takes no work, and what a wait raises; nothing of the stream is submitted then.
@@ -202,7 +206,7 @@ class Queue:
         args = self._args
         body: bytes | bytearray = stream.body
         used_args = bool(stream.fixups)
-        used_indirect = len(body) > self.ring.size_bytes // 4
+        used_indirect = put is not None or len(body) > self.ring.size_bytes // 4
         inline = self.inline
         if used_args and inline is not None and not used_indirect and len(stream.args) <= INLINE_BYTES:
             head += self._carry(inline, stream, len(head))
@@ -216,7 +220,7 @@ class Queue:
                 ADDRESS.pack_into(stream.args, place, base + offset)
             args.put(at, stream.args)
         if used_indirect:
-            body = self._outside(body, len(head), timeout_s)
+            body = self._outside(body, len(head), timeout_s, put)
         point = self._push(b"".join((head, body)) if head else body, timeout_s)
         if used_args:
             args.keep_until(point)
@@ -298,13 +302,22 @@ class Queue:
         ring.put(data + signal, point, pad * (behind // len(pad)) if behind else b"")
         return point
 
-    def _outside(self, body: bytes | bytearray, at_bytes: int, timeout_s: float) -> bytes:
+    def _outside(
+        self,
+        body: bytes | bytearray,
+        at_bytes: int,
+        timeout_s: float,
+        put: Callable[[int, bytes | bytearray], None] | None,
+    ) -> bytes:
         """Put a long stream into the indirect arena and return the call."""
         pad = self.commands.pad
         if pad:
             body = body + pad * (-len(body) // len(pad) % 8)
         at = self._indirect.take(len(body), timeout_s)
-        self._indirect.put(at, body)
+        if put is not None:
+            put(self._indirect.gpu_va + at, body)
+        else:
+            self._indirect.put(at, body)
         return self.commands.call(self._indirect.gpu_va + at, len(body), self.ring.wptr + at_bytes)
 
     def _prefix(self, more: list[Point]) -> bytes:

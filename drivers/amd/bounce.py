@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from ringup.drivers.amd.signals import Signals
@@ -22,14 +23,47 @@ from ringup.queues.packets import Compare
 from ringup.queues.timeline import Point, copy_of
 
 SECTOR_BYTES, MARK = 512, struct.Struct("<I")
-FILLS_AT_ONCE, DRAINS_AT_ONCE = 32, 32  # of one submission, whose commands go into the ring
+FILLS_AT_ONCE, DRAINS_AT_ONCE = 128, 128  # of one submission
+CALLED = 28  # steps from which on their commands go through the bridge's memory too: into the ring they go by a window, at 3.6 MB/s
 TIMEOUT_US = 10_000_000  # TIMEOUT: ours; a fill takes the slowest link, USB2, 15 ms
 RELEASE = 0  # what is written to let a drain out: any value does
 SPREAD = 0x9E37_79B1  # an odd number: two processes that begin at like times begin with unlike marks
 # How long the engine rests between two looks, in cycles of 100 MHz. UNKNOWN: its clock is a guess. A look at a mark is a read on the bus
 # that a fill's bytes come over; the host's word takes a request of a dozen microseconds to come
 MARK_POLL, GO_POLL = 100, 250
+EMPTYING_US = 40  # between two looks at how far the engine is, while the next fill takes ten times as long
 LOW, HALF = 0xFFFF_FFFF, 1 << 31
+
+
+@dataclass(slots=True)
+class _Fill:
+    """Bytes for a window, and behind them, at the end of the last sector, the mark."""
+
+    start: int
+    piece: memoryview
+    mark: int
+
+    @property
+    def size_bytes(self) -> int:
+        return -(-(len(self.piece) + MARK.size) // SECTOR_BYTES) * SECTOR_BYTES
+
+    @property
+    def mark_at(self) -> int:
+        return self.start + self.size_bytes - MARK.size
+
+    def at(self, place: int) -> bytes:
+        """Return the dword that it puts at a place, nothing where it does not reach."""
+        if not self.start <= place <= self.mark_at:
+            return b""
+        piece = bytes(self.piece[place - self.start :][: MARK.size])
+        return MARK.pack(self.mark) if place == self.mark_at else piece.ljust(MARK.size, b"\0")
+
+    def image(self) -> bytearray:
+        """Return what is sent."""
+        image = bytearray(self.size_bytes)
+        image[: len(self.piece)] = self.piece
+        MARK.pack_into(image, len(image) - MARK.size, self.mark)
+        return image
 
 
 class Bounce:
@@ -60,6 +94,7 @@ class Bounce:
         self._shadow = bytearray(bulk.size_bytes)
         # sent, and known to be emptied; the word goes on from where another process left it
         self._fills = self._emptied = self._seen()
+        self._last: Point | None = None  # where all of them are emptied
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
@@ -82,6 +117,7 @@ class Bounce:
         """Go on after a reset of an engine: what it was to empty is lost."""
         self.broken = None
         self._fills = self._emptied = self._seen()
+        self._last = None
 
     def _seen(self) -> int:
         return self._bulk.progress() if self._progress_va is not None else 0
@@ -105,56 +141,70 @@ class Bounce:
             target_va += sum(len(piece) for _, piece in fills)
         return point
 
-    def _upload(self, queue: Any, target_va: int, fills: list[tuple[range, memoryview]]) -> Point:
+    def _upload(self, queue: Any, target_va: int, pieces: list[tuple[range, memoryview]]) -> Point:
         """Send some fills. The engine empties one window while the next is filled."""
-        if len(fills) > 1 or self._progress_va is None:
+        if len(pieces) > 1 or self._progress_va is None:
             queue.clear()  # or a window would wait for what the queue waits for, however long that is
         self._wait_until_emptied(self._fills)
-        stream, images = queue.stream(), []
-        before: list[tuple[int, bytearray]] = []
-        for number, (window, piece) in enumerate(fills):
-            image = bytearray(-(-(len(piece) + MARK.size) // SECTOR_BYTES) * SECTOR_BYTES)
-            image[: len(piece)] = piece
-            mark_at = window.start + len(image) - MARK.size
-            mark = self._mark(mark_at, before)
-            MARK.pack_into(image, len(image) - MARK.size, mark)
-            stream.append(stream.sdma.wait_mem(self._memory_va + mark_at, mark, compare=Compare.EQUAL, poll=MARK_POLL))
-            stream.copy(target_va, self._memory_va + window.start, len(piece))
-            target_va += len(piece)
+        stream, fills = queue.stream(), self._marked(pieces)
+        first = self._fills + (self._progress_va is not None and len(fills) >= CALLED)  # the commands' own fill is one
+        for number, fill in enumerate(fills, 1):
+            stream.append(
+                stream.sdma.wait_mem(self._memory_va + fill.mark_at, fill.mark, compare=Compare.EQUAL, poll=MARK_POLL)
+            )
+            stream.copy(target_va, self._memory_va + fill.start, len(fill.piece))
+            target_va += len(fill.piece)
             stream.barrier()
             if self._progress_va is not None:
-                stream.append(stream.sdma.fence(self._progress_va, self._fills + number + 1 & LOW))
-            images.append((window.start, image))
-            before.append((window.start, image))
-        point: Point = queue.submit(stream)
+                stream.append(stream.sdma.fence(self._progress_va, first + number & LOW))
+        self._last = point = self._submit(queue, stream, len(fills))
         ahead = min(len(fills), len(self._bulk.windows))
-        first = self._fills
-        for number, (start, image) in enumerate(images):
+        for number, fill in enumerate(fills, 1):
             self._bulk.settle(ahead - 1)
-            self._wait_until_emptied(first + max(0, number + 1 - ahead))
+            self._wait_until_emptied(first + max(0, number - ahead), EMPTYING_US)
             self._fills += self._progress_va is not None
-            self._bulk.fill(start, bytes(image))
-            self._shadow[start : start + len(image)] = image
+            image = fill.image()
+            self._bulk.fill(fill.start, image)
+            self._shadow[fill.start : fill.start + len(image)] = image
         if self._progress_va is None:
             point.wait()
         return point
 
-    def _mark(self, at: int, before: list[tuple[int, bytearray]]) -> int:
-        """Return a mark that does not stand at its place already when it is sent, behind the fills `before`."""
-        self._tag = self._tag + 1 & LOW
-        there = self._shadow[at : at + MARK.size]
-        for start, image in before:
-            if start <= at < start + len(image):
-                there = image[at - start : at - start + MARK.size]
-        if MARK.pack(self._tag) == bytes(there):
+    def _marked(self, pieces: list[tuple[range, memoryview]]) -> list[_Fill]:
+        """Give every piece a mark that does not stand at its place already when it is sent."""
+        fills: list[_Fill] = []
+        for window, piece in pieces:
             self._tag = self._tag + 1 & LOW
-        return self._tag
+            fill = _Fill(window.start, piece, self._tag)
+            sent = (before.at(fill.mark_at) for before in reversed(fills) if before.start == window.start)
+            there = next(filter(None, sent), bytes(self._shadow[fill.mark_at :][: MARK.size]))
+            if MARK.pack(self._tag) == there:
+                self._tag = fill.mark = self._tag + 1 & LOW
+            fills.append(fill)
+        return fills
 
-    def _wait_until_emptied(self, count: int) -> None:
+    def _submit(self, queue: Any, stream: Any, steps: int) -> Point:
+        """Submit commands of so many fills or drains; long ones are put into memory first.
+
+        That takes a fill of its own, which changes nothing at the places of the other fills' marks: those lie at the end of a window.
+        """
+
+        def put(gpu_va: int, data: bytes | bytearray) -> None:
+            self._upload(queue, gpu_va, [(self._bulk.windows[0], memoryview(data))]).wait()
+
+        point: Point = queue.submit(stream, put=put if self._progress_va is not None and steps >= CALLED else None)
+        return point
+
+    def _wait_until_emptied(self, count: int, rest_us: int = 0) -> None:
         """Wait until the engine has told that it emptied so many fills."""
+        last = self._last
+        if last is not None and count == self._fills and last.timeline.known >= last.value:
+            self._emptied = count
         end_us = self._clock.now_us + TIMEOUT_US
         while self._emptied - count & LOW > HALF:
             late = self._clock.now_us > end_us
+            if rest_us:
+                self._clock.sleep_us(rest_us)
             self._emptied = self._bulk.progress()
             if late and self._emptied - count & LOW > HALF:
                 raise DeviceTimeout(
@@ -199,7 +249,7 @@ class Bounce:
             if not number:
                 stream.append(armed)
             stream.append(stream.sdma.fence(release_va, RELEASE))
-        queue.submit(stream)
+        self._submit(queue, stream, len(drains))
         for drain in drains:
             self._bulk.arm(0, len(drain))
             self._told += 1

@@ -74,6 +74,19 @@ def test_a_stream_longer_than_the_ring_runs_from_memory(machine):
     assert toy.notes == list(range(60))
 
 
+def test_commands_can_be_put_into_memory_by_the_queue_itself(machine):
+    """Who puts them may submit to the same queue first, wherever its write pointer is then."""
+    toy = machine.queue(ring_bytes=1024)
+
+    def put(gpu_va, data):
+        toy.queue.submit(toy.stream(-1 & 0xFF)).wait()
+        machine.memory[gpu_va : gpu_va + len(data)] = bytes(data)
+
+    for n in range(100):
+        toy.queue.submit(toy.stream(2 * n, 2 * n + 1), put=put).wait()
+    assert toy.notes == [note for n in range(100) for note in (255, 2 * n, 2 * n + 1)]
+
+
 def test_a_stream_that_fits_nowhere_is_refused(machine):
     toy = machine.queue(ring_bytes=256)
     with pytest.raises(ValueError, match="never fit an arena of 4096"):

@@ -91,6 +91,18 @@ def test_copies_of_any_size_and_alignment_are_those_of_the_memory(up):
             assert up.memory(buffer) == image
 
 
+def test_a_copy_of_more_than_one_submission_each_way_is_right(docks):
+    """Its commands lie in memory, and went there as the bytes themselves do."""
+    up = docks()
+    card, size = up.open(), 63 * MIB + 5
+    data = random.Random(7).randbytes(size)
+    with card.alloc(size + 4096) as buffer:
+        for at in (3, 0):  # the second time the bridge's memory holds what the first one left
+            card.copy.upload(buffer, data, at).wait()
+            assert up.memory(buffer)[at : at + size] == data
+            assert card.copy.download(buffer, offset_bytes=at, size_bytes=size) == data
+
+
 def test_transfers_of_a_start_a_kernel_and_copies_have_ceilings(docks):
     dock = docks()
     card = dock.open()
@@ -115,19 +127,19 @@ def test_transfers_of_a_start_a_kernel_and_copies_have_ceilings(docks):
         card.copy.upload(large, data).wait()
         before = counts.copy()
         assert card.copy.download(large) == data
-        assert counts.since(before).transfers <= 28
+        assert counts.since(before).transfers <= 17
     card = dock.open()
     assert card.info.found == "clean"
     assert card.device.counts.transfers <= 1_800
 
 
-def test_a_mebibyte_goes_in_within_25_transfers(up):
+def test_a_mebibyte_goes_in_within_22_transfers(up):
     card, data = up.card, bytes(MIB)
     with card.alloc(MIB) as large:
         card.copy.upload(large, data).wait()
         before = card.device.counts.copy()
         card.copy.upload(large, data).wait()
-        assert card.device.counts.since(before).transfers <= 25  # what the other driver of such cards needs
+        assert card.device.counts.since(before).transfers <= 22  # the other driver of such cards needs 25
 
 
 def rates(docks, speed):
@@ -149,5 +161,5 @@ def rates(docks, speed):
 @pytest.mark.parametrize("speed", ["super", "super_plus", "super_plus_by2"])
 def test_copies_go_near_the_rate_of_link_and_memory(docks, speed):
     into, out = rates(docks, speed)
-    assert into >= 0.9
-    assert out >= 0.87
+    assert into >= 0.95
+    assert out >= 0.9
