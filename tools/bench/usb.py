@@ -249,6 +249,7 @@ def _work(
         for size in sizes:
             data = random.Random(size).randbytes(size)
             with card.alloc(size, name="copied") as buffer:
+                _ = card.device.link  # a look that is waited for: what allocating has posted is no part of the copy
                 cost(f"in {size}", lambda: card.copy.upload(buffer, data).wait())  # noqa: B023 - called at once
                 if cost(f"out {size}", partial(card.copy.download, buffer)) != data:
                     raise RingupError(f"bench usb: {size} bytes came back changed")
