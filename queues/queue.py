@@ -16,6 +16,7 @@ from ringup.queues.ring import Ring
 from ringup.queues.timeline import Point, Timeline, copy_of
 
 ADDRESS = struct.Struct("<Q")
+PUT_ROOM_BYTES = 512  # of the ring: what `put` of `Queue.submit` may submit itself; a call takes 128 to 256
 ARGS_ALIGN = 64  # bytes: more than any argument asks, a cache line of the scalar cache
 HEAD_BYTES, INLINE_BYTES = 4, 4096  # of a packet that carries arguments; the most that go into the ring
 TIMEOUT_S = 10.0  # TIMEOUT: how long a full ring waits for old work; amdgpu's default lockup timeout for compute is the same order
@@ -138,6 +139,9 @@ def check_point(point: Point) -> None:
         raise TypeError(f"a point is waited for, such as `submit` returns, not {type(point).__name__}")
 
 
+Put = Callable[[int, bytes | bytearray], None]
+
+
 class Inline(NamedTuple):
     """Arguments that go into the ring with their commands, where each store into the card's memory costs a round trip.
 
@@ -178,6 +182,11 @@ class Queue:
         timeline = self.timeline
         return not self._waits and (timeline.known == timeline.last or timeline.idle)
 
+    def admit(self) -> None:
+        """Raise what keeps the calling thread from submitting, if anything does."""
+        if threading.get_ident() != self._owner.thread:
+            self._owner.admit()
+
     def check(self, stream: Stream) -> None:
         """Raise a `TypeError` or `ValueError` for what is no stream of this queue's engine and card."""
         if not isinstance(stream, Stream):
@@ -189,28 +198,26 @@ class Queue:
                 f"the stream was begun for another card, or before {self._owner.name} lost its memory: build it anew"
             )
 
-    def submit(
-        self, stream: Stream, timeout_s: float = TIMEOUT_S, put: Callable[[int, bytes | bytearray], None] | None = None
-    ) -> Point:
+    def submit(self, stream: Stream, timeout_s: float = TIMEOUT_S, put: Put | None = None) -> Point:
         """Hand a stream to the card and return the point that it reaches when done.
 
-        `put(gpu_va, data)`, where given, stores the commands in the card's memory instead of the ring; it may submit to this queue.
+        `put(at_bytes, data)`, where given, stores commands at a place of the ring in the host's stead. It may submit to this queue for that,
+        up to 256 bytes, which have ended when it returns.
 
         A full ring waits, at most `timeout_s`. Raises a `ValueError` for a stream of another engine, card or thread, the first cause while the
         card takes no work, and what a wait raises; nothing of the stream is submitted then.
         """
-        if threading.get_ident() != self._owner.thread:
-            self._owner.admit()
+        self.admit()
         self.check(stream)
         head = self._prefix(stream.waits) if self._waits or stream.waits else b""
         args = self._args
         body: bytes | bytearray = stream.body
         used_args = bool(stream.fixups)
-        used_indirect = put is not None or len(body) > self.ring.size_bytes // 4
+        used_indirect = len(body) > self.ring.size_bytes // 4
         inline = self.inline
         if used_args and inline is not None and not used_indirect and len(stream.args) <= INLINE_BYTES:
             head += self._carry(inline, stream, len(head))
-            used_args = False
+            used_args, put = False, None  # they know where they lie
         if used_args:
             at = args.take(len(stream.args), timeout_s)
             base = args.gpu_va + at
@@ -220,8 +227,13 @@ class Queue:
                 ADDRESS.pack_into(stream.args, place, base + offset)
             args.put(at, stream.args)
         if used_indirect:
-            body = self._outside(body, len(head), timeout_s, put)
-        point = self._push(b"".join((head, body)) if head else body, timeout_s)
+            body, put = self._outside(body, len(head), timeout_s), None
+        if head:
+            body = b"".join((head, body))
+        if put is not None and self.commands.pad:
+            self._put_ahead(body, put, timeout_s)
+            body = b""
+        point = self._push(body, timeout_s)
         if used_args:
             args.keep_until(point)
         if used_indirect:
@@ -287,6 +299,25 @@ class Queue:
         # PadRingToEnd; the kernel's submissions fill whole 256 dwords). Ends and beginnings stay multiples of eight units.
         return behind, rest if rest < size + behind else 0
 
+    def _put_ahead(self, data: bytes | bytearray, put: Put, timeout_s: float) -> None:
+        """Have commands put a little ahead in the ring and fill the way there; nothing is published."""
+        ring, pad = self.ring, self.commands.pad
+        unit, size = 8 * len(pad), ring.size_bytes
+        data = data + pad * (-len(data) % unit // len(pad))
+        begin = ring.wptr + PUT_ROOM_BYTES + -ring.wptr % unit
+        if begin // size != ring.wptr // size:  # what `put` submits may begin at the ring's start
+            begin += PUT_ROOM_BYTES - begin % size
+        rest = size - begin % size
+        start = begin + (rest if rest < len(data) else 0)
+        ring.reserve(start + len(data) - ring.wptr, timeout_s)
+        if start != begin:
+            put(begin % size, pad * (rest // len(pad)))
+        put(start % size, data)
+        if ring.wptr > begin:
+            raise ValueError(f"putting commands into {ring.name} took more of it than {PUT_ROOM_BYTES} bytes")
+        ring.add(pad * ((begin - ring.wptr) // len(pad)))
+        ring.wptr = start + len(data)
+
     def _push(self, data: bytes | bytearray, timeout_s: float) -> Point:
         """Store commands and the signal behind them."""
         ring, signal, timeline, pad = self.ring, self._signal, self.timeline, self.commands.pad
@@ -302,22 +333,13 @@ class Queue:
         ring.put(data + signal, point, pad * (behind // len(pad)) if behind else b"")
         return point
 
-    def _outside(
-        self,
-        body: bytes | bytearray,
-        at_bytes: int,
-        timeout_s: float,
-        put: Callable[[int, bytes | bytearray], None] | None,
-    ) -> bytes:
+    def _outside(self, body: bytes | bytearray, at_bytes: int, timeout_s: float) -> bytes:
         """Put a long stream into the indirect arena and return the call."""
         pad = self.commands.pad
         if pad:
             body = body + pad * (-len(body) // len(pad) % 8)
         at = self._indirect.take(len(body), timeout_s)
-        if put is not None:
-            put(self._indirect.gpu_va + at, body)
-        else:
-            self._indirect.put(at, body)
+        self._indirect.put(at, body)
         return self.commands.call(self._indirect.gpu_va + at, len(body), self.ring.wptr + at_bytes)
 
     def _prefix(self, more: list[Point]) -> bytes:

@@ -55,8 +55,12 @@ class Ring:
 
         `fill`: packets that follow and may be still unread when `point` is done, such as padding.
         """
-        if fill:
-            data = data + fill
+        self.add(data + fill if fill else data)
+        self._pending.append((point, self.wptr - len(fill)))
+        self._publish(self.wptr)
+
+    def add(self, data: bytes | bytearray) -> None:
+        """Store packets and publish nothing yet."""
         size = len(data)
         at = self.wptr & self._mask
         end = at + size
@@ -68,8 +72,6 @@ class Ring:
             self._store(at, data[:first])
             self._store(0, data[first:])
         self.wptr += size
-        self._pending.append((point, self.wptr - len(fill)))
-        self._publish(self.wptr)
 
     def _store(self, at: int, data: bytes | bytearray) -> None:
         if self._view is not None:

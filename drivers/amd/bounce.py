@@ -2,7 +2,7 @@
 
 That a fill has been sent does not mean that its bytes are there: each has a mark behind them, which the copy engine waits for before it copies.
 Windows of the memory take turns, and the engine tells how many fills it has emptied. A drain is armed by the host, told to the engine by the
-word `go`, and let out by the engine's write to the bridge.
+bridge's byte `go`, and let out by the engine's write to the bridge.
 
 UNKNOWN: what the bridge's memory held before the first fill. A mark that stood there by chance would let bytes go early, so marks begin
 anywhere.
@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ringup.drivers.amd.signals import Signals
 from ringup.drivers.transport.seam import Bulk, Clock
 from ringup.errors import DeviceHung, DeviceLost, DeviceTimeout, RingupError
 from ringup.queues.packets import Compare
@@ -24,15 +23,15 @@ from ringup.queues.timeline import Point, copy_of
 
 SECTOR_BYTES, MARK = 512, struct.Struct("<I")
 FILLS_AT_ONCE, DRAINS_AT_ONCE = 128, 128  # of one submission
-CALLED = 28  # steps from which on their commands go through the bridge's memory too: into the ring they go by a window, at 3.6 MB/s
+PUT_STEPS = 28  # from so many on their commands go through the bridge's memory too: a window takes them at 3.6 MB/s
 TIMEOUT_US = 10_000_000  # TIMEOUT: ours; a fill takes the slowest link, USB2, 15 ms
 RELEASE = 0  # what is written to let a drain out: any value does
 SPREAD = 0x9E37_79B1  # an odd number: two processes that begin at like times begin with unlike marks
 # How long the engine rests between two looks, in cycles of 100 MHz. UNKNOWN: its clock is a guess. A look at a mark is a read on the bus
-# that a fill's bytes come over; the host's word takes a request of a dozen microseconds to come
+# that a fill's bytes come over; `go` comes by a request of a dozen microseconds
 MARK_POLL, GO_POLL = 100, 250
 EMPTYING_US = 40  # between two looks at how far the engine is, while the next fill takes ten times as long
-LOW, HALF = 0xFFFF_FFFF, 1 << 31
+LOW, HALF, BYTE = 0xFFFF_FFFF, 1 << 31, 0xFF
 
 
 @dataclass(slots=True)
@@ -73,22 +72,17 @@ class Bounce:
         self,
         bulk: Bulk,
         memory_va: int,
+        go_va: int | None,
         release_va: int | None,
         progress_va: int | None,
-        signals: Signals,
         clock: Clock,
-        flush: Any,
     ) -> None:
-        """The bridge's memory, release word and progress word in the address space of the queues, the words where the bridge has them.
-
-        `flush()` makes what the host stored among the signals reach the card.
-        """
-        self._bulk, self._memory_va = bulk, memory_va
-        self._release_va, self._progress_va = release_va, progress_va
-        self._signals, self._clock, self._flush = signals, clock, flush
-        self._go = signals.take()
-        self._told = 0  # what `go` stands at
+        """The bridge's memory and its words `go`, release and progress in the address space of the queues; None for words that it has not."""
+        self._bulk, self._memory_va, self._clock = bulk, memory_va, clock
+        self._go_va, self._release_va, self._progress_va = go_va, release_va, progress_va
+        self._told = 0  # what `go` stands at, once it was told
         self.broken: RingupError | None = None  # why nothing is moved any more
+        self._moving = False  # an engine has begun what is not at its end
         self._tag = clock.now_us * SPREAD & LOW
         # what the memory holds, as far as the host knows: no mark may stand there already
         self._shadow = bytearray(bulk.size_bytes)
@@ -101,16 +95,18 @@ class Bounce:
         """Move all, or refuse all that follows: an engine that was left waiting for bytes is well again after a reset."""
         if self.broken is not None:
             raise copy_of(self.broken)
+        self._moving = False
         try:
             yield
         except DeviceLost as error:
             self.broken = error
             raise
         except BaseException as error:
-            self.broken = DeviceHung(
-                f"moving bytes through the bridge's memory: a copy ended half-way ({type(error).__name__}: {error}); "
-                "reset the card, or close it and open it again"
-            )
+            if self._moving:
+                self.broken = DeviceHung(
+                    f"moving bytes through the bridge's memory: a copy ended half-way ({type(error).__name__}: {error}); "
+                    "reset the card, or close it and open it again"
+                )
             raise
 
     def forget(self) -> None:
@@ -141,13 +137,16 @@ class Bounce:
             target_va += sum(len(piece) for _, piece in fills)
         return point
 
-    def _upload(self, queue: Any, target_va: int, pieces: list[tuple[range, memoryview]]) -> Point:
-        """Send some fills. The engine empties one window while the next is filled."""
+    def _upload(
+        self, queue: Any, target_va: int, pieces: list[tuple[range, memoryview]], *, counted: bool = True
+    ) -> Point:
+        """Send some fills. The engine empties one window while the next is filled, and tells that it did if they are `counted`."""
+        counted = counted and self._progress_va is not None
+        queue.admit()
         if len(pieces) > 1 or self._progress_va is None:
             queue.clear()  # or a window would wait for what the queue waits for, however long that is
         self._wait_until_emptied(self._fills)
         stream, fills = queue.stream(), self._marked(pieces)
-        first = self._fills + (self._progress_va is not None and len(fills) >= CALLED)  # the commands' own fill is one
         for number, fill in enumerate(fills, 1):
             stream.append(
                 stream.sdma.wait_mem(self._memory_va + fill.mark_at, fill.mark, compare=Compare.EQUAL, poll=MARK_POLL)
@@ -155,19 +154,20 @@ class Bounce:
             stream.copy(target_va, self._memory_va + fill.start, len(fill.piece))
             target_va += len(fill.piece)
             stream.barrier()
-            if self._progress_va is not None:
-                stream.append(stream.sdma.fence(self._progress_va, first + number & LOW))
+            if counted:
+                stream.append(stream.sdma.fence(self._progress_va, self._fills + number & LOW))
         self._last = point = self._submit(queue, stream, len(fills))
-        ahead = min(len(fills), len(self._bulk.windows))
+        ahead, first = min(len(fills), len(self._bulk.windows)), self._fills
         for number, fill in enumerate(fills, 1):
             self._bulk.settle(ahead - 1)
             self._wait_until_emptied(first + max(0, number - ahead), EMPTYING_US)
-            self._fills += self._progress_va is not None
+            self._fills += counted
             image = fill.image()
             self._bulk.fill(fill.start, image)
             self._shadow[fill.start : fill.start + len(image)] = image
-        if self._progress_va is None:
+        if not counted:
             point.wait()
+        self._moving = False
         return point
 
     def _marked(self, pieces: list[tuple[range, memoryview]]) -> list[_Fill]:
@@ -184,15 +184,25 @@ class Bounce:
         return fills
 
     def _submit(self, queue: Any, stream: Any, steps: int) -> Point:
-        """Submit commands of so many fills or drains; long ones are put into memory first.
+        """Submit commands of so many fills or drains. Many are put into the ring by a fill of their own.
 
-        That takes a fill of its own, which changes nothing at the places of the other fills' marks: those lie at the end of a window.
+        That changes nothing at the places of the other fills' marks: those lie at the end of a window.
         """
 
-        def put(gpu_va: int, data: bytes | bytearray) -> None:
-            self._upload(queue, gpu_va, [(self._bulk.windows[0], memoryview(data))]).wait()
+        def put(at: int, data: bytes) -> None:
+            self._upload(
+                queue, queue.memory.ring.gpu_va + at, [(self._bulk.windows[0], memoryview(data))], counted=False
+            )
 
-        point: Point = queue.submit(stream, put=put if self._progress_va is not None and steps >= CALLED else None)
+        moving, wptr = self._moving, queue.ring.wptr
+        try:
+            point: Point = queue.submit(
+                stream, put=put if self._progress_va is not None and steps >= PUT_STEPS else None
+            )
+        except BaseException:
+            self._moving = moving or queue.ring.wptr != wptr  # else nothing was handed to the engine
+            raise
+        self._moving = True
         return point
 
     def _wait_until_emptied(self, count: int, rest_us: int = 0) -> None:
@@ -205,11 +215,30 @@ class Bounce:
             late = self._clock.now_us > end_us
             if rest_us:
                 self._clock.sleep_us(rest_us)
-            self._emptied = self._bulk.progress()
+            seen = self._bulk.progress()
+            # the bridge reads its bytes one after another, so a look while the engine stores may show what was never stored: more than was sent
+            if seen - self._emptied & LOW <= self._fills - self._emptied & LOW:
+                self._emptied = seen
             if late and self._emptied - count & LOW > HALF:
-                raise DeviceTimeout(
+                error = DeviceTimeout(
                     f"emptying the bridge's memory: the copy engine stood at {self._emptied} of {count & LOW} fills for {TIMEOUT_US / 1e6:g} s"
                 )
+                self._ask(last, error)
+                if self._moving:
+                    self._bulk.give_up()  # the bytes may never have come, and its engine wait for the rest
+                raise error
+
+    def _ask(self, point: Point | None, error: DeviceTimeout) -> None:
+        """Raise what befell the card, if that is why an engine did not come to `point`."""
+        if point is None:
+            return
+        try:
+            point.wait(0)
+        except DeviceTimeout as waited:
+            for note in getattr(waited, "__notes__", ()):
+                error.add_note(note)
+        except RingupError as cause:
+            raise cause from error
 
     # --- from the card ----------------------------------------------------------------------------------------------
     def download(self, queue: Any, source_va: int, out: memoryview) -> None:
@@ -219,28 +248,25 @@ class Bounce:
                 self._download_all(queue, source_va, out)
 
     def _download_all(self, queue: Any, source_va: int, out: memoryview) -> None:
+        queue.admit()
         queue.clear()  # a drain that is armed cannot be taken back, so nothing may keep the engine from letting it out
         self._wait_until_emptied(self._fills)
-        if self._release_va is None:
+        if self._go_va is None or self._release_va is None:
             self._download_by_turns(queue, source_va, out)
             return
-        if (
-            self._told > HALF
-        ):  # no engine waits for a count now, and none may be asked to wait across the wrap of the word
-            self._told = 0
-            self._signals.store_low(self._go, 0)
+        if not self._told:
+            self._bulk.tell(0)
         most = DRAINS_AT_ONCE * self._bulk.drain_bytes
         for start in range(0, len(out), most):
-            self._download(queue, source_va + start, out[start : start + most], self._release_va)
+            self._download(queue, source_va + start, out[start : start + most], self._go_va, self._release_va)
 
-    def _download(self, queue: Any, source_va: int, out: memoryview, release_va: int) -> None:
+    def _download(self, queue: Any, source_va: int, out: memoryview, go_va: int, release_va: int) -> None:
         """A memoryful at a time: filled by the engine, then drained."""
         stream, room = queue.stream(), self._bulk.drain_bytes
         drains = [out[start : start + room] for start in range(0, len(out), room)]
         for number, drain in enumerate(drains):
-            armed = stream.sdma.wait_mem(
-                self._signals.gpu_va(self._go), self._told + number + 1, compare=Compare.GREATER_EQUAL, poll=GO_POLL
-            )
+            go = self._told + number + 1 & BYTE
+            armed = stream.sdma.wait_mem(go_va, go, BYTE, Compare.EQUAL, GO_POLL)
             if number:
                 stream.append(armed)  # what the memory held before was received
             stream.copy(self._memory_va, source_va, len(drain))
@@ -249,13 +275,17 @@ class Bounce:
             if not number:
                 stream.append(armed)
             stream.append(stream.sdma.fence(release_va, RELEASE))
-        self._submit(queue, stream, len(drains))
+        point = self._submit(queue, stream, len(drains))
         for drain in drains:
             self._bulk.arm(0, len(drain))
             self._told += 1
-            self._signals.store_low(self._go, self._told)
-            self._flush()
-            self._take(drain)
+            self._bulk.tell(self._told & BYTE)
+            try:
+                self._take(drain)
+            except DeviceTimeout as error:
+                self._ask(point, error)
+                raise
+        self._moving = False
 
     def _download_by_turns(self, queue: Any, source_va: int, out: memoryview) -> None:
         """A piece at a time: the engine is done with it before it is read."""

@@ -330,6 +330,7 @@ class QueueSet:
         self._sdma = SdmaCommands(blocks.ips.version("sdma0"), USER_VMID, interrupts=interrupts)
         self._where: Where = "host" if signals is None else "vram"
         self._bounce: Bounce | None = None
+        self._bridge_pages: dict[int, int] = {}  # gpu_va by bus address
         self._doorbells = blocks.device.bars[DOORBELL_BAR]
 
     def compute(self) -> ComputeQueue:
@@ -458,17 +459,15 @@ class QueueSet:
         def publish(wptr_bytes: int) -> None:
             """Tell the engine of work.
 
-            ORDER: what the host wrote through the window is in VRAM before the engine learns of it: by its doorbell, or by the write pointer in
-            memory, which SDMA polls. A pointer that goes through the window itself is flushed with all else.
+            ORDER: what the host wrote through the window is in VRAM before the engine learns of it: by the write pointer in memory, which SDMA
+            polls, or by its doorbell, before which a pointer that goes through the window is flushed itself.
             """
             value = wptr_bytes // unit_bytes
-            if through_window:
-                if polled:
-                    wptr(value)
-                hdp.request()
-            else:
-                hdp.request()
+            hdp.request()
+            if polled or not through_window:
                 wptr(value)
+                if through_window:
+                    hdp.request()
             doorbell.ring(value)
             if remote is not None:
                 remote.flush()
@@ -497,9 +496,9 @@ class QueueSet:
         if self._bounce is None:
             memory = BusMemory(bulk.bus_addr, bulk.size_bytes)
             memory_va = self._spaces.user.import_host(memory, "the bridge's memory", seen=False).gpu_va
-            release_va, progress_va = map(self._bridge_word, (bulk.release_bus_addr, bulk.progress_bus_addr))
-            clock, flush = self._blocks.device.clock, self._blocks.hdp.request
-            self._bounce = Bounce(bulk, memory_va, release_va, progress_va, signals, clock, flush)
+            go_va, release_va = self._bridge_word(bulk.go_bus_addr), self._bridge_word(bulk.release_bus_addr)
+            progress_va = self._bridge_word(bulk.progress_bus_addr)
+            self._bounce = Bounce(bulk, memory_va, go_va, release_va, progress_va, self._blocks.device.clock)
         return self._bounce
 
     def _bridge_word(self, bus_addr: int | None) -> int | None:
@@ -507,8 +506,11 @@ class QueueSet:
         if bus_addr is None:
             return None
         offset = bus_addr % PAGE_BYTES
-        page = BusMemory(bus_addr - offset, PAGE_BYTES)
-        return self._spaces.user.import_host(page, "a word of the bridge's", seen=False).gpu_va + offset
+        page = bus_addr - offset
+        if page not in self._bridge_pages:
+            memory = BusMemory(page, PAGE_BYTES)
+            self._bridge_pages[page] = self._spaces.user.import_host(memory, "words of the bridge", seen=False).gpu_va
+        return self._bridge_pages[page] + offset
 
     def _access(self, buffer: Buffer) -> Access:
         return self._spaces.user.access(buffer)

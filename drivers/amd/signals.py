@@ -78,10 +78,6 @@ class Signals:
         """Set a timeline that no engine writes to."""
         self._access.write(place, value.to_bytes(EACH_BYTES, "little"))
 
-    def store_low(self, place: int, value: int) -> None:
-        """Set the low half of a word that only the host writes; a flush of the host data path must follow."""
-        self._access.write(place, DWORD.pack(value))
-
     def reader(self, place: int) -> Callable[[], int]:
         """Return what looks at the low half of a timeline; all the words are looked at then."""
         return partial(self._look_at, place)

@@ -170,6 +170,11 @@ class Bulk(Protocol):
         ...
 
     @property
+    def go_bus_addr(self) -> int | None:
+        """Where the card finds the byte of `tell`, in a dword that nobody else stores."""
+        ...
+
+    @property
     def release_bus_addr(self) -> int | None:
         """The dword that the card writes to let a drain's bytes go; None: they are read when the card's work is known to be done."""
         ...
@@ -203,12 +208,20 @@ class Bulk(Protocol):
         """Wait until the bytes of all fills are in the memory, as far as the host can tell: its first 512 bytes are overwritten for that."""
         ...
 
+    def tell(self, value: int) -> None:
+        """Show the card a byte at `go_bus_addr`, without waiting. One of these and `release_bus_addr` is never there without the other."""
+        ...
+
     def arm(self, offset: int, size_bytes: int) -> None:
         """Begin a drain from a slot's start; ORDER: before the card writes to `release_bus_addr`."""
         ...
 
     def drain(self) -> bytes:
         """Wait for the bytes of the drain that was armed."""
+        ...
+
+    def give_up(self) -> None:
+        """Take the memory as out of order: what was sent never came there. Nothing is moved any more, and closing sets the bridge right."""
         ...
 
 

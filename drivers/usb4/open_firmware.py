@@ -32,7 +32,7 @@ from ringup.errors import DeviceLost, DeviceTimeout, RingupError, TransportError
 
 LOG = logging.getLogger(__name__)
 BULK_OUT, BULK_IN = 0x02, 0x81
-PROGRESS = 0xA800  # XDATA: what the card sees at `OpenBulk.progress_bus_addr`
+PROGRESS, GO = 0xA800, 0xA840  # XDATA: what the card sees at `OpenBulk.progress_bus_addr` and `go_bus_addr`
 XDATA_READ, XDATA_WRITE, REQUEST, SRAM, POWER = 0xE4, 0xE5, 0xF0, 0xF2, 0xF3
 SINGLE, STREAM_WRITE, STREAM_READ = 0, 1, 2  # low bits of wIndex of `F0`
 ARGUMENTS = struct.Struct("<QI")  # of `F0`: address, value or count of dwords
@@ -289,9 +289,13 @@ class OpenFirmware:
             self.port.wait(arm())
             self._fills.append(send())
         except BaseException:  # of one that was posted before, perhaps: the engine may be armed all the same
-            self._memory_torn = True
+            self.tear_memory()
             raise
         self._moved_memory = True
+
+    def tear_memory(self) -> None:
+        """For the bulk side: the engine of the bridge's memory may wait for what will not come."""
+        self._memory_torn = True
 
     def check_memory(self) -> None:
         """For the bulk side: raise `TransportError` when the engine of the bridge's memory is of no use any more."""
@@ -343,6 +347,7 @@ class OpenBulk:
     windows = range(15 * SLOT_BYTES), range(16 * SLOT_BYTES, 31 * SLOT_BYTES)
     # in the second half of the page where an NVMe device finds its submission queue: stores to the first half disturb fills that are under way
     progress_bus_addr = 0x82_0800
+    go_bus_addr = 0x82_0840  # a cache line further. Cards are known to read rings of theirs from this page, which the chip's CPU had filled
     release_bus_addr = 0x82_200C  # the first entry of the completion queue of the NVMe device that the chip believes in: any write will do
     drain_bytes = size_bytes
     worth_bytes = 64 << 10  # a window takes 3.6 MB/s, a fill and the wait for it a tenth of a millisecond
@@ -373,11 +378,19 @@ class OpenBulk:
             self.fill(0, mark)
             self.settle(0)
 
-        self._landing.wait(fill)
+        try:
+            self._landing.wait(fill)
+        except DeviceTimeout:
+            self.give_up()
+            raise
 
     def progress(self) -> int:
         """Look at the dword that the card stores, which the chip shows among its own memory: fills go on meanwhile."""
         return int.from_bytes(self._firmware.look(PROGRESS, 4), "little")
+
+    def tell(self, value: int) -> None:
+        """Store a byte that the card looks at, in one request without data."""
+        self._firmware.xdata_write(GO, bytes([value]))
 
     def arm(self, offset: int, size_bytes: int) -> None:
         """Arm the engine the other way, and take what comes; ordered before the requests that follow, which have it released."""
@@ -385,8 +398,12 @@ class OpenBulk:
         self._firmware.check_memory()
         size = -(-size_bytes // SECTOR_BYTES) * SECTOR_BYTES
         doing = f"draining {size} bytes of the bridge's memory at {offset:#x}"
-        self._port.post(self._arm(offset, size, SRAM_TO_HOST, doing))
-        self._drain = self._port.start_bulk_in(BULK_IN, size, BULK_MS, doing=doing, exact=True)
+        try:
+            self._port.post(self._arm(offset, size, SRAM_TO_HOST, doing))
+            self._drain = self._port.start_bulk_in(BULK_IN, size, BULK_MS, doing=doing, exact=True)
+        except BaseException:  # armed, perhaps, with nobody to take what comes
+            self.give_up()
+            raise
 
     def drain(self) -> bytes:
         """Wait for what was armed."""
@@ -401,6 +418,10 @@ class OpenBulk:
     def draining(self) -> bool:
         """Whether something is armed, or was when a transfer failed."""
         return self._drain is not None
+
+    def give_up(self) -> None:
+        """Have the bridge restarted when it is closed, and refuse to move anything until then."""
+        self._firmware.tear_memory()
 
     def forget(self) -> None:
         """Take what is armed as lost."""

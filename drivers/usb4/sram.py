@@ -57,6 +57,7 @@ class PageBulk:
     size_bytes: int
     progress_bus_addr: int | None = None
     release_bus_addr: int | None = None
+    go_bus_addr: int | None = None
     drain_bytes = PAGE_BYTES
     worth_bytes = 1 << 10  # a dword through a window takes several commands
     page = WINDOW
@@ -74,6 +75,10 @@ class PageBulk:
         """Raise `NotSupported`: there is no such word."""
         raise NotSupported("this firmware shows no word that the card could store")
 
+    def tell(self, value: int) -> None:
+        """Raise `NotSupported`: nothing is released here, so the card is told nothing."""
+        raise NotSupported("this firmware's drains are not released by the card")
+
     def arm(self, offset: int, size_bytes: int) -> None:
         """Remember how much to read; nothing is sent."""
         if offset or not 0 < size_bytes <= self.drain_bytes:
@@ -90,6 +95,9 @@ class PageBulk:
     def land(self) -> None:
         """Wait for fills: a byte that was written is there."""
         self._chip.settle()
+
+    def give_up(self) -> None:
+        """Do nothing: no engine of this firmware's waits for bytes."""
 
     def drain(self) -> bytes:
         """Read them."""

@@ -74,17 +74,33 @@ def test_a_stream_longer_than_the_ring_runs_from_memory(machine):
     assert toy.notes == list(range(60))
 
 
-def test_commands_can_be_put_into_memory_by_the_queue_itself(machine):
-    """Who puts them may submit to the same queue first, wherever its write pointer is then."""
-    toy = machine.queue(ring_bytes=1024)
+@pytest.mark.parametrize("wptr", range(0, 4096, 128))
+def test_commands_can_be_put_into_the_ring_by_the_queue_itself(machine, wptr):
+    """Who puts them may submit to the same queue first, wherever in the ring that is."""
+    toy = machine.queue(ring_bytes=4096, padded=True, wptr=wptr)
+    expected, puts = [], []
 
-    def put(gpu_va, data):
-        toy.queue.submit(toy.stream(-1 & 0xFF)).wait()
-        machine.memory[gpu_va : gpu_va + len(data)] = bytes(data)
+    def put(at, data):
+        toy.queue.submit(toy.stream(255)).wait()
+        assert 0 <= at <= 4096 - len(data)
+        machine.memory[toy.base + at : toy.base + at + len(data)] = bytes(data)
+        puts.append(at)
+        expected.append(255)
 
-    for n in range(100):
-        toy.queue.submit(toy.stream(2 * n, 2 * n + 1), put=put).wait()
-    assert toy.notes == [note for n in range(100) for note in (255, 2 * n, 2 * n + 1)]
+    for n in range(30):
+        notes = [2 * n % 251, *range(n)]
+        toy.queue.submit(toy.stream(*notes), put=put).wait()
+        expected += notes
+    assert toy.notes == expected
+    assert 30 < len(puts) < 40  # twice where the commands run over the ring's end
+
+
+def test_who_puts_commands_may_not_submit_more_than_was_left_for_that(machine):
+    toy = machine.queue(ring_bytes=4096, padded=True)
+    with pytest.raises(ValueError, match="took more of it than 512 bytes"):
+        toy.queue.submit(toy.stream(1), put=lambda at, data: toy.queue.submit(toy.stream(*range(40))))
+    toy.queue.submit(toy.stream(2)).wait()
+    assert toy.notes == [*range(40), 2]
 
 
 def test_a_stream_that_fits_nowhere_is_refused(machine):
@@ -99,7 +115,7 @@ def test_a_stream_that_fits_nowhere_is_refused(machine):
 def test_padding_is_read_by_nobody_or_does_nothing(machine, padded):
     toy = machine.queue(padded=padded)
     for n in range(200):
-        toy.queue.submit(toy.stream(*range(n % 7)))
+        toy.queue.submit(toy.stream(*range(n % 7))).wait()
         assert not padded or toy.ring.wptr % 64 == 0  # eight NOPs
     Point(toy.timeline, toy.timeline.last).wait()
     assert toy.notes == [number for n in range(200) for number in range(n % 7)]
