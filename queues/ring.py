@@ -59,6 +59,10 @@ class Ring:
         self._pending.append((point, self.wptr - len(fill)))
         self._publish(self.wptr)
 
+    def publish(self) -> None:
+        """Tell the engine once more how far the packets go."""
+        self._publish(self.wptr)
+
     def add(self, data: bytes | bytearray) -> None:
         """Store packets and publish nothing yet."""
         size = len(data)

@@ -50,20 +50,29 @@ def sdma_index(engine: int, queue: int) -> int:
 class Doorbell:
     """One doorbell: tells a queue that its write pointer has moved."""
 
-    __slots__ = ("_mmio", "_offset", "index", "ring")
+    __slots__ = ("_mmio", "_offset", "halved", "index", "ring")
 
     def __init__(self, mmio: Mmio, index: int, *, halved: bool = False) -> None:
-        """`halved`: the path writes dwords only; then the low half rings, behind a high one that has changed.
+        """`halved`: the path writes dwords only; then the low half rings, behind a high one that has changed, until `ring_both`.
 
-        UNKNOWN: how a doorbell of 64 bits takes two halves is in no public source; cards behind USB bridges are known to take them so.
+        UNKNOWN: how a doorbell of 64 bits takes two halves is in no public source. Cards behind USB bridges are known to take the low one with
+        the high one behind it (tinygrad), so that is what is left where the low one by itself does not do.
         """
-        self.index, self._mmio, self._offset = index, mmio, index * 4
+        self.index, self._mmio, self._offset, self.halved = index, mmio, index * 4, halved
         if self._offset + 8 > mmio.size_bytes:
             raise NotSupported(
                 f"doorbell {index:#x} lies beyond the {mmio.size_bytes // 1024} KiB of BAR {DOORBELL_BAR}; give the BAR its full size"
             )
         # tells the queue its new write pointer: dwords for the command processor, bytes for SDMA; never wrapped
         self.ring: Callable[[int], None] = Halves(self._store, high=0) if halved else self._ring
+
+    def ring_both(self) -> None:
+        """Ring with both halves from now on."""
+        self.ring = self._ring_halves
+
+    def _ring_halves(self, value: int) -> None:
+        self._store(0, value & 0xFFFF_FFFF)
+        self._store(4, value >> 32)
 
     def _ring(self, value: int) -> None:
         self._mmio.write64(self._offset, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,7 +23,7 @@ from ringup.drivers.amd.transfer import Staging
 from ringup.drivers.amd.wiring import Blocks
 from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.transport.bus_memory import BusMemory
-from ringup.errors import NotSupported, RingupError
+from ringup.errors import DeviceTimeout, NotSupported, RingupError
 from ringup.queues.arena import Arena
 from ringup.queues.kept import Kept
 from ringup.queues.pm4_stream import ComputeStream, Pm4Commands, queue_object
@@ -32,10 +33,12 @@ from ringup.queues.ring import Ring
 from ringup.queues.sdma_stream import CopyStream, SdmaCommands
 from ringup.queues.timeline import Point, Timeline, Waiter
 
+LOG = logging.getLogger(__name__)
 RING_BYTES = 64 << 10
 ARGS_BYTES = 1 << 20
 INDIRECT_BYTES = 1 << 20
 EOP_BYTES = 4096
+HEARD_US, HEARD_POLL_US = 50_000, 1_000  # TIMEOUT: ours, for a queue of an engine that idles to do nothing
 CLOSE_S = 1.0  # TIMEOUT: ours, for work under way when its queue is closed
 MQD_BYTES = 4096
 PAGE_BYTES = 4096
@@ -63,6 +66,7 @@ class QueueMemory:
             raise
 
     word: Any = None  # of its timeline, once there is one
+    doorbell: Doorbell
 
     def _keep(self, memory: Any, buffer: Buffer) -> Buffer:
         self.buffers.append((memory, buffer))
@@ -329,6 +333,7 @@ class QueueSet:
         self._pm4 = Pm4Commands(blocks.ips.version("gc"), interrupts=interrupts)
         self._sdma = SdmaCommands(blocks.ips.version("sdma0"), USER_VMID, interrupts=interrupts)
         self._where: Where = "host" if signals is None else "vram"
+        self._both_halves: dict[type, bool] = {}  # whether queues on such hardware hear nothing less
         self._bounce: Bounce | None = None
         self._bridge_pages: dict[int, int] = {}  # gpu_va by bus address
         self._doorbells = blocks.device.bars[DOORBELL_BAR]
@@ -411,6 +416,41 @@ class QueueSet:
         queue.release = lambda: memory.word.store(queue.timeline.last)
         queue.watched = lambda: any(not other.timeline.idle for other in self.queues if other is not queue)
         self.queues.append(queue)
+        if memory.doorbell.halved:
+            try:
+                self._learn_to_ring(queue)
+            except BaseException:
+                queue.close(patient=False)
+                raise
+
+    def _learn_to_ring(self, queue: CardQueue) -> None:
+        """Find out, with the first queue of a kind, what it hears of half a doorbell. Raises `DeviceTimeout` when it hears nothing at all."""
+        kind, doorbell = type(queue.hardware), queue.memory.doorbell
+        if kind in self._both_halves:
+            if self._both_halves[kind]:
+                doorbell.ring_both()
+            return
+        point = queue.submit(queue.streams())
+        both = not self._heard(point)
+        if both:
+            LOG.info("%s: it hears nothing of the low half of its doorbell alone", queue.name)
+            doorbell.ring_both()
+            queue.ring.publish()
+            if not self._heard(point):
+                raise DeviceTimeout(
+                    f"mapping {queue.name}: it did not begin what it was given within {HEARD_US / 1e3:g} ms, whether its doorbell was rung with "
+                    "its low half or with both; reset the card, or switch the enclosure off and on"
+                )
+        self._both_halves[kind] = both
+
+    def _heard(self, point: Point) -> bool:
+        clock = self._blocks.device.clock
+        end_us = clock.now_us + HEARD_US
+        while not point.done:
+            if clock.now_us > end_us:
+                return False
+            clock.sleep_us(HEARD_POLL_US)
+        return True
 
     def _forget(self, queue: CardQueue) -> None:
         """Let another queue have the place of one that was closed."""
@@ -448,7 +488,8 @@ class QueueSet:
     ) -> tuple[str, Any, Timeline, Ring, Arena, Arena, Owner]:
         """Return what a `Queue` is made of. `unit_bytes`: what its doorbell counts; `polled`: its engine looks at the pointer in memory too."""
         through_window = self._where == "vram"
-        doorbell, page = Doorbell(self._doorbells, index, halved=through_window), self._access(memory.page)
+        memory.doorbell = doorbell = Doorbell(self._doorbells, index, halved=through_window)
+        page = self._access(memory.page)
         ring, hdp, remote = self._access(memory.ring), self._blocks.hdp, self._blocks.device.remote
         if through_window:  # VRAM holds what was there before: pointers, and counts of a queue that is gone
             page.write(0, bytes(PAGE_BYTES))

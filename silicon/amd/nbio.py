@@ -85,7 +85,8 @@ class Nbio:
         self._board, self._chip, self._hdp = board, chip, hdp
         self._gpu = functions["gpu"]
         self._clients: dict[str, list[DoorbellClient]] = {}
-        self._high: dict[int, int] = {}  # halves of doorbells that wait for the other one
+        self.half_rings = True  # the low half of a doorbell by itself
+        self._halves: dict[int, int] = {}  # those of doorbells that wait for the other one
         self._remapped: dict[str, Door] = {}
         self._routes: list[Route] = []
         self._rest: tuple[str, ...] = ()
@@ -171,7 +172,7 @@ class Nbio:
         """Return to the state after power-on; `keep_scratch`: the BIOS scratch registers survive, as in a reset of the chip alone."""
         scratch = [f"BIF_BX0_BIOS_SCRATCH_{n}" for n in range(16)] if keep_scratch else []
         self.cells.reset(keep=scratch)
-        self._high.clear()
+        self._halves.clear()
         self._remap_all()
         self._read_routes()
 
@@ -259,18 +260,21 @@ class Nbio:
         if not self.cells["RCC_DEV0_EPF0_RCC_DOORBELL_APER_EN"] & 1:
             self._note(f"doorbell {index:#x} was rung while RCC_DOORBELL_APER_EN is off")
             return
+        half, index = (index & 1, index & ~1) if size_bytes == 4 else (0, index)
         route = self._route(index)
         if route is None:
             self._note(f"doorbell {index:#x} lies in no range of an enabled S2A_DOORBELL_ENTRY_n_CTRL")
             return
-        if size_bytes == 4 and index & 1:
-            # QUIRK: bridges that send nothing but dwords ring a doorbell of 64 bits in halves, and cards behind them are known to run. UNKNOWN:
-            # how the halves are put together; here the high one waits for the low one
-            self._high[index & ~1] = value
-            return
-        if size_bytes == 4 and (high := self._high.pop(index, 0)):
-            value, size_bytes = value | high << 32, 8
         target, names = route
+        if size_bytes == 4 and "ih" not in names:
+            # QUIRK: bridges that send nothing but dwords ring a doorbell of 64 bits in halves, and cards behind them are known to run. UNKNOWN:
+            # how the halves are put together; here the high one waits for the low one, or whichever comes first for the other (`half_rings`)
+            other = self._halves.pop(index | 1 - half, None)
+            if other is None and (half or not self.half_rings):
+                self._halves[index | half] = value
+                return
+            if other is not None:
+                value, size_bytes = (other | value << 32 if half else value | other << 32), 8
         for client in self._listeners(names):
             if client.doorbell(target, value, size_bytes):
                 return

@@ -91,6 +91,44 @@ def test_an_unmapped_address_is_a_fault_that_names_the_buffer_next_to_it_also_wh
     dock.download(1)
 
 
+@pytest.mark.parametrize("half_rings", [True, False])
+def test_a_card_that_hears_nothing_of_half_a_doorbell_is_rung_with_both(docks, half_rings):
+    """Nobody knows which kind of card there is: it is found out with the first queue of each kind."""
+    dock = docks()
+    dock.radeon.nbio.half_rings = half_rings
+    card = dock.open()
+    for seed in range(2):
+        dock.compute(seed)
+    dock.upload(0)
+    dock.download(0)
+    more = card.new_compute_queue()
+    before = card.device.counts.control
+    more.submit(more.stream()).wait()
+    transfers = card.device.counts.control - before
+    assert transfers == (4 if half_rings else 5)
+    card.reset()
+    dock.compute(2)
+
+
+def test_a_queue_that_hears_nothing_is_named_within_a_bound(docks, monkeypatch):
+    dock = docks()
+    card = dock.open()
+    dock.compute(0)
+    queues = card.queues
+    monkeypatch.setattr(dock.radeon.nbio, "doorbell", lambda index, value, size_bytes: None)
+    card._queues._both_halves.clear()
+    begun_us = dock.clock.now_us
+    with pytest.raises(
+        DeviceTimeout, match="mapping compute 1: it did not begin what it was given within 50 ms, whether"
+    ):
+        card.new_compute_queue()
+    assert dock.clock.now_us - begun_us < 1_000_000
+    assert card.queues == queues
+    monkeypatch.undo()
+    card.new_compute_queue()
+    dock.compute(1)
+
+
 def test_an_endless_kernel_runs_out_of_time_and_a_reset_recovers(docks):
     dock = docks()
     card = dock.open()
