@@ -42,6 +42,8 @@ SRAM_TO_HOST = 1 << 15
 SECTOR_BYTES = 512
 XDATA_PIECE = 64  # a USB2 endpoint 0 has no longer answers; registers are single bytes
 REQUEST_MS, POWER_MS, BULK_MS = 5_000, 10_000, 10_000  # TIMEOUT: what the firmware's own host programs give it
+# TIMEOUT: ours. The firmware answers at once, or behind a request that nothing completes, which takes a third of a second
+LOOKS, LOOK_MS = 3, 1_500
 STREAM_BYTES_PER_MS = 500  # TIMEOUT: a third of the slower of the two measured rates, 1.8 MB/s
 TRIES, PAUSE_US = 10, 1_000  # TIMEOUT: of a request that the link garbled; the pause is the firmware author's
 STALE_MS, STALE_PACKETS, PACKET_BYTES = 10, 4, 1024  # TIMEOUT: a packet that is still there comes at once
@@ -82,12 +84,15 @@ class OpenFirmware:
         return self.look(address, count, page)
 
     def look(self, address: int, count: int, page: int = 0) -> bytes:
-        """Read it also while bytes are on their way into the bridge's memory."""
+        """Read it also while bytes are on their way into the bridge's memory. A look changes nothing, so one that fails is taken again."""
         port = self.port
-        pieces = [
-            port.start_control_in(XDATA_READ, address + at, page << 8, min(XDATA_PIECE, count - at), REQUEST_MS)
-            for at in range(0, count, XDATA_PIECE)
-        ]
+        for _ in range(LOOKS):
+            pieces = [
+                port.start_control_in(XDATA_READ, address + at, page << 8, min(XDATA_PIECE, count - at), LOOK_MS)
+                for at in range(0, count, XDATA_PIECE)
+            ]
+            if port.ended_well(*pieces) and sum(piece.actual for piece in pieces) == count:
+                break
         port.wait(*pieces)
         data = b"".join(piece.data for piece in pieces)
         if len(data) != count:

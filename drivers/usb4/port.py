@@ -281,6 +281,11 @@ class Port:
         for one in pending:
             self._judge(one)
 
+    def ended_well(self, *pending: Pending) -> bool:
+        """Wait until transfers have ended, and tell whether all went well; one that failed raises when it is waited for, and not before."""
+        self._pump(pending)
+        return all(one.status == COMPLETED for one in pending)
+
     def settle(self) -> None:
         """Wait for all that was posted."""
         posted, self._posted = list(self._posted), deque()

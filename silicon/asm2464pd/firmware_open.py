@@ -190,11 +190,14 @@ class OpenFirmware:
 
     # --- XDATA --------------------------------------------------------------------------------------------------------
     def _read_xdata(self, setup: Setup) -> Job[Answer]:
-        count = min(setup.length, self._chip.speed.ep0_bytes)
+        """E4: bytes, one after another; what the card or an engine stores meanwhile is seen in some of them."""
+        xdata, data = self._chip.xdata, bytearray()
         yield IDLE_US
-        data = bytes(self._chip.xdata.read(setup.value + at, setup.index >> 8) for at in range(count))
-        self._chip.xdata.put_bytes(BUFFER, data)
-        return data
+        for at in range(min(setup.length, self._chip.speed.ep0_bytes)):
+            data.append(xdata.read(setup.value + at, setup.index >> 8))
+            yield timing.XDATA_BYTE_US
+        xdata.put_bytes(BUFFER, bytes(data))
+        return bytes(data)
 
     def _write_xdata(self, setup: Setup) -> Job[Answer]:
         yield IDLE_US

@@ -60,6 +60,7 @@ CONTROL_CPU_US = (
 TLP_US = 2.0  # GUESS: one request of the TLP engine to its completion
 STREAM_WRITE_US = 1.1  # a dword: 3.6 MB/s. Source: asm2464pd-firmware README
 STREAM_READ_US = 2.2  # a dword: 1.8 MB/s. Source: asm2464pd-firmware README
+XDATA_BYTE_US = 0.3  # GUESS: a turn of the loop that copies one byte for `E4`
 AFTER_STATUS_US = 6.0  # GUESS: the rest of F0's handler, which begins by letting the host have its status. Source: main.c, handle_usb_control
 POLL_LIMIT_US = (
     300_000  # GUESS: 500,000 rounds of the loop that waits for a completion. Source: main.c, handle_usb_control

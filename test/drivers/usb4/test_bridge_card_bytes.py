@@ -4,7 +4,10 @@ import random
 
 import pytest
 
+from ringup.drivers.usb4.open_firmware import OpenBulk
+from ringup.silicon.amd import sdma_copy
 from ringup.silicon.asm2464pd import timing
+from ringup.silicon.asm2464pd.transfers import Bus
 
 MIB = 1 << 20
 PLACE = 128 * MIB  # in BAR 0: far from what the driver has taken
@@ -163,3 +166,44 @@ def test_copies_go_near_the_rate_of_link_and_memory(docks, speed):
     into, out = rates(docks, speed)
     assert into >= 0.95
     assert out >= 0.9
+
+
+def test_a_look_that_shows_more_than_was_sent_is_no_progress(docks, monkeypatch):
+    """The chip reads its bytes one after another: between 0xff and 0x100 it may show 0x1ff. The engine is slow here, so fills have to wait."""
+    dock, torn = docks(), []
+    progress = OpenBulk.progress
+
+    def look(bulk):
+        value = progress(bulk)
+        if value == 0x100 and len(torn) < 3:
+            torn.append(value)
+            return 0x1FF
+        return value
+
+    monkeypatch.setattr(OpenBulk, "progress", look)
+    dock.open()
+    dock.enclosure.chip.xdata.write(0xA800, 0xFE)  # as another process left it
+    monkeypatch.setattr(sdma_copy, "BYTES_PER_US", 100)
+    for seed in range(2):
+        dock.upload(seed, 4 * MIB)
+    assert len(torn) == 3
+
+
+@pytest.mark.parametrize("fault", ["stall", "short_packet", "lost_completion"])
+def test_a_look_that_fails_is_taken_again(docks, monkeypatch, fault):
+    dock, struck = docks(), []
+    dock.open()
+    dock.upload(0)
+    begins = Bus.begins
+
+    def begin(bus, transfer):
+        if not struck and transfer.setup[1:2] == b"\xe4":
+            bus.chip.faults.inject(fault, 0)
+            struck.append(transfer)
+        return begins(bus, transfer)
+
+    monkeypatch.setattr(Bus, "begins", begin)
+    dock.upload(1, 2 * MIB)
+    assert struck[0].status != "completed" or struck[0].actual < 4
+    dock.download(1)
+    dock.compute(1)
