@@ -189,16 +189,16 @@ class Hub:
     def flush(self, vmid: int) -> None:
         """Drop every cached translation of a VMID. Raises `DeviceTimeout` when the hub does not say that it has."""
         doing = f"flushing the TLB of vmid {vmid} on {self.name}"
-        if self._semaphore:
-            self.block.wait(  # it reads 1 to the one who gets it
-                self.words.invalidate_sem,
-                lambda sem: bool(sem.semaphore),
-                TIMEOUT_US,
-                f"{doing}: taking the engine's semaphore",
-            )
         try:
+            if self._semaphore:
+                self.block.wait(  # it reads 1 to the one who gets it
+                    self.words.invalidate_sem,
+                    lambda sem: bool(sem.semaphore),
+                    TIMEOUT_US,
+                    f"{doing}: taking the engine's semaphore",
+                )
             self._invalidate(vmid, doing)
-        finally:
+        finally:  # also of a read that took it and whose answer was lost: the engine is ours alone
             if self._semaphore:
                 self.block.write(self.words.invalidate_sem.at(self.block.version)(semaphore=0))
         if self._semaphore:  # MMHUB alone keeps translations of some clients in a private cache

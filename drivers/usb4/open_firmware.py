@@ -323,16 +323,16 @@ class OpenFirmware:
         self._closed = True
         self.quiet()
         self.port.settle()
-        if self._memory_torn:
-            self._restart()
+        if self._memory_torn or self.bulk.draining:
+            self.restart()
 
-    def _restart(self) -> None:
+    def restart(self) -> None:
         """Restart the chip's processor, which lets go of the card and comes back at its place; wait for that, within a bound.
 
         Source: asm2464pd-firmware, registers.h, REG_CPU_EXEC_CTRL (measured there: back after a third of a second, with the slot after seconds).
         """
         port, clock = self.port, self.port.clock
-        LOG.info("%s: the bridge is restarted: a transfer of its memory was broken off", port.name)
+        LOG.info("%s: the bridge is restarted: a transfer of its memory was broken off, or may have been", port.name)
         try:
             port.control_out(XDATA_WRITE, CPU_RESTART, 1, timeout_ms=RESTART_MS, doing="restarting the bridge")
         except RingupError as error:  # it may be gone before it has said so

@@ -59,6 +59,8 @@ def open(
     hold = _Hold(rest, backend, clock, name, wait_s, kernel)
     try:
         bridge = open_bridge(*hold.found, hold.clock, hold.name)
+        if hold.abandoned and isinstance(bridge, OpenFirmware):
+            bridge = _restarted(bridge, hold)
         try:
             _wake(bridge, hold.name)
         except BaseException:
@@ -80,9 +82,14 @@ class _Hold:
         self.lock = None if backend is not None else CardLock(kernel or Kernel(), self.name.replace(":", "-"))
         backend = backend if backend is not None else system_backend()
         place, device = _look_up(backend, rest)
-        self.found = backend, place, device
+        self.rest, self.found = rest, (backend, place, device)
         if self.lock is not None:
             self.lock.take(self.clock, wait_s)
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether the holder before us died without a word."""
+        return self.lock is not None and self.lock.previous is not None
 
     def release(self) -> None:
         """Let others have it."""
@@ -139,6 +146,17 @@ def open_bridge(backend: Any, place: Place, device: Any, clock: Clock, name: str
     except BaseException:
         port.close()
         raise
+
+
+def _restarted(bridge: OpenFirmware, hold: _Hold) -> Bridge:
+    """Restart a bridge whose engine may be armed still, by a program that was killed: it would send old bytes, or take new ones for its own."""
+    try:
+        bridge.restart()
+    finally:
+        bridge.port.close()
+    backend, _, _ = hold.found
+    hold.found = backend, *_look_up(backend, hold.rest)
+    return open_bridge(*hold.found, hold.clock, hold.name)
 
 
 def _claim(backend: Any, place: Place, device: Any, clock: Clock, name: str) -> Port:

@@ -1,10 +1,13 @@
 """Enclosures that go, two of them side by side, and those that cannot be opened: told in words, in time, and nobody else notices."""
 
+import os
 import random
 
 import pytest
 
 import ringup
+from ringup.drivers.transport.kernel import Kernel
+from ringup.drivers.usb4 import transport
 from ringup.drivers.usb4.port import SLACK_MS
 from ringup.drivers.usb4.transport import find
 from ringup.errors import CardBusy, DeviceLost, LinkDown, NoSuchCard, NotSupported, PermissionNeeded, RingupError
@@ -175,3 +178,29 @@ def test_a_serial_is_that_of_the_chip():
     path = ringup.cards.connect("virtual:navi31@asm2464pd", enclosure=Enclosure(card, "open"))
     assert len(path.bridge.port.serial) == 8
     path.close()
+
+
+def test_what_a_killed_program_left_armed_in_the_bridge_is_gone_when_it_is_opened_again(docks, tmp_path, monkeypatch):
+    """A drain that nobody takes any more would swallow the next copy's; whoever finds the killed one's record restarts the bridge."""
+    dock = docks()
+    (tmp_path / "run/lock").mkdir(parents=True)
+    monkeypatch.setattr(transport, "system_backend", lambda: dock.host)
+    options = {"clock": dock.clock, "kernel": Kernel(tmp_path)}
+    killed = transport.open("1-1", **options)
+    killed.bulk.arm(0, 4096)
+    killed.bridge.port.settle()
+    assert dock.enclosure.chip.sram_engine.busy
+    os.close(killed._lock._node)  # as the kernel does: the lock goes, the record stays, transfers end
+    killed._lock._node = -1
+    dock.host.close_device(killed.bridge.port._handle)
+
+    heir = transport.open("1-1", **options)
+    assert not dock.enclosure.chip.sram_engine.busy
+    data = random.Random(9).randbytes(4096)
+    heir.bulk.fill(0, data)
+    heir.bulk.land()
+    assert dock.enclosure.chip.sram.view[512:4096] == data[512:]
+    heir.close()
+    begun_us = dock.clock.now_us
+    transport.open("1-1", **options).close()
+    assert dock.clock.now_us - begun_us < 300_000  # nobody died: nothing is restarted

@@ -1,6 +1,7 @@
 """Ctrl-C at any moment, kernels that go wrong, boards that are built oddly or lie, links that stutter: behind an enclosure as in a slot."""
 
 import random
+import threading
 
 import pytest
 
@@ -10,6 +11,8 @@ from ringup.drivers.usb4 import tlp
 from ringup.drivers.usb4.config import ANSWER_US, Fabric, Place, capability, extended_capability
 from ringup.drivers.usb4.topology import find_board
 from ringup.errors import DeviceFault, DeviceHung, DeviceLost, DeviceTimeout, LinkDown, TransportError
+
+MIB = 1 << 20
 
 
 class Pressed:
@@ -66,6 +69,45 @@ def test_ctrl_c_at_any_call_leaves_nothing_in_flight_and_a_card_that_opens_again
         dock.close()
         assert [one.status for one in host.begun if not one.done] == [], (phase, point)
         dock.recover()
+
+
+def test_a_thread_that_may_not_copy_breaks_nothing(docks):
+    dock = docks()
+    card = dock.open()
+    dock.upload(0)
+    seen = []
+    with card.alloc(4096) as buffer:
+
+        def copy():
+            for move in (lambda: card.copy.upload(buffer, bytes(4096)), lambda: card.copy.download(buffer)):
+                try:
+                    move()
+                except ValueError as error:
+                    seen.append(str(error))
+
+        thread = threading.Thread(target=copy)
+        thread.start()
+        thread.join(60)
+    assert len(seen) == 2
+    assert all("belongs to thread" in text for text in seen)
+    dock.upload(1)
+    dock.download(1)
+
+
+@pytest.mark.parametrize("size_bytes", [4096, 4 * MIB])
+def test_a_copy_into_an_unmapped_address_is_a_fault_also_when_fills_wait_for_it(docks, size_bytes):
+    dock = docks()
+    card = dock.open()
+    dock.upload(0)
+    path = card.copy._path()
+    with pytest.raises(DeviceFault, match="0x7fff"):
+        path.upload(card.copy, 0x7FFF_0000_0000, memoryview(bytes(size_bytes))).wait()
+    dock.radeon.violations.clear()
+    with pytest.raises((DeviceFault, DeviceHung)):
+        dock.upload(1)
+    card.reset()
+    for work in (dock.upload, dock.download, dock.compute):
+        work(2)
 
 
 def test_an_unmapped_address_is_a_fault_that_names_the_buffer_next_to_it_also_when_warm(docks):
