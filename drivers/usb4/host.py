@@ -62,8 +62,12 @@ class AsyncHost(Protocol):
         """End a transfer early; it is done soon after."""
         ...
 
+    def end(self, handle: Any) -> int:
+        """End every transfer of an open device and wait for that, within a bound; returns how many did not end."""
+        ...
+
     def alloc_streams(self, handle: Any, count: int, endpoints: Sequence[int]) -> int:
-        """Give SuperSpeed bulk endpoints streams; returns how many there are."""
+        """Give SuperSpeed bulk endpoints streams; returns how many there are, 0 where controller or system has none."""
         ...
 
     def free_streams(self, handle: Any, endpoints: Sequence[int]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import struct
 from collections import deque
@@ -16,7 +15,9 @@ import usb.core
 from ringup.drivers.transport.seam import Clock
 from ringup.drivers.usb4.counts import Counts
 from ringup.drivers.usb4.host import COMPLETED, NO_DEVICE, STALL, TIMED_OUT, Transfer, asynchronous
-from ringup.errors import CardBusy, DeviceLost, DeviceTimeout, PermissionNeeded, RingupError, TransportError
+from ringup.drivers.usb4.naming import GONE, Naming
+from ringup.drivers.usb4.naming import Stalled as Stalled
+from ringup.errors import DeviceLost, DeviceTimeout, RingupError, TransportError
 
 LOG = logging.getLogger(__name__)
 SETUP = struct.Struct("<BBHHH")  # USB 2.0 specification, 9.3
@@ -25,15 +26,9 @@ VENDOR_OUT, VENDOR_IN = 0x40, 0xC0  # bmRequestType: vendor, to or from the devi
 GET_DESCRIPTOR, STRING, ENGLISH = 6, 3, 0x0409
 STRING_BYTES = 255
 TIMEOUT_MS = 1_000  # TIMEOUT: what the bridge's other drivers give a control transfer
-GONE = "is gone from USB; check power and cable, then open it again"
 SILENT = "answers nothing on USB any more; switch the enclosure off and on or pull its cable, then open it again"
 SLACK_MS = 1_000  # after a transfer's own bound: the host's stack must have ended it by then
 IN_FLIGHT = 64  # posted transfers; the oldest are looked after when there are more
-LIVE = 256  # transfers that are kept in mind; those that have ended are forgotten when there are more
-
-
-class Stalled(TransportError):
-    """The device refused a request by a stall of the endpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +57,16 @@ SPEEDS = {1: 2, 2: 12, 3: 480, 4: 5_000, 5: 10_000, 6: 20_000}  # enum libusb_sp
 
 
 def places(backend: Any) -> list[tuple[Place, Any]]:
-    """Return every device that a backend sees, with the backend's own object for it."""
-    found = []
-    for device in backend.enumerate_devices():
-        row = backend.get_device_descriptor(device)
+    """Return every device that a backend sees, with the backend's own object for it. Raises `PermissionNeeded`, `TransportError`."""
+    doing, found = "looking for USB devices", []
+    with Naming(doing):
+        devices = list(backend.enumerate_devices())
+    for device in devices:
+        try:
+            with Naming(doing):
+                row = backend.get_device_descriptor(device)
+        except DeviceLost:  # it went meanwhile
+            continue
         ports = tuple(row.port_numbers or ())
         speed = SPEEDS.get(row.speed or 0, 0)
         found.append((Place(row.bus or 0, ports, row.idVendor, row.idProduct, row.bcdDevice, speed), device))
@@ -137,22 +138,21 @@ class Port:
         self.counts = Counts()
         self.lost = False
         self.why_lost = GONE  # once it is
-        self.torn = (
-            False  # a transfer was ended before it was over: who knows what the device makes of that sets it right
-        )
+        self._torn = False
         self.observer: Callable[[Seen], None] | None = None  # told of every transfer that ends, while there is one
         self._observed: deque[tuple[Pending, int, int]] = deque()  # not told of yet: endpoint, when it was submitted
         self._backend, self._host = backend, asynchronous(backend)
         self._posted: deque[Pending] = deque()
         self._line: deque[Pending] = deque()  # not begun yet
+        self._beginning: Pending | None = None  # asked of the host and not stored: where it stays, that was interrupted
         self._control: Pending | None = None  # the last of endpoint 0 that was begun
-        self._live: list[Pending] = []  # begun, and perhaps under way still
         self._detached = self._claimed = False
         self._streamed: tuple[int, ...] = ()
-        descriptor = backend.get_device_descriptor(device)
-        with Naming(f"opening {self.name} ({place.ids})", self):
-            self._handle = backend.open_device(device)
+        self._handle: Any = None
         try:
+            with Naming(f"opening {self.name} ({place.ids})", self):
+                descriptor = backend.get_device_descriptor(device)
+                self._handle = backend.open_device(device)
             with Naming(f"claiming {self.name} ({place.ids})", self):
                 self._claim()
             self.manufacturer = self.string(descriptor.iManufacturer)
@@ -177,6 +177,15 @@ class Port:
             backend.set_configuration(handle, 1)
         backend.claim_interface(handle, 0)
         self._claimed = True
+
+    @property
+    def torn(self) -> bool:
+        """Whether a transfer was ended before it was over, or may run unknown to us: who knows what the device makes of that sets it right."""
+        return self._torn or self._beginning is not None
+
+    @torn.setter
+    def torn(self, torn: bool) -> None:
+        self._torn = torn
 
     @property
     def vid(self) -> int:
@@ -297,10 +306,9 @@ class Port:
             self._pump([self._line[-1]], begun=True)
 
     def drop(self) -> None:
-        """End all that is under way or in line, whatever becomes of it."""
+        """End all that is under way or in line, known to us or not, whatever becomes of it. Raises `DeviceLost` where some does not end."""
         self._posted.clear()
-        live, self._live = self._live, []
-        self._cancel([*live, *self._line])
+        self._end()
 
     def cancel(self, *pending: Pending) -> None:
         """End transfers early, whatever becomes of them; they are done when this returns."""
@@ -317,21 +325,23 @@ class Port:
         exact: int | None,
     ) -> Pending:
         if self.lost:
-            raise self._gone(doing)
+            raise self.gone(doing)
         counts = self.counts
         begin = partial(
             self._host.submit, self._handle, endpoint, payload, setup=setup, timeout_ms=timeout_ms, stream=stream
         )
         pending = Pending(begin, endpoint, doing, timeout_ms, exact)
+        if self._beginning is not None:
+            self._end()
         if endpoint:
             counts.bulk += 1
         else:
             counts.control += 1
         if not isinstance(payload, int):
             counts.bytes_out += len(payload)
+        if self._line:
+            self._events(0, doing)  # what has ended meanwhile makes room
         self._line.append(pending)
-        if len(self._line) > 1:
-            self._events(0)  # what has ended meanwhile makes room
         self._advance()
         if pending.error is not None:
             raise pending.error
@@ -341,29 +351,51 @@ class Port:
         """Begin what may be begun; tell whether anything was."""
         line, moved = self._line, False
         while line and (line[0].endpoint or self._control is None or self._control.done):
-            self._begin(line.popleft())
+            self._begin()
             moved = True
         return moved
 
-    def _begin(self, pending: Pending) -> None:
+    def _begin(self) -> None:
+        """Begin the first in line. Interrupted anywhere, as by ctrl-C, it leaves `_beginning` set: the host may have it unknown to us."""
+        self._beginning = pending = self._line[0]  # ORDER: before the host is asked, until all is stored
         try:
             with Naming(pending.doing, self):
                 pending.transfer = pending.begin()
         except RingupError as error:
             pending.error = error
-            return
-        if not pending.endpoint:
-            self._control = pending
-        live = self._live
-        live.append(pending)
-        if len(live) > LIVE:
-            self._live = [one for one in live if not one.done]
-        if self.observer is not None:
-            self._observed.append((pending, pending.endpoint, self.clock.now_us))
+        else:
+            if not pending.endpoint:
+                self._control = pending
+            if self.observer is not None:
+                self._observed.append((pending, pending.endpoint, self.clock.now_us))
+        self._line.popleft()
+        self._beginning = None
 
-    def _events(self, timeout_ms: float) -> None:
+    def _end(self) -> None:
+        """Give up all that is in line and end every transfer of the device at the host, also one whose beginning was interrupted.
+
+        Raises `DeviceLost` where some do not end. May be interrupted anywhere and called again.
+        """
+        doing, line = "ending what is under way", self._line
+        self._torn = self.torn
+        while line:
+            pending = line[0]
+            if pending.error is None and pending.transfer is None:
+                when = "interrupted as" if pending is self._beginning else "given up before"
+                pending.error = TransportError(f"{self.name}: {pending.doing}: {when} it was begun")
+            line.popleft()
+        with Naming(doing, self):
+            left = self._host.end(self._handle)
+        self._beginning = None
+        if self._observed:
+            self._tell()
+        if left:
+            raise self.give_up(doing)
+
+    def _events(self, timeout_ms: float, doing: str) -> None:
         """Let transfers end, and tell the observer of those that did."""
-        self._host.handle_events(timeout_ms)
+        with Naming(doing, self):
+            self._host.handle_events(timeout_ms)
         if self._observed:
             self._tell()
 
@@ -386,43 +418,51 @@ class Port:
 
         if self._observed:
             self._tell()
-        self._advance()
-        open_ones = still_open()
-        if not open_ones:
-            return
-        self.counts.waits += 1
         clock = self.clock
-        longest_ms = max(one.timeout_ms for one in (*open_ones, *self._line)) + SLACK_MS
-        end_us = clock.now_us + longest_ms * 1_000
         try:
+            if self._beginning is not None:
+                self._end()
+            self._advance()
+            open_ones = still_open()
+            if not open_ones:
+                return
+            self.counts.waits += 1
+            longest_ms = max(one.timeout_ms for one in (*open_ones, *self._line)) + SLACK_MS
+            end_us = clock.now_us + longest_ms * 1_000
             while open_ones:
                 left_ms = (end_us - clock.now_us) / 1_000
                 if left_ms <= 0:
                     break
-                self._events(min(left_ms, longest_ms))
+                self._events(min(left_ms, longest_ms), open_ones[0].doing)
                 before = len(open_ones)
                 moved = self._advance()
                 open_ones = still_open()
                 if moved or len(open_ones) < before:
                     end_us = clock.now_us + longest_ms * 1_000  # each has its bound from when it was begun
         except BaseException:  # ctrl-C: what is under way ends before its buffers go
-            self._cancel(pending)
+            try:
+                self._cancel(pending)
+            except RingupError as error:  # hides nothing that went wrong before
+                LOG.info("%s", error)
             raise
         if open_ones:
             self._cancel(open_ones)
 
     def _cancel(self, pending: Sequence[Pending]) -> None:
         """End transfers early. Bounded: a host that does not even do that has lost the device."""
-        self.torn = self.torn or any(not one.done for one in pending)
+        self._torn = self.torn or any(not one.done for one in pending)
+        if self._beginning is not None:
+            self._end()
         for one in pending:
             if one in self._line:
-                self._line.remove(one)
                 one.error = TransportError(f"{self.name}: {one.doing}: given up before it was begun")
+                self._line.remove(one)
             elif one.transfer is not None and not one.transfer.done:
-                self._host.cancel(one.transfer)
+                with Naming(f"ending {one.doing}", self):
+                    self._host.cancel(one.transfer)
         end_us = self.clock.now_us + SLACK_MS * 1_000
-        while any(not one.done for one in pending) and self.clock.now_us < end_us:
-            self._events(SLACK_MS)
+        while (left := [one for one in pending if not one.done]) and self.clock.now_us < end_us:
+            self._events(SLACK_MS, f"ending {left[0].doing}")
 
     def _judge(self, pending: Pending) -> None:
         """Count what came and raise what went wrong."""
@@ -441,7 +481,7 @@ class Port:
             return
         if status == NO_DEVICE or self.lost:
             self.lost = True
-            raise self._gone(pending.doing)
+            raise self.gone(pending.doing)
         self.torn = True
         if status == TIMED_OUT:
             raise DeviceTimeout(
@@ -454,13 +494,14 @@ class Port:
             f"{self.name}: {pending.doing}: the transfer ended as {status or 'nothing: the host gave it up'}; check the cable"
         )
 
-    def _gone(self, doing: str) -> DeviceLost:
+    def gone(self, doing: str) -> DeviceLost:
+        """Make the error of a device that is lost."""
         return DeviceLost(f"{self.name}: {doing}: the enclosure {self.why_lost}")
 
     def give_up(self, doing: str) -> DeviceLost:
         """Take a device as lost that is there and answers not even what every device must; so nothing else is waited for in vain."""
         self.lost, self.why_lost = True, SILENT
-        return self._gone(doing)
+        return self.gone(doing)
 
     # --- the device itself ------------------------------------------------------------------------------------------
     def string(self, index: int) -> str:
@@ -510,7 +551,7 @@ class Port:
             self._backend.claim_interface(self._handle, 0)
 
     def alloc_streams(self, count: int, endpoints: Sequence[int]) -> int:
-        """Give bulk endpoints streams; returns how many."""
+        """Give bulk endpoints streams; returns how many, 0 where the system has none."""
         with Naming("allocating streams", self):
             given = self._host.alloc_streams(self._handle, count, endpoints)
         self._streamed = tuple(endpoints)
@@ -523,56 +564,38 @@ class Port:
         return any((one.bus, one.ports) == (place.bus, place.ports) for one, _ in places(self._backend))
 
     def close(self) -> None:
-        """End what is under way and let the device go. Twice is harmless."""
-        handle, self._handle = self._handle, None
+        """End what is under way and let the device go. Twice is harmless; an interruption is raised once every step has been tried.
+
+        A device whose transfers do not end stays open until the process ends: libusb may still write to their buffers.
+        """
+        handle, backend = self._handle, self._backend
         if handle is None:
             return
-        self.drop()
-        backend, claimed = self._backend, self._claimed and not self.lost
-        steps: list[Any] = []
-        if self._streamed and not self.lost:
-            steps.append(lambda: self._host.free_streams(handle, self._streamed))
-        if claimed:
-            steps.append(lambda: backend.release_interface(handle, 0))
-        if self._detached and not self.lost:
-            steps.append(lambda: backend.attach_kernel_driver(handle, 0))
-        steps.append(lambda: backend.close_device(handle))
-        for step in steps:
-            try:
-                step()
-            except (
-                usb.core.USBError,
-                NotImplementedError,
-            ) as error:  # cleaning up hides nothing that went wrong before
-                LOG.info("closing %s: %s", self.name, error)
+        caught: list[BaseException] = []
+        ended = self._tried(self.drop, caught) or self._tried(self.drop, caught)  # the first may be interrupted
+        usable = ended and not self.lost
+        if usable and self._streamed:
+            self._tried(partial(self._host.free_streams, handle, self._streamed), caught)
+        if usable and self._claimed:
+            self._tried(partial(backend.release_interface, handle, 0), caught)
+        if usable and self._detached:
+            self._tried(partial(backend.attach_kernel_driver, handle, 0), caught)
+        self._handle = None  # ORDER: before, since libusb bears no second time
+        if ended:
+            self._tried(partial(backend.close_device, handle), caught)
+        else:
+            LOG.warning("closing %s: not every transfer ended, so it stays open until the process ends", self.name)
+        if caught:
+            raise caught[0]
 
-
-class Naming:
-    """Turn pyusb's errors into ours, with what was being done."""
-
-    def __init__(self, doing: str, port: Port) -> None:
-        self._doing, self._port = doing, port
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, usb.core.USBError):
-            raise self._ours(error) from error
-
-    def _ours(self, error: usb.core.USBError) -> RingupError:
-        port, doing, code = self._port, self._doing, error.errno
-        if code == errno.ENODEV:
-            port.lost = True
-            return port._gone(doing)
-        if code in (errno.EACCES, errno.EPERM):
-            return PermissionNeeded(
-                f"{doing}: the system does not let you; `ringup setup` shows the rule that gives you the enclosure"
-            )
-        if code == errno.EBUSY:
-            return CardBusy(f"{doing}: another program holds the enclosure; `ringup doctor` tells which, end it first")
-        if code == errno.ETIMEDOUT:
-            return DeviceTimeout(f"{port.name}: {doing}: the bridge did not answer in time")
-        if code == errno.EPIPE:
-            return Stalled(f"{port.name}: {doing}: the bridge refused it (stall)")
-        return TransportError(f"{port.name}: {doing}: {error}")
+    def _tried(self, step: Callable[[], Any], caught: list[BaseException]) -> bool:
+        """Do a step of closing; tell whether it was done. What is no error, ctrl-C above all, is `caught`."""
+        try:
+            step()
+        except (usb.core.USBError, NotImplementedError, RingupError) as error:  # hides nothing that went wrong before
+            LOG.info("closing %s: %s", self.name, error)
+            return False
+        except BaseException as error:  # noqa: BLE001  raised once all steps have been tried
+            caught.append(error)
+            return False
+        return True

@@ -27,6 +27,7 @@ NO_LIMIT_MS = 600_000  # virtual time after which a transfer without time-out is
 STREAMS = 31  # what xHCI leaves of 32: stream 0 is reserved
 SET_CONFIGURATION, SET_INTERFACE, CLEAR_FEATURE = (0x00, 9), (0x01, 11), (0x02, 1)
 REQUEST_MS = 5_000  # TIMEOUT: USB_CTRL_SET_TIMEOUT, what Linux gives its own requests
+END_MS = 1_000  # TIMEOUT: what is cancelled comes back within microseconds
 RESET_US = 60_000  # GUESS: a port reset until the device answers again
 ERRORS = {  # libusb's code, errno and text. Source: libusb.h; pyusb usb/backend/libusb1.py
     "no_device": (-4, errno.ENODEV, "No such device (it may have been disconnected)"),
@@ -89,6 +90,12 @@ class Handle:
 
     def __init__(self, attached: Attached) -> None:
         self.attached = attached
+        self.transfers: deque[Transfer] = deque()  # submitted by it, the oldest of them not done yet
+
+    @property
+    def in_flight(self) -> list[Transfer]:
+        """Its transfers that are not done."""
+        return [transfer for transfer in self.transfers if not transfer.done]
 
 
 class VirtualUsbHost(IBackend):  # type: ignore[misc]  # pyusb has no types
@@ -219,8 +226,13 @@ class VirtualUsbHost(IBackend):  # type: ignore[misc]  # pyusb has no types
         return Handle(dev)
 
     def close_device(self, dev_handle: Handle) -> None:
-        """Let go of what a handle holds; its pending transfers end as cancelled."""
-        attached = dev_handle.attached
+        """Let go of what a handle holds. Transfers in flight end as cancelled; they are a violation: with libusb anything may happen then."""
+        attached, left = dev_handle.attached, dev_handle.in_flight
+        if left:
+            log = attached.enclosure.chip.log
+            log.note("host", "violation", "a device was closed with transfers in flight: {}", len(left))
+        for transfer in left:
+            self.cancel(transfer)
         attached.claims = {number: holder for number, holder in attached.claims.items() if holder is not dev_handle}
 
     def get_configuration(self, dev_handle: Handle) -> int:
@@ -336,6 +348,9 @@ class VirtualUsbHost(IBackend):  # type: ignore[misc]  # pyusb has no types
             raise ValueError(f"a SETUP packet has {SETUP.size} bytes, not {len(setup)}")
         length, data = (payload, b"") if isinstance(payload, int) else (0, bytes(payload))
         transfer = Transfer(endpoint, stream, setup, data, length)
+        while handle.transfers and handle.transfers[0].done:
+            handle.transfers.popleft()
+        handle.transfers.append(transfer)
         attached.bus.submit(transfer, timeout_ms)
         return transfer
 
@@ -359,6 +374,15 @@ class VirtualUsbHost(IBackend):  # type: ignore[misc]  # pyusb has no types
         """Ask for a transfer to end as cancelled; one that has ended stays as it is."""
         if not transfer.ended and transfer.bus is not None:
             transfer.bus.end(transfer, "cancelled")
+
+    def end(self, handle: Handle) -> int:
+        """End all that a handle submitted as cancelled and wait for that, as must be done before it is closed; returns how many did not."""
+        for transfer in handle.in_flight:
+            self.cancel(transfer)
+        for _ in handle.in_flight:
+            if handle.in_flight:
+                self.handle_events(END_MS)
+        return len(handle.in_flight)
 
     def alloc_streams(self, handle: Handle, count: int, endpoints: Sequence[int]) -> int:
         """Give bulk endpoints of a SuperSpeed device streams 1 to `count`; returns how many there are."""

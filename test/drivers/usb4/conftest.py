@@ -142,6 +142,11 @@ class Wire:
             self.waiting.remove(transfer)
             self._finish(transfer, "cancelled")
 
+    def end(self, handle):
+        for transfer in list(self.waiting):
+            self.cancel(transfer)
+        return 0
+
     def alloc_streams(self, handle, count, endpoints):
         self.streams = count
         return count

@@ -29,12 +29,15 @@ class Function:
 
 
 class Library:
-    """libusb's asynchronous half. `refuse`: its code for submissions; `ends`: (status, bytes moved) of transfers in flight, in turn."""
+    """libusb's asynchronous half. `refuse`: its code for submissions; `ends`: (status, bytes moved) of transfers in flight, in turn.
+
+    `keeps`: what is cancelled does not end.
+    """
 
     def __init__(self):
         self.alive, self.flying, self.cancelled = {}, [], []
         self.refuse, self.failure, self.ends, self.streams, self.turns = 0, 0, [], {}, 0
-        self.on_turn = lambda: None
+        self.on_turn, self.keeps = lambda: None, False
         for name in dir(type(self)):
             if name.startswith("libusb_"):
                 setattr(self, name, Function(getattr(self, name)))
@@ -64,9 +67,10 @@ class Library:
     def libusb_handle_events_timeout_completed(self, ctx, bound, completed):
         self.turns += 1
         self.on_turn()
-        for address in self.cancelled:
-            self.end(address, CANCELLED, 0)
-        self.cancelled = []
+        if not self.keeps:
+            for address in self.cancelled:
+                self.end(address, CANCELLED, 0)
+            self.cancelled = []
         while self.ends and self.flying:
             self.end(self.flying[0], *self.ends.pop(0))
         return self.failure
@@ -98,6 +102,18 @@ class Library:
 
     def fill(self, data, at=0, offset=0):
         ctypes.memmove(self.words(at).buffer + offset, data, len(data))
+
+
+def presses(times):
+    """Ctrl-C at the next so many calls."""
+    left = [None] * times
+
+    def press():
+        if left:
+            left.pop()
+            raise KeyboardInterrupt
+
+    return press
 
 
 HANDLE = SimpleNamespace(handle=ctypes.c_void_p(0x1234))
@@ -211,6 +227,7 @@ def test_errors_of_libusb_itself(host, library):
     library.failure = -12
     with pytest.raises(NotImplementedError):
         host.free_streams(HANDLE, (0x81,))
+    assert host.alloc_streams(HANDLE, 4, (0x81,)) == 0  # a system without
     library.failure = 0
     assert host.alloc_streams(HANDLE, 31, (0x81, 0x02)) == 16
 
@@ -280,6 +297,55 @@ def test_a_keyboard_interrupt_loses_nothing(host, library):
     library.on_turn = lambda: None
     assert host.end(HANDLE) == 0
     assert {transfer.status for transfer in transfers} == {"cancelled"}
+
+
+@pytest.mark.parametrize("refuse", [0, -6])
+@pytest.mark.parametrize("taken", [False, True])
+def test_an_interrupted_submission_is_ended_whether_libusb_has_it_or_not(host, library, monkeypatch, refuse, taken):
+    monkeypatch.setattr(libusb, "REAP_S", 0.01)
+    submit, library.refuse = library.libusb_submit_transfer, refuse
+
+    def interrupted(pointer):
+        if taken:
+            submit(pointer)
+        raise KeyboardInterrupt
+
+    library.libusb_submit_transfer = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        host.submit(HANDLE, 0x81, 64, timeout_ms=0)
+    library.on_turn = presses(1)
+    with pytest.raises(KeyboardInterrupt):
+        host.end(HANDLE)
+    assert host.end(HANDLE) == 0
+    assert host.in_flight == 0
+
+
+def test_one_that_libusb_has_is_not_taken_as_absent_for_being_cancelled_already(host, library, monkeypatch):
+    monkeypatch.setattr(libusb, "REAP_S", 0.01)
+    submit = library.libusb_submit_transfer
+
+    def interrupted(pointer):
+        submit(pointer)
+        raise KeyboardInterrupt
+
+    library.libusb_submit_transfer, library.keeps = interrupted, True
+    with pytest.raises(KeyboardInterrupt):
+        host.submit(HANDLE, 0x81, 64, timeout_ms=0)
+    assert [host.end(HANDLE), host.end(HANDLE)] == [1, 1]
+    library.keeps = False
+    assert host.end(HANDLE) == 0
+
+
+def test_ending_goes_on_past_failures_of_libusb_but_not_for_ever(host, library):
+    transfer = host.submit(HANDLE, 0x81, 64, timeout_ms=0)
+    library.failure = -1
+    assert host.end(HANDLE) == 0
+    assert transfer.status == "cancelled"
+    transfer, library.keeps = host.submit(HANDLE, 0x81, 64, timeout_ms=0), True
+    assert host.end(HANDLE) == 1
+    assert library.turns == 1 + libusb.FAILURES
+    library.failure, library.keeps = 0, False
+    assert host.end(HANDLE) == 0
 
 
 def test_end_is_for_one_device(host, library):
