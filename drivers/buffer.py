@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, NoReturn, Protocol
+
+from ringup.errors import RingupError
 
 Where = Literal["vram", "host"]
 
@@ -55,8 +58,13 @@ class Buffer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self.freed:
+        if self.freed:
+            return
+        if error is None:
             self.free()
+        else:
+            with suppress(RingupError):  # hides nothing that went wrong before
+                self.free()
 
     def __repr__(self) -> str:
         if self.freed:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 from ringup.errors import DeviceTimeout, RingupError
@@ -19,6 +20,7 @@ ADDRESS = struct.Struct("<Q")
 PUT_ROOM_BYTES = 512  # of the ring: what `put` of `Queue.submit` may submit itself; a call takes 128 to 256
 ARGS_ALIGN = 64  # bytes: more than any argument asks, a cache line of the scalar cache
 HEAD_BYTES, INLINE_BYTES = 4, 4096  # of a packet that carries arguments; the most that go into the ring
+BROKEN_OFF_S = 0.2  # TIMEOUT: ours, for work whose submission was interrupted
 TIMEOUT_S = 10.0  # TIMEOUT: how long a full ring waits for old work; amdgpu's default lockup timeout for compute is the same order
 
 
@@ -326,12 +328,29 @@ class Queue:
         if before:
             data = pad * (before // len(pad)) + data
         ring.reserve(before + size + behind, timeout_s)
-        value = timeline.last + 1
+        value, start = timeline.last + 1, ring.wptr
         for place, form, shift in self._places:
             form.pack_into(signal, place, value >> shift & MASKS[form.size])
         point = timeline.next()
-        ring.put(data + signal, point, pad * (behind // len(pad)) if behind else b"")
+        try:
+            ring.put(data + signal, point, pad * (behind // len(pad)) if behind else b"")
+        except BaseException:
+            self._broken_off(point, start)
+            raise
         return point
+
+    def _broken_off(self, point: Point, start: int) -> None:
+        """Take back a submission that was interrupted, as by ctrl-C, while it was stored.
+
+        One that was stored whole, of which the engine may have been told, is let end first, in a bounded time: whoever asked for it will free
+        what it uses, and the next submission would set it off.
+        """
+        if self.ring.wptr == start:
+            self.timeline.last -= 1
+            return
+        with suppress(RingupError):
+            self.ring.publish()
+            point.wait(BROKEN_OFF_S)
 
     def _outside(self, body: bytes | bytearray, at_bytes: int, timeout_s: float) -> bytes:
         """Put a long stream into the indirect arena and return the call."""

@@ -55,8 +55,12 @@ class Ring:
 
         `fill`: packets that follow and may be still unread when `point` is done, such as padding.
         """
-        self.add(data + fill if fill else data)
-        self._pending.append((point, self.wptr - len(fill)))
+        self._pending.append((point, self.wptr + len(data)))
+        try:
+            self.add(data + fill if fill else data)
+        except BaseException:
+            self._pending.pop()
+            raise
         self._publish(self.wptr)
 
     def publish(self) -> None:

@@ -24,6 +24,7 @@ from ringup.drivers.amd.recovery import Rung
 from ringup.drivers.amd.reset import Reset
 from ringup.drivers.amd.spaces import USER_VMID
 from ringup.drivers.buffer import Buffer, Where
+from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.poll import Poller
 from ringup.drivers.stages import Stages, Watcher
 from ringup.drivers.transport.seam import Device
@@ -251,13 +252,10 @@ class Radeon:
         align = max(parsed.image_align, PROGRAM_ALIGN)
         size_bytes = parsed.image_bytes + PREFETCH_BYTES
         buffer = self.spaces.user.alloc(size_bytes, "vram", visible=False, name=name, align=align)
-        try:
+        with undone_on_error(buffer.free):
             image = parsed.relocate(buffer.gpu_va)
             self.copy.upload(buffer, image).wait()
             program = self._programs[buffer.gpu_va] = Program(parsed, buffer.gpu_va, buffer.free, self.owner)
-        except BaseException:
-            buffer.free()
-            raise
         return program
 
     # --- health -----------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ the tables of its context. Source: amdgpu mmhub_v3_0.c, gfxhub_v3_0.c, gfxhub_v3
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ringup.autogen.amd.gc_vm import GCVM_CONTEXT0_CNTL
@@ -14,6 +15,7 @@ from ringup.autogen.amd.vm import AMDGPU_PTE_VALID
 from ringup.drivers.amd import gmc_faults
 from ringup.drivers.amd.gmc_words import HubWords, Pair
 from ringup.drivers.amd.registers import Block
+from ringup.errors import RingupError
 
 CONTEXTS = 16
 ENGINES = 18
@@ -66,6 +68,7 @@ class Hub:
     def __init__(self, name: str, block: Block, words: HubWords, *, semaphore: bool) -> None:
         self.name, self.block, self.words = name, block, words
         self._semaphore = semaphore
+        self._taken = False
         self._context_step = block.distance(words.context_cntl, words.context1_cntl)
         self._table_step = block.distance(words.table_base[0], words.table1_base[0])
         if self._context_step != 1 or block.distance(words.engine_range[0], words.engine1_range[0]) != 2:
@@ -189,21 +192,36 @@ class Hub:
     def flush(self, vmid: int) -> None:
         """Drop every cached translation of a VMID. Raises `DeviceTimeout` when the hub does not say that it has."""
         doing = f"flushing the TLB of vmid {vmid} on {self.name}"
+        if self._semaphore:
+            self._take(doing)
         try:
-            if self._semaphore:
-                self.block.wait(  # it reads 1 to the one who gets it
-                    self.words.invalidate_sem,
-                    lambda sem: bool(sem.semaphore),
-                    TIMEOUT_US,
-                    f"{doing}: taking the engine's semaphore",
-                )
             self._invalidate(vmid, doing)
-        finally:  # also of a read that took it and whose answer was lost: the engine is ours alone
+        except BaseException:
             if self._semaphore:
-                self.block.write(self.words.invalidate_sem.at(self.block.version)(semaphore=0))
-        if self._semaphore:  # MMHUB alone keeps translations of some clients in a private cache
+                with suppress(RingupError):  # hides nothing that went wrong before
+                    self._release()
+            raise
+        if self._semaphore:
+            self._release()
+            # MMHUB alone keeps translations of some clients in a private cache
             self.block.update(MMVM_L2_BANK_SELECT_RESERVED_CID2, reserved_cache_private_invalidation=1)
             self.block.read(MMVM_L2_BANK_SELECT_RESERVED_CID2)  # the read returns when the invalidation is done
+
+    def _take(self, doing: str) -> None:
+        """Take the engine's semaphore; the engine is ours alone, so what a flush that was broken off left taken is released."""
+        if self._taken:
+            self._release()
+        self._taken = True  # ORDER: before the read that takes it, whose answer may be lost
+        self.block.wait(  # it reads 1 to the one who gets it
+            self.words.invalidate_sem,
+            lambda sem: bool(sem.semaphore),
+            TIMEOUT_US,
+            f"{doing}: taking the engine's semaphore",
+        )
+
+    def _release(self) -> None:
+        self.block.write(self.words.invalidate_sem.at(self.block.version)(semaphore=0))
+        self._taken = False
 
     def _invalidate(self, vmid: int, doing: str) -> None:
         mask = 1 << vmid

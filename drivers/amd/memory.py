@@ -149,7 +149,7 @@ class Memory:
             Held
         ] = []  # mapping or unmapping went wrong half-way: the card may reach them until it is shut
         self._freed: deque[tuple[int, int, str]] = deque(maxlen=REMEMBERED)  # gpu_va, size, name
-        self._faulted = False  # since the last flush
+        self._stale = False  # translations may be cached that no longer hold: of a walk that failed, or of a flush that was broken off
         self._usage: dict[Where, Usage] = {"vram": Usage(), "host": Usage()}
 
     def alloc(
@@ -281,7 +281,7 @@ class Memory:
 
     def faulted(self, gpu_va: int) -> str:
         """Note a fault, so that the next mapping is seen whatever the caches hold of the walk that failed; return `describe`."""
-        self._faulted = True
+        self._stale = True
         return self.describe(gpu_va)
 
     def stats(self) -> dict[str, Usage]:
@@ -328,9 +328,10 @@ class Memory:
                 self.va.free(gpu_va)
                 self._release(held)
                 raise
-            self._flush(stale or self._faulted)
-        except RingupError as error:
-            if not isinstance(error, OutOfMemory):
+            self._flush(stale)
+        except BaseException as error:
+            self._stale = True
+            if isinstance(error, RingupError) and not isinstance(error, OutOfMemory):
                 self._stuck.append(held)
             raise
         buffer.gpu_va = gpu_va
@@ -360,6 +361,7 @@ class Memory:
             usage.used_bytes -= one.mapped_bytes
             _release_view(buffer)
             buffer.forget(how)
+        self._stale = True
         try:
             for gpu_va, one in zip(places, held, strict=True):
                 self.tables.unmap(gpu_va, one.mapped_bytes)
@@ -372,11 +374,12 @@ class Memory:
 
     def _flush(self, stale: bool) -> None:
         """ORDER: the entries reach VRAM, then translations are walked again, then what they led to may be used anew."""
+        self._stale = self._stale or stale
         self._flush_hdp()
-        if stale:
+        if self._stale:
             self._flush_tlb(self.vmid)
             self.tables.settle()
-            self._faulted = False
+            self._stale = False
 
     def _release(self, held: Held) -> None:
         """Give back what lay behind a buffer that is not mapped."""

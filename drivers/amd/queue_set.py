@@ -22,6 +22,7 @@ from ringup.drivers.amd.spaces import USER_VMID, Spaces
 from ringup.drivers.amd.transfer import Staging
 from ringup.drivers.amd.wiring import Blocks
 from ringup.drivers.buffer import Buffer, Where
+from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.transport.bus_memory import BusMemory
 from ringup.errors import DeviceTimeout, NotSupported, RingupError
 from ringup.queues.arena import Arena
@@ -56,14 +57,11 @@ class QueueMemory:
         user = spaces.user
         self._spaces, self._where, self._name = spaces, where, name
         self.buffers: list[tuple[Any, Buffer]] = []
-        try:
+        with undone_on_error(self.free):
             self.ring = self._keep(user, take(RING_BYTES, "ring"))
             self.page = self._keep(user, take(PAGE_BYTES, "pointers and timeline"))
             self.args = self._keep(user, take(ARGS_BYTES, "kernel arguments"))
             self.indirect = self._keep(user, take(INDIRECT_BYTES, "indirect buffers"))
-        except BaseException:
-            self.free()
-            raise
 
     word: Any = None  # of its timeline, once there is one
     doorbell: Doorbell
@@ -346,7 +344,7 @@ class QueueSet:
             raise NotSupported(f"all {gfx.pipes * QUEUES} compute queues of the card are in use; close one")
         place, name = _place(number, gfx.pipes), f"compute {number}"
         memory = QueueMemory(self._spaces, self._where, name)
-        try:
+        with undone_on_error(memory.free):
             page, ring, mqd, eop = memory.page, memory.ring, memory.mqd(), memory.eop()
             self._access(eop).write(0, bytes(EOP_BYTES))  # as gfx_v11_0_mec_init does
             index = doorbells.compute_index(number)
@@ -371,9 +369,6 @@ class QueueSet:
             page_view.write(OBJECT_AT, queue_object(SHARED_BASE, PRIVATE_BASE))
             queue.streams = lambda: ComputeStream(self._pm4, self._owner, scratch, engines, page.gpu_va + OBJECT_AT)
             hardware.map()  # ORDER: last, so that nothing which fails takes memory from a queue that is on
-        except BaseException:
-            memory.free()
-            raise
         self._ready(queue, hardware, memory)
         return queue
 
@@ -393,7 +388,7 @@ class QueueSet:
             raise NotSupported(f"all {SDMA_QUEUES} queues of copy engine {engine} are in use; close one")
         name = f"copy {engine}.{number}"
         memory = QueueMemory(self._spaces, self._where, name)
-        try:
+        with undone_on_error(memory.free):
             index = doorbells.sdma_index(engine, number)
             hardware, page = SdmaQueue(sdma, number), memory.page
             spec = SdmaQueueSpec(
@@ -404,9 +399,6 @@ class QueueSet:
             queue.map = lambda: hardware.map(spec)
             queue.streams = lambda: CopyStream(self._sdma, self._owner)
             hardware.map(spec)  # ORDER: last, likewise: an engine that is on polls the write pointer
-        except BaseException:
-            memory.free()
-            raise
         self._ready(queue, hardware, memory)
         return queue
 
@@ -417,11 +409,8 @@ class QueueSet:
         queue.watched = lambda: any(not other.timeline.idle for other in self.queues if other is not queue)
         self.queues.append(queue)
         if memory.doorbell.halved:
-            try:
+            with undone_on_error(lambda: queue.close(patient=False)):
                 self._learn_to_ring(queue)
-            except BaseException:
-                queue.close(patient=False)
-                raise
 
     def _learn_to_ring(self, queue: CardQueue) -> None:
         """Find out, with the first queue of a kind, what it hears of half a doorbell. Raises `DeviceTimeout` when it hears nothing at all."""

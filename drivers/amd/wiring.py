@@ -20,6 +20,7 @@ from ringup.drivers.amd.sdma import SdmaEngine
 from ringup.drivers.amd.smu import Smu
 from ringup.drivers.amd.spaces import SYSTEM_VMID, USER_VMID
 from ringup.drivers.amd.vram import VramWindow
+from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.transport.seam import Device, DmaMemory
 from ringup.firmware.amd.files import FirmwareSet
 from ringup.firmware.amd.image import Image
@@ -77,7 +78,7 @@ def wire(device: Device, store: Store) -> Blocks:
     gfx = Gfx(gc, ips.block("smuio"), design, mec_start(firmware.image("mec")), VMIDS)
     engines = tuple(SdmaEngine(gc, ips.version(f"sdma{n}"), n) for n in range(chip.sdma_engines))
     stray = device.alloc_host(PAGE_BYTES)
-    try:
+    with undone_on_error(stray.free):
         gmc = Gmc(
             ips.block("mmhub"), gc, hdp.flush, vram_bytes=window.size_bytes, scratch_pa=layout.scratch,
             default_bus_addr=stray.bus_addr(0),
@@ -85,9 +86,6 @@ def wire(device: Device, store: Store) -> Blocks:
         door = _door(device, window, gmc, hdp, ips.version("gc")[0], layout)
         psp = Psp(ips.block("mp0"), ips.version("mp0"), window, hdp, layout.psp, gmc.fb_base, door=door)
         smu = Smu(ips.block("mp1"), ips.version("mp1"), window, hdp, layout.smu_table, gmc.fb_base)
-    except BaseException:
-        stray.free()
-        raise
     return Blocks(
         device, registers, ips, window, layout, firmware, nbio, hdp, gmc, psp, smu, gfx, engines, stray
     )  # fmt: skip

@@ -179,12 +179,18 @@ class BridgeDevice:
             return
         self._closed = True
         try:
-            if hasattr(self, "config") and not self._lost:
-                change_command(self.config, off=pci.PCI_COMMAND_MASTER)
-            self.bridge.close()
-        except RingupError as error:  # cleaning up must not hide what went wrong before
-            LOG.info("closing %s: %s", self.name, error)
+            for step in (self._stop_mastering, self.bridge.close):
+                try:
+                    step()
+                except RingupError as error:  # cleaning up must not hide what went wrong before
+                    LOG.info("closing %s: %s", self.name, error)
         finally:
-            self.bridge.port.close()
-            if self._lock is not None:
-                self._lock.release()
+            try:
+                self.bridge.port.close()
+            finally:
+                if self._lock is not None:
+                    self._lock.release()
+
+    def _stop_mastering(self) -> None:
+        if hasattr(self, "config") and not self._lost:
+            change_command(self.config, off=pci.PCI_COMMAND_MASTER)

@@ -166,6 +166,7 @@ class OpenFirmware:
         sent = self._send(request.kind, request.enables, SINGLE, request.address, request.value, str(request))
         if request.posted:
             return [sent]
+        sent.sends = False  # whoever waits for the completion learns whether it was
         return [sent, self.port.start_control_in(REQUEST, 0, 0, ANSWER.size, REQUEST_MS, str(request))]
 
     def _send(self, kind: int, enables: int, mode: int, address: int, value: int, doing: str) -> Pending:
@@ -205,13 +206,17 @@ class OpenFirmware:
             piece = data[at : at + STREAM_MAX_BYTES]
             first = tlp.memory_write(address + at, 0)
             doing = f"streaming {len(piece)} bytes to {address + at:#x}"
-            armed = self._send(first.kind, 0xF, STREAM_WRITE, first.address, len(piece) // 4, doing)
-            if self._moved_memory:
-                # ORDER: armed before the bytes come, lest the other engine takes them. Behind a stream they may come at once: the endpoint is
-                # as it is between two packets of one, when it holds bytes up until it is armed
-                self.port.wait(armed)
-                self._moved_memory = False
-            sent = self.port.start_bulk_out(BULK_OUT, bytes(piece), _stream_ms(len(piece)), doing=doing)
+            try:
+                armed = self._send(first.kind, 0xF, STREAM_WRITE, first.address, len(piece) // 4, doing)
+                if self._moved_memory:
+                    # ORDER: armed before the bytes come, lest the other engine takes them. Behind a stream they may come at once: the endpoint
+                    # is as it is between two packets of one, when it holds bytes up until it is armed
+                    self.port.wait(armed)
+                    self._moved_memory = False
+                sent = self.port.start_bulk_out(BULK_OUT, bytes(piece), _stream_ms(len(piece)), doing=doing)
+            except BaseException:  # armed, perhaps, and the next bytes would be taken for these
+                self.port.torn = True
+                raise
             self._under_way = (armed, sent)
 
     def read_block(self, address: int, size_bytes: int) -> bytes:
@@ -239,9 +244,14 @@ class OpenFirmware:
         """Stream dwords in. For one that nothing answers the firmware sends what its engine held."""
         self.quiet()
         doing = f"streaming {size_bytes} bytes from {address:#x}"
-        asked = self._send(tlp.memory_read(address).kind, 0xF, STREAM_READ, address, size_bytes // 4, doing)
-        came = self.port.start_bulk_in(BULK_IN, size_bytes, _stream_ms(size_bytes), doing=doing, exact=True)
-        self.port.wait(asked, came)
+        try:
+            asked = self._send(tlp.memory_read(address).kind, 0xF, STREAM_READ, address, size_bytes // 4, doing)
+            asked.sends = False
+            came = self.port.start_bulk_in(BULK_IN, size_bytes, _stream_ms(size_bytes), doing=doing, exact=True)
+            self.port.wait(asked, came)
+        except BaseException:  # asked for, perhaps, and not taken
+            self.port.torn = True
+            raise
         return came.data
 
     def push(self, address: int) -> None:
@@ -257,10 +267,11 @@ class OpenFirmware:
         """
         port = self.port
         self._memory_torn = self._memory_torn or bool(self._fills) or self.bulk.draining
-        self._under_way, self._moved_memory = (), True
+        under_way, self._under_way, self._moved_memory = self._under_way, (), True
         self._fills.clear()
         self.bulk.forget()
         port.drop()
+        port.note_loss(*under_way)
         try:
             port.set_alt(0)
             port.clear_halt(BULK_OUT)
@@ -276,9 +287,14 @@ class OpenFirmware:
         port.torn = False
 
     def quiet(self) -> None:
-        """Wait for the bytes that are on their way through a bulk endpoint; set endpoints right where a transfer was broken off."""
+        """Wait for the bytes that are on their way through a bulk endpoint; set endpoints right where a transfer was broken off.
+
+        Raises `TransportError` once something was lost that was to be sent, since the card may be in any state then, or where the next bytes of
+        a bulk endpoint could be taken for others.
+        """
         if self.port.torn and not self.port.lost:
             self._resync()
+        self.check()
         self.settle(0)
         under_way, self._under_way = self._under_way, ()
         if under_way:
@@ -288,7 +304,7 @@ class OpenFirmware:
         """For the bulk side: arm the engine while at most one fill is under way, then have the bytes follow that one's."""
         if self._under_way or self.port.torn:
             self.quiet()
-        self.check_memory()
+        self.check()
         self.settle(1)
         try:
             self.port.wait(arm())
@@ -300,15 +316,17 @@ class OpenFirmware:
 
     def tear_memory(self) -> None:
         """For the bulk side: the engine of the bridge's memory may wait for what will not come."""
-        self._memory_torn = True
+        self._memory_torn = self.port.torn = True
 
-    def check_memory(self) -> None:
-        """For the bulk side: raise `TransportError` when the engine of the bridge's memory is of no use any more."""
-        if self._memory_torn:
-            raise TransportError(
-                f"{self.port.name}: moving the bridge's memory: a transfer of it was broken off, and its engine waits for the rest; "
-                "close the card, which restarts the bridge, and open it again"
-            )
+    def check(self) -> None:
+        """Raise `TransportError` when the bridge is of no use before a restart."""
+        if self.port.lost_write:
+            why = f"{self.port.lost_write}: that was broken off, and the card may not have got it"
+        elif self._memory_torn:
+            why = "a transfer of the bridge's memory was broken off, and its engine waits for the rest"
+        else:
+            return
+        raise TransportError(f"{self.port.name}: {why}; close the card, which restarts the bridge, and open it again")
 
     def settle(self, fills: int) -> None:
         """For the bulk side: wait until at most so many fills are under way."""
@@ -321,10 +339,12 @@ class OpenFirmware:
         if self._closed or self.port.lost:
             return
         self._closed = True
-        self.quiet()
-        self.port.settle()
-        if self._memory_torn or self.bulk.draining:
-            self.restart()
+        try:
+            self.quiet()
+            self.port.settle()
+        finally:
+            if not self.port.lost and (self._memory_torn or self.bulk.draining or self.port.lost_write):
+                self.restart()
 
     def restart(self) -> None:
         """Restart the chip's processor, which lets go of the card and comes back at its place; wait for that, within a bound.
@@ -400,7 +420,7 @@ class OpenBulk:
     def arm(self, offset: int, size_bytes: int) -> None:
         """Arm the engine the other way, and take what comes; ordered before the requests that follow, which have it released."""
         self._firmware.quiet()
-        self._firmware.check_memory()
+        self._firmware.check()
         size = -(-size_bytes // SECTOR_BYTES) * SECTOR_BYTES
         doing = f"draining {size} bytes of the bridge's memory at {offset:#x}"
         try:

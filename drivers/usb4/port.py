@@ -6,6 +6,7 @@ import logging
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -91,13 +92,15 @@ class Seen:
 class Pending:
     """A transfer: in line to be begun, under way, or ended; and what it is for."""
 
-    __slots__ = ("begin", "doing", "endpoint", "error", "exact", "timeout_ms", "transfer")
+    __slots__ = ("begin", "doing", "endpoint", "error", "exact", "given", "sends", "timeout_ms", "transfer")
 
     def __init__(
-        self, begin: Callable[[], Transfer], endpoint: int, doing: str, timeout_ms: int, exact: int | None
+        self, begin: Callable[[], Transfer], endpoint: int, doing: str, timeout_ms: int, exact: int | None, sends: bool
     ) -> None:
-        """`exact`: how many bytes must have moved, None where fewer will do."""
+        """`exact`: how many bytes must have moved, None where fewer will do; `sends`: bytes to the device."""
         self.begin, self.endpoint, self.doing, self.timeout_ms, self.exact = begin, endpoint, doing, timeout_ms, exact
+        self.sends = sends
+        self.given = False  # to a caller, who goes by its being sent
         self.transfer: Transfer | None = None
         self.error: RingupError | None = None  # it could not be begun
 
@@ -110,6 +113,11 @@ class Pending:
     def status(self) -> str:
         """How it ended; empty before that."""
         return self.transfer.status if self.transfer is not None else ""
+
+    @property
+    def went_well(self) -> bool:
+        """Whether it has ended as it should."""
+        return self.status == COMPLETED
 
     @property
     def actual(self) -> int:
@@ -139,6 +147,9 @@ class Port:
         self.lost = False
         self.why_lost = GONE  # once it is
         self._torn = False
+        self.lost_write = (
+            ""  # what was to be sent, and whoever asked for it goes by its having been, and perhaps was not
+        )
         self.observer: Callable[[Seen], None] | None = None  # told of every transfer that ends, while there is one
         self._observed: deque[tuple[Pending, int, int]] = deque()  # not told of yet: endpoint, when it was submitted
         self._backend, self._host = backend, asynchronous(backend)
@@ -293,7 +304,7 @@ class Port:
     def ended_well(self, *pending: Pending) -> bool:
         """Wait until transfers have ended, and tell whether all went well; one that failed raises when it is waited for, and not before."""
         self._pump(pending)
-        return all(one.status == COMPLETED for one in pending)
+        return all(one.went_well for one in pending)
 
     def settle(self) -> None:
         """Wait for all that was posted."""
@@ -307,8 +318,11 @@ class Port:
 
     def drop(self) -> None:
         """End all that is under way or in line, known to us or not, whatever becomes of it. Raises `DeviceLost` where some does not end."""
-        self._posted.clear()
-        self._end()
+        if not self.lost and self._beginning is None:
+            with suppress(RingupError):
+                self._let_end(())
+        posted, self._posted = self._posted, deque()
+        self._end(posted)
 
     def cancel(self, *pending: Pending) -> None:
         """End transfers early, whatever becomes of them; they are done when this returns."""
@@ -330,7 +344,7 @@ class Port:
         begin = partial(
             self._host.submit, self._handle, endpoint, payload, setup=setup, timeout_ms=timeout_ms, stream=stream
         )
-        pending = Pending(begin, endpoint, doing, timeout_ms, exact)
+        pending = Pending(begin, endpoint, doing, timeout_ms, exact, not isinstance(payload, int))
         if self._beginning is not None:
             self._end()
         if endpoint:
@@ -345,6 +359,7 @@ class Port:
         self._advance()
         if pending.error is not None:
             raise pending.error
+        pending.given = True
         return pending
 
     def _advance(self) -> bool:
@@ -371,7 +386,7 @@ class Port:
         self._line.popleft()
         self._beginning = None
 
-    def _end(self) -> None:
+    def _end(self, posted: Sequence[Pending] = ()) -> None:
         """Give up all that is in line and end every transfer of the device at the host, also one whose beginning was interrupted.
 
         Raises `DeviceLost` where some do not end. May be interrupted anywhere and called again.
@@ -380,6 +395,8 @@ class Port:
         self._torn = self.torn
         while line:
             pending = line[0]
+            if pending.given:
+                self.note_loss(pending)
             if pending.error is None and pending.transfer is None:
                 when = "interrupted as" if pending is self._beginning else "given up before"
                 pending.error = TransportError(f"{self.name}: {pending.doing}: {when} it was begun")
@@ -387,10 +404,16 @@ class Port:
         with Naming(doing, self):
             left = self._host.end(self._handle)
         self._beginning = None
+        self.note_loss(*posted, *self._posted)
         if self._observed:
             self._tell()
         if left:
             raise self.give_up(doing)
+
+    def note_loss(self, *pending: Pending) -> None:
+        """Keep in mind what was to be sent and was not, or perhaps not all of it."""
+        lost = next((one.doing for one in pending if one.sends and not one.went_well), "")
+        self.lost_write = self.lost_write or lost
 
     def _events(self, timeout_ms: float, doing: str) -> None:
         """Let transfers end, and tell the observer of those that did."""
@@ -439,14 +462,25 @@ class Port:
                 open_ones = still_open()
                 if moved or len(open_ones) < before:
                     end_us = clock.now_us + longest_ms * 1_000  # each has its bound from when it was begun
-        except BaseException:  # ctrl-C: what is under way ends before its buffers go
+        except BaseException as error:  # ctrl-C: what is under way ends before its buffers go
             try:
+                if not isinstance(error, RingupError):
+                    self._let_end(pending)
                 self._cancel(pending)
-            except RingupError as error:  # hides nothing that went wrong before
-                LOG.info("%s", error)
+            except RingupError as further:  # hides nothing that went wrong before
+                LOG.info("%s", further)
             raise
         if open_ones:
             self._cancel(open_ones)
+
+    def _let_end(self, pending: Sequence[Pending]) -> None:
+        """Give what is under way or in line the time to end as it should, but no more than a little: nothing is lost then."""
+        wanted = [one for one in (*pending, *self._posted, *self._line) if not one.done]
+        end_us = self.clock.now_us + SLACK_MS * 1_000
+        while self._beginning is None and wanted and (left_us := end_us - self.clock.now_us) > 0:
+            self._events(left_us / 1_000, wanted[0].doing)
+            self._advance()
+            wanted = [one for one in wanted if not one.done]
 
     def _cancel(self, pending: Sequence[Pending]) -> None:
         """End transfers early. Bounded: a host that does not even do that has lost the device."""

@@ -12,7 +12,7 @@ from ringup.drivers.usb4.config import ANSWER_US, Fabric, Place, capability, ext
 from ringup.drivers.usb4.topology import find_board
 from ringup.errors import DeviceFault, DeviceHung, DeviceLost, DeviceTimeout, LinkDown, TransportError
 
-MIB = 1 << 20
+MIB, STEP = 1 << 20, 5
 
 
 class Pressed:
@@ -69,6 +69,40 @@ def test_ctrl_c_at_any_call_leaves_nothing_in_flight_and_a_card_that_opens_again
         dock.close()
         assert [one.status for one in host.begun if not one.done] == [], (phase, point)
         dock.recover()
+
+
+def refusal(dock, seed):
+    """Copy both ways and compute, and return what that was refused with."""
+    try:
+        dock.upload(seed)
+        dock.download(seed)
+        dock.compute(seed)
+    except (DeviceHung, TransportError) as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("phase", ["upload", "download", "compute"])
+def test_ctrl_c_leaves_a_card_that_works_rightly_or_says_what_to_do(docks, phase):
+    """What was begun is ended, and what follows moves the right bytes or refuses; a card opened anew is well. By hand: `STEP` 1, every call."""
+    dock = docks()
+    dock.open()
+    host, refused = Pressed(dock.host), 0
+    getattr(dock, phase)(0)
+    host.arm(-1)
+    getattr(dock, phase)(0)
+    for point in range(1, host.calls + 1, STEP):
+        host.arm(point)
+        with pytest.raises(KeyboardInterrupt):
+            getattr(dock, phase)(point)
+        host.at = -1
+        told = refusal(dock, point)
+        if told:
+            assert "open it again" in told, (phase, point)
+            refused += 1
+            dock.open()
+            assert not refusal(dock, point)
+    assert refused < host.calls // STEP // 2
 
 
 def test_a_thread_that_may_not_copy_breaks_nothing(docks):
