@@ -319,7 +319,9 @@ class OpenFirmware:
         self._memory_torn = self.port.torn = True
 
     def check(self) -> None:
-        """Raise `TransportError` when the bridge is of no use before a restart."""
+        """Raise `TransportError` when the bridge is of no use before a restart. One that is lost is for who asks it."""
+        if self.port.lost:
+            return
         if self.port.lost_write:
             why = f"{self.port.lost_write}: that was broken off, and the card may not have got it"
         elif self._memory_torn:

@@ -192,6 +192,7 @@ def test_what_a_killed_program_left_armed_in_the_bridge_is_gone_when_it_is_opene
     assert dock.enclosure.chip.sram_engine.busy
     os.close(killed._lock._node)  # as the kernel does: the lock goes, the record stays, transfers end
     killed._lock._node = -1
+    dock.host.end(killed.bridge.port._handle)
     dock.host.close_device(killed.bridge.port._handle)
 
     heir = transport.open("1-1", **options)
