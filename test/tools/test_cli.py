@@ -12,7 +12,7 @@ import pytest
 import ringup
 from ringup import errors
 from ringup.errors import HeaderError, NoSuchCard
-from ringup.tools import cli
+from ringup.tools import cli, command_line
 from ringup.tools.examples import EXAMPLES
 
 
@@ -48,7 +48,7 @@ def test_every_help_ends_with_examples_that_can_be_typed(capsys):
             assert f"  {line}\n" in text
             words = shlex.split(line)
             words = words[words.index("ringup") + 1 :]  # some begin with sudo
-            assert cli.build_parser(name).parse_args(words).command == name
+            assert command_line.build_parser(name).parse_args(words).command == name
 
 
 def test_help_lists_what_every_exit_status_says(capsys):
@@ -109,6 +109,24 @@ def test_an_interrupt_ends_with_one_line_and_130(tmp_path):
     assert (child.returncode, err) == (130, "ringup list: interrupted\n")
 
 
+@pytest.mark.parametrize("module", ["argparse", "ringup.tools.command_line", "ringup.cards", "ringup.tools.list_cards"])
+def test_an_interrupt_of_its_imports_ends_alike(module):
+    code = (
+        "import sys; from ringup.tools import cli\n"
+        "class Interrupted:\n    def find_spec(self, name, *rest):\n"
+        f"        if name == {module!r}: raise KeyboardInterrupt\n"
+        f"sys.modules.pop({module!r}, None); sys.meta_path.insert(0, Interrupted()); sys.exit(cli.main(['list']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "ringup list: interrupted\n")
+
+
+def test_the_entry_imports_nothing():
+    code = "import sys; before = {*sys.modules}; import ringup.tools.cli; print(sorted({*sys.modules} - before))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "['ringup', 'ringup.tools', 'ringup.tools.cli']\n"
+
+
 @pytest.mark.parametrize(
     "words", [["regs", "navi31"], ["regs", "navi31", "--all", "*"], ["doctor"], ["--help"], [], ["bench", "--list"]]
 )
@@ -160,8 +178,10 @@ def test_verbose_logs_what_is_done_wherever_it_stands(words, info, debug):
     [["headers", "check", "-v"], ["headers", "-v", "fetch"], ["-v", "headers", "-v", "generate", "-v"], ["list", "-v"]],
 )
 def test_every_command_and_action_takes_verbose(words):
-    args = cli.build_parser(next(word for word in words if word != "-v")).parse_args(words)
-    assert sum(count for name, count in vars(args).items() if name.startswith(cli.VERBOSE)) == words.count("-v")
+    args = command_line.build_parser(next(word for word in words if word != "-v")).parse_args(words)
+    assert sum(count for name, count in vars(args).items() if name.startswith(command_line.VERBOSE)) == words.count(
+        "-v"
+    )
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
@@ -192,6 +212,9 @@ def test_list_without_transports_says_what_to_do(capsys, monkeypatch):
 
 
 def test_start_up_of_the_command_is_not_paid_with_unused_commands():
-    code = "import sys; from ringup.tools import cli; cli.build_parser('list'); print([m for m in sys.modules if 'regs' in m or 'clang' in m])"
+    code = (
+        "import sys; from ringup.tools import command_line; command_line.build_parser('list'); "
+        "print([m for m in sys.modules if 'regs' in m or 'clang' in m])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
