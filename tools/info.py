@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +13,7 @@ from ringup.firmware.amd.needs import needs
 from ringup.firmware.store import Store
 from ringup.tools.attach import attached
 from ringup.tools.card_argument import add_card_arguments, card_name
+from ringup.tools.json_text import json_text
 from ringup.tools.usb_side import bridge_of
 
 MIB = 20  # bits
@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     with attached(card_name(args)) as found:
         shown = describe(found.bare, found.holder, Store(explicit=args.firmware))
     if args.json:
-        print(json.dumps(shown))
+        print(json_text(shown))
     else:
         print("\n".join(_lines(shown)))
     return 0

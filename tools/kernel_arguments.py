@@ -8,7 +8,7 @@
 | `out:FILE:SIZE` | a buffer of SIZE zero bytes, written to FILE afterwards |
 | `inout:FILE:FILE` | a buffer with the first file's bytes, written to the second afterwards |
 | `zero:SIZE` | a buffer of SIZE zero bytes |
-| `show:SIZE:TYPE` | the same, shown afterwards as numbers of TYPE |
+| `show:SIZE:TYPE` | the same, shown afterwards as numbers of TYPE; those that are not finite as `nan`, `inf` and `-inf`, strings in JSON |
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 
 from ringup.tools import numbers
 from ringup.tools.card_argument import WrongUsage
+from ringup.tools.json_text import plain
 
 TYPES = {  # word: NumPy's name
     "u8": "<u1", "i8": "<i1", "u16": "<u2", "i16": "<i2", "u32": "<u4", "i32": "<i4", "u64": "<u8", "i64": "<i8",
@@ -169,7 +170,7 @@ def collect(card: Any, arguments: list[Argument], placed: list[Any]) -> list[dic
             dtype = np.dtype(TYPES[argument.show])
             row |= {
                 "type": argument.show,
-                "values": np.frombuffer(data[: len(data) // dtype.itemsize * dtype.itemsize], dtype).tolist(),
+                "values": plain(np.frombuffer(data[: len(data) // dtype.itemsize * dtype.itemsize], dtype).tolist()),
             }
         rows.append(row)
     return rows

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from ringup.errors import DeviceFault
 from ringup.tools import numbers
 from ringup.tools.attach import attached
 from ringup.tools.card_argument import WrongUsage, add_card_arguments, card_name
+from ringup.tools.json_text import json_text
 
 READ, WRITE = "read", "write"
 VRAM, GPU = "vram", "gpu"
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     shown = {"card": bare.device.name, "space": args.space, "address": start, "size_bytes": size_bytes}
     if args.json:
         more = {"file": str(args.out)} if args.out else {"data": data.hex()} if action == READ else {"written": True}
-        print(json.dumps(shown | more))
+        print(json_text(shown | more))
     elif action == READ and not args.out:
         print("\n".join(numbers.hexdump(data, start)))
     else:

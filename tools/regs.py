@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import sys
 from collections.abc import Iterable
@@ -11,6 +10,7 @@ from collections.abc import Iterable
 from ringup.autogen.regdb import Chip, Place, Register, RegisterField, chip_names, open_chip
 from ringup.errors import HeaderError
 from ringup.tools.card_argument import WrongUsage, add_card_arguments, card_name, is_card
+from ringup.tools.json_text import json_text
 
 FULL_LIMIT = 4  # so many registers are shown with their fields
 LINE_LIMIT = 40  # so many in one line each
@@ -175,7 +175,7 @@ def value_of(text: str, register: Register) -> int:
 
 def _write(lines: Iterable[str], document: object, *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(document, indent=1))
+        print(json_text(document, indent=1))
     else:
         for line in lines:
             print(line)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from ringup.drivers.amd.left import examine
 from ringup.tools.attach import attached
 from ringup.tools.card_argument import add_card_arguments, card_name
 from ringup.tools.html_page import page
+from ringup.tools.json_text import json_text
 
 TITLES = {  # keys of a report: how they are headed on a page, in their order
     "befell": "What befell it",
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         lines = str(report).splitlines()
         args.html.write_text(page(f"Report of {name}", lines[0].partition(": ")[2], sections(shown)), encoding="utf-8")
     if args.json:
-        print(json.dumps(shown))
+        print(json_text(shown))
     else:
         print(report)
         if args.html:

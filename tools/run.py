@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from ringup.queues import code_object
 from ringup.queues.code_object import CodeObject
 from ringup.tools import kernel_arguments
 from ringup.tools.card_argument import WrongUsage, add_card_arguments, card_name, is_card
+from ringup.tools.json_text import json_text
 from ringup.tools.kernel_arguments import SHOWN, Argument
 from ringup.tools.numbers import size
 from ringup.tools.stages import StageView
@@ -48,7 +48,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "shows the kernels of a file and what they take.",
     )
     add_work_arguments(parser, nargs="+")
-    add_card_arguments(parser, positional=False, firmware=True)
+    add_card_arguments(
+        parser, positional=False, firmware=True, json='print one object; of numbers "nan", "inf" and "-inf" are strings'
+    )
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write when what ran, for ui.perfetto.dev")
 
 
@@ -107,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
         "results": results,
     }
     if args.json:
-        print(json.dumps(figures))
+        print(json_text(figures))
         return 0
     shown = f"{min(spans):.1f} us" + (f", at most {max(spans):.1f} us" if len(spans) > 1 else "")
     print(

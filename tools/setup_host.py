@@ -18,6 +18,7 @@ from ringup.errors import PermissionNeeded, TransportError
 from ringup.tools import host_rules
 from ringup.tools.card_argument import WrongUsage
 from ringup.tools.host_rules import USB, VFIO, File
+from ringup.tools.json_text import json_text
 
 NOTES = "var/lib/ringup/setup.json"  # what was there before, for --undo
 RELOAD = (("udevadm", "control", "--reload"), ("udevadm", "trigger", "--subsystem-match=usb", "--subsystem-match=vfio"))
@@ -68,7 +69,7 @@ def run(args: argparse.Namespace, do: Run | None = None) -> int:
     system = platform.system()
     if system != "Linux":
         hint = ELSEWHERE.get(system, f"there are no rules for {system}")
-        print(json.dumps({"applied": False, "files": [], "commands": [], "hints": [hint]}) if args.json else hint)
+        print(json_text({"applied": False, "files": [], "commands": [], "hints": [hint]}) if args.json else hint)
         return 0
     here = args.root == Path("/")
     if args.apply or args.undo:
@@ -76,14 +77,14 @@ def run(args: argparse.Namespace, do: Run | None = None) -> int:
     do = do or (_call if here else _pass)
     if args.undo:
         taken = undo(args.root, do)
-        print(json.dumps({"undone": taken}) if args.json else "\n".join(taken or ["nothing of ringup's was there"]))
+        print(json_text({"undone": taken}) if args.json else "\n".join(taken or ["nothing of ringup's was there"]))
         return 0
     parts = (args.only,) if args.only else (USB, VFIO)
     plan = make_plan(args.root, parts, args.user or os.environ.get("SUDO_USER") or "")
     if args.apply:
         apply(args.root, plan, do)
     if args.json:
-        print(json.dumps(_document(plan, applied=args.apply), indent=1))
+        print(json_text(_document(plan, applied=args.apply), indent=1))
     else:
         print("\n".join(_lines(plan, applied=args.apply)))
     return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -12,6 +11,7 @@ import ringup
 from ringup.drivers.amd.watch import watch
 from ringup.drivers.transport.seam import Clock
 from ringup.tools.card_argument import add_card_arguments, card_name
+from ringup.tools.json_text import json_text
 
 PRIVATE = ("virtual:", "usb:")  # cards that live in one process, or whose path does: brought up for the occasion
 EVERY_S = 1.0
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         look = 0
         while True:
             seen = source.stats().as_dict()
-            print(json.dumps(seen) if args.json else "\n".join(_lines(seen)), flush=True)
+            print(json_text(seen) if args.json else "\n".join(_lines(seen)), flush=True)
             look += 1
             if look == times:
                 return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -15,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ringup.tools.card_argument import add_card_arguments, card_name
+from ringup.tools.json_text import json_text
 from ringup.tools.stats import looks, seconds, watched
 
 KEPT = 60  # looks that a curve shows
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
 
         if args.json:
             for seen in frames():
-                print(json.dumps(seen), flush=True)
+                print(json_text(seen), flush=True)
         elif console.is_terminal:
             with Live(console=console, auto_refresh=False, screen=times is None) as live:
                 for seen in frames():

@@ -14,6 +14,7 @@ from ringup import errors
 from ringup.errors import HeaderError, NoSuchCard
 from ringup.tools import cli, command_line
 from ringup.tools.examples import EXAMPLES
+from ringup.tools.json_text import json_text
 
 
 def test_the_version_is_the_package_s(capsys):
@@ -85,6 +86,11 @@ def test_an_error_is_one_line_and_its_own_exit_code(monkeypatch, capsys, error):
     assert cli.main(["list"]) == error.exit_code
     out, err = capsys.readouterr()
     assert (out, err) == ("", f"ringup list: {type(error).__name__}: {error}\n")
+
+
+def test_json_has_no_number_that_readers_refuse():
+    value = {"a": [1.5, float("nan"), (float("inf"), {"b": -float("inf")})], "c": None}
+    assert json_text(value) == '{"a": [1.5, "nan", ["inf", {"b": "-inf"}]], "c": null}'
 
 
 def test_a_reader_that_closes_early_is_no_error():

@@ -7,10 +7,16 @@ import numpy as np
 import pytest
 
 from ringup.tools import kernel_arguments
-from ringup.tools.demo_kernels import BLOCK
+from ringup.tools.demo_kernels import BLOCK, compile_for
 
 WIDTH, STEPS, LEFT, TOP, PIXEL = 256, 50, -2.2, -1.5, 0.01
 NUMBERS = ["--arg", "256", "--arg", "u32:50", "--arg", "f32:-2.2", "--arg=-1.5", "--arg", "0.01"]
+PUT = """
+define amdgpu_kernel void @put(ptr addrspace(1) %out, float %value) {
+  store float %value, ptr addrspace(1) %out
+  ret void
+}
+"""
 
 
 def escapes(items):
@@ -43,6 +49,21 @@ def test_a_kernel_runs_and_its_buffer_is_shown_and_written(plug, ringup, mandelb
     assert document["results"][0]["values"] == wanted.tolist()
     assert len(document["us"]) == 3
     assert "argument 0: u32 " in ringup(*words)[1]
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """A code object whose kernel `put` stores one dword: (buffer, value)."""
+    (tmp_path / "put.o").write_bytes(compile_for("gfx1100", PUT))
+    return tmp_path / "put.o"
+
+
+@pytest.mark.parametrize(("word", "text"), [("f32:nan", "nan"), ("f32:inf", "inf"), ("f32:-inf", "-inf")])
+def test_numbers_that_json_has_no_word_for_are_strings(plug, ringup, stored, word, text):
+    card = plug()
+    words = ["run", card.name, stored, "--block", "1", "--arg", "show:4:f32", "--arg", word]
+    assert json.loads(ringup(*words, "--json")[1], parse_constant=pytest.fail)["results"][0]["values"] == [text]
+    assert ringup(*words)[1].endswith(f"argument 0: f32 {text}\n")
 
 
 def test_items_leave_the_last_group_part_full(plug, ringup, mandelbrot):

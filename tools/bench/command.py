@@ -17,6 +17,7 @@ from ringup.tools.bench.figure import Figure, table
 from ringup.tools.bench.page import Section, page
 from ringup.tools.bench.plot import Plot
 from ringup.tools.bench.timing import Interpreter
+from ringup.tools.json_text import json_text
 from ringup.tools.paths import add_firmware_argument, add_source_arguments, cache_folder, sources_of
 from ringup.tools.progress import Progress
 
@@ -65,7 +66,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--html", type=Path, metavar="FILE", help="write tables and plots to a page that needs no network"
     )
-    parser.add_argument("--json", action="store_true", help="print one object per figure, one per line")
+    parser.add_argument(
+        "--json", action="store_true", help="print one object per figure, one per line; with --list, one list"
+    )
     parser.add_argument("--quick", action="store_true", help="leave out what takes the peer more than a minute")
     parser.add_argument("--no-peer", action="store_true", help="measure ringup alone; uses no network")
     add_source_arguments(parser)
@@ -73,6 +76,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     if args.list:
+        if args.json:
+            print(json_text([{"name": name, "measures": text} for name, (_, text) in BENCHES.items()], indent=1))
+            return 0
         width = max(map(len, BENCHES))
         print("\n".join(f"{name:{width}}  {text}" for name, (_, text) in BENCHES.items()))
         return 0
