@@ -14,6 +14,7 @@ from textwrap import fill
 import ringup
 from ringup import errors
 from ringup.errors import RingupError
+from ringup.tools import files
 from ringup.tools.card_argument import WrongUsage
 from ringup.tools.cli import COMMANDS, FAILED, FINE, INTERRUPTED, WRONG_USAGE
 from ringup.tools.examples import EXAMPLES
@@ -111,8 +112,12 @@ def run(words: Sequence[str], command: str | None, title: str) -> int:
         return FINE
     except OSError as error:
         LOG.debug("where it came from", exc_info=error)
-        _close_output()
-        print(f"{title}: {error}", file=sys.stderr)
+        elsewhere = "" if _close_output() else "standard output"
+        print(f"{title}: {files.explain(error, elsewhere)}", file=sys.stderr)
+        return FAILED
+    except MemoryError as error:
+        LOG.debug("where it came from", exc_info=error)
+        print(f"{title}: this computer's memory is too small for it", file=sys.stderr)
         return FAILED
     return status
 
@@ -134,9 +139,11 @@ def _run(words: Sequence[str], command: str | None) -> int:
     return status
 
 
-def _close_output() -> None:
-    """Send what standard output still holds nowhere if it cannot be written, lest the interpreter fails at its end."""
+def _close_output() -> bool:
+    """Send what standard output still holds nowhere if it cannot be written, lest the interpreter fails at its end; tell whether it could."""
     try:
         print(end="", flush=True)
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False
+    return True

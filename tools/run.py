@@ -12,11 +12,10 @@ import ringup
 from ringup.errors import CompileError
 from ringup.queues import code_object
 from ringup.queues.code_object import CodeObject
-from ringup.tools import kernel_arguments
+from ringup.tools import files, kernel_arguments, numbers
 from ringup.tools.card_argument import WrongUsage, add_card_arguments, card_name, is_card
 from ringup.tools.json_text import json_text
 from ringup.tools.kernel_arguments import SHOWN, Argument
-from ringup.tools.numbers import size
 from ringup.tools.stages import StageView
 
 Counts = tuple[int, ...]
@@ -73,7 +72,7 @@ def add_work_arguments(parser: argparse.ArgumentParser, nargs: str) -> None:
     parser.add_argument(
         "--block", type=counts, default=(64,), metavar="X[,Y[,Z]]", help="work-items of a group (default: 64)"
     )
-    parser.add_argument("--lds", type=size, default=0, metavar="SIZE", help="bytes of dynamic LDS")
+    parser.add_argument("--lds", type=numbers.size, default=0, metavar="SIZE", help="bytes of dynamic LDS")
     parser.add_argument(
         "--arg",
         action="append",
@@ -87,7 +86,7 @@ def add_work_arguments(parser: argparse.ArgumentParser, nargs: str) -> None:
     )
     parser.add_argument(
         "--timeout",
-        type=float,
+        type=numbers.seconds,
         default=TIMEOUT_S,
         metavar="S",
         help="seconds that all of it may take (default: %(default)g)",
@@ -96,11 +95,13 @@ def add_work_arguments(parser: argparse.ArgumentParser, nargs: str) -> None:
 
 def run(args: argparse.Namespace) -> int:
     args.card, work = read_work(args)
+    files.check_outputs(args.trace)
     with ringup.open(card_name(args), firmware=args.firmware, watch=StageView()) as card, card.profile() as profile:
         results = carry_out(card, work)
     spans = [profile.duration_us(span) for span in profile.spans() if span.name == work.kernel]
     if args.trace:
-        profile.save(args.trace)
+        with files.writing(args.trace):
+            profile.save(args.trace)
     figures = {
         "card": card.name,
         "kernel": work.kernel,
@@ -181,7 +182,7 @@ def counts(text: str) -> Counts:
 
 
 def _times(text: str) -> int:
-    times = int(text)
+    times = numbers.whole(text)
     if not 1 <= times <= MAX_TIMES:
         raise argparse.ArgumentTypeError(f"a kernel runs 1 to {MAX_TIMES} times, not {text}")
     return times

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import ringup
 from ringup.drivers.amd.watch import watch
 from ringup.drivers.transport.seam import Clock
+from ringup.tools import numbers
 from ringup.tools.card_argument import add_card_arguments, card_name
 from ringup.tools.json_text import json_text
 
@@ -33,7 +34,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "A virtual card and one behind a USB bridge belong to one process, so they are brought up for the occasion.",
     )
     add_card_arguments(parser, firmware=True, json="print one object a look")
-    parser.add_argument("--watch", type=seconds, metavar="S", help="look again every S seconds, until interrupted")
+    parser.add_argument(
+        "--watch", type=numbers.seconds, metavar="S", help="look again every S seconds, until interrupted"
+    )
     parser.add_argument("--count", type=looks, metavar="N", help="look N times (with or without --watch)")
 
 
@@ -63,18 +66,10 @@ def watched(name: str, firmware: Any = ()) -> Iterator[tuple[Source, Clock]]:
 
 def looks(text: str) -> int:
     """Return a number of looks; an `ArgumentTypeError` for less than one."""
-    count = int(text)
+    count = numbers.whole(text)
     if count < 1:
         raise argparse.ArgumentTypeError(f"at least one look is taken, not {text}")
     return count
-
-
-def seconds(text: str) -> float:
-    """Return a time between two looks; an `ArgumentTypeError` for none."""
-    time_s = float(text)
-    if not time_s > 0:
-        raise argparse.ArgumentTypeError(f"a time between looks is more than 0 s, not {text}")
-    return time_s
 
 
 def _lines(seen: dict[str, Any], depth: int = 0) -> Iterator[str]:

@@ -16,6 +16,9 @@ from ringup.tools import cli, command_line
 from ringup.tools.examples import EXAMPLES
 from ringup.tools.json_text import json_text
 
+NUMBERS = ["--arg", "256", "--arg", "50", "--arg", "f32:1", "--arg", "f32:1", "--arg", "f32:1"]  # of `mandelbrot`
+FULL = "{}: No space left on device; free some space there, or name another place"
+
 
 def test_the_version_is_the_package_s(capsys):
     with pytest.raises(SystemExit) as end:
@@ -141,7 +144,63 @@ def test_output_that_cannot_be_written_is_one_line_and_status_1(words):
         command = [sys.executable, "-m", "ringup.tools.cli", *words]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     title = f"ringup {words[0]}" if words and words[0] in cli.COMMANDS else "ringup"
-    assert (done.returncode, done.stderr) == (1, f"{title}: [Errno 28] No space left on device\n")
+    assert (done.returncode, done.stderr) == (1, f"{title}: {FULL.format('standard output')}\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["mem", "virtual:navi31", "read", "0", "64", "--out"],
+        ["report", "virtual:navi31", "--html"],
+        ["bench", "import", "--quick", "--no-peer", "--html"],
+        ["run", "virtual:navi31", "CODE", "--block", "256", "--arg", "zero:1K", *NUMBERS, "--trace"],
+    ],
+)
+def test_a_file_that_cannot_be_written_is_named_and_noticed_before_the_work(
+    ringup, mandelbrot, tmp_path, monkeypatch, words
+):
+    words = [mandelbrot if word == "CODE" else word for word in words]
+    status, _, err = ringup(*words, "/dev/full")
+    assert (status, err.splitlines()[-1]) == (1, f"ringup {words[0]}: {FULL.format('/dev/full')}")
+    for start in ("ringup.cards.connect", "ringup.tools.bench.imports.measure"):
+        monkeypatch.setattr(start, pytest.fail)
+    (tmp_path / "file").touch()
+    for path, why in {
+        "/nope/x": "No such file or directory; check its path",
+        tmp_path / "file/x": "Not a directory; check its path",
+        tmp_path: "Is a directory; name a file in it",
+    }.items():
+        assert ringup(*words, path) == (1, "", f"ringup {words[0]}: {path}: {why}\n")
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "1e300", "0", "-1", "abc"])
+@pytest.mark.parametrize(
+    "words", [["stats", "virtual:navi31", "--watch"], ["top", "--every"], ["run", "virtual:navi31", "x.o", "--timeout"]]
+)
+def test_a_time_is_finite_and_more_than_nothing(capsys, words, text):
+    with pytest.raises(SystemExit, match="2"):
+        cli.main([*words[:-1], f"{words[-1]}={text}"])
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert re.fullmatch(
+        r"ringup \w+: error: argument --\w+: (a time is more than 0 s and at most .*|.* is no number of .*)", last
+    )
+
+
+@pytest.mark.parametrize(
+    "words", [["stats", "--count", "abc"], ["top", "--count", "1e3"], ["run", "x", "--times", "1e3"]]
+)
+def test_what_is_no_whole_number_is_told_in_words_of_users(capsys, words):
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(words)
+    assert f"argument {words[-2]}: {words[-1]!r} is no whole number: write 3\n" in capsys.readouterr().err
+
+
+def test_a_memory_that_is_too_small_is_one_line(ringup, monkeypatch):
+    def fail(args):
+        raise MemoryError
+
+    monkeypatch.setattr("ringup.tools.list_cards.run", fail)
+    assert ringup("list") == (1, "", "ringup list: this computer's memory is too small for it\n")
 
 
 def test_a_closed_output_is_no_error():

@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 from ringup.autogen.structs import near
+from ringup.tools import files
 from ringup.tools.bench.bench import Bench, Measure
 from ringup.tools.bench.environment import FOLDER, find_or_make, without
 from ringup.tools.bench.figure import Figure, table
@@ -82,6 +83,7 @@ def run(args: argparse.Namespace) -> int:
         width = max(map(len, BENCHES))
         print("\n".join(f"{name:{width}}  {text}" for name, (_, text) in BENCHES.items()))
         return 0
+    files.check_outputs(args.html)
     sources = sources_of(args)
     peer = without("--no-peer") if args.no_peer else find_or_make((args.cache or cache_folder()) / FOLDER)
     names = list(dict.fromkeys(args.bench)) or list(BENCHES)
@@ -103,7 +105,8 @@ def run(args: argparse.Namespace) -> int:
             show(name, section.figures, as_json=args.json)
             sections.append(section)
             if args.html is not None:  # after each bench, so that a later one's error loses nothing
-                args.html.write_text(page("ringup bench", _about(args.card), sections), encoding="utf-8")
+                with files.writing(args.html):
+                    args.html.write_text(page("ringup bench", _about(args.card), sections), encoding="utf-8")
             progress.advance()
     return 0
 
