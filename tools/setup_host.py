@@ -56,8 +56,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--user", metavar="NAME", help="who uses the cards (default: who called sudo)")
     parser.add_argument(
         "--root",
-        type=Path,
-        default=Path("/"),
+        default="/",
         metavar="DIR",
         help="a system below DIR, such as an image that is being made",
     )
@@ -71,18 +70,19 @@ def run(args: argparse.Namespace, do: Run | None = None) -> int:
         hint = ELSEWHERE.get(system, f"there are no rules for {system}")
         print(json_text({"applied": False, "files": [], "commands": [], "hints": [hint]}) if args.json else hint)
         return 0
-    here = args.root == Path("/")
-    if args.apply or args.undo:
-        _check_root(args.root)
+    root = _root(args.root)
+    here = root.samefile("/")
+    if here and (args.apply or args.undo):
+        _check_rights()
     do = do or (_call if here else _pass)
     if args.undo:
-        taken = undo(args.root, do)
+        taken = undo(root, do)
         print(json_text({"undone": taken}) if args.json else "\n".join(taken or ["nothing of ringup's was there"]))
         return 0
     parts = (args.only,) if args.only else (USB, VFIO)
-    plan = make_plan(args.root, parts, args.user or os.environ.get("SUDO_USER") or "")
+    plan = make_plan(root, parts, args.user or os.environ.get("SUDO_USER") or "")
     if args.apply:
-        apply(args.root, plan, do)
+        apply(root, plan, do)
     if args.json:
         print(json_text(_document(plan, applied=args.apply), indent=1))
     else:
@@ -155,8 +155,15 @@ def undo(root: Path, do: Run) -> list[str]:
     return done
 
 
-def _check_root(root: Path) -> None:
-    if root == Path("/") and os.geteuid() != 0:
+def _root(text: str) -> Path:
+    """Return the folder that a system lies in. Raises `WrongUsage` for what is none: it is not made here."""
+    if not text or not Path(text).is_dir():
+        raise WrongUsage(f"--root {text!r} is no folder that is there")
+    return Path(text)
+
+
+def _check_rights() -> None:
+    if os.geteuid() != 0:
         raise PermissionNeeded(
             "files below /etc are root's: sudo ringup setup --apply (or --undo); this command never gets rights by itself"
         )
