@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
 
 from ringup.drivers.transport import bind, preflight
@@ -12,6 +11,7 @@ from ringup.drivers.transport.function import Function, find
 from ringup.drivers.transport.kernel import Kernel
 from ringup.drivers.transport.lock import CardLock
 from ringup.tools.card_argument import ENVIRONMENT, add_card_arguments, named
+from ringup.tools.json_text import json_text
 
 PREFIX = "pci:"
 DRIVERS = (preflight.VFIO_DRIVER, bind.NOBODY)
@@ -75,7 +75,7 @@ def carry_out(args: argparse.Namespace, kernel: Kernel, driver: str | None, *, w
         finally:
             lock.release()
     if args.json:
-        print(json.dumps({**report, "done": done}, indent=1))
+        print(json_text({**report, "done": done}, indent=1))
     elif done and steps:
         owners = ", ".join(f"{mate.address}: {mate.driver or 'nobody'}" for mate in function.mates())
         print(f"done: {owners}")

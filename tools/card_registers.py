@@ -7,7 +7,6 @@ describes is refused in any case. The addresses are the card's own, from its dis
 from __future__ import annotations
 
 import argparse
-import json
 import re
 
 from ringup.autogen.regdb import Chip, Register, open_chip
@@ -18,6 +17,7 @@ from ringup.errors import HeaderError, NotSupported
 from ringup.tools import regs
 from ringup.tools.attach import attached
 from ringup.tools.card_argument import WrongUsage
+from ringup.tools.json_text import json_text
 
 NAMED = re.compile(r"(?P<name>[^=\[\]]+)(?:\[(?P<element>\d+)\])?(?:=(?P<value>.*))?")
 TAKEN_BY_READING = re.compile(
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace, card: str, query: str | None) -> int:
         name = bare.device.name
     document = regs.register_json(chip, register, seen) | {"card": name, "address": at, "element": element}
     if args.json:
-        print(json.dumps([document], indent=1))
+        print(json_text([document], indent=1))
     else:
         print(
             f"{name}, byte {at:#x} of the registers"

@@ -17,7 +17,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    from ringup.tools.cli import build_parser  # the parser of every command, this one included
+    from ringup.tools.command_line import build_parser  # the parser of every command, this one included
 
     print(shtab.complete(build_parser("*"), args.shell))
     return 0

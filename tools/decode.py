@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import sys
 from collections.abc import Iterable
@@ -17,6 +16,7 @@ from ringup.queues.decode_pm4 import Pm4Decoder
 from ringup.queues.decode_sdma import SdmaDecoder
 from ringup.queues.packets import Version
 from ringup.queues.umr_text import document, lines
+from ringup.tools.json_text import json_text
 
 LOG = logging.getLogger(__name__)
 LIMIT_BYTES = 64 << 20  # of a file: the largest ring is 8 MiB, the largest indirect buffer 4 MiB
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     LOG.info("%d packets in %d bytes", len(packets), len(data))
     names = RegisterNames(chip)
     if args.json:
-        print(json.dumps([document(packet, names.find) for packet in packets], indent=1))
+        print(json_text([document(packet, names.find) for packet in packets], indent=1))
     else:
         for line in lines(packets, names.find, everything=args.all):
             print(line)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import re
@@ -24,6 +23,7 @@ from ringup.drivers.usb4.host import system_backend
 from ringup.errors import RingupError
 from ringup.tools import doctor_pci, doctor_usb
 from ringup.tools.finding import FINE, OPTIONAL, WRONG, Line
+from ringup.tools.json_text import json_text
 from ringup.tools.paths import add_source_arguments, sources_of
 
 MARKS = {  # sign, sign where the terminal has only ASCII, colour
@@ -52,7 +52,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     lines = list(examine(sources_of(args), probe=args.probe))
     if args.json:
-        print(json.dumps([asdict(line) for line in lines], indent=1))
+        print(json_text([asdict(line) for line in lines], indent=1))
     else:
         _draw(lines)
     return 1 if any(line.state == WRONG for line in lines) else 0

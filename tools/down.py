@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
 
 from ringup.drivers.amd import quiet
 from ringup.errors import NotSupported
 from ringup.tools.attach import attached
 from ringup.tools.card_argument import add_card_arguments, card_name
+from ringup.tools.json_text import json_text
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
                 )
             device.remote.power_off()
     if args.json:
-        print(json.dumps({"name": name, **asdict(done), "slot": "off" if args.off else "on"}))
+        print(json_text({"name": name, **asdict(done), "slot": "off" if args.off else "on"}))
         return 0
     print(f"{name} was found {done.found}")
     for rung in done.rungs:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from ringup.firmware.amd.files import FirmwareSet
 from ringup.firmware.amd.image import Image, parse
 from ringup.firmware.amd.needs import CHIPS, Need, needs
 from ringup.firmware.store import FoundFile, Store, load_file
+from ringup.tools.json_text import json_text
 
 HASH_LETTERS = 16  # of a hash in the table; `--json` has all of it
 
@@ -73,7 +73,7 @@ def _check(args: argparse.Namespace) -> int:
             problems.append(str(row["problem"]))
     mark = FirmwareSet(files, images).fingerprint if not problems else None
     if args.json:
-        print(json.dumps({"chip": args.chip, "files": rows, "fingerprint": mark}, indent=1))
+        print(json_text({"chip": args.chip, "files": rows, "fingerprint": mark}, indent=1))
     else:
         _print_rows(rows)
         if mark is not None:
@@ -143,7 +143,7 @@ def _show(args: argparse.Namespace) -> int:
         document, lines = _rom(vbios.parse(found.data, found.name))
     else:
         document, lines = _image(parse(found.data, found.name, args.kind))
-    print(json.dumps(document, indent=1) if args.json else "\n".join(lines))
+    print(json_text(document, indent=1) if args.json else "\n".join(lines))
     return 0
 
 

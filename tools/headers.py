@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from ringup.autogen.generate.manifest import MANIFEST
 from ringup.autogen.generate.sources import Sources
 from ringup.errors import HeaderError
 from ringup.tools.fetch import fetch
+from ringup.tools.json_text import json_text
 from ringup.tools.paths import add_source_arguments, sources_of
 from ringup.tools.progress import Progress
 
@@ -98,7 +98,7 @@ def _check(args: argparse.Namespace, sources: Sources) -> int:
     }
     if args.json:
         print(
-            json.dumps(
+            json_text(
                 {
                     "packages": packages,
                     "checked": len(made.files),

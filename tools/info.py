@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from typing import Any
 
 from ringup.drivers.amd.bare import Bare
-from ringup.drivers.amd.firmware import DeviceStore
+from ringup.drivers.amd.firmware import DeviceStore, check_named
 from ringup.errors import FirmwareError, NotSupported
-from ringup.firmware.amd.needs import needs
+from ringup.firmware.amd.needs import Need, needs
 from ringup.firmware.store import Store
 from ringup.tools.attach import attached
 from ringup.tools.card_argument import add_card_arguments, card_name
+from ringup.tools.json_text import json_text
 from ringup.tools.usb_side import bridge_of
 
 MIB = 20  # bits
@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     with attached(card_name(args)) as found:
         shown = describe(found.bare, found.holder, Store(explicit=args.firmware))
     if args.json:
-        print(json.dumps(shown))
+        print(json_text(shown))
     else:
         print("\n".join(_lines(shown)))
     return 0
@@ -81,6 +81,7 @@ def describe(bare: Bare, holder: str, store: Store) -> dict[str, Any]:
                 "copy_engines": chip.sdma_engines,
             },
         }
+        check_named(store, _wanted(bare))
     except (NotSupported, FirmwareError) as error:
         shown["unknown"].append(str(error))
     return shown
@@ -88,12 +89,9 @@ def describe(bare: Bare, holder: str, store: Store) -> dict[str, Any]:
 
 def _firmware(bare: Bare, store: Store) -> list[dict[str, Any]]:
     """Say of every file that the card wants whether it is here, and where."""
-    ips, files = bare.ips, DeviceStore(bare.device, store)
-    _, device, revision, _, _ = bare.pci_ids
-    gc, mp0, mp1, sdma = (ips.version(name) for name in ("gc", "mp0", "mp1", "sdma0"))
-    wanted = needs(gc, mp0, mp1, sdma, device, revision)
+    files = DeviceStore(bare.device, store)
     rows = []
-    for need in wanted:
+    for need in _wanted(bare):
         found = files.find_any(*need.names)
         rows.append(
             {
@@ -104,6 +102,12 @@ def _firmware(bare: Bare, store: Store) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _wanted(bare: Bare) -> tuple[Need, ...]:
+    _, device, revision, _, _ = bare.pci_ids
+    gc, mp0, mp1, sdma = (bare.ips.version(name) for name in ("gc", "mp0", "mp1", "sdma0"))
+    return needs(gc, mp0, mp1, sdma, device, revision)
 
 
 def _lines(shown: dict[str, Any]) -> Iterator[str]:

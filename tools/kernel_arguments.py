@@ -8,19 +8,23 @@
 | `out:FILE:SIZE` | a buffer of SIZE zero bytes, written to FILE afterwards |
 | `inout:FILE:FILE` | a buffer with the first file's bytes, written to the second afterwards |
 | `zero:SIZE` | a buffer of SIZE zero bytes |
-| `show:SIZE:TYPE` | the same, shown afterwards as numbers of TYPE |
+| `show:SIZE:TYPE` | the same, shown afterwards as numbers of TYPE; those that are not finite as `nan`, `inf` and `-inf`, strings in JSON |
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ringup.tools import numbers
+from ringup.tools import files, numbers
 from ringup.tools.card_argument import WrongUsage
+from ringup.tools.files import Input
+from ringup.tools.json_text import plain
 
 TYPES = {  # word: NumPy's name
     "u8": "<u1", "i8": "<i1", "u16": "<u2", "i16": "<i2", "u32": "<u4", "i32": "<i4", "u64": "<u8", "i64": "<i8",
@@ -36,16 +40,23 @@ class Argument:
 
     word: str
     value: Any = None  # of a number
-    data: bytes = b""  # of a buffer, before
+    size_bytes: int = 0  # of a buffer
+    source: Input | None = None  # what fills it; zeros do where there is neither this nor an array
+    array: Any = None  # of a .npy file, which is read where it lies
     out: Path | None = None
     show: str = ""
-    dtype: Any = None  # of the array that a .npy file held
-    shape: tuple[int, ...] = ()
 
     @property
     def is_buffer(self) -> bool:
         """Whether it is memory."""
         return self.value is None
+
+    def contents(self) -> bytes:
+        """Return what the buffer holds before the kernel runs."""
+        if self.array is not None:
+            data: bytes = self.array.tobytes()
+            return data
+        return self.source.read() if self.source else bytes(self.size_bytes)
 
 
 def parse(word: str) -> Argument:
@@ -58,7 +69,7 @@ def parse(word: str) -> Argument:
             return Argument(word, value=_number(kind, rest))
         if kind in BUFFERS:
             return BUFFERS[kind](word, rest)
-    except (ValueError, OverflowError, argparse.ArgumentTypeError) as error:
+    except (ValueError, EOFError, argparse.ArgumentTypeError) as error:
         raise WrongUsage(f"--arg {word}: {error}") from error
     raise WrongUsage(
         f"--arg {word}: {kind} is no kind of argument; there are {', '.join((*TYPES, *BUFFERS))}, and plain numbers"
@@ -66,10 +77,12 @@ def parse(word: str) -> Argument:
 
 
 def _plain(word: str) -> int | float:
-    try:
-        return int(word, 0)
-    except ValueError:
-        return float(word)
+    for kind in (partial(int, base=0), float):
+        try:
+            return kind(word)
+        except ValueError:
+            continue
+    raise ValueError(f"{word!r} is no number such as 7, 0x7 or 2.5, and no buffer such as in:FILE or zero:SIZE")
 
 
 def _number(kind: str, text: str) -> Any:
@@ -77,11 +90,29 @@ def _number(kind: str, text: str) -> Any:
 
     dtype = np.dtype(TYPES[kind])
     if dtype.kind == "f":
-        return dtype.type(float(text))
-    value, bounds = int(text, 0), np.iinfo(dtype)
+        return _float(kind, dtype, text)
+    bounds = np.iinfo(dtype)
+    try:
+        value = int(text, 0)
+    except ValueError:
+        raise ValueError(f"{text!r} is no whole number: write 7 or 0x7") from None
     if not bounds.min <= value <= bounds.max:
         raise ValueError(f"{kind} holds {bounds.min} to {bounds.max}")
     return dtype.type(value)
+
+
+def _float(kind: str, dtype: Any, text: str) -> Any:
+    import numpy as np
+
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no number: write 2.5") from None
+    with np.errstate(over="ignore"):
+        rounded = dtype.type(value)
+    if np.isinf(rounded) and not math.isinf(value):
+        raise ValueError(f"{kind} holds at most {np.finfo(dtype).max:g}")
+    return rounded
 
 
 def _in(word: str, rest: str) -> Argument:
@@ -89,9 +120,10 @@ def _in(word: str, rest: str) -> Argument:
     if path.suffix == NPY:
         import numpy as np
 
-        array = np.load(path, allow_pickle=False)
-        return Argument(word, data=array.tobytes(), dtype=array.dtype, shape=array.shape)
-    return Argument(word, data=path.read_bytes())
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        return Argument(word, size_bytes=array.nbytes, array=array)
+    source = files.find(path)
+    return Argument(word, size_bytes=source.size_bytes, source=source)
 
 
 def _out(word: str, rest: str) -> Argument:
@@ -100,7 +132,8 @@ def _out(word: str, rest: str) -> Argument:
         raise ValueError("out:FILE:SIZE")
     if Path(name).suffix == NPY:
         raise ValueError("of what type and shape would the array be? write raw bytes, or inout: from a .npy file")
-    return Argument(word, data=bytes(_some(size)), out=Path(name))
+    files.check_outputs(Path(name))
+    return Argument(word, size_bytes=_some(size), out=Path(name))
 
 
 def _inout(word: str, rest: str) -> Argument:
@@ -109,18 +142,22 @@ def _inout(word: str, rest: str) -> Argument:
         raise ValueError("inout:FILE:FILE, the second may be the first")
     argument = _in(word, source)
     argument.out = Path(target)
+    files.check_outputs(argument.out)
     return argument
 
 
 def _zero(word: str, rest: str) -> Argument:
-    return Argument(word, data=bytes(_some(rest)))
+    return Argument(word, size_bytes=_some(rest))
 
 
 def _show(word: str, rest: str) -> Argument:
     size, _, kind = rest.partition(":")
     if kind not in TYPES:
         raise ValueError(f"show:SIZE:TYPE with TYPE one of {', '.join(TYPES)}")
-    return Argument(word, data=bytes(_some(size)), show=kind)
+    size_bytes, of_one = _some(size), int(TYPES[kind][-1])
+    if size_bytes % of_one:
+        raise ValueError(f"{size_bytes} bytes are no whole number of {kind}, of {of_one} bytes each")
+    return Argument(word, size_bytes=size_bytes, show=kind)
 
 
 def _some(text: str) -> int:
@@ -146,8 +183,10 @@ def place(card: Any, arguments: list[Argument]) -> list[Any]:
         if not argument.is_buffer:
             placed.append(argument.value)
             continue
-        buffer = card.alloc(max(1, len(argument.data)), name=f"argument {number}")
-        card.copy.upload(buffer, argument.data).wait()
+        buffer = card.alloc(
+            max(1, argument.size_bytes), name=f"argument {number}"
+        )  # ORDER: what does not fit is not read
+        card.copy.upload(buffer, argument.contents()).wait()
         placed.append(buffer)
     return placed
 
@@ -158,7 +197,7 @@ def collect(card: Any, arguments: list[Argument], placed: list[Any]) -> list[dic
     for number, (argument, buffer) in enumerate(zip(arguments, placed, strict=True)):
         if argument.out is None and not argument.show:
             continue
-        data = card.copy.download(buffer)[: len(argument.data)]
+        data = card.copy.download(buffer)[: argument.size_bytes]
         row: dict[str, Any] = {"argument": number, "size_bytes": len(data)}
         if argument.out is not None:
             _store(argument, data)
@@ -166,20 +205,17 @@ def collect(card: Any, arguments: list[Argument], placed: list[Any]) -> list[dic
         if argument.show:
             import numpy as np
 
-            dtype = np.dtype(TYPES[argument.show])
-            row |= {
-                "type": argument.show,
-                "values": np.frombuffer(data[: len(data) // dtype.itemsize * dtype.itemsize], dtype).tolist(),
-            }
+            row |= {"type": argument.show, "values": plain(np.frombuffer(data, TYPES[argument.show]).tolist())}
         rows.append(row)
     return rows
 
 
 def _store(argument: Argument, data: bytes) -> None:
     assert argument.out is not None  # who calls has looked
-    if argument.dtype is not None and argument.out.suffix == NPY:
-        import numpy as np
+    with files.writing(argument.out):
+        if argument.array is not None and argument.out.suffix == NPY:
+            import numpy as np
 
-        np.save(argument.out, np.frombuffer(data, argument.dtype).reshape(argument.shape))
-    else:
-        argument.out.write_bytes(data)
+            np.save(argument.out, np.frombuffer(data, argument.array.dtype).reshape(argument.array.shape))
+        else:
+            argument.out.write_bytes(data)

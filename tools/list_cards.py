@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
 
 from ringup.cards import cards
+from ringup.tools.json_text import json_text
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -21,7 +21,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     found = cards()
     if args.json:
-        print(json.dumps([asdict(card) for card in found], indent=1))
+        print(json_text([asdict(card) for card in found], indent=1))
         return 0
     if not found:
         print("no transport is installed that could reach a card; `ringup doctor` shows the GPUs this machine has")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,9 +11,11 @@ from ringup.drivers.amd.gpu_memory import GpuMemory
 from ringup.drivers.amd.hdp import Hdp
 from ringup.drivers.amd.spaces import USER_VMID
 from ringup.errors import DeviceFault
-from ringup.tools import numbers
+from ringup.tools import files, numbers
 from ringup.tools.attach import attached
 from ringup.tools.card_argument import WrongUsage, add_card_arguments, card_name
+from ringup.tools.files import Input
+from ringup.tools.json_text import json_text
 
 READ, WRITE = "read", "write"
 VRAM, GPU = "vram", "gpu"
@@ -49,15 +50,17 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     action, start, rest = _parts(args)
-    data = _data(args.source, rest) if action == WRITE else b""
-    size_bytes = len(data) if action == WRITE else _size(rest, to_file=args.out is not None)
+    files.check_outputs(args.out)
+    source = _source(args.source, rest) if action == WRITE else None
+    size_bytes = source.size_bytes if source else _size(rest, to_file=args.out is not None)
+    data = b""
     with attached(card_name(args), change=action == WRITE) as found:
         bare = found.bare
         pieces = list(_pieces(bare, args.space, args.vmid, start, size_bytes))
-        if action == WRITE:
-            _write(bare, pieces, data)
+        if source:
+            _write(bare, pieces, source.read())
         elif args.out:
-            with args.out.open("wb") as file:
+            with files.writing(args.out), args.out.open("wb") as file:
                 for piece in pieces:
                     file.write(bare.window.read(*piece))
         else:
@@ -65,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     shown = {"card": bare.device.name, "space": args.space, "address": start, "size_bytes": size_bytes}
     if args.json:
         more = {"file": str(args.out)} if args.out else {"data": data.hex()} if action == READ else {"written": True}
-        print(json.dumps(shown | more))
+        print(json_text(shown | more))
     elif action == READ and not args.out:
         print("\n".join(numbers.hexdump(data, start)))
     else:
@@ -107,16 +110,20 @@ def _size(rest: list[str], *, to_file: bool) -> int:
     return size_bytes
 
 
-def _data(source: Path | None, rest: list[str]) -> bytes:
-    if (source is None) == (not rest) or len(rest) > 1:
+def _source(path: Path | None, rest: list[str]) -> Input:
+    if (path is None) == (not rest) or len(rest) > 1:
         raise WrongUsage("write wants its bytes once: as hex in one word, or --from FILE")
     try:
-        data = source.read_bytes() if source else bytes.fromhex(rest[0].removeprefix("0x"))
+        source = files.find(path) if path else _words(bytes.fromhex(rest[0].removeprefix("0x")))
     except ValueError:
         raise WrongUsage(f"{rest[0]!r} is not bytes in hex, such as 00112233, as they lie in memory") from None
-    if not data:
+    if not source.size_bytes:
         raise WrongUsage("there is nothing to write")
-    return data
+    return source
+
+
+def _words(data: bytes) -> Input:
+    return Input(Path("the command line"), len(data), data)
 
 
 def _pieces(bare: Bare, space: str, vmid: int, start: int, size_bytes: int) -> Iterator[tuple[int, int]]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 UNITS = {"K": 10, "M": 20, "G": 30}
 ROW_BYTES = 16
+WEEK_S = 7 * 24 * 3600
 
 
 def size(text: str) -> int:
@@ -30,6 +31,25 @@ def address(text: str) -> int:
     if value < 0:
         raise argparse.ArgumentTypeError(f"an address is not negative, as {text} is")
     return value
+
+
+def whole(text: str) -> int:
+    """Return a whole number; an `ArgumentTypeError` for what is none."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number: write 3") from None
+
+
+def seconds(text: str) -> float:
+    """Return a time, more than nothing and at most a week; an `ArgumentTypeError` for none."""
+    try:
+        time_s = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds: write 0.5 or 10") from None
+    if not 0 < time_s <= WEEK_S:
+        raise argparse.ArgumentTypeError(f"a time is more than 0 s and at most {WEEK_S} s, not {text}")
+    return time_s
 
 
 def hexdump(data: bytes, start: int) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from ringup.drivers.amd.chips import CHIPS
 from ringup.errors import CompileError
 from ringup.queues import amd_target, code_object
 from ringup.queues.code_object import CodeObject, Kernel
+from ringup.tools.json_text import json_text
 
 LIMIT_BYTES = 1 << 30  # of a file
 
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     program = code_object.parse(data, str(args.file))
     shown = _document(program, hidden=args.hidden)
     if args.json:
-        print(json.dumps(shown, indent=1))
+        print(json_text(shown, indent=1))
     else:
         for line in _lines(shown):
             print(line)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
-import sys
 from collections.abc import Iterable
 
 from ringup.autogen.regdb import Chip, Place, Register, RegisterField, chip_names, open_chip
 from ringup.errors import HeaderError
 from ringup.tools.card_argument import WrongUsage, add_card_arguments, card_name, is_card
+from ringup.tools.json_text import json_text
 
 FULL_LIMIT = 4  # so many registers are shown with their fields
 LINE_LIMIT = 40  # so many in one line each
@@ -45,7 +44,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Answer the query on standard output; return 0, or 1 when a value is no value of the register."""
+    """Answer the query on standard output. Raises `WrongUsage` when a value is no value of the register."""
     if card := _card(args):
         from ringup.tools import card_registers  # looking something up must not cost the drivers
 
@@ -70,8 +69,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         value = value_of(value_text, hits[0])
     except ValueError as error:
-        print(f"ringup regs: {error}", file=sys.stderr)
-        return 1
+        raise WrongUsage(str(error)) from error
     # rows of one name in several blocks or kinds mostly share a layout: decode each layout once
     layouts = list({hit.fields: hit for hit in reversed(hits)}.values())[::-1]
     lines = [line for hit in layouts for line in register_text(hit, value)]
@@ -175,7 +173,7 @@ def value_of(text: str, register: Register) -> int:
 
 def _write(lines: Iterable[str], document: object, *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(document, indent=1))
+        print(json_text(document, indent=1))
     else:
         for line in lines:
             print(line)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 import ringup
 from ringup.drivers.amd.left import examine
+from ringup.tools import files
 from ringup.tools.attach import attached
 from ringup.tools.card_argument import add_card_arguments, card_name
 from ringup.tools.html_page import page
+from ringup.tools.json_text import json_text
 
 TITLES = {  # keys of a report: how they are headed on a page, in their order
     "befell": "What befell it",
@@ -45,6 +46,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     name = card_name(args)
+    files.check_outputs(args.html)
     if args.up:
         with ringup.open(name, firmware=args.firmware) as card:
             report: Any = card.report()
@@ -54,9 +56,11 @@ def run(args: argparse.Namespace) -> int:
     shown = report.as_dict()
     if args.html:
         lines = str(report).splitlines()
-        args.html.write_text(page(f"Report of {name}", lines[0].partition(": ")[2], sections(shown)), encoding="utf-8")
+        text = page(f"Report of {name}", lines[0].partition(": ")[2], sections(shown))
+        with files.writing(args.html):
+            args.html.write_text(text, encoding="utf-8")
     if args.json:
-        print(json.dumps(shown))
+        print(json_text(shown))
     else:
         print(report)
         if args.html:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
 
 from ringup.drivers.amd import quiet
 from ringup.drivers.amd.recovery import WHOLE
 from ringup.tools.attach import attached
 from ringup.tools.card_argument import WrongUsage, add_card_arguments, card_name
+from ringup.tools.json_text import json_text
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
         rungs = quiet.reset(found.bare, args.first)
         state = found.bare.state()
     if args.json:
-        print(json.dumps({"name": name, "rungs": [asdict(rung) for rung in rungs], "state": state}))
+        print(json_text({"name": name, "rungs": [asdict(rung) for rung in rungs], "state": state}))
         return 0
     for rung in rungs:
         print(rung)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +12,10 @@ import ringup
 from ringup.errors import CompileError
 from ringup.queues import code_object
 from ringup.queues.code_object import CodeObject
-from ringup.tools import kernel_arguments
+from ringup.tools import files, kernel_arguments, numbers
 from ringup.tools.card_argument import WrongUsage, add_card_arguments, card_name, is_card
+from ringup.tools.json_text import json_text
 from ringup.tools.kernel_arguments import SHOWN, Argument
-from ringup.tools.numbers import size
 from ringup.tools.stages import StageView
 
 Counts = tuple[int, ...]
@@ -48,7 +47,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "shows the kernels of a file and what they take.",
     )
     add_work_arguments(parser, nargs="+")
-    add_card_arguments(parser, positional=False, firmware=True)
+    add_card_arguments(
+        parser, positional=False, firmware=True, json='print one object; of numbers "nan", "inf" and "-inf" are strings'
+    )
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write when what ran, for ui.perfetto.dev")
 
 
@@ -71,7 +72,7 @@ def add_work_arguments(parser: argparse.ArgumentParser, nargs: str) -> None:
     parser.add_argument(
         "--block", type=counts, default=(64,), metavar="X[,Y[,Z]]", help="work-items of a group (default: 64)"
     )
-    parser.add_argument("--lds", type=size, default=0, metavar="SIZE", help="bytes of dynamic LDS")
+    parser.add_argument("--lds", type=numbers.size, default=0, metavar="SIZE", help="bytes of dynamic LDS")
     parser.add_argument(
         "--arg",
         action="append",
@@ -85,7 +86,7 @@ def add_work_arguments(parser: argparse.ArgumentParser, nargs: str) -> None:
     )
     parser.add_argument(
         "--timeout",
-        type=float,
+        type=numbers.seconds,
         default=TIMEOUT_S,
         metavar="S",
         help="seconds that all of it may take (default: %(default)g)",
@@ -94,11 +95,13 @@ def add_work_arguments(parser: argparse.ArgumentParser, nargs: str) -> None:
 
 def run(args: argparse.Namespace) -> int:
     args.card, work = read_work(args)
+    files.check_outputs(args.trace)
     with ringup.open(card_name(args), firmware=args.firmware, watch=StageView()) as card, card.profile() as profile:
         results = carry_out(card, work)
     spans = [profile.duration_us(span) for span in profile.spans() if span.name == work.kernel]
     if args.trace:
-        profile.save(args.trace)
+        with files.writing(args.trace):
+            profile.save(args.trace)
     figures = {
         "card": card.name,
         "kernel": work.kernel,
@@ -107,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
         "results": results,
     }
     if args.json:
-        print(json.dumps(figures))
+        print(json_text(figures))
         return 0
     shown = f"{min(spans):.1f} us" + (f", at most {max(spans):.1f} us" if len(spans) > 1 else "")
     print(
@@ -179,7 +182,7 @@ def counts(text: str) -> Counts:
 
 
 def _times(text: str) -> int:
-    times = int(text)
+    times = numbers.whole(text)
     if not 1 <= times <= MAX_TIMES:
         raise argparse.ArgumentTypeError(f"a kernel runs 1 to {MAX_TIMES} times, not {text}")
     return times

@@ -18,6 +18,7 @@ from ringup.errors import PermissionNeeded, TransportError
 from ringup.tools import host_rules
 from ringup.tools.card_argument import WrongUsage
 from ringup.tools.host_rules import USB, VFIO, File
+from ringup.tools.json_text import json_text
 
 NOTES = "var/lib/ringup/setup.json"  # what was there before, for --undo
 RELOAD = (("udevadm", "control", "--reload"), ("udevadm", "trigger", "--subsystem-match=usb", "--subsystem-match=vfio"))
@@ -55,8 +56,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--user", metavar="NAME", help="who uses the cards (default: who called sudo)")
     parser.add_argument(
         "--root",
-        type=Path,
-        default=Path("/"),
+        default="/",
         metavar="DIR",
         help="a system below DIR, such as an image that is being made",
     )
@@ -68,22 +68,23 @@ def run(args: argparse.Namespace, do: Run | None = None) -> int:
     system = platform.system()
     if system != "Linux":
         hint = ELSEWHERE.get(system, f"there are no rules for {system}")
-        print(json.dumps({"applied": False, "files": [], "commands": [], "hints": [hint]}) if args.json else hint)
+        print(json_text({"applied": False, "files": [], "commands": [], "hints": [hint]}) if args.json else hint)
         return 0
-    here = args.root == Path("/")
-    if args.apply or args.undo:
-        _check_root(args.root)
+    root = _root(args.root)
+    here = root.samefile("/")
+    if here and (args.apply or args.undo):
+        _check_rights()
     do = do or (_call if here else _pass)
     if args.undo:
-        taken = undo(args.root, do)
-        print(json.dumps({"undone": taken}) if args.json else "\n".join(taken or ["nothing of ringup's was there"]))
+        taken = undo(root, do)
+        print(json_text({"undone": taken}) if args.json else "\n".join(taken or ["nothing of ringup's was there"]))
         return 0
     parts = (args.only,) if args.only else (USB, VFIO)
-    plan = make_plan(args.root, parts, args.user or os.environ.get("SUDO_USER") or "")
+    plan = make_plan(root, parts, args.user or os.environ.get("SUDO_USER") or "")
     if args.apply:
-        apply(args.root, plan, do)
+        apply(root, plan, do)
     if args.json:
-        print(json.dumps(_document(plan, applied=args.apply), indent=1))
+        print(json_text(_document(plan, applied=args.apply), indent=1))
     else:
         print("\n".join(_lines(plan, applied=args.apply)))
     return 0
@@ -154,8 +155,15 @@ def undo(root: Path, do: Run) -> list[str]:
     return done
 
 
-def _check_root(root: Path) -> None:
-    if root == Path("/") and os.geteuid() != 0:
+def _root(text: str) -> Path:
+    """Return the folder that a system lies in. Raises `WrongUsage` for what is none: it is not made here."""
+    if not text or not Path(text).is_dir():
+        raise WrongUsage(f"--root {text!r} is no folder that is there")
+    return Path(text)
+
+
+def _check_rights() -> None:
+    if os.geteuid() != 0:
         raise PermissionNeeded(
             "files below /etc are root's: sudo ringup setup --apply (or --undo); this command never gets rights by itself"
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -11,7 +10,9 @@ from typing import Any, Protocol
 import ringup
 from ringup.drivers.amd.watch import watch
 from ringup.drivers.transport.seam import Clock
+from ringup.tools import numbers
 from ringup.tools.card_argument import add_card_arguments, card_name
+from ringup.tools.json_text import json_text
 
 PRIVATE = ("virtual:", "usb:")  # cards that live in one process, or whose path does: brought up for the occasion
 EVERY_S = 1.0
@@ -33,7 +34,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "A virtual card and one behind a USB bridge belong to one process, so they are brought up for the occasion.",
     )
     add_card_arguments(parser, firmware=True, json="print one object a look")
-    parser.add_argument("--watch", type=seconds, metavar="S", help="look again every S seconds, until interrupted")
+    parser.add_argument(
+        "--watch", type=numbers.seconds, metavar="S", help="look again every S seconds, until interrupted"
+    )
     parser.add_argument("--count", type=looks, metavar="N", help="look N times (with or without --watch)")
 
 
@@ -43,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         look = 0
         while True:
             seen = source.stats().as_dict()
-            print(json.dumps(seen) if args.json else "\n".join(_lines(seen)), flush=True)
+            print(json_text(seen) if args.json else "\n".join(_lines(seen)), flush=True)
             look += 1
             if look == times:
                 return 0
@@ -63,18 +66,10 @@ def watched(name: str, firmware: Any = ()) -> Iterator[tuple[Source, Clock]]:
 
 def looks(text: str) -> int:
     """Return a number of looks; an `ArgumentTypeError` for less than one."""
-    count = int(text)
+    count = numbers.whole(text)
     if count < 1:
         raise argparse.ArgumentTypeError(f"at least one look is taken, not {text}")
     return count
-
-
-def seconds(text: str) -> float:
-    """Return a time between two looks; an `ArgumentTypeError` for none."""
-    time_s = float(text)
-    if not time_s > 0:
-        raise argparse.ArgumentTypeError(f"a time between looks is more than 0 s, not {text}")
-    return time_s
 
 
 def _lines(seen: dict[str, Any], depth: int = 0) -> Iterator[str]:

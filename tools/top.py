@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -14,8 +13,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from ringup.tools import numbers
 from ringup.tools.card_argument import add_card_arguments, card_name
-from ringup.tools.stats import looks, seconds, watched
+from ringup.tools.json_text import json_text
+from ringup.tools.stats import looks, watched
 
 KEPT = 60  # looks that a curve shows
 BARS, PLAIN_BARS = " ▁▂▃▄▅▆▇█", " .:-=+*#@"  # the latter for terminals of ASCII alone
@@ -41,7 +42,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add_card_arguments(parser, firmware=True, json="print one object a look")
     parser.add_argument(
-        "--every", type=seconds, default=1.0, metavar="S", help="seconds between looks (default: %(default)s)"
+        "--every", type=numbers.seconds, default=1.0, metavar="S", help="seconds between looks (default: %(default)s)"
     )
     parser.add_argument(
         "--count", type=looks, metavar="N", help="look N times (default: until interrupted; once without a terminal)"
@@ -66,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
 
         if args.json:
             for seen in frames():
-                print(json.dumps(seen), flush=True)
+                print(json_text(seen), flush=True)
         elif console.is_terminal:
             with Live(console=console, auto_refresh=False, screen=times is None) as live:
                 for seen in frames():

@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 
 from ringup.errors import HeaderError
 
+LIMIT_BYTES = 4 << 20  # of a manifest; ours has a hundredth of it
 MANIFEST = Path(__file__).with_name("manifest.toml")
 Kind = Literal["deb", "deb-source", "deb-root", "tree"]
 Language = Literal["c", "objective-c"]
@@ -88,9 +89,15 @@ class Manifest:
 def load(path: Path = MANIFEST) -> Manifest:
     """Read a manifest. Raises `HeaderError` for an unknown key, a missing one, a wrong type or a package nobody describes."""
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise HeaderError(f"reading the manifest {path.name}: {error}") from error
+        with path.open("rb") as file:
+            text = file.read(LIMIT_BYTES + 1)
+        if len(text) > LIMIT_BYTES:
+            raise HeaderError(f"reading the manifest {path}: it has more than {LIMIT_BYTES} bytes; no manifest does")
+        data = tomllib.loads(text.decode())
+    except OSError as error:
+        raise HeaderError(f"reading the manifest {path}: {error.strerror}; --manifest wants a file") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise HeaderError(f"reading the manifest {path}: {error}") from error
     if unknown := sorted(set(data) - {"package", "set", "c"}):
         raise HeaderError(f"{path.name}: unknown section {unknown[0]}; there are package, set and c")
     described = data.get("package", {})

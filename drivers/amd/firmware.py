@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ringup.drivers.amd.discovery import Ips
 from ringup.drivers.amd.psp import PspFirmware
 from ringup.drivers.amd.registers import Version
 from ringup.drivers.transport.seam import Device
+from ringup.errors import FirmwareError
 from ringup.firmware.amd.files import FirmwareSet, load
-from ringup.firmware.amd.needs import needs
+from ringup.firmware.amd.needs import Need, needs
 from ringup.firmware.amd.parts import ip_parts
 from ringup.firmware.store import FoundFile, Store
 
@@ -43,7 +45,18 @@ def firmware_set(device: Device, ips: Ips, store: Store) -> FirmwareSet:
         device.config.read(DEVICE_ID, 2),
         device.config.read(REVISION_ID, 1),
     )
+    check_named(store, wanted)
     return load(wanted, DeviceStore(device, store))
+
+
+def check_named(store: Store, wanted: Sequence[Need]) -> None:
+    """Raise `FirmwareError` for a path that was named and holds nothing the card wants: other files than were meant would be loaded."""
+    names = [name for need in wanted for name in need.names]
+    for path in store.explicit:
+        if Store((), (path,)).find_any(*names) is None:
+            raise FirmwareError(
+                f"{path}, where firmware should be, has none of the card's files, such as {names[0]}; a file serves the name that it has"
+            )
 
 
 def psp_firmware(files: FirmwareSet, gc: Version) -> PspFirmware:

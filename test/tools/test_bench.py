@@ -111,6 +111,11 @@ def test_an_unknown_bench_is_refused_with_the_names_there_are(capsys):
     assert "there is no bench feilds; near: fields; the benches are import, registers, fields, generate" in said
 
 
+def test_the_list_is_json_for_programs(capsys):
+    assert cli.main(["bench", "--list", "--json"]) == 0
+    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == list(command.BENCHES)
+
+
 def test_the_list_names_every_bench_and_measures_nothing(capsys):
     assert cli.main(["bench", "--list"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from ringup.errors import RingupError
+from ringup.errors import NoSuchCard, NotSupported, RingupError
 from ringup.silicon import card
 from ringup.silicon.amd import images
 from ringup.silicon.amd.chips import CHIPS
@@ -192,3 +192,24 @@ def test_the_page_marks_goals_and_escapes_what_it_is_given():
 )
 def test_sizes_are_written_as_people_write_them(size, text):
     assert size_text(size) == text
+
+
+@pytest.mark.parametrize("name", ["latency", "transfers", "bringup", "usb"])
+@pytest.mark.parametrize(
+    "card", ["zz", "virtual:zz", "virtual:zz@asm2464pd", "virtual:navi31@zz", "virtual:usb-loopback"]
+)
+def test_what_is_no_card_is_told_alike_by_every_bench(capsys, name, card):
+    assert cli.main(["bench", name, "--quick", "--no-peer", "--card", card]) == NoSuchCard.exit_code
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n"), card in err) == ("", 1, True), err
+
+
+def test_a_card_that_is_not_there_is_told_by_a_fresh_interpreter_too(capsys):
+    assert cli.main(["bench", "bringup", "--quick", "--no-peer", "--card", "pci:0000:ff:1f.7"]) == NoSuchCard.exit_code
+    assert "ringup bench: NoSuchCard: there is no PCI function 0000:ff:1f.7; GPUs seen: " in capsys.readouterr().err
+
+
+def test_starts_of_a_virtual_card_behind_a_bridge_are_measured_elsewhere(capsys):
+    words = ["bench", "bringup", "--quick", "--no-peer", "--card", "virtual:navi31@asm2464pd"]
+    assert cli.main(words) == NotSupported.exit_code
+    assert "bench bringup measures cards in a slot" in capsys.readouterr().err

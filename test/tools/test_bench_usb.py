@@ -6,7 +6,7 @@ from multiprocessing.connection import Client
 
 import pytest
 
-from ringup.errors import RingupError
+from ringup.errors import NotSupported, RingupError
 from ringup.silicon import card
 from ringup.silicon.amd import images
 from ringup.silicon.amd.chips import CHIPS
@@ -67,9 +67,14 @@ def test_alone_it_gives_counts_starts_copies_and_the_vendors_firmware(capsys, tm
     assert html.read_text(encoding="utf-8").count("<svg") == 2
 
 
-def test_a_card_that_is_not_behind_a_bridge_has_no_figure_and_the_reason_is_said(capsys):
-    assert cli.main(["bench", "usb", "--quick", "--no-peer", "--card", "pci:0000:03:00.0"]) == 0
-    assert "no figure of USB: pci:0000:03:00.0 is not behind a USB bridge" in capsys.readouterr().err
+def test_a_card_that_is_not_behind_a_bridge_has_no_figure_and_the_reason_is_said(capsys, monkeypatch):
+    words = ["--quick", "--no-peer", "--card", "pci:0000:03:00.0"]
+    told = "measures cards behind a USB bridge, such as usb:2-1, and virtual ones; pci:0000:03:00.0 is none\n"
+    assert cli.main(["bench", "usb", *words]) == NotSupported.exit_code
+    assert capsys.readouterr() == ("", f"ringup bench: NotSupported: bench usb {told}")
+    monkeypatch.setattr("ringup.tools.bench.imports.measure", lambda bench: [])
+    assert cli.main(["bench", "import", "usb", *words]) == 0
+    assert f"no figure of usb: it {told}" in capsys.readouterr().err
 
 
 def test_the_peers_side_boots_computes_and_copies_and_marks_each_piece(tmp_path):

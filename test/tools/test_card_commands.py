@@ -74,3 +74,12 @@ def test_a_report_of_a_card_that_is_brought_up_has_its_stages(plug, ringup):
     card = plug()
     shown = json.loads(ringup("report", card.name, "--up", "--json")[1])
     assert shown["stages"][0]["name"] == "waking the bus"
+
+
+def test_firmware_that_serves_nothing_is_told(plug, ringup, tmp_path):
+    card = plug()
+    for path in (tmp_path, "/dev/null"):
+        told = f"{path}, where firmware should be, has none of the card's files, such as amdgpu/psp_13_0_0_sos.bin"
+        status, out, err = ringup("up", card.name, "--firmware", path)
+        assert (status, out, told in err, err.count("\n")) == (30, "", True, 1), err
+        assert told in ringup("info", card.name, "--firmware", path)[1]

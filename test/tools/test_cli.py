@@ -12,8 +12,12 @@ import pytest
 import ringup
 from ringup import errors
 from ringup.errors import HeaderError, NoSuchCard
-from ringup.tools import cli
+from ringup.tools import cli, command_line
 from ringup.tools.examples import EXAMPLES
+from ringup.tools.json_text import json_text
+
+NUMBERS = ["--arg", "256", "--arg", "50", "--arg", "f32:1", "--arg", "f32:1", "--arg", "f32:1"]  # of `mandelbrot`
+FULL = "{}: No space left on device; free some space there, or name another place"
 
 
 def test_the_version_is_the_package_s(capsys):
@@ -48,7 +52,7 @@ def test_every_help_ends_with_examples_that_can_be_typed(capsys):
             assert f"  {line}\n" in text
             words = shlex.split(line)
             words = words[words.index("ringup") + 1 :]  # some begin with sudo
-            assert cli.build_parser(name).parse_args(words).command == name
+            assert command_line.build_parser(name).parse_args(words).command == name
 
 
 def test_help_lists_what_every_exit_status_says(capsys):
@@ -87,6 +91,11 @@ def test_an_error_is_one_line_and_its_own_exit_code(monkeypatch, capsys, error):
     assert (out, err) == ("", f"ringup list: {type(error).__name__}: {error}\n")
 
 
+def test_json_has_no_number_that_readers_refuse():
+    value = {"a": [1.5, float("nan"), (float("inf"), {"b": -float("inf")})], "c": None}
+    assert json_text(value) == '{"a": [1.5, "nan", ["inf", {"b": "-inf"}]], "c": null}'
+
+
 def test_a_reader_that_closes_early_is_no_error():
     command = f"{sys.executable} -m ringup.tools.cli regs navi31 --all '*' | head -1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
@@ -109,6 +118,24 @@ def test_an_interrupt_ends_with_one_line_and_130(tmp_path):
     assert (child.returncode, err) == (130, "ringup list: interrupted\n")
 
 
+@pytest.mark.parametrize("module", ["argparse", "ringup.tools.command_line", "ringup.cards", "ringup.tools.list_cards"])
+def test_an_interrupt_of_its_imports_ends_alike(module):
+    code = (
+        "import sys; from ringup.tools import cli\n"
+        "class Interrupted:\n    def find_spec(self, name, *rest):\n"
+        f"        if name == {module!r}: raise KeyboardInterrupt\n"
+        f"sys.modules.pop({module!r}, None); sys.meta_path.insert(0, Interrupted()); sys.exit(cli.main(['list']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "ringup list: interrupted\n")
+
+
+def test_the_entry_imports_nothing():
+    code = "import sys; before = {*sys.modules}; import ringup.tools.cli; print(sorted({*sys.modules} - before))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "['ringup', 'ringup.tools', 'ringup.tools.cli']\n"
+
+
 @pytest.mark.parametrize(
     "words", [["regs", "navi31"], ["regs", "navi31", "--all", "*"], ["doctor"], ["--help"], [], ["bench", "--list"]]
 )
@@ -117,7 +144,63 @@ def test_output_that_cannot_be_written_is_one_line_and_status_1(words):
         command = [sys.executable, "-m", "ringup.tools.cli", *words]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     title = f"ringup {words[0]}" if words and words[0] in cli.COMMANDS else "ringup"
-    assert (done.returncode, done.stderr) == (1, f"{title}: [Errno 28] No space left on device\n")
+    assert (done.returncode, done.stderr) == (1, f"{title}: {FULL.format('standard output')}\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["mem", "virtual:navi31", "read", "0", "64", "--out"],
+        ["report", "virtual:navi31", "--html"],
+        ["bench", "import", "--quick", "--no-peer", "--html"],
+        ["run", "virtual:navi31", "CODE", "--block", "256", "--arg", "zero:1K", *NUMBERS, "--trace"],
+    ],
+)
+def test_a_file_that_cannot_be_written_is_named_and_noticed_before_the_work(
+    ringup, mandelbrot, tmp_path, monkeypatch, words
+):
+    words = [mandelbrot if word == "CODE" else word for word in words]
+    status, _, err = ringup(*words, "/dev/full")
+    assert (status, err.splitlines()[-1]) == (1, f"ringup {words[0]}: {FULL.format('/dev/full')}")
+    for start in ("ringup.cards.connect", "ringup.tools.bench.imports.measure"):
+        monkeypatch.setattr(start, pytest.fail)
+    (tmp_path / "file").touch()
+    for path, why in {
+        "/nope/x": "No such file or directory; check its path",
+        tmp_path / "file/x": "Not a directory; check its path",
+        tmp_path: "Is a directory; name a file in it",
+    }.items():
+        assert ringup(*words, path) == (1, "", f"ringup {words[0]}: {path}: {why}\n")
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "1e300", "0", "-1", "abc"])
+@pytest.mark.parametrize(
+    "words", [["stats", "virtual:navi31", "--watch"], ["top", "--every"], ["run", "virtual:navi31", "x.o", "--timeout"]]
+)
+def test_a_time_is_finite_and_more_than_nothing(capsys, words, text):
+    with pytest.raises(SystemExit, match="2"):
+        cli.main([*words[:-1], f"{words[-1]}={text}"])
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert re.fullmatch(
+        r"ringup \w+: error: argument --\w+: (a time is more than 0 s and at most .*|.* is no number of .*)", last
+    )
+
+
+@pytest.mark.parametrize(
+    "words", [["stats", "--count", "abc"], ["top", "--count", "1e3"], ["run", "x", "--times", "1e3"]]
+)
+def test_what_is_no_whole_number_is_told_in_words_of_users(capsys, words):
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(words)
+    assert f"argument {words[-2]}: {words[-1]!r} is no whole number: write 3\n" in capsys.readouterr().err
+
+
+def test_a_memory_that_is_too_small_is_one_line(ringup, monkeypatch):
+    def fail(args):
+        raise MemoryError
+
+    monkeypatch.setattr("ringup.tools.list_cards.run", fail)
+    assert ringup("list") == (1, "", "ringup list: this computer's memory is too small for it\n")
 
 
 def test_a_closed_output_is_no_error():
@@ -160,8 +243,10 @@ def test_verbose_logs_what_is_done_wherever_it_stands(words, info, debug):
     [["headers", "check", "-v"], ["headers", "-v", "fetch"], ["-v", "headers", "-v", "generate", "-v"], ["list", "-v"]],
 )
 def test_every_command_and_action_takes_verbose(words):
-    args = cli.build_parser(next(word for word in words if word != "-v")).parse_args(words)
-    assert sum(count for name, count in vars(args).items() if name.startswith(cli.VERBOSE)) == words.count("-v")
+    args = command_line.build_parser(next(word for word in words if word != "-v")).parse_args(words)
+    assert sum(count for name, count in vars(args).items() if name.startswith(command_line.VERBOSE)) == words.count(
+        "-v"
+    )
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
@@ -192,6 +277,9 @@ def test_list_without_transports_says_what_to_do(capsys, monkeypatch):
 
 
 def test_start_up_of_the_command_is_not_paid_with_unused_commands():
-    code = "import sys; from ringup.tools import cli; cli.build_parser('list'); print([m for m in sys.modules if 'regs' in m or 'clang' in m])"
+    code = (
+        "import sys; from ringup.tools import command_line; command_line.build_parser('list'); "
+        "print([m for m in sys.modules if 'regs' in m or 'clang' in m])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

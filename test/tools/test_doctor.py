@@ -8,6 +8,7 @@ import pytest
 
 from ringup.autogen.generate.manifest import load
 from ringup.autogen.generate.sources import STAMP, Sources
+from ringup.errors import HeaderError
 from ringup.tools import cli, doctor
 
 
@@ -147,3 +148,14 @@ def test_the_command_prints_every_finding_and_its_remedy(capsys):
     cli.main(["doctor"])
     text = capsys.readouterr().out
     assert all(line["what"] in text for line in lines)
+
+
+@pytest.mark.parametrize("path", ["/", "/nope/manifest"])
+def test_a_manifest_that_is_none_is_named_as_it_was(capsys, path):
+    assert cli.main(["doctor", "--manifest", path]) == HeaderError.exit_code
+    assert f"reading the manifest {path}: " in capsys.readouterr().err
+
+
+def test_a_manifest_without_an_end_is_not_read_to_it(capsys):
+    assert cli.main(["doctor", "--manifest", "/dev/zero"]) == HeaderError.exit_code
+    assert "/dev/zero: it has more than" in capsys.readouterr().err

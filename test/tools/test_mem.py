@@ -59,6 +59,17 @@ def test_addresses_of_a_dead_process_are_translated_by_the_tables_it_left(plug, 
     assert (status, "nothing is mapped at 0x10" in err) == (23, True)
 
 
+def test_a_file_that_does_not_fit_is_not_read(plug, ringup, tmp_path, monkeypatch):
+    card = plug()
+    with (tmp_path / "huge").open("wb") as huge:
+        huge.truncate(1000 << 30)
+    status, _, err = ringup("mem", card.name, "write", "0", "--from", tmp_path / "huge")
+    assert (status, "0xfa00000000 bytes at 0x0 end beyond VRAM" in err) == (2, True)
+    monkeypatch.setattr("ringup.tools.files.STREAM_BYTES", 4096)
+    status, _, err = ringup("mem", card.name, "write", "0", "--from", "/dev/zero")
+    assert (status, "/dev/zero is no ordinary file and holds more than 4096 bytes" in err) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [

@@ -1,16 +1,23 @@
 """`ringup run` and `ringup trace`: kernels get their arguments from words and files, and give results back to files."""
 
 import json
+import os
 import struct
 
 import numpy as np
 import pytest
 
-from ringup.tools import kernel_arguments
-from ringup.tools.demo_kernels import BLOCK
+from ringup.tools import files, kernel_arguments
+from ringup.tools.demo_kernels import BLOCK, compile_for
 
 WIDTH, STEPS, LEFT, TOP, PIXEL = 256, 50, -2.2, -1.5, 0.01
 NUMBERS = ["--arg", "256", "--arg", "u32:50", "--arg", "f32:-2.2", "--arg=-1.5", "--arg", "0.01"]
+PUT = """
+define amdgpu_kernel void @put(ptr addrspace(1) %out, float %value) {
+  store float %value, ptr addrspace(1) %out
+  ret void
+}
+"""
 
 
 def escapes(items):
@@ -45,6 +52,21 @@ def test_a_kernel_runs_and_its_buffer_is_shown_and_written(plug, ringup, mandelb
     assert "argument 0: u32 " in ringup(*words)[1]
 
 
+@pytest.fixture
+def stored(tmp_path):
+    """A code object whose kernel `put` stores one dword: (buffer, value)."""
+    (tmp_path / "put.o").write_bytes(compile_for("gfx1100", PUT))
+    return tmp_path / "put.o"
+
+
+@pytest.mark.parametrize(("word", "text"), [("f32:nan", "nan"), ("f32:inf", "inf"), ("f32:-inf", "-inf")])
+def test_numbers_that_json_has_no_word_for_are_strings(plug, ringup, stored, word, text):
+    card = plug()
+    words = ["run", card.name, stored, "--block", "1", "--arg", "show:4:f32", "--arg", word]
+    assert json.loads(ringup(*words, "--json")[1], parse_constant=pytest.fail)["results"][0]["values"] == [text]
+    assert ringup(*words)[1].endswith(f"argument 0: f32 {text}\n")
+
+
 def test_items_leave_the_last_group_part_full(plug, ringup, mandelbrot):
     card = plug()
     words = ["--items", "300", "--block", BLOCK, "--arg", "show:2K:u32", *NUMBERS, "--json"]
@@ -69,17 +91,47 @@ def test_an_array_comes_back_as_it_was_shaped(plug, ringup, mandelbrot, tmp_path
         (["a", "b"], 2, "a code object and at most one kernel"),
         (["--arg", "u8:300"], 2, "u8 holds 0 to 255"),
         (["--arg", "u9:1"], 2, "u9 is no kind of argument"),
-        (["--arg", "word"], 2, "could not convert string to float"),
+        (["--arg", "word"], 2, "'word' is no number such as 7, 0x7 or 2.5, and no buffer"),
+        (["--arg", ""], 2, "'' is no number such as"),
+        (["--arg", "f32:x"], 2, "'x' is no number: write 2.5"),
+        (["--arg", "u32:x"], 2, "'x' is no whole number: write 7 or 0x7"),
+        (["--arg", "f16:1e9"], 2, "f16 holds at most 65504"),
+        (["--arg", "show:4095:f32"], 2, "4095 bytes are no whole number of f32, of 4 bytes each"),
+        (["--arg", "show:7:u64"], 2, "7 bytes are no whole number of u64"),
+        (["--arg", "out:/nope/y:4K"], 1, "/nope/y: No such file or directory; check its path"),
+        (["--arg", "zero:1000G", *NUMBERS], 24, "1000 GiB asked for argument 0"),
+        (["--arg", "in:HUGE", *NUMBERS], 24, "1000 GiB asked for argument 0"),
+        (["--arg", "in:HUGE.npy", *NUMBERS], 2, "mmap length is greater than file size"),
+        (["--arg", "in:EMPTY.npy", *NUMBERS], 2, "No data left in file"),
         (["--arg", "out:file"], 2, "out:FILE:SIZE"),
         (["--arg", "zero:0"], 2, "a buffer of no bytes"),
         (["--arg", "show:64:text"], 2, "show:SIZE:TYPE"),
         (["--arg", "in:/no/such/file"], 1, "No such file or directory"),
     ],
 )
-def test_what_does_not_fit_is_named(plug, ringup, mandelbrot, words, status, text):
+def test_what_does_not_fit_is_named(plug, ringup, mandelbrot, tmp_path, monkeypatch, words, status, text):
     card = plug()
+    monkeypatch.chdir(tmp_path)
+    with open("HUGE", "wb") as huge:
+        huge.truncate(1000 << 30)
+    with open("HUGE.npy", "wb") as claims:
+        np.lib.format.write_array_header_1_0(claims, {"descr": "<f4", "fortran_order": False, "shape": (1 << 40,)})
+    open("EMPTY.npy", "wb").close()
     got, out, err = ringup("run", card.name, mandelbrot, *words)
     assert (got, out, text in err, err.count("\n")) == (status, "", True, 1), err
+
+
+def test_a_stream_is_read_once_and_not_without_end(plug, ringup, stored, monkeypatch):
+    card = plug()
+    words = ["run", card.name, stored, "--block", "1", "--arg", "show:4:f32", "--arg", "f32:2"]
+    read, write = os.pipe()
+    os.write(write, b"four")
+    os.close(write)
+    assert kernel_arguments.parse(f"in:/dev/fd/{read}").contents() == b"four"
+    monkeypatch.setattr(files, "STREAM_BYTES", 4096)
+    status, _, err = ringup(*words, "--arg", "in:/dev/zero")
+    assert (status, "/dev/zero is no ordinary file and holds more than 4096 bytes" in err) == (2, True)
+    os.close(read)
 
 
 def test_a_program_for_another_chip_is_told(plug, ringup, mandelbrot):

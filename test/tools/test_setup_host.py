@@ -153,3 +153,11 @@ def test_macos_has_no_rules_to_write(monkeypatch, setup):
     status, out, done = setup("--apply")
     assert (status, done) == (0, [])
     assert "macOS needs no rule" in out
+
+
+@pytest.mark.parametrize("action", [[], ["--apply"], ["--undo"]])
+def test_a_root_that_is_no_folder_is_wrong_usage_and_is_not_made(system, setup, action):
+    for path in ("", "/nope", str(system / "etc/passwd"), str(system / "absent")):
+        with pytest.raises(WrongUsage, match=f"--root '{path}' is no folder that is there"):
+            setup("--root", path, *action)
+    assert not (system / "absent").exists()

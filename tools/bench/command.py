@@ -11,12 +11,18 @@ from importlib import import_module
 from pathlib import Path
 
 from ringup.autogen.structs import near
+from ringup.errors import NoSuchCard, NotSupported
+from ringup.silicon import transport
+from ringup.tools import files
 from ringup.tools.bench.bench import Bench, Measure
 from ringup.tools.bench.environment import FOLDER, find_or_make, without
 from ringup.tools.bench.figure import Figure, table
+from ringup.tools.bench.on_card import VIRTUAL, is_virtual
 from ringup.tools.bench.page import Section, page
 from ringup.tools.bench.plot import Plot
 from ringup.tools.bench.timing import Interpreter
+from ringup.tools.card_argument import card_name
+from ringup.tools.json_text import json_text
 from ringup.tools.paths import add_firmware_argument, add_source_arguments, cache_folder, sources_of
 from ringup.tools.progress import Progress
 
@@ -35,6 +41,11 @@ BENCHES = {  # name: (module with `measure`, what it measures); the order they r
         "a card behind a USB bridge: transfers, waits, starts and copies at three speeds",
     ),
     "memory": ("ringup.tools.bench.memory", "ranges of a Radeon's memory, its page tables"),
+}
+ON_CARD = {"latency", "transfers", "bringup", "usb"}
+KINDS = {  # cards of which a bench has figures, where that is not every card
+    "usb": "cards behind a USB bridge, such as usb:2-1, and virtual ones",
+    "bringup": "cards in a slot, real or virtual, and real ones behind a bridge",
 }
 CARD = "virtual:navi31"
 EPILOG = (
@@ -65,7 +76,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--html", type=Path, metavar="FILE", help="write tables and plots to a page that needs no network"
     )
-    parser.add_argument("--json", action="store_true", help="print one object per figure, one per line")
+    parser.add_argument(
+        "--json", action="store_true", help="print one object per figure, one per line; with --list, one list"
+    )
     parser.add_argument("--quick", action="store_true", help="leave out what takes the peer more than a minute")
     parser.add_argument("--no-peer", action="store_true", help="measure ringup alone; uses no network")
     add_source_arguments(parser)
@@ -73,12 +86,17 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     if args.list:
+        if args.json:
+            print(json_text([{"name": name, "measures": text} for name, (_, text) in BENCHES.items()], indent=1))
+            return 0
         width = max(map(len, BENCHES))
         print("\n".join(f"{name:{width}}  {text}" for name, (_, text) in BENCHES.items()))
         return 0
+    files.check_outputs(args.html)
+    names = list(dict.fromkeys(args.bench)) or list(BENCHES)
+    check_card(args.card, names)
     sources = sources_of(args)
     peer = without("--no-peer") if args.no_peer else find_or_make((args.cache or cache_folder()) / FOLDER)
-    names = list(dict.fromkeys(args.bench)) or list(BENCHES)
     with tempfile.TemporaryDirectory(prefix="ringup-bench-") as bytecode, Progress("bench", len(names)) as progress:
         bench = Bench(
             sources,
@@ -92,14 +110,37 @@ def run(args: argparse.Namespace) -> int:
         )
         sections = []
         for name in names:
+            if not measures(name, args.card):
+                peer.say(f"no figure of {name}: it measures {KINDS[name]}; {args.card} is none")
+                progress.advance()
+                continue
             measure: Measure = import_module(BENCHES[name][0]).measure
             section = _section(name, measure(bench))
             show(name, section.figures, as_json=args.json)
             sections.append(section)
             if args.html is not None:  # after each bench, so that a later one's error loses nothing
-                args.html.write_text(page("ringup bench", _about(args.card), sections), encoding="utf-8")
+                with files.writing(args.html):
+                    args.html.write_text(page("ringup bench", _about(args.card), sections), encoding="utf-8")
             progress.advance()
     return 0
+
+
+def check_card(card: str, names: Sequence[str]) -> None:
+    """Raise `NoSuchCard` where benches are to run on what is no card, `NotSupported` where the only one measures cards of another kind."""
+    if not ON_CARD.intersection(names):
+        return
+    card_name(argparse.Namespace(card_option=card))
+    if is_virtual(card) and card not in (known := dict.fromkeys(found.name for found in transport.find())):
+        raise NoSuchCard(f"there is no {card}{near(card, known)}; `ringup list` shows the virtual cards")
+    if len(names) == 1 and not measures(names[0], card):
+        raise NotSupported(f"bench {names[0]} measures {KINDS[names[0]]}; {card} is none")
+
+
+def measures(name: str, card: str) -> bool:
+    """Tell whether a bench has figures of a card of that kind."""
+    if name == "usb":
+        return card.startswith((VIRTUAL, "usb:"))
+    return name != "bringup" or not (is_virtual(card) and "@" in card)
 
 
 def _section(name: str, found: Iterable[Figure | Plot]) -> Section:

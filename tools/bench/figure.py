@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from ringup.tools.json_text import json_text
 
 Better = Literal["less", "more"]
 
@@ -72,7 +73,7 @@ class Figure:
             row |= {"goal": self.goal_text, "met": self.met}
         if self.note:
             row["note"] = self.note
-        return json.dumps(row)
+        return json_text(row)
 
 
 def number(value: float | None) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from ringup import errors
 from ringup.errors import RingupError
 
 __all__ = ["Interpreter", "cpu_us", "loop_ns", "median"]
@@ -72,6 +73,16 @@ class Interpreter:
             check=False,
         )
         if done.returncode:
-            last = done.stderr.strip().splitlines()[-1:] or ["no word of why"]
-            raise RingupError(f"bench: {' '.join(arguments)[:60]} ended with status {done.returncode}: {last[0]}")
+            last = (done.stderr.strip().splitlines() or ["no word of why"])[-1]
+            raise _told(last) or RingupError(
+                f"bench: {' '.join(arguments)[:60]} ended with status {done.returncode}: {last}"
+            )
         return json.loads(done.stdout.splitlines()[-1])
+
+
+def _told(line: str) -> RingupError | None:
+    """Return the error of ours that the last line of a traceback tells, None for another's."""
+    module, _, rest = line.rpartition(f"{errors.__name__}.")
+    name, _, text = rest.partition(": ")
+    kind = getattr(errors, name, None) if not module else None
+    return kind(text) if isinstance(kind, type) and issubclass(kind, RingupError) else None

@@ -19,7 +19,7 @@ from ringup.drivers.transport.clock import HostClock
 from ringup.errors import RingupError
 from ringup.tools.bench.bench import Bench
 from ringup.tools.bench.figure import Figure, Goal
-from ringup.tools.bench.on_card import VIRTUAL, is_virtual
+from ringup.tools.bench.on_card import VIRTUAL
 from ringup.tools.bench.plot import Bars, Curves, Plot, size_text
 from ringup.tools.bench.shader import compiled
 from ringup.tools.bench.timing import median
@@ -74,9 +74,6 @@ def measure(bench: Bench) -> Iterator[Figure | Plot]:
     if bench.card.startswith("usb:"):
         bench.say(bench.card)
         yield from _real(bench, sizes)
-        return
-    if not is_virtual(bench.card):
-        bench.peer.say(f"no figure of USB: {bench.card} is not behind a USB bridge")
         return
     with tempfile.TemporaryDirectory(prefix="ringup-bench-") as folder:
         yield from _open_firmware(bench, _firmware(bench, Path(folder)), sizes)

@@ -159,12 +159,32 @@ def test_a_card_whose_vbios_never_ran_starts_when_its_memory_works(radeon):
 
 
 def test_missing_firmware_is_said_before_anything_is_started(radeon, tmp_path):
+    (tmp_path / "gc_11_0_0_mec.bin").write_bytes(radeon.firmware("gc_11_0_0_mec.bin"))
     radeon.firmware = lambda name: None
     reads = len(radeon.log.find("reset"))
     with pytest.raises(FirmwareError, match=r"reading what the card is: amdgpu/psp_13_0_0_sos\.bin is not in"):
         connect(radeon, firmware=[tmp_path])
     assert not radeon.psp.alive
     assert len(radeon.log.find("reset")) == reads
+
+
+@pytest.mark.parametrize("name", ["empty", "gc_11_0_3_mec.bin", "other/gc_11_0_0_mec.txt"])
+def test_firmware_that_was_named_and_serves_nothing_is_a_mistake_though_the_card_brings_its_own(radeon, tmp_path, name):
+    good, named = tmp_path / "good", tmp_path / name
+    good.mkdir()
+    (good / "gc_11_0_0_mec.bin").write_bytes(radeon.firmware("gc_11_0_0_mec.bin"))
+    named.parent.mkdir(exist_ok=True)
+    if name == "empty":
+        named.mkdir()
+    else:
+        named.write_bytes(b"text")
+    with pytest.raises(
+        FirmwareError, match=rf"what the card is: {named}, where firmware should be, has none of the card's files"
+    ):
+        connect(radeon, firmware=[good, named])
+    assert not radeon.psp.alive
+    with connect(radeon, firmware=[good]) as card:
+        assert works(card)
 
 
 @pytest.mark.parametrize("cut", [0, 31, 256, -1])
