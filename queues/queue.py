@@ -232,10 +232,10 @@ class Queue:
             body, put = self._outside(body, len(head), timeout_s), None
         if head:
             body = b"".join((head, body))
+        back = None
         if put is not None and self.commands.pad:
-            self._put_ahead(body, put, timeout_s)
-            body = b""
-        point = self._push(body, timeout_s)
+            back, body = self._put_ahead(body, put, timeout_s), b""
+        point = self._push(body, timeout_s, back)
         if used_args:
             args.keep_until(point)
         if used_indirect:
@@ -301,8 +301,8 @@ class Queue:
         # PadRingToEnd; the kernel's submissions fill whole 256 dwords). Ends and beginnings stay multiples of eight units.
         return behind, rest if rest < size + behind else 0
 
-    def _put_ahead(self, data: bytes | bytearray, put: Put, timeout_s: float) -> None:
-        """Have commands put a little ahead in the ring and fill the way there; nothing is published."""
+    def _put_ahead(self, data: bytes | bytearray, put: Put, timeout_s: float) -> int:
+        """Have commands put a little ahead in the ring and fill the way there; nothing is published. Returns where the way begins."""
         ring, pad = self.ring, self.commands.pad
         unit, size = 8 * len(pad), ring.size_bytes
         data = data + pad * (-len(data) % unit // len(pad))
@@ -317,40 +317,43 @@ class Queue:
         put(start % size, data)
         if ring.wptr > begin:
             raise ValueError(f"putting commands into {ring.name} took more of it than {PUT_ROOM_BYTES} bytes")
-        ring.add(pad * ((begin - ring.wptr) // len(pad)))
+        back = ring.wptr
+        ring.add(pad * ((begin - back) // len(pad)))
         ring.wptr = start + len(data)
+        return back
 
-    def _push(self, data: bytes | bytearray, timeout_s: float) -> Point:
-        """Store commands and the signal behind them."""
+    def _push(self, data: bytes | bytearray, timeout_s: float, back: int | None = None) -> Point:
+        """Store commands and the signal behind them, and publish all; what lies behind `back` was stored before, and goes with them."""
         ring, signal, timeline, pad = self.ring, self._signal, self.timeline, self.commands.pad
+        start, last = ring.wptr, timeline.last
         size = len(data) + len(signal)
         behind, before = self._edges(size)
         if before:
             data = pad * (before // len(pad)) + data
-        ring.reserve(before + size + behind, timeout_s)
-        value, start = timeline.last + 1, ring.wptr
-        for place, form, shift in self._places:
-            form.pack_into(signal, place, value >> shift & MASKS[form.size])
-        point = timeline.next()
         try:
+            ring.reserve(before + size + behind, timeout_s)
+            value = last + 1
+            for place, form, shift in self._places:
+                form.pack_into(signal, place, value >> shift & MASKS[form.size])
+            point = timeline.next()
             ring.put(data + signal, point, pad * (behind // len(pad)) if behind else b"")
         except BaseException:
-            self._broken_off(point, start)
+            self._broken_off(start, last, start if back is None else back)
             raise
         return point
 
-    def _broken_off(self, point: Point, start: int) -> None:
-        """Take back a submission that was interrupted, as by ctrl-C, while it was stored.
+    def _broken_off(self, start: int, last: int, back: int) -> None:
+        """Take back a submission that failed or was interrupted, as by ctrl-C, while it was stored.
 
         One that was stored whole, of which the engine may have been told, is let end first, in a bounded time: whoever asked for it will free
         what it uses, and the next submission would set it off.
         """
         if self.ring.wptr == start:
-            self.timeline.last -= 1
+            self.timeline.last, self.ring.wptr = last, back
             return
         with suppress(RingupError):
             self.ring.publish()
-            point.wait(BROKEN_OFF_S)
+            Point(self.timeline, self.timeline.last).wait(BROKEN_OFF_S)
 
     def _outside(self, body: bytes | bytearray, at_bytes: int, timeout_s: float) -> bytes:
         """Put a long stream into the indirect arena and return the call."""

@@ -10,6 +10,7 @@ anywhere.
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,10 +18,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ringup.drivers.transport.seam import Bulk, Clock
-from ringup.errors import DeviceHung, DeviceLost, DeviceTimeout, RingupError
+from ringup.errors import DeviceHung, DeviceLost, DeviceTimeout, RingupError, TransportError
 from ringup.queues.packets import Compare
 from ringup.queues.timeline import Point, copy_of
 
+LOG = logging.getLogger(__name__)
 SECTOR_BYTES, MARK = 512, struct.Struct("<I")
 FILLS_AT_ONCE, DRAINS_AT_ONCE = 128, 128  # of one submission
 PUT_STEPS = 28  # from so many on their commands go through the bridge's memory too: a window takes them at 3.6 MB/s
@@ -166,7 +168,11 @@ class Bounce:
             self._bulk.fill(fill.start, image)
             self._shadow[fill.start : fill.start + len(image)] = image
         if not counted:
-            point.wait()
+            try:
+                point.wait()
+            except DeviceTimeout:  # the bytes may never have come, and its engine wait for the rest
+                self._bulk.give_up()
+                raise
         self._moving = False
         return point
 
@@ -189,18 +195,23 @@ class Bounce:
         That changes nothing at the places of the other fills' marks: those lie at the end of a window.
         """
 
-        def put(at: int, data: bytes) -> None:
+        moving, last = self._moving, queue.timeline.last
+
+        def put(at: int, data: bytes | bytearray) -> None:
+            nonlocal last
             self._upload(
                 queue, queue.memory.ring.gpu_va + at, [(self._bulk.windows[0], memoryview(data))], counted=False
             )
+            last += 1  # what it submitted has ended
 
-        moving, wptr = self._moving, queue.ring.wptr
         try:
             point: Point = queue.submit(
                 stream, put=put if self._progress_va is not None and steps >= PUT_STEPS else None
             )
         except BaseException:
-            self._moving = moving or queue.ring.wptr != wptr  # else nothing was handed to the engine
+            self._moving = (
+                self._moving or moving or queue.timeline.last != last
+            )  # else nothing was handed to the engine
             raise
         self._moving = True
         return point
@@ -224,8 +235,8 @@ class Bounce:
                     f"emptying the bridge's memory: the copy engine stood at {self._emptied} of {count & LOW} fills for {TIMEOUT_US / 1e6:g} s"
                 )
                 self._ask(last, error)
-                if self._moving:
-                    self._bulk.give_up()  # the bytes may never have come, and its engine wait for the rest
+                self._moving = True  # the bytes may never have come, and the bridge's engine wait for the rest
+                self._bulk.give_up()
                 raise error
 
     def _ask(self, point: Point | None, error: DeviceTimeout) -> None:
@@ -237,6 +248,8 @@ class Bounce:
         except DeviceTimeout as waited:
             for note in getattr(waited, "__notes__", ()):
                 error.add_note(note)
+        except TransportError as refused:
+            LOG.debug("asking why %s did not come: %s", point, refused)  # the way to the card is what is out of order
         except RingupError as cause:
             raise cause from error
 
@@ -285,6 +298,7 @@ class Bounce:
             except DeviceTimeout as error:
                 self._ask(point, error)
                 raise
+        point.wait()  # else what befell the copy would come out of whatever is waited for next
         self._moving = False
 
     def _download_by_turns(self, queue: Any, source_va: int, out: memoryview) -> None:

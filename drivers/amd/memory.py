@@ -21,7 +21,7 @@ from ringup.drivers.amd.pte import PAGE_BYTES, Kind
 from ringup.drivers.amd.ranges import HUGE_BYTES, Ranges, natural_align
 from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.transport.seam import Device, DmaMemory
-from ringup.errors import DeviceLost, LinkDown, NotSupported, OutOfMemory, RingupError
+from ringup.errors import DeviceLost, LinkDown, NotSupported, OutOfMemory
 
 LOG = logging.getLogger(__name__)
 USER_START, USER_END = 0x1_0000_0000, 0x7FFF_0000_0000  # docs/driver.md, "Address spaces of a Radeon"
@@ -331,7 +331,7 @@ class Memory:
             self._flush(stale)
         except BaseException as error:
             self._stale = True
-            if isinstance(error, RingupError) and not isinstance(error, OutOfMemory):
+            if not isinstance(error, (OutOfMemory, ValueError)):
                 self._stuck.append(held)
             raise
         buffer.gpu_va = gpu_va

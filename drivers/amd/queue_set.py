@@ -146,7 +146,8 @@ class CardQueue(Queue):
 
     def become(self, other: CardQueue) -> None:
         """Take over all that `other`, made anew, consists of; the count of the timeline goes on."""
-        other.timeline.skip_to(self.timeline.last)
+        # never back: what it was tried with when it was made stands in memory already
+        other.timeline.skip_to(max(self.timeline.last, other.timeline.last))
         self.__dict__.clear()
         self.__dict__.update(other.__dict__)
 

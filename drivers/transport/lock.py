@@ -20,6 +20,7 @@ LOG = logging.getLogger(__name__)
 FOLDERS = ("run/lock", "tmp")  # the first that is there: open to every user, sticky
 MODE = 0o666
 POLL_US = 20_000
+GONE_PID = 0  # no process has it
 START_TIME = 19  # field 22 of /proc/PID/stat, counted behind the name's closing bracket. Source: proc_pid_stat(5)
 RECORD_BYTES = 4096
 COMMAND_CHARS = 200
@@ -34,7 +35,7 @@ class Holder:
     command: str
 
     def __str__(self) -> str:
-        return f"process {self.pid} ({self.command})"
+        return f"process {self.pid} ({self.command})" if self.pid else self.command
 
 
 def process(kernel: Kernel, pid: int) -> Holder | None:
@@ -73,7 +74,7 @@ class CardLock:
                     "%s was left without a word by %s: the card may be running still", self.path.stem, self.previous
                 )
             mine = process(self._kernel, os.getpid()) or Holder(os.getpid(), 0, "")
-            _write(node, json.dumps(asdict(mine)).encode())
+            _write(node, _record(mine))
         except BaseException:
             os.close(node)
             raise
@@ -95,6 +96,13 @@ class CardLock:
         node, self._node = self._node, -1
         if node >= 0:
             _write(node, b"")
+            os.close(node)
+
+    def leave(self) -> None:
+        """Give the card to others as one that was left without a word: by the holder before us, or by us. Twice is harmless."""
+        node, self._node = self._node, -1
+        if node >= 0:
+            _write(node, _record(self.previous or Holder(GONE_PID, 0, "a process that could not leave it at rest")))
             os.close(node)
 
     def holder(self) -> Holder | None:
@@ -141,6 +149,10 @@ def _read(node: int) -> Holder | None:
         return Holder(int(fields["pid"]), int(fields["start_time"]), _one_line(str(fields["command"])))
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
+
+
+def _record(holder: Holder) -> bytes:
+    return json.dumps(asdict(holder)).encode()
 
 
 def _write(node: int, record: bytes) -> None:

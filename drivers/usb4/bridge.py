@@ -105,6 +105,11 @@ class Bridge(Protocol):
         """Write it."""
         ...
 
+    @property
+    def unsettled(self) -> bool:
+        """Whether nothing but a restart sets the bridge right, and it was not restarted."""
+        ...
+
     def close(self) -> None:
         """Leave the bridge as it should be found. Twice is harmless."""
         ...

@@ -178,18 +178,18 @@ class BridgeDevice:
         if self._closed:
             return
         self._closed = True
-        try:
-            for step in (self._stop_mastering, self.bridge.close):
-                try:
-                    step()
-                except RingupError as error:  # cleaning up must not hide what went wrong before
-                    LOG.info("closing %s: %s", self.name, error)
-        finally:
+        caught: list[BaseException] = []
+        for step in (self._stop_mastering, self.bridge.close, self.bridge.port.close):
             try:
-                self.bridge.port.close()
-            finally:
-                if self._lock is not None:
-                    self._lock.release()
+                step()
+            except RingupError as error:  # cleaning up must not hide what went wrong before
+                LOG.info("closing %s: %s", self.name, error)
+            except BaseException as error:  # noqa: BLE001  raised when all was tried
+                caught.append(error)
+        if self._lock is not None:
+            (self._lock.leave if caught or self.bridge.unsettled else self._lock.release)()
+        if caught:
+            raise caught[0]
 
     def _stop_mastering(self) -> None:
         if hasattr(self, "config") and not self._lost:

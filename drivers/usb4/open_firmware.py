@@ -66,7 +66,7 @@ class OpenFirmware:
 
     def __init__(self, port: Port) -> None:
         self.port, self.version = port, port.product
-        self._closed = False
+        self._closed = self._restarted = False
         self._under_way: tuple[Pending, ...] = ()  # the stream that must be through before the next request
         self._fills: deque[Pending] = deque()  # bytes on their way into the bridge's memory
         # whether the bulk endpoint last served the bridge's memory; nobody knows how it was left before us
@@ -218,6 +218,7 @@ class OpenFirmware:
                 self.port.torn = True
                 raise
             self._under_way = (armed, sent)
+            self.port.leave(armed, sent)
 
     def read_block(self, address: int, size_bytes: int) -> bytes:
         """Read whole dwords: a few by requests, more as a stream, whose first dword is asked for by itself: a stream tells no status."""
@@ -267,11 +268,10 @@ class OpenFirmware:
         """
         port = self.port
         self._memory_torn = self._memory_torn or bool(self._fills) or self.bulk.draining
-        under_way, self._under_way, self._moved_memory = self._under_way, (), True
+        port.drop()
+        self._under_way, self._moved_memory = (), True
         self._fills.clear()
         self.bulk.forget()
-        port.drop()
-        port.note_loss(*under_way)
         try:
             port.set_alt(0)
             port.clear_halt(BULK_OUT)
@@ -296,9 +296,9 @@ class OpenFirmware:
             self._resync()
         self.check()
         self.settle(0)
-        under_way, self._under_way = self._under_way, ()
-        if under_way:
-            self.port.wait(*under_way)
+        if self._under_way:
+            self.port.wait(*self._under_way)
+            self._under_way = ()
 
     def fill(self, arm: Callable[[], Pending], send: Callable[[], Pending]) -> None:
         """For the bulk side: arm the engine while at most one fill is under way, then have the bytes follow that one's."""
@@ -345,11 +345,18 @@ class OpenFirmware:
             self.quiet()
             self.port.settle()
         finally:
-            if not self.port.lost and (self._memory_torn or self.bulk.draining or self.port.lost_write):
+            if self.unsettled and not self.port.lost:
                 self.restart()
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether an engine may be armed, or the card not have got what it was sent."""
+        return not self._restarted and bool(self._memory_torn or self.bulk.draining or self.port.lost_write)
 
     def restart(self) -> None:
         """Restart the chip's processor, which lets go of the card and comes back at its place; wait for that, within a bound.
+
+        Raises `TransportError` when it does not go, or does not come back.
 
         Source: asm2464pd-firmware, registers.h, REG_CPU_EXEC_CTRL (measured there: back after a third of a second, with the slot after seconds).
         """
@@ -359,10 +366,17 @@ class OpenFirmware:
             port.control_out(XDATA_WRITE, CPU_RESTART, 1, timeout_ms=RESTART_MS, doing="restarting the bridge")
         except RingupError as error:  # it may be gone before it has said so
             LOG.debug("%s: %s", port.name, error)
-        end_us, gone = clock.now_us + BACK_US, False
-        while clock.now_us < end_us and not (gone and port.present):
-            gone = gone or not port.present
+        end_us, gone, back = clock.now_us + BACK_US, False, False
+        while clock.now_us < end_us and not back:
+            present = port.present
+            gone, back = gone or not present, gone and present
             clock.sleep_us(BACK_POLL_US)
+        if not back:
+            raise TransportError(
+                f"{port.name}: restarting the bridge: it {'did not come back' if gone else 'stayed as it was'} for {BACK_US // 1_000_000} s; "
+                "switch the enclosure off and on, or pull its cable"
+            )
+        self._restarted = True
 
 
 class OpenBulk:

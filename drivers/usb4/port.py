@@ -29,6 +29,7 @@ STRING_BYTES = 255
 TIMEOUT_MS = 1_000  # TIMEOUT: what the bridge's other drivers give a control transfer
 SILENT = "answers nothing on USB any more; switch the enclosure off and on or pull its cable, then open it again"
 SLACK_MS = 1_000  # after a transfer's own bound: the host's stack must have ended it by then
+LIVE = 256  # transfers that are kept in mind; those that have ended are forgotten when there are more
 IN_FLIGHT = 64  # posted transfers; the oldest are looked after when there are more
 
 
@@ -92,7 +93,7 @@ class Seen:
 class Pending:
     """A transfer: in line to be begun, under way, or ended; and what it is for."""
 
-    __slots__ = ("begin", "doing", "endpoint", "error", "exact", "given", "sends", "timeout_ms", "transfer")
+    __slots__ = ("begin", "doing", "endpoint", "error", "exact", "posted", "sends", "timeout_ms", "transfer")
 
     def __init__(
         self, begin: Callable[[], Transfer], endpoint: int, doing: str, timeout_ms: int, exact: int | None, sends: bool
@@ -100,7 +101,7 @@ class Pending:
         """`exact`: how many bytes must have moved, None where fewer will do; `sends`: bytes to the device."""
         self.begin, self.endpoint, self.doing, self.timeout_ms, self.exact = begin, endpoint, doing, timeout_ms, exact
         self.sends = sends
-        self.given = False  # to a caller, who goes by its being sent
+        self.posted = False  # whoever asked for it goes by its being sent, and waits for it no more
         self.transfer: Transfer | None = None
         self.error: RingupError | None = None  # it could not be begun
 
@@ -157,6 +158,7 @@ class Port:
         self._line: deque[Pending] = deque()  # not begun yet
         self._beginning: Pending | None = None  # asked of the host and not stored: where it stays, that was interrupted
         self._control: Pending | None = None  # the last of endpoint 0 that was begun
+        self._live: list[Pending] = []  # begun, and perhaps under way still
         self._detached = self._claimed = False
         self._streamed: tuple[int, ...] = ()
         self._handle: Any = None
@@ -285,9 +287,15 @@ class Port:
 
     def post(self, pending: Pending) -> None:
         """Wait for a transfer later: what befalls it comes out of a later `wait`. At most some dozens are in flight."""
+        self.leave(pending)
         self._posted.append(pending)
         if len(self._posted) > IN_FLIGHT:
             self.wait(*[self._posted.popleft() for _ in range(IN_FLIGHT // 2)])
+
+    def leave(self, *pending: Pending) -> None:
+        """Note of transfers that whoever asked for them takes them as done: one that fails is kept in mind as a `lost_write`."""
+        for one in pending:
+            one.posted = True
 
     def wait(self, *pending: Pending) -> None:
         """Wait until transfers have ended; the first that failed raises, after all have.
@@ -321,8 +329,7 @@ class Port:
         if not self.lost and self._beginning is None:
             with suppress(RingupError):
                 self._let_end(())
-        posted, self._posted = self._posted, deque()
-        self._end(posted)
+        self._end()
 
     def cancel(self, *pending: Pending) -> None:
         """End transfers early, whatever becomes of them; they are done when this returns."""
@@ -359,7 +366,6 @@ class Port:
         self._advance()
         if pending.error is not None:
             raise pending.error
-        pending.given = True
         return pending
 
     def _advance(self) -> bool:
@@ -381,38 +387,42 @@ class Port:
         else:
             if not pending.endpoint:
                 self._control = pending
+            self._live.append(pending)
+            if len(self._live) > LIVE:
+                self._live = [one for one in self._live if not one.done]
             if self.observer is not None:
                 self._observed.append((pending, pending.endpoint, self.clock.now_us))
         self._line.popleft()
         self._beginning = None
 
-    def _end(self, posted: Sequence[Pending] = ()) -> None:
+    def _end(self) -> None:
         """Give up all that is in line and end every transfer of the device at the host, also one whose beginning was interrupted.
 
         Raises `DeviceLost` where some do not end. May be interrupted anywhere and called again.
         """
         doing, line = "ending what is under way", self._line
         self._torn = self.torn
+        self._live += self._posted
         while line:
             pending = line[0]
-            if pending.given:
-                self.note_loss(pending)
+            self._live.append(pending)
             if pending.error is None and pending.transfer is None:
                 when = "interrupted as" if pending is self._beginning else "given up before"
                 pending.error = TransportError(f"{self.name}: {pending.doing}: {when} it was begun")
             line.popleft()
         with Naming(doing, self):
             left = self._host.end(self._handle)
-        self._beginning = None
-        self.note_loss(*posted, *self._posted)
+        self._note_loss(self._live)
+        self._live, self._beginning = [], None
+        self._posted.clear()
         if self._observed:
             self._tell()
         if left:
             raise self.give_up(doing)
 
-    def note_loss(self, *pending: Pending) -> None:
-        """Keep in mind what was to be sent and was not, or perhaps not all of it."""
-        lost = next((one.doing for one in pending if one.sends and not one.went_well), "")
+    def _note_loss(self, pending: Sequence[Pending]) -> None:
+        """Keep in mind what was to be sent and was not, or perhaps not all of it, and nobody waits for."""
+        lost = next((one.doing for one in pending if one.posted and one.sends and not one.went_well), "")
         self.lost_write = self.lost_write or lost
 
     def _events(self, timeout_ms: float, doing: str) -> None:
@@ -465,17 +475,18 @@ class Port:
         except BaseException as error:  # ctrl-C: what is under way ends before its buffers go
             try:
                 if not isinstance(error, RingupError):
-                    self._let_end(pending)
-                self._cancel(pending)
-            except RingupError as further:  # hides nothing that went wrong before
-                LOG.info("%s", further)
+                    with suppress(RingupError):
+                        self._let_end(pending)
+            finally:
+                with suppress(RingupError):  # hides nothing that went wrong before
+                    self._cancel(pending)
             raise
         if open_ones:
             self._cancel(open_ones)
 
     def _let_end(self, pending: Sequence[Pending]) -> None:
         """Give what is under way or in line the time to end as it should, but no more than a little: nothing is lost then."""
-        wanted = [one for one in (*pending, *self._posted, *self._line) if not one.done]
+        wanted = [one for one in (*pending, *self._live, *self._line) if not one.done]
         end_us = self.clock.now_us + SLACK_MS * 1_000
         while self._beginning is None and wanted and (left_us := end_us - self.clock.now_us) > 0:
             self._events(left_us / 1_000, wanted[0].doing)
@@ -495,11 +506,15 @@ class Port:
                 with Naming(f"ending {one.doing}", self):
                     self._host.cancel(one.transfer)
         end_us = self.clock.now_us + SLACK_MS * 1_000
-        while (left := [one for one in pending if not one.done]) and self.clock.now_us < end_us:
-            self._events(SLACK_MS, f"ending {left[0].doing}")
+        try:
+            while (left := [one for one in pending if not one.done]) and self.clock.now_us < end_us:
+                self._events(SLACK_MS, f"ending {left[0].doing}")
+        finally:
+            self._note_loss(pending)
 
     def _judge(self, pending: Pending) -> None:
         """Count what came and raise what went wrong."""
+        self._note_loss((pending,))
         if pending.error is not None:
             raise pending.error
         transfer = pending.transfer

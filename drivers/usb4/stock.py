@@ -257,6 +257,11 @@ class StockFirmware:
             self._known.clear()
             raise
 
+    @property
+    def unsettled(self) -> bool:
+        """Return False: no engine of this firmware's is left waiting."""
+        return False
+
     def close(self) -> None:
         """Wait for what is under way. Twice is harmless."""
         self.settle()

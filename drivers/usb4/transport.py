@@ -18,10 +18,11 @@ from ringup.drivers.usb4.host import system_backend
 from ringup.drivers.usb4.identify import ROWS, Firmware, Row, identify, known
 from ringup.drivers.usb4.open_firmware import OpenFirmware
 from ringup.drivers.usb4.port import Place, Port, places
-from ringup.errors import LinkDown, NoSuchCard, NotSupported
+from ringup.errors import CardBusy, LinkDown, NoSuchCard, NotSupported, PermissionNeeded
 
 LOG = logging.getLogger(__name__)
 SLOW_MBPS = 480
+READY_US, READY_POLL_US = 2_000_000, 50_000  # TIMEOUT: ours, for udev's rule
 NO_GPU = {
     Firmware.ROM: "it runs the loader in its ROM, since its firmware is damaged or was never written: `ringup bridge flash` writes one",
     Firmware.BOOT_STUB: "it waits in its loader for firmware: flash it with the program that its firmware came with",
@@ -61,6 +62,7 @@ def open(
         bridge = open_bridge(*hold.found, hold.clock, hold.name)
         if hold.abandoned and isinstance(bridge, OpenFirmware):
             bridge = _restarted(bridge, hold)
+        hold.settled = True
         try:
             _wake(bridge, hold.name)
         except BaseException:
@@ -82,7 +84,7 @@ class _Hold:
         self.lock = None if backend is not None else CardLock(kernel or Kernel(), self.name.replace(":", "-"))
         backend = backend if backend is not None else system_backend()
         place, device = _look_up(backend, rest)
-        self.rest, self.found = rest, (backend, place, device)
+        self.rest, self.found, self.settled = rest, (backend, place, device), False
         if self.lock is not None:
             self.lock.take(self.clock, wait_s)
 
@@ -92,9 +94,9 @@ class _Hold:
         return self.lock is not None and self.lock.previous is not None
 
     def release(self) -> None:
-        """Let others have it."""
+        """Let others have it. What a holder who died without a word left is theirs to set right, where we did not."""
         if self.lock is not None:
-            self.lock.release()
+            (self.lock.leave if self.abandoned and not self.settled else self.lock.release)()
 
 
 @contextmanager
@@ -155,8 +157,16 @@ def _restarted(bridge: OpenFirmware, hold: _Hold) -> Bridge:
     finally:
         bridge.port.close()
     backend, _, _ = hold.found
-    hold.found = backend, *_look_up(backend, hold.rest)
-    return open_bridge(*hold.found, hold.clock, hold.name)
+    end_us = hold.clock.now_us + READY_US
+    while True:  # the device is there before the system has given it to the user
+        try:
+            hold.found = backend, *_look_up(backend, hold.rest)
+            return open_bridge(*hold.found, hold.clock, hold.name)
+        except (NoSuchCard, PermissionNeeded, CardBusy) as error:
+            if hold.clock.now_us > end_us:
+                error.add_note("the bridge was restarted just before, since the program that had it was killed")
+                raise
+        hold.clock.sleep_us(READY_POLL_US)
 
 
 def _claim(backend: Any, place: Place, device: Any, clock: Clock, name: str) -> Port:
