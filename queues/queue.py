@@ -232,10 +232,10 @@ class Queue:
             body, put = self._outside(body, len(head), timeout_s), None
         if head:
             body = b"".join((head, body))
-        back = None
+        end = None
         if put is not None and self.commands.pad:
-            back, body = self._put_ahead(body, put, timeout_s), b""
-        point = self._push(body, timeout_s, back)
+            end, body = self._put_ahead(body, put, timeout_s), b""
+        point = self._push(body, timeout_s, end)
         if used_args:
             args.keep_until(point)
         if used_indirect:
@@ -248,7 +248,7 @@ class Queue:
         ring, args = self.ring, stream.args + bytes(-len(stream.args) % 4)
         room = len(args) + ARGS_ALIGN  # wherever it begins, the arguments find their alignment
         size = at + HEAD_BYTES + room + len(stream.body) + len(self._signal)
-        behind_head = ring.wptr + self._edges(size)[1] + at + HEAD_BYTES
+        behind_head = ring.wptr + self._edges(ring.wptr, size)[1] + at + HEAD_BYTES
         skip = -behind_head % ARGS_ALIGN
         base = inline.gpu_va + (behind_head + skip) % ring.size_bytes
         for where, offset in stream.fixups:
@@ -290,19 +290,19 @@ class Queue:
         self._indirect.forget()
         self._waits.clear()
 
-    def _edges(self, size: int) -> tuple[int, int]:
-        """Return how many bytes of padding go behind a submission of `size` bytes, and how many before it, up to the ring's end."""
+    def _edges(self, at: int, size: int) -> tuple[int, int]:
+        """Return how many bytes of padding go behind a submission of `size` bytes at `at`, and how many before it, up to the ring's end."""
         ring, pad = self.ring, self.commands.pad
         if not pad:
             return 0, 0
-        behind = -(ring.wptr + size) % (8 * len(pad))  # engines that want padding fetch eight units at a time
-        rest = ring.size_bytes - ring.wptr % ring.size_bytes
+        behind = -(at + size) % (8 * len(pad))  # engines that want padding fetch eight units at a time
+        rest = ring.size_bytes - at % ring.size_bytes
         # UNKNOWN: whether a packet may run over the ring's end; the other users of these engines pad to it (ROCr amd_blit_sdma.cpp,
         # PadRingToEnd; the kernel's submissions fill whole 256 dwords). Ends and beginnings stay multiples of eight units.
         return behind, rest if rest < size + behind else 0
 
     def _put_ahead(self, data: bytes | bytearray, put: Put, timeout_s: float) -> int:
-        """Have commands put a little ahead in the ring and fill the way there; nothing is published. Returns where the way begins."""
+        """Have commands put a little ahead in the ring and fill the way there; the ring does not know of them yet. Returns where they end."""
         ring, pad = self.ring, self.commands.pad
         unit, size = 8 * len(pad), ring.size_bytes
         data = data + pad * (-len(data) % unit // len(pad))
@@ -317,39 +317,38 @@ class Queue:
         put(start % size, data)
         if ring.wptr > begin:
             raise ValueError(f"putting commands into {ring.name} took more of it than {PUT_ROOM_BYTES} bytes")
-        back = ring.wptr
-        ring.add(pad * ((begin - back) // len(pad)))
-        ring.wptr = start + len(data)
-        return back
+        ring.store(ring.wptr, pad * ((begin - ring.wptr) // len(pad)))
+        return start + len(data)
 
-    def _push(self, data: bytes | bytearray, timeout_s: float, back: int | None = None) -> Point:
-        """Store commands and the signal behind them, and publish all; what lies behind `back` was stored before, and goes with them."""
+    def _push(self, data: bytes | bytearray, timeout_s: float, at: int | None = None) -> Point:
+        """Store commands and the signal behind them, and publish all. `at`: where they go; what lies between was stored before."""
         ring, signal, timeline, pad = self.ring, self._signal, self.timeline, self.commands.pad
         start, last = ring.wptr, timeline.last
+        at = start if at is None else at
         size = len(data) + len(signal)
-        behind, before = self._edges(size)
+        behind, before = self._edges(at, size)
         if before:
             data = pad * (before // len(pad)) + data
         try:
-            ring.reserve(before + size + behind, timeout_s)
+            ring.reserve(at - start + before + size + behind, timeout_s)
             value = last + 1
             for place, form, shift in self._places:
                 form.pack_into(signal, place, value >> shift & MASKS[form.size])
             point = timeline.next()
-            ring.put(data + signal, point, pad * (behind // len(pad)) if behind else b"")
+            ring.put(data + signal, point, pad * (behind // len(pad)) if behind else b"", at)
         except BaseException:
-            self._broken_off(start, last, start if back is None else back)
+            self._broken_off(start, last)
             raise
         return point
 
-    def _broken_off(self, start: int, last: int, back: int) -> None:
+    def _broken_off(self, start: int, last: int) -> None:
         """Take back a submission that failed or was interrupted, as by ctrl-C, while it was stored.
 
         One that was stored whole, of which the engine may have been told, is let end first, in a bounded time: whoever asked for it will free
         what it uses, and the next submission would set it off.
         """
         if self.ring.wptr == start:
-            self.timeline.last, self.ring.wptr = last, back
+            self.timeline.last = last
             return
         with suppress(RingupError):
             self.ring.publish()

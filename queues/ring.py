@@ -50,27 +50,30 @@ class Ring:
             self.tail = end
             pending.popleft()
 
-    def put(self, data: bytes | bytearray, point: Point, fill: bytes = b"") -> None:
+    def put(self, data: bytes | bytearray, point: Point, fill: bytes = b"", at: int | None = None) -> None:
         """Store one submission, whose last packet signals `point`, and publish it. Its room must have been reserved.
 
-        `fill`: packets that follow and may be still unread when `point` is done, such as padding.
+        `fill`: packets that follow and may be still unread when `point` is done, such as padding; `at`: where it begins, if what lies between
+        the write pointer and there was stored before.
         """
-        self._pending.append((point, self.wptr + len(data)))
+        at = self.wptr if at is None else at
+        self._pending.append((point, at + len(data)))
         try:
-            self.add(data + fill if fill else data)
+            self.store(at, data + fill if fill else data)
         except BaseException:
             self._pending.pop()
             raise
+        self.wptr = at + len(data) + len(fill)
         self._publish(self.wptr)
 
     def publish(self) -> None:
         """Tell the engine once more how far the packets go."""
         self._publish(self.wptr)
 
-    def add(self, data: bytes | bytearray) -> None:
-        """Store packets and publish nothing yet."""
+    def store(self, at: int, data: bytes | bytearray) -> None:
+        """Store packets at a place, as pointers count; nobody is told."""
         size = len(data)
-        at = self.wptr & self._mask
+        at &= self._mask
         end = at + size
         view = self._view
         if view is not None and end <= self.size_bytes:
@@ -79,7 +82,6 @@ class Ring:
             first = min(size, self.size_bytes - at)
             self._store(at, data[:first])
             self._store(0, data[first:])
-        self.wptr += size
 
     def _store(self, at: int, data: bytes | bytearray) -> None:
         if self._view is not None:

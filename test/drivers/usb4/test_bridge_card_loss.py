@@ -1,16 +1,28 @@
 """Enclosures that go, two of them side by side, and those that cannot be opened: told in words, in time, and nobody else notices."""
 
+import errno
 import os
 import random
+from contextlib import suppress
 
 import pytest
+import usb.core
 
 import ringup
 from ringup.drivers.transport.kernel import Kernel
 from ringup.drivers.usb4 import transport
 from ringup.drivers.usb4.port import SLACK_MS
 from ringup.drivers.usb4.transport import find
-from ringup.errors import CardBusy, DeviceLost, LinkDown, NoSuchCard, NotSupported, PermissionNeeded, RingupError
+from ringup.errors import (
+    CardBusy,
+    DeviceLost,
+    LinkDown,
+    NoSuchCard,
+    NotSupported,
+    PermissionNeeded,
+    RingupError,
+    TransportError,
+)
 from ringup.silicon import card as make_card
 from ringup.silicon.asm2464pd import Enclosure, VirtualUsbHost
 
@@ -180,28 +192,87 @@ def test_a_serial_is_that_of_the_chip():
     path.close()
 
 
-def test_what_a_killed_program_left_armed_in_the_bridge_is_gone_when_it_is_opened_again(docks, tmp_path, monkeypatch):
-    """A drain that nobody takes any more would swallow the next copy's; whoever finds the killed one's record restarts the bridge."""
+@pytest.fixture
+def real(docks, tmp_path, monkeypatch):
+    """An enclosure as the system's USB shows it, with locks in a folder of the test's: the dock, and what opens it."""
     dock = docks()
     (tmp_path / "run/lock").mkdir(parents=True)
     monkeypatch.setattr(transport, "system_backend", lambda: dock.host)
-    options = {"clock": dock.clock, "kernel": Kernel(tmp_path)}
-    killed = transport.open("1-1", **options)
+    return dock, lambda: transport.open("1-1", clock=dock.clock, kernel=Kernel(tmp_path))
+
+
+def die(device, host):
+    """End a device's process: its lock goes, the record stays, transfers end."""
+    os.close(device._lock._node)
+    device._lock._node = -1
+    host.end(device.bridge.port._handle)
+    host.close_device(device.bridge.port._handle)
+
+
+def carries(device, dock):
+    """Whether the bridge's memory takes what it is sent."""
+    data = random.Random(9).randbytes(4096)
+    device.bulk.fill(0, data)
+    device.bulk.land()
+    return dock.enclosure.chip.sram.view[512:4096] == data[512:]
+
+
+def test_what_a_killed_program_left_armed_in_the_bridge_is_gone_when_it_is_opened_again(real, monkeypatch):
+    """A drain that nobody takes any more would swallow the next copy's; also where the first try to open it fails."""
+    dock, open_it = real
+    killed = open_it()
     killed.bulk.arm(0, 4096)
     killed.bridge.port.settle()
     assert dock.enclosure.chip.sram_engine.busy
-    os.close(killed._lock._node)  # as the kernel does: the lock goes, the record stays, transfers end
-    killed._lock._node = -1
-    dock.host.end(killed.bridge.port._handle)
-    dock.host.close_device(killed.bridge.port._handle)
+    die(killed, dock.host)
 
-    heir = transport.open("1-1", **options)
+    def busy(*args):
+        raise usb.core.USBError("busy", -6, errno.EBUSY)
+
+    monkeypatch.setattr(dock.host, "claim_interface", busy)
+    with pytest.raises(CardBusy):
+        open_it()
+    monkeypatch.delattr(dock.host, "claim_interface")
+    heir = open_it()
     assert not dock.enclosure.chip.sram_engine.busy
-    data = random.Random(9).randbytes(4096)
-    heir.bulk.fill(0, data)
-    heir.bulk.land()
-    assert dock.enclosure.chip.sram.view[512:4096] == data[512:]
+    assert carries(heir, dock)
     heir.close()
     begun_us = dock.clock.now_us
-    transport.open("1-1", **options).close()
+    open_it().close()
     assert dock.clock.now_us - begun_us < 300_000  # nobody died: nothing is restarted
+
+
+def test_a_close_that_ctrl_c_meets_leaves_the_bridge_right_or_a_word_of_it(real, monkeypatch):
+    dock, open_it = real
+    real_wait = dock.host.handle_events
+    for point in range(1, 12):
+        device, calls = open_it(), []
+        device.bulk.arm(0, 4096)
+        device.bridge.port.settle()
+
+        def wait(timeout_ms, calls=calls, point=point):
+            calls.append(timeout_ms)
+            if len(calls) == point:
+                raise KeyboardInterrupt
+            return real_wait(timeout_ms)
+
+        monkeypatch.setattr(dock.host, "handle_events", wait)
+        with suppress(KeyboardInterrupt):
+            device.close()
+        monkeypatch.setattr(dock.host, "handle_events", real_wait)
+        dock.clock.sleep_us(3_000_000)  # one that was being restarted is back
+        heir = open_it()
+        assert carries(heir, dock), point
+        heir.close()
+    assert len(calls) < point  # all of them were tried
+
+
+def test_a_bridge_that_does_not_restart_is_told(real, monkeypatch):
+    dock, open_it = real
+    killed = open_it()
+    die(killed, dock.host)
+    monkeypatch.setattr(dock.enclosure.chip, "on_restart", lambda: None)
+    for _ in range(2):  # nobody forgets it
+        with pytest.raises(TransportError, match="stayed as it was for 6 s; switch the enclosure off and on"):
+            open_it()
+    monkeypatch.undo()

@@ -11,6 +11,8 @@ from ringup.drivers.usb4 import tlp
 from ringup.drivers.usb4.config import ANSWER_US, Fabric, Place, capability, extended_capability
 from ringup.drivers.usb4.topology import find_board
 from ringup.errors import DeviceFault, DeviceHung, DeviceLost, DeviceTimeout, LinkDown, TransportError
+from ringup.queues.queue import Queue
+from ringup.queues.timeline import Point
 
 MIB, STEP = 1 << 20, 5
 
@@ -105,6 +107,98 @@ def test_ctrl_c_leaves_a_card_that_works_rightly_or_says_what_to_do(docks, phase
     assert refused < host.calls // STEP // 2
 
 
+class Impatient:
+    """A host whose waits are interrupted, `presses` of them one after another from the first on that takes time."""
+
+    def __init__(self, host, monkeypatch):
+        self.presses, self._wait = 0, host.handle_events
+        monkeypatch.setattr(host, "handle_events", self.wait)
+
+    def wait(self, timeout_ms):
+        if self.presses and timeout_ms > 0:
+            self.presses -= 1
+            raise KeyboardInterrupt
+        return self._wait(timeout_ms)
+
+
+@pytest.mark.parametrize("presses", [1, 2, 3])
+def test_a_stream_that_ctrl_c_meets_arrives_whole_or_the_card_is_refused(docks, monkeypatch, presses):
+    """Bytes that were left on their way when the call that sent them had returned; the next ones must not be taken for these."""
+    dock = docks()
+    card, size = dock.open(), 400_000
+    window, buffers = card.blocks.device.bars[0], [card.alloc(size) for _ in range(2)]
+    first, second = (random.Random(seed).randbytes(size) for seed in range(2))
+    host = Impatient(dock.host, monkeypatch)
+    window.write_block(card.spaces.user.place(buffers[0]), first)
+    host.presses = presses
+    with pytest.raises(KeyboardInterrupt):
+        window.read_block(0, 4)
+    host.presses = 0
+    place = card.spaces.user.place(buffers[1])
+    if presses > 1:
+        with pytest.raises(TransportError, match="that was broken off"):
+            window.write_block(place, second)
+        assert dock.memory(buffers[1])[:4] != first[1024:1028]
+    else:
+        window.write_block(place, second)
+        window.read_block(0, 4)
+        assert dock.memory(buffers[0]) == first
+        assert dock.memory(buffers[1]) == second
+    dock.recover()
+
+
+def test_posted_writes_that_ctrl_c_ends_too_early_are_kept_in_mind(docks, monkeypatch):
+    """As where the bridge answers nothing for longer than they are given to end."""
+    dock = docks()
+    card = dock.open()
+    buffer = card.alloc(4096)
+    window, place = card.blocks.device.bars[0], card.spaces.user.place(buffer)
+    card.device.bridge.port.settle()
+    host = Impatient(dock.host, monkeypatch)
+    monkeypatch.setattr("ringup.drivers.usb4.port.SLACK_MS", 0)
+    host.presses = 1
+
+    def post():
+        for at in range(200):
+            window.write32(place + 4 * at, at + 1)
+
+    with pytest.raises(KeyboardInterrupt):
+        post()
+    monkeypatch.undo()
+    assert not all(dock.memory(buffer)[4 * at] for at in range(64))
+    with pytest.raises(TransportError, match=r"memory write .* was broken off, .* open it again"):
+        window.read32(0)
+    dock.radeon.violations.clear()
+    dock.recover()
+
+
+@pytest.mark.parametrize("moment", ["_put_ahead", "_edges"])
+def test_commands_that_were_put_ahead_are_taken_back_with_their_submission(docks, monkeypatch, moment):
+    """Else the next submission would set them off, and the engine wait for bytes that never come."""
+    dock = docks()
+    card = dock.open()
+    dock.upload(0)
+    size = 40 * MIB // 4
+    target, real, calls = card.alloc(size), getattr(Queue, moment), []
+
+    def interrupted(queue, *args):
+        result = real(queue, *args)
+        calls.append(args)
+        if moment == "_put_ahead" or len(calls) == 2:  # the second: of the submission itself, behind the put's
+            raise KeyboardInterrupt
+        return result
+
+    monkeypatch.setattr(Queue, moment, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        card.copy.upload(target, bytes(size))
+    monkeypatch.undo()
+    begun_us = dock.clock.now_us
+    card.copy.fill(target, 0x1111_1111).wait()
+    assert dock.clock.now_us - begun_us < 1_000_000
+    dock.upload(1, size)
+    dock.download(1)
+
+
 def test_a_thread_that_may_not_copy_breaks_nothing(docks):
     dock = docks()
     card = dock.open()
@@ -128,14 +222,16 @@ def test_a_thread_that_may_not_copy_breaks_nothing(docks):
     dock.download(1)
 
 
+@pytest.mark.parametrize("upload", [True, False])
 @pytest.mark.parametrize("size_bytes", [4096, 4 * MIB])
-def test_a_copy_into_an_unmapped_address_is_a_fault_also_when_fills_wait_for_it(docks, size_bytes):
+def test_a_copy_of_an_unmapped_address_is_a_fault_also_when_fills_wait_for_it(docks, size_bytes, upload):
     dock = docks()
     card = dock.open()
     dock.upload(0)
     path = card.copy._path()
+    move, data = path.upload if upload else path.download, memoryview(bytearray(size_bytes))
     with pytest.raises(DeviceFault, match="0x7fff"):
-        path.upload(card.copy, 0x7FFF_0000_0000, memoryview(bytes(size_bytes))).wait()
+        (move(card.copy, 0x7FFF_0000_0000, data) or Point(card.copy.timeline, 0)).wait()
     dock.radeon.violations.clear()
     with pytest.raises((DeviceFault, DeviceHung)):
         dock.upload(1)
