@@ -218,8 +218,9 @@ def _flash(args: argparse.Namespace, name: str, port: Port, row: Row) -> int:
     configs = _configs(args.config) if args.config else ()
     flash = Flash(port, row)
     backup = None if args.no_backup else args.backup
-    flashing = Flashing(flash, image, backup, configs=configs, other_line=args.other_line)
-    against = flashing.objections()
+    flashing = Flashing(flash, image, backup, configs=configs, other_line=args.other_line, image_path=args.file)
+    with Progress(f"{name}: looking at the flash", READS_OF_A_COPY) as progress:
+        against = flashing.objections(progress.step)
     report = {
         "name": name,
         "image": image.name,
