@@ -23,7 +23,7 @@ from ringup.errors import FirmwareError, NotSupported, RingupError
 from ringup.firmware import asm2464pd
 from ringup.firmware.asm2464pd import SET_BYTES, parse_flash
 from ringup.firmware.store import load_file
-from ringup.tools.card_argument import add_card_arguments, card_name
+from ringup.tools.card_argument import WrongUsage, add_card_arguments, card_name
 from ringup.tools.progress import Progress
 
 INTERRUPTED = 130
@@ -82,6 +82,8 @@ def run(args: argparse.Namespace, options: Mapping[str, Any] | None = None) -> i
     return status
 
 
+    if args.action == "flash" and args.backup and args.no_backup:
+        raise WrongUsage("--backup says where the copy goes, --no-backup that there is none: give one of them")
 @contextmanager
 def _held(name: str, given: Mapping[str, Any]) -> Iterator[tuple[Port, Row]]:
     """Hold the USB side of an enclosure, real or virtual. Raises `NotSupported` for a card that is not behind a bridge."""
