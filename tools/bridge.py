@@ -43,12 +43,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "backup", help="copy the flash into a file: both sets, or the first where the bridge gives no other"
     )
     add_card_arguments(backup)
-    backup.add_argument("file", type=Path, metavar="FILE", help="the copy; it must not be there yet")
+    backup.add_argument("file", type=_file, metavar="FILE", help="the copy; it must not be there yet")
     verify = actions.add_parser(
         "verify", help="compare the flash with an image, or with the image in a copy of a flash"
     )
     add_card_arguments(verify)
-    verify.add_argument("file", type=Path, metavar="FILE", help="an image or a copy of a flash")
+    verify.add_argument("file", type=_file, metavar="FILE", help="an image or a copy of a flash")
     flash = actions.add_parser(
         "flash",
         help="write an image, block after block; the same command goes on after an interruption",
@@ -56,14 +56,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "on where it stopped. Ctrl-C stops between blocks. At the end the enclosure has to be switched off and on.",
     )
     add_card_arguments(flash)
-    flash.add_argument("file", type=Path, metavar="FILE", help="an image or a copy of a flash")
-    flash.add_argument("--backup", type=Path, metavar="FILE", help="where the copy of the flash goes, or is already")
+    flash.add_argument("file", type=_file, metavar="FILE", help="an image or a copy of a flash")
+    flash.add_argument("--backup", type=_file, metavar="FILE", help="where the copy of the flash goes, or is already")
     flash.add_argument(
         "--no-backup", action="store_true", help="for a bridge in its ROM, which reads no flash, and nobody has a copy"
     )
     flash.add_argument(
         "--config",
-        type=Path,
+        type=_file,
         metavar="FILE",
         help="a copy of a flash whose configuration (names, ids) the bridge gets; without it the bridge keeps its own",
     )
@@ -74,16 +74,22 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.set_defaults(run=run)
 
 
+def _file(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("a file needs a name, this one is empty")
+    return Path(text)
+
+
 def run(args: argparse.Namespace, options: Mapping[str, Any] | None = None) -> int:
     """Do one action on the bridge of a card. `options`: the transport's, for another USB host than this machine's."""
+    if args.action == "flash" and args.backup and args.no_backup:
+        raise WrongUsage("--backup says where the copy goes, --no-backup that there is none: give one of them")
     name = card_name(args)
     with _held(name, options or {}) as (port, row):
         status: int = ACTIONS[args.action](args, name, port, row)
     return status
 
 
-    if args.action == "flash" and args.backup and args.no_backup:
-        raise WrongUsage("--backup says where the copy goes, --no-backup that there is none: give one of them")
 @contextmanager
 def _held(name: str, given: Mapping[str, Any]) -> Iterator[tuple[Port, Row]]:
     """Hold the USB side of an enclosure, real or virtual. Raises `NotSupported` for a card that is not behind a bridge."""
@@ -160,6 +166,8 @@ def _info_lines(document: dict[str, Any]) -> Iterator[str]:
 
 # --- backup, verify -------------------------------------------------------------------------------------------------
 def _backup(args: argparse.Namespace, name: str, port: Port, row: Row) -> int:
+    if args.file.is_dir():
+        raise FirmwareError(f"{args.file} is a folder; name a file in it")
     if args.file.exists():
         raise FirmwareError(f"{args.file} is there already; name another file, nothing is written over")
     with Progress(f"{name}: copying the flash", READS_OF_A_COPY) as progress:
@@ -295,7 +303,10 @@ def _show_plan(name: str, flash: Flash, flashing: Flashing, report: dict[str, An
     for number, step in enumerate(flashing.steps, 1):
         print(f"  {number}. {step}")
     if flashing.resumes:
-        print("  an earlier run did not come to its end; blocks that are right already are kept")
+        kept = (
+            "blocks that are right already are kept" if flash.readable else "all blocks are written: the ROM reads none"
+        )
+        print(f"  an earlier run did not come to its end; {kept}")
     for one in report["objections"]:
         print(f"  against it: {one['what']}: {one['seen']}; {one['remedy']}")
 
