@@ -19,7 +19,7 @@ from ringup.errors import NotSupported, TransportError
 from ringup.tools.card_argument import WrongUsage, add_card_arguments, card_name, is_card
 from ringup.tools.run import add_work_arguments, carry_out, read_work
 from ringup.tools.stages import StageView, stage_rows
-from ringup.tools.up import move
+from ringup.tools.up import prove_queues
 
 ROWS = 40  # that text shows
 
@@ -62,15 +62,15 @@ def run(args: argparse.Namespace) -> int:
         args.card = args.words[0]
     elif args.words:
         args.card, work = read_work(args)
-    card = _open(card_name(args), args)
-    with card, card.profile() as profile:
-        moved = 0 if work else move(card)
+    view = StageView()
+    with _open(card_name(args), args, view) as card, card.profile() as profile:
+        tests = [] if work else [prove_queues(card, view)]
         results = carry_out(card, work) if work else []
     figures = {
         "card": card.name,
-        "stages": stage_rows(card.stages),
+        "stages": stage_rows([*card.stages, *(test.stage for test in tests)]),
         "spans": [{"name": span.name, "us": round(profile.duration_us(span), 2)} for span in profile.spans()],
-        "moved_bytes": moved,
+        "moved_bytes": sum(test.moved_bytes for test in tests),
         "results": results,
         "files": [],
     }
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(figures))
         return 0
-    print(f"{card.name}: {len(card.stages)} stages, {len(figures['spans'])} commands of queues were recorded")
+    print(f"{card.name}: {len(figures['stages'])} stages, {len(figures['spans'])} commands of queues were recorded")
     if args.perfetto:
         print(f"  {args.perfetto}: open it in ui.perfetto.dev")
     if args.transcript:
@@ -90,9 +90,9 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _open(name: str, args: argparse.Namespace) -> Any:
+def _open(name: str, args: argparse.Namespace, view: StageView) -> Any:
     """Bring the card up; between it and its driver stands a recorder when a transcript is wanted."""
-    options: dict[str, Any] = {"firmware": args.firmware, "watch": StageView()}
+    options: dict[str, Any] = {"firmware": args.firmware, "watch": view}
     if not args.transcript:
         return ringup.open(name, **options)
     path = ringup.connect(name)
