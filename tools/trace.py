@@ -39,15 +39,22 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--decode", type=Path, metavar="FILE", help="show a transcript")
     parser.add_argument(
         "--rows",
-        type=int,
+        type=_count,
         default=ROWS,
         metavar="N",
         help="of a transcript: how many are shown, 0 for all (default: %(default)s)",
     )
-    parser.add_argument("--skip", type=int, default=0, metavar="N", help="of a transcript: how many are passed over")
+    parser.add_argument("--skip", type=_count, default=0, metavar="N", help="of a transcript: how many are passed over")
     parser.add_argument(
         "--window", metavar="NAME", help="of a transcript: only accesses to bar0, bar2, bar5, config or rom"
     )
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if count < 0:
+        raise argparse.ArgumentTypeError(f"a number of rows is 0 or more, not {text}")
+    return count
 
 
 def run(args: argparse.Namespace) -> int:
@@ -55,6 +62,8 @@ def run(args: argparse.Namespace) -> int:
         if args.words or args.card_option or args.perfetto or args.transcript:
             raise WrongUsage("--decode shows a file and runs nothing")
         return _decode(args)
+    if args.perfetto and args.transcript and args.perfetto.resolve() == args.transcript.resolve():
+        raise WrongUsage("--perfetto and --transcript name the same file: name two")
     if not (args.perfetto or args.transcript):
         raise WrongUsage("where to? --perfetto FILE, --transcript FILE or both; or --decode FILE to show one")
     args.card, work = None, None

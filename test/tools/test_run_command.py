@@ -129,7 +129,13 @@ def test_a_transcript_is_played_by_the_same_command(ringup, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "status"), [([], 2), (["--decode", "x", "virtual:navi31"], 2), (["--decode", "/no/such/file"], 40)]
+    ("words", "status"),
+    [
+        ([], 2),
+        (["--decode", "x", "virtual:navi31"], 2),
+        (["--decode", "/no/such/file"], 40),
+        (["virtual:navi31", "--perfetto", "/no/such/z", "--transcript", "/no/such/../such/z"], 2),
+    ],
 )
 def test_a_trace_of_nothing_is_wrong_usage(ringup, words, status):
     assert ringup("trace", *words)[0] == status
