@@ -111,9 +111,9 @@ class UsbipServer:
 
         Raises `CardBusy` where somebody listens, `PermissionNeeded`, `TransportError` for a path that cannot be.
         """
-        doing = f"taking connections at {path}"
-        if len(os.fsencode(path)) > MOST_PATH_BYTES:
-            raise TransportError(f"{doing}: a socket's path has {MOST_PATH_BYTES} bytes at most; name a shorter one")
+        doing = f"taking connections at {path or 'a path without a name'}"
+        if not 0 < len(os.fsencode(path)) <= MOST_PATH_BYTES:
+            raise TransportError(f"{doing}: a socket's path has 1 to {MOST_PATH_BYTES} bytes; name another one")
         sock = socket.socket(socket.AF_UNIX)
         try:
             _make_way(path, doing)

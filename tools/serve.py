@@ -50,10 +50,10 @@ def run(args: argparse.Namespace) -> int:
     with UsbipServer([_host(name) for name in args.device]) as server:
         records = server.records
         where: dict[str, Any] = {}
-        if args.port is not None or not (args.unix or args.attach):
+        if args.port is not None or (args.unix is None and not args.attach):
             where["address"] = args.address
             where["port"] = server.listen(PORT if args.port is None else args.port, args.address)
-        if args.unix:
+        if args.unix is not None:
             server.listen_unix(args.unix)
             where["unix"] = args.unix
         vhci = Vhci() if args.attach else None

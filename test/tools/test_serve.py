@@ -65,7 +65,7 @@ def test_a_pipe_is_told_where_connections_are_taken(serving, tmp_path):
     [
         ("/no/such/socket", "No such file or directory; name a path in a folder that is there"),
         ("/tmp", "something else is there already; name a path that is free"),
-        ("/tmp/" + "x" * 200, "a socket's path has 107 bytes at most; name a shorter one"),
+        ("/tmp/" + "x" * 200, "a socket's path has 1 to 107 bytes; name another one"),
     ],
 )
 def test_a_path_that_cannot_be_a_socket_is_said_with_what_to_do(path, text, capsys):
