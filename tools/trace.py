@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from ringup.drivers.transport import transcript
 from ringup.drivers.transport.record import Recorder
 from ringup.drivers.transport.seam import Device
 from ringup.drivers.transport.transcript import WINDOW_NAMES, Info, Op, Row
-from ringup.errors import NotSupported, TransportError
+from ringup.errors import NotSupported, RingupError, TransportError
 from ringup.tools.card_argument import WrongUsage, add_card_arguments, card_name, is_card
 from ringup.tools.run import add_work_arguments, carry_out, read_work
 from ringup.tools.stages import StageView, stage_rows
@@ -35,7 +37,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_work_arguments(parser, nargs="*")
     add_card_arguments(parser, positional=False, firmware=True)
     parser.add_argument("--perfetto", type=Path, metavar="FILE", help="write when what ran")
-    parser.add_argument("--transcript", type=Path, metavar="FILE", help="write every access; slow")
+    parser.add_argument(
+        "--transcript",
+        type=Path,
+        metavar="FILE",
+        help="write every access; slow, behind a USB bridge too, since bytes go by single requests then",
+    )
     parser.add_argument("--decode", type=Path, metavar="FILE", help="show a transcript")
     parser.add_argument(
         "--rows",
@@ -72,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     elif args.words:
         args.card, work = read_work(args)
     view = StageView()
-    with _open(card_name(args), args, view) as card, card.profile() as profile:
+    with _whole_or_none(args.transcript), _open(card_name(args), args, view) as card, card.profile() as profile:
         tests = [] if work else [prove_queues(card, view)]
         results = carry_out(card, work) if work else []
     figures = {
@@ -97,6 +104,29 @@ def run(args: argparse.Namespace) -> int:
             f"  {args.transcript}: `ringup trace --decode {args.transcript}` shows it, replay:{args.transcript} plays it to the same command"
         )
     return 0
+
+
+@contextmanager
+def _whole_or_none(path: Path | None) -> Iterator[None]:
+    """Remove a transcript of a run that failed, unless the card failed: its accesses up to there are whole and worth having."""
+    before = _written(path)
+    try:
+        yield
+    except BaseException as error:
+        if path and _written(path) != before:
+            if isinstance(error, RingupError) and not isinstance(error, NotSupported):
+                print(f"{path} holds the accesses up to the failure", file=sys.stderr)
+            else:
+                path.unlink()
+        raise
+
+
+def _written(path: Path | None) -> tuple[int, int] | None:
+    """Return what changes when a file is written."""
+    if path is None or not path.is_file():
+        return None
+    stat = path.stat()
+    return stat.st_ino, stat.st_mtime_ns
 
 
 def _open(name: str, args: argparse.Namespace, view: StageView) -> Any:
