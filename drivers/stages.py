@@ -7,10 +7,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ringup.drivers.transport.seam import Clock
+from ringup.drivers.transport.seam import Clock, Device
 from ringup.errors import DeviceTimeout, RingupError
 
 LOG = logging.getLogger(__name__)
+# TIMEOUT: ours; over a bridge's stock firmware an access takes milliseconds, and whole starts took others 18 s
+REMOTE_PATIENCE = 30
+
+
+def patience_with(device: Device) -> int:
+    """Return how many times its bound a stage may take on this path."""
+    return REMOTE_PATIENCE if device.polls_vram else 1
 
 
 @dataclass(frozen=True, slots=True)

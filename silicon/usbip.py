@@ -27,7 +27,7 @@ from pathlib import Path
 
 from usb.core import USBError
 
-from ringup.errors import CardBusy, NoSuchCard, RingupError, TransportError
+from ringup.errors import CardBusy, NoSuchCard, PermissionNeeded, RingupError, TransportError
 from ringup.silicon import usbip_wire as wire
 from ringup.silicon.usbip_session import Exported, Host, Session, exports
 from ringup.silicon.usbip_wire import Record, Refusal, Submit
@@ -45,6 +45,7 @@ PATIENCE_S = 10.0  # TIMEOUT: a peer asks for something within this, and takes i
 MOST_CONNECTIONS = 32
 MOST_TRANSFER_BYTES = 16 << 20  # what Linux's usbfs takes in all (usbfs_memory_mb)
 RECEIVE_BYTES = 1 << 20
+MOST_PATH_BYTES = 107  # of a socket's path (unix(7), sun_path, less its end)
 FULL_BYTES = 32 << 20  # a peer that leaves this much unread is read no further
 
 
@@ -106,13 +107,26 @@ class UsbipServer:
         return int(sock.getsockname()[1])
 
     def listen_unix(self, path: str) -> None:
-        """Take connections at a socket in the file system; one that nobody listens at any more is replaced. Raises `OSError`."""
-        if Path(path).exists() and stat.S_ISSOCK(os.stat(path).st_mode) and not _answers(path):
-            os.unlink(path)
+        """Take connections at a socket in the file system; one that nobody listens at any more is replaced.
+
+        Raises `CardBusy` where somebody listens, `PermissionNeeded`, `TransportError` for a path that cannot be.
+        """
+        doing = f"taking connections at {path or 'a path without a name'}"
+        if not 0 < len(os.fsencode(path)) <= MOST_PATH_BYTES:
+            raise TransportError(f"{doing}: a socket's path has 1 to {MOST_PATH_BYTES} bytes; name another one")
         sock = socket.socket(socket.AF_UNIX)
         try:
+            _make_way(path, doing)
             sock.bind(path)
             sock.listen()
+        except PermissionError as error:
+            sock.close()
+            raise PermissionNeeded(
+                f"{doing}: {error.strerror}; name a path in a folder that you may write to"
+            ) from error
+        except OSError as error:
+            sock.close()
+            raise TransportError(f"{doing}: {error.strerror}; name a path in a folder that is there") from error
         except BaseException:
             sock.close()
             raise
@@ -436,6 +450,17 @@ def _cut(inbox: bytearray, size_bytes: int) -> bytes | None:
     data = bytes(memoryview(inbox)[:size_bytes])
     del inbox[:size_bytes]
     return data
+
+
+def _make_way(path: str, doing: str) -> None:
+    """Take away a socket that nobody listens at. Raises `CardBusy` for one that is in use, `TransportError` for anything else that is there."""
+    if not os.path.lexists(path):
+        return
+    if not stat.S_ISSOCK(os.stat(path).st_mode):
+        raise TransportError(f"{doing}: something else is there already; name a path that is free")
+    if _answers(path):
+        raise CardBusy(f"{doing}: another server does already; end it, or name another path")
+    os.unlink(path)
 
 
 def _answers(path: str) -> bool:

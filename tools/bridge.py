@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +22,8 @@ from ringup.errors import FirmwareError, NotSupported, RingupError
 from ringup.firmware import asm2464pd
 from ringup.firmware.asm2464pd import SET_BYTES, parse_flash
 from ringup.firmware.store import load_file
-from ringup.tools.card_argument import add_card_arguments, card_name
+from ringup.tools.card_argument import WrongUsage, add_card_arguments, card_name
+from ringup.tools.json_text import json_text
 from ringup.tools.progress import Progress
 
 INTERRUPTED = 130
@@ -43,12 +43,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "backup", help="copy the flash into a file: both sets, or the first where the bridge gives no other"
     )
     add_card_arguments(backup)
-    backup.add_argument("file", type=Path, metavar="FILE", help="the copy; it must not be there yet")
+    backup.add_argument("file", type=_file, metavar="FILE", help="the copy; it must not be there yet")
     verify = actions.add_parser(
         "verify", help="compare the flash with an image, or with the image in a copy of a flash"
     )
     add_card_arguments(verify)
-    verify.add_argument("file", type=Path, metavar="FILE", help="an image or a copy of a flash")
+    verify.add_argument("file", type=_file, metavar="FILE", help="an image or a copy of a flash")
     flash = actions.add_parser(
         "flash",
         help="write an image, block after block; the same command goes on after an interruption",
@@ -56,14 +56,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "on where it stopped. Ctrl-C stops between blocks. At the end the enclosure has to be switched off and on.",
     )
     add_card_arguments(flash)
-    flash.add_argument("file", type=Path, metavar="FILE", help="an image or a copy of a flash")
-    flash.add_argument("--backup", type=Path, metavar="FILE", help="where the copy of the flash goes, or is already")
+    flash.add_argument("file", type=_file, metavar="FILE", help="an image or a copy of a flash")
+    flash.add_argument("--backup", type=_file, metavar="FILE", help="where the copy of the flash goes, or is already")
     flash.add_argument(
         "--no-backup", action="store_true", help="for a bridge in its ROM, which reads no flash, and nobody has a copy"
     )
     flash.add_argument(
         "--config",
-        type=Path,
+        type=_file,
         metavar="FILE",
         help="a copy of a flash whose configuration (names, ids) the bridge gets; without it the bridge keeps its own",
     )
@@ -74,8 +74,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.set_defaults(run=run)
 
 
+def _file(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("a file needs a name, this one is empty")
+    return Path(text)
+
+
 def run(args: argparse.Namespace, options: Mapping[str, Any] | None = None) -> int:
     """Do one action on the bridge of a card. `options`: the transport's, for another USB host than this machine's."""
+    if args.action == "flash" and args.backup and args.no_backup:
+        raise WrongUsage("--backup says where the copy goes, --no-backup that there is none: give one of them")
     name = card_name(args)
     with _held(name, options or {}) as (port, row):
         status: int = ACTIONS[args.action](args, name, port, row)
@@ -123,7 +131,7 @@ def _info(args: argparse.Namespace, name: str, port: Port, row: Row) -> int:
         flash.need_readable()
     except NotSupported as error:
         document["problem"] = str(error)
-    print(json.dumps(document, indent=1) if args.json else "\n".join(_info_lines(document)))
+    print(json_text(document, indent=1) if args.json else "\n".join(_info_lines(document)))
     return 0
 
 
@@ -158,6 +166,8 @@ def _info_lines(document: dict[str, Any]) -> Iterator[str]:
 
 # --- backup, verify -------------------------------------------------------------------------------------------------
 def _backup(args: argparse.Namespace, name: str, port: Port, row: Row) -> int:
+    if args.file.is_dir():
+        raise FirmwareError(f"{args.file} is a folder; name a file in it")
     if args.file.exists():
         raise FirmwareError(f"{args.file} is there already; name another file, nothing is written over")
     with Progress(f"{name}: copying the flash", READS_OF_A_COPY) as progress:
@@ -168,7 +178,7 @@ def _backup(args: argparse.Namespace, name: str, port: Port, row: Row) -> int:
     problems = [problem for one in sets for problem in one.problems.values()]
     if args.json:
         print(
-            json.dumps(
+            json_text(
                 {
                     "name": name,
                     "file": str(args.file),
@@ -195,7 +205,7 @@ def _verify(args: argparse.Namespace, name: str, port: Port, row: Row) -> int:
         found = Flash(port, row).differences(image, progress.step)
     if args.json:
         print(
-            json.dumps(
+            json_text(
                 {
                     "name": name,
                     "file": str(args.file),
@@ -218,8 +228,9 @@ def _flash(args: argparse.Namespace, name: str, port: Port, row: Row) -> int:
     configs = _configs(args.config) if args.config else ()
     flash = Flash(port, row)
     backup = None if args.no_backup else args.backup
-    flashing = Flashing(flash, image, backup, configs=configs, other_line=args.other_line)
-    against = flashing.objections()
+    flashing = Flashing(flash, image, backup, configs=configs, other_line=args.other_line, image_path=args.file)
+    with Progress(f"{name}: looking at the flash", READS_OF_A_COPY) as progress:
+        against = flashing.objections(progress.step)
     report = {
         "name": name,
         "image": image.name,
@@ -236,12 +247,12 @@ def _flash(args: argparse.Namespace, name: str, port: Port, row: Row) -> int:
         _show_plan(name, flash, flashing, report)
     if args.dry_run:
         if args.json:
-            print(json.dumps({**report, "done": False}, indent=1))
+            print(json_text({**report, "done": False}, indent=1))
         return 1 if against else 0
     outcome = _write(flashing, name)
     if args.json:
         ended = {"verified": outcome.verified, "written": outcome.written, "kept": outcome.kept}
-        print(json.dumps({**report, "done": outcome.finished, **ended}, indent=1))
+        print(json_text({**report, "done": outcome.finished, **ended}, indent=1))
     elif outcome.finished:
         for line in _ending(outcome, args):
             print(line)
@@ -292,7 +303,10 @@ def _show_plan(name: str, flash: Flash, flashing: Flashing, report: dict[str, An
     for number, step in enumerate(flashing.steps, 1):
         print(f"  {number}. {step}")
     if flashing.resumes:
-        print("  an earlier run did not come to its end; blocks that are right already are kept")
+        kept = (
+            "blocks that are right already are kept" if flash.readable else "all blocks are written: the ROM reads none"
+        )
+        print(f"  an earlier run did not come to its end; {kept}")
     for one in report["objections"]:
         print(f"  against it: {one['what']}: {one['seen']}; {one['remedy']}")
 

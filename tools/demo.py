@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ from ringup.tools.card_argument import VIRTUAL, card_name
 from ringup.tools.demo_desk import SPEEDS, Desk, Up, UsbTracks, bring_up
 from ringup.tools.demo_kernels import Prepared, tasks
 from ringup.tools.finding import FINE, OPTIONAL, WRONG
+from ringup.tools.json_text import json_text
 from ringup.tools.paths import add_firmware_argument, cache_folder
 from ringup.tools.progress import Progress
 from ringup.tools.stages import stage_rows
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     demo.leave(folder)
     show.end()
     if args.json:
-        print(json.dumps(demo.story))
+        print(json_text(demo.story))
     return 0
 
 

@@ -81,16 +81,21 @@ class Show:
         self.console.print(Padding(table, (0, 0, 0, 2), expand=False))
 
     def image(self, steps: Any) -> None:
-        """Draw the set: two rows a line in colours where there are some, else in shades."""
+        """Draw the set: two rows a line in colours where there are some, else in shades, which plain text has in any case."""
+        start = self._kept.tell() if self._kept is not None else 0
         for line in _coloured(steps) if self.console.color_system else _shaded(steps):
             self.console.print(Text("  ") + line)
+        if self._kept is not None and self.console.color_system:
+            self._kept.seek(start)
+            self._kept.truncate()
+            self._kept.writelines(f"  {line.plain}\n" for line in _shaded(steps))
 
     def end(self) -> None:
         """Let out what was kept, and write the picture."""
         if self._picture is not None:
             form = FONT_FACE.sub("", CONSOLE_SVG_FORMAT)
             self.console.save_svg(str(self._picture), title="ringup demo", code_format=form, unique_id="demo")
-        if self._kept is not None and self._picture is None and not self._quiet:
+        if self._kept is not None and not self._quiet:
             lines = Text.from_ansi(self._kept.getvalue()).plain.splitlines()
             print("\n".join(line.rstrip() for line in lines))
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import socket
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +14,7 @@ from ringup.silicon.usb_loopback import LoopbackHost
 from ringup.silicon.usbip import LOOPBACK, PORT, UsbipServer
 from ringup.silicon.usbip_vhci import Vhci
 from ringup.silicon.usbip_wire import Record
+from ringup.tools.json_text import json_text
 
 VIRTUAL, TEST_DEVICE = "virtual:", "virtual:usb-loopback"
 
@@ -51,19 +50,14 @@ def run(args: argparse.Namespace) -> int:
     with UsbipServer([_host(name) for name in args.device]) as server:
         records = server.records
         where: dict[str, Any] = {}
-        if args.port is not None or not (args.unix or args.attach):
+        if args.port is not None or (args.unix is None and not args.attach):
             where["address"] = args.address
             where["port"] = server.listen(PORT if args.port is None else args.port, args.address)
-        if args.unix:
+        if args.unix is not None:
             server.listen_unix(args.unix)
             where["unix"] = args.unix
         vhci = Vhci() if args.attach else None
         ports = [_plug_in(server, vhci, record) for record in records] if vhci else []
-        if args.json:
-            rows = [{"name": name, "busid": one.bus_id} for name, one in zip(args.device, records, strict=True)]
-            print(json.dumps({"devices": rows, **where, "vhci_ports": ports}), flush=True)
-        elif sys.stdout.isatty():
-            print("\n".join(_lines(args.device, records, where, ports)), flush=True)
         before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
         def stop(number: int, frame: object) -> None:
@@ -74,6 +68,11 @@ def run(args: argparse.Namespace) -> int:
         for number in before:
             signal.signal(number, stop)
         try:
+            if args.json:
+                rows = [{"name": name, "busid": one.bus_id} for name, one in zip(args.device, records, strict=True)]
+                print(json_text({"devices": rows, **where, "vhci_ports": ports}), flush=True)
+            else:
+                print("\n".join(_lines(args.device, records, where, ports)), flush=True)
             server.run()
         finally:
             for number, handler in before.items():
@@ -121,6 +120,7 @@ def _lines(names: Sequence[str], records: Sequence[Record], where: dict[str, Any
             f"plugged into this machine's kernel, port {', '.join(map(str, ports))} of vhci_hcd; `lsusb -t` shows them"
         )
     if "port" in where:
+        lines.append(f"connections are taken at {where['address']}:{where['port']}")
         option = "" if where["port"] == PORT else f"--tcp-port {where['port']} "
         lines += [
             "attach with, as root:  modprobe vhci-hcd",

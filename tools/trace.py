@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
+import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,12 @@ from ringup.drivers.transport import transcript
 from ringup.drivers.transport.record import Recorder
 from ringup.drivers.transport.seam import Device
 from ringup.drivers.transport.transcript import WINDOW_NAMES, Info, Op, Row
-from ringup.errors import NotSupported, TransportError
+from ringup.errors import NotSupported, RingupError, TransportError
 from ringup.tools.card_argument import WrongUsage, add_card_arguments, card_name, is_card
+from ringup.tools.json_text import json_text
 from ringup.tools.run import add_work_arguments, carry_out, read_work
 from ringup.tools.stages import StageView, stage_rows
-from ringup.tools.up import move
+from ringup.tools.up import prove_queues
 
 ROWS = 40  # that text shows
 
@@ -35,19 +37,31 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_work_arguments(parser, nargs="*")
     add_card_arguments(parser, positional=False, firmware=True)
     parser.add_argument("--perfetto", type=Path, metavar="FILE", help="write when what ran")
-    parser.add_argument("--transcript", type=Path, metavar="FILE", help="write every access; slow")
+    parser.add_argument(
+        "--transcript",
+        type=Path,
+        metavar="FILE",
+        help="write every access; slow, behind a USB bridge too, since bytes go by single requests then",
+    )
     parser.add_argument("--decode", type=Path, metavar="FILE", help="show a transcript")
     parser.add_argument(
         "--rows",
-        type=int,
+        type=_count,
         default=ROWS,
         metavar="N",
         help="of a transcript: how many are shown, 0 for all (default: %(default)s)",
     )
-    parser.add_argument("--skip", type=int, default=0, metavar="N", help="of a transcript: how many are passed over")
+    parser.add_argument("--skip", type=_count, default=0, metavar="N", help="of a transcript: how many are passed over")
     parser.add_argument(
         "--window", metavar="NAME", help="of a transcript: only accesses to bar0, bar2, bar5, config or rom"
     )
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if count < 0:
+        raise argparse.ArgumentTypeError(f"a number of rows is 0 or more, not {text}")
+    return count
 
 
 def run(args: argparse.Namespace) -> int:
@@ -55,6 +69,8 @@ def run(args: argparse.Namespace) -> int:
         if args.words or args.card_option or args.perfetto or args.transcript:
             raise WrongUsage("--decode shows a file and runs nothing")
         return _decode(args)
+    if args.perfetto and args.transcript and args.perfetto.resolve() == args.transcript.resolve():
+        raise WrongUsage("--perfetto and --transcript name the same file: name two")
     if not (args.perfetto or args.transcript):
         raise WrongUsage("where to? --perfetto FILE, --transcript FILE or both; or --decode FILE to show one")
     args.card, work = None, None
@@ -62,15 +78,15 @@ def run(args: argparse.Namespace) -> int:
         args.card = args.words[0]
     elif args.words:
         args.card, work = read_work(args)
-    card = _open(card_name(args), args)
-    with card, card.profile() as profile:
-        moved = 0 if work else move(card)
+    view = StageView()
+    with _whole_or_none(args.transcript), _open(card_name(args), args, view) as card, card.profile() as profile:
+        tests = [] if work else [prove_queues(card, view)]
         results = carry_out(card, work) if work else []
     figures = {
         "card": card.name,
-        "stages": stage_rows(card.stages),
+        "stages": stage_rows([*card.stages, *(test.stage for test in tests)]),
         "spans": [{"name": span.name, "us": round(profile.duration_us(span), 2)} for span in profile.spans()],
-        "moved_bytes": moved,
+        "moved_bytes": sum(test.moved_bytes for test in tests),
         "results": results,
         "files": [],
     }
@@ -78,9 +94,9 @@ def run(args: argparse.Namespace) -> int:
         profile.save(args.perfetto)
     figures["files"] = [str(path) for path in (args.perfetto, args.transcript) if path]
     if args.json:
-        print(json.dumps(figures))
+        print(json_text(figures))
         return 0
-    print(f"{card.name}: {len(card.stages)} stages, {len(figures['spans'])} commands of queues were recorded")
+    print(f"{card.name}: {len(figures['stages'])} stages, {len(figures['spans'])} commands of queues were recorded")
     if args.perfetto:
         print(f"  {args.perfetto}: open it in ui.perfetto.dev")
     if args.transcript:
@@ -90,9 +106,32 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _open(name: str, args: argparse.Namespace) -> Any:
+@contextmanager
+def _whole_or_none(path: Path | None) -> Iterator[None]:
+    """Remove a transcript of a run that failed, unless the card failed: its accesses up to there are whole and worth having."""
+    before = _written(path)
+    try:
+        yield
+    except BaseException as error:
+        if path and _written(path) != before:
+            if isinstance(error, RingupError) and not isinstance(error, NotSupported):
+                print(f"{path} holds the accesses up to the failure", file=sys.stderr)
+            else:
+                path.unlink()
+        raise
+
+
+def _written(path: Path | None) -> tuple[int, int] | None:
+    """Return what changes when a file is written."""
+    if path is None or not path.is_file():
+        return None
+    stat = path.stat()
+    return stat.st_ino, stat.st_mtime_ns
+
+
+def _open(name: str, args: argparse.Namespace, view: StageView) -> Any:
     """Bring the card up; between it and its driver stands a recorder when a transcript is wanted."""
-    options: dict[str, Any] = {"firmware": args.firmware, "watch": StageView()}
+    options: dict[str, Any] = {"firmware": args.firmware, "watch": view}
     if not args.transcript:
         return ringup.open(name, **options)
     path = ringup.connect(name)
@@ -119,7 +158,7 @@ def _decode(args: argparse.Namespace) -> int:
     last = args.skip + args.rows if args.rows else None
     shown = chosen[args.skip : last]
     if args.json:
-        print(json.dumps(_document(info, rows, shown)))
+        print(json_text(_document(info, rows, shown)))
         return 0
     print(f"{args.decode}: {info.name}, {len(rows)} rows")
     for op, count in Counter(row.op for row in rows).most_common():

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import ringup
 from ringup.drivers.select import start
+from ringup.drivers.stages import Stage, Stages, Watcher, patience_with
 from ringup.drivers.transport.seam import Device
 from ringup.errors import DeviceFault
 from ringup.tools.card_argument import add_card_arguments, card_name
+from ringup.tools.json_text import json_text
 from ringup.tools.stages import StageView, stage_rows
 from ringup.tools.usb_side import counts_of, plain
 
-TEST_BYTES = 1 << 20
+TEST_BYTES, LEAST_BYTES = 1 << 20, 4096
+TEST_US = 10_000_000  # TIMEOUT: ours; a MiB through a window that is mapped takes milliseconds
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "up",
         help="bring a card up, test its queues and say what it is",
-        description="Bring a card up stage by stage, move a MiB through its queues and back, say what it is, and put it to rest.",
+        description="Bring a card up stage by stage, move a MiB through its queues and back (less where the path has no fast way for bytes), "
+        "say what it is, and put it to rest.",
     )
     add_card_arguments(parser, firmware=True)
 
@@ -34,18 +37,18 @@ def run(args: argparse.Namespace) -> int:
     name = card_name(args)
     path = ringup.connect(name)
     opened = counts_of(path)
-    with _start(path, args.firmware, opened is not None) as (card, transfers):
+    with _start(path, args.firmware, opened is not None) as (card, view):
         came_up = counts_of(path)
-        moved = move(card)
+        test = prove_queues(card, view)
         worked = counts_of(path)
-        info, stages = asdict(card.info), stage_rows(card.stages)
+        info, stages = asdict(card.info), stage_rows([*card.stages, test.stage])
     usb = {}
     if opened and came_up and worked:
         usb = {"opening": opened, "bring_up": came_up.since(opened), "test": worked.since(came_up)}
-        stages = [row | {"transfers": count} for row, count in zip(stages, transfers, strict=True)]
+        stages = [row | {"transfers": count} for row, count in zip(stages, view.counted, strict=True)]
     if args.json:
         counted = {"usb": {what: plain(counts) for what, counts in usb.items()}} if usb else {}
-        print(json.dumps({"card": info, "stages": stages, "moved_bytes": moved} | counted))
+        print(json_text({"card": info, "stages": stages, "moved_bytes": test.moved_bytes} | counted))
         return 0
     milliseconds = sum(row["ms"] for row in stages)
     print(
@@ -57,13 +60,13 @@ def run(args: argparse.Namespace) -> int:
         print(f"  {rung}")
     for what, counts in usb.items():
         print(f"  over USB, {what.replace('_', '-')}: {counts}")
-    print(f"{moved >> 10} KiB went through both kinds of queue and came back unchanged")
+    print(f"{test.moved_bytes >> 10} KiB went through both kinds of queue and came back unchanged")
     return 0
 
 
 @contextmanager
-def _start(path: Any, firmware: list[Path], counts: bool) -> Iterator[tuple[Any, list[int]]]:
-    """Bring the card behind `path` up; give it, and how many transfers each stage took where the path counts them."""
+def _start(path: Any, firmware: list[Path], counts: bool) -> Iterator[tuple[Any, StageView]]:
+    """Bring the card behind `path` up; give it, and the view of its stages, which has their transfers where the path counts them."""
 
     def transfers() -> int:
         seen = counts_of(path)
@@ -71,19 +74,45 @@ def _start(path: Any, firmware: list[Path], counts: bool) -> Iterator[tuple[Any,
 
     view = StageView(transfers if counts else None)
     with start(path, firmware=firmware, watch=view) if isinstance(path, Device) else path as card:
-        yield card, view.counted
+        yield card, view
 
 
-def move(card: Any) -> int:
-    """Send bytes in by the copy queue, on by the compute queue, out by the copy queue; return how many. Raises `DeviceFault` for other bytes."""
-    data = bytes(range(256)) * (TEST_BYTES // 256)
-    with card.alloc(TEST_BYTES, name="sent") as sent, card.alloc(TEST_BYTES, name="passed on") as passed:
+@dataclass(frozen=True, slots=True)
+class QueueTest:
+    """How the test of the queues went."""
+
+    stage: Stage
+    moved_bytes: int
+
+
+def prove_queues(card: Any, watch: Watcher) -> QueueTest:
+    """Move bytes through both kinds of queue and back, as a stage of its own. Raises `DeviceFault` for other bytes."""
+    device, size_bytes = card.device, bytes_to_move(card.device)
+    stages = Stages(card.name, device.clock, watch, patience=patience_with(device))
+    with stages.stage(f"moving {size_bytes >> 10} KiB", TEST_US):
+        _move(card, size_bytes)
+    return QueueTest(stages.done[-1], size_bytes)
+
+
+def bytes_to_move(device: Device) -> int:
+    """Return how much the test moves: a MiB, or what the path's own memory takes at once, or a page, where bytes go by single requests."""
+    if not device.polls_vram:
+        return TEST_BYTES
+    bulk = device.remote.bulk if device.remote else None
+    if bulk is None:
+        return LEAST_BYTES
+    return TEST_BYTES if len(bulk.windows) > 1 else min(TEST_BYTES, bulk.size_bytes)
+
+
+def _move(card: Any, size_bytes: int) -> None:
+    """Send bytes in by the copy queue, on by the compute queue, out by the copy queue."""
+    data = bytes(range(256)) * (size_bytes // 256)
+    with card.alloc(size_bytes, name="sent") as sent, card.alloc(size_bytes, name="passed on") as passed:
         stream = card.compute.stream()
         stream.wait_for(card.copy.upload(sent, data))
-        stream.append(stream.pm4.copy_memory(passed.gpu_va, sent.gpu_va, TEST_BYTES))
+        stream.append(stream.pm4.copy_memory(passed.gpu_va, sent.gpu_va, size_bytes))
         card.copy.wait_for(card.compute.submit(stream))
         if card.copy.download(passed) != data:
             raise DeviceFault(
-                f"{card.name}: what came back through the queues is not what was sent; the card's memory or link is bad"
+                "what came back through the queues is not what was sent; the card's memory or link is bad"
             )
-    return TEST_BYTES

@@ -26,7 +26,7 @@ from ringup.drivers.amd.spaces import USER_VMID
 from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.poll import Poller
-from ringup.drivers.stages import Stages, Watcher
+from ringup.drivers.stages import Stages, Watcher, patience_with
 from ringup.drivers.transport.seam import Device
 from ringup.errors import DeviceFault, DeviceHung, DeviceLost, DeviceTimeout, RingupError
 from ringup.firmware.store import Store
@@ -44,9 +44,6 @@ LOG = logging.getLogger(__name__)
 INTERRUPTS_KEPT = 256
 CAUSES_KEPT = 16
 SELF_TEST_US = 200_000
-REMOTE_PATIENCE = (
-    30  # TIMEOUT: ours; over a bridge's stock firmware an access takes milliseconds, and whole starts took others 18 s
-)
 LINK_CHECK_EVERY = 8  # naps of a wait between two looks at the link
 
 
@@ -108,8 +105,7 @@ class Radeon:
             self.stages[:0] = before
 
     def _start_once(self, replaced: Sequence[CardQueue], *, whole: bool) -> None:
-        patience = REMOTE_PATIENCE if self.device.polls_vram else 1
-        stages = Stages(self.device.name, self.device.clock, self._watch, patience=patience)
+        stages = Stages(self.device.name, self.device.clock, self._watch, patience=patience_with(self.device))
         self.stages, self.fault = stages.done, None
         self._bringup = start = Bringup(self.device, stages, Store(explicit=self._explicit), whole=whole)
         try:

@@ -3,6 +3,7 @@
 The driver works on a copy of host memory (`alloc_host`). What it wrote is carried to the card before its next access of any kind, what the card
 wrote is carried back after it: so a transcript says when each became visible, and a replay can do the same. A card that polls host memory for a
 write pointer sees a push in order of address, not of the driver's stores. Memory that is pinned belongs to the caller and is only watched.
+Memory that the CPU does not see, a bridge's own, has nothing to carry; ways past the round trips of such a path are not taken (`remote`).
 Windows are not mapped (`NotSupported`, as behind a USB bridge): accesses through plain memory could not be seen.
 A transcript holds what the driver stored, firmware of vendors too.
 """
@@ -13,11 +14,13 @@ import gzip
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, TypeVar
 
 from ringup.drivers.transport import transcript
+from ringup.drivers.transport.bus_memory import BusMemory
 from ringup.drivers.transport.seam import Batch, Clock, ConfigSpace, Device, DmaMemory, Interrupts, Mmio, Remote, Reply
 from ringup.drivers.transport.transcript import CONFIG, ROM, RUN, VECTOR, Info, Op, Row, changes, wait_ns
 from ringup.errors import NotSupported, RingupError
@@ -74,8 +77,14 @@ class Recorder:
 
     def alloc_host(self, size_bytes: int) -> DmaMemory:
         """Return zeroed host memory: a copy that accesses carry to the card and back."""
-        row = Row(Op.ALLOC, offset=size_bytes, value=self._made)
-        return self._keep(self.access(row, lambda: self._device.alloc_host(size_bytes), _memory), staged=True)
+        number = self._made
+        row = Row(Op.ALLOC, offset=size_bytes, value=number)
+        memory = self.access(row, lambda: self._device.alloc_host(size_bytes), _memory)
+        if _is_seen(memory):
+            return self._keep(memory, staged=True)
+        self._made += 1
+        free = partial(self.access, Row(Op.FREE, value=number), memory.free, _nothing)
+        return BusMemory(memory.bus_addr(), memory.size_bytes, free)
 
     def pin(self, buffer: memoryview) -> DmaMemory:
         """Let the card reach memory of the caller's; what is written there is recorded."""
@@ -157,8 +166,17 @@ class Recorder:
         return kept
 
 
+def _is_seen(memory: DmaMemory) -> bool:
+    """Tell whether the CPU sees a memory; a bridge's own it does not."""
+    try:
+        return memory.view is not None
+    except NotSupported:
+        return False
+
+
 def _memory(row: Row, made: DmaMemory) -> Row:
     flags = transcript.COHERENT * made.coherent | transcript.CONTIGUOUS * made.contiguous
+    flags |= transcript.UNSEEN * (not _is_seen(made))
     return replace(row, result=flags, answer=b"".join(RUN.pack(*run) for run in made.runs()))
 
 

@@ -14,6 +14,7 @@ from typing import IO
 
 from ringup.cards import Found
 from ringup.drivers.transport import transcript
+from ringup.drivers.transport.bus_memory import BusMemory
 from ringup.drivers.transport.seam import Batch, Clock, ConfigSpace, DmaMemory, Interrupts, Mmio, Remote, Reply
 from ringup.drivers.transport.transcript import CONFIG, ROM, RUN, VECTOR, Op, Row, changes, wait_ns
 from ringup.errors import NotSupported, TransportError
@@ -73,8 +74,20 @@ class Replay:
     def alloc_host(self, size_bytes: int) -> DmaMemory:
         """Return host memory at the recorded addresses."""
         row = self.access(Row(Op.ALLOC, offset=size_bytes, value=self._made))
+        if row.result & transcript.UNSEEN:
+            return self._unseen(row)
         size = sum(size for _, size in RUN.iter_unpack(row.answer))
         return self._keep(ReplayedMemory(self, row, memoryview(bytearray(size)), staged=True))
+
+    def _unseen(self, row: Row) -> BusMemory:
+        """Return memory that the CPU did not see either."""
+        self._made += 1
+        start, size_bytes = RUN.unpack_from(row.answer)
+
+        def free() -> None:
+            self.access(Row(Op.FREE, value=row.value))
+
+        return BusMemory(start, size_bytes, free)
 
     def pin(self, buffer: memoryview) -> DmaMemory:
         """Write to the caller's memory what was written there."""

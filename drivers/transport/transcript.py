@@ -27,7 +27,7 @@ WINDOW_NAMES = {ROM: "rom", CONFIG: "config", NO_WINDOW: ""}
 PAGE_BYTES, DWORD_BYTES = 4096, 4
 HUGE_PAGE_BYTES = 2 << 20  # memory is given in pages of either size
 MAX_BYTES, MAX_ROWS = 512 << 20, 4_000_000  # unpacked: a small file may unpack to any size
-COHERENT, CONTIGUOUS = 1, 2
+COHERENT, CONTIGUOUS, UNSEEN = 1, 2, 4  # of memory; unseen: the CPU reaches none of it
 NS_PER_US = 1000
 MASK16, MASK64 = 0xFFFF, 0xFFFF_FFFF_FFFF_FFFF
 
@@ -210,6 +210,7 @@ def _check(info: Info, rows: list[Row], name: str) -> None:
                 total = sum(size for _, size in RUN.iter_unpack(row.answer[: len(row.answer) // RUN.size * RUN.size]))
                 most = -(-row.offset // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
                 wrong |= not row.offset <= total <= most or bool(total % PAGE_BYTES)
+                wrong |= bool(row.result & UNSEEN) and len(row.answer) != RUN.size
                 memories[row.value] = total
             case Op.FREE:
                 memories.pop(row.value, None)

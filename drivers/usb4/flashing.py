@@ -76,11 +76,15 @@ class Outcome:
     kept: tuple[str, ...]
 
 
+def _unsaid(text: str) -> None:
+    """Tell nobody what is being done."""
+
+
 class Flashing:
     """One image on its way into one bridge.
 
     `backup`: where the copy of the flash lies or is to be made; None only for a ROM that reads nothing. `configs`: other configuration blocks
-    than the bridge has. `other_line`: another maker's version, or one without a version, is meant.
+    than the bridge has. `other_line`: another maker's version, or one without a version, is meant. `image_path`: the file of the image.
     """
 
     def __init__(
@@ -91,10 +95,13 @@ class Flashing:
         *,
         configs: tuple[bytes, ...] = (),
         other_line: bool = False,
+        image_path: Path | None = None,
     ) -> None:
         """Look at the flash, the backup and the journal. Raises `FirmwareError` for a journal that is none."""
         self._flash, self._image, self._backup, self._other_line = flash, image, backup, other_line
+        self._image_path = image_path
         self._copy, self._copy_problem = _read_copy(backup)
+        self._held: bytes | None = None  # what the flash holds, once it was read
         self._journal = _read_journal(self.journal_path) if self.journal_path else None
         self._configs = configs or self._present()
         self._new_identity = ""  # what it calls itself with the configuration that is written
@@ -132,8 +139,8 @@ class Flashing:
         return {step.name: hashlib.sha256(step.data).hexdigest() for step in self.steps}
 
     # --- before -----------------------------------------------------------------------------------------------------
-    def objections(self) -> list[Objection]:
-        """Say what speaks against writing; nothing is written and no file made."""
+    def objections(self, say: Say = _unsaid) -> list[Objection]:
+        """Say what speaks against writing; nothing is written and no file made. Reads the flash where a copy is to be held against it."""
         found = []
         if self._flash.slow:
             found.append(
@@ -144,7 +151,7 @@ class Flashing:
                 )
             )
         found += self._line_objections()
-        found += self._backup_objections()
+        found += self._backup_objections(say)
         found += self._bridge_objections()
         if not self._configs:
             seen = "neither the bridge nor the backup has sound configuration blocks, without which it has no name and no ids"
@@ -168,7 +175,7 @@ class Flashing:
             ]
         return []
 
-    def _backup_objections(self) -> list[Objection]:
+    def _backup_objections(self, say: Say) -> list[Objection]:
         backup, flash = self._backup, self._flash
         if backup is None:
             if flash.firmware == Firmware.ROM and not flash.readable:
@@ -183,7 +190,25 @@ class Flashing:
         if not backup.absolute().parent.is_dir():
             seen = f"there is no folder {backup.absolute().parent}"
             return [Objection("backup", seen, "name a file in a folder that is there")]
-        return []
+        seen = self._other_than_held(backup, say)
+        return [Objection("backup", seen, "name a file that is not there yet for a copy of it")] if seen else []
+
+    def _other_than_held(self, backup: Path, say: Say) -> str:
+        """Say why a copy that is there is none of what the flash holds; nothing where it is, or where there is nothing to lose.
+
+        Behind a journal it is the copy of the run that it goes on with: the flash is half written then.
+        """
+        if self._copy is None or self._journal or not self._flash.readable:
+            return ""
+        if self._image_path and backup.resolve() == self._image_path.resolve():
+            return f"{backup} is the image itself, and no copy of what the flash holds now"
+        if self._held is None:
+            self._held = self._flash.read_all(say)
+        held = self._held
+        all_right = all(held[step.flash_at :][: len(step.data)] == step.data for step in self.steps)
+        if self._copy == held or all_right or not good_sets(parse_flash(held, "the flash")):
+            return ""
+        return f"{backup} is there already and is no copy of what the flash holds now, which would be lost"
 
     def _bridge_objections(self) -> list[Objection]:
         """See that the journal is about this bridge. In its ROM a bridge has no identity of its own."""
@@ -200,7 +225,7 @@ class Flashing:
         Raises `NotSupported` for an objection, `FirmwareError` for a block that does not read back, `DeviceLost` and the like; the journal
         stays then, and the next call goes on.
         """
-        for objection in self.objections():
+        for objection in self.objections(say):
             raise NotSupported(f"{self._flash.port.name}: {objection.what}: {objection.seen}; {objection.remedy}")
         self._make_backup(say)
         self._note(WRITING, [])

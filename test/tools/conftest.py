@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ringup import silicon
+from ringup.drivers.transport import replay
 from ringup.drivers.usb4 import transport as usb
 from ringup.silicon import fixtures, transport
 from ringup.silicon.asm2464pd import Enclosure, VirtualUsbHost
@@ -33,13 +34,14 @@ class Slot:
         return transport.open(rest, **self.there, **options)
 
 
-class Usb:
-    """The transport `usb`, as installed."""
+class Installed:
+    """A transport as it is installed."""
 
-    name, value = "usb", usb.__name__
+    def __init__(self, name, module):
+        self.name, self.value, self._module = name, module.__name__, module
 
     def load(self):
-        return usb
+        return self._module
 
 
 @pytest.fixture
@@ -60,14 +62,14 @@ def plug(monkeypatch):
 @pytest.fixture
 def dock(monkeypatch):
     """`dock("navi31", "open")` plugs an enclosure with a card into USB; it is what `virtual:navi31@asm2464pd` opens from then on."""
-    made = []
+    made, others = [], [Installed("usb", usb), Installed("replay", replay)]
 
     def put(name="navi31", firmware="open", **options):
         card = silicon.card(name, vram_bytes=VRAM_BYTES, enumerated=False)
         enclosure = Enclosure(card, firmware, **options)
         VirtualUsbHost().plug(enclosure)
         made.append(card)
-        monkeypatch.setattr("ringup.cards.entry_points", lambda group: [Slot(enclosure=enclosure), Usb()])
+        monkeypatch.setattr("ringup.cards.entry_points", lambda group: [Slot(enclosure=enclosure), *others])
         return enclosure
 
     yield put

@@ -10,7 +10,7 @@ import signal
 import pytest
 
 from ringup.drivers.transport.kernel import Kernel
-from ringup.errors import FirmwareError
+from ringup.errors import DeviceLost, DeviceTimeout, FirmwareError
 from ringup.firmware.asm2464pd import STOCK_BODY_BYTES, build
 from ringup.silicon.asm2464pd import Enclosure, VirtualUsbHost
 from ringup.tools import bridge, cli
@@ -74,7 +74,7 @@ def test_the_open_firmware_is_shown_and_its_flash_is_not(ask):
         (("info", "virtual:navi31"), 11, "has no USB bridge in front of it"),
         (("info", "pci:0000:03:00.0"), 11, "has no USB bridge in front of it"),
         (("info", "nonsense"), 10, "names no card"),
-        (("backup", STOCK, "/"), 30, "is there already"),
+        (("backup", STOCK, "/"), 30, "/ is a folder; name a file in it"),
         (("verify", STOCK, "/no/such/file"), 30, "cannot be opened"),
     ],
 )
@@ -83,6 +83,30 @@ def test_what_cannot_be_is_refused_in_one_line(ask, words, status, text):
     assert (seen, out) == (status, "")
     assert text in err
     assert err.count("\n") == 1
+
+
+def test_a_file_without_a_name_is_wrong_usage(ask, capsys):
+    with pytest.raises(SystemExit) as end:
+        ask("backup", STOCK, "")
+    assert end.value.code == 2
+    assert "a file needs a name, this one is empty" in capsys.readouterr().err
+
+
+def test_a_backup_and_none_contradict_each_other(ask, image):
+    status, out, err = ask("flash", STOCK, str(image), "--backup", "never.bin", "--no-backup")
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "give one of them" in err
+
+
+def test_a_copy_of_another_bridge_is_no_backup(ask, image, tmp_path):
+    backup = tmp_path / "patched.bin"
+    assert ask("backup", "virtual:navi31@asm2464pd-patched", str(backup))[0] == 0
+    status, out, err = ask("flash", STOCK, str(backup), "--backup", str(backup))
+    assert (status, "is the image itself" in err) == (11, True)
+    status, out, err = ask("flash", STOCK, str(image), "--backup", str(backup))
+    assert (status, "is no copy of what the flash holds now" in err) == (11, True)
+    status, out, _ = ask("flash", STOCK, str(image), "--backup", str(backup), "--dry-run")
+    assert (status, "against it: backup: " in out) == (1, True)
 
 
 def test_a_copy_is_written_at_once_and_never_over_another(ask, tmp_path):
@@ -162,7 +186,12 @@ def bench(tmp_path):
         args = parser.parse_args(["bridge", *words])
         return bridge.run(args, {"backend": host, "clock": host.clock, "kernel": Kernel(root)})
 
-    run.enclosure = enclosure
+    def replug():
+        host.unplug()
+        host.plug(enclosure)
+        host.clock.sleep_us(6_000_000)
+
+    run.enclosure, run.replug = enclosure, replug
     return run
 
 
@@ -203,6 +232,18 @@ def test_ctrl_c_ends_a_block_and_stops_and_the_same_command_goes_on(bench, inter
     blob = image.read_bytes()
     assert bench.enclosure.flash.cells[0x100 : 0x100 + len(blob)] == blob
     assert not bench.enclosure.violations
+
+
+def test_the_rom_which_reads_nothing_writes_all_blocks_again(bench, image, tmp_path, capsys):
+    words = ("flash", "usb:1-1", str(image), "--backup", str(tmp_path / "b.bin"))
+    bench.enclosure.faults.inject("flash_power_lost", 300)
+    with pytest.raises((DeviceLost, DeviceTimeout)):
+        bench(*words)
+    bench.enclosure.faults.clear("flash_power_lost")
+    bench.replug()
+    capsys.readouterr()
+    assert bench(*words) == 0
+    assert "did not come to its end; all blocks are written: the ROM reads none" in capsys.readouterr().out
 
 
 def test_a_failure_half_way_says_what_to_do(bench, image, tmp_path, capsys):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ringup.tools import cli, demo, demo_kernels
+from ringup.tools.demo_show import Show
 
 PICTURE = Path(__file__).parents[2] / "docs/demo.svg"
 README = Path(__file__).parents[2] / "README.md"
@@ -112,6 +113,22 @@ def test_it_works_without_a_bridge_and_draws_shades_where_no_terminal_watches(ri
     assert "@@@@@@@@" in out
     assert "\x1b" not in out
     assert (tmp_path / "demo.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_a_pipe_gets_the_same_text_with_a_picture_as_without(tmp_path, capsys):
+    told = []
+    for picture in (None, tmp_path / "q.svg"):
+        show = Show(quiet=False, picture=picture)
+        show.heading("The card", "it is up")
+        show.marks([("doctor", "+", "green")])
+        show.table(("stage", "ms"), [("waking the bus", "1.5")])
+        show.image(demo_kernels.tasks()[-1].expected)
+        show.line("done", "red")
+        show.end()
+        told.append(capsys.readouterr().out)
+    assert told[0] == told[1]
+    assert "@@@@@@@@" in told[1]
+    assert (tmp_path / "q.svg").read_text().count("<text") > 20
 
 
 def test_the_picture_in_the_readme_is_of_a_run():

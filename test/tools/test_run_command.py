@@ -181,10 +181,52 @@ def test_a_transcript_is_played_by_the_same_command(ringup, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "status"), [([], 2), (["--decode", "x", "virtual:navi31"], 2), (["--decode", "/no/such/file"], 40)]
+    ("words", "status"),
+    [
+        ([], 2),
+        (["--decode", "x", "virtual:navi31"], 2),
+        (["--decode", "/no/such/file"], 40),
+        (["virtual:navi31", "--perfetto", "/no/such/z", "--transcript", "/no/such/../such/z"], 2),
+    ],
 )
 def test_a_trace_of_nothing_is_wrong_usage(ringup, words, status):
     assert ringup("trace", *words)[0] == status
+
+
+@pytest.mark.parametrize("option", ["--rows", "--skip"])
+def test_fewer_than_no_rows_are_wrong_usage(ringup, capsys, option):
+    with pytest.raises(SystemExit) as end:
+        ringup("trace", "--decode", "x", option, "-1")
+    assert (end.value.code, "0 or more, not -1" in capsys.readouterr().err) == (2, True)
+
+
+def test_a_transcript_is_recorded_and_played_behind_a_bridge(dock, ringup, tmp_path):
+    dock()
+    path = tmp_path / "session.ringup"
+    record, play = tmp_path / "a.pftrace", tmp_path / "b.pftrace"
+    status, _, err = ringup("trace", "virtual:navi31@asm2464pd", "--transcript", path, "--perfetto", record)
+    assert (status, err) == (0, "")
+    assert ringup("trace", f"replay:{path}", "--perfetto", play)[0] == 0
+    assert record.read_bytes() == play.read_bytes()
+
+
+def test_a_transcript_that_could_not_be_ended_is_not_left(plug, ringup, tmp_path, monkeypatch):
+    def broken_off(card, watch):
+        raise KeyboardInterrupt
+
+    plug()
+    monkeypatch.setattr("ringup.tools.trace.prove_queues", broken_off)
+    assert ringup("trace", "virtual:navi31", "--transcript", tmp_path / "t")[0] == 130
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_card_did_until_it_failed_is_kept_and_played(dock, ringup, tmp_path):
+    enclosure = dock()
+    path = tmp_path / "t"
+    enclosure.faults.inject("disconnect_after_transfers", 1200)
+    status, _, err = ringup("trace", "virtual:navi31@asm2464pd", "--transcript", path)
+    assert (status, f"{path} holds the accesses up to the failure\n" in err) == (20, True)
+    assert ringup("trace", f"replay:{path}", "--perfetto", tmp_path / "p")[0] == 20
 
 
 def test_a_damaged_transcript_is_told(ringup, tmp_path):

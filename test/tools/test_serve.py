@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from ringup.errors import NoSuchCard, NotSupported
+from ringup.errors import NoSuchCard, NotSupported, TransportError
 from ringup.tools import cli
 
 
@@ -44,12 +44,33 @@ def test_it_serves_until_it_is_told_to_end(serving, number):
     assert (process.returncode, output, errors) == (0, "", "")
 
 
-def test_it_is_quiet_in_a_pipe(serving, tmp_path):
-    process = serving("virtual:usb-loopback", "--unix", str(tmp_path / "socket"), "-v")
-    while not (tmp_path / "socket").exists():
-        assert process.poll() is None
+def test_a_pipe_is_told_where_connections_are_taken(serving, tmp_path):
+    process = serving("virtual:usb-loopback", "--port", "0", "--unix", str(tmp_path / "socket"))
+    said = [process.stdout.readline().strip() for _ in range(6)]
+    port = int(said[1].removeprefix("connections are taken at 127.0.0.1:"))
+    assert said[0].startswith("1-1 ")
+    assert said[3:] == [
+        f"usbip --tcp-port {port} attach -r 127.0.0.1 -b 1-1",
+        f"connections are taken at {tmp_path / 'socket'}",
+        "ctrl-C ends it",
+    ]
+    socket.create_connection(("127.0.0.1", port)).close()
     process.send_signal(signal.SIGTERM)
-    assert process.communicate(timeout=60)[0] == ""
+    assert process.communicate(timeout=60) == ("", "")
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("/no/such/socket", "No such file or directory; name a path in a folder that is there"),
+        ("/tmp", "something else is there already; name a path that is free"),
+        ("/tmp/" + "x" * 200, "a socket's path has 1 to 107 bytes; name another one"),
+    ],
+)
+def test_a_path_that_cannot_be_a_socket_is_said_with_what_to_do(path, text, capsys):
+    assert cli.main(["serve", "usbip", "virtual:usb-loopback", "--unix", path]) == TransportError.exit_code
+    assert capsys.readouterr() == ("", f"ringup serve: TransportError: taking connections at {path}: {text}\n")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ringup.errors import NoSuchCard
-from ringup.tools import cli
+from ringup.tools import cli, up
 
 
 @pytest.mark.parametrize(("chip", "units", "target"), [("navi31", 96, "gfx1100"), ("navi33", 32, "gfx1102")])
@@ -18,6 +18,7 @@ def test_a_card_comes_up_and_says_what_it_is(capsys, chip, units, target):
         target,
     )
     assert document["moved_bytes"] == 1 << 20
+    assert document["stages"][-1]["name"] == "moving 1024 KiB"
     assert all(row["error"] == "" and row["ms"] <= row["bound_ms"] for row in document["stages"])
 
 
@@ -54,3 +55,30 @@ def test_firmware_that_is_not_there_is_told_with_its_stage(capsys, tmp_path):
     (tmp_path / "gc_11_0_0_mec.bin").write_bytes(b"nonsense")
     assert cli.main(["up", "virtual:navi31", "--firmware", str(tmp_path)]) == 30
     assert "virtual:navi31: reading what the card is: " in capsys.readouterr().err
+
+
+class Path:
+    """What is asked of a path: whether it maps its memory, and what moves bytes where it does not."""
+
+    def __init__(self, bulk, *, far=True):
+        self.polls_vram, self.bulk = far, bulk
+        self.remote = self if far and bulk else None
+
+
+class Memory:
+    def __init__(self, *windows):
+        self.windows, self.size_bytes = windows, windows[-1].stop
+
+
+@pytest.mark.parametrize(
+    ("path", "size_bytes"),
+    [
+        (Path(None, far=False), 1 << 20),
+        (Path(None), 4096),
+        (Path(Memory(range(4096))), 4096),  # stock firmware
+        (Path(Memory(range(448 << 10))), 448 << 10),  # patched
+        (Path(Memory(range(1024), range(1024, 2048))), 1 << 20),  # open
+    ],
+)
+def test_the_queues_are_tested_with_what_the_path_moves_at_once(path, size_bytes):
+    assert up.bytes_to_move(path) == size_bytes

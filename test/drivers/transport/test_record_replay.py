@@ -15,6 +15,7 @@ from ringup.drivers.amd.discovery import discover
 from ringup.drivers.amd.hdp import Hdp
 from ringup.drivers.amd.registers import Registers
 from ringup.drivers.transport import transcript
+from ringup.drivers.transport.bus_memory import BusMemory
 from ringup.drivers.transport.record import Recorder
 from ringup.drivers.transport.replay import Replay
 from ringup.drivers.transport.seam import Device
@@ -244,6 +245,7 @@ def packed(*rows, info=True, end=True, magic=transcript.MAGIC):
         (packed(Row(Op.READ_BLOCK, 5, value=3, answer=b"12")), "access 0 is damaged: read_block"),
         (packed(Row(Op.PULL, value=0, data=b"1234")), "access 0 is damaged: pull"),
         (packed(Row(Op.ALLOC, offset=PAGE, answer=transcript.RUN.pack(0, 100))), "access 0 is damaged: alloc"),
+        (packed(Row(Op.ALLOC, result=transcript.UNSEEN)), "access 0 is damaged: alloc"),
         (packed(Row(Op.ERROR, data=b"KeyboardInterrupt\0stop")), "access 0 is damaged: error"),
         (packed(Row(Op.END)), "access 0 is damaged: end"),
         (packed(Row(Op.INFO, data=b"[1]")), "access 0 is damaged: info"),
@@ -302,3 +304,34 @@ def test_a_transcript_of_endless_rows_is_refused(monkeypatch):
     with pytest.raises(TransportError, match="has more than 100 rows; record a shorter session"):
         Replay(io.BytesIO(packed(*[Row(Op.NOW)] * 98)))
     assert Replay(io.BytesIO(packed(*[Row(Op.NOW)] * 97))).left == 97
+
+
+class Unseen:
+    """A path whose card reaches memory that the CPU does not see; everything else is the card's own."""
+
+    def __init__(self, radeon):
+        self._radeon, self.freed = radeon, 0
+
+    def __getattr__(self, name):
+        return getattr(self._radeon, name)
+
+    def alloc_host(self, size_bytes):
+        return BusMemory(0x82_0000, size_bytes, self._free)
+
+    def _free(self):
+        self.freed += 1
+
+
+def test_memory_that_the_cpu_does_not_see_is_recorded_and_replayed_as_that():
+    device, stream = Unseen(card("navi31", vram_bytes=64 << 20)), io.BytesIO()
+    seen = []
+    for player in (Recorder(device, stream), None):
+        path = player or Replay(io.BytesIO(stream.getvalue()))
+        memory = path.alloc_host(PAGE)
+        with pytest.raises(NotSupported, match="the CPU sees none of it"):
+            memory.view  # noqa: B018  # that it raises is the point
+        seen.append((memory.bus_addr(8), list(memory.runs()), memory.size_bytes, memory.contiguous, memory.coherent))
+        memory.free()
+        path.close()
+    assert seen[0] == seen[1]
+    assert device.freed == 1

@@ -277,6 +277,54 @@ def test_without_a_good_copy_nothing_is_written(desk, backup, tmp_path):
     assert not backup.exists()
 
 
+def test_a_copy_of_something_else_is_refused_before_anything_is_written(desk, backup, tmp_path):
+    bench = desk()
+    before = bench.cells
+    backup.write_bytes(build_flash_set(CONFIG_0, CONFIG_1, NEW.blob) * 2)
+    other = parse(firmware(seed=2), "other.bin")
+    with bench.flash() as flash:
+        (found,) = Flashing(flash, other, backup).objections()
+        assert (
+            found.seen == f"{backup} is there already and is no copy of what the flash holds now, which would be lost"
+        )
+        with pytest.raises(NotSupported, match="name a file that is not there yet"):
+            write(flash, backup, other)
+    assert bench.cells == before
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["backup.bin"]
+    backup.write_bytes(before)
+    with bench.flash() as flash:
+        assert write(flash, backup, other).verified
+
+
+def test_the_image_is_not_its_own_backup(desk, backup):
+    bench = desk()
+    backup.write_bytes(bench.cells)
+    with bench.flash() as flash:
+        (found,) = Flashing(flash, NEW, backup, image_path=backup).objections()
+        assert "is the image itself" in found.seen
+        assert objections(flash, backup, image_path=backup.with_name("image.bin")) == []
+
+
+def test_an_interrupted_run_keeps_its_copy_also_as_the_image_to_go_back_to(desk, backup):
+    bench = desk()
+    before = bench.cells
+    asked = iter([False, False, True])
+    with bench.flash() as flash:
+        write(flash, backup, stop=lambda: next(asked))
+    back = image_of(backup.read_bytes(), "backup.bin")
+    with bench.flash() as flash:
+        assert write(flash, backup, back, image_path=backup).verified
+    assert bench.cells == before
+
+
+def test_a_flash_with_nothing_sound_in_it_takes_the_copy_there_is(desk, backup):
+    bench = desk()
+    backup.write_bytes(bench.cells)
+    bench.enclosure.flash.cells[0x5000] ^= 1
+    with bench.flash() as flash:
+        assert objections(flash, backup) == []
+
+
 def test_a_journal_of_another_bridge_is_refused_and_what_is_none_is_called_so(desk, backup):
     journal = backup.with_name("backup.bin.journal")
     bench = desk()
