@@ -57,14 +57,15 @@ class Ring:
         the write pointer and there was stored before.
         """
         at = self.wptr if at is None else at
-        self._pending.append((point, at + len(data)))
+        end = at + len(data) + len(fill)
+        self._pending.append((point, end - len(fill)))
         try:
             self.store(at, data + fill if fill else data)
         except BaseException:
             self._pending.pop()
             raise
-        self.wptr = at + len(data) + len(fill)
-        self._publish(self.wptr)
+        self.wptr = end
+        self._publish(end)
 
     def publish(self) -> None:
         """Tell the engine once more how far the packets go."""

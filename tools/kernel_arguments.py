@@ -14,7 +14,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -110,7 +109,7 @@ def _float(kind: str, dtype: Any, text: str) -> Any:
         raise ValueError(f"{text!r} is no number: write 2.5") from None
     with np.errstate(over="ignore"):
         rounded = dtype.type(value)
-    if np.isinf(rounded) and not math.isinf(value):
+    if np.isinf(rounded) and "inf" not in text.lower():
         raise ValueError(f"{kind} holds at most {np.finfo(dtype).max:g}")
     return rounded
 
@@ -120,7 +119,10 @@ def _in(word: str, rest: str) -> Argument:
     if path.suffix == NPY:
         import numpy as np
 
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        try:
+            array = np.lib.format.open_memmap(path, mode="r")
+        except ValueError as error:
+            raise ValueError(f"{path} holds no NumPy array as `numpy.save` writes one: {error}") from None
         return Argument(word, size_bytes=array.nbytes, array=array)
     source = files.find(path)
     return Argument(word, size_bytes=source.size_bytes, source=source)

@@ -15,6 +15,7 @@ from ringup.silicon.usbip import LOOPBACK, PORT, UsbipServer
 from ringup.silicon.usbip_vhci import Vhci
 from ringup.silicon.usbip_wire import Record
 from ringup.tools.json_text import json_text
+from ringup.tools.numbers import whole
 
 VIRTUAL, TEST_DEVICE = "virtual:", "virtual:usb-loopback"
 
@@ -83,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _port(text: str) -> int:
-    port = int(text)
+    port = whole(text)
     if not 0 <= port < 1 << 16:
         raise argparse.ArgumentTypeError(f"a TCP port is a number from 0 to 65535, not {text}")
     return port

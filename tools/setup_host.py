@@ -101,7 +101,7 @@ def make_plan(root: Path, parts: Sequence[str], user: str) -> Plan:
         else:
             plan.changes.append((file, now))
     wanted = host_rules.wanted_groups(parts, groups)
-    if user and user not in _users(root):
+    if user and user not in _users(root) and not (root.samefile("/") and _is_known(user)):
         raise WrongUsage(f"there is no user {user}")
     plan.memberships = [(user, group) for group in wanted if user and user != "root" and user not in groups[group]]
     if wanted and not user:
@@ -202,6 +202,17 @@ def _groups(root: Path) -> dict[str, set[str]]:
     """Return groups and their members. Source: group(5)."""
     rows = (line.split(":") for line in (_text(root / "etc/group") or "").splitlines())
     return {row[0]: set(filter(None, row[3].split(","))) for row in rows if len(row) == 4}
+
+
+def _is_known(user: str) -> bool:
+    """Whether the running system knows a user, by its name service: not all stand in the file."""
+    import pwd  # of systems with such rules alone
+
+    try:
+        pwd.getpwnam(user)
+    except KeyError:
+        return False
+    return True
 
 
 def _users(root: Path) -> set[str]:

@@ -17,8 +17,10 @@ from ringup.drivers.transport.record import Recorder
 from ringup.drivers.transport.seam import Device
 from ringup.drivers.transport.transcript import WINDOW_NAMES, Info, Op, Row
 from ringup.errors import NotSupported, RingupError, TransportError
+from ringup.tools import files
 from ringup.tools.card_argument import WrongUsage, add_card_arguments, card_name, is_card
 from ringup.tools.json_text import json_text
+from ringup.tools.numbers import whole
 from ringup.tools.run import add_work_arguments, carry_out, read_work
 from ringup.tools.stages import StageView, stage_rows
 from ringup.tools.up import prove_queues
@@ -58,7 +60,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _count(text: str) -> int:
-    count = int(text)
+    count = whole(text)
     if count < 0:
         raise argparse.ArgumentTypeError(f"a number of rows is 0 or more, not {text}")
     return count
@@ -73,6 +75,7 @@ def run(args: argparse.Namespace) -> int:
         raise WrongUsage("--perfetto and --transcript name the same file: name two")
     if not (args.perfetto or args.transcript):
         raise WrongUsage("where to? --perfetto FILE, --transcript FILE or both; or --decode FILE to show one")
+    files.check_outputs(args.perfetto, args.transcript)
     args.card, work = None, None
     if len(args.words) == 1 and is_card(args.words[0]):
         args.card = args.words[0]
@@ -91,7 +94,8 @@ def run(args: argparse.Namespace) -> int:
         "files": [],
     }
     if args.perfetto:
-        profile.save(args.perfetto)
+        with files.writing(args.perfetto):
+            profile.save(args.perfetto)
     figures["files"] = [str(path) for path in (args.perfetto, args.transcript) if path]
     if args.json:
         print(json_text(figures))

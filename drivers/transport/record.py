@@ -50,6 +50,7 @@ class Recorder:
         self._zip = gzip.GzipFile(fileobj=self._file, mode="wb", mtime=0)
         self._zip.write(transcript.MAGIC)
         self._rows = self._made = 0
+        self._failed: OSError | None = None  # why nothing more is written
         self._closed = self._lost = False
         self._memories: dict[int, RecordedMemory] = {}
         rom = device.rom
@@ -113,10 +114,14 @@ class Recorder:
         try:
             self.access(Row(Op.CLOSE), self._device.close, _nothing)
         finally:
-            self.write(Row(Op.END, value=self._rows))
-            self._zip.close()
-            if self._owns_file:
-                self._file.close()
+            try:
+                self.write(Row(Op.END, value=self._rows))
+                self._zip.close()
+            finally:
+                if self._owns_file:
+                    self._file.close()
+        if self._failed is not None:
+            raise self._failed
 
     def __enter__(self) -> Recorder:
         return self
@@ -127,8 +132,14 @@ class Recorder:
         self.close()
 
     def write(self, row: Row) -> None:
-        """Append a row."""
-        self._zip.write(row.pack())
+        """Append a row. Where the file takes no more, as on a full disk, the card goes on unrecorded and `close` raises the `OSError`."""
+        if self._failed is not None:
+            return
+        try:
+            self._zip.write(row.pack())
+        except OSError as error:
+            self._failed = error
+            return
         self._rows += 1
 
     def access(self, row: Row, perform: Callable[[], T], answered: Callable[[Row, T], Row]) -> T:

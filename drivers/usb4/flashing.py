@@ -32,7 +32,15 @@ from ringup.drivers.usb4.flash import (
 )
 from ringup.drivers.usb4.identify import Firmware
 from ringup.errors import DeviceLost, FirmwareError, NotSupported
-from ringup.firmware.asm2464pd import BLANK, CONFIG_BLOCKS, CONFIG_BYTES, Image, parse_device_config, parse_flash
+from ringup.firmware.asm2464pd import (
+    BLANK,
+    CONFIG_BLOCKS,
+    CONFIG_BYTES,
+    SET_BYTES,
+    Image,
+    parse_device_config,
+    parse_flash,
+)
 from ringup.firmware.store import load_file
 
 SUFFIX = ".journal"
@@ -206,7 +214,7 @@ class Flashing:
             self._held = self._flash.read_all(say)
         held = self._held
         all_right = all(held[step.flash_at :][: len(step.data)] == step.data for step in self.steps)
-        if self._copy == held or all_right or not good_sets(parse_flash(held, "the flash")):
+        if self._copy[:SET_BYTES] == held[:SET_BYTES] or all_right or not good_sets(parse_flash(held, "the flash")):
             return ""
         return f"{backup} is there already and is no copy of what the flash holds now, which would be lost"
 
@@ -253,14 +261,14 @@ class Flashing:
         """End the journal, and take the bridge off the bus if anything changed: until its power goes it runs what it ran."""
         verified = self._flash.readable
         unfinished = self._journal is not None and self._journal["state"] == WRITING
-        if verified and self.journal_path:
-            self.journal_path.unlink(missing_ok=True)
-        else:
-            self._note(WRITTEN, [*kept, *written])
         if written or unfinished:
             say("taking the bridge off the bus")
             with contextlib.suppress(DeviceLost):  # gone before its status came: what was wanted
                 self._flash.detach()
+        if verified and self.journal_path:
+            self.journal_path.unlink(missing_ok=True)  # ORDER: last, since the way back goes by it
+        else:
+            self._note(WRITTEN, [*kept, *written])
         return Outcome(True, verified, written, kept)
 
     def _todo(self, say: Say) -> tuple[Step, ...]:

@@ -374,7 +374,7 @@ class OpenFirmware:
         if not back:
             raise TransportError(
                 f"{port.name}: restarting the bridge: it {'did not come back' if gone else 'stayed as it was'} for {BACK_US // 1_000_000} s; "
-                "switch the enclosure off and on, or pull its cable"
+                "switch the enclosure off and on, or pull its cable, and open it again"
             )
         self._restarted = True
 

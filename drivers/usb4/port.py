@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -29,7 +29,6 @@ STRING_BYTES = 255
 TIMEOUT_MS = 1_000  # TIMEOUT: what the bridge's other drivers give a control transfer
 SILENT = "answers nothing on USB any more; switch the enclosure off and on or pull its cable, then open it again"
 SLACK_MS = 1_000  # after a transfer's own bound: the host's stack must have ended it by then
-LIVE = 256  # transfers that are kept in mind; those that have ended are forgotten when there are more
 IN_FLIGHT = 64  # posted transfers; the oldest are looked after when there are more
 
 
@@ -158,7 +157,7 @@ class Port:
         self._line: deque[Pending] = deque()  # not begun yet
         self._beginning: Pending | None = None  # asked of the host and not stored: where it stays, that was interrupted
         self._control: Pending | None = None  # the last of endpoint 0 that was begun
-        self._live: list[Pending] = []  # begun, and perhaps under way still
+        self._live: deque[Pending] = deque()  # begun, and the first of them under way still
         self._detached = self._claimed = False
         self._streamed: tuple[int, ...] = ()
         self._handle: Any = None
@@ -387,9 +386,10 @@ class Port:
         else:
             if not pending.endpoint:
                 self._control = pending
-            self._live.append(pending)
-            if len(self._live) > LIVE:
-                self._live = [one for one in self._live if not one.done]
+            live = self._live
+            while live and live[0].done:
+                live.popleft()
+            live.append(pending)
             if self.observer is not None:
                 self._observed.append((pending, pending.endpoint, self.clock.now_us))
         self._line.popleft()
@@ -413,14 +413,15 @@ class Port:
         with Naming(doing, self):
             left = self._host.end(self._handle)
         self._note_loss(self._live)
-        self._live, self._beginning = [], None
+        self._live.clear()
+        self._beginning = None
         self._posted.clear()
         if self._observed:
             self._tell()
         if left:
             raise self.give_up(doing)
 
-    def _note_loss(self, pending: Sequence[Pending]) -> None:
+    def _note_loss(self, pending: Iterable[Pending]) -> None:
         """Keep in mind what was to be sent and was not, or perhaps not all of it, and nobody waits for."""
         lost = next((one.doing for one in pending if one.posted and one.sends and not one.went_well), "")
         self.lost_write = self.lost_write or lost
@@ -498,15 +499,15 @@ class Port:
         self._torn = self.torn or any(not one.done for one in pending)
         if self._beginning is not None:
             self._end()
-        for one in pending:
-            if one in self._line:
-                one.error = TransportError(f"{self.name}: {one.doing}: given up before it was begun")
-                self._line.remove(one)
-            elif one.transfer is not None and not one.transfer.done:
-                with Naming(f"ending {one.doing}", self):
-                    self._host.cancel(one.transfer)
-        end_us = self.clock.now_us + SLACK_MS * 1_000
         try:
+            for one in pending:
+                if one in self._line:
+                    one.error = TransportError(f"{self.name}: {one.doing}: given up before it was begun")
+                    self._line.remove(one)
+                elif one.transfer is not None and not one.transfer.done:
+                    with Naming(f"ending {one.doing}", self):
+                        self._host.cancel(one.transfer)
+            end_us = self.clock.now_us + SLACK_MS * 1_000
             while (left := [one for one in pending if not one.done]) and self.clock.now_us < end_us:
                 self._events(SLACK_MS, f"ending {left[0].doing}")
         finally:

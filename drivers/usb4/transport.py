@@ -18,7 +18,7 @@ from ringup.drivers.usb4.host import system_backend
 from ringup.drivers.usb4.identify import ROWS, Firmware, Row, identify, known
 from ringup.drivers.usb4.open_firmware import OpenFirmware
 from ringup.drivers.usb4.port import Place, Port, places
-from ringup.errors import CardBusy, LinkDown, NoSuchCard, NotSupported, PermissionNeeded
+from ringup.errors import CardBusy, LinkDown, NoSuchCard, NotSupported, PermissionNeeded, TransportError
 
 LOG = logging.getLogger(__name__)
 SLOW_MBPS = 480
@@ -154,6 +154,11 @@ def _restarted(bridge: OpenFirmware, hold: _Hold) -> Bridge:
     """Restart a bridge whose engine may be armed still, by a program that was killed: it would send old bytes, or take new ones for its own."""
     try:
         bridge.restart()
+    except TransportError:
+        hold.settled = (
+            True  # told once: the next one to open it has done what this says, or learns no more by another try
+        )
+        raise
     finally:
         bridge.port.close()
     backend, _, _ = hold.found

@@ -3,6 +3,7 @@
 import json
 import os
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -96,13 +97,15 @@ def test_an_array_comes_back_as_it_was_shaped(plug, ringup, mandelbrot, tmp_path
         (["--arg", "f32:x"], 2, "'x' is no number: write 2.5"),
         (["--arg", "u32:x"], 2, "'x' is no whole number: write 7 or 0x7"),
         (["--arg", "f16:1e9"], 2, "f16 holds at most 65504"),
+        (["--arg", "f64:1e400"], 2, "f64 holds at most 1.79769e+308"),
         (["--arg", "show:4095:f32"], 2, "4095 bytes are no whole number of f32, of 4 bytes each"),
         (["--arg", "show:7:u64"], 2, "7 bytes are no whole number of u64"),
         (["--arg", "out:/nope/y:4K"], 1, "/nope/y: No such file or directory; check its path"),
         (["--arg", "zero:1000G", *NUMBERS], 24, "1000 GiB asked for argument 0"),
         (["--arg", "in:HUGE", *NUMBERS], 24, "1000 GiB asked for argument 0"),
         (["--arg", "in:HUGE.npy", *NUMBERS], 2, "mmap length is greater than file size"),
-        (["--arg", "in:EMPTY.npy", *NUMBERS], 2, "No data left in file"),
+        (["--arg", "in:EMPTY.npy", *NUMBERS], 2, "EMPTY.npy holds no NumPy array"),
+        (["--arg", "in:ZIP.npy", *NUMBERS], 2, "ZIP.npy holds no NumPy array"),
         (["--arg", "out:file"], 2, "out:FILE:SIZE"),
         (["--arg", "zero:0"], 2, "a buffer of no bytes"),
         (["--arg", "show:64:text"], 2, "show:SIZE:TYPE"),
@@ -117,6 +120,8 @@ def test_what_does_not_fit_is_named(plug, ringup, mandelbrot, tmp_path, monkeypa
     with open("HUGE.npy", "wb") as claims:
         np.lib.format.write_array_header_1_0(claims, {"descr": "<f4", "fortran_order": False, "shape": (1 << 40,)})
     open("EMPTY.npy", "wb").close()
+    np.savez("ZIP", np.zeros(4))
+    Path("ZIP.npz").rename("ZIP.npy")
     got, out, err = ringup("run", card.name, mandelbrot, *words)
     assert (got, out, text in err, err.count("\n")) == (status, "", True, 1), err
 

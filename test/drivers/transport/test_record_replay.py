@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import io
 import mmap
@@ -10,10 +11,12 @@ import random
 
 import pytest
 
+import ringup
 from ringup import cards
 from ringup.drivers.amd.discovery import discover
 from ringup.drivers.amd.hdp import Hdp
 from ringup.drivers.amd.registers import Registers
+from ringup.drivers.select import start
 from ringup.drivers.transport import transcript
 from ringup.drivers.transport.bus_memory import BusMemory
 from ringup.drivers.transport.record import Recorder
@@ -335,3 +338,38 @@ def test_memory_that_the_cpu_does_not_see_is_recorded_and_replayed_as_that():
         path.close()
     assert seen[0] == seen[1]
     assert device.freed == 1
+
+
+class Full:
+    """A file on a disk with room for so many bytes."""
+
+    def __init__(self, room):
+        self.room = room
+
+    def write(self, data):
+        self.room -= len(data)
+        if self.room < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return len(data)
+
+    def flush(self):
+        pass
+
+
+@pytest.mark.parametrize("room", [100, 20_000, 150_000, 250_000])
+def test_a_full_disk_ends_the_recording_and_not_the_card(room, monkeypatch):
+    device = ringup.connect("virtual:navi31")
+    closed, close = [], device.close
+    monkeypatch.setattr(device, "close", lambda: (closed.append(True), close()))
+    recorder = Recorder(device, Full(room))
+    data = random.Random(room).randbytes(1 << 20)
+
+    def work():
+        with start(recorder) as card, card.alloc(1 << 20) as buffer:
+            card.copy.upload(buffer, data).wait()
+            assert card.copy.download(buffer) == data
+
+    with pytest.raises(OSError, match="No space left"):
+        work()
+    assert closed
+    assert not device.lost

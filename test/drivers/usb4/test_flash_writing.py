@@ -296,6 +296,20 @@ def test_a_copy_of_something_else_is_refused_before_anything_is_written(desk, ba
         assert write(flash, backup, other).verified
 
 
+@pytest.mark.parametrize("held", ["programmer", "first set", "other second set"])
+def test_a_copy_of_what_is_to_be_written_over_is_taken(desk, backup, held):
+    """Only the first set is written: what a copy holds behind it, or does not, is not what it is for."""
+    bench = desk()
+    copies = {
+        "programmer": bench.cells + b"\xff" * len(bench.cells),
+        "first set": bench.cells[:SET_BYTES],
+        "other second set": bench.cells[:-1] + b"x",
+    }
+    backup.write_bytes(copies[held])
+    with bench.flash() as flash:
+        assert Flashing(flash, parse(firmware(seed=2), "other.bin"), backup).objections() == []
+
+
 def test_the_image_is_not_its_own_backup(desk, backup):
     bench = desk()
     backup.write_bytes(bench.cells)
