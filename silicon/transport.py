@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ringup.autogen.linux import pci as regs
 from ringup.cards import Found, Via
-from ringup.errors import NoSuchCard, NotSupported
+from ringup.errors import DeviceLost, NoSuchCard, NotSupported
 from ringup.silicon.clock import READ_NS, WRITE_NS, VirtualClock
 from ringup.silicon.faults import Faults
 from ringup.silicon.log import EventLog
@@ -323,7 +323,8 @@ def _through(
         raise ValueError(f"virtual:{name}@{bridge} is to be opened in an enclosure without that card")
     if enclosure.host is None:
         VirtualUsbHost().plug(enclosure)
-    assert enclosure.host is not None
+    if enclosure.host is None:
+        raise DeviceLost(f"virtual:{name}@{bridge}: it left the bus as it was plugged in; plug it in again")
     return Via(
         "usb",
         enclosure.port,

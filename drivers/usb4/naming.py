@@ -17,6 +17,7 @@ from ringup.errors import (
     TransportError,
 )
 
+AGAIN = "try again, and if it stays so, switch the enclosure off and on"
 GONE = "is gone from USB; check power and cable, then open it again"
 
 
@@ -66,7 +67,7 @@ class Naming:
         if code == errno.EBUSY:
             return CardBusy(f"{doing}: another program holds the enclosure; `ringup doctor` tells which, end it first")
         if code == errno.ETIMEDOUT:
-            return DeviceTimeout(f"{where}: the bridge did not answer in time")
+            return DeviceTimeout(f"{where}: the bridge did not answer in time; {AGAIN}")
         if code == errno.EPIPE:
-            return Stalled(f"{where}: the bridge refused it (stall)")
+            return Stalled(f"{where}: the bridge refused it (stall); {AGAIN}")
         return TransportError(f"{where}: {error}")

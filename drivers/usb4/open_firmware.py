@@ -26,6 +26,7 @@ from ringup.drivers.usb4.bridge import (
     garbled,
 )
 from ringup.drivers.usb4.landing import Landing
+from ringup.drivers.usb4.naming import AGAIN
 from ringup.drivers.usb4.port import Pending, Port
 from ringup.drivers.usb4.tlp import Completion, Request
 from ringup.errors import DeviceLost, DeviceTimeout, RingupError, TransportError
@@ -96,7 +97,9 @@ class OpenFirmware:
         port.wait(*pieces)
         data = b"".join(piece.data for piece in pieces)
         if len(data) != count:
-            raise DeviceTimeout(f"{port.name}: reading {count} bytes of XDATA at {address:#06x}: {len(data)} came")
+            raise TransportError(
+                f"{port.name}: reading {count} bytes of XDATA at {address:#06x}: {len(data)} came; {AGAIN}"
+            )
         return data
 
     def xdata_write(self, address: int, data: bytes, page: int = 0) -> None:
@@ -178,8 +181,8 @@ class OpenFirmware:
         if request.posted:
             return Completion(tlp.SUCCESS)
         if len(answer.data) != ANSWER.size:
-            raise DeviceTimeout(
-                f"{self.port.name}: {request}: {len(answer.data)} of {ANSWER.size} bytes came as its answer"
+            raise TransportError(
+                f"{self.port.name}: {request}: {len(answer.data)} of {ANSWER.size} bytes came as its answer; {AGAIN}"
             )
         value, high, _, _, result = ANSWER.unpack(answer.data)
         if result != DONE:

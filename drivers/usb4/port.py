@@ -16,7 +16,7 @@ import usb.core
 from ringup.drivers.transport.seam import Clock
 from ringup.drivers.usb4.counts import Counts
 from ringup.drivers.usb4.host import COMPLETED, NO_DEVICE, STALL, TIMED_OUT, Transfer, asynchronous
-from ringup.drivers.usb4.naming import GONE, Naming
+from ringup.drivers.usb4.naming import AGAIN, GONE, Naming
 from ringup.drivers.usb4.naming import Stalled as Stalled
 from ringup.errors import DeviceLost, DeviceTimeout, RingupError, TransportError
 
@@ -536,10 +536,10 @@ class Port:
         if status == TIMED_OUT:
             raise DeviceTimeout(
                 f"{self.name}: {pending.doing}: the bridge did not answer for {pending.timeout_ms} ms "
-                f"({transfer.actual} bytes moved)"
+                f"({transfer.actual} bytes moved); {AGAIN}"
             )
         if status == STALL:
-            raise Stalled(f"{self.name}: {pending.doing}: the bridge refused it (stall)")
+            raise Stalled(f"{self.name}: {pending.doing}: the bridge refused it (stall); {AGAIN}")
         raise TransportError(
             f"{self.name}: {pending.doing}: the transfer ended as {status or 'nothing: the host gave it up'}; check the cable"
         )
