@@ -57,7 +57,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add_card_arguments(flash)
     flash.add_argument("file", type=_file, metavar="FILE", help="an image or a copy of a flash")
-    flash.add_argument("--backup", type=_file, metavar="FILE", help="where the copy of the flash goes; one that is there must be of what is")
+    flash.add_argument(
+        "--backup",
+        type=_file,
+        metavar="FILE",
+        help="where the copy of the flash goes; one that is there must be of what is",
+    )
     flash.add_argument(
         "--no-backup", action="store_true", help="for a bridge in its ROM, which reads no flash, and nobody has a copy"
     )
