@@ -61,7 +61,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--backup",
         type=_file,
         metavar="FILE",
-        help="where the copy of the flash goes; one that is there must be of what is",
+        help="where the copy of the flash goes; one that is there must match the flash",
     )
     flash.add_argument(
         "--no-backup", action="store_true", help="for a bridge in its ROM, which reads no flash, and nobody has a copy"
