@@ -209,9 +209,8 @@ class Bounce:
                 stream, put=put if self._progress_va is not None and steps >= PUT_STEPS else None
             )
         except BaseException:
-            self._moving = (
-                self._moving or moving or queue.timeline.last != last
-            )  # else nothing was handed to the engine
+            handed = queue.timeline.last != last  # what was taken back was not
+            self._moving = self._moving or moving or handed
             raise
         self._moving = True
         return point

@@ -57,14 +57,18 @@ def test_events_of_a_device_that_is_gone_lose_it(wire):
 def test_ctrl_c_wins_over_events_that_fail_after_it(wire):
     device, port = wire()
     begun = port.start_bulk_in(IN, 64, 100)
-    errors = [IO, KeyboardInterrupt()]
+    looks = []
 
     def events(timeout_ms):
-        raise errors.pop() if len(errors) > 1 else IO
+        looks.append(timeout_ms)
+        raise KeyboardInterrupt if len(looks) == 1 else IO
 
     device.handle_events = events
+    device.cancel = lambda transfer: None  # so that its end has to be looked for
     with pytest.raises(KeyboardInterrupt):
         port.wait(begun)
+    assert len(looks) == 3  # that of ctrl-C, that which lets it end, that behind the cancelling
+    assert port.torn
 
 
 def test_one_whose_beginning_failed_for_events_is_not_begun_later(wire):
