@@ -89,6 +89,13 @@ class VirtualClock:
             self.advance_ns(max(0, due_ns - self.now_ns))
         return True
 
+    @property
+    def due_ns(self) -> int | None:
+        """When the next thing falls due; None while nothing is to happen."""
+        while self._timers and self._timers[0][2].cancelled:
+            heapq.heappop(self._timers)
+        return self._timers[0][0] if self._timers else None
+
     def forget(self) -> None:
         """Drop everything that was to happen: the card lost power."""
         self._timers.clear()

@@ -26,11 +26,48 @@ class Span:
     writable: bool = True
     keep: object = field(default=None, repr=False)
     lasting: bool = False
+    readable: bool = True
 
     @property
     def end(self) -> int:
         """The address behind the last byte."""
         return self.base + self.size_bytes
+
+    def load(self, bus_addr: int, size_bytes: int) -> bytes | None:
+        """Return bytes that lie within; None where nothing answers."""
+        start = bus_addr - self.base
+        return bytes(self.view[start : start + size_bytes]) if self.readable else None
+
+    def store(self, bus_addr: int, data: bytes | memoryview) -> bool:
+        """Take bytes that lie within; tell whether somebody did."""
+        start = bus_addr - self.base
+        if self.writable:
+            self.view[start : start + len(data)] = data
+        return self.writable
+
+
+@dataclass(slots=True)
+class RemoteSpan(Span):
+    """Memory that has no address here: every access is a question to its owner, who may not answer (an `OSError`)."""
+
+    read: Callable[[int, int], bytes] = field(kw_only=True)
+    write: Callable[[int, bytes], None] = field(kw_only=True)
+
+    def load(self, bus_addr: int, size_bytes: int) -> bytes | None:
+        """Ask for bytes."""
+        try:
+            return self.read(bus_addr, size_bytes) if self.readable else None
+        except OSError:
+            return None
+
+    def store(self, bus_addr: int, data: bytes | memoryview) -> bool:
+        """Send bytes."""
+        try:
+            if self.writable:
+                self.write(bus_addr, bytes(data))
+        except OSError:
+            return False
+        return self.writable
 
 
 def span_of(buffer: mmap.mmap | memoryview | bytearray, base: int = 0, writable: bool = True) -> Span:
@@ -189,21 +226,20 @@ class HostMemory:
         """Return what the card would get; all ones where nothing answers."""
         parts = []
         for span, start, count in self._pieces(bus_addr, size_bytes):
-            if span is None:
+            part = None if span is None else span.load(start, count)
+            if part is None:
                 self._error(start, write=False)
-                parts.append(b"\xff" * count)
-            else:
-                parts.append(bytes(span.view[start - span.base : start - span.base + count]))
+                part = b"\xff" * count
+            parts.append(part)
         return b"".join(parts)
 
     def write(self, bus_addr: int, data: bytes | memoryview) -> None:
         """Store what the card sends."""
         for span, start, count in self._pieces(bus_addr, len(data)):
-            if span is None or not span.writable:
+            at = start - bus_addr
+            if span is None or not span.store(start, data[at : at + count]):
                 self._error(start, write=True)
             else:
-                at = start - bus_addr
-                span.view[start - span.base : start - span.base + count] = data[at : at + count]
                 for first, end, hook in self._watches:
                     if start < end and start + count > first:
                         hook(start, count)

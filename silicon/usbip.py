@@ -17,17 +17,16 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import selectors
 import socket
-import stat
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from usb.core import USBError
 
-from ringup.errors import CardBusy, NoSuchCard, PermissionNeeded, RingupError, TransportError
+from ringup.errors import CardBusy, NoSuchCard, RingupError, TransportError
+from ringup.silicon import unix_socket
 from ringup.silicon import usbip_wire as wire
 from ringup.silicon.usbip_session import Exported, Host, Session, exports
 from ringup.silicon.usbip_wire import Record, Refusal, Submit
@@ -45,7 +44,6 @@ PATIENCE_S = 10.0  # TIMEOUT: a peer asks for something within this, and takes i
 MOST_CONNECTIONS = 32
 MOST_TRANSFER_BYTES = 16 << 20  # what Linux's usbfs takes in all (usbfs_memory_mb)
 RECEIVE_BYTES = 1 << 20
-MOST_PATH_BYTES = 107  # of a socket's path (unix(7), sun_path, less its end)
 FULL_BYTES = 32 << 20  # a peer that leaves this much unread is read no further
 
 
@@ -111,26 +109,7 @@ class UsbipServer:
 
         Raises `CardBusy` where somebody listens, `PermissionNeeded`, `TransportError` for a path that cannot be.
         """
-        doing = f"taking connections at {path or 'a path without a name'}"
-        if not 0 < len(os.fsencode(path)) <= MOST_PATH_BYTES:
-            raise TransportError(f"{doing}: a socket's path has 1 to {MOST_PATH_BYTES} bytes; name another one")
-        sock = socket.socket(socket.AF_UNIX)
-        try:
-            _make_way(path, doing)
-            sock.bind(path)
-            sock.listen()
-        except PermissionError as error:
-            sock.close()
-            raise PermissionNeeded(
-                f"{doing}: {error.strerror}; name a path in a folder that you may write to"
-            ) from error
-        except OSError as error:
-            sock.close()
-            raise TransportError(f"{doing}: {error.strerror}; name a path in a folder that is there") from error
-        except BaseException:
-            sock.close()
-            raise
-        self._listen(sock, path)
+        self._listen(unix_socket.listen(path), path)
 
     def adopt(self, sock: socket.socket, bus_id: str) -> Record:
         """Serve the transfers of one device on a stream socket, asking nothing first: its other end goes to vhci_hcd's `attach`.
@@ -450,23 +429,3 @@ def _cut(inbox: bytearray, size_bytes: int) -> bytes | None:
     data = bytes(memoryview(inbox)[:size_bytes])
     del inbox[:size_bytes]
     return data
-
-
-def _make_way(path: str, doing: str) -> None:
-    """Take away a socket that nobody listens at. Raises `CardBusy` for one that is in use, `TransportError` for anything else that is there."""
-    if not os.path.lexists(path):
-        return
-    if not stat.S_ISSOCK(os.stat(path).st_mode):
-        raise TransportError(f"{doing}: something else is there already; name a path that is free")
-    if _answers(path):
-        raise CardBusy(f"{doing}: another server does already; end it, or name another path")
-    os.unlink(path)
-
-
-def _answers(path: str) -> bool:
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(path)
-        except OSError:
-            return False
-    return True

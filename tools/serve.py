@@ -5,17 +5,25 @@ from __future__ import annotations
 import argparse
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from ringup.cards import Via
 from ringup.errors import NotSupported
 from ringup.silicon import transport
+from ringup.silicon.amd.card import VirtualRadeon
+from ringup.silicon.clock import VirtualClock
 from ringup.silicon.usb_loopback import LoopbackHost
 from ringup.silicon.usbip import LOOPBACK, PORT, UsbipServer
 from ringup.silicon.usbip_vhci import Vhci
 from ringup.silicon.usbip_wire import Record
+from ringup.silicon.vfio_user import VfioUserServer
+from ringup.tools import access_log, files
+from ringup.tools.card_argument import WrongUsage
 from ringup.tools.json_text import json_text
-from ringup.tools.numbers import whole
+from ringup.tools.numbers import size, whole
 
 VIRTUAL, TEST_DEVICE = "virtual:", "virtual:usb-loopback"
 
@@ -45,9 +53,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--attach", action="store_true", help="plug them into this machine's own kernel at once (as root)"
     )
     usbip.add_argument("--json", action="store_true", help="print one object when all is ready")
+    _add_vfio_user(kinds)
 
 
 def run(args: argparse.Namespace) -> int:
+    return {"usbip": _run_usbip, "vfio-user": _run_vfio_user}[args.kind](args)
+
+
+def _run_usbip(args: argparse.Namespace) -> int:
     with UsbipServer([_host(name) for name in args.device]) as server:
         records = server.records
         where: dict[str, Any] = {}
@@ -59,28 +72,114 @@ def run(args: argparse.Namespace) -> int:
             where["unix"] = args.unix
         vhci = Vhci() if args.attach else None
         ports = [_plug_in(server, vhci, record) for record in records] if vhci else []
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-        def stop(number: int, frame: object) -> None:
-            """Let the virtual card finish its step; a second signal does not wait for that."""
-            server.stop()
-            signal.signal(number, before[signal.Signals(number)])
-
-        for number in before:
-            signal.signal(number, stop)
         try:
-            if args.json:
-                rows = [{"name": name, "busid": one.bus_id} for name, one in zip(args.device, records, strict=True)]
-                print(json_text({"devices": rows, **where, "vhci_ports": ports}), flush=True)
-            else:
-                print("\n".join(_lines(args.device, records, where, ports)), flush=True)
-            server.run()
+            with ended_by_signals(server):
+                if args.json:
+                    rows = [{"name": name, "busid": one.bus_id} for name, one in zip(args.device, records, strict=True)]
+                    print(json_text({"devices": rows, **where, "vhci_ports": ports}), flush=True)
+                else:
+                    print("\n".join(_lines(args.device, records, where, ports)), flush=True)
+                server.run()
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
             for port in ports:
                 Vhci().detach(port)
     return 0
+
+
+def _add_vfio_user(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = kinds.add_parser(
+        "vfio-user",
+        help="PCI devices, over vfio-user",
+        description="Serve virtual cards over vfio-user, which QEMU (10.1 and later) attaches to a virtual machine: the guest's own driver "
+        "finds the card on its PCI bus. Each card has a socket of its own, which only you may connect to.",
+    )
+    parser.add_argument(
+        "pair",
+        nargs="+",
+        metavar="SOCKET CARD",
+        help="a path for the socket and a card in a slot, virtual:navi31; more pairs serve more cards",
+    )
+    parser.add_argument(
+        "--vram", type=size, metavar="SIZE", help="video memory of each card (as the chip's row has it)"
+    )
+    parser.add_argument(
+        "--bar0",
+        type=size,
+        default=256 << 20,
+        metavar="SIZE",
+        help="how much of it the CPU sees; QEMU resizes no BAR, so a driver that wants all of it has to find it so (default 256M)",
+    )
+    parser.add_argument(
+        "--log", type=Path, metavar="FILE", help="write what the cards do, every register access too, as text"
+    )
+    parser.add_argument("--json", action="store_true", help="print one object when all is ready")
+
+
+def _run_vfio_user(args: argparse.Namespace) -> int:
+    paths, names = args.pair[::2], args.pair[1::2]
+    if len(paths) != len(names):
+        raise WrongUsage(
+            f"serving {' '.join(args.pair)}: a socket and a card are named in turn; add {'a card' if len(paths) > len(names) else 'a socket'}"
+        )
+    if len(set(paths)) < len(paths):
+        raise WrongUsage("serving two cards at one socket: name a socket for each")
+    clock = VirtualClock()
+    files.check_outputs(args.log)
+    with VfioUserServer(clock) as server, access_log.writing(args.log) as log:
+        for path, name in zip(paths, names, strict=True):
+            card = _slot_card(name, vram_bytes=args.vram, bar0_bytes=args.bar0, clock=clock)
+            try:
+                server.serve(path, card)
+            except BaseException:
+                card.close()
+                raise
+            if log is not None:
+                log.follow(card)
+        with ended_by_signals(server):
+            if args.json:
+                rows = [{"name": name, "socket": path} for path, name in zip(paths, names, strict=True)]
+                print(json_text({"devices": rows}), flush=True)
+            else:
+                for path, name in zip(paths, names, strict=True):
+                    print(f"{name} at {path}")
+                print("attach with, on QEMU's command line, and guest memory that is shared:")
+                print("  -object memory-backend-memfd,id=ram,size=2G,share=on -machine q35,memory-backend=ram -m 2G")
+                for path in paths:
+                    print(f"""  -device '{{"driver":"vfio-user-pci","socket":{{"type":"unix","path":"{path}"}}}}'""")
+                print("ctrl-C ends it", flush=True)
+            server.run()
+    return 0
+
+
+def _slot_card(name: str, **options: Any) -> VirtualRadeon:
+    """Return a new card in a slot. Raises `NotSupported` for anything else."""
+    rest = name.removeprefix(VIRTUAL)
+    if rest == name or "@" in rest:
+        raise NotSupported(f"{name} is no virtual card in a slot; one is: virtual:navi31")
+    try:
+        card = transport.open(rest, **options)
+    except ValueError as error:
+        raise WrongUsage(f"making {name}: {error}") from error
+    assert not isinstance(card, Via)
+    return card
+
+
+@contextmanager
+def ended_by_signals(server: UsbipServer | VfioUserServer) -> Iterator[None]:
+    """Let ctrl-C and SIGTERM stop a server once its card has finished a step; a second signal does not wait for that."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def stop(number: int, frame: object) -> None:
+        server.stop()
+        signal.signal(number, before[signal.Signals(number)])
+
+    for number in before:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _port(text: str) -> int:

@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from ringup.drivers.transport.record import Recorder
 from ringup.drivers.transport.seam import Device
 from ringup.drivers.transport.transcript import WINDOW_NAMES, Info, Op, Row
 from ringup.errors import NotSupported, RingupError, TransportError
-from ringup.tools import files
+from ringup.tools import access_log, files
 from ringup.tools.card_argument import WrongUsage, add_card_arguments, card_name, is_card
 from ringup.tools.json_text import json_text
 from ringup.tools.numbers import whole
@@ -45,7 +46,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="FILE",
         help="write every access; slow, behind a USB bridge too, since bytes go by single requests then",
     )
-    parser.add_argument("--decode", type=Path, metavar="FILE", help="show a transcript")
+    parser.add_argument(
+        "--decode", type=Path, metavar="FILE", help="show a transcript, or the log of `ringup serve --log`"
+    )
     parser.add_argument(
         "--rows",
         type=_count,
@@ -55,7 +58,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--skip", type=_count, default=0, metavar="N", help="of a transcript: how many are passed over")
     parser.add_argument(
-        "--window", metavar="NAME", help="of a transcript: only accesses to bar0, bar2, bar5, config or rom"
+        "--window",
+        metavar="NAME",
+        help="of a transcript: only accesses to bar0, bar2, bar5, config or rom; of a log: only this block",
     )
 
 
@@ -151,6 +156,8 @@ def _open(name: str, args: argparse.Namespace, view: StageView) -> Any:
 
 def _decode(args: argparse.Namespace) -> int:
     try:
+        if access_log.is_log(args.decode):
+            return _decode_log(args)
         with args.decode.open("rb") as stream:
             info, rows = transcript.read(stream, str(args.decode))
     except OSError as error:
@@ -169,6 +176,34 @@ def _decode(args: argparse.Namespace) -> int:
         print(f"  {op.name.lower():12} {count}")
     for line in _lines(shown):
         print(line)
+    rest = len(chosen) - args.skip - len(shown)
+    if rest > 0:
+        print(f"... and {rest} more: --rows, --skip, --window")
+    return 0
+
+
+def _decode_log(args: argparse.Namespace) -> int:
+    """Show the log of a served card; its windows are the blocks of the chip."""
+    entries, remarks = access_log.read(args.decode)
+    chosen = [(number, entry) for number, entry in enumerate(entries) if args.window in (None, entry.block)]
+    if args.window and not chosen:
+        raise WrongUsage(
+            f"{args.decode} has nothing of {args.window}; it has {', '.join(sorted({entry.block for entry in entries}))}"
+        )
+    last = args.skip + args.rows if args.rows else None
+    shown = chosen[args.skip : last]
+    counts = Counter[str]()
+    for entry in entries:
+        counts[entry.kind] += entry.count
+    if args.json:
+        rows = [{"row": number, **asdict(entry)} for number, entry in shown]
+        print(json_text({"remarks": remarks, "rows": len(entries), "counts": dict(counts), "shown": rows}))
+        return 0
+    print(f"{args.decode}: {'; '.join(remarks[:4])}{', ...' * (len(remarks) > 4)}; {len(entries)} rows")
+    for kind, count in counts.most_common():
+        print(f"  {kind:12} {count}")
+    for number, entry in shown:
+        print(f"{number:8}  {entry}")
     rest = len(chosen) - args.skip - len(shown)
     if rest > 0:
         print(f"... and {rest} more: --rows, --skip, --window")

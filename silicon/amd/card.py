@@ -232,6 +232,16 @@ class VirtualRadeon:
         """Let the card reach memory of the caller's: whole pages, writable."""
         return self.host.pin(buffer)
 
+    def shared(self, index: int) -> tuple[int, int] | None:
+        """Return the descriptor of the memory behind a BAR and how many bytes it has, for a virtual machine to map; None: no plain memory.
+
+        From then on the host data path holds nothing back: see `Hdp.map`.
+        """
+        if index != 0:
+            return None
+        self.bars[0].map()
+        return self.vram.fileno, self.vram.size_bytes
+
     @property
     def lost(self) -> bool:
         """Whether the card is gone from the bus; `replug` puts in what a driver must open as new."""

@@ -6,6 +6,7 @@ import ctypes
 from typing import Protocol
 
 from ringup.autogen.amd import vm as bits
+from ringup.errors import Unmodelled
 from ringup.silicon.amd.parts import Board
 from ringup.silicon.amd.pieces import Piece
 from ringup.silicon.amd.vm import PAGE_SHIFT, WalkFault
@@ -83,6 +84,10 @@ class HubMemory:
         span = board.host.find(piece.address) if piece.space == "host" else None
         if span is None:
             return None
+        if not span.pointer:
+            raise Unmodelled(
+                f"a shader's access to bus address {piece.address:#x}, memory of a virtual machine that is shared without a descriptor"
+            )
         return span.pointer + piece.address - span.base, min(piece.size_bytes, span.end - piece.address)
 
     def _grow(self, base: int, piece: Piece, place: tuple[int, int], write: bool, execute: bool) -> int:

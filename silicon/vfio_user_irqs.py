@@ -1,0 +1,124 @@
+"""Interrupts of a served function on their way to a peer: eventfds that it gave, by kind and vector.
+
+A vector that comes while its eventfd is away is kept: monitors take the whole set away and give it anew while the machine runs, when an
+interrupt changes its processor. Source: linux/vfio.h, VFIO_DEVICE_SET_IRQS; which kinds can be masked as drivers/vfio/pci/vfio_pci_intrs.c.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Sequence
+
+from ringup.autogen.linux import vfio
+from ringup.silicon.vfio_user_wire import Refused
+
+INTX, MSI, MSIX = vfio.VFIO_PCI_INTX_IRQ_INDEX, vfio.VFIO_PCI_MSI_IRQ_INDEX, vfio.VFIO_PCI_MSIX_IRQ_INDEX
+KINDS = vfio.VFIO_PCI_REQ_IRQ_INDEX + 1
+NAMES = ("INTx", "MSI", "MSI-X", "ERR", "REQ")
+NONE, BOOL, EVENTFD = vfio.VFIO_IRQ_SET_DATA_NONE, vfio.VFIO_IRQ_SET_DATA_BOOL, vfio.VFIO_IRQ_SET_DATA_EVENTFD
+MASK, UNMASK = vfio.VFIO_IRQ_SET_ACTION_MASK, vfio.VFIO_IRQ_SET_ACTION_UNMASK
+TRIGGER = vfio.VFIO_IRQ_SET_ACTION_TRIGGER
+ONE = (1).to_bytes(8, "little")  # what an eventfd is told: eventfd(2)
+
+
+class Irqs:
+    """The eventfds of one peer. INTx is a level: it masks itself when it was sent, and comes again after an unmask while its line is up."""
+
+    def __init__(self, counts: Sequence[int]) -> None:
+        """`counts`: how many vectors of each kind the function has."""
+        self.counts = tuple(counts)
+        self._eventfds: dict[tuple[int, int], int] = {}
+        self._kept: set[tuple[int, int]] = set()
+        self._intx_masked = False
+        self.intx_up = False
+
+    def flags(self, index: int) -> int:
+        """Return what can be done to a kind."""
+        if not self.counts[index]:
+            return 0
+        if index == INTX:
+            return vfio.VFIO_IRQ_INFO_EVENTFD | vfio.VFIO_IRQ_INFO_MASKABLE | vfio.VFIO_IRQ_INFO_AUTOMASKED
+        return vfio.VFIO_IRQ_INFO_EVENTFD | vfio.VFIO_IRQ_INFO_NORESIZE
+
+    def set(self, index: int, start: int, count: int, flags: int, data: bytes, descriptors: list[int]) -> None:
+        """Do what a peer asks of a range of vectors; descriptors that are taken leave the list. Raises `Refused`."""
+        kind, action = flags & vfio.VFIO_IRQ_SET_DATA_TYPE_MASK, flags & vfio.VFIO_IRQ_SET_ACTION_TYPE_MASK
+        if kind not in (NONE, BOOL, EVENTFD) or action not in (MASK, UNMASK, TRIGGER) or flags & ~(kind | action):
+            raise Refused(errno.EINVAL, f"interrupts with flags {flags:#x}")
+        if index >= KINDS or start + count > self.counts[index]:
+            raise Refused(errno.EINVAL, f"interrupts {start} to {start + count} of kind {index}")
+        if kind == NONE and action == TRIGGER and not count:
+            if start:
+                raise Refused(errno.EINVAL, f"no interrupts from {start} on")
+            self._release(key for key in tuple(self._eventfds) if key[0] == index)
+            return
+        chosen = list(range(start, start + count))
+        if kind == BOOL:
+            if len(data) < count:
+                raise Refused(errno.EINVAL, f"{len(data)} booleans for {count} interrupts")
+            chosen = [number for number, wanted in zip(chosen, data, strict=False) if wanted]
+        if action == TRIGGER and kind == EVENTFD:
+            self._arm(index, chosen, descriptors)
+        elif action == TRIGGER:
+            for number in chosen:
+                self.signal(index, number)
+        elif index != INTX or kind == EVENTFD:
+            raise Refused(errno.ENOTTY, f"{NAMES[index]} cannot be masked that way")
+        elif chosen:
+            self._intx_masked = action == MASK
+            self._look_at_intx()
+
+    def _arm(self, index: int, chosen: list[int], descriptors: list[int]) -> None:
+        if descriptors and len(descriptors) != len(chosen):
+            raise Refused(errno.EINVAL, f"{len(descriptors)} descriptors for {len(chosen)} interrupts")
+        self._release((index, number) for number in chosen)
+        for number in chosen if descriptors else ():
+            descriptor = descriptors.pop(0)
+            os.set_blocking(descriptor, False)
+            self._eventfds[index, number] = descriptor
+            if index == INTX:
+                self._intx_masked = False
+                self._look_at_intx()
+            elif (index, number) in self._kept:
+                self._kept.remove((index, number))
+                self.signal(index, number)
+
+    def _release(self, keys: Iterable[tuple[int, int]]) -> None:
+        for key in tuple(keys):
+            if key in self._eventfds:
+                os.close(self._eventfds.pop(key))
+
+    def signal(self, index: int, number: int) -> None:
+        """Send a vector, or keep it until somebody listens."""
+        descriptor = self._eventfds.get((index, number))
+        if descriptor is None:
+            if index != INTX:
+                self._kept.add((index, number))
+            return
+        try:
+            os.write(descriptor, ONE)
+        except BlockingIOError:
+            pass  # it stands at its largest number: nobody has read it, and will find it set
+        except OSError:
+            self._release([(index, number)])  # no eventfd; its giver hears nothing
+
+    def intx(self, up: bool) -> None:
+        """Raise or lower the line of INTx."""
+        self.intx_up = up
+        self._look_at_intx()
+
+    def _look_at_intx(self) -> None:
+        if self.intx_up and not self._intx_masked and (INTX, 0) in self._eventfds:
+            self._intx_masked = True
+            self.signal(INTX, 0)
+
+    def forget(self) -> None:
+        """Drop what is kept: the function was reset."""
+        self._kept.clear()
+        self.intx_up = False
+
+    def close(self) -> None:
+        """Let go of every descriptor."""
+        self._release(tuple(self._eventfds))
+        self.forget()

@@ -1,0 +1,176 @@
+"""The vfio-user protocol as bytes: what a virtual machine monitor and the process that is its device say to each other.
+
+Sources: QEMU docs/interop/vfio-user.rst (0.9.2), linux/vfio.h for the structures it borrows. Numbers are in the host's byte order.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from struct import Struct
+from typing import Any
+
+from ringup.autogen.linux import vfio
+from ringup.errors import TransportError
+
+MAJOR, MINOR = 0, 1
+MOST_DATA_BYTES = 1 << 20  # of one transfer: the protocol's default
+MOST_MESSAGE_BYTES = MOST_DATA_BYTES + 4096
+MOST_DESCRIPTORS = 16  # that come with one message
+MOST_DMA_MAPS = 65_535  # the protocol's default
+PAGE_BYTES = 4096
+REPLY, TYPE_MASK, NO_REPLY, ERROR = 0x1, 0xF, 0x10, 0x20
+UNMAP_ALL = 1 << 1  # VFIO_DMA_UNMAP_FLAG_ALL
+
+HEADER = Struct("=HHIII")
+VERSION = Struct("=HH")
+DMA_MAP = Struct("=IIQQQ")
+DMA_UNMAP = Struct("=IIQQ")
+DEVICE_INFO = Struct("=IIII")
+REGION_INFO = Struct("=IIIIQQ")
+SPARSE = Struct("=HHIII")  # capability header, number of areas, padding
+AREA = Struct("=QQ")
+IRQ_INFO = Struct("=IIII")
+IRQ_SET = Struct("=IIIII")
+ACCESS = Struct("=QII")
+MULTI = Struct("=Q")
+MULTI_ENTRY = Struct("=QII8s")
+FEATURE = Struct("=II")
+DMA_ACCESS = Struct("=QQ")
+
+
+class Command(IntEnum):
+    """What a message asks."""
+
+    VERSION = 1
+    DMA_MAP = 2
+    DMA_UNMAP = 3
+    DEVICE_GET_INFO = 4
+    DEVICE_GET_REGION_INFO = 5
+    DEVICE_GET_REGION_IO_FDS = 6
+    DEVICE_GET_IRQ_INFO = 7
+    DEVICE_SET_IRQS = 8
+    REGION_READ = 9
+    REGION_WRITE = 10
+    DMA_READ = 11
+    DMA_WRITE = 12
+    DEVICE_RESET = 13
+    DIRTY_PAGES = 14  # of older drafts
+    REGION_WRITE_MULTI = 15
+    DEVICE_FEATURE = 16
+    MIG_DATA_READ = 17
+    MIG_DATA_WRITE = 18
+
+
+class Refused(Exception):
+    """A command cannot be done: the peer is answered with `errno`, and nothing has changed."""
+
+    def __init__(self, number: int, why: str) -> None:
+        super().__init__(f"{why} ({errno.errorcode.get(number, number)})")
+        self.errno = number
+
+
+@dataclass(slots=True)
+class Message:
+    """One message of a peer. `descriptors` are its reader's to close."""
+
+    number: int
+    command: int
+    flags: int
+    payload: bytes
+    descriptors: list[int] = field(default_factory=list)
+    errno: int = 0
+
+    @property
+    def is_reply(self) -> bool:
+        """Whether it answers a command of ours."""
+        return self.flags & TYPE_MASK == REPLY
+
+    @property
+    def name(self) -> str:
+        """The command in words."""
+        return Command(self.command).name if self.command in set(Command) else f"command {self.command}"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command gives: payload, and descriptors that stay the sender's."""
+
+    payload: bytes = b""
+    descriptors: tuple[int, ...] = ()
+
+
+def header(number: int, command: int, size_bytes: int, flags: int = 0, error: int = 0) -> bytes:
+    """Return a header; `size_bytes` without it."""
+    return HEADER.pack(number, command, HEADER.size + size_bytes, flags, error)
+
+
+def parse_header(data: bytes | bytearray | memoryview) -> tuple[int, int, int, int, int]:
+    """Return number, command, bytes of the whole message, flags and errno. Raises `TransportError` for what cannot be the start of a message."""
+    number, command, size_bytes, flags, error = HEADER.unpack_from(data)
+    if not HEADER.size <= size_bytes <= MOST_MESSAGE_BYTES:
+        raise TransportError(f"a message of {size_bytes} bytes; one has {HEADER.size} to {MOST_MESSAGE_BYTES}")
+    if flags & TYPE_MASK > REPLY:
+        raise TransportError(f"a message of type {flags & TYPE_MASK}, which is neither command nor reply")
+    return number, command, size_bytes, flags, error
+
+
+def fields(layout: Struct, payload: bytes) -> tuple[Any, ...]:
+    """Return the numbers at the start of a payload. Raises `Refused`."""
+    if len(payload) < layout.size:
+        raise Refused(errno.EINVAL, f"{len(payload)} bytes where {layout.size} are needed")
+    return layout.unpack_from(payload)
+
+
+def agree(payload: bytes) -> tuple[bytes, dict[str, Any]]:
+    """Return the answer to a proposed version, and the peer's capabilities. Raises `Refused` for one that cannot be agreed to.
+
+    The answer names no capability that was not proposed; limits are the protocol's defaults, so it changes nothing to leave one out.
+    """
+    major, minor = fields(VERSION, payload)
+    if major != MAJOR:
+        raise Refused(errno.EPROTONOSUPPORT, f"protocol {major}.{minor}; this is {MAJOR}.{MINOR}")
+    text = payload[VERSION.size :].split(b"\0", 1)[0]
+    try:
+        proposed = json.loads(text) if text else {}
+        capabilities = proposed.get("capabilities", {})
+        names = set(capabilities)
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
+        raise Refused(errno.EINVAL, "capabilities that are no JSON object of objects") from error
+    if not isinstance(capabilities, dict):
+        raise Refused(errno.EINVAL, "capabilities that are no JSON object")
+    ours: dict[str, object] = {
+        "max_msg_fds": MOST_DESCRIPTORS,
+        "max_data_xfer_size": MOST_DATA_BYTES,
+        "max_dma_maps": MOST_DMA_MAPS,
+        "pgsizes": PAGE_BYTES,
+        "write_multiple": True,
+    }
+    agreed = {"capabilities": {name: value for name, value in ours.items() if name in names}}
+    return VERSION.pack(MAJOR, min(minor, MINOR)) + json.dumps(agreed).encode() + b"\0", capabilities
+
+
+def with_twin_socket(payload: bytes) -> bytes:
+    """Return the answer to a version with the second socket named, which is the first descriptor that comes with it."""
+    answer = json.loads(payload[VERSION.size :].rstrip(b"\0"))
+    answer["capabilities"]["twin_socket"] = {"supported": True, "fd_index": 0}
+    return payload[: VERSION.size] + json.dumps(answer).encode() + b"\0"
+
+
+def region_info(
+    index: int, size_bytes: int, flags: int, areas: Sequence[tuple[int, int]], room_bytes: int, cookie: int = 0
+) -> bytes:
+    """Return a region's description, as much of it as the peer has room for."""
+    capability = b""
+    if areas:
+        flags |= vfio.VFIO_REGION_INFO_FLAG_CAPS
+        capability = SPARSE.pack(vfio.VFIO_REGION_INFO_CAP_SPARSE_MMAP, 1, 0, len(areas), 0)
+        capability += b"".join(AREA.pack(*area) for area in areas)
+    needed = REGION_INFO.size + len(capability)
+    whole = room_bytes >= needed
+    offset = REGION_INFO.size if capability and whole else 0
+    answer = REGION_INFO.pack(needed, flags, index, offset, size_bytes, cookie)
+    return answer + capability if whole else answer

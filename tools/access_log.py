@@ -1,0 +1,117 @@
+"""Access logs: what a served card did, as text that people and `ringup trace --decode` read. A line an event, repeated ones counted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from ringup.errors import TransportError
+from ringup.silicon.amd.card import VirtualRadeon
+from ringup.silicon.log import Event
+from ringup.tools import files
+
+HEAD = "ringup access log 1"
+LINE = re.compile(r" *(\d+\.\d) us  card (\d+)  (\S+) +(\S+) +(.*?)(?:  \(x(\d+)\))?\n?")
+MOST_LINES = 4_000_000
+MOST_LINE_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An event of a served card, `count` times in a row. `card`: its place among those that were served."""
+
+    time_us: float
+    card: int
+    block: str
+    kind: str
+    text: str
+    count: int = 1
+
+    def __str__(self) -> str:
+        times = f"  (x{self.count})" if self.count > 1 else ""
+        return f"{self.time_us:14.1f} us  card {self.card}  {self.block:8} {self.kind:10} {self.text}{times}"
+
+
+class AccessLog:
+    """A log that is being written: `follow` each card, once."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self._last: Entry | None = None
+        self._cards = 0
+
+    def follow(self, card: VirtualRadeon) -> None:
+        """Write what happens in a card from now on, every register access too."""
+        number = self._cards
+        self._cards += 1
+        self._stream.write(f"# card {number}: {card.name}\n")
+        card.log.accesses = True
+        card.log.watch(lambda event: self._note(number, event))
+
+    def mark(self, text: str) -> None:
+        """Write a line of somebody's own, such as what the guest is doing."""
+        self.flush()
+        self._stream.write(f"# {text}\n")
+
+    def _note(self, card: int, event: Event) -> None:
+        text = event.text.replace("\n", " ")
+        last = self._last
+        if last is not None and (last.card, last.block, last.kind, last.text) == (card, event.block, event.kind, text):
+            self._last = Entry(last.time_us, card, event.block, event.kind, text, last.count + 1)
+            return
+        self.flush()
+        self._last = Entry(event.time_ns / 1000, card, event.block, event.kind, text)
+
+    def flush(self) -> None:
+        """Write what is counted still."""
+        if self._last is not None:
+            self._stream.write(f"{self._last}\n")
+            self._last = None
+
+
+@contextmanager
+def writing(path: Path | None) -> Iterator[AccessLog | None]:
+    """Give a log that goes to `path`; None without one. Raises `OSError`."""
+    if path is None:
+        yield None
+        return
+    with files.writing(path), path.open("w", encoding="utf-8") as stream:
+        stream.write(f"{HEAD}\n")
+        log = AccessLog(stream)
+        try:
+            yield log
+        finally:
+            log.flush()
+
+
+def is_log(path: Path) -> bool:
+    """Whether a file begins as an access log does. Raises `OSError`."""
+    with path.open("rb") as stream:
+        return stream.read(len(HEAD)) == HEAD.encode()
+
+
+def read(path: Path) -> tuple[list[Entry], list[str]]:
+    """Return the entries of a log and its remarks. Raises `TransportError` for what is none, with the line."""
+    entries: list[Entry] = []
+    remarks: list[str] = []
+    with path.open(encoding="utf-8", errors="replace") as stream:
+        for number in range(1, MOST_LINES + 2):
+            line = stream.readline(MOST_LINE_BYTES)
+            if not line:
+                return entries, remarks
+            if number == 1 and line.rstrip("\n") == HEAD:
+                continue
+            if line.startswith("#"):
+                remarks.append(line[1:].strip())
+            elif match := LINE.fullmatch(line):
+                time_us, card, block, kind, text, count = match.groups()
+                entries.append(Entry(float(time_us), int(card), block, kind, text, int(count or 1)))
+            else:
+                raise TransportError(
+                    f"access log {path}: line {number} is no event: {line[:60].rstrip()!r}; it is damaged or was edited"
+                )
+    raise TransportError(f"access log {path} has more than {MOST_LINES} lines; cut it into pieces")
