@@ -62,7 +62,7 @@ def packaged(kernel_root: Path) -> tuple[Path, list[Path]]:
     version = (kernel_root / "version").read_text().strip()
     modules: list[Path] = []
     for module in ROOT_MODULES:
-        command = ["/sbin/modprobe", "-d", kernel_root, "-S", version, "--show-depends", module]
+        command = ["/sbin/modprobe", "-d", str(kernel_root), "-S", version, "--show-depends", module]
         shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         lines = (line.split() for line in shown.splitlines() if line.startswith("insmod"))
         modules += [path for path in (Path(words[1]) for words in lines) if path not in modules]
