@@ -11,7 +11,6 @@ Status 0: all is well.
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import shutil
 import subprocess
@@ -19,29 +18,12 @@ import sys
 import tempfile
 from pathlib import Path
 
+import boot_files
+
 from ringup.silicon.amd import chips, images
 
-HERE = Path(__file__).resolve().parent
-CHECKOUT = HERE.parents[1]
 BOOT_S = 900  # TIMEOUT: about 5 minutes on two slow cores without hardware help
-ROOT_MODULES = ("9pnet_virtio", "9p", "overlay")
 SHARED_BYTES, SHARED_MARK = 4 << 20, b"from the host"
-INIT = """#!/bin/busybox sh
-/bin/busybox mount -t proc p /proc
-/bin/busybox mount -t sysfs s /sys
-/bin/busybox mount -t devtmpfs d /dev
-for m in $(/bin/busybox cat /modules/order); do /bin/busybox insmod /modules/$m || echo "GUEST: no module $m"; done
-/bin/busybox mount -t 9p -o trans=virtio,version=9p2000.L,ro,cache=loose,msize=512000 hostroot /ro
-/bin/busybox mount -t tmpfs t /rw
-/bin/busybox mkdir -p /rw/upper /rw/work
-/bin/busybox mount -t overlay overlay -o lowerdir=/ro,upperdir=/rw/upper,workdir=/rw/work /new
-for d in proc sys dev; do /bin/busybox mount -o move /$d /new/$d; done
-/bin/busybox mkdir -p /new/run/lock /new/run/guest /new/dev/shm
-/bin/busybox mount -t tmpfs t /new/run/guest
-/bin/busybox cp /run.sh /new/run/guest/run.sh
-/bin/busybox chroot /new /bin/sh /run/guest/run.sh
-/bin/busybox poweroff -f
-"""
 SCRIPT = """cd @CHECKOUT@
 export HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin PYTHONDONTWRITEBYTECODE=1 TMPDIR=/run/guest GUEST_FIRMWARE=@FIRMWARE@
 echo 8 > /proc/sys/vm/nr_hugepages
@@ -54,6 +36,7 @@ tests() {
 }
 /bin/busybox ip link set lo up
 for file in @TESTS@; do tests $file; done
+/bin/busybox poweroff -f
 """
 INSIDE, USB_INSIDE = "test/guest/inside.py", "test/guest/usb_inside.py"
 USB_MODULES = "vhci-hcd usb-storage uas sd-mod"
@@ -94,15 +77,14 @@ def main() -> int:
     )
     parser.add_argument("--only", metavar="FILE", help=f"run {INSIDE} or {USB_INSIDE} alone")
     args = parser.parse_args()
-    cache = Path(os.environ.get("RINGUP_CACHE") or Path.home() / ".cache/ringup") / "guest-kernel"
-    subprocess.run(["bash", HERE / "setup.sh", cache], check=True)
-    image, modules = packaged(cache) if args.kernel is None else (args.kernel, [])
+    kernel_root = boot_files.set_up("setup.sh", boot_files.cache_folder() / "guest-kernel")
+    image, modules = boot_files.packaged(kernel_root) if args.kernel is None else (args.kernel, [])
     every = (INSIDE, USB_INSIDE) if args.kernel is None else (INSIDE,)  # a kernel without modules has no USB
     files = (args.only,) if args.only else every
     work = Path(tempfile.mkdtemp(prefix="ringup-guest-"))
     try:
         write_firmware(work / "firmware")
-        console = boot(work, cache, image, modules, files)
+        console = boot(work, kernel_root, image, modules, files)
         wrong = [*judge_tests(console, files)]
         if INSIDE in files:
             wrong += [*judge_accesses(work / "trace"), *judge_shared(work / "shared")]
@@ -124,19 +106,7 @@ def write_firmware(folder: Path) -> None:
         (folder / name).write_bytes(image)
 
 
-def packaged(cache: Path) -> tuple[Path, list[Path]]:
-    """Return the distribution's kernel and the modules that mount the root, in the order in which they go in."""
-    version = (cache / "version").read_text().strip()
-    modules: list[Path] = []
-    for module in ROOT_MODULES:
-        command = ["/sbin/modprobe", "-d", cache, "-S", version, "--show-depends", module]
-        shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        lines = (line.split() for line in shown.splitlines() if line.startswith("insmod"))
-        modules += [path for path in (Path(words[1]) for words in lines) if path not in modules]
-    return cache / f"boot/vmlinuz-{version}", modules
-
-
-def boot(work: Path, cache: Path, image: Path, modules: list[Path], files: tuple[str, ...]) -> str:
+def boot(work: Path, kernel_root: Path, image: Path, modules: list[Path], files: tuple[str, ...]) -> str:
     """Boot, run, and return what the console showed."""
     with (work / "shared").open("wb") as shared:
         shared.truncate(SHARED_BYTES)
@@ -160,20 +130,15 @@ def boot(work: Path, cache: Path, image: Path, modules: list[Path], files: tuple
         *("-M", "q35,kernel-irqchip=off", "-device", "intel-iommu,intremap=on"),
         *("-object", f"memory-backend-file,id=shared,size=4M,mem-path={work}/shared,share=on"),
         *(part for device in DEVICES for part in ("-device", device)),
-        *("-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap"),
-        *("-device", "virtio-9p-pci,fsdev=root,mount_tag=hostroot"),
-        *("-kernel", str(image), "-initrd", str(initramfs(work, cache, modules, files))),
+        *boot_files.HOST_ROOT,
+        *("-kernel", str(image)),
+        *("-initrd", str(boot_files.initramfs(work, modules, script(work, kernel_root, files)))),
         *("-append", "console=ttyS0 quiet panic=-1 intel_iommu=on"),
         *("-D", str(work / "trace"), "-trace", "memory_region_ops_*"),
     ]
     with (work / "console").open("wb") as console:
         emulator = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=console, stderr=subprocess.STDOUT)
-        try:
-            status: int | None = emulator.wait(BOOT_S)
-        except subprocess.TimeoutExpired:
-            emulator.kill()
-            emulator.wait()
-            status = None
+        status = boot_files.wait(emulator, BOOT_S)
     shown = (work / "console").read_text(errors="replace")
     sys.stdout.write(shown)
     if status:
@@ -183,38 +148,18 @@ def boot(work: Path, cache: Path, image: Path, modules: list[Path], files: tuple
     return shown
 
 
-def initramfs(work: Path, cache: Path, modules: list[Path], files: tuple[str, ...]) -> Path:
-    """Pack what mounts the root: busybox and a handful of modules."""
-    tree = work / "initramfs"
-    for name in ("bin", "proc", "sys", "dev", "ro", "rw", "new", "modules"):
-        (tree / name).mkdir(parents=True)
-    shutil.copy("/bin/busybox", tree / "bin/busybox")
-    for module in modules:
-        with (tree / "modules" / module.stem).open("wb") as unpacked:
-            subprocess.run(["xz", "-dc", module], stdout=unpacked, check=True)
-    (tree / "modules/order").write_text("\n".join(module.stem for module in modules))
+def script(work: Path, kernel_root: Path, files: tuple[str, ...]) -> str:
+    """Return what the guest's first process does."""
     words = {
-        "@CHECKOUT@": str(CHECKOUT),
-        "@KERNEL@": str(cache),
-        "@PYTHON@": sys.executable,
-        "@BOUND@": str(BOOT_S * 2 // 3),
-        "@TESTS@": " ".join(files),
-        "@FIRMWARE@": str(work / "firmware"),
-        "@MODULES@": USB_MODULES if USB_INSIDE in files else "",
+        "CHECKOUT": str(boot_files.CHECKOUT),
+        "KERNEL": str(kernel_root),
+        "PYTHON": sys.executable,
+        "BOUND": str(BOOT_S * 2 // 3),
+        "TESTS": " ".join(files),
+        "FIRMWARE": str(work / "firmware"),
+        "MODULES": USB_MODULES if USB_INSIDE in files else "",
     }
-    script = SCRIPT
-    for mark, word in words.items():
-        script = script.replace(mark, word)
-    (tree / "run.sh").write_text(script)
-    (tree / "init").write_text(INIT)
-    (tree / "init").chmod(0o755)
-    image = work / "initramfs.cpio"
-    names = "\n".join(str(path.relative_to(tree)) for path in sorted(tree.rglob("*")))
-    with image.open("wb") as packed:
-        subprocess.run(
-            ["cpio", "-o", "-H", "newc", "--quiet"], cwd=tree, input=names.encode(), stdout=packed, check=True
-        )
-    return image
+    return boot_files.filled(SCRIPT, words)
 
 
 def judge_tests(console: str, files: tuple[str, ...]) -> list[str]:

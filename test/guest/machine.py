@@ -1,0 +1,377 @@
+"""A guest: Debian's kernel in an emulator without hardware help, with this machine's programs and virtual cards on its PCI Express ports.
+
+    with Guest(folder, cards=[socket]) as guest:
+        guest.check("modprobe amdgpu", timeout_s=120)
+        print(guest.dmesg())
+        print(guest.trixie("vulkaninfo --summary").output)
+
+A card is a vfio-user socket that another process serves. Commands go over a channel of their own, so that what they print is apart from
+what the kernel prints, and a command that hangs stops no other.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import secrets
+import select
+import shlex
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import boot_files
+from qmp import Qmp, QmpError
+
+SLOTS = 4  # root ports a card may sit on: slot1 to slot4
+BOOT_S = 300.0  # TIMEOUT: some 5 s on an idle machine of two slow cores; others may be using it
+GRACE_S = (
+    20.0  # TIMEOUT: what a command that ran into its own bound is given to be ended in the guest and to be told of
+)
+HOTPLUG_S = 60.0  # TIMEOUT: unplugging waits for the driver of the card to let go of it
+POWEROFF_S = 20.0  # TIMEOUT: drivers stop their cards; then the emulator is ended from outside
+LAST_LINES = 25  # of the console, in an error
+TIMED_OUT = (124, 137)  # statuses of `timeout`: ended by TERM, by KILL
+
+AGENT = """exec 3<>/dev/vport0p1 || exec /bin/busybox poweroff -f
+export HOME=/root USER=root TERM=dumb LC_ALL=C.UTF-8 PYTHONDONTWRITEBYTECODE=1 TMPDIR=/run/guest
+export PATH=/run/guest/bin:/usr/sbin:/usr/bin:/sbin:/bin
+cd /root
+mkdir -p /run/guest/bin /dev/pts
+mount -t devpts devpts /dev/pts
+mount -t tmpfs shm /dev/shm
+mount -t debugfs debugfs /sys/kernel/debug
+/bin/busybox ip link set lo up
+if [ -n "@KERNEL@" ]; then mkdir -p /lib/modules; ln -s @KERNEL@/lib/modules/* /lib/modules/; fi
+base64 -d <<<@TRIXIE@ >/run/guest/bin/trixie
+chmod 755 /run/guest/bin/trixie
+answer() { # answer NONCE STATUS FILE: one line, whatever the file holds
+  { printf '%s %d ' $1 $2; base64 -w 0 $3; echo; } | flock /run/guest/run.sh cat >&3
+}
+serve() { # serve NONCE BOUND_S COMMAND
+  local folder=/run/guest/$1
+  mkdir $folder
+  base64 -d <<<$3 >$folder/command
+  timeout --kill-after=5 $2 bash $folder/command </dev/null >$folder/output 2>&1 3>&-
+  answer $1 $? $folder/output
+  rm -r $folder
+}
+answer hello 0 /dev/null
+while read -r -u 3 nonce bound command; do serve $nonce $bound $command & done
+/bin/busybox poweroff -f
+"""
+TRIXIE = """#!/bin/bash
+# Runs a command in Debian 13, a root of its own above this one's devices; what it writes to the checkout and to /tmp is seen outside.
+root=/run/guest/trixie/root
+exec 8>/run/guest/trixie.lock
+flock 8
+if ! [ -e $root/usr ]; then
+  mkdir -p /run/guest/trixie/{root,upper,work}
+  mount -t overlay trixie -o lowerdir=@ROOT@,upperdir=/run/guest/trixie/upper,workdir=/run/guest/trixie/work $root || exit 125
+  for folder in /dev /sys /proc /tmp @CHECKOUT@; do
+    mkdir -p $root$folder
+    mount --rbind $folder $root$folder || exit 125
+  done
+fi
+exec 8>&-
+unset TMPDIR
+exec chroot $root "${@:-bash}"
+"""
+
+
+class GuestFailed(Exception):
+    """A command in the guest came to no good end, or the guest itself did."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a command ended: its exit status, and what it wrote to standard output and standard error."""
+
+    status: int
+    output: str
+
+
+class Guest:
+    """One emulated machine, up inside `with`; nothing of it is left behind outside, but its files in `folder`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        memory_mib: int = 2048,
+        iommu: bool = False,
+        cards: Sequence[Path] = (),
+        extra: Sequence[str] = (),
+        kernel_options: str = "",
+        kernel: Path | None = None,
+    ) -> None:
+        """Describe a guest whose files come to lie in `folder`.
+
+        `cards` are vfio-user sockets, plugged into slot 1 and on before the machine starts; `extra` is added to the emulator's command
+        line, `kernel_options` to the kernel's. `kernel` is another image than Debian's, with what it needs built in.
+        """
+        if len(cards) > SLOTS:
+            raise ValueError(f"a guest has {SLOTS} slots, not {len(cards)}")
+        self.folder = folder
+        self._memory_mib = memory_mib
+        self._iommu = iommu
+        self._cards = tuple(cards)
+        self._extra = tuple(extra)
+        self._kernel_options = kernel_options
+        self._kernel = kernel
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: socket.socket | None = None
+        self._monitor: Qmp | None = None
+        self._unread = b""
+        self._answers: dict[str, Result] = {}  # of commands that nobody waits for any more, too
+        self._log = ""
+
+    def __enter__(self) -> Self:
+        """Boot, and return when the guest takes commands."""
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def console(self) -> str:
+        """All that the guest's console has shown, kernel messages for the most part."""
+        path = self.folder / "console"
+        return path.read_text(errors="replace").replace("\r\n", "\n") if path.exists() else ""
+
+    def start(self) -> None:
+        """Boot, and return when the guest takes commands. What is missing on this machine is fetched first."""
+        cache = boot_files.cache_folder()
+        kernel_root = boot_files.set_up("setup.sh", cache / "guest-kernel")
+        root = boot_files.set_up("root.sh", cache / "guest-root")
+        firmware = boot_files.set_up_firmware(cache)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        image, modules = boot_files.packaged(kernel_root) if self._kernel is None else (self._kernel, [])
+        trixie = boot_files.filled(TRIXIE, {"ROOT": str(root), "CHECKOUT": str(boot_files.CHECKOUT)})
+        words = {
+            "KERNEL": str(kernel_root) if self._kernel is None else "",
+            "TRIXIE": base64.b64encode(trixie.encode()).decode(),
+        }
+        first = boot_files.initramfs(self.folder, modules, boot_files.filled(AGENT, words))
+        options = f"console=ttyS0 loglevel=7 panic=-1 log_buf_len=4M firmware_class.path={firmware}"
+        if self._iommu:
+            options += " intel_iommu=on"
+        (self.folder / "no-option-roms").write_bytes(bytes(1))
+        channel, channel_far = socket.socketpair()
+        monitor, monitor_far = socket.socketpair()
+        self._channel, self._monitor = channel, Qmp(monitor)
+        command = [
+            *emulator(root),
+            *("-kernel", str(image), "-initrd", str(first), "-append", f"{options} {self._kernel_options}".strip()),
+            *("-m", f"{self._memory_mib}M"),
+            *("-object", f"memory-backend-memfd,id=ram,size={self._memory_mib}M,share=on"),
+            *("-device", "virtio-serial-pci"),
+            *("-chardev", f"socket,id=channel,fd={channel_far.fileno()}", "-device", "virtserialport,chardev=channel"),
+            *(
+                "-chardev",
+                f"socket,id=monitor,fd={monitor_far.fileno()}",
+                "-object",
+                "monitor-qmp,id=qmp,chardev=monitor",
+            ),
+            *("-chardev", f"file,id=console,path={self.folder}/console", "-serial", "chardev:console"),
+            *("-fw_cfg", f"name=etc/pci-optionrom-exec,file={self.folder}/no-option-roms"),
+            *boot_files.HOST_ROOT,
+            *(part for device in self._devices() for part in ("-device", device)),
+            *self._extra,
+        ]
+        try:
+            with (self.folder / "emulator").open("wb") as words_of_it:
+                self._process = subprocess.Popen(
+                    command,
+                    env={**os.environ, "QEMU_MODULE_DIR": str(root / "usr/lib/x86_64-linux-gnu/qemu")},
+                    stdin=subprocess.DEVNULL,
+                    stdout=words_of_it,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=(channel_far.fileno(), monitor_far.fileno()),
+                )
+        finally:
+            channel_far.close()
+            monitor_far.close()
+        self._await("hello", BOOT_S, "booting")
+
+    def run(self, command: str, timeout_s: float = 60) -> Result:
+        """Run a command in the guest, by bash and as root, and return how it ended.
+
+        A status other than 0 is no error. Raises `GuestFailed` when the command does not end within `timeout_s`, and is then ended, or
+        when the guest is gone. A process that the command leaves in the background lives on.
+        """
+        if self._channel is None:
+            raise GuestFailed(f"running {command!r}: the guest is not up")
+        nonce = secrets.token_hex(8)
+        line = f"{nonce} {timeout_s} {base64.b64encode(command.encode()).decode()}\n"
+        started = time.monotonic()
+        try:
+            self._channel.sendall(line.encode())
+        except OSError as error:
+            raise self._failure(f"running {command!r}: the guest is gone") from error
+        result = self._await(nonce, timeout_s + GRACE_S, f"running {command!r}")
+        if result.status in TIMED_OUT and time.monotonic() - started >= timeout_s:
+            raise self._failure(f"running {command!r}: not done within {timeout_s} s", result.output)
+        return result
+
+    def check(self, command: str, timeout_s: float = 60) -> str:
+        """Run a command that must end with status 0, and return its output."""
+        result = self.run(command, timeout_s)
+        if result.status:
+            raise self._failure(f"running {command!r}: status {result.status}", result.output)
+        return result.output
+
+    def trixie(self, command: str, timeout_s: float = 120) -> Result:
+        """Run a command in the guest's Debian 13, where Mesa's Vulkan drivers and the ROCm runtime are."""
+        return self.run(f"trixie bash -c {shlex.quote(command)}", timeout_s)
+
+    def dmesg(self) -> str:
+        """Return the kernel's messages that have come since the last call. The guest keeps them."""
+        log = self.check("dmesg")
+        new = log.removeprefix(self._log)
+        self._log = log
+        return new
+
+    def qmp(self, command: str, /, **arguments: object) -> Any:  # whatever the command's answer is
+        """Run a command of the emulator's own."""
+        if self._monitor is None:
+            raise GuestFailed(f"{command}: the guest is not up")
+        try:
+            return self._monitor.command(command, **arguments)
+        except QmpError as error:
+            raise self._failure(str(error)) from error
+
+    def address(self, slot: int) -> str:
+        """Return the PCI address of what the guest sees in a slot; empty when it sees nothing there."""
+        port = f"/sys/bus/pci/devices/0000:00:{port_number(slot):02x}.0"
+        seen = self.run(f"cd {port} && ls -d 0000:*:??.0 2>/dev/null").output.split()
+        return seen[0] if seen else ""
+
+    def plug(self, socket: Path, slot: int) -> str:
+        """Plug the card that is served at `socket` into an empty slot, and return its address when the guest sees it."""
+        self.qmp("device_add", **card(socket, slot))
+        end = time.monotonic() + HOTPLUG_S
+        while time.monotonic() < end:
+            if address := self.address(slot):
+                return address
+            time.sleep(0.1)
+        raise self._failure(f"plugging {socket} into slot {slot}: the guest did not see a card within {HOTPLUG_S} s")
+
+    def unplug(self, slot: int) -> None:
+        """Ask the guest to let go of the card in a slot, and return when it is out."""
+        if self._monitor is None:
+            raise GuestFailed(f"unplugging slot {slot}: the guest is not up")
+        since, name = len(self._monitor.events), f"card{slot}"
+        self.qmp("device_del", id=name)
+        try:
+            told = self._monitor.wait_event(
+                ("DEVICE_DELETED", "DEVICE_UNPLUG_GUEST_ERROR"), since, HOTPLUG_S, device=name
+            )
+        except QmpError as error:
+            raise self._failure(f"unplugging slot {slot}: {error}") from error
+        if told["event"] != "DEVICE_DELETED":
+            raise self._failure(f"unplugging slot {slot}: the guest refused")
+
+    def wake(self) -> None:
+        """Wake the guest from sleep (`echo mem > /sys/power/state`)."""
+        self.qmp("system_wakeup")
+
+    def close(self) -> None:
+        """Switch the guest off, by itself if it can, and wait for the emulator's end. May be called twice."""
+        process, self._process = self._process, None
+        if process is not None and process.poll() is None:
+            try:
+                if self._channel is not None:
+                    self._channel.sendall(b"off 5 " + base64.b64encode(b"/bin/busybox poweroff -f") + b"\n")
+                process.wait(POWEROFF_S)
+            except (OSError, subprocess.TimeoutExpired):
+                process.terminate()
+                boot_files.wait(process, POWEROFF_S)
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+        if self._monitor is not None:
+            self._monitor.close()
+            self._monitor = None
+
+    def _devices(self) -> list[str]:
+        devices = ["intel-iommu,intremap=on"] if self._iommu else []  # ORDER: before the devices that it translates for
+        for slot in range(1, SLOTS + 1):
+            reserved = "pref64-reserve=64G,mem-reserve=64M"  # a card that comes later needs room behind its port
+            place = f"addr={port_number(slot):#x}"
+            devices.append(f"pcie-root-port,id=slot{slot},chassis={slot},{place},{reserved}")
+        return devices + [json.dumps(card(path, slot)) for slot, path in enumerate(self._cards, 1)]
+
+    def _await(self, nonce: str, timeout_s: float, doing: str) -> Result:
+        """Wait for the answer to one request; those to others, which were given up, are kept."""
+        assert self._channel is not None
+        end = time.monotonic() + timeout_s
+        while nonce not in self._answers:
+            left_s = end - time.monotonic()
+            if left_s <= 0 or not select.select([self._channel], [], [], left_s)[0]:
+                raise self._failure(f"{doing}: the guest did not answer within {timeout_s} s")
+            try:
+                piece = self._channel.recv(1 << 20)
+            except OSError:
+                piece = b""
+            if not piece:
+                raise self._failure(f"{doing}: the guest is gone")
+            *lines, self._unread = (self._unread + piece).split(b"\n")
+            for line in lines:
+                name, status, *output = line.decode().split(" ")
+                text = base64.b64decode(output[0] if output else "").decode(errors="replace")
+                self._answers[name] = Result(int(status), text)
+        return self._answers.pop(nonce)
+
+    def _failure(self, what: str, output: str = "") -> GuestFailed:
+        """Make an error of what was being done, what the command printed, and what the console and the emulator showed last."""
+        parts = [what]
+        told = (self.folder / "emulator").read_text(errors="replace") if (self.folder / "emulator").exists() else ""
+        for name, text in (("its output", output), ("the emulator", told), ("the console", self.console)):
+            if lines := text.rstrip().splitlines()[-LAST_LINES:]:
+                parts.append(f"-- the last of {name}:")
+                parts += lines
+        return GuestFailed("\n".join(parts))
+
+
+def port_number(slot: int) -> int:
+    """Return the device number, on bus 0, of a slot's root port."""
+    if not 1 <= slot <= SLOTS:
+        raise ValueError(f"a guest has slots 1 to {SLOTS}, not {slot}")
+    return 0x10 + slot
+
+
+def card(socket: Path, slot: int) -> dict[str, object]:
+    """Return the emulator's description of a card that another process serves."""
+    port_number(slot)
+    return {
+        "driver": "vfio-user-pci",
+        "id": f"card{slot}",
+        "bus": f"slot{slot}",
+        "socket": {"type": "unix", "path": str(socket.resolve())},
+    }
+
+
+def emulator(root: Path) -> list[str]:
+    """Return the beginning of the emulator's command line: the one of Debian 13, by that one's loader, and a machine without devices."""
+    libraries = root / "usr/lib/x86_64-linux-gnu"
+    return [
+        *(str(libraries / "ld-linux-x86-64.so.2"), "--library-path", str(libraries)),
+        *(str(root / "usr/bin/qemu-system-x86_64"), "-L", str(root / "usr/share/qemu")),
+        *("-L", str(root / "usr/share/seabios"), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
+        *("-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-machine", "q35,memory-backend=ram"),
+        *("-run-with", "exit-with-parent=on"),
+    ]

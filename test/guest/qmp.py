@@ -1,0 +1,89 @@
+"""QEMU's machine protocol: one JSON object a line, commands answered in turn, events in between.
+
+Source: QEMU docs/interop/qmp-spec.rst.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import time
+from typing import Any
+
+
+class QmpError(Exception):
+    """The emulator refused a command, or is gone."""
+
+
+class Qmp:
+    """One monitor of an emulator. One thread at a time."""
+
+    ANSWER_S = 60.0  # TIMEOUT: the emulator's main loop may be held up by a card that is slow to answer it
+
+    def __init__(self, connection: socket.socket) -> None:
+        """Take over the `connection`, which the emulator greets on first."""
+        self._connection = connection
+        self._unread = b""
+        self.events: list[dict[str, Any]] = []  # all that have come, oldest first
+        self._greeted = False
+
+    def command(self, name: str, /, **arguments: object) -> Any:  # whatever the command's answer is
+        """Run a command and return what it answers."""
+        if not self._greeted:
+            self._answer("greeting", "QMP")
+            self._greeted = True
+            self.command("qmp_capabilities")
+        request: dict[str, object] = {"execute": name}
+        if arguments:
+            request["arguments"] = arguments
+        try:
+            self._connection.sendall(json.dumps(request).encode() + b"\n")
+        except OSError as error:
+            raise QmpError(f"{name}: the emulator is gone") from error
+        return self._answer(name, "return")
+
+    def wait_event(self, names: tuple[str, ...], since: int, timeout_s: float, **data: object) -> dict[str, Any]:
+        """Return the first event of one of those `names`, after the first `since` of all `events`, that carries the `data`."""
+        end = time.monotonic() + timeout_s
+        while True:
+            for event in self.events[since:]:
+                if event["event"] in names and data.items() <= event.get("data", {}).items():
+                    return event
+            since = len(self.events)
+            self._take(" or ".join(names), end)
+
+    def close(self) -> None:
+        """Leave the emulator alone."""
+        self._connection.close()
+
+    def _answer(self, name: str, key: str) -> Any:
+        end = time.monotonic() + self.ANSWER_S
+        while True:
+            message = self._take(name, end)
+            if message is None:
+                continue
+            if "error" in message:
+                raise QmpError(f"{name}: {message['error'].get('desc', message['error'])}")
+            if key in message:
+                return message[key]
+
+    def _take(self, name: str, end: float) -> dict[str, Any] | None:
+        """Take one message off the line; an event goes to the others, and nothing is returned."""
+        while b"\n" not in self._unread:
+            left_s = end - time.monotonic()
+            if left_s <= 0 or not select.select([self._connection], [], [], left_s)[0]:
+                raise QmpError(f"{name}: the emulator did not answer in time")
+            try:
+                piece = self._connection.recv(65536)
+            except OSError:
+                piece = b""
+            if not piece:
+                raise QmpError(f"{name}: the emulator is gone")
+            self._unread += piece
+        line, self._unread = self._unread.split(b"\n", 1)
+        message: dict[str, Any] = json.loads(line)
+        if "event" not in message:
+            return message
+        self.events.append(message)
+        return None

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# A root directory of Debian 13, unpacked and not installed: an emulator that knows vfio-user, and user-space drivers to run in the guest.
+# Whole or not at all, and left alone when there. The system's own package lists are neither read nor changed.
+set -euo pipefail
+FOLDER=${1:?usage: root.sh FOLDER}
+SUITE=trixie
+NEWER=$SUITE-backports
+EMULATOR=(qemu-system-x86 qemu-system-common qemu-system-data seabios) # of $NEWER: the first with vfio-user
+PACKAGES=(
+  libc-bin bash coreutils findutils grep sed kmod pciutils
+  mesa-vulkan-drivers libvulkan1 libvulkan-dev vulkan-tools glslang-tools spirv-tools
+  libhsa-runtime64-1 libhsakmt1 rocminfo libdrm-amdgpu1 libdrm-tests nvtop radeontop
+)
+WANTED="$SUITE: ${EMULATOR[*]/%//$NEWER} ${PACKAGES[*]}"
+
+fail() {
+  echo "guest: $*" >&2
+  exit 1
+}
+
+[ "$(cat "$FOLDER/.ready" 2>/dev/null)" = "$WANTED" ] && exit 0
+[ "$(id -u)" = 0 ] || fail "making $FOLDER needs root: sudo bash $0 $FOLDER"
+if ! command -v mmdebstrap >/dev/null; then
+  { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends mmdebstrap; } >/dev/null ||
+    fail "Debian's package mmdebstrap cannot be installed"
+fi
+
+mkdir -p "$(dirname "$FOLDER")"
+exec 9>"$FOLDER.lock"
+flock 9 # two makers at once: the second finds what the first made
+[ "$(cat "$FOLDER/.ready" 2>/dev/null)" = "$WANTED" ] && exit 0
+WORK=$(mktemp -d "$FOLDER.XXXXXX")
+trap 'rm -rf "$WORK"' EXIT
+
+# The same archive that this system is fed from, in either of apt's formats, with the suites and components wanted here.
+if [ -e /etc/apt/sources.list.d/debian.sources ]; then
+  archive=$(sed -n 's/^URIs: *\([^ ]*\).*/\1/p' /etc/apt/sources.list.d/debian.sources | grep -v security | head -n 1)
+  keys=$(sed -n 's/^Signed-By: *//p' /etc/apt/sources.list.d/debian.sources | head -n 1)
+else
+  archive=$(sed -nE 's/^deb +(\[[^]]*\] +)?([^ ]+) .*/\2/p' /etc/apt/sources.list | grep -v security | head -n 1) || true
+fi
+[ -n "${archive:-}" ] || fail "no Debian archive is named in /etc/apt/sources.list.d/debian.sources or /etc/apt/sources.list"
+cat >"$WORK/only.sources" <<SOURCES
+Types: deb
+URIs: $archive
+Suites: $SUITE $NEWER
+Components: main contrib non-free non-free-firmware
+Signed-By: ${keys:-/usr/share/keyrings/debian-archive-keyring.gpg}
+SOURCES
+
+include=$(printf '%s,' "${EMULATOR[@]/%//$NEWER}" "${PACKAGES[@]}")
+mmdebstrap --variant=extract --mode=root --aptopt='Acquire::Retries "3"' --include="${include%,}" \
+  "$SUITE" "$WORK/root" "$WORK/only.sources" >"$WORK/log" 2>&1 ||
+  fail "mmdebstrap: $(grep -E '^E: ' "$WORK/log" | head -n 1 || tail -n 1 "$WORK/log")"
+rm -rf "$WORK"/root/var/lib/apt/lists "$WORK"/root/var/cache/apt "$WORK"/root/usr/share/{doc,man,locale,info}
+ldconfig -r "$WORK/root" # what the packages' own scripts would have done
+chmod 755 "$WORK/root"
+rm -rf "$FOLDER"
+echo "$WANTED" >"$WORK/root/.ready"
+mv "$WORK/root" "$FOLDER"
