@@ -170,7 +170,7 @@ def region_info(
         capability = SPARSE.pack(vfio.VFIO_REGION_INFO_CAP_SPARSE_MMAP, 1, 0, len(areas), 0)
         capability += b"".join(AREA.pack(*area) for area in areas)
     needed = REGION_INFO.size + len(capability)
-    whole = room_bytes >= needed
-    offset = REGION_INFO.size if capability and whole else 0
+    # QUIRK: the place of capabilities is named even where they do not fit, which QEMU's client insists on: hw/vfio-user/device.c
+    offset = REGION_INFO.size if capability else 0
     answer = REGION_INFO.pack(needed, flags, index, offset, size_bytes, cookie)
-    return answer + capability if whole else answer
+    return answer + capability if room_bytes >= needed else answer

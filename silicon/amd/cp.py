@@ -319,10 +319,10 @@ class Cp:
     def check_pointer(self, queue: Queue) -> None:
         """Tell whoever moved a write pointer farther than the ring is long: old packets would run again."""
         hqd = queue.hqd
-        if hqd.pending_dwords > hqd.size_dwords:
+        if hqd.ahead_dwords > hqd.size_dwords:
             self.board.log.note(
                 "cp", "violation", "queue {}: write pointer {:#x} is {:#x} dwords ahead of read pointer {:#x}, the ring has {:#x}",
-                hqd.slot, hqd.wptr, hqd.pending_dwords, hqd.rptr, hqd.size_dwords,
+                hqd.slot, hqd.wptr, hqd.ahead_dwords, hqd.rptr, hqd.size_dwords,
             )  # fmt: skip
 
     def _start_polling(self) -> None:

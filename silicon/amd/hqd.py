@@ -148,6 +148,15 @@ class Hqd:
 
     @property
     def pending_dwords(self) -> int:
+        """How many dwords of the ring wait: how far the write pointer is ahead, modulo the read pointer's 32 bits.
+
+        UNKNOWN: a pointer that is more than a ring ahead (a mistake, or a stale read pointer). Here places in the ring are what counts then.
+        """
+        ahead, size = self.ahead_dwords, self.size_dwords
+        return ahead if ahead <= size else ahead % size
+
+    @property
+    def ahead_dwords(self) -> int:
         """How far the write pointer is ahead, modulo the read pointer's 32 bits."""
         return (self.wptr - self.rptr) & LOW
 
