@@ -24,6 +24,7 @@ from ringup.silicon.amd import chips, images
 
 BOOT_S = 900  # TIMEOUT: about 5 minutes on two slow cores without hardware help
 SHARED_BYTES, SHARED_MARK = 4 << 20, b"from the host"
+START = "cp /run.sh /run/guest/run.sh; chroot /host /bin/sh /run/guest/run.sh"
 SCRIPT = """cd @CHECKOUT@
 export HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin PYTHONDONTWRITEBYTECODE=1 TMPDIR=/run/guest GUEST_FIRMWARE=@FIRMWARE@
 echo 8 > /proc/sys/vm/nr_hugepages
@@ -36,7 +37,6 @@ tests() {
 }
 /bin/busybox ip link set lo up
 for file in @TESTS@; do tests $file; done
-/bin/busybox poweroff -f
 """
 INSIDE, USB_INSIDE = "test/guest/inside.py", "test/guest/usb_inside.py"
 USB_MODULES = "vhci-hcd usb-storage uas sd-mod"
@@ -132,7 +132,7 @@ def boot(work: Path, kernel_root: Path, image: Path, modules: list[Path], files:
         *(part for device in DEVICES for part in ("-device", device)),
         *boot_files.HOST_ROOT,
         *("-kernel", str(image)),
-        *("-initrd", str(boot_files.initramfs(work, modules, script(work, kernel_root, files)))),
+        *("-initrd", str(boot_files.initramfs(work, modules, start_files(work, kernel_root, files)))),
         *("-append", "console=ttyS0 quiet panic=-1 intel_iommu=on"),
         *("-D", str(work / "trace"), "-trace", "memory_region_ops_*"),
     ]
@@ -148,8 +148,8 @@ def boot(work: Path, kernel_root: Path, image: Path, modules: list[Path], files:
     return shown
 
 
-def script(work: Path, kernel_root: Path, files: tuple[str, ...]) -> str:
-    """Return what the guest's first process does."""
+def start_files(work: Path, kernel_root: Path, files: tuple[str, ...]) -> dict[str, str]:
+    """Return what the guest starts with."""
     words = {
         "CHECKOUT": str(boot_files.CHECKOUT),
         "KERNEL": str(kernel_root),
@@ -159,7 +159,7 @@ def script(work: Path, kernel_root: Path, files: tuple[str, ...]) -> str:
         "FIRMWARE": str(work / "firmware"),
         "MODULES": USB_MODULES if USB_INSIDE in files else "",
     }
-    return boot_files.filled(SCRIPT, words)
+    return {"start.sh": START, "run.sh": boot_files.filled(SCRIPT, words)}
 
 
 def judge_tests(console: str, files: tuple[str, ...]) -> list[str]:

@@ -1,7 +1,8 @@
 """What a guest boots from: Debian's kernel, and a first file system in memory that puts this machine's root below a writable one.
 
-The guest's root is the host's, read-only over 9p below a memory file system, so programs, Python and the checkout are there under the names
-they have outside. What the guest writes, it alone sees. The first process is a script of the caller's; when it ends, so does the guest.
+The host's root is at /host, read-only over 9p below a memory file system, so programs, Python and the checkout are there under the names
+they have outside, to a process that changes its root to it. What the guest writes, it alone sees. /run/guest is memory, the same in every
+root. The first process runs a script of the caller's, with busybox alone; when the script ends, the guest is switched off.
 """
 
 from __future__ import annotations
@@ -10,27 +11,31 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parents[1]
 ROOT_MODULES = ("9pnet_virtio", "9p", "overlay")
 INIT = """#!/bin/busybox sh
-/bin/busybox mount -t proc p /proc
-/bin/busybox mount -t sysfs s /sys
-/bin/busybox mount -t devtmpfs d /dev
-for m in $(/bin/busybox cat /modules/order); do /bin/busybox insmod /modules/$m || echo "GUEST: no module $m"; done
-/bin/busybox mount -t 9p -o trans=virtio,version=9p2000.L,ro,cache=loose,msize=512000 hostroot /ro
-/bin/busybox mount -t tmpfs t /rw
-/bin/busybox mkdir -p /rw/upper /rw/work
-/bin/busybox mount -t overlay overlay -o lowerdir=/ro,upperdir=/rw/upper,workdir=/rw/work /new
-for d in proc sys dev; do /bin/busybox mount -o move /$d /new/$d; done
-/bin/busybox mkdir -p /new/run/lock /new/run/guest /new/dev/shm
-/bin/busybox mount -t tmpfs t /new/run/guest
-/bin/busybox cp /run.sh /new/run/guest/run.sh
-exec /bin/busybox switch_root /new /bin/bash /run/guest/run.sh
-"""  # ORDER: the first process itself changes its root: the kernel looks for firmware and helper programs where that one does
+/bin/busybox --install -s /bin
+mount -t proc p /proc
+mount -t sysfs s /sys
+mount -t devtmpfs d /dev
+mkdir -p /dev/shm /dev/pts
+mount -t tmpfs t /dev/shm
+mount -t devpts t /dev/pts 2>/dev/null
+for m in $(cat /modules/order); do insmod /modules/$m || echo "GUEST: no module $m"; done
+mount -t 9p -o trans=virtio,version=9p2000.L,ro,cache=loose,msize=512000 hostroot /ro
+mount -t tmpfs t /rw
+mkdir -p /rw/upper /rw/work
+mount -t overlay overlay -o lowerdir=/ro,upperdir=/rw/upper,workdir=/rw/work /host
+mkdir -p /host/run/lock /host/run/guest
+mount -t tmpfs t /run/guest
+for d in proc sys dev run/guest; do mount -o rbind /$d /host/$d; done
+. /start.sh
+poweroff -f
+"""
 HOST_ROOT = (
     *("-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap"),
     *("-device", "virtio-9p-pci,fsdev=root,mount_tag=hostroot"),
@@ -44,24 +49,25 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ringup"
 
 
-def set_up(script: str, folder: Path) -> Path:
-    """Run one of the set-up scripts beside this file, which is quick when its `folder` is there already, and return the folder."""
-    subprocess.run(["bash", HERE / script, folder], check=True)
-    return folder
+def set_up(script: str, path: Path, *needs: Path) -> Path:
+    """Run one of the set-up scripts beside this file, which makes `path` of what it `needs` and is quick when that is there, and return it."""
+    subprocess.run(["bash", HERE / script, path, *needs], check=True)
+    return path
 
 
 def set_up_firmware(cache: Path) -> Path:
-    """Return the folder of Debian's firmware, with `amdgpu` in it; it is fetched when it is not there yet."""
-    if not (cache / "firmware-amd/.ringup-version").is_file():
-        subprocess.run([sys.executable, "-m", "ringup.tools.cli", "headers", "fetch", "firmware-amd"], check=True)
-    return cache / "firmware-amd/lib/firmware"
+    """Fetch Debian's amdgpu firmware when it is not there yet, and return its folder."""
+    folder = cache / "firmware-amd"
+    if not (folder / ".ringup-version").is_file():
+        subprocess.run([sys.executable, "-m", "ringup.tools.cli", "headers", "fetch", folder.name], check=True)
+    return folder
 
 
-def packaged(kernel_root: Path) -> tuple[Path, list[Path]]:
-    """Return the distribution's kernel and the modules that mount the root, in the order in which they go in."""
+def packaged(kernel_root: Path, names: Sequence[str] = ROOT_MODULES) -> tuple[Path, list[Path]]:
+    """Return the distribution's kernel and the modules of those `names` with what they need, in the order in which they go in."""
     version = (kernel_root / "version").read_text().strip()
     modules: list[Path] = []
-    for module in ROOT_MODULES:
+    for module in names:
         command = ["/sbin/modprobe", "-d", str(kernel_root), "-S", version, "--show-depends", module]
         shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         lines = (line.split() for line in shown.splitlines() if line.startswith("insmod"))
@@ -69,19 +75,19 @@ def packaged(kernel_root: Path) -> tuple[Path, list[Path]]:
     return kernel_root / f"boot/vmlinuz-{version}", modules
 
 
-def initramfs(work: Path, modules: Sequence[Path], script: str) -> Path:
-    """Pack what mounts the root, busybox and a handful of modules, and `script`, which bash runs as the first process after that."""
+def initramfs(work: Path, modules: Sequence[Path], files: Mapping[str, str]) -> Path:
+    """Pack what mounts the host's root, busybox and a handful of modules, and the `files`, of which `start.sh` is run after that."""
     tree = work / "initramfs"
-    for name in ("bin", "proc", "sys", "dev", "ro", "rw", "new", "modules"):
+    for name in ("bin", "sbin", "proc", "sys", "dev", "ro", "rw", "host", "modules", "run/guest"):
         (tree / name).mkdir(parents=True)
     shutil.copy("/bin/busybox", tree / "bin/busybox")
     for module in modules:
         with (tree / "modules" / module.stem).open("wb") as unpacked:
             subprocess.run(["xz", "-dc", module], stdout=unpacked, check=True)
     (tree / "modules/order").write_text("\n".join(module.stem for module in modules))
-    (tree / "run.sh").write_text(script)
-    (tree / "init").write_text(INIT)
-    (tree / "init").chmod(0o755)
+    for name, text in {"init": INIT, **files}.items():
+        (tree / name).write_text(text)
+        (tree / name).chmod(0o755)
     image = work / "initramfs.cpio"
     names = "\n".join(str(path.relative_to(tree)) for path in sorted(tree.rglob("*")))
     with image.open("wb") as packed:

@@ -16,7 +16,6 @@ import json
 import os
 import secrets
 import select
-import shlex
 import socket
 import subprocess
 import time
@@ -37,52 +36,54 @@ GRACE_S = (
 HOTPLUG_S = 60.0  # TIMEOUT: unplugging waits for the driver of the card to let go of it
 POWEROFF_S = 20.0  # TIMEOUT: drivers stop their cards; then the emulator is ended from outside
 LAST_LINES = 25  # of the console, in an error
+POWERED_OFF = "reboot: Power down"
 TIMED_OUT = (124, 137)  # statuses of `timeout`: ended by TERM, by KILL
 
-AGENT = """exec 3<>/dev/vport0p1 || exec /bin/busybox poweroff -f
+MODULES = (*boot_files.ROOT_MODULES, "virtio_blk", "ext4")
+TRIXIE = "/run/guest/trixie"
+START = """
+mount -t debugfs d /sys/kernel/debug
+ip link set lo up
+mkdir -p @TRIXIE@ /disk /rw/trixie/upper /rw/trixie/work /run/guest/bin
+mount -t ext4 -o ro /dev/vda /disk
+mount -t overlay overlay -o lowerdir=/disk,upperdir=/rw/trixie/upper,workdir=/rw/trixie/work @TRIXIE@
+for d in proc sys dev run/guest .@CHECKOUT@; do mkdir -p @TRIXIE@/$d; done
+for d in proc sys dev; do mount -o rbind /$d @TRIXIE@/$d; done
+mount -o bind /run/guest @TRIXIE@/run/guest
+mount -o bind /host@CHECKOUT@ @TRIXIE@@CHECKOUT@
+mount -o bind @TRIXIE@ /host/run/guest/trixie
+mkdir -p /host/lib/modules
+mount -o bind @TRIXIE@/usr/lib/modules /host/lib/modules
+cp /trixie /run/guest/bin/trixie
+echo /modprobe >/proc/sys/kernel/modprobe
 export HOME=/root USER=root TERM=dumb LC_ALL=C.UTF-8 PYTHONDONTWRITEBYTECODE=1 TMPDIR=/run/guest
-export PATH=/run/guest/bin:/usr/sbin:/usr/bin:/sbin:/bin
-cd /root
-mkdir -p /run/guest/bin /dev/pts
-mount -t devpts devpts /dev/pts
-mount -t tmpfs shm /dev/shm
-mount -t debugfs debugfs /sys/kernel/debug
-/bin/busybox ip link set lo up
-if [ -n "@KERNEL@" ]; then mkdir -p /lib/modules; ln -s @KERNEL@/lib/modules/* /lib/modules/; fi
-base64 -d <<<@TRIXIE@ >/run/guest/bin/trixie
-chmod 755 /run/guest/bin/trixie
+exec 3<>/dev/vport0p1
 answer() { # answer NONCE STATUS FILE: one line, whatever the file holds
-  { printf '%s %d ' $1 $2; base64 -w 0 $3; echo; } | flock /run/guest/run.sh cat >&3
+  until mkdir /run/answering 2>/dev/null; do usleep 10000; done
+  { printf '%s %d ' $1 $2; base64 -w 0 $3; echo; } >&3
+  rmdir /run/answering
 }
-serve() { # serve NONCE BOUND_S COMMAND
-  local folder=/run/guest/$1
+serve() { # serve NONCE ROOT BOUND_S COMMAND
+  folder=/run/guest/$1
   mkdir $folder
-  base64 -d <<<$3 >$folder/command
-  timeout --kill-after=5 $2 bash $folder/command </dev/null >$folder/output 2>&1 3>&-
+  echo $4 | base64 -d >$folder/command
+  case $2 in
+    /) sh $folder/command ;;
+    *) PATH=/run/guest/bin:/usr/sbin:/usr/bin:/sbin:/bin chroot $2 /usr/bin/timeout --kill-after=5 $3 /bin/bash $folder/command ;;
+  esac </dev/null >$folder/output 2>&1 3>&-
   answer $1 $? $folder/output
   rm -r $folder
 }
 answer hello 0 /dev/null
-while read -r -u 3 nonce bound command; do serve $nonce $bound $command & done
-/bin/busybox poweroff -f
+while read -r -u 3 nonce root bound command; do serve $nonce $root $bound $command & done
 """
-TRIXIE = """#!/bin/bash
-# Runs a command in Debian 13, a root of its own above this one's devices; what it writes to the checkout and to /tmp is seen outside.
-root=/run/guest/trixie/root
-exec 8>/run/guest/trixie.lock
-flock 8
-if ! [ -e $root/usr ]; then
-  mkdir -p /run/guest/trixie/{root,upper,work}
-  mount -t overlay trixie -o lowerdir=@ROOT@,upperdir=/run/guest/trixie/upper,workdir=/run/guest/trixie/work $root || exit 125
-  for folder in /dev /sys /proc /tmp @CHECKOUT@; do
-    mkdir -p $root$folder
-    mount --rbind $folder $root$folder || exit 125
-  done
-fi
-exec 8>&-
-unset TMPDIR
-exec chroot $root "${@:-bash}"
-"""
+MODPROBE = f"""#!/bin/sh
+exec chroot {TRIXIE} /sbin/modprobe "$@"
+"""  # for the kernel, when it asks for a module itself
+ENTER = f"""#!/bin/sh
+[ $# -gt 0 ] || set -- bash
+exec chroot {TRIXIE} "$@"
+"""  # the program `trixie` of the host's root
 
 
 class GuestFailed(Exception):
@@ -109,12 +110,11 @@ class Guest:
         cards: Sequence[Path] = (),
         extra: Sequence[str] = (),
         kernel_options: str = "",
-        kernel: Path | None = None,
     ) -> None:
         """Describe a guest whose files come to lie in `folder`.
 
         `cards` are vfio-user sockets, plugged into slot 1 and on before the machine starts; `extra` is added to the emulator's command
-        line, `kernel_options` to the kernel's. `kernel` is another image than Debian's, with what it needs built in.
+        line, `kernel_options` to the kernel's.
         """
         if len(cards) > SLOTS:
             raise ValueError(f"a guest has {SLOTS} slots, not {len(cards)}")
@@ -124,7 +124,6 @@ class Guest:
         self._cards = tuple(cards)
         self._extra = tuple(extra)
         self._kernel_options = kernel_options
-        self._kernel = kernel
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
         self._monitor: Qmp | None = None
@@ -158,15 +157,13 @@ class Guest:
         kernel_root = boot_files.set_up("setup.sh", cache / "guest-kernel")
         root = boot_files.set_up("root.sh", cache / "guest-root")
         firmware = boot_files.set_up_firmware(cache)
+        disk = boot_files.set_up("disk.sh", cache / "guest-disk", root, kernel_root, firmware)
         self.folder.mkdir(parents=True, exist_ok=True)
-        image, modules = boot_files.packaged(kernel_root) if self._kernel is None else (self._kernel, [])
-        trixie = boot_files.filled(TRIXIE, {"ROOT": str(root), "CHECKOUT": str(boot_files.CHECKOUT)})
-        words = {
-            "KERNEL": str(kernel_root) if self._kernel is None else "",
-            "TRIXIE": base64.b64encode(trixie.encode()).decode(),
-        }
-        first = boot_files.initramfs(self.folder, modules, boot_files.filled(AGENT, words))
-        options = f"console=ttyS0 loglevel=7 panic=-1 log_buf_len=4M firmware_class.path={firmware}"
+        image, modules = boot_files.packaged(kernel_root, MODULES)
+        start = boot_files.filled(START, {"TRIXIE": TRIXIE, "CHECKOUT": str(boot_files.CHECKOUT)})
+        files = {"start.sh": start, "modprobe": MODPROBE, "trixie": ENTER}
+        first = boot_files.initramfs(self.folder, modules, files)
+        options = f"console=ttyS0 loglevel=7 panic=-1 log_buf_len=4M firmware_class.path={TRIXIE}/usr/lib/firmware"
         if self._iommu:
             options += " intel_iommu=on"
         (self.folder / "no-option-roms").write_bytes(bytes(1))
@@ -189,6 +186,8 @@ class Guest:
             *("-chardev", f"file,id=console,path={self.folder}/console", "-serial", "chardev:console"),
             *("-fw_cfg", f"name=etc/pci-optionrom-exec,file={self.folder}/no-option-roms"),
             *boot_files.HOST_ROOT,
+            *("-blockdev", f"driver=file,node-name=disk,filename={disk},read-only=on"),
+            *("-device", "virtio-blk-pci,drive=disk"),
             *(part for device in self._devices() for part in ("-device", device)),
             *self._extra,
         ]
@@ -208,24 +207,12 @@ class Guest:
         self._await("hello", BOOT_S, "booting")
 
     def run(self, command: str, timeout_s: float = 60) -> Result:
-        """Run a command in the guest, by bash and as root, and return how it ended.
+        """Run a command in the host's root, by bash and as root, and return how it ended.
 
         A status other than 0 is no error. Raises `GuestFailed` when the command does not end within `timeout_s`, and is then ended, or
         when the guest is gone. A process that the command leaves in the background lives on.
         """
-        if self._channel is None:
-            raise GuestFailed(f"running {command!r}: the guest is not up")
-        nonce = secrets.token_hex(8)
-        line = f"{nonce} {timeout_s} {base64.b64encode(command.encode()).decode()}\n"
-        started = time.monotonic()
-        try:
-            self._channel.sendall(line.encode())
-        except OSError as error:
-            raise self._failure(f"running {command!r}: the guest is gone") from error
-        result = self._await(nonce, timeout_s + GRACE_S, f"running {command!r}")
-        if result.status in TIMED_OUT and time.monotonic() - started >= timeout_s:
-            raise self._failure(f"running {command!r}: not done within {timeout_s} s", result.output)
-        return result
+        return self._run("/host", command, timeout_s)
 
     def check(self, command: str, timeout_s: float = 60) -> str:
         """Run a command that must end with status 0, and return its output."""
@@ -235,12 +222,15 @@ class Guest:
         return result.output
 
     def trixie(self, command: str, timeout_s: float = 120) -> Result:
-        """Run a command in the guest's Debian 13, where Mesa's Vulkan drivers and the ROCm runtime are."""
-        return self.run(f"trixie bash -c {shlex.quote(command)}", timeout_s)
+        """Run a command as `run` does, but in Debian 13, where Mesa's Vulkan drivers and the ROCm runtime are.
+
+        Its root is a disk, which a sleeping guest does not lose: see `wake`.
+        """
+        return self._run(TRIXIE, command, timeout_s)
 
     def dmesg(self) -> str:
         """Return the kernel's messages that have come since the last call. The guest keeps them."""
-        log = self.check("dmesg")
+        log = self._run("/", "dmesg", 60).output
         new = log.removeprefix(self._log)
         self._log = log
         return new
@@ -257,7 +247,7 @@ class Guest:
     def address(self, slot: int) -> str:
         """Return the PCI address of what the guest sees in a slot; empty when it sees nothing there."""
         port = f"/sys/bus/pci/devices/0000:00:{port_number(slot):02x}.0"
-        seen = self.run(f"cd {port} && ls -d 0000:*:??.0 2>/dev/null").output.split()
+        seen = self._run("/", f"cd {port} && ls -d 0000:*:??.0 2>/dev/null", 60).output.split()
         return seen[0] if seen else ""
 
     def plug(self, socket: Path, slot: int) -> str:
@@ -286,26 +276,40 @@ class Guest:
             raise self._failure(f"unplugging slot {slot}: the guest refused")
 
     def wake(self) -> None:
-        """Wake the guest from sleep (`echo mem > /sys/power/state`)."""
+        """Wake the guest from sleep (`echo mem > /sys/power/state`).
+
+        QUIRK: sleep resets the 9p device and its driver does not set it up again. From then on every access to the host's root hangs:
+        only `trixie`, `dmesg` and the emulator's own commands go on.
+        """
         self.qmp("system_wakeup")
 
     def close(self) -> None:
         """Switch the guest off, by itself if it can, and wait for the emulator's end. May be called twice."""
         process, self._process = self._process, None
-        if process is not None and process.poll() is None:
-            try:
-                if self._channel is not None:
-                    self._channel.sendall(b"off 5 " + base64.b64encode(b"/bin/busybox poweroff -f") + b"\n")
-                process.wait(POWEROFF_S)
-            except (OSError, subprocess.TimeoutExpired):
-                process.terminate()
-                boot_files.wait(process, POWEROFF_S)
+        if process is not None:
+            self._switch_off(process)
         if self._channel is not None:
             self._channel.close()
             self._channel = None
         if self._monitor is not None:
             self._monitor.close()
             self._monitor = None
+
+    def _switch_off(self, process: subprocess.Popen[bytes]) -> None:
+        """Let the drivers stop their cards, and see the emulator's end.
+
+        QUIRK: the emulator does not hear of the power going down once the guest has slept, so the console's word for it counts too.
+        """
+        try:
+            if self._channel is not None:
+                self._channel.sendall(b"off / 0 " + base64.b64encode(b"poweroff -n -f") + b"\n")
+            end = time.monotonic() + POWEROFF_S
+            while process.poll() is None and POWERED_OFF not in self.console and time.monotonic() < end:
+                time.sleep(0.05)
+            process.wait(1.0)
+        except (OSError, subprocess.TimeoutExpired):
+            process.terminate()
+            boot_files.wait(process, POWEROFF_S)
 
     def _devices(self) -> list[str]:
         devices = ["intel-iommu,intremap=on"] if self._iommu else []  # ORDER: before the devices that it translates for
@@ -314,6 +318,21 @@ class Guest:
             place = f"addr={port_number(slot):#x}"
             devices.append(f"pcie-root-port,id=slot{slot},chassis={slot},{place},{reserved}")
         return devices + [json.dumps(card(path, slot)) for slot, path in enumerate(self._cards, 1)]
+
+    def _run(self, root: str, command: str, timeout_s: float) -> Result:
+        if self._channel is None:
+            raise GuestFailed(f"running {command!r}: the guest is not up")
+        nonce = secrets.token_hex(8)
+        line = f"{nonce} {root} {timeout_s} {base64.b64encode(command.encode()).decode()}\n"
+        started = time.monotonic()
+        try:
+            self._channel.sendall(line.encode())
+        except OSError as error:
+            raise self._failure(f"running {command!r}: the guest is gone") from error
+        result = self._await(nonce, timeout_s + GRACE_S, f"running {command!r}")
+        if result.status in TIMED_OUT and time.monotonic() - started >= timeout_s:
+            raise self._failure(f"running {command!r}: not done within {timeout_s} s", result.output)
+        return result
 
     def _await(self, nonce: str, timeout_s: float, doing: str) -> Result:
         """Wait for the answer to one request; those to others, which were given up, are kept."""
