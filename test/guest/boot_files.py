@@ -21,6 +21,7 @@ INIT = """#!/bin/busybox sh
 /bin/busybox --install -s /bin
 mount -t proc p /proc
 mount -t sysfs s /sys
+mount -t debugfs d /sys/kernel/debug 2>/dev/null
 mount -t devtmpfs d /dev
 mkdir -p /dev/shm /dev/pts
 mount -t tmpfs t /dev/shm

@@ -42,7 +42,6 @@ TIMED_OUT = (124, 137)  # statuses of `timeout`: ended by TERM, by KILL
 MODULES = (*boot_files.ROOT_MODULES, "virtio_blk", "ext4")
 TRIXIE = "/run/guest/trixie"
 START = """
-mount -t debugfs d /sys/kernel/debug
 ip link set lo up
 mkdir -p @TRIXIE@ /disk /rw/trixie/upper /rw/trixie/work /run/guest/bin
 mount -t ext4 -o ro /dev/vda /disk

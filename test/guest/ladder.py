@@ -1,0 +1,219 @@
+"""The ladder: how far Linux's own amdgpu, unmodified and without any option, comes on our cards, and what uses it there. `make guest` runs it.
+
+Each rung is a test; their order is the story of one guest with a card that is plugged in while it runs. What a rung asks is judged at the far
+end: what the kernel says to its user, and what the card has seen. No rung may leave a violation in the card.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import boot_files
+import pytest
+from machine import Guest
+from served import Served
+
+from ringup.autogen.amd import smu_v13_0_0 as smu
+from ringup.silicon.amd.cp import Slot
+
+CHIP = "navi31"
+LOAD_S = 240  # TIMEOUT: some 12 s on an idle machine
+DEVICE = "/sys/class/drm/card0/device"
+DEBUG = "/sys/kernel/debug/dri/0"
+BLOCKS = ["soc21_common", "gmc_v11_0", "ih_v6_0", "psp", "smu", "dm", "gfx_v11_0", "sdma_v6_0", "mes_v11_0"]
+RINGS = (
+    "gfx_0.0.0",
+    *(f"comp_1.{pipe}.{queue}" for queue in (0, 1) for pipe in range(4)),
+    "sdma0",
+    "sdma1",
+    "mes_kiq_3.1.0",
+)
+
+
+@dataclass
+class Story:
+    """The guest, its cards, and what the kernel said while the driver was loaded."""
+
+    guest: Guest
+    served: Served
+    log: str = ""
+
+    def sees(self, pattern: str) -> re.Match[str]:
+        """Find what the kernel must have said since the last loading."""
+        found = re.search(pattern, self.log)
+        assert found, f"the kernel did not say {pattern!r}; it said:\n" + "\n".join(self.log.splitlines()[-40:])
+        return found
+
+    def load(self) -> None:
+        """Load the driver, and take what the kernel says until it is quiet."""
+        self.guest.dmesg()
+        self.served.mark("modprobe amdgpu")
+        self.guest.check("modprobe amdgpu", LOAD_S)
+        self.log = self.settled()
+
+    def settled(
+        self, pattern: str = r"Initialized amdgpu|probe with driver amdgpu failed|Fatal error", timeout_s: float = 60
+    ) -> str:
+        """Return what the kernel says from now on, up to `pattern` and what follows it at once."""
+        said, end = "", time.monotonic() + timeout_s
+        while not re.search(pattern, said) and time.monotonic() < end:
+            said += self.guest.dmesg()
+            time.sleep(0.2)
+        time.sleep(1)
+        return said + self.guest.dmesg()
+
+    def read(self, path: str) -> str:
+        """Return a file of the guest's."""
+        return self.guest.check(f"cat {path}").strip()
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    folder = tmp_path_factory.mktemp("ladder")
+    with Served(folder, CHIP, CHIP, "navi32", "navi33") as served, Guest(folder / "guest", memory_mib=3072) as guest:
+        yield Story(guest, served)
+
+
+@pytest.fixture(autouse=True)
+def no_violations(story: Story) -> Iterator[None]:
+    yield
+    for place in range(len(story.served.cards)):
+        assert story.served.violations(place) == []
+
+
+def test_rung_01_probe_and_vbios(story):
+    story.guest.plug(story.served.sockets[0], 1)
+    story.load()
+    story.sees(r"initializing kernel modesetting \(IP DISCOVERY 0x1002:0x744C")
+    story.sees(r"Fetched VBIOS from ROM BAR")
+    number = re.search(rb"113-[A-Z0-9-]+", story.served.cards[0].image)
+    assert story.sees(r"ATOM BIOS: (\S+)")[1].encode() == number[0]
+
+
+def test_rung_02_discovery(story):
+    assert re.findall(r"add ip block number \d+ <(\w+)>", story.log) == BLOCKS
+
+
+def test_rung_03_memory(story):
+    vram_mib = story.served.cards[0].vram.size_bytes >> 20
+    assert int(story.sees(r"VRAM: (\d+)M 0x0000008000000000")[1]) == vram_mib
+    story.sees(rf"Detected VRAM RAM={vram_mib}M, BAR=32768M")
+    story.sees(r"RAM width 384bits GDDR6")
+    story.sees(r"PCIE GART of 512M enabled")
+    total = int(story.read(f"{DEVICE}/mem_info_vram_total"))
+    assert 0 <= (vram_mib << 20) - total <= 64 << 20  # what the kernel keeps for itself
+    hub = story.served.call(lambda: story.served.cards[0].mmhub.cells["MMVM_CONTEXT0_CNTL"])
+    assert hub & 1
+
+
+def test_rung_04_psp_takes_the_distributions_firmware(story):
+    said = story.read(f"{DEBUG}/amdgpu_firmware_info")
+    versions = {
+        name: int(word, 16)
+        for name, word in re.findall(r"^(\w[\w ]*?) feature version: .*firmware version: (0x\w+)", said, re.M)
+    }
+    folder = boot_files.set_up_firmware(boot_files.cache_folder())
+    files = {
+        "ME": "gc_11_0_0_me",
+        "PFP": "gc_11_0_0_pfp",
+        "MEC": "gc_11_0_0_mec",
+        "SDMA0": "sdma_6_0_0",
+        "SMC": "smu_13_0_0",
+        "SOS": "psp_13_0_0_sos",
+    }
+    for name, file in files.items():
+        image = next(folder.rglob(f"{file}.bin")).read_bytes()
+        assert versions[name] == int.from_bytes(image[16:20], "little"), name  # common_firmware_header.ucode_version
+    psp = story.served.cards[0].psp
+    assert story.served.call(lambda: psp.alive)
+    assert "psp gfx command" not in story.log
+
+
+def test_rung_05_smu(story):
+    story.sees(r"SMU is initialized successfully!")
+    power = story.served.cards[0].smu.power
+    assert story.served.call(lambda: power.features) >> smu.FEATURE_DPM_GFXCLK_BIT & 1
+    assert "enabled" in story.guest.check(f"grep DPM_UCLK {DEVICE}/pp_features")
+
+
+def test_rung_06_interrupts(story):
+    line = story.guest.check("grep amdgpu /proc/interrupts")
+    assert "PCI-MSI" in line
+    came = sum(int(word) for word in line.split()[1:3])
+    assert 0 < came <= story.served.call(lambda: story.served.cards[0].interrupts.count)
+    assert "Fence fallback timer expired" not in story.log
+
+
+def test_rung_07_firmware_queues(story):
+    assert not re.search(r"kiq .*failed|MES failed|rlc autoload.*timeout", story.log)
+    queues = story.served.cards[0].gc.cp.queues
+    connected = story.served.call(lambda: {slot for slot, queue in queues.items() if queue.connected})
+    assert {Slot(3, 0, 0), Slot(3, 1, 0)} <= connected
+
+
+def test_rung_08_rings(story):
+    story.sees(r"SE 6, SH per SE 2, CU per SH 8, active_cu_number 96")
+    assert set(re.findall(r"ring (\S+) uses VM inv eng", story.log)) == set(RINGS)
+    assert "ring test failed" not in story.log
+
+
+def test_rung_09_indirect_buffers(story):
+    for kind in ("gfx", "compute", "sdma"):
+        story.sees(rf"ring {kind}_\S+ ib test pass")
+    story.sees(r"Initialized amdgpu \S+ for")
+    assert "ib ring tests passed" in story.guest.check(f"cat {DEBUG}/amdgpu_test_ib")
+
+
+def test_rung_10_kfd(story):
+    story.sees(r"kfd kfd: amdgpu: added device 1002:744c")
+    node = dict(line.split() for line in story.read("/sys/class/kfd/kfd/topology/nodes/1/properties").splitlines())
+    core = story.served.cards[0].chip.gc.core
+    expected = {
+        "simd_count": 2 * core.compute_units, "gfx_target_version": 110000, "device_id": 0x744C, "vendor_id": 0x1002, "wave_front_size": 32,
+        "array_count": 12, "cu_per_simd_array": 8, "lds_size_in_kb": 64, "num_sdma_engines": 2, "num_cp_queues": 8,
+    }  # fmt: skip
+    assert {name: int(node[name]) for name in expected} == expected
+    assert story.guest.check("ls /dev/kfd /dev/dri/renderD128")
+
+
+def test_rung_12_unload_and_load(story):
+    story.guest.check("modprobe -r amdgpu", 60)
+    assert "ttm finalized" in story.guest.dmesg()
+    story.load()
+    story.sees(r"Initialized amdgpu")
+    story.sees(r"ring gfx_\S+ ib test pass")
+
+
+def test_rung_12_gpu_reset(story):
+    story.guest.dmesg()
+    story.guest.check(f"cat {DEBUG}/amdgpu_gpu_recover", 60)
+    story.log = story.settled(r"GPU reset\(\d+\) (succeeded|failed)")
+    story.sees(r"MODE1 reset")
+    story.sees(r"GPU reset\(\d+\) succeeded!")
+    assert "ib ring tests passed" in story.guest.check(f"cat {DEBUG}/amdgpu_test_ib")
+
+
+@pytest.mark.parametrize(
+    ("place", "device"), [(1, "744C"), (2, "747E"), (3, "7480")], ids=["second navi31", "navi32", "navi33"]
+)
+def test_rung_12_more_cards(story, place, device):
+    story.guest.dmesg()
+    story.served.mark(f"card {place} is plugged in")
+    story.guest.plug(story.served.sockets[place], place + 1)
+    story.log = story.settled()
+    story.sees(rf"IP DISCOVERY 0x1002:0x{device}")
+    story.sees(r"Initialized amdgpu")
+    assert "ib ring tests passed" in story.guest.check(f"cat /sys/kernel/debug/dri/{place}/amdgpu_test_ib")
+
+
+def test_rung_12_sleep(story):
+    story.guest.dmesg()
+    story.served.mark("sleep")
+    story.guest.trixie("(sleep 1; echo mem > /sys/power/state) >/dev/null 2>&1 &")
+    time.sleep(15)
+    story.guest.wake()
+    story.log = story.settled(r"PM: suspend exit")
+    story.sees(r"ACPI: PM: Preparing to enter system sleep state S3")

@@ -1,0 +1,105 @@
+"""Virtual cards served to guests from this process: their loop runs in a thread of its own, which alone touches them.
+
+with Served(folder, "navi31", "navi33") as served:
+    with Guest(folder / "guest", cards=served.sockets[:1]) as guest:
+        served.mark("the driver loads")
+        ...
+        assert not served.call(lambda: served.cards[0].violations)
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from ringup.silicon import card as make
+from ringup.silicon.amd.card import VirtualRadeon
+from ringup.silicon.amd.chips import CHIPS
+from ringup.silicon.clock import VirtualClock
+from ringup.silicon.log import Event
+from ringup.silicon.vfio_user import VfioUserServer
+from ringup.tools import access_log
+
+Result = TypeVar("Result")
+CALL_S = 120.0  # TIMEOUT: a step of a model's, and what waits before it
+QUIET = frozenset({"read", "write", "packet"})
+
+
+class Served:
+    """Cards of those chips, each at a socket; their BAR 0 shows all of their memory, as a machine's firmware with resizable BARs has it."""
+
+    def __init__(self, folder: Path, *chips: str, log: bool = True) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.sockets = tuple(folder / f"{place}.sock" for place in range(len(chips)))
+        self.log_path = folder / "access.log"
+        self.events: list[Event] = []  # all but accesses and packets
+        clock = VirtualClock()
+        self.cards: tuple[VirtualRadeon, ...] = tuple(
+            make(chip, bar0_bytes=_window(chip), clock=clock) for chip in chips
+        )
+        self._server = VfioUserServer(clock)
+        self._logged = log
+        self._log: access_log.AccessLog | None = None
+        self._stack = ExitStack()
+        self._thread = threading.Thread(target=self._server.run, name="served cards")
+
+    def __enter__(self) -> Self:
+        """Offer the cards."""
+        with ExitStack() as stack:
+            stack.callback(self._server.close)
+            self._log = stack.enter_context(access_log.writing(self.log_path if self._logged else None))
+            for path, card in zip(self.sockets, self.cards, strict=True):
+                self._server.serve(str(path), card)
+                card.log.watch(self._note)
+                if self._log is not None:
+                    self._log.follow(card)
+            self._thread.start()
+            stack.callback(self._end)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def _end(self) -> None:
+        self._server.stop()
+        self._thread.join(CALL_S)
+
+    def _note(self, event: Event) -> None:
+        if event.kind not in QUIET:
+            self.events.append(event)
+
+    def call(self, action: Callable[[], Result]) -> Result:
+        """Run `action` where the cards live, between two accesses of a guest, and return what it gives."""
+        return self._server.call(action).result(CALL_S)
+
+    def mark(self, text: str) -> None:
+        """Write a remark into the access log."""
+        log = self._log
+        if log is not None:
+            self.call(lambda: log.mark(text))
+
+    def violations(self, place: int = 0) -> list[str]:
+        """Return the mistakes that a card saw, each with its time, and forget them."""
+        card = self.cards[place]
+
+        def take() -> list[str]:
+            seen = [str(event) for event in card.violations]
+            card.violations.clear()
+            return seen
+
+        return self.call(take)
+
+
+def _window(chip: str) -> int:
+    """Return the smallest BAR 0 that shows all of a chip's memory."""
+    size = 1 << 20
+    while size < CHIPS[chip].vram_bytes:
+        size *= 2
+    return size
