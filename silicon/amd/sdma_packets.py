@@ -10,6 +10,7 @@ from ringup.autogen.amd import sdma_packets as pkt
 from ringup.errors import Unmodelled
 from ringup.silicon.amd import atomics, sdma_copy
 from ringup.silicon.amd.parts import Board, Hub
+from ringup.silicon.cells import block_map
 
 if TYPE_CHECKING:
     from ringup.silicon.amd.sdma import Queue
@@ -19,6 +20,7 @@ CLOCK_HZ = 100_000_000  # of the global timestamp and of the engine's own
 POLL_INTERVAL_NS = 10  # one unit of a poll's interval, a cycle of the 100 MHz clock: a guess
 POLL_FOREVER = 0xFFF  # retry count that never gives up, sdma_v6_0.c
 USER_GCR = 1  # the same for user queues. Source: ROCr sdma_registers.h, SDMA_SUBOP_USER_GCR
+NO_ENGINE = 31  # in VM_INVALIDATION
 VERSION = (6, 0, 0)
 Work = Generator[float, None, None]
 
@@ -165,6 +167,26 @@ def _poll(engine: Engine, queue: Queue, packet: Any) -> Work:
     yield PACKET_US
 
 
+def _invalidation(engine: Engine, queue: Queue, packet: Any) -> Work:
+    """Have VM hubs forget translations: range and request go to an invalidation engine of each, then its acknowledge is awaited.
+
+    Source: sdma_v6_0.c, emit_vm_flush, which names no engine of a hub that it leaves alone: 31.
+    """
+    board = engine.board
+    for block, prefix, number in (("gc", "GC", packet.gfx_eng_id), ("mmhub", "MM", packet.mm_eng_id)):
+        if number == NO_ENGINE:
+            continue
+        places, name = block_map(board.chip, block, 0).addresses, f"{prefix}VM_INVALIDATE_ENG{number}"
+        if f"{name}_REQ" not in places:
+            raise BadPacket(f"VM_INVALIDATION: {block} has no invalidation engine {number}")
+        board.space.write(places[f"{name}_ADDR_RANGE_LO32"], packet.addressrangelo)
+        board.space.write(places[f"{name}_ADDR_RANGE_HI32"], packet.addressrangehi)
+        board.space.write(places[f"{name}_REQ"], packet.invalidatereq)
+        while board.space.read(places[f"{name}_ACK"]) & packet.invalidateack != packet.invalidateack:
+            yield PACKET_US
+    yield PACKET_US
+
+
 def _condition(engine: Engine, queue: Queue, packet: Any) -> Work:
     seen = int.from_bytes(engine.read(queue, _aligned(packet, "addr", 4), 4), "little")
     if seen != packet.reference:
@@ -237,6 +259,7 @@ PACKETS: dict[tuple[int, int | None], tuple[Any, Handler]] = {
     (pkt.SDMA_OP_TRAP, 0): (pkt.SDMA_PKT_TRAP, _trap),
     (pkt.SDMA_OP_INDIRECT, 0): (pkt.SDMA_PKT_INDIRECT, _indirect),
     (pkt.SDMA_OP_POLL_REGMEM, 0): (pkt.SDMA_PKT_POLL_REGMEM, _poll),
+    (pkt.SDMA_OP_POLL_REGMEM, pkt.SDMA_SUBOP_VM_INVALIDATION): (pkt.SDMA_PKT_VM_INVALIDATION, _invalidation),
     (pkt.SDMA_OP_COND_EXE, 0): (pkt.SDMA_PKT_COND_EXE, _condition),
     (pkt.SDMA_OP_PRE_EXE, 0): (pkt.SDMA_PKT_PRE_EXE, _pre_execute),
     (pkt.SDMA_OP_ATOMIC, None): (pkt.SDMA_PKT_ATOMIC, _atomic),

@@ -296,6 +296,29 @@ def test_a_poll_with_a_count_gives_up_and_says_so(rig):
     assert rig.bell.heard[0][:2] == (0x0A, 0x39)  # GFX_11_0_0__SRCID__SDMA_POLL_TIMEOUT
 
 
+VM_INVALIDATION = 8 | 4 << 8
+
+
+def hub_register(rig, name):
+    return rig.cells.address(f"GCVM_INVALIDATE_ENG12_{name}")
+
+
+def test_an_invalidation_goes_to_the_named_engine_of_the_hub_and_is_awaited(rig):
+    rig.run(VM_INVALIDATION | 12 << 16 | 31 << 24, 0x00F8_0008, 0xFFFF_FFFF, 0x1F << 16 | 0x0008, *FENCE)
+    assert rig.cells.read(hub_register(rig, "REQ")) == 0x00F8_0008
+    assert rig.cells.read(hub_register(rig, "ADDR_RANGE_LO32")) == 0xFFFF_FFFF
+    assert rig.cells.read(hub_register(rig, "ADDR_RANGE_HI32")) == 0x1F
+    assert rig.data(4) == bytes(4)  # nobody acknowledged
+    rig.cells.write(hub_register(rig, "ACK"), 0x0018)
+    rig.board.clock.sleep_us(10)
+    assert rig.data(4) == FENCE[3].to_bytes(4, "little")
+
+
+def test_an_invalidation_by_an_engine_that_no_hub_has_stops_the_queue(rig):
+    rig.run(VM_INVALIDATION | 18 << 16 | 31 << 24, 0x00F8_0008, 0xFFFF_FFFF, 0x1F_0008)
+    assert "no invalidation engine 18" in rig.stopped[0]
+
+
 @pytest.mark.parametrize(("seen", "ran"), [(1, True), (0, False)])
 def test_a_condition_skips_what_follows_unless_memory_has_the_reference(rig, seen, ran):
     rig.pages.data[DATA + 64] = seen
