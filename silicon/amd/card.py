@@ -132,7 +132,7 @@ class VirtualRadeon:
         mmhub_cells, gc_cells, mp_cells = (self._registers(block) for block in ("mmhub", "gc", "mp"))
         self.mmhub = self._add(VmHub(board, mmhub_cells, MMHUB, None))
         self.gfxhub = self._add(VmHub(board, gc_cells, GFXHUB, None))
-        self.ih = self._add(Ih(board, self.mmhub, self.gpu.interrupt))
+        self.ih = self._add(Ih(board, self.mmhub, self.gpu.interrupt, self.gpu.intx_done))
         self.mmhub.interrupts = self.gfxhub.interrupts = self.ih
         engines = range(chip.gc.sdma_engines)
         self.sdma = [self._add(Sdma(board, self.gfxhub, self.ih, gc_cells, index)) for index in engines]

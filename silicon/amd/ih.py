@@ -37,8 +37,14 @@ class _Ring:
 class Ih:
     """The block. Implements `parts.InterruptSink` and `parts.DoorbellClient`; memory is reached through MMHUB."""
 
-    def __init__(self, board: Board, hub: Hub, on_msi: Callable[[int], None]) -> None:
-        self.board, self._hub, self._on_msi = board, hub, on_msi
+    def __init__(
+        self, board: Board, hub: Hub, on_msi: Callable[[int], None], on_quiet: Callable[[], None] = lambda: None
+    ) -> None:
+        """`on_msi`: signal the host. `on_quiet`: there is nothing to be read any more, which takes INTx, a level, back.
+
+        UNKNOWN: what exactly lowers INTx on metal; here ring 0 read to its end, switched off, or reset.
+        """
+        self.board, self._hub, self._on_msi, self._on_quiet = board, hub, on_msi, on_quiet
         self.cells = cells = Cells(board.chip, "osssys")
         board.space.attach(cells)
         self._rings = (_Ring(0), _Ring(1))
@@ -62,6 +68,7 @@ class Ih:
             ring.stalled.clear()
         self._armed = True
         self._routes = [0] * RING1_ROUTES
+        self._on_quiet()
 
     # --- from inside the card -----------------------------------------------------------------------------------
     def interrupt(
@@ -135,6 +142,8 @@ class Ih:
             ring.stalled.clear()
             if ring.number == 0:
                 self._armed = True
+        if ring.number == 0 and not (cells.field(name, "RB_ENABLE", value) and cells.field(name, "ENABLE_INTR", value)):
+            self._on_quiet()
 
     def _read_pointer(self, ring: _Ring, value: int) -> None:
         """The host has read up to here: there is room again, and the next message may go out."""
@@ -144,6 +153,8 @@ class Ih:
             self._armed = True
             if value & self._mask(ring) != self._write_pointer(ring):
                 self._signal()
+            else:
+                self._on_quiet()
 
     def _status(self) -> int:
         full = self._is_full(self._rings[0]) if self.cells.get("IH_RB_CNTL", "RB_ENABLE") else False

@@ -233,3 +233,22 @@ def test_news_of_ring_1_go_to_ring_0_even_when_everything_is_routed_away(rig):
     rig.set("IH_RB_CNTL_RING1", ON | LOG2_DWORDS << 1 | DRAIN | VIRTUAL)
     rig.raise_(client=0x14)
     assert rig.get("IH_RB_WPTR_RING1") == rig.get("IH_RB_WPTR") == 32
+
+
+@pytest.mark.parametrize("how", ["read to its end", "switched off", "interrupts off", "reset"])
+def test_the_level_of_intx_is_taken_back_when_there_is_nothing_to_be_read(rig, how):
+    quiet = []
+    rig.ih = Ih(rig.board, rig.pages, rig.messages.append, lambda: quiet.append(how))
+    for name, value in (("IH_RB_BASE", RING >> 8 & 0xFFFF_FFFF), ("IH_RB_BASE_HI", RING >> 40), ("IH_RB_CNTL", CONTROL)):
+        rig.set(name, value)
+    rig.raise_(2)
+    rig.set("IH_RB_RPTR", 32)
+    assert rig.messages
+    assert not quiet  # one entry is left
+    if how == "read to its end":
+        rig.set("IH_RB_RPTR", 64)
+    elif how == "reset":
+        rig.ih.reset()
+    else:
+        rig.set("IH_RB_CNTL", CONTROL & ~(ON if how == "switched off" else INTR))
+    assert quiet == [how]
