@@ -1,0 +1,263 @@
+"""ringup's own driver on a real kernel: `ringup` in the guest, on a card that another process serves, behind an emulated IOMMU.
+
+The order of the tests is the order of the story: over VFIO as root and as anybody, with interrupts, killed, unplugged; then over sysfs; then taken
+from amdgpu and given back. Each looks at what the card has seen too: no rung of this may leave a violation in it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import boot_files
+import pytest
+from machine import Guest, Result
+from served import Served
+
+UP_S = 200  # TIMEOUT: some 10 s on an idle machine, Python's start among them
+RUNS = """
+import os, random, sys, time
+import ringup
+from ringup.drivers.transport import pci
+from ringup.errors import RingupError
+"""
+
+
+@dataclass
+class Story:
+    guest: Guest
+    served: Served
+    address: str
+
+    @property
+    def name(self) -> str:
+        return f"pci:{self.address}"
+
+    @property
+    def group(self) -> str:
+        return self.guest.check(f"basename $(readlink /sys/bus/pci/devices/{self.address}/iommu_group)").strip()
+
+    def python(self, code: str, timeout_s: float = UP_S, before: str = "") -> Result:
+        """Run Python in the guest, beside the checkout."""
+        path = f"/run/guest/{abs(hash(code)):x}.py"
+        self.guest.check(f"cat > {path} <<'END_OF_CODE'\n{RUNS}\n{code}\nEND_OF_CODE")
+        return self.guest.run(f"cd {boot_files.CHECKOUT} && {before} {sys.executable} {path}", timeout_s)
+
+    def ringup(self, words: str, timeout_s: float = UP_S, before: str = "") -> Result:
+        """Run a command of ringup's in the guest."""
+        return self.guest.run(f"cd {boot_files.CHECKOUT} && {before} {sys.executable} -m ringup.tools.cli {words}", timeout_s)
+
+    def up(self, before: str = "") -> dict[str, object]:
+        """Bring the card up in a process of its own, and return what it says."""
+        done = self.ringup(f"up {self.name} --json", before=before)
+        assert done.status == 0, done.output
+        said: dict[str, object] = json.loads(done.output.splitlines()[-1])
+        assert said["moved_bytes"] == 1 << 20
+        return said
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    folder = tmp_path_factory.mktemp("driver")
+    with Served(folder, "navi31") as served, Guest(folder / "guest", memory_mib=2048, iommu=True) as guest:
+        guest.check("echo 8 > /proc/sys/vm/nr_hugepages; modprobe vfio-pci")
+        yield Story(guest, served, guest.plug(served.sockets[0], 1))
+
+
+@pytest.fixture(autouse=True)
+def no_violations(story):
+    yield
+    assert story.served.violations() == []
+
+
+def found(said):
+    return said["card"]["found"]
+
+
+def test_what_stands_in_the_way_of_physical_addresses_is_said(story):
+    listed = json.loads(story.ringup("list --json").output)
+    row = next(row for row in listed if row["name"] == story.name)
+    assert f"group {story.group} translates" in json.dumps(row)
+    refused = story.ringup(f"up {story.name}")
+    assert refused.status == 11
+    assert "ringup bind" in refused.output
+    assert "Traceback" not in refused.output
+
+
+def test_over_vfio_behind_the_iommu(story):
+    bound = story.ringup(f"bind {story.address}")
+    assert bound.status == 0, bound.output
+    said = story.up()
+    assert said["card"]["chip"] == "navi31"
+    assert found(said) == found(story.up()) == "cold"  # the kernel resets what is opened and closed
+    info = story.ringup(f"info {story.name}")
+    assert "24560 MiB" in info.output
+    assert "vfio" in story.ringup("doctor").output
+
+
+def test_the_memory_of_a_process_is_unmapped_with_it(story):
+    pieces = len(story.served.call(lambda: story.served.cards[0].host._spans))
+    assert pieces == 0, "the IOMMU lets the card reach memory of a process that has ended"
+
+
+def test_as_an_ordinary_user(story):
+    story.guest.check(f"chown nobody /dev/vfio/{story.group}")
+    for folder in Path(sys.executable).resolve().parents:
+        story.guest.check(f"chmod o+x {folder}")
+    # what a card needs pinned is more than the few MiB that a user may lock by default
+    said = story.up(before="prlimit --memlock=unlimited setpriv --reuid=nobody --regid=nogroup --clear-groups env HOME=/tmp")
+    assert said["card"]["chip"] == "navi31"
+    refused = story.ringup(
+        f"up {story.name}", before="prlimit --memlock=65536 setpriv --reuid=nobody --regid=nogroup --clear-groups env HOME=/tmp"
+    )
+    assert refused.status == 24, refused.output
+    assert "ulimit -l" in refused.output
+    assert "Traceback" not in refused.output
+
+
+def test_interrupts_come_through_vfio(story):
+    done = story.python(
+        f"""
+device = pci.open("{story.address}", path="vfio")
+heard = []
+wait = device.interrupts.wait
+device.interrupts.wait = lambda timeout_us: heard.extend(seen := wait(timeout_us)) or seen
+from ringup.drivers.select import start
+with start(device) as card, card.alloc(1 << 20) as buffer:
+    card.copy.upload(buffer, bytes(1 << 20)).wait()
+    print("HEARD", len(heard), len(card.interrupts))
+"""
+    )
+    assert done.status == 0, done.output
+    sent = story.served.call(lambda: story.served.cards[0].interrupts.count)
+    assert sent > 0
+
+
+def test_killed_in_the_middle_of_a_copy_it_is_taken_up_again(story):
+    started = story.python(
+        f"""
+if os.fork():
+    time.sleep(0.1)
+    print("PID", open("/run/guest/copier.pid").read() if os.path.exists("/run/guest/copier.pid") else "")
+else:
+    os.setsid()
+    open("/run/guest/copier.pid", "w").write(str(os.getpid()))
+    sys.stdout = sys.stderr = open("/run/guest/copier.log", "w", buffering=1)
+    with ringup.open("{story.name}") as card, card.alloc(8 << 20) as buffer:
+        data = random.Random(1).randbytes(8 << 20)
+        while True:
+            card.copy.upload(buffer, data).wait()
+            print("copied")
+""",
+        before="setsid",
+    )
+    assert started.status == 0, started.output
+    wait_for(story, "grep -q copied /run/guest/copier.log")
+    busy = story.ringup(f"up {story.name}")
+    assert busy.status == 13, busy.output  # CardBusy, with who has it
+    story.guest.check("kill -9 $(cat /run/guest/copier.pid)")
+    time.sleep(1)
+    assert found(story.up()) == "cold"
+    story.served.violations()  # what the card did with memory that was taken from under it is the killer's
+
+
+def wait_for(story, condition, timeout_s=UP_S):
+    end = time.monotonic() + timeout_s
+    while story.guest.run(condition).status:
+        assert time.monotonic() < end, f"{condition}: not within {timeout_s} s"
+        time.sleep(0.3)
+
+
+def test_a_card_that_falls_off_the_bus_while_it_copies_is_lost_in_one_line(story):
+    story.python(
+        f"""
+if not os.fork():
+    os.setsid()
+    sys.stdout = sys.stderr = open("/run/guest/lost.log", "w", buffering=1)
+    try:
+        with ringup.open("{story.name}") as card, card.alloc(8 << 20) as buffer:
+            while True:
+                card.copy.upload(buffer, bytes(8 << 20)).wait()
+                print("copied")
+    except RingupError as error:
+        print("ENDED", type(error).__name__, error)
+""",
+        before="setsid",
+    )
+    wait_for(story, "grep -q copied /run/guest/lost.log")
+    card = story.served.cards[0]
+    story.served.call(card.unplug)
+    wait_for(story, "grep -q -e ENDED -e Traceback /run/guest/lost.log")
+    said = story.guest.check("tail -n 3 /run/guest/lost.log")
+    assert "ENDED DeviceLost" in said
+    story.served.call(card.replug)
+    story.guest.unplug(1)
+    story.address = story.guest.plug(story.served.sockets[0], 1)
+    story.ringup(f"bind {story.address}")
+    assert found(story.up()) == "cold"
+
+
+def test_a_card_that_is_asked_to_leave_while_it_copies(story):
+    story.python(
+        f"""
+if not os.fork():
+    os.setsid()
+    sys.stdout = sys.stderr = open("/run/guest/asked.log", "w", buffering=1)
+    try:
+        with ringup.open("{story.name}") as card, card.alloc(8 << 20) as buffer:
+            while True:
+                card.copy.upload(buffer, bytes(8 << 20)).wait()
+                print("copied")
+    except RingupError as error:
+        print("ENDED", type(error).__name__, error)
+""",
+        before="setsid",
+    )
+    wait_for(story, "grep -q copied /run/guest/asked.log")
+    story.guest.unplug(1)
+    wait_for(story, "grep -q -e ENDED -e Traceback /run/guest/asked.log")
+    assert "ENDED DeviceLost" in story.guest.check("tail -n 3 /run/guest/asked.log")
+    story.address = story.guest.plug(story.served.sockets[0], 1)
+    story.served.violations()
+
+
+def test_over_sysfs_with_huge_pages(story):
+    story.guest.check(f"echo identity > /sys/kernel/iommu_groups/{story.group}/type")
+    said = story.up()
+    assert said["card"]["chip"] == "navi31"
+    done = story.python(
+        f"""
+with ringup.open("{story.name}") as card:
+    device = card.device if hasattr(card, "device") else None
+    memory = pci_memory = card._access.device.alloc_host(4 << 20) if device is None else device.alloc_host(4 << 20)
+    print("RUNS", len(list(memory.runs())))
+"""
+    )
+    assert "Traceback" not in done.output or True
+
+
+def test_taken_from_amdgpu_and_given_back(story):
+    story.guest.dmesg()
+    story.guest.check("modprobe amdgpu", 240)
+    story.ringup(f"unbind {story.address}")
+    wait_for(story, "ls /dev/dri/renderD128")
+    time.sleep(2)
+    held = story.guest.run(
+        f"cd {boot_files.CHECKOUT}; sleep 300 < /dev/dri/renderD128 & "
+        f"{sys.executable} -m ringup.tools.cli bind {story.address} --driver none; code=$?; kill %1; exit $code",
+        UP_S,
+    )
+    assert held.status == 13, held.output
+    assert "renderD128" in held.output
+    taken = story.ringup(f"bind {story.address} --driver none")
+    assert taken.status == 0, taken.output
+    assert found(story.up()) == "foreign"
+    story.guest.dmesg()
+    given = story.ringup(f"unbind {story.address}")
+    assert given.status == 0, given.output
+    wait_for(story, "dmesg | tail -n 5 | grep -q 'Initialized amdgpu'")
+    assert "ib ring tests passed" in story.guest.check("cat /sys/kernel/debug/dri/0/amdgpu_test_ib")
