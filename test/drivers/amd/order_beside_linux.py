@@ -6,6 +6,7 @@ differs where it does. Run as a program it prints what the tables do not explain
 
 from __future__ import annotations
 
+import io
 import re
 import sys
 import tempfile
@@ -17,12 +18,11 @@ from pathlib import Path
 
 import ringup
 from ringup.silicon import card as virtual
-from ringup.tools.access_log import Entry, read, writing
+from ringup.tools.access_log import HEAD, AccessLog, Entry, read
 
 ROOT = Path(__file__).resolve().parents[3]
 DATA = ROOT / "test/data/amdgpu-ladder"
 PAGE = ROOT / "docs/amdgpu-ladder.md"
-KERNEL, OURS = "kernel", "ours"
 
 _ACCESS = re.compile(r"(\S+) (=|is) (0x[0-9a-f]+)")
 _BY_QUEUE = re.compile(r"gc\.(?:CP_HQD_|CP_MQD_|CP_(?:MEC_RS64|MES|PFP|ME)_PRGRM_CNTR_START|CPC_INT_CNTL)")
@@ -126,19 +126,15 @@ def kernel(folder: Path = DATA) -> Bringup:
 
 def ours() -> Bringup:
     """Start a virtual card with our driver, as large as the kernel's."""
-    radeon = virtual("navi31")
-    with tempfile.TemporaryDirectory() as folder:
+    radeon, stream = virtual("navi31"), io.StringIO(f"{HEAD}\n")
+    stream.seek(0, io.SEEK_END)
+    log = AccessLog(stream)
+    log.follow(radeon)
+    with ringup.open(radeon.name, transport={"card": radeon}), tempfile.TemporaryDirectory() as folder:
+        log.flush()
         path = Path(folder) / "ours.log"
-        with writing(path) as log:
-            assert log is not None
-            log.follow(radeon)
-            card = ringup.open(radeon.name, transport={"card": radeon})
-            log.flush()
-            entries = path.with_suffix(".up")
-            log._stream.flush()
-            entries.write_bytes(path.read_bytes())
-            card.close()
-        return bringup(read(entries)[0])
+        path.write_text(stream.getvalue(), encoding="utf-8")
+        return bringup(read(path)[0])
 
 
 @dataclass(frozen=True, slots=True)
