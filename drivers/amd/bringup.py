@@ -94,10 +94,11 @@ class Bringup:
             self._start_cold()
         with stage("taking up the power controller", 20 * SECOND_US):
             self._start_power()
-        with stage("starting the graphics core", 5 * SECOND_US):
-            self._start_core()
+        # ORDER: the core's hub must have the tables of VMID 0 when the micro engine begins to run, as amdgpu has it
         with stage("making address spaces", SECOND_US):
             self._make_spaces()
+        with stage("starting the graphics core", 5 * SECOND_US):
+            self._start_core()
         with stage("letting interrupts come", SECOND_US):
             self._start_interrupts()
         with stage("starting the copy engines", SECOND_US):

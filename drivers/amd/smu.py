@@ -37,6 +37,7 @@ START_TIMEOUT_US = (
 START_POLL_US = 500
 LOW = 0xFFFF_FFFF
 LEVELS = 0xFF  # GetDpmFreqByIndex of this level counts them
+HARDWAREDC = 0x4  # a pin tells the firmware of mains or battery: PP_PLATFORM_CAP_HARDWAREDC of smu_v13_0_0_pptable.h and its neighbours
 MODE1_BY_DEBUG = 2  # DEBUGSMC_MSG_Mode1Reset of smu_v13_0_0_ppt.c and smu_v14_0_2_ppt.c
 FREQUENCY = 0x7FFF_FFFF  # bit 31 of a level: the levels are the only frequencies
 CLOCKS = {"gfx": "GFXCLK", "memory": "UCLK", "fabric": "FCLK", "soc": "SOCCLK"}
@@ -111,11 +112,24 @@ class Smu:
             self._optional(
                 "DALNotPresent"
             )  # else the firmware may hold the memory clock for a display driver that never comes
+        self._tell_power_source()
 
     def attach(self) -> None:
         """Take up with a firmware that an earlier process started. Raises what `SmuMailbox.send` raises."""
         self._take_up()
         self._read_features()
+
+    def _tell_power_source(self) -> None:
+        """Tell that the card has mains: its firmware may have booted it for a battery, with that one's limits.
+
+        Source: amdgpu_smu.c, smu_set_ac_dc, which looks at the computer's battery; cards in slots and enclosures have none.
+        """
+        if power_table(self.row).view(bytearray(self._power_table)).platform_caps & HARDWAREDC:
+            return
+        try:
+            self.send("NotifyPowerSource", self.facts.POWER_SOURCE_AC)
+        except (DeviceFault, NotSupported) as error:  # amdgpu goes on as well
+            LOG.info("%s", error)
 
     def _take_up(self) -> None:
         """Ask for versions, tell the place of tables, read what the card may do at most."""

@@ -165,7 +165,12 @@ class Ring:
             response.status = BAD_PARAMETERS
             self.board.log.note("psp", "violation", "command {:#x}: {}", command.cmd_id, fault)
         else:
-            self.board.log.note("psp", "command", "{:#x} done", command.cmd_id)
+            of = (
+                f", firmware type {command.cmd.cmd_load_ip_fw.fw_type:#x}"
+                if command.cmd_id == gfx.GFX_CMD_ID_LOAD_IP_FW
+                else ""
+            )
+            self.board.log.note("psp", "command", "{:#x}{} done", command.cmd_id, of)
         place = gfx.psp_gfx_cmd_resp.offset_of("resp")
         self._hub.write(0, address + place, bytes(memory(response)), CLIENT)
 

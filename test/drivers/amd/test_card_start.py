@@ -13,7 +13,7 @@ CHIPS = ("navi31", "navi32", "navi33")
 VRAM = 512 << 20
 COLD_STAGES = [
     "waking the bus", "reading what the card is", "looking who was here", "opening bus and doorbells", "booting the secure OS",
-    "loading firmware", "taking up the power controller", "starting the graphics core", "making address spaces",
+    "loading firmware", "taking up the power controller", "making address spaces", "starting the graphics core",
     "letting interrupts come", "starting the copy engines", "testing the queues",
 ]  # fmt: skip
 WARM_STAGES = [name for name in COLD_STAGES if name not in ("booting the secure OS", "loading firmware")]

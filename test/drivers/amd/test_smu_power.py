@@ -15,6 +15,7 @@ from ringup.drivers.amd.smu import Smu
 from ringup.drivers.amd.smu_published import HEADER, publish, published
 from ringup.drivers.amd.smu_reset import mode1_reset
 from ringup.errors import DeviceFault, DeviceTimeout, NotSupported
+from ringup.silicon.amd import smu_tables
 
 CHIPS = ("navi31", "navi32", "navi33")
 BOARD_MARK = b"board of this very card"
@@ -60,6 +61,21 @@ def test_the_boards_own_power_table_goes_back(boot, chip):
     card.smu.start(board, signed=False)
     at = module.PPTable_t.offset_of("BoardTable")
     assert card.radeon.smu.tables[module.TABLE_PPTABLE][at : at + len(board)] == board
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("caps", [0, 0x4])  # smu_v13_0_0_pptable.h, smu_v13_0_7_pptable.h: PP_PLATFORM_CAP_HARDWAREDC
+def test_the_firmware_is_told_of_mains_unless_a_pin_tells_it(boot, monkeypatch, chip, caps):
+    def with_caps(*arguments, made=smu_tables.combo):
+        table = bytearray(made(*arguments))
+        struct.pack_into("<I", table, 18, caps)  # platform_caps
+        return bytes(table)
+
+    monkeypatch.setattr(smu_tables, "combo", with_caps)  # the boards that the model knows leave it 0
+    card = boot(chip).load()
+    card.smu.start(None, signed=False)
+    told = [event.text for event in card.radeon.log.find("message", "smu") if event.text.startswith("0x35(")]
+    assert told == ([] if caps else ["0x35(0x0) = 0x0"])  # PPSMC_MSG_NotifyPowerSource, POWER_SOURCE_AC
 
 
 def test_a_signed_power_table_is_left_to_the_security_processor(boot):

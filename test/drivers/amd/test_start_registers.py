@@ -139,3 +139,15 @@ def test_hubs_are_left_alone_until_the_cards_own_firmware_is_through(radeon):
     hub = [event.time_ns for event in radeon.log.find("write", "mmhub") if event.time_ns > ready_ns[0] - 1_000_000_000]
     assert hub
     assert hub[0] >= ready_ns[0]
+
+
+def test_the_micro_engine_runs_only_when_its_hub_has_tables(radeon):
+    # gfx_v11_0_hw_init: gfxhub_v3_0_gart_enable comes before gfx_v11_0_cp_compute_enable
+    radeon.log.accesses = True
+    with connect(radeon):
+        order = [event.text for event in radeon.log.find("write", "gc")]
+    control = "gc.GCVM_CONTEXT0_CNTL = "
+    on = next(
+        at for at, text in enumerate(order) if text.startswith(control) and int(text.removeprefix(control), 16) & 1
+    )
+    assert on < order.index("gc.CP_MEC_RS64_CNTL = 0x3c000000")  # gc_11_0_0_sh_mask.h: MEC_PIPE0..3_ACTIVE, not halted

@@ -1,0 +1,145 @@
+"""Our bring-up beside that of Linux's amdgpu on the same card: every difference of order and value is explained, and no explanation is stale."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from ringup.tools import access_log
+
+HERE = Path(__file__).parent
+MOST_BYTES = 350_000
+
+
+def load(path):
+    """Import a module that lies beside tests, which are no package."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+order = load(HERE / "order_beside_linux.py")
+split_log = load(HERE.parents[1] / "guest" / "split_log.py")
+LOGS = sorted(order.DATA.glob("rung_*.log"))
+# amdgpu_ucode.h, enum AMDGPU_UCODE_ID, those of this chip, as psp_get_fw_type names them; the SMU's comes before the trusted memory.
+# psp_gfx_if.h, GFX_FW_TYPE_: SDMA_UCODE_TH0, TH1, RS64_PFP, ME, MEC, stacks of PFP 0 1, ME 0 1, MEC 0 1 2 3, CP_MES, MES_STACK, MES_KIQ,
+# MES_KIQ_STACK, IMU_I, IMU_D, RLC_RESTORE_LIST_GPM_MEM, SRM_MEM, RLC_IRAM, RLC_DRAM_BOOT, RLC_P, RLC_V, RLC_G;
+# psp_rl_load is last: REG_LIST
+FIRMWARE = [
+    18, 71, 72, 87, 88, 89, 90, 91, 92, 93, 94, 95, 96, 97, 33, 34, 81, 82, 68, 69, 20, 21, 26, 48, 25, 7, 8, 67,
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def known():
+    return order.tables()
+
+
+@pytest.fixture(scope="module")
+def kernel():
+    return order.kernel()
+
+
+@pytest.fixture(scope="module")
+def ours():
+    return order.ours()
+
+
+def test_every_difference_is_explained_and_every_explanation_is_needed(known, kernel, ours):
+    open_ones, stale = order.unexplained(known, order.differences(known, kernel, ours))
+    assert [str(difference) for difference in open_ones] == []
+    assert stale == []
+
+
+def test_steps_have_names_of_their_own(known):
+    names = [step.name for step in known.steps]
+    assert len(set(names)) == len(names)
+    assert all(step.why for step in known.steps)
+
+
+def test_a_step_in_another_place_is_found(known, kernel):
+    moved = order.Bringup(list(kernel.acts), dict(kernel.writes))
+    on = next(at for at, act in enumerate(moved.acts) if act == "gc write gc.CP_MEC_RS64_CNTL = 0x3c000000")
+    moved.acts.insert(0, moved.acts.pop(on))
+    found = order.differences(known, kernel, moved)
+    assert {row.kind for row in found} == {"neither", "swapped"}  # in neither are the steps that only ours has
+    pairs = {row.names for row in found if row.kind == "swapped"}
+    assert ("GC hub: context 0 on", "MEC: runs") in pairs
+
+
+def test_a_register_with_another_value_is_found(known, kernel):
+    changed = order.Bringup(kernel.acts, kernel.writes | {"gc.TCP_CNTL": [0]})
+    found = [row for row in order.differences(known, kernel, changed) if row.kind == "values"]
+    assert [row.names for row in found] == [("gc.TCP_CNTL",)]
+
+
+def test_firmware_is_loaded_in_the_kernels_order(kernel, ours):
+    assert ours.writes["psp.firmware"] == FIRMWARE
+    loads = [act for act in kernel.acts if act.startswith("psp command 0x6")]
+    assert len(loads) == len(FIRMWARE)
+    assert kernel.writes.get("psp.firmware", FIRMWARE) == FIRMWARE  # logs of before the card told types have none
+
+
+def test_the_page_shows_the_tables_as_they_are(known):
+    page = order.PAGE.read_text(encoding="utf-8")
+    assert order.paged(page, known) == page, "run test/drivers/amd/order_beside_linux.py --page"
+
+
+# --- the logs ---------------------------------------------------------------------------------------------------------
+
+
+def test_there_is_a_log_for_every_rung_and_they_are_small():
+    assert [path.stem for path in LOGS] == [f"rung_{rung:02}" for rung in split_log.TITLES]
+    assert sum(path.stat().st_size for path in LOGS) < MOST_BYTES
+
+
+@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
+def test_a_log_reads_as_one_of_a_served_card(path):
+    assert access_log.is_log(path)
+    entries, remarks = access_log.read(path)
+    assert "Debian" in remarks[1]
+    assert bool(entries) == (path.stem != "rung_10")  # KFD touches nothing
+    assert all(entry.card == 0 for entry in entries)
+
+
+def test_the_logs_are_one_story():
+    rungs = {path.stem: {entry.time_us for entry in access_log.read(path)[0]} for path in LOGS}
+    times = [time_us for found in rungs.values() for time_us in found]
+    assert len(times) == len(set(times))  # no moment is in two of them: sorted by time they are the log again
+
+
+def test_a_log_is_cut_where_the_table_says_and_bulk_is_named(tmp_path):
+    entry = access_log.Entry
+    acts = [
+        ("nbio", "read", "nbio.RCC_DEV0_EPF0_RCC_IOV_FUNC_IDENTIFIER is 0x00000000"),
+        ("mp", "read", "mp.MP0_SMN_C2PMSG_33 is 0x80000000"),
+        *(("nbio", "read", f"nbio.BIF_BX_PF0_MM_DATA is {n:#010x}") for n in range(20)),
+        ("nbio", "read", "nbio.RCC_STRAP0_RCC_DEV0_EPF0_STRAP0 is 0x308c744c"),
+        ("nbio", "write", "nbio.BIF_BX_PF0_RSMU_INDEX = 0x090318f8"),
+        ("osssys", "read", "osssys.IH_RB_CNTL is 0x00000000"),
+        ("mp", "read", "mp.MP0_SMN_C2PMSG_81 is 0x00000000"),
+        ("nbio", "write", "nbio.BIF_BX_PF0_RSMU_INDEX = 0x03b10024"),
+        ("gc", "read", "gc.CP_STAT is 0x00000000"),
+        ("gc", "write", "gc.CP_MAX_CONTEXT = 0x00000007"),
+        ("mes", "packet", "MESAPI__MISC"),
+    ]
+    log, folder = tmp_path / "whole.log", tmp_path / "rungs"
+    lines = [str(entry(float(at), 0, *act)) for at, act in enumerate(acts)]
+    log.write_text(f"{access_log.HEAD}\n" + "".join(f"{line}\n" for line in lines))
+    assert split_log.main([str(log), str(folder), "--made", "by a test"]) == 0
+    probe, discovery = (access_log.read(folder / f"rung_{rung:02}.log") for rung in (1, 2))
+    assert [entry.text.split()[0] for entry in probe[0]] == [acts[0][2].split()[0], acts[22][2].split()[0]]
+    assert len(discovery[0]) == 1 + split_log.KEPT
+    assert any("left out: 12 more entries, up to 21.0 us" in remark for remark in discovery[1])
+
+
+def test_a_log_that_lacks_a_rung_is_refused(tmp_path):
+    log = tmp_path / "short.log"
+    log.write_text(f"{access_log.HEAD}\n")
+    with pytest.raises(ValueError, match="rung 1: no entry begins amdgpu_detect_virtualization"):
+        split_log.main([str(log), str(tmp_path / "rungs")])
