@@ -9,7 +9,7 @@ from ringup.autogen.linux import pci
 from ringup.drivers.transport.seam import Clock, ConfigSpace
 from ringup.errors import DeviceLost, DeviceTimeout
 
-NOBODY = 0xFFFF  # a vendor id that no vendor has: what an absent function reads as
+ABSENT = 0xFFFF_FFFF  # what an absent function reads as
 GONE = "is gone from the bus; check power and cable, then open it again"  # what is said of one
 ANSWER_US = 1_000_000  # TIMEOUT: a function answers within 1 s of a reset. Source: PCI Express base specification, "Conventional Reset"
 POLL_US = 1_000
@@ -52,6 +52,15 @@ class NodeConfig:
             raise ValueError(f"configuration space has no {size_bytes} bytes at {offset:#x}")
 
 
+def answers(config: ConfigSpace) -> bool:
+    """Whether a function is there to be asked.
+
+    QUIRK: its class and revision say so, not its vendor: VFIO gives the ids from memory, of a function that is gone too. Source: Linux
+    vfio_pci_config.c, init_pci_cap_basic_perm
+    """
+    return config.read(pci.PCI_CLASS_REVISION) != ABSENT
+
+
 def capabilities(config: ConfigSpace) -> Iterator[tuple[int, int]]:
     """Yield (id, offset) of the standard capabilities. A loop, or a pointer outside the header, ends the walk: a card may lie."""
     if not config.read(pci.PCI_STATUS, 2) & pci.PCI_STATUS_CAP_LIST:
@@ -81,7 +90,7 @@ def wake(config: ConfigSpace, clock: Clock) -> None:
     clock.sleep_us(WAKE_US)
     control = config.read(at + pci.PCI_PM_CTRL, 2)
     if control & pci.PCI_PM_CTRL_STATE_MASK:
-        if config.read(pci.PCI_VENDOR_ID, 2) == NOBODY:
+        if not answers(config):
             raise DeviceLost(
                 "waking the card: nothing answers at its place on the bus any more; check power and cable, then open it again"
             )
@@ -114,10 +123,10 @@ def wait_for_answer(config: ConfigSpace, clock: Clock, doing: str) -> None:
     end = clock.now_us + ANSWER_US
     while True:
         late = clock.now_us >= end
-        if config.read(pci.PCI_VENDOR_ID, 2) != NOBODY:
+        if answers(config):
             return
         if late:
             raise DeviceLost(
-                f"{doing}: the vendor id read {NOBODY:#x} for {ANSWER_US / 1000:g} ms; switch the card's power off and on"
+                f"{doing}: its class and revision read {ABSENT:#x} for {ANSWER_US / 1000:g} ms; switch the card's power off and on"
             )
         clock.sleep_us(POLL_US)

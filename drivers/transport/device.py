@@ -9,7 +9,7 @@ from typing import Protocol
 from ringup.autogen.linux import pci
 from ringup.drivers.transport import config_space
 from ringup.drivers.transport.clock import HostClock
-from ringup.drivers.transport.config_space import GONE, NOBODY, NodeConfig
+from ringup.drivers.transport.config_space import ABSENT, GONE, NodeConfig
 from ringup.drivers.transport.dma import HostMemory
 from ringup.drivers.transport.lock import CardLock
 from ringup.drivers.transport.mmio import FileWindow, MappedWindow, PatchedWindow
@@ -97,7 +97,7 @@ class PciDevice:
 
     def _start(self) -> None:
         if self.lost:
-            raise DeviceLost(f"opening {self.name}: its vendor id reads {NOBODY:#x}; check power and cable")
+            raise DeviceLost(f"opening {self.name}: its class and revision read {ABSENT:#x}; check power and cable")
         config_space.wake(self.config, self.clock)
         # ORDER: what a killed process left running may still write to memory that is no longer its own, so mastering ends first
         config_space.change_command(self.config, off=pci.PCI_COMMAND_MASTER)
@@ -117,7 +117,7 @@ class PciDevice:
     @property
     def lost(self) -> bool:
         """Whether the card is gone from the bus, or the kernel takes it back. Stays true."""
-        if not self._lost and (self._way.revoked or self.config.read(pci.PCI_VENDOR_ID, 2) == NOBODY):
+        if not self._lost and (self._way.revoked or not config_space.answers(self.config)):
             self._lost = True
             LOG.warning("%s is gone from the bus", self.name)
         return self._lost

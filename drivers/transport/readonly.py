@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from ringup.autogen.linux import pci
 from ringup.drivers.transport.clock import HostClock
-from ringup.drivers.transport.config_space import GONE, NOBODY, NodeConfig
+from ringup.drivers.transport.config_space import GONE, NodeConfig, answers
 from ringup.drivers.transport.function import Function
 from ringup.drivers.transport.function import find as find_function
 from ringup.drivers.transport.kernel import Kernel, Nodes
@@ -102,7 +102,7 @@ class ReadOnly:
     @property
     def lost(self) -> bool:
         """Whether the card is gone from the bus."""
-        return self.config.read(pci.PCI_VENDOR_ID, 2) == NOBODY
+        return not answers(self.config)
 
     def alloc_host(self, size_bytes: int) -> NoReturn:
         """Refuse."""

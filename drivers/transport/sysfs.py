@@ -16,7 +16,7 @@ from typing import Final
 from ringup.autogen.linux import pci
 from ringup.drivers.transport import dma
 from ringup.drivers.transport.clock import HostClock
-from ringup.drivers.transport.config_space import NOBODY, NodeConfig, change_command
+from ringup.drivers.transport.config_space import NodeConfig, answers, change_command
 from ringup.drivers.transport.device import FUNCTION, SLOT, Window
 from ringup.drivers.transport.dma import HostMemory
 from ringup.drivers.transport.function import Function, Resource
@@ -47,7 +47,7 @@ def stale(function: Function) -> bool:
     node = function.kernel.open(function.path / "config", f"looking at pci:{function.address}", os.O_RDONLY)
     try:
         config = NodeConfig(node)
-        if config.read(pci.PCI_VENDOR_ID, 2) == NOBODY:
+        if not answers(config):
             return True
         held = ((bar.start, config.read(pci.PCI_BASE_ADDRESS_0 + 4 * index)) for index, bar in function.bars().items())
         return any((start ^ value) & LOW_ADDRESS for start, value in held)

@@ -8,7 +8,7 @@ from functools import partial
 
 from ringup.autogen.linux import pci
 from ringup.drivers.transport.bus_memory import BusMemory
-from ringup.drivers.transport.config_space import NOBODY, change_command, find_capability
+from ringup.drivers.transport.config_space import answers, change_command, find_capability
 from ringup.drivers.transport.lock import CardLock
 from ringup.drivers.transport.polling import Polling
 from ringup.drivers.transport.seam import Bulk, Clock, Mmio
@@ -109,7 +109,7 @@ class BridgeDevice:
     @property
     def lost(self) -> bool:
         """Whether enclosure or card are gone. Stays true."""
-        if not self._lost and (self.bridge.port.lost or self.config.read(pci.PCI_VENDOR_ID, 2) == NOBODY):
+        if not self._lost and (self.bridge.port.lost or not answers(self.config)):
             self._lose()
         return self._lost
 

@@ -1,7 +1,7 @@
 """ringup's own driver on a real kernel: `ringup` in the guest, on a card that another process serves, behind an emulated IOMMU.
 
-The order of the tests is the order of the story: over VFIO as root and as anybody, with interrupts, killed, unplugged; then over sysfs; then taken
-from amdgpu and given back. Each looks at what the card has seen too: no rung of this may leave a violation in it.
+The order of the tests is the order of the story: over VFIO as root and as anybody, with interrupts, killed, unplugged; then over sysfs; then
+taken from amdgpu and given back. Each looks at what the card has seen too: none may leave a violation in it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ class Story:
 
     def ringup(self, words: str, timeout_s: float = UP_S, before: str = "") -> Result:
         """Run a command of ringup's in the guest."""
-        return self.guest.run(f"cd {boot_files.CHECKOUT} && {before} {sys.executable} -m ringup.tools.cli {words}", timeout_s)
+        return self.guest.run(
+            f"cd {boot_files.CHECKOUT} && {before} {sys.executable} -m ringup.tools.cli {words}", timeout_s
+        )
 
     def up(self, before: str = "") -> dict[str, object]:
         """Bring the card up in a process of its own, and return what it says."""
@@ -109,10 +111,13 @@ def test_as_an_ordinary_user(story):
     for folder in Path(sys.executable).resolve().parents:
         story.guest.check(f"chmod o+x {folder}")
     # what a card needs pinned is more than the few MiB that a user may lock by default
-    said = story.up(before="prlimit --memlock=unlimited setpriv --reuid=nobody --regid=nogroup --clear-groups env HOME=/tmp")
+    said = story.up(
+        before="prlimit --memlock=unlimited setpriv --reuid=nobody --regid=nogroup --clear-groups env HOME=/tmp"
+    )
     assert said["card"]["chip"] == "navi31"
     refused = story.ringup(
-        f"up {story.name}", before="prlimit --memlock=65536 setpriv --reuid=nobody --regid=nogroup --clear-groups env HOME=/tmp"
+        f"up {story.name}",
+        before="prlimit --memlock=65536 setpriv --reuid=nobody --regid=nogroup --clear-groups env HOME=/tmp",
     )
     assert refused.status == 24, refused.output
     assert "ulimit -l" in refused.output
@@ -231,13 +236,13 @@ def test_over_sysfs_with_huge_pages(story):
     assert said["card"]["chip"] == "navi31"
     done = story.python(
         f"""
-with ringup.open("{story.name}") as card:
-    device = card.device if hasattr(card, "device") else None
-    memory = pci_memory = card._access.device.alloc_host(4 << 20) if device is None else device.alloc_host(4 << 20)
-    print("RUNS", len(list(memory.runs())))
+with pci.open("{story.address}", path="sysfs") as device:
+    memory = device.alloc_host(4 << 20)
+    print("RUNS", [size >> 20 for _, size in memory.runs()])
 """
     )
-    assert "Traceback" not in done.output or True
+    assert done.status == 0, done.output
+    assert len(done.output.split()) <= 3, done.output  # two pages of 2 MiB, or one piece where they are neighbours
 
 
 def test_taken_from_amdgpu_and_given_back(story):

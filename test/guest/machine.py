@@ -311,7 +311,9 @@ class Guest:
             boot_files.wait(process, POWEROFF_S)
 
     def _devices(self) -> list[str]:
-        devices = ["intel-iommu,intremap=on,caching-mode=on"] if self._iommu else []  # ORDER: before the devices that it translates for
+        devices = (
+            ["intel-iommu,intremap=on,caching-mode=on"] if self._iommu else []
+        )  # ORDER: before the devices that it translates for
         for slot in range(1, SLOTS + 1):
             reserved = "pref64-reserve=64G,mem-reserve=64M"  # a card that comes later needs room behind its port
             place = f"addr={port_number(slot):#x}"

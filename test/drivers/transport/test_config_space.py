@@ -119,11 +119,11 @@ def test_a_header_goes_back_with_decoding_last_and_no_status_bit_cleared(space):
 
 
 def test_a_function_that_answers_late_is_waited_for_and_one_that_never_does_is_lost(space):
-    put(space, 0, b"\xff\xff\xff\xff")
+    put(space, 8, b"\xff\xff\xff\xff")  # the ids stay: VFIO gives them from memory
     clock = Ticking()
-    clock.meanwhile = lambda: put(space, 0, b"\x02\x10") if clock.now_us > 300_000 else None
+    clock.meanwhile = lambda: put(space, 8, b"\xc8\x00\x00\x03") if clock.now_us > 300_000 else None
     config_space.wait_for_answer(space[1], clock, "resetting")
     assert 300_000 < clock.now_us < 310_000
-    put(space, 0, b"\xff\xff")
-    with pytest.raises(DeviceLost, match="resetting: the vendor id read 0xffff for 1000 ms"):
+    put(space, 8, b"\xff\xff\xff\xff")
+    with pytest.raises(DeviceLost, match="resetting: its class and revision read 0xffffffff for 1000 ms"):
         config_space.wait_for_answer(space[1], Ticking(), "resetting")

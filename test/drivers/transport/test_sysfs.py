@@ -204,7 +204,7 @@ def test_a_card_that_is_well_is_left_where_it_is(free):
 
 def test_a_dead_card_is_not_opened(free):
     free.fresh = b"\xff" * 4096
-    free.set_config(free.card, 0, b"\xff" * 4)
+    free.set_config(free.card, 0, b"\xff" * 16)
     with pytest.raises(DeviceLost, match="check power and cable"):
         pci.open(ADDRESS, kernel=free.kernel)
     assert held(free, "enable") == "0"

@@ -239,7 +239,11 @@ def test_news_of_ring_1_go_to_ring_0_even_when_everything_is_routed_away(rig):
 def test_the_level_of_intx_is_taken_back_when_there_is_nothing_to_be_read(rig, how):
     quiet = []
     rig.ih = Ih(rig.board, rig.pages, rig.messages.append, lambda: quiet.append(how))
-    for name, value in (("IH_RB_BASE", RING >> 8 & 0xFFFF_FFFF), ("IH_RB_BASE_HI", RING >> 40), ("IH_RB_CNTL", CONTROL)):
+    for name, value in (
+        ("IH_RB_BASE", RING >> 8 & 0xFFFF_FFFF),
+        ("IH_RB_BASE_HI", RING >> 40),
+        ("IH_RB_CNTL", CONTROL),
+    ):
         rig.set(name, value)
     rig.raise_(2)
     rig.set("IH_RB_RPTR", 32)
