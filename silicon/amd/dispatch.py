@@ -8,7 +8,7 @@ groups, scratch), amdkfd kfd_int_process_v11.c (SQ interrupt words).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from ringup.autogen.amd import gc, gc_compute, gc_sq
@@ -41,6 +41,10 @@ STATUS_PRIV = 1 << 5
 
 class BadDispatch(Exception):
     """A dispatch that never ends on metal."""
+
+
+class NoRoom(BadDispatch):
+    """Not even one of its groups fits on the cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +160,7 @@ def describe(registers: Registers, order: Order, shader_engines: int, simd_vgprs
         mtype_unaligned=config.alignment_mode == UNALIGNED,
     )
     if all(count) and not occupancy(dispatch):
-        raise BadDispatch("not even one group fits on a WGP")
+        raise NoRoom("not even one group fits on a WGP")
     return dispatch
 
 
@@ -188,6 +192,10 @@ class Grid:
                 self.dispatch, memory, Messages(dispatcher, self), strict=dispatcher.strict
             )
         self.thaw(START_US)
+
+    def adopt(self, slot: Slot, doorbell: int, done: Callable[[Grid], None]) -> None:
+        """Belong to the queue in another slot, after `freeze`."""
+        self.order, self._done = replace(self.order, slot=slot, doorbell=doorbell), done
 
     def thaw(self, delay_us: float = 0.0) -> None:
         """Go on after `freeze`."""
