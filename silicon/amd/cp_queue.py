@@ -64,7 +64,9 @@ class Queue:
         if saved is not None:
             self.grids, self._work = saved.grids, saved.work
             for grid in self.grids:
-                grid.adopt(self.hqd.slot, max(0, self.hqd.doorbell_index), self._ended)
+                grid.adopt(
+                    self.hqd.slot, self.hqd.vmid or grid.order.vmid, max(0, self.hqd.doorbell_index), self._ended
+                )
                 grid.thaw()
             self._work_done()
         self.wake()
