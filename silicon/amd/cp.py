@@ -10,12 +10,12 @@ from functools import partial
 from typing import Protocol
 
 from ringup.autogen.amd import pm4
-from ringup.errors import Unmodelled
 from ringup.silicon.amd import gfx_ring, pm4_flow, pm4_kiq, pm4_memory, pm4_registers, pm4_sync
-from ringup.silicon.amd.cp_queue import Queue, Stop
-from ringup.silicon.amd.dispatch import Dispatcher, Grid
+from ringup.silicon.amd.aql import Aql
+from ringup.silicon.amd.cp_queue import Queue, Saved, Stop
+from ringup.silicon.amd.dispatch import Dispatcher
 from ringup.silicon.amd.grbm import Grbm, Slot
-from ringup.silicon.amd.hqd import COMPUTE, GRAPHICS, LOW, Hqd, Names
+from ringup.silicon.amd.hqd import COMPUTE, GRAPHICS, Hqd, Names
 from ringup.silicon.amd.parts import Board, Hub, InterruptSink, VmFault
 from ringup.silicon.amd.pm4_decode import (
     CLIENT_CP,
@@ -86,7 +86,7 @@ class Cp:
         self.interrupts, self.dispatcher = interrupts, dispatcher
         self.cells, self.row = grbm.cells, grbm.row
         self.opcodes = pm4.OPCODES[self.row.version]
-        self.saved: dict[int, list[Grid]] = {}  # grids of queues that were disconnected with their waves, by MQD
+        self.saved: dict[int, Saved] = {}  # of queues that were disconnected with their waves, by MQD
         self.scheduler: Scheduler | None = None
         self.unmap_timeout_us = 1_000_000.0
         self.queues = {slot: Queue(self, Hqd(self.cells, slot, names)) for slot, names in self._slots()}
@@ -131,6 +131,7 @@ class Cp:
         cells.on_write("SPI_COMPUTE_QUEUE_RESET", self._reset_waves)
         cells.on_write("CP_VMID_RESET", self._vmid_reset)
         cells.on_write("CP_PQ_WPTR_POLL_CNTL", lambda value: self._start_polling())
+        cells.on_write("CP_PQ_WPTR_POLL_CNTL1", self._poll_once)
         cells.on_read("CP_MES_GP3_LO", self._mes_version)
         for name, operations in CACHE_OPERATIONS.items():
             cells.on_write(name, partial(self._cache_operation, name, operations))
@@ -235,16 +236,11 @@ class Cp:
         if slot.me == MES and slot.pipe != MES_KIQ_PIPE and self.scheduler is not None:
             return None, self.scheduler.frames(queue)
         if slot.me == MEC1 and queue.hqd.field("CP_HQD_AQL_CONTROL", "control0"):
-            return None, self._aql(queue)
+            aql = Aql(self, queue, RULES)
+            return aql, aql.run()
         engines = "g" if slot.me == GFX else "mk" if self.is_kiq(slot) else "m"
         parser = Parser(self, queue, engines, RULES)
         return parser, parser.run()
-
-    def _aql(self, queue: Queue) -> Iterator[float | None]:
-        """Take a queue of AQL packets as long as it has no work."""
-        while not queue.hqd.pending_dwords:
-            yield None
-        raise Unmodelled(f"AQL packets in queue {queue.hqd.slot}: the CP of this model reads PM4 only")
 
     def is_kiq(self, slot: Slot) -> bool:
         """Whether RLC_CP_SCHEDULERS names the queue: valid 7, me 6:5, pipe 4:3, queue 2:0. Source: mes_v11_0.c, kiq_setting."""
@@ -278,11 +274,27 @@ class Cp:
         if vmid is not None:
             hqd.set(hqd.names.vmid, vmid)
         if wptr_address:
-            hqd.wptr = int.from_bytes(self.hub.read(0, wptr_address, 8, "CPC"), "little")
+            hqd.take_pointer(int.from_bytes(self.hub.read(0, wptr_address, 8, "CPC"), "little"))
         hqd.set(hqd.names.dequeue, 0)
         hqd.active = True
-        queue.connect(self.saved.pop(mqd, None))
+        queue.connect(self._saved(hqd, mqd))
         return ""
+
+    def _saved(self, hqd: Hqd, mqd: int) -> Saved | None:
+        """Return what was saved with an MQD; an MQD made anew at the same place has nothing.
+
+        UNKNOWN: what of an MQD tells the firmware that waves were saved with it. Here it is CP_HQD_PERSISTENT_STATE.relaunch_waves.
+        """
+        saved = self.saved.pop(mqd, None)
+        if hqd.names is not COMPUTE:
+            return saved
+        wanted = hqd.field("CP_HQD_PERSISTENT_STATE", "relaunch_waves")
+        hqd.put("CP_HQD_PERSISTENT_STATE", relaunch_waves=0)
+        if saved is not None and not wanted:
+            for grid in saved.grids:
+                grid.kill()
+            return None
+        return saved
 
     def find_doorbell(self, doorbell: int) -> Queue | None:
         """Return the connected queue that listens to a doorbell."""
@@ -293,7 +305,7 @@ class Cp:
 
     # --- doorbells and write pointers ---------------------------------------------------------------------------
     def doorbell(self, index: int, value: int, size_bytes: int) -> bool:
-        """Take a ring of the doorbell at dword `index`: a write pointer in dwords, 32 or 64 bits."""
+        """Take a ring of the doorbell at dword `index`, 32 or 64 bits: a write pointer in dwords, or the number of an AQL packet."""
         queue = self.find_doorbell(index)
         if queue is None:
             return self.scheduler is not None and self.scheduler.unmapped_doorbell(index, value)
@@ -311,7 +323,7 @@ class Cp:
             )
             return True
         hqd.put(hqd.names.doorbell, doorbell_hit=1)
-        hqd.wptr = value if size_bytes == 8 else hqd.wptr & ~LOW | value & LOW
+        hqd.ring(value, size_bytes)
         self.check_pointer(queue)
         queue.wake()
         return True
@@ -319,7 +331,7 @@ class Cp:
     def check_pointer(self, queue: Queue) -> None:
         """Tell whoever moved a write pointer farther than the ring is long: old packets would run again."""
         hqd = queue.hqd
-        if hqd.ahead_dwords > hqd.size_dwords:
+        if hqd.slot_dwords == 1 and hqd.ahead_dwords > hqd.size_dwords:
             self.board.log.note(
                 "cp", "violation", "queue {}: write pointer {:#x} is {:#x} dwords ahead of read pointer {:#x}, the ring has {:#x}",
                 hqd.slot, hqd.wptr, hqd.ahead_dwords, hqd.rptr, hqd.size_dwords,
@@ -335,15 +347,27 @@ class Cp:
         self._polling = False
         for slot, queue in self.queues.items():
             if slot.me != GFX and queue.connected and not queue.hung and queue.hqd.poll_address:
-                try:
-                    wptr = int.from_bytes(self.hub.read(queue.hqd.vmid, queue.hqd.poll_address, 8, "CPF"), "little")
-                except VmFault:
-                    continue  # the hub has told the host
-                if wptr != queue.hqd.wptr:
-                    queue.hqd.wptr = wptr
-                    self.check_pointer(queue)
-                    queue.wake()
+                self._read_pointer(queue)
         self._start_polling()
+
+    def _read_pointer(self, queue: Queue) -> None:
+        hqd = queue.hqd
+        try:
+            value = int.from_bytes(self.hub.read(hqd.vmid, hqd.poll_address, 8, "CPF"), "little")
+        except VmFault:
+            return  # the hub has told the host
+        before = hqd.wptr
+        hqd.take_pointer(value)
+        if hqd.wptr != before:
+            self.check_pointer(queue)
+            queue.wake()
+
+    def _poll_once(self, mask: int) -> None:
+        """Read the write pointers of MEC 1's queues that a mask names, connected or about to be. Source: amdgpu_amdkfd_gfx_v11.c, hqd_load."""
+        for slot, queue in self.queues.items():
+            number = slot.pipe * self.row.queues_per_pipe + slot.queue
+            if slot.me == MEC1 and mask >> number & 1 and queue.hqd.poll_address:
+                self._read_pointer(queue)
 
     # --- interrupts ---------------------------------------------------------------------------------------------
     def _enabled(self, slot: Slot, field: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,14 @@ class Stop(IntEnum):
     SAVE = 3
 
 
+@dataclass(slots=True)
+class Saved:
+    """What a queue that was disconnected with its waves goes on with: its grids, and what waits for their end."""
+
+    grids: list[Grid]
+    work: deque[tuple[list[Grid], Callable[[Queue], None]]]
+
+
 class Queue:
     """One slot's queue. Not connected, it does nothing."""
 
@@ -41,20 +50,25 @@ class Queue:
         self.hung = ""  # why it makes no progress any more
         self.grids: list[Grid] = []
         self.parser: Parser | None = None
-        self._work: deque[tuple[list[Grid], Callable[[], None]]] = deque()
+        self._work: deque[tuple[list[Grid], Callable[[Queue], None]]] = deque()
         self._steps: Iterator[float | None] | None = None
         self._timer: Timer | None = None
         self._stop_timer: Timer | None = None
         self._stepping = False
 
     # --- running ------------------------------------------------------------------------------------------------
-    def connect(self, saved: list[Grid] | None = None) -> None:
-        """Begin to execute from the slot's registers; `saved` grids go on."""
+    def connect(self, saved: Saved | None = None) -> None:
+        """Begin to execute from the slot's registers; what was `saved` goes on."""
         self.connected, self.draining, self.hung = True, False, ""
         self.parser, self._steps = self.cp.program(self)
-        self.grids = saved or []
-        for grid in self.grids:
-            grid.thaw()
+        if saved is not None:
+            self.grids, self._work = saved.grids, saved.work
+            for grid in self.grids:
+                grid.adopt(
+                    self.hqd.slot, self.hqd.vmid or grid.order.vmid, max(0, self.hqd.doorbell_index), self._ended
+                )
+                grid.thaw()
+            self._work_done()
         self.wake()
 
     def wake(self) -> None:
@@ -96,6 +110,11 @@ class Queue:
             return False
         return bool(self.hung or self.grids or self._work or self._timer or (self.parser and not self.parser.resting))
 
+    @property
+    def settled(self) -> bool:
+        """Whether all grids have ended and everything that waited for them is done."""
+        return not (self.grids or self._work)
+
     def _hang(self, reason: str) -> None:
         self.hung = reason
         self.cp.board.log.note("cp", "violation", "queue {} stops: {}", self.hqd.slot, reason)
@@ -123,8 +142,11 @@ class Queue:
         self.grids.remove(grid)
         self._work_done()
 
-    def after_work(self, action: Callable[[], None]) -> None:
-        """Do `action` at the end of the pipe: when all grids started before have ended, and all actions before are done."""
+    def after_work(self, action: Callable[[Queue], None]) -> None:
+        """Do `action` at the end of the pipe: when all grids started before have ended, and all actions before are done.
+
+        It is given the queue, which may have come back in another slot by then.
+        """
         self._work.append((list(self.grids), action))
         self._work_done()
 
@@ -137,7 +159,7 @@ class Queue:
             return
         action = self._work.popleft()[1]
         try:
-            action()
+            action(self)
         except VmFault as error:
             if self.hqd.names is COMPUTE:
                 self.hqd.put("CP_HQD_ERROR", eop_utcl1_error=1)
@@ -169,16 +191,20 @@ class Queue:
         if not self.connected:
             return
         at_rest = self.parser is None or (self.parser.can_stop and not self.hung)
-        drained = at_rest and not self._work and (how == Stop.SAVE or not self.grids)
+        drained = at_rest and (how == Stop.SAVE or self.settled)
         if how != Stop.RESET and not drained:
             wait = min(waited_us * 1.5, STOP_LIMIT_US)
             self._stop_timer = self.cp.board.clock.after(wait, lambda: self._try_stop(how, wait))
             return
-        saved, self.grids = self.grids, []
+        saved = Saved(self.grids, self._work)
+        self.grids, self._work = [], deque()
         if how == Stop.RESET and self.parser is not None and self.hqd.names is COMPUTE:
             self.hqd.put("CP_HQD_IB_CONTROL", ib_size=0, processing_ib=0)
+        unfinished = bool(saved.grids or saved.work)
+        if self.hqd.names is COMPUTE:
+            self.hqd.put("CP_HQD_PERSISTENT_STATE", relaunch_waves=int(unfinished))
         self.disconnect(save=True)
-        if saved:
+        if unfinished:
             self.cp.saved[self.hqd.mqd_address] = saved
 
     def kill_waves(self) -> None:

@@ -8,7 +8,7 @@ groups, scratch), amdkfd kfd_int_process_v11.c (SQ interrupt words).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from ringup.autogen.amd import gc, gc_compute, gc_sq
@@ -17,7 +17,17 @@ from ringup.silicon.amd.parts import Board, Hub, InterruptSink
 from ringup.silicon.cells import Cells
 from ringup.silicon.clock import Timer
 from ringup.silicon.shader.launch import occupancy
-from ringup.silicon.shader.state import HW_ID1, STATUS, Dispatch, Engine, Run, Violation, WaveState
+from ringup.silicon.shader.state import (
+    HW_ID1,
+    STATUS,
+    Dispatch,
+    Engine,
+    Memory,
+    Region,
+    Run,
+    Violation,
+    WaveState,
+)
 
 SLICE = 2_000  # wave-instructions between two looks at the rest of the card
 INSTRUCTION_US = 0.001  # and busy_ns counts one each
@@ -41,6 +51,10 @@ STATUS_PRIV = 1 << 5
 
 class BadDispatch(Exception):
     """A dispatch that never ends on metal."""
+
+
+class NoRoom(BadDispatch):
+    """Not even one of its groups fits on the cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +170,29 @@ def describe(registers: Registers, order: Order, shader_engines: int, simd_vgprs
         mtype_unaligned=config.alignment_mode == UNALIGNED,
     )
     if all(count) and not occupancy(dispatch):
-        raise BadDispatch("not even one group fits on a WGP")
+        raise NoRoom("not even one group fits on a WGP")
     return dispatch
+
+
+class Space:
+    """The address space of a grid: that of its queue's VMID, which may change while the queue is away. `shader.state.Memory`."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory, self._moves = memory, 0
+
+    @property
+    def epoch(self) -> int:
+        """As of the memory; moving begins another."""
+        return self._memory.epoch + (self._moves << 64)
+
+    def region(self, gpu_va: int, write: bool, execute: bool = False) -> Region:
+        """Find what lies at an address."""
+        return self._memory.region(gpu_va, write, execute)
+
+    def move(self, memory: Memory) -> None:
+        """Go on in another address space."""
+        self._memory = memory
+        self._moves += 1
 
 
 class Grid:
@@ -171,6 +206,7 @@ class Grid:
         self.hung = False
         self.run: Run | None = None
         self.dispatch: Dispatch | None = None
+        self._space = Space(dispatcher.hub.memory(order.vmid, "TCP"))
 
     def begin(self) -> None:
         """Start it; a dispatch that no core can run hangs."""
@@ -183,11 +219,16 @@ class Grid:
             dispatcher.board.log.note("spi", "violation", "queue {}: dispatch never ends: {}", order.slot, error)
             return
         if all(self.dispatch.group_count):
-            memory = dispatcher.hub.memory(order.vmid, "TCP")
             self.run = dispatcher.engine.start(
-                self.dispatch, memory, Messages(dispatcher, self), strict=dispatcher.strict
+                self.dispatch, self._space, Messages(dispatcher, self), strict=dispatcher.strict
             )
         self.thaw(START_US)
+
+    def adopt(self, slot: Slot, vmid: int, doorbell: int, done: Callable[[Grid], None]) -> None:
+        """Belong to the queue in another slot, perhaps in another VMID, after `freeze`."""
+        if vmid != self.order.vmid:
+            self._space.move(self._dispatcher.hub.memory(vmid, "TCP"))
+        self.order, self._done = replace(self.order, slot=slot, vmid=vmid, doorbell=doorbell), done
 
     def thaw(self, delay_us: float = 0.0) -> None:
         """Go on after `freeze`."""

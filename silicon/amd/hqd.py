@@ -1,7 +1,8 @@
 """Hardware queue descriptors (HQD): the registers of one queue slot, its ring and pointers, and its memory image, the MQD.
 
 Pointers count dwords. The write pointer has 64 bits and never wraps; the read pointer has 32; the place in the ring is the pointer modulo
-the ring's size. Source: amdgpu gfx_v11_0.c (compute_mqd_init, gfx_mqd_init, kiq_init_register), v11_structs.h, gc_11_0_0 headers.
+the ring's size. Queues of AQL packets count dwords in these registers too, but packets in memory and at the doorbell.
+Source: amdgpu gfx_v11_0.c (compute_mqd_init, gfx_mqd_init, kiq_init_register), v11_structs.h, gc_11_0_0 headers.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from functools import cache
 
 from ringup.autogen.amd import mqd
 from ringup.autogen.layout import Struct
+from ringup.errors import Unmodelled
 from ringup.silicon.amd.grbm import PER_QUEUE_PREFIXES, Slot
 from ringup.silicon.amd.parts import Hub
 from ringup.silicon.cells import Cells, block_map
 
 LOW = 0xFFFF_FFFF
+SLOT_DWORDS = {0: 1, 2: 16}  # CP_HQD_PQ_CONTROL.slot_based_wptr; amdkfd sets 2 for AQL. UNKNOWN: 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,6 +148,36 @@ class Hqd:
     def wptr(self, value: int) -> None:
         self.set(self.names.wptr[0], value & LOW)
         self.set(self.names.wptr[1], value >> 32)
+
+    @property
+    def slot_dwords(self) -> int:
+        """What the write pointer in memory and the doorbell count: dwords, or AQL packets of 16."""
+        if self.names is not COMPUTE:
+            return 1
+        kind = self.field(self.names.control, "slot_based_wptr")
+        if kind not in SLOT_DWORDS:
+            raise Unmodelled(f"CP_HQD_PQ_CONTROL.slot_based_wptr {kind}")
+        return SLOT_DWORDS[kind]
+
+    def ring(self, value: int, size_bytes: int) -> None:
+        """Move the write pointer as a doorbell of 4 or 8 bytes says.
+
+        A queue of packets is told the number of the last packet, not of the next, and producers that ring out of turn do not move it back.
+        Source: ROCR-Runtime amd_aql_queue.cpp, StoreRelaxed: doorbells with AQL semantics take the number that the legacy ones add 1 to.
+        """
+        if self.slot_dwords == 1:
+            self.wptr = value if size_bytes == 8 else self.wptr & ~LOW | value & LOW
+            return
+        now = self.wptr // self.slot_dwords
+        if size_bytes != 8:
+            value = now & ~LOW | value & LOW
+            value += 1 << 32 if value + (1 << 31) < now else 0
+        if value >= now:
+            self.take_pointer(value + 1)
+
+    def take_pointer(self, value: int) -> None:
+        """Take the write pointer that memory holds: the number of the first dword, or packet, that is not there yet."""
+        self.wptr = value * self.slot_dwords & (1 << 64) - 1
 
     @property
     def pending_dwords(self) -> int:

@@ -179,17 +179,25 @@ class Parser:
             if packet is None:
                 yield None
                 continue
-            self.resting, self.packet = False, packet
-            self.skipped = 0
-            top = self.buffers[-1] if self.buffers else None
-            self.cp.board.log.note("cp", "packet", "queue {}: {}", self.hqd.slot, packet)
-            self.cp.header_seen(self.hqd.slot, packet.header)
-            rule = check_rule(packet, self._rules, self.engines, self.cp.row.version)
-            steps = rule.execute(self, packet)
-            if steps is not None:
-                yield from steps
-            self._advance(top, 1 + len(packet.body) + self.skipped)
-            yield PACKET_US
+            yield from self._execute(packet)
+
+    def _execute(self, packet: Packet) -> Iterator[float | None]:
+        """Execute one packet and go on behind it."""
+        self.resting, self.packet = False, packet
+        self.skipped = 0
+        top = self.buffers[-1] if self.buffers else None
+        self.cp.board.log.note("cp", "packet", "queue {}: {}", self.hqd.slot, packet)
+        self.cp.header_seen(self.hqd.slot, packet.header)
+        rule = self.rule(packet)
+        steps = rule.execute(self, packet)
+        if steps is not None:
+            yield from steps
+        self._advance(top, 1 + len(packet.body) + self.skipped)
+        yield PACKET_US
+
+    def rule(self, packet: Packet) -> Rule:
+        """Find what the engine does with a packet, or refuse it."""
+        return check_rule(packet, self._rules, self.engines, self.cp.row.version)
 
     def poll(self, done: Callable[[], bool], may_stop: bool = True) -> Iterator[float]:
         """Wait until `done()`. With `may_stop` the queue may be disconnected meanwhile; it then executes the packet again."""

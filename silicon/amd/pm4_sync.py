@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 from ringup.autogen.amd import pm4, pm4_events
 from ringup.errors import Unmodelled
+from ringup.silicon.amd.cp_queue import Queue
 from ringup.silicon.amd.pm4_decode import Packet, Rule, compare, reserved
 from ringup.silicon.amd.pm4_memory import REGISTER_MASK
 from ringup.silicon.amd.pm4_parser import Parser
@@ -116,23 +117,24 @@ def release_mem(parser: Parser, packet: Packet) -> None:
     if op.pws_enable:
         counter = PWS_COUNTERS.get(op.event_type, 0)
         parser.released[counter] += 1
-        parser.queue.after_work(lambda: parser.complete(counter))
+        parser.queue.after_work(lambda queue: parser.complete(counter))
 
 
-def _end_of_pipe(parser: Parser, packet: Packet, select: pm4.RELEASE_MEM_DATA, vmid: int) -> Callable[[], None]:
+def _end_of_pipe(parser: Parser, packet: Packet, select: pm4.RELEASE_MEM_DATA, vmid: int) -> Callable[[Queue], None]:
     size, data = DATA_BYTES.get(select.data_sel, 0), packet.body[4] | packet.body[5] << 32
     gpu_va = packet.address(2, max(size, 4))
 
-    def happen() -> None:
+    def happen(queue: Queue) -> None:
+        where = queue.hqd.vmid or vmid  # a process's queue that was away meanwhile may have come back in another VMID
         if size:
             value = parser.cp.grbm.ticks() if select.data_sel >= 3 else data & (1 << 8 * size) - 1
-            parser.cp.hub.write(vmid, gpu_va, value.to_bytes(size, "little"), parser.client)
+            parser.cp.hub.write(where, gpu_va, value.to_bytes(size, "little"), parser.client)
         wanted = select.int_sel in INTERRUPT_ALWAYS
         if compared := INTERRUPT_COMPARE.get(select.int_sel):
-            seen = int.from_bytes(parser.cp.hub.read(vmid, gpu_va, compared, parser.client), "little")
+            seen = int.from_bytes(parser.cp.hub.read(where, gpu_va, compared, parser.client), "little")
             wanted = seen == data & (1 << 8 * compared) - 1
         if wanted:
-            parser.cp.end_of_pipe(parser.queue, vmid, packet.body[6])
+            parser.cp.end_of_pipe(queue, where, packet.body[6])
 
     return happen
 
@@ -147,7 +149,7 @@ def event_write(parser: Parser, packet: Packet) -> Iterator[float]:
         )
         return
     if control.event_type == pm4_events.EVENT_TYPE_CS_PARTIAL_FLUSH:
-        yield from parser.poll(lambda: not parser.queue.grids, may_stop=False)
+        yield from parser.poll(lambda: not parser.queue.grids)
     elif index == 2:
         raise Unmodelled(f"{packet}: pipeline statistics")
     elif control.event_type in END_OF_PIPE_EVENTS | SHADER_DONE_EVENTS:
@@ -161,7 +163,9 @@ def timestamp(parser: Parser, packet: Packet) -> None:
         parser.write_number(top, parser.cp.grbm.ticks(), 8)
     if packet.body[0] & 1:
         parser.queue.after_work(
-            lambda: parser.cp.hub.write(vmid, bottom, parser.cp.grbm.ticks().to_bytes(8, "little"), parser.client)
+            lambda queue: parser.cp.hub.write(
+                queue.hqd.vmid or vmid, bottom, parser.cp.grbm.ticks().to_bytes(8, "little"), parser.client
+            )
         )
 
 

@@ -38,6 +38,9 @@ TRANSFERS = {
 }  # fmt: skip
 LOADS, STORES = {"vm": "vmem"}, {"vs": "store"}
 FLAT_LOADS, FLAT_STORES = {"vm": "vmem", "lgkm": "lds"}, {"vs": "store", "lgkm": "lds"}
+# A FLAT load counts in both, and returns in that of the memory it reached. Source: LLVM SIInsertWaitcnts.cpp, mayAccessLDSThroughFlat (global
+# memory through FLAT is waited for in vmcnt alone); ROCR-Runtime blit_copyAligned.s does so. UNKNOWN: whether LDS alone needs no vmcnt
+WITHOUT_LDS = frozenset({"vm"})
 FLAT_OFFSET_MASK = 0xFFF  # the sign bit is forced to zero
 APERTURE_SHIFT = 32  # an aperture is 4 GiB: its high dword is SH_MEM_BASES' half, moved up
 
@@ -77,13 +80,15 @@ def _load(
 ) -> None:
     data: Bytes = np.zeros((lanes.size, transfer.size_bytes), np.uint8)
     undefined: NDArray[np.bool_] = np.zeros(data.shape, np.bool_)
+    guards = WITHOUT_LDS
     for space, some, addresses in parts:
+        guards = frozenset(order) if isinstance(space, LdsSpace) else guards
         found, unknown = space.read(addresses, some)
         data[some] = found[some]
         if unknown is not None:
             undefined[some] = unknown[some]
     deliver(step, first, transfer, data, undefined, lanes, order)
-    step.issue(order, vgprs=range(first, first + transfer.register_count) if lanes.any() else range(0))
+    step.issue(order, vgprs=range(first, first + transfer.register_count) if lanes.any() else range(0), guards=guards)
 
 
 def memory_flush(step: Step, name: str) -> Flush:
@@ -109,13 +114,16 @@ def _atomic(step: Step, name: str, lanes: Lanes, *, is_flat: bool) -> None:
     more = numbers(step, first + count, size, lanes) if name.startswith("cmpswap") else sources
     function = operation(name, memory_flush(step, name))
     found: Bytes = np.zeros((lanes.size, size), np.uint8)
+    guards = WITHOUT_LDS
     for space, some, addresses in places(step, size, lanes, is_atomic=True):
+        guards = frozenset(FLAT_LOADS) if isinstance(space, LdsSpace) else guards
         before, _ = atomic(step, space, addresses, size, some, function, sources, more)
         found[some] = before[some]
     if returns:
         order = FLAT_LOADS if is_flat else LOADS
         deliver(step, step.field["vdst"], Transfer(size), found, None, lanes, order)
-        step.issue(order, vgprs=range(step.field["vdst"], step.field["vdst"] + count) if lanes.any() else range(0))
+        loaded = range(step.field["vdst"], step.field["vdst"] + count) if lanes.any() else range(0)
+        step.issue(order, vgprs=loaded, guards=guards)
     else:
         step.issue(FLAT_STORES if is_flat else STORES)
 

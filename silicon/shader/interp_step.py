@@ -138,10 +138,18 @@ class Step:
         """Encoding fields by name."""
         return self.ins.fields
 
-    def issue(self, order: dict[str, str], *, cost: int = 1, vgprs: range = range(0), sgprs: range = range(0)) -> None:
-        """Count an operation that completes later; its registers are out of bounds until a wait covers it."""
+    def issue(
+        self,
+        order: dict[str, str],
+        *,
+        cost: int = 1,
+        vgprs: range = range(0),
+        sgprs: range = range(0),
+        guards: frozenset[str] | None = None,
+    ) -> None:
+        """Count an operation that completes later; its registers are out of bounds until a wait covers it, in the counters `guards`."""
         if self.regs.tracker is not None:
-            operation = InFlight(self.ins.mnemonic, self.pc, dict(order), cost, vgprs, sgprs)
+            operation = InFlight(self.ins.mnemonic, self.pc, dict(order), cost, vgprs, sgprs, guards)
             self.regs.tracker.waits.issue(operation)
 
 

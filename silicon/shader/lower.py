@@ -246,7 +246,7 @@ class _Writer:
             wave.alive = wave.told = alive[index]
             if self.variant.strict:  # many ways to stop, and none back: the instruction's own VGPRs will do
                 wave.told = alive[index] & SCALARS | step.effects.uses
-            wave.undefined_rows, wave.written_rows = [], []
+            wave.undefined_rows, wave.written_rows, wave.reaches_lds = [], [], None
             changed = mode_after(step.ins, mode)
             if not full and step.ins.format in COUNTED_FORMATS:
                 self._lanes = code.op("add", self._lanes, self._active_lanes())

@@ -45,6 +45,9 @@ def in_aperture(wave: Wave, lanes: Value) -> Value:
         nowhere = code.icmp("eq", aperture, code.const(0, "i64"))
         start = code.select(nowhere, code.const(-1, "i64"), start)
         inside = code.icmp("eq", top, wave.splat(start))
+        if name == "shared":
+            there = code.op("and", as_mask(code, inside), wave.exec_bits())
+            wave.reaches_lds = code.icmp("ne", there, code.const(0, there.type))
         found = inside if found is None else code.op("or", found, inside)
     assert found is not None
     active = code.op("and", as_mask(code, found), wave.exec_bits())

@@ -35,7 +35,10 @@ class RuleBroken(Exception):
 
 @dataclass(slots=True, eq=False)
 class InFlight:
-    """One issued operation. `order` names, for each counter it holds up, the kind with which it returns in order."""
+    """One issued operation. `order` names, for each counter it holds up, the kind with which it returns in order.
+
+    `guards` are the counters that say when its registers are there; None: all of them.
+    """
 
     text: str
     pc: int
@@ -43,6 +46,12 @@ class InFlight:
     cost: int = 1
     vgprs: range = range(0)
     sgprs: range = range(0)
+    guards: frozenset[str] | None = None
+
+    @property
+    def missing(self) -> list[str]:
+        """The counters that its registers still wait for."""
+        return [counter for counter in self.order if self.guards is None or counter in self.guards]
 
 
 @dataclass(slots=True)
@@ -86,7 +95,7 @@ class Waits:
 
     def _retire(self, operation: InFlight, counter: str) -> None:
         del operation.order[counter]
-        if operation.order:
+        if operation.missing:
             return
         for held, registers in ((self.vgprs, operation.vgprs), (self.sgprs, operation.sgprs)):
             for register in registers:
@@ -119,7 +128,7 @@ class Tracker:
             same_order is not None and operation.order == same_order and set(same_order.values()) <= IN_ORDER
         ):
             return
-        counters = " and ".join(f"{counter}cnt" for counter in operation.order)
+        counters = " and ".join(f"{counter}cnt" for counter in operation.missing)
         raise RuleBroken(
             "hazard", f"{name} is still being loaded by {operation.text} at {operation.pc:#x}; wait on {counters}"
         )

@@ -340,6 +340,8 @@ class Guard:
                     after = self._aged(before, new, pending)
                     if new.fills >> one & 1:
                         young = code.const(new.cost if pending in new.waits else 0, "i32")
+                        if pending.counter == "lgkmcnt" and wave.reaches_lds is not None:  # as interp_memory.py has it
+                            young = code.select(wave.reaches_lds, young, code.const(0, "i32"))
                         after = young if filled is None else code.select(filled, young, after)
                     self._set(register, after)
                     continue

@@ -63,6 +63,7 @@ class Wave(Registers):
         self.tracked = tracked  # undefined values from LDS are followed
         # lanes (mask_type) by register: loaded from LDS and written by nobody; stored to LDS and written by somebody, None for all
         self.undefined_rows: list[Value] = []
+        self.reaches_lds: Value | None = None  # whether a lane of the FLAT instruction does (i1)
         self.written_rows: list[Value | None] = []
         self.strict, self.counting = strict, counting
         self.rows = vgpr_count  # VGPRs that the wave still has

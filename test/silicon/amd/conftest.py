@@ -197,6 +197,103 @@ class Feeder:
         return self.rig.number(self.report) == self.wptr & 0xFFFF_FFFF
 
 
+class AqlQueue:
+    """A runtime's side of one AQL queue: amd_queue_t, packets, signals. Layouts by hand from ROCR-Runtime's hsa.h and amd_hsa_*.h."""
+
+    SHARED, SIGNALS, EVENTS, SLOTS = 0xA0_0000, 0xA1_0000, 0xA2_0000, 16
+    # as kfd_mqd_manager_v11.c: 256 dwords, rptr_block_size 5, queue full, slots, no rptr, unordered
+    CONTROL = 7 | 5 << 8 | 1 << 14 | 2 << 18 | 1 << 27 | 1 << 28
+
+    def __init__(self, rig, number=0, doorbell=6, vmid=8, index=0, **registers):
+        self.rig, self.number, self.bell = rig, number, doorbell
+        self.ring, self.shared = 0x98_0000 + 0x1000 * number, self.SHARED + 0x1000 * number
+        self.signals, self.written, self.vmid = self.SIGNALS + 0x1000 * number, index, vmid
+        self.mqd = rig.MQD + 0x1000 * 8 * number
+        for slot in range(self.SLOTS):
+            rig.put(self.ring + 64 * slot, 1)  # INVALID
+        rig.put(self.shared, *[0] * 64)
+        self.inactive = self.signal(0)
+        self.put(128, struct.pack("<QI", index, 128))  # read_dispatch_id and where it is
+        self.put(56, struct.pack("<Q", index))
+        self.put(192, struct.pack("<Q", self.inactive))
+        values = {
+            "CP_HQD_PQ_CONTROL": self.CONTROL,
+            "CP_HQD_PQ_RPTR_REPORT_ADDR": self.shared + 128,
+            "CP_HQD_PQ_WPTR_POLL_ADDR": self.shared + 56,
+            "CP_HQD_PQ_DOORBELL_CONTROL": doorbell << 2 | 1 << 30 | 1 << 1,
+            "CP_HQD_AQL_CONTROL": 1,
+            "CP_HQD_PERSISTENT_STATE": 1 << 30 | 0x55 << 8 | 1,
+            **registers,
+        }
+        rig.queue(pipe=number, doorbell=doorbell, vmid=vmid, wptr=index * 16, ring=self.ring, **values)
+
+    def put(self, offset, data):
+        """Write into amd_queue_t."""
+        self.rig.hub.span.view[self.shared + offset : self.shared + offset + len(data)] = data
+
+    def signal(self, value, event=None):
+        """Make a signal, with an event if one is named."""
+        at, self.signals = self.signals, self.signals + 64
+        mailbox = 0 if event is None else self.EVENTS + 8 * event
+        self.rig.hub.span.view[at : at + 64] = struct.pack("<qqQIIQQQQ", 1, value, mailbox, event or 0, 0, 0, 0, 0, 0)
+        return at
+
+    def value(self, signal):
+        return struct.unpack("<q", self.rig.hub.span.view[signal + 8 : signal + 16])[0]
+
+    def set(self, signal, value):
+        self.rig.hub.span.view[signal + 8 : signal + 16] = struct.pack("<q", value)
+
+    def stamps(self, signal):
+        return struct.unpack("<QQ", self.rig.hub.span.view[signal + 32 : signal + 48])
+
+    @property
+    def read_index(self):
+        return self.rig.number(self.shared + 128, 8)
+
+    @staticmethod
+    def dispatch(
+        kernel, kernarg=0, grid=(1,), group=(1,), *, scratch=0, lds=0, signal=0, header=2 | 1 << 8, dimensions=None
+    ):
+        """hsa_kernel_dispatch_packet_t; the barrier bit is set if not said otherwise."""
+        dimensions = len(grid) if dimensions is None else dimensions
+        grid, group = (*grid, 1, 1)[:3], (*group, 1, 1)[:3]
+        return struct.pack(
+            "<HHHHHHIIIIIQQQQ", header, dimensions, *group, 0, *grid, scratch, lds, kernel, kernarg, 0, signal
+        )
+
+    @staticmethod
+    def barrier(*signals, kind=3, signal=0, bit=0):
+        """hsa_barrier_and_packet_t (3), hsa_barrier_or_packet_t (5)."""
+        return struct.pack("<HHIQQQQQQQ", kind | bit << 8, 0, 0, *(*signals, 0, 0, 0, 0, 0)[:5], 0, signal)
+
+    @staticmethod
+    def pm4_ib(at, dwords, *, signal=0, bit=0, jump=0xC002_3F00):
+        """The vendor's packet with an INDIRECT_BUFFER, as ROCR's ExecutePM4 makes it."""
+        return struct.pack("<HBBIIIII8IQ", bit << 8, 1, 0, jump, at, 0, dwords | 1 << 23, 10, *[0] * 8, signal)
+
+    def write(self, *packets, header=None):
+        """Put packets into the ring; `header` instead of the last one's own leaves that to be written later."""
+        for packet in packets:
+            at = self.ring + self.written % self.SLOTS * 64
+            self.rig.hub.span.view[at : at + 64] = packet
+            self.written += 1
+            self.put(56, struct.pack("<Q", self.written))
+        if header is not None:
+            self.rig.hub.span.view[at : at + 2] = struct.pack("<H", header)
+
+    def ring_bell(self, index=None, size_bytes=8):
+        self.rig.gc.doorbell(self.bell, self.written - 1 if index is None else index, size_bytes)
+
+    def run(self, *packets, us=500):
+        self.write(*packets)
+        self.ring_bell()
+        self.rig.clock.sleep_us(us)
+
+    def header(self, index):
+        return self.rig.number(self.ring + index % self.SLOTS * 64, 2)
+
+
 class Recorder:
     """SDMA queues as schedulers see them."""
 
@@ -233,3 +330,15 @@ def cold_core():
 def mec(core):
     """Its first compute queue, kernel's, at doorbell 6."""
     return core.queue()
+
+
+@pytest.fixture
+def make_aql(core):
+    """Make AQL queues of a booted core: the first in slot 1.0.0 at doorbell 6, in VMID 8."""
+    return partial(AqlQueue, core)
+
+
+@pytest.fixture
+def aql(make_aql):
+    """Its first AQL queue."""
+    return make_aql()

@@ -8,7 +8,6 @@ import struct
 import pytest
 
 from ringup.autogen.amd.mqd import v11_compute_mqd
-from ringup.errors import Unmodelled
 
 WRITE_DATA = 0x37
 
@@ -112,15 +111,6 @@ def test_a_waiting_queue_keeps_no_other_of_its_pipe_from_running(core):
     one.run(*wait_for(core.DATA + 0x100, 1))
     two.run(*store(core.DATA, 1))
     assert core.number(core.DATA) == 1
-
-
-def test_work_in_an_aql_queue_is_what_the_model_lacks(core):
-    queue = core.queue(CP_HQD_AQL_CONTROL=1)
-    core.clock.sleep_us(100)
-    queue.write(*[0] * 16)
-    queue.ring_bell()
-    with pytest.raises(Unmodelled, match="AQL"):
-        core.clock.sleep_us(100)
 
 
 # --- disconnecting ------------------------------------------------------------------------------------------------

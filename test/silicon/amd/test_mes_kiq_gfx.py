@@ -117,6 +117,26 @@ def mes(host):
     return host
 
 
+def test_mes_maps_an_aql_queue_with_its_write_index_and_gives_it_back(core, mes, make_aql):
+    aql = make_aql(1, doorbell=0x1002)
+    core.select(1, 1, 0)
+    core.set("CP_HQD_DEQUEUE_REQUEST", 1)  # its registers are in its MQD now
+    core.clock.sleep_us(100)
+    signal = aql.signal(2)
+    aql.write(aql.barrier(signal=signal))  # before it is mapped
+    for turn in range(2):
+        assert mes.call(
+            api.MESAPI__ADD_QUEUE, api.MES_SCH_API_ADD_QUEUE, process_id=0x8001, page_table_base_addr=0x12_3000, process_va_end=0xF_FFFF,
+            process_context_addr=0xC000, gang_context_addr=0xC001, doorbell_offset=aql.bell, mqd_addr=aql.mqd, wptr_addr=aql.shared + 56,
+            queue_type=api.MES_QUEUE_TYPE_COMPUTE, is_kfd_process=1, is_aql_queue=1, trap_handler_addr=0xFFFF_BF00_0000,
+        )  # fmt: skip
+        core.clock.sleep_us(200)
+        assert aql.value(signal) == 1 - turn
+        assert mes.remove(aql.bell)
+        aql.write(aql.barrier(signal=signal))
+    assert (aql.read_index, core.violations()) == (2, [])
+
+
 # --- KIQ ----------------------------------------------------------------------------------------------------------
 def test_the_kiq_writes_registers_and_interrupts_the_host(core, host):
     status = core.cells.address("CPC_INT_STATUS") // 4

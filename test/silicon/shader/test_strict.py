@@ -45,9 +45,9 @@ HAZARDS = {
         "ds_store_b32 v1, v0\n ds_load_b32 v2, v1\n s_load_b32 s8, s[0:1], 0x0\n s_waitcnt lgkmcnt(1)\n v_mov_b32_e32 v3, v2",
         "v2 is still",
     ),
-    "flat load waits on both counters": (
-        "v_mov_b32_e32 v4, s0\n v_mov_b32_e32 v5, s1\n flat_load_b32 v2, v[4:5]\n s_waitcnt vmcnt(0)\n v_mov_b32_e32 v3, v2",
-        r"v2 is still .*wait on lgkmcnt",
+    "flat load of memory is not waited for with lgkmcnt": (
+        "v_mov_b32_e32 v4, s0\n v_mov_b32_e32 v5, s1\n flat_load_b32 v2, v[4:5]\n s_waitcnt lgkmcnt(0)\n v_mov_b32_e32 v3, v2",
+        r"v2 is still .*wait on vmcnt",
     ),
     "atomic that returns": (
         "global_atomic_add_u32 v2, v1, v0, s[2:3] glc\n v_mov_b32_e32 v3, v2",
@@ -85,6 +85,9 @@ RIGHT = {
     "LDS loads around a scalar load": (  # two LDS loads are out: with one of three left, the first is back
         "ds_store_b32 v1, v0\n ds_load_b32 v2, v1\n ds_load_b32 v3, v1\n s_load_b32 s8, s[0:1], 0x0\n s_waitcnt lgkmcnt(1)\n"
         "v_mov_b32_e32 v4, v2"
+    ),
+    "flat load of memory": (
+        "v_mov_b32_e32 v4, s0\n v_mov_b32_e32 v5, s1\n flat_load_b32 v2, v[4:5]\n s_waitcnt vmcnt(0)\n v_mov_b32_e32 v3, v2"
     ),
     "flat load": (
         "v_mov_b32_e32 v4, s0\n v_mov_b32_e32 v5, s1\n flat_load_b32 v2, v[4:5]\n s_waitcnt vmcnt(0) lgkmcnt(0)\n v_mov_b32_e32 v3, v2"

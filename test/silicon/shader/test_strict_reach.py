@@ -23,6 +23,12 @@ def buffers(machine):
 
 LOADING = "v_mov_b32_e32 v8, 8\n v_mov_b32_e32 v9, 9\n global_load_b32 v10, v1, s[0:1]\n"
 FLAT = "v_mov_b32_e32 v6, s0\n v_mov_b32_e32 v7, 0\n v_mov_b32_e32 v4, 0\n v_mov_b32_e32 v5, 0\n"
+# 1 is the shared aperture
+LDS_FLAT = "ds_store_b32 v1, v0\n s_waitcnt lgkmcnt(0)\n v_mov_b32_e32 v6, v1\n v_mov_b32_e32 v7, 0x10000\n"
+MIXED_FLAT = (
+    LDS_FLAT
+    + "v_cmp_eq_u32_e32 vcc_lo, 0, v0\n v_cndmask_b32_e32 v7, 0, v7, vcc_lo\n v_cndmask_b32_e32 v6, s0, v6, vcc_lo\n"
+)
 LDS_HALF = "s_mov_b32 exec_lo, 0xffff\n ds_store_b32 v1, v0\n s_mov_b32 exec_lo, -1\n"  # 16 of 32 dwords are written
 
 BROKEN = {
@@ -33,8 +39,17 @@ BROKEN = {
         "s_mov_b32 s8, 0\n s_load_b32 s9, s[0:1], 0x0\n s_mov_b32 m0, 1\n s_movrels_b32 s12, s8", "hazard", "s9 is still being loaded",
     ),
     "register that M0 picks beyond the allocation": ("s_mov_b32 m0, 40\n v_movrels_b32_e32 v2, v0", "register", "24 VGPRs allocated"),
-    "FLAT load, waited for in one counter": (
-        FLAT + "flat_load_b32 v2, v[6:7]\n s_waitcnt vmcnt(0)\n v_mov_b32_e32 v3, v2", "hazard", "wait on lgkmcnt",
+    "FLAT load of memory, waited for in the other counter": (
+        FLAT + "flat_load_b32 v2, v[6:7]\n s_waitcnt lgkmcnt(0)\n v_mov_b32_e32 v3, v2", "hazard", "wait on vmcnt",
+    ),
+    "FLAT load of LDS, waited for in the other counter": (
+        LDS_FLAT + "flat_load_b32 v2, v[6:7]\n s_waitcnt vmcnt(0)\n v_mov_b32_e32 v3, v2", "hazard", "wait on lgkmcnt",
+    ),
+    "FLAT load of memory and LDS, waited for in one counter": (
+        MIXED_FLAT + "flat_load_b32 v2, v[6:7]\n s_waitcnt vmcnt(0)\n v_mov_b32_e32 v3, v2", "hazard", "wait on lgkmcnt",
+    ),
+    "FLAT atomic of LDS, waited for in the other counter": (
+        LDS_FLAT + "flat_atomic_add_u32 v2, v[6:7], v0 glc\n s_waitcnt vmcnt(0)\n v_mov_b32_e32 v3, v2", "hazard", "wait on lgkmcnt",
     ),
     "direct load": (
         "ds_store_b32 v1, v0\n s_waitcnt lgkmcnt(0)\n s_mov_b32 m0, 0x20000\n lds_direct_load v2\n v_mov_b32_e32 v3, v2",
@@ -90,6 +105,11 @@ RIGHT = {
     "FLAT loads return in order": (
         FLAT + "flat_load_b32 v2, v[6:7]\n flat_load_b32 v3, v[6:7]\n s_waitcnt vmcnt(1) lgkmcnt(1)\n v_mov_b32_e32 v4, v2"
     ),
+    "FLAT load of memory, waited for in vmcnt": FLAT + "flat_load_b32 v2, v[6:7]\n s_waitcnt vmcnt(0)\n v_mov_b32_e32 v3, v2",
+    "FLAT atomic of memory, waited for in vmcnt": (
+        FLAT + "flat_atomic_add_u32 v2, v[6:7], v0 glc\n s_waitcnt vmcnt(0)\n v_mov_b32_e32 v3, v2"
+    ),
+    "FLAT load of LDS, waited for": LDS_FLAT + "flat_load_b32 v2, v[6:7]\n s_waitcnt vmcnt(0) lgkmcnt(0)\n v_mov_b32_e32 v3, v2",
     "direct load, waited for": (
         "ds_store_b32 v1, v0\n s_waitcnt lgkmcnt(0)\n s_mov_b32 m0, 0x20000\n lds_direct_load v2\n s_waitcnt expcnt(0)\n v_mov_b32_e32 v3, v2"
     ),
