@@ -235,9 +235,10 @@ class VfioUserServer:
 
     def step(self, timeout_s: float) -> None:
         """Wait for peers and for what falls due in the cards, `timeout_s` at most; serve both."""
-        for key, events in self._selector.select(self._wait(timeout_s)):
+        ready = self._selector.select(self._wait(timeout_s))
+        self._pass_time()  # ORDER: an access finds the cards as they are by now
+        for key, events in ready:
             key.data(events)
-        self._pass_time()
         for slot in self._slots:
             if slot.peer is not None:
                 self._keep_house(slot, slot.peer)
