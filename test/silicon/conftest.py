@@ -199,7 +199,7 @@ class Ram(threading.Thread):
         data = b""
         while len(data) < size:
             ready, _, _ = select.select([self.sock, self._ends], [], [])
-            if self._ends in ready:
+            if self.sock not in ready:  # all that came is read first
                 return None
             piece = self.sock.recv(size - len(data))
             if not piece:
