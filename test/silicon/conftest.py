@@ -16,6 +16,7 @@ import time
 
 import pytest
 
+from ringup.silicon import vfio_user_channel
 from ringup.silicon.clock import VirtualClock
 from ringup.silicon.vfio_user import VfioUserServer
 
@@ -309,7 +310,9 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path, virtual_card):
+def bench(tmp_path, virtual_card, monkeypatch):
+    """What is to be answered is waited for longer than any test lasts; one that is about that says how long."""
+    monkeypatch.setattr(vfio_user_channel, "ANSWER_S", 30)
     made = Bench(tmp_path, virtual_card)
     made.descriptors = descriptors
     yield made
