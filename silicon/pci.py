@@ -403,8 +403,10 @@ class Function:
             for number in range(self.config.get(place + 8) >> 5 & 7):
                 at = place + 8 + 8 * number
                 control = int.from_bytes(saved[at : at + 4], "little")
-                self.config.put(at, control)
-                self.sizes[control & regs.PCI_REBAR_CTRL_BAR_IDX] = 1 << (control >> 8 & 0x3F) + 20
+                bar, size_mib = self._bars[control & regs.PCI_REBAR_CTRL_BAR_IDX], 1 << (control >> 8 & 0x3F)
+                if size_mib in bar.sizes_mib:  # one that is not offered was written, and not taken
+                    self.config.put(at, control)
+                    self.sizes[bar.index] = size_mib << 20
         for bar in self.row.bars:
             self._lay_bar(bar)
         self.config.restore(saved, frozenset(skip))

@@ -49,9 +49,13 @@ def _make_way(path: str, doing: str) -> None:
 
 
 def _answers(path: str) -> bool:
+    """Whether somebody listens; who is too busy to take a connection does, too, and is not waited for."""
     with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
         try:
             probe.connect(path)
-        except OSError:
+        except ConnectionRefusedError:
             return False
+        except BlockingIOError:
+            return True
     return True

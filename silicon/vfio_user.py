@@ -2,7 +2,8 @@
 
 One loop, no threads in models. Cards live in virtual time, guests in the wall clock's; the loop lets both pass alike: what a card does takes as
 long for the guest as its model says. A model that needs longer to compute than that falls behind by `CATCH_UP_S` at most; beyond, its time
-stands still rather than be hurried after. A register access costs its own virtual time on top.
+stands still rather than be hurried after. A register access costs its own virtual time on top, a reset 100 ms of it: where that brings
+cards ahead by more than `CATCH_UP_S`, they are not made to wait for it either.
 
 A card serves one peer at a time. A peer that goes leaves the card as it is, without its memory and interrupts; the next one finds it so.
 Peers are hostile: sizes, counts and time are bounded, nonsense is answered with an error or closes the connection, and touches no other.
@@ -10,15 +11,14 @@ Peers are hostile: sizes, counts and time are bounded, nonsense is answered with
 
 from __future__ import annotations
 
-import array
+import contextlib
 import errno
 import logging
-import os
 import selectors
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar
@@ -27,154 +27,17 @@ from ringup.errors import RingupError, TransportError
 from ringup.silicon import unix_socket
 from ringup.silicon import vfio_user_wire as wire
 from ringup.silicon.clock import VirtualClock
+from ringup.silicon.vfio_user_channel import Channel, Connection, close_all
 from ringup.silicon.vfio_user_function import Card, ServedFunction
-from ringup.silicon.vfio_user_session import Session
-from ringup.silicon.vfio_user_wire import HEADER, Answer, Command, Message, Refused
+from ringup.silicon.vfio_user_wire import Answer, Command, Message, Refused
 
 LOG = logging.getLogger(__name__)
 Result = TypeVar("Result")
 HOUSEKEEPING_S = 0.25
-SLICE_S = 0.004  # how long cards compute before peers are looked at again
+SLICE_S = 0.004  # how long cards compute, or one peer is served, before the others are looked at again
 CATCH_UP_S = 0.5
-ANSWER_S = 1.0  # TIMEOUT: how long a peer may take to answer a question about its memory
 HANDSHAKE_S = 10.0  # TIMEOUT: a peer proposes a version within this
 FULL_BYTES = 16 << 20  # a peer that leaves this much unread is read no further
-RECEIVE_BYTES = 256 << 10
-ANCILLARY_BYTES = socket.CMSG_SPACE(wire.MOST_DESCRIPTORS * array.array("i").itemsize)
-
-
-class _Channel:
-    """A stream of messages and descriptors, both ways. `OSError` where the other end is gone, `TransportError` where it talks nonsense."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        sock.setblocking(False)
-        self.sock = sock
-        self.outbox: deque[tuple[bytes, tuple[int, ...]]] = deque()
-        self.outbox_bytes = 0
-        self._inbox = bytearray()
-        self._taken = 0  # bytes of the stream before the inbox
-        self._descriptors: deque[tuple[int, list[int]]] = deque()  # by where in the stream the bytes they came with end
-
-    def receive(self) -> bool:
-        """Take what has come; tell whether the peer is still there."""
-        try:
-            data, ancillary, flags, _ = self.sock.recvmsg(RECEIVE_BYTES, ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC)
-        except BlockingIOError:
-            return True
-        came = array.array("i")
-        for level, kind, payload in ancillary:
-            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-                came.frombytes(payload[: len(payload) - len(payload) % came.itemsize])
-        self._inbox += data
-        if came:
-            self._descriptors.append((self._taken + len(self._inbox), came.tolist()))
-        if flags & socket.MSG_CTRUNC:
-            raise TransportError(f"more than {wire.MOST_DESCRIPTORS} descriptors in one message")
-        return bool(data)
-
-    def take(self) -> Message | None:
-        """Return the next message; None while it is not whole."""
-        if len(self._inbox) < HEADER.size:
-            return None
-        number, command, size_bytes, flags, error = wire.parse_header(self._inbox)
-        if len(self._inbox) < size_bytes:
-            return None
-        payload = bytes(memoryview(self._inbox)[HEADER.size : size_bytes])
-        del self._inbox[:size_bytes]
-        self._taken += size_bytes
-        descriptors: list[int] = []
-        while self._descriptors and self._descriptors[0][0] <= self._taken:
-            descriptors += self._descriptors.popleft()[1]
-        return Message(number, command, flags, payload, descriptors, error)
-
-    def send(self, data: bytes, descriptors: tuple[int, ...] = ()) -> None:
-        """Send now what the peer takes, the rest later."""
-        self.outbox.append((data, descriptors))
-        self.outbox_bytes += len(data)
-        self.flush()
-
-    def flush(self) -> None:
-        """Send what waits, as far as the peer takes it."""
-        while self.outbox:
-            data, descriptors = self.outbox[0]
-            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
-            try:
-                sent = self.sock.sendmsg([data], rights)
-            except BlockingIOError:
-                return
-            self.outbox_bytes -= sent
-            if sent == len(data):
-                self.outbox.popleft()
-            else:
-                self.outbox[0] = data[sent:], ()
-
-    def close(self) -> None:
-        """Let go of the socket and of descriptors that nobody took."""
-        self.sock.close()
-        for _, came in self._descriptors:
-            _close_all(came)
-        self._descriptors.clear()
-
-
-class _Connection:
-    """A peer of a card: its channel, what it set up, and commands that came while an answer of its was awaited."""
-
-    def __init__(self, sock: socket.socket, function: ServedFunction) -> None:
-        self.channel = _Channel(sock)
-        self.back: _Channel | None = None  # for commands of ours, where the peer wanted them apart
-        self.session = Session(function, self)
-        self.waiting: deque[Message] = deque()
-        self.closing = ""
-        self.began_s = time.monotonic()
-        self.awaited = 0
-        self._number = 0
-        self._silent = False
-
-    def ask(self, command: Command, payload: bytes) -> bytes:
-        """Send a command and wait for its answer; commands that come meanwhile wait. Raises `OSError`.
-
-        A peer that once did not answer within `ANSWER_S` is not asked again: QEMU (11) takes these commands and answers none.
-        """
-        if self._silent:
-            raise OSError(errno.ETIMEDOUT, "this peer answers no questions about its memory")
-        self._number = self._number + 1 & 0xFFFF
-        channel = self.back or self.channel
-        channel.send(wire.header(self._number, command, len(payload)) + payload)
-        end_s = time.monotonic() + ANSWER_S
-        with selectors.DefaultSelector() as selector:
-            selector.register(channel.sock, selectors.EVENT_READ)
-            while (left_s := end_s - time.monotonic()) > 0:
-                selector.select(left_s)
-                alive = channel.receive()
-                while (message := channel.take()) is not None:
-                    if not message.is_reply:
-                        self.waiting.append(message)
-                    elif (message.number, message.command) == (self._number, command):
-                        _close_all(message.descriptors)
-                        if message.flags & wire.ERROR:
-                            raise OSError(message.errno or errno.EIO, f"the peer refused {command.name}")
-                        return message.payload
-                    else:
-                        _close_all(message.descriptors)
-                if not alive:
-                    raise OSError(errno.ECONNRESET, "the peer hung up")
-                channel.flush()
-        self._silent = True
-        LOG.warning("the peer answers no %s; memory that it shares without a descriptor is a bus error", command.name)
-        raise OSError(errno.ETIMEDOUT, f"no answer to {command.name} within {ANSWER_S:.0f} s")
-
-    def next(self) -> Message | None:
-        """Return the next command."""
-        return self.waiting.popleft() if self.waiting else self.channel.take()
-
-    def close(self) -> None:
-        """Forget the peer."""
-        self.session.close()
-        for message in self.waiting:
-            _close_all(message.descriptors)
-        self.channel.close()
-        if self.back:
-            self.back.close()
 
 
 class _Slot:
@@ -182,7 +45,7 @@ class _Slot:
 
     def __init__(self, path: str, sock: socket.socket, function: ServedFunction) -> None:
         self.path, self.sock, self.function = path, sock, function
-        self.peer: _Connection | None = None
+        self.peer: Connection | None = None
 
 
 class VfioUserServer:
@@ -195,7 +58,8 @@ class VfioUserServer:
         self._calls: deque[tuple[Callable[[], object], Future[object]]] = deque()
         self._began_s, self._began_ns = time.monotonic(), clock.now_ns
         self._wake_in, self._wake_out = socket.socketpair()
-        self._wake_in.setblocking(False)
+        for end in (self._wake_in, self._wake_out):
+            end.setblocking(False)
         self._selector.register(self._wake_in, selectors.EVENT_READ, lambda events: self._woken())
         self._running = True
 
@@ -224,13 +88,13 @@ class VfioUserServer:
     def stop(self) -> None:
         """End `run` soon; may be called from another thread or a signal handler."""
         self._running = False
-        self._wake_out.send(b"\0")
+        self._wake()
 
     def call(self, action: Callable[[], Result]) -> Future[Result]:
         """Have the loop run `action` between two accesses; may be called from another thread. The result comes with the future."""
         future: Future[Result] = Future()
         self._calls.append((action, future))  # type: ignore[arg-type]  # both of one type, which a queue of many cannot say
-        self._wake_out.send(b"\0")
+        self._wake()
         return future
 
     def step(self, timeout_s: float) -> None:
@@ -267,7 +131,10 @@ class VfioUserServer:
         return self._began_ns + int((time.monotonic() - self._began_s) * 1e9)
 
     def _wait(self, timeout_s: float) -> float:
-        if any(slot.peer is not None and slot.peer.waiting for slot in self._slots):
+        if any(
+            slot.peer is not None and slot.peer.pending and slot.peer.channel.outbox_bytes < FULL_BYTES
+            for slot in self._slots
+        ):
             return 0
         due_ns = self._clock.due_ns
         if due_ns is None:
@@ -278,14 +145,16 @@ class VfioUserServer:
         """Let the cards' time come up to ours, as far as that can be computed in `SLICE_S`."""
         behind_ns = self._target_ns() - self._clock.now_ns
         if behind_ns <= 0:
+            self._began_ns += max(0, -behind_ns - int(CATCH_UP_S * 1e9))
             return
         end_s = time.monotonic() + SLICE_S
         try:
             self._clock.run_until(lambda: time.monotonic() > end_s, behind_ns / 1000)
-        except (
-            RingupError
-        ) as error:  # what a model refuses stops what it was doing, as hardware hangs; the rest goes on
+        except RingupError as error:
+            # what a model refuses stops what it was doing, as hardware hangs; the rest goes on
             LOG.warning("%s", error, exc_info=LOG.isEnabledFor(logging.DEBUG))
+        except Exception:  # a model's own mistake too
+            LOG.exception("a model failed")
         over_ns = self._target_ns() - self._clock.now_ns - int(CATCH_UP_S * 1e9)
         if over_ns > 0:
             self._began_ns -= over_ns
@@ -298,98 +167,117 @@ class VfioUserServer:
         except OSError as error:  # it went again, or this process has no descriptors left
             LOG.info("accepting a connection: %s", error)
             return
+        if slot.peer is not None and slot.peer.awaited & selectors.EVENT_READ:
+            self._ready(
+                slot, slot.peer, selectors.EVENT_READ
+            )  # it may have hung up just now, to be followed by this one
+        if slot.peer is not None:
+            self._keep_house(slot, slot.peer)
         if slot.peer is not None:
             LOG.warning("%s: a second peer is turned away; the card has one", slot.path)
             sock.close()
             return
-        slot.peer = _Connection(sock, slot.function)
+        slot.peer = Connection(sock, slot.function)
         LOG.info("%s: %s has a peer", slot.path, slot.function.name)
         self._await(slot, slot.peer, selectors.EVENT_READ)
 
-    def _ready(self, slot: _Slot, peer: _Connection, events: int) -> None:
+    def _ready(self, slot: _Slot, peer: Connection, events: int) -> None:
         if slot.peer is not peer:  # dropped by what came before in this round
             return
-        try:
+        with self._dropping(slot):
             if events & selectors.EVENT_WRITE:
                 peer.channel.flush()
             if events & selectors.EVENT_READ and not peer.channel.receive():
-                self._take_commands(slot, peer)
-                self._drop(slot, "it hung up")
-                return
+                peer.hung_up = True
             self._take_commands(slot, peer)
+
+    @contextlib.contextmanager
+    def _dropping(self, slot: _Slot) -> Iterator[None]:
+        """Drop the peer of a card that is gone, or talks nonsense."""
+        try:
+            yield
         except OSError as error:
             self._drop(slot, str(error))
         except TransportError as error:
             self._drop(slot, str(error), logging.WARNING)
 
-    def _take_commands(self, slot: _Slot, peer: _Connection) -> None:
-        while not peer.closing and peer.channel.outbox_bytes < FULL_BYTES and (message := peer.next()) is not None:
+    def _take_commands(self, slot: _Slot, peer: Connection) -> None:
+        """Serve commands that have come, for `SLICE_S` or a little longer, and as far as their answers are taken."""
+        end_s = time.monotonic() + SLICE_S
+        peer.more = True
+        while not peer.closing and peer.channel.outbox_bytes < FULL_BYTES:
+            message = peer.next()
+            if message is None:
+                peer.more = False
+                return
             try:
                 self._serve(slot, peer, message)
             finally:
-                _close_all(message.descriptors)
+                close_all(message.descriptors)
+            if time.monotonic() > end_s:
+                return
 
-    def _serve(self, slot: _Slot, peer: _Connection, message: Message) -> None:
+    def _serve(self, slot: _Slot, peer: Connection, message: Message) -> None:
         if message.is_reply:
             LOG.info("%s: an answer to nothing: %s", slot.path, message.name)
             return
-        error = 0
-        answer = Answer()
-        try:
-            answer = peer.session.serve(message)
-        except Refused as refusal:
-            error = refusal.errno
-            LOG.log(logging.INFO if peer.session.agreed else logging.WARNING, "%s: %s", slot.path, refusal)
-        except (
-            RingupError
-        ) as refusal:  # the guest's mistake, or something the model lacks: what metal would do is not known
-            error = errno.EIO
-            slot.function.card.log.note("bus", "violation", "{}", str(refusal))
-            LOG.warning("%s: %s", slot.path, refusal, exc_info=LOG.isEnabledFor(logging.DEBUG))
-        payload, descriptors = (b"", ()) if error else (answer.payload, answer.descriptors)
-        if message.command == Command.VERSION and not error:
-            payload, descriptors = self._apart(peer, payload)
+        error, answer = self._do(slot, peer, message)
         if not message.flags & wire.NO_REPLY:
             flags = wire.REPLY | (wire.ERROR if error else 0)
+            payload, descriptors = answer.payload, answer.descriptors
+            given = message.command == Command.VERSION and peer.session.takes_twin and not error
+            if given:
+                payload, descriptors = self._apart(peer, payload)
             head = wire.header(message.number, message.command, len(payload), flags, error)
-            peer.channel.send(head + payload, descriptors)
-            if message.command == Command.VERSION:
-                _close_all(list(descriptors))
+            peer.channel.send(head + payload, descriptors, given=given)
         if not peer.session.agreed:
             peer.closing = "no version was agreed on"
 
+    def _do(self, slot: _Slot, peer: Connection, message: Message) -> tuple[int, Answer]:
+        """Have the session do what a message asks; return an errno, which is 0 where it was done, and the answer."""
+        log = slot.function.card.log
+        try:
+            return 0, peer.session.serve(message)
+        except Refused as refusal:
+            LOG.log(logging.INFO if peer.session.agreed else logging.WARNING, "%s: %s", slot.path, refusal)
+            return refusal.errno, Answer()
+        except RingupError as refusal:
+            # the guest's mistake, or something the model lacks: what metal would do is not known
+            log.note("bus", "violation", "{}", str(refusal))
+            LOG.warning("%s: %s", slot.path, refusal, exc_info=LOG.isEnabledFor(logging.DEBUG))
+        except Exception as error:  # a model's own mistake costs the access, and no other card
+            log.note("bus", "failed", "{}: {}", message.name, repr(error))
+            LOG.exception("%s: %s", slot.path, message.name)
+        return errno.EIO, Answer()
+
     @staticmethod
-    def _apart(peer: _Connection, payload: bytes) -> tuple[bytes, tuple[int, ...]]:
-        """Open a second channel for commands of ours, where the peer wants one."""
-        wanted = peer.session.capabilities.get("twin_socket")
-        if not isinstance(wanted, dict) or wanted.get("supported") is not True:
-            return payload, ()
+    def _apart(peer: Connection, payload: bytes) -> tuple[bytes, tuple[int, ...]]:
+        """Open a second channel for commands of ours."""
         ours, theirs = socket.socketpair()
-        peer.back = _Channel(ours)
+        peer.back = Channel(ours)
         return wire.with_twin_socket(payload), (theirs.detach(),)
 
-    def _keep_house(self, slot: _Slot, peer: _Connection) -> None:
-        """Serve what waited, send, look whether the peer took too long, and say what is awaited of it."""
-        try:
-            if peer.waiting:
-                self._take_commands(slot, peer)
+    def _keep_house(self, slot: _Slot, peer: Connection) -> None:
+        """Serve what waited, send, look whether the peer is to go, and say what is awaited of it."""
+        with self._dropping(slot):
             peer.channel.flush()
-        except OSError as error:
-            self._drop(slot, str(error))
+            if peer.pending:
+                self._take_commands(slot, peer)
+        if slot.peer is not peer:
             return
-        except TransportError as error:
-            self._drop(slot, str(error), logging.WARNING)
-            return
-        if peer.closing and not peer.channel.outbox:
-            self._drop(slot, peer.closing)
+        sending = bool(peer.channel.outbox)
+        if peer.closing:
+            self._drop(slot, peer.closing, logging.WARNING)
+        elif peer.hung_up and not peer.pending and not sending:
+            self._drop(slot, "it hung up")
         elif not peer.session.agreed and time.monotonic() - peer.began_s > HANDSHAKE_S:
             self._drop(slot, f"it proposed no version within {HANDSHAKE_S:.0f} s")
         else:
-            readable = not peer.closing and peer.channel.outbox_bytes < FULL_BYTES
+            readable = not (peer.hung_up or peer.pending or peer.channel.outbox_bytes >= FULL_BYTES)
             wanted = selectors.EVENT_READ if readable else 0
-            self._await(slot, peer, wanted | (selectors.EVENT_WRITE if peer.channel.outbox else 0))
+            self._await(slot, peer, wanted | (selectors.EVENT_WRITE if sending else 0))
 
-    def _await(self, slot: _Slot, peer: _Connection, wanted: int) -> None:
+    def _await(self, slot: _Slot, peer: Connection, wanted: int) -> None:
         if wanted == peer.awaited:
             return
         sock = peer.channel.sock
@@ -410,16 +298,21 @@ class VfioUserServer:
         slot.peer = None
         peer.close()
 
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # it is being woken already
+            self._wake_out.send(b"\0")
+
     def _woken(self) -> None:
-        self._wake_in.recv(64)
+        self._wake_in.recv(4096)
         while self._calls:
             action, future = self._calls.popleft()
+            if not future.set_running_or_notify_cancel():
+                continue
             try:
-                future.set_result(action())
-            except BaseException as error:  # noqa: BLE001  # whatever it is belongs to who asked
+                result = action()
+            except BaseException as error:
                 future.set_exception(error)
-
-
-def _close_all(descriptors: list[int]) -> None:
-    while descriptors:
-        os.close(descriptors.pop())
+                if not isinstance(error, Exception):
+                    raise
+            else:
+                future.set_result(result)

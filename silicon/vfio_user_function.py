@@ -117,8 +117,8 @@ class ServedFunction:
         command, status = (self.card.gpu.config.get(at, 2) for at in (regs.PCI_COMMAND, regs.PCI_STATUS))
         return bool(status & regs.PCI_STATUS_INTERRUPT) and not command & regs.PCI_COMMAND_INTX_DISABLE
 
-    def region(self, index: int) -> Region:
-        """Describe a region; one that the function lacks has no bytes."""
+    def region(self, index: int, *, can_map: bool = True) -> Region:
+        """Describe a region; one that the function lacks has no bytes. `can_map`: it may be given with a descriptor."""
         gpu = self.card.gpu
         if index == CONFIG:
             return Region(SIZE, READ | WRITE)
@@ -127,7 +127,7 @@ class ServedFunction:
         if index not in gpu.sizes:
             return Region()
         size_bytes = gpu.sizes[index]
-        shared = self.card.shared(index)
+        shared = self.card.shared(index) if can_map else None
         if shared is None or size_bytes % HOST_PAGE:
             return Region(size_bytes, READ | WRITE)
         descriptor, there = shared
@@ -135,7 +135,7 @@ class ServedFunction:
         return Region(size_bytes, READ | WRITE | MMAP, descriptor, () if whole else ((0, there),))
 
     def _inside(self, index: int, offset: int, size_bytes: int, write: bool) -> None:
-        region = self.region(index)
+        region = self.region(index, can_map=False)
         if not region.flags & (WRITE if write else READ):
             raise Refused(errno.EINVAL, f"region {index} cannot be {'written' if write else 'read'}")
         if not 0 < size_bytes <= region.size_bytes - offset:

@@ -1,11 +1,13 @@
 """Interrupts of a served function on their way to a peer: eventfds that it gave, by kind and vector.
 
 A vector that comes while its eventfd is away is kept: monitors take the whole set away and give it anew while the machine runs, when an
-interrupt changes its processor. Source: linux/vfio.h, VFIO_DEVICE_SET_IRQS; which kinds can be masked as drivers/vfio/pci/vfio_pci_intrs.c.
+interrupt changes its processor. What can be asked of a kind, and the errors, are those of Linux's vfio-pci.
+Sources: linux/vfio.h, VFIO_DEVICE_SET_IRQS; drivers/vfio/vfio_main.c, vfio_set_irqs_validate_and_prepare; vfio_pci_intrs.c.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Iterable, Sequence
@@ -19,6 +21,7 @@ NAMES = ("INTx", "MSI", "MSI-X", "ERR", "REQ")
 NONE, BOOL, EVENTFD = vfio.VFIO_IRQ_SET_DATA_NONE, vfio.VFIO_IRQ_SET_DATA_BOOL, vfio.VFIO_IRQ_SET_DATA_EVENTFD
 MASK, UNMASK = vfio.VFIO_IRQ_SET_ACTION_MASK, vfio.VFIO_IRQ_SET_ACTION_UNMASK
 TRIGGER = vfio.VFIO_IRQ_SET_ACTION_TRIGGER
+KNOWN = vfio.VFIO_IRQ_SET_DATA_TYPE_MASK | vfio.VFIO_IRQ_SET_ACTION_TYPE_MASK
 ONE = (1).to_bytes(8, "little")  # what an eventfd is told: eventfd(2)
 
 
@@ -42,40 +45,54 @@ class Irqs:
         return vfio.VFIO_IRQ_INFO_EVENTFD | vfio.VFIO_IRQ_INFO_NORESIZE
 
     def set(self, index: int, start: int, count: int, flags: int, data: bytes, descriptors: list[int]) -> None:
-        """Do what a peer asks of a range of vectors; descriptors that are taken leave the list. Raises `Refused`."""
+        """Do what a peer asks of a range of vectors; descriptors that are taken leave the list. Raises `Refused`, and all stays as it was."""
         kind, action = flags & vfio.VFIO_IRQ_SET_DATA_TYPE_MASK, flags & vfio.VFIO_IRQ_SET_ACTION_TYPE_MASK
-        if kind not in (NONE, BOOL, EVENTFD) or action not in (MASK, UNMASK, TRIGGER) or flags & ~(kind | action):
+        if kind not in (NONE, BOOL, EVENTFD) or flags & ~KNOWN:
             raise Refused(errno.EINVAL, f"interrupts with flags {flags:#x}")
-        if index >= KINDS or start + count > self.counts[index]:
+        if index >= KINDS or start >= self.counts[index] or start + count > self.counts[index]:
             raise Refused(errno.EINVAL, f"interrupts {start} to {start + count} of kind {index}")
-        if kind == NONE and action == TRIGGER and not count:
-            if start:
-                raise Refused(errno.EINVAL, f"no interrupts from {start} on")
-            self._release(key for key in tuple(self._eventfds) if key[0] == index)
-            return
-        chosen = list(range(start, start + count))
-        if kind == BOOL:
-            if len(data) < count:
-                raise Refused(errno.EINVAL, f"{len(data)} booleans for {count} interrupts")
-            chosen = [number for number, wanted in zip(chosen, data, strict=False) if wanted]
-        if action == TRIGGER and kind == EVENTFD:
-            self._arm(index, chosen, descriptors)
-        elif action == TRIGGER:
-            for number in chosen:
-                self.signal(index, number)
-        elif index != INTX or kind == EVENTFD:
+        if kind == BOOL and not 0 < count <= len(data):
+            raise Refused(errno.EINVAL, f"{len(data)} booleans for {count} interrupts")
+        if kind == EVENTFD and descriptors and (len(descriptors) != count or not all(map(_is_eventfd, descriptors))):
+            raise Refused(errno.EINVAL, f"{len(descriptors)} descriptors, eventfds or not, for {count} interrupts")
+        chosen = [number for number in range(start, start + count) if kind != BOOL or data[number - start]]
+        if action == TRIGGER:
+            self._trigger(index, chosen, kind, descriptors, count)
+        elif action in (MASK, UNMASK) and index == INTX and kind != EVENTFD:
+            if count != 1 or not self._armed(INTX):
+                raise Refused(
+                    errno.EINVAL, f"{count} masks for INTx, which is {'' if self._armed(INTX) else 'not '}set up"
+                )
+            if chosen:
+                self._intx_masked = action == MASK
+                self._look_at_intx()
+        else:
             raise Refused(errno.ENOTTY, f"{NAMES[index]} cannot be masked that way")
-        elif chosen:
-            self._intx_masked = action == MASK
-            self._look_at_intx()
+
+    def _trigger(self, index: int, chosen: list[int], kind: int, descriptors: list[int], count: int) -> None:
+        if kind == EVENTFD:
+            if not count:
+                raise Refused(errno.EINVAL, "eventfds for no interrupts")
+            self._arm(index, chosen, descriptors)
+        elif not count:  # of no data: all of the kind, and none need be set up
+            self._release(key for key in tuple(self._eventfds) if key[0] == index)
+        elif not self._armed(index):
+            raise Refused(errno.EINVAL, f"{NAMES[index]} is not set up, and cannot be triggered")
+        else:
+            for number in chosen:
+                if (index, number) in self._eventfds:
+                    self.signal(index, number)
+
+    def _armed(self, index: int) -> bool:
+        return any(key[0] == index for key in self._eventfds)
 
     def _arm(self, index: int, chosen: list[int], descriptors: list[int]) -> None:
-        if descriptors and len(descriptors) != len(chosen):
-            raise Refused(errno.EINVAL, f"{len(descriptors)} descriptors for {len(chosen)} interrupts")
         self._release((index, number) for number in chosen)
         for number in chosen if descriptors else ():
             descriptor = descriptors.pop(0)
-            os.set_blocking(descriptor, False)
+            os.set_blocking(
+                descriptor, False
+            )  # it is the peer's file too, which may be full; nobody waits for that here
             self._eventfds[index, number] = descriptor
             if index == INTX:
                 self._intx_masked = False
@@ -96,12 +113,8 @@ class Irqs:
             if index != INTX:
                 self._kept.add((index, number))
             return
-        try:
+        with contextlib.suppress(BlockingIOError):  # at its largest number: nobody has read it, and will find it set
             os.write(descriptor, ONE)
-        except BlockingIOError:
-            pass  # it stands at its largest number: nobody has read it, and will find it set
-        except OSError:
-            self._release([(index, number)])  # no eventfd; its giver hears nothing
 
     def intx(self, up: bool) -> None:
         """Raise or lower the line of INTx."""
@@ -122,3 +135,8 @@ class Irqs:
         """Let go of every descriptor."""
         self._release(tuple(self._eventfds))
         self.forget()
+
+
+def _is_eventfd(descriptor: int) -> bool:
+    """Whether a write of 8 bytes adds to a counter, and waits for nobody, as of no other kind of file."""
+    return os.readlink(f"/proc/self/fd/{descriptor}") == "anon_inode:[eventfd]"

@@ -23,6 +23,12 @@ from ringup.silicon.memory import HostMemory, RemoteSpan, Span
 from ringup.silicon.vfio_user_wire import MOST_DMA_MAPS, PAGE_BYTES, UNMAP_ALL, Refused
 
 ADDRESS_END = 1 << 64
+MOST_MAPPINGS = 256  # of files, of one peer: each takes a descriptor of this process, and one of its mappings
+
+
+def _possible(address: int, size_bytes: int) -> bool:
+    """Whether a range of bus addresses is whole pages, and not none."""
+    return bool(size_bytes) and not (address | size_bytes) % PAGE_BYTES and address + size_bytes <= ADDRESS_END
 
 
 @dataclass(slots=True)
@@ -33,6 +39,7 @@ class _File:
     pointer: int
     writable: bool
     pieces: int = 0
+    mappings: int = 1  # with smaller ones, of when it had not grown yet, that pieces lie in
 
 
 @dataclass(slots=True)
@@ -57,6 +64,7 @@ class PeerMemory:
         self._bases: list[int] = []
         self._pieces: list[_Piece] = []
         self._files: dict[tuple[int, int, bool], _File] = {}
+        self._mappings = 0
 
     def __len__(self) -> int:
         return len(self._pieces)
@@ -67,7 +75,7 @@ class PeerMemory:
         writable = bool(flags & vfio.VFIO_DMA_MAP_FLAG_WRITE)
         if flags & ~(vfio.VFIO_DMA_MAP_FLAG_READ | vfio.VFIO_DMA_MAP_FLAG_WRITE) or not (readable or writable):
             raise Refused(errno.EINVAL, f"a DMA map with flags {flags:#x}")
-        if not size_bytes or (address | size_bytes | offset) % PAGE_BYTES or address + size_bytes > ADDRESS_END:
+        if not _possible(address, size_bytes) or offset % PAGE_BYTES:
             raise Refused(errno.EINVAL, f"a DMA map of {size_bytes:#x} bytes at {address:#x} from {offset:#x} on")
         if len(self._pieces) >= MOST_DMA_MAPS:
             raise Refused(errno.ENOSPC, f"{len(self._pieces)} DMA maps are all there can be")
@@ -77,7 +85,11 @@ class PeerMemory:
         if (before and before.end > address) or (behind and address + size_bytes > behind.base):
             raise Refused(errno.EEXIST, f"bus addresses {address:#x} to {address + size_bytes:#x} are mapped already")
         key, span = self._span(address, size_bytes, offset, descriptor, readable=readable, writable=writable)
-        self._host.attach(span)
+        try:
+            self._host.attach(span)
+        except ValueError as error:  # something that is no peer's is there
+            self._let_go(key)
+            raise Refused(errno.EEXIST, str(error)) from error
         self._bases.insert(place, address)
         self._pieces.insert(place, _Piece(address, size_bytes, key))
 
@@ -99,31 +111,39 @@ class PeerMemory:
         if flags & ~UNMAP_ALL:
             raise Refused(errno.EINVAL, f"a DMA unmap with flags {flags:#x}")
         if flags & UNMAP_ALL:
+            if address or size_bytes:
+                raise Refused(errno.EINVAL, "a DMA unmap of everything that names a range")
             self.clear()
             return
+        if not _possible(address, size_bytes):
+            raise Refused(errno.EINVAL, f"a DMA unmap of {size_bytes:#x} bytes at {address:#x}")
         end = address + size_bytes
         first = bisect.bisect_left(self._bases, address)
         last = bisect.bisect_left(self._bases, end)
         if (first and self._pieces[first - 1].end > address) or (last > first and self._pieces[last - 1].end > end):
             raise Refused(errno.EINVAL, f"bus addresses {address:#x} to {end:#x} cut a DMA map in two")
-        for piece in self._pieces[first:last]:
+        for piece in reversed(self._pieces[first:last]):  # from a list's end things go fast
             self._take_away(piece)
         del self._bases[first:last], self._pieces[first:last]
 
     def clear(self) -> None:
         """Take everything away: the peer is gone, or said so."""
-        for piece in self._pieces:
+        for piece in reversed(self._pieces):
             self._take_away(piece)
         self._bases.clear()
         self._pieces.clear()
 
     def _take_away(self, piece: _Piece) -> None:
         self._host.detach(piece.base)
-        if piece.key is not None:
-            file = self._files[piece.key]
+        self._let_go(piece.key)
+
+    def _let_go(self, key: tuple[int, int, bool] | None) -> None:
+        if key is not None:
+            file = self._files[key]
             file.pieces -= 1
             if not file.pieces:
-                del self._files[piece.key]
+                self._mappings -= file.mappings
+                del self._files[key]
 
     def _file(self, descriptor: int, end: int, writable: bool) -> tuple[tuple[int, int, bool], _File]:
         """Return the mapping of a peer's file, which has to hold `end` bytes. Raises `Refused`."""
@@ -143,12 +163,15 @@ class PeerMemory:
         key = seen.st_dev, seen.st_ino, may_write
         file = self._files.get(key)
         if file is None or len(file.view) < end:
+            if self._mappings >= MOST_MAPPINGS:
+                raise Refused(errno.ENOSPC, f"{self._mappings} mapped files are all there can be")
             try:
                 access = mmap.ACCESS_WRITE if may_write else mmap.ACCESS_READ
                 mapped = mmap.mmap(descriptor, seen.st_size, access=access)
             except (OSError, ValueError, OverflowError) as error:
                 raise Refused(errno.ENOMEM, f"mapping {seen.st_size:#x} bytes of the peer's: {error}") from error
-            held = file.pieces if file else 0  # pieces of the smaller mapping keep it; both are counted as one
+            pieces, mappings = (file.pieces, file.mappings) if file else (0, 0)
             pointer = int(np.frombuffer(mapped, np.uint8).ctypes.data)
-            file = self._files[key] = _File(memoryview(mapped), pointer, may_write, held)
+            self._mappings += 1
+            file = self._files[key] = _File(memoryview(mapped), pointer, may_write, pieces, mappings + 1)
         return key, file

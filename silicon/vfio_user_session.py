@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from ringup.autogen.linux import vfio
 from ringup.silicon import vfio_user_wire as wire
 from ringup.silicon.vfio_user_function import REGIONS, ServedFunction
 from ringup.silicon.vfio_user_irqs import INTX, KINDS, MSI, Irqs
 from ringup.silicon.vfio_user_memory import PeerMemory
-from ringup.silicon.vfio_user_wire import Answer, Command, Message, Refused, fields
+from ringup.silicon.vfio_user_wire import Answer, Command, Message, Refused, fields, sized_fields
 
 DEVICE_FLAGS = vfio.VFIO_DEVICE_FLAGS_PCI | vfio.VFIO_DEVICE_FLAGS_RESET
 
@@ -31,10 +31,9 @@ class Session:
         self.function, self._peer = function, peer
         self.agreed = False  # on a version
         self.most_bytes = wire.MOST_DATA_BYTES
-        self.capabilities: dict[str, Any] = {}
+        self.takes_descriptors, self.takes_twin = True, False
         self.irqs = Irqs(function.irq_counts)
         self.memory = PeerMemory(function.host, self._fetch, self._send)
-        function.card.interrupts.listen(self._interrupt)
         self._commands: dict[int, Callable[[Message], Answer]] = {
             Command.VERSION: self._version,
             Command.DMA_MAP: self._dma_map,
@@ -61,22 +60,26 @@ class Session:
 
     def close(self) -> None:
         """Let go of what the peer shared; vectors that come from now on wait for the next one."""
-        self.function.card.interrupts.listen(None)
+        if self.agreed:
+            self.function.card.interrupts.listen(None)
         self.memory.clear()
         self.irqs.close()
 
     def _version(self, message: Message) -> Answer:
         if self.agreed:
             raise Refused(errno.EINVAL, "a version was agreed on already")
-        payload, self.capabilities = wire.agree(message.payload)
-        most = self.capabilities.get("max_data_xfer_size")
-        if isinstance(most, int) and most > 0:
-            self.most_bytes = min(most, wire.MOST_DATA_BYTES)
+        payload, capabilities = wire.agree(message.payload)
+        most_bytes = wire.number(capabilities, "max_data_xfer_size", wire.MOST_DATA_BYTES)
+        self.most_bytes = min(most_bytes, wire.MOST_DATA_BYTES)
+        self.takes_descriptors = wire.number(capabilities, "max_msg_fds", 1) > 0
+        twin = capabilities.get("twin_socket")
+        self.takes_twin = isinstance(twin, dict) and twin.get("supported") is True and self.takes_descriptors
         self.agreed = True
+        self.function.card.interrupts.listen(self._interrupt)
         return Answer(payload)
 
     def _dma_map(self, message: Message) -> Answer:
-        _, flags, offset, address, size_bytes = fields(wire.DMA_MAP, message.payload)
+        _, flags, offset, address, size_bytes = sized_fields(wire.DMA_MAP, message.payload)
         if len(message.descriptors) > 1:
             raise Refused(errno.EINVAL, f"{len(message.descriptors)} descriptors for one DMA map")
         descriptor = message.descriptors[0] if message.descriptors else None
@@ -84,30 +87,31 @@ class Session:
         return Answer()
 
     def _dma_unmap(self, message: Message) -> Answer:
-        _, flags, address, size_bytes = fields(wire.DMA_UNMAP, message.payload)
+        _, flags, address, size_bytes = sized_fields(wire.DMA_UNMAP, message.payload)
         self.memory.unmap(address, size_bytes, flags)
         return Answer(message.payload[: wire.DMA_UNMAP.size])
 
     def _device_info(self, message: Message) -> Answer:
-        fields(wire.DEVICE_INFO, message.payload)
+        sized_fields(wire.DEVICE_INFO, message.payload)
         return Answer(wire.DEVICE_INFO.pack(wire.DEVICE_INFO.size, DEVICE_FLAGS, REGIONS, KINDS))
 
     def _region_info(self, message: Message) -> Answer:
-        room, _, index, _, _, _ = fields(wire.REGION_INFO, message.payload)
+        room, _, index, _, _, _ = sized_fields(wire.REGION_INFO, message.payload)
         if index >= REGIONS:
             raise Refused(errno.EINVAL, f"region {index} of {REGIONS}")
-        region = self.function.region(index)
+        region = self.function.region(index, can_map=self.takes_descriptors)
         payload = wire.region_info(index, region.size_bytes, region.flags, region.areas, room)
         return Answer(payload, () if region.descriptor is None else (region.descriptor,))
 
     def _irq_info(self, message: Message) -> Answer:
-        _, _, index, _ = fields(wire.IRQ_INFO, message.payload)
+        _, _, index, _ = sized_fields(wire.IRQ_INFO, message.payload)
         if index >= KINDS:
             raise Refused(errno.EINVAL, f"interrupts of kind {index}")
         return Answer(wire.IRQ_INFO.pack(wire.IRQ_INFO.size, self.irqs.flags(index), index, self.irqs.counts[index]))
 
     def _set_irqs(self, message: Message) -> Answer:
-        _, flags, index, start, count = fields(wire.IRQ_SET, message.payload)
+        _, flags, index, start, count = sized_fields(wire.IRQ_SET, message.payload)
+        self._look_at_intx()
         self.irqs.set(index, start, count, flags, message.payload[wire.IRQ_SET.size :], message.descriptors)
         if index == MSI and self.function.irq_kind == MSI and self.function.intx_up:
             self.irqs.signal(MSI, 0)  # it came as a level while the vector was away, and nobody has seen to it yet
@@ -187,4 +191,6 @@ class Session:
         """Give the peer bytes for its memory. Raises `OSError`."""
         for at in range(0, len(data), self.most_bytes):
             piece = data[at : at + self.most_bytes]
-            self._peer.ask(Command.DMA_WRITE, wire.DMA_ACCESS.pack(address + at, len(piece)) + piece)
+            answer = self._peer.ask(Command.DMA_WRITE, wire.DMA_ACCESS.pack(address + at, len(piece)) + piece)
+            if answer and wire.dma_written(answer) != len(piece):  # QUIRK: QEMU (11) answers with a header alone
+                raise OSError(errno.EIO, f"fewer bytes of memory were written than the {len(piece)} that were sent")

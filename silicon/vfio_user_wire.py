@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -24,6 +25,7 @@ MOST_DMA_MAPS = 65_535  # the protocol's default
 PAGE_BYTES = 4096
 REPLY, TYPE_MASK, NO_REPLY, ERROR = 0x1, 0xF, 0x10, 0x20
 UNMAP_ALL = 1 << 1  # VFIO_DMA_UNMAP_FLAG_ALL
+LEAST_DATA_BYTES = PAGE_BYTES  # of one transfer, that a peer has to take: memory is asked for in such pieces
 
 HEADER = Struct("=HHIII")
 VERSION = Struct("=HH")
@@ -125,10 +127,32 @@ def fields(layout: Struct, payload: bytes) -> tuple[Any, ...]:
     return layout.unpack_from(payload)
 
 
+def sized_fields(layout: Struct, payload: bytes) -> tuple[Any, ...]:
+    """Return the numbers of a structure that begins with `argsz`, which has room for it at least: a smaller one is `Refused`, as by a kernel."""
+    numbers = fields(layout, payload)
+    if numbers[0] < layout.size:
+        raise Refused(errno.EINVAL, f"an argsz of {numbers[0]} where {layout.size} is the least")
+    return numbers
+
+
+def number(capabilities: dict[str, Any], name: str, default: int) -> int:
+    """Return a number among capabilities. Raises `Refused` for what is none."""
+    value = capabilities.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise Refused(errno.EINVAL, f"a {name} that is no number")
+    return value
+
+
+def dma_written(payload: bytes) -> int:
+    """Return how many bytes a peer says it has written: 32 or 64 bits, the protocol's text has the one and its implementations the other."""
+    return int.from_bytes(payload[8:16], sys.byteorder)
+
+
 def agree(payload: bytes) -> tuple[bytes, dict[str, Any]]:
     """Return the answer to a proposed version, and the peer's capabilities. Raises `Refused` for one that cannot be agreed to.
 
-    The answer names no capability that was not proposed; limits are the protocol's defaults, so it changes nothing to leave one out.
+    The answer names no capability that was not proposed; limits are the protocol's defaults, so it changes nothing to leave one out. It is
+    no longer than the proposal, as far as that has numbers as long: QEMU takes no longer one.
     """
     major, minor = fields(VERSION, payload)
     if major != MAJOR:
@@ -149,15 +173,22 @@ def agree(payload: bytes) -> tuple[bytes, dict[str, Any]]:
         "pgsizes": PAGE_BYTES,
         "write_multiple": True,
     }
-    agreed = {"capabilities": {name: value for name, value in ours.items() if name in names}}
-    return VERSION.pack(MAJOR, min(minor, MINOR)) + json.dumps(agreed).encode() + b"\0", capabilities
+    most_bytes = number(capabilities, "max_data_xfer_size", MOST_DATA_BYTES)
+    if most_bytes < LEAST_DATA_BYTES:
+        raise Refused(errno.EINVAL, f"a max_data_xfer_size of {most_bytes}; {LEAST_DATA_BYTES} is the least")
+    number(capabilities, "max_msg_fds", 1)
+    head = VERSION.pack(MAJOR, min(minor, MINOR))
+    return head + (_json({name: ours[name] for name in ours if name in names}) if text else b""), capabilities
+
+
+def _json(capabilities: dict[str, object]) -> bytes:
+    return json.dumps({"capabilities": capabilities}, separators=(",", ":")).encode() + b"\0"
 
 
 def with_twin_socket(payload: bytes) -> bytes:
     """Return the answer to a version with the second socket named, which is the first descriptor that comes with it."""
-    answer = json.loads(payload[VERSION.size :].rstrip(b"\0"))
-    answer["capabilities"]["twin_socket"] = {"supported": True, "fd_index": 0}
-    return payload[: VERSION.size] + json.dumps(answer).encode() + b"\0"
+    capabilities = json.loads(payload[VERSION.size :].rstrip(b"\0"))["capabilities"]
+    return payload[: VERSION.size] + _json(capabilities | {"twin_socket": {"supported": True, "fd_index": 0}})
 
 
 def region_info(

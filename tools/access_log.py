@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,10 +15,13 @@ from ringup.silicon.amd.card import VirtualRadeon
 from ringup.silicon.log import Event
 from ringup.tools import files
 
+LOG = logging.getLogger(__name__)
 HEAD = "ringup access log 1"
 LINE = re.compile(r" *(\d+\.\d) us  card (\d+)  (\S+) +(\S+) +(.*?)(?:  \(x(\d+)\))?\n?")
 MOST_LINES = 4_000_000
-MOST_LINE_BYTES = 4096
+MOST_LINE_CHARACTERS = 4096
+MOST_TEXT_CHARACTERS = 3900  # of an event; with what else is in its line
+UNPRINTABLE = dict.fromkeys((*range(32), 127, 133, 8232, 8233), " ")  # a text is one line, whoever reads it
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,28 +41,30 @@ class Entry:
 
 
 class AccessLog:
-    """A log that is being written: `follow` each card, once."""
+    """A log that is being written: `follow` each card, once. Where that fails, cards go on, and `close` raises the `OSError`."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
         self._last: Entry | None = None
         self._cards = 0
+        self._closed = False
+        self._error: OSError | None = None
 
     def follow(self, card: VirtualRadeon) -> None:
         """Write what happens in a card from now on, every register access too."""
         number = self._cards
         self._cards += 1
-        self._stream.write(f"# card {number}: {card.name}\n")
+        self._write(f"# card {number}: {card.name}")
         card.log.accesses = True
         card.log.watch(lambda event: self._note(number, event))
 
     def mark(self, text: str) -> None:
         """Write a line of somebody's own, such as what the guest is doing."""
         self.flush()
-        self._stream.write(f"# {text}\n")
+        self._write(f"# {text.translate(UNPRINTABLE)[:MOST_TEXT_CHARACTERS]}")
 
     def _note(self, card: int, event: Event) -> None:
-        text = event.text.replace("\n", " ")
+        text = event.text.translate(UNPRINTABLE)[:MOST_TEXT_CHARACTERS].rstrip()
         last = self._last
         if last is not None and (last.card, last.block, last.kind, last.text) == (card, event.block, event.kind, text):
             self._last = Entry(last.time_us, card, event.block, event.kind, text, last.count + 1)
@@ -69,8 +75,24 @@ class AccessLog:
     def flush(self) -> None:
         """Write what is counted still."""
         if self._last is not None:
-            self._stream.write(f"{self._last}\n")
+            self._write(str(self._last))
             self._last = None
+
+    def _write(self, line: str) -> None:
+        if self._closed or self._error is not None:
+            return
+        try:
+            self._stream.write(f"{line}\n")
+        except OSError as error:
+            self._error = error
+            LOG.warning("the access log ends here: %s", error.strerror)
+
+    def close(self) -> None:
+        """Write what is counted still; what happens from now on is not written. Raises the `OSError` that ended the log."""
+        self.flush()
+        self._closed = True
+        if self._error is not None:
+            raise self._error
 
 
 @contextmanager
@@ -79,13 +101,13 @@ def writing(path: Path | None) -> Iterator[AccessLog | None]:
     if path is None:
         yield None
         return
-    with files.writing(path), path.open("w", encoding="utf-8") as stream:
+    with files.writing(path), path.open("w", encoding="utf-8", errors="backslashreplace") as stream:
         stream.write(f"{HEAD}\n")
         log = AccessLog(stream)
         try:
             yield log
         finally:
-            log.flush()
+            log.close()
 
 
 def is_log(path: Path) -> bool:
@@ -100,7 +122,7 @@ def read(path: Path) -> tuple[list[Entry], list[str]]:
     remarks: list[str] = []
     with path.open(encoding="utf-8", errors="replace") as stream:
         for number in range(1, MOST_LINES + 2):
-            line = stream.readline(MOST_LINE_BYTES)
+            line = stream.readline(MOST_LINE_CHARACTERS)
             if not line:
                 return entries, remarks
             if number == 1 and line.rstrip("\n") == HEAD:

@@ -156,12 +156,14 @@ def _open(name: str, args: argparse.Namespace, view: StageView) -> Any:
 
 def _decode(args: argparse.Namespace) -> int:
     try:
-        if access_log.is_log(args.decode):
-            return _decode_log(args)
-        with args.decode.open("rb") as stream:
-            info, rows = transcript.read(stream, str(args.decode))
+        log = access_log.read(args.decode) if access_log.is_log(args.decode) else None
+        if log is None:
+            with args.decode.open("rb") as stream:
+                info, rows = transcript.read(stream, str(args.decode))
     except OSError as error:
         raise TransportError(f"transcript {args.decode} cannot be read ({error.strerror}); check its path") from error
+    if log is not None:
+        return _decode_log(args, *log)
     chosen = [(number, row) for number, row in enumerate(rows) if not args.window or _window(row) == args.window]
     if args.window and not chosen:
         known = ", ".join(sorted({_window(row) for row in rows} - {""}))
@@ -182,9 +184,8 @@ def _decode(args: argparse.Namespace) -> int:
     return 0
 
 
-def _decode_log(args: argparse.Namespace) -> int:
+def _decode_log(args: argparse.Namespace, entries: list[access_log.Entry], remarks: list[str]) -> int:
     """Show the log of a served card; its windows are the blocks of the chip."""
-    entries, remarks = access_log.read(args.decode)
     chosen = [(number, entry) for number, entry in enumerate(entries) if args.window in (None, entry.block)]
     if args.window and not chosen:
         raise WrongUsage(

@@ -63,7 +63,7 @@ class HubMemory:
             raise MemoryFault(gpu_va, write, f"{error.kind.name} fault: {error.detail}") from error
         if piece.space == "zero":  # partly resident: reads give zero, writes go nowhere
             return Region(base, 1 << PAGE_SHIFT, ctypes.addressof(self._void if write else self._zero), write, False)
-        place = self._place(piece)
+        place = self._place(piece, write)
         if place is None:
             hub.nothing(self._vmid, piece, self._client)
             raise MemoryFault(gpu_va, write, f"nothing answers at {piece.space} address {piece.address:#x}")
@@ -72,27 +72,28 @@ class HubMemory:
             base,
             self._grow(base, piece, place, write, execute),
             place[0],
-            untranslated or bool(piece.flags & bits.AMDGPU_PTE_WRITEABLE),
+            place[2] and (untranslated or bool(piece.flags & bits.AMDGPU_PTE_WRITEABLE)),
             untranslated or bool(piece.flags & bits.AMDGPU_PTE_EXECUTABLE),
         )
 
-    def _place(self, piece: Piece) -> tuple[int, int] | None:
-        """Return the host address of a piece and how many of its bytes follow there; None where nothing answers."""
+    def _place(self, piece: Piece, write: bool) -> tuple[int, int, bool] | None:
+        """Return the host address of a piece, how many bytes follow there, whether they may be written; None where nothing answers."""
         board = self._hub.board
         if piece.space == "vram":
-            return board.vram.span.pointer + piece.address, piece.size_bytes
+            return board.vram.span.pointer + piece.address, piece.size_bytes, True
         span = board.host.find(piece.address) if piece.space == "host" else None
-        if span is None:
+        if span is None or not span.readable or (write and not span.writable):
             return None
         if not span.pointer:
             raise Unmodelled(
                 f"a shader's access to bus address {piece.address:#x}, memory of a virtual machine that is shared without a descriptor"
             )
-        return span.pointer + piece.address - span.base, min(piece.size_bytes, span.end - piece.address)
+        left = min(piece.size_bytes, span.end - piece.address)
+        return span.pointer + piece.address - span.base, left, span.writable
 
-    def _grow(self, base: int, piece: Piece, place: tuple[int, int], write: bool, execute: bool) -> int:
+    def _grow(self, base: int, piece: Piece, place: tuple[int, int, bool], write: bool, execute: bool) -> int:
         """Return the size with what follows, as far as it continues the same memory with the same permissions."""
-        pointer, size = place
+        pointer, size, writable = place
         while size < MERGE_BYTES:
             try:
                 following = self._hub.piece(self._vmid, base + size, write, execute)
@@ -100,8 +101,8 @@ class HubMemory:
                 break
             if following.space != piece.space or (following.flags ^ piece.flags) & PERMISSIONS:
                 break
-            beyond = self._place(following)
-            if beyond is None or beyond[0] != pointer + size:
+            beyond = self._place(following, write)
+            if beyond is None or (beyond[0], beyond[2]) != (pointer + size, writable):
                 break
             size += beyond[1]
         return size

@@ -19,6 +19,7 @@ COMMAND_US = 100
 FRAME_BYTES = gfx.psp_gfx_rb_frame.SIZE
 TMR_ALIGNMENT = 1 << 20  # PSP_TMR_ALIGNMENT, amdgpu_psp.h
 RING_LIMIT_BYTES = 0x10000
+TA_BUFFER_BYTES = 16 << 20  # UNKNOWN: the most on metal; drivers share 16 KiB, PSP_*_SHARED_MEM_SIZE of amdgpu_psp.h
 PAGE = 4096
 BAD_PARAMETERS, BAD_STATE, SECURITY, OUT_OF_MEMORY, NOT_FOUND = (
     0xFFFF0006,
@@ -247,7 +248,7 @@ class Ring:
         """Start a trusted application; the answer is its session. ASD is one too."""
         load = command.cmd_load_ta
         buffer, size = _join(load.cmd_buf_phy_addr_lo, load.cmd_buf_phy_addr_hi), load.cmd_buf_len
-        if size % PAGE or (size and buffer % PAGE):
+        if size % PAGE or (size and buffer % PAGE) or size > TA_BUFFER_BYTES:
             raise Refused(BAD_PARAMETERS, f"a command buffer of {size:#x} bytes at {buffer:#x}: whole pages are needed")
         image = self._image(_join(load.app_phy_addr_lo, load.app_phy_addr_hi), load.app_len)
         if size:

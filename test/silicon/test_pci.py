@@ -200,6 +200,15 @@ def test_a_size_that_is_not_offered_or_comes_while_decoding_is_a_mistake(gpu):
     ]
 
 
+def test_a_size_that_was_not_taken_is_not_put_back_after_a_reset(gpu):
+    gpu.write(0x208, 9 << 8)
+    gpu.write(0x208, 63 << 8)
+    saved = gpu.save()
+    gpu.reset("hot")
+    gpu.restore(saved)
+    assert gpu.sizes[0] == 256 << 20
+
+
 def test_an_msi_needs_its_enable_bit_and_bus_mastering(gpu):
     gpu.write(COMMAND, INTX_DISABLE, 2)
     gpu.interrupt()

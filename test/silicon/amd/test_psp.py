@@ -362,6 +362,15 @@ def test_a_trusted_applications_buffer_is_whole_pages(ring):
     assert ring.command(1, IMAGE, 0, 0x1000, 0x50_0010, 0, 0x4000)["status"] != 0
 
 
+def test_a_trusted_applications_buffer_is_not_read_by_the_gigabyte(ring):
+    ring.pages.data[IMAGE : IMAGE + 0x1000] = image(kind=0)
+    sizes = []
+    read = ring.pages.read
+    ring.pages.read = lambda vmid, gpu_va, size, client: sizes.append(size) or read(vmid, gpu_va, size, client)
+    assert ring.command(1, IMAGE, 0, 0x1000, 0x50_0000, 0, 0xFFFF_F000)["status"] != 0
+    assert max(sizes) < 1 << 20
+
+
 def test_the_boot_configuration_is_kept_masked_and_dropped(ring):
     def get():
         ring.command(0x22, 0, 2)
