@@ -22,7 +22,7 @@ void main() {
   answer[9 * n + i] = carry + 2u * borrow;
   answer[10 * n + i] = x << (y & 31u) | x >> (32u - (y & 31u) & 31u);
   answer[11 * n + i] = uint(int(x) >> (y & 31u));
-  answer[12 * n + i] = packHalf2x16(vec2(float(x >> 20), -float(y >> 21)));
+  answer[12 * n + i] = packHalf2x16(vec2(float(x >> 21), -float(y >> 21)));
   answer[13 * n + i] = packUnorm4x8(vec4(x & 255u, x >> 8 & 255u, x >> 16 & 255u, x >> 24) / 255.0);
   answer[14 * n + i] = (x & y) + (x ^ y) - (x | ~y);
 }

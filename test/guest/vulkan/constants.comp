@@ -15,5 +15,5 @@ void main() {
   answer[n + i] = uint(float(i) * scale);
   answer[2 * n + i] = uint(wide >> (i & 31u));
   answer[3 * n + i] = uint(double(i) * fine);
-  answer[4 * n + i] = far[i & 7u] + gl_WorkGroupSize.x;
+  answer[4 * n + i] = far[gl_WorkGroupID.x & 7u] + gl_WorkGroupSize.x;
 }

@@ -20,7 +20,8 @@ void main() {
   exact[5 * n + i] = trunc(y);
   exact[6 * n + i] = roundEven(z);
   exact[7 * n + i] = x < y ? y : z;
-  exact[8 * n + i] = double(float(x));
+  precise float single = float(x) * 0.5f;
+  exact[8 * n + i] = single;
   exact[9 * n + i] = double(int(y)) + double(uint(abs(z)));
   near[i] = x / y;
   near[n + i] = sqrt(abs(x));

@@ -28,7 +28,8 @@ void main() {
   answer[9 * n + i] = uint(subgroupInclusiveMax(int(x)));
   answer[10 * n + i] = subgroupShuffle(x, gl_SubgroupSize - 1u - lane);
   answer[11 * n + i] = subgroupShuffleXor(x, 5u);
-  answer[12 * n + i] = lane >= 3u ? subgroupShuffleUp(x, 3u) : 0u;
+  uint below = subgroupShuffleUp(x, 3u);  // of all lanes: those that are off may not be asked
+  answer[12 * n + i] = lane >= 3u ? below : 0u;
   answer[13 * n + i] = subgroupBroadcast(x, 9u) + subgroupBroadcastFirst(x);
   answer[14 * n + i] = subgroupQuadSwapHorizontal(x) + 3u * subgroupQuadSwapDiagonal(x) + 5u * subgroupQuadBroadcast(x, 2u);
   answer[15 * n + i] = subgroupClusteredAdd(x, 8u);
