@@ -30,6 +30,11 @@ MOVES = frozenset(
         "v_movrelsd_2_b32", "v_swaprel_b32",
     )
 )  # fmt: skip
+# Sources that give the result some of their bits, or leave it its own: undefined ones may be those that nobody looks at. What is known of
+# a VGPR is known of its lanes, not of their bytes; so the result is one that was written.
+PART_SOURCES = {
+    "v_fma_mixlo_f16": ("vdst",), "v_fma_mixhi_f16": ("vdst",), "v_cvt_pk_u8_f32": ("src2",), "v_perm_b32": ("src0", "src1"),
+}  # fmt: skip
 # A carry goes upwards only: compilers leave the high dword of an addend undefined where they need but the low one of the sum.
 HIGH_HALF_PASSES = frozenset(("v_mad_u64_u32", "v_mad_i64_i32", "v_lshlrev_b64"))
 BITWISE = re.compile(r"s_(?:not|(?:and|or)(?:_not[01])?|xor|nand|nor|xnor)(?:_(?:save|wr)exec)?_b(?:32|64)")
@@ -279,8 +284,10 @@ def _undefined(
     if mnemonic in HIGH_HALF_PASSES:
         return [_high_half(step, ins, known, lanes), *results[1:]]
     if mnemonic not in MOVES:
+        parts = PART_SOURCES.get(mnemonic, ())
         for operand, flag in zip(ins.uses, known, strict=True):
-            _refuse(step, operand, flag & lanes)
+            if operand.field not in parts or operand.kind != "vgpr":
+                _refuse(step, operand, flag & lanes)
         return results
     if mnemonic.startswith("v_cndmask"):
         return [np.where(sources[2].value, known[1], known[0])]

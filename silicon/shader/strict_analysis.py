@@ -31,6 +31,11 @@ _PASSES = frozenset(
      "v_readfirstlane_b32", "v_writelane_b32", "v_permlane16_b32", "v_permlanex16_b32", "v_permlane64_b32", "v_cndmask_b32",
      "v_cndmask_b16", "v_swap_b32", "v_swap_b16", "v_dual_mov_b32", "v_dual_cndmask_b32")
 )  # fmt: skip
+# Sources of which a part only gets into the same or another part of the result, which may stay as undefined as it was: compilers put bytes
+# and halves into registers one after another. VGPRs are followed by lane and not by byte, so the result counts as written.
+_PARTS = {
+    "v_fma_mixlo_f16": ("vdst",), "v_fma_mixhi_f16": ("vdst",), "v_cvt_pk_u8_f32": ("src2",), "v_perm_b32": ("src0", "src1"),
+}  # fmt: skip
 # Bit by bit, so that bits nobody wrote may stand beside others: lane masks of loops begin so. `SAVES` go to EXEC, where every bit decides.
 LOGIC = ("and", "or", "xor", "nand", "nor", "xnor", "and_not1", "or_not1", "not")
 _BITWISE = frozenset(f"s_{name}_b{width}" for name in LOGIC for width in (32, 64))
@@ -208,9 +213,10 @@ def _part_reads(ins: Instruction, lanes: int) -> Reads:
     if name in _BITWISE:
         return _bitwise(ins, lanes)
     if name not in _PASSES:
-        wanted = implicit
+        wanted, parts = implicit, _PARTS.get(name, ())
         for operand in ins.uses:
-            wanted |= registers(operand, lanes)
+            if operand.field not in parts or operand.kind != "vgpr":
+                wanted |= registers(operand, lanes)
         everywhere = wanted & ~SCALARS if name.startswith(ALL_LANES) or ins.dpp is not None else 0
         return Reads(wanted & ~everywhere, everywhere, ())
     return _passing(ins, implicit, lanes)

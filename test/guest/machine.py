@@ -33,6 +33,7 @@ BOOT_S = 300.0  # TIMEOUT: some 5 s on an idle machine of two slow cores; others
 GRACE_S = (
     20.0  # TIMEOUT: what a command that ran into its own bound is given to be ended in the guest and to be told of
 )
+ANSWER_S = 60.0  # TIMEOUT: a card takes seconds for an access while it translates a big shader; the emulator's own bound is 5 s
 HOTPLUG_S = 60.0  # TIMEOUT: unplugging waits for the driver of the card to let go of it
 POWEROFF_S = 20.0  # TIMEOUT: drivers stop their cards; then the emulator is ended from outside
 LAST_LINES = 25  # of the console, in an error
@@ -382,6 +383,7 @@ def card(socket: Path, slot: int) -> dict[str, object]:
         "id": f"card{slot}",
         "bus": f"slot{slot}",
         "socket": {"type": "unix", "path": str(socket.resolve())},
+        "x-msg-timeout": int(ANSWER_S * 1000),
     }
 
 

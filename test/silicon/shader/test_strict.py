@@ -167,6 +167,9 @@ UNINITIALISED = {
         "s8 was never written",
     ),
     "bits that become EXEC": ("s_and_saveexec_b32 s8, s20", "EXEC would get bits"),
+    "which bytes a permutation takes": ("v_perm_b32 v2, v0, v0, v5", "lane 0 of v5"),
+    "which byte a conversion writes": ("v_cvt_f32_u32_e32 v2, v0\n v_cvt_pk_u8_f32 v2, v2, v5, v2", "lane 0 of v5"),
+    "what a mixed sum is of": ("v_fma_mixhi_f16 v2, v0, v5, v0", "lane 0 of v5"),
     "select of the undefined side": (
         "s_mov_b32 vcc_lo, 1\n v_cndmask_b32_e32 v2, v0, v5, vcc_lo\n v_add_nc_u32_e32 v3, v2, v2",
         "lane 0 of v2",
@@ -200,6 +203,14 @@ PASSED_ON = {
     "bits of a lane mask that are cut off": (
         "s_and_not1_b32 s8, s20, exec_lo\n s_and_b32 s9, exec_lo, s0\n s_or_b32 s8, s8, s9\n s_add_u32 s9, s8, s8"
     ),
+    # as a production compiler fills a register that nobody wrote, half by half and byte by byte
+    "half that a mixed sum keeps": (
+        "v_fma_mixhi_f16 v5, v0, v0, v0\n v_fma_mixlo_f16 v5, v0, v0, v0\n v_pk_add_f16 v6, v5, v5"
+    ),
+    "bytes that a conversion keeps": (
+        "v_cvt_f32_u32_e32 v2, v0\n v_cvt_pk_u8_f32 v5, v2, 0, v5\n v_cvt_pk_u8_f32 v5, v2, 1, v5\n v_and_b32_e32 v6, 0xffff, v5"
+    ),
+    "bytes that a permutation keeps": "s_mov_b32 s8, 0x7060c00\n v_perm_b32 v5, v5, v0, s8\n v_and_b32_e32 v6, 0xffff, v5",
     "high half of an addend": "v_mov_b32_e32 v4, 0\n v_mad_u64_u32 v[2:3], null, s0, s0, v[4:5]\n v_add_nc_u32_e32 v6, v2, v2",
 }
 

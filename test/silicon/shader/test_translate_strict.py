@@ -126,6 +126,13 @@ RIGHT = {
         s_and_saveexec_b32 s8, s9
         v_mov_b32_e32 v2, 1""",
     "spilled scalars": "v_writelane_b32 v5, s0, 3\n v_readlane_b32 s8, v5, 3\n s_add_u32 s9, s8, s8",
+    "halves one after another": "v_fma_mixhi_f16 v5, v0, v0, v0\n v_fma_mixlo_f16 v5, v0, v0, v0\n v_pk_add_f16 v6, v5, v5",
+    "bytes one after another": """
+        s_mov_b32 s8, 0x7060c00
+        v_cvt_f32_u32_e32 v2, v0
+        v_cvt_pk_u8_f32 v5, v2, 0, v5
+        v_perm_b32 v6, v6, v5, s8
+        v_add_nc_u32_e32 v7, v5, v6""",
 }
 
 

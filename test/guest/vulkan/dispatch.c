@@ -1,0 +1,429 @@
+// Runs one compute shader through Vulkan 1.3 and writes what came of it.
+//
+//     dispatch SHADER.spv [OPTION]...
+//
+//     in=FILE          a storage buffer with a file's bytes; buffers have bindings 0, 1, ... of set 0 in the order of their options
+//     zero=BYTES       a storage buffer of zeros
+//     uniform=FILE     a uniform buffer with a file's bytes
+//     out=FILE         write the buffer named last to a file when all is done
+//     groups=X,Y,Z     workgroups; 1,1,1 unless told
+//     indirect=1       the device reads the number of workgroups from a buffer
+//     steps=N          dispatch N times, each after the one before
+//     push=ITEM,...    push constants: u32:N u64:N f32:X f64:X, address:BINDING (u64) or step (u32, 0 to N - 1)
+//     spec=ID:N,...    specialisation constants of 32 bits
+//     wave=32|64       the subgroup size, which every subgroup must have whole
+//     queue=compute    of a queue family without graphics; one with graphics unless told
+//     device=WORD      of the device's name; RADV unless told
+//     wait=SECONDS     for the device, before giving up; 60 unless told
+//
+// Buffers are in device memory, filled from and emptied into memory of the host by copies on the same queue.
+// Exit status: 0, or 1 with one line on standard error; 3: the device did not finish in time; 4: the device was lost.
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <vulkan/vulkan.h>
+
+enum { MOST = 16, PUSH_BYTES = 128, TIMED_OUT = 3, LOST = 4 };
+
+struct buffer {
+  const char *in, *out;
+  VkDeviceSize size;
+  VkDescriptorType type;
+  VkBuffer device, staging;
+  void *mapped;
+};
+
+struct job {
+  const char *shader, *name, *push;
+  struct buffer buffers[MOST];
+  uint32_t buffer_count, groups[3], steps, wave, spec_count, push_bytes;
+  uint32_t spec[MOST];
+  VkSpecializationMapEntry spec_map[MOST];
+  bool indirect, compute_only;
+  double wait_s;
+};
+
+static VkPhysicalDevice physical;
+static VkDevice device;
+
+__attribute__((noreturn, format(printf, 2, 3))) static void quit(int status, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  fputs("dispatch: ", stderr);
+  vfprintf(stderr, format, arguments);
+  fputc('\n', stderr);
+  va_end(arguments);
+  exit(status);
+}
+
+static void check(VkResult result, const char *what) {
+  if (result == VK_ERROR_DEVICE_LOST) quit(LOST, "%s: the device was lost", what);
+  if (result == VK_TIMEOUT) quit(TIMED_OUT, "%s: not done in time", what);
+  if (result != VK_SUCCESS) quit(1, "%s: VkResult %d", what, result);
+}
+#define DO(call, ...) check(call(__VA_ARGS__), #call)
+
+static void *read_file(const char *path, size_t *size) {
+  FILE *file = fopen(path, "rb");
+  if (!file || fseek(file, 0, SEEK_END)) quit(1, "%s: %s", path, strerror(errno));
+  *size = ftell(file);
+  rewind(file);
+  void *bytes = malloc(*size + 1);
+  if (!bytes || fread(bytes, 1, *size, file) != *size) quit(1, "%s: cannot be read", path);
+  fclose(file);
+  return bytes;
+}
+
+static uint64_t number(const char *text, char **end) {
+  errno = 0;
+  uint64_t value = strtoull(text, end, 0);
+  if (*end == text || errno) quit(1, "not a number: %s", text);
+  return value;
+}
+
+static void parse_groups(struct job *job, const char *text) {
+  char *end;
+  for (int i = 0; i < 3; i++, text = *end == ',' ? end + 1 : end) job->groups[i] = number(text, &end);
+}
+
+static void parse_spec(struct job *job, const char *text) {
+  for (char *end; *text; text = *end ? end + 1 : end) {
+    uint32_t i = job->spec_count++, id = number(text, &end);
+    if (i == MOST || *end != ':') quit(1, "spec=: at %s", text);
+    job->spec[i] = number(end + 1, &end);
+    job->spec_map[i] = (VkSpecializationMapEntry){id, i * 4, 4};
+  }
+}
+
+static struct buffer *new_buffer(struct job *job, VkDescriptorType type) {
+  if (job->buffer_count == MOST) quit(1, "more than %d buffers", MOST);
+  struct buffer *buffer = &job->buffers[job->buffer_count++];
+  buffer->type = type;
+  return buffer;
+}
+
+static const char *value_of(const char *option, const char *name) {
+  size_t length = strlen(name);
+  return strncmp(option, name, length) == 0 && option[length] == '=' ? option + length + 1 : NULL;
+}
+
+static struct job parse(int count, char **options) {
+  if (count < 2) quit(1, "usage: dispatch SHADER.spv [OPTION]...");
+  struct job job = {.shader = options[1], .name = "RADV", .groups = {1, 1, 1}, .steps = 1, .push = "", .wait_s = 60};
+  for (int i = 2; i < count; i++) {
+    const char *value;
+    char *end = "";
+    if ((value = value_of(options[i], "in"))) new_buffer(&job, VK_DESCRIPTOR_TYPE_STORAGE_BUFFER)->in = value;
+    else if ((value = value_of(options[i], "uniform"))) new_buffer(&job, VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER)->in = value;
+    else if ((value = value_of(options[i], "zero"))) new_buffer(&job, VK_DESCRIPTOR_TYPE_STORAGE_BUFFER)->size = number(value, &end);
+    else if ((value = value_of(options[i], "out")) && job.buffer_count) job.buffers[job.buffer_count - 1].out = value;
+    else if ((value = value_of(options[i], "groups"))) parse_groups(&job, value);
+    else if ((value = value_of(options[i], "indirect"))) job.indirect = number(value, &end);
+    else if ((value = value_of(options[i], "steps"))) job.steps = number(value, &end);
+    else if ((value = value_of(options[i], "push"))) job.push = value;
+    else if ((value = value_of(options[i], "spec"))) parse_spec(&job, value);
+    else if ((value = value_of(options[i], "wave"))) job.wave = number(value, &end);
+    else if ((value = value_of(options[i], "queue"))) job.compute_only = strcmp(value, "compute") == 0;
+    else if ((value = value_of(options[i], "device"))) job.name = value;
+    else if ((value = value_of(options[i], "wait"))) job.wait_s = number(value, &end);
+    else quit(1, "unknown option: %s", options[i]);
+    if (*end) quit(1, "what is %s in %s?", end, options[i]);
+  }
+  return job;
+}
+
+static void find_device(const char *word) {
+  VkApplicationInfo application = {VK_STRUCTURE_TYPE_APPLICATION_INFO, .pApplicationName = "dispatch", .apiVersion = VK_API_VERSION_1_3};
+  VkInstanceCreateInfo about = {VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO, .pApplicationInfo = &application};
+  VkInstance instance;
+  DO(vkCreateInstance, &about, NULL, &instance);
+  VkPhysicalDevice devices[MOST];
+  uint32_t count = MOST;
+  DO(vkEnumeratePhysicalDevices, instance, &count, devices);
+  for (uint32_t i = 0; i < count; i++) {
+    VkPhysicalDeviceProperties properties;
+    vkGetPhysicalDeviceProperties(devices[i], &properties);
+    if (!strstr(properties.deviceName, word)) continue;
+    printf("%s\n", properties.deviceName);
+    physical = devices[i];
+    return;
+  }
+  quit(1, "no device with %s in its name among %u", word, count);
+}
+
+static uint32_t find_queue(bool compute_only) {
+  VkQueueFamilyProperties families[MOST];
+  uint32_t count = MOST;
+  vkGetPhysicalDeviceQueueFamilyProperties(physical, &count, families);
+  for (uint32_t i = 0; i < count; i++) {
+    bool graphics = families[i].queueFlags & VK_QUEUE_GRAPHICS_BIT;
+    if (families[i].queueFlags & VK_QUEUE_COMPUTE_BIT && graphics != compute_only) return i;
+  }
+  quit(1, "no queue family for compute %s graphics", compute_only ? "without" : "with");
+}
+
+static bool offers(const char *name) {
+  uint32_t count = 0;
+  DO(vkEnumerateDeviceExtensionProperties, physical, NULL, &count, NULL);
+  VkExtensionProperties *all = calloc(count, sizeof *all);
+  DO(vkEnumerateDeviceExtensionProperties, physical, NULL, &count, all);
+  bool found = false;
+  for (uint32_t i = 0; i < count; i++) found |= strcmp(all[i].extensionName, name) == 0;
+  free(all);
+  return found;
+}
+
+// Makes the device, with every feature it offers of those that shaders may want.
+static void make_device(uint32_t family) {
+  VkPhysicalDeviceCooperativeMatrixFeaturesKHR matrix = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR};
+  VkPhysicalDeviceShaderAtomicFloatFeaturesEXT atomic = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_ATOMIC_FLOAT_FEATURES_EXT};
+  VkPhysicalDeviceVulkan13Features v13 = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_3_FEATURES};
+  VkPhysicalDeviceVulkan12Features v12 = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES, .pNext = &v13};
+  VkPhysicalDeviceVulkan11Features v11 = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES, .pNext = &v12};
+  VkPhysicalDeviceFeatures2 features = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = &v11};
+  const char *extensions[2];
+  uint32_t count = 0;
+  if (offers(VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME)) {
+    extensions[count++] = VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME;
+    matrix.pNext = v13.pNext;
+    v13.pNext = &matrix;
+  }
+  if (offers(VK_EXT_SHADER_ATOMIC_FLOAT_EXTENSION_NAME)) {
+    extensions[count++] = VK_EXT_SHADER_ATOMIC_FLOAT_EXTENSION_NAME;
+    atomic.pNext = v13.pNext;
+    v13.pNext = &atomic;
+  }
+  vkGetPhysicalDeviceFeatures2(physical, &features);
+  features.features.robustBufferAccess = VK_FALSE;
+  float priority = 1;
+  VkDeviceQueueCreateInfo queue = {VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO, .queueFamilyIndex = family, .queueCount = 1, .pQueuePriorities = &priority};
+  VkDeviceCreateInfo about = {
+    VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO, .pNext = &features, .queueCreateInfoCount = 1, .pQueueCreateInfos = &queue,
+    .enabledExtensionCount = count, .ppEnabledExtensionNames = extensions,
+  };
+  DO(vkCreateDevice, physical, &about, NULL, &device);
+}
+
+static VkDeviceMemory allocate(VkBuffer buffer, VkMemoryPropertyFlags wanted) {
+  VkMemoryRequirements needs;
+  vkGetBufferMemoryRequirements(device, buffer, &needs);
+  VkPhysicalDeviceMemoryProperties memory;
+  vkGetPhysicalDeviceMemoryProperties(physical, &memory);
+  for (uint32_t i = 0; i < memory.memoryTypeCount; i++) {
+    if (!(needs.memoryTypeBits >> i & 1) || (memory.memoryTypes[i].propertyFlags & wanted) != wanted) continue;
+    VkMemoryAllocateFlagsInfo flags = {VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO, .flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT};
+    VkMemoryAllocateInfo about = {VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO, .pNext = &flags, .allocationSize = needs.size, .memoryTypeIndex = i};
+    VkDeviceMemory made;
+    DO(vkAllocateMemory, device, &about, NULL, &made);
+    DO(vkBindBufferMemory, device, buffer, made, 0);
+    return made;
+  }
+  quit(1, "no memory type has properties %#x", wanted);
+}
+
+static VkBuffer make_buffer(VkDeviceSize size) {
+  VkBufferUsageFlags usage = VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT | VK_BUFFER_USAGE_STORAGE_BUFFER_BIT |
+                             VK_BUFFER_USAGE_UNIFORM_BUFFER_BIT | VK_BUFFER_USAGE_INDIRECT_BUFFER_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT;
+  VkBufferCreateInfo about = {VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO, .size = size, .usage = usage};
+  VkBuffer buffer;
+  DO(vkCreateBuffer, device, &about, NULL, &buffer);
+  return buffer;
+}
+
+static void fill(struct buffer *buffer) {
+  void *bytes = NULL;
+  if (buffer->in) {
+    size_t size;
+    bytes = read_file(buffer->in, &size);
+    buffer->size = size;
+  }
+  if (!buffer->size) quit(1, "an empty buffer");
+  buffer->device = make_buffer(buffer->size);
+  allocate(buffer->device, VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT);
+  buffer->staging = make_buffer(buffer->size);
+  VkDeviceMemory memory = allocate(buffer->staging, VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT);
+  DO(vkMapMemory, device, memory, 0, VK_WHOLE_SIZE, 0, &buffer->mapped);
+  if (bytes) memcpy(buffer->mapped, bytes, buffer->size);
+  else memset(buffer->mapped, 0, buffer->size);
+  free(bytes);
+}
+
+static uint64_t address_of(const struct job *job, uint64_t binding) {
+  if (binding >= job->buffer_count) quit(1, "no buffer %llu", (unsigned long long)binding);
+  VkBufferDeviceAddressInfo about = {VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO, .buffer = job->buffers[binding].device};
+  return vkGetBufferDeviceAddress(device, &about);
+}
+
+// Lays the push constants of a step out, each at a multiple of its size, and returns how many bytes they are.
+static uint32_t push_constants(const struct job *job, uint32_t step, char *bytes) {
+  uint32_t at = 0;
+  char *end;
+  for (const char *item = job->push; *item; item = *end ? end + 1 : end) {
+    const char *colon = strchr(item, ':');
+    union { uint32_t u32; uint64_t u64; float f32; double f64; } value;
+    uint32_t size = strncmp(item, "u64", 3) && strncmp(item, "f64", 3) && strncmp(item, "address", 7) ? 4 : 8;
+    if (strncmp(item, "step", 4) == 0) value.u32 = step, end = (char *)item + 4;
+    else if (!colon) quit(1, "push=: at %s", item);
+    else if (item[0] == 'f' && size == 4) value.f32 = strtof(colon + 1, &end);
+    else if (item[0] == 'f') value.f64 = strtod(colon + 1, &end);
+    else if (item[0] == 'a') value.u64 = address_of(job, number(colon + 1, &end));
+    else value.u64 = number(colon + 1, &end);
+    if ((*end && *end != ',') || (at = (at + size - 1) / size * size) + size > PUSH_BYTES) quit(1, "push=: at %s", item);
+    memcpy(bytes + at, &value, size);
+    at += size;
+  }
+  return at;
+}
+
+static VkDescriptorSetLayout make_set_layout(const struct job *job) {
+  VkDescriptorSetLayoutBinding bindings[MOST];
+  for (uint32_t i = 0; i < job->buffer_count; i++)
+    bindings[i] = (VkDescriptorSetLayoutBinding){i, job->buffers[i].type, 1, VK_SHADER_STAGE_COMPUTE_BIT, NULL};
+  VkDescriptorSetLayoutCreateInfo about = {VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO, .bindingCount = job->buffer_count, .pBindings = bindings};
+  VkDescriptorSetLayout layout;
+  DO(vkCreateDescriptorSetLayout, device, &about, NULL, &layout);
+  return layout;
+}
+
+static VkDescriptorSet make_set(const struct job *job, VkDescriptorSetLayout layout) {
+  VkDescriptorPoolSize sizes[] = {{VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, MOST}, {VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER, MOST}};
+  VkDescriptorPoolCreateInfo about_pool = {VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO, .maxSets = 1, .poolSizeCount = 2, .pPoolSizes = sizes};
+  VkDescriptorPool pool;
+  DO(vkCreateDescriptorPool, device, &about_pool, NULL, &pool);
+  VkDescriptorSetAllocateInfo about = {VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO, .descriptorPool = pool, .descriptorSetCount = 1, .pSetLayouts = &layout};
+  VkDescriptorSet set;
+  DO(vkAllocateDescriptorSets, device, &about, &set);
+  for (uint32_t i = 0; i < job->buffer_count; i++) {
+    VkDescriptorBufferInfo buffer = {job->buffers[i].device, 0, VK_WHOLE_SIZE};
+    VkWriteDescriptorSet write = {
+      VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET, .dstSet = set, .dstBinding = i, .descriptorCount = 1,
+      .descriptorType = job->buffers[i].type, .pBufferInfo = &buffer,
+    };
+    vkUpdateDescriptorSets(device, 1, &write, 0, NULL);
+  }
+  return set;
+}
+
+static VkPipelineLayout make_layout(VkDescriptorSetLayout set, uint32_t push_bytes) {
+  VkPushConstantRange range = {VK_SHADER_STAGE_COMPUTE_BIT, 0, push_bytes};
+  VkPipelineLayoutCreateInfo about = {
+    VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO, .setLayoutCount = 1, .pSetLayouts = &set,
+    .pushConstantRangeCount = push_bytes > 0, .pPushConstantRanges = &range,
+  };
+  VkPipelineLayout layout;
+  DO(vkCreatePipelineLayout, device, &about, NULL, &layout);
+  return layout;
+}
+
+static VkPipeline make_pipeline(const struct job *job, VkPipelineLayout layout) {
+  size_t size;
+  uint32_t *words = read_file(job->shader, &size);
+  VkShaderModuleCreateInfo about_module = {VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO, .codeSize = size, .pCode = words};
+  VkShaderModule module;
+  DO(vkCreateShaderModule, device, &about_module, NULL, &module);
+  VkPipelineShaderStageRequiredSubgroupSizeCreateInfo wave = {
+    VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO, .requiredSubgroupSize = job->wave,
+  };
+  VkSpecializationInfo spec = {job->spec_count, job->spec_map, sizeof job->spec, job->spec};
+  VkComputePipelineCreateInfo about = {
+    VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO, .layout = layout,
+    .stage = {
+      VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO, .pNext = job->wave ? &wave : NULL, .stage = VK_SHADER_STAGE_COMPUTE_BIT,
+      .flags = job->wave ? VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT : 0,
+      .module = module, .pName = "main", .pSpecializationInfo = &spec,
+    },
+  };
+  VkPipeline pipeline;
+  DO(vkCreateComputePipelines, device, VK_NULL_HANDLE, 1, &about, NULL, &pipeline);
+  return pipeline;
+}
+
+static void barrier(VkCommandBuffer commands) {
+  VkMemoryBarrier all = {
+    VK_STRUCTURE_TYPE_MEMORY_BARRIER, .srcAccessMask = VK_ACCESS_MEMORY_WRITE_BIT,
+    .dstAccessMask = VK_ACCESS_MEMORY_READ_BIT | VK_ACCESS_MEMORY_WRITE_BIT,
+  };
+  VkPipelineStageFlags from = VK_PIPELINE_STAGE_ALL_COMMANDS_BIT, to = VK_PIPELINE_STAGE_ALL_COMMANDS_BIT | VK_PIPELINE_STAGE_HOST_BIT;
+  vkCmdPipelineBarrier(commands, from, to, 0, 1, &all, 0, NULL, 0, NULL);
+}
+
+static void copy(VkCommandBuffer commands, VkBuffer from, VkBuffer to, VkDeviceSize size) {
+  VkBufferCopy all = {0, 0, size};
+  vkCmdCopyBuffer(commands, from, to, 1, &all);
+}
+
+static void record(const struct job *job, VkCommandBuffer commands, struct buffer *counts) {
+  VkDescriptorSetLayout set_layout = make_set_layout(job);
+  VkDescriptorSet set = make_set(job, set_layout);
+  char push[PUSH_BYTES] = {0};
+  uint32_t push_bytes = push_constants(job, 0, push);
+  VkPipelineLayout layout = make_layout(set_layout, push_bytes);
+  VkPipeline pipeline = make_pipeline(job, layout);
+  VkCommandBufferBeginInfo about = {VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO, .flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT};
+  DO(vkBeginCommandBuffer, commands, &about);
+  for (uint32_t i = 0; i < job->buffer_count; i++) copy(commands, job->buffers[i].staging, job->buffers[i].device, job->buffers[i].size);
+  if (job->indirect) copy(commands, counts->staging, counts->device, counts->size);
+  vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
+  vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, layout, 0, 1, &set, 0, NULL);
+  for (uint32_t step = 0; step < job->steps; step++) {
+    barrier(commands);
+    push_constants(job, step, push);
+    if (push_bytes) vkCmdPushConstants(commands, layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, push_bytes, push);
+    if (job->indirect) vkCmdDispatchIndirect(commands, counts->device, 0);
+    else vkCmdDispatch(commands, job->groups[0], job->groups[1], job->groups[2]);
+  }
+  barrier(commands);
+  for (uint32_t i = 0; i < job->buffer_count; i++)
+    if (job->buffers[i].out) copy(commands, job->buffers[i].device, job->buffers[i].staging, job->buffers[i].size);
+  barrier(commands);
+  DO(vkEndCommandBuffer, commands);
+}
+
+static void submit(VkQueue queue, VkCommandBuffer commands, double wait_s) {
+  VkFenceCreateInfo about = {VK_STRUCTURE_TYPE_FENCE_CREATE_INFO};
+  VkFence fence;
+  DO(vkCreateFence, device, &about, NULL, &fence);
+  VkSubmitInfo all = {VK_STRUCTURE_TYPE_SUBMIT_INFO, .commandBufferCount = 1, .pCommandBuffers = &commands};
+  DO(vkQueueSubmit, queue, 1, &all, fence);
+  DO(vkWaitForFences, device, 1, &fence, VK_TRUE, (uint64_t)(wait_s * 1e9));
+}
+
+int main(int count, char **options) {
+  struct job job = parse(count, options);
+  find_device(job.name);
+  uint32_t family = find_queue(job.compute_only);
+  make_device(family);
+  for (uint32_t i = 0; i < job.buffer_count; i++) fill(&job.buffers[i]);
+  struct buffer counts = {.size = sizeof job.groups};
+  if (job.indirect) {
+    fill(&counts);
+    memcpy(counts.mapped, job.groups, sizeof job.groups);
+  }
+
+  VkCommandPoolCreateInfo about_pool = {VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO, .queueFamilyIndex = family};
+  VkCommandPool pool;
+  DO(vkCreateCommandPool, device, &about_pool, NULL, &pool);
+  VkCommandBufferAllocateInfo about = {
+    VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO, .commandPool = pool, .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY, .commandBufferCount = 1,
+  };
+  VkCommandBuffer commands;
+  DO(vkAllocateCommandBuffers, device, &about, &commands);
+  record(&job, commands, &counts);
+  VkQueue queue;
+  vkGetDeviceQueue(device, family, 0, &queue);
+  submit(queue, commands, job.wait_s);
+
+  for (uint32_t i = 0; i < job.buffer_count; i++) {
+    struct buffer *buffer = &job.buffers[i];
+    if (!buffer->out) continue;
+    FILE *file = fopen(buffer->out, "wb");
+    if (!file || fwrite(buffer->mapped, 1, buffer->size, file) != buffer->size || fclose(file)) quit(1, "%s: %s", buffer->out, strerror(errno));
+  }
+  return 0;
+}

@@ -1,0 +1,25 @@
+// C = A B + C by the matrix instructions, f16 into f32: a subgroup makes a tile.
+#version 460
+#extension GL_KHR_cooperative_matrix : require
+#extension GL_KHR_memory_scope_semantics : require
+#extension GL_EXT_shader_16bit_storage : require
+#extension GL_EXT_shader_explicit_arithmetic_types : require
+layout(local_size_x_id = 0) in;
+layout(constant_id = 1) const uint K = 16;
+layout(binding = 0) readonly buffer A { float16_t a[]; };
+layout(binding = 1) readonly buffer B { float16_t b[]; };
+layout(binding = 2) buffer C { float c[]; };
+
+void main() {
+  uint N = gl_NumWorkGroups.x * 16u, row = gl_WorkGroupID.y * 16u, column = gl_WorkGroupID.x * 16u;
+  coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sum;
+  coopMatLoad(sum, c, row * N + column, N, gl_CooperativeMatrixLayoutRowMajor);
+  for (uint k = 0u; k < K; k += 16u) {
+    coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> left;
+    coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> right;
+    coopMatLoad(left, a, row * K + k, K, gl_CooperativeMatrixLayoutRowMajor);
+    coopMatLoad(right, b, k * N + column, N, gl_CooperativeMatrixLayoutRowMajor);
+    sum = coopMatMulAdd(left, right, sum);
+  }
+  coopMatStore(sum, c, row * N + column, N, gl_CooperativeMatrixLayoutRowMajor);
+}
