@@ -6,13 +6,18 @@ end: what the kernel says to its user, and what the card has seen. No rung may l
 
 from __future__ import annotations
 
+import json
 import re
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import boot_files
+import others
 import pytest
+import vulkan_rung
 from machine import Guest
 from served import Served
 
@@ -75,6 +80,14 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     folder = tmp_path_factory.mktemp("ladder")
     with Served(folder, CHIP, CHIP, "navi32", "navi33") as served, Guest(folder / "guest", memory_mib=3072) as guest:
         yield Story(guest, served)
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Programs and shaders for the guest, compiled here."""
+    folder = vulkan_rung.build(tmp_path_factory.mktemp("programs"))
+    others.build_rocr(folder)
+    return folder
 
 
 @pytest.fixture(autouse=True)
@@ -179,12 +192,78 @@ def test_rung_10_kfd(story):
     assert story.guest.check("ls /dev/kfd /dev/dri/renderD128")
 
 
-def test_rung_12_unload_and_load(story):
-    story.guest.check("modprobe -r amdgpu", 60)
-    assert "ttm finalized" in story.guest.dmesg()
-    story.load()
-    story.sees(r"Initialized amdgpu")
-    story.sees(r"ring gfx_\S+ ib test pass")
+SENSORS = {
+    "busy": f"{DEVICE}/gpu_busy_percent",
+    "sclk": f"{DEVICE}/hwmon/hwmon*/freq1_input",
+    "mclk": f"{DEVICE}/hwmon/hwmon*/freq2_input",
+    "power": f"{DEVICE}/hwmon/hwmon*/power1_average",
+    "junction": f"{DEVICE}/hwmon/hwmon*/temp2_input",
+    "vddgfx": f"{DEVICE}/hwmon/hwmon*/in0_input",
+    "vram": f"{DEVICE}/mem_info_vram_used",
+}
+
+
+def sense(story: Story) -> dict[str, int]:
+    said = story.guest.check(f"for f in {' '.join(SENSORS.values())}; do cat $f; done").split()
+    return dict(zip(SENSORS, map(int, said), strict=True))
+
+
+def spin(story: Story, turns: int, rounds: int = 1, buffer_bytes: int = 4096, wait_s: int = 50) -> str:
+    """Return the command that keeps a compute unit at work for so many turns, 8 ns each of the card's time."""
+    return (
+        f"trixie bash -c 'cd {vulkan_rung.FOLDER} && ./dispatch spin.spv zero={buffer_bytes} "
+        f"push=u32:{turns},u32:{rounds} queue=compute wait={wait_s}'"
+    )
+
+
+def test_rung_11_sensors_follow_the_load(story, programs):
+    vulkan_rung.install(story.guest, programs)
+    time.sleep(1)
+    idle = sense(story)
+    story.guest.check(f"{spin(story, 10_000_000, 14, 256 << 20)} >/run/guest/spin.log 2>&1 &")
+    loaded = dict(idle)
+    end = time.monotonic() + 60
+    while time.monotonic() < end and loaded["busy"] < 90:
+        loaded = {name: max(value, loaded[name]) for name, value in sense(story).items()}
+        time.sleep(0.3)
+    assert loaded["busy"] >= 90
+    assert loaded["sclk"] > 2_000_000_000 > idle["sclk"]
+    assert loaded["mclk"] > idle["mclk"]
+    assert loaded["power"] > 3 * idle["power"]
+    assert loaded["junction"] >= idle["junction"] + 5000  # thousandths of a degree
+    assert loaded["vddgfx"] > idle["vddgfx"] + 100
+    assert loaded["vram"] - idle["vram"] >= 256 << 20
+    assert "GPU Load: 0 %" not in story.read(f"{DEBUG}/amdgpu_pm_info")
+    wait_for(story, "! pgrep -x dispatch")
+    time.sleep(2)
+    calm = sense(story)
+    assert calm["busy"] < 20
+    assert calm["power"] < loaded["power"] / 2
+    assert calm["vram"] < loaded["vram"] - (255 << 20)
+
+
+def wait_for(story: Story, condition: str, timeout_s: float = 120) -> None:
+    end = time.monotonic() + timeout_s
+    while story.guest.run(condition).status:
+        assert time.monotonic() < end, f"{condition}: not within {timeout_s} s"
+        time.sleep(0.3)
+
+
+def test_rung_13_vulkan(story, programs):
+    assert vulkan_rung.run_all(story.guest, programs) == []
+
+
+def test_rung_14_tinygrad_over_kfd(story):
+    assert others.tinygrad_over_kfd(story.guest, others.peer_python(), others.peer_tests()) == []
+
+
+def test_rung_14_rocm_runtime(story, programs):
+    assert others.rocr(story.guest, programs, story.served.cards[0].chip.gc.core.compute_units) == []
+
+
+def test_rung_13_page_fault(story):
+    assert vulkan_rung.page_fault(story.guest) == []
+    story.served.violations()  # the wild store, which the kernel has told of
 
 
 def test_rung_12_gpu_reset(story):
@@ -194,6 +273,39 @@ def test_rung_12_gpu_reset(story):
     story.sees(r"MODE1 reset")
     story.sees(r"GPU reset\(\d+\) succeeded!")
     assert "ib ring tests passed" in story.guest.check(f"cat {DEBUG}/amdgpu_test_ib")
+
+
+def test_drivers_take_turns_without_a_restart(story, tmp_path):
+    """ringup, tinygrad's own driver and ringup again between two loadings of amdgpu, each on what the one before left."""
+    story.guest.check("modprobe -r amdgpu", 60)
+    assert "ttm finalized" in story.guest.dmesg()
+    assert ringup_up(story) == "foreign"
+    assert others.tinygrad_by_itself(story.guest, others.peer_python(), tmp_path) == []
+    assert ringup_up(story) == "foreign"
+    story.guest.check("modprobe amdgpu lockup_timeout=3000", LOAD_S)
+    story.log = story.settled()
+    story.sees(r"Initialized amdgpu")
+    story.sees(r"ring gfx_\S+ ib test pass")
+
+
+def ringup_up(story: Story) -> str:
+    """Bring the card up by our own driver over sysfs, and return what state it found the card in."""
+    address = story.guest.address(1)
+    command = f"cd {boot_files.CHECKOUT} && HOME=/root {sys.executable} -m ringup.tools.cli up pci:{address} --json"
+    said = json.loads(story.guest.check(command, 200).splitlines()[-1])
+    assert said["moved_bytes"] == 1 << 20
+    return str(said["card"]["found"])
+
+
+def test_rung_12_a_hung_job_is_recovered_by_the_drivers_own_time_out(story, programs):
+    story.guest.dmesg()
+    hung = story.guest.run(spin(story, 0xFFFF_FFFF, 0xFFFF_FFFF, wait_s=40), 90)
+    assert hung.status == 4, hung.output  # VK_ERROR_DEVICE_LOST
+    said = story.settled(r"reset.* (succeeded|failed)|(succeeded|failed).*reset")
+    assert re.search(r"ring comp_\S+ timeout", said), said
+    assert re.search(r"reset.* succeeded|succeeded.*reset", said), said
+    done = story.guest.run(spin(story, 1000), 90)
+    assert done.status == 0, done.output
 
 
 @pytest.mark.parametrize(
@@ -210,10 +322,20 @@ def test_rung_12_more_cards(story, place, device):
 
 
 def test_rung_12_sleep(story):
+    """Last: the host's root does not come back from it."""
+    for slot in (4, 3, 2):
+        story.guest.unplug(slot)
     story.guest.dmesg()
     story.served.mark("sleep")
     story.guest.trixie("(sleep 1; echo mem > /sys/power/state) >/dev/null 2>&1 &")
-    time.sleep(15)
+    end = time.monotonic() + 60
+    while story.guest.qmp("query-status")["status"] != "suspended":
+        assert time.monotonic() < end, "it did not fall asleep"
+        time.sleep(0.2)
     story.guest.wake()
     story.log = story.settled(r"PM: suspend exit")
     story.sees(r"ACPI: PM: Preparing to enter system sleep state S3")
+    story.sees(r"PSP is resuming")
+    story.sees(r"SMU is resumed successfully!")
+    story.sees(r"ring gfx_\S+ ib test pass")
+    assert "ib ring tests passed" in story.guest.trixie(f"cat {DEBUG}/amdgpu_test_ib").output

@@ -9,7 +9,7 @@ EMULATOR=(qemu-system-x86 qemu-system-common qemu-system-data seabios) # of $NEW
 PACKAGES=(
   libc-bin bash coreutils findutils grep sed kmod pciutils
   mesa-vulkan-drivers libvulkan1 libvulkan-dev vulkan-tools glslang-tools spirv-tools
-  libhsa-runtime64-1 libhsakmt1 rocminfo libdrm-amdgpu1 libdrm-tests nvtop radeontop
+  libhsa-runtime64-1 libhsa-runtime-dev libhsakmt1 rocminfo libdrm-amdgpu1 libdrm-tests nvtop radeontop
 )
 WANTED="$SUITE: ${EMULATOR[*]/%//$NEWER} ${PACKAGES[*]}"
 

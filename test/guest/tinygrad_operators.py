@@ -61,7 +61,11 @@ OPERATORS = {  # name: (what tinygrad computes, what NumPy does, relative tolera
         lambda: INTS.astype(np.int64) * 1_000_003 + 7,
         0,
     ),
-    "to half": (lambda: Tensor(X).half().contiguous().float(), lambda: X.astype(np.float16).astype(np.float32), 0),
+    "half add": (
+        lambda: (Tensor(X).half() + Tensor(Y).half()).float(),
+        lambda: X.astype(np.float16) + Y.astype(np.float16),
+        1e-3,
+    ),
     "to int8": (lambda: Tensor(X * 30).cast(dtypes.int8).int(), lambda: (X * 30).astype(np.int8).astype(np.int32), 0),
     "sum": (lambda: Tensor(X).sum(), lambda: X.astype(np.float64).sum(), 1e-3),
     "sum of rows": (lambda: Tensor(X).sum(axis=1), lambda: X.astype(np.float64).sum(axis=1), 1e-4),
