@@ -164,7 +164,7 @@ class Cp:
 
     def _reset_waves(self, value: int) -> None:
         if value & 1:
-            self._with_queue(Queue.kill_waves)
+            self._with_queue(lambda queue: queue.kill_waves())
             self.cells["SPI_COMPUTE_QUEUE_RESET"] = 0
 
     def _vmid_reset(self, value: int) -> None:

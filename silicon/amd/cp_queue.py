@@ -207,11 +207,12 @@ class Queue:
         if unfinished:
             self.cp.saved[self.hqd.mqd_address] = saved
 
-    def kill_waves(self) -> None:
-        """Drop the waves of the queue; the parser goes on as if they had ended."""
-        for grid in self.grids:
+    def kill_waves(self, vmid: int | None = None) -> None:
+        """Drop the queue's waves, all or those of a VMID; the parser goes on as if they had ended."""
+        killed = [grid for grid in self.grids if vmid in (None, grid.order.vmid)]
+        for grid in killed:
             grid.kill()
-        self.grids = []
+        self.grids = [grid for grid in self.grids if grid not in killed]
         self._work_done()
 
     def disconnect(self, save: bool) -> None:

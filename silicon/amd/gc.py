@@ -37,7 +37,7 @@ class GraphicsCore:
         self.rlc = Rlc(board, cells)
         self.dispatcher = Dispatcher(board, self.grbm, hub, interrupts, engine, strict=strict)
         self.cp = Cp(board, self.grbm, self.rlc, hub, interrupts, self.dispatcher)
-        self.sequencers = Sequencers(cells, row.version, self._waves)
+        self.sequencers = Sequencers(cells, row.version, self._waves, self._kill_waves)
         self.mes = Mes(self.cp, sdma)
         self.cp.scheduler = self.mes
         self._sdma, self._reset_cp = sdma, self.grbm.on_soft_reset
@@ -56,6 +56,10 @@ class GraphicsCore:
             for grid in queue.grids:
                 if grid.run is not None:
                     yield from ((slot, wave) for wave in grid.run.waves)
+
+    def _kill_waves(self, vmid: int | None) -> None:
+        for queue in self.cp.queues.values():
+            queue.kill_waves(vmid)
 
     @property
     def busy_ns(self) -> int:

@@ -1,7 +1,8 @@
 """Waves as the sequencers show them: GRBM_GFX_INDEX selects a SIMD, SQ_IND_INDEX a wave slot and a word of it, SQ_IND_DATA reads it.
 
-A model's grid counts wave slots by itself, so two grids at once may claim the same slot; the older one is shown.
-Source: amdgpu gfx_v11_0.c, wave_read_ind and gfx_v11_0_read_wave_data; gc_11_0_0_offset.h, ixSQ_WAVE_*.
+SQ_CMD tells waves what to do. A model's grid counts wave slots by itself, so two grids at once may claim the same slot; the older one is shown.
+Source: amdgpu gfx_v11_0.c, wave_read_ind, gfx_v11_0_read_wave_data and gfx_v11_0_ring_soft_recovery; gc_11_0_0_offset.h, ixSQ_WAVE_*;
+soc21_enum.h, SQ_IND_CMD_*.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterable
 
 from ringup.autogen.amd import gc, gc_sq
 from ringup.autogen.layout import Field, Word
+from ringup.errors import Unmodelled
 from ringup.silicon.amd.grbm import Slot
 from ringup.silicon.cells import Cells
 from ringup.silicon.shader.state import (
@@ -37,6 +39,10 @@ OF_WAVE: dict[type[Word], int] = {  # what of a wave's state a word shows
 }
 
 
+NOTHING, KILL = 0, 3  # SQ_IND_CMD_CMD
+BROADCAST = 1  # SQ_IND_CMD_MODE: to every wave of the selected sequencers
+
+
 class Instance(Word):
     """GRBM_GFX_INDEX.instance_index of a sequencer. GUESS: laid out as in the sequencer's interrupt words (kfd_int_process_v11.c)."""
 
@@ -45,16 +51,35 @@ class Instance(Word):
 
 
 class Sequencers:
-    """The index registers of all sequencers. `waves` gives what runs now, with the queue it came from."""
+    """The index registers of all sequencers, and their commands.
+
+    `waves` gives what runs now, with the queue it came from; `kill` ends the waves of a VMID, or all for None.
+    """
 
     def __init__(
-        self, cells: Cells, version: tuple[int, int, int], waves: Callable[[], Iterable[tuple[Slot, WaveState]]]
+        self,
+        cells: Cells,
+        version: tuple[int, int, int],
+        waves: Callable[[], Iterable[tuple[Slot, WaveState]]],
+        kill: Callable[[int | None], None],
     ) -> None:
-        self._cells, self._waves = cells, waves
+        self._cells, self._waves, self._kill = cells, waves, kill
         self._words = {word.place(version)[0]: place for word, place in OF_WAVE.items()}
         self._active = gc_sq.SQ_WAVE_ACTIVE.place(version)[0]
         self._owner = gc_sq.SQ_WAVE_HW_ID2.place(version)[0]
         cells.on_read("SQ_IND_DATA", self._data)
+        cells.on_write("SQ_CMD", self._command)
+
+    def _command(self, value: int) -> None:
+        """End waves; metal lets groups that have not begun follow, which drivers meet by repeating it. Here they end with their grid."""
+        order = gc_sq.SQ_CMD(value)
+        if order.cmd == NOTHING:
+            return
+        chosen = gc.GRBM_GFX_INDEX(self._cells["GRBM_GFX_INDEX"])
+        everywhere = chosen.se_broadcast_writes and chosen.sa_broadcast_writes and chosen.instance_broadcast_writes
+        if (order.cmd, order.mode) != (KILL, BROADCAST) or not everywhere:
+            raise Unmodelled(f"{order!r} to the waves that {chosen!r} selects")
+        self._kill(order.vm_id if order.check_vmid else None)
 
     def _data(self) -> int:
         index = gc_sq.SQ_IND_INDEX(self._cells["SQ_IND_INDEX"])

@@ -51,7 +51,7 @@ for d in proc sys dev run/guest .@CHECKOUT@; do mkdir -p @TRIXIE@/$d; done
 for d in proc sys dev; do mount -o rbind /$d @TRIXIE@/$d; done
 mount -o bind /run/guest @TRIXIE@/run/guest
 mount -o bind /host@CHECKOUT@ @TRIXIE@@CHECKOUT@
-mount -o bind @TRIXIE@ /host/run/guest/trixie
+mount -o rbind @TRIXIE@ /host/run/guest/trixie
 mkdir -p /host/lib/modules
 mount -o bind @TRIXIE@/usr/lib/modules /host/lib/modules
 cp /trixie /run/guest/bin/trixie

@@ -7,6 +7,7 @@ nothing is. Each returns what is wrong, in words; nothing when all is well.
 from __future__ import annotations
 
 import base64
+import re
 import shlex
 import subprocess
 import time
@@ -20,6 +21,9 @@ from vulkan_cases import SHADERS, Case, Shader
 
 SOURCES = boot_files.HERE / "vulkan"
 FOLDER = "/run/guest/vulkan"  # in the guest: memory, in both of its roots
+WILD = 0x1234_5678_9ABC  # a gpu_va of 47 bits where the driver puts nothing
+LOST = 4  # status of `dispatch`
+JOB_S = 40  # TIMEOUT: a job of the graphics ring is given 10 s by the kernel before its waves are killed
 SHADER_S = 60  # TIMEOUT: each takes a second, the biggest some seconds, on an idle machine of two slow cores
 
 
@@ -86,6 +90,37 @@ def run(guest: Guest, shader: Shader) -> Outcome:
         if said := judge(answer):
             wrong.append(f"buffer {binding}: {said}")
     return Outcome(shader, "; ".join(wrong), took_s)
+
+
+def page_fault(guest: Guest) -> list[str]:
+    """Have a shader store to an address where nothing is, and return what is wrong; the files of `install` are in the guest.
+
+    The kernel must tell of the fault with the page and the process, the job must fail, and the card must go on working.
+    """
+    guest.dmesg()
+    command = f"cd {FOLDER} && (./dispatch wild.spv zero=64 out=out.wild push=u64:{WILD:#x} wait={JOB_S} & echo PID $!; wait $!)"
+    result = guest.trixie(command, timeout_s=JOB_S + 20)
+    told = guest.dmesg()
+    pid = re.findall(r"PID (\d+)", result.output)[0]
+    expected = {
+        "the kind of fault": r"\[gfxhub\] page fault \(src_id:0 ring:\d+ vmid:[1-9]\d* pasid:[1-9]\d*\)",
+        "the process": rf"in process dispatch pid {pid} thread dispatch pid {pid}\)",
+        "the page": rf"in page starting at address {WILD & ~0xFFF:#018x} from client 10",
+        "the block": r"Faulty UTCL2 client ID: TCP \(0x8\)",
+        "the direction": r"RW: 0x1",
+        "the job's end": r"ring gfx_\S+ timeout, but soft recovered",
+    }
+    wrong = [f"the kernel does not tell {what}" for what, words in expected.items() if not re.search(words, told)]
+    if result.status != LOST:
+        wrong.append(f"the job that faults ends with {result.status}, not {LOST}")
+    if wrong:
+        wrong.append(f"the program: {result.output.strip()}; the kernel: {told}")
+    after = run(guest, SHADERS[0])
+    if after.wrong:
+        wrong.append(f"after the fault, {after.shader.name}: {after.wrong}")
+    if told := re.findall(r".*(?:page fault|timeout|reset|ERROR).*", guest.dmesg()):
+        wrong += ["after the fault, the kernel still complains:", *told]
+    return wrong
 
 
 def _case(shader: Shader) -> Case:

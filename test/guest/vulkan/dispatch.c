@@ -16,7 +16,8 @@
 //     device=WORD      of the device's name; RADV unless told
 //     wait=SECONDS     for the device, before giving up; 60 unless told
 //
-// Buffers are in device memory, filled from and emptied into memory of the host by copies on the same queue.
+// Buffers are in device memory, filled from and emptied into memory of the host by copies on the same queue. Emptying is a submission of its
+// own, if there is any: drivers tell of a job that came to no good end when the next one is submitted.
 // Exit status: 0, or 1 with one line on standard error; 3: the device did not finish in time; 4: the device was lost.
 
 #include <errno.h>
@@ -358,15 +359,24 @@ static void copy(VkCommandBuffer commands, VkBuffer from, VkBuffer to, VkDeviceS
   vkCmdCopyBuffer(commands, from, to, 1, &all);
 }
 
-static void record(const struct job *job, VkCommandBuffer commands, struct buffer *counts) {
+static VkCommandBuffer begin(VkCommandPool pool) {
+  VkCommandBufferAllocateInfo about = {
+    VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO, .commandPool = pool, .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY, .commandBufferCount = 1,
+  };
+  VkCommandBuffer commands;
+  DO(vkAllocateCommandBuffers, device, &about, &commands);
+  VkCommandBufferBeginInfo once = {VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO, .flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT};
+  DO(vkBeginCommandBuffer, commands, &once);
+  return commands;
+}
+
+static void record_work(const struct job *job, VkCommandBuffer commands, struct buffer *counts) {
   VkDescriptorSetLayout set_layout = make_set_layout(job);
   VkDescriptorSet set = make_set(job, set_layout);
   char push[PUSH_BYTES] = {0};
   uint32_t push_bytes = push_constants(job, 0, push);
   VkPipelineLayout layout = make_layout(set_layout, push_bytes);
   VkPipeline pipeline = make_pipeline(job, layout);
-  VkCommandBufferBeginInfo about = {VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO, .flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT};
-  DO(vkBeginCommandBuffer, commands, &about);
   for (uint32_t i = 0; i < job->buffer_count; i++) copy(commands, job->buffers[i].staging, job->buffers[i].device, job->buffers[i].size);
   if (job->indirect) copy(commands, counts->staging, counts->device, counts->size);
   vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
@@ -379,13 +389,17 @@ static void record(const struct job *job, VkCommandBuffer commands, struct buffe
     else vkCmdDispatch(commands, job->groups[0], job->groups[1], job->groups[2]);
   }
   barrier(commands);
+}
+
+static void record_results(const struct job *job, VkCommandBuffer commands) {
+  barrier(commands);
   for (uint32_t i = 0; i < job->buffer_count; i++)
     if (job->buffers[i].out) copy(commands, job->buffers[i].device, job->buffers[i].staging, job->buffers[i].size);
   barrier(commands);
-  DO(vkEndCommandBuffer, commands);
 }
 
 static void submit(VkQueue queue, VkCommandBuffer commands, double wait_s) {
+  DO(vkEndCommandBuffer, commands);
   VkFenceCreateInfo about = {VK_STRUCTURE_TYPE_FENCE_CREATE_INFO};
   VkFence fence;
   DO(vkCreateFence, device, &about, NULL, &fence);
@@ -409,15 +423,13 @@ int main(int count, char **options) {
   VkCommandPoolCreateInfo about_pool = {VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO, .queueFamilyIndex = family};
   VkCommandPool pool;
   DO(vkCreateCommandPool, device, &about_pool, NULL, &pool);
-  VkCommandBufferAllocateInfo about = {
-    VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO, .commandPool = pool, .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY, .commandBufferCount = 1,
-  };
-  VkCommandBuffer commands;
-  DO(vkAllocateCommandBuffers, device, &about, &commands);
-  record(&job, commands, &counts);
   VkQueue queue;
   vkGetDeviceQueue(device, family, 0, &queue);
-  submit(queue, commands, job.wait_s);
+  VkCommandBuffer work = begin(pool), results = begin(pool);
+  record_work(&job, work, &counts);
+  submit(queue, work, job.wait_s);
+  record_results(&job, results);
+  submit(queue, results, job.wait_s);
 
   for (uint32_t i = 0; i < job.buffer_count; i++) {
     struct buffer *buffer = &job.buffers[i];

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import pytest
 
+from ringup.errors import Unmodelled
+
 CODE, TARGET = 0x40_0000, 0x50_0000
 # v_lshl_add_u32 v1, s2, 5, v0; v_lshlrev_b32 v2, 2, v1; global_store_b32 v2, v1, s[0:1]; s_endpgm
 NUMBERS = (0xD646_0001, 0x0401_0A02, 0x3004_0282, 0xDC6A_0000, 0x0000_0102, 0xBFB0_0000)
@@ -216,6 +218,29 @@ def test_resetting_the_waves_of_a_queue_leaves_it_connected(core, mec):
     core.set("SPI_COMPUTE_QUEUE_RESET", 1)
     core.clock.sleep_us(100)
     assert (core.get("CP_HQD_ACTIVE"), core.number(core.DATA)) == (1, 1)
+
+
+BROADCAST_KILL = 1 << 4 | 3  # SQ_CMD: MODE, CMD
+
+
+@pytest.mark.parametrize("code", [SPIN, (NONE,)], ids=["that spin", "that broke a rule"])
+@pytest.mark.parametrize(("command", "value"), [(6 << 28 | 1 << 7, 1), (0, 1), (5 << 28 | 1 << 7, 0)])
+def test_waves_of_a_vmid_are_killed_by_command_and_their_queue_goes_on(core, code, command, value):
+    # as gfx_v11_0_ring_soft_recovery does it for a job that hangs
+    queue = core.queue(vmid=6)
+    queue.run(*program(core, code), *dispatch(3), *FLUSH, *store(core.DATA, 1))
+    assert core.number(core.DATA) == 0
+    core.set("GRBM_GFX_INDEX", 0xE000_0000)
+    core.set("SQ_CMD", command | BROADCAST_KILL)
+    core.clock.sleep_us(100)
+    assert core.number(core.DATA) == value
+
+
+@pytest.mark.parametrize(("where", "command"), [(0xE000_0000, 1 << 4 | 1), (0xE000_0000, 3), (0x6000_0000, 1 << 4 | 3)])
+def test_other_commands_to_waves_are_told_to_be_missing(core, where, command):
+    core.set("GRBM_GFX_INDEX", where)
+    with pytest.raises(Unmodelled, match="SQ_CMD"):
+        core.set("SQ_CMD", command)
 
 
 def test_saved_waves_go_on_when_the_queue_comes_back(core):
