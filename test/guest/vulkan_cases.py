@@ -36,6 +36,7 @@ class Shader:
     make: Callable[..., Case]
     options: tuple[str, ...] = ()
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    uses: str = ""  # of the compiler's statistics, one that must not be 0: what the row is about
 
     @property
     def name(self) -> str:
@@ -96,7 +97,8 @@ def _words(name: str, count: int = N) -> Array:
 def _floats(name: str, kind: str, reach: float) -> Array:
     """Return numbers of either sign between 1/64 and `reach`."""
     random = _random(name)
-    return (random.uniform(1 / 64, reach, N) * random.choice((-1.0, 1.0), N)).astype(kind)
+    values: Array = random.uniform(1 / 64, reach, N) * random.choice((-1.0, 1.0), N)
+    return values.astype(kind)
 
 
 def float32() -> Case:
@@ -575,13 +577,13 @@ def nbody() -> Case:
 
 
 def scratch() -> Case:
-    count, length = 256, 48
+    count, length = 128, 80
     a = _words("scratch", count * length).reshape(count, length)
-    return Case([a, a.nbytes], {1: ("u4", equal(np.sort(a, 1)))}, (f"groups={count // 64},1,1",))
+    return Case([a, a.nbytes], {1: ("u4", equal(np.sort(a, 1)))}, (f"groups={count // 64},1,1", f"spec=0:{length}"))
 
 
 def pressure() -> Case:
-    count, n = 160, 2048
+    count, n = 240, 2048
     a, i = _words("pressure", n), np.arange(n)
     v = [a[(i + k * 97) % n] * np.uint32(2 * k + 1) for k in range(count)]
     for _ in range(2):
@@ -624,6 +626,6 @@ SHADERS = (
     Shader("mandelbrot", "the Mandelbrot set", mandelbrot),
     Shader("bitonic", "a sort in 78 dispatches", bitonic),
     Shader("nbody", "bodies that pull each other", nbody, (COMPUTE,)),
-    Shader("scratch", "a heap sort in scratch memory", scratch),
-    Shader("pressure", "registers spilled to scratch memory", pressure, (COMPUTE,)),
+    Shader("scratch", "a heap sort in scratch memory", scratch, uses="Scratch size"),
+    Shader("pressure", "registers spilled to scratch memory", pressure, (COMPUTE,), uses="Spilled VGPRs"),
 )

@@ -41,18 +41,21 @@ def build(folder: Path) -> Path:
     root = boot_files.set_up("root.sh", boot_files.cache_folder() / "guest-root")
     libraries = root / "usr/lib/x86_64-linux-gnu"
     folder.mkdir(parents=True, exist_ok=True)
-    gcc = ["gcc", "-std=c17", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers"]
-    where = ["-idirafter", root / "usr/include", SOURCES / "dispatch.c", "-o", folder / "dispatch"]
-    link = [
-        "-L",
-        libraries,
-        "-l:libvulkan.so.1",
-        "-Wl,--allow-shlib-undefined",
-    ]  # that one wants the newer C library, which the guest has
+    gcc: list[str | Path] = ["gcc", "-std=c17", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers"]
+    where: list[str | Path] = ["-idirafter", root / "usr/include", SOURCES / "dispatch.c", "-o", folder / "dispatch"]
+    # QUIRK: the library wants a newer C library than this machine's; the guest has it
+    link: list[str | Path] = ["-L", libraries, "-l:libvulkan.so.1", "-Wl,--allow-shlib-undefined"]
     subprocess.run([*gcc, *where, *link], check=True)
     for source in sorted(SOURCES.glob("*.comp")):
-        glslang = [libraries / "ld-linux-x86-64.so.2", "--library-path", libraries, root / "usr/bin/glslang", "--quiet"]
-        subprocess.run([*glslang, "--target-env", "vulkan1.3", "-o", folder / f"{source.stem}.spv", source], check=True)
+        glslang: list[str | Path] = [
+            libraries / "ld-linux-x86-64.so.2",
+            "--library-path",
+            libraries,
+            root / "usr/bin/glslang",
+        ]
+        subprocess.run(
+            [*glslang, "--quiet", "--target-env", "vulkan1.3", "-o", folder / f"{source.stem}.spv", source], check=True
+        )
     return folder
 
 
@@ -79,9 +82,11 @@ def run(guest: Guest, shader: Shader) -> Outcome:
     took_s = time.monotonic() - started
     if result.status:
         return Outcome(shader, f"status {result.status}: {result.output.strip()}", took_s)
-    *_, packed = result.output.split("ANSWERS\n")
+    told, packed = result.output.split("ANSWERS\n")
     answers = base64.b64decode(packed)
     wrong, at = [], 0
+    if shader.uses and not any(int(number) for number in re.findall(rf"{shader.uses}: (\d+)", told)):
+        wrong.append(f"the compiler made no use of what the shader is for: {shader.uses}")
     for binding, (kind, judge) in case.judges.items():
         buffer = case.buffers[binding]
         size_bytes = buffer if isinstance(buffer, int) else buffer.nbytes
@@ -118,8 +123,8 @@ def page_fault(guest: Guest) -> list[str]:
     after = run(guest, SHADERS[0])
     if after.wrong:
         wrong.append(f"after the fault, {after.shader.name}: {after.wrong}")
-    if told := re.findall(r".*(?:page fault|timeout|reset|ERROR).*", guest.dmesg()):
-        wrong += ["after the fault, the kernel still complains:", *told]
+    if complaints := re.findall(r".*(?:page fault|timeout|reset|ERROR).*", guest.dmesg()):
+        wrong += ["after the fault, the kernel still complains:", *complaints]
     return wrong
 
 
@@ -141,5 +146,6 @@ def _dispatch(guest: Guest, shader: Shader, case: Case) -> Result:
         if binding in case.judges:
             words.append(f"out=out.{binding}")
     outputs = " ".join(f"out.{binding}" for binding in case.judges)
-    command = f"cd {FOLDER} && ./dispatch {shlex.join(words)} && echo ANSWERS && cat {outputs} | base64 -w 0"
+    tell = "RADV_DEBUG=shaderstats,nocache " if shader.uses else ""
+    command = f"cd {FOLDER} && {tell}./dispatch {shlex.join(words)} && echo ANSWERS && cat {outputs} | base64 -w 0"
     return guest.trixie(command, timeout_s=SHADER_S + 20)

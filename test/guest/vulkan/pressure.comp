@@ -4,7 +4,7 @@
 layout(local_size_x = 1024) in;
 layout(binding = 0) readonly buffer A { uint a[]; };
 layout(binding = 1) writeonly buffer Answer { uint answer[]; };
-const uint COUNT = 160u;
+const uint COUNT = 240u;
 
 void main() {
   uint i = gl_GlobalInvocationID.x, n = gl_NumWorkGroups.x * 1024u, x = a[i], v[COUNT];
