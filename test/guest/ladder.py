@@ -17,15 +17,20 @@ from pathlib import Path
 import boot_files
 import others
 import pytest
+import split_log
 import vulkan_rung
 from machine import Guest
 from served import Served
+
+sys.path.insert(0, str(boot_files.CHECKOUT / "test/drivers/amd"))
+import order_beside_linux  # noqa: E402  # of another folder of tests
 
 from ringup.autogen.amd import smu_v13_0_0 as smu
 from ringup.silicon.amd.cp import Slot
 
 CHIP = "navi31"
 LOAD_S = 240  # TIMEOUT: some 12 s on an idle machine
+IDLE_S = 2.5  # behind the first news of its end, the driver tests its indirect buffers and lets the graphics core sleep
 DEVICE = "/sys/class/drm/card0/device"
 DEBUG = "/sys/kernel/debug/dri/0"
 BLOCKS = ["soc21_common", "gmc_v11_0", "ih_v6_0", "psp", "smu", "dm", "gfx_v11_0", "sdma_v6_0", "mes_v11_0"]
@@ -53,11 +58,13 @@ class Story:
         return found
 
     def load(self) -> None:
-        """Load the driver, and take what the kernel says until it is quiet."""
+        """Load the driver, and take what the kernel says until card and driver are idle."""
         self.guest.dmesg()
-        self.served.mark("modprobe amdgpu")
+        self.served.mark(split_log.LOADED)
         self.guest.check("modprobe amdgpu", LOAD_S)
         self.log = self.settled()
+        time.sleep(IDLE_S)
+        self.served.mark("amdgpu is idle")
 
     def settled(
         self, pattern: str = r"Initialized amdgpu|probe with driver amdgpu failed|Fatal error", timeout_s: float = 60
@@ -191,6 +198,13 @@ def test_rung_10_kfd(story):
     }  # fmt: skip
     assert {name: int(node[name]) for name in expected} == expected
     assert story.guest.check("ls /dev/kfd /dev/dri/renderD128")
+
+
+def test_the_kernel_does_what_the_records_in_the_repository_say(story, tmp_path):
+    """What `test_order_beside_linux.py` holds our driver to is what this kernel did just now, step by step and value by value."""
+    split_log.split(story.served.log_path, tmp_path, "made anew")
+    known = order_beside_linux.tables()
+    assert order_beside_linux.differences(known, order_beside_linux.kernel(tmp_path), order_beside_linux.kernel()) == []
 
 
 SENSORS = {

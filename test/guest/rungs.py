@@ -1,0 +1,49 @@
+"""A pytest plugin for `ladder.py`: says after a run which rung was reached, and what stops the next."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+RUNGS = {
+    1: "probe and VBIOS read",
+    2: "discovery and IP block list",
+    3: "GMC: VRAM size, GART",
+    4: "PSP bring-up, the distribution's firmware",
+    5: "SMU",
+    6: "interrupts as MSI",
+    7: "RLC, MEC, MES, KIQ",
+    8: "graphics, compute and SDMA ring tests",
+    9: "IB tests, Initialized amdgpu",
+    10: "KFD node",
+    11: "sensors follow the load",
+    12: "unload, sleep, reset, a hung job, more cards",
+    13: "Vulkan through RADV, page faults",
+    14: "tinygrad over KFD, ROCm's runtime",
+    15: "umr, amdgpu_top and nvtop read the card",
+    16: "Vulkan conformance, or a public compute application",
+}
+BEYOND = {15: "umr and amdgpu_top are in no package of Debian 13", 16: "it was not tried"}
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how far the ladder was climbed, by the tests whose name has a rung's number."""
+    ran: dict[int, list[str]] = {}
+    for outcome in ("passed", "failed", "error"):
+        for report in terminalreporter.stats.get(outcome, []):
+            if found := re.search(r"test_rung_(\d+)_\w+", report.nodeid):
+                wrong = ran.setdefault(int(found[1]), [])
+                if outcome != "passed":
+                    wrong.append(report.nodeid.rpartition("::")[2])
+    if not ran:
+        return
+    reached = 0
+    for rung, title in RUNGS.items():
+        if rung not in ran or ran[rung]:
+            break
+        terminalreporter.write_line(f"rung {rung:2}: {title}")
+        reached = rung
+    following = reached + 1
+    why = ", ".join(ran.get(following, [])) or BEYOND.get(following, "its tests were not run")
+    terminalreporter.write_line(f"rung {reached} is reached; rung {following} ({RUNGS.get(following, '')}) is stopped by: {why}")
