@@ -19,9 +19,8 @@ from ringup.silicon.faults import FaultKind
 
 READY = gfx.GFX_FLAG_RESPONSE
 COMPONENT_US = 2_000  # the boot loader checks and starts one component; a guess
-# ORDER: later than the 20 ms that psp_v13_0.c sleeps before it reads the old value, by enough for a virtual machine whose 20 ms are more;
-# sooner than the 100 ms for which it then polls for a new one
-SIGN_OF_LIFE_US = 100_000
+# ORDER: later than the 20 ms that psp_v13_0.c sleeps before it reads the old value, sooner than the 100 ms it polls for a new one
+SIGN_OF_LIFE_US = 60_000
 CONTROL_US = 500
 SECURE_OS_ALIVE = 0x1  # UNKNOWN: metal's word; drivers only look for a change from 0
 LOADABLE_BYTES = 1 << 20  # the host's buffer for a component, psp->fw_pri_buf
