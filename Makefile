@@ -1,7 +1,7 @@
 # Five commands, each with all the set-up it needs; the second time it is quick. Needs Debian 12 (its gcc 12 is a judge) and its registries.
 #   make demo    a virtual card in a virtual enclosure comes up, copies, computes, loses its cable and is switched off; half a minute
 #   make test    lint and the whole test suite
-#   make guest   the PCI and USB transports on a real kernel, in an emulator: needs no card and no hardware help; some six minutes
+#   make guest   a real kernel in an emulator as judge, without a card or hardware help: transports, our driver, Linux's amdgpu on our cards
 #   make bench   ringup beside its peers
 #   make lint    ruff and mypy alone
 
@@ -27,6 +27,8 @@ bench: setup oracles
 
 guest: setup
 	$(BIN)/python test/guest/boot.py
+	PYTHONPATH=test/guest $(BIN)/python -m pytest -p rungs -p no:cacheprovider -o addopts=--import-mode=importlib -q --durations=5 \
+	  test/guest/driver.py test/guest/ladder.py
 
 # The same on a kernel with IOMMUFD, which Debian's lack: built first, a quarter of an hour.
 GUEST_KERNEL := $(or $(RINGUP_CACHE),$(HOME)/.cache/ringup)/guest-iommufd

@@ -61,7 +61,7 @@ class AccessLog:
     def mark(self, text: str) -> None:
         """Write a line of somebody's own, such as what the guest is doing."""
         self.flush()
-        self._write(f"# {text.translate(UNPRINTABLE)[:MOST_TEXT_CHARACTERS]}")
+        self._write(f"# {text.translate(UNPRINTABLE)[:MOST_TEXT_CHARACTERS]}", at_once=True)
 
     def _note(self, card: int, event: Event) -> None:
         text = event.text.translate(UNPRINTABLE)[:MOST_TEXT_CHARACTERS].rstrip()
@@ -78,11 +78,13 @@ class AccessLog:
             self._write(str(self._last))
             self._last = None
 
-    def _write(self, line: str) -> None:
+    def _write(self, line: str, *, at_once: bool = False) -> None:
         if self._closed or self._error is not None:
             return
         try:
             self._stream.write(f"{line}\n")
+            if at_once:
+                self._stream.flush()  # whoever marks a place may read up to there
         except OSError as error:
             self._error = error
             LOG.warning("the access log ends here: %s", error.strerror)
