@@ -16,7 +16,7 @@ from ringup.silicon.amd.cp_queue import Queue, Saved, Stop
 from ringup.silicon.amd.dispatch import Dispatcher
 from ringup.silicon.amd.grbm import Grbm, Slot
 from ringup.silicon.amd.hqd import COMPUTE, GRAPHICS, Hqd, Names
-from ringup.silicon.amd.parts import Board, Hub, InterruptSink, VmFault
+from ringup.silicon.amd.parts import FIRST_PAGE_DWORDS, Board, Hub, InterruptSink, VmFault
 from ringup.silicon.amd.pm4_decode import (
     CLIENT_CP,
     SRC_BAD_OPCODE,
@@ -32,7 +32,6 @@ from ringup.silicon.amd.rlc import Rlc
 
 GFX, MEC1, MEC2, MES = 0, 1, 2, 3
 MES_KIQ_PIPE = 1
-FIRST_PAGE_DWORDS = 1024  # the doorbell ranges of the CP cover one page; doorbells of processes lie behind it
 POLL_WPTR_US = 10.0
 RULES: dict[int, Rule] = (
     pm4_flow.RULES | pm4_memory.RULES | pm4_registers.RULES | pm4_sync.RULES | pm4_kiq.RULES | gfx_ring.RULES

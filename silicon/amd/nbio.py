@@ -14,7 +14,7 @@ from ringup.autogen.linux import pci as regs
 from ringup.errors import GuestError, Unmodelled
 from ringup.silicon.amd.chips import ChipRow
 from ringup.silicon.amd.hdp import Hdp
-from ringup.silicon.amd.parts import Board, DoorbellClient
+from ringup.silicon.amd.parts import FIRST_PAGE_DWORDS, Board, DoorbellClient
 from ringup.silicon.cells import ALL, Cells, Door
 from ringup.silicon.pci import Function
 
@@ -278,7 +278,11 @@ class Nbio:
         for client in self._listeners(names):
             if client.doorbell(target, value, size_bytes):
                 return
-        self._note(f"doorbell {index:#x} ({value:#x}) reached {' and '.join(names)}, where no queue listens to it")
+        text = f"doorbell {index:#x} ({value:#x}) reached {' and '.join(names)}, where no queue listens to it"
+        if index < FIRST_PAGE_DWORDS:
+            self._note(text)
+        else:  # a process rings whether or not its queue is mapped now; what is mapped finds its write pointer in memory. Source: amdkfd
+            self._board.log.note("nbio", "unheard", "{}", text)
 
     def _route(self, index: int) -> tuple[int, Sequence[str]] | None:
         """Return the doorbell's number as the engines see it, and the engines."""

@@ -12,6 +12,8 @@ from ringup.silicon.log import EventLog
 from ringup.silicon.memory import HostMemory, Vram
 from ringup.silicon.shader.state import Memory
 
+FIRST_PAGE_DWORDS = 1024  # of doorbells: the driver's own; those of processes lie behind it
+
 
 @dataclass(slots=True)
 class Board:

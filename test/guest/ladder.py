@@ -23,7 +23,7 @@ from machine import Guest
 from served import Served
 
 sys.path.insert(0, str(boot_files.CHECKOUT / "test/drivers/amd"))
-import order_beside_linux  # noqa: E402  # of another folder of tests
+import order_beside_linux  # of another folder of tests
 
 from ringup.autogen.amd import smu_v13_0_0 as smu
 from ringup.silicon.amd.cp import Slot
@@ -294,7 +294,9 @@ def test_rung_12_gpu_reset(story):
 
 def test_drivers_take_turns_without_a_restart(story, tmp_path):
     """ringup, tinygrad's own driver and ringup again between two loadings of amdgpu, each on what the one before left."""
-    story.guest.check("for dump in /sys/class/devcoredump/devcd*/data; do echo 1 > $dump; done 2>/dev/null; true")  # it holds the module
+    dumps = "/sys/class/devcoredump/devcd*/data"  # of the jobs that failed; they hold the module
+    story.guest.check(f"for dump in {dumps}; do echo 1 > $dump; done 2>/dev/null; true")
+    wait_for(story, f"! ls {dumps} 2>/dev/null")
     story.guest.check("modprobe -r amdgpu", 60)
     assert "ttm finalized" in story.guest.dmesg()
     assert ringup_up(story) == "foreign"

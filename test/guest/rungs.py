@@ -46,4 +46,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         reached = rung
     following = reached + 1
     why = ", ".join(ran.get(following, [])) or BEYOND.get(following, "its tests were not run")
-    terminalreporter.write_line(f"rung {reached} is reached; rung {following} ({RUNGS.get(following, '')}) is stopped by: {why}")
+    terminalreporter.write_line(
+        f"rung {reached} is reached; rung {following} ({RUNGS.get(following, '')}) is stopped by: {why}"
+    )

@@ -224,6 +224,12 @@ def test_a_doorbell_to_which_nobody_listens_is_noted(radeon, engines, opened):
     assert "doorbell 0x202 (0x1) reached sdma" in radeon.violations[0].text
 
 
+def test_a_process_may_ring_while_its_queue_is_not_mapped(radeon, engines, opened):
+    radeon.bars[2].write64(0x1202 * 4, 1)
+    assert radeon.violations == []
+    assert "doorbell 0x1202 (0x1)" in radeon.log.find("unheard")[0].text
+
+
 def test_doorbells_are_dropped_while_the_aperture_is_closed(radeon, engines, opened, regs):
     regs.write32(APER_EN, 0)
     radeon.bars[2].write64(0x6 * 4, 64)
