@@ -34,7 +34,7 @@ from ringup.silicon.vfio_user_wire import Answer, Command, Message, Refused
 LOG = logging.getLogger(__name__)
 Result = TypeVar("Result")
 HOUSEKEEPING_S = 0.25
-SLICE_S = 0.004  # how long cards compute, or one peer is served, before the others are looked at again
+SLICE_S = 0.001  # how long cards compute, or one peer is served, before the others are looked at again
 CATCH_UP_S = 0.5
 HANDSHAKE_S = 10.0  # TIMEOUT: a peer proposes a version within this
 FULL_BYTES = 16 << 20  # a peer that leaves this much unread is read no further

@@ -203,8 +203,10 @@ def test_rung_10_kfd(story):
 def test_the_kernel_does_what_the_records_in_the_repository_say(story, tmp_path):
     """What `test_order_beside_linux.py` holds our driver to is what this kernel did just now, step by step and value by value."""
     split_log.split(story.served.log_path, tmp_path, "made anew")
-    known = order_beside_linux.tables()
-    assert order_beside_linux.differences(known, order_beside_linux.kernel(tmp_path), order_beside_linux.kernel()) == []
+    found = order_beside_linux.differences(
+        order_beside_linux.tables(), order_beside_linux.kernel(tmp_path), order_beside_linux.kernel()
+    )
+    assert [one for one in found if one.kind != "neither"] == []  # those steps are our driver's alone
 
 
 SENSORS = {
@@ -321,9 +323,9 @@ def test_rung_12_a_hung_job_is_recovered_by_the_drivers_own_time_out(story, prog
     story.guest.dmesg()
     hung = story.guest.trixie(spin(0xFFFF_FFFF, 0xFFFF_FFFF, wait_s=40), 90)
     assert hung.status == 4, hung.output  # VK_ERROR_DEVICE_LOST
-    said = story.settled(r"reset.* (succeeded|failed)|(succeeded|failed).*reset")
+    said = story.settled(r"soft recovered|reset.* (succeeded|failed)|(succeeded|failed).*reset")
     assert re.search(r"ring comp_\S+ timeout", said), said
-    assert re.search(r"reset.* succeeded|succeeded.*reset", said), said
+    assert re.search(r"soft recovered|reset.* succeeded|succeeded.*reset", said), said
     done = story.guest.trixie(spin(1000), 90)
     assert done.status == 0, done.output
 
