@@ -81,7 +81,10 @@ MODPROBE = f"""#!/bin/sh
 exec chroot {TRIXIE} /sbin/modprobe "$@"
 """  # for the kernel, when it asks for a module itself
 ENTER = f"""#!/bin/sh
-[ $# -gt 0 ] || set -- bash
+[ $# -gt 0 ] || {{
+  export PS1='trixie:\\w\\$ '
+  set -- bash --norc
+}}
 exec chroot {TRIXIE} "$@"
 """  # the program `trixie` of the host's root
 
@@ -228,6 +231,13 @@ class Guest:
         """
         return self._run(TRIXIE, command, timeout_s)
 
+    def begin(self, command: str) -> None:
+        """Start a command in the first root, busybox's, and wait for nothing: neither its end nor its answer is asked for.
+
+        Another thread may be waiting for a command of its own meanwhile; all else is one thread's.
+        """
+        self._send(f"{secrets.token_hex(8)} / 0 {base64.b64encode(command.encode()).decode()}", f"starting {command!r}")
+
     def dmesg(self) -> str:
         """Return the kernel's messages that have come since the last call. The guest keeps them."""
         log = self._run("/", "dmesg", 60).output
@@ -322,19 +332,22 @@ class Guest:
         return devices + [json.dumps(card(path, slot)) for slot, path in enumerate(self._cards, 1)]
 
     def _run(self, root: str, command: str, timeout_s: float) -> Result:
-        if self._channel is None:
-            raise GuestFailed(f"running {command!r}: the guest is not up")
         nonce = secrets.token_hex(8)
-        line = f"{nonce} {root} {timeout_s} {base64.b64encode(command.encode()).decode()}\n"
         started = time.monotonic()
-        try:
-            self._channel.sendall(line.encode())
-        except OSError as error:
-            raise self._failure(f"running {command!r}: the guest is gone") from error
+        packed = base64.b64encode(command.encode()).decode()
+        self._send(f"{nonce} {root} {timeout_s} {packed}", f"running {command!r}")
         result = self._await(nonce, timeout_s + GRACE_S, f"running {command!r}")
         if result.status in TIMED_OUT and time.monotonic() - started >= timeout_s:
             raise self._failure(f"running {command!r}: not done within {timeout_s} s", result.output)
         return result
+
+    def _send(self, line: str, doing: str) -> None:
+        if self._channel is None:
+            raise GuestFailed(f"{doing}: the guest is not up")
+        try:
+            self._channel.sendall(line.encode() + b"\n")
+        except OSError as error:
+            raise self._failure(f"{doing}: the guest is gone") from error
 
     def _await(self, nonce: str, timeout_s: float, doing: str) -> Result:
         """Wait for the answer to one request; those to others, which were given up, are kept."""
