@@ -155,6 +155,7 @@ def _boot(args: argparse.Namespace, folder: Path, cards: Sequence[Path]) -> int:
             sys.stdout.flush()
             return result.status
         far = stack.enter_context(listener.accept()[0])
+        (folder / "terminal").unlink()
         kept = "" if args.folder else ", gone when this ends unless --folder names a place"
         _tell("load the kernel's driver:  modprobe amdgpu")
         _tell("programs of Debian 13:     trixie vulkaninfo --summary; trixie rocminfo; trixie nvtop; trixie: a shell")
