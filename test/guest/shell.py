@@ -119,7 +119,7 @@ def _leave(number: int, frame: object) -> NoReturn:
 def _serve(args: argparse.Namespace, folder: Path) -> int:
     """Serve the cards, boot, and do what is wanted."""
     chips = [name.removeprefix(VIRTUAL) for name in args.card]
-    with Served(folder, *chips) as served:
+    with Served(folder, *chips, log=bool(chips)) as served:
         try:
             return _boot(args, folder, (*served.sockets, *args.socket))
         finally:
@@ -132,30 +132,19 @@ def _serve(args: argparse.Namespace, folder: Path) -> int:
 
 def _boot(args: argparse.Namespace, folder: Path, cards: Sequence[Path]) -> int:
     with ExitStack() as stack:
-        listener = stack.enter_context(socket.socket(socket.AF_UNIX))
-        listener.bind(str(folder / "terminal"))
-        listener.listen(1)
-        extra = (
-            *("-chardev", f"socket,id=terminal,path={str(folder / 'terminal').replace(',', ',,')}"),
-            *("-device", "virtio-serial-pci,id=terminals", "-device", "virtconsole,bus=terminals.0,chardev=terminal"),
-        )
+        listener: socket.socket | None = None
+        extra: list[str] = []
         if args.command is None:
+            listener, extra = _listen(stack, folder / "terminal")
             _tell(f"booting, with {', '.join([*args.card, *map(str, args.socket)])}")
-        guest = Guest(
-            folder / "guest",
-            memory_mib=args.memory >> 20,
-            iommu=args.iommu,
-            cards=cards,
-            extra=extra if args.command is None else (),
-        )
+        guest = Guest(folder / "guest", memory_mib=args.memory >> 20, iommu=args.iommu, cards=cards, extra=extra)
         stack.enter_context(guest)
-        if args.command is not None:
+        if listener is None:
             result = guest.run(args.command, BOUND_S)
             sys.stdout.write(result.output)
             sys.stdout.flush()
             return result.status
         far = stack.enter_context(listener.accept()[0])
-        (folder / "terminal").unlink()
         kept = "" if args.folder else ", gone when this ends unless --folder names a place"
         _tell("load the kernel's driver:  modprobe amdgpu")
         _tell("programs of Debian 13:     trixie vulkaninfo --summary; trixie rocminfo; trixie nvtop; trixie: a shell")
@@ -165,6 +154,16 @@ def _boot(args: argparse.Namespace, folder: Path, cards: Sequence[Path]) -> int:
         _tell("                           guest/console: the kernel; guest/emulator: the emulator")
         _tell("leave by:                  exit, ctrl-D; ctrl-] even when the guest hangs")
         return Session(guest, far).run()
+
+
+def _listen(stack: ExitStack, path: Path) -> tuple[socket.socket, list[str]]:
+    """Return a socket for the terminal's other end, and what gives the guest that terminal; the socket's name goes with `stack`."""
+    listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+    listener.bind(str(path))
+    stack.callback(path.unlink)
+    listener.listen(1)
+    device = ["-device", "virtio-serial-pci,id=terminals", "-device", "virtconsole,bus=terminals.0,chardev=terminal"]
+    return listener, ["-chardev", f"socket,id=terminal,path={str(path).replace(',', ',,')}", *device]
 
 
 def _tell(line: str) -> None:
