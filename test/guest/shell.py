@@ -47,6 +47,7 @@ MOST_TYPED_BYTES = 1 << 16  # that the guest has not taken yet
 LAST_BYTES = 256  # of the console, where the power going down is told
 MOST_MISTAKES = 10  # of a driver's that are told
 TERMINAL = "/dev/hvc0"
+TERMINFO = "/run/guest/terminfo"  # seen in either root
 
 
 class Parser(argparse.ArgumentParser):
@@ -196,15 +197,18 @@ class Session:
 
     def _shell(self) -> None:
         """Run bash in the host's root, in a session of its own that the terminal controls, until its end."""
-        words = {"TERM": os.environ.get("TERM", "dumb"), "PS1": r"guest:\w\$ "}
-        settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in words.items())
-        command = (
-            f"cd -- {shlex.quote(str(Path.cwd()))} 2>/dev/null || cd /root; exec <>{TERMINAL} >&0 2>&0; unset TMPDIR; "
-            f"stty iutf8 rows {self._window.lines} cols {self._window.columns}; "  # ORDER: the terminal forgets when it is closed
-            f"{settings} exec setsid --ctty --wait bash --norc -i"
+        kind = shlex.quote(os.environ.get("TERM", "dumb"))
+        steps = (
+            f"cd -- {shlex.quote(str(Path.cwd()))} 2>/dev/null || cd /root",
+            f"infocmp -x {kind} 2>/dev/null | tic -x -o {TERMINFO} - 2>/dev/null",  # Debian 13's root has none
+            f"exec <>{TERMINAL} >&0 2>&0",
+            f"stty iutf8 rows {self._window.lines} cols {self._window.columns}",  # ORDER: the terminal forgets when it is closed
+            "unset TMPDIR",
+            f"export TERM={kind} TERMINFO={TERMINFO} PS1='guest:\\w\\$ '",
+            "exec setsid --ctty --wait bash --norc -i",
         )
         try:
-            self._status = self._guest.run(command, BOUND_S).status
+            self._status = self._guest.run("\n".join(steps), BOUND_S).status
         except GuestFailed as error:
             self._error = error
 
