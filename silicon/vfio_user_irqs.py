@@ -89,11 +89,7 @@ class Irqs:
     def _arm(self, index: int, chosen: list[int], descriptors: list[int]) -> None:
         self._release((index, number) for number in chosen)
         for number in chosen if descriptors else ():
-            descriptor = descriptors.pop(0)
-            os.set_blocking(
-                descriptor, False
-            )  # it is the peer's file too, which may be full; nobody waits for that here
-            self._eventfds[index, number] = descriptor
+            self._eventfds[index, number] = descriptors.pop(0)
             if index == INTX:
                 self._intx_masked = False
                 self._look_at_intx()
@@ -113,6 +109,8 @@ class Irqs:
             if index != INTX:
                 self._kept.add((index, number))
             return
+        # ORDER: just before the write: the file is the peer's too, who can fill it and have writes wait again at any time
+        os.set_blocking(descriptor, False)
         with contextlib.suppress(BlockingIOError):  # at its largest number: nobody has read it, and will find it set
             os.write(descriptor, ONE)
 
