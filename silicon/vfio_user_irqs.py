@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 from collections.abc import Iterable, Sequence
 
@@ -137,4 +138,7 @@ class Irqs:
 
 def _is_eventfd(descriptor: int) -> bool:
     """Whether a write of 8 bytes adds to a counter, and waits for nobody, as of no other kind of file."""
-    return os.readlink(f"/proc/self/fd/{descriptor}") == "anon_inode:[eventfd]"
+    named = os.readlink(f"/proc/self/fd/{descriptor}")
+    return (
+        named == "anon_inode:[eventfd]" and not fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_PATH
+    )  # that only names it

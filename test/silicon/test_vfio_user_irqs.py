@@ -311,6 +311,7 @@ def test_descriptors_and_interrupts_are_as_many(bench, peer, event):
 def test_only_an_eventfd_is_told(bench, peer, card, event, tmp_path):
     """A write to anything else could wait for its reader, or for a disk."""
     bench.closing += [*os.pipe(), os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT), os.open("/dev/zero", os.O_RDWR)]
+    bench.closing.append(os.open(f"/proc/self/fd/{event}", os.O_PATH))  # the eventfd's name, which takes no writes
     assert peer.irqs(MSI, ARM, fds=[event]) == 0
     for fd in [one for one in bench.closing if one != event]:
         assert peer.irqs(MSI, ARM, fds=[fd]) == errno.EINVAL
