@@ -46,6 +46,7 @@ class _Slot:
     def __init__(self, path: str, sock: socket.socket, function: ServedFunction) -> None:
         self.path, self.sock, self.function = path, sock, function
         self.peer: Connection | None = None
+        self.deaf_until_s: float | None = None  # connections wait, since none can be taken
 
 
 class VfioUserServer:
@@ -78,7 +79,7 @@ class VfioUserServer:
         sock.setblocking(False)
         slot = _Slot(path, sock, ServedFunction(card))
         self._slots.append(slot)
-        self._selector.register(sock, selectors.EVENT_READ, lambda events: self._accept(slot))
+        self._listen(slot)
 
     def run(self) -> None:
         """Serve until `stop`, or until an exception such as `KeyboardInterrupt`."""
@@ -104,6 +105,8 @@ class VfioUserServer:
         for key, events in ready:
             key.data(events)
         for slot in self._slots:
+            if slot.deaf_until_s is not None and time.monotonic() >= slot.deaf_until_s:
+                self._listen(slot)
             if slot.peer is not None:
                 self._keep_house(slot, slot.peer)
 
@@ -112,7 +115,8 @@ class VfioUserServer:
         for slot in self._slots:
             if slot.peer is not None:
                 self._drop(slot, "the server ends")
-            self._selector.unregister(slot.sock)
+            if slot.deaf_until_s is None:
+                self._selector.unregister(slot.sock)
             slot.sock.close()
             Path(slot.path).unlink(missing_ok=True)
             slot.function.card.close()
@@ -161,11 +165,19 @@ class VfioUserServer:
 
     # Connections
 
+    def _listen(self, slot: _Slot) -> None:
+        slot.deaf_until_s = None
+        self._selector.register(slot.sock, selectors.EVENT_READ, lambda events: self._accept(slot))
+
     def _accept(self, slot: _Slot) -> None:
         try:
             sock, _ = slot.sock.accept()
-        except OSError as error:  # it went again, or this process has no descriptors left
+        except (
+            OSError
+        ) as error:  # it went again, or this process has no descriptors left, when it would be tried without end
             LOG.info("accepting a connection: %s", error)
+            self._selector.unregister(slot.sock)
+            slot.deaf_until_s = time.monotonic() + HOUSEKEEPING_S
             return
         if slot.peer is not None and slot.peer.awaited & selectors.EVENT_READ:
             self._ready(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 from collections.abc import Iterable, Sequence
 
@@ -89,11 +90,7 @@ class Irqs:
     def _arm(self, index: int, chosen: list[int], descriptors: list[int]) -> None:
         self._release((index, number) for number in chosen)
         for number in chosen if descriptors else ():
-            descriptor = descriptors.pop(0)
-            os.set_blocking(
-                descriptor, False
-            )  # it is the peer's file too, which may be full; nobody waits for that here
-            self._eventfds[index, number] = descriptor
+            self._eventfds[index, number] = descriptors.pop(0)
             if index == INTX:
                 self._intx_masked = False
                 self._look_at_intx()
@@ -113,6 +110,8 @@ class Irqs:
             if index != INTX:
                 self._kept.add((index, number))
             return
+        # ORDER: just before the write: the file is the peer's too, who can fill it and have writes wait again at any time
+        os.set_blocking(descriptor, False)
         with contextlib.suppress(BlockingIOError):  # at its largest number: nobody has read it, and will find it set
             os.write(descriptor, ONE)
 
@@ -139,4 +138,7 @@ class Irqs:
 
 def _is_eventfd(descriptor: int) -> bool:
     """Whether a write of 8 bytes adds to a counter, and waits for nobody, as of no other kind of file."""
-    return os.readlink(f"/proc/self/fd/{descriptor}") == "anon_inode:[eventfd]"
+    named = os.readlink(f"/proc/self/fd/{descriptor}")
+    return (
+        named == "anon_inode:[eventfd]" and not fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_PATH
+    )  # that only names it

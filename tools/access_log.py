@@ -119,7 +119,10 @@ def is_log(path: Path) -> bool:
 
 
 def read(path: Path) -> tuple[list[Entry], list[str]]:
-    """Return the entries of a log and its remarks. Raises `TransportError` for what is none, with the line."""
+    """Return the entries of a log and its remarks. Raises `TransportError` for what is none, with the line.
+
+    A log that is still being written, or whose writer was killed, ends anywhere in a line: what is there of that one is a remark.
+    """
     entries: list[Entry] = []
     remarks: list[str] = []
     with path.open(encoding="utf-8", errors="replace") as stream:
@@ -131,6 +134,8 @@ def read(path: Path) -> tuple[list[Entry], list[str]]:
                 continue
             if line.startswith("#"):
                 remarks.append(line[1:].strip())
+            elif not line.endswith("\n") and len(line) < MOST_LINE_CHARACTERS and line.isprintable():
+                return entries, [*remarks, f"the last line is not whole: {line.strip()}"]
             elif match := LINE.fullmatch(line):
                 time_us, card, block, kind, text, count = match.groups()
                 entries.append(Entry(float(time_us), int(card), block, kind, text, int(count or 1)))

@@ -112,7 +112,8 @@ class Smu:
             self._optional(
                 "DALNotPresent"
             )  # else the firmware may hold the memory clock for a display driver that never comes
-        self._tell_power_source()
+        if self.row.told_of_mains:
+            self._tell_power_source()
 
     def attach(self) -> None:
         """Take up with a firmware that an earlier process started. Raises what `SmuMailbox.send` raises."""

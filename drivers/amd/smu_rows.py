@@ -35,8 +35,9 @@ class SmuRow:
     `facts`: the module of its messages and tables. `interface`: the driver interface these tables are of. `allowed`: names of the only features
     allowed; empty: all but `forbidden`. `gfxoff_since`: the firmware that may switch the graphics core off. `writes_power_table`: the driver
     hands the table with the board's part back. `mode1_debug`: the reset goes through the second mailbox; `mode1_since`: the firmware that knows
-    it; `mode1_us`: how long the card stays away. `no_display`: the firmware is told that nobody drives displays. `power_saving_since`: firmware
-    that computes better with both workload hints, a single version or all from the last one on.
+    it; `mode1_us`: how long the card stays away. `no_display`: the firmware is told that nobody drives displays. `told_of_mains`: it is told
+    what the card is fed by. `power_saving_since`: firmware that computes better with both workload hints, a single version or all from the last
+    one on.
     """
 
     facts: str
@@ -50,6 +51,7 @@ class SmuRow:
     mode1_since: int = 0
     mode1_us: int = 500_000
     no_display: bool = False
+    told_of_mains: bool = True
     power_saving_since: tuple[int, ...] = ()
 
     @property
@@ -70,7 +72,8 @@ class SmuRow:
         return int(mask & ~sum(bits[name] for name in forbidden))
 
 
-V14 = SmuRow("smu_v14_0_2", 0x2E, writes_power_table=False, mode1_debug=True, mode1_us=1_000_000)
+# QUIRK: 14.0.2 and 14.0.3 are not told of mains. Source: Linux commit 76c7f0809476, "skip setting the power source on smu v14.0.2/3"
+V14 = SmuRow("smu_v14_0_2", 0x2E, writes_power_table=False, mode1_debug=True, mode1_us=1_000_000, told_of_mains=False)
 ROWS: dict[Version, SmuRow] = {
     (13, 0, 0): SmuRow(
         "smu_v13_0_0",

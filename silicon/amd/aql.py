@@ -9,7 +9,7 @@ kfd_mqd_manager_v11.c, kfd_int_process_v11.c; amd-gfx list, December 2020 (heade
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -208,16 +208,19 @@ class Aql(Parser):
         told = self.value(self.shared.queue_inactive_signal) == aql.INACTIVE_SCRATCH_USED
         return told or not self.queue.settled
 
-    def scratch(self, wave_size: int, lane_bytes: int) -> Iterator[float]:
-        """Wait until the runtime has given the queue enough scratch memory.
+    def scratch(self, wave_size: int, lane_bytes: int) -> Generator[float, None, bool]:
+        """Wait until the runtime has given the queue enough scratch memory; return whether it had to.
 
         What was launched before is done first: the runtime finds the packet by read_dispatch_id, and frees the memory there was.
         Source: amd_aql_queue.cpp, HandleInsufficientScratch (it stores 0 when done), InitScratchSRD (a wave64's lane has half of a wave32's).
         """
+        asked = False
         while lane_bytes * wave_size > self.shared.scratch_wave64_lane_byte_size * 64:
+            asked = True
             yield from self.poll(lambda: self.queue.settled)
             self.inactive(aql.INACTIVE_SCRATCH_WAVE32 if wave_size == 32 else aql.INACTIVE_SCRATCH_WAVE64)
             yield from self.poll(self._answered)
+        return asked
 
     def _answered(self) -> bool:
         """Whether the runtime has set queue_inactive_signal back."""
@@ -229,9 +232,10 @@ class Aql(Parser):
         """Start a grid."""
         packet = aql.KernelDispatch.view(data)
         initiator, wave_size, dimensions = prepare(self, head, packet)
-        yield from self.scratch(wave_size, packet.private_segment_size)
+        asked = yield from self.scratch(wave_size, packet.private_segment_size)
         self.resting = False
-        prepare(self, head, packet)  # with the scratch memory there is now
+        if asked:
+            prepare(self, head, packet)  # with the scratch memory there is now
         lent = bool(packet.private_segment_size and self._properties().use_scratch_once)
         self.queue.dispatch(dimensions, initiator)
         self.finish(packet.completion_signal, self.cp.grbm.ticks(), lent=lent)

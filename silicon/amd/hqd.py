@@ -18,6 +18,7 @@ from ringup.silicon.amd.parts import Hub
 from ringup.silicon.cells import Cells, block_map
 
 LOW = 0xFFFF_FFFF
+HALF = 1 << 31
 SLOT_DWORDS = {0: 1, 2: 16}  # CP_HQD_PQ_CONTROL.slot_based_wptr; amdkfd sets 2 for AQL. UNKNOWN: 1
 
 
@@ -170,8 +171,7 @@ class Hqd:
             return
         now = self.wptr // self.slot_dwords
         if size_bytes != 8:
-            value = now & ~LOW | value & LOW
-            value += 1 << 32 if value + (1 << 31) < now else 0
+            value = now + ((value - now + HALF & LOW) - HALF)  # the nearest of those with these 32 bits
         if value >= now:
             self.take_pointer(value + 1)
 

@@ -6,6 +6,7 @@ What is asked of which kind, and the errors: drivers/vfio/vfio_main.c, vfio_set_
 import errno
 import os
 import struct
+import threading
 
 import pytest
 
@@ -124,6 +125,20 @@ def test_a_counter_that_is_full_keeps_nobody_waiting(bench, peer, card):
     assert os.eventfd_read(event) == 0xFFFF_FFFF_FFFF_FFFE
     card.gpu.interrupt(0)
     assert os.eventfd_read(event) == 1
+
+
+def test_an_eventfd_whose_owner_waits_again_keeps_nobody_else_waiting(bench, peer, card, event):
+    """Whether writes wait is the file's, which the peer has too: what was set when it was armed need not last."""
+    enable_msi(peer)
+    assert peer.irqs(MSI, ARM, fds=[event]) == 0
+    os.set_blocking(event, True)
+    os.eventfd_write(event, 0xFFFF_FFFF_FFFF_FFFE)
+    rescue = threading.Timer(5, os.eventfd_read, [event])  # of a server that waits: it took no part of this
+    rescue.start()
+    card.gpu.interrupt(0)
+    rescue.cancel()
+    rescue.join()
+    assert bench.count(event) == 0xFFFF_FFFF_FFFF_FFFE
 
 
 def test_a_masked_message_waits_in_the_card(bench, peer, card, event):
@@ -296,6 +311,7 @@ def test_descriptors_and_interrupts_are_as_many(bench, peer, event):
 def test_only_an_eventfd_is_told(bench, peer, card, event, tmp_path):
     """A write to anything else could wait for its reader, or for a disk."""
     bench.closing += [*os.pipe(), os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT), os.open("/dev/zero", os.O_RDWR)]
+    bench.closing.append(os.open(f"/proc/self/fd/{event}", os.O_PATH))  # the eventfd's name, which takes no writes
     assert peer.irqs(MSI, ARM, fds=[event]) == 0
     for fd in [one for one in bench.closing if one != event]:
         assert peer.irqs(MSI, ARM, fds=[fd]) == errno.EINVAL

@@ -235,6 +235,19 @@ def test_a_damaged_log_is_one_clear_error(tmp_path, capsys, text, line):
     assert len(errors) < 400
 
 
+@pytest.mark.parametrize("left", [3, 20, 40, -1])
+def test_a_log_that_ends_within_a_line_is_read_up_to_there(tmp_path, capsys, left):
+    """As of a server that runs still, or was killed; half a value is no value."""
+    entry = str(access_log.Entry(1.5, 0, "gc", "write", "CP = 0x1234"))
+    path = tmp_path / "log"
+    path.write_text(f"{access_log.HEAD}\n# card 0: x\n{entry}\n{entry[:left]}")
+    entries, remarks = access_log.read(path)
+    assert [one.text for one in entries] == ["CP = 0x1234"]
+    assert remarks == ["card 0: x", f"the last line is not whole: {entry[:left].strip()}"]
+    assert cli.main(["trace", "--decode", str(path)]) == 0
+    assert "the last line is not whole" in capsys.readouterr().out
+
+
 def test_bytes_that_are_no_text_are_one_clear_error(tmp_path, capsys):
     path = tmp_path / "log"
     path.write_bytes(access_log.HEAD.encode() + b"\n\xff\xfe\x00damaged\n")

@@ -14,6 +14,7 @@ from ringup.drivers.amd.sensors import Link, Sensors
 from ringup.drivers.amd.smu import Smu
 from ringup.drivers.amd.smu_published import HEADER, publish, published
 from ringup.drivers.amd.smu_reset import mode1_reset
+from ringup.drivers.amd.smu_rows import ROWS
 from ringup.errors import DeviceFault, DeviceTimeout, NotSupported
 from ringup.silicon.amd import smu_tables
 
@@ -76,6 +77,14 @@ def test_the_firmware_is_told_of_mains_unless_a_pin_tells_it(boot, monkeypatch, 
     card.smu.start(None, signed=False)
     told = [event.text for event in card.radeon.log.find("message", "smu") if event.text.startswith("0x35(")]
     assert told == ([] if caps else ["0x35(0x0) = 0x0"])  # PPSMC_MSG_NotifyPowerSource, POWER_SOURCE_AC
+
+
+def test_firmware_that_amdgpu_tells_nothing_of_mains_is_told_nothing(boot):
+    assert [version for version, row in ROWS.items() if not row.told_of_mains] == [(14, 0, 2), (14, 0, 3)]
+    card = boot("navi31").load()
+    card.smu.row = replace(card.smu.row, told_of_mains=False)
+    card.smu.start(None, signed=False)
+    assert not [event for event in card.radeon.log.find("message", "smu") if event.text.startswith("0x35(")]
 
 
 def test_a_signed_power_table_is_left_to_the_security_processor(boot):

@@ -89,6 +89,13 @@ def test_a_grid_counts_work_items_and_the_last_groups_are_partial(core, aql, ker
     assert (aql.value(signal), aql.read_index, aql.header(0)) == (0, 1, 1)
 
 
+def test_a_mistake_of_a_packet_is_told_once(core, aql, kernels):
+    aql.run(aql.dispatch(kernels["grid"], kernarg(core, OUT), (2, 2), (2, 2), dimensions=1))
+    (told,) = core.violations()
+    assert "more than 1 dimensions" in told
+    assert core.number(OUT) == 1 << 31
+
+
 def test_the_first_sgprs_are_what_the_descriptor_asks_for(core, make_aql, kernels):
     """clang enables no queue pointer in code objects 5, not even when asked for it."""
     queue_pointer = core.number(kernels["who"] + 56, 2) >> 2 & 1

@@ -79,6 +79,16 @@ def test_a_32_bit_doorbell_goes_on_past_its_range(core, make_aql):
     assert [aql.value(one) for one in signals] == [0, 0]
 
 
+def test_a_32_bit_doorbell_from_before_the_range_ended_moves_nothing(core, make_aql):
+    aql = make_aql(index=0xFFFF_FFFF)
+    signals = [aql.signal(1), aql.signal(1)]
+    aql.write(*(aql.barrier(signal=one) for one in signals))
+    aql.ring_bell(0, 4)
+    aql.ring_bell(0xFFFF_FFFF, 4)  # of the first packet, by a producer that was late
+    core.clock.sleep_us(100)
+    assert [aql.value(one) for one in signals] == [0, 0]
+
+
 def test_producers_may_ring_out_of_turn(core, aql):
     signals = [aql.signal(1) for _ in range(3)]
     aql.write(*(aql.barrier(signal=one) for one in signals))
