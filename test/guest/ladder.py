@@ -19,6 +19,7 @@ import others
 import pytest
 import split_log
 import vulkan_rung
+import watchers
 from machine import Guest
 from served import Served
 
@@ -28,7 +29,7 @@ import order_beside_linux  # of another folder of tests
 from ringup.autogen.amd import smu_v13_0_0 as smu
 from ringup.silicon.amd.cp import Slot
 
-CHIP = "navi31"
+CHIP, PRODUCT = "navi31", "AMD Radeon RX 7900 XTX"
 LOAD_S = 240  # TIMEOUT: some 12 s on an idle machine
 IDLE_S = 2.5  # behind the first news of its end, the driver tests its indirect buffers and lets the graphics core sleep
 DEVICE = "/sys/class/drm/card0/device"
@@ -249,6 +250,7 @@ def test_rung_11_sensors_follow_the_load(story, programs):
     assert loaded["junction"] >= idle["junction"] + 5000  # thousandths of a degree
     assert loaded["vddgfx"] > idle["vddgfx"] + 100
     assert loaded["vram"] - idle["vram"] >= 256 << 20
+    assert watchers.nvtop(story.guest, PRODUCT) == []
     assert "GPU Load: 0 %" not in story.read(f"{DEBUG}/amdgpu_pm_info")
     wait_for(story, "! pgrep -x dispatch")
     time.sleep(2)

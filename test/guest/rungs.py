@@ -24,7 +24,10 @@ RUNGS = {
     15: "umr, amdgpu_top and nvtop read the card",
     16: "Vulkan conformance, or a public compute application",
 }
-BEYOND = {15: "umr and amdgpu_top are in no package of Debian 13", 16: "it was not tried"}
+BEYOND = {
+    15: "umr and amdgpu_top are in no package of Debian 13 (nvtop, which is, reads the card in rung 11)",
+    16: "it was not tried",
+}
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
