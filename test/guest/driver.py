@@ -177,12 +177,14 @@ def wait_for(story, condition, timeout_s=UP_S):
         time.sleep(0.3)
 
 
-def test_a_card_that_falls_off_the_bus_while_it_copies_is_lost_in_one_line(story):
+def copying(story, name):
+    """Let a process in the background copy for ever, and return where it writes how it ended."""
+    log = f"/run/guest/{name}.log"
     story.python(
         f"""
 if not os.fork():
     os.setsid()
-    sys.stdout = sys.stderr = open("/run/guest/lost.log", "w", buffering=1)
+    sys.stdout = sys.stderr = open("{log}", "w", buffering=1)
     try:
         with ringup.open("{story.name}") as card, card.alloc(8 << 20) as buffer:
             while True:
@@ -193,11 +195,16 @@ if not os.fork():
 """,
         before="setsid",
     )
-    wait_for(story, "grep -q copied /run/guest/lost.log")
+    wait_for(story, f"grep -q copied {log}")
+    return log
+
+
+def test_a_card_that_falls_off_the_bus_while_it_copies_is_lost_in_one_line(story):
+    log = copying(story, "lost")
     card = story.served.cards[0]
     story.served.call(card.unplug)
-    wait_for(story, "grep -q -e ENDED -e Traceback /run/guest/lost.log")
-    said = story.guest.check("tail -n 3 /run/guest/lost.log")
+    wait_for(story, f"grep -q -e ENDED -e Traceback {log}")
+    said = story.guest.check(f"tail -n 3 {log}")
     assert "ENDED DeviceLost" in said
     story.served.call(card.replug)
     story.guest.unplug(1)
@@ -207,25 +214,10 @@ if not os.fork():
 
 
 def test_a_card_that_is_asked_to_leave_while_it_copies(story):
-    story.python(
-        f"""
-if not os.fork():
-    os.setsid()
-    sys.stdout = sys.stderr = open("/run/guest/asked.log", "w", buffering=1)
-    try:
-        with ringup.open("{story.name}") as card, card.alloc(8 << 20) as buffer:
-            while True:
-                card.copy.upload(buffer, bytes(8 << 20)).wait()
-                print("copied")
-    except RingupError as error:
-        print("ENDED", type(error).__name__, error)
-""",
-        before="setsid",
-    )
-    wait_for(story, "grep -q copied /run/guest/asked.log")
+    log = copying(story, "asked")
     story.guest.unplug(1)
-    wait_for(story, "grep -q -e ENDED -e Traceback /run/guest/asked.log")
-    assert "ENDED DeviceLost" in story.guest.check("tail -n 3 /run/guest/asked.log")
+    wait_for(story, f"grep -q -e ENDED -e Traceback {log}")
+    assert "ENDED DeviceLost" in story.guest.check(f"tail -n 3 {log}")
     story.address = story.guest.plug(story.served.sockets[0], 1)
     story.served.violations()
 

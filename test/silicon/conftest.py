@@ -194,13 +194,15 @@ class Ram(threading.Thread):
         self.asked = []
         self.others = b""  # what else came
         self._ends, self._end = socket.socketpair()
+        self._poll = select.poll()  # takes descriptors of any number, of which a worker with many tests behind it has some
+        for one in (sock, self._ends):
+            self._poll.register(one, select.POLLIN)
         sock.setblocking(True)
 
     def _all(self, size):
         data = b""
         while len(data) < size:
-            ready, _, _ = select.select([self.sock, self._ends], [], [])
-            if self.sock not in ready:  # all that came is read first
+            if self.sock.fileno() not in (ready for ready, _ in self._poll.poll()):  # all that came is read first
                 return None
             piece = self.sock.recv(size - len(data))
             if not piece:
