@@ -6,6 +6,7 @@ import bisect
 import ctypes
 import mmap
 import os
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -86,6 +87,7 @@ class Vram:
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
         self.fileno = os.memfd_create("vram", os.MFD_CLOEXEC)
+        weakref.finalize(self, os.close, self.fileno)
         os.ftruncate(self.fileno, size_bytes)
         self._map = mmap.mmap(self.fileno, size_bytes)
         self.span = span_of(self._map)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import gc
+import os
 
 import pytest
 
@@ -110,3 +112,13 @@ def test_memory_that_is_no_process_stays_when_its_user_ends():
     host.detach_all()
     assert host.find(0x20_0000) is lasting
     assert host.find(buffer.bus_addr()) is None
+
+
+def test_a_cards_memory_leaves_no_descriptor_behind():
+    vram = Vram(1 << 20)
+    descriptor = vram.fileno
+    os.fstat(descriptor)
+    del vram
+    gc.collect()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
