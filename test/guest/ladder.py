@@ -271,29 +271,9 @@ def test_rung_13_vulkan(story, programs):
     assert vulkan_rung.run_all(story.guest, programs) == []
 
 
-def test_rung_14_tinygrad_over_kfd(story):
-    assert others.tinygrad_over_kfd(story.guest, others.peer_python(), others.peer_tests()) == []
-
-
-def test_rung_14_rocm_runtime(story, programs):
-    assert others.rocr(story.guest, programs, story.served.cards[0].chip.gc.core.compute_units) == []
-    seen = story.served.violations()  # of the packet whose error the program wants back, with and without interrupts
-    assert len(seen) == 2
-    assert all("AGENT_DISPATCH is no packet for a GPU" in event for event in seen)
-
-
 def test_rung_13_page_fault(story, programs):
     assert vulkan_rung.page_fault(story.guest) == []
     story.served.violations()  # the wild store, which the kernel has told of
-
-
-def test_rung_12_gpu_reset(story):
-    story.guest.dmesg()
-    story.guest.check(f"cat {DEBUG}/amdgpu_gpu_recover", 60)
-    story.log = story.settled(r"GPU reset\(\d+\) (succeeded|failed)")
-    story.sees(r"MODE1 reset")
-    story.sees(r"GPU reset\(\d+\) succeeded!")
-    assert "ib ring tests passed" in story.guest.check(f"cat {DEBUG}/amdgpu_test_ib")
 
 
 def test_drivers_take_turns_without_a_restart(story, tmp_path):
@@ -301,7 +281,10 @@ def test_drivers_take_turns_without_a_restart(story, tmp_path):
     dumps = "/sys/class/devcoredump/devcd*/data"  # of the jobs that failed; they hold the module
     story.guest.check(f"for dump in {dumps}; do echo 1 > $dump; done 2>/dev/null; true")
     wait_for(story, f"! ls {dumps} 2>/dev/null")
-    story.guest.check("modprobe -r amdgpu", 60)
+    holders = story.guest.run(
+        "ls -l /proc/[0-9]*/fd 2>/dev/null | grep -e /dev/kfd -e /dev/dri; lsmod | grep amdgpu"
+    ).output
+    assert not story.guest.run("modprobe -r amdgpu", 60).status, holders
     assert "ttm finalized" in story.guest.dmesg()
     assert ringup_up(story) == "foreign"
     assert others.tinygrad_by_itself(story.guest, others.peer_python(), tmp_path) == []
@@ -330,6 +313,26 @@ def test_rung_12_a_hung_job_is_recovered_by_the_drivers_own_time_out(story, prog
     assert re.search(r"soft recovered|reset.* succeeded|succeeded.*reset", said), said
     done = story.guest.trixie(spin(1000), 90)
     assert done.status == 0, done.output
+
+
+def test_rung_14_tinygrad_over_kfd(story):
+    assert others.tinygrad_over_kfd(story.guest, others.peer_python(), others.peer_tests()) == []
+
+
+def test_rung_14_rocm_runtime(story, programs):
+    assert others.rocr(story.guest, programs, story.served.cards[0].chip.gc.core.compute_units) == []
+    seen = story.served.violations()  # of the packet whose error the program wants back, with and without interrupts
+    assert len(seen) == 2
+    assert all("AGENT_DISPATCH is no packet for a GPU" in event for event in seen)
+
+
+def test_rung_12_gpu_reset(story):
+    story.guest.dmesg()
+    story.guest.check(f"cat {DEBUG}/amdgpu_gpu_recover", 60)
+    story.log = story.settled(r"GPU reset\(\d+\) (succeeded|failed)")
+    story.sees(r"MODE1 reset")
+    story.sees(r"GPU reset\(\d+\) succeeded!")
+    assert "ib ring tests passed" in story.guest.check(f"cat {DEBUG}/amdgpu_test_ib")
 
 
 @pytest.mark.parametrize(
