@@ -20,7 +20,7 @@ from machine import TRIXIE, Guest
 
 from ringup.tools.bench.environment import FOLDER, PINS, find_or_make
 
-TESTS_S, ONE_S = 420, 120  # TIMEOUT: some 70 and 15 s on an idle machine
+TESTS_S, ONE_S = 420, 120  # TIMEOUT: some 90 and 25 s on an idle machine
 FIRMWARE = f"{TRIXIE}/usr/lib/firmware/amdgpu"
 PEER = boot_files.CHECKOUT / "test/silicon/amd/peer/driver.py"
 COMPILER = "/run/guest/cc"  # its processor, which the emulator makes up, is none that the compiler knows as "native"
