@@ -11,6 +11,7 @@ from ringup.errors import Unmodelled
 from ringup.silicon.shader import decode
 from ringup.silicon.shader.interp_dpp import Permutation
 from ringup.silicon.shader.interp_step import Exit, Step
+from ringup.silicon.shader.interp_valu_matrix import MATRIX, undefined_elements
 from ringup.silicon.shader.interp_values import VALUES, Ctx, base_mnemonic, finish, modify
 from ringup.silicon.shader.state import EXEC_LO, M0, MODE, SCC, VCC_LO
 from ringup.silicon.shader.strict import RuleBroken
@@ -283,6 +284,8 @@ def _undefined(
     known = [none if flag is None else flag for flag in flags]
     if mnemonic in HIGH_HALF_PASSES:
         return [_high_half(step, ins, known, lanes), *results[1:]]
+    if mnemonic in MATRIX:
+        return [_matrix(step, ins, known)]
     if mnemonic not in MOVES:
         parts = PART_SOURCES.get(mnemonic, ())
         for operand, flag in zip(ins.uses, known, strict=True):
@@ -319,6 +322,15 @@ def _high_half(step: Step, ins: Instruction, known: list[Lanes], lanes: Lanes) -
     return known[-1]
 
 
+def _matrix(step: Step, ins: Instruction, known: list[Lanes]) -> Lanes:
+    """Return by lane and register what is undefined of a matrix product; stop at elements of C that nobody wrote but there."""
+    c, d = ins.uses[2], ins.defs[0]
+    undefined = undefined_elements(known[0], known[1])
+    for at in range(d.size_bits // 32) if c.kind == "vgpr" else ():
+        step.regs.check_lanes(c.index + at, step.regs.vector_undefined(c.index + at) & ~undefined[:, at])
+    return undefined
+
+
 def _refuse(step: Step, operand: Operand, undefined: Lanes) -> None:
     if not undefined.any():
         return
@@ -352,7 +364,7 @@ def write_vector(step: Step, operand: Operand, first: int, result: Any, lanes: L
         regs.set_vector(first + 1, (result >> _U64(32)).astype(_U32), lanes, undefined=undefined)
     elif operand.size_bits > 64:
         for at in range(result.shape[1]):
-            regs.set_vector(first + at, result[:, at], lanes, undefined=undefined)
+            regs.set_vector(first + at, result[:, at], lanes, undefined=None if undefined is None else undefined[:, at])
     elif operand.size_bits == 16:
         if regs.vector_fits(first):
             old = regs.wave.vgprs[first]

@@ -11,6 +11,7 @@ Source: RDNA3 ISA reference, "Wave Matrix Multiply Accumulate".
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -19,6 +20,12 @@ from ringup.silicon.shader.interp_context import Ctx, Vector
 from ringup.silicon.shader.interp_valu_int import U32, given, sign_extended
 from ringup.silicon.shader.interp_valu_packed import dot2, elements, own_mode, signs
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ringup.silicon.shader.interp_step import Lanes
+
+Element = TypeVar("Element", bound=np.generic)
 SIZE = 16  # M, N and K
 
 
@@ -29,10 +36,9 @@ def _rows(ctx: Ctx, matrix: Bits) -> Bits:
     return matrix[:, :registers].reshape(groups, SIZE, registers).transpose(2, 0, 1).reshape(SIZE, SIZE)
 
 
-def _registers(ctx: Ctx, matrix: Bits) -> Bits:
-    """Return (16, 16), row first, as (lane, register) of D."""
-    groups = ctx.lanes // SIZE
-    return matrix.reshape(SIZE // groups, groups, SIZE).transpose(1, 2, 0).reshape(ctx.lanes, SIZE // groups)
+def _registers(groups: int, matrix: NDArray[Element]) -> NDArray[Element]:
+    """Return (16, 16), row first, as (lane, register) of D, for a wave of so many groups of 16 lanes."""
+    return matrix.reshape(SIZE // groups, groups, SIZE).transpose(1, 2, 0).reshape(groups * SIZE, SIZE // groups)
 
 
 def _float(form: Format, source: Format) -> Vector:
@@ -47,7 +53,7 @@ def _float(form: Format, source: Format) -> Vector:
             left = np.repeat(a[:SIZE, pair], SIZE)
             right = np.tile(b[:SIZE, pair], SIZE)
             total = dot2(nearest, form, source, left, right, total)
-        result = _registers(ctx, total)
+        result = _registers(ctx.lanes // SIZE, total)
         if form is F32:
             return result
         first = ctx.ins.defs[0].index
@@ -55,6 +61,16 @@ def _float(form: Format, source: Format) -> Vector:
         return old & ~(U32(0xFFFF) << shift) | result << shift
 
     return run
+
+
+def undefined_elements(a: Lanes, b: Lanes) -> Lanes:
+    """Return by (lane, register) which elements of D are undefined, from the lanes of A and B that are: whole rows and columns.
+
+    The copies in the upper lanes are held to the rule too, since the document wants them.
+    """
+    groups = a.size // SIZE
+    rows, columns = (np.asarray(one.reshape(groups, SIZE).any(axis=0), np.bool_) for one in (a, b))
+    return _registers(groups, rows[:, None] | columns)
 
 
 def _integers(matrix: Bits, bits: int, is_signed: bool) -> Bits:
@@ -69,7 +85,7 @@ def _integer(bits: int) -> Vector:
         left = _integers(a, bits, first)
         right = _integers(b, bits, second)
         total = left @ right.T + sign_extended(_rows(ctx, c), 32)
-        return _registers(ctx, given(ctx, total, "i32"))
+        return _registers(ctx.lanes // SIZE, given(ctx, total, "i32"))
 
     return run
 

@@ -156,6 +156,28 @@ def _function(variant: Variant) -> Mapping[str, str]:
     return code.declarations
 
 
+def undefined_elements(code: Code, a: Value, b: Value, lanes: int, place: int) -> Value:
+    """Return as a lane mask which elements in register `place` of D are undefined, from the undefined lanes of A and B: rows and columns.
+
+    The upper lanes of A and B have copies; one that is undefined makes the row or column so.
+    """
+    groups, type_ = lanes // N, a.type
+    folded = []
+    for mask in (a, b):
+        every = mask
+        for group in range(1, groups):
+            every = code.op("or", every, code.op("lshr", mask, code.const(N * group, type_)))
+        folded.append(code.op("and", every, code.const((1 << N) - 1, type_)))
+    rows, columns = folded
+    found = code.const(0, type_)
+    for group in range(groups):
+        bit = code.op("and", code.op("lshr", rows, code.const(groups * place + group, type_)), code.const(1, type_))
+        row = code.op("mul", bit, code.const((1 << N) - 1, type_))
+        here = code.op("shl", code.op("or", row, columns), code.const(N * group, type_))
+        found = code.op("or", found, here)
+    return found
+
+
 def _registers(wave: Wave, operand: Operand, count: int, *, negated: bool) -> list[Value]:
     """Return the dwords of a matrix; halves that neg names change their sign."""
     found = []

@@ -41,7 +41,8 @@ LOGIC = ("and", "or", "xor", "nand", "nor", "xnor", "and_not1", "or_not1", "not"
 _BITWISE = frozenset(f"s_{name}_b{width}" for name in LOGIC for width in (32, 64))
 _WIDE_ADDENDS = frozenset(("v_mad_u64_u32", "v_mad_i64_i32"))
 _EXEC_WORDS = (state.EXEC_LO, state.EXEC_HI)
-ALL_LANES = ("v_wmma", "v_readlane", "v_permlane")  # lanes that are off are read too
+MATRIX = "v_wmma"
+ALL_LANES = (MATRIX, "v_readlane", "v_permlane")  # lanes that are off are read too
 
 
 class Pending(NamedTuple):
@@ -212,6 +213,8 @@ def _part_reads(ins: Instruction, lanes: int) -> Reads:
         return _wide_addend(ins, implicit, lanes)
     if name in _BITWISE:
         return _bitwise(ins, lanes)
+    if name.startswith(MATRIX):
+        return _matrix(ins, lanes)
     if name not in _PASSES:
         wanted, parts = implicit, _PARTS.get(name, ())
         for operand in ins.uses:
@@ -233,6 +236,13 @@ def _wide_addend(ins: Instruction, implicit: int, lanes: int) -> Reads:
             found &= ~(1 << high)
         wanted |= found
     return Reads(wanted, 0, tuple(moves))
+
+
+def _matrix(ins: Instruction, lanes: int) -> Reads:
+    """A row of A and a column of B get into their row and column of D. Of C only elements that lie in such may be undefined."""
+    a, b, c = (registers(one, lanes) for one in ins.uses)
+    sources = tuple(numbers(a | b))
+    return Reads(0, c, tuple((one, sources) for one in numbers(registers(ins.defs[0], lanes))))
 
 
 def _bitwise(ins: Instruction, lanes: int) -> Reads:

@@ -12,8 +12,10 @@ from ringup.silicon.shader import dpp, state
 from ringup.silicon.shader.analysis import ALL, FIRST_VGPR, VECTOR_FORMATS, numbers
 from ringup.silicon.shader.context import COUNTERS, EXEC_BITS_UNWRITTEN
 from ringup.silicon.shader.emitter import Value
+from ringup.silicon.shader.rules_matrix import undefined_elements
 from ringup.silicon.shader.strict_analysis import (
     LOGIC,
+    MATRIX,
     MOST_COUNTED,
     Findings,
     Issue,
@@ -144,6 +146,11 @@ class Guard:
         """Return the lanes of a VGPR that decide something and that nobody wrote."""
         code, wave = self.code, self.wave
         missing = code.invert(self._get(_shadow(one)))
+        if ins.mnemonic.startswith(MATRIX):
+            elements = undefined_elements(
+                code, *self._matrix_sources(ins), wave.lanes, one - FIRST_VGPR - ins.uses[2].index
+            )
+            return code.op("and", missing, code.invert(elements))
         if everywhere and ins.dpp is not None:
             lanes = code.cast("zext", code.bitcast(missing, wave.bools), "i32")
             read = dpp.permute(code, lanes, ins.dpp, wave.exec())
@@ -242,6 +249,9 @@ class Guard:
             return self._lane_read(sources[0], ins)
         if target < FIRST_VGPR:
             return self._moved_scalar(target, sources, ins)
+        if name.startswith(MATRIX):
+            place = target - FIRST_VGPR - ins.defs[0].index
+            return code.invert(undefined_elements(code, *self._matrix_sources(ins), wave.lanes, place))
         if name == "v_writelane_b32":
             bit = code.op("shl", code.const(1, wave.mask_type), code.resize(self._lane(ins), wave.mask_type))
             was, new = self._get(kind), self._source(sources[0], kind) if sources else self._all(kind)
@@ -256,6 +266,17 @@ class Guard:
         active = wave.exec_bits()
         kept = code.op("and", self._get(kind), code.invert(active))
         return code.op("or", kept, code.op("and", new, active))
+
+    def _matrix_sources(self, ins: Instruction) -> tuple[Value, Value]:
+        """Return the lanes of A and of B in which some register is undefined."""
+        code, found = self.code, []
+        for operand in ins.uses[:2]:
+            missing = self._none(("m", 0))
+            for at in range(operand.size_bits // 32):
+                if self._follows(one := FIRST_VGPR + operand.index + at):
+                    missing = code.op("or", missing, code.invert(self._get(_shadow(one))))
+            found.append(missing)
+        return found[0], found[1]
 
     def _lane(self, ins: Instruction) -> Value:
         operand = next(one for one in ins.uses if one.field == "src1")

@@ -170,6 +170,10 @@ UNINITIALISED = {
     "which bytes a permutation takes": ("v_perm_b32 v2, v0, v0, v5", "lane 0 of v5"),
     "which byte a conversion writes": ("v_cvt_f32_u32_e32 v2, v0\n v_cvt_pk_u8_f32 v2, v2, v5, v2", "lane 0 of v5"),
     "what a mixed sum is of": ("v_fma_mixhi_f16 v2, v0, v5, v0", "lane 0 of v5"),
+    "accumulator of a matrix product": (
+        "v_mov_b32_e32 v2, 0\n v_mov_b32_e32 v3, 0\n v_wmma_i32_16x16x16_iu4 v[8:15], v[2:3], v[2:3], v[8:15]",
+        "lane 0 of v8",
+    ),
     "select of the undefined side": (
         "s_mov_b32 vcc_lo, 1\n v_cndmask_b32_e32 v2, v0, v5, vcc_lo\n v_add_nc_u32_e32 v3, v2, v2",
         "lane 0 of v2",
@@ -218,6 +222,47 @@ PASSED_ON = {
 @pytest.mark.parametrize("name", PASSED_ON)
 def test_an_undefined_value_may_be_passed_on(buffers, name):
     buffers.run(LANE + PASSED_ON[name] + END, **ARGS)
+
+
+def products(rows, columns, lanes):
+    """Return code of two products into v24 up, one added to the other, where only these lanes of A and B are written."""
+    half = 256 // lanes
+    code = []
+    for mask, names in ((rows, (8, 9)), (columns, (10, 11)), ((1 << lanes) - 1, range(24, 24 + half))):
+        code += _masked(mask, lanes) + [f"v_mov_b32_e32 v{name}, 0" for name in names]
+    product = f"v_wmma_i32_16x16x16_iu4 v[24:{23 + half}], v[8:9], v[10:11], v[24:{23 + half}]"
+    return [*code, product, product]
+
+
+def _masked(mask, lanes):
+    halves = (("lo", mask & 0xFFFF_FFFF), ("hi", mask >> 32 & 0xFFFF_FFFF))
+    return [f"s_mov_b32 exec_{name}, {word:#x}" for name, word in halves[: lanes // 32]]
+
+
+@pytest.mark.parametrize("lanes", [32, 64])
+@pytest.mark.parametrize("seed", range(3))
+def test_what_nobody_wrote_of_a_matrix_stays_in_its_row_and_column(buffers, seed, lanes):
+    """Compilers fill the tiles at a matrix's edge in part, multiply them, and keep what is right."""
+    rng, groups = np.random.default_rng(seed), lanes // 16
+    written = rng.random((2, 16)) < 0.8
+    copies = np.tile(written, groups)
+    copies[1, 16 + seed] = False  # lanes from 16 up have copies of the others, which count as well
+    rows, columns = (int.from_bytes(np.packbits(one, bitorder="little").tobytes(), "little") for one in copies)
+    written[1, seed] = False
+    defined = written[0][:, None] & written[1]  # by row and column
+    arguments = ARGS | {"vgpr_count": 48, "wave_size": lanes, "group_size": (lanes, 1, 1)}
+    right = products(rows, columns, lanes)
+    for register in range(16 // groups):
+        lanes_of = defined[groups * register : groups * (register + 1)].ravel()
+        look = int.from_bytes(np.packbits(lanes_of, bitorder="little").tobytes(), "little")
+        right += [*_masked(look, lanes), f"v_add_nc_u32_e32 v2, v{24 + register}, v{24 + register}"]
+        if lanes_of.all() or register % 3:
+            continue
+        wrong = [*products(rows, columns, lanes), *_masked(~look, lanes), f"v_not_b32_e32 v2, v{24 + register}"]
+        violation = buffers.broken("\n".join(wrong) + END, **arguments)
+        assert violation.kind == "uninitialised"
+        assert f"lane {int(lanes_of.argmin())} of v{24 + register} " in violation.detail
+    buffers.run("\n".join(right) + END, **arguments)
 
 
 OTHERS = {
