@@ -171,6 +171,10 @@ def _mask_lanes(bits: int, lanes: int) -> Lanes:
     return np.unpackbits(np.frombuffer(bits.to_bytes(lanes // 8, "little"), np.uint8), bitorder="little").view(np.bool_)
 
 
+def _mask_bits(lanes: Lanes) -> int:
+    return int.from_bytes(np.packbits(lanes, bitorder="little").tobytes(), "little")
+
+
 def _repeated(bits: int, operand: Operand, lanes: int) -> Any:
     """Repeat a scalar or constant in all lanes, as wide as the operand."""
     if operand.size_bits == 64:
@@ -187,7 +191,10 @@ def _vector_source(step: Step, operand: Operand, lanes: Lanes) -> _Source:
     if operand.kind == "vgpr":
         return _registers(step, operand.index, operand, lanes)
     if operand.type == "mask" and operand.kind == "sgpr":
-        return _Source(_mask_lanes(regs.scalar(operand.index, lanes.size // 32), lanes.size), None)
+        words = lanes.size // 32
+        computes = regs.tracker is not None and regs.tracker.met
+        undefined = _mask_lanes(regs.scalar_undefined(operand.index, words), lanes.size) if computes else None
+        return _Source(_mask_lanes(regs.scalar(operand.index, words, decides=not computes), lanes.size), undefined)
     if operand.kind == "sgpr":
         count = 2 if operand.size_bits == 64 else 1
         undefined = (
@@ -283,17 +290,21 @@ def _undefined(
     none = np.zeros(lanes.size, np.bool_)
     known = [none if flag is None else flag for flag in flags]
     if mnemonic in HIGH_HALF_PASSES:
-        return [_high_half(step, ins, known, lanes), *results[1:]]
+        return _high_half(step, ins, known, lanes)
     if mnemonic in MATRIX:
         return [_matrix(step, ins, known)]
     if mnemonic not in MOVES:
-        parts = PART_SOURCES.get(mnemonic, ())
+        parts, computed = PART_SOURCES.get(mnemonic, ()), none
         for operand, flag in zip(ins.uses, known, strict=True):
-            if operand.field not in parts or operand.kind != "vgpr":
+            if operand.field in parts and operand.kind == "vgpr":
+                continue
+            if _computes(step, operand, mnemonic):
+                computed = computed | flag
+            else:
                 _refuse(step, operand, flag & lanes)
-        return results
+        return [computed if step.regs.tracker.met else None] * len(ins.defs)
     if mnemonic.startswith("v_cndmask"):
-        return [np.where(sources[2].value, known[1], known[0])]
+        return [np.where(sources[2].value, known[1], known[0]) | known[2]]
     if mnemonic.startswith("v_swap"):
         return [known[1], known[0]]
     if mnemonic.startswith("v_mov_"):
@@ -310,16 +321,26 @@ def _undefined(
     return [np.full(lanes.size, bool(found)) if mnemonic in _ONE_LANE else found.astype(np.bool_)]
 
 
-def _high_half(step: Step, ins: Instruction, known: list[Lanes], lanes: Lanes) -> Lanes | None:
-    """Return where only the high dword of the last source is undefined: so is then the high dword of the result, which may be unused."""
+def _computes(step: Step, operand: Operand, mnemonic: str) -> bool:
+    """Say whether what is computed of an undefined operand is undefined, and no mistake yet."""
+    tracker = step.regs.tracker
+    by_lane = operand.kind == "vgpr" or operand.type == "mask"
+    return tracker is not None and tracker.met and by_lane and not mnemonic.startswith("v_cmpx")
+
+
+def _high_half(step: Step, ins: Instruction, known: list[Lanes], lanes: Lanes) -> list[Lanes | None]:
+    """Return where dwords of the result are undefined: the high one where only that of the last source is, which may be unused."""
     *others, last = ins.uses
-    for operand, flag in zip(others, known, strict=False):
-        _refuse(step, operand, flag & lanes)
-    if last.kind != "vgpr":
-        _refuse(step, last, known[-1] & lanes)
-        return None
-    step.regs.check_lanes(last.index, lanes & step.regs.vector_undefined(last.index))
-    return known[-1]
+    low = np.zeros(lanes.size, np.bool_)
+    undefined = [(operand, flag) for operand, flag in zip(others, known, strict=False)]
+    undefined.append((last, step.regs.vector_undefined(last.index) if last.kind == "vgpr" else known[-1]))
+    for operand, flag in undefined:
+        if _computes(step, operand, ins.mnemonic):
+            low = low | flag
+        else:
+            _refuse(step, operand, flag & lanes)
+    both = np.stack([low, low | known[-1]], axis=1)
+    return [both, *[low | known[-1]] * (len(ins.defs) - 1)]
 
 
 def _matrix(step: Step, ins: Instruction, known: list[Lanes]) -> Lanes:
@@ -344,8 +365,9 @@ def _refuse(step: Step, operand: Operand, undefined: Lanes) -> None:
 def _writer(step: Step, operand: Operand, result: Any, lanes: Lanes, undefined: Lanes | None) -> Callable[[], None]:
     regs = step.regs
     if operand.type == "mask":
-        bits = int.from_bytes(np.packbits(result & lanes, bitorder="little").tobytes(), "little")
-        return lambda: regs.set_scalar(operand.index, bits, lanes.size // 32)
+        bits = _mask_bits(result & lanes)
+        missing = 0 if undefined is None else _mask_bits(undefined & lanes)
+        return lambda: regs.set_scalar(operand.index, bits, lanes.size // 32, undefined=missing)
     if operand.kind == "sgpr":
         return lambda: regs.set_scalar(
             operand.index, int(result), undefined=-1 if undefined is not None and undefined[0] else 0
@@ -358,13 +380,12 @@ def write_vector(step: Step, operand: Operand, first: int, result: Any, lanes: L
     regs = step.regs
     if operand.size_bits == 64:
         regs.vector_fits(first, 2)
-        moves = base_mnemonic(step.ins.mnemonic) not in HIGH_HALF_PASSES
-        low_undefined = undefined if moves else None
-        regs.set_vector(first, (result & _U64(0xFFFF_FFFF)).astype(_U32), lanes, undefined=low_undefined)
-        regs.set_vector(first + 1, (result >> _U64(32)).astype(_U32), lanes, undefined=undefined)
+        for at in range(2):
+            word = (result >> _U64(32 * at) & _U64(0xFFFF_FFFF)).astype(_U32)
+            regs.set_vector(first + at, word, lanes, undefined=_of_register(undefined, at))
     elif operand.size_bits > 64:
         for at in range(result.shape[1]):
-            regs.set_vector(first + at, result[:, at], lanes, undefined=None if undefined is None else undefined[:, at])
+            regs.set_vector(first + at, result[:, at], lanes, undefined=_of_register(undefined, at))
     elif operand.size_bits == 16:
         if regs.vector_fits(first):
             old = regs.wave.vgprs[first]
@@ -373,6 +394,11 @@ def write_vector(step: Step, operand: Operand, first: int, result: Any, lanes: L
             regs.set_vector(first, merged, lanes, undefined=undefined)
     else:
         regs.set_vector(first, result, lanes, undefined=undefined)
+
+
+def _of_register(undefined: Lanes | None, at: int) -> Lanes | None:
+    """Return a register's part of what is undefined of a result: by lane and register, or the same for all registers."""
+    return undefined if undefined is None or undefined.ndim == 1 else undefined[:, at]
 
 
 def _relative(step: Step, ins: Instruction, lanes: Lanes) -> Sequence[Callable[[], None]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from ringup.silicon.shader.memory_effects import OWN_MEMORY
 from ringup.silicon.shader.strict import RuleBroken
 
 if TYPE_CHECKING:
@@ -135,6 +136,8 @@ def deliver(
 ) -> None:
     """Write loaded bytes to VGPRs, extended or into their half."""
     regs, size = step.regs, transfer.size_bytes
+    if regs.tracker is not None and undefined is not None and undefined[lanes].any():
+        regs.tracker.met = True
     if size >= 4:
         words = np.ascontiguousarray(data).view("<u4")
         for at in range(size // 4):
@@ -158,7 +161,10 @@ def deliver(
 
 
 def stored(step: Step, first: int, transfer: Transfer, lanes: Lanes) -> tuple[Bytes, NDArray[np.bool_] | None]:
-    """Return the (lanes, bytes) that a store takes from VGPRs `first` up, and which of them nobody wrote."""
+    """Return the (lanes, bytes) that a store takes from VGPRs `first` up, and which of them nobody wrote.
+
+    Of a wave that has met LDS which nobody wrote, nothing of the kind may get where others read it.
+    """
     regs, count = step.regs, transfer.register_count
     words = np.stack([regs.vector(first + at, lanes, decides=False) for at in range(count)], axis=1)
     if transfer.half == "high":
@@ -166,6 +172,8 @@ def stored(step: Step, first: int, transfer: Transfer, lanes: Lanes) -> tuple[By
     data = np.ascontiguousarray(words).view(np.uint8)[:, : transfer.size_bytes]
     if regs.tracker is None:
         return data, None
+    for at in range(count) if regs.tracker.met and step.ins.format not in OWN_MEMORY else ():
+        regs.check_lanes(first + at, lanes & regs.vector_undefined(first + at))
     unknown = np.stack([regs.vector_undefined(first + at) for at in range(count)], axis=1)
     return data, np.repeat(unknown, 4, axis=1)[:, : transfer.size_bytes]
 

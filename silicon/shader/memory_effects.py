@@ -28,6 +28,7 @@ COUNTERS: dict[Unit, tuple[tuple[Counter, ...], tuple[Counter, ...]]] = {  # of 
 }
 # Invalidations of vector caches have no registers and, as LLVM's SIInsertWaitcnts has it, no counter.
 UNCOUNTED = frozenset(("buffer_gl0_inv", "buffer_gl1_inv", "ds_nop"))
+OWN_MEMORY = ("DS", "SCRATCH")  # formats of accesses to what is a wave's or a group's own
 _DATA_FIELDS = frozenset(("data", "data0", "data1", "vdata"))
 _READS_M0 = frozenset(("ds_load_addtid_b32", "ds_store_addtid_b32", "ds_append", "ds_consume"))
 # their data is compared, so it decides what is stored

@@ -106,7 +106,9 @@ class Waits:
 class Tracker:
     """What strict mode knows of one wave: `scalars` has the undefined bits of the scalar file's words and SCC, `vgprs` the written lanes.
 
-    Scalars are followed by bit: compilers combine lane masks of which only the bits of active lanes were ever made.
+    Scalars are followed by bit: compilers combine lane masks of which only the bits of active lanes were ever made. `met` is set once the wave
+    has loaded LDS bytes that nobody wrote: kernels fill the tiles at a matrix's edge in part, compute with whole tiles, and keep what is right.
+    From then on undefined values may be computed with, and may not decide a branch, EXEC, an address or what gets into memory.
     """
 
     def __init__(self, wave: WaveState, group: Group) -> None:
@@ -118,6 +120,7 @@ class Tracker:
         self.vgprs: NDArray[np.bool_] = np.zeros(wave.vgprs.shape, np.bool_)
         self.vgprs[:vgprs] = True
         self.waits = Waits()
+        self.met = False
 
     def check_flight(
         self, held: dict[int, InFlight], register: int, name: str, same_order: dict[str, str] | None

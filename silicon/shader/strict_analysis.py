@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ringup.silicon.shader import state
 from ringup.silicon.shader.analysis import ALL, FIRST_VGPR, M0_BIT, SCC_BIT, numbers, registers
-from ringup.silicon.shader.memory_effects import memory_effects
+from ringup.silicon.shader.memory_effects import OWN_MEMORY, memory_effects
 
 if TYPE_CHECKING:
     from ringup.silicon.shader.cfg import Block, Key, Step
@@ -154,9 +154,9 @@ def analyse(
         unproven: list[int] = []
         unwaited: list[int] = []
         for index, (step, all_lanes) in enumerate(zip(block.code, full[key], strict=True)):
-            what = reads(step.ins, lanes)
+            what = reads(step.ins, lanes, tracked=tracked)
             active = facts.written_in(state.EXEC_LO)
-            found.sure[key, index] = facts.sure if step.ins.mnemonic.startswith(ALL_LANES) else active
+            found.sure[key, index] = facts.sure if _reads_all_lanes(step.ins) else active
             unproven.append(what.decide & ~active | what.decide_everywhere & ~facts.sure)
             unwaited.append(_touched(step, facts, lanes))
             for register in lds_data(step.ins):
@@ -167,39 +167,46 @@ def analyse(
             found.shadowed |= some
         for some in unwaited:
             found.flying |= some
-    _close(found, blocks, lanes)
+    _close(found, blocks, lanes, tracked=tracked)
     return found
 
 
-def _close(found: Findings, blocks: dict[Key, Block], lanes: int) -> None:
+def _close(found: Findings, blocks: dict[Key, Block], lanes: int, *, tracked: bool) -> None:
     """Follow also what flows into followed registers."""
     before = -1
     while before != found.shadowed:
         before = found.shadowed
         for key, block in blocks.items():
             for index, step in enumerate(block.code):
-                for target, sources in reads(step.ins, lanes).moves:
+                for target, sources in reads(step.ins, lanes, tracked=tracked).moves:
                     if found.shadowed >> target & 1:
                         for one in sources:
                             found.shadowed |= (1 << one) & ~found.sure[key, index]
 
 
-def reads(ins: Instruction, lanes: int) -> Reads:
-    """Sort what an instruction reads by what it does with undefined values."""
+def _reads_all_lanes(ins: Instruction) -> bool:
+    """Say whether lanes that are off are read too."""
+    return ins.mnemonic.startswith(ALL_LANES) or ins.dpp is not None
+
+
+def reads(ins: Instruction, lanes: int, *, tracked: bool) -> Reads:
+    """Sort what an instruction reads by what it does with undefined values; `tracked`: in a wave that has met LDS which nobody wrote."""
     decide = everywhere = 0
     moves: list[tuple[int, tuple[int, ...]]] = []
     for part in ins.parts or (ins,):
-        one = _part_reads(part, lanes)
+        one = _part_reads(part, lanes, tracked=tracked)
         decide, everywhere, moves = decide | one.decide, everywhere | one.decide_everywhere, [*moves, *one.moves]
     return Reads(decide, everywhere, tuple(moves))
 
 
-def _part_reads(ins: Instruction, lanes: int) -> Reads:
+def _part_reads(ins: Instruction, lanes: int, *, tracked: bool) -> Reads:
     name = ins.mnemonic
     memory = memory_effects(ins)
     if memory is not None:
         wanted = kept = 0
         for one in memory.address:
+            wanted |= 1 << one
+        for one in memory.data if tracked and ins.format not in OWN_MEMORY else ():
             wanted |= 1 << one
         for operand in ins.operands if memory.keeps else ():
             kept |= registers(operand, lanes) if operand.direction == "both" else 0
@@ -209,6 +216,8 @@ def _part_reads(ins: Instruction, lanes: int) -> Reads:
         return Reads(M0_BIT, 0, ())
     if name.startswith("s_subvector_loop"):
         return Reads(0, 0, ())
+    if tracked and computes(name) and not name.startswith("v_cmpx"):
+        return _computed(ins, lanes)
     if name in _WIDE_ADDENDS:
         return _wide_addend(ins, implicit, lanes)
     if name in _BITWISE:
@@ -222,7 +231,27 @@ def _part_reads(ins: Instruction, lanes: int) -> Reads:
                 wanted |= registers(operand, lanes)
         everywhere = wanted & ~SCALARS if name.startswith(ALL_LANES) or ins.dpp is not None else 0
         return Reads(wanted & ~everywhere, everywhere, ())
-    return _passing(ins, implicit, lanes)
+    return _passing(ins, implicit, lanes, tracked=tracked)
+
+
+def _computed(ins: Instruction, lanes: int) -> Reads:
+    """What a lane computes of undefined values is undefined; a scalar is every lane's, and decides."""
+    wanted, parts, by_target = 0, _PARTS.get(ins.mnemonic, ()), {}
+    sources = low = 0
+    for operand in ins.uses:
+        found = registers(operand, lanes)
+        if operand.kind != "vgpr" and operand.type != "mask":
+            wanted |= found
+        elif operand.field not in parts:
+            sources |= found
+            is_addend = ins.mnemonic in _WIDE_ADDENDS and operand.field == "src2" and operand.kind == "vgpr"
+            low |= 1 << operand.index + FIRST_VGPR if is_addend else found
+    for target in ins.defs:
+        for one in numbers(registers(target, lanes)):
+            by_target[one] = tuple(numbers(sources))
+    if ins.mnemonic in _WIDE_ADDENDS:
+        by_target[ins.operands[0].index + FIRST_VGPR] = tuple(numbers(low))
+    return Reads(wanted, 0, tuple(by_target.items()))
 
 
 def _wide_addend(ins: Instruction, implicit: int, lanes: int) -> Reads:
@@ -260,10 +289,14 @@ def _bitwise(ins: Instruction, lanes: int) -> Reads:
     return Reads(wanted, 0, tuple(moves))
 
 
-def _passing(ins: Instruction, implicit: int, lanes: int) -> Reads:
+def _passing(ins: Instruction, implicit: int, lanes: int, *, tracked: bool) -> Reads:
     name, wanted = ins.mnemonic, implicit
     sources = []
+    masks = 0
     for operand in ins.uses:
+        if tracked and operand.type == "mask":
+            masks |= registers(operand, lanes)
+            continue
         decides = operand.type == "mask" or (
             operand.field in ("src1", "src2") and name.startswith(("v_readl", "v_writel", "v_perml"))
         )
@@ -282,8 +315,8 @@ def _passing(ins: Instruction, implicit: int, lanes: int) -> Reads:
         if first is None:
             continue
         for word in range(max(target.size_bits // 32, 1)):
-            found = [_first(one) for one in sources]
-            moves.append((first + word, tuple(one + word for one in found if one is not None)))
+            found = [one + word for one in map(_first, sources) if one is not None]
+            moves.append((first + word, (*found, *numbers(masks))))
             if first in _EXEC_WORDS:
                 for operand in sources:
                     wanted |= registers(operand, lanes)
@@ -389,6 +422,11 @@ def _reached(ins: Instruction, lanes: int) -> int:
     return found
 
 
+def computes(name: str) -> bool:
+    """Say whether each lane of an instruction computes of its own."""
+    return name.startswith("v_") and name not in _PASSES and not name.startswith(MATRIX)
+
+
 def lds_data(ins: Instruction) -> tuple[int, ...]:
     """Return the registers that an instruction stores to LDS, in their order."""
     memory = memory_effects(ins)
@@ -415,9 +453,9 @@ def advance(facts: Facts, step: Step, *, all_lanes: bool, lanes: int, tracked: b
     scalars, vectors = defs & SCALARS, defs & ~SCALARS
     if ins.mnemonic == "v_writelane_b32":  # one lane is none of a mask that is followed
         vectors = 0
-    read = facts.sure if ins.mnemonic.startswith(ALL_LANES) else facts.written_in(state.EXEC_LO)
+    read = facts.sure if _reads_all_lanes(ins) else facts.written_in(state.EXEC_LO)
     undefined = 0
-    for target, sources in reads(ins, lanes).moves:
+    for target, sources in reads(ins, lanes, tracked=tracked).moves:
         if any(not read >> one & 1 for one in sources):
             undefined |= 1 << target
     for one in lds_fills(ins) if tracked else ():

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ringup.silicon.shader import dpp, state
-from ringup.silicon.shader.analysis import ALL, FIRST_VGPR, VECTOR_FORMATS, numbers
+from ringup.silicon.shader.analysis import ALL, FIRST_VGPR, VECTOR_FORMATS, numbers, registers
 from ringup.silicon.shader.context import COUNTERS, EXEC_BITS_UNWRITTEN
 from ringup.silicon.shader.emitter import Value
 from ringup.silicon.shader.rules_matrix import undefined_elements
@@ -20,6 +20,7 @@ from ringup.silicon.shader.strict_analysis import (
     Findings,
     Issue,
     Pending,
+    computes,
     issue,
     lds_data,
     lds_fills,
@@ -100,7 +101,7 @@ class Guard:
         for one in numbers(self.findings.unwaited[key][index]):
             self._check_flight(one, moved)
         unproven = self.findings.unproven[key][index]
-        everywhere = reads(step.ins, self.wave.lanes).decide_everywhere if unproven else 0
+        everywhere = reads(step.ins, self.wave.lanes, tracked=self.wave.tracked).decide_everywhere if unproven else 0
         for one in numbers(unproven):
             if one < FIRST_VGPR:
                 bits, into_exec = self._missing_bits(one, step.ins)
@@ -151,11 +152,18 @@ class Guard:
                 code, *self._matrix_sources(ins), wave.lanes, one - FIRST_VGPR - ins.uses[2].index
             )
             return code.op("and", missing, code.invert(elements))
-        if everywhere and ins.dpp is not None:
-            lanes = code.cast("zext", code.bitcast(missing, wave.bools), "i32")
-            read = dpp.permute(code, lanes, ins.dpp, wave.exec())
-            missing = code.bitcast(code.icmp("ne", read, wave.const(0, "i32")), wave.mask_type)
+        if everywhere:
+            missing = self._permuted(missing, ins)
         return missing if everywhere and ins.dpp is None else code.op("and", missing, wave.exec_bits())
+
+    def _permuted(self, lanes: Value, ins: Instruction) -> Value:
+        """Return a lane mask as DPP reads it, if it does."""
+        if ins.dpp is None:
+            return lanes
+        code, wave = self.code, self.wave
+        row = code.cast("zext", code.bitcast(lanes, wave.bools), "i32")
+        read = dpp.permute(code, row, ins.dpp, wave.exec())
+        return code.bitcast(code.icmp("ne", read, wave.const(0, "i32")), wave.mask_type)
 
     def _missing_bits(self, one: int, ins: Instruction) -> tuple[Value, bool]:
         """Return the bits of a scalar that decide something and that nobody wrote, and whether they would get into EXEC."""
@@ -217,7 +225,7 @@ class Guard:
         moves = {
             target: (sources, part)
             for part in step.ins.parts or (step.ins,)
-            for target, sources in reads(part, wave.lanes).moves
+            for target, sources in reads(part, wave.lanes, tracked=wave.tracked).moves
         }
         changed = []
         for one in numbers(found):
@@ -247,6 +255,8 @@ class Guard:
         name, kind = ins.mnemonic, _shadow(target)
         if name in ("v_readlane_b32", "v_readfirstlane_b32"):
             return self._lane_read(sources[0], ins)
+        if computes(name):
+            return self._computed(target, sources, ins)
         if target < FIRST_VGPR:
             return self._moved_scalar(target, sources, ins)
         if name.startswith(MATRIX):
@@ -261,11 +271,45 @@ class Guard:
             sides = [self._side(one) for one in ins.uses[:2]]
             chosen = code.bitcast(wave.mask(next(one for one in ins.uses if one.type == "mask")), wave.mask_type)
             new = code.op("or", code.op("and", chosen, sides[1]), code.op("and", code.invert(chosen), sides[0]))
+            new = code.op("and", new, self._mask_shadow(next(one for one in ins.uses if one.type == "mask")))
         elif "permlane" in name:
             new = self._all(kind)  # which lane went where is not followed
-        active = wave.exec_bits()
-        kept = code.op("and", self._get(kind), code.invert(active))
+        elif ins.dpp is not None:
+            new = code.invert(self._permuted(code.invert(new), ins))
+        return self._merged(kind, new)
+
+    def _merged(self, register: Register, new: Value) -> Value:
+        """Return the shadow of a VGPR of which the active lanes are written."""
+        code, active = self.code, self.wave.exec_bits()
+        kept = code.op("and", self._get(register), code.invert(active))
         return code.op("or", kept, code.op("and", new, active))
+
+    def _computed(self, target: int, sources: tuple[int, ...], ins: Instruction) -> Value:
+        """Return the shadow of what is computed lane by lane: a VGPR, or a word of a lane mask, whose bits of other lanes are 0."""
+        code, wave = self.code, self.wave
+        missing = self._none(("m", 0))
+        for operand in ins.uses:
+            here = self._none(("m", 0))
+            for one in numbers(registers(operand, wave.lanes)):
+                if one in sources and self._follows(one) and operand.kind == "vgpr":
+                    here = code.op("or", here, code.invert(self._get(_shadow(one))))
+            if operand.type == "mask" and operand.kind == "sgpr":
+                here = code.invert(self._mask_shadow(operand))
+            missing = code.op("or", missing, self._permuted(here, ins) if operand.field == "src0" else here)
+        if target >= FIRST_VGPR:
+            return self._merged(_shadow(target), code.invert(missing))
+        first = next(one.index for one in ins.defs if one.kind == "sgpr")
+        known = code.invert(code.op("and", missing, wave.exec_bits()))
+        return code.resize(code.op("lshr", known, code.const(32 * (target - first), wave.mask_type)), "i32")
+
+    def _mask_shadow(self, operand: Operand) -> Value:
+        """Return which lanes of a lane mask are known."""
+        code, type_ = self.code, self.wave.mask_type
+        found = code.const(0, type_)
+        for word in range(self.wave.lanes // 32):
+            known = code.resize(self._word_shadow(operand, word), type_)
+            found = code.op("or", found, code.op("shl", known, code.const(32 * word, type_)))
+        return found
 
     def _matrix_sources(self, ins: Instruction) -> tuple[Value, Value]:
         """Return the lanes of A and of B in which some register is undefined."""

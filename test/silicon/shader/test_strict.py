@@ -149,11 +149,12 @@ UNINITIALISED = {
     "scalar moved on": ("s_mov_b64 s[8:9], s[20:21]\n s_add_u32 s10, s9, s9", "s9 was never written"),
     "through readfirstlane": ("v_readfirstlane_b32 s8, v5\n s_add_u32 s9, s8, s8", "s8 was never written"),
     "LDS that nobody wrote": (
-        "ds_load_b32 v2, v1\n s_waitcnt lgkmcnt(0)\n v_add_nc_u32_e32 v3, v2, v2",
+        "ds_load_b32 v2, v1\n s_waitcnt lgkmcnt(0)\n global_store_b32 v1, v2, s[2:3]",
         "lane 0 of v2",
     ),
     "undefined value through LDS": (
-        "ds_store_b32 v1, v5\n s_waitcnt lgkmcnt(0)\n ds_load_b32 v2, v1\n s_waitcnt lgkmcnt(0)\n v_add_nc_u32_e32 v3, v2, v2",
+        "ds_store_b32 v1, v5\n s_waitcnt lgkmcnt(0)\n ds_load_b32 v2, v1\n s_waitcnt lgkmcnt(0)\n"
+        "global_store_b32 v1, v2, s[2:3]",
         "lane 0 of v2",
     ),
     "atomic on LDS that nobody wrote": ("ds_add_u32 v1, v0", "LDS 0x0 was never written"),

@@ -31,6 +31,8 @@ MIXED_FLAT = (
 )
 LDS_HALF = "s_mov_b32 exec_lo, 0xffff\n ds_store_b32 v1, v0\n s_mov_b32 exec_lo, -1\n"  # 16 of 32 dwords are written
 
+KEEP_V2 = "\n global_store_b32 v1, v2, s[2:3]"
+
 BROKEN = {
     "source that M0 picks": (LOADING + "s_mov_b32 m0, 2\n v_movrels_b32_e32 v2, v8", "hazard", "v10 is still being loaded"),
     "target that M0 picks": (LOADING + "s_mov_b32 m0, 1\n v_movreld_b32_e32 v9, v0", "hazard", "v10 is still being loaded"),
@@ -63,28 +65,29 @@ BROKEN = {
         "v_lshrrev_b32_e32 v2, 1, v0\n v_and_b32_e32 v2, 12, v2\n scratch_store_b32 v2, v0, off offset:4", "memory",
         "lane 24 reaches scratch 0x10",
     ),
-    "half of LDS": (LDS_HALF + "ds_load_b32 v2, v1\n s_waitcnt lgkmcnt(0)\n v_add_nc_u32_e32 v3, v2, v2", "uninitialised", "lane 16 of v2"),
+    "half of LDS": (LDS_HALF + "ds_load_b32 v2, v1\n s_waitcnt lgkmcnt(0)" + KEEP_V2, "uninitialised", "lane 16 of v2"),
     "second register of a wide load": (
         "v_lshlrev_b32_e32 v2, 3, v0\n ds_store_b32 v2, v0\n ds_load_b64 v[4:5], v2\n s_waitcnt lgkmcnt(0)\n"
-        "v_add_nc_u32_e32 v3, v4, v4\n v_add_nc_u32_e32 v3, v5, v5",
+        "global_store_b32 v1, v4, s[2:3]\n global_store_b32 v1, v5, s[2:3]",
         "uninitialised", "lane 0 of v5",
     ),
     "second of two places": (
         "ds_store_b32 v1, v0\n ds_load_2addr_b32 v[4:5], v1 offset0:0 offset1:64\n s_waitcnt lgkmcnt(0)\n"
-        "v_add_nc_u32_e32 v3, v4, v4\n v_add_nc_u32_e32 v3, v5, v5",
+        "global_store_b32 v1, v4, s[2:3]\n global_store_b32 v1, v5, s[2:3]",
         "uninitialised", "lane 0 of v5",
     ),
     "a byte of LDS": (
-        "v_lshlrev_b32_e32 v2, 1, v0\n ds_store_b8 v2, v0\n ds_load_u16 v3, v2\n s_waitcnt lgkmcnt(0)\n v_add_nc_u32_e32 v4, v3, v3",
+        "v_lshlrev_b32_e32 v2, 1, v0\n ds_store_b8 v2, v0\n ds_load_u16 v3, v2\n s_waitcnt lgkmcnt(0)\n"
+        "global_store_b16 v1, v3, s[2:3]",
         "uninitialised", "lane 0 of v3",
     ),
     "lanes of different places": (
-        LDS_HALF + "v_xor_b32_e32 v4, 0x44, v1\n ds_load_b32 v2, v4\n s_waitcnt lgkmcnt(0)\n v_add_nc_u32_e32 v3, v2, v2",
+        LDS_HALF + "v_xor_b32_e32 v4, 0x44, v1\n ds_load_b32 v2, v4\n s_waitcnt lgkmcnt(0)" + KEEP_V2,
         "uninitialised", "lane 0 of v2",
     ),
     "undefined value, stored where others are defined": (
         "ds_store_b32 v1, v0\n v_mov_b32_e32 v2, 4\n ds_store_b32 v2, v5\n ds_load_b32 v3, v1\n s_waitcnt lgkmcnt(0)\n"
-        "v_add_nc_u32_e32 v4, v3, v3",
+        "global_store_b32 v1, v3, s[2:3]",
         "uninitialised", "lane 1 of v3",
     ),
 }  # fmt: skip
@@ -113,7 +116,7 @@ RIGHT = {
     "direct load, waited for": (
         "ds_store_b32 v1, v0\n s_waitcnt lgkmcnt(0)\n s_mov_b32 m0, 0x20000\n lds_direct_load v2\n s_waitcnt expcnt(0)\n v_mov_b32_e32 v3, v2"
     ),
-    "LDS that nobody wrote, passed on": LDS_HALF + "ds_load_b32 v2, v1\n s_waitcnt lgkmcnt(0)\n global_store_b32 v1, v2, s[2:3]",
+    "LDS that nobody wrote, passed on": LDS_HALF + "ds_load_b32 v2, v1\n s_waitcnt lgkmcnt(0)\n scratch_store_b32 off, v2, off",
     "lanes of LDS that somebody wrote": (
         LDS_HALF + "ds_load_b32 v2, v1\n s_waitcnt lgkmcnt(0)\n s_mov_b32 exec_lo, 0xffff\n v_add_nc_u32_e32 v3, v2, v2"
     ),
@@ -134,6 +137,96 @@ def test_what_it_does_not_reach_is_no_mistake(buffers, name):
     buffers.buffer(SCRATCH, np.zeros(1024))
     group = (64, 1, 1) if "another wave" in name else (32, 1, 1)
     buffers.run(LANE + RIGHT[name] + END, **ARGS, scratch_base=SCRATCH, scratch_wave_bytes=512, group_size=group)
+
+
+# of what is loaded from LDS nobody wrote lanes 16 up of v2, lanes 8 up of each row of v9
+HALVES = (
+    LDS_HALF
+    + "s_mov_b32 exec_lo, 0x00ff00ff\n ds_store_b32 v1, v0 offset:256\n s_mov_b32 exec_lo, -1\n ds_load_b32 v2, v1\n"
+    "ds_load_b32 v9, v1 offset:256\n s_waitcnt lgkmcnt(0)\n"
+)
+FIRST_HALF = "\n s_mov_b32 exec_lo, 0xffff\n global_store_b32 v1, v3, s[2:3]"
+STORE = "\n global_store_b32 v1, v3, s[2:3]"
+
+DECIDES = {
+    "stored": ("v_add_nc_u32_e32 v3, v2, v2" + STORE, "lane 16 of v3"),
+    "stored as one half": ("v_mov_b32_e32 v3, v2\n global_store_d16_hi_b16 v1, v3, s[2:3]", "lane 16 of v3"),
+    "stored by FLAT": (FLAT + "v_mul_f32_e32 v3, v2, v2\n flat_store_b32 v[6:7], v3", "lane 16 of v3"),
+    "stored to a buffer": ("v_not_b32_e32 v3, v2\n buffer_store_b32 v3, v1, s[4:7], 0 offen", "lane 16 of v3"),
+    "added in memory": ("v_not_b32_e32 v3, v2\n global_atomic_add_u32 v1, v3, s[2:3]", "lane 16 of v3"),
+    "address": ("v_and_b32_e32 v3, 4, v2\n global_load_b32 v4, v3, s[0:1]", "lane 16 of v3"),
+    "branch": ("v_cmp_eq_u32_e32 vcc_lo, 0, v2\n s_cbranch_vccz .Lend\n.Lend:", "vcc_lo was never written"),
+    "mask for EXEC": ("v_cmp_eq_u32_e32 vcc_lo, 0, v2\n s_and_saveexec_b32 s8, vcc_lo", "EXEC would get bits"),
+    "comparison to EXEC": ("v_cmpx_eq_u32_e32 0, v2", "lane 16 of v2"),
+    "scalar": ("v_readlane_b32 s8, v2, 16\n s_add_u32 s9, s8, s8", "s8 was never written"),
+    "scalar operand": ("v_readlane_b32 s8, v2, 16\n v_add_nc_u32_e32 v3, s8, v0", "s8 was never written"),
+    "select": ("v_cmp_eq_u32_e32 vcc_lo, 0, v2\n v_cndmask_b32_e32 v3, v0, v1, vcc_lo" + STORE, "lane 16 of v3"),
+    "carry": ("v_add_co_u32 v4, s8, v2, v2\n v_add_co_ci_u32_e64 v3, null, v0, v0, s8" + STORE, "lane 16 of v3"),
+    "carry of a carry": (
+        "v_add_co_u32 v4, s8, v0, v2\n v_add_co_ci_u32_e64 v4, s8, v0, v0, s8\n v_cndmask_b32_e64 v3, v0, v1, s8" + STORE, "lane 16 of v3",
+    ),
+    "division": ("v_div_scale_f32 v4, vcc_lo, v2, v2, v0\n v_div_fmas_f32 v3, v0, v0, v0" + STORE, "lane 16 of v3"),
+    "low half of a sum": ("v_mad_u64_u32 v[3:4], null, v2, v0, v[0:1]" + STORE, "lane 16 of v3"),
+    "high half of a sum": ("v_mad_u64_u32 v[2:3], null, v0, v0, v[1:2]" + STORE, "lane 16 of v3"),
+    "pair": ("v_add_f64 v[2:3], v[0:1], v[1:2]" + STORE, "lane 16 of v3"),
+    "shifted pair": ("v_lshlrev_b64 v[2:3], 3, v[1:2]" + STORE, "lane 16 of v3"),
+    "dual": ("v_dual_mul_f32 v4, v0, v1 :: v_dual_add_f32 v3, v2, v0" + STORE, "lane 16 of v3"),
+    "packed": ("v_pk_add_f16 v3, v2, v0" + STORE, "lane 16 of v3"),
+    "accumulator": ("v_mov_b32_e32 v3, 0\n v_fmac_f32_e32 v3, v2, v0" + STORE, "lane 16 of v3"),
+    "out of LDS again": (
+        "v_add_nc_u32_e32 v3, v2, v2\n ds_store_b32 v1, v3\n ds_load_b32 v3, v1\n s_waitcnt lgkmcnt(0)" + STORE, "lane 16 of v3",
+    ),
+    "neighbour": ("v_add_nc_u32_dpp v3, v9, v0 row_ror:8 row_mask:0xf bank_mask:0xf" + FIRST_HALF, "lane 0 of v3"),
+    "moved neighbour": ("v_mov_b32_dpp v3, v9 row_ror:8 row_mask:0xf bank_mask:0xf" + FIRST_HALF, "lane 0 of v3"),
+    "row of a matrix": (
+        "v_mov_b32_e32 v10, 0\n v_mov_b32_e32 v11, 0\n v_mov_b32_e32 v12, v9\n v_mov_b32_e32 v13, v9\n"
+        + "".join(f"v_mov_b32_e32 v{one}, 0\n" for one in range(14, 22))
+        + "v_wmma_i32_16x16x16_iu4 v[14:21], v[12:13], v[10:11], v[14:21]\n v_mov_b32_e32 v3, v18" + FIRST_HALF, "lane 0 of v3",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DECIDES)
+def test_what_comes_of_lds_that_nobody_wrote_may_not_decide(buffers, name):
+    program, report = DECIDES[name]
+    arguments = ARGS | {"user_sgprs": (IN, 0, OUT, 0, IN, 0, 0x4000, 0x3101_4FAC)}
+    violation = buffers.broken(LANE + HALVES + program + END, **arguments)
+    assert violation.kind == "uninitialised", violation
+    assert report in violation.detail
+
+
+COMPUTED = {
+    "lanes that are right": "v_add_nc_u32_e32 v3, v2, v2" + FIRST_HALF,
+    "bits that are cut off": (
+        "v_cmp_eq_u32_e32 vcc_lo, 0, v2\n s_and_b32 vcc_lo, vcc_lo, 0xffff\n s_cbranch_vccz .L\n s_and_saveexec_b32 s8, vcc_lo\n.L:"
+    ),
+    "carries of lanes that are right": (
+        "v_add_co_u32 v4, s8, v2, v2\n v_add_co_ci_u32_e64 v3, null, v0, v0, s8" + FIRST_HALF
+    ),
+    "select of the right lanes": "v_cmp_eq_u32_e32 vcc_lo, 0, v2\n v_cndmask_b32_e32 v3, v0, v1, vcc_lo" + FIRST_HALF,
+    "lane that is read": "v_readlane_b32 s8, v2, 15\n s_add_u32 s9, s8, s8",
+    "low half of a sum": "v_mad_u64_u32 v[3:4], null, v0, v0, v[1:2]" + STORE,
+    "overwritten": "v_add_nc_u32_e32 v3, v2, v2\n v_mov_b32_e32 v3, 0" + STORE,
+    "neighbours that are right": (
+        "v_add_nc_u32_dpp v3, v9, v0 row_ror:8 row_mask:0xf bank_mask:0xf\n s_mov_b32 exec_lo, 0xff00" + STORE
+    ),
+    "rows that are right": (
+        "v_mov_b32_e32 v10, 0\n v_mov_b32_e32 v11, 0\n v_mov_b32_e32 v12, v9\n v_mov_b32_e32 v13, v9\n"
+        + "".join(f"v_mov_b32_e32 v{one}, 0\n" for one in range(14, 22))
+        + "v_wmma_i32_16x16x16_iu4 v[14:21], v[12:13], v[10:11], v[14:21]\n v_mov_b32_e32 v3, v17" + STORE
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_lds_that_nobody_wrote_may_be_computed_with(buffers, name):
+    buffers.run(LANE + HALVES + COMPUTED[name] + END, **ARGS)
+
+
+def test_registers_that_nobody_wrote_may_not_be_computed_with(buffers):
+    """That some LDS is not written excuses no other mistake before it is met."""
+    violation = buffers.broken(LANE + "v_add_nc_u32_e32 v3, v5, v5\n" + HALVES + END, **ARGS)
+    assert "lane 0 of v5" in violation.detail
 
 
 def test_a_wave_goes_on_behind_lds_that_nobody_wrote_with_all_its_registers(buffers):
