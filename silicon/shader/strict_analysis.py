@@ -32,7 +32,8 @@ _PASSES = frozenset(
      "v_cndmask_b16", "v_swap_b32", "v_swap_b16", "v_dual_mov_b32", "v_dual_cndmask_b32")
 )  # fmt: skip
 # Sources of which a part only gets into the same or another part of the result, which may stay as undefined as it was: compilers put bytes
-# and halves into registers one after another. VGPRs are followed by lane and not by byte, so the result counts as written.
+# and halves into registers one after another. VGPRs are followed by lane and not by byte, so the result counts as written,
+# but for a permutation that takes nothing else.
 _PARTS = {
     "v_fma_mixlo_f16": ("vdst",), "v_fma_mixhi_f16": ("vdst",), "v_cvt_pk_u8_f32": ("src2",), "v_perm_b32": ("src0", "src1"),
 }  # fmt: skip
@@ -218,7 +219,11 @@ def _part_reads(ins: Instruction, lanes: int) -> Reads:
             if operand.field not in parts or operand.kind != "vgpr":
                 wanted |= registers(operand, lanes)
         everywhere = wanted & ~SCALARS if name.startswith(ALL_LANES) or ins.dpp is not None else 0
-        return Reads(wanted & ~everywhere, everywhere, ())
+        moves: tuple[tuple[int, tuple[int, ...]], ...] = ()
+        if name == "v_perm_b32":
+            data = tuple(one.index + FIRST_VGPR for one in ins.uses if one.field in parts and one.kind == "vgpr")
+            moves = ((ins.operands[0].index + FIRST_VGPR, data),)
+        return Reads(wanted & ~everywhere, everywhere, moves)
     return _passing(ins, implicit, lanes)
 
 

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from ringup.silicon.shader.registers import Register
     from ringup.silicon.shader.wave import Wave
 
+_CONSTANT_BYTE = 12  # this and higher selectors of v_perm_b32 take no byte. Source: RDNA3 ISA reference, "V_PERM_B32"
+# bit n: selector n takes a byte, or the sign of one, of S0; of S1; of neither
+_BY_SELECTOR = (0x0CF0, 0x030F, 1 << _CONSTANT_BYTE)
+
 
 def shadow_slots(vgpr_count: int) -> int:
     """Return how many shadows a wave's state has room for, 8 bytes each; what does not fit is forgotten when a wave lets others run."""
@@ -251,11 +255,34 @@ class Guard:
             sides = [self._side(one) for one in ins.uses[:2]]
             chosen = code.bitcast(wave.mask(next(one for one in ins.uses if one.type == "mask")), wave.mask_type)
             new = code.op("or", code.op("and", chosen, sides[1]), code.op("and", code.invert(chosen), sides[0]))
+        elif name == "v_perm_b32":
+            new = self._known_bytes(ins)
         elif "permlane" in name:
             new = self._all(kind)  # which lane went where is not followed
         active = wave.exec_bits()
         kept = code.op("and", self._get(kind), code.invert(active))
         return code.op("or", kept, code.op("and", new, active))
+
+    def _known_bytes(self, ins: Instruction) -> Value:
+        """Return the lanes where not all bytes that a permutation takes are undefined, as `interp_alu.py` says it."""
+        code, wave = self.code, self.wave
+        *sources, last = ins.uses
+        selectors = wave.src(last, "i32", ins)
+        found = [code.const(0, selectors.type)] * len(_BY_SELECTOR)
+        for shift in range(0, 32, 8):
+            octet = code.op("lshr", selectors, code.const(shift, selectors.type))
+            octet = code.op("and", octet, code.const(0xFF, octet.type))
+            octet = code.intrinsic("umin", octet, code.const(_CONSTANT_BYTE, octet.type))
+            for at, bits in enumerate(_BY_SELECTOR):
+                found[at] = code.op("or", found[at], code.op("lshr", code.const(bits, octet.type), octet))
+        takes_first, takes_second, constant = (
+            code.bitcast(code.cast("trunc", one, "i1"), wave.mask_type) for one in found
+        )
+        first, second = (self._side(one) for one in sources)
+        known = code.invert(code.op("or", takes_first, takes_second))
+        for takes, written in ((takes_first, first), (takes_second, second), (constant, code.op("or", first, second))):
+            known = code.op("or", known, code.op("and", takes, written))
+        return known
 
     def _lane(self, ins: Instruction) -> Value:
         operand = next(one for one in ins.uses if one.field == "src1")

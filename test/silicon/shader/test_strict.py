@@ -168,6 +168,27 @@ UNINITIALISED = {
     ),
     "bits that become EXEC": ("s_and_saveexec_b32 s8, s20", "EXEC would get bits"),
     "which bytes a permutation takes": ("v_perm_b32 v2, v0, v0, v5", "lane 0 of v5"),
+    "a permutation of nothing but undefined bytes": (
+        "s_mov_b32 s8, 0x0c0c0601\n v_perm_b32 v2, v5, v6, s8\n v_add_nc_u32_e32 v3, v2, v2",
+        "lane 0 of v2",
+    ),
+    "a permutation that takes one source only, the undefined one": (
+        "s_mov_b32 s8, 0x04050607\n v_perm_b32 v2, v5, v0, s8\n v_add_nc_u32_e32 v3, v2, v2",
+        "lane 0 of v2",
+    ),
+    "a permutation that takes but the second source": (
+        "s_mov_b32 s8, 0x09080203\n v_perm_b32 v2, v0, v5, s8\n v_add_nc_u32_e32 v3, v2, v2",
+        "lane 0 of v2",
+    ),
+    "signs that a permutation takes": (
+        "s_mov_b32 s8, 0x0b0a0b0a\n v_perm_b32 v2, v5, v0, s8\n v_add_nc_u32_e32 v3, v2, v2",
+        "lane 0 of v2",
+    ),
+    "the lane whose selector takes the undefined source": (
+        "v_cmp_eq_u32_e32 vcc_lo, 3, v0\n v_cndmask_b32_e64 v2, 0, -1, vcc_lo\n v_and_b32_e32 v2, 0x04040404, v2\n"
+        " v_perm_b32 v2, v5, v0, v2\n v_add_nc_u32_e32 v3, v2, v2",
+        "lane 3 of v2",
+    ),
     "which byte a conversion writes": ("v_cvt_f32_u32_e32 v2, v0\n v_cvt_pk_u8_f32 v2, v2, v5, v2", "lane 0 of v5"),
     "what a mixed sum is of": ("v_fma_mixhi_f16 v2, v0, v5, v0", "lane 0 of v5"),
     "select of the undefined side": (
@@ -211,6 +232,10 @@ PASSED_ON = {
         "v_cvt_f32_u32_e32 v2, v0\n v_cvt_pk_u8_f32 v5, v2, 0, v5\n v_cvt_pk_u8_f32 v5, v2, 1, v5\n v_and_b32_e32 v6, 0xffff, v5"
     ),
     "bytes that a permutation keeps": "s_mov_b32 s8, 0x7060c00\n v_perm_b32 v5, v5, v0, s8\n v_and_b32_e32 v6, 0xffff, v5",
+    "a constant byte beside those that a permutation keeps": (
+        "s_mov_b32 s8, 0x07060c04\n v_perm_b32 v5, v5, 0, s8\n v_and_b32_e32 v6, 0xff00, v5"
+    ),
+    "a permutation of constants only": "s_mov_b32 s8, 0x0c0d0cff\n v_perm_b32 v5, v5, v6, s8\n v_and_b32_e32 v6, 1, v5",
     "high half of an addend": "v_mov_b32_e32 v4, 0\n v_mad_u64_u32 v[2:3], null, s0, s0, v[4:5]\n v_add_nc_u32_e32 v6, v2, v2",
 }
 
