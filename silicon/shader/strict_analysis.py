@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from ringup.silicon.shader import state
+from ringup.silicon.shader import dpp, state
 from ringup.silicon.shader.analysis import ALL, FIRST_VGPR, M0_BIT, SCC_BIT, numbers, registers
 from ringup.silicon.shader.memory_effects import memory_effects
 
@@ -71,7 +71,7 @@ class Reads:
     """Registers of an instruction by what undefined ones would mean."""
 
     decide: int  # must be written in the active lanes
-    decide_everywhere: int  # must be written in all lanes
+    decide_everywhere: int  # must be written in all lanes, or in those that DPP has read
     moves: tuple[tuple[int, tuple[int, ...]], ...]  # destination, sources: as defined as those
 
 
@@ -156,7 +156,7 @@ def analyse(
         for index, (step, all_lanes) in enumerate(zip(block.code, full[key], strict=True)):
             what = reads(step.ins, lanes)
             active = facts.written_in(state.EXEC_LO)
-            found.sure[key, index] = facts.sure if step.ins.mnemonic.startswith(ALL_LANES) else active
+            found.sure[key, index] = _moved_surely(step.ins, facts)
             unproven.append(what.decide & ~active | what.decide_everywhere & ~facts.sure)
             unwaited.append(_touched(step, facts, lanes))
             for register in lds_data(step.ins):
@@ -214,17 +214,31 @@ def _part_reads(ins: Instruction, lanes: int) -> Reads:
     if name in _BITWISE:
         return _bitwise(ins, lanes)
     if name not in _PASSES:
-        wanted, parts = implicit, _PARTS.get(name, ())
+        wanted, everywhere, parts = implicit, 0, _PARTS.get(name, ())
         for operand in ins.uses:
             if operand.field not in parts or operand.kind != "vgpr":
                 wanted |= registers(operand, lanes)
-        everywhere = wanted & ~SCALARS if name.startswith(ALL_LANES) or ins.dpp is not None else 0
+                everywhere |= registers(operand, lanes) if _reads_inactive(ins, operand) else 0
         moves: tuple[tuple[int, tuple[int, ...]], ...] = ()
         if name == "v_perm_b32":
             data = tuple(one.index + FIRST_VGPR for one in ins.uses if one.field in parts and one.kind == "vgpr")
             moves = ((ins.operands[0].index + FIRST_VGPR, data),)
         return Reads(wanted & ~everywhere, everywhere, moves)
     return _passing(ins, implicit, lanes)
+
+
+def _reads_inactive(ins: Instruction, operand: Operand) -> bool:
+    """Tell whether a source is read in lanes that are off."""
+    if operand.kind != "vgpr":
+        return False
+    by_dpp = ins.dpp is not None and ins.dpp.fetch_inactive and operand.field == "src0"
+    return by_dpp or ins.mnemonic.startswith(ALL_LANES)
+
+
+def _moved_surely(ins: Instruction, facts: Facts) -> int:
+    """Return the registers that are written wherever an instruction that moves them reads."""
+    everywhere = any(_reads_inactive(ins, operand) for operand in ins.uses)
+    return facts.sure if everywhere else facts.written_in(state.EXEC_LO)
 
 
 def _wide_addend(ins: Instruction, implicit: int, lanes: int) -> Reads:
@@ -410,7 +424,9 @@ def advance(facts: Facts, step: Step, *, all_lanes: bool, lanes: int, tracked: b
     scalars, vectors = defs & SCALARS, defs & ~SCALARS
     if ins.mnemonic == "v_writelane_b32":  # one lane is none of a mask that is followed
         vectors = 0
-    read = facts.sure if ins.mnemonic.startswith(ALL_LANES) else facts.written_in(state.EXEC_LO)
+    if ins.dpp is not None and dpp.may_skip(ins.dpp, lanes, full=all_lanes):
+        vectors = 0
+    read = _moved_surely(ins, facts)
     undefined = 0
     for target, sources in reads(ins, lanes).moves:
         if any(not read >> one & 1 for one in sources):

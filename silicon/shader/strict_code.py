@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ringup.silicon.shader import dpp, state
-from ringup.silicon.shader.analysis import ALL, FIRST_VGPR, VECTOR_FORMATS, numbers
+from ringup.silicon.shader.analysis import ALL, FIRST_VGPR, VECTOR_FORMATS, numbers, registers
 from ringup.silicon.shader.context import COUNTERS, EXEC_BITS_UNWRITTEN
 from ringup.silicon.shader.emitter import Value
 from ringup.silicon.shader.strict_analysis import (
@@ -28,7 +28,7 @@ from ringup.silicon.shader.strict_analysis import (
 
 if TYPE_CHECKING:
     from ringup.silicon.shader.cfg import Key, Program, Step
-    from ringup.silicon.shader.decode import Instruction, Operand
+    from ringup.silicon.shader.decode import Dpp, Instruction, Operand
     from ringup.silicon.shader.registers import Register
     from ringup.silicon.shader.wave import Wave
 
@@ -145,14 +145,31 @@ class Guard:
         return found
 
     def _missing_lanes(self, one: int, ins: Instruction, *, everywhere: bool) -> Value:
-        """Return the lanes of a VGPR that decide something and that nobody wrote."""
+        """Return the lanes of a VGPR that decide something and that nobody wrote; with DPP the lanes that read such ones."""
+        missing = self.code.invert(self._get(_shadow(one)))
+        if ins.dpp is None:
+            return missing if everywhere else self.code.op("and", missing, self.wave.exec_bits())
+        found = self.code.const(0, missing.type)
+        for operand in ins.uses:
+            if registers(operand, self.wave.lanes) >> one & 1:
+                by_dpp = operand.field == "src0"
+                found = self.code.op("or", found, self._through_dpp(missing, ins.dpp) if by_dpp else missing)
+        return self.code.op("and", found, self._target_lanes(ins))
+
+    def _through_dpp(self, missing: Value, how: Dpp) -> Value:
+        """Return unwritten lanes by the lanes that read them; an invalid one reads 0."""
         code, wave = self.code, self.wave
-        missing = code.invert(self._get(_shadow(one)))
-        if everywhere and ins.dpp is not None:
-            lanes = code.cast("zext", code.bitcast(missing, wave.bools), "i32")
-            read = dpp.permute(code, lanes, ins.dpp, wave.exec())
-            missing = code.bitcast(code.icmp("ne", read, wave.const(0, "i32")), wave.mask_type)
-        return missing if everywhere and ins.dpp is None else code.op("and", missing, wave.exec_bits())
+        lanes = code.cast("zext", code.bitcast(missing, wave.bools), "i32")
+        read = dpp.permute(code, lanes, how, wave.exec())
+        return code.bitcast(code.icmp("ne", read, code.const(0, read.type)), wave.mask_type)
+
+    def _target_lanes(self, ins: Instruction) -> Value:
+        """Return the lanes in which a VGPR is written."""
+        active = self.wave.exec_bits()
+        enabled = dpp.writable(self.code, ins.dpp, self.wave.exec()) if ins.dpp is not None else None
+        return (
+            active if enabled is None else self.code.op("and", active, self.code.bitcast(enabled, self.wave.mask_type))
+        )
 
     def _missing_bits(self, one: int, ins: Instruction) -> tuple[Value, bool]:
         """Return the bits of a scalar that decide something and that nobody wrote, and whether they would get into EXEC."""
@@ -224,7 +241,7 @@ class Guard:
             elif one < FIRST_VGPR:
                 changed.append((register, self._all(register)))
             else:
-                changed.append((register, code.op("or", self._get(register), wave.exec_bits())))
+                changed.append((register, code.op("or", self._get(register), self._target_lanes(step.ins))))
         return changed
 
     def after(self, step: Step, changed: list[tuple[Register, Value]]) -> None:
@@ -252,14 +269,16 @@ class Guard:
             return code.op("or", code.op("and", was, code.invert(bit)), code.op("and", new, bit))
         new = self._source(sources[0], kind) if sources else self._all(kind)
         if "cndmask" in name:
-            sides = [self._side(one) for one in ins.uses[:2]]
+            sides = [self._side(one, ins) for one in ins.uses[:2]]
             chosen = code.bitcast(wave.mask(next(one for one in ins.uses if one.type == "mask")), wave.mask_type)
             new = code.op("or", code.op("and", chosen, sides[1]), code.op("and", code.invert(chosen), sides[0]))
         elif name == "v_perm_b32":
             new = self._known_bytes(ins)
         elif "permlane" in name:
             new = self._all(kind)  # which lane went where is not followed
-        active = wave.exec_bits()
+        elif ins.dpp is not None:
+            new = self._side(ins.uses[0], ins)
+        active = self._target_lanes(ins)
         kept = code.op("and", self._get(kind), code.invert(active))
         return code.op("or", kept, code.op("and", new, active))
 
@@ -278,7 +297,7 @@ class Guard:
         takes_first, takes_second, constant = (
             code.bitcast(code.cast("trunc", one, "i1"), wave.mask_type) for one in found
         )
-        first, second = (self._side(one) for one in sources)
+        first, second = (self._side(one, ins) for one in sources)
         known = code.invert(code.op("or", takes_first, takes_second))
         for takes, written in ((takes_first, first), (takes_second, second), (constant, code.op("or", first, second))):
             known = code.op("or", known, code.op("and", takes, written))
@@ -331,12 +350,16 @@ class Guard:
         some = code.icmp("ne", one, code.const(0, "i32"))
         return code.cast("sext", code.op("or", full, some), "i32")
 
-    def _side(self, operand: Operand) -> Value:
+    def _side(self, operand: Operand, ins: Instruction) -> Value:
+        """Return the lanes in which a source is written, as the lanes of the instruction read it."""
         whole = self.code.const(-1, self.wave.mask_type)
         if operand.kind == "constant" or operand.kind == "off":
             return whole
         number = operand.index + (FIRST_VGPR if operand.kind == "vgpr" else 0)
-        return self._source(number, ("m", 0))
+        written = self._source(number, ("m", 0))
+        if ins.dpp is None or operand.field != "src0":
+            return written
+        return self.code.invert(self._through_dpp(self.code.invert(written), ins.dpp))
 
     def _source(self, one: int, kind: Register) -> Value:
         """Return a source's shadow as the target's bank has it."""

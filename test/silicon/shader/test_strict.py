@@ -245,6 +245,60 @@ def test_an_undefined_value_may_be_passed_on(buffers, name):
     buffers.run(LANE + PASSED_ON[name] + END, **ARGS)
 
 
+ROWS = "row_mask:0xf bank_mask:0xf"
+EIGHT = "s_mov_b32 exec_lo, 0xff\n v_mov_b32_e32 v2, 1\n s_mov_b32 exec_lo, -1\n"  # v2 is written in lanes 0..7
+FEW = EIGHT + "s_mov_b32 exec_lo, 0xff\n"
+USE = "\nv_add_nc_u32_e32 v4, v3, v3"
+# what DPP reads and writes: program, what is reported, nothing where it is right
+DPP = {
+    "move": (EIGHT + f"v_mov_b32_dpp v3, v2 row_ror:4 {ROWS}" + USE, "lane 0 of v3"),  # lane 0 reads lane 12
+    "move of written lanes": (
+        EIGHT + "v_mov_b32_dpp v3, v2 row_share:0 row_mask:1 bank_mask:0xf\n s_mov_b32 exec_lo, 0xffff" + USE,
+        "",
+    ),
+    "rows that are not written": ("v_mov_b32_dpp v3, v0 row_ror:4 row_mask:1 bank_mask:0xf" + USE, "lane 16 of v3"),
+    "rows of a sum that are not written": (
+        "v_add_nc_u32_dpp v3, v0, v0 row_ror:4 row_mask:1 bank_mask:0xf" + USE,
+        "lane 16 of v3",
+    ),
+    "beyond the row": (f"v_mov_b32_dpp v3, v0 row_shr:1 {ROWS}" + USE, "lane 0 of v3"),
+    "beyond the row, which reads 0": (f"v_mov_b32_dpp v3, v0 row_shr:1 {ROWS} bound_ctrl:1" + USE, ""),
+    "inactive lanes": (FEW + f"v_mov_b32_dpp v3, v2 row_ror:4 {ROWS}" + USE, "lane 0 of v3"),
+    "inactive lanes, which read 0": (FEW + f"v_mov_b32_dpp v3, v2 row_ror:4 {ROWS} bound_ctrl:1" + USE, ""),
+    "inactive lanes that are moved": (FEW + f"v_mov_b32_dpp v3, v2 row_ror:4 {ROWS} fi:1" + USE, "lane 0 of v3"),
+    "inactive lanes that decide": (FEW + f"v_add_nc_u32_dpp v3, v2, v0 row_ror:4 {ROWS} fi:1", "v2"),
+    "second source": (EIGHT + "v_add_nc_u32_dpp v3, v0, v2 row_share:0 row_mask:1 bank_mask:0xf", "lane 8 of v2"),
+    "second source in written lanes": (FEW + f"v_add_nc_u32_dpp v3, v0, v2 row_ror:4 {ROWS} fi:1", ""),
+    "select of the first": (
+        EIGHT + f"s_mov_b32 vcc_lo, 0\n v_cndmask_b32_dpp v3, v2, v0, vcc_lo row_share:0 {ROWS}" + USE,
+        "lane 16 of v3",
+    ),
+    "select of the second": (
+        EIGHT + f"s_mov_b32 vcc_lo, -1\n v_cndmask_b32_dpp v3, v0, v2, vcc_lo row_share:0 {ROWS}" + USE,
+        "lane 8 of v3",
+    ),
+    "bytes of the first": (
+        EIGHT + f"s_mov_b32 s8, 0x07060504\n v_perm_b32_e64_dpp v3, v2, v0, s8 row_share:0 {ROWS}" + USE,
+        "lane 16 of v3",
+    ),
+    "bytes of the second": (
+        EIGHT + f"s_mov_b32 s8, 0x03020100\n v_perm_b32_e64_dpp v3, v0, v2, s8 row_share:0 {ROWS}" + USE,
+        "lane 8 of v3",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DPP)
+def test_lanes_are_followed_to_where_dpp_moves_them(buffers, name):
+    program, report = DPP[name]
+    if not report:
+        buffers.run(LANE + program + END, **ARGS)
+        return
+    violation = buffers.broken(LANE + program + END, **ARGS)
+    assert violation.kind == "uninitialised"
+    assert report in violation.detail
+
+
 OTHERS = {
     "atomic off its size": (
         "v_or_b32_e32 v1, 2, v1\n global_atomic_add_u32 v1, v0, s[2:3]",
