@@ -21,6 +21,7 @@ import selectors
 import socket
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from usb.core import USBError
@@ -28,6 +29,7 @@ from usb.core import USBError
 from ringup.errors import CardBusy, NoSuchCard, RingupError, TransportError
 from ringup.silicon import unix_socket
 from ringup.silicon import usbip_wire as wire
+from ringup.silicon.closing import try_each
 from ringup.silicon.listener import Listener
 from ringup.silicon.usbip_session import Exported, Host, Session, exports
 from ringup.silicon.usbip_wire import Record, Refusal, Submit
@@ -155,12 +157,13 @@ class UsbipServer:
             self._keep_house(connection)
 
     def close(self) -> None:
-        """Let go of every device and peer; closing twice is harmless."""
-        for connection in tuple(self._connections):
-            self._drop(connection, "the server ends")
-        for listener in self._listeners:
-            listener.close()
+        """Let go of every device and peer, of all of them even if one fails; closing twice is harmless."""
+        drops = [partial(self._drop, connection, "the server ends") for connection in self._connections]
+        listeners = [listener.close for listener in self._listeners]
         self._listeners.clear()
+        try_each(*drops, *listeners, self._end)
+
+    def _end(self) -> None:
         if self._wake_in.fileno() >= 0:
             self._selector.close()
             self._wake_in.close()

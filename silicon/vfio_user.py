@@ -20,12 +20,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from functools import partial
 from typing import TypeVar
 
 from ringup.errors import RingupError, TransportError
 from ringup.silicon import unix_socket
 from ringup.silicon import vfio_user_wire as wire
 from ringup.silicon.clock import VirtualClock
+from ringup.silicon.closing import try_each
 from ringup.silicon.listener import Listener
 from ringup.silicon.vfio_user_channel import Channel, Connection, close_all
 from ringup.silicon.vfio_user_function import Card, ServedFunction
@@ -110,13 +112,14 @@ class VfioUserServer:
                 self._keep_house(slot, slot.peer)
 
     def close(self) -> None:
-        """Let go of peers, cards and sockets; closing twice is harmless."""
+        """Let go of peers, cards and sockets, of all of them even if one fails; closing twice is harmless."""
+        steps: list[Callable[[], object]] = []
         for slot in self._slots:
-            if slot.peer is not None:
-                self._drop(slot, "the server ends")
-            slot.listener.close()
-            slot.function.card.close()
+            steps += [partial(self._drop, slot, "the server ends"), slot.listener.close, slot.function.card.close]
         self._slots.clear()
+        try_each(*steps, self._end)
+
+    def _end(self) -> None:
         if self._wake_in.fileno() >= 0:
             self._selector.close()
             self._wake_in.close()
