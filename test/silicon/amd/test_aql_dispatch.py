@@ -308,6 +308,21 @@ def test_a_queue_resets_with_its_waves(core, aql, kernels):
     assert (core.get("CP_HQD_ACTIVE"), core.number(OUT), aql.read_index) == (0, 0, 0)
 
 
+def test_a_queue_that_was_reset_with_its_ring_in_flight_takes_packets_again(core, aql, kernels):
+    lost, done = aql.signal(16), aql.signal(1)
+    spin = aql.dispatch(kernels["spin"], kernarg(core, OUT, FLAG), signal=lost, header=2)
+    aql.run(*[spin] * 16)
+    core.select(1, 0, 0)
+    core.set("CP_HQD_DEQUEUE_REQUEST", 2)
+    core.clock.sleep_us(300)
+    core.put(FLAG, 1)
+    assert core.gc.cp.map_queue(core.gc.grbm.slot(), aql.mqd, aql.shared + 56, aql.bell, 8) == ""
+    core.clock.sleep_us(300)
+    assert (aql.read_index, aql.header(0), aql.header(15)) == (16, 1, 1)
+    aql.run(aql.barrier(signal=done, bit=1))
+    assert (aql.value(done), aql.value(lost), core.number(OUT), aql.read_index) == (0, 16, 0, 17)
+
+
 def test_pm4_in_a_packet_and_its_completion_waits_for_the_grids_it_starts(core, aql, kernels):
     """The code that a packet before it left in the registers runs again: PM4 shares them."""
     signal, at = aql.signal(1), core.DATA + 0x1000
