@@ -323,6 +323,19 @@ def test_a_queue_that_was_reset_with_its_ring_in_flight_takes_packets_again(core
     assert (aql.value(done), aql.value(lost), core.number(OUT), aql.read_index) == (0, 16, 0, 17)
 
 
+def test_waves_go_on_in_a_queue_that_registers_activate_again(core, aql, kernels):
+    signal = aql.signal(1)
+    aql.run(aql.dispatch(kernels["spin"], kernarg(core, OUT, FLAG), (3,), (1,), signal=signal))
+    core.select(1, 0, 0)
+    core.set("CP_HQD_DEQUEUE_REQUEST", 3)
+    core.clock.sleep_us(300)
+    core.put(FLAG, 1)
+    core.set("CP_HQD_ACTIVE", 1)
+    core.clock.sleep_us(300)
+    assert (aql.value(signal), core.words(OUT, 3), aql.read_index) == (0, [7, 7, 7], 1)
+    assert not core.gc.cp.saved
+
+
 def test_pm4_in_a_packet_and_its_completion_waits_for_the_grids_it_starts(core, aql, kernels):
     """The code that a packet before it left in the registers runs again: PM4 shares them."""
     signal, at = aql.signal(1), core.DATA + 0x1000
