@@ -348,3 +348,15 @@ def bench(tmp_path, virtual_card, monkeypatch):
     made.descriptors = descriptors
     yield made
     made.close()
+
+
+@pytest.fixture
+def card(bench):
+    """The bench's first card."""
+    return bench.card()
+
+
+@pytest.fixture
+def peer(bench, card):
+    """Its peer, agreed on a version."""
+    return bench.peer()

@@ -16,11 +16,6 @@ VERSION, DMA_MAP, REGION_READ = 1, 2, 9
 HONEST = struct.pack("=HHIIIHH", 0, VERSION, 20, 0, 0, 0, 1)
 
 
-@pytest.fixture
-def card(bench):
-    return bench.card()
-
-
 def connect(bench):
     sock = socket.socket(socket.AF_UNIX)
     sock.connect(bench.paths[0])

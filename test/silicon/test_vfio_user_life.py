@@ -19,16 +19,6 @@ SCRATCH = 0x53 * 4  # SCRATCH_7: plain storage
 MIB = 1 << 20
 
 
-@pytest.fixture
-def card(bench):
-    return bench.card()
-
-
-@pytest.fixture
-def peer(bench, card):
-    return bench.peer()
-
-
 # who comes and goes
 
 

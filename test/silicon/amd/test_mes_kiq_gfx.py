@@ -119,9 +119,7 @@ def mes(host):
 
 def test_mes_maps_an_aql_queue_with_its_write_index_and_gives_it_back(core, mes, make_aql):
     aql = make_aql(1, doorbell=0x1002)
-    core.select(1, 1, 0)
-    core.set("CP_HQD_DEQUEUE_REQUEST", 1)  # its registers are in its MQD now
-    core.clock.sleep_us(100)
+    assert core.dequeue(core.DRAIN, pipe=1)  # its registers are in its MQD now
     signal = aql.signal(2)
     aql.write(aql.barrier(signal=signal))  # before it is mapped
     for turn in range(2):
