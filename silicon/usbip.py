@@ -21,13 +21,16 @@ import selectors
 import socket
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from functools import partial
+from typing import Any
 
 from usb.core import USBError
 
 from ringup.errors import CardBusy, NoSuchCard, RingupError, TransportError
 from ringup.silicon import unix_socket
 from ringup.silicon import usbip_wire as wire
+from ringup.silicon.closing import try_each
+from ringup.silicon.listener import Listener
 from ringup.silicon.usbip_session import Exported, Host, Session, exports
 from ringup.silicon.usbip_wire import Record, Refusal, Submit
 
@@ -77,7 +80,7 @@ class UsbipServer:
         self.hosts = tuple(hosts)
         self._selector = selectors.DefaultSelector()
         self._connections: list[_Connection] = []
-        self._listening: list[tuple[socket.socket, str]] = []
+        self._listeners: list[Listener] = []
         self._bursts: dict[
             int, float
         ] = {}  # milliseconds that hosts, by place, may run ahead, for they have something new to do
@@ -101,7 +104,7 @@ class UsbipServer:
     def listen(self, port: int = PORT, address: str = LOOPBACK) -> int:
         """Take connections at a TCP port; 0 takes any that is free. Returns it. Raises `OSError`."""
         sock = socket.create_server((address, port))
-        self._listen(sock, "")
+        self._listeners.append(Listener(self._selector, sock, self._take_peer))
         return int(sock.getsockname()[1])
 
     def listen_unix(self, path: str) -> None:
@@ -109,7 +112,7 @@ class UsbipServer:
 
         Raises `CardBusy` where somebody listens, `PermissionNeeded`, `TransportError` for a path that cannot be.
         """
-        self._listen(unix_socket.listen(path), path)
+        self._listeners.append(Listener(self._selector, unix_socket.listen(path), self._take_peer, path))
 
     def adopt(self, sock: socket.socket, bus_id: str) -> Record:
         """Serve the transfers of one device on a stream socket, asking nothing first: its other end goes to vhci_hcd's `attach`.
@@ -148,19 +151,19 @@ class UsbipServer:
                 del self._bursts[place]
             else:
                 self._bursts[place] = BURST_MS if ended else left_ms
+        for listener in self._listeners:
+            listener.keep_house()
         for connection in tuple(self._connections):
             self._keep_house(connection)
 
     def close(self) -> None:
-        """Let go of every device and peer; closing twice is harmless."""
-        for connection in tuple(self._connections):
-            self._drop(connection, "the server ends")
-        for sock, path in self._listening:
-            self._selector.unregister(sock)
-            sock.close()
-            if path:
-                Path(path).unlink(missing_ok=True)
-        self._listening.clear()
+        """Let go of every device and peer, of all of them even if one fails; closing twice is harmless."""
+        drops = [partial(self._drop, connection, "the server ends") for connection in self._connections]
+        listeners = [listener.close for listener in self._listeners]
+        self._listeners.clear()
+        try_each(*drops, *listeners, self._end)
+
+    def _end(self) -> None:
         if self._wake_in.fileno() >= 0:
             self._selector.close()
             self._wake_in.close()
@@ -213,17 +216,7 @@ class UsbipServer:
 
     # Connections
 
-    def _listen(self, sock: socket.socket, path: str) -> None:
-        sock.setblocking(False)
-        self._listening.append((sock, path))
-        self._selector.register(sock, selectors.EVENT_READ, lambda events: self._accept(sock))
-
-    def _accept(self, listening: socket.socket) -> None:
-        try:
-            sock, address = listening.accept()
-        except OSError as error:  # it went again, or this process has no descriptors left
-            LOG.info("accepting a connection: %s", error)
-            return
+    def _take_peer(self, sock: socket.socket, address: Any) -> None:
         name = ":".join(map(str, address[:2])) if isinstance(address, tuple) else "unix"
         if len(self._connections) >= MOST_CONNECTIONS:
             LOG.warning("%s is turned away: %d connections are open", name, len(self._connections))

@@ -20,13 +20,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from pathlib import Path
+from functools import partial
 from typing import TypeVar
 
 from ringup.errors import RingupError, TransportError
 from ringup.silicon import unix_socket
 from ringup.silicon import vfio_user_wire as wire
 from ringup.silicon.clock import VirtualClock
+from ringup.silicon.closing import try_each
+from ringup.silicon.listener import Listener
 from ringup.silicon.vfio_user_channel import Channel, Connection, close_all
 from ringup.silicon.vfio_user_function import Card, ServedFunction
 from ringup.silicon.vfio_user_wire import Answer, Command, Message, Refused
@@ -43,10 +45,11 @@ FULL_BYTES = 16 << 20  # a peer that leaves this much unread is read no further
 class _Slot:
     """A served card: where it is attached, and by whom."""
 
-    def __init__(self, path: str, sock: socket.socket, function: ServedFunction) -> None:
-        self.path, self.sock, self.function = path, sock, function
+    listener: Listener
+
+    def __init__(self, path: str, function: ServedFunction) -> None:
+        self.path, self.function = path, function
         self.peer: Connection | None = None
-        self.deaf_until_s: float | None = None  # connections wait, since none can be taken
 
 
 class VfioUserServer:
@@ -76,10 +79,9 @@ class VfioUserServer:
         Raises `CardBusy` where another server listens, `PermissionNeeded`, `TransportError` for a path that cannot be.
         """
         sock = unix_socket.listen(path)
-        sock.setblocking(False)
-        slot = _Slot(path, sock, ServedFunction(card))
+        slot = _Slot(path, ServedFunction(card))
+        slot.listener = Listener(self._selector, sock, lambda peer, address: self._take(slot, peer), path)
         self._slots.append(slot)
-        self._listen(slot)
 
     def run(self) -> None:
         """Serve until `stop`, or until an exception such as `KeyboardInterrupt`."""
@@ -105,22 +107,19 @@ class VfioUserServer:
         for key, events in ready:
             key.data(events)
         for slot in self._slots:
-            if slot.deaf_until_s is not None and time.monotonic() >= slot.deaf_until_s:
-                self._listen(slot)
+            slot.listener.keep_house()
             if slot.peer is not None:
                 self._keep_house(slot, slot.peer)
 
     def close(self) -> None:
-        """Let go of peers, cards and sockets; closing twice is harmless."""
+        """Let go of peers, cards and sockets, of all of them even if one fails; closing twice is harmless."""
+        steps: list[Callable[[], object]] = []
         for slot in self._slots:
-            if slot.peer is not None:
-                self._drop(slot, "the server ends")
-            if slot.deaf_until_s is None:
-                self._selector.unregister(slot.sock)
-            slot.sock.close()
-            Path(slot.path).unlink(missing_ok=True)
-            slot.function.card.close()
+            steps += [partial(self._drop, slot, "the server ends"), slot.listener.close, slot.function.card.close]
         self._slots.clear()
+        try_each(*steps, self._end)
+
+    def _end(self) -> None:
         if self._wake_in.fileno() >= 0:
             self._selector.close()
             self._wake_in.close()
@@ -165,20 +164,7 @@ class VfioUserServer:
 
     # Connections
 
-    def _listen(self, slot: _Slot) -> None:
-        slot.deaf_until_s = None
-        self._selector.register(slot.sock, selectors.EVENT_READ, lambda events: self._accept(slot))
-
-    def _accept(self, slot: _Slot) -> None:
-        try:
-            sock, _ = slot.sock.accept()
-        except (
-            OSError
-        ) as error:  # it went again, or this process has no descriptors left, when it would be tried without end
-            LOG.info("accepting a connection: %s", error)
-            self._selector.unregister(slot.sock)
-            slot.deaf_until_s = time.monotonic() + HOUSEKEEPING_S
-            return
+    def _take(self, slot: _Slot, sock: socket.socket) -> None:
         if slot.peer is not None and slot.peer.awaited & selectors.EVENT_READ:
             self._ready(
                 slot, slot.peer, selectors.EVENT_READ

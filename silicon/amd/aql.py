@@ -76,6 +76,19 @@ class Aql(Parser):
             self.note("read_dispatch_id {:#x} and the read pointer of packet {:#x} disagree", self.retired, launched)
             self.retired, ahead = launched, 0
         self.index = self.retired + ahead
+        if ahead and self.queue.settled:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Give back the slots of packets that were under way when the queue was reset, or lost its waves: nothing of them is left to complete.
+
+        UNKNOWN: what the firmware does. No driver goes on with such a queue: amdkfd refuses it, has_reset_queue. Here they retire, and
+        nobody is told that they are done.
+        """
+        text = "queue {}: packets {:#x} to {:#x} were under way and are lost"
+        self.cp.board.log.note("cp", "queue", text, self.hqd.slot, self.retired, self.index - 1)
+        for index in range(self.retired, self.index):
+            self.retire(index)
 
     def _ready(self) -> bool:
         """Whether the next slot belongs to the processor: a write index may be more than a ring ahead, what is executed may not."""

@@ -111,7 +111,8 @@ class Cp:
         """Drop all queues; the registers are GRBM's to reset."""
         for queue in self.queues.values():
             queue.disconnect(save=False)
-        self.saved.clear()
+        while self.saved:
+            self.saved.popitem()[1].drop()
         self._told.clear()
         if self.scheduler is not None:
             self.scheduler.reset()
@@ -152,7 +153,7 @@ class Cp:
         if queue is None:
             self.board.log.note("cp", "violation", "queue {} is activated: there is no such slot", slot)
         elif value & 1 and not queue.connected:
-            queue.connect()
+            queue.connect(self._saved(queue.hqd, queue.hqd.mqd_address))
         elif not value & 1 and queue.connected:
             queue.disconnect(save=False)
 
@@ -290,10 +291,14 @@ class Cp:
         wanted = hqd.field("CP_HQD_PERSISTENT_STATE", "relaunch_waves")
         hqd.put("CP_HQD_PERSISTENT_STATE", relaunch_waves=0)
         if saved is not None and not wanted:
-            for grid in saved.grids:
-                grid.kill()
+            saved.drop()
             return None
         return saved
+
+    def forget_saved(self, owner: int) -> None:
+        """Drop what was saved of a process's queues: it has ended."""
+        for mqd in [mqd for mqd, saved in self.saved.items() if saved.owner == owner]:
+            self.saved.pop(mqd).drop()
 
     def find_doorbell(self, doorbell: int) -> Queue | None:
         """Return the connected queue that listens to a doorbell."""

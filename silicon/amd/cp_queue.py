@@ -38,6 +38,12 @@ class Saved:
 
     grids: list[Grid]
     work: deque[tuple[list[Grid], Callable[[Queue], None]]]
+    owner: int = 0  # the process, by MES's name for it; 0: not known
+
+    def drop(self) -> None:
+        """End it: the queue does not come back."""
+        for grid in self.grids:
+            grid.kill()
 
 
 class Queue:

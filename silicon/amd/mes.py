@@ -298,6 +298,9 @@ class Mes:
             self._store(client.mqd + v11_sdma_mqd.offset_of("sdmax_rlcx_rb_rptr"), pointer, 8)
         elif client.slot is not None:
             yield from stop_queues(self._cp, [self._cp.queues[client.slot]], Stop.SAVE)
+            saved = self._cp.saved.get(client.mqd)
+            if saved is not None and client.process is not None:
+                saved.owner = client.process.context
         client.slot = client.sdma = None
 
     def unmapped_doorbell(self, index: int, value: int) -> bool:
@@ -374,11 +377,19 @@ class Mes:
         return flush(self._cp, 1, 0)
 
     def set_shader_debugger(self, frame: Any) -> Steps:
-        """Program a process's debug control."""
-        process = self.processes.get(frame.set_shader_debugger.process_context_addr)
-        if process is not None and not frame.set_shader_debugger.flags.process_ctx_flush:
+        """Program a process's debug control, or let go of a process that ends.
+
+        A queue that is removed may come back, so what was saved of it stays until then. Source: amdkfd kfd_process_dequeue_from_device, which
+        asks for process_ctx_flush behind the removal of all queues; evictions do not.
+        """
+        asked = frame.set_shader_debugger
+        process = self.processes.get(asked.process_context_addr)
+        if asked.flags.process_ctx_flush:
+            if process is None:
+                self._cp.forget_saved(asked.process_context_addr)
+        elif process is not None:
             with self._cp.grbm.acting(Slot(3, 0, 0), process.vmid):
-                self._write("SPI_GDBG_PER_VMID_CNTL", frame.set_shader_debugger.spi_gdbg_per_vmid_cntl)
+                self._write("SPI_GDBG_PER_VMID_CNTL", asked.spi_gdbg_per_vmid_cntl)
         return None
 
     def update_root_page_table(self, frame: Any) -> Steps:

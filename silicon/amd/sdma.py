@@ -371,6 +371,15 @@ class Sdma(Engine):
         assert source is not None
         return source.vmid
 
+    def may_write_registers(self, queue: Queue) -> bool:
+        """Whether the current buffer is privileged: the kernel's VMID, or the ring itself with RB_PRIV. GUESS: not a client's buffer there."""
+        in_ring = queue.indirect is None
+        return self.vmid(queue) == 0 or (in_ring and bool(self._field(queue, "RB_CNTL", "RB_PRIV")))
+
+    def write_refused(self, queue: Queue) -> None:
+        """Tell the host of a register write that was not done."""
+        self._interrupt(queue, ids.GFX_11_0_0__SRCID__SDMA_SRBMWRITE)
+
     def trap(self, queue: Queue, context: int) -> None:
         """Raise the interrupt of a TRAP packet, if the engine's are on."""
         if self.cells.get(f"SDMA{self.index}_CNTL", "TRAP_ENABLE"):

@@ -53,6 +53,14 @@ class Engine(ABC):
         """Return the current VMID."""
 
     @abstractmethod
+    def may_write_registers(self, queue: Queue) -> bool:
+        """Whether the current buffer is privileged."""
+
+    @abstractmethod
+    def write_refused(self, queue: Queue) -> None:
+        """Tell the host of a register write that was not done."""
+
+    @abstractmethod
     def trap(self, queue: Queue, context: int) -> None:
         """Raise an interrupt."""
 
@@ -238,7 +246,23 @@ def _timestamp_get(engine: Engine, queue: Queue, packet: Any) -> Work:
 
 
 def _register_write(engine: Engine, queue: Queue, packet: Any) -> Work:
+    """Write a register; in a buffer that is not privileged tell the host instead.
+
+    Source: sdma_v4_0.c, process_srbm_write_irq; irqsrcs_gfx_11_0_0.h, "SRBM write Protection". GUESS: the queue goes on. UNKNOWN: whether the
+    other packets that reach registers are refused too, VM_INVALIDATION and POLL_REGMEM; nothing public says so, and here they are not.
+    """
     address, space = packet.addr * 4, engine.board.space
+    if not engine.may_write_registers(queue):
+        engine.board.log.note(
+            engine.name,
+            "violation",
+            "queue {}: SRBM_WRITE of {:#x} is not privileged and is left out",
+            queue.number,
+            address,
+        )
+        engine.write_refused(queue)
+        yield PACKET_US
+        return
     if packet.byte_en == 0xF:
         space.write(address, packet.data)
     elif packet.byte_en:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from ringup.silicon.shader.emitter import Code, Value
 
 ROW = 16  # lanes that DPP16 works within
+ALL_ROWS = ALL_BANKS = 0xF
 OUTSIDE = -1  # a source lane beyond the row
 MIRROR, HALF_MIRROR = 0x140, 0x141
 
@@ -61,6 +62,16 @@ def writable(code: Code, dpp: Dpp, active: Value) -> Value | None:
         code.lane_const([int(one >= 0) for one in lanes], "i1") if dpp.fetch_inactive else _valid(code, lanes, active)
     )
     return valid if found is None else code.op("and", found, valid)
+
+
+def may_skip(dpp: Dpp, lanes: int, *, full: bool) -> bool:
+    """Tell whether a result may be written in fewer lanes than the active ones; `full` says that those are all."""
+    if dpp.lanes:
+        return False
+    if dpp.row_mask != ALL_ROWS or dpp.bank_mask != ALL_BANKS:
+        return True
+    sources_active = full or dpp.fetch_inactive
+    return not dpp.bound_ctrl and not (sources_active and all(source_lane(dpp, lane) >= 0 for lane in range(lanes)))
 
 
 def _valid(code: Code, lanes: list[int], active: Value) -> Value:

@@ -32,10 +32,12 @@ MOVES = frozenset(
     )
 )  # fmt: skip
 # Sources that give the result some of their bits, or leave it its own: undefined ones may be those that nobody looks at. What is known of
-# a VGPR is known of its lanes, not of their bytes; so the result is one that was written.
+# a VGPR is known of its lanes, not of their bytes; so the result is one that was written. A permutation may take nothing that was.
 PART_SOURCES = {
     "v_fma_mixlo_f16": ("vdst",), "v_fma_mixhi_f16": ("vdst",), "v_cvt_pk_u8_f32": ("src2",), "v_perm_b32": ("src0", "src1"),
 }  # fmt: skip
+# How the selectors of v_perm_b32 name bytes of S0 and S1, and signs of theirs. Source: RDNA3 ISA reference, "V_PERM_B32".
+BYTES_OF_FIRST, BYTES_OF_SECOND, LAST_BYTE_TAKEN = (4, 5, 6, 7, 10, 11), (0, 1, 2, 3, 8, 9), 11
 # A carry goes upwards only: compilers leave the high dword of an addend undefined where they need but the low one of the sum.
 HIGH_HALF_PASSES = frozenset(("v_mad_u64_u32", "v_mad_i64_i32", "v_lshlrev_b64"))
 BITWISE = re.compile(r"s_(?:not|(?:and|or)(?:_not[01])?|xor|nand|nor|xnor)(?:_(?:save|wr)exec)?_b(?:32|64)")
@@ -302,7 +304,11 @@ def _undefined(
                 computed = computed | flag
             else:
                 _refuse(step, operand, flag & lanes)
-        return [computed if step.regs.tracker.met else None] * len(ins.defs)
+        if mnemonic == "v_perm_b32":
+            computed = computed | _without_known_bytes(sources[2].value, known[0], known[1])
+        elif not step.regs.tracker.met:
+            return results
+        return [computed] * len(ins.defs)
     if mnemonic.startswith("v_cndmask"):
         return [np.where(sources[2].value, known[1], known[0]) | known[2]]
     if mnemonic.startswith("v_swap"):
@@ -326,6 +332,14 @@ def _computes(step: Step, operand: Operand, mnemonic: str) -> bool:
     tracker = step.regs.tracker
     by_lane = operand.kind == "vgpr" or operand.type == "mask"
     return tracker is not None and tracker.met and by_lane and not mnemonic.startswith("v_cmpx")
+
+
+def _without_known_bytes(selectors: Words, first: Lanes, second: Lanes) -> Lanes:
+    """Return where a permutation takes bytes that nobody wrote and no others. Constants are others, unless neither source was written."""
+    octets = selectors.view(np.uint8).reshape(-1, 4)
+    takes_first, takes_second = (np.isin(octets, one).any(axis=1) for one in (BYTES_OF_FIRST, BYTES_OF_SECOND))
+    constant = (octets > LAST_BYTE_TAKEN).any(axis=1) & ~(first & second)
+    return (takes_first | takes_second) & ~(takes_first & ~first | takes_second & ~second | constant)
 
 
 def _high_half(step: Step, ins: Instruction, known: list[Lanes], lanes: Lanes) -> list[Lanes | None]:

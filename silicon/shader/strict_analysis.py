@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from ringup.silicon.shader import state
+from ringup.silicon.shader import dpp, state
 from ringup.silicon.shader.analysis import ALL, FIRST_VGPR, M0_BIT, SCC_BIT, numbers, registers
 from ringup.silicon.shader.memory_effects import OWN_MEMORY, memory_effects
 
@@ -32,7 +32,8 @@ _PASSES = frozenset(
      "v_cndmask_b16", "v_swap_b32", "v_swap_b16", "v_dual_mov_b32", "v_dual_cndmask_b32")
 )  # fmt: skip
 # Sources of which a part only gets into the same or another part of the result, which may stay as undefined as it was: compilers put bytes
-# and halves into registers one after another. VGPRs are followed by lane and not by byte, so the result counts as written.
+# and halves into registers one after another. VGPRs are followed by lane and not by byte, so the result counts as written,
+# but for a permutation that takes nothing else.
 _PARTS = {
     "v_fma_mixlo_f16": ("vdst",), "v_fma_mixhi_f16": ("vdst",), "v_cvt_pk_u8_f32": ("src2",), "v_perm_b32": ("src0", "src1"),
 }  # fmt: skip
@@ -71,7 +72,7 @@ class Reads:
     """Registers of an instruction by what undefined ones would mean."""
 
     decide: int  # must be written in the active lanes
-    decide_everywhere: int  # must be written in all lanes
+    decide_everywhere: int  # must be written in all lanes, or in those that DPP has read
     moves: tuple[tuple[int, tuple[int, ...]], ...]  # destination, sources: as defined as those
 
 
@@ -156,7 +157,7 @@ def analyse(
         for index, (step, all_lanes) in enumerate(zip(block.code, full[key], strict=True)):
             what = reads(step.ins, lanes, tracked=tracked)
             active = facts.written_in(state.EXEC_LO)
-            found.sure[key, index] = facts.sure if _reads_all_lanes(step.ins) else active
+            found.sure[key, index] = _moved_surely(step.ins, facts)
             unproven.append(what.decide & ~active | what.decide_everywhere & ~facts.sure)
             unwaited.append(_touched(step, facts, lanes))
             for register in lds_data(step.ins):
@@ -182,11 +183,6 @@ def _close(found: Findings, blocks: dict[Key, Block], lanes: int, *, tracked: bo
                     if found.shadowed >> target & 1:
                         for one in sources:
                             found.shadowed |= (1 << one) & ~found.sure[key, index]
-
-
-def _reads_all_lanes(ins: Instruction) -> bool:
-    """Say whether lanes that are off are read too."""
-    return ins.mnemonic.startswith(ALL_LANES) or ins.dpp is not None
 
 
 def reads(ins: Instruction, lanes: int, *, tracked: bool) -> Reads:
@@ -225,18 +221,23 @@ def _part_reads(ins: Instruction, lanes: int, *, tracked: bool) -> Reads:
     if name.startswith(MATRIX):
         return _matrix(ins, lanes)
     if name not in _PASSES:
-        wanted, parts = implicit, _PARTS.get(name, ())
+        wanted, everywhere, parts = implicit, 0, _PARTS.get(name, ())
         for operand in ins.uses:
             if operand.field not in parts or operand.kind != "vgpr":
                 wanted |= registers(operand, lanes)
-        everywhere = wanted & ~SCALARS if name.startswith(ALL_LANES) or ins.dpp is not None else 0
-        return Reads(wanted & ~everywhere, everywhere, ())
+                everywhere |= registers(operand, lanes) if _reads_inactive(ins, operand) else 0
+        moves: tuple[tuple[int, tuple[int, ...]], ...] = ()
+        if name == "v_perm_b32":
+            data = tuple(one.index + FIRST_VGPR for one in ins.uses if one.field in parts and one.kind == "vgpr")
+            moves = ((ins.operands[0].index + FIRST_VGPR, data),)
+        return Reads(wanted & ~everywhere, everywhere, moves)
     return _passing(ins, implicit, lanes, tracked=tracked)
 
 
 def _computed(ins: Instruction, lanes: int) -> Reads:
     """What a lane computes of undefined values is undefined; a scalar is every lane's, and decides."""
-    wanted, parts, by_target = 0, _PARTS.get(ins.mnemonic, ()), {}
+    wanted, by_target = 0, {}
+    parts = () if ins.mnemonic == "v_perm_b32" else _PARTS.get(ins.mnemonic, ())
     sources = low = 0
     for operand in ins.uses:
         found = registers(operand, lanes)
@@ -252,6 +253,20 @@ def _computed(ins: Instruction, lanes: int) -> Reads:
     if ins.mnemonic in _WIDE_ADDENDS:
         by_target[ins.operands[0].index + FIRST_VGPR] = tuple(numbers(low))
     return Reads(wanted, 0, tuple(by_target.items()))
+
+
+def _reads_inactive(ins: Instruction, operand: Operand) -> bool:
+    """Tell whether a source is read in lanes that are off."""
+    if operand.kind != "vgpr":
+        return False
+    by_dpp = ins.dpp is not None and ins.dpp.fetch_inactive and operand.field == "src0"
+    return by_dpp or ins.mnemonic.startswith(ALL_LANES)
+
+
+def _moved_surely(ins: Instruction, facts: Facts) -> int:
+    """Return the registers that are written wherever an instruction that moves them reads."""
+    everywhere = any(_reads_inactive(ins, operand) for operand in ins.uses)
+    return facts.sure if everywhere else facts.written_in(state.EXEC_LO)
 
 
 def _wide_addend(ins: Instruction, implicit: int, lanes: int) -> Reads:
@@ -453,7 +468,9 @@ def advance(facts: Facts, step: Step, *, all_lanes: bool, lanes: int, tracked: b
     scalars, vectors = defs & SCALARS, defs & ~SCALARS
     if ins.mnemonic == "v_writelane_b32":  # one lane is none of a mask that is followed
         vectors = 0
-    read = facts.sure if _reads_all_lanes(ins) else facts.written_in(state.EXEC_LO)
+    if ins.dpp is not None and dpp.may_skip(ins.dpp, lanes, full=all_lanes):
+        vectors = 0
+    read = _moved_surely(ins, facts)
     undefined = 0
     for target, sources in reads(ins, lanes, tracked=tracked).moves:
         if any(not read >> one & 1 for one in sources):

@@ -31,9 +31,13 @@ from ringup.silicon.shader.strict_analysis import (
 
 if TYPE_CHECKING:
     from ringup.silicon.shader.cfg import Key, Program, Step
-    from ringup.silicon.shader.decode import Instruction, Operand
+    from ringup.silicon.shader.decode import Dpp, Instruction, Operand
     from ringup.silicon.shader.registers import Register
     from ringup.silicon.shader.wave import Wave
+
+_CONSTANT_BYTE = 12  # this and higher selectors of v_perm_b32 take no byte. Source: RDNA3 ISA reference, "V_PERM_B32"
+# bit n: selector n takes a byte, or the sign of one, of S0; of S1; of neither
+_BY_SELECTOR = (0x0CF0, 0x030F, 1 << _CONSTANT_BYTE)
 
 
 def shadow_slots(vgpr_count: int) -> int:
@@ -144,17 +148,35 @@ class Guard:
         return found
 
     def _missing_lanes(self, one: int, ins: Instruction, *, everywhere: bool) -> Value:
-        """Return the lanes of a VGPR that decide something and that nobody wrote."""
-        code, wave = self.code, self.wave
-        missing = code.invert(self._get(_shadow(one)))
+        """Return the lanes of a VGPR that decide something and that nobody wrote; with DPP the lanes that read such ones."""
+        missing = self.code.invert(self._get(_shadow(one)))
         if ins.mnemonic.startswith(MATRIX):
-            elements = undefined_elements(
-                code, *self._matrix_sources(ins), wave.lanes, one - FIRST_VGPR - ins.uses[2].index
-            )
-            return code.op("and", missing, code.invert(elements))
-        if everywhere:
-            missing = self._permuted(missing, ins)
-        return missing if everywhere and ins.dpp is None else code.op("and", missing, wave.exec_bits())
+            place = one - FIRST_VGPR - ins.uses[2].index
+            elements = undefined_elements(self.code, *self._matrix_sources(ins), self.wave.lanes, place)
+            return self.code.op("and", missing, self.code.invert(elements))
+        if ins.dpp is None:
+            return missing if everywhere else self.code.op("and", missing, self.wave.exec_bits())
+        found = self.code.const(0, missing.type)
+        for operand in ins.uses:
+            if registers(operand, self.wave.lanes) >> one & 1:
+                by_dpp = operand.field == "src0"
+                found = self.code.op("or", found, self._through_dpp(missing, ins.dpp) if by_dpp else missing)
+        return self.code.op("and", found, self._target_lanes(ins))
+
+    def _through_dpp(self, missing: Value, how: Dpp) -> Value:
+        """Return unwritten lanes by the lanes that read them; an invalid one reads 0."""
+        code, wave = self.code, self.wave
+        lanes = code.cast("zext", code.bitcast(missing, wave.bools), "i32")
+        read = dpp.permute(code, lanes, how, wave.exec())
+        return code.bitcast(code.icmp("ne", read, code.const(0, read.type)), wave.mask_type)
+
+    def _target_lanes(self, ins: Instruction) -> Value:
+        """Return the lanes in which a VGPR is written."""
+        active = self.wave.exec_bits()
+        enabled = dpp.writable(self.code, ins.dpp, self.wave.exec()) if ins.dpp is not None else None
+        return (
+            active if enabled is None else self.code.op("and", active, self.code.bitcast(enabled, self.wave.mask_type))
+        )
 
     def _permuted(self, lanes: Value, ins: Instruction) -> Value:
         """Return a lane mask as DPP reads it, if it does."""
@@ -235,7 +257,7 @@ class Guard:
             elif one < FIRST_VGPR:
                 changed.append((register, self._all(register)))
             else:
-                changed.append((register, code.op("or", self._get(register), wave.exec_bits())))
+                changed.append((register, code.op("or", self._get(register), self._target_lanes(step.ins))))
         return changed
 
     def after(self, step: Step, changed: list[tuple[Register, Value]]) -> None:
@@ -268,38 +290,43 @@ class Guard:
             return code.op("or", code.op("and", was, code.invert(bit)), code.op("and", new, bit))
         new = self._source(sources[0], kind) if sources else self._all(kind)
         if "cndmask" in name:
-            sides = [self._side(one) for one in ins.uses[:2]]
+            sides = [self._side(one, ins) for one in ins.uses[:2]]
             chosen = code.bitcast(wave.mask(next(one for one in ins.uses if one.type == "mask")), wave.mask_type)
             new = code.op("or", code.op("and", chosen, sides[1]), code.op("and", code.invert(chosen), sides[0]))
             new = code.op("and", new, self._mask_shadow(next(one for one in ins.uses if one.type == "mask")))
         elif "permlane" in name:
             new = self._all(kind)  # which lane went where is not followed
         elif ins.dpp is not None:
-            new = code.invert(self._permuted(code.invert(new), ins))
-        return self._merged(kind, new)
+            new = self._side(ins.uses[0], ins)
+        return self._merged(kind, new, ins)
 
-    def _merged(self, register: Register, new: Value) -> Value:
-        """Return the shadow of a VGPR of which the active lanes are written."""
-        code, active = self.code, self.wave.exec_bits()
+    def _merged(self, register: Register, new: Value, ins: Instruction) -> Value:
+        """Return the shadow of a VGPR that is written where an instruction writes."""
+        code, active = self.code, self._target_lanes(ins)
         kept = code.op("and", self._get(register), code.invert(active))
         return code.op("or", kept, code.op("and", new, active))
 
     def _computed(self, target: int, sources: tuple[int, ...], ins: Instruction) -> Value:
         """Return the shadow of what is computed lane by lane: a VGPR, or a word of a lane mask, whose bits of other lanes are 0."""
         code, wave = self.code, self.wave
-        missing = self._none(("m", 0))
+        permutes = ins.mnemonic == "v_perm_b32"
+        missing = code.invert(self._known_bytes(ins)) if permutes else self._none(("m", 0))
         for operand in ins.uses:
+            if operand.type == "mask" and operand.kind == "sgpr":
+                missing = code.op("or", missing, code.invert(self._mask_shadow(operand)))
+            if operand.kind != "vgpr" or (permutes and operand.field != "src2"):
+                continue
             here = self._none(("m", 0))
             for one in numbers(registers(operand, wave.lanes)):
-                if one in sources and self._follows(one) and operand.kind == "vgpr":
+                if one in sources and self._follows(one):
                     here = code.op("or", here, code.invert(self._get(_shadow(one))))
-            if operand.type == "mask" and operand.kind == "sgpr":
-                here = code.invert(self._mask_shadow(operand))
-            missing = code.op("or", missing, self._permuted(here, ins) if operand.field == "src0" else here)
+            if ins.dpp is not None and operand.field == "src0":
+                here = self._through_dpp(here, ins.dpp)
+            missing = code.op("or", missing, here)
         if target >= FIRST_VGPR:
-            return self._merged(_shadow(target), code.invert(missing))
+            return self._merged(_shadow(target), code.invert(missing), ins)
         first = next(one.index for one in ins.defs if one.kind == "sgpr")
-        known = code.invert(code.op("and", missing, wave.exec_bits()))
+        known = code.invert(code.op("and", missing, self._target_lanes(ins)))
         return code.resize(code.op("lshr", known, code.const(32 * (target - first), wave.mask_type)), "i32")
 
     def _mask_shadow(self, operand: Operand) -> Value:
@@ -321,6 +348,27 @@ class Guard:
                     missing = code.op("or", missing, code.invert(self._get(_shadow(one))))
             found.append(missing)
         return found[0], found[1]
+
+    def _known_bytes(self, ins: Instruction) -> Value:
+        """Return the lanes where not all bytes that a permutation takes are undefined, as `interp_alu.py` says it."""
+        code, wave = self.code, self.wave
+        *sources, last = ins.uses
+        selectors = wave.src(last, "i32", ins)
+        found = [code.const(0, selectors.type)] * len(_BY_SELECTOR)
+        for shift in range(0, 32, 8):
+            octet = code.op("lshr", selectors, code.const(shift, selectors.type))
+            octet = code.op("and", octet, code.const(0xFF, octet.type))
+            octet = code.intrinsic("umin", octet, code.const(_CONSTANT_BYTE, octet.type))
+            for at, bits in enumerate(_BY_SELECTOR):
+                found[at] = code.op("or", found[at], code.op("lshr", code.const(bits, octet.type), octet))
+        takes_first, takes_second, constant = (
+            code.bitcast(code.cast("trunc", one, "i1"), wave.mask_type) for one in found
+        )
+        first, second = (self._side(one, ins) for one in sources)
+        known = code.invert(code.op("or", takes_first, takes_second))
+        for takes, written in ((takes_first, first), (takes_second, second), (constant, code.op("or", first, second))):
+            known = code.op("or", known, code.op("and", takes, written))
+        return known
 
     def _lane(self, ins: Instruction) -> Value:
         operand = next(one for one in ins.uses if one.field == "src1")
@@ -369,12 +417,16 @@ class Guard:
         some = code.icmp("ne", one, code.const(0, "i32"))
         return code.cast("sext", code.op("or", full, some), "i32")
 
-    def _side(self, operand: Operand) -> Value:
+    def _side(self, operand: Operand, ins: Instruction) -> Value:
+        """Return the lanes in which a source is written, as the lanes of the instruction read it."""
         whole = self.code.const(-1, self.wave.mask_type)
         if operand.kind == "constant" or operand.kind == "off":
             return whole
         number = operand.index + (FIRST_VGPR if operand.kind == "vgpr" else 0)
-        return self._source(number, ("m", 0))
+        written = self._source(number, ("m", 0))
+        if ins.dpp is None or operand.field != "src0":
+            return written
+        return self.code.invert(self._through_dpp(self.code.invert(written), ins.dpp))
 
     def _source(self, one: int, kind: Register) -> Value:
         """Return a source's shadow as the target's bank has it."""

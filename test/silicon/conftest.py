@@ -8,6 +8,7 @@ import gc
 import json
 import mmap
 import os
+import resource
 import select
 import socket
 import struct
@@ -314,6 +315,32 @@ class Bench:
 
 
 @pytest.fixture
+def rounds_without_descriptors():
+    """How often a server looks around in 0.6 s while it has a connection that no descriptor is left for."""
+
+    def count(server, connect):
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        taken = []
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")), limits[1]))
+        try:
+            with contextlib.suppress(OSError):
+                while True:
+                    taken.append(os.dup(0))
+            connect()
+            rounds, end = 0, time.monotonic() + 0.6
+            while time.monotonic() < end:
+                server.step(0.1)
+                rounds += 1
+        finally:
+            for one in taken:
+                os.close(one)
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        return rounds
+
+    return count
+
+
+@pytest.fixture
 def bench(tmp_path, virtual_card, monkeypatch):
     """What is to be answered is waited for longer than any test lasts; one that is about that says how long."""
     monkeypatch.setattr(vfio_user_channel, "ANSWER_S", 30)
@@ -321,3 +348,15 @@ def bench(tmp_path, virtual_card, monkeypatch):
     made.descriptors = descriptors
     yield made
     made.close()
+
+
+@pytest.fixture
+def card(bench):
+    """The bench's first card."""
+    return bench.card()
+
+
+@pytest.fixture
+def peer(bench, card):
+    """Its peer, agreed on a version."""
+    return bench.peer()

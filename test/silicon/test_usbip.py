@@ -372,6 +372,25 @@ def test_a_socket_in_the_file_system(server, tmp_path):
     assert not (tmp_path / "usbip").exists()
 
 
+def test_a_socket_that_fails_to_close_leaves_no_other_open(host, tmp_path):
+    taken, other = tmp_path / "taken", tmp_path / "other"
+    server = UsbipServer([host])
+    for path in (taken, other):
+        server.listen_unix(str(path))
+    taken.unlink()
+    taken.mkdir()
+    with pytest.raises(OSError, match="taken"):
+        server.close()
+    assert not other.exists()
+    server.close()
+
+
+def test_a_connection_that_no_descriptor_is_left_for_waits_and_wears_nobody_out(server, rounds_without_descriptors):
+    address, sock = ("127.0.0.1", server.listen(0)), socket.socket()
+    assert rounds_without_descriptors(server, lambda: sock.connect(address)) < 60
+    Peer(server, sock).attach()
+
+
 HOSTILE = {
     "another version": b"\x01\x00\x80\x05\0\0\0\0",
     "web browser": b"GET / HTTP/1.1\r\n\r\n",

@@ -33,16 +33,6 @@ def region_info(peer, index, argsz=4096):
     return struct.unpack_from("=IIIIQQ", reply.payload), reply.payload[32:], reply.fds
 
 
-@pytest.fixture
-def card(bench):
-    return bench.card()
-
-
-@pytest.fixture
-def peer(bench, card):
-    return bench.peer()
-
-
 # versions
 
 

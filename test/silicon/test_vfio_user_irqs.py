@@ -18,15 +18,9 @@ AT = 0x100_0000
 
 
 @pytest.fixture
-def card(bench):
-    return bench.card()
-
-
-@pytest.fixture
-def peer(bench, card):
-    made = bench.peer()
-    made.master()
-    return made
+def peer(peer):
+    peer.master()
+    return peer
 
 
 @pytest.fixture

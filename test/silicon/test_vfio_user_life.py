@@ -19,16 +19,6 @@ SCRATCH = 0x53 * 4  # SCRATCH_7: plain storage
 MIB = 1 << 20
 
 
-@pytest.fixture
-def card(bench):
-    return bench.card()
-
-
-@pytest.fixture
-def peer(bench, card):
-    return bench.peer()
-
-
 # who comes and goes
 
 
@@ -116,6 +106,27 @@ def test_a_card_that_is_gone_answers_with_ones(peer, card):
 
 
 # sockets
+
+
+def test_a_card_that_fails_to_close_leaves_no_other_open(bench):
+    def stuck(name):
+        def fail():
+            raise TransportError(f"{name} is stuck")
+
+        return fail
+
+    cards = [bench.card() for _ in range(3)]
+    peers = [bench.peer(number) for number in range(3)]
+    for peer in peers:
+        peer.master()
+    for card, name in zip(cards, ("the first", "the second"), strict=False):
+        card.gpu.on_change = stuck(name)
+    with pytest.raises(TransportError, match="the first is stuck"):
+        bench.server.close()
+    assert all(peer.gone for peer in peers)
+    assert not any(os.path.exists(path) for path in bench.paths)
+    assert not cards[2].gpu.config.read(4, 2) & 4
+    bench.server.close()
 
 
 def test_only_its_owner_may_connect(bench, card):

@@ -22,15 +22,9 @@ NO_REPLY = 0x10
 
 
 @pytest.fixture
-def card(bench):
-    return bench.card()
-
-
-@pytest.fixture
-def peer(bench, card):
-    made = bench.peer()
-    made.master()
-    return made
+def peer(peer):
+    peer.master()
+    return peer
 
 
 def unreachable(card):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from ringup import silicon
@@ -74,6 +77,22 @@ def dock(monkeypatch):
 
     yield put
     fixtures.check(made)
+
+
+@pytest.fixture
+def start_server():
+    """`start_server("usbip", ...)` starts `ringup serve usbip ...` as a process; at the end none is left."""
+    started = []
+
+    def start(*words):
+        command = [sys.executable, "-m", "ringup.tools.cli", "serve", *words]
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
 
 
 @pytest.fixture

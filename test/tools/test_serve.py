@@ -4,8 +4,7 @@ import json
 import signal
 import socket
 import struct
-import subprocess
-import sys
+from functools import partial
 
 import pytest
 
@@ -14,18 +13,8 @@ from ringup.tools import cli
 
 
 @pytest.fixture
-def serving():
-    started = []
-
-    def start(*words):
-        command = [sys.executable, "-m", "ringup.tools.cli", "serve", "usbip", *words]
-        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
-        return started[-1]
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+def serving(start_server):
+    return partial(start_server, "usbip")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -8,6 +8,7 @@ import socket
 import struct
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,18 +23,8 @@ SCRATCH = 0x53 * 4
 
 
 @pytest.fixture
-def serving(tmp_path):
-    started = []
-
-    def start(*words):
-        command = [sys.executable, "-m", "ringup.tools.cli", "serve", "vfio-user", *words]
-        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
-        return started[-1]
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+def serving(start_server):
+    return partial(start_server, "vfio-user")
 
 
 def converse(path, *messages):

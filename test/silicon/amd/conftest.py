@@ -81,6 +81,7 @@ class GraphicsRig:
 
     RING, MQD, REPORT, POINTER, DATA = 0x10_0000, 0x20_0000, 0x21_0000, 0x21_1000, 0x30_0000
     RING_DWORDS = 256  # CP_HQD_PQ_CONTROL.queue_size 7
+    DRAIN, RESET, SAVE = 1, 2, 3  # CP_HQD_DEQUEUE_REQUEST.dequeue_req
 
     def __init__(self, boot=True, chip="navi31"):
         clock = VirtualClock()
@@ -125,6 +126,13 @@ class GraphicsRig:
 
     def select(self, me=0, pipe=0, queue=0, vmid=0):
         self.set("GRBM_GFX_CNTL", pipe | me << 2 | vmid << 4 | queue << 8)
+
+    def dequeue(self, how, pipe=0):
+        """Ask for a queue of MEC 1 to be disconnected; tell whether it was."""
+        self.select(1, pipe)
+        self.set("CP_HQD_DEQUEUE_REQUEST", how)
+        self.clock.sleep_us(500)
+        return not self.get("CP_HQD_ACTIVE") & 1
 
     def words(self, at, count):
         return list(struct.unpack(f"<{count}I", self.hub.span.view[at : at + 4 * count]))

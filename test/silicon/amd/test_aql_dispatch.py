@@ -266,10 +266,7 @@ def test_a_group_that_has_no_room_for_its_registers_stops_the_queue(core, aql, k
 def test_waves_that_are_preempted_go_on_in_another_slot_with_their_signal(core, aql, kernels):
     signal = aql.signal(1, event=2)
     aql.run(aql.dispatch(kernels["spin"], kernarg(core, OUT, FLAG), (3,), (1,), signal=signal))
-    core.select(1, 0, 0)
-    core.set("CP_HQD_DEQUEUE_REQUEST", 3)
-    core.clock.sleep_us(300)
-    assert core.get("CP_HQD_ACTIVE") == 0
+    assert core.dequeue(core.SAVE)
     core.put(FLAG, 1)
     core.clock.sleep_us(300)
     assert (aql.value(signal), core.number(OUT)) == (1, 0)  # nothing runs while it is away
@@ -285,13 +282,9 @@ def test_waves_that_are_preempted_go_on_in_another_slot_with_their_signal(core, 
 def test_waves_saved_with_an_mqd_are_not_those_of_a_new_queue_at_its_place(core, make_aql, kernels):
     aql = make_aql()
     aql.run(aql.dispatch(kernels["spin"], kernarg(core, OUT, FLAG)))
-    core.select(1, 0, 0)
-    core.set("CP_HQD_DEQUEUE_REQUEST", 3)
-    core.clock.sleep_us(300)
+    assert core.dequeue(core.SAVE)
     again = make_aql()
-    core.select(1, 0, 0)
-    core.set("CP_HQD_DEQUEUE_REQUEST", 3)
-    core.clock.sleep_us(300)
+    assert core.dequeue(core.SAVE)
     core.put(FLAG, 1)
     assert core.gc.cp.map_queue(core.gc.grbm.slot(), again.mqd, again.shared + 56, again.bell, 8) == ""
     core.clock.sleep_us(300)
@@ -300,12 +293,34 @@ def test_waves_saved_with_an_mqd_are_not_those_of_a_new_queue_at_its_place(core,
 
 def test_a_queue_resets_with_its_waves(core, aql, kernels):
     aql.run(aql.dispatch(kernels["spin"], kernarg(core, OUT, FLAG)))
-    core.select(1, 0, 0)
-    core.set("CP_HQD_DEQUEUE_REQUEST", 2)
-    core.clock.sleep_us(300)
+    assert core.dequeue(core.RESET)
     core.put(FLAG, 1)
     core.clock.sleep_us(300)
     assert (core.get("CP_HQD_ACTIVE"), core.number(OUT), aql.read_index) == (0, 0, 0)
+
+
+def test_a_queue_that_was_reset_with_its_ring_in_flight_takes_packets_again(core, aql, kernels):
+    lost, done = aql.signal(16), aql.signal(1)
+    spin = aql.dispatch(kernels["spin"], kernarg(core, OUT, FLAG), signal=lost, header=2)
+    aql.run(*[spin] * 16)
+    assert core.dequeue(core.RESET)
+    core.put(FLAG, 1)
+    assert core.gc.cp.map_queue(core.gc.grbm.slot(), aql.mqd, aql.shared + 56, aql.bell, 8) == ""
+    core.clock.sleep_us(300)
+    assert (aql.read_index, aql.header(0), aql.header(15)) == (16, 1, 1)
+    aql.run(aql.barrier(signal=done, bit=1))
+    assert (aql.value(done), aql.value(lost), core.number(OUT), aql.read_index) == (0, 16, 0, 17)
+
+
+def test_waves_go_on_in_a_queue_that_registers_activate_again(core, aql, kernels):
+    signal = aql.signal(1)
+    aql.run(aql.dispatch(kernels["spin"], kernarg(core, OUT, FLAG), (3,), (1,), signal=signal))
+    assert core.dequeue(core.SAVE)
+    core.put(FLAG, 1)
+    core.set("CP_HQD_ACTIVE", 1)
+    core.clock.sleep_us(300)
+    assert (aql.value(signal), core.words(OUT, 3), aql.read_index) == (0, [7, 7, 7], 1)
+    assert not core.gc.cp.saved
 
 
 def test_pm4_in_a_packet_and_its_completion_waits_for_the_grids_it_starts(core, aql, kernels):

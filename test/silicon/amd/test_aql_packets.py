@@ -12,7 +12,6 @@ import pytest
 from ringup.autogen.amd.mqd import v11_compute_mqd
 
 INVALID = 1
-SAVE, DRAIN, RESET = 3, 1, 2
 
 
 def store(at, *values):
@@ -21,13 +20,6 @@ def store(at, *values):
 
 def wait_for(at, value):
     return [0xC005_3C00, 3 | 1 << 4, at, 0, value, 0xFFFF_FFFF, 4]
-
-
-def dequeue(core, how=SAVE, pipe=0):
-    core.select(1, pipe, 0)
-    core.set("CP_HQD_DEQUEUE_REQUEST", how)
-    core.clock.sleep_us(500)
-    return not core.get("CP_HQD_ACTIVE") & 1
 
 
 def test_a_barrier_without_dependencies_completes_its_signal(core, aql):
@@ -150,7 +142,7 @@ def test_the_write_index_can_be_polled_from_memory(core, aql):
 
 def test_a_queue_reads_its_write_index_once_when_asked_before_it_is_active(core, aql):
     signal = aql.signal(1)
-    assert dequeue(core)
+    assert core.dequeue(core.SAVE)
     aql.write(aql.barrier(signal=signal))
     core.select(1, 0, 0)
     core.set("CP_PQ_WPTR_POLL_CNTL1", 1)  # as hqd_load_v11
@@ -234,7 +226,7 @@ def test_a_queue_preempted_within_pm4_goes_on_there(core, aql):
     words = [*store(core.DATA, 1), *wait_for(flag, 1), *store(core.DATA + 4, 2)]
     core.put(at, *words)
     aql.run(aql.pm4_ib(at, len(words), signal=signal))
-    assert dequeue(core)
+    assert core.dequeue(core.SAVE)
     core.put(core.DATA, 0)
     core.put(flag, 1)
     assert core.gc.cp.map_queue(core.gc.grbm.slot(), aql.mqd, aql.shared + 56, aql.bell, 8) == ""
@@ -275,7 +267,7 @@ def test_a_packet_the_processor_does_not_know_stops_the_queue_and_is_told(core, 
 
 def test_a_queue_that_was_stopped_by_a_bad_packet_can_be_taken_away(core, aql):
     aql.run(struct.pack("<H62x", 4))
-    assert dequeue(core)
+    assert core.dequeue(core.SAVE)
 
 
 def test_a_fault_of_the_processor_hangs_the_queue(core, aql):
@@ -290,7 +282,7 @@ def test_a_fault_of_the_processor_hangs_the_queue(core, aql):
 def test_a_queue_that_waits_is_preempted_and_goes_on_in_another_slot(core, aql):
     gate, signal = aql.signal(1), aql.signal(1)
     aql.run(aql.barrier(), aql.barrier(gate, signal=signal))
-    assert dequeue(core)
+    assert core.dequeue(core.SAVE)
     image = v11_compute_mqd.view(bytearray(core.hub.read(0, aql.mqd, v11_compute_mqd.SIZE, "")))
     assert (image.cp_hqd_pq_rptr, aql.read_index) == (16, 1)
     aql.write(aql.barrier(signal=signal))  # while it is away

@@ -203,13 +203,8 @@ def test_illegal_code_hangs_the_dispatch(core, mec):
 
 def test_a_queue_reset_drops_a_hung_grid(core, mec):
     mec.run(*program(core, SPIN), *dispatch(1), *FLUSH)
-    core.select(1, 0, 0)
-    core.set("CP_HQD_DEQUEUE_REQUEST", 1)
-    core.clock.sleep_us(500)
-    assert core.get("CP_HQD_ACTIVE") == 1  # draining waits for the waves
-    core.set("CP_HQD_DEQUEUE_REQUEST", 2)
-    core.clock.sleep_us(500)
-    assert core.get("CP_HQD_ACTIVE") == 0
+    assert not core.dequeue(core.DRAIN)  # draining waits for the waves
+    assert core.dequeue(core.RESET)
 
 
 def test_resetting_the_waves_of_a_queue_leaves_it_connected(core, mec):
@@ -246,10 +241,7 @@ def test_other_commands_to_waves_are_told_to_be_missing(core, where, command):
 def test_saved_waves_go_on_when_the_queue_comes_back(core):
     queue = core.queue(CP_HQD_PERSISTENT_STATE=1 << 30)  # QSWITCH_MODE
     queue.run(*program(core, SPIN), *dispatch(1))
-    core.select(1, 0, 0)
-    core.set("CP_HQD_DEQUEUE_REQUEST", 3)
-    core.clock.sleep_us(500)
-    assert core.get("CP_HQD_ACTIVE") == 0
+    assert core.dequeue(core.SAVE)
     core.put(TARGET, 1)
     core.clock.sleep_us(100)
     wrong = core.gc.cp.map_queue(core.gc.grbm.slot(), core.MQD, 0, 6)

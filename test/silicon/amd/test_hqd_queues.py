@@ -119,16 +119,9 @@ def active(core, me=1, pipe=0, queue=0):
     return core.get("CP_HQD_ACTIVE") & 1
 
 
-def dequeue(core, how, me=1, pipe=0, queue=0, us=500):
-    core.select(me, pipe, queue)
-    core.set("CP_HQD_DEQUEUE_REQUEST", how)
-    core.clock.sleep_us(us)
-
-
 def test_an_idle_queue_is_drained_at_once_and_its_mqd_written(core, mec):
     mec.run(*store(core.DATA, 1))
-    dequeue(core, 1)
-    assert not active(core)
+    assert core.dequeue(core.DRAIN)
     image = v11_compute_mqd.view(bytearray(core.hub.read(0, core.MQD, v11_compute_mqd.SIZE, "")))
     assert (image.cp_hqd_pq_rptr, image.cp_hqd_pq_wptr_lo, image.cp_hqd_pq_base_lo) == (5, 5, core.RING >> 8)
     assert core.get("CP_HQD_DEQUEUE_REQUEST") == 0
@@ -136,8 +129,7 @@ def test_an_idle_queue_is_drained_at_once_and_its_mqd_written(core, mec):
 
 def test_a_queue_that_waits_for_memory_can_be_drained_and_goes_on_at_the_same_packet(core, mec):
     mec.run(*wait_for(core.DATA + 0x100, 1), *store(core.DATA, 1))
-    dequeue(core, 1)
-    assert not active(core)
+    assert core.dequeue(core.DRAIN)
     core.select(1, 0, 0)
     assert core.get("CP_HQD_PQ_RPTR") == 0
     core.put(core.DATA + 0x100, 1)
@@ -150,8 +142,7 @@ def test_a_queue_drained_within_an_indirect_buffer_goes_on_there(core, mec):
     at = core.DATA + 0x1000
     core.put(at, *store(core.DATA, 1), *wait_for(core.DATA + 0x100, 1), *store(core.DATA + 4, 2))
     mec.run(0xC002_3F00, at, 0, 17 | 1 << 23)
-    dequeue(core, 1)
-    assert not active(core)
+    assert core.dequeue(core.DRAIN)
     core.put(core.DATA, 0, 0)
     core.put(core.DATA + 0x100, 1)
     core.set("CP_HQD_ACTIVE", 1)
@@ -161,15 +152,13 @@ def test_a_queue_drained_within_an_indirect_buffer_goes_on_there(core, mec):
 
 def test_a_hung_queue_does_not_drain_but_can_be_reset(core, mec):
     mec.run(0, us=100)
-    dequeue(core, 1)
-    assert active(core)
-    dequeue(core, 2)
-    assert not active(core)
+    assert not core.dequeue(core.DRAIN)
+    assert core.dequeue(core.RESET)
 
 
 def test_a_queue_can_be_used_again_after_a_reset(core, mec):
     mec.run(0, us=100)
-    dequeue(core, 2)
+    assert core.dequeue(core.RESET)
     again = core.queue()
     again.run(*store(core.DATA, 1))
     assert core.number(core.DATA) == 1

@@ -119,9 +119,7 @@ def mes(host):
 
 def test_mes_maps_an_aql_queue_with_its_write_index_and_gives_it_back(core, mes, make_aql):
     aql = make_aql(1, doorbell=0x1002)
-    core.select(1, 1, 0)
-    core.set("CP_HQD_DEQUEUE_REQUEST", 1)  # its registers are in its MQD now
-    core.clock.sleep_us(100)
+    assert core.dequeue(core.DRAIN, pipe=1)  # its registers are in its MQD now
     signal = aql.signal(2)
     aql.write(aql.barrier(signal=signal))  # before it is mapped
     for turn in range(2):
@@ -245,13 +243,19 @@ def test_context_registers_are_set_in_pairs_plain_and_packed(core, host):
     assert core.violations() == []
 
 
-def test_pixel_wait_sync_waits_for_the_release_before(core, host):
-    gfx, code, gate = gfx_by_kiq(core, host), core.DATA + 0x1000, core.DATA + 0x2000
+def spin(core, queue, gate):
+    """Have a queue run waves until `gate` is not 0."""
+    code = core.DATA + 0x1000
     # spin: s_load_b32 s4, s[0:1], 0x0 glc; s_waitcnt lgkmcnt(0); s_cmp_eq_u32 s4, 0; s_cbranch_scc1 spin; s_endpgm
     core.put(code, 0xF400_4100, 0xF800_0000, 0xBF89_FC07, 0xBF06_8004, 0xBFA2_FFFB, 0xBFB0_0000)
     for offset, values in ((0x20C, (code >> 8, 0)), (0x212, (0x602C_0000, 4)), (0x207, (32, 1, 1)), (0x240, (gate, 0))):
-        gfx.write(0xC000_7602 | len(values) << 16, offset, *values)
-    gfx.write(0xC003_1502, 1, 1, 1, 0x8005)  # DISPATCH_DIRECT
+        queue.write(0xC000_7602 | len(values) << 16, offset, *values)
+    queue.write(0xC003_1502, 1, 1, 1, 0x8005)  # DISPATCH_DIRECT
+
+
+def test_pixel_wait_sync_waits_for_the_release_before(core, host):
+    gfx, gate = gfx_by_kiq(core, host), core.DATA + 0x2000
+    spin(core, gfx, gate)
     gfx.write(0xC006_4900, 0x2F | 6 << 8 | 1 << 31, 0, 0, 0, 0, 0, 0)  # RELEASE_MEM: CS_DONE with PWS_ENABLE
     gfx.write(
         0xC006_5800, 1 << 17 | 2 << 14, 0xFFFF_FFFF, 0x1FF_FFFF, 0, 0, 1 << 31, 0
@@ -418,6 +422,22 @@ def test_reset_drops_the_hung_work_and_the_queue_goes_on(core, mes):
     assert mes.call(api.MESAPI__RESET, api.MES_SCH_API_RESET, reset_queue_only=1, doorbell_offset=0x1000)
     user.run(*store(core.DATA + 4, 2))
     assert core.words(core.DATA, 2) == [0, 2]
+
+
+def test_what_was_saved_of_a_queue_is_kept_until_its_process_ends(core, mes):
+    saved, contexts = core.gc.cp.saved, (0xC000, 0xD000)
+    for number, context in enumerate(contexts):
+        user = mes.add_user_queue(number, context=context)
+        spin(core, user, core.DATA + 0x2000)
+        user.run()
+        assert mes.remove(0x1000 + 2 * number)
+    kept = []
+    for context in contexts:
+        flush = {"process_context_addr": context, "flags": {"process_ctx_flush": 1}}
+        kept.append(sorted(saved))
+        assert mes.misc(api.MESAPI_MISC__SET_SHADER_DEBUGGER, set_shader_debugger=flush)
+    assert kept == [[USER_MQD, USER_MQD + 0x1000], [USER_MQD + 0x1000]]
+    assert not saved
 
 
 def test_misc_reads_writes_and_waits_for_registers(core, mes):

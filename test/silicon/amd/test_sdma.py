@@ -367,6 +367,20 @@ def test_a_register_write_changes_the_enabled_bytes(rig):
     assert rig.cells["SCRATCH_REG0"] == 0x11BBCC44
 
 
+@pytest.mark.parametrize(("privileged", "vmid"), [(0, 3), (1, 3), (0, 0)])
+def test_a_process_may_not_write_registers(privileged, vmid):
+    rig = Rig().start()
+    rig.set("RB_CNTL", 0)
+    rig.set("RB_BASE", RING + (16 << 20 if vmid == 3 else 0) >> 8)
+    rig.set("RB_CNTL", privileged << 23 | vmid << 24 | 10 << 1 | 1)
+    scratch = rig.cells.address("SCRATCH_REG0") // 4
+    rig.run(14 | 0xF << 28, scratch, 0xAABBCCDD, 1 << 8)
+    allowed = privileged or not vmid
+    assert rig.cells["SCRATCH_REG0"] == (0xAABBCCDD if allowed else 0)
+    assert rig.bell.heard == ([] if allowed else [(0x0A, 0x32, 0, 3, ())])  # GFX_11_0_0__SRCID__SDMA_SRBMWRITE
+    assert rig.get("RB_RPTR") == 16
+
+
 def test_a_nop_skips_its_count(rig):
     rig.run(3 << 16, 0xFFFF_FFFF, 0xFFFF_FFFF, 0xFFFF_FFFF, *FENCE)
     assert rig.data(4) != bytes(4)

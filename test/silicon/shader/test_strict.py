@@ -169,6 +169,27 @@ UNINITIALISED = {
     ),
     "bits that become EXEC": ("s_and_saveexec_b32 s8, s20", "EXEC would get bits"),
     "which bytes a permutation takes": ("v_perm_b32 v2, v0, v0, v5", "lane 0 of v5"),
+    "a permutation of nothing but undefined bytes": (
+        "s_mov_b32 s8, 0x0c0c0601\n v_perm_b32 v2, v5, v6, s8\n v_add_nc_u32_e32 v3, v2, v2",
+        "lane 0 of v2",
+    ),
+    "a permutation that takes one source only, the undefined one": (
+        "s_mov_b32 s8, 0x04050607\n v_perm_b32 v2, v5, v0, s8\n v_add_nc_u32_e32 v3, v2, v2",
+        "lane 0 of v2",
+    ),
+    "a permutation that takes but the second source": (
+        "s_mov_b32 s8, 0x09080203\n v_perm_b32 v2, v0, v5, s8\n v_add_nc_u32_e32 v3, v2, v2",
+        "lane 0 of v2",
+    ),
+    "signs that a permutation takes": (
+        "s_mov_b32 s8, 0x0b0a0b0a\n v_perm_b32 v2, v5, v0, s8\n v_add_nc_u32_e32 v3, v2, v2",
+        "lane 0 of v2",
+    ),
+    "the lane whose selector takes the undefined source": (
+        "v_cmp_eq_u32_e32 vcc_lo, 3, v0\n v_cndmask_b32_e64 v2, 0, -1, vcc_lo\n v_and_b32_e32 v2, 0x04040404, v2\n"
+        " v_perm_b32 v2, v5, v0, v2\n v_add_nc_u32_e32 v3, v2, v2",
+        "lane 3 of v2",
+    ),
     "which byte a conversion writes": ("v_cvt_f32_u32_e32 v2, v0\n v_cvt_pk_u8_f32 v2, v2, v5, v2", "lane 0 of v5"),
     "what a mixed sum is of": ("v_fma_mixhi_f16 v2, v0, v5, v0", "lane 0 of v5"),
     "accumulator of a matrix product": (
@@ -216,6 +237,10 @@ PASSED_ON = {
         "v_cvt_f32_u32_e32 v2, v0\n v_cvt_pk_u8_f32 v5, v2, 0, v5\n v_cvt_pk_u8_f32 v5, v2, 1, v5\n v_and_b32_e32 v6, 0xffff, v5"
     ),
     "bytes that a permutation keeps": "s_mov_b32 s8, 0x7060c00\n v_perm_b32 v5, v5, v0, s8\n v_and_b32_e32 v6, 0xffff, v5",
+    "a constant byte beside those that a permutation keeps": (
+        "s_mov_b32 s8, 0x07060c04\n v_perm_b32 v5, v5, 0, s8\n v_and_b32_e32 v6, 0xff00, v5"
+    ),
+    "a permutation of constants only": "s_mov_b32 s8, 0x0c0d0cff\n v_perm_b32 v5, v5, v6, s8\n v_and_b32_e32 v6, 1, v5",
     "high half of an addend": "v_mov_b32_e32 v4, 0\n v_mad_u64_u32 v[2:3], null, s0, s0, v[4:5]\n v_add_nc_u32_e32 v6, v2, v2",
 }
 
@@ -264,6 +289,60 @@ def test_what_nobody_wrote_of_a_matrix_stays_in_its_row_and_column(buffers, seed
         assert violation.kind == "uninitialised"
         assert f"lane {int(lanes_of.argmin())} of v{24 + register} " in violation.detail
     buffers.run("\n".join(right) + END, **arguments)
+
+
+ROWS = "row_mask:0xf bank_mask:0xf"
+EIGHT = "s_mov_b32 exec_lo, 0xff\n v_mov_b32_e32 v2, 1\n s_mov_b32 exec_lo, -1\n"  # v2 is written in lanes 0..7
+FEW = EIGHT + "s_mov_b32 exec_lo, 0xff\n"
+USE = "\nv_add_nc_u32_e32 v4, v3, v3"
+# what DPP reads and writes: program, what is reported, nothing where it is right
+DPP = {
+    "move": (EIGHT + f"v_mov_b32_dpp v3, v2 row_ror:4 {ROWS}" + USE, "lane 0 of v3"),  # lane 0 reads lane 12
+    "move of written lanes": (
+        EIGHT + "v_mov_b32_dpp v3, v2 row_share:0 row_mask:1 bank_mask:0xf\n s_mov_b32 exec_lo, 0xffff" + USE,
+        "",
+    ),
+    "rows that are not written": ("v_mov_b32_dpp v3, v0 row_ror:4 row_mask:1 bank_mask:0xf" + USE, "lane 16 of v3"),
+    "rows of a sum that are not written": (
+        "v_add_nc_u32_dpp v3, v0, v0 row_ror:4 row_mask:1 bank_mask:0xf" + USE,
+        "lane 16 of v3",
+    ),
+    "beyond the row": (f"v_mov_b32_dpp v3, v0 row_shr:1 {ROWS}" + USE, "lane 0 of v3"),
+    "beyond the row, which reads 0": (f"v_mov_b32_dpp v3, v0 row_shr:1 {ROWS} bound_ctrl:1" + USE, ""),
+    "inactive lanes": (FEW + f"v_mov_b32_dpp v3, v2 row_ror:4 {ROWS}" + USE, "lane 0 of v3"),
+    "inactive lanes, which read 0": (FEW + f"v_mov_b32_dpp v3, v2 row_ror:4 {ROWS} bound_ctrl:1" + USE, ""),
+    "inactive lanes that are moved": (FEW + f"v_mov_b32_dpp v3, v2 row_ror:4 {ROWS} fi:1" + USE, "lane 0 of v3"),
+    "inactive lanes that decide": (FEW + f"v_add_nc_u32_dpp v3, v2, v0 row_ror:4 {ROWS} fi:1", "v2"),
+    "second source": (EIGHT + "v_add_nc_u32_dpp v3, v0, v2 row_share:0 row_mask:1 bank_mask:0xf", "lane 8 of v2"),
+    "second source in written lanes": (FEW + f"v_add_nc_u32_dpp v3, v0, v2 row_ror:4 {ROWS} fi:1", ""),
+    "select of the first": (
+        EIGHT + f"s_mov_b32 vcc_lo, 0\n v_cndmask_b32_dpp v3, v2, v0, vcc_lo row_share:0 {ROWS}" + USE,
+        "lane 16 of v3",
+    ),
+    "select of the second": (
+        EIGHT + f"s_mov_b32 vcc_lo, -1\n v_cndmask_b32_dpp v3, v0, v2, vcc_lo row_share:0 {ROWS}" + USE,
+        "lane 8 of v3",
+    ),
+    "bytes of the first": (
+        EIGHT + f"s_mov_b32 s8, 0x07060504\n v_perm_b32_e64_dpp v3, v2, v0, s8 row_share:0 {ROWS}" + USE,
+        "lane 16 of v3",
+    ),
+    "bytes of the second": (
+        EIGHT + f"s_mov_b32 s8, 0x03020100\n v_perm_b32_e64_dpp v3, v0, v2, s8 row_share:0 {ROWS}" + USE,
+        "lane 8 of v3",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DPP)
+def test_lanes_are_followed_to_where_dpp_moves_them(buffers, name):
+    program, report = DPP[name]
+    if not report:
+        buffers.run(LANE + program + END, **ARGS)
+        return
+    violation = buffers.broken(LANE + program + END, **ARGS)
+    assert violation.kind == "uninitialised"
+    assert report in violation.detail
 
 
 OTHERS = {

@@ -172,6 +172,8 @@ DECIDES = {
     "shifted pair": ("v_lshlrev_b64 v[2:3], 3, v[1:2]" + STORE, "lane 16 of v3"),
     "dual": ("v_dual_mul_f32 v4, v0, v1 :: v_dual_add_f32 v3, v2, v0" + STORE, "lane 16 of v3"),
     "packed": ("v_pk_add_f16 v3, v2, v0" + STORE, "lane 16 of v3"),
+    "bytes": ("s_mov_b32 s8, 0x07060504\n v_perm_b32 v3, v2, v0, s8" + STORE, "lane 16 of v3"),
+    "which bytes": ("v_and_b32_e32 v4, 3, v2\n v_perm_b32 v3, v0, v0, v4" + STORE, "lane 16 of v3"),
     "accumulator": ("v_mov_b32_e32 v3, 0\n v_fmac_f32_e32 v3, v2, v0" + STORE, "lane 16 of v3"),
     "out of LDS again": (
         "v_add_nc_u32_e32 v3, v2, v2\n ds_store_b32 v1, v3\n ds_load_b32 v3, v1\n s_waitcnt lgkmcnt(0)" + STORE, "lane 16 of v3",
@@ -206,6 +208,7 @@ COMPUTED = {
     "select of the right lanes": "v_cmp_eq_u32_e32 vcc_lo, 0, v2\n v_cndmask_b32_e32 v3, v0, v1, vcc_lo" + FIRST_HALF,
     "lane that is read": "v_readlane_b32 s8, v2, 15\n s_add_u32 s9, s8, s8",
     "low half of a sum": "v_mad_u64_u32 v[3:4], null, v0, v0, v[1:2]" + STORE,
+    "bytes of the other": "s_mov_b32 s8, 0x03020100\n v_perm_b32 v3, v2, v0, s8" + STORE,
     "overwritten": "v_add_nc_u32_e32 v3, v2, v2\n v_mov_b32_e32 v3, 0" + STORE,
     "neighbours that are right": (
         "v_add_nc_u32_dpp v3, v9, v0 row_ror:8 row_mask:0xf bank_mask:0xf\n s_mov_b32 exec_lo, 0xff00" + STORE
