@@ -300,7 +300,7 @@ def _undefined(
         for operand, flag in zip(ins.uses, known, strict=True):
             if operand.field in parts and operand.kind == "vgpr":
                 continue
-            if _computes(step, operand, mnemonic):
+            if _computes(step, mnemonic):
                 computed = computed | flag
             else:
                 _refuse(step, operand, flag & lanes)
@@ -327,11 +327,10 @@ def _undefined(
     return [np.full(lanes.size, bool(found)) if mnemonic in _ONE_LANE else found.astype(np.bool_)]
 
 
-def _computes(step: Step, operand: Operand, mnemonic: str) -> bool:
-    """Say whether what is computed of an undefined operand is undefined, and no mistake yet."""
+def _computes(step: Step, mnemonic: str) -> bool:
+    """Say whether what is computed of undefined operands is undefined, and no mistake yet."""
     tracker = step.regs.tracker
-    by_lane = operand.kind == "vgpr" or operand.type == "mask"
-    return tracker is not None and tracker.met and by_lane and not mnemonic.startswith("v_cmpx")
+    return tracker is not None and tracker.met and not mnemonic.startswith("v_cmpx")
 
 
 def _without_known_bytes(selectors: Words, first: Lanes, second: Lanes) -> Lanes:
@@ -349,7 +348,7 @@ def _high_half(step: Step, ins: Instruction, known: list[Lanes], lanes: Lanes) -
     undefined = [(operand, flag) for operand, flag in zip(others, known, strict=False)]
     undefined.append((last, step.regs.vector_undefined(last.index) if last.kind == "vgpr" else known[-1]))
     for operand, flag in undefined:
-        if _computes(step, operand, ins.mnemonic):
+        if _computes(step, ins.mnemonic):
             low = low | flag
         else:
             _refuse(step, operand, flag & lanes)

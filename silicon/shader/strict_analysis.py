@@ -235,15 +235,13 @@ def _part_reads(ins: Instruction, lanes: int, *, tracked: bool) -> Reads:
 
 
 def _computed(ins: Instruction, lanes: int) -> Reads:
-    """What a lane computes of undefined values is undefined; a scalar is every lane's, and decides."""
-    wanted, by_target = 0, {}
+    """What a lane computes of undefined values is undefined."""
+    by_target = {}
     parts = () if ins.mnemonic == "v_perm_b32" else _PARTS.get(ins.mnemonic, ())
     sources = low = 0
     for operand in ins.uses:
         found = registers(operand, lanes)
-        if operand.kind != "vgpr" and operand.type != "mask":
-            wanted |= found
-        elif operand.field not in parts:
+        if operand.kind != "vgpr" or operand.field not in parts:
             sources |= found
             is_addend = ins.mnemonic in _WIDE_ADDENDS and operand.field == "src2" and operand.kind == "vgpr"
             low |= 1 << operand.index + FIRST_VGPR if is_addend else found
@@ -252,7 +250,7 @@ def _computed(ins: Instruction, lanes: int) -> Reads:
             by_target[one] = tuple(numbers(sources))
     if ins.mnemonic in _WIDE_ADDENDS:
         by_target[ins.operands[0].index + FIRST_VGPR] = tuple(numbers(low))
-    return Reads(wanted, 0, tuple(by_target.items()))
+    return Reads(0, 0, tuple(by_target.items()))
 
 
 def _reads_inactive(ins: Instruction, operand: Operand) -> bool:

@@ -312,14 +312,15 @@ class Guard:
         permutes = ins.mnemonic == "v_perm_b32"
         missing = code.invert(self._known_bytes(ins)) if permutes else self._none(("m", 0))
         for operand in ins.uses:
-            if operand.type == "mask" and operand.kind == "sgpr":
-                missing = code.op("or", missing, code.invert(self._mask_shadow(operand)))
-            if operand.kind != "vgpr" or (permutes and operand.field != "src2"):
-                continue
             here = self._none(("m", 0))
-            for one in numbers(registers(operand, wave.lanes)):
-                if one in sources and self._follows(one):
-                    here = code.op("or", here, code.invert(self._get(_shadow(one))))
+            if permutes and operand.field != "src2":
+                continue
+            if operand.type == "mask" and operand.kind == "sgpr":
+                here = code.invert(self._mask_shadow(operand))
+            else:
+                for one in numbers(registers(operand, wave.lanes)):
+                    if one in sources and self._follows(one):
+                        here = code.op("or", here, code.invert(self._source(one, ("m", 0))))
             if ins.dpp is not None and operand.field == "src0":
                 here = self._through_dpp(here, ins.dpp)
             missing = code.op("or", missing, here)

@@ -159,7 +159,8 @@ DECIDES = {
     "mask for EXEC": ("v_cmp_eq_u32_e32 vcc_lo, 0, v2\n s_and_saveexec_b32 s8, vcc_lo", "EXEC would get bits"),
     "comparison to EXEC": ("v_cmpx_eq_u32_e32 0, v2", "lane 16 of v2"),
     "scalar": ("v_readlane_b32 s8, v2, 16\n s_add_u32 s9, s8, s8", "s8 was never written"),
-    "scalar operand": ("v_readlane_b32 s8, v2, 16\n v_add_nc_u32_e32 v3, s8, v0", "s8 was never written"),
+    "scalar operand": ("v_readlane_b32 s8, v2, 16\n v_add_nc_u32_e32 v3, s8, v0" + STORE, "lane 0 of v3"),
+    "lane number": ("v_readlane_b32 s8, v2, 16\n v_readlane_b32 s9, v0, s8", "s8 was never written"),
     "select": ("v_cmp_eq_u32_e32 vcc_lo, 0, v2\n v_cndmask_b32_e32 v3, v0, v1, vcc_lo" + STORE, "lane 16 of v3"),
     "carry": ("v_add_co_u32 v4, s8, v2, v2\n v_add_co_ci_u32_e64 v3, null, v0, v0, s8" + STORE, "lane 16 of v3"),
     "carry of a carry": (
@@ -206,6 +207,9 @@ COMPUTED = {
         "v_add_co_u32 v4, s8, v2, v2\n v_add_co_ci_u32_e64 v3, null, v0, v0, s8" + FIRST_HALF
     ),
     "select of the right lanes": "v_cmp_eq_u32_e32 vcc_lo, 0, v2\n v_cndmask_b32_e32 v3, v0, v1, vcc_lo" + FIRST_HALF,
+    "scalar of some lanes": (
+        "v_readlane_b32 s8, v2, 16\n s_mov_b32 exec_lo, 2\n v_max_f32_e32 v3, s8, v0\n s_mov_b32 exec_lo, 1\n v_mov_b32_e32 v3, 0" + STORE
+    ),
     "lane that is read": "v_readlane_b32 s8, v2, 15\n s_add_u32 s9, s8, s8",
     "low half of a sum": "v_mad_u64_u32 v[3:4], null, v0, v0, v[1:2]" + STORE,
     "bytes of the other": "s_mov_b32 s8, 0x03020100\n v_perm_b32 v3, v2, v0, s8" + STORE,
