@@ -361,7 +361,11 @@ def _matrix(step: Step, ins: Instruction, known: list[Lanes]) -> Lanes:
     c, d = ins.uses[2], ins.defs[0]
     undefined = undefined_elements(known[0], known[1])
     for at in range(d.size_bits // 32) if c.kind == "vgpr" else ():
-        step.regs.check_lanes(c.index + at, step.regs.vector_undefined(c.index + at) & ~undefined[:, at])
+        added = step.regs.vector_undefined(c.index + at)
+        if _computes(step, ins.mnemonic):
+            undefined[:, at] |= added
+        else:
+            step.regs.check_lanes(c.index + at, added & ~undefined[:, at])
     return undefined
 
 

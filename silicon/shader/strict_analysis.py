@@ -219,7 +219,7 @@ def _part_reads(ins: Instruction, lanes: int, *, tracked: bool) -> Reads:
     if name in _BITWISE:
         return _bitwise(ins, lanes)
     if name.startswith(MATRIX):
-        return _matrix(ins, lanes)
+        return _matrix(ins, lanes, tracked=tracked)
     if name not in _PASSES:
         wanted, everywhere, parts = implicit, 0, _PARTS.get(name, ())
         for operand in ins.uses:
@@ -280,11 +280,12 @@ def _wide_addend(ins: Instruction, implicit: int, lanes: int) -> Reads:
     return Reads(wanted, 0, tuple(moves))
 
 
-def _matrix(ins: Instruction, lanes: int) -> Reads:
+def _matrix(ins: Instruction, lanes: int, *, tracked: bool) -> Reads:
     """A row of A and a column of B get into their row and column of D. Of C only elements that lie in such may be undefined."""
     a, b, c = (registers(one, lanes) for one in ins.uses)
-    sources = tuple(numbers(a | b))
-    return Reads(0, c, tuple((one, sources) for one in numbers(registers(ins.defs[0], lanes))))
+    sources, added = tuple(numbers(a | b)), tuple(numbers(c)) if tracked else ()
+    moves = tuple((one, sources + added[at : at + 1]) for at, one in enumerate(numbers(registers(ins.defs[0], lanes))))
+    return Reads(0, 0 if tracked else c, moves)
 
 
 def _bitwise(ins: Instruction, lanes: int) -> Reads:

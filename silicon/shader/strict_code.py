@@ -283,7 +283,9 @@ class Guard:
             return self._moved_scalar(target, sources, ins)
         if name.startswith(MATRIX):
             place = target - FIRST_VGPR - ins.defs[0].index
-            return code.invert(undefined_elements(code, *self._matrix_sources(ins), wave.lanes, place))
+            known = code.invert(undefined_elements(code, *self._matrix_sources(ins), wave.lanes, place))
+            added = ins.uses[2].index + place + FIRST_VGPR
+            return code.op("and", known, self._source(added, kind)) if wave.tracked and added in sources else known
         if name == "v_writelane_b32":
             bit = code.op("shl", code.const(1, wave.mask_type), code.resize(self._lane(ins), wave.mask_type))
             was, new = self._get(kind), self._source(sources[0], kind) if sources else self._all(kind)

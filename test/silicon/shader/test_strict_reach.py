@@ -148,6 +148,8 @@ HALVES = (
 FIRST_HALF = "\n s_mov_b32 exec_lo, 0xffff\n global_store_b32 v1, v3, s[2:3]"
 STORE = "\n global_store_b32 v1, v3, s[2:3]"
 
+MATRIX = "".join(f"v_mov_b32_e32 v{one}, 0\n" for one in (10, 11, *range(14, 22)))
+
 DECIDES = {
     "stored": ("v_add_nc_u32_e32 v3, v2, v2" + STORE, "lane 16 of v3"),
     "stored as one half": ("v_mov_b32_e32 v3, v2\n global_store_d16_hi_b16 v1, v3, s[2:3]", "lane 16 of v3"),
@@ -181,10 +183,12 @@ DECIDES = {
     ),
     "neighbour": ("v_add_nc_u32_dpp v3, v9, v0 row_ror:8 row_mask:0xf bank_mask:0xf" + FIRST_HALF, "lane 0 of v3"),
     "moved neighbour": ("v_mov_b32_dpp v3, v9 row_ror:8 row_mask:0xf bank_mask:0xf" + FIRST_HALF, "lane 0 of v3"),
+    "accumulator of a matrix product": (
+        MATRIX + "v_mov_b32_e32 v18, v2\n v_wmma_i32_16x16x16_iu4 v[14:21], v[10:11], v[10:11], v[14:21]\n v_mov_b32_e32 v3, v18" + STORE,
+        "lane 16 of v3",
+    ),
     "row of a matrix": (
-        "v_mov_b32_e32 v10, 0\n v_mov_b32_e32 v11, 0\n v_mov_b32_e32 v12, v9\n v_mov_b32_e32 v13, v9\n"
-        + "".join(f"v_mov_b32_e32 v{one}, 0\n" for one in range(14, 22))
-        + "v_wmma_i32_16x16x16_iu4 v[14:21], v[12:13], v[10:11], v[14:21]\n v_mov_b32_e32 v3, v18" + FIRST_HALF, "lane 0 of v3",
+        MATRIX + "v_mov_b32_e32 v12, v9\n v_mov_b32_e32 v13, v9\n v_wmma_i32_16x16x16_iu4 v[14:21], v[12:13], v[10:11], v[14:21]\n v_mov_b32_e32 v3, v18" + FIRST_HALF, "lane 0 of v3",
     ),
 }  # fmt: skip
 
@@ -218,9 +222,7 @@ COMPUTED = {
         "v_add_nc_u32_dpp v3, v9, v0 row_ror:8 row_mask:0xf bank_mask:0xf\n s_mov_b32 exec_lo, 0xff00" + STORE
     ),
     "rows that are right": (
-        "v_mov_b32_e32 v10, 0\n v_mov_b32_e32 v11, 0\n v_mov_b32_e32 v12, v9\n v_mov_b32_e32 v13, v9\n"
-        + "".join(f"v_mov_b32_e32 v{one}, 0\n" for one in range(14, 22))
-        + "v_wmma_i32_16x16x16_iu4 v[14:21], v[12:13], v[10:11], v[14:21]\n v_mov_b32_e32 v3, v17" + STORE
+        MATRIX + "v_mov_b32_e32 v12, v9\n v_mov_b32_e32 v13, v9\n v_wmma_i32_16x16x16_iu4 v[14:21], v[12:13], v[10:11], v[14:21]\n v_mov_b32_e32 v3, v17" + STORE
     ),
 }  # fmt: skip
 
