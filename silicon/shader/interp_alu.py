@@ -14,7 +14,7 @@ from ringup.silicon.shader.interp_step import Exit, Step
 from ringup.silicon.shader.interp_valu_matrix import MATRIX, undefined_elements
 from ringup.silicon.shader.interp_values import VALUES, Ctx, base_mnemonic, finish, modify
 from ringup.silicon.shader.state import EXEC_LO, M0, MODE, SCC, VCC_LO
-from ringup.silicon.shader.strict import RuleBroken
+from ringup.silicon.shader.strict import PART_SOURCES, RuleBroken, gathered_sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,11 +31,6 @@ MOVES = frozenset(
         "v_movrelsd_2_b32", "v_swaprel_b32",
     )
 )  # fmt: skip
-# Sources that give the result some of their bits, or leave it its own: undefined ones may be those that nobody looks at. What is known of
-# a VGPR is known of its lanes, not of their bytes; so the result is one that was written. A permutation may take nothing that was.
-PART_SOURCES = {
-    "v_fma_mixlo_f16": ("vdst",), "v_fma_mixhi_f16": ("vdst",), "v_cvt_pk_u8_f32": ("src2",), "v_perm_b32": ("src0", "src1"),
-}  # fmt: skip
 # How the selectors of v_perm_b32 name bytes of S0 and S1, and signs of theirs. Source: RDNA3 ISA reference, "V_PERM_B32".
 BYTES_OF_FIRST, BYTES_OF_SECOND, LAST_BYTE_TAKEN = (4, 5, 6, 7, 10, 11), (0, 1, 2, 3, 8, 9), 11
 # A carry goes upwards only: compilers leave the high dword of an addend undefined where they need but the low one of the sum.
@@ -296,19 +291,22 @@ def _undefined(
     if mnemonic in MATRIX:
         return [_matrix(step, ins, known)]
     if mnemonic not in MOVES:
-        parts, computed = PART_SOURCES.get(mnemonic, ()), none
+        parts, gathered, computed = PART_SOURCES.get(mnemonic, ()), gathered_sources(mnemonic), none
         for operand, flag in zip(ins.uses, known, strict=True):
             if operand.field in parts and operand.kind == "vgpr":
                 continue
-            if _computes(step, mnemonic):
-                computed = computed | flag
-            else:
+            if not _computes(step, mnemonic):
                 _refuse(step, operand, flag & lanes)
+            elif operand.field not in gathered:
+                computed = computed | flag
         if mnemonic == "v_perm_b32":
             computed = computed | _without_known_bytes(sources[2].value, known[0], known[1])
         elif not step.regs.tracker.met:
             return results
-        return [computed] * len(ins.defs)
+        if gathered:
+            whole = [flag for operand, flag in zip(ins.uses, known, strict=True) if operand.field in gathered]
+            computed = computed | np.logical_and.reduce(whole)
+        return [computed & _undefined_before(step, one, mnemonic) for one in ins.defs]
     if mnemonic.startswith("v_cndmask"):
         return [np.where(sources[2].value, known[1], known[0]) | known[2]]
     if mnemonic.startswith("v_swap"):
@@ -325,6 +323,12 @@ def _undefined(
     ]
     found = function(ctx, *arguments)
     return [np.full(lanes.size, bool(found)) if mnemonic in _ONE_LANE else found.astype(np.bool_)]
+
+
+def _undefined_before(step: Step, target: Operand, mnemonic: str) -> Lanes | bool:
+    """Return where all of a result can be undefined: of what keeps a part of its register, where that was."""
+    keeps = target.kind == "vgpr" and (target.size_bits == 16 or mnemonic in PART_SOURCES)
+    return step.regs.vector_undefined(target.index) if keeps and mnemonic != "v_perm_b32" else True
 
 
 def _computes(step: Step, mnemonic: str) -> bool:
@@ -364,6 +368,8 @@ def _matrix(step: Step, ins: Instruction, known: list[Lanes]) -> Lanes:
         added = step.regs.vector_undefined(c.index + at)
         if _computes(step, ins.mnemonic):
             undefined[:, at] |= added
+            if d.type in ("f16", "bf16"):  # the other half of each register stays
+                undefined[:, at] &= step.regs.vector_undefined(d.index + at)
         else:
             step.regs.check_lanes(c.index + at, added & ~undefined[:, at])
     return undefined

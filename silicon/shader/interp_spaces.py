@@ -119,12 +119,6 @@ def load(
     deliver(step, first, transfer, data, undefined, lanes, order)
 
 
-def _any_byte(undefined: Lanes | None, first: int, count: int) -> Lanes | None:
-    if undefined is None:
-        return None
-    return np.asarray(undefined[:, first : first + count].any(axis=1), np.bool_)
-
-
 def deliver(
     step: Step,
     first: int,
@@ -141,7 +135,8 @@ def deliver(
     if size >= 4:
         words = np.ascontiguousarray(data).view("<u4")
         for at in range(size // 4):
-            unknown = _any_byte(undefined, 4 * at, 4)
+            # a register may hold two halves: what is wrong of one is not of the other
+            unknown = None if undefined is None else np.asarray(undefined[:, 4 * at : 4 * at + 4].all(axis=1), np.bool_)
             regs.set_vector(first + at, words[:, at], lanes, undefined=unknown, order=order)
         return
     values = data[:, 0].astype(np.uint32)
@@ -150,10 +145,11 @@ def deliver(
     if transfer.signed:
         sign = np.uint32(1 << 8 * size - 1)
         values = (values ^ sign) - sign
-    unknown = _any_byte(undefined, 0, size)
+    unknown = None if undefined is None else np.asarray(undefined.any(axis=1), np.bool_)
     if transfer.half:
         if not regs.vector_fits(first):
             return
+        unknown = None if unknown is None else unknown & regs.vector_undefined(first)
         shift = np.uint32(16 if transfer.half == "high" else 0)
         old = regs.wave.vgprs[first]
         values = old & ~(np.uint32(0xFFFF) << shift) | (values & np.uint32(0xFFFF)) << shift

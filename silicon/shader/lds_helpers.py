@@ -124,9 +124,9 @@ def _pointer(code: Code, host: Value) -> Value:
 
 @cache
 def lds_written(shape: Shape, *, by_register: bool) -> Helper:
-    """Return `(context, shadow of lds, addresses, mask) -> answer with masks`: lanes whose bytes nobody wrote, by register or of all of them.
+    """Return `(context, shadow of lds, addresses, mask) -> answer with masks`: lanes with bytes that nobody wrote.
 
-    Addresses lie within the allocation.
+    By register, which may hold two halves, those are meant of which nobody wrote any. Addresses lie within the allocation.
     """
     count = shape.rows if by_register else 1
     empty = [Value("0", shape.mask)] * count
@@ -144,7 +144,9 @@ def lds_written(shape: Shape, *, by_register: bool) -> Helper:
             for row in rows[1:]:
                 rows[0] = code.op("and", rows[0], row)
         whole = code.const(WRITTEN & (1 << 8 * min(shape.size_bytes, 4)) - 1, shape.row)
-        found = [as_mask(code, code.icmp("ne", row, whole)) for row in rows[:count]]
+        none = by_register and shape.size_bytes >= 4
+        wrong = ("eq", code.const(0, shape.row)) if none else ("ne", whole)
+        found = [as_mask(code, code.icmp(wrong[0], row, wrong[1])) for row in rows[:count]]
         give(code, DONE, None, [code.op("and", one, mask) for one in found])
 
     return _helper(f"written_by_{'register' if by_register else 'lane'}", shape, [], body, strict=True)

@@ -24,6 +24,18 @@ COUNTERS = {"vm": 63, "vs": 63, "lgkm": 63, "exp": 7}  # name: most that it coun
 # What returns in the order of issue among its own kind. Scalar loads and messages do not.
 IN_ORDER = frozenset({"vmem", "store", "lds", "direct", "reply"})
 
+# Sources that give the result some of their bits, or leave it its own: undefined ones may be those that nobody looks at. What is known of
+# a VGPR is known of its lanes, not of their bytes; so the result is one that was written. A permutation may take nothing that was.
+PART_SOURCES = {
+    "v_fma_mixlo_f16": ("vdst",), "v_fma_mixhi_f16": ("vdst",), "v_cvt_pk_u8_f32": ("src2",), "v_perm_b32": ("src0", "src1"),
+}  # fmt: skip
+# Sources of which parts are put together, once undefined lanes are computed with: all of a result is undefined only if all of these are.
+GATHERED = {
+    "v_pack_b32_f16": ("src0", "src1"), "v_or_b32": ("src0", "src1"), "v_or3_b32": ("src0", "src1", "src2"), "v_and_or_b32": ("src0", "src2"),
+    "v_lshl_or_b32": ("src0", "src2"), "v_bfi_b32": ("src1", "src2"), "v_alignbit_b32": ("src0", "src1"), "v_alignbyte_b32": ("src0", "src1"),
+}  # fmt: skip
+HALVES_OF_TWO = "v_cvt_pk_"
+
 
 class RuleBroken(Exception):
     """An instruction broke a rule; the wave stops before it has changed anything."""
@@ -31,6 +43,13 @@ class RuleBroken(Exception):
     def __init__(self, kind: str, detail: str) -> None:
         super().__init__(f"{kind}: {detail}")
         self.kind, self.detail = kind, detail
+
+
+def gathered_sources(mnemonic: str) -> tuple[str, ...]:
+    """Return the fields of sources of which parts are put together."""
+    if mnemonic.startswith(HALVES_OF_TWO) and mnemonic not in PART_SOURCES:
+        return ("src0", "src1")
+    return GATHERED.get(mnemonic, ())
 
 
 @dataclass(slots=True, eq=False)

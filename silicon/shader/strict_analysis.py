@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ringup.silicon.shader import dpp, state
 from ringup.silicon.shader.analysis import ALL, FIRST_VGPR, M0_BIT, SCC_BIT, numbers, registers
 from ringup.silicon.shader.memory_effects import OWN_MEMORY, memory_effects
+from ringup.silicon.shader.strict import PART_SOURCES
 
 if TYPE_CHECKING:
     from ringup.silicon.shader.cfg import Block, Key, Step
@@ -31,12 +32,6 @@ _PASSES = frozenset(
      "v_readfirstlane_b32", "v_writelane_b32", "v_permlane16_b32", "v_permlanex16_b32", "v_permlane64_b32", "v_cndmask_b32",
      "v_cndmask_b16", "v_swap_b32", "v_swap_b16", "v_dual_mov_b32", "v_dual_cndmask_b32")
 )  # fmt: skip
-# Sources of which a part only gets into the same or another part of the result, which may stay as undefined as it was: compilers put bytes
-# and halves into registers one after another. VGPRs are followed by lane and not by byte, so the result counts as written,
-# but for a permutation that takes nothing else.
-_PARTS = {
-    "v_fma_mixlo_f16": ("vdst",), "v_fma_mixhi_f16": ("vdst",), "v_cvt_pk_u8_f32": ("src2",), "v_perm_b32": ("src0", "src1"),
-}  # fmt: skip
 # Bit by bit, so that bits nobody wrote may stand beside others: lane masks of loops begin so. `SAVES` go to EXEC, where every bit decides.
 LOGIC = ("and", "or", "xor", "nand", "nor", "xnor", "and_not1", "or_not1", "not")
 _BITWISE = frozenset(f"s_{name}_b{width}" for name in LOGIC for width in (32, 64))
@@ -221,7 +216,7 @@ def _part_reads(ins: Instruction, lanes: int, *, tracked: bool) -> Reads:
     if name.startswith(MATRIX):
         return _matrix(ins, lanes, tracked=tracked)
     if name not in _PASSES:
-        wanted, everywhere, parts = implicit, 0, _PARTS.get(name, ())
+        wanted, everywhere, parts = implicit, 0, PART_SOURCES.get(name, ())
         for operand in ins.uses:
             if operand.field not in parts or operand.kind != "vgpr":
                 wanted |= registers(operand, lanes)
@@ -237,7 +232,7 @@ def _part_reads(ins: Instruction, lanes: int, *, tracked: bool) -> Reads:
 def _computed(ins: Instruction, lanes: int) -> Reads:
     """What a lane computes of undefined values is undefined."""
     by_target = {}
-    parts = () if ins.mnemonic == "v_perm_b32" else _PARTS.get(ins.mnemonic, ())
+    parts = () if ins.mnemonic == "v_perm_b32" else PART_SOURCES.get(ins.mnemonic, ())
     sources = low = 0
     for operand in ins.uses:
         found = registers(operand, lanes)

@@ -12,7 +12,9 @@ from ringup.silicon.shader import dpp, state
 from ringup.silicon.shader.analysis import ALL, FIRST_VGPR, VECTOR_FORMATS, numbers, registers
 from ringup.silicon.shader.context import COUNTERS, EXEC_BITS_UNWRITTEN
 from ringup.silicon.shader.emitter import Value
+from ringup.silicon.shader.memory_effects import memory_effects
 from ringup.silicon.shader.rules_matrix import undefined_elements
+from ringup.silicon.shader.strict import PART_SOURCES, gathered_sources
 from ringup.silicon.shader.strict_analysis import (
     LOGIC,
     MATRIX,
@@ -256,6 +258,8 @@ class Guard:
                 changed.append((register, self._moved(one, *moves[one])))
             elif one < FIRST_VGPR:
                 changed.append((register, self._all(register)))
+            elif wave.tracked and lds_fills(step.ins) and _keeps_a_half(step.ins):
+                changed.append((register, self._get(register)))  # `after` knows more
             else:
                 changed.append((register, code.op("or", self._get(register), self._target_lanes(step.ins))))
         return changed
@@ -266,8 +270,12 @@ class Guard:
             self._set(register, value)
         for one, undefined in zip(lds_fills(step.ins), self.wave.undefined_rows, strict=False):
             if self._follows(one):
-                written = self._get(_shadow(one))
-                self._set(_shadow(one), self.code.op("and", written, self.code.invert(undefined)))
+                register, loaded = _shadow(one), self.code.invert(undefined)
+                if _keeps_a_half(step.ins):
+                    known = self.code.op("or", self._get(register), self.code.op("and", loaded, self.wave.exec_bits()))
+                else:
+                    known = self.code.op("and", self._get(register), loaded)
+                self._set(register, known)
         if self.flights:
             self._follow_flights(step.ins)
 
@@ -285,7 +293,10 @@ class Guard:
             place = target - FIRST_VGPR - ins.defs[0].index
             known = code.invert(undefined_elements(code, *self._matrix_sources(ins), wave.lanes, place))
             added = ins.uses[2].index + place + FIRST_VGPR
-            return code.op("and", known, self._source(added, kind)) if wave.tracked and added in sources else known
+            if wave.tracked and added in sources:
+                known = code.op("and", known, self._source(added, kind))
+            keeps = wave.tracked and ins.defs[0].type in ("f16", "bf16")  # the other half of each register
+            return code.op("or", known, self._get(kind)) if keeps else known
         if name == "v_writelane_b32":
             bit = code.op("shl", code.const(1, wave.mask_type), code.resize(self._lane(ins), wave.mask_type))
             was, new = self._get(kind), self._source(sources[0], kind) if sources else self._all(kind)
@@ -311,8 +322,9 @@ class Guard:
     def _computed(self, target: int, sources: tuple[int, ...], ins: Instruction) -> Value:
         """Return the shadow of what is computed lane by lane: a VGPR, or a word of a lane mask, whose bits of other lanes are 0."""
         code, wave = self.code, self.wave
-        permutes = ins.mnemonic == "v_perm_b32"
+        permutes, gathered = ins.mnemonic == "v_perm_b32", gathered_sources(ins.mnemonic)
         missing = code.invert(self._known_bytes(ins)) if permutes else self._none(("m", 0))
+        whole = self._all(("m", 0)) if gathered else missing
         for operand in ins.uses:
             here = self._none(("m", 0))
             if permutes and operand.field != "src2":
@@ -325,12 +337,25 @@ class Guard:
                         here = code.op("or", here, code.invert(self._source(one, ("m", 0))))
             if ins.dpp is not None and operand.field == "src0":
                 here = self._through_dpp(here, ins.dpp)
-            missing = code.op("or", missing, here)
+            if operand.field in gathered:
+                whole = code.op("and", whole, here)
+            else:
+                missing = code.op("or", missing, here)
+        if gathered:
+            missing = code.op("or", missing, whole)
         if target >= FIRST_VGPR:
-            return self._merged(_shadow(target), code.invert(missing), ins)
+            known = code.invert(missing)
+            if wave.tracked and self._keeps_a_part(ins):
+                known = code.op("or", known, self._get(_shadow(target)))
+            return self._merged(_shadow(target), known, ins)
         first = next(one.index for one in ins.defs if one.kind == "sgpr")
         known = code.invert(code.op("and", missing, self._target_lanes(ins)))
         return code.resize(code.op("lshr", known, code.const(32 * (target - first), wave.mask_type)), "i32")
+
+    def _keeps_a_part(self, ins: Instruction) -> bool:
+        """Say whether a result leaves a part of its register as it was: undefined is then what was so before, too."""
+        target = ins.defs[0]
+        return target.size_bits == 16 or (ins.mnemonic in PART_SOURCES and ins.mnemonic != "v_perm_b32")
 
     def _mask_shadow(self, operand: Operand) -> Value:
         """Return which lanes of a lane mask are known."""
@@ -497,6 +522,12 @@ class Guard:
 
     def _none(self, register: Register) -> Value:
         return self.code.const(0, self.wave.base_type(register))
+
+
+def _keeps_a_half(ins: Instruction) -> bool:
+    """Say whether a load leaves half of its register as it was."""
+    memory = memory_effects(ins)
+    return memory is not None and memory.keeps
 
 
 def _distance(one: int, operand: Operand) -> int:

@@ -150,6 +150,11 @@ STORE = "\n global_store_b32 v1, v3, s[2:3]"
 
 MATRIX = "".join(f"v_mov_b32_e32 v{one}, 0\n" for one in (10, 11, *range(14, 22)))
 
+ROWS = (
+    MATRIX
+    + "v_mov_b32_e32 v12, v9\n v_mov_b32_e32 v13, v9\n v_wmma_i32_16x16x16_iu4 v[14:21], v[12:13], v[10:11], v[14:21]\n"
+)
+
 DECIDES = {
     "stored": ("v_add_nc_u32_e32 v3, v2, v2" + STORE, "lane 16 of v3"),
     "stored as one half": ("v_mov_b32_e32 v3, v2\n global_store_d16_hi_b16 v1, v3, s[2:3]", "lane 16 of v3"),
@@ -175,6 +180,10 @@ DECIDES = {
     "shifted pair": ("v_lshlrev_b64 v[2:3], 3, v[1:2]" + STORE, "lane 16 of v3"),
     "dual": ("v_dual_mul_f32 v4, v0, v1 :: v_dual_add_f32 v3, v2, v0" + STORE, "lane 16 of v3"),
     "packed": ("v_pk_add_f16 v3, v2, v0" + STORE, "lane 16 of v3"),
+    "two halves": ("v_pack_b32_f16 v3, v2, v2" + STORE, "lane 16 of v3"),
+    "two conversions": ("v_cvt_pk_u16_u32 v3, v2, v2" + STORE, "lane 16 of v3"),
+    "bits of two": ("v_lshl_or_b32 v3, v2, 16, v2" + STORE, "lane 16 of v3"),
+    "distance of a shift": ("v_and_b32_e32 v4, 3, v2\n v_lshl_or_b32 v3, v0, v4, v0" + STORE, "lane 16 of v3"),
     "bytes": ("s_mov_b32 s8, 0x07060504\n v_perm_b32 v3, v2, v0, s8" + STORE, "lane 16 of v3"),
     "which bytes": ("v_and_b32_e32 v4, 3, v2\n v_perm_b32 v3, v0, v0, v4" + STORE, "lane 16 of v3"),
     "accumulator": ("v_mov_b32_e32 v3, 0\n v_fmac_f32_e32 v3, v2, v0" + STORE, "lane 16 of v3"),
@@ -188,7 +197,7 @@ DECIDES = {
         "lane 16 of v3",
     ),
     "row of a matrix": (
-        MATRIX + "v_mov_b32_e32 v12, v9\n v_mov_b32_e32 v13, v9\n v_wmma_i32_16x16x16_iu4 v[14:21], v[12:13], v[10:11], v[14:21]\n v_mov_b32_e32 v3, v18" + FIRST_HALF, "lane 0 of v3",
+        ROWS + " v_mov_b32_e32 v3, v18" + FIRST_HALF, "lane 0 of v3",
     ),
 }  # fmt: skip
 
@@ -216,13 +225,19 @@ COMPUTED = {
     ),
     "lane that is read": "v_readlane_b32 s8, v2, 15\n s_add_u32 s9, s8, s8",
     "low half of a sum": "v_mad_u64_u32 v[3:4], null, v0, v0, v[1:2]" + STORE,
+    "halves of which one is right": "v_pack_b32_f16 v3, v0, v2" + STORE,
+    "conversions of which one is right": "v_cvt_pk_u16_u32 v3, v2, v0" + STORE,
+    "half that is right and stays": "v_mov_b32_e32 v3, 0\n v_fma_mixhi_f16 v3, v0, v2, v0" + STORE,
+    "half that is loaded beside another": "v_mov_b32_e32 v3, 0\n ds_load_u16_d16 v3, v1\n s_waitcnt lgkmcnt(0)" + STORE,
+    "dword of which half was written": "ds_store_b16 v1, v0 offset:512\n ds_load_b32 v3, v1 offset:512\n s_waitcnt lgkmcnt(0)" + STORE,
+    "bits of which some are right": "v_lshl_or_b32 v3, v2, 16, v0" + STORE,
     "bytes of the other": "s_mov_b32 s8, 0x03020100\n v_perm_b32 v3, v2, v0, s8" + STORE,
     "overwritten": "v_add_nc_u32_e32 v3, v2, v2\n v_mov_b32_e32 v3, 0" + STORE,
     "neighbours that are right": (
         "v_add_nc_u32_dpp v3, v9, v0 row_ror:8 row_mask:0xf bank_mask:0xf\n s_mov_b32 exec_lo, 0xff00" + STORE
     ),
     "rows that are right": (
-        MATRIX + "v_mov_b32_e32 v12, v9\n v_mov_b32_e32 v13, v9\n v_wmma_i32_16x16x16_iu4 v[14:21], v[12:13], v[10:11], v[14:21]\n v_mov_b32_e32 v3, v17" + STORE
+        ROWS + " v_mov_b32_e32 v3, v17" + STORE
     ),
 }  # fmt: skip
 
