@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ringup.autogen.structs import memory
+from ringup.drivers.transport.mapping import map_node
 from ringup.errors import CardBusy, DeviceLost, NotSupported, OutOfMemory, PermissionNeeded, RingupError, TransportError
 
 Ioctl = Callable[[int, int, Any], int]
@@ -107,9 +108,11 @@ class Kernel:
         self, node: int, size_bytes: int, doing: str, remedy: str = "", *, start: int = 0, writable: bool = True
     ) -> mmap.mmap:
         """Map bytes of a node into this process and none of its children; the caller closes the mapping."""
-        access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
         try:
-            mapping = mmap.mmap(node, size_bytes, mmap.MAP_SHARED, access, offset=start)
+            if writable:
+                mapping = map_node(node, size_bytes, start)
+            else:
+                mapping = mmap.mmap(node, size_bytes, mmap.MAP_SHARED, mmap.PROT_READ, offset=start)
             mapping.madvise(mmap.MADV_DONTFORK)
         except OSError as error:
             raise explained(error, doing, remedy) from error

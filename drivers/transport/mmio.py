@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from ringup.drivers.transport.batch import Direct, direct
+from ringup.drivers.transport.mapping import give_up
 from ringup.drivers.transport.seam import Mmio
 from ringup.errors import NotSupported
 
@@ -146,13 +147,10 @@ class MappedWindow:
         return direct(self)
 
     def close(self) -> None:
-        """Unmap; while a view of `map` lives, the mapping stays with it."""
+        """Unmap. Views of `map` that live on see memory of nobody's: a card that is mapped somewhere counts as taken."""
         for view in (self._dwords, self._quadwords, self._bytes):
             view.release()
-        try:
-            self._mapping.close()
-        except BufferError:
-            return  # the last view's end unmaps it
+        give_up(self._mapping)
 
     def _check_block(self, offset: int, size_bytes: int) -> None:
         if not 0 <= offset <= self.size_bytes - size_bytes:

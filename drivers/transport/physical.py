@@ -16,6 +16,7 @@ from collections.abc import Iterator
 
 from ringup.drivers.transport.dma import PAGE, Run, joined
 from ringup.drivers.transport.kernel import Kernel
+from ringup.drivers.transport.mapping import LIBC
 from ringup.errors import OutOfMemory, PermissionNeeded
 
 SYS_IO_URING_SETUP, SYS_IO_URING_REGISTER = 425, 427  # the same on every architecture. Source: Linux unistd.h
@@ -24,7 +25,6 @@ IO_URING_PARAMS_BYTES = 120  # struct io_uring_params
 BUFFER_BYTES = 1 << 30  # the most one registered buffer may have. Source: io_uring_register(2)
 PRESENT, PFN = 1 << 63, (1 << 55) - 1  # bits of a page map entry
 ENTRY_BYTES = 8
-LIBC = ctypes.CDLL(None, use_errno=True)
 MOVERS = ("vm/compact_unevictable_allowed", "kernel/numa_balancing")  # settings under which locked 4 KiB pages move
 
 

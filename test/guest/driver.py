@@ -19,6 +19,7 @@ from machine import Guest, Result
 from served import Served
 
 UP_S = 200  # TIMEOUT: some 10 s on an idle machine, Python's start among them
+BENCH_S = 500  # TIMEOUT: some 60 s on an idle machine
 RUNS = """
 import contextlib, os, random, sys, time
 import ringup
@@ -99,6 +100,33 @@ def test_over_vfio_behind_the_iommu(story):
     info = story.ringup(f"info {story.name}")
     assert "24560 MiB" in info.output
     assert "vfio" in story.ringup("doctor").output
+
+
+TWICE = """
+name = sys.argv[1]
+card = ringup.open(name)
+view = card.device.bars[0].map()
+card.close()
+again = ringup.open(name)
+again.device.bars[0].map()[:4] = b"mine"
+print("found", again.info.found, bytes(view[:4]) == bytes(4))
+again.close()
+"""
+
+
+def test_a_process_opens_a_card_again_that_it_has_views_of(story):
+    """A device that is mapped anywhere stays taken."""
+    done = story.python(TWICE.replace("sys.argv[1]", repr(story.name)))
+    assert done.output.split("\n")[-2] == "found cold True", done.output
+
+
+def test_the_benches_measure_it(story):
+    done = story.ringup(f"bench bringup latency transfers --card {story.name} --json --no-peer --quick", BENCH_S)
+    assert done.status == 0, done.output
+    figures = [json.loads(line) for line in done.output.splitlines() if line.startswith("{")]
+    assert all(figure["ours"] > 0 for figure in figures)
+    for part in ("start 1, found cold", "start 2, found cold"):
+        assert any(part in figure["name"] for figure in figures), done.output
 
 
 def test_the_memory_of_a_process_is_unmapped_with_it(story):

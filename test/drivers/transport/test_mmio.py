@@ -3,9 +3,11 @@
 import mmap
 import os
 import random
+from pathlib import Path
 
 import pytest
 
+from ringup.drivers.transport.mapping import map_node
 from ringup.drivers.transport.mmio import FileWindow, MappedWindow, WriteCombining
 
 SIZE = 8192
@@ -147,11 +149,18 @@ def test_what_was_combined_is_on_its_way_before_an_uncombined_access(behind, tmp
         window.close()
 
 
-def test_a_view_outlives_its_window(behind):
-    with behind.open("r+b") as file:
-        mapping = mmap.mmap(file.fileno(), SIZE)
-    window = MappedWindow("BAR 0", mapping, SIZE, memory_like=True, combining=WriteCombining(), combined=False)
+def test_a_view_that_outlives_its_window_sees_nothing_of_the_card(behind):
+    """VFIO refuses to open a device again that is mapped anywhere."""
+    before = behind.read_bytes()
+    node = os.open(behind, os.O_RDWR)
+    window = MappedWindow(
+        "BAR 0", map_node(node, SIZE), SIZE, memory_like=True, combining=WriteCombining(), combined=False
+    )
     view = window.map()
     window.close()
-    view[0:4] = b"late"
-    assert behind.read_bytes()[:4] == b"late"
+    os.close(node)
+    assert str(behind) not in Path("/proc/self/maps").read_text()
+    assert str(behind) not in [os.path.realpath(one) for one in Path("/proc/self/fd").iterdir()]
+    assert bytes(view) == bytes(SIZE)
+    view[:4] = b"lost"
+    assert behind.read_bytes() == before

@@ -1,0 +1,48 @@
+"""Nodes mapped into this process, in a way that they can be given up again, whoever holds views of them.
+
+Python's own mapping of a node keeps a copy of its descriptor and its pages until the last view ends. A card of which either is left counts
+as taken: VFIO lets nobody open it again, the same process included. So Python gets a mapping of nobody's memory, and the node is put over
+its pages.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+_mmap = LIBC.mmap
+_mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+_mmap.restype = ctypes.c_void_p
+# Flags that Python's mmap does not name. Source: Linux asm-generic/mman-common.h, mman.h
+MAP_FIXED, MAP_NORESERVE = 0x10, 0x4000
+NOBODYS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
+RIGHTS = mmap.PROT_READ | mmap.PROT_WRITE
+
+
+def map_node(node: int, size_bytes: int, start: int = 0) -> mmap.mmap:
+    """Map bytes of a node from `start` (whole pages), to read and write. Raises `OSError`."""
+    mapping = mmap.mmap(-1, size_bytes, NOBODYS, RIGHTS)
+    try:
+        _put(mapping, mmap.MAP_SHARED, node, start)
+    except OSError:
+        mapping.close()
+        raise
+    return mapping
+
+
+def give_up(mapping: mmap.mmap) -> None:
+    """End a mapping. Views of one of `map_node` that live on see zeroed memory of nobody's; one for reading only stays as long as they."""
+    try:
+        mapping.close()
+    except BufferError:
+        if not memoryview(mapping).readonly:
+            _put(mapping, NOBODYS)
+
+
+def _put(mapping: mmap.mmap, how: int, node: int = -1, start: int = 0) -> None:
+    address = ctypes.addressof(ctypes.c_char.from_buffer(mapping))
+    if _mmap(address, len(mapping), RIGHTS, how | MAP_FIXED, node, start) != address:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
