@@ -210,6 +210,11 @@ class InterpreterRun:
         """The waves that were started and have not ended."""
         return [one.regs.wave for group in self._residents for one in (*group.running, *group.waiting, *group.stopped)]
 
+    @property
+    def waiting(self) -> bool:
+        """Never: all that it needs is here."""
+        return False
+
     def step(self, instructions: int) -> bool:
         """Run up to about `instructions` wave-instructions; True once every wave has ended. A dispatch with violations never ends."""
         left, idle = instructions, 0

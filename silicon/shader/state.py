@@ -200,6 +200,11 @@ class Run(Protocol):
         """Run up to about `instructions` wave-instructions; True once every wave has ended. A dispatch with violations never ends."""
         ...
 
+    @property
+    def waiting(self) -> bool:
+        """Whether steps do nothing for now: it waits for what goes on beside the card."""
+        ...
+
     def kill(self) -> None:
         """Drop all waves (queue reset)."""
         ...
