@@ -256,7 +256,7 @@ class Grid:
         if run.waiting:  # what it executed before counts with the next slice
             self._timer = self._dispatcher.board.clock.after(WAITING_US, self._slice)
             return
-        executed = run.counters.instructions - self._seen
+        executed = run.instructions - self._seen
         self._seen += executed
         self._dispatcher.busy_ns += executed
         spent = executed * INSTRUCTION_US

@@ -201,6 +201,11 @@ class InterpreterRun:
         return self.machine.counters
 
     @property
+    def instructions(self) -> int:
+        """How many wave-instructions were executed so far."""
+        return self.machine.counters.instructions
+
+    @property
     def violations(self) -> list[Violation]:
         """The rules that were broken so far."""
         return self.machine.violations

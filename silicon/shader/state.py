@@ -187,6 +187,11 @@ class Run(Protocol):
         ...
 
     @property
+    def instructions(self) -> int:
+        """How many wave-instructions were executed so far: one of the counters, for less."""
+        ...
+
+    @property
     def violations(self) -> list[Violation]:
         """The rules that were broken so far."""
         ...

@@ -207,6 +207,11 @@ class TranslatedRun:
         return self._counters()
 
     @property
+    def instructions(self) -> int:
+        """How many wave-instructions were executed so far."""
+        return sum(int(one.counts @ one.translation.lengths) for one in self._all)
+
+    @property
     def waves(self) -> list[WaveState]:
         """The waves that were started and have not ended."""
         slots = range(int(self._context[Word.HIGH]) * self._group_waves)

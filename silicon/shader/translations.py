@@ -7,6 +7,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ringup.silicon.shader.cfg import Key, Program
 from ringup.silicon.shader.lower import Lowered, Variant, lower
 from ringup.silicon.shader.native import HostCode, schedule
@@ -14,6 +16,8 @@ from ringup.silicon.shader.state import MemoryFault
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
+
+    from numpy.typing import NDArray
 
     from ringup.silicon.shader.interpreter import Machine
 
@@ -24,6 +28,7 @@ class Translation:
 
     program: Program
     lowered: Lowered
+    lengths: NDArray[np.uint64]  # in instructions, of its blocks
     host: HostCode
     address: int
 
@@ -79,8 +84,9 @@ class Beside(ThreadPoolExecutor):
 
 def _translated(program: Program, variant: Variant, host_cpu: str) -> Translation:
     lowered = lower(program, variant)
+    lengths = np.array([len(program.blocks[key].code) for key in lowered.blocks], np.uint64)
     host = HostCode(lowered.text, cpu=host_cpu)
-    return Translation(program, lowered, host, host.address("program"))
+    return Translation(program, lowered, lengths, host, host.address("program"))
 
 
 def _translated_beside(program: Program, variant: Variant, host_cpu: str) -> Translation:
