@@ -55,7 +55,7 @@ from ringup.silicon.shader.decode import LONGEST_BYTES, decode, of_wave
 from ringup.silicon.shader.interp_registers import scalar_name
 from ringup.silicon.shader.interpreter import NAVI31_WGPS, Machine, resident_limit, step_one, unit
 from ringup.silicon.shader.interpreter import Exit as StepExit
-from ringup.silicon.shader.lower import Variant
+from ringup.silicon.shader.lower import BEGINNING, Variant
 from ringup.silicon.shader.native import schedule
 from ringup.silicon.shader.scheduler import LDS_SPARE_BYTES, REGION_WORDS
 from ringup.silicon.shader.state import Counters, Dispatch, Events, Memory, MemoryFault, Region, Violation, WaveState
@@ -338,7 +338,7 @@ class TranslatedRun:
         for number, wave in enumerate(group.waves):
             self._mode = int(wave.words[state.MODE])
             full = wave.exec_mask == (1 << self.machine.dispatch.wave_size) - 1
-            _aim(wave, self._active(full=full), 0)
+            _aim(wave, self._active(full=full), BEGINNING)
             template[64 + number * head : 64 + (number + 1) * head] = wave.words[: head // 4].view(np.uint8)
         return template
 
