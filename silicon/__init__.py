@@ -7,6 +7,8 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # importing the package must not cost the models
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from ringup.silicon.amd.card import VirtualRadeon
     from ringup.silicon.clock import VirtualClock
     from ringup.silicon.shader.state import Engine
@@ -23,6 +25,7 @@ def card(
     engine: Engine | None = None,
     strict: bool = True,
     clock: VirtualClock | None = None,
+    beside: Executor | None = None,
 ) -> VirtualRadeon:
     """Return a virtual card, powered and posted; see `VirtualRadeon`. An unknown name is a `NoSuchCard` that lists the known ones."""
     from ringup.silicon.amd.card import VirtualRadeon
@@ -35,6 +38,7 @@ def card(
         engine=engine,
         strict=strict,
         clock=clock,
+        beside=beside,
     )
 
 

@@ -27,7 +27,7 @@ ENCLOSURES = {  # the bridges that a card may sit behind: the firmware of each
     "asm2464pd-patched": ("patched", "patched stock firmware"),
     "asm2464pd-stock": ("stock", "stock firmware"),
 }
-CARD_OPTIONS = ("vram_bytes", "bar0_bytes", "engine", "strict", "clock")
+CARD_OPTIONS = ("vram_bytes", "bar0_bytes", "engine", "strict", "clock", "beside")
 LINE_BYTES = 64  # of a block transfer: one request each
 FALLEN, DROPPED = "all_ones_after_reads", "link_drop_after_bytes"
 

@@ -1,9 +1,10 @@
 """A vfio-user server for virtual cards: a virtual machine monitor such as QEMU attaches each as a PCI device of its guest.
 
-One loop, no threads in models. Cards live in virtual time, guests in the wall clock's; the loop lets both pass alike: what a card does takes as
-long for the guest as its model says. A model that needs longer to compute than that falls behind by `CATCH_UP_S` at most; beyond, its time
-stands still rather than be hurried after. A register access costs its own virtual time on top, a reset 100 ms of it: where that brings
-cards ahead by more than `CATCH_UP_S`, they are not made to wait for it either.
+One loop, no threads in models; a card may be made with one that translates its shader programs beside the loop. Cards live in virtual time,
+guests in the wall clock's; the loop lets both pass alike: what a card does takes as long for the guest as its model says. A model that needs
+longer to compute than that falls behind by `CATCH_UP_S` at most; beyond, its time stands still rather than be hurried after. A register access
+costs its own virtual time on top, a reset 100 ms of it: where that brings cards ahead by more than `CATCH_UP_S`, they are not made to wait for
+it either.
 
 A card serves one peer at a time. A peer that goes leaves the card as it is, without its memory and interrupts; the next one finds it so.
 Peers are hostile: sizes, counts and time are bounded, nonsense is answered with an error or closes the connection, and touches no other.

@@ -15,6 +15,7 @@ from ringup.errors import NotSupported
 from ringup.silicon import transport
 from ringup.silicon.amd.card import VirtualRadeon
 from ringup.silicon.clock import VirtualClock
+from ringup.silicon.shader.translations import Beside
 from ringup.silicon.usb_loopback import LoopbackHost
 from ringup.silicon.usbip import LOOPBACK, PORT, UsbipServer
 from ringup.silicon.usbip_vhci import Vhci
@@ -125,9 +126,9 @@ def _run_vfio_user(args: argparse.Namespace) -> int:
         raise WrongUsage("serving two cards at one socket: name a socket for each")
     clock = VirtualClock()
     files.check_outputs(args.log)
-    with access_log.writing(args.log) as log, VfioUserServer(clock) as server:
+    with access_log.writing(args.log) as log, Beside() as beside, VfioUserServer(clock) as server:
         for path, name in zip(paths, names, strict=True):
-            card = _slot_card(name, vram_bytes=args.vram, bar0_bytes=args.bar0, clock=clock)
+            card = _slot_card(name, vram_bytes=args.vram, bar0_bytes=args.bar0, clock=clock, beside=beside)
             try:
                 server.serve(path, card)
             except BaseException:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import replace
 from typing import TypeVar
 
@@ -76,11 +77,13 @@ class VirtualRadeon:
         engine: Engine | None = None,
         strict: bool = True,
         clock: VirtualClock | None = None,
+        beside: Executor | None = None,
     ) -> None:
         """`enumerated`: the host's firmware has given addresses and switched memory decoding on; bus mastering is the driver's.
 
         `engine`: what runs the shader programs, the translator when left out; `strict`: it stops at what metal lets pass by luck. `clock`: of
-        the machine that the card is a part of, one of its own when left out.
+        the machine that the card is a part of, one of its own when left out. `beside`: what translates shader programs while the card goes on,
+        where others' time passes meanwhile; they wait for it when left out. Not for an `engine`.
         """
         self.chip = _sized(chips.find(chip), vram_bytes, bar0_bytes)
         self.clock = PowerDomain(clock or VirtualClock())
@@ -96,7 +99,8 @@ class VirtualRadeon:
         self._wire_bus()
         self._blocks: list[Resettable] = []
         self._firmware: dict[str, bytes] = {}
-        self._wire_blocks(engine or Translator(wgp_count=self.chip.gc.core.compute_units // 2), strict=strict)
+        wgp_count = self.chip.gc.core.compute_units // 2
+        self._wire_blocks(engine or Translator(wgp_count=wgp_count, beside=beside), strict=strict)
         self._wire_apertures()
         self.reaches_host: Callable[[], bool] = lambda: (
             True

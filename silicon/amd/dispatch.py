@@ -32,6 +32,7 @@ from ringup.silicon.shader.state import (
 SLICE = 2_000  # wave-instructions between two looks at the rest of the card
 INSTRUCTION_US = 0.001  # and busy_ns counts one each
 IDLE_US = 1.0  # between slices in which nothing could run
+WAITING_US = 200.0  # between looks at what goes on beside the card, in the time of those who do
 START_US = 1.0  # from the packet to the first instruction
 USER_DATA = 16  # COMPUTE_USER_DATA_*
 LDS_GRANULE_BYTES = 512  # RSRC2.lds_size
@@ -252,7 +253,10 @@ class Grid:
             self._done(self)
             return
         ended = run.step(SLICE)
-        executed = run.counters.instructions - self._seen
+        if run.waiting:  # what it executed before counts with the next slice
+            self._timer = self._dispatcher.board.clock.after(WAITING_US, self._slice)
+            return
+        executed = run.instructions - self._seen
         self._seen += executed
         self._dispatcher.busy_ns += executed
         spent = executed * INSTRUCTION_US

@@ -201,6 +201,11 @@ class InterpreterRun:
         return self.machine.counters
 
     @property
+    def instructions(self) -> int:
+        """How many wave-instructions were executed so far."""
+        return self.machine.counters.instructions
+
+    @property
     def violations(self) -> list[Violation]:
         """The rules that were broken so far."""
         return self.machine.violations
@@ -209,6 +214,11 @@ class InterpreterRun:
     def waves(self) -> list[WaveState]:
         """The waves that were started and have not ended."""
         return [one.regs.wave for group in self._residents for one in (*group.running, *group.waiting, *group.stopped)]
+
+    @property
+    def waiting(self) -> bool:
+        """Never: all that it needs is here."""
+        return False
 
     def step(self, instructions: int) -> bool:
         """Run up to about `instructions` wave-instructions; True once every wave has ended. A dispatch with violations never ends."""

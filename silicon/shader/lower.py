@@ -50,6 +50,7 @@ NOTHING = frozenset(
 )  # fmt: skip
 
 
+BEGINNING = 0  # the entry of waves that SPI starts
 UNMODELLED = frozenset(("MIMG", "EXP", "VINTERP"))
 SCALARS = (1 << FIRST_VGPR) - 1
 # whose active lanes are counted
@@ -97,7 +98,8 @@ class _Writer:
             tracked=variant.tracked,
         )
         self.names = {key: f"b{i}" for i, key in enumerate(program.blocks)}
-        self.entries = {key: i for i, key in enumerate(program.entries)}
+        # BEGINNING is none of them: whoever comes back to the first instruction has registers
+        self.entries = {key: i for i, key in enumerate(program.entries, BEGINNING + 1)}
         self.bailed: set[str] = set()
         self.notes: list[str] = []
         everything = SCC_BIT | EXEC_BITS
@@ -112,7 +114,7 @@ class _Writer:
         full_at = dict.fromkeys(self.entries, False)
         full_at[program.entries[0]] = variant.full
         for key in self._resumed():
-            self.entries.setdefault(key, len(self.entries))
+            self.entries.setdefault(key, BEGINNING + 1 + len(self.entries))
         self.full = full_exec(program.blocks, full_at, variant.lanes)
         self.guard = self._guard() if variant.strict else None
         self.live = live_at_entry(program.blocks, self.full, self.wave.everything)
@@ -144,7 +146,7 @@ class _Writer:
         for number, (key, block) in enumerate(self.program.blocks.items()):
             code.block(self.names[key])
             self._block(number, key, block)
-        for key, number in self.entries.items():
+        for number, key in ((BEGINNING, self.program.entries[0]), *((at, one) for one, at in self.entries.items())):
             code.block(f"entry{number}")
             wave.begin()
             self._enter(number, key)
@@ -184,7 +186,7 @@ class _Writer:
             f"%sites.place = getelementptr i32, ptr %wave, i64 {SITES_WORD}",
             "%sites = load ptr, ptr %sites.place",
             "switch i64 %entry, label %nowhere ["
-            + " ".join(f"i64 {i}, label %entry{i}" for i in self.entries.values())
+            + " ".join(f"i64 {i}, label %entry{i}" for i in (BEGINNING, *self.entries.values()))
             + "]",
         ]
         lines += self.code.lines
@@ -200,7 +202,7 @@ class _Writer:
     def _enter(self, number: int, key: Key) -> None:
         """Read what is live; at the beginning only what SPI wrote, all else is zero."""
         wave, variant, live = self.wave, self.variant, self.live[key]
-        if number:
+        if number != BEGINNING:
             wave.restore(live)
             if self.guard is not None:
                 if key in self.program.entries:

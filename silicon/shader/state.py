@@ -187,6 +187,11 @@ class Run(Protocol):
         ...
 
     @property
+    def instructions(self) -> int:
+        """How many wave-instructions were executed so far: one of the counters, for less."""
+        ...
+
+    @property
     def violations(self) -> list[Violation]:
         """The rules that were broken so far."""
         ...
@@ -198,6 +203,11 @@ class Run(Protocol):
 
     def step(self, instructions: int) -> bool:
         """Run up to about `instructions` wave-instructions; True once every wave has ended. A dispatch with violations never ends."""
+        ...
+
+    @property
+    def waiting(self) -> bool:
+        """Whether steps do nothing for now: it waits for what goes on beside the card."""
         ...
 
     def kill(self) -> None:

@@ -31,7 +31,7 @@ from ringup.silicon.shader import (
     state,
 )
 from ringup.silicon.shader.analysis import FIRST_VGPR
-from ringup.silicon.shader.cfg import Key, Program
+from ringup.silicon.shader.cfg import Key
 from ringup.silicon.shader.context import (
     CODE_WORD,
     CONTEXT_WORDS,
@@ -55,14 +55,17 @@ from ringup.silicon.shader.decode import LONGEST_BYTES, decode, of_wave
 from ringup.silicon.shader.interp_registers import scalar_name
 from ringup.silicon.shader.interpreter import NAVI31_WGPS, Machine, resident_limit, step_one, unit
 from ringup.silicon.shader.interpreter import Exit as StepExit
-from ringup.silicon.shader.lower import Lowered, Variant, lower
-from ringup.silicon.shader.native import HostCode, schedule
+from ringup.silicon.shader.lower import BEGINNING, Variant
+from ringup.silicon.shader.native import schedule
 from ringup.silicon.shader.scheduler import LDS_SPARE_BYTES, REGION_WORDS
 from ringup.silicon.shader.state import Counters, Dispatch, Events, Memory, MemoryFault, Region, Violation, WaveState
 from ringup.silicon.shader.strict_code import shadow_slots
 from ringup.silicon.shader.text import text
+from ringup.silicon.shader.translations import Job, Pending, Translation
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor, Future
+
     from numpy.typing import NDArray
 
     Words = NDArray[np.uint64]
@@ -79,29 +82,20 @@ _MISS = ctypes.CFUNCTYPE(
 )
 
 
-@dataclass(slots=True)
-class Translation:
-    """A translated program."""
-
-    program: Program
-    ranges: list[tuple[int, bytes]]
-    lowered: Lowered
-    host: HostCode
-    address: int
-
-
 @dataclass
 class Translator:
     """The cores of a card with `wgp_count` work-group processors. Translations are kept for all dispatches it starts.
 
     `counting` has the counters of memory kept, at a price. `host_cpu` is LLVM's name of the processor whose instructions translations keep to;
-    empty for all that this host has.
+    empty for all that this host has. `beside` executes translations while the caller goes on: steps of a dispatch that needs one return at once
+    and have run nothing until it is made. Without it they wait for their translations, and every step is the same each time.
     """
 
     wgp_count: int = NAVI31_WGPS
     counting: bool = False
     host_cpu: str = ""
-    cache: dict[tuple[Variant, int], list[Translation]] = field(default_factory=dict)
+    beside: Executor | None = None
+    cache: dict[tuple[Variant, int], list[Job]] = field(default_factory=dict)
 
     def start(self, dispatch: Dispatch, memory: Memory, events: Events, *, strict: bool = True) -> TranslatedRun:
         """Begin a dispatch; nothing runs before the first `step`."""
@@ -112,44 +106,18 @@ class Translator:
         return TranslatedRun(self, Machine(dispatch, memory, events, strict), limit)
 
     def translation(self, machine: Machine, variant: Variant, mode: int, extra: tuple[Key, ...]) -> Translation:
-        """Return the program at the dispatch's PC with ways in at 0 and `extra`, translated now or before."""
+        """Return the program at the dispatch's PC with ways in at 0 and `extra`, translated now or before. Raises `Pending`."""
         known = self.cache.setdefault((variant, mode), [])
-        pc = machine.dispatch.pc
-        for one in reversed(known):  # the latest knows the most ways in
-            if set(extra) <= set(one.program.entries) and all(
-                _holds(machine, pc + offset, code) for offset, code in one.ranges
-            ):
-                return one
-        program = Program(
-            lambda offset, size: _fetch(machine, pc + offset, size), [Key(0, mode), *extra], variant.lanes
-        )
-        lowered = lower(program, variant)
-        host = HostCode(lowered.text, cpu=self.host_cpu)
-        made = Translation(
-            program, sorted(program.ranges, key=lambda one: abs(one[0])), lowered, host, host.address("program")
-        )
-        known.append(made)
-        return made
-
-
-def _fetch(machine: Machine, gpu_va: int, size: int) -> bytes:
-    """Read code; less than asked for where the memory ends that holds the first byte."""
-    try:
-        region = machine.memory.region(gpu_va, write=False, execute=True)
-    except MemoryFault:
-        return b""
-    at = gpu_va - region.gpu_va
-    return ctypes.string_at(region.pointer + at, min(size, region.size_bytes - at))
-
-
-def _holds(machine: Machine, gpu_va: int, code: bytes) -> bool:
-    """Say whether memory has this code; of what lies behind other code nothing is asked."""
-    while code:
-        found = _fetch(machine, gpu_va, len(code))
-        if not found or not code.startswith(found):
-            return False
-        gpu_va, code = gpu_va + len(found), code[len(found) :]
-    return True
+        # the latest has the most ways in
+        job = next((one for one in reversed(known) if one.suits(machine, extra)), None)
+        if job is None:
+            job = Job.begin(machine, variant, [Key(0, mode), *extra], self.host_cpu, self.beside)
+            known.append(job)
+        if not job.made.done():
+            raise Pending(job.made)
+        if job.made.exception() is not None:
+            known.remove(job)
+        return job.made.result()
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +186,13 @@ class TranslatedRun:
         self._error: BaseException | None = None
         self._epoch = machine.memory.epoch
         self._ended = False
+        self._waits: Future[Translation] | None = None  # for this
+        self._left: tuple[WaveState, bool] | None = None  # a wave that is to go on, in a program that is tracked or not
         self._prepare()
+        try:
+            self._make_templates()
+        except Pending as pending:
+            self._waits = pending.made
 
     # what the contract asks for ---------------------------------------------------------------------------------------------------
 
@@ -231,6 +205,11 @@ class TranslatedRun:
     def counters(self) -> Counters:
         """What was done so far."""
         return self._counters()
+
+    @property
+    def instructions(self) -> int:
+        """How many wave-instructions were executed so far."""
+        return sum(int(one.counts @ one.translation.lengths) for one in self._all)
 
     @property
     def waves(self) -> list[WaveState]:
@@ -248,10 +227,33 @@ class TranslatedRun:
         slots = range(int(self._context[Word.HIGH]) * self._group_waves)
         return [wave for wave in map(self._wave, slots) if wave.words[STATUS_WORD] == Status.STOPPED]
 
+    @property
+    def waiting(self) -> bool:
+        """Whether it waits for a translation, so that a step does nothing."""
+        return not self._ended and self._waits is not None and not self._waits.done()
+
     def step(self, instructions: int) -> bool:
         """Run up to about `instructions` wave-instructions; True once every wave has ended. A dispatch with violations never ends."""
-        if self._ended:
-            return True
+        if self._ended or self.waiting:
+            return self._ended
+        try:
+            if self._waits is not None:
+                self._resume()
+            return self._run(instructions)
+        except Pending as pending:
+            self._waits = pending.made
+            return False
+
+    def _resume(self) -> None:
+        """Do again what a translation was missing for, up to now: by now memory may have another program."""
+        self._check_epoch()
+        if not self._templates:
+            self._make_templates()
+        if self._left is not None:
+            self._go_on(*self._left)
+        self._waits = None
+
+    def _run(self, instructions: int) -> bool:
         words = self._context
         words[Word.BUDGET] = instructions
         run, address = schedule(), self._context.ctypes.data
@@ -300,7 +302,6 @@ class TranslatedRun:
         for axis, enabled in enumerate(dispatch.enable_group_id):
             words[Word.PLACE_X + axis] = 4 * (place if enabled else SPARE_WORD)
             place += enabled
-        self._make_templates()
 
     def _make_templates(self) -> None:
         """Make the first words of every wave of a group, full or partial along each axis."""
@@ -310,6 +311,11 @@ class TranslatedRun:
             count, size = dispatch.group_count[axis], dispatch.partial_size[axis]
             partial |= (1 << axis) * bool(size and count and size != dispatch.group_size[axis])
         self._context[Word.PARTIAL] = partial
+        self._current, self._all, templates = (
+            {},
+            [],
+            {},
+        )  # nothing has run: what an earlier try found may be out of date
         for shape in range(8):
             if shape & ~partial:
                 continue
@@ -320,8 +326,9 @@ class TranslatedRun:
                 start + (count - 1) * (shape >> axis & 1)
                 for axis, (start, count) in enumerate(zip(dispatch.group_start, dispatch.group_count, strict=True))
             )
-            template = self._template(launch.start_group(dispatch, (x, y, z), 0))
-            self._templates.append(template)
+            templates[shape] = self._template(launch.start_group(dispatch, (x, y, z), 0))
+        self._templates = list(templates.values())
+        for shape, template in templates.items():
             self._table[shape] = template.ctypes.data
 
     def _template(self, group: launch.Group) -> Bytes:
@@ -331,7 +338,7 @@ class TranslatedRun:
         for number, wave in enumerate(group.waves):
             self._mode = int(wave.words[state.MODE])
             full = wave.exec_mask == (1 << self.machine.dispatch.wave_size) - 1
-            _aim(wave, self._active(full=full), 0)
+            _aim(wave, self._active(full=full), BEGINNING)
             template[64 + number * head : 64 + (number + 1) * head] = wave.words[: head // 4].view(np.uint8)
         return template
 
@@ -423,9 +430,16 @@ class TranslatedRun:
         if reason in (Exit.STOPPED, Exit.ERROR) or outcome in (StepExit.FAULT, StepExit.HALT):
             wave.words[STATUS_WORD] = Status.STOPPED
             return
+        tracked = self._active_of(wave).tracked or (reason is Exit.LEAVE and detail == Leave.TRACK)
+        self._left = (wave, tracked)
+        self._go_on(wave, tracked)
+
+    def _go_on(self, wave: WaveState, tracked: bool) -> None:
+        """Have a wave go on at its PC."""
         before = self._active_of(wave)
         key = Key(wave.pc - self.machine.dispatch.pc, int(wave.words[state.MODE]))
-        tracked = before.tracked or (reason is Exit.LEAVE and detail == Leave.TRACK)
+        if (before.full, tracked) not in self._current and key != Key(0, self._mode):
+            self._extra.add(key)  # else it would be translated twice: without this way in, and with it
         active = self._active(full=before.full, tracked=tracked)
         known = active.translation.lowered.entries
         if active is not before:  # what strict code follows differs: in by a way that expects nothing
@@ -434,6 +448,7 @@ class TranslatedRun:
             self._extra.add(key)
             active = self._current[before.full, tracked] = self._translate(full=before.full, tracked=tracked)
         _aim(wave, active, active.translation.lowered.entries[key])
+        self._left = None
 
     def _active_of(self, wave: WaveState) -> _Active:
         address = int(wave.words[COUNTS_WORD]) | int(wave.words[COUNTS_WORD + 1]) << 32

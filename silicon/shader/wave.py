@@ -49,6 +49,7 @@ class _Stop(NamedTuple):
     offset: int
     alive: int  # registers to be stored
     changed: dict[Register, Value]  # those with other values than when the program's block began
+    block: int  # which block of the program that is
     kind: Value | None = None  # of the rule that was broken; None: the wave goes on elsewhere
     detail: Value | None = None
 
@@ -72,6 +73,7 @@ class Wave(Registers):
         self.alive = 0  # those whose values may be read by this instruction or later
         self.told = 0  # those that a broken rule leaves in the wave's state
         self._dirty_outside: dict[Register, None] = {}  # of `unless` or `when`, within their bodies
+        self._block = 0  # of the program, counted
         self._faults: list[_Stop] = []
         self._stops: list[tuple[Value, str]] = []
 
@@ -144,7 +146,7 @@ class Wave(Registers):
         code, good, bad = self.code, self.code.fresh("good"), self.code.fresh("bad")
         dirty = self.dirty | self._dirty_outside
         changed = {one: self.read(one, self.base_type(one)) for one in dirty if saved & _bit(one)}
-        self._faults.append(_Stop(bad, self.offset, saved, changed, kind, detail))
+        self._faults.append(_Stop(bad, self.offset, saved, changed, self._block, kind, detail))
         code.branch(condition, bad, good, likely=False)
         code.block(good)
 
@@ -153,26 +155,67 @@ class Wave(Registers):
         self.set_context_word(Word.FUEL, self.code.load(Value("%fuel", "ptr"), "i64", 8))
         self.code.line(f"ret i64 {reason.text}")
 
+    def begin(self) -> None:
+        """Forget values: a new block of the program starts, reached from anywhere."""
+        super().begin()
+        self._block += 1
+
     def close(self) -> None:
         """Write the blocks that all faults and all interpreted instructions share."""
         code = self.code
+        ends = {"broken": Exit.FAULT, "track": Exit.LEAVE | Leave.TRACK << 8}
+        by_block: dict[tuple[int, str], list[_Stop]] = {}
         for one in self._faults:
-            code.block(one.label)
-            self.begin()
-            self.views = {register: {value.type: value} for register, value in one.changed.items()}
-            self.save(one.alive, one.offset)
-            if one.kind is None or one.detail is None:
-                self.leave(code.const(Exit.LEAVE | Leave.TRACK << 8, "i64"))
-                continue
-            self.set_context_word(Word.FAULT_KIND, one.kind)
-            self.set_context_word(Word.FAULT_DETAIL, one.detail)
-            self.leave(code.const(Exit.FAULT, "i64"))
+            by_block.setdefault((one.block, "track" if one.kind is None else "broken"), []).append(one)
+        for (_, end), stops in by_block.items():
+            self._ways_out(stops, 0, end)
+        for end in dict.fromkeys(end for _, end in by_block):
+            code.block(end)
+            self.leave(code.const(ends[end], "i64"))
         if self._stops:
             code.block("stopped")
             self.leave(code.phi(*self._stops))
 
+    def _ways_out(self, stops: list[_Stop], done: int, after: str) -> None:
+        """Write the blocks of stops in one block of the program, apart from the registers `done`, which blocks from `after` on store.
+
+        Stops are many and most registers have the same value at most of them: each half of them stores together what its stops have in common.
+        Stored one by one, this would be most of a strict program's code, and of the time that LLVM takes for it.
+        """
+        first, common = stops[0], ~done
+        for one in stops:
+            common &= one.alive
+        for register in dict.fromkeys(register for one in stops for register in one.changed):
+            if any(one.changed.get(register) != first.changed.get(register) for one in stops):
+                common &= ~_bit(register)
+        label = first.label if len(stops) == 1 else self.code.fresh("stop")
+        if common & self.everything or len(stops) == 1:
+            self._way_out(label, stops, common)
+            self.code.jump(after)
+            after = label
+        if len(stops) > 1:
+            for half in (stops[: len(stops) // 2], stops[len(stops) // 2 :]):
+                self._ways_out(half, done | common, after)
+
+    def _way_out(self, label: str, stops: list[_Stop], saved: int) -> None:
+        """Write a block that stores registers as they are at these stops; where it is of one stop alone, what is told of it too."""
+        one = stops[0]
+        self.code.block(label)
+        self.begin()
+        self.views = {register: {value.type: value} for register, value in one.changed.items()}
+        self._save(saved)
+        if len(stops) == 1:
+            self._save_pc(one.offset)
+            if one.kind is not None and one.detail is not None:
+                self.set_context_word(Word.FAULT_KIND, one.kind)
+                self.set_context_word(Word.FAULT_DETAIL, one.detail)
+
     def save(self, found: int, offset: int) -> None:
         """Store registers (a set of `analysis`) and the PC to the wave's state."""
+        self._save(found)
+        self._save_pc(offset)
+
+    def _save(self, found: int) -> None:
         for number in numbers(found & self.everything):
             if number >= FIRST_VGPR:
                 self.code.store(self.vgpr(number - FIRST_VGPR), self._row_place(number - FIRST_VGPR), 64)
@@ -180,6 +223,8 @@ class Wave(Registers):
                 self.set_wave_word(number, self.code.cast("zext", self.scc(), "i32"))
             else:
                 self.set_wave_word(number, self.read(("s", number), "i32"))
+
+    def _save_pc(self, offset: int) -> None:
         pc = self.code.op("add", self.context_word(Word.BASE), self.code.const(offset, "i64"))
         self.set_wave_word(state.PC_LO, pc)
 

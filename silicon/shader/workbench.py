@@ -130,7 +130,7 @@ def run(
     while not under_way.step(SLICE):
         if under_way.violations:
             raise GuestError(f"kernel {name}: {under_way.violations[0]}")
-        if under_way.counters.instructions > limit:
+        if under_way.instructions > limit:
             under_way.kill()
             raise GuestError(f"kernel {name} has not ended after {limit} wave-instructions")
     return under_way

@@ -21,6 +21,7 @@ from ringup.silicon.amd.card import VirtualRadeon
 from ringup.silicon.amd.chips import CHIPS
 from ringup.silicon.clock import VirtualClock
 from ringup.silicon.log import Event
+from ringup.silicon.shader.translations import Beside
 from ringup.silicon.vfio_user import VfioUserServer
 from ringup.tools import access_log
 
@@ -38,8 +39,9 @@ class Served:
         self.log_path = folder / "access.log"
         self.events: list[Event] = []  # all but accesses and packets
         clock = VirtualClock()
+        self._beside = Beside()
         self.cards: tuple[VirtualRadeon, ...] = tuple(
-            make(chip, bar0_bytes=_window(chip), clock=clock) for chip in chips
+            make(chip, bar0_bytes=_window(chip), clock=clock, beside=self._beside) for chip in chips
         )
         self._server = VfioUserServer(clock)
         self._logged = log
@@ -50,6 +52,7 @@ class Served:
     def __enter__(self) -> Self:
         """Offer the cards."""
         with ExitStack() as stack:
+            stack.enter_context(self._beside)
             stack.callback(self._server.close)
             self._log = stack.enter_context(access_log.writing(self.log_path if self._logged else None))
             for path, card in zip(self.sockets, self.cards, strict=True):

@@ -5,9 +5,12 @@ Code is assembled by clang 19 for gfx1100; the captured buffers are what Mesa 25
 
 from __future__ import annotations
 
+from concurrent.futures import Executor, Future
+
 import pytest
 
 from ringup.errors import Unmodelled
+from ringup.silicon.shader.translate import Translator
 
 CODE, TARGET = 0x40_0000, 0x50_0000
 # v_lshl_add_u32 v1, s2, 5, v0; v_lshlrev_b32 v2, 2, v1; global_store_b32 v2, v1, s[0:1]; s_endpgm
@@ -272,3 +275,54 @@ def test_the_buffers_of_radv_execute(core, mec):
     core.select(1, 0, 0)
     assert (core.get("COMPUTE_NUM_THREAD_X"), core.get("COMPUTE_USER_DATA_2")) == (64, 0x40000)
     assert core.gc.busy_ns == 30  # 30 groups of one wave
+
+
+class Held(Executor):
+    """Executes what it was given when it is let."""
+
+    def __init__(self):
+        self.given = []
+
+    def submit(self, function, /, *args):
+        self.given.append((Future(), function, args))
+        return self.given[-1][0]
+
+    def work(self):
+        for future, function, args in self.given:
+            future.set_result(function(*args))
+        self.given.clear()
+
+
+@pytest.fixture
+def held(core):
+    """The cores' translations, which wait."""
+    executor = Held()
+    core.gc.dispatcher.engine = Translator(beside=executor)
+    return executor
+
+
+def test_a_card_goes_on_while_a_program_is_translated(core, mec, held):
+    core.set("SCRATCH_REG0", 0x1234)
+    mec.run(*program(core), *dispatch(3), *store(core.DATA, 1), *FLUSH, *store(core.DATA + 4, 1), us=100_000)
+    assert core.words(core.DATA, 2) == [1, 0]
+    assert core.get("SCRATCH_REG0") == 0x1234
+    assert core.gc.busy_ns == 0
+    assert len(held.given) == 1
+    held.work()
+    core.clock.sleep_us(2000)
+    assert core.words(core.DATA, 2) == [1, 1]
+    assert core.words(TARGET, 97) == [*range(96), 0]
+    assert core.gc.busy_ns == 3 * 4
+    assert core.violations() == []
+
+
+def test_a_reset_drops_what_waits_for_its_translation(core, mec, held):
+    mec.run(*program(core), *dispatch(3), *FLUSH, *store(core.DATA, 1), us=1000)
+    core.gc.reset()
+    core.boot()
+    held.work()
+    core.clock.sleep_us(2000)
+    assert core.words(TARGET, 96) == [0] * 96
+    core.queue().run(*program(core), *dispatch(1), *FLUSH, *store(core.DATA + 4, 1))
+    assert core.words(core.DATA, 2) == [0, 1]
+    assert core.words(TARGET, 33) == [*range(32), 0]

@@ -192,6 +192,32 @@ def test_slices_of_any_size_do_and_count_what_the_interpreter_does(machine, out,
     assert sorted(found.by_pc.values()) == sorted(expected.by_pc.values())
 
 
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("size", [1, 100_000])
+def test_a_wave_that_goes_back_to_its_first_instruction_keeps_its_registers(machine, out, engine, strict, size):
+    program = """
+    .L: s_cmp_lg_u32 s4, 0
+        s_cbranch_scc1 .Lagain
+        s_mov_b32 s9, 5
+        v_mov_b32_e32 v3, 7
+    .Lagain:
+        s_add_u32 s9, s9, 1
+        s_add_u32 s4, s4, 1
+        s_cmp_lt_u32 s4, 10
+        s_cbranch_scc1 .L
+        v_add_nc_u32_e32 v2, s9, v3
+        v_lshlrev_b32_e32 v1, 2, v0
+        global_store_b32 v1, v2, s[2:3]
+        s_endpgm
+    """
+    run = machine.start(program, engine=engine, strict=strict, **ARGS)
+    for _ in range(100):
+        if run.step(size):
+            break
+    assert not run.violations
+    assert (out[:32] == 5 + 10 + 7).all()
+
+
 def test_killed_waves_do_nothing_more(machine, out, engine):
     run = machine.start(".L: s_branch .L", engine=engine, **ARGS)
     assert not run.step(100)

@@ -148,8 +148,8 @@ def test_structured_code_is_cleared_before_it_runs(translated, name):
     for strict in (True, False):
         engine = Translator()
         translated.start(LANE + RIGHT[name] + END, engine=engine, strict=strict, **ARGS)
-        ((made,),) = engine.cache.values()
-        texts.append(made.lowered.text)
+        ((job,),) = engine.cache.values()
+        texts.append(job.made.result().lowered.text)
     assert texts[0] == texts[1]
 
 

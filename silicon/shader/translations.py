@@ -1,0 +1,114 @@
+"""Translations of programs: the code that they are of, making them, now or beside whoever asks, and whether memory has that code still."""
+
+from __future__ import annotations
+
+import ctypes
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ringup.silicon.shader.cfg import Key, Program
+from ringup.silicon.shader.lower import Lowered, Variant, lower
+from ringup.silicon.shader.native import HostCode, schedule
+from ringup.silicon.shader.state import MemoryFault
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from numpy.typing import NDArray
+
+    from ringup.silicon.shader.interpreter import Machine
+
+
+@dataclass(slots=True)
+class Translation:
+    """A translated program."""
+
+    program: Program
+    lowered: Lowered
+    lengths: NDArray[np.uint64]  # in instructions, of its blocks
+    host: HostCode
+    address: int
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Job:
+    """A program that is translated, or is being. Whose memory has the same code may have it."""
+
+    program: Program
+    ranges: list[tuple[int, bytes]]  # its code, by offset
+    made: Future[Translation]
+
+    @classmethod
+    def begin(
+        cls, machine: Machine, variant: Variant, ways_in: list[Key], host_cpu: str, executor: Executor | None
+    ) -> Job:
+        """Read the program at a dispatch's PC, and translate it, or have `executor` do so."""
+        pc = machine.dispatch.pc
+        program = Program(lambda offset, size: _fetch(machine, pc + offset, size), ways_in, variant.lanes)
+        ranges = sorted(program.ranges, key=lambda one: abs(one[0]))
+        if executor is not None:
+            return cls(program, ranges, executor.submit(_translated_beside, program, variant, host_cpu))
+        made: Future[Translation] = Future()
+        made.set_result(_translated(program, variant, host_cpu))
+        return cls(program, ranges, made)
+
+    def suits(self, machine: Machine, extra: tuple[Key, ...]) -> bool:
+        """Say whether it is the program that memory has, and has those ways in."""
+        pc = machine.dispatch.pc
+        return set(extra) <= set(self.program.entries) and all(
+            _holds(machine, pc + offset, code) for offset, code in self.ranges
+        )
+
+
+class Pending(Exception):
+    """A translation is under way beside the caller, who is to come again once it is `made`."""
+
+    def __init__(self, made: Future[Translation]) -> None:
+        super().__init__("a program is being translated")
+        self.made = made
+
+
+class Beside(ThreadPoolExecutor):
+    """A thread that translates while cards go on: LLVM lets other threads run. Closing it takes until it has finished what it began."""
+
+    def __init__(self) -> None:
+        # a second thread would wait for the first: in a process LLVM does one thing at a time
+        super().__init__(1, "translation")
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown(cancel_futures=True)
+
+
+def _translated(program: Program, variant: Variant, host_cpu: str) -> Translation:
+    lowered = lower(program, variant)
+    lengths = np.array([len(program.blocks[key].code) for key in lowered.blocks], np.uint64)
+    host = HostCode(lowered.text, cpu=host_cpu)
+    return Translation(program, lowered, lengths, host, host.address("program"))
+
+
+def _translated_beside(program: Program, variant: Variant, host_cpu: str) -> Translation:
+    schedule()  # whoever asks for the translation needs it next, and must not wait for LLVM itself
+    return _translated(program, variant, host_cpu)
+
+
+def _fetch(machine: Machine, gpu_va: int, size: int) -> bytes:
+    """Read code; less than asked for where the memory ends that holds the first byte."""
+    try:
+        region = machine.memory.region(gpu_va, write=False, execute=True)
+    except MemoryFault:
+        return b""
+    at = gpu_va - region.gpu_va
+    return ctypes.string_at(region.pointer + at, min(size, region.size_bytes - at))
+
+
+def _holds(machine: Machine, gpu_va: int, code: bytes) -> bool:
+    """Say whether memory has this code; of what lies behind other code nothing is asked."""
+    while code:
+        found = _fetch(machine, gpu_va, len(code))
+        if not found or not code.startswith(found):
+            return False
+        gpu_va, code = gpu_va + len(found), code[len(found) :]
+    return True
