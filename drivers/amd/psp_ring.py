@@ -32,6 +32,7 @@ MAILBOX_POLL_US = 100
 COMMAND_TIMEOUT_US = 2_000_000  # TIMEOUT: amdgpu_psp.c: psp_timeout 20000 polls of 60 to 100 us
 COMMAND_POLL_US = 200
 DONE = psp.GFX_CMD_RESPONSE_MASK
+FENCE_BEFORE = 16  # bytes
 RESPONSE = psp.psp_gfx_cmd_resp.offset_of("resp")
 LOW = 0xFFFF_FFFF
 COMMANDS = {
@@ -95,8 +96,11 @@ class PspBuffers:
 
     @property
     def fence(self) -> int:
-        """The fence, right behind the response: one look at memory shows both."""
-        return self.command + psp.psp_gfx_cmd_resp.SIZE
+        """The fence, in what the command leaves free right before the response, in one 64-byte line with what is read of that.
+
+        ORDER: memory is read upwards. A fence behind the response may be seen with a response of before.
+        """
+        return self.response - FENCE_BEFORE
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,16 +194,15 @@ class PspRing:
 
     def _wait_fence(self, doing: str) -> bytearray:
         """Wait for the fence of the last command and return the response."""
-        behind = self._buffers.fence - self._buffers.response
         clock = self._block.registers.clock
         end_us = clock.now_us + COMMAND_TIMEOUT_US
         while True:
             clock.sleep_us(COMMAND_POLL_US)  # no command is done at once, and over USB a look is a round trip
             late = clock.now_us >= end_us
-            seen = self._window.read(self._buffers.response, behind + 4)
-            value = int.from_bytes(seen[behind:], "little")
+            seen = self._window.read(self._buffers.fence, FENCE_BEFORE + psp.psp_gfx_resp.SIZE)
+            value = int.from_bytes(seen[:4], "little")
             if value == self._fence:
-                return bytearray(seen[:behind])
+                return bytearray(seen[FENCE_BEFORE:])
             if value == ONES:
                 self._block.registers.check(doing)
             if late:

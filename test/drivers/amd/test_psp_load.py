@@ -7,6 +7,7 @@ import pytest
 from ringup.autogen.amd import ucode
 from ringup.drivers.amd.psp import ROWS, Psp
 from ringup.drivers.amd.psp_ring import MAILBOXES, PspBuffers
+from ringup.drivers.amd.vram import VramWindow
 from ringup.errors import DeviceLost, DeviceTimeout, FirmwareError, NotSupported
 
 CHIPS = ("navi31", "navi32", "navi33")
@@ -159,6 +160,22 @@ def test_a_fence_that_is_never_written_is_told(boot):
         DeviceTimeout, match=r"loading toc \(LOAD_TOC\): the secure OS's fence is 0x0, not 0x1, after 2000 ms"
     ):
         card.load()
+
+
+@pytest.mark.parametrize("cut", range(4, 132, 4))
+def test_a_look_that_the_answer_falls_into_the_middle_of_is_not_believed(boot, monkeypatch, cut):
+    """Memory is read upwards: what was read before the answer came is of before, the rest of after."""
+    card, looks, read = boot("navi31"), [], VramWindow.read
+
+    def torn(window, vram_pa, size_bytes):
+        looks.append(vram_pa)
+        seen = read(window, vram_pa, size_bytes)
+        return bytes(cut)[:size_bytes] + seen[cut:] if len(looks) % 2 else seen
+
+    monkeypatch.setattr(VramWindow, "read", torn)
+    card.load()
+    assert card.psp.tmr_bytes > 0
+    assert looks.count(looks[0]) > len(ORDER)
 
 
 @pytest.mark.parametrize(
