@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from ringup.silicon.shader.decode import Instruction
 
 _VALU = frozenset(("VOP1", "VOP2", "VOP3", "VOP3SD", "VOP3P", "VOPC", "VOPD", "VINTERP"))
+# They leave when every vector result is written. Source: LLVM GCNHazardRecognizer, "Instructions which cause va_vdst==0"; Mesa
+# aco_insert_NOPs.cpp, parse_vdst_wait
+_BEHIND_VALU = frozenset(("FLAT", "GLOBAL", "SCRATCH", "MUBUF", "MTBUF", "MIMG", "DS", "EXP"))
 _TRANSCENDENTAL = ("v_exp_", "v_log_", "v_rcp_", "v_rsq_", "v_sqrt_", "v_sin_", "v_cos_")
 _PERMLANES = ("v_permlane16", "v_permlanex16", "v_permlane64")
 MOST_BETWEEN, MOST_TRANS_BETWEEN = 5, 1  # a transcendental result is safe behind more instructions than these
@@ -62,6 +65,8 @@ class Sequence:
         if ins.mnemonic == "s_clause":
             self._left, self._type = (ins.fields["simm16"] & CLAUSE_LENGTH) + 1, ""
         elif ins.mnemonic == "s_waitcnt_depctr" and not ins.fields["simm16"] & DEPCTR_VA_VDST:
+            self._pending.clear()
+        elif ins.format in _BEHIND_VALU:
             self._pending.clear()
         elif ins.format in _VALU:
             self._vector(ins)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import boot_files
+import llama_rung
 import others
 import pytest
 import split_log
@@ -327,6 +328,10 @@ def test_rung_14_rocm_runtime(story, programs):
     seen = story.served.violations()  # of the packet whose error the program wants back, with and without interrupts
     assert len(seen) == 2
     assert all("AGENT_DISPATCH is no packet for a GPU" in event for event in seen)
+
+
+def test_rung_16_a_language_model(story):
+    assert llama_rung.run(story.guest, llama_rung.set_up(), PRODUCT) == []
 
 
 def test_rung_12_gpu_reset(story):

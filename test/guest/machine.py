@@ -47,10 +47,10 @@ ip link set lo up
 mkdir -p @TRIXIE@ /disk /rw/trixie/upper /rw/trixie/work /run/guest/bin
 mount -t ext4 -o ro /dev/vda /disk
 mount -t overlay overlay -o lowerdir=/disk,upperdir=/rw/trixie/upper,workdir=/rw/trixie/work @TRIXIE@
-for d in proc sys dev run/guest .@CHECKOUT@; do mkdir -p @TRIXIE@/$d; done
+for d in proc sys dev run/guest .@CHECKOUT@ .@CACHE@; do mkdir -p @TRIXIE@/$d; done
 for d in proc sys dev; do mount -o rbind /$d @TRIXIE@/$d; done
 mount -o bind /run/guest @TRIXIE@/run/guest
-mount -o bind /host@CHECKOUT@ @TRIXIE@@CHECKOUT@
+for d in @CHECKOUT@ @CACHE@; do mount -o bind /host$d @TRIXIE@$d; done
 mount -o rbind @TRIXIE@ /host/run/guest/trixie
 mkdir -p /host/lib/modules
 mount -o bind @TRIXIE@/usr/lib/modules /host/lib/modules
@@ -163,7 +163,9 @@ class Guest:
         disk = boot_files.set_up("disk.sh", cache / "guest-disk", root, kernel_root, firmware)
         self.folder.mkdir(parents=True, exist_ok=True)
         image, modules = boot_files.packaged(kernel_root, MODULES)
-        start = boot_files.filled(START, {"TRIXIE": TRIXIE, "CHECKOUT": str(boot_files.CHECKOUT)})
+        start = boot_files.filled(
+            START, {"TRIXIE": TRIXIE, "CHECKOUT": str(boot_files.CHECKOUT), "CACHE": str(cache.resolve())}
+        )
         files = {"start.sh": start, "modprobe": MODPROBE, "trixie": ENTER}
         first = boot_files.initramfs(self.folder, modules, files)
         options = f"console=ttyS0 loglevel=7 panic=-1 log_buf_len=4M firmware_class.path={TRIXIE}/usr/lib/firmware"

@@ -26,7 +26,6 @@ RUNGS = {
 }
 BEYOND = {
     15: "umr and amdgpu_top are in no package of Debian 13 (nvtop, which is, reads the card in rung 11)",
-    16: "it was not tried",
 }
 
 

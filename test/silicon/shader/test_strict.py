@@ -447,6 +447,10 @@ def test_instructions_may_not_follow_too_closely(buffers, name):
 
 RIGHT_SEQUENCES = {
     "transcendental result, waited for": "v_rcp_f32_e32 v2, v0\n s_waitcnt_depctr 0xfff\n v_add_nc_u32_e32 v3, v2, v2",
+    "transcendental result, behind an access to LDS": "v_rcp_f32_e32 v2, v0\n ds_store_b32 v1, v0\n v_add_nc_u32_e32 v3, v2, v2",
+    "transcendental result, behind an access to memory": (
+        "v_rcp_f32_e32 v2, v0\n global_load_b32 v4, v1, s[0:1]\n v_add_nc_u32_e32 v3, v2, v2"
+    ),
     "transcendental result, late enough": "v_rcp_f32_e32 v2, v0\n"
     + "v_mov_b32_e32 v4, 0\n" * 6
     + "v_add_nc_u32_e32 v3, v2, v2",
@@ -466,4 +470,4 @@ RIGHT_SEQUENCES = {
 @pytest.mark.parametrize("name", RIGHT_SEQUENCES)
 def test_instructions_far_enough_apart_are_right(buffers, name):
     zeroes = "".join(f"v_mov_b32_e32 v{at}, 0\n" for at in range(8, 32))
-    buffers.run(zeroes + RIGHT_SEQUENCES[name] + END, **(ARGS | {"vgpr_count": 48}))
+    buffers.run(LANE + zeroes + RIGHT_SEQUENCES[name] + END, **(ARGS | {"vgpr_count": 48}))
