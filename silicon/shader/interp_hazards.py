@@ -64,9 +64,9 @@ class Sequence:
             self._in_clause(ins)
         if ins.mnemonic == "s_clause":
             self._left, self._type = (ins.fields["simm16"] & CLAUSE_LENGTH) + 1, ""
-        elif ins.mnemonic == "s_waitcnt_depctr" and not ins.fields["simm16"] & DEPCTR_VA_VDST:
-            self._pending.clear()
-        elif ins.format in _BEHIND_VALU:
+        elif (
+            ins.mnemonic == "s_waitcnt_depctr" and not ins.fields["simm16"] & DEPCTR_VA_VDST
+        ) or ins.format in _BEHIND_VALU:
             self._pending.clear()
         elif ins.format in _VALU:
             self._vector(ins)
