@@ -24,9 +24,7 @@ RUNGS = {
     15: "umr, amdgpu_top and nvtop read the card",
     16: "Vulkan conformance, or a public compute application",
 }
-BEYOND = {
-    15: "umr and amdgpu_top are in no package of Debian 13 (nvtop, which is, reads the card in rung 11)",
-}
+IN_PART = {15: "nvtop does, in rung 11; umr and amdgpu_top are in no package of Debian 13"}
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -40,14 +38,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                     wrong.append(report.nodeid.rpartition("::")[2])
     if not ran:
         return
-    reached = 0
+    reached, stopped = 0, False
     for rung, title in RUNGS.items():
-        if rung not in ran or ran[rung]:
-            break
-        terminalreporter.write_line(f"rung {rung:2}: {title}")
-        reached = rung
-    following = reached + 1
-    why = ", ".join(ran.get(following, [])) or BEYOND.get(following, "its tests were not run")
-    terminalreporter.write_line(
-        f"rung {reached} is reached; rung {following} ({RUNGS.get(following, '')}) is stopped by: {why}"
-    )
+        if rung in ran and not ran[rung]:
+            how = "reached"
+        elif rung in IN_PART:
+            how = f"in part: {IN_PART[rung]}"
+        else:
+            how = f"stopped by: {', '.join(ran.get(rung, [])) or 'its tests were not run'}"
+        stopped = stopped or how != "reached"
+        reached = reached if stopped else rung
+        terminalreporter.write_line(f"rung {rung:2} ({title}): {how}")
+    terminalreporter.write_line(f"rung {reached} is reached" + (", with all below it" if reached else ""))
