@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ringup.errors import RingupError, TransportError
 from ringup.silicon import unix_socket
@@ -34,11 +34,15 @@ from ringup.silicon.vfio_user_channel import Channel, Connection, close_all
 from ringup.silicon.vfio_user_function import Card, ServedFunction
 from ringup.silicon.vfio_user_wire import Answer, Command, Message, Refused
 
+if TYPE_CHECKING:
+    from ringup.silicon.shader.translations import Beside
+
 LOG = logging.getLogger(__name__)
 Result = TypeVar("Result")
 HOUSEKEEPING_S = 0.25
 SLICE_S = 0.001  # how long cards compute, or one peer is served, before the others are looked at again
 CATCH_UP_S = 0.5
+YIELD_S = 0.0005  # between two looks while something is translated beside; a peer that asks is served at once
 HANDSHAKE_S = 10.0  # TIMEOUT: a peer proposes a version within this
 FULL_BYTES = 16 << 20  # a peer that leaves this much unread is read no further
 
@@ -54,10 +58,10 @@ class _Slot:
 
 
 class VfioUserServer:
-    """Serves cards that share `clock`, each at a socket of its own."""
+    """Serves cards that share `clock`, each at a socket of its own. `beside`: what translates their shader programs, if not they themselves."""
 
-    def __init__(self, clock: VirtualClock) -> None:
-        self._clock = clock
+    def __init__(self, clock: VirtualClock, beside: Beside | None = None) -> None:
+        self._clock, self._beside = clock, beside
         self._selector = selectors.DefaultSelector()
         self._slots: list[_Slot] = []
         self._calls: deque[tuple[Callable[[], object], Future[object]]] = deque()
@@ -135,15 +139,17 @@ class VfioUserServer:
         return self._began_ns + int((time.monotonic() - self._began_s) * 1e9)
 
     def _wait(self, timeout_s: float) -> float:
+        # Who only lets go of Python for a moment has it back before the other thread is awake
+        least_s = YIELD_S if self._beside is not None and self._beside.busy else 0.0
         if any(
             slot.peer is not None and slot.peer.pending and slot.peer.channel.outbox_bytes < FULL_BYTES
             for slot in self._slots
         ):
-            return 0
+            return least_s
         due_ns = self._clock.due_ns
         if due_ns is None:
             return timeout_s
-        return min(timeout_s, max(0.0, (due_ns - self._target_ns()) / 1e9))
+        return min(timeout_s, max(least_s, (due_ns - self._target_ns()) / 1e9))
 
     def _pass_time(self) -> None:
         """Let the cards' time come up to ours, as far as that can be computed in `SLICE_S`."""

@@ -126,7 +126,7 @@ def _run_vfio_user(args: argparse.Namespace) -> int:
         raise WrongUsage("serving two cards at one socket: name a socket for each")
     clock = VirtualClock()
     files.check_outputs(args.log)
-    with access_log.writing(args.log) as log, Beside() as beside, VfioUserServer(clock) as server:
+    with access_log.writing(args.log) as log, Beside() as beside, VfioUserServer(clock, beside) as server:
         for path, name in zip(paths, names, strict=True):
             card = _slot_card(name, vram_bytes=args.vram, bar0_bytes=args.bar0, clock=clock, beside=beside)
             try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -15,11 +15,16 @@ from ringup.silicon.shader.native import HostCode, schedule
 from ringup.silicon.shader.state import MemoryFault
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from concurrent.futures import Executor
 
     from numpy.typing import NDArray
 
     from ringup.silicon.shader.interpreter import Machine
+
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
 @dataclass(slots=True)
@@ -77,6 +82,20 @@ class Beside(ThreadPoolExecutor):
     def __init__(self) -> None:
         # a second thread would wait for the first: in a process LLVM does one thing at a time
         super().__init__(1, "translation")
+        self._latest: Future[Any] | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is being translated, or waits for its turn."""
+        return self._latest is not None and not self._latest.done()
+
+    def submit(
+        self, fn: Callable[Arguments, Result], /, *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Future[Result]:
+        """Have it done behind what was asked for before."""
+        future = super().submit(fn, *args, **kwargs)
+        self._latest = future
+        return future
 
     def __exit__(self, *_: object) -> None:
         self.shutdown(cancel_futures=True)

@@ -238,7 +238,7 @@ def spin(turns: int, rounds: int = 1, buffer_bytes: int = 4096, wait_s: int = 50
 def test_rung_11_sensors_follow_the_load(story, programs):
     time.sleep(1)
     idle = sense(story)
-    story.guest.trixie(f"({spin(10_000_000, 14, 256 << 20)}) >/run/guest/spin.log 2>&1 &")
+    story.guest.trixie(f"({spin(10_000_000, 140, 256 << 20)}) >/run/guest/spin.log 2>&1 &")
     loaded = dict(idle)
     end = time.monotonic() + 60
     while time.monotonic() < end and loaded["busy"] < 90:

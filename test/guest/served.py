@@ -43,7 +43,7 @@ class Served:
         self.cards: tuple[VirtualRadeon, ...] = tuple(
             make(chip, bar0_bytes=_window(chip), clock=clock, beside=self._beside) for chip in chips
         )
-        self._server = VfioUserServer(clock)
+        self._server = VfioUserServer(clock, self._beside)
         self._logged = log
         self._log: access_log.AccessLog | None = None
         self._stack = ExitStack()
