@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+from contextlib import suppress
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 _mmap = LIBC.mmap
@@ -23,7 +24,10 @@ RIGHTS = mmap.PROT_READ | mmap.PROT_WRITE
 
 def map_node(node: int, size_bytes: int, start: int = 0) -> mmap.mmap:
     """Map bytes of a node from `start` (whole pages), to read and write. Raises `OSError`."""
-    mapping = mmap.mmap(-1, size_bytes, NOBODYS, RIGHTS)
+    try:
+        mapping = mmap.mmap(-1, size_bytes, NOBODYS, RIGHTS)
+    except OSError:  # with vm.overcommit_memory=2 it counts as if it were used; then views keep the card taken
+        return mmap.mmap(node, size_bytes, mmap.MAP_SHARED, RIGHTS, offset=start)
     try:
         _put(mapping, mmap.MAP_SHARED, node, start)
     except OSError:
@@ -38,7 +42,8 @@ def give_up(mapping: mmap.mmap) -> None:
         mapping.close()
     except BufferError:
         if not memoryview(mapping).readonly:
-            _put(mapping, NOBODYS)
+            with suppress(OSError):  # likewise
+                _put(mapping, NOBODYS)
 
 
 def _put(mapping: mmap.mmap, how: int, node: int = -1, start: int = 0) -> None:

@@ -1,5 +1,6 @@
 """Windows over files that are mapped as BARs are."""
 
+import errno
 import mmap
 import os
 import random
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ringup.drivers.transport.mapping import map_node
+from ringup.drivers.transport.mapping import give_up, map_node
 from ringup.drivers.transport.mmio import FileWindow, MappedWindow, WriteCombining
 
 SIZE = 8192
@@ -147,6 +148,24 @@ def test_what_was_combined_is_on_its_way_before_an_uncombined_access(behind, tmp
     assert combining.pending
     for window in made:
         window.close()
+
+
+def test_a_kernel_that_counts_all_memory_maps_a_card_too(behind, monkeypatch):
+    node = os.open(behind, os.O_RDWR)
+    plain = mmap.mmap
+
+    def counted(file, *args, **kwargs):
+        if file < 0:
+            raise OSError(errno.ENOMEM, "no memory")
+        return plain(file, *args, **kwargs)
+
+    monkeypatch.setattr(mmap, "mmap", counted)
+    mapping = map_node(node, SIZE)
+    os.close(node)
+    assert mapping[:] == behind.read_bytes()
+    view = memoryview(mapping)
+    give_up(mapping)
+    assert bytes(view) == bytes(SIZE)
 
 
 def test_a_view_that_outlives_its_window_sees_nothing_of_the_card(behind):
