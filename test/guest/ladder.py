@@ -272,6 +272,11 @@ def test_rung_13_vulkan(story, programs):
     assert vulkan_rung.run_all(story.guest, programs) == []
 
 
+def test_rung_16_a_language_model(story):
+    """Before the driver is loaded with a time-out of 3 seconds: the first job waits for its programs' translation."""
+    assert llama_rung.run(story.guest, llama_rung.set_up(), PRODUCT) == []
+
+
 def test_rung_13_page_fault(story, programs):
     assert vulkan_rung.page_fault(story.guest) == []
     store, *others_seen = story.served.violations()
@@ -331,10 +336,6 @@ def test_rung_14_rocm_runtime(story, programs):
     seen = story.served.violations()  # of the packet whose error the program wants back, with and without interrupts
     assert len(seen) == 2
     assert all("AGENT_DISPATCH is no packet for a GPU" in event for event in seen)
-
-
-def test_rung_16_a_language_model(story):
-    assert llama_rung.run(story.guest, llama_rung.set_up(), PRODUCT) == []
 
 
 def test_rung_12_gpu_reset(story):
