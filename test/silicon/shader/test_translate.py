@@ -1,5 +1,7 @@
 """The translating engine: groups, barriers, calls, slices and translations that are kept, on programs whose results are known."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -101,27 +103,7 @@ def test_groups_that_wait_for_each_other_make_progress(machine, out, engine):
 
 def test_calls_through_registers_and_memory_return(machine, out, engine):
     """The target of the second call is only known at run time: code there is translated when a wave gets there."""
-    program = """
-        s_getpc_b64 s[12:13]
-    .Lhere:
-        s_add_u32 s12, s12, .Lfar-.Lhere
-        s_load_b32 s16, s[0:1], 0x30 // 12 bytes are between the two
-        s_mov_b32 s20, 1
-        s_swappc_b64 s[14:15], s[12:13]
-        s_waitcnt lgkmcnt(0)
-        s_add_u32 s12, s12, s16
-        s_swappc_b64 s[14:15], s[12:13]
-        v_mov_b32_e32 v2, s20
-        global_store_b32 v1, v2, s[2:3]
-        s_endpgm
-    .Lfar:
-        s_add_u32 s20, s20, 64
-        s_setpc_b64 s[14:15]
-        s_nop 0
-    .Lfurther:
-        s_mul_i32 s20, s20, 3
-        s_setpc_b64 s[14:15]
-    """
+    program = Path(__file__).with_name("calls.s").read_text()
     machine.run(LANE + program, engine=engine, **ARGS)
     assert (out[:32] == 65 * 3).all()
 

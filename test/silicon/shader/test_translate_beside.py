@@ -2,6 +2,7 @@
 
 import threading
 from concurrent.futures import Executor, Future
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,31 +15,7 @@ IN, OUT = 0x20_0000, 0x30_0000
 ARGS = {"user_sgprs": (IN, 0, OUT, 0), "vgpr_count": 24}
 LANE = "v_lshlrev_b32_e32 v1, 2, v0\n"
 ADD = LANE + "v_add_nc_u32_e32 v2, 5, v0\n global_store_b32 v1, v2, s[2:3]\n s_endpgm\n"
-# targets of calls are only known at run time; 12 bytes are between the two
-CALLS = (
-    LANE
-    + """
-        s_getpc_b64 s[12:13]
-    .Lhere:
-        s_add_u32 s12, s12, .Lfar-.Lhere
-        s_load_b32 s16, s[0:1], 0x30
-        s_mov_b32 s20, 1
-        s_swappc_b64 s[14:15], s[12:13]
-        s_waitcnt lgkmcnt(0)
-        s_add_u32 s12, s12, s16
-        s_swappc_b64 s[14:15], s[12:13]
-        v_mov_b32_e32 v2, s20
-        global_atomic_add_u32 v1, v2, s[2:3]
-        s_endpgm
-    .Lfar:
-        s_add_u32 s20, s20, 64
-        s_setpc_b64 s[14:15]
-        s_nop 0
-    .Lfurther:
-        s_mul_i32 s20, s20, 3
-        s_setpc_b64 s[14:15]
-    """
-)
+CALLS = LANE + Path(__file__).with_name("calls.s").read_text()
 # half of what comes from LDS was never written, and is not looked at
 UNDEFINED = (
     LANE
