@@ -32,7 +32,7 @@ MAILBOX_POLL_US = 100
 COMMAND_TIMEOUT_US = 2_000_000  # TIMEOUT: amdgpu_psp.c: psp_timeout 20000 polls of 60 to 100 us
 COMMAND_POLL_US = 200
 DONE = psp.GFX_CMD_RESPONSE_MASK
-FENCE_BEFORE = 16  # bytes
+FENCE_BEFORE = 16  # bytes from the fence to the response, as far as its own alignment asks
 RESPONSE = psp.psp_gfx_cmd_resp.offset_of("resp")
 LOW = 0xFFFF_FFFF
 COMMANDS = {
@@ -99,6 +99,7 @@ class PspBuffers:
         """The fence, in what the command leaves free right before the response, in one 64-byte line with what is read of that.
 
         ORDER: memory is read upwards. A fence behind the response may be seen with a response of before.
+        UNKNOWN: whether the secure OS minds; amdgpu_psp.c gives the fence a page of its own, and takes two looks.
         """
         return self.response - FENCE_BEFORE
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ringup.autogen.amd import ucode
+from ringup.autogen.amd import psp, ucode
 from ringup.drivers.amd.psp import ROWS, Psp
 from ringup.drivers.amd.psp_ring import MAILBOXES, PspBuffers
 from ringup.drivers.amd.vram import VramWindow
@@ -160,6 +160,14 @@ def test_a_fence_that_is_never_written_is_told(boot):
         DeviceTimeout, match=r"loading toc \(LOAD_TOC\): the secure OS's fence is 0x0, not 0x1, after 2000 ms"
     ):
         card.load()
+
+
+def test_the_fence_lies_in_what_a_command_leaves_free():
+    buffers, command = PspBuffers(message=0, ring=1 << 20, command=2 << 20), psp.psp_gfx_cmd_resp
+    free = range(buffers.command + command.offset_of("reserved_1"), buffers.response)
+    assert buffers.fence in free
+    assert buffers.fence + 3 in free
+    assert buffers.fence // 64 == (buffers.response + psp.psp_gfx_resp.offset_of("tmr_size")) // 64
 
 
 @pytest.mark.parametrize("cut", range(4, 132, 4))
