@@ -311,11 +311,8 @@ class TranslatedRun:
             count, size = dispatch.group_count[axis], dispatch.partial_size[axis]
             partial |= (1 << axis) * bool(size and count and size != dispatch.group_size[axis])
         self._context[Word.PARTIAL] = partial
-        self._current, self._all, templates = (
-            {},
-            [],
-            {},
-        )  # nothing has run: what an earlier try found may be out of date
+        self._current, self._all = {}, []  # nothing has run: what an earlier try found may be out of date
+        templates: dict[int, Bytes] = {}
         for shape in range(8):
             if shape & ~partial:
                 continue
