@@ -1,0 +1,128 @@
+"""Element types of tensors: what each holds, what two of them make together, and NumPy's name for it where it has one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["bool", "int", "uint", "float"]
+Scalar = bool | int | float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DType:
+    """One element type. `exponent_bits` and `mantissa_bits` (stored ones) are a float's; `numpy` is a dtype name NumPy or ml_dtypes knows."""
+
+    name: str
+    kind: Kind
+    bits: int
+    numpy: str
+    exponent_bits: int = 0
+    mantissa_bits: int = 0
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the bytes of one element in memory."""
+        return self.bits // 8
+
+    @property
+    def is_float(self) -> bool:
+        """Return whether elements are floating point."""
+        return self.kind == "float"
+
+    @property
+    def is_integer(self) -> bool:
+        """Return whether elements are integers; a bool is none."""
+        return self.kind in ("int", "uint")
+
+    @property
+    def least(self) -> Scalar:
+        """Return the identity of max: the least value, minus infinity for floats (the least finite one for e4m3, which has none)."""
+        if self.kind == "float":
+            return -448.0 if self is float8_e4m3 else float("-inf")
+        return -(1 << self.bits - 1) if self.kind == "int" else self.kind != "bool" and 0
+
+    @property
+    def greatest(self) -> Scalar:
+        """Return the identity of min."""
+        if self.kind == "float":
+            return 448.0 if self is float8_e4m3 else float("inf")
+        return self.kind == "bool" or (1 << self.bits - (self.kind == "int")) - 1
+
+
+bool_ = DType("bool", "bool", 8, "bool")
+int8 = DType("int8", "int", 8, "int8")
+int16 = DType("int16", "int", 16, "int16")
+int32 = DType("int32", "int", 32, "int32")
+int64 = DType("int64", "int", 64, "int64")
+uint8 = DType("uint8", "uint", 8, "uint8")
+uint16 = DType("uint16", "uint", 16, "uint16")
+uint32 = DType("uint32", "uint", 32, "uint32")
+uint64 = DType("uint64", "uint", 64, "uint64")
+float8_e4m3 = DType("float8_e4m3", "float", 8, "float8_e4m3fn", 4, 3)  # OCP 8-bit floating point, E4M3: no infinity
+float8_e5m2 = DType("float8_e5m2", "float", 8, "float8_e5m2", 5, 2)
+float16 = DType("float16", "float", 16, "float16", 5, 10)
+bfloat16 = DType("bfloat16", "float", 16, "bfloat16", 8, 7)
+float32 = DType("float32", "float", 32, "float32", 8, 23)
+float64 = DType("float64", "float", 64, "float64", 11, 52)
+
+ALL = (bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64,
+       float8_e4m3, float8_e5m2, float16, bfloat16, float32, float64)  # fmt: skip
+BY_NAME = {one.name: one for one in ALL}
+
+# what a pair makes that neither holds: the way up from each type, nearest first. bool < uints and ints < floats, as JAX's lattice has it
+_UP: dict[DType, tuple[DType, ...]] = {
+    bool_: (uint8, int8),
+    uint8: (int16, uint16),
+    uint16: (int32, uint32),
+    uint32: (int64, uint64),
+    uint64: (float8_e4m3, float8_e5m2, float16, bfloat16, float32),
+    int8: (int16,),
+    int16: (int32,),
+    int32: (int64,),
+    int64: (float8_e4m3, float8_e5m2, float16, bfloat16, float32),
+    float8_e4m3: (float16, bfloat16),
+    float8_e5m2: (float16, bfloat16),
+    float16: (float32,),
+    bfloat16: (float32,),
+    float32: (float64,),
+    float64: (),
+}
+
+
+def _above(one: DType) -> set[DType]:
+    found, todo = {one}, [one]
+    while todo:
+        for up in _UP[todo.pop()]:
+            if up not in found:
+                found.add(up)
+                todo.append(up)
+    return found
+
+
+def _join(a: DType, b: DType) -> DType:
+    common = _above(a) & _above(b)
+    return next((one for one in ALL if one in common and common <= _above(one)), float32)
+
+
+_JOINED = {(a, b): _join(a, b) for a in ALL for b in ALL}
+
+
+def promote(a: DType, b: DType) -> DType:
+    """Return the least type that both convert to: int32 with float16 is float16, float16 with bfloat16 float32, int8 with uint8 int16.
+
+    Where there is no least one (int64 with uint64, the two float8), it is float32.
+    """
+    return _JOINED[a, b]
+
+
+def of_scalar(value: Scalar, beside: DType | None = None) -> DType:
+    """Return the type of a Python number beside a tensor of `beside`: it adapts, unless a float meets integers (float32) or an int bools."""
+    if isinstance(value, bool):
+        return beside or bool_
+    if isinstance(value, int):
+        return int32 if beside is None or beside is bool_ else beside
+    return beside if beside is not None and beside.is_float else float32

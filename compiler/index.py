@@ -1,0 +1,346 @@
+"""Whole-number expressions of loop axes and symbolic sizes, kept in one normal form: a constant plus multiples of atoms, each with its range.
+
+An atom is a variable, a floor division, a remainder, a product of two expressions, or a value known only at run time. Ranges are inclusive
+and settle most divisions: `(4*i + j) // 4` is `i` where 0 <= j < 4. Plain `int` stands for constants, so arithmetic on shapes stays plain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from math import gcd
+from typing import TypeAlias
+
+Int: TypeAlias = "int | Expr"
+Key: TypeAlias = tuple[object, ...]
+
+
+class Expr:
+    """A whole number with bounds `lo` and `hi`, both inclusive. Immutable; equal ones compare equal and hash alike."""
+
+    __slots__ = ("_hash", "constant", "hi", "key", "lo", "terms")
+
+    def __init__(self, constant: int, terms: tuple[tuple[Atom, int], ...]) -> None:
+        self.constant, self.terms = constant, terms
+        lo = hi = constant
+        for atom, factor in terms:
+            if factor > 0:
+                lo, hi = lo + factor * atom.lo, hi + factor * atom.hi
+            else:
+                lo, hi = lo + factor * atom.hi, hi + factor * atom.lo
+        self.lo, self.hi = lo, hi
+        self.key: Key = (constant, *((atom.key, factor) for atom, factor in terms))
+        self._hash = hash(self.key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Expr) and self._hash == other._hash and self.key == other.key)
+
+    def __repr__(self) -> str:
+        parts = [f"{factor}*{atom}" if factor != 1 else str(atom) for atom, factor in self.terms]
+        return " + ".join(parts + ([str(self.constant)] if self.constant or not parts else []))
+
+    def __add__(self, other: Int) -> Int:
+        if isinstance(other, int):
+            return Expr(self.constant + other, self.terms) if other else self
+        return _sum(self.constant + other.constant, self.terms, other.terms)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Int:
+        return self * -1
+
+    def __sub__(self, other: Int) -> Int:
+        return self + -1 * other
+
+    def __rsub__(self, other: Int) -> Int:
+        return -1 * self + other
+
+    def __mul__(self, other: Int) -> Int:
+        if isinstance(other, int):
+            if other == 0:
+                return 0
+            if other == 1:
+                return self
+            return Expr(self.constant * other, tuple((atom, factor * other) for atom, factor in self.terms))
+        return _product(self, other)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Int) -> Int:
+        return _divide(self, other)
+
+    def __mod__(self, other: Int) -> Int:
+        return _remainder(self, other)
+
+    def __rfloordiv__(self, other: int) -> Int:
+        return _divide(_expr(other), self)
+
+    def __rmod__(self, other: int) -> Int:
+        return _remainder(_expr(other), self)
+
+    def atoms(self) -> Iterator[Atom]:
+        """Yield every atom, outermost first, those inside divisions and products too; some more than once."""
+        for atom, _ in self.terms:
+            yield atom
+            for part in atom.parts:
+                if isinstance(part, Expr):
+                    yield from part.atoms()
+
+    def variables(self) -> frozenset[Atom]:
+        """Return the variables and run-time values it depends on."""
+        return _variables(self)
+
+    def split(self, of: frozenset[Atom]) -> tuple[Int, Int]:
+        """Return two parts that sum to it: the terms that depend on a variable of `of`, and the rest with the constant."""
+        inside = tuple(term for term in self.terms if not _expr_of(term[0]).variables().isdisjoint(of))
+        outside = tuple(term for term in self.terms if term not in inside)
+        return _made(0, inside), _made(self.constant, outside)
+
+    def substitute(self, values: Mapping[Atom, Int]) -> Int:
+        """Return it with variables replaced, simplified again."""
+        if self.variables().isdisjoint(values):
+            return self
+        total: Int = self.constant
+        for atom, factor in self.terms:
+            total = total + atom.substitute(values) * factor
+        return total
+
+
+class Atom:
+    """What a normal form counts multiples of. `kind`: var, value, div, mod, mul; `parts`: a name, or the expressions inside."""
+
+    __slots__ = ("_hash", "hi", "key", "kind", "lo", "parts")
+
+    def __init__(self, kind: str, parts: tuple[object, ...], lo: int, hi: int, key: Key) -> None:
+        self.kind, self.parts, self.lo, self.hi, self.key = kind, parts, lo, hi, key
+        self._hash = hash(key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Atom) and self._hash == other._hash and self.key == other.key)
+
+    def __repr__(self) -> str:
+        if self.kind in ("var", "value"):
+            return str(self.parts[0])
+        sign = {"div": "//", "mod": "%", "mul": "*"}[self.kind]
+        return f"(({self.parts[0]}) {sign} ({self.parts[1]}))"
+
+    def substitute(self, values: Mapping[Atom, Int]) -> Int:
+        """Return it with variables replaced."""
+        if self in values:
+            return values[self]
+        if self.kind in ("var", "value"):
+            return Expr(0, ((self, 1),))
+        a, b = (substitute(part, values) for part in self.parts)  # type: ignore[arg-type]
+        return a // b if self.kind == "div" else a % b if self.kind == "mod" else a * b
+
+
+def variable(name: str, lo: int, hi: int) -> Int:
+    """Return a variable of inclusive bounds; one that can have a single value is that number."""
+    if lo > hi:
+        raise ValueError(f"variable {name} has no value: {lo} to {hi}")
+    return lo if lo == hi else Expr(0, ((Atom("var", (name,), lo, hi, ("var", name, lo, hi)), 1),))
+
+
+def runtime_value(name: str, lo: int, hi: int, identity: object) -> Expr:
+    """Return a number that is known when the kernel runs (a loaded index); `identity` is what computes it."""
+    return Expr(0, ((Atom("value", (name, identity), lo, hi, ("value", name, id(identity), lo, hi)), 1),))
+
+
+def bounds(value: Int) -> tuple[int, int]:
+    """Return the least and the greatest value."""
+    return (value, value) if isinstance(value, int) else (value.lo, value.hi)
+
+
+def substitute(value: Int, values: Mapping[Atom, Int]) -> Int:
+    """Return `value` with variables replaced; keys are the variables' atoms (`atom_of`)."""
+    return value if isinstance(value, int) else value.substitute(values)
+
+
+def atom_of(value: Int) -> Atom:
+    """Return the atom of a bare variable; a ValueError for anything else."""
+    if isinstance(value, Expr) and value.constant == 0 and len(value.terms) == 1 and value.terms[0][1] == 1:
+        return value.terms[0][0]
+    raise ValueError(f"{value} is no bare variable")
+
+
+def variables(value: Int) -> frozenset[Atom]:
+    """Return the variables a number depends on, none for a constant."""
+    return frozenset() if isinstance(value, int) else _variables(value)
+
+
+def product(values: Iterable[Int]) -> Int:
+    """Return the product; 1 of none."""
+    total: Int = 1
+    for value in values:
+        total = total * value
+    return total
+
+
+def evaluate(value: Int, given: Mapping[str, int]) -> int:
+    """Return the number for values of the variables by name; a ValueError names one that is missing or out of its bounds."""
+    if isinstance(value, int):
+        return value
+    total = value.constant
+    for atom, factor in value.terms:
+        total += factor * _evaluate_atom(atom, given)
+    return total
+
+
+def _evaluate_atom(atom: Atom, given: Mapping[str, int]) -> int:
+    if atom.kind in ("var", "value"):
+        name = str(atom.parts[0])
+        if name not in given:
+            raise ValueError(f"{name} ({atom.lo} to {atom.hi}) has no value; there are {', '.join(given) or 'none'}")
+        if not atom.lo <= given[name] <= atom.hi:
+            raise ValueError(f"{name} is {given[name]}, outside of {atom.lo} to {atom.hi}")
+        return given[name]
+    a, b = (evaluate(part, given) for part in atom.parts)  # type: ignore[arg-type]
+    return a // b if atom.kind == "div" else a % b if atom.kind == "mod" else a * b
+
+
+def _expr(value: Int) -> Expr:
+    return Expr(value, ()) if isinstance(value, int) else value
+
+
+@lru_cache(maxsize=4096)
+def _expr_of(atom: Atom) -> Expr:
+    return Expr(0, ((atom, 1),))
+
+
+@lru_cache(maxsize=8192)
+def _variables(value: Expr) -> frozenset[Atom]:
+    return frozenset(atom for atom in value.atoms() if atom.kind in ("var", "value"))
+
+
+def _made(constant: int, terms: tuple[tuple[Atom, int], ...]) -> Int:
+    return Expr(constant, terms) if terms else constant
+
+
+def _sum(constant: int, *groups: tuple[tuple[Atom, int], ...]) -> Int:
+    factors: dict[Atom, int] = {}
+    for terms in groups:
+        for atom, factor in terms:
+            factors[atom] = factors.get(atom, 0) + factor
+    _rejoin(factors)
+    found = sorted(((atom, factor) for atom, factor in factors.items() if factor), key=_order)
+    return _made(constant, tuple(found))
+
+
+def _order(term: tuple[Atom, int]) -> str:
+    return str(term[0])
+
+
+def _rejoin(factors: dict[Atom, int]) -> None:
+    """Make `k*(x % c) + k*c*(x // c)` into `k*x`, in place, for constant c."""
+    for atom in [one for one in factors if one.kind == "mod" and isinstance(one.parts[1], int)]:
+        whole, divisor = atom.parts
+        factor = factors.get(atom, 0)
+        if not factor or not isinstance(whole, Expr) or not isinstance(divisor, int):
+            continue
+        quotient = _divide(whole, divisor)
+        if not isinstance(quotient, Expr) or quotient.constant or len(quotient.terms) != 1 or quotient.terms[0][1] != 1:
+            continue
+        pair = quotient.terms[0][0]
+        if factors.get(pair, 0) == factor * divisor and not whole.constant:
+            del factors[atom], factors[pair]
+            for inner, count in whole.terms:
+                factors[inner] = factors.get(inner, 0) + factor * count
+
+
+@lru_cache(maxsize=16384)
+def _product(a: Expr, b: Expr) -> Int:
+    if not a.terms or not b.terms:
+        return (b * a.constant) if not a.terms else (a * b.constant)
+    groups = []
+    for x, m in a.terms:
+        groups += [((_multiplied(x, y), m * n),) for y, n in b.terms]
+    groups += [tuple((x, m * b.constant) for x, m in a.terms), tuple((y, n * a.constant) for y, n in b.terms)]
+    return _sum(a.constant * b.constant, *groups)
+
+
+def _multiplied(x: Atom, y: Atom) -> Atom:
+    corners = [p * q for p in (x.lo, x.hi) for q in (y.lo, y.hi)]
+    first, second = sorted((_expr_of(x), _expr_of(y)), key=str)
+    return Atom("mul", (first, second), min(corners), max(corners), ("mul", first.key, second.key))
+
+
+@lru_cache(maxsize=16384)
+def _divide(a: Expr, b: Int) -> Int:
+    if not isinstance(b, int):
+        if a == b or (a.lo >= 0 and b.lo > a.hi):
+            return int(a == b)
+        corners = [p // q for p in (a.lo, a.hi) for q in (b.lo, b.hi)] if b.lo > 0 else None
+        if corners is None:
+            raise ValueError(f"a division of {a} by {b}, which may be zero or less")
+        if min(corners) == max(corners):
+            return corners[0]
+        return _expr_of(Atom("div", (a, b), min(corners), max(corners), ("div", a.key, b.key)))
+    if b <= 0:
+        raise ValueError(f"a division of {a} by {b}")
+    if b == 1 or not a.terms:
+        return a if b == 1 else a.constant // b
+    whole = tuple((atom, factor // b) for atom, factor in a.terms if factor % b == 0)
+    rest = _made(a.constant % b, tuple(term for term in a.terms if term[1] % b))
+    return _sum(a.constant // b, whole) + _divide_rest(rest, b)
+
+
+def _divide_rest(a: Int, b: int) -> Int:
+    if isinstance(a, int):
+        return a // b
+    if a.lo // b == a.hi // b:
+        return a.lo // b
+    for step in _steps(a, b):
+        high, low = _parts_of(a, step)
+        if bounds(low)[0] >= 0 and bounds(low)[1] < step:
+            return high // (b // step)
+    if len(a.terms) == 1 and a.terms[0][1] == 1 and a.terms[0][0].kind == "div" and a.constant == 0:
+        inner, by = a.terms[0][0].parts
+        if isinstance(inner, Expr) and isinstance(by, int):
+            return inner // (by * b)
+    return _expr_of(Atom("div", (a, b), a.lo // b, a.hi // b, ("div", a.key, b)))
+
+
+@lru_cache(maxsize=16384)
+def _remainder(a: Expr, b: Int) -> Int:
+    if not isinstance(b, int):
+        if a == b:
+            return 0
+        if a.lo >= 0 and b.lo > a.hi:
+            return a
+        return _expr_of(Atom("mod", (a, b), 0, b.hi - 1, ("mod", a.key, b.key)))
+    if b <= 0:
+        raise ValueError(f"a remainder of {a} by {b}")
+    rest = _made(a.constant % b, tuple((atom, factor % b if factor % b <= b // 2 or factor > 0 else factor % b - b)
+                                       for atom, factor in a.terms if factor % b))  # fmt: skip
+    if isinstance(rest, int):
+        return rest % b
+    if rest.lo // b == rest.hi // b:
+        return rest - rest.lo // b * b
+    for step in _steps(rest, b):
+        high, low = _parts_of(rest, step)
+        if bounds(low)[0] >= 0 and bounds(low)[1] < step:
+            return high % (b // step) * step + low
+    if len(rest.terms) == 1 and rest.terms[0][1] == 1 and rest.terms[0][0].kind == "mod" and rest.constant == 0:
+        inner, by = rest.terms[0][0].parts
+        if isinstance(inner, Expr) and isinstance(by, int) and by % b == 0:
+            return inner % b
+    return _expr_of(Atom("mod", (rest, b), 0, min(b - 1, rest.hi) if rest.lo >= 0 else b - 1, ("mod", rest.key, b)))
+
+
+def _steps(a: Expr, b: int) -> list[int]:
+    """Return common factors of `b` and of some of the terms, greatest first: where a sum may fall apart into high and low digits."""
+    found = {gcd(factor, b) for _, factor in a.terms} - {1}
+    return sorted(found, reverse=True)
+
+
+def _parts_of(a: Expr, step: int) -> tuple[Int, Int]:
+    """Return (high, low) with a = high * step + low, low holding the terms that are no multiple of `step`."""
+    high = tuple((atom, factor // step) for atom, factor in a.terms if factor % step == 0)
+    low = tuple(term for term in a.terms if term[1] % step)
+    return _made(a.constant // step, high), _made(a.constant % step, low)

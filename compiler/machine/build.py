@@ -1,0 +1,148 @@
+"""A builder of machine IR: a method an operation's kind, equal pure values made once in reach, constants folded, uniformity derived."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from ringup.compiler.machine.fold import fold
+from ringup.compiler.machine.ir import (
+    F32,
+    I1,
+    I32,
+    I64,
+    OPS,
+    VOID,
+    Function,
+    If,
+    Loop,
+    Param,
+    Region,
+    Type,
+    Value,
+)
+
+_COMPARING = frozenset(("eq", "ne", "lt_s", "le_s", "lt_u", "le_u", "feq", "fne", "flt", "fle"))
+
+
+class Builder:
+    """Makes one function, in order. A region entered with `loop` or `when` takes what is made until it is left."""
+
+    def __init__(self, name: str, params: Sequence[Param], group_size: int, *, wave_size: int = 32) -> None:
+        self.function = Function(name, tuple(params), Region(), group_size, wave_size=wave_size)
+        self._regions = [self.function.body]
+        self._known: list[dict[tuple[object, ...], Value]] = [{}]
+
+    def op(self, op: str, type_: Type, *args: Value, imm: object = None) -> Value:
+        """Return the value of an operation: an equal one that is in reach, a folded constant, or a new one put at the end of the region."""
+        row = OPS[op]
+        if row.effect != "pure":
+            made = Value(op, type_, args, imm, uniform=row.keeps_uniform and op == "load" and all(a.uniform for a in args))
+            self._regions[-1].items.append(made)
+            return made
+        folded = fold(op, type_, args, imm)
+        if isinstance(folded, Value):
+            return folded
+        if folded is not None:
+            op, args, imm = "const", (), folded
+        key = (op, type_, imm, type(imm), *map(id, args)) if imm != 0 or op != "const" else (op, type_, repr(imm))
+        for known in reversed(self._known):
+            if key in known:
+                return known[key]
+        made = Value(op, type_, args, imm, uniform=row.keeps_uniform and all(one.uniform for one in args))
+        if op == "const" or not args:  # leaves live at the top, known everywhere
+            self._known[0][key] = made
+            self.function.body.items.insert(self._leaves, made)
+            self._leaves += 1
+        else:
+            self._known[-1][key] = made
+            self._regions[-1].items.append(made)
+        return made
+
+    _leaves = 0
+
+    def const(self, value: float, type_: Type = I32) -> Value:
+        """Return a constant; integers wrap to the type."""
+        if type_.is_float:
+            return self.op("const", type_, imm=float(value))
+        return self.op("const", type_, imm=int(value) & (1 << type_.bits) - 1)
+
+    def param(self, number: int) -> Value:
+        """Return a kernel argument."""
+        return self.op("param", self.function.params[number].type, imm=number)
+
+    def compare(self, op: str, a: Value, b: Value) -> Value:
+        """Return a condition."""
+        if op not in _COMPARING:
+            raise ValueError(f"{op} compares nothing")
+        return self.op(op, I1, a, b)
+
+    def add(self, a: Value, b: Value | int) -> Value:
+        """Return a sum of integers."""
+        return self.op("add", a.type, a, b if isinstance(b, Value) else self.const(b, a.type))
+
+    def mul(self, a: Value, b: Value | int) -> Value:
+        """Return a product of integers."""
+        return self.op("mul", a.type, a, b if isinstance(b, Value) else self.const(b, a.type))
+
+    def load(self, type_: Type, base: Value, offset: Value, *, constant: int = 0, mask: Value | None = None) -> Value:
+        """Load from memory: `offset` bytes (i32 unsigned, or i64) plus `constant` from `base`; 0 where `mask` is false."""
+        return self.op("load", type_, base, offset, *([mask] if mask else []), imm=constant)
+
+    def store(self, base: Value, offset: Value, value: Value, *, constant: int = 0, mask: Value | None = None) -> None:
+        """Store to memory, addressed as in `load`."""
+        self.op("store", VOID, base, offset, value, *([mask] if mask else []), imm=constant)
+
+    def lds_load(self, type_: Type, offset: Value, *, constant: int = 0) -> Value:
+        """Load from LDS."""
+        return self.op("lds_load", type_, offset, imm=constant)
+
+    def lds_store(self, offset: Value, value: Value, *, constant: int = 0) -> None:
+        """Store to LDS."""
+        self.op("lds_store", VOID, offset, value, imm=constant)
+
+    def barrier(self) -> None:
+        """Let the group's threads meet."""
+        self.op("barrier", VOID)
+
+    def vector(self, parts: Sequence[Value]) -> Value:
+        """Return a vector of scalars."""
+        return self.op("vector", parts[0].type.of(len(parts)), *parts) if len(parts) > 1 else parts[0]
+
+    def extract(self, vector: Value, index: int) -> Value:
+        """Return one element of a vector."""
+        return vector if vector.type.count == 1 else self.op("extract", vector.type.of(1), vector, imm=index)
+
+    @contextmanager
+    def loop(self, start: Value | int, stop: Value | int, step: int, initial: Sequence[Value], *, unroll: int = 1) -> Iterator[Loop]:
+        """Make a loop; set `following` on what is given before leaving it, and use `results` afterwards."""
+        first = start if isinstance(start, Value) else self.const(start)
+        last = stop if isinstance(stop, Value) else self.const(stop)
+        sure = isinstance(start, int) and isinstance(stop, int) and start < stop
+        made = Loop(
+            Value("index", I32, uniform=True), first, last, step, Region(), list(initial),
+            [Value("carried", one.type, imm=i) for i, one in enumerate(initial)], [],
+            [Value("result", one.type, imm=i) for i, one in enumerate(initial)], sure, unroll,
+        )  # fmt: skip
+        self._regions.append(made.body)
+        self._known.append({})
+        yield made
+        self._regions.pop()
+        self._known.pop()
+        if len(made.following) != len(made.carried):
+            raise ValueError(f"a loop carries {len(made.carried)} values, {len(made.following)} follow")
+        self._regions[-1].items.append(made)
+
+    @contextmanager
+    def when(self, condition: Value) -> Iterator[If]:
+        """Make a condition: what is made inside runs where it holds."""
+        made = If(condition, Region())
+        self._regions.append(made.body)
+        self._known.append({})
+        yield made
+        self._regions.pop()
+        self._known.pop()
+        self._regions[-1].items.append(made)
+
+
+__all__ = ["F32", "I32", "I64", "Builder"]

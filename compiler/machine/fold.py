@@ -1,0 +1,131 @@
+"""What needs no instruction: constants computed at compile time, and operations that leave an operand as it is."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Sequence
+
+from ringup.compiler.machine.ir import Type, Value
+
+_FORMATS = {"f16": "<e", "f32": "<f", "f64": "<d"}
+_PACKED_INTS = {16: "<H", 32: "<I", 64: "<Q"}
+
+_INTS: dict[str, Callable[[int, int, int], int]] = {  # a, b, bits; unsigned in and out
+    "add": lambda a, b, n: a + b,
+    "sub": lambda a, b, n: a - b,
+    "mul": lambda a, b, n: a * b,
+    "and": lambda a, b, n: a & b,
+    "or": lambda a, b, n: a | b,
+    "xor": lambda a, b, n: a ^ b,
+    "shl": lambda a, b, n: a << b if b < n else 0,
+    "shr_u": lambda a, b, n: a >> b,
+    "shr_s": lambda a, b, n: signed(a, n) >> min(b, n - 1),
+    "min_u": lambda a, b, n: min(a, b),
+    "max_u": lambda a, b, n: max(a, b),
+    "min_s": lambda a, b, n: min(signed(a, n), signed(b, n)),
+    "max_s": lambda a, b, n: max(signed(a, n), signed(b, n)),
+    "mul_hi_u": lambda a, b, n: a * b >> n,
+    "mul_hi_s": lambda a, b, n: signed(a, n) * signed(b, n) >> n,
+}
+_COMPARE_INTS: dict[str, Callable[[int, int, int], bool]] = {
+    "eq": lambda a, b, n: a == b,
+    "ne": lambda a, b, n: a != b,
+    "lt_u": lambda a, b, n: a < b,
+    "le_u": lambda a, b, n: a <= b,
+    "lt_s": lambda a, b, n: signed(a, n) < signed(b, n),
+    "le_s": lambda a, b, n: signed(a, n) <= signed(b, n),
+}
+_FLOATS: dict[str, Callable[[float, float], float]] = {
+    "fadd": lambda a, b: a + b,
+    "fsub": lambda a, b: a - b,
+    "fmul": lambda a, b: a * b,
+}
+
+
+def signed(value: int, bits: int) -> int:
+    """Return the two's complement reading of an unsigned number."""
+    return value - (1 << bits) if value >> bits - 1 & 1 else value
+
+
+def rounded(value: float, type_: Type) -> float:
+    """Return a float as the type holds it; too large is infinite."""
+    form = _FORMATS.get(type_.element)
+    if form is None or not math.isfinite(value):
+        return value
+    try:
+        return float(struct.unpack(form, struct.pack(form, value))[0])
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+def fold(op: str, type_: Type, args: Sequence[Value], imm: object) -> Value | int | float | None:
+    """Return an operand that the result equals, the constant it is, or None when it must be computed."""
+    if op == "const" or not args:
+        return None
+    if op in ("zext", "truncate", "sext", "bitcast", "fconvert") and args[0].type == type_:
+        return args[0]
+    if op == "extract":
+        return _extracted(args[0], imm)
+    constants = [one.imm if one.op == "const" else None for one in args]
+    if op == "select":
+        if constants[0] is not None:
+            return args[1] if constants[0] else args[2]
+        return args[1] if args[1] is args[2] else None
+    if type_.count > 1 or args[0].type.count > 1:
+        return None
+    if None not in constants:
+        return _computed(op, type_, args, constants)
+    return _kept(op, type_, args, constants)
+
+
+def _extracted(vector: Value, index: object) -> Value | None:
+    return vector.args[index] if vector.op == "vector" and isinstance(index, int) else None
+
+
+def _computed(op: str, type_: Type, args: Sequence[Value], constants: Sequence[object]) -> int | float | None:
+    bits = args[0].type.bits
+    if op in _INTS:
+        a, b = constants
+        return _INTS[op](a, b, bits) & (1 << type_.bits) - 1  # type: ignore[arg-type]
+    if op in _COMPARE_INTS:
+        a, b = constants
+        return int(_COMPARE_INTS[op](a, b, bits))  # type: ignore[arg-type]
+    if op in _FLOATS and type_.element in _FORMATS:
+        a, b = constants
+        exact = _FLOATS[op](a, b)  # type: ignore[arg-type]
+        return rounded(exact, type_)
+    a = constants[0]
+    if op in ("zext", "truncate"):
+        return int(a) & (1 << type_.bits) - 1  # type: ignore[call-overload,no-any-return]
+    if op == "sext":
+        return signed(int(a), bits) & (1 << type_.bits) - 1  # type: ignore[call-overload,no-any-return]
+    if op == "not":
+        return ~int(a) & (1 << type_.bits) - 1  # type: ignore[call-overload,no-any-return]
+    if op in ("to_float_s", "to_float_u"):
+        whole = signed(int(a), bits) if op == "to_float_s" else int(a)  # type: ignore[call-overload]
+        return rounded(float(whole), type_) if abs(whole) < 1 << 53 else None
+    return None
+
+
+def _kept(op: str, type_: Type, args: Sequence[Value], constants: Sequence[object]) -> Value | int | None:
+    """Fold integer operations with one constant; floats are left alone: x + 0.0 is not x for -0.0, x * 0 not 0 for NaN."""
+    if type_.is_float or len(args) != 2:
+        if op == "fmul" and constants[1] == 1.0:
+            return args[0]
+        return args[1] if op == "fmul" and constants[0] == 1.0 else None
+    a, b = constants
+    if a is not None and op in ("add", "mul", "and", "or", "xor"):
+        return _kept(op, type_, (args[1], args[0]), (b, a))
+    everything = (1 << type_.bits) - 1
+    if b == 0 and op in ("add", "sub", "or", "xor", "shl", "shr_u", "shr_s"):
+        return args[0]
+    if b == 0 and op in ("mul", "and"):
+        return 0
+    if b == 1 and op in ("mul", "div_u", "div_s"):
+        return args[0]
+    if b == everything and op == "and":
+        return args[0]
+    if args[0] is args[1] and type_.element != "i1" and op in ("sub", "xor"):
+        return 0
+    return None

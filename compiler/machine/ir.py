@@ -1,0 +1,218 @@
+"""The machine IR: structured code of one thread. Every vendor's back end starts from here.
+
+A `Function` is a `Region`: a list of `Value`s, `Loop`s and `If`s, executed in order. A value is computed where it stands and seen by what
+follows in its region and in regions inside; what leaves a loop does so as a `result`. Nothing jumps: control is loops with uniform trip counts and
+conditions without else. Integers have no sign, operations do (`div_s`, `div_u`). `uniform` values are the same in every thread of a *wave*.
+
+Types: i1 (a condition), i8, i16, i32, i64, f16, bf16, f32, f64; `Type.count` > 1 is a vector of them, made by `load`, `lds_load`, `vector` and `matrix`,
+taken apart by `extract`. bf16 and i8 are for memory, conversions and matrices only: arithmetic has 16, 32 and 64 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Literal, NamedTuple, TypeAlias
+
+Item: TypeAlias = "Value | Loop | If"
+
+
+class Type(NamedTuple):
+    """Element name and number of elements."""
+
+    element: str
+    count: int = 1
+
+    @property
+    def bits(self) -> int:
+        """Return the bits of one element; a condition has one."""
+        return ELEMENT_BITS[self.element]
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the bytes of the whole in memory."""
+        return self.bits * self.count // 8
+
+    @property
+    def is_float(self) -> bool:
+        """Return whether elements are floating point."""
+        return "f" in self.element
+
+    def of(self, count: int) -> Type:
+        """Return a vector of `count` such elements."""
+        return vector_type(self.element, count)
+
+    def __repr__(self) -> str:
+        return self.element if self.count == 1 else f"{self.element}x{self.count}"
+
+
+ELEMENT_BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "f16": 16, "bf16": 16, "f32": 32, "f64": 64, "void": 0}
+vector_type = cache(Type)
+VOID, I1, I8, I16, I32, I64 = (vector_type(name) for name in ("void", "i1", "i8", "i16", "i32", "i64"))
+F16, BF16, F32, F64 = (vector_type(name) for name in ("f16", "bf16", "f32", "f64"))
+
+Effect = Literal["pure", "read", "write", "barrier"]
+
+
+class Row(NamedTuple):
+    """What an operation takes: the number of operands (-1: any), its effect, whether the result is uniform when all operands are."""
+
+    arity: int
+    effect: Effect = "pure"
+    keeps_uniform: bool = True
+
+
+# operation: row. `imm` is what stands in brackets. Source of the meaning: the comment; floats are IEEE 754 with denormals kept
+OPS: dict[str, Row] = {
+    # leaves
+    "const": Row(0),  # [int or float] any scalar type; a condition is 0 or 1
+    "param": Row(0),  # [number] kernel argument: i64 for a buffer's address, i32/i64/f32 for a scalar; uniform
+    "group_id": Row(0),  # [0, 1, 2] i32, uniform
+    "thread_id": Row(0, keeps_uniform=False),  # i32, 0 … threads of the group - 1
+    "wave_id": Row(0),  # i32, thread_id // lanes of a wave; uniform
+    "lane_id": Row(0, keeps_uniform=False),  # i32, thread_id % lanes of a wave
+    # integers: i16 (add, sub, mul, shifts, min, max, logic), i32, i64
+    "add": Row(2), "sub": Row(2), "mul": Row(2),
+    "mul_hi_u": Row(2), "mul_hi_s": Row(2),  # i32: the upper half of the product
+    "mad": Row(3),  # a * b + c; i32
+    "mad_wide_u": Row(3),  # i32 * i32 + i64 -> i64, unsigned
+    "and": Row(2), "or": Row(2), "xor": Row(2), "not": Row(1),  # i1 too
+    "shl": Row(2), "shr_u": Row(2), "shr_s": Row(2),  # the amount is i32 and within the width
+    "min_s": Row(2), "max_s": Row(2), "min_u": Row(2), "max_u": Row(2),
+    "div_u": Row(2), "div_s": Row(2), "rem_u": Row(2), "rem_s": Row(2),  # i32, i64; toward zero; by zero: any value, no trap
+    "bit_count": Row(1), "leading_zeros": Row(1),  # i32 -> i32; of 0: 32
+    # floats: f16, f32, f64
+    "fadd": Row(2), "fsub": Row(2), "fmul": Row(2), "fma": Row(3),
+    "fmin": Row(2), "fmax": Row(2),  # the other one if one is NaN; either zero of two
+    "fneg": Row(1), "fabs": Row(1),
+    "floor": Row(1), "ceil": Row(1), "trunc": Row(1), "round": Row(1),  # round: to nearest, halves to even
+    "rcp": Row(1), "rsq": Row(1), "sqrt": Row(1), "exp2": Row(1), "log2": Row(1),  # the hardware's approximations (1 ulp for f32)
+    "sin_turns": Row(1),  # sin(2 pi x), |x| <= 256; f32
+    "ldexp": Row(2),  # x * 2**i; i is i32
+    "frexp_mantissa": Row(1), "frexp_exponent": Row(1),  # in [0.5, 1), i32; of 0, infinity, NaN: itself, 0
+    "div": Row(2),  # correctly rounded quotient; f16, f32, f64
+    "fsqrt": Row(1),  # correctly rounded; f16, f32, f64
+    # comparisons -> i1, of integers and floats (ordered: false with NaN, fne true)
+    "eq": Row(2), "ne": Row(2), "lt_s": Row(2), "le_s": Row(2), "lt_u": Row(2), "le_u": Row(2),
+    "feq": Row(2), "fne": Row(2), "flt": Row(2), "fle": Row(2),
+    "select": Row(3),  # (i1, a, b) any type; vectors whole
+    # conversions, to the value's type
+    "zext": Row(1), "sext": Row(1), "truncate": Row(1),  # integers; from i1: zext
+    "to_float_s": Row(1), "to_float_u": Row(1),  # i32/i64 -> f32/f64, i16/i32 -> f16; to nearest even
+    "to_int_s": Row(1), "to_int_u": Row(1),  # f16/f32/f64 -> i32/i64, cut off, saturated, NaN 0
+    "fconvert": Row(1),  # between float types, bf16 too; to nearest even
+    "bitcast": Row(1),  # same bits in all, vectors too (i32x2 <-> i64, f16x2 <-> i32)
+    # vectors
+    "vector": Row(-1), "extract": Row(1),  # [index]
+    "dot2": Row(3),  # f16x2 . f16x2 + f32, each product exact, sums rounded
+    "dot4_s": Row(3), "dot4_u": Row(3),  # i32 (4 bytes) . i32 (4 bytes) + i32
+    "packed": Row(-1),  # [op] f16x2 or i16x2, elementwise: fadd, fmul, fma, fmin, fmax, add, sub, mul
+    # memory; the address is (base: i64 uniform, offset in bytes: i32 unsigned or i64) plus [constant in bytes]
+    "load": Row(-1, "read", keeps_uniform=True),  # (base, offset[, i1 mask]) scalar or vector; where the mask is false: 0, and no access
+    "store": Row(-1, "write"),  # (base, offset, value[, i1 mask]) -> void
+    "atomic": Row(-1, "write", keeps_uniform=False),  # [(name, constant)] (base, offset, value[, mask]): add, fadd, min_s … -> the old value
+    "lds_load": Row(-1, "read", keeps_uniform=False),  # [constant] (offset i32[, mask])
+    "lds_store": Row(-1, "write"),  # [constant] (offset i32, value[, mask]) -> void
+    "barrier": Row(0, "barrier"),  # the group's threads meet; what they stored to LDS and memory is seen by the others
+    # lanes of a wave
+    "shuffle_xor": Row(1, keeps_uniform=False),  # [mask] the value of lane_id ^ mask, mask below the wave's size
+    "shuffle": Row(2, keeps_uniform=False),  # the value of that lane (i32)
+    "read_lane": Row(1),  # [lane] uniform
+    "first_lane": Row(1),  # asserts that all lanes agree: uniform
+    # matrices: fragments of a 16x16x16 product spread over a wave as the target lays them (`Function.target` tells); a * b + c
+    "matrix": Row(3, keeps_uniform=False),  # [f16 | bf16 | i8 | u8] f16x16 . f16x16 + f32x8
+}  # fmt: skip
+MASKED = {"load": 2, "store": 3, "lds_load": 1, "lds_store": 2, "atomic": 3}  # number of operands without the mask
+
+
+class Value:
+    """One operation. `type` is the result's; `uniform` says that all lanes of a wave hold the same; `name` is for the printed text."""
+
+    __slots__ = ("args", "imm", "name", "op", "type", "uniform")
+
+    def __init__(
+        self, op: str, type_: Type, args: tuple[Value, ...] = (), imm: object = None, *, uniform: bool = False, name: str = ""
+    ) -> None:
+        self.op, self.type, self.args, self.imm, self.uniform, self.name = op, type_, args, imm, uniform, name
+
+    def __repr__(self) -> str:
+        return f"%{self.name or hex(id(self))}:{self.type}"
+
+
+@dataclass(slots=True, eq=False)
+class Region:
+    """Code in order."""
+
+    items: list[Item] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class Loop:
+    """`index` runs from `start` by `step` (above 0) while below `stop`; start and stop are uniform i32 values.
+
+    `carried[i]` holds `initial[i]` at first and `following[i]`, computed in the body, afterwards; `results[i]` is what it held last.
+    `index` has op "index", carried values "carried", results "result"; none of the three stands in a region's items.
+    `at_least_once` is a promise of the maker; `unroll` a wish.
+    """
+
+    index: Value
+    start: Value
+    stop: Value
+    step: int
+    body: Region
+    initial: list[Value] = field(default_factory=list)
+    carried: list[Value] = field(default_factory=list)
+    following: list[Value] = field(default_factory=list)
+    results: list[Value] = field(default_factory=list)
+    at_least_once: bool = False
+    unroll: int = 1
+
+
+@dataclass(slots=True, eq=False)
+class If:
+    """Run `body` in the threads whose condition holds. A barrier inside needs a condition that is uniform in the group."""
+
+    condition: Value
+    body: Region
+
+
+class Param(NamedTuple):
+    """One kernel argument: a buffer (`i64` address; `written` if the kernel stores to it) or a scalar. `size_bytes` 0: not known."""
+
+    name: str
+    type: Type
+    is_buffer: bool = False
+    written: bool = False
+    size_bytes: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Function:
+    """One kernel. `group_size` threads in a group (flat), `lds_bytes` of LDS that offsets of lds_load and lds_store count in.
+
+    `grid` is the number of groups along x, y, z where it is known at compile time, for estimates only; `wave_size` 32 or 64.
+    """
+
+    name: str
+    params: tuple[Param, ...]
+    body: Region
+    group_size: int
+    lds_bytes: int = 0
+    wave_size: int = 32
+    grid: tuple[int, int, int] | None = None
+
+
+def walk(region: Region) -> Sequence[Item]:
+    """Return every item in order, those inside loops and conditions after the item that holds them."""
+    found: list[Item] = []
+    stack = [iter(region.items)]
+    while stack:
+        for item in stack[-1]:
+            found.append(item)
+            if not isinstance(item, Value):
+                stack.append(iter(item.body.items))
+                break
+        else:
+            stack.pop()
+    return found

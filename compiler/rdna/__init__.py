@@ -1,0 +1,1 @@
+"""RDNA's back end: machine IR to instructions on virtual registers, and those to machine code."""
