@@ -42,6 +42,13 @@ _FLOATS: dict[str, Callable[[float, float], float]] = {
     "fmul": lambda a, b: a * b,
 }
 
+_COMPARE_FLOATS: dict[str, Callable[[float, float], bool]] = {
+    "feq": lambda a, b: a == b,
+    "fne": lambda a, b: a != b,
+    "flt": lambda a, b: a < b,
+    "fle": lambda a, b: a <= b,
+}
+
 
 def signed(value: int, bits: int) -> int:
     """Return the two's complement reading of an unsigned number."""
@@ -91,6 +98,9 @@ def _computed(op: str, type_: Type, args: Sequence[Value], constants: Sequence[o
     if op in _COMPARE_INTS:
         a, b = constants
         return int(_COMPARE_INTS[op](a, b, bits))  # type: ignore[arg-type]
+    if op in _COMPARE_FLOATS:
+        a, b = constants
+        return int(_COMPARE_FLOATS[op](a, b))  # type: ignore[arg-type]
     if op in _FLOATS and type_.element in _FORMATS:
         a, b = constants
         exact = _FLOATS[op](a, b)  # type: ignore[arg-type]
@@ -118,6 +128,8 @@ def _kept(op: str, type_: Type, args: Sequence[Value], constants: Sequence[objec
     if a is not None and op in ("add", "mul", "and", "or", "xor"):
         return _kept(op, type_, (args[1], args[0]), (b, a))
     everything = (1 << type_.bits) - 1
+    if type_.element == "i1" and (b is not None or a is not None) and op in ("and", "or", "xor"):
+        return _kept_condition(op, args[0] if b is not None else args[1], b if b is not None else a)
     if b == 0 and op in ("add", "sub", "or", "xor", "shl", "shr_u", "shr_s"):
         return args[0]
     if b == 0 and op in ("mul", "and"):
@@ -129,3 +141,11 @@ def _kept(op: str, type_: Type, args: Sequence[Value], constants: Sequence[objec
     if args[0] is args[1] and type_.element != "i1" and op in ("sub", "xor"):
         return 0
     return None
+
+
+def _kept_condition(op: str, other: Value, constant: object) -> Value | int | None:
+    if op == "and":
+        return other if constant else 0
+    if op == "or":
+        return 1 if constant else other
+    return None if constant else other

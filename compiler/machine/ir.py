@@ -47,7 +47,18 @@ class Type(NamedTuple):
         return self.element if self.count == 1 else f"{self.element}x{self.count}"
 
 
-ELEMENT_BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "f16": 16, "bf16": 16, "f32": 32, "f64": 64, "void": 0}
+ELEMENT_BITS = {
+    "i1": 1,
+    "i8": 8,
+    "i16": 16,
+    "i32": 32,
+    "i64": 64,
+    "f16": 16,
+    "bf16": 16,
+    "f32": 32,
+    "f64": 64,
+    "void": 0,
+}
 vector_type = cache(Type)
 VOID, I1, I8, I16, I32, I64 = (vector_type(name) for name in ("void", "i1", "i8", "i16", "i32", "i64"))
 F16, BF16, F32, F64 = (vector_type(name) for name in ("f16", "bf16", "f32", "f64"))
@@ -132,7 +143,14 @@ class Value:
     __slots__ = ("args", "imm", "name", "op", "type", "uniform")
 
     def __init__(
-        self, op: str, type_: Type, args: tuple[Value, ...] = (), imm: object = None, *, uniform: bool = False, name: str = ""
+        self,
+        op: str,
+        type_: Type,
+        args: tuple[Value, ...] = (),
+        imm: object = None,
+        *,
+        uniform: bool = False,
+        name: str = "",
     ) -> None:
         self.op, self.type, self.args, self.imm, self.uniform, self.name = op, type_, args, imm, uniform, name
 

@@ -58,7 +58,9 @@ class Signed(NamedTuple):
     abs: bool = False
 
 
-VCC, VCC_LO, EXEC, EXEC_LO, M0, NULL, SCC, OFF = map(Special, ("vcc", "vcc_lo", "exec", "exec_lo", "m0", "null", "scc", "off"))
+VCC, VCC_LO, EXEC, EXEC_LO, M0, NULL, SCC, OFF = map(
+    Special, ("vcc", "vcc_lo", "exec", "exec_lo", "m0", "null", "scc", "off")
+)
 Operand: TypeAlias = "Reg | Part | Special | Signed | Block | int | float"
 
 
