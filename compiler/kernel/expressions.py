@@ -31,7 +31,7 @@ class Expressions:
         self.builder, self._params, self._inputs = builder, params, frozenset(inputs)
         self.numbers = Numbers(builder)
         self._known: list[dict[tuple[Node, Point, Value | None], Value]] = [{}]
-        self._folded: dict[Node, Value] = {}
+        self._folded: dict[Node, Value | dict[Point, Value]] = {}
 
     # regions
 
@@ -48,24 +48,26 @@ class Expressions:
     ) -> Iterator[Loop]:
         """Make a loop whose index is a variable of expressions; nothing evaluated inside is used after it."""
         with self.builder.loop(start, stop, step, initial, unroll=unroll) as loop:
-            self._enter()
+            self.enter()
             self.numbers.bind(atom_of(variable), loop.index)
             yield loop
-            self._leave()
+            self.leave()
 
     @contextmanager
     def when(self, condition: Value) -> Iterator[None]:
         """Make a condition; nothing evaluated inside is used after it."""
         with self.builder.when(condition):
-            self._enter()
+            self.enter()
             yield
-            self._leave()
+            self.leave()
 
-    def _enter(self) -> None:
+    def enter(self) -> None:
+        """Enter a region: what is evaluated in it is forgotten when it is left."""
         self._known.append({})
         self.numbers.enter()
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
+        """Leave the innermost region."""
         self._known.pop()
         self.numbers.leave()
 
@@ -74,8 +76,8 @@ class Expressions:
         for known in self._known:
             known.clear()
 
-    def define(self, node: Node, value: Value) -> None:
-        """Say what a reduction's value is, at the one point of it that the kernel uses."""
+    def define(self, node: Node, value: Value | dict[Point, Value]) -> None:
+        """Say what a reduction's value is: at the one point of it that a thread uses, or at each of several points."""
         self._folded[node] = value
 
     # values
@@ -110,7 +112,8 @@ class Expressions:
         if node in self._inputs:
             return self._loaded(node, requests)
         if node in self._folded:
-            return [self._folded[node]] * len(requests)
+            folded = self._folded[node]
+            return [folded if isinstance(folded, Value) else folded[point] for point, _ in requests]
         if node.op in ELEMENTWISE:
             columns = [self.values(source, requests) for source in node.sources]
             return [apply(self.builder, node, args) for args in zip(*columns, strict=True)]
