@@ -1,37 +1,19 @@
-"""Folding values together: identities, the dtype that sums are kept in, one step, and the combination across threads of a group."""
+"""Folding values together in a kernel: one step, and the combination across threads of a group."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ringup.compiler import dtypes
-from ringup.compiler.dtypes import DType, Scalar
+from ringup.compiler.dtypes import DType
 from ringup.compiler.graph import Node, Op
 from ringup.compiler.kernel import holders
 from ringup.compiler.kernel.arith import cast, operate
 from ringup.compiler.machine.build import Builder
 from ringup.compiler.machine.ir import I1, I8, I32, Value
+from ringup.compiler.schedule.identity import identity, kept
 
 LANES = 32
-
-
-def identity(op: Op, dtype: DType) -> Scalar:
-    """Return the value that changes nothing."""
-    if op in (Op.ADD, Op.OR, Op.XOR):
-        return False if dtype.kind == "bool" else 0
-    if op is Op.MUL:
-        return 1
-    if op is Op.AND:
-        return True if dtype.kind == "bool" else -1
-    return dtype.least if op is Op.MAX else dtype.greatest
-
-
-def kept(op: Op, dtype: DType) -> DType:
-    """Return the dtype a fold's running value has: f32 for sums and products of narrower floats, int32 for those of narrower integers."""
-    if op in (Op.ADD, Op.MUL) and dtype.bits < 32 and dtype.kind != "bool":
-        return dtypes.float32 if dtype.is_float else dtypes.int32
-    return dtype
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ class Frame:
     def __init__(self, kernel: Kernel, name: str, group_size: int, wave_size: int = 32) -> None:
         self.kernel = kernel
         target = target_of(kernel.root)
-        self.memory = tuple(dict.fromkeys([target, *(memory_of(one) for one in kernel.inputs)]))
+        self.memory = memory_order(kernel)
         self.sizes = tuple(_sizes(kernel))
         params = [
             Param(f"m{i}", I64, True, one is target, bounds(one.size)[1] * one.dtype.size_bytes)
@@ -75,6 +75,11 @@ class Frame:
         return Lowered(self.build.function, self.memory, self.sizes, groups)
 
 
+def memory_order(kernel: Kernel) -> tuple[Node, ...]:
+    """Return the nodes whose memory a kernel's arguments are: what it writes first, then what it reads."""
+    return tuple(dict.fromkeys([target_of(kernel.root), *(memory_of(one) for one in kernel.inputs)]))
+
+
 def target_of(root: Node) -> Node:
     """Return the node whose memory a kernel writes."""
     if root.op is not Op.STORE:
@@ -95,7 +100,14 @@ def storage_of(node: Node) -> Storage | None:
 def _sizes(kernel: Kernel) -> list[Atom]:
     """Return the symbolic sizes that anything in a kernel may depend on, by name."""
     found: dict[str, Atom] = {}
-    for node in (kernel.root, *kernel.root.ordered()):
+    stack, seen = [kernel.root], {kernel.root}
+    while stack:
+        node = stack.pop()
+        if node is kernel.root or node not in kernel.inputs:
+            for source in node.sources:
+                if source not in seen:
+                    seen.add(source)
+                    stack.append(source)
         numbers: list[object] = [*node.shape]
         if node.op is Op.SIZE:
             numbers.append(node.arg)

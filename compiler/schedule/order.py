@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ringup.compiler.graph import MOVEMENT, Node, Op
 from ringup.compiler.index import bounds
 from ringup.compiler.schedule.cut import Cut, Kernel, lies, memory_of
+from ringup.compiler.schedule.rewrite import rewritten
 from ringup.errors import CompileError
 
 ALIGN = 256  # bytes; of every piece of the arena
@@ -93,8 +94,9 @@ def _sorted(before: Mapping[Kernel, Mapping[Kernel, None]]) -> list[Kernel]:
 
 @dataclass(frozen=True)
 class Plan:
-    """Kernels in order. `places`: where in one arena of `arena_bytes` each node lies that no one keeps; outputs have memory of their own."""
+    """Kernels in order, for `outputs` (the given ones, rewritten). `places`: where in one arena of `arena_bytes` each node lies that no one keeps; outputs have memory of their own."""
 
+    outputs: tuple[Node, ...]
     kernels: tuple[Kernel, ...]
     places: Mapping[Node, int]
     arena_bytes: int
@@ -102,6 +104,7 @@ class Plan:
 
 def plan(outputs: Sequence[Node]) -> Plan:
     """Return the plan that computes the outputs."""
+    outputs = rewritten(outputs)
     cut = Cut(outputs)
     kernels = in_order(cut.kernels)
     kept = {memory_of(one) for one in outputs}
@@ -121,7 +124,7 @@ def plan(outputs: Sequence[Node]) -> Plan:
             ending.setdefault(last.get(root, i), []).append(root)
         for node in ending.pop(i, []):
             free.give(places[node], bounds(node.size)[1] * node.dtype.size_bytes)
-    return Plan(tuple(kernels), places, free.highest)
+    return Plan(tuple(outputs), tuple(kernels), places, free.highest)
 
 
 class _Arena:
