@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
+from zlib import crc32
 
 from ringup.compiler.dtypes import DType
 from ringup.compiler.graph import Node, Op, Shape
@@ -117,7 +118,7 @@ def _launch(kernel: Kernel, target: str, watch: Watch | None, places: _Places) -
     kernel = replace(kernel, inputs=inputs)
     made = _kernels.get((signature, target))
     if made is None or watch:
-        lowered = lower(kernel, name_of(kernel))
+        lowered = lower(kernel, f"{name_of(kernel)}_{crc32(repr(signature).encode()):08x}")
         improve(lowered.function)
         made = lowered, finish(select(lowered.function, target))
         if len(_kernels) >= MOST_KEPT:
