@@ -85,7 +85,9 @@ Watch = Callable[[Step], None]
 _kernels: dict[tuple[Signature, str], tuple[Lowered, Binary]] = {}
 
 
-def compile_graph(outputs: Sequence[Node], target: str = DEFAULT_TARGET, *, watch: Watch | None = None) -> CompiledGraph:
+def compile_graph(
+    outputs: Sequence[Node], target: str = DEFAULT_TARGET, *, watch: Watch | None = None
+) -> CompiledGraph:
     """Compile the nodes for a target such as gfx1100. Raises CompileError for what cannot be."""
     planned = plan(outputs)
     _, buffers = of_graph(outputs)
@@ -138,5 +140,5 @@ def name_of(kernel: Kernel) -> str:
     while root.op in (Op.RESHAPE, Op.CAST, Op.CONTIGUOUS) and root.sources and root not in kernel.inputs:
         root = root.sources[0]
     shape = "x".join(str(bounds(size)[1]) for size in kernel.shape if size != 1) or "1"
-    folds = "_".join(fold.node.arg[0].value for fold in kernel.folds)  # type: ignore[index]
+    folds = "_".join(fold.node.arg[0].value for fold in kernel.folds)
     return "_".join(part for part in (kind, folds, root.op.value if root.op is not Op.REDUCE else "", shape) if part)

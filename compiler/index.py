@@ -267,7 +267,7 @@ def _rejoin(factors: dict[Atom, int]) -> None:
 def _product(a: Expr, b: Expr) -> Int:
     if not a.terms or not b.terms:
         return (b * a.constant) if not a.terms else (a * b.constant)
-    groups = []
+    groups: list[tuple[tuple[Atom, int], ...]] = []
     for x, m in a.terms:
         groups += [((_multiplied(x, y), m * n),) for y, n in b.terms]
     groups += [tuple((x, m * b.constant) for x, m in a.terms), tuple((y, n * a.constant) for y, n in b.terms)]

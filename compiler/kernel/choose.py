@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringup.compiler.kernel import contraction, elementwise, rows
+from ringup.compiler.kernel import contraction, elementwise, fma, rows
 from ringup.compiler.kernel.frame import Lowered
 from ringup.compiler.schedule.cut import Kernel
 
@@ -12,5 +12,5 @@ def lower(kernel: Kernel, name: str) -> Lowered:
     if not kernel.folds:
         return elementwise.lower(kernel, name)
     if contraction.fits(kernel):
-        return contraction.lower(kernel, name)
+        return fma.lower(kernel, name)
     return rows.lower(kernel, name)

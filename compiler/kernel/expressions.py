@@ -127,14 +127,14 @@ class Expressions:
     def _special(self, node: Node, requests: list[Request]) -> list[Value]:
         build = self.builder
         if node.op is Op.CONST:
-            return [holders.constant(build, node.arg, node.dtype)] * len(requests)  # type: ignore[arg-type]
+            return [holders.constant(build, node.arg, node.dtype)] * len(requests)
         if node.op is Op.CONTIGUOUS:
             return self.values(node.sources[0], requests)
         if node.op is Op.IOTA:
             type_ = holders.held(node.dtype)
             return [self._number(point[0], type_ is I64) for point, _ in requests]
         if node.op is Op.SIZE:
-            return [self._number(node.arg, holders.held(node.dtype) is I64)] * len(requests)  # type: ignore[arg-type]
+            return [self._number(node.arg, holders.held(node.dtype) is I64)] * len(requests)
         if node.op is Op.CAT:
             return [self._joined(node, point, mask) for point, mask in requests]
         if node.op is Op.GATHER:
@@ -149,7 +149,7 @@ class Expressions:
 
     def _padded(self, node: Node, requests: list[Request]) -> list[Value]:
         build, source = self.builder, node.sources[0]
-        _, fill = node.arg  # type: ignore[misc]
+        _, fill = node.arg
         filler = holders.constant(build, fill, node.dtype)
         found: list[Value | None] = [None] * len(requests)
         inner: list[Request] = []
@@ -172,7 +172,7 @@ class Expressions:
 
     def _joined(self, node: Node, point: Point, mask: Value | None) -> Value:
         """Return an element of a CAT: of the source that holds it, each tried where the index may fall into it."""
-        axis: int = node.arg  # type: ignore[assignment]
+        axis: int = node.arg
         build = self.builder
         start: Int = 0
         value: Value | None = None
@@ -196,7 +196,7 @@ class Expressions:
 
     def _gathered(self, node: Node, requests: list[Request]) -> list[Value]:
         """Return elements at indices that are known when the kernel runs; an index outside reads 0, and touches no memory."""
-        axis: int = node.arg  # type: ignore[assignment]
+        axis: int = node.arg
         source, index = node.sources
         build = self.builder
         size = source.shape[axis]

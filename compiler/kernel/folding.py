@@ -26,7 +26,8 @@ class Folder:
     @property
     def op(self) -> Op:
         """Return what elements are folded with."""
-        return self.node.arg[0]  # type: ignore[index,no-any-return]
+        op: Op = self.node.arg[0]
+        return op
 
     @property
     def dtype(self) -> DType:
@@ -102,7 +103,9 @@ class Folder:
                 build.lds_store(place, lying, constant=base)
         build.barrier()
         size = max(1, lying.type.bits // 8)
-        width = min(count, 16 // size) if stride_bytes == size else 1  # neighbours are read together: `first` is aligned to them
+        width = (
+            min(count, 16 // size) if stride_bytes == size else 1
+        )  # neighbours are read together: `first` is aligned to them
         while count % width:
             width //= 2
         found = []

@@ -112,9 +112,9 @@ def _sizes(kernel: Kernel) -> list[Atom]:
         if node.op is Op.SIZE:
             numbers.append(node.arg)
         elif node.op is Op.SHRINK:
-            numbers += [start for start, _ in node.arg]  # type: ignore[attr-defined]
+            numbers += [start for start, _ in node.arg]
         elif node.op is Op.PAD:
-            numbers += [end for pair in node.arg[0] for end in pair]  # type: ignore[index]
+            numbers += [end for pair in node.arg[0] for end in pair]
         for number in numbers:
             if isinstance(number, Expr):
                 found |= {str(atom): atom for atom in number.variables() if not index.is_axis(atom)}

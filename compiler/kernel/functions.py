@@ -1,6 +1,7 @@
 """Functions that the hardware has not or only roughly, in f32 and f64: powers of two, logarithms, sines, remainders, powers.
 
-Errors stated are of the method, in units in the last place (ulp), over the whole range; hardware's own (1 ulp of exp2 and log2 in f32) come on top.
+Errors stated are of the method, in units in the last place (ulp), over the whole range; the hardware's own (1 ulp of exp2 and log2 in f32)
+come on top.
 """
 
 from __future__ import annotations

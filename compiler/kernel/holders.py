@@ -1,6 +1,7 @@
 """How an element of each dtype is held while a thread computes with it, and how it goes to memory and back.
 
-Held as: bool a condition; integers below 32 bits an i32 of the same value; bfloat16 and float8 an f32 whose value the dtype has; others themselves.
+Held as: bool a condition; integers below 32 bits an i32 of the same value; bfloat16 and float8 an f32 whose value the dtype has; others as
+themselves.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from ringup.compiler.index import Atom, Expr, Int, bounds
 from ringup.compiler.machine.build import Builder
 from ringup.compiler.machine.ir import I1, I32, I64, Type, Value
@@ -14,7 +13,7 @@ INT32 = 1 << 31
 def fits(value: Int, type_: Type) -> bool:
     """Return whether every value of the expression is a signed number of the type."""
     lo, hi = bounds(value)
-    return type_ is not I32 or (-INT32 <= lo and hi < INT32)
+    return type_ is not I32 or (lo >= -INT32 and hi < INT32)
 
 
 class Numbers:
@@ -117,16 +116,17 @@ class Numbers:
             if value is None:
                 value = atom.parts[1]  # type: ignore[assignment]
             return self._as(value, type_)  # type: ignore[arg-type]
-        a, b = atom.parts
+        a: Int = atom.parts[0]  # type: ignore[assignment]
+        b: Int = atom.parts[1]  # type: ignore[assignment]
         if atom.kind == "mul":
-            return build.mul(self.emit(a, type_), self.emit(b, type_))  # type: ignore[arg-type]
-        inner = I32 if fits(a, I32) and fits(b, I32) else I64  # type: ignore[arg-type]
+            return build.mul(self.emit(a, type_), self.emit(b, type_))
+        inner = I32 if fits(a, I32) and fits(b, I32) else I64
         if isinstance(b, int) and isinstance(a, Expr):
             value = self._by_constant(atom.kind, a, b, inner)
         else:
             value = build.op(
                 "div_u" if atom.kind == "div" else "rem_u", inner, self.emit(a, inner), self.emit(b, inner)
-            )  # type: ignore[arg-type]
+            )
         return self._as(value, type_)
 
     def _as(self, value: Value, type_: Type) -> Value:

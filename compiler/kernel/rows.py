@@ -1,8 +1,8 @@
 """Kernels with reductions over rows: sums and what follows them, softmax, norms. Threads share a row's elements, a group holds some rows.
 
-A thread is one of `parts` that work on a row, and its group holds `own` rows. Neighbouring threads are neighbours in the row, or, where memory runs
-the other way, in the number of the row (`across`). What a thread has loaded and computed for one reduction it still has for the next and for the
-output, as long as a row's share fits into registers; a longer share is loaded again by each.
+A thread is one of `parts` that work on a row, and its group holds `own` rows. Neighbouring threads are neighbours in the row, or, where
+memory runs the other way, in the number of the row (`across`). What a thread has loaded and computed for one reduction it still has for the
+next and for the output, as long as a row's share fits into registers; a longer share is loaded again by each.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ringup.compiler.kernel.elementwise import written
 from ringup.compiler.kernel.expressions import WIDEST_BYTES, divides
 from ringup.compiler.kernel.folding import LANES, Folder
 from ringup.compiler.kernel.frame import Frame, Lowered
-from ringup.compiler.kernel.space import Space, merged, most, places, power_of_two, stride
+from ringup.compiler.kernel.space import Space, at, merged, most, places, power_of_two, stride
 from ringup.compiler.machine.ir import I1, I32, Value
 from ringup.compiler.schedule.cut import Fold, Kernel, accesses
 from ringup.compiler.schedule.views import Point, within
@@ -128,7 +128,7 @@ class Rows:
         if shape.parts * shape.own < shape.group:
             inside = build.compare("lt_u", build.op("thread_id", I32), build.const(shape.parts * shape.own))
             is_row = inside if is_row is None else build.op("and", I1, is_row, inside)
-        self._row = _split(self.rows, number)
+        self._row = at(self.rows, number)
         for i, fold in enumerate(self.kernel.folds):
             self._fold(i, fold, part, own)
         self._store(is_row, part)
@@ -246,17 +246,16 @@ class Rows:
         count = -(-most(size) // span)
         if isinstance(size, int) and (count * shape.vector <= KEPT_ELEMENTS or count < 2 * UNROLLED):
             return take(requests(0, count), totals) if count else totals
-        whole = size // (span * UNROLLED) if isinstance(size, int) else None
-        turns: Int = whole if whole is not None else (size + span * UNROLLED - 1) // (span * UNROLLED)
+        turns: Int = size // (span * UNROLLED) if isinstance(size, int) else (size + span * UNROLLED - 1) // (span * UNROLLED)
         expressions = self.frame.expressions
         index = axis(name, turns)
         stop = turns if isinstance(turns, int) else expressions.numbers.emit(turns)
         with expressions.loop(index, 0, stop, 1, _begun(totals, first)) as loop:  # type: ignore[arg-type]
             loop.following = take(requests(index * (span * UNROLLED), UNROLLED), list(loop.carried))  # type: ignore[assignment]
         totals = list(loop.results)
-        if whole is not None and whole * span * UNROLLED < size:
-            rest = size - whole * span * UNROLLED
-            totals = take(requests(whole * span * UNROLLED, -(-rest // span)), totals)
+        if isinstance(size, int) and size % (span * UNROLLED):
+            rest = size % (span * UNROLLED)
+            totals = take(requests(size - rest, -(-rest // span)), totals)
         return totals
 
     def _store(self, is_row: Value | None, part: Value) -> None:
@@ -299,17 +298,3 @@ def _begun(totals: Totals, first: First) -> Totals:
 def _reduced(fold: Fold) -> list[tuple[Int, Int]]:
     shape = fold.node.sources[0].shape
     return [(variable, shape[i]) for i, variable in fold.variables.items()]
-
-
-def _split(space: Space, number: Int) -> dict[Atom, Int]:
-    """Return what each axis of a space is at a row-major position."""
-    found: dict[Atom, Int] = {}
-    for variable, size in zip(space.variables[:0:-1], space.sizes[:0:-1], strict=True):
-        found[atom_of(variable)] = number % size
-        number = number // size
-    if space.variables:
-        found[atom_of(space.variables[0])] = number
-    return found
-
-
-__all__ = ["Rows", "Shape", "lower"]

@@ -109,3 +109,14 @@ def power_of_two(number: int) -> int:
 def most(number: Int) -> int:
     """Return the greatest value."""
     return bounds(number)[1]
+
+
+def at(space: Space, number: Int) -> dict[Atom, Int]:
+    """Return what each axis of a space is at a row-major position."""
+    found: dict[Atom, Int] = {}
+    for variable, size in zip(space.variables[:0:-1], space.sizes[:0:-1], strict=True):
+        found[atom_of(variable)] = number % size
+        number = number // size
+    if space.variables:
+        found[atom_of(space.variables[0])] = number
+    return found

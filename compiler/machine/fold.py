@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ringup.compiler.machine.ir import Type, Value
 
@@ -90,35 +91,35 @@ def _extracted(vector: Value, index: object) -> Value | None:
     return vector.args[index] if vector.op == "vector" and isinstance(index, int) else None
 
 
-def _computed(op: str, type_: Type, args: Sequence[Value], constants: Sequence[object]) -> int | float | None:
+def _computed(op: str, type_: Type, args: Sequence[Value], constants: Sequence[Any]) -> int | float | None:
     bits = args[0].type.bits
     if op in _INTS:
         a, b = constants
-        return _INTS[op](a, b, bits) & (1 << type_.bits) - 1  # type: ignore[arg-type]
+        return _INTS[op](a, b, bits) & (1 << type_.bits) - 1
     if op in _COMPARE_INTS:
         a, b = constants
-        return int(_COMPARE_INTS[op](a, b, bits))  # type: ignore[arg-type]
+        return int(_COMPARE_INTS[op](a, b, bits))
     if op in _COMPARE_FLOATS:
         a, b = constants
-        return int(_COMPARE_FLOATS[op](a, b))  # type: ignore[arg-type]
+        return int(_COMPARE_FLOATS[op](a, b))
     if op in _FLOATS and type_.element in _FORMATS:
         a, b = constants
-        exact = _FLOATS[op](a, b)  # type: ignore[arg-type]
+        exact = _FLOATS[op](a, b)
         return rounded(exact, type_)
     a = constants[0]
     if op in ("zext", "truncate"):
-        return int(a) & (1 << type_.bits) - 1  # type: ignore[call-overload,no-any-return]
+        return int(a) & (1 << type_.bits) - 1
     if op == "sext":
-        return signed(int(a), bits) & (1 << type_.bits) - 1  # type: ignore[call-overload,no-any-return]
+        return signed(int(a), bits) & (1 << type_.bits) - 1
     if op == "not":
-        return ~int(a) & (1 << type_.bits) - 1  # type: ignore[call-overload,no-any-return]
+        return ~int(a) & (1 << type_.bits) - 1
     if op in ("to_float_s", "to_float_u"):
-        whole = signed(int(a), bits) if op == "to_float_s" else int(a)  # type: ignore[call-overload]
+        whole = signed(int(a), bits) if op == "to_float_s" else int(a)
         return rounded(float(whole), type_) if abs(whole) < 1 << 53 else None
     return None
 
 
-def _kept(op: str, type_: Type, args: Sequence[Value], constants: Sequence[object]) -> Value | int | None:
+def _kept(op: str, type_: Type, args: Sequence[Value], constants: Sequence[Any]) -> Value | int | None:
     """Fold integer operations with one constant; floats are left alone: x + 0.0 is not x for -0.0, x * 0 not 0 for NaN."""
     if type_.is_float or len(args) != 2:
         if op == "fmul" and constants[1] == 1.0:

@@ -1,11 +1,12 @@
 """The machine IR: structured code of one thread. Every vendor's back end starts from here.
 
 A `Function` is a `Region`: a list of `Value`s, `Loop`s and `If`s, executed in order. A value is computed where it stands and seen by what
-follows in its region and in regions inside; what leaves a loop does so as a `result`. Nothing jumps: control is loops with uniform trip counts and
-conditions without else. Integers have no sign, operations do (`div_s`, `div_u`). `uniform` values are the same in every thread of a *wave*.
+follows in its region and in regions inside; what leaves a loop does so as a `result`. Nothing jumps: control is loops with uniform trip
+counts and conditions without else. Integers have no sign, operations do (`div_s`, `div_u`). `uniform` values are the same in every thread of
+a *wave*.
 
-Types: i1 (a condition), i8, i16, i32, i64, f16, bf16, f32, f64; `Type.count` > 1 is a vector of them, made by `load`, `lds_load`, `vector` and `matrix`,
-taken apart by `extract`. bf16 and i8 are for memory, conversions and matrices only: arithmetic has 16, 32 and 64 bits.
+Types: i1 (a condition), i8, i16, i32, i64, f16, bf16, f32, f64; `Type.count` > 1 is a vector of them, made by `load`, `lds_load`, `vector`
+and `matrix`, taken apart by `extract`. bf16 and i8 are for memory, conversions and matrices only: arithmetic has 16, 32 and 64 bits.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 Item: TypeAlias = "Value | Loop | If"
 
@@ -152,7 +153,8 @@ class Value:
         uniform: bool = False,
         name: str = "",
     ) -> None:
-        self.op, self.type, self.args, self.imm, self.uniform, self.name = op, type_, args, imm, uniform, name
+        self.op, self.type, self.args, self.uniform, self.name = op, type_, args, uniform, name
+        self.imm: Any = imm
 
     def __repr__(self) -> str:
         return f"%{self.name or hex(id(self))}:{self.type}"

@@ -53,7 +53,8 @@ def hoist(function: Function) -> None:
 def _region(
     region: Region, depth: int, home: dict[Value, int], kept: list[list[Item]], function: Function, floors: list[int]
 ) -> None:
-    """`home`: the depth at which each value is known; `kept`: items so far at each depth; `floors`: the lowest depth for loads, region by region."""
+    """Hoist in one region. `home`: the depth at which each value is known; `kept`: items so far at each depth; `floors`: the lowest depth for
+    loads, region by region."""
     items: list[Item] = []
     kept.append(items)
     for item in region.items:
@@ -69,7 +70,9 @@ def _region(
         if isinstance(item, Loop):
             for one in (item.index, *item.carried):
                 home[one] = depth + 1
-            _region(item.body, depth + 1, home, kept, function, [*floors, floors[-1] if item.at_least_once else depth + 1])
+            _region(
+                item.body, depth + 1, home, kept, function, [*floors, floors[-1] if item.at_least_once else depth + 1]
+            )
             for one in item.results:
                 home[one] = depth
         else:
@@ -86,4 +89,4 @@ def _is_constant(load: Value, function: Function) -> bool:
     base = load.args[0]
     while base.op == "add":
         base = base.args[0]
-    return base.op == "param" and not function.params[base.imm].written  # type: ignore[index]
+    return base.op == "param" and not function.params[base.imm].written

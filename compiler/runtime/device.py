@@ -59,7 +59,7 @@ class Device:
 
     def memory_of(self, node: Node) -> Memory:
         """Return the memory of a BUFFER; host data goes there first."""
-        storage: Storage = node.arg  # type: ignore[assignment]
+        storage: Storage = node.arg
         if not isinstance(storage.data, Memory):
             storage.data = self._uploaded(storage)
         return storage.data
@@ -70,7 +70,9 @@ class Device:
         if storage.data is not None:
             data = np.ascontiguousarray(storage.data)
             if data.nbytes != size * storage.dtype.size_bytes:
-                raise CompileError(f"{storage} holds {data.nbytes} bytes of data: {size * storage.dtype.size_bytes} were expected")
+                raise CompileError(
+                    f"{storage} holds {data.nbytes} bytes of data: {size * storage.dtype.size_bytes} were expected"
+                )
             self.card.copy.upload(place.buffer, data.view(np.uint8).reshape(-1)).wait(TIMEOUT_S)
         return place
 
@@ -122,14 +124,18 @@ class Device:
         loaded.kept.submit(TIMEOUT_S).wait(TIMEOUT_S)
         return results
 
-    def _build(self, loaded: Loaded, arguments: Sequence[Sequence[int]], groups: tuple[tuple[int, int, int], ...]) -> None:
+    def _build(
+        self, loaded: Loaded, arguments: Sequence[Sequence[int]], groups: tuple[tuple[int, int, int], ...]
+    ) -> None:
         """Build the stream of a graph's launches, each after the one before, and keep it on the card."""
         stream = self.card.compute.stream()
         places = []
         for i, (launch, values, count) in enumerate(zip(loaded.graph.launches, arguments, groups, strict=True)):
             if i:
                 stream.barrier()
-            places.append(stream.dispatch(loaded.kernels[launch.binary.name], count, (launch.binary.group_size, 1, 1), values))
+            places.append(
+                stream.dispatch(loaded.kernels[launch.binary.name], count, (launch.binary.group_size, 1, 1), values)
+            )
         if loaded.kept is not None:
             loaded.kept.free()
         loaded.kept = self.card.compute.keep(stream)

@@ -214,7 +214,7 @@ class Cut:
         self._accesses.setdefault(node, {})[kernel, point] = None
 
     def _join(self, kernel: Kernel, node: Node, point: Point) -> None:
-        _, axes = node.arg  # type: ignore[misc]
+        _, axes = node.arg
         number = len(kernel.folds)
         inner = {i: axis(f"r{number}_{i}", node.sources[0].shape[i]) for i in axes}
         fold = Fold(node, point, inner)
@@ -254,11 +254,11 @@ def lies(node: Node) -> bool:
 
 def is_contraction(node: Node) -> bool:
     """Return whether a reduction is a sum of products whose factors are repeated along axes: a matrix product, a convolution."""
-    if node.op is not Op.REDUCE or node.arg[0] is not Op.ADD or node.sources[0].op is not Op.MUL:  # type: ignore[index]
+    if node.op is not Op.REDUCE or node.arg[0] is not Op.ADD or node.sources[0].op is not Op.MUL:
         return False
-    kept = [i for i in range(len(node.shape)) if i not in node.arg[1] and node.shape[i] != 1]  # type: ignore[index]
+    kept = [i for i in range(len(node.shape)) if i not in node.arg[1] and node.shape[i] != 1]
     factors = [depends(source) for source in node.sources[0].sources]
-    reduced = [i for i in node.arg[1] if node.sources[0].shape[i] != 1]  # type: ignore[index]
+    reduced = [i for i in node.arg[1] if node.sources[0].shape[i] != 1]
     if not all(i in factor for i in reduced for factor in factors):
         return False
     return all(any(i not in factor for i in kept) for factor in factors)
@@ -296,7 +296,7 @@ def _sources(node: Node, point: Point) -> Iterator[tuple[Node, Point]]:
         if conditions is not None:
             yield node.sources[0], moved
     elif node.op is Op.CAT:
-        along: int = node.arg  # type: ignore[assignment]
+        along: int = node.arg
         start: Int = 0
         for source in node.sources:
             inner = point[along] - start
@@ -304,7 +304,7 @@ def _sources(node: Node, point: Point) -> Iterator[tuple[Node, Point]]:
             if within(inner, 0, source.shape[along]) is not False:
                 yield source, (*point[:along], inner, *point[along + 1 :])
     elif node.op is Op.GATHER:
-        along = node.arg  # type: ignore[assignment]
+        along = node.arg
         source, index = node.sources
         yield index, point
         most = bounds(source.shape[along])[1] - 1

@@ -94,7 +94,10 @@ def _sorted(before: Mapping[Kernel, Mapping[Kernel, None]]) -> list[Kernel]:
 
 @dataclass(frozen=True)
 class Plan:
-    """Kernels in order, for `outputs` (the given ones, rewritten). `places`: where in one arena of `arena_bytes` each node lies that no one keeps; outputs have memory of their own."""
+    """Kernels in order, for `outputs` (the given ones, rewritten).
+
+    `places`: where in one arena of `arena_bytes` each node lies that no one keeps; outputs have memory of their own.
+    """
 
     outputs: tuple[Node, ...]
     kernels: tuple[Kernel, ...]

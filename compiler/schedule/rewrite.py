@@ -43,14 +43,16 @@ def _scattered(scatter: Node) -> Node:
     Deterministic, and no two threads write one place; the cost is the product of both sizes along the axis.
     """
     target, index, values = scatter.sources
-    axis, op = scatter.arg  # type: ignore[misc]
+    axis, op = scatter.arg
     shape = target.shape
     rank = len(shape)
     count = index.shape[axis]
     amounts = tuple((0, 0 if i == axis else shape[i] - index.shape[i]) for i in range(rank))
     if any(after != 0 for _, after in amounts):
         wide = tuple(index.shape[i] if i == axis else shape[i] for i in range(rank))
-        index = node(Op.PAD, index.dtype, wide, (index,), (amounts, -1 if index.dtype.kind == "int" else index.dtype.greatest))
+        index = node(
+            Op.PAD, index.dtype, wide, (index,), (amounts, -1 if index.dtype.kind == "int" else index.dtype.greatest)
+        )
         values = node(Op.PAD, values.dtype, wide, (values,), (amounts, 0))
     whole = (*shape, count)
 
@@ -61,7 +63,9 @@ def _scattered(scatter: Node) -> Node:
         spread.insert(axis, 1)
         return expand(reshape(moved, tuple(spread)), whole)
 
-    numbers = node(Op.IOTA, index.dtype if index.dtype in (dtypes.int32, dtypes.int64) else dtypes.int64, (shape[axis],))
+    numbers = node(
+        Op.IOTA, index.dtype if index.dtype in (dtypes.int32, dtypes.int64) else dtypes.int64, (shape[axis],)
+    )
     places = expand(reshape(numbers, tuple(shape[axis] if i == axis else 1 for i in range(rank + 1))), whole)
     here = elementwise(Op.EQ, cast(beside(index), numbers.dtype), places)
     if op is None:
@@ -79,7 +83,7 @@ def _scattered(scatter: Node) -> Node:
 
 def _reduced(fold: Node) -> Node:
     """Return a REDUCE of few results and many elements as one into parts and one over these, so that a card has work for all its units."""
-    op, axes = fold.arg  # type: ignore[misc]
+    op, axes = fold.arg
     source = fold.sources[0]
     sizes = [source.shape[axis] for axis in axes]
     if any(not isinstance(size, int) for size in source.shape) or is_contraction(fold):
@@ -99,7 +103,9 @@ def _reduced(fold: Node) -> Node:
     if length * parts != count:
         amounts = ((0, 0), (0, length * parts - count))
         lines = node(Op.PAD, running, (results, length * parts), (lines,), (amounts, identity(op, running)))
-    partial = node(Op.CONTIGUOUS, running, (results, parts, 1), (reduce(op, reshape(lines, (results, parts, length)), [2]),))
+    partial = node(
+        Op.CONTIGUOUS, running, (results, parts, 1), (reduce(op, reshape(lines, (results, parts, length)), [2]),)
+    )
     return cast(reshape(reduce(op, partial, [1]), fold.shape), fold.dtype)
 
 

@@ -37,7 +37,9 @@ def of_kernel(kernel: Kernel) -> tuple[Signature, list[Node]]:
             stack.append((node.sources[at], 0))
             continue
         numbers[node] = len(rows)
-        rows.append((node.op, node.dtype, node.shape, tuple(numbers[one] for one in node.sources), _mark(node), node in folds))
+        rows.append(
+            (node.op, node.dtype, node.shape, tuple(numbers[one] for one in node.sources), _mark(node), node in folds)
+        )
     return tuple(rows), found
 
 

@@ -85,7 +85,7 @@ def source_point(node: Node, point: Point) -> tuple[Point, list[Within] | None]:
 
 
 def _permuted(node: Node, point: Point) -> tuple[Point, list[Within]]:
-    axes: Sequence[int] = node.arg  # type: ignore[assignment]
+    axes: Sequence[int] = node.arg
     found: list[Int] = [0] * len(point)
     for axis, index in zip(axes, point, strict=True):
         found[axis] = index
@@ -93,8 +93,9 @@ def _permuted(node: Node, point: Point) -> tuple[Point, list[Within]]:
 
 
 def _padded(node: Node, point: Point) -> tuple[Point, list[Within] | None]:
-    amounts, _ = node.arg  # type: ignore[misc]
-    found, conditions = [], []
+    amounts, _ = node.arg
+    found: list[Int] = []
+    conditions: list[Within] = []
     for index, (before, _), size in zip(point, amounts, node.sources[0].shape, strict=True):
         inner = index - before
         condition = within(inner, 0, size)
@@ -115,12 +116,12 @@ _RULES: dict[Op, Callable[[Node, Point], tuple[Point, list[Within] | None]]] = {
     ),
     Op.PAD: _padded,
     Op.SHRINK: lambda node, point: (
-        tuple(index + start for index, (start, _) in zip(point, node.arg, strict=True)),  # type: ignore[call-overload]
+        tuple(index + start for index, (start, _) in zip(point, node.arg, strict=True)),
         [],
     ),
     Op.FLIP: lambda node, point: (
         tuple(
-            size - 1 - index if axis in node.arg else index  # type: ignore[operator]
+            size - 1 - index if axis in node.arg else index
             for axis, (index, size) in enumerate(zip(point, node.shape, strict=True))
         ),
         [],
