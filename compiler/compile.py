@@ -15,6 +15,7 @@ from ringup.compiler.kernel.frame import Lowered, memory_order
 from ringup.compiler.machine.motion import improve
 from ringup.compiler.rdna.pipeline import Binary, finish
 from ringup.compiler.rdna.select import select
+from ringup.compiler.rdna.traits import traits
 from ringup.compiler.schedule.cut import Kernel, memory_of
 from ringup.compiler.schedule.order import plan
 from ringup.compiler.schedule.signature import Signature, of_graph, of_kernel
@@ -120,7 +121,7 @@ def _launch(kernel: Kernel, target: str, watch: Watch | None, places: _Places) -
     kernel = replace(kernel, inputs=inputs)
     made = _kernels.get((signature, target))
     if made is None or watch:
-        lowered = lower(kernel, f"{name_of(kernel)}_{crc32(repr(signature).encode()):08x}")
+        lowered = lower(kernel, f"{name_of(kernel)}_{crc32(repr(signature).encode()):08x}", traits(target))
         improve(lowered.function)
         made = lowered, finish(select(lowered.function, target))
         if len(_kernels) >= MOST_KEPT:

@@ -11,9 +11,9 @@ from ringup.compiler.kernel import holders
 from ringup.compiler.kernel.arith import operate
 from ringup.compiler.kernel.contraction import Contraction, Problem, Run, fastest
 from ringup.compiler.kernel.frame import Lowered
+from ringup.compiler.kernel.space import most
 from ringup.compiler.kernel.staging import Staging
 from ringup.compiler.machine.ir import Value
-from ringup.compiler.schedule.cut import Kernel
 
 PAD = 4  # elements behind each row of a slice in LDS: neighbouring threads' stores fall into other banks
 RUN = 4  # neighbouring rows or columns that a thread takes together
@@ -58,7 +58,7 @@ class FmaContraction(Contraction):
 
     def stagings(self) -> tuple[Staging, Staging]:
         """Return how the operands' slices go to LDS: as rows of k, each of all the tile's rows or columns."""
-        type_ = holders.held(self.problem.dtype)
+        type_ = holders.stored(self.problem.dtype)
         rows, columns = (Staging(self, i, side.factor, type_, by_k=True, pad=PAD) for i, side in enumerate(self.sides))
         return rows, columns
 
@@ -126,14 +126,7 @@ class FmaContraction(Contraction):
         return i // run * (size // (own // run)) + number * run + i % run
 
 
-def lower(kernel: Kernel, name: str) -> Lowered:
+def lower(problem: Problem, name: str) -> Lowered:
     """Return the machine IR of a contraction by multiply-adds."""
-    problem = Problem(kernel)
     allowed = [one for one in TILES if problem.dtype.bits == 32 or one.thread_m * one.thread_n <= MOST_WIDE]
-    return FmaContraction(problem, name, fastest(allowed, problem.m, problem.n, most_batch(problem))).lower()
-
-
-def most_batch(problem: Problem) -> int:
-    """Return the number of products."""
-    size = problem.batch.size
-    return size if isinstance(size, int) else size.hi
+    return FmaContraction(problem, name, fastest(allowed, problem.m, problem.n, most(problem.batch.size))).lower()

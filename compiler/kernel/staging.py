@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ringup.compiler.graph import Node
 from ringup.compiler.index import Int
+from ringup.compiler.kernel import holders
 from ringup.compiler.kernel.expressions import Request, divides
 from ringup.compiler.kernel.space import at, most, stride
 from ringup.compiler.machine.ir import Type, Value
@@ -91,7 +92,11 @@ class Staging:
                         (contraction.point(contraction.fold.inner, where | at(contraction.depth, depth)), mask)
                     )
         values = contraction.frame.expressions.values(self._factor, requests)
-        return [self._zeroed(value, mask) for value, (_, mask) in zip(values, requests, strict=True)]
+        build, dtype = contraction.frame.build, self._factor.dtype
+        return [
+            holders.to_memory(build, self._zeroed(value, mask), dtype)
+            for value, (_, mask) in zip(values, requests, strict=True)
+        ]
 
     def _zeroed(self, value: Value, mask: Value | None) -> Value:
         """Return a value that is 0 outside of the operand: what is multiplied there must not count."""

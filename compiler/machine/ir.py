@@ -120,7 +120,8 @@ OPS: dict[str, Row] = {
     "dot2": Row(3),  # f16x2 . f16x2 + f32, each product exact, sums rounded
     "dot4_s": Row(3), "dot4_u": Row(3),  # i32 (4 bytes) . i32 (4 bytes) + i32
     "packed": Row(-1),  # [op] f16x2 or i16x2, elementwise: fadd, fmul, fma, fmin, fmax, add, sub, mul
-    # memory; the address is (base: i64 uniform, offset in bytes: i32 unsigned or i64) plus [constant in bytes]
+    # memory; the address is (base: i64 uniform, offset in bytes: i32 unsigned or i64) plus [constant in bytes]; it is a multiple of the
+    # whole vector's size, or of 16 bytes where that is less
     "load": Row(-1, "read", keeps_uniform=True),  # (base, offset[, i1 mask]) scalar or vector; where the mask is false: 0, and no access
     "store": Row(-1, "write"),  # (base, offset, value[, i1 mask]) -> void
     "atomic": Row(-1, "write", keeps_uniform=False),  # [(name, constant)] (base, offset, value[, mask]): add, fadd, min_s … -> the old value
