@@ -112,7 +112,7 @@ class Cut:
         for node in self._nodes:
             if node.op is not Op.REDUCE:
                 continue
-            most = bounds(node.sources[0].size)[1]
+            most = bounds((node if is_contraction(node) else node.sources[0]).size)[1]
             gate = after[node]
             while gate is not None and gate.op is not Op.REDUCE and gate.op is not Op.STORE:
                 if gate.op in ELEMENTWISE and bounds(gate.size)[1] <= most:
@@ -155,44 +155,55 @@ class Cut:
         if len(accesses) > POINTS_LIMIT and node.op in ELEMENTWISE:
             return True
         reduces = self._gates.get(node)
-        if reduces is None:
-            return node.op in ELEMENTWISE and self._is_recomputed(node, accesses)
-        (kernel, _), *others = accesses
-        if any(other is not kernel for other, _ in others):
+        if reduces is not None and self._is_gate(node, accesses, reduces):
             return True
-        needed: dict[Node, dict[Point, None]] = {}
-        for _, point in accesses:
-            for reduce, points in self._reach(node, point).items():
-                needed.setdefault(reduce, {}).update(points)
+        return node.op in ELEMENTWISE and self._is_recomputed(node, accesses)
+
+    def _is_gate(self, node: Node, accesses: Mapping[tuple[Kernel, Point], None], reduces: Sequence[Node]) -> bool:
+        """Return whether a node is put into memory for the sake of a reduction below it: one that cannot join the node's users, but the node."""
+        kernels = list(dict.fromkeys(kernel for kernel, _ in accesses))
+        if len(kernels) == 1:
+            joined = self._joinable(kernels[0], [(node, point) for _, point in accesses])
+            reduces = [one for one in reduces if one not in joined]
+        if not reduces:
+            return False
+        own = Kernel(node, tuple(axis(f"i{i}", size) for i, size in enumerate(node.shape)))
+        return not self._joinable(own, [(node, own.axes)]).isdisjoint(reduces)
+
+    def _joinable(self, kernel: Kernel, roots: Sequence[tuple[Node, Point]]) -> set[Node]:
+        """Return the reductions that some values need, those inside of others too, that may all be computed in a kernel."""
+        found: dict[Node, Point] = {}
+        refused: set[Node] = set()
         rows = kernel.rows
-        for reduce, points in needed.items():
-            point = next(iter(points))
-            if len(points) > 1 or not self._may_join(kernel, reduce, point, rows):
-                return True
-            rows = _rows_of(point, kernel)
-        return False
+        stack = list(roots)
+        seen = set(stack)
+        while stack:
+            current, at = stack.pop()
+            if current.op is Op.REDUCE and current is not kernel.root:
+                if current in found and found[current] != at:
+                    refused.add(current)
+                elif current not in refused and self._may_join(kernel, current, at, rows):
+                    found[current] = at
+                    rows = _rows_of(at, kernel)
+                    inner = {i: axis(f"r{len(found)}_{i}", current.sources[0].shape[i]) for i in current.arg[1]}
+                    steps = [(current.sources[0], tuple(inner.get(i, index) for i, index in enumerate(at)))]
+                    stack += [step for step in steps if step not in seen]
+                    seen.update(steps)
+                continue
+            if lies(current) or current.op is Op.CONTIGUOUS or (current in self.kernels and current is not kernel.root):
+                continue
+            for step in _sources(current, at):
+                if step not in seen:
+                    seen.add(step)
+                    stack.append(step)
+        return found.keys() - refused
 
     def _is_recomputed(self, node: Node, accesses: Mapping[tuple[Kernel, Point], None]) -> bool:
         """Return whether a costly node would be computed many times for each of its elements, inside a reduction over something else."""
         if node.op not in COSTLY or not node.dtype.is_float:
             return False
         most = RECOMPUTED_LIMIT * bounds(node.size)[1]
-        return any(bounds(product(kernel.shape))[1] * _fold_size(kernel, point) > most for kernel, point in accesses)
-
-    def _reach(self, node: Node, point: Point) -> dict[Node, dict[Point, None]]:
-        """Return the reductions that a node's value at a point needs, and at which points."""
-        found: dict[Node, dict[Point, None]] = {}
-        stack, seen = [(node, point)], {(node, point)}
-        while stack:
-            current, at = stack.pop()
-            if current.op is Op.REDUCE:
-                found.setdefault(current, {})[at] = None
-            elif not lies(current) and current.op is not Op.CONTIGUOUS and current not in self.kernels:
-                for step in _sources(current, at):
-                    if step not in seen:
-                        seen.add(step)
-                        stack.append(step)
-        return found
+        return any(_evaluations(kernel, point) > most for kernel, point in accesses)
 
     def _start(self, root: Node) -> None:
         axes = tuple(axis(f"i{i}", size) for i, size in enumerate(shape_of(root)))
@@ -322,13 +333,18 @@ def _rows_of(point: Point, kernel: Kernel) -> frozenset[Atom] | None:
     return frozenset(used) if used <= own else None
 
 
-def _fold_size(kernel: Kernel, point: Point) -> int:
-    size = 1
+def _evaluations(kernel: Kernel, point: Point) -> int:
+    """Return how often a value at a point is computed inside of folds: for every element of the folds whose variables it depends on."""
+    rows = 1
+    for one in kernel.axes:
+        if not isinstance(one, int) and kernel.rows is not None and atom_of(one) in kernel.rows:
+            rows *= bounds(one)[1] + 1
+    most = 0
     for fold in kernel.folds:
-        own = {atom_of(one): one for one in fold.variables.values() if not isinstance(one, int)}
-        if any(not isinstance(index, int) and index.variables() & own.keys() for index in point):
-            size = max(size, bounds(fold.count)[1])
-    return size
+        own = {atom_of(one) for one in fold.variables.values() if not isinstance(one, int)}
+        if any(not isinstance(index, int) and not own.isdisjoint(index.variables()) for index in point):
+            most = max(most, rows * bounds(fold.count)[1])
+    return most
 
 
 def _meet(
