@@ -49,14 +49,6 @@ class Output:
     dtype: DType
     shape: Shape
 
-    @property
-    def size_bytes(self) -> int:
-        """Return the bytes that the greatest sizes need."""
-        total = self.dtype.size_bytes
-        for size in self.shape:
-            total *= bounds(size)[1]
-        return total
-
 
 @dataclass(frozen=True)
 class CompiledGraph:

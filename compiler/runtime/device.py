@@ -7,18 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from ringup.compiler.compile import CompiledGraph, Launch, Slot, compile_graph
-from ringup.compiler.dtypes import DType
+from ringup.compiler.compile import CompiledGraph, Launch, Output, Slot, compile_graph
 from ringup.compiler.graph import Node, Storage
-from ringup.compiler.index import Int, evaluate
+from ringup.compiler.index import Int, evaluate, product
 from ringup.compiler.rdna.pipeline import object_of
-from ringup.compiler.runtime.memory import Memory, Pool
+from ringup.compiler.runtime.memory import TIMEOUT_S, Memory, Pool
 from ringup.compiler.schedule.signature import Signature, of_graph
 from ringup.errors import CompileError
-
-TIMEOUT_S = 600.0  # TIMEOUT: ours; a virtual card computes for minutes what metal does in milliseconds
 
 
 @dataclass(slots=True)
@@ -34,7 +29,7 @@ class Loaded:
 
 
 class Device:
-    """Computes graphs on one card. Use it as the evaluator of tensors: `with device: …`."""
+    """Computes graphs on one card: the evaluator of tensors (`ringup.compiler.tensor.device(Device(card))`)."""
 
     def __init__(self, card: Any) -> None:
         """`card`: one that `ringup.open` gave; it stays the caller's to close."""
@@ -48,40 +43,30 @@ class Device:
         """Compile a graph for this card without running it."""
         return compile_graph(outputs, self.target)
 
-    def run(self, outputs: Sequence[Node], sizes: Mapping[str, int] | None = None) -> list[Memory]:
-        """Compute nodes; return the memory each lies in, row-major. What is in memory already comes back as it is."""
-        signature, buffers = of_graph(outputs)
+    def evaluate(self, nodes: Sequence[Node], sizes: Mapping[str, int]) -> list[Memory]:
+        """Compute nodes; return the memory in which each lies, row-major. What lies in memory already comes back as it is.
+
+        Raises CompileError for what cannot be compiled, and what the card raises.
+        """
+        signature, buffers = of_graph(nodes)
         loaded = self._loaded.get(signature)
         if loaded is None:
-            loaded = self._loaded[signature] = self._load(self.compile(outputs))
-        memory = [self.memory_of(node) for node in buffers]
-        return self._launch(loaded, memory, dict(sizes or {}))
+            loaded = self._loaded[signature] = self._load(self.compile(nodes))
+        return self._launch(loaded, [self._memory_of(node, sizes) for node in buffers], sizes)
 
-    def memory_of(self, node: Node) -> Memory:
+    def _memory_of(self, node: Node, sizes: Mapping[str, int]) -> Memory:
         """Return the memory of a BUFFER; host data goes there first."""
         storage: Storage = node.arg
         if not isinstance(storage.data, Memory):
-            storage.data = self._uploaded(storage)
+            place = self.pool.take(evaluate(storage.size, sizes) * storage.dtype.size_bytes, storage.name or "tensor")
+            if storage.data is not None:
+                data = storage.data.read() if hasattr(storage.data, "read") else storage.data
+                view = memoryview(data).cast("B")
+                if len(view) != place.size_bytes:
+                    raise CompileError(f"{storage} wants {place.size_bytes} bytes, its data has {len(view)}")
+                place.write(view)
+            storage.data = place
         return storage.data
-
-    def _uploaded(self, storage: Storage) -> Memory:
-        size = evaluate(storage.size, {}) if isinstance(storage.size, int) else 0
-        place = self.pool.take(size * storage.dtype.size_bytes, storage.name or "tensor")
-        if storage.data is not None:
-            data = np.ascontiguousarray(storage.data)
-            if data.nbytes != size * storage.dtype.size_bytes:
-                raise CompileError(
-                    f"{storage} holds {data.nbytes} bytes of data: {size * storage.dtype.size_bytes} were expected"
-                )
-            self.card.copy.upload(place.buffer, data.view(np.uint8).reshape(-1)).wait(TIMEOUT_S)
-        return place
-
-    def download(self, memory: Memory, dtype: DType, count: int) -> bytes:
-        """Return the bytes of the first `count` elements."""
-        size_bytes = count * dtype.size_bytes
-        if not size_bytes:
-            return b""
-        return bytes(self.card.copy.download(memory.buffer, size_bytes))
 
     def _load(self, graph: CompiledGraph) -> Loaded:
         wanted = [binary for binary in graph.binaries if binary.name not in self._programs]
@@ -101,7 +86,7 @@ class Device:
             elif output.slot.kind == "output" and output.slot.at < len(results):
                 results.append(results[output.slot.at])
             else:
-                results.append(self.pool.take(output.size_bytes))
+                results.append(self.pool.take(_bytes_of(output, sizes)))
         if not graph.launches:
             return results
 
@@ -140,6 +125,10 @@ class Device:
             loaded.kept.free()
         loaded.kept = self.card.compute.keep(stream)
         loaded.argument_bytes, loaded.groups = tuple(places), groups
+
+
+def _bytes_of(output: Output, sizes: Mapping[str, int]) -> int:
+    return product(evaluate(size, sizes) for size in output.shape) * output.dtype.size_bytes  # type: ignore[operator,return-value]
 
 
 def _packed(launch: Launch, values: Sequence[int]) -> bytes:

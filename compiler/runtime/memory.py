@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from ringup.errors import OutOfMemory
 
+TIMEOUT_S = 600.0  # TIMEOUT: ours; a virtual card computes for minutes what metal does in milliseconds
 LEAST_BYTES = 256
 STEPS = 4  # sizes between two powers of two
 
@@ -17,19 +18,31 @@ class Card(Protocol):
 
     def alloc(self, size_bytes: int, where: Any = ..., *, visible: bool = ..., name: str = ...) -> Any: ...
 
+    @property
+    def copy(self) -> Any: ...
+
 
 class Memory:
     """A piece of a card's memory. `gpu_va` is where it lies; it goes back to its pool when the last reference to it goes."""
 
-    __slots__ = ("__weakref__", "buffer", "size_bytes")
+    __slots__ = ("__weakref__", "_card", "buffer", "size_bytes")
 
-    def __init__(self, buffer: Any, size_bytes: int) -> None:
-        self.buffer, self.size_bytes = buffer, size_bytes
+    def __init__(self, card: Card, buffer: Any, size_bytes: int) -> None:
+        self._card, self.buffer, self.size_bytes = card, buffer, size_bytes
 
     @property
     def gpu_va(self) -> int:
         """Return its address for kernels."""
         return int(self.buffer.gpu_va)
+
+    def read(self) -> bytes:
+        """Copy its bytes to the host."""
+        return bytes(self._card.copy.download(self.buffer, size_bytes=self.size_bytes)) if self.size_bytes else b""
+
+    def write(self, data: Any) -> None:
+        """Copy bytes from the host to its beginning."""
+        if len(data):
+            self._card.copy.upload(self.buffer, data).wait(TIMEOUT_S)
 
     def __repr__(self) -> str:
         return f"<{self.size_bytes} bytes at {self.gpu_va:#x}>"
@@ -51,7 +64,7 @@ class Pool:
         size = rounded(size_bytes)
         idle = self._free.get(size)
         buffer = idle.pop() if idle else self._allocated(size, name)
-        made = Memory(buffer, size_bytes)
+        made = Memory(self._card, buffer, size_bytes)
         weakref.finalize(made, _back, weakref.ref(self), size, buffer).atexit = False
         return made
 
