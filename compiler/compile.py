@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 from zlib import crc32
@@ -12,8 +12,11 @@ from ringup.compiler.graph import Node, Op, Shape
 from ringup.compiler.index import Int, bounds
 from ringup.compiler.kernel.choose import lower
 from ringup.compiler.kernel.frame import Lowered, memory_order
+from ringup.compiler.machine.ir import Param
 from ringup.compiler.machine.motion import improve
-from ringup.compiler.rdna.pipeline import Binary, finish
+from ringup.compiler.rdna.emit import Binary
+from ringup.compiler.rdna.objects import object_of
+from ringup.compiler.rdna.pipeline import finish
 from ringup.compiler.rdna.select import select
 from ringup.compiler.rdna.traits import traits
 from ringup.compiler.schedule.cut import Kernel, memory_of
@@ -36,6 +39,7 @@ class Launch:
     """One kernel's run. Its arguments are the addresses of `memory`, then the symbolic sizes by name; `groups` may depend on these."""
 
     binary: Binary
+    params: tuple[Param, ...]
     memory: tuple[Slot, ...]
     sizes: tuple[tuple[str, int], ...]
     groups: tuple[Int, Int, Int]
@@ -64,6 +68,11 @@ class CompiledGraph:
     def binaries(self) -> tuple[Binary, ...]:
         """Return the distinct kernels."""
         return tuple(dict.fromkeys(launch.binary for launch in self.launches))
+
+    def code_object(self, without: Container[str] = ()) -> bytes:
+        """Return the kernels, but for those of the names `without`, as an ELF code object."""
+        kernels = {launch.binary: launch.params for launch in self.launches if launch.binary.name not in without}
+        return object_of(list(kernels.items()))
 
 
 class Step(NamedTuple):
@@ -123,7 +132,7 @@ def _launch(kernel: Kernel, target: str, watch: Watch | None, places: _Places) -
             watch(Step(kernel, *made))
     lowered, binary = made
     memory = tuple(places.slot(node) for node in memory_order(kernel))
-    return Launch(binary, memory, tuple((str(one), one.hi) for one in lowered.sizes), lowered.groups)
+    return Launch(binary, lowered.function.params, memory, tuple((str(one), one.hi) for one in lowered.sizes), lowered.groups)
 
 
 def name_of(kernel: Kernel) -> str:

@@ -10,7 +10,6 @@ from typing import Any
 from ringup.compiler.compile import CompiledGraph, Launch, Output, Slot, compile_graph
 from ringup.compiler.graph import Node, Storage
 from ringup.compiler.index import Int, evaluate, product
-from ringup.compiler.rdna.pipeline import object_of
 from ringup.compiler.runtime.memory import TIMEOUT_S, Memory, Pool
 from ringup.compiler.schedule.signature import Signature, of_graph
 from ringup.errors import CompileError
@@ -71,7 +70,7 @@ class Device:
     def _load(self, graph: CompiledGraph) -> Loaded:
         wanted = [binary for binary in graph.binaries if binary.name not in self._programs]
         if wanted:
-            program = self.card.load(object_of(wanted), "tensors")
+            program = self.card.load(graph.code_object(self._programs), "tensors")
             for binary in wanted:
                 self._programs[binary.name] = program[binary.name]
         arena = self.pool.take(graph.arena_bytes, "intermediates") if graph.arena_bytes else None
