@@ -95,8 +95,7 @@ class _Reader:
             return [self._operand(slot, count) if count else OFF for slot, count in memory.buffer_slots(form, modifiers)]
         if name == "SMEM":
             return self._scalar_memory(modifiers)
-        wide = self.wave_size // 32
-        found = [self._operand(slot, wide if slot.type == "mask" else slot.count) for slot in form.slots]
+        found = [self._operand(slot, slot.registers(self.wave_size)) for slot in form.slots]
         if form.name == "s_endpgm" and found == [0]:
             return []
         return found
@@ -130,7 +129,7 @@ class _Reader:
         return self.word >> self.form.width & 0xFFFF_FFFF
 
     def _vector(self, slot: Slot, code: int, count: int) -> Operand:
-        if slot.acc_bit >= 0 and self.word >> slot.acc_bit & 1 and "s" in slot.kinds:
+        if slot.acc_bit >= 0 and self.word >> slot.acc_bit & 1 and "a" not in slot.kinds:
             return self._marked(slot, self._register(slot, code, count))
         half = ""
         if slot.half_bit >= 0:
@@ -139,7 +138,7 @@ class _Reader:
                 code &= 0x7F
         if self.limits.even_vgprs and count > 1 and code & 1:
             raise Illegal
-        bank = a if slot.kinds == "a" else v
+        bank = a if slot.kinds == "a" or (slot.acc_bit >= 0 and self.word >> slot.acc_bit & 1) else v
         register = bank.span(code, count)
         if half:
             register = register.high if half == "h" else register.low
@@ -202,7 +201,7 @@ class _Reader:
         form, generation = self.form, self.limits.generation
         scalar = any(slot.field == "saddr" for slot in form.slots) and self._field("saddr") != memory.NO_SADDR[generation]
         found: list[Operand] = []
-        for slot, count in memory.flat_slots(form, modifiers, scalar=scalar):
+        for slot, count in memory.flat_slots(form, modifiers, self.wave_size, scalar=scalar):
             if slot.field == "saddr":
                 found.append(self._operand(slot, slot.count) if scalar else OFF)
             elif form.format.name in memory.SCRATCH and slot.field in ("addr", "vaddr"):
@@ -217,8 +216,7 @@ class _Reader:
         for slot in self.form.slots:
             if slot.field == "soffset" and "offset" in self.form.modifiers and self._field("soffset") == self.limits.null:
                 offset = modifiers.pop("offset", 0)
-                buffer = offset == 0 and self.limits.generation == 11 and "_buffer_" in self.form.name
-                found.append(NULL if buffer else offset)
+                found.append(NULL if offset == 0 and self.limits.generation == 11 else offset)
             else:
                 found.append(self._operand(slot, slot.count))
         return found

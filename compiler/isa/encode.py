@@ -96,11 +96,11 @@ def bind(
     elif name in memory.EXPORT:
         placed = _export(plan, operands)
     elif name in memory.FLAT:
-        placed = _flat(plan, operands, modifiers, limits)
+        placed = _flat(plan, operands, modifiers, limits, wave_size)
     elif name in memory.BUFFER:
         placed = _buffer(form, operands, modifiers)
     else:
-        placed = [(slot, _count(slot, wave_size), i) for i, slot in enumerate(form.slots)]
+        placed = [(slot, slot.registers(wave_size), i) for i, slot in enumerate(form.slots)]
         if form.name == "s_endpgm" and not operands:
             placed = []
         if len(operands) != len(placed):
@@ -110,6 +110,8 @@ def bind(
             _put(plan, slot, count, operands, i, limits, wave_size)
         except CompileError as error:
             raise Refused(f"{form.mnemonic}, operand {i + 1}: {error}", 10 + i, i) from None
+    if form.name.startswith("s_waitcnt_") and form.row.format == "SOPK" and getattr(operands[0], "kind", "") != "n":
+        raise Refused(f"{form.mnemonic}, operand 1: it is always null, not {operands[0]}", 10, 0)
     if form.name.startswith("v_cmpx") and name in ("VOP3", "VOP3A"):
         plan.base |= 126 << form.place("vdst")[0]
     if plan.nbytes * 8 == form.width and form.tail:
@@ -123,10 +125,6 @@ def _range(modifier: Modifier) -> tuple[int, int]:
     if modifier.signed:
         return -(1 << modifier.width - 1), (1 << modifier.width - 1) - 1
     return 0, (1 << modifier.width) - 1
-
-
-def _count(slot: Slot, wave_size: int) -> int:
-    return wave_size // 32 if slot.type == "mask" else slot.count
 
 
 def describe(slot: Slot) -> str:
@@ -176,7 +174,7 @@ def _implied(text: str, wave_size: int) -> tuple[str, ...]:
 
 def _put_register(plan: Plan, slot: Slot, count: int, register: Register, i: int, limits: Limits) -> None:
     kind = register.kind
-    if kind not in slot.kinds and not (kind == "a" and slot.acc_bit >= 0) and not (kind == "q" and "p" in slot.kinds):
+    if kind not in slot.kinds and not (kind == "q" and "p" in slot.kinds):
         raise CompileError(f"{register}: here stands {describe(slot)}")
     if kind == "o":
         raise CompileError(f"off: here stands {describe(slot)}")
@@ -195,7 +193,7 @@ def _put_register(plan: Plan, slot: Slot, count: int, register: Register, i: int
         raise CompileError(f"{register}: scalar registers have no halves here")
     if kind == "s" and register.code + register.count > limits.sgprs:
         raise CompileError(f"{register}: {limits.name} has scalar registers s0 to s{limits.sgprs - 1}")
-    if slot.acc_bit >= 0 and kind != "v":
+    if slot.acc_bit >= 0 and (kind == "a" if "a" in slot.kinds else kind != "v"):
         plan.base |= 1 << slot.acc_bit
     mask = (1 << slot.width) - 1
     if kind in "mn":
@@ -360,22 +358,22 @@ def _buffer(form: Form, operands: Sequence[Operand], modifiers: Mapping[str, Any
 
 
 def _flat(
-    plan: Plan, operands: Sequence[Operand], modifiers: Mapping[str, Any], limits: Limits
+    plan: Plan, operands: Sequence[Operand], modifiers: Mapping[str, Any], limits: Limits, wave_size: int
 ) -> list[tuple[Slot, int, int]]:
     form = plan.form
     where = [slot.field for slot in form.slots]
     scalar = False
     if "saddr" in where and operands:
         last = operands[-1]
-        scalar = not (isinstance(last, Register) and last.kind == "o")
+        scalar = not (isinstance(last, Register) and (last.kind == "o" or (last.kind == "n" and limits.null is not None)))
         if not scalar:
             plan.base |= memory.NO_SADDR[limits.generation] << form.place("saddr")[0]
-    placed = [(slot, count, i) for i, (slot, count) in enumerate(memory.flat_slots(form, modifiers, scalar=scalar))]
+    placed = [(slot, count, i) for i, (slot, count) in enumerate(memory.flat_slots(form, modifiers, wave_size, scalar=scalar))]
     kept = []
     for slot, count, i in placed:
         operand = operands[i] if i < len(operands) else None
         off = isinstance(operand, Register) and operand.kind == "o"
-        if slot.field == "saddr" and off:
+        if slot.field == "saddr" and not scalar:
             kept.append((slot, -1, i))
         elif form.format.name in memory.SCRATCH and slot.field in ("addr", "vaddr"):
             sve = form.format.fields.get("sve", form.format.fields.get("lds"))
@@ -435,7 +433,8 @@ def _image(
     if form.format.name == "MIMG":
         places += [64, 72, 80, 88]
     spread = _spread(sizes, len(places), partial=form.format.name != "VIMAGE" and form.name not in memory.BITS_OF_RAY)
-    contiguous = given == (total,) and form.format.name == "MIMG"
+    oversized = given == (8,) and 5 <= total <= 7  # older programs round ranges up
+    contiguous = (given == (total,) or oversized) and form.format.name == "MIMG"
     if given != spread and not contiguous:
         raise Refused(
             f"{form.mnemonic}, operand {at + 1}: addresses of {given} registers; it takes {spread}"

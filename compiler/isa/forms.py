@@ -43,7 +43,7 @@ class Slot:
 
     __slots__ = (
         "abs_bit", "acc_bit", "codec", "direction", "field", "half_bit", "index", "kinds", "neg_bit", "scale", "sext_bit", "short_half",
-        "shift", "size", "text", "type", "width",
+        "shift", "size", "spread", "text", "type", "width",
     )  # fmt: skip
 
     def __init__(self, facts: OperandFacts, kinds: str, codec: str, shift: int, width: int) -> None:
@@ -51,12 +51,19 @@ class Slot:
         self.size, self.type, self.text = facts.size_bits, facts.type, facts.text
         self.shift, self.width, self.scale, self.index = shift, width, 0, 0
         self.half_bit = self.neg_bit = self.abs_bit = self.sext_bit = self.acc_bit = -1
+        self.spread = False  # a matrix: in waves of 64 lanes half the registers
         self.short_half = False  # the half's bit is the top one of the register's own field
 
     @property
     def count(self) -> int:
         """Return how many dword registers the operand covers; 1 for a half."""
         return max(1, self.size // 32)
+
+    def registers(self, wave_size: int) -> int:
+        """Return the dword registers in waves of that size: lane masks widen with it, matrices spread over its lanes."""
+        if self.type == "mask":
+            return wave_size // 32
+        return max(1, self.count // 2) if self.spread and wave_size == 64 else self.count
 
 
 class Modifier:
@@ -137,7 +144,9 @@ class Form:
 def forms_of(facts: Target, row: InstructionFacts, rows: Sequence[InstructionFacts]) -> tuple[Form, ...]:
     """Return all forms of a row: the plain one first. `rows` are all of its mnemonic, in short and long encodings."""
     in_both = any(each.format in SHORT for each in rows) and any(each.format in LONG for each in rows)
-    signed = next((m.bits for each in rows if each.format in LONG for m in each.modifiers if m.effect == "neg"), 0)
+    signed = next((m.bits for each in rows if each.format in LONG for m in each.modifiers if m.effect == "neg"), -1)
+    if signed < 0:  # no long encoding tells which sources take a sign: of floats all do
+        signed = 3 if row.mnemonic.startswith("v_dot2") else 0
     fmt = facts.formats["VOPD" if row.format in ("VOPDX", "VOPDY") else row.format]
     short, long = row.format in SHORT, row.format in LONG
     plain = "_e32" if short and in_both else "_e64" if long and in_both else ""
@@ -164,10 +173,15 @@ def _slots(
         codec = _codec(facts, kinds, hi - lo + 1)
         slot = Slot(facts, _all_kinds(facts, kinds, row), codec, lo, hi - lo + 1)
         slot.index = i
+        slot.spread = _is_spread(row, fmt, facts.field)
         if facts.field in ("sbase", "srsrc", "ssamp"):
             slot.scale = 1 if facts.field == "sbase" else 2
         if facts.field == "vdsty":
             slot.scale = 1  # its lowest bit is the opposite of vdstx's
+        acc = _accumulation_field(facts.field, fmt, row.mnemonic)
+        if acc >= 0 and codec in ("src", "vgpr") and "v" in slot.kinds:
+            slot.acc_bit = acc
+            slot.kinds += "a" * ("a" not in slot.kinds)
         if vector and codec in ("src", "vgpr"):
             _vector_bits(slot, fmt, effects, ext)
         if ext_format is not None and facts.field == "src0":
@@ -175,6 +189,29 @@ def _slots(
         elif ext_format is not None and ext.startswith(("SDWA", "DPP")) and facts.field == "vsrc1":
             _extend_second(slot, fmt, ext, ext_format, signed)
         yield slot
+
+
+def _is_spread(row: InstructionFacts, fmt: FormatFacts, field: str) -> bool:
+    """Tell whether an operand is a matrix that waves of 64 lanes hold in half the registers. Source: RDNA3, RDNA4 ISA, "WMMA"."""
+    if row.mnemonic.startswith("global_load_tr"):
+        return field == "vdst"
+    if not row.mnemonic.startswith(("v_wmma", "v_swmmac")):
+        return False
+    if "cm" in fmt.fields:  # RDNA4 spreads all matrices, RDNA3 the result only
+        return field in ("vdst", "src0", "src1") or (field == "src2" and row.mnemonic.startswith("v_wmma"))
+    return field in ("vdst", "src2")
+
+
+def _accumulation_field(field: str, fmt: FormatFacts, mnemonic: str) -> int:
+    """Return the bit that makes a vector operand an accumulation register, -1 where there is none. Source: CDNA3 ISA, "ACC"."""
+    if fmt.name in ("VOP3P-MAI", "VOP3PX2"):
+        if field in ("src0", "src1"):
+            return fmt.fields["acc"][1] + int(field[-1])
+        sparse_index = field == "src2" and mnemonic.startswith("v_smfmac")
+        return fmt.fields["acc_cd"][1] if field in ("vdst", "src2") and not sparse_index else -1
+    if "acc" in fmt.fields and field in ("vdst", "vdata", "data", "data0", "data1"):
+        return fmt.fields["acc"][1]
+    return -1
 
 
 def _codec(facts: OperandFacts, kinds: str, width: int) -> str:
@@ -264,6 +301,8 @@ def _modifiers(form: Form, ext_format: FormatFacts | None) -> Iterator[Modifier]
     for (field, effect), facts in effects.items():
         if effect in ("half", "abs", "operands", "mnemonic", *seen) or effect not in _ORDER:
             continue
+        if effect in ("a16", "neg_lo") and field in ("acc", "src0"):
+            continue  # the name of an accumulation register, taken for a modifier
         lo = fmt.fields[field][1]
         if effect == "neg" and (field == "neg" or field == "neg_hi"):
             continue
@@ -289,6 +328,8 @@ def _modifiers(form: Form, ext_format: FormatFacts | None) -> Iterator[Modifier]
         else:
             width = facts.bits.bit_length()
             yield Modifier(effect, "number", lo, width, signed=facts.signed)
+    if row.mnemonic in ("image_bvh_intersect_ray", "image_bvh64_intersect_ray") and not any(m.effect == "a16" for m in row.modifiers):
+        yield Modifier("a16", "flag", fmt.fields["a16"][1])
     if ("gds", 1) in form.needs:
         yield Modifier("gds", "flag", fmt.fields["gds"][1])
     if ext_format is not None:

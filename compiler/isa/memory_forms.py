@@ -66,14 +66,14 @@ def buffer_slots(form: Form, modifiers: Mapping[str, Any]) -> list[Placed]:
     return placed
 
 
-def flat_slots(form: Form, modifiers: Mapping[str, Any], *, scalar: bool) -> list[Placed]:
+def flat_slots(form: Form, modifiers: Mapping[str, Any], wave_size: int, *, scalar: bool) -> list[Placed]:
     """Return the operands of a flat, global or scratch instruction; `scalar`: its address has a scalar part."""
     placed = []
     for slot in form.slots:
         if slot.field == "vdst" and "returns" in form.row.flags and not returns(form, modifiers):
             continue
         offset = slot.field in ("addr", "vaddr") and scalar and slot.size == 64
-        placed.append((slot, 1 if offset else slot.count))
+        placed.append((slot, 1 if offset else slot.registers(wave_size)))
     return placed
 
 

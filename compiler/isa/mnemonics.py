@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-_SUFFIXES = {"_e32": ("_e32",), "_e64": ("_e64",), "_e64_dpp": ("_e64_dpp",), "_dpp": ("_dpp", "_e64_dpp"), "_sdwa": ("_sdwa",)}
+_SUFFIXES = {"_e32": ("_e32",), "_e64": ("_e64",), "_e64_dpp": ("_e64_dpp",), "_dpp": ("_dpp",), "_sdwa": ("_sdwa",)}
 _SIZES = {
     "ubyte": "u8", "sbyte": "i8", "ushort": "u16", "sshort": "i16", "dword": "b32", "dwordx2": "b64", "dwordx3": "b96", "dwordx4": "b128",
     "dwordx8": "b256", "dwordx16": "b512", "byte": "b8", "short": "b16", "ubyte_d16": "d16_u8", "ubyte_d16_hi": "d16_hi_u8",

@@ -209,7 +209,7 @@ class Processor:
 def _own_suffix(form: Form) -> tuple[str, ...]:
     """Return the suffix that a form without one may be written with."""
     if form.ext:
-        return ()
+        return ("_dpp",) if form.format.width_bits == 32 else ()
     return ("_e32",) if form.format.width_bits == 32 else ("_e64",) if form.row.format.startswith("VOP") else ()
 
 
