@@ -20,6 +20,8 @@ Check = Callable[[Sequence[Operand]], None]
 
 def bus_limit(form: Form, limits: Limits) -> int:
     """Return how many scalar values an instruction may read."""
+    if form.name.startswith("v_writelane"):
+        return 2  # value and lane
     return 1 if form.name in ONE_SCALAR else limits.constant_bus
 
 

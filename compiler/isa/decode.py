@@ -17,7 +17,7 @@ EXTENSIONS_OF_CODE = {
 }  # fmt: skip
 _BY_CODE: dict[tuple[int, int], Register] = {}
 for _name, (_kind, _code, _dwords) in NAMED.items():
-    if _code >= 0 and _kind not in "FX":
+    if _code >= 0:
         _BY_CODE[_code, _dwords] = special(_name)
 
 
@@ -95,7 +95,7 @@ class _Reader:
             return [self._operand(slot, count) if count else OFF for slot, count in memory.buffer_slots(form, modifiers)]
         if name == "SMEM":
             return self._scalar_memory(modifiers)
-        found = [self._operand(slot, slot.registers(self.wave_size)) for slot in form.slots]
+        found = [self._operand(slot, count) for slot, count in memory.matrix_slots(form, modifiers, self.wave_size)]
         if form.name == "s_endpgm" and found == [0]:
             return []
         return found
@@ -122,7 +122,16 @@ class _Reader:
             if slot.field == "vdsty":
                 code = code << 1 | ~self._field("vdstx") & 1
             return self._vector(slot, code, count)
+        if codec == "soe":
+            return self._offset(slot, code)
         return self._source(slot, code << slot.scale, count)
+
+    def _offset(self, slot: Slot, code: int) -> Operand:
+        """Read gfx9's offset of a scalar load: a number, a register, or a register beside a number."""
+        immediate, register = self._field("imm"), self._field("soe")
+        if register:
+            return self._register(slot, self._field("soffset"), 1)
+        return code - (code >> 20 << 21) if immediate else self._register(slot, code & 127, 1)
 
     def _literal(self) -> int:
         self.size = max(self.size, self._literal_end)
@@ -136,7 +145,7 @@ class _Reader:
             half = "h" if self.word >> slot.half_bit & 1 else "l"
             if slot.short_half:
                 code &= 0x7F
-        if self.limits.even_vgprs and count > 1 and code & 1:
+        if self.limits.even_vgprs and count > 1 and code & 1 and not self.form.name.startswith("ds_read_b96"):
             raise Illegal
         bank = a if slot.kinds == "a" or (slot.acc_bit >= 0 and self.word >> slot.acc_bit & 1) else v
         register = bank.span(code, count)
@@ -167,7 +176,7 @@ class _Reader:
             kind, register = "n", NULL
         else:
             found = _BY_CODE.get((code, count)) or _BY_CODE.get((code, 1)) or _BY_CODE.get((code, 2))
-            if found is None or (found.count not in (count, 0) and found.kind in "cx"):
+            if found is None or (found.count not in (count, 0) and found.kind in "cxFX"):
                 raise Illegal
             kind, register = found.kind, found
         if kind not in slot.kinds:

@@ -18,6 +18,8 @@ _LAYOUT = struct.Struct("<III4xq20xIIIHH4x")  # group, private, kernarg, entry, 
 WORDS = ("group", "private", "kernarg", "entry", "rsrc3", "rsrc1", "rsrc2", "properties", "preload")
 VGPR_UNIT = {32: 8, 64: 4}  # of the count in rsrc1, gfx11 and gfx12; gfx90a on: 8 whatever the wave
 
+SGPR_UNIT, HIDDEN_SGPRS = 8, 6  # gfx9: of the count in rsrc1; VCC, FLAT_SCRATCH and XNACK_MASK lie behind a kernel's own
+
 
 class Directive(NamedTuple):
     """One directive: the word and bits it sets, its default, the generations that have it."""
@@ -122,11 +124,11 @@ def build(given: Mapping[str, int], limits: Limits, entry_offset: int, wave_size
         value = given.get(name, row.default)
         if name == "wavefront_size32":
             value = int(wave == 32)
-        elif name == "forward_progress" and name not in given:
-            value = int(limits.generation == 12)
         elif name == "accum_offset":
             value = given.get(name, 4) // 4 - 1
         words[row.word] |= value << row.shift
+    if wave == 32 and given.get("shared_vgpr_count"):
+        raise CompileError(f".amdhsa_shared_vgpr_count {given['shared_vgpr_count']}: only waves of 64 lanes share registers")
     users = sum(count for name, count in USER_SGPRS.items() if given.get(name)) + given.get("user_sgpr_kernarg_preload_length", 0)
     count = given.get("user_sgpr_count", users)
     if count < users or count > MAX_USER_SGPRS:
@@ -144,8 +146,8 @@ def _vgprs(given: Mapping[str, int], limits: Limits, wave: int) -> int:
 def _sgprs(given: Mapping[str, int], limits: Limits) -> int:
     if limits.generation > 9:
         return 0
-    used = given.get("next_free_sgpr", 0) + 6  # VCC, FLAT_SCRATCH and XNACK_MASK lie behind them
-    return 2 * (max(1, -(-used // 16)) - 1) << 6
+    used = given.get("next_free_sgpr", 0) + HIDDEN_SGPRS
+    return max(1, -(-used // SGPR_UNIT)) - 1 << 6
 
 
 def read(data: bytes, limits: Limits) -> tuple[dict[str, int], int]:
@@ -164,7 +166,7 @@ def read(data: bytes, limits: Limits) -> tuple[dict[str, int], int]:
     wave = 32 if found.get("wavefront_size32") else 64
     unit = 8 if limits.generation == 9 else VGPR_UNIT[wave]
     found["next_free_vgpr"] = ((words["rsrc1"] & 0x3F) + 1) * unit
-    found["next_free_sgpr"] = max(0, min(limits.sgprs, ((words["rsrc1"] >> 6 & 0xF) // 2 + 1) * 16 - 6)) if limits.generation == 9 else 0
+    found["next_free_sgpr"] = max(0, min(limits.sgprs, ((words["rsrc1"] >> 6 & 0xF) + 1) * SGPR_UNIT - HIDDEN_SGPRS)) if limits.generation == 9 else 0
     found["user_sgpr_count"] = words["rsrc2"] >> 1 & 0x1F
     again = build(found, limits, words["entry"], wave)
     if again != data:
@@ -180,8 +182,6 @@ def lines(name: str, found: Mapping[str, int], limits: Limits) -> list[str]:
     for each, value in found.items():
         row = table.get(each)
         default = row.default if row else None
-        if each == "forward_progress":
-            default = int(limits.generation == 12)
         if each == "user_sgpr_count":
             default = users
         if value != default or each == "wavefront_size32":

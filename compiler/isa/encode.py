@@ -100,7 +100,7 @@ def bind(
     elif name in memory.BUFFER:
         placed = _buffer(form, operands, modifiers)
     else:
-        placed = [(slot, slot.registers(wave_size), i) for i, slot in enumerate(form.slots)]
+        placed = [(slot, count, i) for i, (slot, count) in enumerate(memory.matrix_slots(form, modifiers, wave_size))]
         if form.name == "s_endpgm" and not operands:
             placed = []
         if len(operands) != len(placed):
@@ -148,6 +148,9 @@ def _put(
         if codec in ("src", "vgpr"):
             _put_register(plan, slot, count, operand, i, limits)
             return
+        if codec == "soe":
+            _put_offset_register(plan, slot, operand, i, limits)
+            return
         if codec == "implied":
             if operand.text() not in _implied(slot.text, wave_size):
                 raise CompileError(f"it is always {_implied(slot.text, wave_size)[0]}, not {operand}")
@@ -161,10 +164,34 @@ def _put(
         _put_literal(plan, slot, i)
     elif codec == "attr":
         _put_attribute(plan, i)
+    elif codec == "soe":
+        plan.base |= 1 << plan.form.place("imm")[0]
+        plan.others.append((i, _immediate_offset, slot.shift))
     elif codec == "src":
         _put_constant(plan, slot, operand, i, limits)
     else:
         raise CompileError(f"{operand!r}: here stands {describe(slot)}")
+
+
+def _immediate_offset(given: Any) -> int:
+    number = given.value if type(given) is Literal else given
+    if type(number) is not int or not -(1 << 20) <= number < 1 << 20:
+        raise CompileError(f"offset {number!r}: {-(1 << 20)} to {(1 << 20) - 1}")
+    return number & 0x1F_FFFF
+
+
+def _put_offset_register(plan: Plan, slot: Slot, register: Register, i: int, limits: Limits) -> None:
+    """Put gfx9's offset of a scalar load: a register alone lies in the offset field, one beside an immediate in its own."""
+    if register.kind not in slot.kinds or register.count != 1 or register.neg or register.abs:
+        raise CompileError(f"{register}: here stands {describe(slot)}")
+    place = slot.shift
+    if any(name == "offset" for name, *_ in plan.offsets):
+        plan.base |= 1 << plan.form.place("imm")[0] | 1 << plan.form.place("soe")[0]
+        place = plan.form.place("soffset")[0]
+    if register.kind == "m":
+        plan.base |= limits.m0 << place
+    else:
+        plan.registers.append((i, 0, 127, place))
 
 
 def _implied(text: str, wave_size: int) -> tuple[str, ...]:
@@ -187,7 +214,7 @@ def _put_register(plan: Plan, slot: Slot, count: int, register: Register, i: int
     _put_marks(plan, slot, register)
     if kind in "va":
         _put_half(plan, slot, register)
-        if limits.even_vgprs and count > 1 and register.code & 1:
+        if limits.even_vgprs and count > 1 and register.code & 1 and not plan.form.name.startswith("ds_read_b96"):
             raise CompileError(f"{register}: ranges begin at an even register on {limits.name}")
     elif register.half:
         raise CompileError(f"{register}: scalar registers have no halves here")

@@ -51,6 +51,17 @@ def fixed_bits(form: Form, generation: int) -> int:
     return 0
 
 
+MATRIX_REGISTERS = {0: 8, 1: 8, 2: 6, 3: 6, 4: 4}  # gfx950: of a matrix by its number format (cbsz, blgp): fp8, bf8, fp6, bf6, fp4
+
+
+def matrix_slots(form: Form, modifiers: Mapping[str, Any], wave_size: int) -> list[Placed]:
+    """Return the operands of an instruction, those of mixed matrices as wide as their formats."""
+    if "f8f6f4" not in form.name:
+        return [(slot, slot.registers(wave_size)) for slot in form.slots]
+    formats = {"src0": modifiers.get("cbsz", 0), "src1": modifiers.get("blgp", 0)}
+    return [(slot, MATRIX_REGISTERS.get(formats[slot.field], 8) if slot.field in formats else slot.count) for slot in form.slots]
+
+
 def buffer_slots(form: Form, modifiers: Mapping[str, Any]) -> list[Placed]:
     """Return the operands of a buffer instruction."""
     address = bool(modifiers.get("idxen")) + bool(modifiers.get("offen"))

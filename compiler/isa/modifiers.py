@@ -82,6 +82,10 @@ def _bits(form: Form, modifier: Modifier, values: Mapping[str, Any], given: Mapp
         return (234 if value else 233) << shift
     if kind == "vector":
         return _vector(modifier, value)
+    if kind == "bitop3":
+        if not isinstance(value or 0, int) or not 0 <= (value or 0) < 256:
+            raise CompileError(f"bitop3:{value}: a truth table of 8 bits")
+        return sum(1 << bit for i, bit in enumerate(modifier.bits) if (value or 0) >> i & 1)
     if value is None or value is False:
         if kind == "flag" and any(name == need for need, _ in form.needs):
             raise CompileError(f"{form.mnemonic} works on {name} alone: write {name}")
@@ -157,10 +161,10 @@ def _split_format(value: Any) -> int:
 def _vector(modifier: Modifier, value: Any) -> int:
     bits = modifier.bits
     if value is None:
-        return sum(1 << bit for bit in bits) if modifier.default else 0
+        return sum(1 << bit for bit in bits if bit >= 0) if modifier.default else 0
     if not isinstance(value, Sequence) or any(value[len(bits) :]) or any(one not in (0, 1) for one in value):
         raise CompileError(f"{modifier.name}:{value}: up to {len(bits)} numbers, each 0 or 1")
-    return sum(1 << bit for bit, one in zip(bits, value, strict=False) if one)
+    return sum(1 << bit for bit, one in zip(bits, value, strict=False) if one and bit >= 0)
 
 
 def _omod(values: Mapping[str, Any]) -> int:
@@ -229,12 +233,19 @@ def decode_modifiers(form: Form, word: int, generation: int) -> dict[str, Any] |
                 return None
             continue
         if kind == "vector":
-            bits = tuple(word >> bit & 1 for bit in modifier.bits)
+            bits = tuple(word >> bit & 1 if bit >= 0 else 0 for bit in modifier.bits)
             if any(bit != modifier.default for bit in bits):
                 found[name] = bits
             continue
         value = word >> modifier.shift & (1 << modifier.width) - 1
-        if kind == "dpp_ctrl":
+        if kind == "soe":
+            if word >> 14 & 1 and word >> 17 & 1:
+                found[name] = value - (value >> 20 << 21)
+        elif kind == "bitop3":
+            table = sum((word >> bit & 1) << i for i, bit in enumerate(modifier.bits))
+            if table:
+                found[name] = table
+        elif kind == "dpp_ctrl":
             control = dpp_control(value, generation)
             if control is None:
                 return None
@@ -301,6 +312,8 @@ def _one(form: Form, modifier: Modifier, value: Any, found: Mapping[str, Any], g
         parts = [f"BUF_DATA_FORMAT_{names.DATA_FORMATS[data]}"] if data != 1 else []
         parts += [f"BUF_NUM_FORMAT_{names.NUMBER_FORMATS[number]}"] if number else []
         return f"format:[{','.join(parts)}]"
+    if name == "bitop3" and value <= 64:
+        return f"bitop3:{value}"
     if name in ("dmask", "row_mask", "bank_mask", "bitop3"):
         return f"{name}:{value:#x}"
     if name == "offset":

@@ -69,7 +69,7 @@ class InstructionParser:
             columns.append(reader.token.at)
             operands.append(self._chain(reader, chain))
             return parsed
-        if not self._at_end(reader) and not self._at_modifier(reader):
+        if not self._at_end(reader) and (mnemonic.startswith("s_") or not self._at_modifier(reader)):
             export = mnemonic in ("exp", "export")
             while True:
                 columns.append(reader.token.at)

@@ -91,7 +91,7 @@ def operand_text(form: Form, slot: Slot, operand: Operand, limits: Limits) -> st
         return f"attr{operand >> 2}.{'xyzw'[operand & 3]}"
     if slot.codec == "target":
         return EXPORT_TARGETS.get(operand, f"invalid_target_{operand}")
-    if form.format.name == "SMEM" and slot.field == "soffset":
+    if form.format.name == "SMEM" and slot.field in ("soffset", "offset"):
         return f"{operand:#x}" if operand >= 0 else f"-{-operand:#x}"
     return str(operand)
 
