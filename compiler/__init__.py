@@ -1,1 +1,1 @@
-"""The tensor compiler: from a lazy graph of tensor operations to machine code. Needs no card; `compiler/isa` knows the instruction sets."""
+"""From a tensor graph to a GPU's machine code, with no vendor's compiler in between."""

@@ -72,9 +72,9 @@ class Assembler:
         if block is not None:
             self._error(".amdgpu_metadata is never closed by .end_amdgpu_metadata", opened, 0)
         self._directives.close()
-        if not self.errors:
-            for fixup in self.fixups:
-                self._guard(fixup.line, lambda fixup=fixup: self._resolve(fixup))  # type: ignore[misc]
+        for fixup in self.fixups:
+            self._guard(fixup.line, lambda fixup=fixup: self._resolve(fixup))  # type: ignore[misc]
+        self.errors.sort(key=lambda error: error.line)
         if not self.errors:
             self._directives.finish()
         if self.errors:

@@ -33,7 +33,7 @@ def bus_check(
     fixed = set()
     literals = 0
     if form.implicit_reads or any(slot.codec == "implied" and slot.direction == "use" for slot in form.slots):
-        fixed.add(("vcc", 0))
+        fixed.add(("vcc", 106))
     for slot, _, i in placed:
         operand = operands[i]
         if slot.direction == "def" or slot.codec == "implied":
@@ -51,11 +51,11 @@ def bus_check(
         for i in readers:
             register = given[i]
             if isinstance(register, Register):
-                read.add(("vcc", 0) if register.kind == "c" and register.code == 106 else (register.bare().text(), register.code))
+                read.add((register.bare().text(), register.code))
         if len(read) + literals > limit:
             names = ", ".join(str(given[i]) for i in readers)
             raise CompileError(
-                f"{form.mnemonic} reads {len(read) + literals} scalar values ({names}"
+                f"{form.name} reads {len(read) + literals} scalar values ({names}"
                 + ", a literal" * literals
                 + f"); {limits.name} reads {limit} in one instruction: move one to a vector register first"
             )

@@ -60,7 +60,7 @@ class Plan:
         for name, least, most, mask, up in self.offsets:
             number = modifiers[name]
             if not least <= number <= most:
-                raise CompileError(f"{name}:{number} of {self.form.mnemonic}: {least} to {most}")
+                raise CompileError(f"{name}:{number} of {self.form.name}: {least} to {most}")
             word |= (number & mask) << up
         if self.check is not None:
             self.check(operands)
@@ -70,7 +70,7 @@ class Plan:
         values = {value(operands[i]) for i, value in self.literals}
         if len(values) > 1:
             raise CompileError(
-                f"{self.form.mnemonic}: an instruction has one literal, not {' and '.join(f'{value:#x}' for value in sorted(values))};"
+                f"{self.form.name}: an instruction has one literal, not {' and '.join(f'{value:#x}' for value in sorted(values))};"
                 " move one to a register first"
             )
         return values.pop()
@@ -87,8 +87,12 @@ def bind(
     except CompileError as error:
         raise Refused(str(error), 50) from None
     plan.base |= bits | memory.fixed_bits(form, limits.generation)
+    try:
+        memory.check_modifiers(form, _plain_modifiers(form, modifiers))
+    except CompileError as error:
+        raise Refused(str(error), 50) from None
     for each, modifier in offsets:
-        plan.offsets.append((each, *_range(modifier), (1 << modifier.width) - 1, modifier.shift))
+        plan.offsets.append((each, *_range(form, modifier), (1 << modifier.width) - 1, modifier.shift))
     if form.ext and form.ext != "DPP8":
         plan.base |= EXTENSION_CODES[form.ext] << form.place("src0")[0]
     if name in memory.IMAGE:
@@ -104,14 +108,14 @@ def bind(
         if form.name == "s_endpgm" and not operands:
             placed = []
         if len(operands) != len(placed):
-            raise Refused(f"{form.mnemonic} takes {len(placed)} operands, not {len(operands)}", 0)
+            raise Refused(f"{form.name} takes {len(placed)} operands, not {len(operands)}", 0)
     for slot, count, i in placed:
         try:
             _put(plan, slot, count, operands, i, limits, wave_size)
         except CompileError as error:
-            raise Refused(f"{form.mnemonic}, operand {i + 1}: {error}", 10 + i, i) from None
+            raise Refused(f"{form.name}, operand {i + 1}: {error}", 10 + i, i) from None
     if form.name.startswith("s_waitcnt_") and form.row.format == "SOPK" and getattr(operands[0], "kind", "") != "n":
-        raise Refused(f"{form.mnemonic}, operand 1: it is always null, not {operands[0]}", 10, 0)
+        raise Refused(f"{form.name}, operand 1: it is always null, not {operands[0]}", 10, 0)
     if form.name.startswith("v_cmpx") and name in ("VOP3", "VOP3A"):
         plan.base |= 126 << form.place("vdst")[0]
     if plan.nbytes * 8 == form.width and form.tail:
@@ -121,7 +125,9 @@ def bind(
     return plan
 
 
-def _range(modifier: Modifier) -> tuple[int, int]:
+def _range(form: Form, modifier: Modifier) -> tuple[int, int]:
+    if modifier.name == "offset" and "_buffer" in form.name and form.format.name == "SMEM" and modifier.width == 21:
+        return 0, (1 << 20) - 1  # a buffer's offset is not negative. Source: RDNA3 ISA, "Scalar Memory Addressing"
     if modifier.signed:
         return -(1 << modifier.width - 1), (1 << modifier.width - 1) - 1
     return 0, (1 << modifier.width) - 1
@@ -263,7 +269,7 @@ def _put_number(plan: Plan, slot: Slot, operand: Scalar, i: int) -> None:
     if not isinstance(number, int):
         raise CompileError(f"{operand!r}: here stands {describe(slot)}")
     width, mask = slot.width, (1 << slot.width) - 1
-    low = -(1 << width - 1) if slot.field in ("simm16", "ioffset") else 0
+    low = -(1 << width - 1) if slot.field == "simm16" or (slot.field == "ioffset" and "_buffer" not in plan.form.name) else 0
     high = mask if slot.field == "simm16" else (1 << width - 1) - 1 if slot.field == "ioffset" else mask
     if slot.field == "sdata":
         high = min(high, 127)
@@ -306,6 +312,8 @@ def _put_constant(plan: Plan, slot: Slot, operand: Scalar, i: int, limits: Limit
         plain = plain.value
     else:
         code = constants.inline_code(plain, type_, size) if not isinstance(plain, Register) else None
+    if form.name == "v_pk_fmac_f16" and code is not None and code > 208:
+        code = None  # as LLVM does: what an inline float is in both halves is not said here
     if code is not None and ("i" in slot.kinds or "f" in slot.kinds):
         if isinstance(operand, Marked) or isinstance(plain, float) or operand_is_open(plain):
             plan.base |= code << slot.shift
@@ -343,7 +351,7 @@ def _put_scalar_offset(plan: Plan, slot: Slot, operand: Scalar, i: int, limits: 
     if "offset" not in plan.form.modifiers or any(name == "offset" for name, *_ in plan.offsets):
         raise CompileError(f"{operand!r}: here stands a scalar register")
     modifier = plan.form.modifiers["offset"]
-    least, most = _range(modifier)
+    least, most = _range(plan.form, modifier)
     mask = (1 << modifier.width) - 1
     if limits.null is not None:
         plan.base |= limits.null << slot.shift
@@ -372,7 +380,7 @@ def _put_attribute(plan: Plan, i: int) -> None:
 def _buffer(form: Form, operands: Sequence[Operand], modifiers: Mapping[str, Any]) -> list[tuple[Slot, int, int]]:
     placed = [(slot, count, i) for i, (slot, count) in enumerate(memory.buffer_slots(form, modifiers))]
     if len(operands) != len(placed):
-        raise Refused(f"{form.mnemonic} takes {len(placed)} operands, not {len(operands)}", 0)
+        raise Refused(f"{form.name} takes {len(placed)} operands, not {len(operands)}", 0)
     kept = []
     for slot, count, i in placed:
         operand = operands[i]
@@ -380,7 +388,7 @@ def _buffer(form: Form, operands: Sequence[Operand], modifiers: Mapping[str, Any
         if not (off and count == 0):
             kept.append((slot, count, i))
         if off and count and slot.field == "vaddr":
-            raise Refused(f"{form.mnemonic}, operand {i + 1}: idxen and offen take an index or offset from a register, not off", 10 + i, i)
+            raise Refused(f"{form.name}, operand {i + 1}: idxen and offen take an index or offset from a register, not off", 10 + i, i)
     return kept
 
 
@@ -414,18 +422,18 @@ def _flat(
             hint = " (with the bit that makes it return: glc, sc0 or th:TH_ATOMIC_RETURN, one more)"
         else:
             hint = ""
-        raise Refused(f"{form.mnemonic} takes {len(placed)} operands, not {len(operands)}{hint}", 0)
+        raise Refused(f"{form.name} takes {len(placed)} operands, not {len(operands)}{hint}", 0)
     return [part for part in kept if part[1] >= 0]
 
 
 def _export(plan: Plan, operands: Sequence[Operand]) -> list[tuple[Slot, int, int]]:
     form = plan.form
     if len(operands) != 5:
-        raise Refused(f"{form.mnemonic} takes a target and four registers or off", 0)
+        raise Refused(f"{form.name} takes a target and four registers or off", 0)
 
     def value(given: Any) -> int:
         if type(given) is not int or not 0 <= given < 64:
-            raise CompileError(f"{form.mnemonic}, operand 1: a target of 0 to 63, such as {', '.join(EXPORT_TARGETS.values())}")
+            raise CompileError(f"{form.name}, operand 1: a target of 0 to 63, such as {', '.join(EXPORT_TARGETS.values())}")
         return given
 
     plan.others.append((0, value, form.place("target")[0]))
@@ -447,13 +455,13 @@ def _image(
     slots = [slot for slot in form.slots if not slot.field.startswith("vaddr")]
     at = next(i for i, slot in enumerate(form.slots) if slot.field.startswith("vaddr"))
     if len(operands) != len(slots) + 1:
-        raise Refused(f"{form.mnemonic} takes {len(slots) + 1} operands, not {len(operands)}", 0)
+        raise Refused(f"{form.name} takes {len(slots) + 1} operands, not {len(operands)}", 0)
     address = operands[at]
     sizes = memory.image_address(form, plain)
     total = sum(sizes)
     parts = address if isinstance(address, tuple) else (address,)
     if not all(isinstance(part, Register) and part.kind == "v" and not part.half for part in parts):
-        raise Refused(f"{form.mnemonic}, operand {at + 1}: addresses are vector registers", 10 + at, at)
+        raise Refused(f"{form.name}, operand {at + 1}: addresses are vector registers", 10 + at, at)
     registers = [part for part in parts if isinstance(part, Register)]
     given = tuple(part.count for part in registers)
     places = [form.place(name)[0] for name in ("vaddr", "vaddr0", "vaddr1", "vaddr2", "vaddr3", "vaddr4") if name in form.format.fields]
@@ -464,7 +472,7 @@ def _image(
     contiguous = (given == (total,) or oversized) and form.format.name == "MIMG"
     if given != spread and not contiguous:
         raise Refused(
-            f"{form.mnemonic}, operand {at + 1}: addresses of {given} registers; it takes {spread}"
+            f"{form.name}, operand {at + 1}: addresses of {given} registers; it takes {spread}"
             + f" or one range of {total}" * (form.format.name == "MIMG"), 10 + at, at,
         )  # fmt: skip
     if form.format.name == "MIMG" and isinstance(address, tuple) and len(registers) > 1:

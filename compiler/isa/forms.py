@@ -246,10 +246,16 @@ def _all_kinds(facts: OperandFacts, kinds: str, row: InstructionFacts) -> str:
     """Add kinds that the enumeration does not show because the disassembler prints another operand of the same kind first."""
     if facts.field in ("implied", "literal"):
         return kinds
+    if facts.field == "ssrc0" and "s" not in kinds and "m" in kinds:
+        return "mi"  # a barrier's number, or M0
     if "i" in kinds and "s" in kinds and facts.field.startswith(("src", "ssrc", "vsrc")):
         kinds += "kz" + "pq" * ("p" not in kinds)
     if kinds == "s" and facts.field in ("vdst", "sdst"):
         kinds = "stcxmn" if facts.size_bits <= 32 else "stcxn"
+        if row.mnemonic.startswith(("v_readfirstlane", "v_readlane")):
+            kinds = "stcxn"
+        elif row.mnemonic.startswith("v_s_"):
+            kinds = "stcmn"
     if row.format == "SMEM" and facts.field == "offset":
         kinds = "stcxmFXi"
     if facts.field == "sbase":
@@ -379,10 +385,16 @@ def _vector(form: Form, effect: str, effects: dict[tuple[str, str], object]) -> 
         if row.mnemonic.startswith(("v_cvt_sr_fp8", "v_cvt_sr_bf8", "v_cvt_scalef32_pk_fp4_")) and count == 2:
             count = 3  # the text has a place for a third source that is not there
         compare = row.mnemonic.startswith("v_cmp")
-        if facts.bits & 8 or (halves and not compare) or (compare and not form.ext and not row.mnemonic.startswith("v_cmpx")):
+        if facts.bits & 8 or (halves and not compare):
             places = [lo + i for i in range(count)] + [lo + 3]
         else:
             places = [lo + i for i in range(facts.bits.bit_length())]
+        if row.mnemonic == "v_fmac_f16":
+            places.insert(2, -1)  # the text counts the register that is added to as a third source
+        if facts.bits & ~3 == 12:  # the first sources have no halves to choose: their places in the text stay zero
+            places = [place if facts.bits >> i & 1 else -1 for i, place in enumerate(places)]
+        if compare and not form.ext and not row.mnemonic.startswith("v_cmpx"):
+            places.append(-1)
         return Modifier(effect, "vector", bits=tuple(places))
     if effect == "op_sel_hi":
         mixed = any(m.effect == "abs" for m in row.modifiers)
@@ -398,7 +410,8 @@ def _vector(form: Form, effect: str, effects: dict[tuple[str, str], object]) -> 
     field = {"neg_lo": "neg", "neg_hi": "neg_hi", "neg": "blgp"}[effect]
     bits = next(m.bits for m in row.modifiers if m.effect == effect)
     lo = fmt.fields[field][1]
-    return Modifier(effect, "vector", bits=tuple(lo + i for i in range(max(count, bits.bit_length()))))
+    places = [lo + i if bits >> i & 1 else -1 for i in range(max(count, bits.bit_length()))]
+    return Modifier(effect, "vector", bits=tuple(places))
 
 
 def _extension_modifiers(form: Form, ext_format: FormatFacts) -> Iterator[Modifier]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ringup.compiler.isa.forms import Form, Slot
+from ringup.errors import CompileError
 
 SCALAR_MEMORY = frozenset(("SMEM",))
 BUFFER = frozenset(("MUBUF", "MTBUF", "VBUFFER"))
@@ -20,6 +21,7 @@ EXPORT = frozenset(("EXP", "VEXPORT"))
 NO_SADDR = {9: 0x7F, 11: 0x7C, 12: 0x7C}
 COORDINATES = (1, 2, 3, 3, 2, 3, 3, 4)  # by `names.DIMENSIONS`
 GRADIENTS = (2, 4, 6, 4, 2, 4, 0, 0)
+MULTISAMPLED = (6, 7)
 BITS_OF_RAY = {  # dwords of each address of a ray intersection: plain, with 16-bit vectors (a16)
     "image_bvh_intersect_ray": ((1, 1, 3, 3, 3), (1, 1, 3, 3)),
     "image_bvh64_intersect_ray": ((2, 1, 3, 3, 3), (2, 1, 3, 3)),
@@ -35,6 +37,28 @@ def returns(form: Form, modifiers: Mapping[str, Any]) -> bool:
     if isinstance(th, str):
         th = int("RETURN" in th)
     return bool(modifiers.get("glc") or modifiers.get("sc0") or th & 1)
+
+
+def check_modifiers(form: Form, modifiers: Mapping[str, Any]) -> None:
+    """Raise a `CompileError` for modifiers that an instruction of memory cannot have together."""
+    name = form.name
+    if form.format.name in BUFFER and "store" in name and modifiers.get("tfe"):
+        raise CompileError(f"tfe:1 of {name}: only loads report faults in a register")
+    if "_atomic_" in name and modifiers.get("th") in (3, "TH_ATOMIC_NT_RETURN") and modifiers.get("scope") in (3, "SCOPE_SYS"):
+        raise CompileError(f"th:TH_ATOMIC_NT_RETURN of {name} goes with a scope below SCOPE_SYS")
+    if form.format.name not in IMAGE or name in BITS_OF_RAY:
+        return
+    mask = modifiers.get("dmask", 0)
+    if "_atomic_" in name:
+        right: tuple[int, ...] = (3, 15) if "cmpswap" in name else (1, 3)
+        if mask not in right:
+            raise CompileError(f"dmask:{mask:#x} of {name}: {' or '.join(map(hex, right))}, for 32 or 64 bits")
+    if ("gather4" in name or "msaa_load" in name) and (not isinstance(mask, int) or mask.bit_count() != 1):
+        raise CompileError(f"dmask:{mask:#x} of {name}: one channel, 0x1, 0x2, 0x4 or 0x8")
+    many = modifiers.get("dim", 0) in MULTISAMPLED
+    sampled = any(slot.field in ("ssamp", "samp") for slot in form.slots)
+    if (many and (sampled or "_mip" in name)) or (not many and "_msaa_" in name):
+        raise CompileError(f"dim:{modifiers.get('dim', 0)} of {name}: {'not ' * many}a multisampled dimension")
 
 
 def fixed_bits(form: Form, generation: int) -> int:

@@ -58,7 +58,7 @@ def encode_modifiers(form: Form, given: Mapping[str, Any], generation: int) -> t
         if value is None or value is False or (value == 0 and name in names_of_zero(form)):
             continue
         takes = ", ".join(accepted(form))
-        raise CompileError(f"{form.mnemonic} has no modifier {name}; it takes {takes or 'none'}")
+        raise CompileError(f"{form.name} has no modifier {name}; it takes {takes or 'none'}")
     return word, offsets
 
 
@@ -88,7 +88,7 @@ def _bits(form: Form, modifier: Modifier, values: Mapping[str, Any], given: Mapp
         return sum(1 << bit for i, bit in enumerate(modifier.bits) if (value or 0) >> i & 1)
     if value is None or value is False:
         if kind == "flag" and any(name == need for need, _ in form.needs):
-            raise CompileError(f"{form.mnemonic} works on {name} alone: write {name}")
+            raise CompileError(f"{form.name} works on {name} alone: write {name}")
         return _default(modifier) << shift
     if kind == "flag":
         if value not in (True, 1, 0):
@@ -97,7 +97,7 @@ def _bits(form: Form, modifier: Modifier, values: Mapping[str, Any], given: Mapp
     number = _named(form, modifier, value, given, generation)
     low, high = (-(1 << modifier.width - 1), (1 << modifier.width - 1) - 1) if modifier.signed else (0, (1 << modifier.width) - 1)
     if not isinstance(number, int) or not low <= number <= high:
-        raise CompileError(f"{name}:{value} of {form.mnemonic}: {low} to {high}")
+        raise CompileError(f"{name}:{value} of {form.name}: {low} to {high}")
     if name == "bound_ctrl" and generation < 11:
         number = 1  # QUIRK: up to gfx10 texts say bound_ctrl:0 for the bit set
     if kind == "swapped":
@@ -140,7 +140,7 @@ def _named(form: Form, modifier: Modifier, value: Any, given: Mapping[str, Any],
     elif modifier.name == "offset" and form.name == "ds_swizzle_b32" and isinstance(value, tuple):
         return swizzle.read_swizzle(str(value[0]), value[1:])
     if found is None:
-        raise CompileError(f"{modifier.name}:{value} is not known of {form.mnemonic}")
+        raise CompileError(f"{modifier.name}:{value} is not known of {form.name}")
     return found
 
 
@@ -162,8 +162,9 @@ def _vector(modifier: Modifier, value: Any) -> int:
     bits = modifier.bits
     if value is None:
         return sum(1 << bit for bit in bits if bit >= 0) if modifier.default else 0
-    if not isinstance(value, Sequence) or any(value[len(bits) :]) or any(one not in (0, 1) for one in value):
-        raise CompileError(f"{modifier.name}:{value}: up to {len(bits)} numbers, each 0 or 1")
+    dead = [one for i, one in enumerate(value) if i >= len(bits) or bits[i] < 0] if isinstance(value, Sequence) else []
+    if not isinstance(value, Sequence) or any(dead) or any(one not in (0, 1) for one in value):
+        raise CompileError(f"{modifier.name}:{value}: up to {len(bits)} numbers, each 0 or 1, in the places of operands that have halves")
     return sum(1 << bit for bit, one in zip(bits, value, strict=False) if one and bit >= 0)
 
 

@@ -76,6 +76,9 @@ class InstructionParser:
                 operands.append(self._export_target(reader) if export and not operands else self._operand(reader, mnemonic))
                 if reader.take(",") or (export and len(operands) == 1):
                     continue
+                following = reader.token
+                if following.kind == "number" or (following.kind == "name" and self._is_register(following.text)):
+                    raise Complaint(f"expected ',' before {following.text}", following.at)
                 break
         while not self._at_end(reader):
             reader.take(",")
