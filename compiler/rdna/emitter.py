@@ -72,6 +72,7 @@ class Emitter:
         self.b = f"b{self.wave}"  # suffix of mask instructions
         self.leaves: dict[str, Reg] = {}
         self.bases: dict[tuple[Value, int], Place] = {}
+        self.moved: dict[tuple[Value, int], Reg] = {}
         self.params: dict[int, Place] = {}
         self._bounds = bounds
 

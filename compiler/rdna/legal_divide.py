@@ -152,14 +152,14 @@ def _high(m: Maker, type_: Type, a: Value, b: Value) -> Value:
     return m.op("mad_wide_u", I64, a_high, b_high, carried)
 
 
-def _corrected(m: Maker, type_: Type, a: Value, b: Value, quotient: Value, times: int) -> Value:
-    """Add one to a quotient that is too small, `times` over: as long as the rest holds the divisor."""
+def _corrected(m: Maker, type_: Type, a: Value, b: Value, quotient: Value, tries: int) -> Value:
+    """Add one to a quotient that is too small, `tries` times: as long as the rest holds the divisor."""
     one = m.const(1, type_)
     rest = m.op("sub", type_, a, times(m, quotient, b))
-    for i in range(times):
+    for i in range(tries):
         more = m.op("le_u", I1, b, rest)
         quotient = m.op("select", type_, more, m.op("add", type_, quotient, one), quotient)
-        if i + 1 < times:
+        if i + 1 < tries:
             rest = m.op("select", type_, more, m.op("sub", type_, rest, b), rest)
     return quotient
 

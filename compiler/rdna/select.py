@@ -52,7 +52,7 @@ class _Selection:
         e, function = self.e, self.e.function
         self.out.append(Instr("s_endpgm"))
         self._region(function.body, last=True)
-        if e.bases:
+        if e.bases or e.moved:
             select_memory.descriptors(e)
             self._flush()
         self.prologue.emit()

@@ -337,8 +337,8 @@ def _number_of(e: Emitter, v: Value, condition: Value, d: Place) -> None:
     low = part(d, 0, 1)
     one = -1 if v.op == "sext" else 1
     if bank(d) == "s":
-        to_scc(e, condition)
-        e.emit("s_cselect_b32", low, one, 0)
+        true = to_scc(e, condition)
+        e.emit("s_cselect_b32", low, *((one, 0) if true else (0, one)))
     else:
         choose(e, condition, [(low, one, 0)])
     if v.type.bits == 64:

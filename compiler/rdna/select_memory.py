@@ -20,6 +20,7 @@ from ringup.errors import CompileError
 Rule = Callable[[Emitter, Value, Place], None]
 
 BEYOND = 0x8000_0000  # an offset that a descriptor of 2 GiB does not reach, whatever constant is added
+MOVED_BASES = 8  # bases moved at the kernel's start: each holds two SGPRs to the end
 _WIDTHS = (16, 12, 8, 4)  # bytes of one vector access
 
 
@@ -87,12 +88,24 @@ def _split_offset(e: Emitter, offset: Value) -> tuple[Value, int]:
 
 
 def _moved_base(e: Emitter, base: Value, far: int) -> Place:
-    """Return a base moved by bytes that an instruction's offset does not hold."""
-    low, high = e.pieces(e.scalar_register(base))
+    """Return a base moved by bytes that an instruction's offset does not hold: an argument's once at the kernel's start, others here."""
+    if base.op == "param":
+        found = e.moved.get((base, far))
+        if found is not None:
+            return found
+        if len(e.moved) < MOVED_BASES:
+            e.place(base)
+            made = e.moved[base, far] = Reg("s", 2)
+            return made
     made = e.temporary("s", 2)
-    e.emit("s_add_u32", made[0], low, number(far & 0xFFFFFFFF, "b32"))
-    e.emit("s_addc_u32", made[1], high, number(far >> 32 & 0xFFFFFFFF, "b32"))
+    _move_base(e, base, far, made)
     return made
+
+
+def _move_base(e: Emitter, base: Value, far: int, to: Reg) -> None:
+    low, high = e.pieces(e.scalar_register(base))
+    e.emit("s_add_u32", to[0], low, number(far & 0xFFFFFFFF, "b32"))
+    e.emit("s_addc_u32", to[1], high, number(far >> 32 & 0xFFFFFFFF, "b32"))
 
 
 def _sum(e: Emitter, base: Place, offset: Value) -> Reg:
@@ -234,8 +247,10 @@ def _descriptor(e: Emitter, base: Value) -> Place:
 
 
 def descriptors(e: Emitter) -> None:
-    """Write what makes the descriptors that were asked for, at the kernel's start."""
+    """Write what makes the descriptors and moved bases that were asked for, at the kernel's start."""
     word3 = e.row.buffer_word3
+    for (base, far), pair in e.moved.items():
+        _move_base(e, base, far, pair)
     for (base, _), made in e.bases.items():
         low, high = e.pieces(e.place(base))
         words = e.pieces(made)
