@@ -1,0 +1,43 @@
+"""Where the elements of 16x16 matrices lie in the registers of a wave, for the `matrix` operation: A (M, K), B (K, N), C and D (M, N), all 16 wide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ringup.compiler.rdna.targets import row
+
+Cell = tuple[int, int]
+
+
+class MatrixLayout(NamedTuple):
+    """Fragments of one lane of a wave32. `*_count` elements each; `a`, `b`, `c` give (row, column) of element `i` in lane `l`.
+
+    Where lanes hold the same element (A and B of RDNA3: both halves of the wave), all of them must hold it.
+    """
+
+    a_count: int
+    b_count: int
+    c_count: int
+    a: Callable[[int, int], Cell]
+    b: Callable[[int, int], Cell]
+    c: Callable[[int, int], Cell]
+
+
+# RDNA3: lane l holds row l % 16 of A and column l % 16 of B, twice; rows of C alternate between the halves.
+# Source: AMD GPUOpen, "How to accelerate AI applications on RDNA 3 using WMMA"; RDNA3 ISA, "WMMA".
+# RDNA4: nothing is held twice; a half of the wave holds 8 consecutive k of A and B, and 8 consecutive rows of C.
+# Source: AMD GPUOpen, "Using the Matrix Cores of AMD RDNA 4 architecture GPUs". UNKNOWN: not run on a card or a model here.
+_LAYOUTS = {
+    "rdna3": MatrixLayout(
+        16, 16, 8, lambda l, i: (l % 16, i), lambda l, i: (i, l % 16), lambda l, i: (2 * i + l // 16, l % 16)
+    ),
+    "rdna4": MatrixLayout(
+        8, 8, 8, lambda l, i: (l % 16, 8 * (l // 16) + i), lambda l, i: (8 * (l // 16) + i, l % 16), lambda l, i: (8 * (l // 16) + i, l % 16)
+    ),
+}  # fmt: skip
+
+
+def matrix_layout(target: str) -> MatrixLayout:
+    """Return the layout of a processor's matrix fragments."""
+    return _LAYOUTS[row(target).matrix]
