@@ -65,13 +65,15 @@ Operand: TypeAlias = "Reg | Part | Special | Signed | Block | int | float"
 class Instr:
     """One instruction: mnemonic as LLVM spells it without an encoding suffix, operands in the order of the text, modifiers by LLVM's names.
 
-    A branch's operand is the `Block` it goes to. `note` is a comment for the printed text.
+    A branch's operand is the `Block` it goes to. `note` is a comment for the printed text. `buffer` of a memory instruction says whose memory
+    it touches (any value; different ones never overlap); None: told by its base register, and if that is no kernel argument, anyone's.
     """
 
-    __slots__ = ("mnemonic", "modifiers", "note", "operands")
+    __slots__ = ("buffer", "mnemonic", "modifiers", "note", "operands")
 
     def __init__(self, mnemonic: str, *operands: Operand, note: str = "", **modifiers: object) -> None:
         self.mnemonic, self.operands, self.modifiers, self.note = mnemonic, list(operands), modifiers, note
+        self.buffer: object = None
 
     def __repr__(self) -> str:
         parts = ", ".join(map(str, self.operands))
