@@ -1,0 +1,38 @@
+"""The back end in order: instructions on virtual registers in, a kernel's machine code out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ringup.compiler.rdna.allocate import allocate
+from ringup.compiler.rdna.code import Code
+from ringup.compiler.rdna.emit import Binary, emit
+from ringup.compiler.rdna.schedule import schedule
+from ringup.compiler.rdna.steps import Program, split_blocks
+from ringup.compiler.rdna.waits import insert_waits
+
+Dump = Callable[[str, Code], None]
+
+
+def finish(code: Code, *, dump: Dump | None = None, max_vgprs: int = 0, max_sgprs: int = 0) -> Binary:
+    """Schedule, allocate, wait, avoid hazards and encode. `code` is used up: its blocks hold the final instructions afterwards.
+
+    `dump` is called after each pass with its name and the code as it is then. `max_vgprs` and `max_sgprs` ask for smaller files than the
+    processor's. Raises CompileError for what cannot be compiled: registers, branches, operands.
+    """
+
+    def show(name: str) -> None:
+        if dump is not None:
+            dump(name, program.write_back())
+
+    split_blocks(code)
+    program = Program(code)
+    schedule(program)
+    show("schedule")
+    allocation = allocate(program, max_vgprs, max_sgprs)
+    show("allocate")
+    insert_waits(program)
+    show("waits")
+    binary = emit(program, allocation.vgprs, allocation.sgprs)
+    program.write_back()
+    return binary
