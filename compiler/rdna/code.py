@@ -49,6 +49,9 @@ class Special(NamedTuple):
 
     name: str
 
+    def __str__(self) -> str:
+        return self.name
+
 
 class Signed(NamedTuple):
     """A source with a sign change."""
@@ -56,6 +59,10 @@ class Signed(NamedTuple):
     source: Operand
     neg: bool = False
     abs: bool = False
+
+    def __str__(self) -> str:
+        plain = f"|{self.source}|" if self.abs else f"{self.source}"
+        return f"-{plain}" if self.neg else plain
 
 
 VCC, VCC_LO, EXEC, EXEC_LO, M0, NULL, SCC, OFF = map(Special, ("vcc", "vcc_lo", "exec", "exec_lo", "m0", "null", "scc", "off"))

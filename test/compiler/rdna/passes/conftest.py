@@ -432,7 +432,7 @@ class RandomProgram:
         self.floats = [self.make.v("v_cvt_f32_u32", self.make.thread)]
         self.scalars = [self.make.scalars[0], self.make.scalars[1]]
         self.lds = 0
-        self.frozen = set()
+        self.masked = 0
         while len(self.values) < min(live, 24):
             self.values.append(self.make.load(self.random.randrange(1000)))
         self.region(size)
@@ -555,7 +555,8 @@ class RandomProgram:
         self.keep(self.make.v("v_xor_b32", reg[0], reg[1]))
 
     def lane(self):
-        self.keep_scalar(self.make.s("v_readfirstlane_b32", self.value()))
+        if not self.masked:  # no lane may be on there, and then what it reads was never written
+            self.keep_scalar(self.make.s("v_readfirstlane_b32", self.value()))
 
     KINDS = (two, two, two, two, three, again, again, scalar, scalar, chosen, compare, compare, wide_load, wide_lds, float_op, float_op, product, lane)
 
@@ -591,7 +592,9 @@ class RandomProgram:
         skip = self.random.random() < 0.5
 
         def body():
+            self.masked += 1
             self.region(size, level + 1)
+            self.masked -= 1
             make("v_xor_b32", outer, self.value(), self.value())
 
         mask = self.mask()
