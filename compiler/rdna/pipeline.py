@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ringup.compiler.rdna.allocate import allocate
+from ringup.compiler.rdna.clause import insert_clauses
 from ringup.compiler.rdna.code import Code
+from ringup.compiler.rdna.delay import insert_delays
+from ringup.compiler.rdna.dual import pair
 from ringup.compiler.rdna.emit import Binary, emit
+from ringup.compiler.rdna.hazards import avoid_hazards
 from ringup.compiler.rdna.schedule import schedule
 from ringup.compiler.rdna.steps import Program, split_blocks
 from ringup.compiler.rdna.waits import insert_waits
@@ -31,8 +35,16 @@ def finish(code: Code, *, dump: Dump | None = None, max_vgprs: int = 0, max_sgpr
     show("schedule")
     allocation = allocate(program, max_vgprs, max_sgprs)
     show("allocate")
+    pair(program)
+    show("dual")
     insert_waits(program)
     show("waits")
+    avoid_hazards(program)
+    show("hazards")
+    insert_clauses(program)
+    show("clause")
+    insert_delays(program)
+    show("delay")
     binary = emit(program, allocation.vgprs, allocation.sgprs)
     program.write_back()
     return binary
