@@ -10,16 +10,16 @@ Registers that do not fit are spilled (`spill.py`) and all is done again; pressu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from ringup.compiler.rdna.coalesce import Frame, Frames, coalesce, is_copy
-from ringup.compiler.rdna.code import Instr, Operand, Part, Reg, Signed
+from ringup.compiler.rdna.code import Instr, Operand, Part, Reg, Signed, physical
 from ringup.compiler.rdna.effects import VCC_HI, VCC_LO
 from ringup.compiler.rdna.limits import limits
 from ringup.compiler.rdna.liveness import Liveness
 from ringup.compiler.rdna.pressure import Pressure
 from ringup.compiler.rdna.spill import Spiller
-from ringup.compiler.rdna.steps import FIRST, VCC_SGPR, Physical, Program, Step, physical_units
+from ringup.compiler.rdna.steps import FIRST, VCC_SGPR, Program, Step, physical_units
 from ringup.errors import CompileError
 
 ROUNDS = 40  # of spilling; each makes ranges shorter, so this is never reached by code that fits
@@ -47,7 +47,9 @@ def allocate(program: Program, max_vgprs: int = 0, max_sgprs: int = 0) -> Alloca
         frames = coalesce(program, liveness)
         everything = frames.all()
         for bank in ("s", "v"):  # ORDER: scalar registers spill into lanes of vector registers
-            victims = _try(program, liveness, frames, [one for one in everything if one.bank == bank], sizes[bank], spiller)
+            victims = _try(
+                program, liveness, frames, [one for one in everything if one.bank == bank], sizes[bank], spiller
+            )
             if victims:
                 spiller.spill(victims, liveness)
                 break
@@ -58,7 +60,9 @@ def allocate(program: Program, max_vgprs: int = 0, max_sgprs: int = 0) -> Alloca
     )
 
 
-def _try(program: Program, liveness: Liveness, frames: Frames, mine: list[Frame], size: int, spiller: Spiller) -> list[Reg]:
+def _try(
+    program: Program, liveness: Liveness, frames: Frames, mine: list[Frame], size: int, spiller: Spiller
+) -> list[Reg]:
     """Give numbers to all frames of a file; return registers to spill when they do not fit."""
     if not mine:
         return []
@@ -67,15 +71,22 @@ def _try(program: Program, liveness: Liveness, frames: Frames, mine: list[Frame]
     if over:
         return spiller.relieve(mine, pressure, size, liveness)
     compared = _masks_of_compares(program) if mine[0].bank == "s" else frozenset()
-    for by_width in (True, False):
-        failed = _colour(program, liveness, frames, mine, size, compared, by_width)
-        if failed is None:
-            return []
+    failed = _colour(program, liveness, frames, mine, size, compared, by_width=True)
+    if failed is not None:
+        failed = _colour(program, liveness, frames, mine, size, compared, by_width=False)
+    if failed is None:
+        return []
     return spiller.make_room(failed, mine, size, liveness)
 
 
 def _colour(
-    program: Program, liveness: Liveness, frames: Frames, mine: list[Frame], size: int, compared: frozenset[Reg], by_width: bool
+    program: Program,
+    liveness: Liveness,
+    frames: Frames,
+    mine: list[Frame],
+    size: int,
+    compared: frozenset[Reg],
+    by_width: bool,
 ) -> Frame | None:
     """Number the frames; return the first that finds no place."""
     bank = mine[0].bank
@@ -115,9 +126,9 @@ def _masks_of_compares(program: Program) -> frozenset[Reg]:
             operands = step.instr.operands
             for i in step.effects.defs:
                 reg = operands[i]
-                if type(reg) is Reg and reg.bank == "s":
+                if isinstance(reg, Reg) and reg.bank == "s":
                     (good if step.instr.mnemonic.startswith("v_cmp_") else bad).add(reg)
-                elif type(reg) is Part and reg.reg.bank == "s":
+                elif isinstance(reg, Part) and reg.reg.bank == "s":
                     bad.add(reg.reg)
     return frozenset(good - bad)
 
@@ -128,7 +139,9 @@ def _place(frame: Frame, occupied: list[int], size: int, hints: Sequence[tuple[F
     if frame.fixed is not None:
         for k, mask in enumerate(masks):
             if occupied[frame.fixed + k] & mask:
-                raise CompileError(f"{frame.members[0][0]} must be at {frame.bank}{frame.fixed}, where another fixed register lives at the same time")
+                raise CompileError(
+                    f"{frame.members[0][0]} must be at {frame.bank}{frame.fixed}, where another fixed register lives at the same time"
+                )
         return frame.fixed
     for other, shift in hints:
         number = other.number + shift
@@ -152,17 +165,6 @@ def _place(frame: Frame, occupied: list[int], size: int, hints: Sequence[tuple[F
     return -1
 
 
-_CACHE: Final[dict[tuple[str, int, int], Physical]] = {}
-
-
-def _physical(bank: str, first: int, count: int) -> Physical:
-    key = (bank, first, count)
-    found = _CACHE.get(key)
-    if found is None:
-        found = _CACHE[key] = Physical(bank, first, count)
-    return found
-
-
 def _rewrite(program: Program, frames: Frames, spilled: int) -> Allocation:
     """Replace virtual registers in operands and units, drop copies onto themselves, count what is used."""
     unit_place = list(range(FIRST)) + [0] * (program.unit_count - FIRST)
@@ -174,17 +176,15 @@ def _rewrite(program: Program, frames: Frames, spilled: int) -> Allocation:
         if number < VCC_SGPR or reg.bank == "v":
             highest[reg.bank] = max(highest[reg.bank], number + reg.count)
         base = program.base[reg]
-        unit_place[base : base + reg.count] = physical_units(Physical(reg.bank, number, reg.count))
+        unit_place[base : base + reg.count] = physical_units(physical(reg.bank, number, reg.count))
 
     def operand(one: Operand) -> Operand:
-        kind = type(one)
-        if kind is Reg:
-            return _physical(one.bank, number_of[one], one.count)  # type: ignore[union-attr,index,return-value]
-        if kind is Part:
-            reg, first, count = one  # type: ignore[misc]
-            return _physical(reg.bank, number_of[reg] + first, count)  # type: ignore[return-value]
-        if kind is Signed:
-            return Signed(operand(one.source), one.neg, one.abs)  # type: ignore[union-attr]
+        if isinstance(one, Reg):
+            return physical(one.bank, number_of[one], one.count)
+        if isinstance(one, Part):
+            return physical(one.reg.bank, number_of[one.reg] + one.first, one.count)
+        if isinstance(one, Signed):
+            return Signed(operand(one.source), one.neg, one.abs)
         return one
 
     vanished = 0
@@ -193,7 +193,7 @@ def _rewrite(program: Program, frames: Frames, spilled: int) -> Allocation:
         for step in steps:
             instr = step.instr
             operands = [operand(one) for one in instr.operands]
-            if is_copy(step) and operands[0] == operands[1]:
+            if is_copy(step) and operands[0] is operands[1]:
                 vanished += 1
                 continue
             made = Instr(instr.mnemonic, *operands, note=instr.note)
@@ -204,4 +204,3 @@ def _rewrite(program: Program, frames: Frames, spilled: int) -> Allocation:
             kept.append(step)
         program.blocks[b] = kept
     return Allocation(highest["v"], highest["s"], spilled, vanished)
-

@@ -24,7 +24,11 @@ def insert_clauses(program: Program) -> int:
             kind = KINDS.get((steps[i].effects.memory, steps[i].effects.access))
             end = i + 1
             if kind is not None:
-                while end < len(steps) and end - i < LONGEST and KINDS.get((steps[end].effects.memory, steps[end].effects.access)) == kind:
+                while (
+                    end < len(steps)
+                    and end - i < LONGEST
+                    and KINDS.get((steps[end].effects.memory, steps[end].effects.access)) == kind
+                ):
                     end += 1
                 if end - i > 1:
                     made.append(program.step(Instr("s_clause", end - i - 1)))

@@ -86,10 +86,10 @@ class Frames:
 
 def whole_part(operand: Operand) -> tuple[Reg, int, int] | None:
     """Return register, first dword and count of an operand that is a virtual register."""
-    if type(operand) is Reg:
+    if isinstance(operand, Reg):
         return operand, 0, operand.count
-    if type(operand) is Part:
-        return operand
+    if isinstance(operand, Part):
+        return operand.reg, operand.first, operand.count
     return None
 
 

@@ -8,6 +8,7 @@ M0, memory, counters) is told by its mnemonic: `rdna/effects.py`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Literal, NamedTuple, TypeAlias
 
 Bank = Literal["v", "s"]
@@ -36,12 +37,42 @@ class Reg:
         return Part(self, index, 1)
 
 
-class Part(NamedTuple):
+class Part:
     """Some dwords of a virtual register, as an operand."""
 
-    reg: Reg
-    first: int
-    count: int
+    __slots__ = ("count", "first", "reg")
+
+    def __init__(self, reg: Reg, first: int, count: int) -> None:
+        self.reg, self.first, self.count = reg, first, count
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Part) and (self.reg, self.first, self.count) == (other.reg, other.first, other.count)
+
+    def __hash__(self) -> int:
+        return hash((self.reg, self.first, self.count))
+
+    def __repr__(self) -> str:
+        last = self.first + self.count - 1
+        return f"{self.reg}[{self.first}]" if self.count == 1 else f"{self.reg}[{self.first}:{last}]"
+
+
+class Physical:
+    """A range of physical registers: what allocation makes of a register or a part. The same range is always the same object (`physical`)."""
+
+    __slots__ = ("bank", "count", "first")
+
+    def __init__(self, bank: Bank, first: int, count: int) -> None:
+        self.bank, self.first, self.count = bank, first, count
+
+    def __repr__(self) -> str:
+        if self.bank == "s" and self.first >= 106:
+            return {(106, 1): "vcc_lo", (106, 2): "vcc", (107, 1): "vcc_hi"}[self.first, self.count]
+        if self.count == 1:
+            return f"{self.bank}{self.first}"
+        return f"{self.bank}[{self.first}:{self.first + self.count - 1}]"
+
+
+physical = cache(Physical)
 
 
 class Special(NamedTuple):
@@ -65,8 +96,10 @@ class Signed(NamedTuple):
         return f"-{plain}" if self.neg else plain
 
 
-VCC, VCC_LO, EXEC, EXEC_LO, M0, NULL, SCC, OFF = map(Special, ("vcc", "vcc_lo", "exec", "exec_lo", "m0", "null", "scc", "off"))
-Operand: TypeAlias = "Reg | Part | Special | Signed | Block | int | float"
+VCC, VCC_LO, EXEC, EXEC_LO, M0, NULL, SCC, OFF = map(
+    Special, ("vcc", "vcc_lo", "exec", "exec_lo", "m0", "null", "scc", "off")
+)
+Operand: TypeAlias = "Reg | Part | Physical | Special | Signed | Block | int | float"
 
 
 class Instr:

@@ -13,7 +13,11 @@ from ringup.compiler.rdna.effects import VECTOR
 from ringup.compiler.rdna.steps import Program, Step
 
 VALU_BACK, TRANS_BACK, SALU_CYCLES = 4, 3, 3  # how far the codes reach
-VALU_DEP, TRANS_DEP, SALU_DEP = 0, 4, 8  # the code before the first of each group. Source: table "S_DELAY_ALU Instruction Codes"
+VALU_DEP, TRANS_DEP, SALU_DEP = (
+    0,
+    4,
+    8,
+)  # the code before the first of each group. Source: table "S_DELAY_ALU Instruction Codes"
 MOST_SKIPPED: Final = 5
 
 

@@ -12,9 +12,9 @@ from typing import Final
 
 from ringup.autogen.isa import target
 from ringup.compiler.isa.constants import inline_code
-from ringup.compiler.rdna.code import Instr, Operand, Special
+from ringup.compiler.rdna.code import Instr, Operand, Physical, Special
 from ringup.compiler.rdna.effects import EXEC_LO
-from ringup.compiler.rdna.steps import Pair, Physical, Program, Step
+from ringup.compiler.rdna.steps import Pair, Program, Step
 
 WINDOW: Final = 16  # instructions looked at behind the first of a pair
 EXCHANGED: Final = {  # instructions whose sources may change places: the name they then have
@@ -50,11 +50,11 @@ class _Half:
             self.scalars.add("vcc_lo")
 
     def _source(self, operand: Operand) -> int:
-        if type(operand) is Physical:
+        if isinstance(operand, Physical):
             if operand.bank == "v":
                 return operand.first
             self.scalars.add(str(operand))
-        elif type(operand) is Special:
+        elif isinstance(operand, Special):
             self.scalars.add(operand.name)
         elif inline_code(operand, "f32", 32) is None:  # type: ignore[arg-type]
             self.literal = (type(operand), operand)
@@ -85,7 +85,9 @@ class _Finder:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.sides = _sides(program.code.target)
-        self.same_allowed = program.code.target.startswith("gfx12")  # both halves may read one register through the same port
+        self.same_allowed = program.code.target.startswith(
+            "gfx12"
+        )  # both halves may read one register through the same port
         self.pairs = 0
 
     def half(self, step: Step) -> _Half | None:
@@ -141,7 +143,11 @@ class _Finder:
                         continue
                     later = steps[j]
                     second = halves[j]
-                    if second is not None and not reads[j] & (writes[i] | written) and not writes[j] & (writes[i] | written | read):
+                    if (
+                        second is not None
+                        and not reads[j] & (writes[i] | written)
+                        and not writes[j] & (writes[i] | written | read)
+                    ):
                         if not (read | written) or not reads[j] & on_its_way:
                             joined = self._join(first, second, bool(writes[j] & reads[i]))
                             if joined is not None:
@@ -189,7 +195,7 @@ class _Finder:
 
 
 def _is_vector(operand: Operand) -> bool:
-    return type(operand) is Physical and operand.bank == "v"
+    return isinstance(operand, Physical) and operand.bank == "v"
 
 
 def _scalars_fit(a: _Half, b: _Half) -> bool:

@@ -7,10 +7,11 @@ reference, "Scalar Condition Code", "Data Dependency Resolution", "Wave Matrix M
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from typing import Final, NamedTuple
 
-from ringup.autogen.isa import InstructionFacts, target
+from ringup.autogen.isa import InstructionFacts, OperandFacts, target
 from ringup.compiler.rdna.code import Instr
 from ringup.errors import CompileError
 
@@ -31,7 +32,10 @@ COSTS: Final = {
     "valu": (5, 1), "trans": (10, 4), "quarter": (8, 4), "double": (38, 16), "wmma": (36, 32), "salu": (2, 1), "smem": (60, 1), "lds": (64, 4),
     "vmem": (320, 4), "branch": (16, 1), "wait": (1, 1), "control": (1, 1), "export": (16, 4), "ldsdir": (24, 1),
 }  # fmt: skip
-GFX12_WMMA = (20, 16)  # RDNA4 doubles the dense rate; Source: RDNA4 architecture slides (1024 f16 operations a cycle and CU)
+GFX12_WMMA = (
+    20,
+    16,
+)  # RDNA4 doubles the dense rate; Source: RDNA4 architecture slides (1024 f16 operations a cycle and CU)
 VECTOR: Final = frozenset(("valu", "trans", "quarter", "double", "wmma"))
 
 _TRANS = re.compile(r"v_(exp|log|rcp|rcp_iflag|rsq|sqrt|sin|cos)_f(16|32)|v_s_\w+")
@@ -49,13 +53,23 @@ _MEMORY_FORMATS = {
 }  # fmt: skip
 
 # Scalar instructions that leave SCC alone; every other SOP2, and of SOP1 and SOPK those listed, writes it.
-_SOP2_KEEPS_SCC = re.compile(r"s_(mul|bfm|cselect|pack|fmac|fmaak|fmamk|minimum|maximum|(add|sub|min_num|max_num)_f|cvt_pk|(add|sub)_nc)")
-_SOP1_WRITES_SCC = re.compile(r"s_(abs|bcnt|quadmask|wqm|not)_|s_\w+_(saveexec|wrexec)_|s_barrier_signal_isfirst|s_alloc_vgpr|s_barrier_join|s_barrier_leave")
+_SOP2_KEEPS_SCC = re.compile(
+    r"s_(mul|bfm|cselect|pack|fmac|fmaak|fmamk|minimum|maximum|(add|sub|min_num|max_num)_f|cvt_pk|(add|sub)_nc)"
+)
+_SOP1_WRITES_SCC = re.compile(
+    r"s_(abs|bcnt|quadmask|wqm|not)_|s_\w+_(saveexec|wrexec)_|s_barrier_signal_isfirst|s_alloc_vgpr|s_barrier_join|s_barrier_leave"
+)
 _SOPK_WRITES_SCC = re.compile(r"s_(cmpk|addk)_")
 _READS_SCC = re.compile(r"s_(addc|subb|cselect|cmov|cmovk)_|s_(add|sub)_co_ci_|s_cbranch_scc")
-_READS_M0 = re.compile(r"(s_movrel|v_movrel|v_swaprel|s_sendmsg|s_barrier_init|s_barrier_join|s_barrier_signal)|ds_\w*(addtid|gws|append|consume|ordered|gs_reg)|lds_|s_ttracedata$")
-_IGNORES_EXEC = re.compile(r"v_(readlane|writelane|nop|pipeflush|wmma|swmmac)|v_s_")  # readfirstlane reads it: lane 0 when it is zero
-_ANY_LANE = re.compile(r"v_(readlane|readfirstlane|writelane|wmma|swmmac|permlane|permlanex)|ds_(permute|bpermute|swizzle)")
+_READS_M0 = re.compile(
+    r"(s_movrel|v_movrel|v_swaprel|s_sendmsg|s_barrier_init|s_barrier_join|s_barrier_signal)|ds_\w*(addtid|gws|append|consume|ordered|gs_reg)|lds_|s_ttracedata$"
+)
+_IGNORES_EXEC = re.compile(
+    r"v_(readlane|writelane|nop|pipeflush|wmma|swmmac)|v_s_"
+)  # readfirstlane reads it: lane 0 when it is zero
+_ANY_LANE = re.compile(
+    r"v_(readlane|readfirstlane|writelane|wmma|swmmac|permlane|permlanex)|ds_(permute|bpermute|swizzle)"
+)
 _WAITS = re.compile(r"s_wait(cnt)?(_\w+)?$")
 _MODE_WRITES = re.compile(r"s_(setreg|round_mode|denorm_mode)")
 _ORDERED = re.compile(
@@ -63,11 +77,21 @@ _ORDERED = re.compile(
     r"denorm_mode|wakeup|incperf|decperf|set_inst|clause|delay|endpgm|version|code_end|get_barrier|alloc_vgpr|memtime|memrealtime|nop|prefetch)|"
     r"buffer_gl|global_(inv|wb)|s_wait|s_c?branch|v_movrel|v_swaprel|s_movrel"
 )  # fmt: skip
-_PARTIAL = re.compile(r"_d16_hi|^v_fma_mix(lo|hi)_|^v_cvt_sr_|^v_mov_b16")  # write half of a register and keep the other
+_PARTIAL = re.compile(
+    r"_d16_hi|^v_fma_mix(lo|hi)_|^v_cvt_sr_|^v_mov_b16"
+)  # write half of a register and keep the other
 _DPP_CONTROLS = frozenset((
     "quad_perm", "row_shl", "row_shr", "row_ror", "row_mirror", "row_half_mirror", "row_share", "row_xmask", "dpp8", "row_mask", "bank_mask",
 ))  # fmt: skip
-_DECIDING = _DPP_CONTROLS | {"glc", "th", "op_sel", "bound_ctrl", "fi", "lds", "sc0"}  # modifiers that change what is read and written
+_DECIDING = _DPP_CONTROLS | {
+    "glc",
+    "th",
+    "op_sel",
+    "bound_ctrl",
+    "fi",
+    "lds",
+    "sc0",
+}  # modifiers that change what is read and written
 
 
 class Effects(NamedTuple):
@@ -161,7 +185,9 @@ class EffectTable:
         name, count, modifiers = instr.mnemonic, len(instr.operands), instr.modifiers
         forms = self.forms(name)
         if not forms:
-            raise CompileError(f"{self.target} has no instruction {name}; spell it as LLVM does, without an encoding suffix")
+            raise CompileError(
+                f"{self.target} has no instruction {name}; spell it as LLVM does, without an encoding suffix"
+            )
         returns = any("returns" in form.flags for form in forms) and _returns(modifiers)
         fitting = []
         for form in forms:
@@ -175,11 +201,13 @@ class EffectTable:
         form, operands = fitting[0]
         dpp = not _DPP_CONTROLS.isdisjoint(modifiers)
         keeps = (
-            bool(_PARTIAL.search(name)) or (dpp and not (modifiers.get("bound_ctrl") and _whole(modifiers))) or _high_result(modifiers, operands)
+            bool(_PARTIAL.search(name))
+            or (dpp and not (modifiers.get("bound_ctrl") and _whole(modifiers)))
+            or _high_result(modifiers, operands)
         )
         defs = tuple(i for i, one in enumerate(operands) if one.direction != "use")
         uses = tuple(i for i, one in enumerate(operands) if one.direction != "def" or (keeps and one.kinds == ("v",)))
-        hidden_defs, hidden_uses = self._hidden(name, form, operands)
+        hidden_defs, hidden_uses = self._hidden(name, form)
         memory = _MEMORY_FORMATS.get(form.format, "")
         access = _access(name, form, returns)
         if not access:
@@ -188,7 +216,10 @@ class EffectTable:
         latency, cycles = GFX12_WMMA if kind == "wmma" and self._is12 else COSTS[kind]
         late: tuple[int, ...] = ()
         if kind == "wmma":
-            late = (1, 2)  # QUIRK: A and B are read again while D is written. Source: LLVM VOP3PInstructions.td, earlyclobber of WMMA
+            late = (
+                1,
+                2,
+            )  # QUIRK: A and B are read again while D is written. Source: LLVM VOP3PInstructions.td, earlyclobber of WMMA
         elif name in ("v_mad_u64_u32", "v_mad_i64_i32") and not self._is12:
             late = uses  # QUIRK: Source: LLVM AMDGPU.td, FeatureMADIntraFwdBug of gfx11
         return Effects(
@@ -197,8 +228,11 @@ class EffectTable:
             any_lane=bool(_ANY_LANE.match(name)) or bool(modifiers.get("fi")), formats=tuple(one.format for one, _ in fitting),
         )  # fmt: skip
 
-    def _hidden(self, name: str, form: InstructionFacts, operands: list[object]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        defs, uses = set(), set()
+    def _hidden(
+        self, name: str, form: InstructionFacts, operands: list[object]
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        defs: set[int] = set()
+        uses: set[int] = set()
         for one in form.operands:
             if one.field == "hidden":
                 units = SPECIAL_UNITS[one.text]
@@ -207,7 +241,11 @@ class EffectTable:
                 if one.direction != "def":
                     uses.update((VCC_LO, VCC_HI) if one.text == "vcc_lo" else units)  # of wave64 both halves
         family = form.format
-        if family == "SOPC" or (family == "SOP2" and not _SOP2_KEEPS_SCC.match(name)) or (family == "SOP1" and _SOP1_WRITES_SCC.match(name)):
+        if (
+            family == "SOPC"
+            or (family == "SOP2" and not _SOP2_KEEPS_SCC.match(name))
+            or (family == "SOP1" and _SOP1_WRITES_SCC.match(name))
+        ):
             defs.add(SCC)
         if family == "SOPK" and _SOPK_WRITES_SCC.match(name):
             defs.add(SCC)
@@ -218,7 +256,11 @@ class EffectTable:
             defs.update((EXEC_LO, EXEC_HI))
         if name.startswith("s_cbranch_vcc"):
             uses.update((VCC_LO, VCC_HI))
-        if name.startswith("s_cbranch_exec") or (family[0] not in "S" and not _IGNORES_EXEC.match(name)) or (family.startswith("SCR")):
+        if (
+            name.startswith("s_cbranch_exec")
+            or (family[0] not in "S" and not _IGNORES_EXEC.match(name))
+            or (family.startswith("SCR"))
+        ):
             uses.update((EXEC_LO, EXEC_HI))
         if name.startswith("v_cmpx"):
             defs.update((EXEC_LO, EXEC_HI))
@@ -262,7 +304,7 @@ def _whole(modifiers: dict[str, object]) -> bool:
     return modifiers.get("row_mask", 15) == 15 and modifiers.get("bank_mask", 15) == 15
 
 
-def _high_result(modifiers: dict[str, object], operands: list[object]) -> bool:
+def _high_result(modifiers: dict[str, object], operands: Sequence[OperandFacts]) -> bool:
     """Tell whether op_sel puts a 16-bit result into the high half: its last bit, behind those of the sources."""
     op_sel = modifiers.get("op_sel")
     return isinstance(op_sel, (tuple, list)) and len(op_sel) == len(operands) and bool(op_sel[-1])
@@ -289,7 +331,9 @@ def _kind(name: str, form: InstructionFacts) -> str:
 
 def _access(name: str, form: InstructionFacts, returns: bool) -> str:
     """Return read, write, atomic (returns the old value), update (an atomic that does not) or nothing."""
-    if form.format not in _MEMORY_FORMATS or re.match(r"buffer_gl|global_(inv|wb)|s_(dcache|gl1|icache)|ds_nop|s_prefetch", name):
+    if form.format not in _MEMORY_FORMATS or re.match(
+        r"buffer_gl|global_(inv|wb)|s_(dcache|gl1|icache)|ds_nop|s_prefetch", name
+    ):
         return ""
     if form.format in ("DS", "VDS"):
         if re.match(r"ds_(load|permute|bpermute|swizzle|bvh)", name):

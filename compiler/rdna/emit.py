@@ -7,13 +7,14 @@ ahead of the last instruction).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from ringup.compiler.isa import registers
 from ringup.compiler.isa.processor import processor
-from ringup.compiler.rdna.code import Block, Code, Instr, Operand, Signed, Special
+from ringup.compiler.rdna.code import Block, Instr, Operand, Physical, Signed, Special
 from ringup.compiler.rdna.limits import limits
-from ringup.compiler.rdna.steps import VCC_SGPR, Pair, Physical, Program
+from ringup.compiler.rdna.steps import VCC_SGPR, Pair, Program
 from ringup.errors import CompileError
 
 CACHE_LINE: Final = 128  # bytes of an instruction cache line on gfx11 and gfx12; prefetch reads this many lines ahead
@@ -67,7 +68,10 @@ def emit(program: Program, vgprs: int, sgprs: int) -> Binary:
                     chunk = b"\0\0\0\0"
                 elif type(instr) is Pair:
                     x, y = instr.x, instr.y
-                    chunk = dual((x.mnemonic, [convert(one) for one in x.operands]), (y.mnemonic, [convert(one) for one in y.operands]))
+                    chunk = dual(
+                        (x.mnemonic, [convert(one) for one in x.operands]),
+                        (y.mnemonic, [convert(one) for one in y.operands]),
+                    )
                 else:
                     chunk = encode(instr.mnemonic, [convert(one) for one in instr.operands], **instr.modifiers)
             except CompileError as error:
@@ -79,7 +83,9 @@ def emit(program: Program, vgprs: int, sgprs: int) -> Binary:
         goal = instr.operands[0]
         distance = (starts[goal] - place - 4) // 4  # type: ignore[index]
         if not -FARTHEST <= distance < FARTHEST:
-            raise CompileError(f"kernel {code.name}: `{instr}` is {4 * distance} bytes away; branches reach {4 * FARTHEST}: unroll less")
+            raise CompileError(
+                f"kernel {code.name}: `{instr}` is {4 * distance} bytes away; branches reach {4 * FARTHEST}: unroll less"
+            )
         chunks[chunk_number] = encode(instr.mnemonic, [distance & 0xFFFF])
     end = encode("s_code_end")
     padding = -(-at // CACHE_LINE) * CACHE_LINE + PREFETCHED_LINES * CACHE_LINE - at
@@ -104,26 +110,23 @@ def first_group_sgpr(target: str, group_ids: tuple[bool, bool, bool]) -> int:
     return max(2, limits(target).padded_sgprs - sum(group_ids))
 
 
-_KEPT: Final[dict[Operand, object]] = {}
-
-
 def _operand(one: Operand) -> registers.Operand:
-    kind = type(one)
-    if kind is Physical:
-        found = _KEPT.get(one)
-        if found is None:
-            found = _KEPT[one] = _register(one)  # type: ignore[arg-type]
-        return found  # type: ignore[return-value]
-    if kind is Special:
-        return registers.special(one.name)  # type: ignore[union-attr]
-    if kind is Signed:
-        source = _operand(one.source)  # type: ignore[union-attr]
-        if one.abs:  # type: ignore[union-attr]
-            source = registers.abs_(source)  # type: ignore[arg-type]
-        return registers.neg(source) if one.neg else source  # type: ignore[union-attr,arg-type]
-    return one  # type: ignore[return-value]
+    if isinstance(one, Physical):
+        return _register(one)
+    if isinstance(one, (int, float)):
+        return one
+    if isinstance(one, Special):
+        return registers.special(one.name)
+    if not isinstance(one, Signed):
+        raise CompileError(f"{one!r} is left where a register should be")
+    source = _operand(one.source)
+    assert not isinstance(source, tuple)
+    if one.abs:
+        source = registers.abs_(source)
+    return registers.neg(source) if one.neg else source
 
 
+@cache
 def _register(one: Physical) -> registers.Register:
     if one.bank == "v":
         return registers.v.span(one.first, one.count)

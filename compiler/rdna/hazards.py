@@ -23,7 +23,13 @@ from ringup.compiler.rdna.code import Instr, Operand
 from ringup.compiler.rdna.effects import EXEC_LO, VCC_HI, VCC_LO, VECTOR
 from ringup.compiler.rdna.steps import SGPR, VGPR, Program, Step
 
-VA_VDST, SA_SDST, VA_SDST, VA_VCC, DIRECT = 0x0FFF, 0xFFFE, 0xF1FF, 0xFFFD, 0x0FE3  # fields at zero, all others at their highest
+VA_VDST, SA_SDST, VA_SDST, VA_VCC, DIRECT = (
+    0x0FFF,
+    0xFFFE,
+    0xF1FF,
+    0xFFFD,
+    0x0FE3,
+)  # fields at zero, all others at their highest
 TRANS_VALUS, TRANS_TRANS = 5, 1
 FORWARD_BETWEEN, FORWARD_BEHIND = 2, 4
 RULES: Final = {
@@ -39,13 +45,17 @@ class _State:
     __slots__ = ("compared", "epoch", "masks", "matrix", "pairs", "pending", "trans", "written")
 
     def __init__(self) -> None:
-        self.trans: dict[int, tuple[int, int]] = {}  # VGPR unit: VALU and transcendentals issued since its transcendental
+        self.trans: dict[
+            int, tuple[int, int]
+        ] = {}  # VGPR unit: VALU and transcendentals issued since its transcendental
         self.compared = False  # v_cmpx, and no VALU since
         self.matrix: frozenset[int] = frozenset()  # what the WMMA just before wrote
         self.masks: frozenset[int] = frozenset()  # SGPR units that VALU read as lane masks
         self.pairs: frozenset[int] = frozenset()  # SGPR pairs that VALU has read
         self.pending: dict[int, int] = {}  # SGPR unit: fields of s_wait_alu that its next read needs
-        self.written: dict[int, tuple[int, int]] = {}  # VGPR unit: VALU issued since it was written, changes of EXEC since
+        self.written: dict[
+            int, tuple[int, int]
+        ] = {}  # VGPR unit: VALU issued since it was written, changes of EXEC since
         self.epoch = 0
 
     def copy(self) -> _State:
@@ -61,7 +71,11 @@ class _State:
         for mine, theirs in ((self.trans, other.trans), (self.written, other.written)):
             for unit, (valus, more) in theirs.items():
                 old = mine.get(unit)
-                new = (valus, more) if old is None else (min(old[0], valus), min(old[1], more) if mine is self.trans else max(old[1], more))
+                new = (
+                    (valus, more)
+                    if old is None
+                    else (min(old[0], valus), min(old[1], more) if mine is self.trans else max(old[1], more))
+                )
                 if new != old:
                     mine[unit], changed = new, True
         for unit, fields in other.pending.items():
@@ -131,7 +145,9 @@ class _Hazards:
         for steps in blocks:
             for step in steps:
                 effects = step.effects
-                if effects.kind in ("trans", "wmma", "ldsdir") or (effects.kind in VECTOR and EXEC_LO in effects.hidden_defs):
+                if effects.kind in ("trans", "wmma", "ldsdir") or (
+                    effects.kind in VECTOR and EXEC_LO in effects.hidden_defs
+                ):
                     return True
         return False
 
@@ -200,13 +216,19 @@ class _Hazards:
                 if unit >= VGPR:
                     state.trans[unit] = (0, 0)
         if "mask" in rules:
-            for operand in step.instr.operands[3:] if "cndmask" in step.instr.mnemonic or "_co_ci_" in step.instr.mnemonic else ():
-                state.masks |= frozenset(unit for unit in self.program.units(operand) if unit >= SGPR or unit in (VCC_LO, VCC_HI))
+            for operand in (
+                step.instr.operands[3:] if "cndmask" in step.instr.mnemonic or "_co_ci_" in step.instr.mnemonic else ()
+            ):
+                state.masks |= frozenset(
+                    unit for unit in self.program.units(operand) if unit >= SGPR or unit in (VCC_LO, VCC_HI)
+                )
             if "div_fmas" in step.instr.mnemonic:
                 state.masks |= {VCC_LO, VCC_HI}
         if "forwarding" in rules:
             limit = FORWARD_BETWEEN + FORWARD_BEHIND + 2
-            state.written = {unit: (count + 1, changes) for unit, (count, changes) in state.written.items() if count < limit}
+            state.written = {
+                unit: (count + 1, changes) for unit, (count, changes) in state.written.items() if count < limit
+            }
             for unit in step.writes:
                 if VGPR <= unit < SGPR:
                     state.written[unit] = (0, 0)
@@ -215,7 +237,9 @@ class _Hazards:
         """Tell whether a step reads VGPRs from both sides of a change of EXEC, written so lately that one is forwarded in part."""
         found = [state.written[unit] for unit in step.reads if unit in state.written]
         for count, changes in found:
-            if changes and any(not other and last <= FORWARD_BEHIND and count - last <= FORWARD_BETWEEN + 1 for last, other in found):
+            if changes and any(
+                not other and last <= FORWARD_BEHIND and count - last <= FORWARD_BETWEEN + 1 for last, other in found
+            ):
                 return True
         return False
 
@@ -245,9 +269,9 @@ class _Hazards:
                 elif step.effects.kind == "salu":
                     state.pending[unit] = SA_SDST
         if vector:
-            read = {_pair_of(unit) for unit in step.reads} - {None}
+            read = {pair for pair in map(_pair_of, step.reads) if pair is not None}
             if not read <= state.pairs:
-                state.pairs |= read  # type: ignore[arg-type]
+                state.pairs |= read
         return [Instr("s_wait_alu", fields)] if fields != 0xFFFF else []
 
 
@@ -255,4 +279,3 @@ def _pair_of(unit: int) -> int | None:
     if unit in (VCC_LO, VCC_HI):
         return -1
     return (unit - SGPR) // 2 if unit >= SGPR else None
-

@@ -6,9 +6,8 @@ written does not interfere with it. Instructions are numbered through all blocks
 
 from __future__ import annotations
 
-from ringup.compiler.rdna.effects import EXEC_LO, VCC_LO
 from ringup.compiler.rdna.masks import UNKNOWN, States, states
-from ringup.compiler.rdna.steps import FIRST, Program, Step
+from ringup.compiler.rdna.steps import Program, Step
 
 
 class Liveness:
@@ -164,7 +163,9 @@ def _flow(edges: list[tuple[int, ...]], uses: list[int], kills: list[int]) -> tu
     return live_in, live_out
 
 
-def _only_behind_writes(program: Program, edges: list[tuple[int, ...]], mine: int, live_in: list[int], live_out: list[int]) -> None:
+def _only_behind_writes(
+    program: Program, edges: list[tuple[int, ...]], mine: int, live_in: list[int], live_out: list[int]
+) -> None:
     """Take registers that keep lanes, or are read before any write, out of where no write has reached them yet: nothing is kept there."""
     made = []
     for steps in program.blocks:
@@ -184,5 +185,3 @@ def _only_behind_writes(program: Program, edges: list[tuple[int, ...]], mine: in
     for b in range(len(edges)):
         live_in[b] &= ~mine | before[b]
         live_out[b] &= ~mine | before[b] | made[b]
-
-

@@ -82,11 +82,17 @@ class _Masks:
 
     def _after(self, step: Step, state: int) -> int:
         name, sources = step.instr.mnemonic, _registers(step.reads)
-        if name.startswith(("s_mov_b", "s_or_b")) and sources in self.saved and all(self.times[unit] == 1 for unit in sources):
+        if (
+            name.startswith(("s_mov_b", "s_or_b"))
+            and sources in self.saved
+            and all(self.times[unit] == 1 for unit in sources)
+        ):
             return self.saved[sources]
         if name.startswith("s_mov_b") and step.instr.operands[-1] == -1 and self.whole_waves:
             return 0
-        self.parent.append(state if _NARROWS.match(name) and (EXEC_LO in step.reads or name.startswith("v_")) else UNKNOWN)
+        self.parent.append(
+            state if _NARROWS.match(name) and (EXEC_LO in step.reads or name.startswith("v_")) else UNKNOWN
+        )
         return len(self.parent) - 1
 
 

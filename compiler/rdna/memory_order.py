@@ -107,7 +107,14 @@ def _span(instr: Instr) -> tuple[int, int]:
     """Return the bytes an access covers beside its address registers; an unknown size covers everything."""
     found = _SIZE.search(instr.mnemonic)
     modifiers = instr.modifiers
-    if found is None or found[2] or "offset0" in modifiers or "offset1" in modifiers or "permute" in instr.mnemonic or "addtid" in instr.mnemonic:
+    if (
+        found is None
+        or found[2]
+        or "offset0" in modifiers
+        or "offset1" in modifiers
+        or "permute" in instr.mnemonic
+        or "addtid" in instr.mnemonic
+    ):
         return -(1 << 40), 1 << 40
     offset = modifiers.get("offset", 0)
     first = offset if isinstance(offset, int) else 0
@@ -121,7 +128,13 @@ def memory_edges(accesses: list[tuple[int, Place]]) -> list[tuple[int, int]]:
     reads: dict[object, list[tuple[int, Place]]] = {}
     for j, place in accesses:
         owner = place.owner
-        owners = [owner] if isinstance(owner, str) else [one for one in (*writes, *reads) if not isinstance(one, str)] if owner is None else [owner, None]
+        owners = (
+            [owner]
+            if isinstance(owner, str)
+            else [one for one in (*writes, *reads) if not isinstance(one, str)]
+            if owner is None
+            else [owner, None]
+        )
         for one in dict.fromkeys(owners):
             for i, other in writes.get(one, ()):
                 if not _apart(place, other):
@@ -139,4 +152,6 @@ def memory_edges(accesses: list[tuple[int, Place]]) -> list[tuple[int, int]]:
 
 
 def _apart(one: Place, other: Place) -> bool:
-    return one.address == other.address and one.owner == other.owner and (one.end <= other.first or other.end <= one.first)
+    return (
+        one.address == other.address and one.owner == other.owner and (one.end <= other.first or other.end <= one.first)
+    )

@@ -45,7 +45,9 @@ def schedule(program: Program, occupancy: int = 0) -> Report:
     everything = 0
     for unit in vectors:
         everything |= 1 << unit
-    blocks = [_Block(program, steps, live_in[b], live_out[b], vector, everything) for b, steps in enumerate(program.blocks)]
+    blocks = [
+        _Block(program, steps, live_in[b], live_out[b], vector, everything) for b, steps in enumerate(program.blocks)
+    ]
     before = max((block.peak_of(block.steps) for block in blocks), default=0)
     row = limits(code.target)
     waves = occupancy or min(row.occupancy(before, code.lds_bytes, code.group_size, code.wave_size), row.waves)
@@ -61,7 +63,9 @@ def schedule(program: Program, occupancy: int = 0) -> Report:
 
 
 class _Block:
-    def __init__(self, program: Program, steps: list[Step], live_in: int, live_out: int, vector: bytearray, everything: int) -> None:
+    def __init__(
+        self, program: Program, steps: list[Step], live_in: int, live_out: int, vector: bytearray, everything: int
+    ) -> None:
         self.program, self.steps, self.vector = program, steps, vector
         self.at_start = (live_in & everything).bit_count()
         self.live_out = set(_bits(live_out & everything))
@@ -218,7 +222,9 @@ class _Block:
                         heappush(open_loads.setdefault(names[j], []), j)  # type: ignore[arg-type]
             cycle += step.effects.cycles
 
-    def _relief(self, steps: list[Step], ready: list[tuple[int, int]], pending: list[tuple[int, int]], done: bytearray) -> int:
+    def _relief(
+        self, steps: list[Step], ready: list[tuple[int, int]], pending: list[tuple[int, int]], done: bytearray
+    ) -> int:
         """Choose what frees most registers, the earliest in the maker's order of equals; -1 when nothing is at hand."""
         best, chosen = (1 << 30, 0), -1
         looked = 0

@@ -18,7 +18,10 @@ from ringup.compiler.rdna.steps import Program, Step
 from ringup.errors import CompileError
 
 LOOP_WEIGHT: Final = 8.0  # a loop counts as so many runs of its body
-FAR: Final = {"gfx11": 4095, "gfx12": (1 << 23) - 1}  # highest immediate offset. Source: RDNA3, RDNA4 ISA references, "FLAT, GLOBAL and SCRATCH"
+FAR: Final = {
+    "gfx11": 4095,
+    "gfx12": (1 << 23) - 1,
+}  # highest immediate offset. Source: RDNA3, RDNA4 ISA references, "FLAT, GLOBAL and SCRATCH"
 MOVES: Final = frozenset(("v_mov_b32", "s_mov_b32", "s_mov_b64"))
 
 
@@ -38,7 +41,7 @@ class Spiller:
         self.spilled_dwords = 0
         self._stay: set[Reg] = set()  # registers made by spilling
         self._lanes: list[tuple[Reg, int]] = []  # lanes not taken yet
-        self._homes: dict[Reg, _Home] = {}
+        self._single: dict[Reg, Instr | None] = {}  # the move that alone sets a register to a constant
         self._far = FAR[program.code.target[:5]]
 
     def relieve(self, frames: list[Frame], pressure: Pressure, size: int, liveness: Liveness) -> list[Reg]:
@@ -85,7 +88,9 @@ class Spiller:
                 for unit in range(base, base + reg.count):
                     mask |= liveness.mask[unit]
                 covered = (mask & over).bit_count()
-                if covered and mask & mask >> 2 & mask >> 4:  # a range of two instructions is what spilling would make of it
+                if (
+                    covered and mask & mask >> 2 & mask >> 4
+                ):  # a range of two instructions is what spilling would make of it
                     rated.append((weights.get(reg, 0.0) / (covered * reg.count), base, reg, mask))
         rated.sort(key=lambda one: one[:2])
         return [(reg, mask) for _, _, reg, mask in rated]
@@ -94,7 +99,8 @@ class Spiller:
         """Return what spilling each register costs (accesses by depth) and those that must stay."""
         weights: dict[Reg, float] = {}
         stuck: set[Reg] = set()
-        self._single = single = {}
+        single: dict[Reg, Instr | None] = {}
+        self._single = single
         for b, steps in enumerate(self.program.blocks):
             weight = LOOP_WEIGHT ** min(self.program.code.blocks[b].depth, 6)
             for step in steps:
@@ -133,7 +139,6 @@ class Spiller:
         for reg in victims:
             if reg.fixed is not None and reg in self.program.code.inputs and homes[reg].again is None:
                 self._keep_input(reg, homes)
-        self._homes |= homes
         for b, steps in enumerate(self.program.blocks):
             made: list[Step] = []
             for step in steps:
@@ -258,12 +263,11 @@ class Spiller:
 
 
 def _reg_of(operand: Operand) -> Reg | None:
-    kind = type(operand)
-    if kind is Reg:
-        return operand  # type: ignore[return-value]
-    if kind is Part:
-        return operand.reg  # type: ignore[union-attr]
-    return _reg_of(operand.source) if kind is Signed else None  # type: ignore[union-attr]
+    if isinstance(operand, Reg):
+        return operand
+    if isinstance(operand, Part):
+        return operand.reg
+    return _reg_of(operand.source) if isinstance(operand, Signed) else None
 
 
 def _span_of(operand: Operand) -> tuple[int, int]:
@@ -303,4 +307,9 @@ def _pieces(dword: int, count: int) -> list[tuple[int, int]]:
 
 def _is_constant_move(step: Step) -> bool:
     instr = step.instr
-    return instr.mnemonic in MOVES and not instr.modifiers and isinstance(instr.operands[0], Reg) and isinstance(instr.operands[1], (int, float))
+    return (
+        instr.mnemonic in MOVES
+        and not instr.modifiers
+        and isinstance(instr.operands[0], Reg)
+        and isinstance(instr.operands[1], (int, float))
+    )

@@ -7,9 +7,9 @@ appearance; after allocation the physical ones (`VGPR`, `SGPR`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
-from ringup.compiler.rdna.code import Block, Code, Instr, Operand, Part, Reg, Signed, Special
+from ringup.compiler.rdna.code import Block, Code, Instr, Operand, Part, Physical, Reg, Signed, Special
 from ringup.compiler.rdna.effects import SPECIAL_UNITS, VCC_HI, VCC_LO, Effects, EffectTable, effects
 from ringup.errors import CompileError
 
@@ -17,21 +17,6 @@ FIRST: Final = 8  # the first unit that is no special register
 VGPR: Final = 8  # unit of v0 after allocation
 SGPR: Final = VGPR + 256  # unit of s0
 VCC_SGPR: Final = 106  # its number among the SGPRs
-
-
-class Physical(NamedTuple):
-    """A range of physical registers."""
-
-    bank: str
-    first: int
-    count: int
-
-    def __str__(self) -> str:
-        if self.bank == "s" and self.first >= VCC_SGPR:
-            return {(106, 1): "vcc_lo", (106, 2): "vcc", (107, 1): "vcc_hi"}[self.first, self.count]
-        if self.count == 1:
-            return f"{self.bank}{self.first}"
-        return f"{self.bank}[{self.first}:{self.first + self.count - 1}]"
 
 
 class Step:
@@ -84,29 +69,25 @@ class Program:
 
     def units(self, operand: Operand) -> Iterable[int]:
         """Return the units of an operand; constants and labels have none."""
-        kind = type(operand)
-        if kind is Reg:
-            first = self.base.get(operand)  # type: ignore[arg-type]
-            if first is None:
-                first = self.number(operand)  # type: ignore[arg-type]
-            count = operand.count  # type: ignore[union-attr]
+        if isinstance(operand, Reg):
+            first = self.base.get(operand, -1)
+            if first < 0:
+                first = self.number(operand)
+            return (first,) if operand.count == 1 else range(first, first + operand.count)
+        if isinstance(operand, Part):
+            reg, count = operand.reg, operand.count
+            if operand.first < 0 or operand.first + count > reg.count:
+                raise CompileError(f"{operand} reaches beyond {reg}, which has {reg.count} dwords")
+            first = self.number(reg) + operand.first
             return (first,) if count == 1 else range(first, first + count)
-        if kind is Part:
-            reg, at, count = operand  # type: ignore[misc]
-            if at < 0 or at + count > reg.count:
-                raise CompileError(f"part {at}..{at + count - 1} of {reg}, which has {reg.count} dwords")
-            first = self.number(reg) + at
-            return (first,) if count == 1 else range(first, first + count)
-        if kind is Special:
-            units = SPECIAL_UNITS.get(operand.name)  # type: ignore[union-attr]
+        if isinstance(operand, Physical):
+            return physical_units(operand)
+        if isinstance(operand, Special):
+            units = SPECIAL_UNITS.get(operand.name)
             if units is None:
-                raise CompileError(f"no special register is called {operand.name}")  # type: ignore[union-attr]
+                raise CompileError(f"no special register is called {operand.name}")
             return units
-        if kind is Signed:
-            return self.units(operand.source)  # type: ignore[union-attr]
-        if kind is Physical:
-            return physical_units(operand)  # type: ignore[arg-type]
-        return ()
+        return self.units(operand.source) if isinstance(operand, Signed) else ()
 
     def step(self, instr: Instr) -> Step:
         """Take one instruction apart."""
@@ -143,7 +124,7 @@ class Program:
 
 def physical_units(operand: Physical) -> Iterable[int]:
     """Return the units of a physical register range."""
-    bank, first, count = operand
+    bank, first, count = operand.bank, operand.first, operand.count
     if bank == "v":
         return range(VGPR + first, VGPR + first + count)
     if first < VCC_SGPR:

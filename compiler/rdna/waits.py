@@ -18,8 +18,16 @@ KINDS: Final = ("vmem", "sample", "bvh", "lds", "smem", "message", "flat", "expo
 IN_ORDER: Final = frozenset(("vmem", "sample", "bvh", "lds", "ldsdir"))
 # fields of s_waitcnt's immediate on gfx11: name, lowest bit, highest value. Source: RDNA3 ISA reference, "S_WAITCNT"
 FIELDS: Final = (("vmcnt", 10, 63), ("lgkmcnt", 4, 63), ("expcnt", 0, 7))
-_SINGLE: Final = {"s_waitcnt_vscnt": "vscnt", "s_waitcnt_vmcnt": "vmcnt", "s_waitcnt_expcnt": "expcnt", "s_waitcnt_lgkmcnt": "lgkmcnt"}
-_TOGETHER: Final = {("dscnt", "loadcnt"): "s_wait_loadcnt_dscnt", ("dscnt", "storecnt"): "s_wait_storecnt_dscnt"}  # 13:8 and 5:0
+_SINGLE: Final = {
+    "s_waitcnt_vscnt": "vscnt",
+    "s_waitcnt_vmcnt": "vmcnt",
+    "s_waitcnt_expcnt": "expcnt",
+    "s_waitcnt_lgkmcnt": "lgkmcnt",
+}
+_TOGETHER: Final = {
+    ("dscnt", "loadcnt"): "s_wait_loadcnt_dscnt",
+    ("dscnt", "storecnt"): "s_wait_storecnt_dscnt",
+}  # 13:8 and 5:0
 
 
 class Waiting(NamedTuple):
@@ -41,7 +49,10 @@ class _State:
 
     def ages(self) -> list[dict[int, int]]:
         """Return for each kind and register how many of the kind were issued behind its load."""
-        return [{unit: issued - at for unit, at in since.items()} for issued, since in zip(self.issued, self.since, strict=True)]
+        return [
+            {unit: issued - at for unit, at in since.items()}
+            for issued, since in zip(self.issued, self.since, strict=True)
+        ]
 
 
 def insert_waits(program: Program) -> Waiting:
@@ -80,7 +91,9 @@ class _Waits:
                     todo.add(after)
         inserted = 0
         for b, steps in enumerate(blocks):
-            if not any(step.effects.counters or step.effects.kind == "wait" for step in steps) and not any(entering[b] or ()):
+            if not any(step.effects.counters or step.effects.kind == "wait" for step in steps) and not any(
+                entering[b] or ()
+            ):
                 continue
             state = self._begin(entering[b])
             made: list[Step] = []
@@ -159,7 +172,9 @@ class _Waits:
             ordered = KINDS[kind] in IN_ORDER
             for signed in touched:
                 unit = signed if signed >= 0 else -1 - signed
-                if unit not in since or (signed < 0 and kind == own and ordered):  # written again by a load of the same order
+                if unit not in since or (
+                    signed < 0 and kind == own and ordered
+                ):  # written again by a load of the same order
                     continue
                 count = state.issued[kind] - since[unit] if ordered else 0
                 for counter in self.counters[kind]:
@@ -190,7 +205,9 @@ class _Waits:
         made = []
         if not self.is12:
             if not needed.keys().isdisjoint(("vmcnt", "lgkmcnt", "expcnt")):
-                made.append(Instr("s_waitcnt", sum(min(needed.get(name, most), most) << low for name, low, most in FIELDS)))
+                made.append(
+                    Instr("s_waitcnt", sum(min(needed.get(name, most), most) << low for name, low, most in FIELDS))
+                )
             if "vscnt" in needed:
                 made.append(Instr("s_waitcnt_vscnt", NULL, needed["vscnt"]))
             return made
@@ -206,7 +223,9 @@ def waits_of(instr: Instr) -> dict[str, int]:
     name, operands = instr.mnemonic, instr.operands
     value = operands[-1] if operands else 0
     if name == "s_wait_idle":
-        return dict.fromkeys(("vmcnt", "vscnt", "lgkmcnt", "expcnt", "loadcnt", "storecnt", "dscnt", "kmcnt", "samplecnt", "bvhcnt"), 0)
+        return dict.fromkeys(
+            ("vmcnt", "vscnt", "lgkmcnt", "expcnt", "loadcnt", "storecnt", "dscnt", "kmcnt", "samplecnt", "bvhcnt"), 0
+        )
     if not isinstance(value, int):
         return {}
     if name == "s_waitcnt":

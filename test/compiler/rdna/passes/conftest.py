@@ -134,7 +134,13 @@ class Evaluator:
         elif name == "s_mul_i32":
             self.put_scalar(ops[0], a * b)
         else:
-            value = {"s_add_u32": a + b, "s_and_b32": a & b, "s_or_b32": a | b, "s_xor_b32": a ^ b, "s_lshl_b32": a << (b & 31)}[name]
+            value = {
+                "s_add_u32": a + b,
+                "s_and_b32": a & b,
+                "s_or_b32": a | b,
+                "s_xor_b32": a ^ b,
+                "s_lshl_b32": a << (b & 31),
+            }[name]
             self.put_scalar(ops[0], value)
             self.scc = int(value > M32) if name == "s_add_u32" else int(value & M32 != 0)
 
@@ -178,7 +184,11 @@ class Evaluator:
         f = [one.view(np.float32) for one in sources]
         if name in ("v_fmac_f32", "v_fma_f32"):
             added = self.vector(ops[0]).view(np.float32) if name == "v_fmac_f32" else f[2]
-            return (f[0].astype(np.float64) * f[1].astype(np.float64) + added.astype(np.float64)).astype(np.float32).view(np.uint32)
+            return (
+                (f[0].astype(np.float64) * f[1].astype(np.float64) + added.astype(np.float64))
+                .astype(np.float32)
+                .view(np.uint32)
+            )
         if name == "v_cndmask_b32":
             mask = self.scalar(ops[3])
             return np.where([mask >> i & 1 for i in range(LANES)], b, a)
@@ -196,6 +206,7 @@ class Evaluator:
 
     def matrix(self, ops):
         """v_wmma_f32_16x16x16_f16: rows of A in lanes 0-15 (again in 16-31), columns of B too; C's element i of lane l is row 2i + l // 16."""
+
         def halves(operand):
             words = np.stack([self.vector(operand, k) for k in range(8)], axis=1)
             return words.copy().view(np.float16).reshape(LANES, 16)[:16].astype(np.float64)
@@ -220,7 +231,10 @@ class Evaluator:
             address = self.vector(ops[1] if "load" in name else ops[0])
             for k in range(words):
                 if "load" in name:
-                    value = np.array([self.lds.get(int(address[i]) + offset + 4 * k, 0) if i in active else 0 for i in range(LANES)], np.uint32)
+                    value = np.array(
+                        [self.lds.get(int(address[i]) + offset + 4 * k, 0) if i in active else 0 for i in range(LANES)],
+                        np.uint32,
+                    )
                     self.put_vector(ops[0], value, k) if k == 0 else self._later(ops[0], value, k)
                 else:
                     data = self.vector(ops[1], k)
@@ -345,7 +359,9 @@ class Maker:
         self.blocks = [Block("entry")]
         self.depth = 0
         self.out_words = 0
-        self.code = Code(name, target, self.blocks, [self.kernarg, self.group, self.thread], 32, LANES, lds_bytes=lds_bytes)
+        self.code = Code(
+            name, target, self.blocks, [self.kernarg, self.group, self.thread], 32, LANES, lds_bytes=lds_bytes
+        )
         self.args = Reg("s", 4, name="args")
         self.scalars = Reg("s", 2, name="scalars")
         self("s_load_b128", self.args, self.kernarg, 0)
@@ -420,7 +436,18 @@ class Maker:
 class RandomProgram:
     """A seeded program of straight code, loops, conditions, wide registers and as many live values as `live` says."""
 
-    TWO = ("v_add_nc_u32", "v_sub_nc_u32", "v_mul_lo_u32", "v_and_b32", "v_or_b32", "v_xor_b32", "v_lshlrev_b32", "v_lshrrev_b32", "v_min_u32", "v_max_u32")
+    TWO = (
+        "v_add_nc_u32",
+        "v_sub_nc_u32",
+        "v_mul_lo_u32",
+        "v_and_b32",
+        "v_or_b32",
+        "v_xor_b32",
+        "v_lshlrev_b32",
+        "v_lshrrev_b32",
+        "v_min_u32",
+        "v_max_u32",
+    )
     THREE = ("v_add3_u32", "v_lshl_add_u32")
     SCALAR = ("s_add_u32", "s_and_b32", "s_or_b32", "s_xor_b32", "s_mul_i32", "s_lshl_b32")
 
@@ -499,7 +526,9 @@ class RandomProgram:
 
     def chosen(self):
         self.make("s_cmp_lt_u32", self.random.choice(self.scalars), self.random.choice((5, 100, 1 << 20)))
-        self.keep_scalar(self.make.s("s_cselect_b32", self.random.choice(self.scalars), self.random.choice(self.scalars)))
+        self.keep_scalar(
+            self.make.s("s_cselect_b32", self.random.choice(self.scalars), self.random.choice(self.scalars))
+        )
 
     def compare(self):
         mask = self.mask()
@@ -544,7 +573,12 @@ class RandomProgram:
             accumulator = self.make.v("v_mov_b32", self.random.choice(self.floats))
             for _ in range(self.random.randrange(1, 4)):
                 small = self.make.v("v_cvt_f32_u32", self.make.v("v_and_b32", 7, self.value()))
-                self.make("v_fmac_f32", accumulator, small, self.make.v("v_cvt_f32_u32", self.make.v("v_and_b32", 3, self.value())))
+                self.make(
+                    "v_fmac_f32",
+                    accumulator,
+                    small,
+                    self.make.v("v_cvt_f32_u32", self.make.v("v_and_b32", 3, self.value())),
+                )
             self.keep(accumulator)
 
     def product(self):
@@ -558,7 +592,26 @@ class RandomProgram:
         if not self.masked:  # no lane may be on there, and then what it reads was never written
             self.keep_scalar(self.make.s("v_readfirstlane_b32", self.value()))
 
-    KINDS = (two, two, two, two, three, again, again, scalar, scalar, chosen, compare, compare, wide_load, wide_lds, float_op, float_op, product, lane)
+    KINDS = (
+        two,
+        two,
+        two,
+        two,
+        three,
+        again,
+        again,
+        scalar,
+        scalar,
+        chosen,
+        compare,
+        compare,
+        wide_load,
+        wide_lds,
+        float_op,
+        float_op,
+        product,
+        lane,
+    )
 
     def a_loop(self, size, level):
         """A loop that carries values by copies at its end, two of them exchanged."""
@@ -624,7 +677,9 @@ def backend():
         for engine in engines:
             got, run = run_binary(binary, out_words, engine)
             assert not run.violations, f"{code.name} on {engine}: {run.violations[0]}\n{code}"
-            assert np.array_equal(got, expected), f"{code.name} on {engine}: {np.flatnonzero(got != expected)[:8]}\n{code}"
+            assert np.array_equal(got, expected), (
+                f"{code.name} on {engine}: {np.flatnonzero(got != expected)[:8]}\n{code}"
+            )
         return binary
 
     return check
