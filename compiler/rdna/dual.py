@@ -16,7 +16,7 @@ from ringup.compiler.rdna.code import Instr, Operand, Physical, Special
 from ringup.compiler.rdna.effects import EXEC_LO
 from ringup.compiler.rdna.steps import Pair, Program, Step
 
-WINDOW: Final = 16  # instructions looked at behind the first of a pair
+WINDOW: Final = 20  # instructions looked at behind the first of a pair
 EXCHANGED: Final = {  # instructions whose sources may change places: the name they then have
     name: name for name in ("v_fmac_f32", "v_add_f32", "v_mul_f32", "v_max_f32", "v_min_f32", "v_max_num_f32", "v_min_num_f32", "v_add_nc_u32",
                             "v_and_b32", "v_mul_dx9_zero_f32", "v_dot2acc_f32_f16", "v_dot2acc_f32_bf16")
@@ -126,14 +126,12 @@ class _Finder:
         reads, writes = [_bits(step.reads) for step in steps], [_bits(step.writes) for step in steps]
         made: list[Step] = []
         gone = bytearray(len(steps))
-        on_its_way = 0  # registers of loads that nothing has read yet: who reads them first waits
+        loads = _Loads()
         for i, step in enumerate(steps):
             if gone[i]:
                 continue
-            if step.effects.counters:
-                on_its_way |= writes[i]
-            else:
-                on_its_way &= ~(reads[i] | writes[i])
+            loads.passed(step, reads[i], writes[i])
+            on_its_way = loads.out
             first = halves[i]
             found = -1
             if first is not None:
@@ -147,12 +145,12 @@ class _Finder:
                         second is not None
                         and not reads[j] & (writes[i] | written)
                         and not writes[j] & (writes[i] | written | read)
+                        and (not (read | written) or not reads[j] & on_its_way)
                     ):
-                        if not (read | written) or not reads[j] & on_its_way:
-                            joined = self._join(first, second, bool(writes[j] & reads[i]))
-                            if joined is not None:
-                                found = j
-                                break
+                        joined = self._join(first, second, bool(writes[j] & reads[i]))
+                        if joined is not None:
+                            found = j
+                            break
                     if later.effects.ordered or EXEC_LO in later.writes:
                         break
                     read |= reads[j]
@@ -165,8 +163,7 @@ class _Finder:
             x, y = joined  # type: ignore[misc]
             instr = Pair(_dual(x), _dual(y))
             made.append(Step(instr, step.effects, step.reads + other.reads, step.writes + other.writes))
-            reads_of = reads[found]
-            on_its_way &= ~(reads_of | writes[found])
+            loads.passed(other, reads[found], writes[found])
             self.pairs += 1
         return made
 
@@ -192,6 +189,32 @@ class _Finder:
             if one >= 0 and other >= 0 and (one ^ other) & 3 == 0 and not (self.same_allowed and one == other):
                 return False
         return not (a.src2 >= 0 and b.src2 >= 0 and (a.src2 ^ b.src2) & 1 == 0)
+
+
+class _Loads:
+    """Registers of loads that nothing has waited for yet (`out`), by counter in the order of issue: who reads one waits for all before it."""
+
+    def __init__(self) -> None:
+        self.out = 0
+        self._by_counter: dict[str, list[int]] = {}
+
+    def passed(self, step: Step, reads: int, writes: int) -> None:
+        """Take in one instruction."""
+        touched = (reads | writes) & self.out
+        counters = step.effects.counters
+        if touched:
+            for masks in self._by_counter.values():
+                for k in range(len(masks) - 1, -1, -1):
+                    if masks[k] & touched:
+                        del masks[: k + 1]
+                        break
+        if counters and step.effects.access in ("read", "atomic"):
+            self._by_counter.setdefault(counters[0], []).append(writes)
+        if touched or counters:
+            self.out = 0
+            for masks in self._by_counter.values():
+                for mask in masks:
+                    self.out |= mask
 
 
 def _is_vector(operand: Operand) -> bool:

@@ -228,9 +228,7 @@ class EffectTable:
             any_lane=bool(_ANY_LANE.match(name)) or bool(modifiers.get("fi")), formats=tuple(one.format for one, _ in fitting),
         )  # fmt: skip
 
-    def _hidden(
-        self, name: str, form: InstructionFacts, operands: list[object]
-    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def _hidden(self, name: str, form: InstructionFacts) -> tuple[tuple[int, ...], tuple[int, ...]]:
         defs: set[int] = set()
         uses: set[int] = set()
         for one in form.operands:

@@ -19,6 +19,7 @@ from ringup.compiler.rdna.steps import Program, Step
 
 CLUSTER = 8  # loads of one base kept together at most; Source: RDNA3 ISA reference, "S_CLAUSE": up to 63, long ones keep other waves out
 SLACK = 6  # registers below the budget at which pressure begins to matter
+FIRST_OF_ALL = 1 << 20  # more than any way to a block's end
 LOOKED_AT = 24  # candidates compared under pressure
 
 
@@ -167,7 +168,7 @@ class _Block:
                 if way > best:
                     best = way
             height[i] = best + steps[i].effects.cycles
-        key = [(-height[i], i) for i in range(count)]
+        key = [(-height[i] - (FIRST_OF_ALL if names_a_load(step) else 0), i) for i, step in enumerate(steps)]
         ready: list[tuple[int, int]] = []
         pending: list[tuple[int, int]] = []  # (cycle, index)
         ready_at = [0] * count
@@ -240,6 +241,12 @@ class _Block:
         return chosen
 
 
+def names_a_load(step: Step) -> bool:
+    """Tell whether a step brings vector data from memory: it goes as early as registers allow, since arithmetic behind it fills the wait."""
+    effects = step.effects
+    return effects.access == "read" and effects.memory in ("lds", "global", "scratch")
+
+
 def _second(pair: tuple[int, int]) -> int:
     return pair[1]
 
@@ -247,10 +254,10 @@ def _second(pair: tuple[int, int]) -> int:
 def cluster_of(step: Step) -> tuple[object, ...] | None:
     """Return what loads must have in common to be kept together: place and base."""
     effects = step.effects
-    if effects.access != "read" or effects.memory == "sample":
+    if effects.access != "read" or effects.memory not in ("global", "scratch", "scalar"):
         return None
     operands = step.instr.operands
-    base = operands[1] if effects.memory in ("scalar", "lds") else operands[-1] if len(operands) > 2 else operands[1]
+    base = operands[1] if effects.memory == "scalar" else operands[-1] if len(operands) > 2 else operands[1]
     if isinstance(base, Part):
         base = (base.reg, base.first)  # type: ignore[assignment]
     return (effects.memory, base if isinstance(base, (Reg, tuple)) else str(base))

@@ -91,6 +91,9 @@ class Program:
 
     def step(self, instr: Instr) -> Step:
         """Take one instruction apart."""
+        if isinstance(instr, Pair):
+            x, y = self.step(instr.x), self.step(instr.y)
+            return Step(instr, x.effects, x.reads + y.reads, x.writes + y.writes)
         found = self.table.of(instr)
         operands, reads, writes = instr.operands, list(found.hidden_uses), list(found.hidden_defs)
         for i in found.uses:
