@@ -145,13 +145,13 @@ class _Waits:
         return needed
 
     def _kind(self, step: Step) -> int:
-        """Return the kind whose registers a step fills, -1 if it fills none that must be waited for."""
+        """Return the kind a step is counted as, -1 if nothing of it must be waited for."""
         effects = step.effects
         memory = effects.memory
+        if memory == "lds":
+            return 3  # stores too: they are counted, and in order with loads
         if not step.writes:
             return -1
-        if memory == "lds":
-            return 3 if effects.access in ("read", "atomic") else -1
         if memory == "scalar":
             return 4
         if memory == "flat":
