@@ -19,6 +19,7 @@ from ringup.errors import CompileError
 
 CACHE_LINE: Final = 128  # bytes of an instruction cache line on gfx11 and gfx12; prefetch reads this many lines ahead
 PREFETCHED_LINES: Final = 3
+KERNARG_SGPRS: Final = 2
 FLOAT_MODE: Final = 0xF0  # round to nearest even, denormals of f32 and of f16/f64 kept. Source: AMDGPUUsage, "Floating Point Denorm Mode"
 FARTHEST: Final = 1 << 15  # dwords a branch reaches
 
@@ -92,9 +93,6 @@ def emit(program: Program, vgprs: int, sgprs: int) -> Binary:
     chunks.append(end * (padding // len(end)))
     row = limits(code.target)
     first_id = first_group_sgpr(code.target, code.group_ids)
-    wanted = sorted(reg.fixed for reg in code.inputs if reg.bank == "s" and reg.fixed is not None and reg.fixed > 1)
-    if wanted and any(code.group_ids):
-        first_id = wanted[0]
     return Binary(
         code.name, code.target, b"".join(chunks), max(vgprs, 1), sgprs, code.lds_bytes, code.scratch_bytes, code.kernarg_bytes, code.group_size,
         code.wave_size, first_id, code.group_ids, row.occupancy(vgprs, code.lds_bytes, code.group_size, code.wave_size), instructions=count,
@@ -107,7 +105,7 @@ def first_group_sgpr(target: str, group_ids: tuple[bool, bool, bool]) -> int:
     QUIRK: gfx1100 must enable at least 16 user and group SGPRs together; the ids are the last of them. Source: LLVM AMDGPU.td,
     FeatureUserSGPRInit16Bug; SIISelLowering.cpp, allocateSystemSGPRs.
     """
-    return max(2, limits(target).padded_sgprs - sum(group_ids))
+    return max(KERNARG_SGPRS, limits(target).padded_sgprs - sum(group_ids))
 
 
 def _operand(one: Operand) -> registers.Operand:
