@@ -249,7 +249,7 @@ def _all_kinds(facts: OperandFacts, kinds: str, row: InstructionFacts) -> str:
     if facts.field == "ssrc0" and "s" not in kinds and "m" in kinds:
         return "mi"  # a barrier's number, or M0
     if "i" in kinds and "s" in kinds and facts.field.startswith(("src", "ssrc", "vsrc")):
-        kinds += "kz" + "pq" * ("p" not in kinds)
+        kinds += "kz" + "p" * ("p" not in kinds)
     if kinds == "s" and facts.field in ("vdst", "sdst"):
         kinds = "stcxmn" if facts.size_bits <= 32 else "stcxn"
         if row.mnemonic.startswith(("v_readfirstlane", "v_readlane")):
