@@ -115,16 +115,16 @@ class Assembler:
         return found.value
 
     def _statement(self, line: Line) -> None:
-        found = self._local_labels(tokens(line.text))
-        reader = Reader(found)
-        while reader.token.kind in ("name", "number") and reader.peek().text == ":":
-            token = reader.next()
-            reader.next()
+        found = tokens(line.text)
+        while found[0].kind in ("name", "number") and len(found) > 1 and found[1].text == ":":
+            token = found[0]
+            del found[:2]
             if token.kind == "number":
                 self._numbered[token.text] = self._numbered.get(token.text, 0) + 1
                 self.define(f"{token.text}\x00{self._numbered[token.text]}", self.here(), token.at)
             else:
                 self.define(token.text, self.here(), token.at)
+        reader = Reader(self._local_labels(found))
         if reader.done:
             return
         token = reader.token

@@ -341,7 +341,7 @@ def _put_constant(plan: Plan, slot: Slot, operand: Scalar, i: int, limits: Limit
         plain = plain.value
     else:
         code = constants.inline_code(plain, type_, size) if not isinstance(plain, Register) else None
-    if form.name == "v_pk_fmac_f16" and code is not None and code > 208:
+    if form.name == "v_pk_fmac_f16" and code is not None and code > 208 and limits.generation > 9:
         code = None  # as LLVM does: what an inline float is in both halves is not said here
     if code is not None and ("i" in slot.kinds or "f" in slot.kinds):
         if isinstance(operand, Marked) or isinstance(plain, float) or operand_is_open(plain):

@@ -256,6 +256,8 @@ def _all_kinds(facts: OperandFacts, kinds: str, row: InstructionFacts) -> str:
             kinds = "stcxn"
         elif row.mnemonic.startswith("v_s_"):
             kinds = "stcmn"
+    if row.mnemonic == "v_mfma_ld_scale_b32":
+        kinds += "tcxm"
     if row.format == "SMEM" and facts.field == "offset":
         kinds = "stcxmFXi"
     if facts.field == "sbase":
@@ -391,6 +393,8 @@ def _vector(form: Form, effect: str, effects: dict[tuple[str, str], object]) -> 
             places = [lo + i for i in range(facts.bits.bit_length())]
         if row.mnemonic == "v_fmac_f16":
             places.insert(2, -1)  # the text counts the register that is added to as a third source
+        if row.format == "VOP3PX2":
+            places.append(-1)
         if facts.bits & ~3 == 12:  # the first sources have no halves to choose: their places in the text stay zero
             places = [place if facts.bits >> i & 1 else -1 for i, place in enumerate(places)]
         if compare and not form.ext and not row.mnemonic.startswith("v_cmpx"):

@@ -25,6 +25,7 @@ FLAG_MODIFIERS = frozenset((
     "glc", "slc", "dlc", "sc0", "sc1", "nt", "lds", "gds", "tfe", "lwe", "unorm", "clamp", "idxen", "offen", "r128", "a16", "d16",
     "done", "row_en", "nv", "row_mirror", "row_half_mirror",
 ))  # fmt: skip
+_OPERATORS = frozenset(("+", "-", "*", "/", "%", "<<", ">>", "&", "^", "|", "||", "<", ">", "<=", ">=", "==", "!=", "&&", "||"))
 _VALUED = r"wait_\w+|offset[01]?|dmask|dim|op_sel(_hi)?|neg_(lo|hi)|mul|div|quad_perm|dpp8|row_\w+|bank_mask|bound_ctrl|fi|th|scope|format|byte_sel"
 _VERSION_BITS = {"UC_VERSION_W64_BIT": 0x2000, "UC_VERSION_W32_BIT": 0x4000, "UC_VERSION_MDP_BIT": 0x8000, "UC_VERSION_GFX7": 0,
                  "UC_VERSION_GFX8": 1, "UC_VERSION_GFX9": 2, "UC_VERSION_GFX9_4": 3, "UC_VERSION_GFX10": 4, "UC_VERSION_GFX11": 6,
@@ -47,9 +48,11 @@ class InstructionParser:
 
     def __init__(self, generation: int, aliases: dict[str, Register], constants: dict[str, int]) -> None:
         self._generation, self._aliases, self._constants = generation, aliases, constants
+        self._in_bars = False
 
     def parse(self, reader: Reader) -> list[Parsed]:
         """Return the instruction, in two halves if it is a dual one."""
+        self._in_bars = False
         halves = [self._half(reader)]
         while reader.take("::"):
             halves.append(self._half(reader))
@@ -141,7 +144,9 @@ class InstructionParser:
                 return self._list(reader, mnemonic)
             if token.text == "|":
                 reader.next()
+                self._in_bars = True
                 inner = self._operand_plain(reader, mnemonic)
+                self._in_bars = False
                 reader.expect("|", "to close the absolute value")
                 return self._mark(inner, token.at, abs_=True)
             if token.text == "-":
@@ -192,7 +197,10 @@ class InstructionParser:
         return self._number(reader)
 
     def _number(self, reader: Reader) -> int | Expression:
-        found = expression.parse(reader, 4)  # `|` closes an absolute value
+        token = reader.token
+        if token.kind == "number" and reader.peek().text not in _OPERATORS:
+            return expression.integer(reader.next().text, token.at)
+        found = expression.parse(reader, 4 if self._in_bars else 0)  # `|` closes an absolute value
         if found.symbols <= self._constants.keys():
             return found.value(lambda name: expression.Value(self._constants[name])).number
         return found
