@@ -115,16 +115,16 @@ class Assembler:
         return found.value
 
     def _statement(self, line: Line) -> None:
-        found = self._local_labels(tokens(line.text))
-        reader = Reader(found)
-        while reader.token.kind in ("name", "number") and reader.peek().text == ":":
-            token = reader.next()
-            reader.next()
+        found = tokens(line.text)
+        while found[0].kind in ("name", "number") and len(found) > 1 and found[1].text == ":":
+            token = found[0]
+            del found[:2]
             if token.kind == "number":
                 self._numbered[token.text] = self._numbered.get(token.text, 0) + 1
                 self.define(f"{token.text}\x00{self._numbered[token.text]}", self.here(), token.at)
             else:
                 self.define(token.text, self.here(), token.at)
+        reader = Reader(self._local_labels(found))
         if reader.done:
             return
         token = reader.token
@@ -189,6 +189,9 @@ class Assembler:
         """Encode an instruction; without a place, labels count as zero."""
         if len(halves) == 2:
             x, y = halves
+            for half in halves:
+                if not half.mnemonic.startswith("v_dual_"):
+                    raise Complaint(f"{half.mnemonic} is no half of a dual instruction; those begin with v_dual_", half.at)
             pair = [(half.mnemonic, self._values(half, place)) for half in (x, y)]
             if x.modifiers or y.modifiers:
                 raise Complaint("dual instructions have no modifiers", x.at)
@@ -275,7 +278,12 @@ class Assembler:
     def instruction_bytes(self, text: str) -> bytes:
         """Return the bytes of one instruction's text, without labels."""
         try:
-            return self._encode(self.parser.parse(Reader(tokens(strip_comments(text)))), None)
+            halves = self.parser.parse(Reader(tokens(strip_comments(text))))
+            for half in halves:
+                for operand in half.operands:
+                    if isinstance(operand, Expression):
+                        operand.value(self.lookup)
+            return self._encode(halves, None)
         except Complaint as complaint:
             raise AssemblyError(complaint.message, self.source, 1, complaint.at + 1, text) from None
 

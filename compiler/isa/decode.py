@@ -179,7 +179,7 @@ class _Reader:
             if found is None or (found.count not in (count, 0) and found.kind in "cxFX"):
                 raise Illegal
             kind, register = found.kind, found
-        if kind not in slot.kinds:
+        if kind not in slot.kinds or (kind == "z" and limits.generation > 9):
             raise Illegal
         return register
 

@@ -115,7 +115,7 @@ def check_pair(
     sides = (_sources(x, x_operands), _sources(y, y_operands))
     for form, operands in ((x, x_operands), (y, y_operands)):
         if form.implicit_reads:
-            scalars.add(106)
+            scalars.add(-106)  # VCC as a whole, not the register vcc_lo
         for operand in operands:
             if isinstance(operand, Register):
                 if operand.kind in BUS_KINDS:

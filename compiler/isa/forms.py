@@ -249,13 +249,15 @@ def _all_kinds(facts: OperandFacts, kinds: str, row: InstructionFacts) -> str:
     if facts.field == "ssrc0" and "s" not in kinds and "m" in kinds:
         return "mi"  # a barrier's number, or M0
     if "i" in kinds and "s" in kinds and facts.field.startswith(("src", "ssrc", "vsrc")):
-        kinds += "kz" + "pq" * ("p" not in kinds)
+        kinds += "kz" + "p" * ("p" not in kinds)
     if kinds == "s" and facts.field in ("vdst", "sdst"):
         kinds = "stcxmn" if facts.size_bits <= 32 else "stcxn"
         if row.mnemonic.startswith(("v_readfirstlane", "v_readlane")):
             kinds = "stcxn"
         elif row.mnemonic.startswith("v_s_"):
             kinds = "stcmn"
+    if row.mnemonic == "v_mfma_ld_scale_b32":
+        kinds += "tcxm"
     if row.format == "SMEM" and facts.field == "offset":
         kinds = "stcxmFXi"
     if facts.field == "sbase":
@@ -391,6 +393,8 @@ def _vector(form: Form, effect: str, effects: dict[tuple[str, str], object]) -> 
             places = [lo + i for i in range(facts.bits.bit_length())]
         if row.mnemonic == "v_fmac_f16":
             places.insert(2, -1)  # the text counts the register that is added to as a third source
+        if row.format == "VOP3PX2":
+            places.append(-1)
         if facts.bits & ~3 == 12:  # the first sources have no halves to choose: their places in the text stay zero
             places = [place if facts.bits >> i & 1 else -1 for i, place in enumerate(places)]
         if compare and not form.ext and not row.mnemonic.startswith("v_cmpx"):

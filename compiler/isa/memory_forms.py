@@ -48,6 +48,8 @@ def check_modifiers(form: Form, modifiers: Mapping[str, Any]) -> None:
         raise CompileError(f"th:TH_ATOMIC_NT_RETURN of {name} goes with a scope below SCOPE_SYS")
     if form.format.name not in IMAGE or name in BITS_OF_RAY:
         return
+    if "dim" not in modifiers:
+        raise CompileError(f"{name} needs its dimension, such as dim:SQ_RSRC_IMG_2D")
     mask = modifiers.get("dmask", 0)
     if "_atomic_" in name:
         right: tuple[int, ...] = (3, 15) if "cmpswap" in name else (1, 3)

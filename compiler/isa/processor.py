@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Sequence
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 from ringup.autogen import isa as facts_of
@@ -120,7 +120,7 @@ class Processor:
 
     def suggestions(self, mnemonic: str) -> list[str]:
         """Return mnemonics that look like one that does not exist."""
-        return difflib.get_close_matches(mnemonic, self.mnemonics, n=3, cutoff=0.75)
+        return _close(mnemonic, self.mnemonics)
 
     def _plan(self, mnemonic: str, operands: Sequence[Operand], modifiers: dict[str, Any]) -> encode.Plan:
         name, wanted = split_suffix(mnemonic)
@@ -207,6 +207,11 @@ class Processor:
             found = self.decode(data, offset)
             yield offset, found
             offset += found.size_bytes if found else 4
+
+
+@lru_cache(maxsize=1024)
+def _close(mnemonic: str, known: tuple[str, ...]) -> list[str]:
+    return difflib.get_close_matches(mnemonic, known, n=3, cutoff=0.75)
 
 
 def _own_suffix(form: Form) -> tuple[str, ...]:
