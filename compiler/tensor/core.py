@@ -140,8 +140,8 @@ class Core:
         return cls._of(graph.const(value, dtype, shape))
 
     @classmethod
-    def _from_array(cls, array: np.ndarray[Any, Any], name: str = "") -> Self:
-        """Return a tensor of an array's own bytes; how others do it is `io`'s business."""
+    def _from_array(cls, array: object, name: str = "") -> Self:
+        """Return a tensor of the bytes of an array, or of a list of numbers in their default types."""
         raise NotImplementedError
 
     def _lift(self, other: object, *, weak: bool = True) -> Self:
@@ -153,7 +153,7 @@ class Core:
         if isinstance(other, index.Expr):
             return self._of(graph.node(Op.SIZE, dtypes.int32 if other.hi < 1 << 31 else dtypes.int64, (), (), other))
         if isinstance(other, (np.ndarray, np.generic, list, tuple, bool, int, float)):
-            return self._from_array(np.asarray(other))
+            return self._from_array(other)
         raise TypeError(f"a tensor and {type(other).__name__} do not go together: give a number, a list, an array or a tensor")
 
     def _scalar_dtype(self, value: Scalar) -> DType:

@@ -114,7 +114,7 @@ class Elementwise(Conversions):
             return x._binary(Op.IDIV, y)
         whole = ((x - x % y) / y).round()
         beside_infinity = ((x < 0) != (y < 0)).logical_and(x != 0).where(x._like(-1), 0)
-        return (y == 0).logical_or(x.isinf()).where(x / y, y.isinf().where(beside_infinity, whole))
+        return (y == 0).where(x / y, y.isinf().logical_and(x.isfinite()).where(beside_infinity, whole))
 
     def __floordiv__(self, other: Any) -> Self:
         return self.floordiv(other)

@@ -57,9 +57,13 @@ class Functions(Elementwise):
         return x._apply(Op.RECIP)
 
     def cbrt(self) -> Self:
-        """Return the cube root."""
+        """Return the cube root: a power, and one step of Newton's for the rounding of its exponent."""
         x = self._wide()
-        return abs(x).pow(1 / 3).copysign(x)._narrow(self)
+        size = abs(x)
+        root = size.pow(1 / 3)
+        step = (root - size / (root * root)) * (1 / 3)
+        made = (root == 0).logical_or(root.isinf()).where(root, root - step)
+        return made.copysign(x)._with_rule(_cbrt_rule, x)._narrow(self)
 
     def exp2(self) -> Self:
         """Return 2 to the power of x."""
@@ -296,6 +300,10 @@ class Functions(Elementwise):
 
 def _exp_rule(gradient: Functions, result: Functions, x: Functions) -> tuple[Functions]:
     return (gradient * result,)
+
+
+def _cbrt_rule(gradient: Functions, result: Functions, x: Functions) -> tuple[Functions]:
+    return (gradient / (result * result * 3),)
 
 
 def _expm1_rule(gradient: Functions, result: Functions, x: Functions) -> tuple[Functions]:

@@ -14,6 +14,7 @@ import numpy as np
 from ringup.compiler import dtypes, graph, index
 from ringup.compiler.graph import Op
 from ringup.compiler.index import Int
+from ringup.compiler.tensor import order
 from ringup.compiler.tensor.convolution import Convolution
 from ringup.compiler.tensor.core import Core, broadcast_shapes, is_size, number_of, spread, total
 
@@ -28,9 +29,12 @@ class Indexing(Convolution):
     def __getitem__(self, key: Any) -> Self:
         made, advanced = self._basic(key)
         made = made._advanced(advanced) if advanced else made
-        if made is not self and made._base is None:
-            made._base = (None, self._node, self._node)
+        if made is not self and (made._base is None or not order.is_view(made._node, made._base[1]) or made._base[1] not in self._roots()):
+            made._base = (None, self._node, made._node)
         return made
+
+    def _roots(self) -> tuple[graph.Node, ...]:
+        return (self._node,) if self._base is None else (self._node, self._base[1])
 
     def __iter__(self) -> Any:
         return (self[i] for i in range(len(self)))
@@ -94,6 +98,8 @@ class Indexing(Convolution):
     def _as_key(self, one: Any) -> Any:
         if isinstance(one, (bool, np.bool_)):
             raise IndexError("a lone True or False is no index here: use reshape, or where()")
+        if isinstance(one, np.integer):
+            return int(one)
         if one is None or one is Ellipsis or isinstance(one, slice) or is_size(one):
             return one
         if isinstance(one, Core):

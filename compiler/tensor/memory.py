@@ -59,7 +59,7 @@ class Memory(Layers):
         part, advanced = self._basic(key)
         if isinstance(value, Core) and value._node is part._node:
             return  # t[key] += x has written already
-        if advanced or not _is_path(part._node, self._node):
+        if advanced or not order.is_view(part._node, self._node):
             self._put_here(self._with_part(key, value), copies=True)
             return
         y = self._lift(value)
@@ -113,12 +113,6 @@ class Memory(Layers):
 def _stored(state: Node, view: Node, value: Node) -> Node:
     store = graph.node(Op.STORE, view.dtype, view.shape, (view, value))
     return graph.node(Op.AFTER, state.dtype, state.shape, (state, store))
-
-
-def _is_path(view: Node, state: Node) -> bool:
-    while view is not state and view.op in order.WRITABLE:
-        view = view.sources[0]
-    return view is state
 
 
 def _path(view: Node, state: Node) -> Callable[[Node], Node]:

@@ -10,7 +10,7 @@ from ringup.compiler import dtypes, graph, index
 from ringup.compiler.dtypes import Scalar
 from ringup.compiler.graph import Node, Op, Shape
 from ringup.compiler.index import Int
-from ringup.compiler.tensor.core import Axes, Core, as_shape, broadcast_shapes, number_of, spread, total
+from ringup.compiler.tensor.core import Axes, Core, as_shape, broadcast_shapes, is_size, number_of, spread, total
 
 PADDINGS = ("constant", "reflect", "replicate", "circular")
 
@@ -33,10 +33,14 @@ class Movement(Core):
     def reshape(self, *sizes: Int | Sequence[Int]) -> Self:
         """Return the elements in row-major order under another shape; one size may be -1 and follows from the others."""
         wanted = list(sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes)
-        if wanted.count(-1) > 1:
+        for size in wanted:
+            if not is_size(size):
+                raise TypeError(f"a shape holds whole numbers and sizes, not {size!r}")
+        open_ones = [i for i, size in enumerate(wanted) if not isinstance(size, index.Expr) and size == -1]
+        if len(open_ones) > 1:
             raise ValueError(f"reshape of {list(self.shape)} to {wanted}: one -1 at most")
-        if -1 in wanted:
-            wanted[wanted.index(-1)] = self._missing(wanted)
+        if open_ones:
+            wanted[open_ones[0]] = self._missing(wanted)
         shape = as_shape(wanted)
         if total(shape) != self.size:
             raise ValueError(f"{list(self.shape)} ({self.size} elements) does not reshape to {list(shape)} ({total(shape)})")

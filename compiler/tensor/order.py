@@ -45,6 +45,13 @@ def viewed(view: Node) -> Node:
     return node
 
 
+def is_view(view: Node, of: Node) -> bool:
+    """Return whether a node is a plain view of another, which a STORE can write through."""
+    while view is not of and view.op in WRITABLE:
+        view = view.sources[0]
+    return view is of
+
+
 def _name(state: Node) -> str:
     storage = storage_of(state)
     return storage.name or f"{storage.dtype}{list(state.shape)}"

@@ -48,7 +48,7 @@ class Tensor(Creation):
         return f"<Tensor {list(self.shape)} {self.dtype}, {state}>"
 
     @classmethod
-    def _from_array(cls, array: Array, name: str = "") -> Self:
+    def _from_array(cls, array: object, name: str = "") -> Self:
         made = cls._of(_leaf(_array(array, None), name))
         made._owns = True
         return made

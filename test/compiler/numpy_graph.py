@@ -141,22 +141,23 @@ def _floor_divide(x, y, dtype):
     safe = np.where(y == 0, 1, y).astype(x.dtype)
     minus = (safe == -1) if dtype.kind == "int" else np.zeros(y.shape, bool)
     divided = np.floor_divide(x, np.where(minus, 1, safe).astype(x.dtype))
-    return np.where(y == 0, 0, np.where(minus, np.negative(x), divided))
+    return np.where(y == 0, x.dtype.type(0), np.where(minus, np.negative(x), divided))
 
 
 def _remainder(x, y, dtype):
-    safe = np.where((y == 0) | ((y == -1) if dtype.kind == "int" else False), 1, y).astype(x.dtype)
-    return np.where(y == 0, 0, np.mod(x, safe))
+    minus = (y == -1) if dtype.kind == "int" else np.zeros(y.shape, bool)
+    safe = np.where((y == 0) | minus, 1, y).astype(x.dtype)
+    return np.where(y == 0, x.dtype.type(0), np.where(minus, x.dtype.type(0), np.mod(x, safe)))
 
 
 def _shift_left(x, y, dtype):
     inside = (y >= 0) & (y < dtype.bits)
-    return np.where(inside, np.left_shift(x, np.where(inside, y, 0).astype(x.dtype)), 0)
+    return np.where(inside, np.left_shift(x, np.where(inside, y, 0).astype(x.dtype)), x.dtype.type(0))
 
 
 def _shift_right(x, y, dtype):
     inside = (y >= 0) & (y < dtype.bits)
-    return np.where(inside, np.right_shift(x, np.where(inside, y, 0).astype(x.dtype)), np.where(x < 0, -1, 0))
+    return np.where(inside, np.right_shift(x, np.where(inside, y, 0).astype(x.dtype)), np.where(x < 0, -1, 0).astype(x.dtype))
 
 
 def _integer_power(x, y, dtype):
@@ -166,7 +167,7 @@ def _integer_power(x, y, dtype):
         base, left = base * base, left >> np.uint64(1)
     odd = (y & 1) == 1
     negative = np.where(x == 1, 1, np.where((x == -1) & (dtype.kind == "int"), np.where(odd, -1, 1), 0))
-    return np.where(y < 0, negative, result)
+    return np.where(y < 0, negative.astype(x.dtype), result)
 
 
 INTEGER_BINARY = {
