@@ -10,7 +10,7 @@ _PLACES = {  # public name: module
     "Size": "core",
     "manual_seed": "random",
     "Source": "random",
-    "gradient": "gradient",
+    "gradient": "gradients",
     "device": "realize",
     "use": "realize",
     "no_grad": "realize",

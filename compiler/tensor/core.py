@@ -198,7 +198,7 @@ class Core:
         """Return axes counted from the front in rising order, all for None; a ValueError where one comes twice."""
         if axes is None:
             return tuple(range(self.ndim))
-        found = sorted(self._axis(axis) for axis in (axes if isinstance(axes, (tuple, list)) else [cast("int", axes)]))
+        found = sorted(self._axis(axis) for axis in (axes if isinstance(axes, (tuple, list, range)) else [cast("int", axes)]))
         if len(set(found)) != len(found):
             raise ValueError(f"axes {axes} of a tensor of shape {list(self.shape)}: one comes twice")
         return tuple(found)

@@ -8,7 +8,7 @@ from typing import Any, Self, cast
 from ringup.compiler import graph
 from ringup.compiler.graph import Node, Op
 from ringup.compiler.tensor import order
-from ringup.compiler.tensor.core import Core, broadcast_shapes, spread
+from ringup.compiler.tensor.core import Core, spread
 from ringup.compiler.tensor.layers import Layers
 
 
@@ -45,7 +45,8 @@ class Memory(Layers):
 
     def _fitting(self, value: Any) -> Node:
         y = self._lift(value)
-        if broadcast_shapes(y.shape, self.shape) != self.shape:
+        have = (1,) * (self.ndim - y.ndim) + y.shape
+        if len(have) != self.ndim or any(size not in (1, wanted) for size, wanted in zip(have, self.shape, strict=True)):
             raise ValueError(f"a value of shape {list(y.shape)} does not go into {list(self.shape)}")
         return spread(graph.cast(y._node, self.dtype), self.shape)
 

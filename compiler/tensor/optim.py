@@ -102,16 +102,16 @@ class AdamW(Optimiser):
         super().__init__(parameters, rate)
         self.betas, self.eps, self.weight_decay = betas, eps, weight_decay
         self.means, self.squares = self._zeros(), self._zeros()
-        self.powers = [self._memory(1.0), self._memory(1.0)]  # of the betas, by the number of steps
+        self.weights = [self._memory(0.0), self._memory(0.0)]  # what the running means sum to so far, 1 - beta^steps
 
     def state(self) -> list[Tensor]:
-        """Return the rate, the powers of the betas and the running means."""
-        return [self.rate, *self.powers, *self.means, *self.squares]
+        """Return the rate, the weights and the running means."""
+        return [self.rate, *self.weights, *self.means, *self.squares]
 
     def step(self) -> None:
         """Assign every parameter that has a gradient its next value."""
-        for power, beta in zip(self.powers, self.betas, strict=True):
-            power.assign(power * beta)
+        for weight, beta in zip(self.weights, self.betas, strict=True):
+            weight.assign(weight * beta + (1 - beta))  # 1 - beta^steps itself would lose the places that matter
         super().step()
 
     def _update(self, place: int, parameter: Tensor, gradient: Tensor) -> None:
@@ -122,7 +122,7 @@ class AdamW(Optimiser):
         first, second = self.betas
         mean = self.means[place].assign(self.means[place] * first + gradient * (1 - first))
         square = self.squares[place].assign(self.squares[place] * second + gradient * gradient * (1 - second))
-        ahead = (mean / (1 - self.powers[0].cast(kind))) / ((square / (1 - self.powers[1].cast(kind))).sqrt() + self.eps)
+        ahead = (mean / self.weights[0].cast(kind)) / ((square / self.weights[1].cast(kind)).sqrt() + self.eps)
         kept = value * (1 - rate * self.weight_decay) if self.weight_decay and self.decoupled else value
         parameter.assign(kept - ahead * rate)
 

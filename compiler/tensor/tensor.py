@@ -12,12 +12,12 @@ from ringup.compiler.dtypes import DType
 from ringup.compiler.tensor import realize
 from ringup.compiler.tensor.core import Core, DTypeLike, as_dtype
 from ringup.compiler.tensor.creation import Creation
-from ringup.compiler.tensor.gradient import backward, want
+from ringup.compiler.tensor.gradients import backward, want
 from ringup.errors import CompileError
 
 Array = np.ndarray[Any, Any]
 BY_NUMPY = {one.numpy: one for one in dtypes.ALL}
-PLAIN = tuple(one for one in dtypes.ALL if one.numpy == one.name or one is dtypes.bool_)  # types that NumPy itself has
+PLAIN = tuple(one for one in dtypes.ALL if one not in (dtypes.bfloat16, dtypes.float8_e4m3, dtypes.float8_e5m2))  # types that NumPy itself has
 
 
 class Tensor(Creation):
