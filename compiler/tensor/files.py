@@ -48,12 +48,14 @@ GGUF_PLAIN = {  # ggml's names of types that are not in blocks
 
 
 def _library(name: str, purpose: str) -> ModuleType:
-    from importlib import import_module  # noqa: PLC0415
+    from importlib import import_module
 
     try:
         return import_module(name)
     except ImportError as error:
-        raise CompileError(f"{purpose} needs the {name.split('.')[0]} package: pip install {name.split('.')[0]}") from error
+        raise CompileError(
+            f"{purpose} needs the {name.split('.')[0]} package: pip install {name.split('.')[0]}"
+        ) from error
 
 
 def _raw(data: Any, dtype: DType, shape: tuple[int, ...], name: str) -> Tensor:
@@ -73,12 +75,16 @@ def load_safetensors(path: str | PathLike[str]) -> dict[str, Tensor]:
     for name, what in found:
         kind = SAFETENSORS_TYPES.get(what["dtype"])
         if kind is None:
-            raise CompileError(f"{path}: {name} holds {what['dtype']}, which has no type here; there are {', '.join(SAFETENSORS_TYPES)}")
+            raise CompileError(
+                f"{path}: {name} holds {what['dtype']}, which has no type here; there are {', '.join(SAFETENSORS_TYPES)}"
+            )
         made[name] = _raw(what["data"], kind, tuple(what["shape"]), name)
     return made
 
 
-def save_safetensors(tensors: dict[str, Tensor], path: str | PathLike[str], metadata: dict[str, str] | None = None) -> None:
+def save_safetensors(
+    tensors: dict[str, Tensor], path: str | PathLike[str], metadata: dict[str, str] | None = None
+) -> None:
     """Compute tensors and write them to a file under their names."""
     library = _library("safetensors.numpy", "saving a safetensors file")
     if tensors:
@@ -106,7 +112,12 @@ def load_gguf(path: str | PathLike[str]) -> tuple[dict[str, Tensor], dict[str, A
         if kind in GGUF_PLAIN:
             made[one.name] = _raw(one.data.tobytes(), GGUF_PLAIN[kind], shape, one.name)
         elif kind in BLOCKS:
-            raw = _raw(one.data.tobytes(), dtypes.uint8, (one.data.nbytes // BLOCKS[kind].size_bytes, BLOCKS[kind].size_bytes), one.name)
+            raw = _raw(
+                one.data.tobytes(),
+                dtypes.uint8,
+                (one.data.nbytes // BLOCKS[kind].size_bytes, BLOCKS[kind].size_bytes),
+                one.name,
+            )
             made[one.name] = dequantised(raw, kind).reshape(shape)
         else:
             raise CompileError(f"{path}: {one.name} is in {kind} blocks; there are {', '.join([*GGUF_PLAIN, *BLOCKS])}")
@@ -156,7 +167,7 @@ def _q8_0(blocks: Tensor) -> Tensor:
 
 
 def _q4_k(blocks: Tensor) -> Tensor:
-    """Return eight groups of 32, each with a scale and a least value of 6 bits: four whole in the low bits, four whose top 2 bits lie above them."""
+    """Return eight groups of 32, each with a scale and a least value of 6 bits: four whole in low bits, four whose top 2 bits lie above them."""
     first, second, third = (blocks._cut(1, 4 + 4 * i, 8 + 4 * i) for i in range(3))
     scales = (first & 63).cat((third & 15) | ((first >> 6) << 4), axis=1).int().float()
     least = (second & 63).cat((third >> 4) | ((second >> 6) << 4), axis=1).int().float()

@@ -39,14 +39,18 @@ class Memory(Layers):
         found, seen, view = self._base
         base = None if found is None else cast("Self | None", found())
         if base is None:
-            raise TypeError("assign to a part that is a copy (index arrays, steps, or of a tensor that is gone): write t[...] = value")
+            raise TypeError(
+                "assign to a part that is a copy (index arrays, steps, or of a tensor that is gone): write t[...] = value"
+            )
         self._node = base._write(_path(view, seen), new)
         return self
 
     def _fitting(self, value: Any) -> Node:
         y = self._lift(value)
         have = (1,) * (self.ndim - y.ndim) + y.shape
-        if len(have) != self.ndim or any(size not in (1, wanted) for size, wanted in zip(have, self.shape, strict=True)):
+        if len(have) != self.ndim or any(
+            size not in (1, wanted) for size, wanted in zip(have, self.shape, strict=True)
+        ):
             raise ValueError(f"a value of shape {list(y.shape)} does not go into {list(self.shape)}")
         return spread(graph.cast(y._node, self.dtype), self.shape)
 

@@ -67,7 +67,13 @@ class SGD(Optimiser):
     """Stochastic gradient descent: p -= rate * v, v = momentum * v + g (Sutskever and others, 2013, for the Nesterov form)."""
 
     def __init__(
-        self, parameters: Sequence[Tensor], rate: float = 1e-3, *, momentum: float = 0.0, nesterov: bool = False, weight_decay: float = 0.0
+        self,
+        parameters: Sequence[Tensor],
+        rate: float = 1e-3,
+        *,
+        momentum: float = 0.0,
+        nesterov: bool = False,
+        weight_decay: float = 0.0,
     ) -> None:
         """Take parameters; `weight_decay` is added to the gradient as that much of the parameter."""
         super().__init__(parameters, rate)
@@ -96,7 +102,13 @@ class AdamW(Optimiser):
     decoupled = True
 
     def __init__(
-        self, parameters: Sequence[Tensor], rate: float = 1e-3, *, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.01
+        self,
+        parameters: Sequence[Tensor],
+        rate: float = 1e-3,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
     ) -> None:
         """Take parameters; `betas` weigh the running means of the gradient and of its square."""
         super().__init__(parameters, rate)
@@ -133,7 +145,13 @@ class Adam(AdamW):
     decoupled = False
 
     def __init__(
-        self, parameters: Sequence[Tensor], rate: float = 1e-3, *, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0
+        self,
+        parameters: Sequence[Tensor],
+        rate: float = 1e-3,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
     ) -> None:
         """Take parameters."""
         super().__init__(parameters, rate, betas=betas, eps=eps, weight_decay=weight_decay)

@@ -44,7 +44,11 @@ class Maker:
         self.trail = []
 
     def leaf(self, shape=None, kind=None):
-        shape = shape if shape is not None else tuple(self.random.choice((1, 2, 3, 4, 5, 7)) for _ in range(self.random.randint(1, 4)))
+        shape = (
+            shape
+            if shape is not None
+            else tuple(self.random.choice((1, 2, 3, 4, 5, 7)) for _ in range(self.random.randint(1, 4)))
+        )
         kind = kind or self.random.choice(FLOATS if self.random.random() < 0.75 else INTS)
         if kind in ULP:
             array = self.numpy.uniform(-2, 2, shape).astype(kind)
@@ -64,7 +68,13 @@ class Maker:
         names = [*MOVES, *(FLOAT_STEPS if x.kind in ULP else INT_STEPS), *BOTH]
         name = self.random.choice(names)
         made = (MOVES.get(name) or FLOAT_STEPS.get(name) or INT_STEPS.get(name) or BOTH[name])(self, x)
-        if made is None or made.array.size > 4000 or made.array.size == 0 or made.scale() > 1e4 or made.error > 0.05 * max(made.scale(), 1.0):
+        if (
+            made is None
+            or made.array.size > 4000
+            or made.array.size == 0
+            or made.scale() > 1e4
+            or made.error > 0.05 * max(made.scale(), 1.0)
+        ):
             return
         if made.array.dtype == np.bool_:
             return
@@ -128,7 +138,11 @@ def joined(maker, x):
 
 def expanded(maker, x):
     times = maker.random.randint(2, 3)
-    return Pair(x.tensor.unsqueeze(0).expand((times, *x.array.shape)), np.broadcast_to(x.array, (times, *x.array.shape)), x.error)
+    return Pair(
+        x.tensor.unsqueeze(0).expand((times, *x.array.shape)),
+        np.broadcast_to(x.array, (times, *x.array.shape)),
+        x.error,
+    )
 
 
 def picked(maker, x):
@@ -141,7 +155,9 @@ def picked(maker, x):
 def strided(maker, x):
     if not x.array.ndim or x.array.shape[-1] < 3:
         return None
-    return Pair(x.tensor.unfold(-1, 2, 2), np.lib.stride_tricks.sliding_window_view(x.array, 2, -1)[..., ::2, :], x.error)
+    return Pair(
+        x.tensor.unfold(-1, 2, 2), np.lib.stride_tricks.sliding_window_view(x.array, 2, -1)[..., ::2, :], x.error
+    )
 
 
 def added(maker, x):
@@ -177,7 +193,9 @@ def reduced(maker, x):
     name = maker.random.choice(("sum", "max", "min"))
     if name == "sum" and x.kind in ULP:
         wide = x.array.astype(np.float64).sum(axis, keepdims=keep).astype(x.kind)
-        return maker.rounded(Pair(x.tensor.sum(axis, keepdims=keep), wide, x.error * x.array.shape[axis]), 2 + x.array.shape[axis] / 8)
+        return maker.rounded(
+            Pair(x.tensor.sum(axis, keepdims=keep), wide, x.error * x.array.shape[axis]), 2 + x.array.shape[axis] / 8
+        )
     if name == "sum":
         name = "max"
     return Pair(getattr(x.tensor, name)(axis, keepdims=keep), getattr(x.array, name)(axis, keepdims=keep), x.error)
@@ -195,7 +213,9 @@ def softmaxed(maker, x):
     if not x.array.ndim:
         return None
     raised = np.exp(_wide(x.array) - _wide(x.array).max(-1, keepdims=True))
-    return maker.rounded(Pair(x.tensor.softmax(-1), (raised / raised.sum(-1, keepdims=True)).astype(x.kind), x.error * 2), 12)
+    return maker.rounded(
+        Pair(x.tensor.softmax(-1), (raised / raised.sum(-1, keepdims=True)).astype(x.kind), x.error * 2), 12
+    )
 
 
 def summed_up(maker, x):

@@ -15,7 +15,7 @@ from ringup.errors import CompileError
 class InPlace:
     """An evaluator that writes into the buffers' own bytes, and runs nodes in the worst order that the rule allows.
 
-    Nodes that are neither views nor elementwise are computed once and kept. Views and elementwise nodes are computed anew from memory wherever they
+    Nodes that are neither views nor elementwise are computed once and kept. Views and elementwise nodes are computed anew from memory where they
     are needed, as a fused kernel would. Before a STORE runs, kernels that read the state it overwrites have run: that is all the rule gives.
     """
 
@@ -30,13 +30,19 @@ class InPlace:
             if node.op is Op.BUFFER:
                 kind = self.judge.numpy_dtype(node.dtype)
                 data = node.arg.data
-                self.memory[node] = np.zeros(node.shape, kind) if data is None else np.frombuffer(bytearray(data), kind).reshape(node.shape).copy()
+                self.memory[node] = (
+                    np.zeros(node.shape, kind)
+                    if data is None
+                    else np.frombuffer(bytearray(data), kind).reshape(node.shape).copy()
+                )
         pending = [node for node in every if node.op is Op.AFTER]
         roots = dict.fromkeys(nodes)
         for event in pending:
             before = event.sources[0]
             for node in every:  # every kernel that reads the old state, now and not sooner
-                whole = node.op in (Op.CONTIGUOUS, Op.REDUCE, Op.GATHER, Op.SCATTER) or (node in roots and node.op is not Op.AFTER)
+                whole = node.op in (Op.CONTIGUOUS, Op.REDUCE, Op.GATHER, Op.SCATTER) or (
+                    node in roots and node.op is not Op.AFTER
+                )
                 if whole and node not in self.kept and self.reads(node, before) and not self.late(node, event, after):
                     self.kept[node] = self.value(node)
             for store in event.sources[1:]:
@@ -64,7 +70,14 @@ class InPlace:
             return self.kept[node]
         if node.op in (Op.BUFFER, Op.AFTER):
             return self.memory[order_module.state_of(node)]
-        shape = tuple(size if isinstance(size, int) else graph.index.evaluate(size, self.sizes) if hasattr(graph, "index") else self.size(size) for size in node.shape)
+        shape = tuple(
+            size
+            if isinstance(size, int)
+            else graph.index.evaluate(size, self.sizes)
+            if hasattr(graph, "index")
+            else self.size(size)
+            for size in node.shape
+        )
         with np.errstate(all="ignore"):
             made = self.judge.one(node, [self.value(source) for source in node.sources], shape, self.sizes)
         if node.op in (Op.CONTIGUOUS, Op.REDUCE, Op.GATHER, Op.SCATTER):
@@ -242,8 +255,8 @@ def test_views_are_written_through():
 
 
 def test_every_in_place_operator():
-    for name, x, y in (("add", 7, 2), ("sub", 7, 2), ("mul", 7, 2), ("floordiv", 7, 2), ("mod", 7, 2), ("pow", 7, 2), ("and", 7, 2), ("or", 8, 2),
-                       ("xor", 7, 2), ("lshift", 7, 2), ("rshift", 7, 2)):  # fmt: skip
+    for name, x, y in (("add", 7, 2), ("sub", 7, 2), ("mul", 7, 2), ("floordiv", 7, 2), ("mod", 7, 2), ("pow", 7, 2), ("and", 7, 2),
+                       ("or", 8, 2), ("xor", 7, 2), ("lshift", 7, 2), ("rshift", 7, 2)):  # fmt: skip
         t = Tensor([x])
         again = t
         again = getattr(again, f"__i{name}__")(y)
@@ -270,7 +283,9 @@ def test_impossible_orders_are_named():
     one = graph.const(1, dtypes.float32, (2,))
 
     def after(state, view, value=one):
-        return graph.node(Op.AFTER, state.dtype, state.shape, (state, graph.node(Op.STORE, view.dtype, view.shape, (view, value))))
+        return graph.node(
+            Op.AFTER, state.dtype, state.shape, (state, graph.node(Op.STORE, view.dtype, view.shape, (view, value)))
+        )
 
     forked = graph.elementwise(Op.ADD, after(place, place), after(place, place, graph.const(2, dtypes.float32, (2,))))
     for node, match in (
@@ -278,7 +293,10 @@ def test_impossible_orders_are_named():
         (after(place, other), "an AFTER of weights waits for a STORE into another state, of other"),
         (after(place, graph.elementwise(Op.ADD, place, one)), "not a view"),
         (after(after(place, place), place), "into another state"),
-        (graph.node(Op.AFTER, one.dtype, one.shape, (one, graph.node(Op.STORE, one.dtype, one.shape, (place, one)))), "no memory|another state"),
+        (
+            graph.node(Op.AFTER, one.dtype, one.shape, (one, graph.node(Op.STORE, one.dtype, one.shape, (place, one)))),
+            "no memory|another state",
+        ),
         (graph.node(Op.AFTER, one.dtype, one.shape, (place, one)), "which is no STORE"),
     ):
         with pytest.raises(CompileError, match=match):
@@ -286,7 +304,7 @@ def test_impossible_orders_are_named():
 
 
 def test_a_forgotten_graph_over_overwritten_memory_is_refused():
-    t = Tensor([1.0, 2.0], name="weights") if False else Tensor(np.array([1.0, 2.0]), name="weights")
+    t = Tensor(np.array([1.0, 2.0]), name="weights")
     node = graph.elementwise(Op.NEG, t.node)  # a graph that no live tensor holds
     t += 1
     t.realize()

@@ -21,7 +21,25 @@ def floats(kind):
 
 def integers(kind):
     info = np.iinfo(kind)
-    x = np.array(sorted({info.min, info.min + 1, info.max, info.max - 1, 0, 1, 2, 3, 5, 7, 100, *([-1, -2, -3, -7] if info.min else [])}), kind)
+    x = np.array(
+        sorted(
+            {
+                info.min,
+                info.min + 1,
+                info.max,
+                info.max - 1,
+                0,
+                1,
+                2,
+                3,
+                5,
+                7,
+                100,
+                *([-1, -2, -3, -7] if info.min else []),
+            }
+        ),
+        kind,
+    )
     return np.repeat(x, len(x)), np.tile(x, len(x))
 
 
@@ -41,7 +59,9 @@ def test_float_operators_are_numpys(kind, name):
 
 
 @pytest.mark.parametrize("kind", INTS)
-@pytest.mark.parametrize("name", ["add", "sub", "mul", "floordiv", "mod", "and_", "or_", "xor", "lt", "le", "gt", "ge", "eq", "ne"])
+@pytest.mark.parametrize(
+    "name", ["add", "sub", "mul", "floordiv", "mod", "and_", "or_", "xor", "lt", "le", "gt", "ge", "eq", "ne"]
+)
 def test_integer_operators_are_numpys_and_wrap(kind, name):
     x, y = integers(kind)
     found = getattr(operator, name)(Tensor(x), Tensor(y)).numpy()
@@ -57,7 +77,10 @@ def test_shifts_past_the_width_shift_everything_out(kind):
     for by in (0, 1, bits - 1, bits, bits + 3, 100):
         wide = [int(one) for one in x]
         left = [one << by if by < bits else 0 for one in wide]
-        np.testing.assert_array_equal((Tensor(x) << by).numpy(), np.array([one & (1 << bits) - 1 for one in left], np.uint64).astype(f"uint{bits}").view(kind))
+        np.testing.assert_array_equal(
+            (Tensor(x) << by).numpy(),
+            np.array([one & (1 << bits) - 1 for one in left], np.uint64).astype(f"uint{bits}").view(kind),
+        )
         np.testing.assert_array_equal((Tensor(x) >> by).numpy(), np.array([one >> by for one in wide], kind))
 
 
@@ -66,7 +89,9 @@ def test_floor_division_of_floats_is_numpys(kind):
     x, y = floats(kind)
     found = (Tensor(x) // Tensor(y)).numpy()
     expected = np.floor_divide(x.astype(np.float64), y.astype(np.float64)) if kind != "float64" else x // y
-    small = np.abs(expected) < {"float16": 1e3, "float32": 1e6, "float64": 1e15}[kind]  # above, the quotient itself is rounded
+    small = (
+        np.abs(expected) < {"float16": 1e3, "float32": 1e6, "float64": 1e15}[kind]
+    )  # above, the quotient itself is rounded
     special = ~np.isfinite(expected)
     np.testing.assert_array_equal(found[small | special], expected[small | special].astype(kind))
 
@@ -102,7 +127,7 @@ def test_python_numbers_adapt_and_reflect():
         (Tensor(x.astype(np.float16)) * 2.5, x * 2.5, "float16"),
         (Tensor([True, False]) + 1, [2, 1], "int32"),
         (np.array([10, 20, 30], np.int8) - t, [9, 18, 27], "int8"),
-        (Tensor(x.astype(np.float32)) + [0.5, 0.5, 0.5], x + 0.5, "float32"),
+        (Tensor(x.astype(np.float32)) + [0.5, 0.5, 0.5], x + 0.5, "float32"),  # noqa: RUF005
     ):
         assert made.dtype.name == kind
         np.testing.assert_allclose(made.numpy(), expected, rtol=1e-6)
@@ -115,11 +140,18 @@ def test_python_numbers_adapt_and_reflect():
 def test_bools():
     a, b = np.array([True, True, False, False]), np.array([True, False, True, False])
     x, y = Tensor(a), Tensor(b)
-    for made, expected in ((x + y, a + b), (x * y, a * b), (x & y, a & b), (x | y, a | b), (x ^ y, a ^ b), (~x, ~a), (x < y, a < b), (x <= y, a <= b),
-                           (x == y, a == b), (x.maximum(y), a | b), (x.logical_not(), ~a), (x.logical_xor(y), a ^ b)):  # fmt: skip
+    for made, expected in ((x + y, a + b), (x * y, a * b), (x & y, a & b), (x | y, a | b), (x ^ y, a ^ b), (~x, ~a), (x < y, a < b),
+                           (x <= y, a <= b), (x == y, a == b), (x.maximum(y), a | b), (x.logical_not(), ~a), (x.logical_xor(y), a ^ b)):  # fmt: skip
         assert made.dtype is dtypes.bool_
         np.testing.assert_array_equal(made.numpy(), expected)
-    for wrong in (lambda: x - y, lambda: -x, lambda: x << y, lambda: Tensor([1.0]) & 1, lambda: ~Tensor([1.0]), lambda: x // y):
+    for wrong in (
+        lambda: x - y,
+        lambda: -x,
+        lambda: x << y,
+        lambda: Tensor([1.0]) & 1,
+        lambda: ~Tensor([1.0]),
+        lambda: x // y,
+    ):
         with pytest.raises(TypeError):
             wrong()
 
@@ -141,7 +173,9 @@ def test_rounding_and_signs(kind):
     np.testing.assert_array_equal(Tensor(a).minimum(Tensor(b)).numpy(), np.minimum(a, b))
     np.testing.assert_array_equal(t.clip(-1, 2).numpy(), np.clip(x, -1, 2))
     np.testing.assert_array_equal(Tensor(a).fmod(Tensor(b)).numpy(), np.fmod(a, b))
-    np.testing.assert_allclose(Tensor([1.2345, -2.5]).round(2).numpy(), np.round(np.float32([1.2345, -2.5]), 2), rtol=1e-6)
+    np.testing.assert_allclose(
+        Tensor([1.2345, -2.5]).round(2).numpy(), np.round(np.float32([1.2345, -2.5]), 2), rtol=1e-6
+    )
 
 
 def test_where_broadcasts_three_ways_and_wants_a_bool():
@@ -156,7 +190,31 @@ def test_where_broadcasts_three_ways_and_wants_a_bool():
         Tensor(x).where(1, 2)
 
 
-VALUES = [0.0, -0.0, 0.4, 0.5, 1.5, -1.5, 100.7, -128.9, 127.5, 255.9, 256.0, 3e4, 7e4, -3e9, 3e9, 2.0**31, 2.0**63, -(2.0**63), 1e20, -1e20, np.inf, -np.inf, np.nan]
+VALUES = [
+    0.0,
+    -0.0,
+    0.4,
+    0.5,
+    1.5,
+    -1.5,
+    100.7,
+    -128.9,
+    127.5,
+    255.9,
+    256.0,
+    3e4,
+    7e4,
+    -3e9,
+    3e9,
+    2.0**31,
+    2.0**63,
+    -(2.0**63),
+    1e20,
+    -1e20,
+    np.inf,
+    -np.inf,
+    np.nan,
+]
 
 
 @pytest.mark.parametrize("kind", INTS)
@@ -166,7 +224,14 @@ def test_floats_to_integers_cut_off_and_saturate(kind):
                 for x in (v if abs(v) != np.inf and v == v else 0 if v != v else (1e30 if v > 0 else -1e30) for v in VALUES)]  # fmt: skip
     for source in ("float32", "float64"):
         exact = np.array(VALUES, source)
-        again = [0 if v != v else min(max(int(v), info.min), info.max) if np.isfinite(v) else (info.max if v > 0 else info.min) for v in exact.tolist()]
+        again = [
+            0
+            if v != v
+            else min(max(int(v), info.min), info.max)
+            if np.isfinite(v)
+            else (info.max if v > 0 else info.min)
+            for v in exact.tolist()
+        ]
         found = Tensor(exact).cast(kind).numpy()
         assert [int(v) for v in found] == again
     assert len(expected) == len(VALUES)
@@ -197,7 +262,17 @@ def test_casts_from_wide_types_to_bf16_round_once_only():
     assert Tensor(np.array([(1 << 24) + (1 << 16) + 1])).cast("bfloat16").float().item() == (1 << 24) + (1 << 17)
 
 
-@pytest.mark.parametrize(("source", "target"), [("float32", "int32"), ("uint8", "float32"), ("uint8", "int16"), ("int64", "uint8"), ("float64", "uint16"), ("uint8", "int8")])
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("float32", "int32"),
+        ("uint8", "float32"),
+        ("uint8", "int16"),
+        ("int64", "uint8"),
+        ("float64", "uint16"),
+        ("uint8", "int8"),
+    ],
+)
 def test_view_is_numpys_view_of_the_bytes(source, target):
     x = np.frombuffer(np.random.default_rng(3).bytes(64), source).reshape(2, -1)
     np.testing.assert_array_equal(Tensor(x).view(target).numpy().view(np.uint8), x.view(target).view(np.uint8))
@@ -228,7 +303,12 @@ def test_from_scalars_lists_arrays_and_dlpack():
     assert np.asarray(t).tolist() == t.tolist()
     assert Tensor(source.T).tolist() == source.T.tolist()
     assert Tensor(source.astype(">f8")).tolist() == source.tolist()
-    for wrong, error in (([[1], [1, 2]], ValueError), ("abc", TypeError), (np.array([1j]), TypeError), ([None], TypeError)):
+    for wrong, error in (
+        ([[1], [1, 2]], ValueError),
+        ("abc", TypeError),
+        (np.array([1j]), TypeError),
+        ([None], TypeError),
+    ):
         with pytest.raises(error):
             Tensor(wrong)
     with pytest.raises(ValueError, match="no element type 'float12'"):

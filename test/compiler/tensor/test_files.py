@@ -16,7 +16,8 @@ OPTIONAL = "a library for weights, of the dev dependencies"
 
 def test_safetensors_there_and_back(tmp_path):
     library = pytest.importorskip("safetensors", reason=OPTIONAL)
-    arrays = {"a": RNG.normal(size=(3, 4)).astype(np.float32), "b": np.arange(5, dtype=np.int64), "c": np.array([[True, False]]), "e": np.zeros((0, 2), np.float16),
+    arrays = {"a": RNG.normal(size=(3, 4)).astype(np.float32), "b": np.arange(5, dtype=np.int64), "c": np.array([[True, False]]),
+    "e": np.zeros((0, 2), np.float16),
               "d": RNG.normal(size=6).astype(ml_dtypes.bfloat16), "f": RNG.normal(size=4).astype(ml_dtypes.float8_e4m3fn)}  # fmt: skip
     save_safetensors({name: Tensor(one) for name, one in arrays.items()}, tmp_path / "x", {"made": "here"})
     theirs = dict(library.deserialize((tmp_path / "x").read_bytes()))
@@ -73,8 +74,15 @@ def test_gguf(tmp_path):
 def test_blocks_by_hand():
     q8 = np.concatenate([np.array([0.5], np.float16).view(np.uint8), np.arange(-16, 16, dtype=np.int8).view(np.uint8)])
     np.testing.assert_array_equal(dequantised(Tensor(q8[None]), "Q8_0").numpy()[0], np.arange(-16, 16) * 0.5)
-    q4 = np.concatenate([np.array([2], np.float16).view(np.uint8), np.arange(16, dtype=np.uint8) * 16 + 15 - np.arange(16, dtype=np.uint8)])
-    np.testing.assert_array_equal(dequantised(Tensor(q4[None]), "Q4_0").numpy()[0], np.concatenate([7 - np.arange(16), np.arange(16) - 8]) * 2)
+    q4 = np.concatenate(
+        [
+            np.array([2], np.float16).view(np.uint8),
+            np.arange(16, dtype=np.uint8) * 16 + 15 - np.arange(16, dtype=np.uint8),
+        ]
+    )
+    np.testing.assert_array_equal(
+        dequantised(Tensor(q4[None]), "Q4_0").numpy()[0], np.concatenate([7 - np.arange(16), np.arange(16) - 8]) * 2
+    )
     with pytest.raises(ValueError, match="uint8"):
         dequantised(Tensor(q4[None]), "Q8_0")
 

@@ -73,9 +73,11 @@ def test_functions_are_within_their_ulps(name, kind):
 
 
 SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 2.0, -2.0, 1e-40, -1e-40, 1e38, -1e38], np.float32)
-NUMPY = {"exp": np.exp, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "log2": np.log2, "log10": np.log10, "sqrt": np.sqrt, "asin": np.arcsin,
+NUMPY = {"exp": np.exp, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "log2": np.log2, "log10": np.log10, "sqrt": np.sqrt,
+    "asin": np.arcsin,
          "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh,
-         "atanh": np.arctanh, "exp2": np.exp2, "reciprocal": np.reciprocal, "cbrt": np.cbrt, "erf": erf, "erfc": erfc, "sin": np.sin, "cos": np.cos,
+         "atanh": np.arctanh, "exp2": np.exp2, "reciprocal": np.reciprocal, "cbrt": np.cbrt, "erf": erf, "erfc": erfc, "sin": np.sin,
+         "cos": np.cos,
          "tan": np.tan, "sigmoid": sigmoid}  # fmt: skip
 
 
@@ -105,7 +107,14 @@ def test_narrow_types_are_computed_in_f32_and_rounded_once(kind):
     x = np.linspace(-4, 4, 500).astype(np.float32)
     t = Tensor(x).cast(kind)
     exact = t.float().numpy().astype(np.float64)
-    for name, function in {"exp": np.exp, "tanh": np.tanh, "sigmoid": sigmoid, "erf": erf, "sin": np.sin, "cos": np.cos}.items():
+    for name, function in {
+        "exp": np.exp,
+        "tanh": np.tanh,
+        "sigmoid": sigmoid,
+        "erf": erf,
+        "sin": np.sin,
+        "cos": np.cos,
+    }.items():
         found = getattr(t, name)()
         assert found.dtype is t.dtype
         off = np.abs(found.float().numpy() - function(exact)) / (np.abs(function(exact)) + 1e-7)
@@ -137,7 +146,9 @@ def test_activations():
     tanh_form = 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
     np.testing.assert_allclose(t.gelu("tanh").numpy(), tanh_form, rtol=1e-9, atol=1e-15)
     np.testing.assert_allclose(t.softplus(2.0).numpy(), np.logaddexp(0, 2 * x) / 2, rtol=1e-13)
-    np.testing.assert_allclose(Tensor(x).logaddexp(Tensor(x[::-1].copy())).numpy(), np.logaddexp(x, x[::-1]), rtol=1e-13)
+    np.testing.assert_allclose(
+        Tensor(x).logaddexp(Tensor(x[::-1].copy())).numpy(), np.logaddexp(x, x[::-1]), rtol=1e-13
+    )
     assert Tensor([np.inf, -np.inf]).logaddexp(Tensor([np.inf, -np.inf])).tolist() == [np.inf, -np.inf]
     with pytest.raises(ValueError, match="gelu has no form 'x'; there are none, tanh"):
         t.gelu("x")

@@ -66,8 +66,10 @@ def check(function, *arrays, second=True, tolerance=1e-6):
         np.testing.assert_allclose(found.numpy(), expected, rtol=tolerance * 50, atol=tolerance * 50)
 
 
-UNARY = ["__neg__", "__abs__", "sqrt", "rsqrt", "reciprocal", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan",
-         "sinh", "cosh", "tanh", "asinh", "atanh", "erf", "erfc", "sigmoid", "softplus", "silu", "mish", "gelu", "quick_gelu", "elu", "selu", "logsigmoid",
+UNARY = ["__neg__", "__abs__", "sqrt", "rsqrt", "reciprocal", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos",
+    "tan", "asin", "acos", "atan",
+         "sinh", "cosh", "tanh", "asinh", "atanh", "erf", "erfc", "sigmoid", "softplus", "silu", "mish", "gelu", "quick_gelu", "elu",
+         "selu", "logsigmoid",
          "softsign", "square", "cbrt", "relu", "leaky_relu", "hardswish", "sign", "floor", "softshrink", "tanhshrink"]  # fmt: skip
 
 
@@ -182,18 +184,32 @@ def test_scattered_values_where_the_last_one_stays():
     check(lambda t, u: t.scatter(1, [[0, 0, 2], [1, 1, 1]], u * u), X, Y)
 
 
-@pytest.mark.parametrize(("stride", "padding", "dilation", "groups"), [(1, 0, 1, 1), (2, 1, 1, 1), (1, 2, 2, 1), (2, 1, 1, 2), (3, 0, 1, 1)])
+@pytest.mark.parametrize(
+    ("stride", "padding", "dilation", "groups"), [(1, 0, 1, 1), (2, 1, 1, 1), (1, 2, 2, 1), (2, 1, 1, 2), (3, 0, 1, 1)]
+)
 def test_convolution(stride, padding, dilation, groups):
     x, w = spread(1, 2, 5, 4), spread(2, 2 // groups, 2, 2)
-    check(lambda a, b: a.conv(b, stride=stride, padding=padding, dilation=dilation, groups=groups).square(), x, w, tolerance=1e-5)
-    check(lambda a, b: a.conv_transpose(b.permute(1, 0, 2, 3) if groups == 1 else b, stride=stride, padding=min(padding, 1), dilation=dilation, groups=groups),
+    check(
+        lambda a, b: a.conv(b, stride=stride, padding=padding, dilation=dilation, groups=groups).square(),
+        x,
+        w,
+        tolerance=1e-5,
+    )
+    check(lambda a,
+    b: a.conv_transpose(b.permute(1, 0, 2, 3) if groups == 1 else b, stride=stride, padding=min(padding, 1), dilation=dilation,
+    groups=groups),
           x, w, tolerance=1e-5, second=False)  # fmt: skip
 
 
 def test_attention_and_losses():
     q, k, v = (spread(1, 2, 3, 4) for _ in range(3))
     check(lambda a, b, c: a.scaled_dot_product_attention(b, c, causal=True), q, k, v, second=False)
-    check(lambda a, b: a.scaled_dot_product_attention(b, b, grouped=True), spread(1, 4, 2, 3), spread(1, 2, 3, 3), second=False)
+    check(
+        lambda a, b: a.scaled_dot_product_attention(b, b, grouped=True),
+        spread(1, 4, 2, 3),
+        spread(1, 2, 3, 3),
+        second=False,
+    )
     x = spread(3, 4)
     check(lambda t: t.cross_entropy(Tensor([1, 0, 3])), x)
     check(lambda t: t.cross_entropy(Tensor([1, 0, 3]), ignore=0, smoothing=0.1), x)
@@ -248,12 +264,20 @@ def test_the_gradient_of_a_narrow_matmul_is_contractions_in_f32():
     for found in gradient((a @ b).float().sum(), [a, b]):
         assert found.dtype.name == "float16"
         sums = [node for node in found.node.ordered() if node.op is Op.REDUCE and node.sources[0].op is Op.MUL]
-        assert all(cast.op is Op.CAST and cast.sources[0].dtype.name == "float16" for node in sums for cast in node.sources[0].sources)
+        assert all(
+            cast.op is Op.CAST and cast.sources[0].dtype.name == "float16"
+            for node in sums
+            for cast in node.sources[0].sources
+        )
         assert len(sums) == 1
 
 
 def test_backward_adds_up_in_every_leaf():
-    a, b, c = Tensor([1.0, 2.0], requires_grad=True), Tensor([3.0, 4.0], requires_grad=True), Tensor([0.0], requires_grad=True)
+    a, b, c = (
+        Tensor([1.0, 2.0], requires_grad=True),
+        Tensor([3.0, 4.0], requires_grad=True),
+        Tensor([0.0], requires_grad=True),
+    )
     (a * b).sum().backward()
     (a * 2).sum().backward()
     assert a.grad.tolist() == [5, 6]

@@ -60,19 +60,31 @@ def test_attention():
     a, b, c = Tensor(q), Tensor(k), Tensor(v)
     np.testing.assert_allclose(a.scaled_dot_product_attention(b, c).numpy(), attention(q, k, v))
     last_sees_all = np.tri(4, 6, 2, bool)
-    np.testing.assert_allclose(a.scaled_dot_product_attention(b, c, causal=True).numpy(), attention(q, k, v, last_sees_all))
-    np.testing.assert_allclose(a.scaled_dot_product_attention(b, c, causal=True, start=0).numpy(), attention(q, k, v, np.tri(4, 6, 0, bool)))
+    np.testing.assert_allclose(
+        a.scaled_dot_product_attention(b, c, causal=True).numpy(), attention(q, k, v, last_sees_all)
+    )
+    np.testing.assert_allclose(
+        a.scaled_dot_product_attention(b, c, causal=True, start=0).numpy(), attention(q, k, v, np.tri(4, 6, 0, bool))
+    )
     keep = RNG.random((2, 1, 4, 6)) > 0.4
     keep[0, 0, 1] = False  # a row that sees nothing
     found = a.scaled_dot_product_attention(b, c, Tensor(keep)).numpy()
     np.testing.assert_allclose(found, attention(q, k, v, keep))
     assert not found[0, :, 1].any()
     add = normal(4, 6)
-    np.testing.assert_allclose(a.scaled_dot_product_attention(b, c, Tensor(add), scale=1 / math.sqrt(8)).numpy(), attention(q, k, v, add=add))
+    np.testing.assert_allclose(
+        a.scaled_dot_product_attention(b, c, Tensor(add), scale=1 / math.sqrt(8)).numpy(), attention(q, k, v, add=add)
+    )
     many = normal(2, 6, 4, 8)
     repeated = [np.repeat(one, 2, 1) for one in (k, v)]
-    np.testing.assert_allclose(Tensor(many).scaled_dot_product_attention(b, c, grouped=True, causal=True).numpy(), attention(many, *repeated, last_sees_all))
-    np.testing.assert_allclose(Tensor(many).scaled_dot_product_attention(b, c, Tensor(keep), grouped=True).numpy(), attention(many, *repeated, keep))
+    np.testing.assert_allclose(
+        Tensor(many).scaled_dot_product_attention(b, c, grouped=True, causal=True).numpy(),
+        attention(many, *repeated, last_sees_all),
+    )
+    np.testing.assert_allclose(
+        Tensor(many).scaled_dot_product_attention(b, c, Tensor(keep), grouped=True).numpy(),
+        attention(many, *repeated, keep),
+    )
     with pytest.raises(ValueError, match="4 heads of queries and 3 of keys"):
         Tensor(normal(2, 4, 4, 8)).scaled_dot_product_attention(b, c, grouped=True)
     with pytest.raises(ValueError, match=r"attention of q"):
@@ -89,7 +101,11 @@ def test_attention_in_f16_keeps_scores_in_f32():
 
 
 def test_softmax_is_max_sub_exp2_sum_div():
-    ops = [node.op for node in Tensor(normal(3, 4, kind="float32")).softmax().node.ordered() if node.op not in (Op.EXPAND, Op.RESHAPE, Op.CONST, Op.BITCAST)]
+    ops = [
+        node.op
+        for node in Tensor(normal(3, 4, kind="float32")).softmax().node.ordered()
+        if node.op not in (Op.EXPAND, Op.RESHAPE, Op.CONST, Op.BITCAST)
+    ]
     assert ops == [Op.BUFFER, Op.REDUCE, Op.SUB, Op.MUL, Op.EXP2, Op.REDUCE, Op.DIV]
 
 
@@ -98,6 +114,7 @@ def test_rotary_positions():
     c, s = rotary_angles(Tensor.arange(5), 8)
     angles = np.arange(5)[:, None] * 10000.0 ** (-2 * np.arange(4) / 8)
     np.testing.assert_allclose(c.numpy(), np.cos(angles), atol=1e-6)
+    np.testing.assert_allclose(s.numpy(), np.sin(angles), atol=1e-6)
     cosine, sine = np.cos(angles), np.sin(angles)
     a, b = x[..., :4], x[..., 4:]
     expected = np.concatenate([a * cosine - b * sine, b * cosine + a * sine], -1)

@@ -64,7 +64,12 @@ def test_joining_and_taking_apart():
     same(T.cat(T[:, :0], axis=1), X)
     same(T.stack(T, axis=-1), np.stack([X, X], -1))
     assert Tensor([1]).cat(Tensor([1.5])).dtype.name == "float32"
-    for found, expected in ((T.split(2, 2), np.split(X, [2], 2)), (T.split([1, 3], 2), np.split(X, [1], 2)), (T.chunk(2, 1), np.split(X, [2], 1)), (T.chunk(5, 1), np.split(X, [1, 2], 1))):
+    for found, expected in (
+        (T.split(2, 2), np.split(X, [2], 2)),
+        (T.split([1, 3], 2), np.split(X, [1], 2)),
+        (T.chunk(2, 1), np.split(X, [2], 1)),
+        (T.chunk(5, 1), np.split(X, [1, 2], 1)),
+    ):
         assert len(found) == len(expected)
         for one, other in zip(found, expected, strict=True):
             same(one, other)
@@ -101,7 +106,9 @@ def test_a_triangle_keeps_nan_out():
 def test_meshgrid():
     a, b = np.arange(3), np.arange(4)
     for indexing in ("ij", "xy"):
-        for found, expected in zip(meshgrid(Tensor(a), Tensor(b), indexing=indexing), np.meshgrid(a, b, indexing=indexing), strict=True):
+        for found, expected in zip(
+            meshgrid(Tensor(a), Tensor(b), indexing=indexing), np.meshgrid(a, b, indexing=indexing), strict=True
+        ):
             same(found, expected)
 
 
@@ -141,7 +148,11 @@ def test_unfold_is_a_view():
         (lambda: T.cat(T.T), ValueError, "the other axes differ"),
         (lambda: T.cat(T, axis=5), IndexError, "axis 5"),
         (lambda: T.stack(T.T), ValueError, "shapes differ"),
-        (lambda: T + Tensor(np.ones(5)), ValueError, r"shapes \[2, 3, 4\] and \[5\] do not broadcast: axis -1 is (4 and 5|5 and 4)"),
+        (
+            lambda: T + Tensor(np.ones(5)),
+            ValueError,
+            r"shapes \[2, 3, 4\] and \[5\] do not broadcast: axis -1 is (4 and 5|5 and 4)",
+        ),
         (lambda: T.pad(1, mode="odd"), ValueError, "no padding 'odd'"),
         (lambda: T.pad(5, mode="reflect"), ValueError, "at most"),
         (lambda: T.shrink(((0, 5), None, None)), IndexError, "outside of it"),

@@ -12,7 +12,9 @@ def test_random_graphs_are_what_numpy_computes(first):
         found = tensor.numpy()
         assert found.dtype == expected.dtype, seed
         assert found.shape == expected.shape, seed
-        np.testing.assert_allclose(found.astype(np.float64), expected.astype(np.float64), rtol=0, atol=tolerance, err_msg=f"seed {seed}")
+        np.testing.assert_allclose(
+            found.astype(np.float64), expected.astype(np.float64), rtol=0, atol=tolerance, err_msg=f"seed {seed}"
+        )
 
 
 def test_a_seed_gives_the_same_graph_again():

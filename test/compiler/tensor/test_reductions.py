@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringup.compiler.tensor import Tensor
-from ringup.compiler.tensor import sorting
+from ringup.compiler.tensor import Tensor, sorting
 
 AXES = [None, 0, 1, -1, (0, 1), (0, 2), (0, 1, 2), ()]
 KINDS = ["float32", "float64", "float16", "int32", "int64", "int8", "uint8", "bool"]
@@ -16,7 +15,11 @@ def values(kind, shape=(3, 4, 5), seed=0):
     rng = np.random.default_rng(seed)
     if kind == "bool":
         return rng.integers(0, 2, shape).astype(bool)
-    return rng.normal(0, 2, shape).astype(kind) if kind[0] == "f" else rng.integers(0 if kind[0] == "u" else -9, 10, shape).astype(kind)
+    return (
+        rng.normal(0, 2, shape).astype(kind)
+        if kind[0] == "f"
+        else rng.integers(0 if kind[0] == "u" else -9, 10, shape).astype(kind)
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -33,8 +36,16 @@ def test_sums_and_extremes(kind, axis):
                 expected = expected.astype(found.dtype)  # wraps there
             assert found.shape == expected.shape
             tolerance = {"float16": 2e-3, "float32": 1e-6}.get(kind, 1e-12)
-            np.testing.assert_allclose(found.astype(np.float64), expected.astype(np.float64), rtol=tolerance, atol=tolerance if name == "sum" else 0)
-        np.testing.assert_array_equal(t.count_nonzero(axis, keepdims=keep).numpy(), np.count_nonzero(x, axis, keepdims=keep) if axis != () else (x != 0))
+            np.testing.assert_allclose(
+                found.astype(np.float64),
+                expected.astype(np.float64),
+                rtol=tolerance,
+                atol=tolerance if name == "sum" else 0,
+            )
+        np.testing.assert_array_equal(
+            t.count_nonzero(axis, keepdims=keep).numpy(),
+            np.count_nonzero(x, axis, keepdims=keep) if axis != () else (x != 0),
+        )
 
 
 @pytest.mark.parametrize("kind", ["float32", "float64", "int32"])
@@ -45,10 +56,18 @@ def test_statistics(kind, axis):
     rtol = 1e-5 if kind != "float64" else 1e-12
     np.testing.assert_allclose(t.mean(axis).numpy(), wide.mean(axis), rtol=rtol, atol=1e-6)
     for correction in (0, 1):
-        np.testing.assert_allclose(t.var(axis, correction=correction).numpy(), wide.var(axis, ddof=correction), rtol=rtol)
-        np.testing.assert_allclose(t.std(axis, correction=correction, keepdims=True).numpy(), wide.std(axis, ddof=correction, keepdims=True), rtol=rtol)
+        np.testing.assert_allclose(
+            t.var(axis, correction=correction).numpy(), wide.var(axis, ddof=correction), rtol=rtol
+        )
+        np.testing.assert_allclose(
+            t.std(axis, correction=correction, keepdims=True).numpy(),
+            wide.std(axis, ddof=correction, keepdims=True),
+            rtol=rtol,
+        )
     for order in (0, 1, 2, 3, np.inf, -np.inf):
-        expected = {0: (wide != 0).sum(axis), np.inf: np.abs(wide).max(axis), -np.inf: np.abs(wide).min(axis)}.get(order)
+        expected = {0: (wide != 0).sum(axis), np.inf: np.abs(wide).max(axis), -np.inf: np.abs(wide).min(axis)}.get(
+            order
+        )
         expected = (np.abs(wide) ** order).sum(axis) ** (1 / order) if expected is None else expected
         np.testing.assert_allclose(t.norm(order, axis).numpy(), expected, rtol=1e-5)
     raised = np.exp(wide - wide.max(axis, keepdims=True))
@@ -63,7 +82,9 @@ def test_softmax(kind):
         raised = np.exp(wide - wide.max(axis, keepdims=True))
         expected = raised / raised.sum(axis, keepdims=True)
         rtol = {"float32": 1e-5, "float64": 2e-14, "float16": 1e-3}[kind]  # |x| / 2 ulp
-        np.testing.assert_allclose(Tensor(x).softmax(axis).numpy(), expected, rtol=rtol, atol=6e-8 if kind == "float16" else 0)
+        np.testing.assert_allclose(
+            Tensor(x).softmax(axis).numpy(), expected, rtol=rtol, atol=6e-8 if kind == "float16" else 0
+        )
         np.testing.assert_allclose(Tensor(x).log_softmax(axis).numpy(), np.log(expected), rtol=rtol * 4, atol=rtol)
     large = Tensor(np.array([1e30, -1e30, 1e30], kind if kind != "float16" else "float32"))
     assert large.softmax().tolist() == [0.5, 0, 0.5]
@@ -87,7 +108,9 @@ def test_a_reduction_of_nothing():
 
 
 def test_argmax_takes_the_first_of_equals_and_nan_as_numpy_does():
-    x = np.array([[1, 3, 3, 2], [0, 0, 0, 0], [np.nan, 9, np.nan, 1], [-np.inf] * 4, [1, np.nan, np.inf, 0]], np.float32)
+    x = np.array(
+        [[1, 3, 3, 2], [0, 0, 0, 0], [np.nan, 9, np.nan, 1], [-np.inf] * 4, [1, np.nan, np.inf, 0]], np.float32
+    )
     for axis in (None, 0, 1):
         np.testing.assert_array_equal(Tensor(x).argmax(axis).numpy(), np.argmax(x, axis))
         np.testing.assert_array_equal(Tensor(x).argmin(axis).numpy(), np.argmin(x, axis))
