@@ -141,7 +141,8 @@ def test_bools():
     a, b = np.array([True, True, False, False]), np.array([True, False, True, False])
     x, y = Tensor(a), Tensor(b)
     for made, expected in ((x + y, a + b), (x * y, a * b), (x & y, a & b), (x | y, a | b), (x ^ y, a ^ b), (~x, ~a), (x < y, a < b),
-                           (x <= y, a <= b), (x == y, a == b), (x.maximum(y), a | b), (x.logical_not(), ~a), (x.logical_xor(y), a ^ b)):  # fmt: skip
+                           (x <= y, a <= b), (x == y, a == b), (x.maximum(y), a | b), (x.logical_not(), ~a),
+                           (x.logical_xor(y), a ^ b)):  # fmt: skip
         assert made.dtype is dtypes.bool_
         np.testing.assert_array_equal(made.numpy(), expected)
     for wrong in (
