@@ -14,12 +14,14 @@ from ringup.compiler.isa.target import Limits
 from ringup.errors import CompileError
 
 ONE_SCALAR = frozenset(("v_lshlrev_b64", "v_lshrrev_b64", "v_ashrrev_i64"))  # 64-bit shifts read one on every processor
-BUS_KINDS = frozenset("stcxmpqkFXPd")
+BUS_KINDS = frozenset("stcxmpkFXPd")
 Check = Callable[[Sequence[Operand]], None]
 
 
 def bus_limit(form: Form, limits: Limits) -> int:
     """Return how many scalar values an instruction may read."""
+    if form.name.startswith("v_writelane"):
+        return 2  # value and lane
     return 1 if form.name in ONE_SCALAR else limits.constant_bus
 
 
@@ -29,9 +31,9 @@ def bus_check(
     """Return a check of the register numbers, None when the shapes alone keep within the limit."""
     readers = []
     fixed = set()
-    literals = 0
+    wide = set()  # sizes of operands that are the literal: each counts
     if form.implicit_reads or any(slot.codec == "implied" and slot.direction == "use" for slot in form.slots):
-        fixed.add(("vcc", 0))
+        fixed.add(("vcc", 106))
     for slot, _, i in placed:
         operand = operands[i]
         if slot.direction == "def" or slot.codec == "implied":
@@ -39,8 +41,8 @@ def bus_check(
         if isinstance(operand, Register) and operand.kind in BUS_KINDS and slot.codec in ("src", "vgpr"):
             readers.append(i)
         elif slot.codec == "literal" or (slot.codec == "src" and _is_literal(operand, slot)):
-            literals = 1
-    limit = bus_limit(form, limits)
+            wide.add(slot.size == 64)
+    limit, literals = bus_limit(form, limits), len(wide)
     if len(readers) + len(fixed) + literals <= limit:
         return None
 
@@ -49,11 +51,11 @@ def bus_check(
         for i in readers:
             register = given[i]
             if isinstance(register, Register):
-                read.add(("vcc", 0) if register.kind == "c" and register.code == 106 else (register.bare().text(), register.code))
+                read.add((register.bare().text(), register.code))
         if len(read) + literals > limit:
             names = ", ".join(str(given[i]) for i in readers)
             raise CompileError(
-                f"{form.mnemonic} reads {len(read) + literals} scalar values ({names}"
+                f"{form.name} reads {len(read) + literals} scalar values ({names}"
                 + ", a literal" * literals
                 + f"); {limits.name} reads {limit} in one instruction: move one to a vector register first"
             )

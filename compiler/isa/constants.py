@@ -19,7 +19,7 @@ _FORMATS = {"f16": "e", "f32": "f", "f64": "d"}
 
 
 def float_bits(value: float, kind: str) -> int:
-    """Return the bits of a float rounded to `kind` (f16, bf16, f32, f64); too large a value becomes infinity."""
+    """Return the bits of a float rounded to `kind` (f16, bf16, f32, f64); a `CompileError` for a value beyond its numbers."""
     if kind == "bf16":
         bits = float_bits(value, "f32")
         if not math.isnan(value):
@@ -28,8 +28,11 @@ def float_bits(value: float, kind: str) -> int:
     try:
         data = struct.pack("<" + _FORMATS[kind], value)
     except OverflowError:
-        data = struct.pack("<" + _FORMATS[kind], math.copysign(math.inf, value))
-    return int.from_bytes(data, "little")
+        raise CompileError(f"{value} is beyond the numbers of {kind}") from None
+    bits = int.from_bytes(data, "little")
+    if value and not bits & (1 << 8 * len(data) - 1) - 1:
+        raise CompileError(f"{value} is too small for {kind}: it would be zero")
+    return bits
 
 
 def _patterns(kind: str) -> dict[int, int]:
@@ -49,6 +52,8 @@ def float_kind(type_: str, size_bits: int) -> str:
     """Return the float format in which an operand reads an inline float: by its type, else by its size; empty for 16-bit integers."""
     if type_ in ("f16", "bf16", "f32", "f64"):
         return type_
+    if size_bits == 16 and type_ in ("fp8", "bf8"):
+        return "f16"
     if size_bits == 64:
         return "f64"
     return "" if type_ in ("i16", "u16", "b16") else "f32"
@@ -65,20 +70,23 @@ def inline_code(value: int | float, type_: str, size_bits: int) -> int | None:
         kind = float_kind(type_, size_bits) or "f16"
         bits = float_bits(value, kind)
         return INVERSE_TWO_PI_CODE if bits == _INVERSE_TWO_PI_BITS[kind] else None
+    if value >> 63 == 1:
+        value -= 1 << 64  # two's complement of 64 bits
     code = INLINE_INTS.get(value)
     if code is not None:
         return code
     if size_bits == 16 or type_ in ("f16", "bf16", "i16", "u16", "b16"):
-        low = value & 0xFFFF
-        if value in (low, low - 0x10000, value if size_bits > 16 else low):
-            kind = float_kind(type_, size_bits)
-            if value == low and kind and value in PATTERNS[kind]:
-                return PATTERNS[kind][value]
-            if size_bits == 16 and value == low and value >= 0xFFF0:
-                return INLINE_INTS[value - 0x10000]
-        return None
+        kind = float_kind(type_, size_bits)
+        if not 0 <= value <= 0xFFFF or not kind:
+            return None
+        if value in PATTERNS[kind]:
+            return PATTERNS[kind][value]
+        return INLINE_INTS[value - 0x10000] if size_bits == 16 and value >= 0xFFF0 else None
     if size_bits == 64:
-        return PATTERNS["f64"].get(value)
+        found = PATTERNS["f64"].get(value)
+        if found is None and type_ == "f64" and 0 < value >> 16 <= 0xFFFF:
+            return PATTERNS["f64"].get(value << 32)  # a 32-bit integer is the upper half of a double
+        return found
     if 0xFFFF_FFF0 <= value <= 0xFFFF_FFFF:
         return INLINE_INTS[value - (1 << 32)]
     return PATTERNS["f32"].get(value)
@@ -96,11 +104,13 @@ def literal_bits(value: int | float, type_: str, size_bits: int) -> int:
                 raise CompileError(f"{value} needs all 64 bits of a double; a literal holds the high 32, move it in two halves")
             return bits >> 32
         return bits
+    if value >> 63 == 1:
+        value -= 1 << 64
     if size_bits == 16 and not -0x8000 <= value <= 0xFFFF:
         raise CompileError(f"{value:#x} is wider than the 16 bits of this operand")
     if not -0x8000_0000 <= value <= 0xFFFF_FFFF:
         raise CompileError(f"{value:#x} is wider than the 32 bits of a literal; move it in two halves")
-    return value & (0xFFFF if size_bits == 16 else 0xFFFF_FFFF)
+    return value & 0xFFFF_FFFF
 
 
 def inline_text(code: int, type_: str, size_bits: int) -> str:

@@ -17,7 +17,7 @@ EXTENSIONS_OF_CODE = {
 }  # fmt: skip
 _BY_CODE: dict[tuple[int, int], Register] = {}
 for _name, (_kind, _code, _dwords) in NAMED.items():
-    if _code >= 0 and _kind not in "FX":
+    if _code >= 0:
         _BY_CODE[_code, _dwords] = special(_name)
 
 
@@ -95,8 +95,7 @@ class _Reader:
             return [self._operand(slot, count) if count else OFF for slot, count in memory.buffer_slots(form, modifiers)]
         if name == "SMEM":
             return self._scalar_memory(modifiers)
-        wide = self.wave_size // 32
-        found = [self._operand(slot, wide if slot.type == "mask" else slot.count) for slot in form.slots]
+        found = [self._operand(slot, count) for slot, count in memory.matrix_slots(form, modifiers, self.wave_size)]
         if form.name == "s_endpgm" and found == [0]:
             return []
         return found
@@ -123,23 +122,32 @@ class _Reader:
             if slot.field == "vdsty":
                 code = code << 1 | ~self._field("vdstx") & 1
             return self._vector(slot, code, count)
+        if codec == "soe":
+            return self._offset(slot, code)
         return self._source(slot, code << slot.scale, count)
+
+    def _offset(self, slot: Slot, code: int) -> Operand:
+        """Read gfx9's offset of a scalar load: a number, a register, or a register beside a number."""
+        immediate, register = self._field("imm"), self._field("soe")
+        if register:
+            return self._register(slot, self._field("soffset"), 1)
+        return code - (code >> 20 << 21) if immediate else self._register(slot, code & 127, 1)
 
     def _literal(self) -> int:
         self.size = max(self.size, self._literal_end)
         return self.word >> self.form.width & 0xFFFF_FFFF
 
     def _vector(self, slot: Slot, code: int, count: int) -> Operand:
-        if slot.acc_bit >= 0 and self.word >> slot.acc_bit & 1 and "s" in slot.kinds:
+        if slot.acc_bit >= 0 and self.word >> slot.acc_bit & 1 and "a" not in slot.kinds:
             return self._marked(slot, self._register(slot, code, count))
         half = ""
         if slot.half_bit >= 0:
             half = "h" if self.word >> slot.half_bit & 1 else "l"
             if slot.short_half:
                 code &= 0x7F
-        if self.limits.even_vgprs and count > 1 and code & 1:
+        if self.limits.even_vgprs and count > 1 and code & 1 and not self.form.name.startswith("ds_read_b96"):
             raise Illegal
-        bank = a if slot.kinds == "a" else v
+        bank = a if slot.kinds == "a" or (slot.acc_bit >= 0 and self.word >> slot.acc_bit & 1) else v
         register = bank.span(code, count)
         if half:
             register = register.high if half == "h" else register.low
@@ -168,10 +176,10 @@ class _Reader:
             kind, register = "n", NULL
         else:
             found = _BY_CODE.get((code, count)) or _BY_CODE.get((code, 1)) or _BY_CODE.get((code, 2))
-            if found is None or (found.count not in (count, 0) and found.kind in "cx"):
+            if found is None or (found.count not in (count, 0) and found.kind in "cxFX"):
                 raise Illegal
             kind, register = found.kind, found
-        if kind not in slot.kinds:
+        if kind not in slot.kinds or (kind == "z" and limits.generation > 9):
             raise Illegal
         return register
 
@@ -202,7 +210,7 @@ class _Reader:
         form, generation = self.form, self.limits.generation
         scalar = any(slot.field == "saddr" for slot in form.slots) and self._field("saddr") != memory.NO_SADDR[generation]
         found: list[Operand] = []
-        for slot, count in memory.flat_slots(form, modifiers, scalar=scalar):
+        for slot, count in memory.flat_slots(form, modifiers, self.wave_size, scalar=scalar):
             if slot.field == "saddr":
                 found.append(self._operand(slot, slot.count) if scalar else OFF)
             elif form.format.name in memory.SCRATCH and slot.field in ("addr", "vaddr"):
@@ -217,8 +225,7 @@ class _Reader:
         for slot in self.form.slots:
             if slot.field == "soffset" and "offset" in self.form.modifiers and self._field("soffset") == self.limits.null:
                 offset = modifiers.pop("offset", 0)
-                buffer = offset == 0 and self.limits.generation == 11 and "_buffer_" in self.form.name
-                found.append(NULL if buffer else offset)
+                found.append(NULL if offset == 0 and self.limits.generation == 11 else offset)
             else:
                 found.append(self._operand(slot, slot.count))
         return found

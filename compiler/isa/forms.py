@@ -43,7 +43,7 @@ class Slot:
 
     __slots__ = (
         "abs_bit", "acc_bit", "codec", "direction", "field", "half_bit", "index", "kinds", "neg_bit", "scale", "sext_bit", "short_half",
-        "shift", "size", "text", "type", "width",
+        "shift", "size", "spread", "text", "type", "width",
     )  # fmt: skip
 
     def __init__(self, facts: OperandFacts, kinds: str, codec: str, shift: int, width: int) -> None:
@@ -51,12 +51,19 @@ class Slot:
         self.size, self.type, self.text = facts.size_bits, facts.type, facts.text
         self.shift, self.width, self.scale, self.index = shift, width, 0, 0
         self.half_bit = self.neg_bit = self.abs_bit = self.sext_bit = self.acc_bit = -1
+        self.spread = False  # a matrix: in waves of 64 lanes half the registers
         self.short_half = False  # the half's bit is the top one of the register's own field
 
     @property
     def count(self) -> int:
         """Return how many dword registers the operand covers; 1 for a half."""
         return max(1, self.size // 32)
+
+    def registers(self, wave_size: int) -> int:
+        """Return the dword registers in waves of that size: lane masks widen with it, matrices spread over its lanes."""
+        if self.type == "mask":
+            return wave_size // 32
+        return max(1, self.count // 2) if self.spread and wave_size == 64 else self.count
 
 
 class Modifier:
@@ -112,6 +119,14 @@ class Form:
             self.base |= 1 << fmt.fields["opsel_hi2"][1]  # set where it has no meaning, as the assembler leaves it
             if not any(m.field == "opsel_hi" for m in row.modifiers):
                 self.base |= 3 << fmt.fields["opsel_hi"][1]
+        if row.mnemonic in ("v_accvgpr_write_b32", "v_accvgpr_read_b32"):
+            self.base |= 1 << 14 | 3 << 59  # as packed arithmetic has them: op_sel_hi of all sources
+        elif row.mnemonic == "v_mfma_ld_scale_b32":
+            self.base |= 1 << 14
+        elif row.format == "VOP3PX2":
+            self.base |= 1 << fmt.fields["abid"][1]
+        if ext == "SDWA" and row.mnemonic.startswith(("v_cvt_f32_", "v_cvt_pk_f32_")) and row.mnemonic.endswith("8"):
+            self.base |= 6 << fmt.width_bits + 8  # dst_sel: the whole register
         self.needs: tuple[tuple[str, int], ...] = tuple(
             (name, int(value)) for name, value in (f[6:].split("=") for f in row.flags if f.startswith("needs-"))
         )
@@ -137,7 +152,9 @@ class Form:
 def forms_of(facts: Target, row: InstructionFacts, rows: Sequence[InstructionFacts]) -> tuple[Form, ...]:
     """Return all forms of a row: the plain one first. `rows` are all of its mnemonic, in short and long encodings."""
     in_both = any(each.format in SHORT for each in rows) and any(each.format in LONG for each in rows)
-    signed = next((m.bits for each in rows if each.format in LONG for m in each.modifiers if m.effect == "neg"), 0)
+    signed = next((m.bits for each in rows if each.format in LONG for m in each.modifiers if m.effect == "neg"), -1)
+    if signed < 0:  # no long encoding tells which sources take a sign: of floats all do
+        signed = 3 if row.mnemonic.startswith("v_dot2") else 0
     fmt = facts.formats["VOPD" if row.format in ("VOPDX", "VOPDY") else row.format]
     short, long = row.format in SHORT, row.format in LONG
     plain = "_e32" if short and in_both else "_e64" if long and in_both else ""
@@ -164,10 +181,21 @@ def _slots(
         codec = _codec(facts, kinds, hi - lo + 1)
         slot = Slot(facts, _all_kinds(facts, kinds, row), codec, lo, hi - lo + 1)
         slot.index = i
+        if slot.type == "f16" and row.format in ("SOP1", "SOP2"):
+            slot.size = 16  # constants of scalar halves are those of 16 bits; of compares, of 32
+        elif slot.type == "f16" and row.format == "SOPC":
+            slot.type = "i16"
+        elif row.mnemonic.startswith("v_fma_mix"):
+            slot.type = "f16"
+        slot.spread = _is_spread(row, fmt, facts.field)
         if facts.field in ("sbase", "srsrc", "ssamp"):
             slot.scale = 1 if facts.field == "sbase" else 2
         if facts.field == "vdsty":
             slot.scale = 1  # its lowest bit is the opposite of vdstx's
+        acc = _accumulation_field(facts.field, fmt, row.mnemonic)
+        if acc >= 0 and codec in ("src", "vgpr") and "v" in slot.kinds:
+            slot.acc_bit = acc
+            slot.kinds += "a" * ("a" not in slot.kinds)
         if vector and codec in ("src", "vgpr"):
             _vector_bits(slot, fmt, effects, ext)
         if ext_format is not None and facts.field == "src0":
@@ -177,9 +205,36 @@ def _slots(
         yield slot
 
 
+def _is_spread(row: InstructionFacts, fmt: FormatFacts, field: str) -> bool:
+    """Tell whether an operand is a matrix that waves of 64 lanes hold in half the registers. Source: RDNA3, RDNA4 ISA, "WMMA"."""
+    if row.mnemonic.startswith("global_load_tr"):
+        return field == "vdst"
+    if not row.mnemonic.startswith(("v_wmma", "v_swmmac")):
+        return False
+    if "cm" in fmt.fields:  # RDNA4 spreads all matrices, RDNA3 the result only
+        return field in ("vdst", "src0", "src1") or (field == "src2" and row.mnemonic.startswith("v_wmma"))
+    return field in ("vdst", "src2")
+
+
+def _accumulation_field(field: str, fmt: FormatFacts, mnemonic: str) -> int:
+    """Return the bit that makes a vector operand an accumulation register, -1 where there is none. Source: CDNA3 ISA, "ACC"."""
+    if mnemonic == "v_mfma_ld_scale_b32":
+        return -1
+    if fmt.name in ("VOP3P-MAI", "VOP3PX2"):
+        if field in ("src0", "src1"):
+            return fmt.fields["acc"][1] + int(field[-1])
+        sparse_index = field == "src2" and mnemonic.startswith("v_smfmac")
+        return fmt.fields["acc_cd"][1] if field in ("vdst", "src2") and not sparse_index else -1
+    if "acc" in fmt.fields and field in ("vdst", "vdata", "data", "data0", "data1"):
+        return fmt.fields["acc"][1]
+    return -1
+
+
 def _codec(facts: OperandFacts, kinds: str, width: int) -> str:
     if facts.field in ("implied", "literal"):
         return facts.field
+    if facts.field == "offset":
+        return "soe"
     if kinds in ("A", "E"):
         return "attr" if kinds == "A" else "target"
     if set(kinds) & set("LWHGDU") or kinds == "i":
@@ -191,10 +246,18 @@ def _all_kinds(facts: OperandFacts, kinds: str, row: InstructionFacts) -> str:
     """Add kinds that the enumeration does not show because the disassembler prints another operand of the same kind first."""
     if facts.field in ("implied", "literal"):
         return kinds
+    if facts.field == "ssrc0" and "s" not in kinds and "m" in kinds:
+        return "mi"  # a barrier's number, or M0
     if "i" in kinds and "s" in kinds and facts.field.startswith(("src", "ssrc", "vsrc")):
-        kinds += "k" + "pq" * ("p" not in kinds)
+        kinds += "kz" + "p" * ("p" not in kinds)
     if kinds == "s" and facts.field in ("vdst", "sdst"):
         kinds = "stcxmn" if facts.size_bits <= 32 else "stcxn"
+        if row.mnemonic.startswith(("v_readfirstlane", "v_readlane")):
+            kinds = "stcxn"
+        elif row.mnemonic.startswith("v_s_"):
+            kinds = "stcmn"
+    if row.format == "SMEM" and facts.field == "offset":
+        kinds = "stcxmFXi"
     if facts.field == "sbase":
         kinds = "stcx" if facts.size_bits == 64 else "st"
     if kinds == "n" and facts.field == "sdst":
@@ -264,6 +327,11 @@ def _modifiers(form: Form, ext_format: FormatFacts | None) -> Iterator[Modifier]
     for (field, effect), facts in effects.items():
         if effect in ("half", "abs", "operands", "mnemonic", *seen) or effect not in _ORDER:
             continue
+        if effect == "offset" and field == "soe":
+            yield Modifier("offset", "soe", fmt.fields["offset"][1], 21, signed=True)
+            continue
+        if effect in ("a16", "neg_lo") and field in ("acc", "src0"):
+            continue  # the name of an accumulation register, taken for a modifier
         lo = fmt.fields[field][1]
         if effect == "neg" and (field == "neg" or field == "neg_hi"):
             continue
@@ -284,15 +352,26 @@ def _modifiers(form: Form, ext_format: FormatFacts | None) -> Iterator[Modifier]
             yield Modifier(effect, "swapped" if swapped else "number", lo + low, (facts.bits >> low).bit_length())
         elif effect in ("omod", "dim", "th", "scope", "format"):
             yield Modifier(effect, effect, lo, facts.bits.bit_length(), default={"format": 1, "dim": -1}.get(effect, 0))
+        elif effect == "bitop3":
+            seen.add(effect)
+            yield Modifier(effect, "bitop3", bits=_bitop3_bits(fmt))
         elif effect in ("wait_vdst", "wait_va_vdst", "wait_vm_vsrc", "wait_exp"):
             yield Modifier(effect, "number", lo, facts.bits.bit_length(), default=-1)
         else:
-            width = facts.bits.bit_length()
-            yield Modifier(effect, "number", lo, width, signed=facts.signed)
+            low = (facts.bits & -facts.bits).bit_length() - 1
+            yield Modifier(effect, "number", lo + low, (facts.bits >> low).bit_length(), signed=facts.signed)
+    if row.mnemonic in ("image_bvh_intersect_ray", "image_bvh64_intersect_ray") and not any(m.effect == "a16" for m in row.modifiers):
+        yield Modifier("a16", "flag", fmt.fields["a16"][1])
     if ("gds", 1) in form.needs:
         yield Modifier("gds", "flag", fmt.fields["gds"][1])
     if ext_format is not None:
         yield from _extension_modifiers(form, ext_format)
+
+
+def _bitop3_bits(fmt: FormatFacts) -> tuple[int, ...]:
+    """Return the bits of the truth table of v_bitop3, lowest first: it takes the places of neg, abs and omod."""
+    neg, abs_, omod = (fmt.fields[name][1] for name in ("neg", "abs", "omod"))
+    return (neg, neg + 1, neg + 2, abs_, abs_ + 1, abs_ + 2, omod, omod + 1)
 
 
 def _vector(form: Form, effect: str, effects: dict[tuple[str, str], object]) -> Modifier:
@@ -303,11 +382,19 @@ def _vector(form: Form, effect: str, effects: dict[tuple[str, str], object]) -> 
         facts = next(m for m in row.modifiers if m.effect == effect)
         lo = fmt.fields[facts.field][1]
         halves = any(m.effect == "half" for m in row.modifiers)
+        if row.mnemonic.startswith(("v_cvt_sr_fp8", "v_cvt_sr_bf8", "v_cvt_scalef32_pk_fp4_")) and count == 2:
+            count = 3  # the text has a place for a third source that is not there
         compare = row.mnemonic.startswith("v_cmp")
-        if facts.bits & 8 or (halves and not compare) or (compare and not form.ext and not row.mnemonic.startswith("v_cmpx")):
+        if facts.bits & 8 or (halves and not compare):
             places = [lo + i for i in range(count)] + [lo + 3]
         else:
             places = [lo + i for i in range(facts.bits.bit_length())]
+        if row.mnemonic == "v_fmac_f16":
+            places.insert(2, -1)  # the text counts the register that is added to as a third source
+        if facts.bits & ~3 == 12:  # the first sources have no halves to choose: their places in the text stay zero
+            places = [place if facts.bits >> i & 1 else -1 for i, place in enumerate(places)]
+        if compare and not form.ext and not row.mnemonic.startswith("v_cmpx"):
+            places.append(-1)
         return Modifier(effect, "vector", bits=tuple(places))
     if effect == "op_sel_hi":
         mixed = any(m.effect == "abs" for m in row.modifiers)
@@ -317,11 +404,14 @@ def _vector(form: Form, effect: str, effects: dict[tuple[str, str], object]) -> 
             if field in masks:
                 lo = fmt.fields[field][1]
                 places += [lo + i for i in range(masks[field].bit_length())]
+        if row.format == "VOP3PX2":
+            places.append(-1)  # the text has a third element, which means nothing
         return Modifier(effect, "vector", bits=tuple(places), default=0 if mixed else 1)
     field = {"neg_lo": "neg", "neg_hi": "neg_hi", "neg": "blgp"}[effect]
     bits = next(m.bits for m in row.modifiers if m.effect == effect)
     lo = fmt.fields[field][1]
-    return Modifier(effect, "vector", bits=tuple(lo + i for i in range(max(count, bits.bit_length()))))
+    places = [lo + i if bits >> i & 1 else -1 for i in range(max(count, bits.bit_length()))]
+    return Modifier(effect, "vector", bits=tuple(places))
 
 
 def _extension_modifiers(form: Form, ext_format: FormatFacts) -> Iterator[Modifier]:
@@ -338,7 +428,10 @@ def _extension_modifiers(form: Form, ext_format: FormatFacts) -> Iterator[Modifi
         if "fi" in fields:
             yield Modifier("fi", "number", base + fields["fi"][1], 1)
         return
+    source_only = form.row.mnemonic.startswith(("v_cvt_f32_fp8", "v_cvt_f32_bf8", "v_cvt_pk_f32_fp8", "v_cvt_pk_f32_bf8"))
     for name in ("dst_sel", "dst_u", "src0_sel", "src1_sel"):
+        if source_only and name.startswith("dst"):
+            continue
         if name in fields and not (name == "src1_sel" and "vsrc1" not in form.format.fields):
             hi, lo = fields[name]
             yield Modifier("dst_unused" if name == "dst_u" else name, "sdwa_" + name, base + lo, hi - lo + 1, default=-1)

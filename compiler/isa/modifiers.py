@@ -58,7 +58,7 @@ def encode_modifiers(form: Form, given: Mapping[str, Any], generation: int) -> t
         if value is None or value is False or (value == 0 and name in names_of_zero(form)):
             continue
         takes = ", ".join(accepted(form))
-        raise CompileError(f"{form.mnemonic} has no modifier {name}; it takes {takes or 'none'}")
+        raise CompileError(f"{form.name} has no modifier {name}; it takes {takes or 'none'}")
     return word, offsets
 
 
@@ -70,6 +70,8 @@ def names_of_zero(form: Form) -> frozenset[str]:
 def _bits(form: Form, modifier: Modifier, values: Mapping[str, Any], given: Mapping[str, Any], generation: int) -> int:
     kind, name, shift = modifier.kind, modifier.name, modifier.shift
     if kind == "dpp_ctrl":
+        if not values and not {"row_mask", "bank_mask", "bound_ctrl"} & given.keys():
+            raise CompileError(f"{form.name}: DPP needs a lane permutation such as quad_perm:[0,1,2,3]")
         return dpp_code(values, generation) << shift
     if kind == "omod":
         return _omod(values) << shift
@@ -82,9 +84,13 @@ def _bits(form: Form, modifier: Modifier, values: Mapping[str, Any], given: Mapp
         return (234 if value else 233) << shift
     if kind == "vector":
         return _vector(modifier, value)
+    if kind == "bitop3":
+        if not isinstance(value or 0, int) or not 0 <= (value or 0) < 256:
+            raise CompileError(f"bitop3:{value}: a truth table of 8 bits")
+        return sum(1 << bit for i, bit in enumerate(modifier.bits) if (value or 0) >> i & 1)
     if value is None or value is False:
         if kind == "flag" and any(name == need for need, _ in form.needs):
-            raise CompileError(f"{form.mnemonic} works on {name} alone: write {name}")
+            raise CompileError(f"{form.name} works on {name} alone: write {name}")
         return _default(modifier) << shift
     if kind == "flag":
         if value not in (True, 1, 0):
@@ -93,7 +99,7 @@ def _bits(form: Form, modifier: Modifier, values: Mapping[str, Any], given: Mapp
     number = _named(form, modifier, value, given, generation)
     low, high = (-(1 << modifier.width - 1), (1 << modifier.width - 1) - 1) if modifier.signed else (0, (1 << modifier.width) - 1)
     if not isinstance(number, int) or not low <= number <= high:
-        raise CompileError(f"{name}:{value} of {form.mnemonic}: {low} to {high}")
+        raise CompileError(f"{name}:{value} of {form.name}: {low} to {high}")
     if name == "bound_ctrl" and generation < 11:
         number = 1  # QUIRK: up to gfx10 texts say bound_ctrl:0 for the bit set
     if kind == "swapped":
@@ -124,10 +130,12 @@ def _named(form: Form, modifier: Modifier, value: Any, given: Mapping[str, Any],
         found = names.th_code(th_kind(form), str(value))
         if value in names.BYPASS.values() and given.get("scope") not in (names.SYSTEM_SCOPE, "SCOPE_SYS"):
             raise CompileError(f"th:{value} goes with scope:SCOPE_SYS")
+        if found == 3 and given.get("scope") in (names.SYSTEM_SCOPE, "SCOPE_SYS") and value not in names.BYPASS.values():
+            raise CompileError(f"th:{value} does not go with scope:SCOPE_SYS")
     elif kind == "scope":
         found = names.SCOPES.index(value) if value in names.SCOPES else None
-    elif kind == "format" and value in names.BUFFER_FORMATS:
-        return names.BUFFER_FORMATS.index(str(value))
+    elif kind == "format":
+        found = _unified_format(value)
     elif kind == "split_format":
         found = _split_format(value)
     elif kind.startswith("sdwa_"):
@@ -136,8 +144,17 @@ def _named(form: Form, modifier: Modifier, value: Any, given: Mapping[str, Any],
     elif modifier.name == "offset" and form.name == "ds_swizzle_b32" and isinstance(value, tuple):
         return swizzle.read_swizzle(str(value[0]), value[1:])
     if found is None:
-        raise CompileError(f"{modifier.name}:{value} is not known of {form.mnemonic}")
+        raise CompileError(f"{modifier.name}:{value} is not known of {form.name}")
     return found
+
+
+def _unified_format(value: Any) -> int | None:
+    """Return the code of a buffer format given by its name, or by the names of its data and number formats as older texts have them."""
+    name = str(value)
+    if isinstance(value, tuple):
+        parts = {str(part).split("_FORMAT_")[0]: str(part).partition("_FORMAT_")[2] for part in value}
+        name = f"BUF_FMT_{parts.get('BUF_DATA', '')}_{parts.get('BUF_NUM', '')}"
+    return names.BUFFER_FORMATS.index(name) if name in names.BUFFER_FORMATS else None
 
 
 def _split_format(value: Any) -> int:
@@ -157,10 +174,11 @@ def _split_format(value: Any) -> int:
 def _vector(modifier: Modifier, value: Any) -> int:
     bits = modifier.bits
     if value is None:
-        return sum(1 << bit for bit in bits) if modifier.default else 0
-    if not isinstance(value, Sequence) or any(value[len(bits) :]) or any(one not in (0, 1) for one in value):
-        raise CompileError(f"{modifier.name}:{value}: up to {len(bits)} numbers, each 0 or 1")
-    return sum(1 << bit for bit, one in zip(bits, value, strict=False) if one)
+        return sum(1 << bit for bit in bits if bit >= 0) if modifier.default else 0
+    dead = [one for i, one in enumerate(value) if i >= len(bits) or bits[i] < 0] if isinstance(value, Sequence) else []
+    if not isinstance(value, Sequence) or any(dead) or any(one not in (0, 1) for one in value):
+        raise CompileError(f"{modifier.name}:{value}: up to {len(bits)} numbers, each 0 or 1, in the places of operands that have halves")
+    return sum(1 << bit for bit, one in zip(bits, value, strict=False) if one and bit >= 0)
 
 
 def _omod(values: Mapping[str, Any]) -> int:
@@ -229,12 +247,19 @@ def decode_modifiers(form: Form, word: int, generation: int) -> dict[str, Any] |
                 return None
             continue
         if kind == "vector":
-            bits = tuple(word >> bit & 1 for bit in modifier.bits)
+            bits = tuple(word >> bit & 1 if bit >= 0 else 0 for bit in modifier.bits)
             if any(bit != modifier.default for bit in bits):
                 found[name] = bits
             continue
         value = word >> modifier.shift & (1 << modifier.width) - 1
-        if kind == "dpp_ctrl":
+        if kind == "soe":
+            if word >> 14 & 1 and word >> 17 & 1:
+                found[name] = value - (value >> 20 << 21)
+        elif kind == "bitop3":
+            table = sum((word >> bit & 1) << i for i, bit in enumerate(modifier.bits))
+            if table:
+                found[name] = table
+        elif kind == "dpp_ctrl":
             control = dpp_control(value, generation)
             if control is None:
                 return None
@@ -301,6 +326,8 @@ def _one(form: Form, modifier: Modifier, value: Any, found: Mapping[str, Any], g
         parts = [f"BUF_DATA_FORMAT_{names.DATA_FORMATS[data]}"] if data != 1 else []
         parts += [f"BUF_NUM_FORMAT_{names.NUMBER_FORMATS[number]}"] if number else []
         return f"format:[{','.join(parts)}]"
+    if name == "bitop3" and value <= 64:
+        return f"bitop3:{value}"
     if name in ("dmask", "row_mask", "bank_mask", "bitop3"):
         return f"{name}:{value:#x}"
     if name == "offset":

@@ -34,7 +34,7 @@ HWREG_ALIASES: Final = {  # gfx11's names, which the assembler takes for gfx12 t
     12: {"HW_REG_MODE": 1, "HW_REG_STATUS": 2, "HW_REG_STATE_PRIV": 4, "HW_REG_GPR_ALLOC": 5, "HW_REG_LDS_ALLOC": 6, "HW_REG_HW_ID1": 23,
          "HW_REG_HW_ID2": 24, "HW_REG_EXCP_FLAG_PRIV": 17, "HW_REG_EXCP_FLAG_USER": 18, "HW_REG_TRAP_CTRL": 19,
          "HW_REG_SCRATCH_BASE_LO": 20, "HW_REG_SCRATCH_BASE_HI": 21, "HW_REG_SHADER_CYCLES": 29},
-    11: {"HW_REG_HW_ID": 23}, 9: {},
+    11: {}, 9: {},
 }  # fmt: skip
 
 _RETURNING = {

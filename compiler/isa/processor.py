@@ -104,8 +104,11 @@ class Processor:
         for form in forms:
             if form.ext.startswith("DPP") and form.format.width_bits == 64:
                 for slot in form.slots:
-                    if slot.field == "src1" and self.name == "gfx1100":
+                    vector = self.name == "gfx1100" or form.row.format == "VOP3P" or form.name.startswith(("v_cvt_pk_fp8", "v_cvt_pk_bf8"))
+                    if slot.field == "src1" and vector:
                         slot.kinds = "v" if "v" in slot.kinds else slot.kinds.replace("l", "")
+                    elif slot.field == "src2" and form.name.startswith("v_dot4_f32"):
+                        slot.kinds = "v"
                     elif slot.field in ("src1", "src2"):
                         slot.kinds = slot.kinds.replace("l", "")
         return forms
@@ -209,7 +212,7 @@ class Processor:
 def _own_suffix(form: Form) -> tuple[str, ...]:
     """Return the suffix that a form without one may be written with."""
     if form.ext:
-        return ()
+        return ("_dpp",) if form.format.width_bits == 32 else ()
     return ("_e32",) if form.format.width_bits == 32 else ("_e64",) if form.row.format.startswith("VOP") else ()
 
 

@@ -16,7 +16,7 @@ from ringup.compiler.isa.target import Limits
 # immediates: printed as decimal numbers, as hexadecimal ones; others are decimal up to 64, as inline constants are
 DECIMAL = frozenset(("s_endpgm", "s_inst_prefetch"))
 HEXADECIMAL = frozenset((
-    "s_clause", "s_round_mode", "s_set_inst_prefetch_distance", "s_wait_event",
+    "s_clause", "s_round_mode", "s_set_inst_prefetch_distance", "s_wait_event", "s_ttracedata_imm",
 ))  # fmt: skip
 VERSIONS = {
     0: "UC_VERSION_GFX7", 1: "UC_VERSION_GFX8", 2: "UC_VERSION_GFX9", 3: "UC_VERSION_GFX9_4", 4: "UC_VERSION_GFX10", 6: "UC_VERSION_GFX11",
@@ -61,7 +61,7 @@ def iter_slots(form: Form, operands: tuple[Operand, ...], modifiers: Mapping[str
             slots.append(slot)
         return slots
     if form.format.name in memory.FLAT:
-        return [slot for slot, _ in memory.flat_slots(form, modifiers, scalar=False)]
+        return [slot for slot, _ in memory.flat_slots(form, modifiers, 32, scalar=False)]
     if form.format.name in memory.BUFFER:
         return [slot for slot, _ in memory.buffer_slots(form, modifiers)]
     return list(form.slots)
@@ -80,6 +80,8 @@ def operand_text(form: Form, slot: Slot, operand: Operand, limits: Limits) -> st
             return f"-{plain}" if operand.neg else plain
         return f"neg({plain})" if operand.neg else plain
     if isinstance(operand, Literal):
+        if form.name == "s_setreg_imm32_b32" and operand.value in constants.INLINE_INTS:
+            return str(operand.value)
         return f"{int(operand.value):#x}"
     if isinstance(operand, float):
         return constants.inline_text(_float_code(operand), slot.type, slot.size)
@@ -89,7 +91,7 @@ def operand_text(form: Form, slot: Slot, operand: Operand, limits: Limits) -> st
         return f"attr{operand >> 2}.{'xyzw'[operand & 3]}"
     if slot.codec == "target":
         return EXPORT_TARGETS.get(operand, f"invalid_target_{operand}")
-    if form.format.name == "SMEM" and slot.field == "soffset":
+    if form.format.name == "SMEM" and slot.field in ("soffset", "offset"):
         return f"{operand:#x}" if operand >= 0 else f"-{-operand:#x}"
     return str(operand)
 
