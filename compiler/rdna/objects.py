@@ -1,0 +1,72 @@
+"""Kernels to one code object: descriptors and metadata from what the back end knows, written by `isa/elf.py`.
+
+A group runs on one CU (`workgroup_processor_mode` 0): two waves of it never wait for the LDS of the other half. IEEE mode is off: minimum and maximum
+take the number beside a quiet NaN. Source: LLVM AMDGPUUsage, "Kernel Descriptor", "Code Object V5 Metadata".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from ringup.compiler.isa import elf, program
+from ringup.compiler.isa.expression import Value
+from ringup.compiler.rdna.emit import CACHE_LINE, Binary
+
+ENTRY_ALIGN: Final = 256
+MOST_PREFETCHED: Final = 63  # lines, COMPUTE_PGM_RSRC3.inst_pref_size of gfx11
+
+
+def object_of(binaries: Sequence[Binary]) -> bytes:
+    """Return an AMDHSA code object (version 5) that holds the kernels, in order.
+
+    Raises ValueError for none, for kernels of different processors or wave sizes, and for a name that comes twice.
+    """
+    kinds = {(one.target, one.wave_size) for one in binaries}
+    if len(kinds) != 1:
+        raise ValueError(f"kernels of one code object are for one processor and wave size; these are for {sorted(kinds) or 'none'}")
+    if len({one.name for one in binaries}) != len(binaries):
+        raise ValueError(f"a kernel's name comes twice: {', '.join(one.name for one in binaries)}")
+    (target, wave_size), text = kinds.pop(), bytearray()
+    made = program.Program(target, wave_size, sections={program.TEXT: text}, aligns={program.TEXT: ENTRY_ALIGN})
+    rows = []
+    for one in binaries:
+        fill = program.FILL[program.TEXT]
+        text += fill * (-len(text) % ENTRY_ALIGN // len(fill))
+        made.symbols[one.name] = program.Symbol(
+            one.name, Value(len(text), program.TEXT), "global", "protected", "func", len(one.code)
+        )
+        text += one.code
+        made.kernels.append(program.Kernel(one.name, _directives(one)))
+        rows.append(_metadata(one))
+    made.metadata = {"amdhsa.kernels": rows}
+    return elf.write(made)
+
+
+def _directives(one: Binary) -> dict[str, int]:
+    x, y, z = one.group_ids
+    found = {
+        "group_segment_fixed_size": one.lds_bytes, "private_segment_fixed_size": one.scratch_bytes, "kernarg_size": one.kernarg_bytes,
+        "enable_private_segment": int(one.scratch_bytes > 0), "user_sgpr_kernarg_segment_ptr": 1, "user_sgpr_count": one.user_sgprs,
+        "system_sgpr_workgroup_id_x": int(x), "system_sgpr_workgroup_id_y": int(y), "system_sgpr_workgroup_id_z": int(z),
+        "system_vgpr_workitem_id": 0, "wavefront_size32": int(one.wave_size == 32), "next_free_vgpr": one.vgprs, "next_free_sgpr": max(one.sgprs, 1),
+        "float_round_mode_32": one.float_mode & 3, "float_round_mode_16_64": one.float_mode >> 2 & 3,
+        "float_denorm_mode_32": one.float_mode >> 4 & 3, "float_denorm_mode_16_64": one.float_mode >> 6 & 3,
+        "workgroup_processor_mode": 0, "inst_pref_size": min(MOST_PREFETCHED, -(-len(one.code) // CACHE_LINE)),
+    }  # fmt: skip
+    if not one.target.startswith("gfx12"):
+        found |= {"ieee_mode": 0, "dx10_clamp": 1}
+    return found
+
+
+def _metadata(one: Binary) -> dict[str, Any]:
+    arguments = []
+    for argument in one.arguments:
+        row: dict[str, Any] = {
+            ".name": argument.name, ".offset": argument.offset, ".size": argument.size_bytes,
+            ".value_kind": "global_buffer" if argument.is_buffer else "by_value",
+        }  # fmt: skip
+        if argument.is_buffer:
+            row[".address_space"] = "global"
+        arguments.append(row)
+    return {".name": one.name, ".args": arguments, ".max_flat_workgroup_size": one.group_size}
