@@ -12,7 +12,6 @@ from ringup.compiler.graph import Node, Op, Shape
 from ringup.compiler.index import Int, bounds
 from ringup.compiler.kernel.choose import lower
 from ringup.compiler.kernel.frame import Lowered, memory_order
-from ringup.compiler.machine.ir import Param
 from ringup.compiler.machine.motion import improve
 from ringup.compiler.rdna.emit import Binary
 from ringup.compiler.rdna.objects import object_of
@@ -39,7 +38,6 @@ class Launch:
     """One kernel's run. Its arguments are the addresses of `memory`, then the symbolic sizes by name; `groups` may depend on these."""
 
     binary: Binary
-    params: tuple[Param, ...]
     memory: tuple[Slot, ...]
     sizes: tuple[tuple[str, int], ...]
     groups: tuple[Int, Int, Int]
@@ -71,8 +69,7 @@ class CompiledGraph:
 
     def code_object(self, without: Container[str] = ()) -> bytes:
         """Return the kernels, but for those of the names `without`, as an ELF code object."""
-        kernels = {launch.binary: launch.params for launch in self.launches if launch.binary.name not in without}
-        return object_of(list(kernels.items()))
+        return object_of([binary for binary in self.binaries if binary.name not in without])
 
 
 class Step(NamedTuple):
@@ -132,7 +129,7 @@ def _launch(kernel: Kernel, target: str, watch: Watch | None, places: _Places) -
             watch(Step(kernel, *made))
     lowered, binary = made
     memory = tuple(places.slot(node) for node in memory_order(kernel))
-    return Launch(binary, lowered.function.params, memory, tuple((str(one), one.hi) for one in lowered.sizes), lowered.groups)
+    return Launch(binary, memory, tuple((str(one), one.hi) for one in lowered.sizes), lowered.groups)
 
 
 def name_of(kernel: Kernel) -> str:
