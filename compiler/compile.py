@@ -12,10 +12,12 @@ from ringup.compiler.graph import Node, Op, Shape
 from ringup.compiler.index import Int, bounds
 from ringup.compiler.kernel.choose import lower
 from ringup.compiler.kernel.frame import Lowered, memory_order
+from ringup.compiler.machine.ir import Param
 from ringup.compiler.machine.motion import improve
-from ringup.compiler.rdna.emit import Binary
+from ringup.compiler.rdna.emit import Argument, Binary
 from ringup.compiler.rdna.objects import object_of
 from ringup.compiler.rdna.pipeline import finish
+from ringup.compiler.rdna.prologue import kernarg_layout
 from ringup.compiler.rdna.select import select
 from ringup.compiler.rdna.traits import traits
 from ringup.compiler.schedule.cut import Kernel, memory_of
@@ -121,7 +123,7 @@ def _launch(kernel: Kernel, target: str, watch: Watch | None, places: _Places) -
     if made is None or watch:
         lowered = lower(kernel, f"{name_of(kernel)}_{crc32(repr(signature).encode()):08x}", traits(target))
         improve(lowered.function)
-        made = lowered, finish(select(lowered.function, target))
+        made = lowered, finish(select(lowered.function, target), arguments=arguments_of(lowered.function.params))
         if len(_kernels) >= MOST_KEPT:
             _kernels.pop(next(iter(_kernels)))
         _kernels[signature, target] = made
@@ -130,6 +132,15 @@ def _launch(kernel: Kernel, target: str, watch: Watch | None, places: _Places) -
     lowered, binary = made
     memory = tuple(places.slot(node) for node in memory_order(kernel))
     return Launch(binary, memory, tuple((str(one), one.hi) for one in lowered.sizes), lowered.groups)
+
+
+def arguments_of(params: Sequence[Param]) -> tuple[Argument, ...]:
+    """Return a kernel's arguments as its metadata describes them."""
+    offsets, _ = kernarg_layout(params)
+    return tuple(
+        Argument(one.name, offset, max(4, one.type.size_bytes), one.is_buffer)
+        for one, offset in zip(params, offsets, strict=True)
+    )
 
 
 def name_of(kernel: Kernel) -> str:
