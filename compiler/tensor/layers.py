@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Self
 
-from ringup.compiler import dtypes, index
+from ringup.compiler import dtypes
 from ringup.compiler.index import Int
 from ringup.compiler.tensor.core import Core, number_of
 from ringup.compiler.tensor.sorting import Sorting
@@ -269,8 +269,3 @@ def rotary_angles(positions: Layers, width: int, base: float = 10000.0) -> tuple
     steps = positions._from_list([base ** (-2 * i / width) for i in range(width // 2)], dtypes.float32)
     angles = positions.float().unsqueeze(-1) * steps
     return angles.cos(), angles.sin()
-
-
-def most(size: Int) -> int:
-    """Return the greatest value of a size."""
-    return index.bounds(size)[1]
