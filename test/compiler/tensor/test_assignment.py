@@ -273,6 +273,10 @@ def test_views_are_written_through():
         t[::2].assign(0)
     with pytest.raises(TypeError, match="a part that is a copy"):
         t[[0, 1]].assign(0)
+    t[2] = np.full((1, 1, 4), 2.0)
+    assert t[2].tolist() == [2] * 4
+    with pytest.raises(ValueError, match=r"a value of shape \[2, 4\] for a part of 1 axes"):
+        t[2] = np.ones((2, 4))
     with pytest.raises(ValueError, match=r"a value of shape \[3\] does not go into \[4\]"):
         t[0].assign([1, 2, 3])
 
