@@ -12,9 +12,10 @@ from functools import cache, cached_property, lru_cache
 from typing import Any
 
 from ringup.autogen import isa as facts_of
-from ringup.compiler.isa import constants, decode, encode, text
+from ringup.compiler.isa import constants, decode, text
 from ringup.compiler.isa.decode import Instruction
 from ringup.compiler.isa.dual import DualEncoder
+from ringup.compiler.isa.encode import Plan, Refused, bind
 from ringup.compiler.isa.forms import Form, forms_of
 from ringup.compiler.isa.mnemonics import aliases_of, split_suffix
 from ringup.compiler.isa.modifiers import DPP16_NAMES
@@ -33,7 +34,7 @@ class Processor:
         self.name, self.wave_size = name, wave_size
         self.facts = facts_of.target(name)
         self.limits = LIMITS[name]
-        self._plans: dict[object, encode.Plan] = {}
+        self._plans: dict[object, Plan] = {}
         self._forms: dict[str, tuple[Form, ...]] = {}
         self._decoders: dict[tuple[str, int], tuple[Form, ...]] = {}
         self._dual = DualEncoder(self)
@@ -48,22 +49,24 @@ class Processor:
         """
         shapes: list[object] = [mnemonic]
         for operand in operands:
-            kind = type(operand)
-            if kind is int:
-                shapes.append(
-                    "i" if -16 <= operand <= 64 else operand if operand in constants.ALL_PATTERNS or operand >= 0xFFF0 else "l"  # type: ignore[operator]
-                )
-            elif kind is float:
-                shapes.append(operand)
-            elif kind is list:
-                return self.encode(mnemonic, [tuple(one) if type(one) is list else one for one in operands], **modifiers)
-            elif kind is tuple:
-                shapes.append(tuple(register.shape for register in operand))  # type: ignore[union-attr]
+            if type(operand) is int:
+                if -16 <= operand <= 64:
+                    shapes.append("i")
+                else:  # one that may be the bits of an inline float has a plan of its own
+                    shapes.append(operand if operand >= 0xFFF0 or operand in constants.ALL_PATTERNS else "l")
+            elif type(operand) is float:
+                shapes.append(f"float {operand!r}")  # as text: 1.0 is not 1, and -0.0 not 0.0
+            elif isinstance(operand, tuple):
+                shapes.append(tuple([register.shape for register in operand]))
+            elif isinstance(operand, list):
+                return self.encode(mnemonic, _tuples(operands), **modifiers)
             else:
                 try:
                     shapes.append(operand.shape)  # type: ignore[union-attr]
                 except AttributeError:
-                    raise TypeError(f"{mnemonic}: {operand!r} is no operand; registers, integers and floats are") from None
+                    raise TypeError(
+                        f"{mnemonic}: {operand!r} is no operand; registers, integers and floats are"
+                    ) from None
         if modifiers:
             for name, value in modifiers.items():
                 shapes.append(name)
@@ -80,9 +83,7 @@ class Processor:
             word = plan.word(operands, modifiers)
         return word.to_bytes(plan.nbytes, "little")
 
-    def encode_dual(
-        self, first: tuple[str, Sequence[Operand]], second: tuple[str, Sequence[Operand]]
-    ) -> bytes:
+    def encode_dual(self, first: tuple[str, Sequence[Operand]], second: tuple[str, Sequence[Operand]]) -> bytes:
         """Return the bytes of a dual instruction (VOPD): two (mnemonic, operands), the first done by the X unit."""
         return self._dual.encode(first, second)
 
@@ -104,7 +105,11 @@ class Processor:
         for form in forms:
             if form.ext.startswith("DPP") and form.format.width_bits == 64:
                 for slot in form.slots:
-                    vector = self.name == "gfx1100" or form.row.format == "VOP3P" or form.name.startswith(("v_cvt_pk_fp8", "v_cvt_pk_bf8"))
+                    vector = (
+                        self.name == "gfx1100"
+                        or form.row.format == "VOP3P"
+                        or form.name.startswith(("v_cvt_pk_fp8", "v_cvt_pk_bf8"))
+                    )
                     if slot.field == "src1" and vector:
                         slot.kinds = "v" if "v" in slot.kinds else slot.kinds.replace("l", "")
                     elif slot.field == "src2" and form.name.startswith("v_dot4_f32"):
@@ -122,7 +127,7 @@ class Processor:
         """Return mnemonics that look like one that does not exist."""
         return _close(mnemonic, self.mnemonics)
 
-    def _plan(self, mnemonic: str, operands: Sequence[Operand], modifiers: dict[str, Any]) -> encode.Plan:
+    def _plan(self, mnemonic: str, operands: Sequence[Operand], modifiers: dict[str, Any]) -> Plan:
         name, wanted = split_suffix(mnemonic)
         forms = self.forms(name)
         if not forms:
@@ -132,21 +137,32 @@ class Processor:
             raise CompileError(f"{self.name} has no {mnemonic}{self._did_you_mean(name)}")
         if wanted is None:
             ext = "DPP8" if "dpp8" in modifiers else "DPP16" if DPP16_NAMES & modifiers.keys() else ""
-            forms = tuple(f for f in forms if bool(f.ext) == bool(ext) and (not ext or f.ext.startswith(ext[:3]) and (f.ext == "DPP8") == (ext == "DPP8")))
+            forms = tuple(
+                f
+                for f in forms
+                if bool(f.ext) == bool(ext)
+                and (not ext or (f.ext.startswith(ext[:3]) and (f.ext == "DPP8") == (ext == "DPP8")))
+            )
         else:
-            forms = tuple(form for form in forms if form.suffix in wanted or (form.suffix == "" and wanted[0] in _own_suffix(form)))
+            forms = tuple(
+                form
+                for form in forms
+                if form.suffix in wanted or (form.suffix == "" and wanted[0] in _own_suffix(form))
+            )
             if "_dpp" in mnemonic:
                 eight = "dpp8" in modifiers
                 forms = tuple(form for form in forms if (form.ext == "DPP8") == eight)
-        best: encode.Refused | None = None
+        best: Refused | None = None
         for form in forms:
             try:
-                return encode.bind(form, operands, modifiers, self.limits, self.wave_size)
-            except encode.Refused as refused:
+                return bind(form, operands, modifiers, self.limits, self.wave_size)
+            except Refused as refused:
                 if best is None or refused.depth >= best.depth:
                     best = refused
         if best is None:
-            raise CompileError(f"{name} has no encoding {mnemonic.removeprefix(name) or 'with these modifiers'} on {self.name}")
+            raise CompileError(
+                f"{name} has no encoding {mnemonic.removeprefix(name) or 'with these modifiers'} on {self.name}"
+            )
         raise best
 
     def _did_you_mean(self, name: str) -> str:
@@ -173,7 +189,9 @@ class Processor:
 
     @cached_property
     def _formats(self) -> list[list[Any]]:
-        formats = sorted((f for f in self.facts.formats.values() if not f.is_extension), key=lambda f: -f.mask.bit_count())
+        formats = sorted(
+            (f for f in self.facts.formats.values() if not f.is_extension), key=lambda f: -f.mask.bit_count()
+        )
         top = 0x1FF << 23
         return [[f for f in formats if (key << 23 ^ f.value) & f.mask & top == 0] for key in range(512)]
 
@@ -185,7 +203,11 @@ class Processor:
             if row is None:
                 found = ()
             else:
-                found = tuple(form for form in self.forms(row.mnemonic) if form.row is row or (form.row.format, form.row.op) == key)
+                found = tuple(
+                    form
+                    for form in self.forms(row.mnemonic)
+                    if form.row is row or (form.row.format, form.row.op) == key
+                )
             self._decoders[key] = found
         return found
 
@@ -207,6 +229,11 @@ class Processor:
             found = self.decode(data, offset)
             yield offset, found
             offset += found.size_bytes if found else 4
+
+
+def _tuples(operands: Sequence[Any]) -> list[Operand]:
+    """Return operands with lists of addresses made tuples."""
+    return [tuple(one) if isinstance(one, list) else one for one in operands]
 
 
 @lru_cache(maxsize=1024)

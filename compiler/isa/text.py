@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ringup.compiler.isa import constants, immediates, memory_forms as memory
+from ringup.compiler.isa import constants, immediates
+from ringup.compiler.isa import memory_forms as memory
 from ringup.compiler.isa.decode import Instruction
 from ringup.compiler.isa.forms import Form, Slot
 from ringup.compiler.isa.modifiers import modifier_texts
@@ -35,15 +36,17 @@ def text(instruction: Instruction, limits: Limits) -> str:
 def _half(instruction: Instruction, limits: Limits) -> str:
     form = instruction.form
     slots = iter_slots(form, instruction.operands, instruction.modifiers)
-    shown = [operand_text(form, slot, operand, limits) for slot, operand in zip(slots, instruction.operands, strict=False)]
+    shown = [
+        operand_text(form, slot, operand, limits) for slot, operand in zip(slots, instruction.operands, strict=False)
+    ]
     if form.format.name in memory.EXPORT:
         line = f"{form.mnemonic} {shown[0]} {', '.join(shown[1:])}"
     else:
         line = f"{form.mnemonic} {', '.join(shown)}" if shown else form.mnemonic
     modifiers = dict(instruction.modifiers)
-    if form.format.name == "SMEM" and limits.generation == 12 and len(shown) == 3 and "offset" in form.modifiers:
-        if isinstance(instruction.operands[2], Register):
-            modifiers.setdefault("offset", 0)
+    loads = form.format.name == "SMEM" and limits.generation == 12 and len(shown) == 3 and "offset" in form.modifiers
+    if loads and isinstance(instruction.operands[2], Register):
+        modifiers.setdefault("offset", 0)
     found = modifier_texts(form, modifiers, limits.generation)
     return " ".join([line, *filter(None, found)])
 
@@ -127,7 +130,15 @@ def immediate_text(form: Form, slot: Slot, value: int, limits: Limits) -> str:
 def version_text(value: int) -> str:
     """Return the text of `s_version`'s operand: the instruction set's name and the wave sizes it may have."""
     name = VERSIONS.get(value & 0xFF)
-    flags = [text for bit, text in ((0x2000, "UC_VERSION_W64_BIT"), (0x4000, "UC_VERSION_W32_BIT"), (0x8000, "UC_VERSION_MDP_BIT")) if value & bit]
+    flags = [
+        text
+        for bit, text in (
+            (0x2000, "UC_VERSION_W64_BIT"),
+            (0x4000, "UC_VERSION_W32_BIT"),
+            (0x8000, "UC_VERSION_MDP_BIT"),
+        )
+        if value & bit
+    ]
     if name is None or value & 0x1F00:
         return f"{value:#x}"
     return "|".join([name, *flags])
