@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 from ringup.compiler.isa import expression
 from ringup.compiler.isa.directives import Directives
-from ringup.compiler.isa.encode import Refused
 from ringup.compiler.isa.expression import Expression, Value
 from ringup.compiler.isa.lexer import AssemblyError, Complaint, Reader, Token, strip_comments, tokens
 from ringup.compiler.isa.macros import Line, expand
 from ringup.compiler.isa.parse import InstructionParser, Parsed
+from ringup.compiler.isa.plan import Refused
 from ringup.compiler.isa.processor import Processor
 from ringup.compiler.isa.program import TEXT, Program
 from ringup.compiler.isa.registers import Literal, Register

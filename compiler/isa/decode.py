@@ -7,9 +7,10 @@ from typing import Any
 
 from ringup.compiler.isa import constants
 from ringup.compiler.isa import memory_forms as memory
-from ringup.compiler.isa.forms import DPP8_CODE, DPP8_FI_CODE, DPP16_CODE, SDWA_CODE, Form, Slot
+from ringup.compiler.isa.forms import Form
 from ringup.compiler.isa.modifiers import decode_modifiers
 from ringup.compiler.isa.registers import NAMED, NULL, OFF, Literal, Marked, Operand, Register, a, s, special, ttmp, v
+from ringup.compiler.isa.slots import DPP8_CODE, DPP8_FI_CODE, DPP16_CODE, SDWA_CODE, Slot
 from ringup.compiler.isa.target import Limits
 from ringup.errors import CompileError
 

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ringup.compiler.isa import names, swizzle
-from ringup.compiler.isa.forms import Form, Modifier
+from ringup.compiler.isa.form_modifiers import Modifier
+from ringup.compiler.isa.forms import Form
 from ringup.errors import CompileError
 
 OMOD = {("mul", 2): 1, ("mul", 4): 2, ("div", 2): 3}

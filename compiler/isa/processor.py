@@ -15,10 +15,11 @@ from ringup.autogen import isa as facts_of
 from ringup.compiler.isa import constants, decode, text
 from ringup.compiler.isa.decode import Instruction
 from ringup.compiler.isa.dual import DualEncoder
-from ringup.compiler.isa.encode import Plan, Refused, bind
+from ringup.compiler.isa.encode import bind
 from ringup.compiler.isa.forms import Form, forms_of
 from ringup.compiler.isa.mnemonics import aliases_of, split_suffix
 from ringup.compiler.isa.modifiers import DPP16_NAMES
+from ringup.compiler.isa.plan import Plan, Refused
 from ringup.compiler.isa.registers import Operand
 from ringup.compiler.isa.target import LIMITS
 from ringup.errors import CompileError

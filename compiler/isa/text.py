@@ -8,10 +8,11 @@ from typing import Any
 from ringup.compiler.isa import constants, immediates
 from ringup.compiler.isa import memory_forms as memory
 from ringup.compiler.isa.decode import Instruction
-from ringup.compiler.isa.forms import Form, Slot
+from ringup.compiler.isa.forms import Form
 from ringup.compiler.isa.modifiers import modifier_texts
 from ringup.compiler.isa.names import EXPORT_TARGETS
 from ringup.compiler.isa.registers import Literal, Marked, Operand, Register
+from ringup.compiler.isa.slots import Slot
 from ringup.compiler.isa.target import Limits
 
 # immediates: printed as decimal numbers, as hexadecimal ones; others are decimal up to 64, as inline constants are
