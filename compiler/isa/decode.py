@@ -189,7 +189,7 @@ class _Reader:
 
     def _source(self, slot: Slot, code: int, count: int) -> Operand:
         if code >= 256:
-            if "v" not in slot.kinds:
+            if not {"v", "a"} & set(slot.kinds):
                 raise Illegal
             return self._vector(slot, code - 256, count)
         value: int | float | Literal

@@ -162,7 +162,7 @@ def object_lines(found: Object, *, places: bool = True) -> Iterator[str]:
     for symbol in _text_symbols(found):
         if symbol.binding in GLOBAL:
             yield f"{'.globl' if symbol.binding == 1 else '.weak'} {symbol.name}"
-        if symbol.kind == 2:
+        if symbol.kind == 2 and symbol.binding in GLOBAL:
             yield f".type {symbol.name},@function"
     yield ".p2align 8"
     yield from listing.lines(places=places)

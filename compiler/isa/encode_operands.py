@@ -72,7 +72,7 @@ def put_operand(
         _put_attribute(plan, i)
     elif codec == "soe":
         plan.base |= 1 << plan.form.place("imm")[0]
-        plan.others.append((i, _immediate_offset, slot.shift))
+        plan.others.append((i, _buffer_offset if "_buffer_" in plan.form.name else _immediate_offset, slot.shift))
     elif codec == "src":
         _put_constant(plan, slot, operand, i, limits)
     else:
@@ -84,6 +84,14 @@ def _immediate_offset(given: Any) -> int:
     if type(number) is not int or not -(1 << 20) <= number < 1 << 20:
         raise CompileError(f"offset {number!r}: {-(1 << 20)} to {(1 << 20) - 1}")
     return number & 0x1F_FFFF
+
+
+def _buffer_offset(given: Any) -> int:
+    """Return the bits of gfx9's offset into a buffer, which is not negative."""
+    number = _immediate_offset(given)
+    if number >> 20:
+        raise CompileError(f"offset {given!r} into a buffer: 0 to {(1 << 20) - 1}")
+    return number
 
 
 def _put_offset_register(plan: Plan, slot: Slot, register: Register, i: int, limits: Limits) -> None:

@@ -71,7 +71,7 @@ def modifiers_of(form: Form, ext_format: FormatFacts | None) -> Iterator[Modifie
                 yield Modifier("offset", "number", lo, 16)
         elif effect == "format" and field in ("dfmt", "nfmt"):
             if field == "dfmt":
-                yield Modifier("format", "split_format", lo, 7)
+                yield Modifier("format", "split_format", lo, 7, default=1)
         elif effect in FLAGS:
             yield Modifier(effect, "flag", lo)
         elif effect in ("byte_sel", "index_key"):

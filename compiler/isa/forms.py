@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ringup.autogen.isa import FormatFacts, InstructionFacts, Target
+from ringup.autogen.isa import FormatFacts, InstructionFacts, OperandFacts, Target
 from ringup.compiler.isa.form_modifiers import ORDER, modifiers_of
 from ringup.compiler.isa.slots import Slot, slots_of
 
@@ -33,6 +33,7 @@ class Form:
         suffix: str,
         signed: int,
     ) -> None:
+        row = _completed(row)
         self.row, self.format, self.ext, self.suffix = row, fmt, ext, suffix
         self.name = row.mnemonic
         self.mnemonic = row.mnemonic + suffix
@@ -83,6 +84,13 @@ class Form:
         """Return (lowest bit, width) of a field of the base format."""
         hi, lo = self.format.fields[field]
         return lo, hi - lo + 1
+
+
+def _completed(row: InstructionFacts) -> InstructionFacts:
+    """Return a row with the accumulation register it reads, which the enumeration takes for a modifier. Source: CDNA3 ISA, "V_ACCVGPR_READ"."""
+    if row.mnemonic in ("v_accvgpr_read_b32", "v_accvgpr_mov_b32") and not any(o.field == "src0" for o in row.operands):
+        return row._replace(operands=(*row.operands, OperandFacts("src0", "use", ("agpr",), 32, "b32")))
+    return row
 
 
 def forms_of(facts: Target, row: InstructionFacts, rows: Sequence[InstructionFacts]) -> tuple[Form, ...]:

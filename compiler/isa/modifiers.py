@@ -337,7 +337,7 @@ def _one(form: Form, modifier: Modifier, value: Any, found: Mapping[str, Any], g
         parts = [f"BUF_DATA_FORMAT_{names.DATA_FORMATS[data]}"] if data != 1 else []
         parts += [f"BUF_NUM_FORMAT_{names.NUMBER_FORMATS[number]}"] if number else []
         return f"format:[{','.join(parts)}]"
-    if name == "bitop3" and value <= 64:
+    if name == "bitop3" and value < 10:
         return f"bitop3:{value}"
     if name in ("dmask", "row_mask", "bank_mask", "bitop3"):
         return f"{name}:{value:#x}"

@@ -113,7 +113,7 @@ def _is_spread(row: InstructionFacts, fmt: FormatFacts, field: str) -> bool:
 
 def _accumulation_field(field: str, fmt: FormatFacts, mnemonic: str) -> int:
     """Return the bit that makes a vector operand an accumulation register, -1 where there is none. Source: CDNA3 ISA, "ACC"."""
-    if mnemonic == "v_mfma_ld_scale_b32":
+    if mnemonic == "v_mfma_ld_scale_b32" or mnemonic.startswith("v_accvgpr"):
         return -1
     if fmt.name in ("VOP3P-MAI", "VOP3PX2"):
         if field in ("src0", "src1"):

@@ -50,7 +50,7 @@ def source(tmp_path):
 
 
 def test_a_kernel_goes_there_and_back(ask, source, tmp_path):
-    assert ask("asm", source)[:2] == (0, "fill.co: 1792 bytes for gfx1100, 32 of code; fill\n")
+    assert ask("asm", source)[:2] == (0, "fill.co: 2024 bytes for gfx1100, 32 of code; fill\n")
     image = (tmp_path / "fill.co").read_bytes()
     assert list(code_object.parse(image).kernels) == ["fill"]
     status, text, _ = ask("disasm", "fill.co", "--plain")

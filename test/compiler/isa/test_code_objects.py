@@ -204,6 +204,14 @@ def test_descriptors_are_llvms(target, headers, tmp_path):
         assert descriptor.build(descriptor.read(ours, limits)[0], limits, 0, wave) == ours
 
 
+def test_local_labels_keep_their_names():
+    text = ".p2align 8\nk:\n s_cbranch_scc1 done\n s_nop 0\ndone:\n s_endpgm\n"
+    text += ".amdhsa_kernel k\n.amdhsa_next_free_vgpr 1\n.amdhsa_next_free_sgpr 1\n"
+    built = elf.write(assemble(text + ".end_amdhsa_kernel", processor("gfx1100")))
+    lines = list(disassembler.object_lines(elf_read.read(built, "k"), places=False))
+    assert lines[lines.index("k:") :][:5] == ["k:", "  s_cbranch_scc1 done", "  s_nop 0", "done:", "  s_endpgm"]
+
+
 @pytest.mark.parametrize("size", [3, 40, 64, 200, 1000])
 def test_a_cut_or_spoiled_object_is_named_as_damaged(image, size):
     with pytest.raises(CompileError):

@@ -70,7 +70,8 @@ def test_texts_that_llvm_takes_there_are_taken(target, llvm):
 
 OPERANDS = (
     "v0", "v255", "v[0:1]", "v[2:3]", "v[0:2]", "v[4:7]", "v1.l", "v1.h", "v200.h", "s0", "s[0:1]", "s[2:3]", "s[0:3]", "s[4:7]", "s[0:7]",
-    "s105", "s[104:105]", "ttmp0", "ttmp[0:1]", "vcc", "vcc_lo", "exec", "exec_lo", "exec_hi", "m0", "null", "src_scc", "0", "1", "64", "65", "-16",
+    "s105", "s[104:105]",
+    "ttmp0", "ttmp[0:1]", "vcc", "vcc_lo", "exec", "exec_lo", "exec_hi", "m0", "null", "src_scc", "0", "1", "64", "65", "-16",
     "-17", "0.5", "-4.0", "0x1234", "0x12345678", "0x123456789", "-v1", "|v1|", "-s1", "|s1|", "s[1:2]", "v[255:256]", "s106", "v256", "a0",
     "flat_scratch", "ttmp[1:2]",
 )  # fmt: skip
