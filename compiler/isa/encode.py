@@ -1,31 +1,26 @@
-"""From a mnemonic, operands and modifiers to bytes: a form is chosen and checked once per shape of operands, then words are put together.
-
-A `Plan` is what remains of an instruction when only register numbers and values may still change.
-"""
+"""From a mnemonic's form, operands and modifiers to a plan: chosen and checked once per shape of operands."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ringup.compiler.isa import constants, memory_forms as memory
+from ringup.compiler.isa import memory_forms as memory
 from ringup.compiler.isa.bus import bus_check
-from ringup.compiler.isa.forms import DPP8_CODE, DPP16_CODE, SDWA_CODE, Form, Modifier, Slot
+from ringup.compiler.isa.encode_memory import place_buffer, place_export, place_flat, place_image, plain_modifiers
+from ringup.compiler.isa.encode_operands import modifier_range, put_operand
+from ringup.compiler.isa.forms import Form
 from ringup.compiler.isa.modifiers import encode_modifiers
-from ringup.compiler.isa.names import EXPORT_TARGETS
-from ringup.compiler.isa.registers import Literal, Marked, Operand, Register, Scalar
+from ringup.compiler.isa.plan import Plan, Refused
+from ringup.compiler.isa.registers import Operand, Register
+from ringup.compiler.isa.slots import DPP8_CODE, DPP16_CODE, SDWA_CODE, Slot
 from ringup.compiler.isa.target import Limits
 from ringup.errors import CompileError
 
-KIND_NAMES = {
-    "v": "a vector register", "a": "an accumulation register", "s": "a scalar register", "t": "ttmp", "c": "vcc", "x": "exec", "m": "m0",
-    "n": "null", "i": "an inline constant", "f": "an inline float", "l": "a literal", "k": "scc", "p": "an aperture", "o": "off", "d": "lds_direct",
-}  # fmt: skip
-ATTRIBUTES = 33  # that a pixel shader can have
 EXTENSION_CODES = {"DPP16": DPP16_CODE, "DPP": DPP16_CODE, "DPP8": DPP8_CODE, "SDWA": SDWA_CODE, "SDWAB": SDWA_CODE}
-Value = Callable[[Any], int]
 
 
+<<<<<<< HEAD
 class Refused(CompileError):
     """A form that cannot hold the operands; `depth` tells how far it got, so that the best reason is reported."""
 
@@ -77,6 +72,8 @@ class Plan:
         return values.pop()
 
 
+=======
+>>>>>>> 81572f6ed942df9502d02cc85729a9a509e59b1a
 def bind(form: Form, operands: Sequence[Operand], modifiers: Mapping[str, Any], limits: Limits, wave_size: int) -> Plan:
     """Return the plan of a form for operands of these shapes; `Refused` says why it cannot hold them."""
     plan = Plan(form)
@@ -87,21 +84,21 @@ def bind(form: Form, operands: Sequence[Operand], modifiers: Mapping[str, Any], 
         raise Refused(str(error), 50) from None
     plan.base |= bits | memory.fixed_bits(form, limits.generation)
     try:
-        memory.check_modifiers(form, _plain_modifiers(form, modifiers))
+        memory.check_modifiers(form, plain_modifiers(form, modifiers))
     except CompileError as error:
         raise Refused(str(error), 50) from None
     for each, modifier in offsets:
-        plan.offsets.append((each, *_range(form, modifier), (1 << modifier.width) - 1, modifier.shift))
+        plan.offsets.append((each, *modifier_range(form, modifier), (1 << modifier.width) - 1, modifier.shift))
     if form.ext and form.ext != "DPP8":
         plan.base |= EXTENSION_CODES[form.ext] << form.place("src0")[0]
     if name in memory.IMAGE:
-        placed = _image(plan, operands, modifiers, limits)
+        placed = place_image(plan, operands, modifiers, limits)
     elif name in memory.EXPORT:
-        placed = _export(plan, operands)
+        placed = place_export(plan, operands)
     elif name in memory.FLAT:
-        placed = _flat(plan, operands, modifiers, limits, wave_size)
+        placed = place_flat(plan, operands, modifiers, limits, wave_size)
     elif name in memory.BUFFER:
-        placed = _buffer(form, operands, modifiers)
+        placed = place_buffer(form, operands, modifiers)
     else:
         placed = [(slot, count, i) for i, (slot, count) in enumerate(memory.matrix_slots(form, modifiers, wave_size))]
         if form.name == "s_endpgm" and not operands:
@@ -112,7 +109,7 @@ def bind(form: Form, operands: Sequence[Operand], modifiers: Mapping[str, Any], 
             raise Refused(f"{form.name} takes {len(placed)} operands, not {len(operands)}", 0)
     for slot, count, i in placed:
         try:
-            _put(plan, slot, count, operands, i, limits, wave_size)
+            put_operand(plan, slot, count, operands, i, limits, wave_size)
         except CompileError as error:
             raise Refused(f"{form.name}, operand {i + 1}: {error}", 10 + i, i) from None
     halves = {
@@ -148,6 +145,7 @@ def _check_op_sel(
             at = places.index(slot.half_bit)
             if at < len(given) and bool(given[at]) != (operand.half == "h"):
                 raise Refused(f"{form.name}: op_sel:{list(given)} and {operand} say different halves", 20, i)
+<<<<<<< HEAD
 
 
 def _range(form: Form, modifier: Modifier) -> tuple[int, int]:
@@ -565,3 +563,5 @@ def _spread(sizes: tuple[int, ...], places: int, *, partial: bool) -> tuple[int,
     if len(sizes) <= places or not partial:
         return sizes
     return (*sizes[: places - 1], sum(sizes[places - 1 :]))
+=======
+>>>>>>> 81572f6ed942df9502d02cc85729a9a509e59b1a

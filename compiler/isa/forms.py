@@ -1,4 +1,4 @@
-"""Encodings of one instruction, built from its row of facts: where each operand and modifier lies, and what may stand there.
+"""Encodings of one instruction, built from its row of facts.
 
 A row gives one form for its own format and one for every extension dword it takes (DPP16, DPP8, SDWA). Encoder, decoder and text work from
 forms alone. Sources: the rows (`autogen/isa`); ISA documents, "Microcode Formats".
@@ -6,84 +6,14 @@ forms alone. Sources: the rows (`autogen/isa`); ISA documents, "Microcode Format
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from ringup.autogen.isa import FormatFacts, InstructionFacts, OperandFacts, Target
+from ringup.compiler.isa.form_modifiers import ORDER, modifiers_of
+from ringup.compiler.isa.slots import Slot, slots_of
 
-SDWA_CODE, DPP16_CODE, DPP8_CODE, DPP8_FI_CODE = 249, 250, 233, 234
-SCALAR_KINDS = "stcx"  # general scalar registers
 SHORT = {"VOP1": "e32", "VOP2": "e32", "VOPC": "e32"}
 LONG = ("VOP3", "VOP3SD", "VOP3A", "VOP3B")
-LETTERS = {
-    "vgpr": "v", "agpr": "a", "sgpr": "s", "ttmp": "t", "vcc": "c", "exec": "x", "m0": "m", "null": "n", "scc": "k", "aperture": "p",
-    "lds_direct": "d", "off": "o", "flat_scratch": "F", "xnack_mask": "X", "pops": "P", "imm": "i", "float": "f", "literal": "l",
-    "label": "L", "waitcnt": "W", "hwreg": "H", "sendmsg": "G", "delay": "D", "attribute": "A", "export": "E", "symbol": "U",
-}  # fmt: skip
-# order in which texts name modifiers
-MODIFIER_ORDER = (
-    "format", "idxen", "offen", "offset0", "offset1", "offset", "dmask", "dim", "unorm", "glc", "sc0", "nt", "sc1", "slc", "dlc", "th",
-    "scope", "nv", "gds", "r128", "a16", "lds", "tfe", "lwe", "d16", "wait_vdst", "wait_va_vdst", "wait_vm_vsrc", "done", "row_en",
-    "index_key", "op_sel", "op_sel_hi", "neg_lo", "neg_hi", "bitop3", "byte_sel", "clamp", "omod", "wait_exp", "cbsz", "abid", "blgp", "neg",
-    "dst_sel", "dst_unused", "src0_sel", "src1_sel", "dpp8", "dpp_ctrl", "row_mask", "bank_mask", "bound_ctrl", "fi",
-)  # fmt: skip
-_ORDER = {name: i for i, name in enumerate(MODIFIER_ORDER)}
-FLAGS = frozenset((
-    "idxen", "offen", "unorm", "glc", "sc0", "nt", "sc1", "slc", "dlc", "nv", "gds", "r128", "a16", "lds", "tfe", "lwe", "d16", "done",
-    "row_en", "clamp",
-))  # fmt: skip
-VECTORS = frozenset(("op_sel", "op_sel_hi", "neg_lo", "neg_hi", "neg"))
-
-
-class Slot:
-    """One operand of the text: the bits that hold it and the kinds of operand they can hold.
-
-    `codec` is how: `src` (a code of the 9-bit source space), `vgpr` (8 bits), `imm` (a number), `literal`, `implied` (in no bits),
-    `attr`, `target`, `address` (an image's, several registers). `scale` is log2 of the registers one unit of the field counts.
-    """
-
-    __slots__ = (
-        "abs_bit", "acc_bit", "codec", "direction", "field", "half_bit", "index", "kinds", "neg_bit", "scale", "sext_bit", "short_half",
-        "shift", "size", "spread", "text", "type", "width",
-    )  # fmt: skip
-
-    def __init__(self, facts: OperandFacts, kinds: str, codec: str, shift: int, width: int) -> None:
-        self.field, self.direction, self.kinds, self.codec = facts.field, facts.direction, kinds, codec
-        self.size, self.type, self.text = facts.size_bits, facts.type, facts.text
-        self.shift, self.width, self.scale, self.index = shift, width, 0, 0
-        self.half_bit = self.neg_bit = self.abs_bit = self.sext_bit = self.acc_bit = -1
-        self.spread = False  # a matrix: in waves of 64 lanes half the registers
-        self.short_half = False  # the half's bit is the top one of the register's own field
-
-    @property
-    def count(self) -> int:
-        """Return how many dword registers the operand covers; 1 for a half."""
-        return max(1, self.size // 32)
-
-    def registers(self, wave_size: int) -> int:
-        """Return the dword registers in waves of that size: lane masks widen with it, matrices spread over its lanes."""
-        if self.type == "mask":
-            return wave_size // 32
-        return max(1, self.count // 2) if self.spread and wave_size == 64 else self.count
-
-
-class Modifier:
-    """One modifier: `kind` is flag, number, vector (one bit an operand) or the name of a spelling of its own; `bits` are positions."""
-
-    __slots__ = ("bits", "default", "kind", "name", "shift", "signed", "width")
-
-    def __init__(
-        self,
-        name: str,
-        kind: str,
-        shift: int = 0,
-        width: int = 1,
-        *,
-        bits: tuple[int, ...] = (),
-        signed: bool = False,
-        default: int = 0,
-    ) -> None:
-        self.name, self.kind, self.shift, self.width = name, kind, shift, width
-        self.bits, self.signed, self.default = bits, signed, default
 
 
 class Form:
@@ -103,6 +33,7 @@ class Form:
         suffix: str,
         signed: int,
     ) -> None:
+        row = _completed(row)
         self.row, self.format, self.ext, self.suffix = row, fmt, ext, suffix
         self.name = row.mnemonic
         self.mnemonic = row.mnemonic + suffix
@@ -138,13 +69,18 @@ class Form:
         self.needs = tuple((name, value) for name, value in self.needs if name not in optional)
         for name, value in self.needs:
             self.base |= value << fmt.fields[name][1]
-        self.slots: tuple[Slot, ...] = tuple(_slots(row, fmt, ext, ext_format, signed))
+        self.slots: tuple[Slot, ...] = tuple(slots_of(row, fmt, ext, ext_format, signed))
         self.sources = tuple(slot for slot in self.slots if slot.field.startswith(("src", "vsrc", "ssrc")))
         self.implicit_reads = any(
             o.field == "hidden" and o.direction == "use" and "vcc" in o.kinds for o in row.operands
         )
+<<<<<<< HEAD
         order = _ORDER | {"clamp": -1} if row.format == "VINTERP" else _ORDER
         self.modifiers = {m.name: m for m in sorted(_modifiers(self, ext_format), key=lambda m: order[m.name])}
+=======
+        order = ORDER | {"clamp": -1} if row.format == "VINTERP" else ORDER
+        self.modifiers = {m.name: m for m in sorted(modifiers_of(self, ext_format), key=lambda m: order[m.name])}
+>>>>>>> 81572f6ed942df9502d02cc85729a9a509e59b1a
 
     def __repr__(self) -> str:
         return f"Form({self.mnemonic}, {self.format.name}{'+' + self.ext if self.ext else ''})"
@@ -153,6 +89,13 @@ class Form:
         """Return (lowest bit, width) of a field of the base format."""
         hi, lo = self.format.fields[field]
         return lo, hi - lo + 1
+
+
+def _completed(row: InstructionFacts) -> InstructionFacts:
+    """Return a row with the accumulation register it reads, which the enumeration takes for a modifier. Source: CDNA3 ISA, "V_ACCVGPR_READ"."""
+    if row.mnemonic in ("v_accvgpr_read_b32", "v_accvgpr_mov_b32") and not any(o.field == "src0" for o in row.operands):
+        return row._replace(operands=(*row.operands, OperandFacts("src0", "use", ("agpr",), 32, "b32")))
+    return row
 
 
 def forms_of(facts: Target, row: InstructionFacts, rows: Sequence[InstructionFacts]) -> tuple[Form, ...]:
@@ -174,6 +117,7 @@ def forms_of(facts: Target, row: InstructionFacts, rows: Sequence[InstructionFac
                 suffix = ""  # of compares only the short DPP encoding has a text without suffix
             made.append(Form(row, fmt, name, facts.formats[name], suffix, signed))
     return tuple(made)
+<<<<<<< HEAD
 
 
 def _slots(
@@ -457,3 +401,5 @@ def _extension_modifiers(form: Form, ext_format: FormatFacts) -> Iterator[Modifi
         yield Modifier("clamp", "flag", base + fields["clmp"][1])
         if any(o.type in ("f16", "f32") for o in form.row.operands):
             yield Modifier("omod", "omod", base + fields["omod"][1], 2)
+=======
+>>>>>>> 81572f6ed942df9502d02cc85729a9a509e59b1a
