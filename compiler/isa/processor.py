@@ -50,25 +50,6 @@ class Processor:
         """
         shapes: list[object] = [mnemonic]
         for operand in operands:
-<<<<<<< HEAD
-            kind = type(operand)
-            if kind is int:
-                shapes.append(
-                    "i"
-                    if -16 <= operand <= 64
-                    else operand
-                    if operand in constants.ALL_PATTERNS or operand >= 0xFFF0
-                    else "l"  # type: ignore[operator]
-                )
-            elif kind is float:
-                shapes.append(operand)
-            elif kind is list:
-                return self.encode(
-                    mnemonic, [tuple(one) if type(one) is list else one for one in operands], **modifiers
-                )
-            elif kind is tuple:
-                shapes.append(tuple(register.shape for register in operand))  # type: ignore[union-attr]
-=======
             if type(operand) is int:
                 if -16 <= operand <= 64:
                     shapes.append("i")
@@ -80,7 +61,6 @@ class Processor:
                 shapes.append(tuple([register.shape for register in operand]))
             elif isinstance(operand, list):
                 return self.encode(mnemonic, _tuples(operands), **modifiers)
->>>>>>> 81572f6ed942df9502d02cc85729a9a509e59b1a
             else:
                 try:
                     shapes.append(operand.shape)  # type: ignore[union-attr]
@@ -162,11 +142,7 @@ class Processor:
                 f
                 for f in forms
                 if bool(f.ext) == bool(ext)
-<<<<<<< HEAD
-                and (not ext or f.ext.startswith(ext[:3]) and (f.ext == "DPP8") == (ext == "DPP8"))
-=======
                 and (not ext or (f.ext.startswith(ext[:3]) and (f.ext == "DPP8") == (ext == "DPP8")))
->>>>>>> 81572f6ed942df9502d02cc85729a9a509e59b1a
             )
         else:
             forms = tuple(
