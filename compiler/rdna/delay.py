@@ -65,7 +65,7 @@ def insert_delays(program: Program) -> int:
                 result = _Result(kind, vector, trans, cycle + effects.latency)
                 for unit in step.writes:
                     written[unit] = result
-            cycle += effects.cycles if alu else 1
+            cycle += effects.cycles if alu and kind != "trans" else 1  # a transcendental keeps only its own unit
         program.blocks[b] = made
     return count
 
