@@ -1,7 +1,7 @@
 """s_delay_alu: tells the hardware which earlier result the next instructions need, so that it lets other waves issue in the meantime.
 
-A hint: without it the ALU itself stalls. Source: RDNA3 ISA reference, "ALU Instruction Software Scheduling", "S_DELAY_ALU"; latencies are those of
-`effects.py`. Memory instructions wait for vector results by themselves (LLVM AMDGPUInsertDelayAlu.cpp) and get no hint.
+A hint: without it the ALU itself stalls. Source: RDNA3 ISA reference, "ALU Instruction Software Scheduling", "S_DELAY_ALU"; latencies are
+those of `effects.py`. Memory instructions wait for vector results by themselves (LLVM AMDGPUInsertDelayAlu.cpp) and get no hint.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Two vector instructions in one (VOPD): pairs are found within a short window and issued together. Wave32 only.
 
-A later instruction moves up beside an earlier one where nothing between depends on it. The rules for registers are the hardware's: destinations of
-different parity, first and second sources from different banks (number modulo 4), third sources of different parity, two scalar values at most, one
-literal. Source: RDNA3 and RDNA4 ISA references, "Dual Issue VALU".
+A later instruction moves up beside an earlier one where nothing between depends on it. The rules for registers are the hardware's:
+destinations of different parity, first and second sources from different banks (number modulo 4), third sources of different parity, two
+scalar values at most, one literal. Source: RDNA3 and RDNA4 ISA references, "Dual Issue VALU".
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ ADDS_TO_RESULT: Final = frozenset(("v_fmac_f32", "v_dot2acc_f32_f16", "v_dot2acc
 
 
 class _Half:
-    """One instruction that can be half of a pair: its name, operands, and what the rules ask about. `port` numbers are -1 where no VGPR is read."""
+    """One instruction that can be half of a pair: its name, operands, and what the rules ask about. `port` numbers are -1 where no VGPR is
+    read.
+    """
 
     __slots__ = ("exchanged", "literal", "name", "operands", "result", "scalars", "src0", "src1", "src2")
 

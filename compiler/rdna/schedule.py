@@ -1,8 +1,8 @@
 """List scheduling of each block before registers are given out: long waits start early, stores come late, within a budget of registers.
 
-Top-down: of the instructions whose operands are there, the one with the longest way to the block's end goes first. When the live VGPRs reach the
-budget (what the hoped-for occupancy leaves a wave), what frees registers goes first instead. An order that needs more than the budget and more than
-the maker's own order is dropped. Deterministic: ties go by the maker's order.
+Top-down: of the instructions whose operands are there, the one with the longest way to the block's end goes first. When the live VGPRs reach
+the budget (what the hoped-for occupancy leaves a wave), what frees registers goes first instead. An order that needs more than the budget and
+more than the maker's own order is dropped. Deterministic: ties go by the maker's order.
 """
 
 from __future__ import annotations

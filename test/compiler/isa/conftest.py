@@ -27,7 +27,13 @@ class Llvm:
         self._argv += [f"-mattr={','.join(features)}"] if features else []
 
     def _run(self, lines, *options):
-        return subprocess.run([*self._argv, *options], input="\n".join(lines).encode(), capture_output=True, timeout=TIMEOUT_S, check=False)
+        return subprocess.run(
+            [*self._argv, *options],
+            input="\n".join(lines).encode(),
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
 
     def assemble(self, texts):
         """Return for each text its bytes, or the message it was refused with."""

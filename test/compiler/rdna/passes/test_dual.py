@@ -10,8 +10,10 @@ from ringup.compiler.rdna.code import VCC_LO, Block, Code, Instr, physical
 from ringup.compiler.rdna.dual import EXCHANGED, pair
 from ringup.compiler.rdna.steps import Pair, Program
 
-NAMES = ("v_fmac_f32", "v_add_f32", "v_sub_f32", "v_mul_f32", "v_max_f32", "v_mov_b32", "v_cndmask_b32", "v_add_nc_u32", "v_lshlrev_b32", "v_and_b32",
-         "v_fmaak_f32", "v_fmamk_f32", "v_subrev_f32", "v_dot2acc_f32_f16")  # fmt: skip
+NAMES = tuple(
+    f"v_{name}" for name in ("fmac_f32", "add_f32", "sub_f32", "subrev_f32", "mul_f32", "max_f32", "mov_b32", "cndmask_b32", "add_nc_u32",
+                             "lshlrev_b32", "and_b32", "fmaak_f32", "fmamk_f32", "dot2acc_f32_f16")
+)  # fmt: skip
 GFX12 = {"v_max_f32": "v_max_num_f32", "v_dot2acc_f32_f16": "v_mul_f32"}
 
 
@@ -26,7 +28,9 @@ def joined(target, *instrs, window=()):
 
 
 def some(chance, name, result):
-    source = chance.choice([*map(v, range(8)), *map(v, range(8)), physical("s", 4, 1), physical("s", 5, 1), 3, 0x12345, 0x54321])
+    source = chance.choice(
+        [*map(v, range(8)), *map(v, range(8)), physical("s", 4, 1), physical("s", 5, 1), 3, 0x12345, 0x54321]
+    )
     second, literal = v(chance.randrange(8)), chance.choice((0x12345, 0x54321))
     if name == "v_mov_b32":
         return Instr(name, result, source)
@@ -59,7 +63,9 @@ def test_what_llvm_takes_is_joined_and_nothing_else(headers, target):
         cases.append((first, second))
         for one, other in ((first, second), (second, first)):
             for a, b in product((False, True), repeat=2):
-                if (not a or (one.mnemonic in EXCHANGED and len(one.operands) == 3)) and (not b or (other.mnemonic in EXCHANGED and len(other.operands) == 3)):
+                if (not a or (one.mnemonic in EXCHANGED and len(one.operands) == 3)) and (
+                    not b or (other.mnemonic in EXCHANGED and len(other.operands) == 3)
+                ):
                     owners.append(len(cases) - 1)
                     texts.append(f"{text(one, a)} :: {text(other, b)}")
     accepted = Disassembler(llvm_mc(headers("llvm-22")), target).accepts(texts)
@@ -94,7 +100,17 @@ def test_a_first_use_of_a_load_does_not_move_up():
 
 
 def test_wave64_has_none():
-    program = Program(Code("k", "gfx1100", [Block("b", instrs=[Instr("v_mov_b32", v(0), 1), Instr("v_mov_b32", v(1), 2)])], [], 0, 64, 64))
+    program = Program(
+        Code(
+            "k",
+            "gfx1100",
+            [Block("b", instrs=[Instr("v_mov_b32", v(0), 1), Instr("v_mov_b32", v(1), 2)])],
+            [],
+            0,
+            64,
+            64,
+        )
+    )
     assert pair(program) == 0
 
 

@@ -125,7 +125,8 @@ def load(n, offset=0):
 
 def test_runs_of_loads_are_clauses():
     found = after(insert_clauses, load(0), load(1), load(2), PLAIN, load(3))
-    assert found[0] == "s_clause 2" and len(found) == 6
+    assert found[0] == "s_clause 2"
+    assert len(found) == 6
     found = after(insert_clauses, *[load(i) for i in range(40)])
     assert (found[0], found[33]) == ("s_clause 31", "s_clause 7")
     stores = [Instr("global_store_b32", v(40), v(i), s(4, 2)) for i in range(2)]
@@ -152,8 +153,12 @@ def test_two_needs_share_one_hint():
         insert_delays, Instr("v_mov_b32", v(3), v(0)), Instr("v_lshlrev_b32", v(30), 1, v(31)), Instr("v_lshlrev_b32", v(24), 1, v(25)),
         add(0, 1, 3), Instr("v_sub_f32", v(11), v(9), v(9)), Instr("v_mul_f32", v(10), v(13), v(11)),
     )  # fmt: skip
-    assert found[3] == f"s_delay_alu {3 | 2 << 4 | 1 << 7}" and len(found) == 7
-    assert after(insert_delays, add(0, 8, 9), Instr("v_exp_f32", v(1), v(9)), add(2, 0, 1))[2] == f"s_delay_alu {5 | 0 << 4 | 2 << 7}"
+    assert found[3] == f"s_delay_alu {3 | 2 << 4 | 1 << 7}"
+    assert len(found) == 7
+    assert (
+        after(insert_delays, add(0, 8, 9), Instr("v_exp_f32", v(1), v(9)), add(2, 0, 1))[2]
+        == f"s_delay_alu {5 | 0 << 4 | 2 << 7}"
+    )
 
 
 def test_memory_waits_for_vector_results_by_itself():

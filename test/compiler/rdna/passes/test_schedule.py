@@ -29,7 +29,8 @@ def test_loads_start_before_arithmetic_that_does_not_need_them():
     work = [Instr("v_add_nc_u32", one, i, LANE) for i, one in enumerate(values)]
     loaded = Reg("v")
     order = scheduled(*work, Instr("global_load_b32", loaded, LANE, IN), Instr("v_mov_b32", Reg("v"), loaded))
-    assert order[0] == 4 and order[-1] == 5
+    assert order[0] == 4
+    assert order[-1] == 5
 
 
 def store(value, base, offset=0, address=LANE):
@@ -93,7 +94,9 @@ def test_the_budget_of_the_occupancy_is_kept():
         instrs += [load(one, IN, 4 * i), Instr("v_add_nc_u32", total, one, total)]
     program = Program(Code("k", "gfx1100", [Block("b", instrs=[*instrs, store(total, OUT)])], [IN, OUT, LANE], 16, 32))
     report = schedule(program)
-    assert report.before < 8 and report.budget == 96 and 60 < report.after <= 96
+    assert report.before < 8
+    assert report.budget == 96
+    assert 60 < report.after <= 96
     program = Program(Code("k", "gfx1100", [Block("b", instrs=[*instrs, store(total, OUT)])], [IN, OUT, LANE], 16, 32))
     assert schedule(program, occupancy=8).after > 100
 
@@ -118,5 +121,7 @@ def test_lds_limits_the_waves_and_widens_the_budget():
     assert row.occupancy(97, 0, 256, 32) == 12
     assert row.occupancy(256, 0, 256, 32) == 5
     assert row.occupancy(96, 32768, 256, 32) == 8
-    assert row.budget(8, 32) == 192 and row.budget(5, 32) == 256 and row.budget(16, 32) == 96
+    assert row.budget(8, 32) == 192
+    assert row.budget(5, 32) == 256
+    assert row.budget(16, 32) == 96
     assert row.occupancy(64, 0, 256, 64) == 10

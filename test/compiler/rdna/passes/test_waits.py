@@ -48,9 +48,11 @@ def test_a_wait_left_out_around_a_loop_is_noticed(tools, number):
     make.store(make.v("v_xor_b32", total, carried))
     program, counts = tools.prepared(make.end())
     insert_waits(program)
-    places = [(b, i) for b, steps in enumerate(program.blocks) for i, step in enumerate(steps) if step.effects.kind == "wait"]
+    places = [
+        (b, i) for b, steps in enumerate(program.blocks) for i, step in enumerate(steps) if step.effects.kind == "wait"
+    ]
     assert len(places) == 3
-    out, run = tools.run_binary(emit(program, *counts), make.out_words)
+    _out, run = tools.run_binary(emit(program, *counts), make.out_words)
     assert not run.violations
     b, i = places[number]
     del program.blocks[b][i]
@@ -99,7 +101,10 @@ def test_rdna4_has_a_counter_for_each_kind():
         "gfx1201", load(a), Instr("ds_load_b32", b, LANE), Instr("s_load_b32", s, BASE, 0), Instr("v_add_nc_u32", Reg("v"), a, b),
         Instr("s_mov_b32", Reg("s"), s),
     )  # fmt: skip
-    assert [str(step) for step in program.blocks[0] if step.effects.kind == "wait"] == ["s_wait_loadcnt_dscnt 0", "s_wait_kmcnt 0"]
+    assert [str(step) for step in program.blocks[0] if step.effects.kind == "wait"] == [
+        "s_wait_loadcnt_dscnt 0",
+        "s_wait_kmcnt 0",
+    ]
 
 
 def test_a_load_over_a_load_of_the_same_order_needs_none_and_of_another_does():
@@ -109,7 +114,17 @@ def test_a_load_over_a_load_of_the_same_order_needs_none_and_of_another_does():
 
 
 def test_stores_and_the_end_need_none():
-    assert waits(straight("gfx1100", Instr("global_store_b32", LANE, LANE, BASE), Instr("v_mov_b32", LANE, 0), Instr("s_endpgm", 0))) == []
+    assert (
+        waits(
+            straight(
+                "gfx1100",
+                Instr("global_store_b32", LANE, LANE, BASE),
+                Instr("v_mov_b32", LANE, 0),
+                Instr("s_endpgm", 0),
+            )
+        )
+        == []
+    )
 
 
 def test_a_wait_of_the_maker_counts():
@@ -128,6 +143,10 @@ def test_a_full_counter_waits_by_itself():
 
 def test_an_atomic_that_returns_is_a_load_and_one_that_does_not_a_store():
     old = Reg("v")
-    made = straight("gfx1100", Instr("global_atomic_add_u32", old, LANE, LANE, BASE, glc=1), Instr("v_mov_b32", Reg("v"), old))
+    made = straight(
+        "gfx1100", Instr("global_atomic_add_u32", old, LANE, LANE, BASE, glc=1), Instr("v_mov_b32", Reg("v"), old)
+    )
     assert waits(made) == [{"vmcnt": 0}]
-    assert waits(straight("gfx1100", Instr("global_atomic_add_u32", LANE, LANE, BASE), Instr("v_mov_b32", LANE, 0))) == []
+    assert (
+        waits(straight("gfx1100", Instr("global_atomic_add_u32", LANE, LANE, BASE), Instr("v_mov_b32", LANE, 0))) == []
+    )
