@@ -2,7 +2,7 @@
 
 import pytest
 
-from ringup.compiler.rdna.code import EXEC_LO, SCC, Block, Code, Instr, Reg
+from ringup.compiler.rdna.code import EXEC_LO, OFF, SCC, Block, Code, Instr, Reg
 from ringup.compiler.rdna.limits import limits
 from ringup.compiler.rdna.schedule import schedule
 from ringup.compiler.rdna.steps import Program
@@ -125,3 +125,43 @@ def test_lds_limits_the_waves_and_widens_the_budget():
     assert row.budget(5, 32) == 256
     assert row.budget(16, 32) == 96
     assert row.occupancy(64, 0, 256, 64) == 10
+
+
+def test_scalar_loads_do_not_fill_the_scalar_file():
+    values, total = [Reg("s") for _ in range(200)], Reg("s")
+    instrs = [Instr("s_mov_b32", total, 0)]
+    for i, one in enumerate(values):
+        instrs += [Instr("s_load_b32", one, IN, 4 * i), Instr("s_add_u32", total, total, one)]
+    program = Program(
+        Code("k", "gfx1100", [Block("b", instrs=[*instrs, Instr("s_mov_b32", EXEC_LO, total)])], [IN], 16, 32)
+    )
+    schedule(program)
+    order = [step.instr for step in program.blocks[0]]
+    assert 20 < order.index(instrs[2]) < 100  # a run of loads goes first, but not all of them
+
+
+def test_an_argument_loaded_twice_is_one_buffer():
+    first, second = Reg("s", 2), Reg("s", 2)
+    instrs = [
+        Instr("s_load_b64", first, ARGS, 8),
+        Instr("s_load_b64", second, ARGS, 8),
+        Instr("s_nop", 0),
+        store(LANE, first),
+        load(Reg("v"), second),
+    ]
+    program = Program(Code("k", "gfx1100", [Block("b", instrs=instrs)], [ARGS, LANE], 16, 32))
+    schedule(program)
+    assert [step.instr for step in program.blocks[0]] == instrs
+
+
+def test_the_maker_may_say_whose_memory_it_is():
+    pointer, other, result = Reg("v", 2), Reg("v", 2), Reg("v")
+    instrs = [
+        Instr("global_store_b32", pointer, LANE, OFF),
+        Instr("global_load_b32", result, other, OFF),
+        Instr("v_rcp_f32", Reg("v"), result),
+    ]
+    assert scheduled(*instrs) == [0, 1, 2]
+    for i, instr in enumerate(instrs):
+        instr.buffer = i
+    assert before(scheduled(*instrs), 1, 0)
