@@ -270,7 +270,13 @@ def _same_lane(known: Analysis, value: Value) -> None:
         known.bits[value] = known.bits[of]
 
 
+def _sign(known: Analysis, value: Value) -> None:
+    bits, sign = known.bits.get(value.args[0]), 1 << value.type.bits - 1
+    if bits is not None and value.type.count == 1:
+        known.bits[value] = bits ^ sign if value.op == "fneg" else bits & ~sign
+
+
 _VIEWS: dict[str, Callable[[Analysis, Value], None]] = {
     "bitcast": _bitcast, "extract": _extract, "truncate": _truncate, "zext": _extend, "sext": _extend,
-    "first_lane": _same_lane, "read_lane": _same_lane,
+    "fneg": _sign, "fabs": _sign, "first_lane": _same_lane, "read_lane": _same_lane,
 }  # fmt: skip

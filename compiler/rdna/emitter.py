@@ -233,7 +233,14 @@ class Emitter:
     # instructions
 
     def emit(self, mnemonic: str, *operands: Operand, **modifiers: object) -> None:
-        """Write an instruction as it is."""
+        """Write an instruction as it is; a scalar one of two literals, of which it holds one, gets the other from an SGPR."""
+        if mnemonic[:2] == "s_" and len(operands) > 1:
+            literals = {one for one in operands if type(one) is int and not -16 <= one <= 64}
+            if len(literals) > 1:
+                last = operands[-1]
+                held = self.temporary("s")
+                self.line.append(Instr("s_mov_b32", held, last))
+                operands = (*operands[:-1], held)
         self.line.append(Instr(mnemonic, *operands, **modifiers))
 
     def move(self, to: Place, source: Operand) -> None:
@@ -313,7 +320,9 @@ class Emitter:
 # Operations whose instructions read all they read before they write, or go dword by dword: their result may take the place of an operand
 IN_PLACE = frozenset((
     "fadd", "fsub", "fmul", "fma", "fmin", "fmax", "floor", "ceil", "trunc", "round", "packed", "dot2", "dot4_s", "dot4_u", "matrix", "and", "or", "xor",
-    "not", "add", "sub", "select", "zext", "sext",
+    "not", "add", "sub", "select", "zext", "sext", "mul", "mad", "mul_hi_u", "mul_hi_s", "shl", "shr_u", "shr_s", "min_s", "max_s", "min_u", "max_u",
+    "bit_count", "leading_zeros", "fneg", "fabs", "rcp", "rsq", "sqrt", "exp2", "log2", "sin_turns", "frexp_mantissa", "ldexp", "div",
+    "to_float_s", "to_float_u", "to_int_s", "to_int_u", "fconvert",
 ))  # fmt: skip
 _NOT_MADE = frozenset(("param", "index", "carried", "result", "group_id", "thread_id", "const"))
 

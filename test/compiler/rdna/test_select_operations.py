@@ -1,32 +1,17 @@
 """Every operation of every type, varying and uniform, on edge values: selected code on the virtual cores beside the evaluator of machine IR."""
 
-import importlib.util
-import sys
 from itertools import product
-from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
-from ringup.autogen.generate.isa_probe import llvm_mc
 from ringup.compiler.machine.build import Builder
 from ringup.compiler.machine.ir import BF16, F16, F32, F64, I1, I16, I32, I64, Param
-from ringup.compiler.rdna.select import select
-from ringup.silicon.shader.interpreter import Interpreter
-from ringup.silicon.shader.translate import Translator
 
-
-def helper(name):
-    """Load a module of test/compiler, once."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[1] / f"{name}.py")
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-evaluator, runner = helper("evaluate_machine"), helper("run_selected")
-ENGINES = {"interpreter": Interpreter, "translator": Translator}
+DTYPES = {
+    "i16": np.uint16, "i32": np.uint32, "i64": np.uint64, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64,
+}  # fmt: skip
 
 WHOLE = {
     16: [0, 1, 2, 3, 7, 15, 16, 0x7F, 0x80, 0xFF, 0x100, 0x7FFE, 0x7FFF, 0x8000, 0x8001, 0xFFF0, 0xFFFE, 0xFFFF],
@@ -64,11 +49,6 @@ CONVERSIONS = [
     ("bitcast", F32, I32), ("bitcast", I64, F64), ("bitcast", F16, I16),
 ]  # fmt: skip
 COMPARES = ("eq", "ne", "lt_s", "le_s", "lt_u", "le_u", "feq", "fne", "flt", "fle")
-
-
-@pytest.fixture(scope="session")
-def llvm(headers):
-    return llvm_mc(headers("llvm-22"))
 
 
 def operation(b, op, x, y, z):
@@ -116,24 +96,9 @@ def program(makers, types, count, *, uniform, wave_size=32):
     return b.function, kinds
 
 
-def outcome(llvm, function, inputs, size, engines=("interpreter",), groups=1, layout=None):
-    """Return what the evaluator says and what each engine computes."""
-    expected = np.zeros(size, np.uint8)
-    evaluator.evaluate(function, [*(one.copy() for one in inputs), expected], (groups, 1, 1), layout)
-    code = select(function, "gfx1100")
-    text, places = runner.text_of(code)
-    machine_code = runner.assemble(llvm, text, "gfx1100", function.wave_size)
-    found = []
-    for name in engines:
-        out = np.zeros(size, np.uint8)
-        runner.run(ENGINES[name](), machine_code, code, function, [*(one.copy() for one in inputs), out], (groups, 1, 1), places)
-        found.append(out)
-    return expected, found
-
-
 def differing(expected, got, type_, ulps=0):
     """Return where two arrays of a type differ: NaN is NaN; either zero is."""
-    dtype = evaluator.DTYPES[type_.element]
+    dtype = DTYPES[type_.element]
     x, y = (np.ascontiguousarray(one.reshape(-1, 8)[:, : np.dtype(dtype).itemsize]).view(dtype)[:, 0] for one in (expected, got))
     if not type_.is_float:
         return x != y, x, y
@@ -145,12 +110,13 @@ def differing(expected, got, type_, ulps=0):
     return ~same, x, y
 
 
-def check(llvm, names, makers, types, inputs, *, uniform, engines=("interpreter",), ulps=0, wave_size=32, skip=()):
+def check(beside, names, makers, types, inputs, *, uniform, engines=("interpreter",), ulps=0, wave_size=32, skip=()):
     count = len(inputs[0])
     function, kinds = program(makers, types, count, uniform=uniform, wave_size=wave_size)
     groups = count if uniform else count // 64
-    expected, found = outcome(llvm, function, inputs, len(makers) * count * 8, engines, groups)
-    for got, engine in zip(found, engines, strict=True):
+    out = np.zeros(len(makers) * count * 8, np.uint8)
+    (*_, expected), found = beside(function, [*inputs, out], (groups, 1, 1), on=engines)
+    for (*_, got), engine in zip(found, engines, strict=True):
         for i, (name, type_) in enumerate(zip(names, kinds, strict=True)):
             part = slice(i * count * 8, (i + 1) * count * 8)
             wrong, x, y = differing(expected[part], got[part], type_, ulps)
@@ -163,7 +129,7 @@ def check(llvm, names, makers, types, inputs, *, uniform, engines=("interpreter"
 
 def operands(type_, values, uniform):
     """Return three arrays: all pairs, and a third of each."""
-    dtype = evaluator.DTYPES[type_.element]
+    dtype = DTYPES[type_.element]
     pairs = list(product(values, values))
     rng = np.random.default_rng(7)
     if uniform:
@@ -180,37 +146,37 @@ def makers_of(names):
 
 @pytest.mark.parametrize("uniform", [False, True], ids=["varying", "uniform"])
 @pytest.mark.parametrize("bits", [16, 32, 64])
-def test_integers(llvm, bits, uniform):
+def test_integers(beside, bits, uniform):
     type_ = {16: I16, 32: I32, 64: I64}[bits]
     inputs = operands(type_, WHOLE[bits], uniform)
     names = INTEGERS[bits]
     by_zero = inputs[1] == 0  # any value
     skip = [by_zero if op[:3] in ("div", "rem") else None for op in names]
-    check(llvm, names, makers_of(names), [type_] * 3, inputs, uniform=uniform, skip=skip)
+    check(beside, names, makers_of(names), [type_] * 3, inputs, uniform=uniform, skip=skip)
 
 
 @pytest.mark.parametrize("uniform", [False, True], ids=["varying", "uniform"])
 @pytest.mark.parametrize("bits", [16, 32, 64])
-def test_floats(llvm, bits, uniform):
+def test_floats(beside, bits, uniform):
     type_ = {16: F16, 32: F32, 64: F64}[bits]
-    check(llvm, FLOATING, makers_of(FLOATING), [type_] * 3, operands(type_, FLOATS[bits], uniform), uniform=uniform)
+    check(beside, FLOATING, makers_of(FLOATING), [type_] * 3, operands(type_, FLOATS[bits], uniform), uniform=uniform)
 
 
 @pytest.mark.parametrize("uniform", [False, True], ids=["varying", "uniform"])
-def test_conversions(llvm, uniform):
+def test_conversions(beside, uniform):
     for source in {one for _, one, _ in CONVERSIONS}:
         made = [(op, to) for op, of, to in CONVERSIONS if of == source]
         values = WHOLE[source.bits] if not source.is_float else FLOATS[32 if source == BF16 else source.bits]
         (first, *_) = operands(source, values, uniform)
         makers = [lambda b, x, op=op, to=to: b.op(op, to, x) for op, to in made]
-        check(llvm, [f"{op} {source} {to}" for op, to in made], makers, [source], [first], uniform=uniform)
+        check(beside, [f"{op} {source} {to}" for op, to in made], makers, [source], [first], uniform=uniform)
 
 
 @pytest.mark.parametrize("type_", [F16, F32, F64], ids=str)
-def test_approximations_are_within_two_ulp(llvm, type_):
+def test_approximations_are_within_two_ulp(beside, type_):
     names = [one for one in APPROXIMATE if type_ != F64 or one not in ("exp2", "log2", "rcp", "rsq", "sqrt")]
     if not names:
         return
     rng = np.random.default_rng(1)
-    values = np.concatenate([rng.uniform(0.01, 10, 60), [1.0, 2.0, 0.25, 4.0]]).astype(evaluator.DTYPES[type_.element])
-    check(llvm, names, makers_of(names), [type_] * 3, [values] * 3, uniform=False, ulps=2)
+    values = np.concatenate([rng.uniform(0.01, 10, 60), [1.0, 2.0, 0.25, 4.0]]).astype(DTYPES[type_.element])
+    check(beside, names, makers_of(names), [type_] * 3, [values] * 3, uniform=False, ulps=2)
