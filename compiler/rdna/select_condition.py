@@ -58,7 +58,12 @@ def _comparing(e: Emitter, condition: Value) -> tuple[Value, bool] | None:
         return None
     if condition.op == "not":
         (inside,) = condition.args
-        if inside.op in COMPARISONS and inside.args[0].type.element != "i1" and not inside.uniform and e.inner_condition(inside):
+        if (
+            inside.op in COMPARISONS
+            and inside.args[0].type.element != "i1"
+            and not inside.uniform
+            and e.inner_condition(inside)
+        ):
             return inside, True
         return None
     return (condition, False) if condition.op in COMPARISONS and condition.args[0].type.element != "i1" else None
@@ -89,7 +94,12 @@ def to_scc(e: Emitter, condition: Value) -> bool:
         e.emit("s_cmp_eq_u32", 0, 0)
         return bool(bits & 1)
     if condition.uniform and condition not in e.places or condition.op in _INTEGER:
-        again = condition.op in _INTEGER and condition.args[0].type.element != "i1" and condition.uniform and e.reachable(condition)
+        again = (
+            condition.op in _INTEGER
+            and condition.args[0].type.element != "i1"
+            and condition.uniform
+            and e.reachable(condition)
+        )
         if again or e.inner_condition(condition):
             found = _scc_of(e, condition)
             if found is not None:

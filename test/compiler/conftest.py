@@ -71,7 +71,10 @@ def same(beside):
         for engine, left in zip(on, found, strict=True):
             for i, (want, got) in enumerate(zip(expected, left, strict=True)):
                 if isinstance(want, np.ndarray):
-                    wrong = np.flatnonzero(want.reshape(-1).view(np.uint8) != got.reshape(-1).view(np.uint8)) // want.itemsize
+                    wrong = (
+                        np.flatnonzero(want.reshape(-1).view(np.uint8) != got.reshape(-1).view(np.uint8))
+                        // want.itemsize
+                    )
                     assert not len(wrong), (
                         f"{engine}: argument {i}: {len(wrong)} bytes differ, first element {wrong[0]}: "
                         f"{got.reshape(-1)[wrong[0]]!r}, not {want.reshape(-1)[wrong[0]]!r}"

@@ -127,7 +127,9 @@ def _through_double(f):
 
 def _wide(a, b, is_signed):
     x, y = (signed(a), signed(b)) if is_signed else (a, b)
-    return ((x.astype(np.int64) * y.astype(np.int64)) if is_signed else x.astype(np.uint64) * y.astype(np.uint64)).view(np.uint64)
+    return ((x.astype(np.int64) * y.astype(np.int64)) if is_signed else x.astype(np.uint64) * y.astype(np.uint64)).view(
+        np.uint64
+    )
 
 
 UNARY = {
@@ -350,7 +352,10 @@ class Machine:
 
     def _matrix(self, v, args, dtype):
         layout = self.layout
-        a, b, c = (self._by_wave(one if v.imm in ("f16", "bf16") or i == 2 else self._bytes(one, v.imm)) for i, one in enumerate(args))
+        a, b, c = (
+            self._by_wave(one if v.imm in ("f16", "bf16") or i == 2 else self._bytes(one, v.imm))
+            for i, one in enumerate(args)
+        )
         out = np.empty_like(c)
         wide = np.float64 if v.imm in ("f16", "bf16") else np.int64
         for wave in range(len(a)):
@@ -361,11 +366,15 @@ class Machine:
                 for i in range(layout.b_count):
                     right[layout.b(lane, i)] = b[wave, lane, i]
                 for i in range(layout.c_count):
-                    sums[layout.c(lane, i)] = c[wave, lane, i] if wide is np.float64 else np.int64(c[wave, lane, i].view(np.int32))
+                    sums[layout.c(lane, i)] = (
+                        c[wave, lane, i] if wide is np.float64 else np.int64(c[wave, lane, i].view(np.int32))
+                    )
             sums += left @ right
             for lane in range(32):
                 for i in range(layout.c_count):
-                    out[wave, lane, i] = sums[layout.c(lane, i)].astype(np.int64 if wide is np.int64 else np.float32).astype(out.dtype)
+                    out[wave, lane, i] = (
+                        sums[layout.c(lane, i)].astype(np.int64 if wide is np.int64 else np.float32).astype(out.dtype)
+                    )
         return out.reshape(args[2].shape)
 
     @staticmethod

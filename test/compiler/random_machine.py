@@ -18,7 +18,31 @@ ELEMENTS = 512
 INTEGER = ("add", "sub", "mul", "and", "or", "xor", "min_s", "max_s", "min_u", "max_u")
 COMPARE = ("eq", "ne", "lt_s", "le_s", "lt_u", "le_u")
 FLOAT = ("fadd", "fsub", "fmul", "fadd", "fmul")
-CONSTANTS = (0, 1, 2, 3, 5, 7, 8, 16, 31, 64, 65, 100, 255, 256, 1000, 65535, 65536, 0x7FFFFFFF, 0x80000000, 0xFFFFFFF0, 0xFFFFFFFF, 0x3F800000, 0xDEADBEEF)
+CONSTANTS = (
+    0,
+    1,
+    2,
+    3,
+    5,
+    7,
+    8,
+    16,
+    31,
+    64,
+    65,
+    100,
+    255,
+    256,
+    1000,
+    65535,
+    65536,
+    0x7FFFFFFF,
+    0x80000000,
+    0xFFFFFFF0,
+    0xFFFFFFFF,
+    0x3F800000,
+    0xDEADBEEF,
+)
 
 
 class Maker:
@@ -60,7 +84,11 @@ class Maker:
                 return b.const(r.randrange(2), I1)
             if kind.is_float:
                 return b.const(r.choice((0.0, 1.0, -1.0, 0.5, 2.0, 3.25, -0.1, 1e-3, 100.0, 4.0)), kind)
-            number = r.choice(CONSTANTS) if kind != I64 else r.choice(CONSTANTS) << r.choice((0, 0, 16, 32)) | r.choice(CONSTANTS)
+            number = (
+                r.choice(CONSTANTS)
+                if kind != I64
+                else r.choice(CONSTANTS) << r.choice((0, 0, 16, 32)) | r.choice(CONSTANTS)
+            )
             return b.const(number, kind)
         return have[-1 - min(int(r.expovariate(0.3)), len(have) - 1)] if r.random() < 0.8 else r.choice(have)
 
@@ -72,7 +100,12 @@ class Maker:
         """Return a float that is no NaN and whose zero has no sign."""
         b = self.b
         good = b.op("feq", I1, value, value)
-        return b.op("fadd", value.type, b.op("select", value.type, good, value, b.const(1.5, value.type)), b.const(0.0, value.type))
+        return b.op(
+            "fadd",
+            value.type,
+            b.op("select", value.type, good, value, b.const(1.5, value.type)),
+            b.const(0.0, value.type),
+        )
 
     def load(self) -> None:
         """Load an element, masked or not, from a varying or a uniform place."""
@@ -240,7 +273,13 @@ class Maker:
         else:
             kinds = [r.choice((I32, F32, I64, F64, I16, I1)) for _ in range(r.randrange(4))]
             initial = [self.pick(kind) for kind in kinds]
-            stop = r.choice((b.const(r.randrange(4)), b.op("and", I32, b.param(3), b.const(3)), b.op("and", I32, self.group_id, b.const(1))))
+            stop = r.choice(
+                (
+                    b.const(r.randrange(4)),
+                    b.op("and", I32, b.param(3), b.const(3)),
+                    b.op("and", I32, self.group_id, b.const(1)),
+                )
+            )
             with b.loop(r.choice((0, 1)), stop, r.choice((1, 2)), initial) as loop:
                 self.keep(loop.index)
                 for one in loop.carried:
@@ -264,7 +303,18 @@ class Maker:
     def some(self, budget: int) -> None:
         """Add about that many operations."""
         r = self.r
-        steps = (self.integer, self.integer, self.floating, self.floating, self.convert, self.condition, self.load, self.exchange, self.store, self.through_lds)
+        steps = (
+            self.integer,
+            self.integer,
+            self.floating,
+            self.floating,
+            self.convert,
+            self.condition,
+            self.load,
+            self.exchange,
+            self.store,
+            self.through_lds,
+        )
         for _ in range(budget):
             if self.depth < 3 and r.random() < 0.08:
                 self.structure(max(2, budget // 2))

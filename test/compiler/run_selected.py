@@ -98,10 +98,16 @@ def text_of(code):
                 rows = facts.by_mnemonic(name)
                 assert rows, f"{code.target} has no {name}"
                 shown = [one for one in rows[-1].operands if one.field != "hidden"]
-                halves[name] = [one.size_bits == 16 for one in shown] if name.startswith("v_") and not name.startswith("v_pk") else []
+                halves[name] = (
+                    [one.size_bits == 16 for one in shown]
+                    if name.startswith("v_") and not name.startswith("v_pk")
+                    else []
+                )
             half = halves[name]
             operands = [_spelled(one, places, i < len(half) and half[i]) for i, one in enumerate(instr.operands)]
-            lines.append(f"  {name} {', '.join(operands)} {' '.join(_modifier(*one) for one in instr.modifiers.items())}")
+            lines.append(
+                f"  {name} {', '.join(operands)} {' '.join(_modifier(*one) for one in instr.modifiers.items())}"
+            )
             if name.startswith(_TRANSCENDENTAL):  # va_vdst(0): their results come late
                 lines.append("  s_wait_alu 0xfff" if code.target.startswith("gfx12") else "  s_waitcnt_depctr 0xfff")
             if name.startswith(_ACCESSES):

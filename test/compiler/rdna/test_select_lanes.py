@@ -67,9 +67,15 @@ def test_packed_and_dot_products(same):
     shorts = [b.op("bitcast", I16.of(2), one) for one in halves]
     words = [b.op("bitcast", I32, one) for one in halves]
     half = b.op("bitcast", F16.of(2), b.const(0x3C003800))
-    made = [b.op("packed", F16.of(2), *halves[: 3 if op == "fma" else 2], imm=op) for op in ("fadd", "fmul", "fma", "fmin", "fmax")]
+    made = [
+        b.op("packed", F16.of(2), *halves[: 3 if op == "fma" else 2], imm=op)
+        for op in ("fadd", "fmul", "fma", "fmin", "fmax")
+    ]
     made += [b.op("packed", I16.of(2), *shorts[:2], imm=op) for op in ("add", "sub", "mul")]
-    made += [b.op("packed", F16.of(2), halves[0], half, imm="fmul"), b.vector([b.extract(halves[0], 1), b.extract(halves[1], 0)])]
+    made += [
+        b.op("packed", F16.of(2), halves[0], half, imm="fmul"),
+        b.vector([b.extract(halves[0], 1), b.extract(halves[1], 0)]),
+    ]
     made += [b.op("dot2", F32, halves[0], halves[1], b.const(1.0, F32))]
     made += [b.op(op, I32, words[0], words[1], words[2]) for op in ("dot4_s", "dot4_u")]
     made += [b.op("fconvert", F32, b.extract(halves[2], 1)), b.op("fma", F32, b.op("fconvert", F32, b.extract(halves[1], 1)),
@@ -107,7 +113,10 @@ def test_matrices_multiply_as_their_layout_says(same, kind, looped):
     rng = np.random.default_rng(4)
     low = 0 if kind == "u8" else -8
     left, right = rng.integers(low, 9, (16, 16)), rng.integers(low, 9, (16, 16))
-    data = [np.array([matrix[cell(l, i)] for l in range(32) for i in range(16)]) for matrix, cell in ((left, layout.a), (right, layout.b))]
+    data = [
+        np.array([matrix[cell(l, i)] for l in range(32) for i in range(16)])
+        for matrix, cell in ((left, layout.a), (right, layout.b))
+    ]
     dtype = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "i8": np.int8, "u8": np.uint8}[kind]
     out = np.zeros(256, np.int32 if kind in ("i8", "u8") else np.float32)
     *_, got = same(b.function, [*(one.astype(dtype).view(np.uint8) for one in data), out], layout=layout)

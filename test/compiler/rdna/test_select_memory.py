@@ -99,11 +99,17 @@ def test_narrow_loads_extend_for_nothing(same):
     values = []
     for kind in (I8, I16):
         for op in ("zext", "sext"):
-            values.append(b.op(op, I32, b.load(kind, b.param(0), b.mul(thread, kind.size_bytes), constant=64 * len(values))))
+            values.append(
+                b.op(op, I32, b.load(kind, b.param(0), b.mul(thread, kind.size_bytes), constant=64 * len(values)))
+            )
     both = b.load(I8, b.param(0), thread, constant=33)
     values += [b.op("zext", I32, both), b.op("sext", I32, both)]
     bytes_ = b.load(I8.of(4), b.param(0), b.mul(thread, 4))
-    values += [b.op("sext", I32, b.extract(bytes_, 2)), b.op("zext", I32, b.extract(bytes_, 3)), b.op("zext", I32, b.extract(bytes_, 0))]
+    values += [
+        b.op("sext", I32, b.extract(bytes_, 2)),
+        b.op("zext", I32, b.extract(bytes_, 3)),
+        b.op("zext", I32, b.extract(bytes_, 0)),
+    ]
     for i, one in enumerate(values):
         b.store(b.param(1), b.mul(thread, 4), one, constant=128 * i)
     same(b.function, [np.random.default_rng(1).integers(0, 256, 512, np.uint8), np.zeros(32 * len(values), np.uint32)])
@@ -114,7 +120,9 @@ def test_narrow_loads_extend_for_nothing(same):
 def test_scalar_loads_only_of_what_is_never_written():
     b = Builder("test", [Param("in", I64, True), OUT, Param("n", I32)], 32)
     at = b.mul(b.param(2), 4)
-    b.store(b.param(1), b.mul(b.op("thread_id", I32), 4), b.add(b.load(I32, b.param(0), at), b.load(I32, b.param(1), at)))
+    b.store(
+        b.param(1), b.mul(b.op("thread_id", I32), 4), b.add(b.load(I32, b.param(0), at), b.load(I32, b.param(1), at))
+    )
     names = mnemonics(b.function)
     assert names.count("global_load_b32") == 1
     assert sum(one.startswith("s_load") for one in names) == 3  # two runs of arguments, one value
@@ -160,7 +168,9 @@ def test_atomics(same, masked):
     mask = [b.op("lt_u", I1, thread, b.const(40))] if masked else []
     for i, (name, kind) in enumerate(ATOMICS):
         amount = b.add(b.mul(thread, 77), 5)
-        amount = b.op("to_float_s", F32, amount) if kind == F32 else b.op("zext", I64, amount) if kind == I64 else amount
+        amount = (
+            b.op("to_float_s", F32, amount) if kind == F32 else b.op("zext", I64, amount) if kind == I64 else amount
+        )
         old = b.op("atomic", kind, b.param(0), b.mul(thread, 8), amount, *mask, imm=(name, i * 512))
         if mask:
             old = b.op("select", kind, mask[0], old, amount)

@@ -68,11 +68,28 @@ def operation(b, op, x, y, z):
         return b.op(op, type_, x, b.op("shr_s", I32, near, b.const(22)))
     if op == "frexp_exponent":
         return b.op(op, I32, x)
-    return b.op(op, type_, *(x, y, z)[: {"fma": 3, "mad": 3, "dot4_s": 3, "dot4_u": 3}.get(op, len(ARITY.get(op, "12")))])
+    return b.op(
+        op, type_, *(x, y, z)[: {"fma": 3, "mad": 3, "dot4_s": 3, "dot4_u": 3}.get(op, len(ARITY.get(op, "12")))]
+    )
 
 
 ARITY = dict.fromkeys(
-    ("not", "fneg", "fabs", "floor", "ceil", "trunc", "round", "frexp_mantissa", "fsqrt", "bit_count", "leading_zeros", *APPROXIMATE, "sin_turns"), "1"
+    (
+        "not",
+        "fneg",
+        "fabs",
+        "floor",
+        "ceil",
+        "trunc",
+        "round",
+        "frexp_mantissa",
+        "fsqrt",
+        "bit_count",
+        "leading_zeros",
+        *APPROXIMATE,
+        "sin_turns",
+    ),
+    "1",
 )
 
 
@@ -99,13 +116,18 @@ def program(makers, types, count, *, uniform, wave_size=32):
 def differing(expected, got, type_, ulps=0):
     """Return where two arrays of a type differ: NaN is NaN; either zero is."""
     dtype = DTYPES[type_.element]
-    x, y = (np.ascontiguousarray(one.reshape(-1, 8)[:, : np.dtype(dtype).itemsize]).view(dtype)[:, 0] for one in (expected, got))
+    x, y = (
+        np.ascontiguousarray(one.reshape(-1, 8)[:, : np.dtype(dtype).itemsize]).view(dtype)[:, 0]
+        for one in (expected, got)
+    )
     if not type_.is_float:
         return x != y, x, y
     same = (x == y) | ((x != x) & (y != y))
     if ulps:
         with np.errstate(all="ignore"):
-            near = np.abs(x.astype(np.float64) - y.astype(np.float64)) <= ulps * np.spacing(np.abs(x)).astype(np.float64)
+            near = np.abs(x.astype(np.float64) - y.astype(np.float64)) <= ulps * np.spacing(np.abs(x)).astype(
+                np.float64
+            )
         same |= near
     return ~same, x, y
 

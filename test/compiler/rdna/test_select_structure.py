@@ -42,7 +42,9 @@ def test_nested_loops_keep_an_accumulator_in_place(same):
     b.store(out, b.mul(at, 4), outer.results[0])
     b.store(out, b.mul(at, 4), outer.results[1], constant=256)
     same(b.function, [5, np.zeros(128, np.uint32)])
-    inner_loop = [str(one) for block in select(b.function, "gfx1100").blocks if block.depth == 2 for one in block.instrs]
+    inner_loop = [
+        str(one) for block in select(b.function, "gfx1100").blocks if block.depth == 2 for one in block.instrs
+    ]
     assert sum("v_fmac_f32" in one for one in inner_loop) == 1, inner_loop
     assert not any(one.startswith("v_mov") for one in inner_loop), inner_loop
 
@@ -82,7 +84,12 @@ def test_conditions_are_carried_and_combined(same):
     value = b.op("select", I32, held, loop.results[1], b.const(1000))
     value = b.op("select", I32, some, value, b.const(5))
     b.store(out, b.mul(at, 4), value)
-    b.store(out, b.mul(at, 4), b.op("zext", I32, b.op("and", I1, held, b.op("eq", I1, small, loop.results[0]))), constant=256)
+    b.store(
+        out,
+        b.mul(at, 4),
+        b.op("zext", I32, b.op("and", I1, held, b.op("eq", I1, small, loop.results[0]))),
+        constant=256,
+    )
     for trips in (0, 3, 8, 12):
         same(b.function, [trips, np.zeros(128, np.uint32)])
 
