@@ -9,6 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Sequence
 from enum import Enum
+from typing import Any
 
 from ringup.compiler import dtypes
 from ringup.compiler.dtypes import DType, Scalar
@@ -108,7 +109,8 @@ class Node:
     __slots__ = ("__weakref__", "arg", "dtype", "op", "shape", "sources")
 
     def __init__(self, op: Op, dtype: DType, shape: Shape, sources: tuple[Node, ...], arg: object) -> None:
-        self.op, self.dtype, self.shape, self.sources, self.arg = op, dtype, shape, sources, arg
+        self.op, self.dtype, self.shape, self.sources = op, dtype, shape, sources
+        self.arg: Any = arg  # as the comment of its operation says
 
     def __repr__(self) -> str:
         arg = "" if self.arg is None else f" {self.arg}"
@@ -176,7 +178,7 @@ def permute(source: Node, axes: Sequence[int]) -> Node:
     if axes == tuple(range(len(axes))):
         return source
     if source.op is Op.PERMUTE:
-        before: tuple[int, ...] = source.arg  # type: ignore[assignment]
+        before: tuple[int, ...] = source.arg
         return permute(source.sources[0], [before[axis] for axis in axes])
     return node(Op.PERMUTE, source.dtype, tuple(source.shape[axis] for axis in axes), (source,), axes)
 

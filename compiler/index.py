@@ -148,8 +148,18 @@ def variable(name: str, lo: int, hi: int) -> Int:
 
 
 def runtime_value(name: str, lo: int, hi: int, identity: object) -> Expr:
-    """Return a number that is known when the kernel runs (a loaded index); `identity` is what computes it."""
-    return Expr(0, ((Atom("value", (name, identity), lo, hi, ("value", name, id(identity), lo, hi)), 1),))
+    """Return a number that is known when the kernel runs (a loaded index); `identity`, hashable, is what computes it."""
+    return Expr(0, ((Atom("value", (name, identity), lo, hi, ("value", name, identity, lo, hi)), 1),))
+
+
+def axis(name: str, size: Int) -> Int:
+    """Return the variable of a loop or of threads, 0 to the greatest size - 1; its name begins with @, which no symbolic size's does."""
+    return variable(f"@{name}", 0, max(bounds(size)[1], 1) - 1)
+
+
+def is_axis(atom: Atom) -> bool:
+    """Return whether an atom is a loop's or threads' variable and no symbolic size."""
+    return atom.kind == "var" and str(atom.parts[0]).startswith("@")
 
 
 def bounds(value: Int) -> tuple[int, int]:
@@ -257,7 +267,7 @@ def _rejoin(factors: dict[Atom, int]) -> None:
 def _product(a: Expr, b: Expr) -> Int:
     if not a.terms or not b.terms:
         return (b * a.constant) if not a.terms else (a * b.constant)
-    groups = []
+    groups: list[tuple[tuple[Atom, int], ...]] = []
     for x, m in a.terms:
         groups += [((_multiplied(x, y), m * n),) for y, n in b.terms]
     groups += [tuple((x, m * b.constant) for x, m in a.terms), tuple((y, n * a.constant) for y, n in b.terms)]

@@ -30,6 +30,8 @@ COMMANDS = {  # name: (module, help); the order of `ringup --help`
         "USB bridges: what one runs, a copy of its flash, its firmware compared and written",
     ),
     "program": ("ringup.tools.program", "show the kernels of a code object"),
+    "asm": ("ringup.tools.asm", "assemble shader code: text in LLVM's syntax into a code object"),
+    "disasm": ("ringup.tools.disasm", "show a code object's machine code as text that assembles again"),
     "headers": ("ringup.tools.headers", "header packages: fetch them, generate facts, check the committed ones"),
     "bind": ("ringup.tools.bind", "give a card to VFIO, with its whole IOMMU group"),
     "unbind": ("ringup.tools.unbind", "give a card back to the kernel's own driver"),

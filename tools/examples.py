@@ -44,6 +44,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "program": ("ringup program kernels.o", "ringup program kernels.o --chip navi31"),
     "decode": ("ringup decode pm4 ring.bin", "ringup decode sdma ib.txt --hex --chip navi33"),
+    "asm": ("ringup asm kernel.s -o kernel.co", "ringup asm loop.s --raw --target gfx1201 -o loop.bin"),
+    "disasm": ("ringup disasm kernel.co", "ringup disasm loop.bin --raw --target gfx1201 --json"),
     "headers": ("ringup headers fetch", "ringup headers check"),
     "bench": ("ringup bench --list", "ringup bench"),
     "bind": ("ringup bind pci:0000:03:00.0 --dry-run", "ringup bind 0000:03:00.0 --driver none"),

@@ -37,7 +37,9 @@ class Builder:
         """Return the value of an operation: an equal one that is in reach, a folded constant, or a new one put at the end of the region."""
         row = OPS[op]
         if row.effect != "pure":
-            made = Value(op, type_, args, imm, uniform=row.keeps_uniform and op == "load" and all(a.uniform for a in args))
+            made = Value(
+                op, type_, args, imm, uniform=row.keeps_uniform and op == "load" and all(a.uniform for a in args)
+            )
             self._regions[-1].items.append(made)
             return made
         folded = fold(op, type_, args, imm)
@@ -45,7 +47,8 @@ class Builder:
             return folded
         if folded is not None:
             op, args, imm = "const", (), folded
-        key = (op, type_, imm, type(imm), *map(id, args)) if imm != 0 or op != "const" else (op, type_, repr(imm))
+        mark = repr(imm) if isinstance(imm, float) else imm  # -0.0 is not 0.0, and NaN is NaN
+        key = (op, type_, mark, *map(id, args))
         for known in reversed(self._known):
             if key in known:
                 return known[key]
@@ -114,7 +117,9 @@ class Builder:
         return vector if vector.type.count == 1 else self.op("extract", vector.type.of(1), vector, imm=index)
 
     @contextmanager
-    def loop(self, start: Value | int, stop: Value | int, step: int, initial: Sequence[Value], *, unroll: int = 1) -> Iterator[Loop]:
+    def loop(
+        self, start: Value | int, stop: Value | int, step: int, initial: Sequence[Value], *, unroll: int = 1
+    ) -> Iterator[Loop]:
         """Make a loop; set `following` on what is given before leaving it, and use `results` afterwards."""
         first = start if isinstance(start, Value) else self.const(start)
         last = stop if isinstance(stop, Value) else self.const(stop)

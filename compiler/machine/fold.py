@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ringup.compiler.machine.ir import Type, Value
 
@@ -42,6 +43,13 @@ _FLOATS: dict[str, Callable[[float, float], float]] = {
     "fmul": lambda a, b: a * b,
 }
 
+_COMPARE_FLOATS: dict[str, Callable[[float, float], bool]] = {
+    "feq": lambda a, b: a == b,
+    "fne": lambda a, b: a != b,
+    "flt": lambda a, b: a < b,
+    "fle": lambda a, b: a <= b,
+}
+
 
 def signed(value: int, bits: int) -> int:
     """Return the two's complement reading of an unsigned number."""
@@ -65,6 +73,8 @@ def fold(op: str, type_: Type, args: Sequence[Value], imm: object) -> Value | in
         return None
     if op in ("zext", "truncate", "sext", "bitcast", "fconvert") and args[0].type == type_:
         return args[0]
+    if op == "fconvert" and args[0].op == "fconvert" and args[0].args[0].type == type_ and type_.bits < args[0].type.bits:
+        return args[0].args[0]  # widened and narrowed again
     if op == "extract":
         return _extracted(args[0], imm)
     constants = [one.imm if one.op == "const" else None for one in args]
@@ -83,32 +93,35 @@ def _extracted(vector: Value, index: object) -> Value | None:
     return vector.args[index] if vector.op == "vector" and isinstance(index, int) else None
 
 
-def _computed(op: str, type_: Type, args: Sequence[Value], constants: Sequence[object]) -> int | float | None:
+def _computed(op: str, type_: Type, args: Sequence[Value], constants: Sequence[Any]) -> int | float | None:
     bits = args[0].type.bits
     if op in _INTS:
         a, b = constants
-        return _INTS[op](a, b, bits) & (1 << type_.bits) - 1  # type: ignore[arg-type]
+        return _INTS[op](a, b, bits) & (1 << type_.bits) - 1
     if op in _COMPARE_INTS:
         a, b = constants
-        return int(_COMPARE_INTS[op](a, b, bits))  # type: ignore[arg-type]
+        return int(_COMPARE_INTS[op](a, b, bits))
+    if op in _COMPARE_FLOATS:
+        a, b = constants
+        return int(_COMPARE_FLOATS[op](a, b))
     if op in _FLOATS and type_.element in _FORMATS:
         a, b = constants
-        exact = _FLOATS[op](a, b)  # type: ignore[arg-type]
+        exact = _FLOATS[op](a, b)
         return rounded(exact, type_)
     a = constants[0]
     if op in ("zext", "truncate"):
-        return int(a) & (1 << type_.bits) - 1  # type: ignore[call-overload,no-any-return]
+        return int(a) & (1 << type_.bits) - 1
     if op == "sext":
-        return signed(int(a), bits) & (1 << type_.bits) - 1  # type: ignore[call-overload,no-any-return]
+        return signed(int(a), bits) & (1 << type_.bits) - 1
     if op == "not":
-        return ~int(a) & (1 << type_.bits) - 1  # type: ignore[call-overload,no-any-return]
+        return ~int(a) & (1 << type_.bits) - 1
     if op in ("to_float_s", "to_float_u"):
-        whole = signed(int(a), bits) if op == "to_float_s" else int(a)  # type: ignore[call-overload]
+        whole = signed(int(a), bits) if op == "to_float_s" else int(a)
         return rounded(float(whole), type_) if abs(whole) < 1 << 53 else None
     return None
 
 
-def _kept(op: str, type_: Type, args: Sequence[Value], constants: Sequence[object]) -> Value | int | None:
+def _kept(op: str, type_: Type, args: Sequence[Value], constants: Sequence[Any]) -> Value | int | None:
     """Fold integer operations with one constant; floats are left alone: x + 0.0 is not x for -0.0, x * 0 not 0 for NaN."""
     if type_.is_float or len(args) != 2:
         if op == "fmul" and constants[1] == 1.0:
@@ -118,6 +131,8 @@ def _kept(op: str, type_: Type, args: Sequence[Value], constants: Sequence[objec
     if a is not None and op in ("add", "mul", "and", "or", "xor"):
         return _kept(op, type_, (args[1], args[0]), (b, a))
     everything = (1 << type_.bits) - 1
+    if type_.element == "i1" and (b is not None or a is not None) and op in ("and", "or", "xor"):
+        return _kept_condition(op, args[0] if b is not None else args[1], b if b is not None else a)
     if b == 0 and op in ("add", "sub", "or", "xor", "shl", "shr_u", "shr_s"):
         return args[0]
     if b == 0 and op in ("mul", "and"):
@@ -129,3 +144,11 @@ def _kept(op: str, type_: Type, args: Sequence[Value], constants: Sequence[objec
     if args[0] is args[1] and type_.element != "i1" and op in ("sub", "xor"):
         return 0
     return None
+
+
+def _kept_condition(op: str, other: Value, constant: object) -> Value | int | None:
+    if op == "and":
+        return other if constant else 0
+    if op == "or":
+        return 1 if constant else other
+    return None if constant else other

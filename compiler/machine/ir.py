@@ -1,11 +1,12 @@
 """The machine IR: structured code of one thread. Every vendor's back end starts from here.
 
 A `Function` is a `Region`: a list of `Value`s, `Loop`s and `If`s, executed in order. A value is computed where it stands and seen by what
-follows in its region and in regions inside; what leaves a loop does so as a `result`. Nothing jumps: control is loops with uniform trip counts and
-conditions without else. Integers have no sign, operations do (`div_s`, `div_u`). `uniform` values are the same in every thread of a *wave*.
+follows in its region and in regions inside; what leaves a loop does so as a `result`. Nothing jumps: control is loops with uniform trip
+counts and conditions without else. Integers have no sign, operations do (`div_s`, `div_u`). `uniform` values are the same in every thread of
+a *wave*.
 
-Types: i1 (a condition), i8, i16, i32, i64, f16, bf16, f32, f64; `Type.count` > 1 is a vector of them, made by `load`, `lds_load`, `vector` and `matrix`,
-taken apart by `extract`. bf16 and i8 are for memory, conversions and matrices only: arithmetic has 16, 32 and 64 bits.
+Types: i1 (a condition), i8, i16, i32, i64, f16, bf16, f32, f64; `Type.count` > 1 is a vector of them, made by `load`, `lds_load`, `vector`
+and `matrix`, taken apart by `extract`. bf16 and i8 are for memory, conversions and matrices only: arithmetic has 16, 32 and 64 bits.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 Item: TypeAlias = "Value | Loop | If"
 
@@ -47,7 +48,18 @@ class Type(NamedTuple):
         return self.element if self.count == 1 else f"{self.element}x{self.count}"
 
 
-ELEMENT_BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "f16": 16, "bf16": 16, "f32": 32, "f64": 64, "void": 0}
+ELEMENT_BITS = {
+    "i1": 1,
+    "i8": 8,
+    "i16": 16,
+    "i32": 32,
+    "i64": 64,
+    "f16": 16,
+    "bf16": 16,
+    "f32": 32,
+    "f64": 64,
+    "void": 0,
+}
 vector_type = cache(Type)
 VOID, I1, I8, I16, I32, I64 = (vector_type(name) for name in ("void", "i1", "i8", "i16", "i32", "i64"))
 F16, BF16, F32, F64 = (vector_type(name) for name in ("f16", "bf16", "f32", "f64"))
@@ -108,7 +120,8 @@ OPS: dict[str, Row] = {
     "dot2": Row(3),  # f16x2 . f16x2 + f32, each product exact, sums rounded
     "dot4_s": Row(3), "dot4_u": Row(3),  # i32 (4 bytes) . i32 (4 bytes) + i32
     "packed": Row(-1),  # [op] f16x2 or i16x2, elementwise: fadd, fmul, fma, fmin, fmax, add, sub, mul
-    # memory; the address is (base: i64 uniform, offset in bytes: i32 unsigned or i64) plus [constant in bytes]
+    # memory; the address is (base: i64 uniform, offset in bytes: i32 unsigned or i64) plus [constant in bytes]; it is a multiple of the
+    # whole vector's size, or of 16 bytes where that is less
     "load": Row(-1, "read", keeps_uniform=True),  # (base, offset[, i1 mask]) scalar or vector; where the mask is false: 0, and no access
     "store": Row(-1, "write"),  # (base, offset, value[, i1 mask]) -> void
     "atomic": Row(-1, "write", keeps_uniform=False),  # [(name, constant)] (base, offset, value[, mask]): add, fadd, min_s … -> the old value
@@ -132,9 +145,17 @@ class Value:
     __slots__ = ("args", "imm", "name", "op", "type", "uniform")
 
     def __init__(
-        self, op: str, type_: Type, args: tuple[Value, ...] = (), imm: object = None, *, uniform: bool = False, name: str = ""
+        self,
+        op: str,
+        type_: Type,
+        args: tuple[Value, ...] = (),
+        imm: object = None,
+        *,
+        uniform: bool = False,
+        name: str = "",
     ) -> None:
-        self.op, self.type, self.args, self.imm, self.uniform, self.name = op, type_, args, imm, uniform, name
+        self.op, self.type, self.args, self.uniform, self.name = op, type_, args, uniform, name
+        self.imm: Any = imm
 
     def __repr__(self) -> str:
         return f"%{self.name or hex(id(self))}:{self.type}"

@@ -1,13 +1,14 @@
-"""RDNA instructions on virtual registers: what selection writes and the passes after it work on, until registers are physical and bytes come out.
+"""RDNA instructions on virtual registers: what selection writes, what the passes after it work on until registers are physical.
 
-Not single assignment: a virtual register may be written more than once (a loop's carried value, an accumulator), and an instruction whose row says
-that its destination is read too (`v_fmac_f32`) names one register for both. What an instruction reads and writes beyond its operands (VCC, EXEC, SCC,
-M0, memory, counters) is told by its mnemonic: `rdna/effects.py`.
+Not single assignment: a virtual register may be written more than once (a loop's carried value, an accumulator), and an instruction whose row
+says that its destination is read too (`v_fmac_f32`) names one register for both. What an instruction reads and writes beyond its operands (VCC,
+EXEC, SCC, M0, memory, counters) is told by its mnemonic: `rdna/effects.py`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Literal, NamedTuple, TypeAlias
 
 Bank = Literal["v", "s"]
@@ -36,18 +37,51 @@ class Reg:
         return Part(self, index, 1)
 
 
-class Part(NamedTuple):
+class Part:
     """Some dwords of a virtual register, as an operand."""
 
-    reg: Reg
-    first: int
-    count: int
+    __slots__ = ("count", "first", "reg")
+
+    def __init__(self, reg: Reg, first: int, count: int) -> None:
+        self.reg, self.first, self.count = reg, first, count
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Part) and (self.reg, self.first, self.count) == (other.reg, other.first, other.count)
+
+    def __hash__(self) -> int:
+        return hash((self.reg, self.first, self.count))
+
+    def __repr__(self) -> str:
+        last = self.first + self.count - 1
+        return f"{self.reg}[{self.first}]" if self.count == 1 else f"{self.reg}[{self.first}:{last}]"
+
+
+class Physical:
+    """A range of physical registers: what allocation makes of a register or a part. The same range is always the same object (`physical`)."""
+
+    __slots__ = ("bank", "count", "first")
+
+    def __init__(self, bank: Bank, first: int, count: int) -> None:
+        self.bank, self.first, self.count = bank, first, count
+
+    def __repr__(self) -> str:
+        if self.bank == "s" and self.first >= 106:
+            return {(106, 1): "vcc_lo", (106, 2): "vcc", (107, 1): "vcc_hi"}[self.first, self.count]
+        if self.count == 1:
+            return f"{self.bank}{self.first}"
+        return f"{self.bank}[{self.first}:{self.first + self.count - 1}]"
+
+
+physical = cache(Physical)
 
 
 class Special(NamedTuple):
     """A register by name, as the text spells it: vcc, vcc_lo, exec, exec_lo, m0, null, scc."""
 
     name: str
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class Signed(NamedTuple):
@@ -57,21 +91,29 @@ class Signed(NamedTuple):
     neg: bool = False
     abs: bool = False
 
+    def __str__(self) -> str:
+        plain = f"|{self.source}|" if self.abs else f"{self.source}"
+        return f"-{plain}" if self.neg else plain
 
-VCC, VCC_LO, EXEC, EXEC_LO, M0, NULL, SCC, OFF = map(Special, ("vcc", "vcc_lo", "exec", "exec_lo", "m0", "null", "scc", "off"))
-Operand: TypeAlias = "Reg | Part | Special | Signed | Block | int | float"
+
+VCC, VCC_LO, EXEC, EXEC_LO, M0, NULL, SCC, OFF = map(
+    Special, ("vcc", "vcc_lo", "exec", "exec_lo", "m0", "null", "scc", "off")
+)
+Operand: TypeAlias = "Reg | Part | Physical | Special | Signed | Block | int | float"
 
 
 class Instr:
     """One instruction: mnemonic as LLVM spells it without an encoding suffix, operands in the order of the text, modifiers by LLVM's names.
 
-    A branch's operand is the `Block` it goes to. `note` is a comment for the printed text.
+    A branch's operand is the `Block` it goes to. `note` is a comment for the printed text. `buffer` of a memory instruction says whose memory
+    it touches (any value; different ones never overlap); None: told by its base register, and if that is no kernel argument, anyone's.
     """
 
-    __slots__ = ("mnemonic", "modifiers", "note", "operands")
+    __slots__ = ("buffer", "mnemonic", "modifiers", "note", "operands")
 
     def __init__(self, mnemonic: str, *operands: Operand, note: str = "", **modifiers: object) -> None:
         self.mnemonic, self.operands, self.modifiers, self.note = mnemonic, list(operands), modifiers, note
+        self.buffer: object = None
 
     def __repr__(self) -> str:
         parts = ", ".join(map(str, self.operands))

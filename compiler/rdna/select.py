@@ -50,7 +50,7 @@ class _Selection:
 
     def code(self, target: str) -> Code:
         e, function = self.e, self.e.function
-        self.out.append(Instr("s_endpgm"))
+        self.out.append(Instr("s_endpgm", 0))
         self._region(function.body, last=True)
         if e.bases or e.moved:
             select_memory.descriptors(e)

@@ -1,0 +1,146 @@
+"""A tensor graph compiled for a target: kernels as machine code and the launches that make the outputs. Needs no card."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+from zlib import crc32
+
+from ringup.compiler.dtypes import DType
+from ringup.compiler.graph import Node, Op, Shape
+from ringup.compiler.index import Int, bounds
+from ringup.compiler.kernel.choose import lower
+from ringup.compiler.kernel.frame import Lowered, memory_order
+from ringup.compiler.machine.ir import Param
+from ringup.compiler.machine.motion import improve
+from ringup.compiler.rdna.emit import Binary
+from ringup.compiler.rdna.objects import object_of
+from ringup.compiler.rdna.pipeline import finish
+from ringup.compiler.rdna.select import select
+from ringup.compiler.rdna.traits import traits
+from ringup.compiler.schedule.cut import Kernel, memory_of
+from ringup.compiler.schedule.order import plan
+from ringup.compiler.schedule.signature import Signature, of_graph, of_kernel
+
+DEFAULT_TARGET = "gfx1100"
+MOST_KEPT = 4096  # kernels that a process remembers
+
+
+class Slot(NamedTuple):
+    """Memory of a launch: a buffer of the graph or an output by number, or a place in the arena (bytes)."""
+
+    kind: Literal["buffer", "output", "arena"]
+    at: int
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel's run. Its arguments are the addresses of `memory`, then the symbolic sizes by name; `groups` may depend on these."""
+
+    binary: Binary
+    params: tuple[Param, ...]
+    memory: tuple[Slot, ...]
+    sizes: tuple[tuple[str, int], ...]
+    groups: tuple[Int, Int, Int]
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output: where it lies when all launches have run."""
+
+    slot: Slot
+    dtype: DType
+    shape: Shape
+
+
+@dataclass(frozen=True)
+class CompiledGraph:
+    """The launches of a graph, in order. `buffers` counts the graph's own memory; intermediates share an arena of `arena_bytes`."""
+
+    target: str
+    launches: tuple[Launch, ...]
+    outputs: tuple[Output, ...]
+    buffers: int
+    arena_bytes: int
+
+    @property
+    def binaries(self) -> tuple[Binary, ...]:
+        """Return the distinct kernels."""
+        return tuple(dict.fromkeys(launch.binary for launch in self.launches))
+
+    def code_object(self, without: Container[str] = ()) -> bytes:
+        """Return the kernels, but for those of the names `without`, as an ELF code object."""
+        kernels = {launch.binary: launch.params for launch in self.launches if launch.binary.name not in without}
+        return object_of(list(kernels.items()))
+
+
+class Step(NamedTuple):
+    """What `watch` hears of a kernel: its cut, its machine IR, its machine code."""
+
+    kernel: Kernel
+    lowered: Lowered
+    binary: Binary
+
+
+Watch = Callable[[Step], None]
+_kernels: dict[tuple[Signature, str], tuple[Lowered, Binary]] = {}
+
+
+def compile_graph(
+    outputs: Sequence[Node], target: str = DEFAULT_TARGET, *, watch: Watch | None = None
+) -> CompiledGraph:
+    """Compile the nodes for a target such as gfx1100. Raises CompileError for what cannot be."""
+    planned = plan(outputs)
+    _, buffers = of_graph(outputs)
+    numbers = {node: i for i, node in enumerate(buffers)}
+    outputs = planned.outputs
+    results = {memory_of(one): i for i, one in reversed(list(enumerate(outputs)))}
+    places = _Places(numbers, results, planned.places)
+    launches = [_launch(kernel, target, watch, places) for kernel in planned.kernels]
+    found = tuple(Output(places.slot(memory_of(one)), one.dtype, one.shape) for one in outputs)
+    return CompiledGraph(target, tuple(launches), found, len(buffers), planned.arena_bytes)
+
+
+class _Places(NamedTuple):
+    """Where nodes lie: the graph's buffers and its outputs by number, intermediates by byte of the arena."""
+
+    buffers: dict[Node, int]
+    outputs: dict[Node, int]
+    arena: Mapping[Node, int]
+
+    def slot(self, node: Node) -> Slot:
+        if node in self.buffers:
+            return Slot("buffer", self.buffers[node])
+        if node in self.outputs:
+            return Slot("output", self.outputs[node])
+        return Slot("arena", self.arena[node])
+
+
+def _launch(kernel: Kernel, target: str, watch: Watch | None, places: _Places) -> Launch:
+    signature, inputs = of_kernel(kernel)
+    kernel = replace(kernel, inputs=inputs)
+    made = _kernels.get((signature, target))
+    if made is None or watch:
+        lowered = lower(kernel, f"{name_of(kernel)}_{crc32(repr(signature).encode()):08x}", traits(target))
+        improve(lowered.function)
+        made = lowered, finish(select(lowered.function, target))
+        if len(_kernels) >= MOST_KEPT:
+            _kernels.pop(next(iter(_kernels)))
+        _kernels[signature, target] = made
+        if watch:
+            watch(Step(kernel, *made))
+    lowered, binary = made
+    memory = tuple(places.slot(node) for node in memory_order(kernel))
+    return Launch(binary, lowered.function.params, memory, tuple((str(one), one.hi) for one in lowered.sizes), lowered.groups)
+
+
+def name_of(kernel: Kernel) -> str:
+    """Return a name that tells people what a kernel does: its kind, what it ends with, its shape."""
+    kind = "e" if not kernel.folds else "r"
+    root = kernel.computed
+    while root.op in (Op.RESHAPE, Op.CAST, Op.CONTIGUOUS) and root.sources and root not in kernel.inputs:
+        root = root.sources[0]
+    shape = "x".join(str(bounds(size)[1]) for size in kernel.shape if size != 1) or "1"
+    folds = "_".join(fold.node.arg[0].value for fold in kernel.folds)
+    return "_".join(part for part in (kind, folds, root.op.value if root.op is not Op.REDUCE else "", shape) if part)

@@ -1,0 +1,133 @@
+"""The text of instructions, as LLVM 22 writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ringup.compiler.isa import constants, immediates, memory_forms as memory
+from ringup.compiler.isa.decode import Instruction
+from ringup.compiler.isa.forms import Form, Slot
+from ringup.compiler.isa.modifiers import modifier_texts
+from ringup.compiler.isa.names import EXPORT_TARGETS
+from ringup.compiler.isa.registers import Literal, Marked, Operand, Register
+from ringup.compiler.isa.target import Limits
+
+# immediates: printed as decimal numbers, as hexadecimal ones; others are decimal up to 64, as inline constants are
+DECIMAL = frozenset(("s_endpgm", "s_inst_prefetch"))
+HEXADECIMAL = frozenset((
+    "s_clause", "s_round_mode", "s_set_inst_prefetch_distance", "s_wait_event", "s_ttracedata_imm",
+))  # fmt: skip
+VERSIONS = {
+    0: "UC_VERSION_GFX7", 1: "UC_VERSION_GFX8", 2: "UC_VERSION_GFX9", 3: "UC_VERSION_GFX9_4", 4: "UC_VERSION_GFX10", 6: "UC_VERSION_GFX11",
+    9: "UC_VERSION_GFX12",
+}  # fmt: skip
+
+
+def text(instruction: Instruction, limits: Limits) -> str:
+    """Return the text of an instruction."""
+    parts = _half(instruction, limits)
+    if instruction.second is not None:
+        return f"{parts} :: {_half(instruction.second, limits)}"
+    return parts
+
+
+def _half(instruction: Instruction, limits: Limits) -> str:
+    form = instruction.form
+    slots = iter_slots(form, instruction.operands, instruction.modifiers)
+    shown = [operand_text(form, slot, operand, limits) for slot, operand in zip(slots, instruction.operands, strict=False)]
+    if form.format.name in memory.EXPORT:
+        line = f"{form.mnemonic} {shown[0]} {', '.join(shown[1:])}"
+    else:
+        line = f"{form.mnemonic} {', '.join(shown)}" if shown else form.mnemonic
+    modifiers = dict(instruction.modifiers)
+    if form.format.name == "SMEM" and limits.generation == 12 and len(shown) == 3 and "offset" in form.modifiers:
+        if isinstance(instruction.operands[2], Register):
+            modifiers.setdefault("offset", 0)
+    found = modifier_texts(form, modifiers, limits.generation)
+    return " ".join([line, *filter(None, found)])
+
+
+def iter_slots(form: Form, operands: tuple[Operand, ...], modifiers: Mapping[str, Any]) -> list[Slot]:
+    """Return the slot of each operand of the text."""
+    if form.format.name in memory.IMAGE:
+        seen = False
+        slots = []
+        for slot in form.slots:
+            if slot.field.startswith("vaddr"):
+                if seen:
+                    continue
+                seen = True
+            slots.append(slot)
+        return slots
+    if form.format.name in memory.FLAT:
+        return [slot for slot, _ in memory.flat_slots(form, modifiers, 32, scalar=False)]
+    if form.format.name in memory.BUFFER:
+        return [slot for slot, _ in memory.buffer_slots(form, modifiers)]
+    return list(form.slots)
+
+
+def operand_text(form: Form, slot: Slot, operand: Operand, limits: Limits) -> str:
+    """Return the text of one operand."""
+    if isinstance(operand, Register):
+        return operand.text()
+    if isinstance(operand, tuple):
+        return f"[{', '.join(register.text() for register in operand)}]"
+    if isinstance(operand, Marked):
+        plain = operand_text(form, slot, operand.value, limits)
+        if operand.abs:
+            plain = f"|{plain}|"
+            return f"-{plain}" if operand.neg else plain
+        return f"neg({plain})" if operand.neg else plain
+    if isinstance(operand, Literal):
+        if form.name == "s_setreg_imm32_b32" and operand.value in constants.INLINE_INTS:
+            return str(operand.value)
+        return f"{int(operand.value):#x}"
+    if isinstance(operand, float):
+        return constants.inline_text(_float_code(operand), slot.type, slot.size)
+    if slot.codec == "imm":
+        return immediate_text(form, slot, operand, limits)
+    if slot.codec == "attr":
+        return f"attr{operand >> 2}.{'xyzw'[operand & 3]}"
+    if slot.codec == "target":
+        return EXPORT_TARGETS.get(operand, f"invalid_target_{operand}")
+    if form.format.name == "SMEM" and slot.field in ("soffset", "offset"):
+        return f"{operand:#x}" if operand >= 0 else f"-{-operand:#x}"
+    return str(operand)
+
+
+def _float_code(value: float) -> int:
+    return constants.INLINE_FLOATS.get(value, constants.INVERSE_TWO_PI_CODE)
+
+
+def immediate_text(form: Form, slot: Slot, value: int, limits: Limits) -> str:
+    """Return the text of an immediate: names where its kind has them."""
+    kinds, generation = slot.kinds, limits.generation
+    if "L" in kinds:
+        return str(value)
+    if "W" in kinds:
+        return immediates.waitcnt_text(value, generation) if form.name == "s_waitcnt" else immediates.depctr_text(value)
+    if "H" in kinds:
+        return immediates.hwreg_text(value, generation)
+    if "G" in kinds:
+        return immediates.message_text(value, generation)
+    if "D" in kinds:
+        return immediates.delay_text(value)
+    if "U" in kinds:
+        return version_text(value)
+    if slot.field == "ioffset":
+        return f"{value:#x}" if value >= 0 else f"-{-value:#x}"
+    if slot.field != "simm16" or form.name in DECIMAL:
+        return str(value)
+    if form.name in HEXADECIMAL or form.format.name == "SOPK":
+        return f"{value:#x}"
+    return str(value) if value <= 64 else f"{value:#x}"
+
+
+def version_text(value: int) -> str:
+    """Return the text of `s_version`'s operand: the instruction set's name and the wave sizes it may have."""
+    name = VERSIONS.get(value & 0xFF)
+    flags = [text for bit, text in ((0x2000, "UC_VERSION_W64_BIT"), (0x4000, "UC_VERSION_W32_BIT"), (0x8000, "UC_VERSION_MDP_BIT")) if value & bit]
+    if name is None or value & 0x1F00:
+        return f"{value:#x}"
+    return "|".join([name, *flags])

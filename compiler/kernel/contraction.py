@@ -1,0 +1,309 @@
+"""Kernels of matrix products and convolutions: sums of products over K for every pair of a row (M) and a column (N), tile by tile.
+
+A group computes an m x n tile of the result. Slices of k along K go to LDS, each operand's by the threads that load them best from memory,
+whatever the operand is: a convolution's window, a cast, a product with a scale are computed on the way. While a slice is multiplied the next
+one is on its way from memory; there are two places for slices, so one barrier a slice. How a tile is multiplied: `fma.py`, `matrix.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeVar
+
+from ringup.compiler.graph import ELEMENTWISE, Node, Op
+from ringup.compiler.index import Atom, Expr, Int, atom_of, axis, is_axis, product, substitute
+from ringup.compiler.kernel.elementwise import written
+from ringup.compiler.kernel.expressions import divides
+from ringup.compiler.kernel.frame import Frame, Lowered
+from ringup.compiler.kernel.space import Space, at, merged, most, places, stride
+from ringup.compiler.kernel.staging import Staging
+from ringup.compiler.machine.ir import I1, I32, Value
+from ringup.compiler.schedule.cut import Access, Kernel, accesses, is_contraction
+from ringup.compiler.schedule.views import Point, Within, source_point, within
+
+COMPUTE_UNITS = 96  # of a navi31; how many groups fill the card
+LEAST_TILED = 8  # fewer rows or columns than this are no tile: a reduction by rows is as good
+AnyTile = TypeVar("AnyTile", bound="Tile")
+
+
+class Tile(Protocol):
+    """How a group's work is shaped; `speed` is what a compute unit makes of it beside the best (a guess from operand traffic)."""
+
+    @property
+    def m(self) -> int: ...
+    @property
+    def n(self) -> int: ...
+    @property
+    def k(self) -> int: ...
+    @property
+    def speed(self) -> float: ...
+    @property
+    def threads(self) -> int: ...
+
+
+class Run(NamedTuple):
+    """Neighbouring elements of a result row that a thread holds: the first one's number among its totals, row and first column in the tile."""
+
+    first: int
+    row: Int
+    column: Int
+    length: int
+
+
+@dataclass(frozen=True)
+class Side:
+    """One operand: its factor of the product, the merged axes of its own (M or N), and the position it is read at (None: several)."""
+
+    factor: Node
+    own: Space
+    position: Int | None
+
+
+def fits(kernel: Kernel) -> bool:
+    """Return whether a kernel is a contraction that tiles suit."""
+    if len(kernel.folds) != 1 or not is_contraction(kernel.folds[0].node):
+        return False
+    if kernel.folds[0].node.dtype.bits < 32 or any(
+        not isinstance(size, int) for size in kernel.folds[0].node.sources[0].shape
+    ):
+        return False
+    split = _split_axes(kernel)
+    return split is not None and min(_size(kernel, split[0]), _size(kernel, split[1])) >= LEAST_TILED
+
+
+def _size(kernel: Kernel, atoms: frozenset[Atom]) -> int:
+    return most(product(size for one, size in zip(kernel.axes, kernel.shape, strict=True) if _is_in(one, atoms)))
+
+
+def _is_in(variable: Int, atoms: frozenset[Atom]) -> bool:
+    return not isinstance(variable, int) and atom_of(variable) in atoms
+
+
+def _split_axes(kernel: Kernel) -> tuple[frozenset[Atom], frozenset[Atom]] | None:
+    """Return the kernel's axes that only the first and only the second factor depends on, None if the axes mix."""
+    fold = kernel.folds[0]
+    found = []
+    for factor in fold.node.sources[0].sources:
+        used: set[Atom] = set()
+        for access in accesses([(factor, fold.inner)], kernel.inputs, ()):
+            used |= _used(access.point)
+        found.append(used)
+    first, second = frozenset(found[0] - found[1]), frozenset(found[1] - found[0])
+    return (first, second) if first and second else None
+
+
+def _used(point: Point) -> set[Atom]:
+    found: set[Atom] = set()
+    for index in point:
+        if isinstance(index, Expr):
+            for atom in index.variables():
+                if is_axis(atom):
+                    found.add(atom)
+                elif atom.kind == "value" and isinstance(atom.parts[1], tuple):
+                    found |= _used(atom.parts[1][1])
+    return found
+
+
+def fastest(tiles: Sequence[AnyTile], m: int, n: int, batch: int) -> AnyTile:
+    """Return the tile that finishes first by a simple count: turns of the card's units times the size of a tile, by speed."""
+
+    def turns(tile: AnyTile) -> float:
+        groups = -(-m // tile.m) * -(-n // tile.n) * batch
+        return -(-groups // COMPUTE_UNITS) * tile.m * tile.n / tile.speed
+
+    return min(tiles, key=turns)
+
+
+class Problem:
+    """A contraction before its tile is chosen: whose axes are whose, and how large it is."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel, self.fold = kernel, kernel.folds[0]
+        product_node = self.fold.node.sources[0]
+        pairs = [pair for pair in zip(kernel.axes, kernel.shape, strict=True) if isinstance(pair[0], Expr)]
+        out = written(kernel.root, kernel.axes)
+        reads = accesses([(kernel.computed, kernel.axes)], kernel.inputs, kernel.folds)
+        positions = [*places(reads), out]
+        first, second = _split_axes(kernel) or (frozenset(), frozenset())
+        factors = product_node.sources
+        # columns are the axes that run through the result's memory: threads side by side store side by side
+        if any(stride(out, pair[0]) == 1 for pair in pairs if atom_of(pair[0]) in first):
+            first, second, factors = second, first, factors[::-1]
+        spaces = [
+            merged([pair for pair in pairs if atom_of(pair[0]) in atoms], positions, letter)
+            for atoms, letter in ((first, "m"), (second, "n"))
+        ]
+        self.batch = merged([pair for pair in pairs if atom_of(pair[0]) not in first | second], positions, "b")
+        self.depth = merged(
+            [(variable, product_node.shape[i]) for i, variable in self.fold.variables.items()], positions, "k"
+        )
+        self.original: dict[Atom, Int] = {}
+        for space in (*spaces, self.batch, self.depth):
+            self.original |= space.original
+        self.dtype = product_node.dtype
+        self.sides = tuple(self._side(factor, space) for factor, space in zip(factors, spaces, strict=True))
+
+    def _side(self, factor: Node, own: Space) -> Side:
+        found: list[Access] = accesses([(factor, self.fold.inner)], self.kernel.inputs, ())
+        positions = [substitute(one, self.original) for one in places(found)]
+        return Side(factor, own, positions[0] if len(positions) == 1 else None)
+
+    @property
+    def m(self) -> int:
+        """Return the number of rows."""
+        return most(self.sides[0].own.size)
+
+    @property
+    def n(self) -> int:
+        """Return the number of columns."""
+        return most(self.sides[1].own.size)
+
+
+class Contraction:
+    """The lowering of one kernel."""
+
+    def __init__(self, problem: Problem, name: str, tile: Tile) -> None:
+        self.problem, self.kernel, self.fold, self.tile = problem, problem.kernel, problem.fold, tile
+        self.sides, self.depth, self._original = problem.sides, problem.depth, problem.original
+        self.frame = Frame(problem.kernel, name, tile.threads)
+        self.thread = axis("thread", tile.threads)
+        self._path = _path(problem.kernel.computed, problem.fold.node)
+        self._at_batch: dict[Atom, Int] = {}
+
+    # how a tile is multiplied: the two below these
+
+    def stagings(self) -> tuple[Staging, Staging]:
+        """Return how the operands' slices go to LDS."""
+        raise NotImplementedError
+
+    def first(self) -> list[Value]:
+        """Return the totals of before the first slice."""
+        raise NotImplementedError
+
+    def multiplied(self, stagings: Sequence[Staging], here: Value, totals: Sequence[Value]) -> list[Value]:
+        """Return the totals with the products of the slices at LDS offset `here` added."""
+        raise NotImplementedError
+
+    def results(self, totals: Sequence[Value]) -> tuple[list[Value], list[Run]]:
+        """Return the thread's results in the product's dtype and where in the tile they belong."""
+        raise NotImplementedError
+
+    def lower(self) -> Lowered:
+        """Return the machine IR."""
+        tile, build, expressions = self.tile, self.frame.build, self.frame.expressions
+        self.frame.bind(self.thread, build.op("thread_id", I32))
+        groups = self._groups()
+        slices = -(-most(self.depth.size) // tile.k)
+        stagings = self.stagings()
+        half = 0  # the second slices' places lie behind the first's
+        for staging in stagings:
+            staging.place = half
+            half += staging.slice_bytes
+        build.function.lds_bytes = half * (2 if slices > 1 else 1)
+        zero = build.const(0)
+        for staging in stagings:
+            staging.put(staging.fetch(0), zero)
+        build.barrier()
+        totals = self.first()
+        if slices == 1:
+            totals = self.multiplied(stagings, zero, totals)
+        else:
+            with build.loop(0, slices, 1, totals) as loop:
+                expressions.enter()
+                following = build.op("min_s", I32, build.add(loop.index, 1), build.const(slices - 1))
+                number = axis("slice", slices)
+                self.frame.bind(number, following)
+                fetched = [staging.fetch(number) for staging in stagings]
+                here = build.mul(build.op("and", I32, loop.index, build.const(1)), half)
+                there = build.op("sub", I32, build.const(half), here)
+                loop.following = self.multiplied(stagings, here, loop.carried)
+                for staging, values in zip(stagings, fetched, strict=True):
+                    staging.put(values, there)
+                build.barrier()
+                expressions.leave()
+            totals = loop.results
+        self._finish(*self.results(totals))
+        return self.frame.done(groups)
+
+    def _groups(self) -> tuple[Int, Int, Int]:
+        """Bind the group's tile and batch, return the number of groups: columns along x, so that neighbours share rows."""
+        build = self.frame.build
+        found = []
+        for dimension, (side, size) in enumerate(((self.sides[1], self.tile.n), (self.sides[0], self.tile.m))):
+            count = -(-most(side.own.size) // size)
+            self.frame.bind(axis(f"tile{1 - dimension}", count), build.op("group_id", I32, imm=dimension))
+            found.append(count)
+        batch = self.problem.batch
+        count = most(batch.size)
+        self.frame.bind(axis("batch", count), build.op("group_id", I32, imm=2))
+        self._at_batch = at(batch, axis("batch", count))
+        return found[0], found[1], count
+
+    def own(self, side: int, local: Int) -> tuple[dict[Atom, Int], Int]:
+        """Return where the own axes of an operand are at a place within the group's tile, and the place in all of them."""
+        space = self.sides[side].own
+        size = (self.tile.m, self.tile.n)[side]
+        number = axis(f"tile{side}", -(-most(space.size) // size)) * size + local
+        return at(space, number), number
+
+    def point(self, point: Point, where: dict[Atom, Int]) -> Point:
+        """Return a point in terms of threads and groups."""
+        everything = self._at_batch | where
+        return tuple(substitute(substitute(index, self._original), everything) for index in point)
+
+    def _finish(self, values: Sequence[Value], runs: Sequence[Run]) -> None:
+        """Compute what follows the sum and store it, run by run."""
+        for run in runs:
+            where_m, row = self.own(0, run.row)
+            mask = self.mask(within(row, 0, self.problem.m), None)
+            points: list[Point] = []
+            tests = []
+            for step in range(run.length):
+                where_n, column = self.own(1, run.column + step)
+                points.append(self.point(self.kernel.axes, where_m | where_n))
+                tests.append(within(column, 0, self.problem.n))
+            part = values[run.first : run.first + run.length]
+            if divides(run.length, self.problem.n):  # a run lies inside or outside as a whole
+                self._store(points, part, self.mask(tests[0], mask))
+            else:
+                for point, value, test in zip(points, part, tests, strict=True):
+                    self._store([point], [value], self.mask(test, mask))
+
+    def _store(self, points: Sequence[Point], values: Sequence[Value], mask: Value | None) -> None:
+        expressions = self.frame.expressions
+        expressions.define(
+            self.fold.node, {self._reduced(point): value for point, value in zip(points, values, strict=True)}
+        )
+        found = expressions.values(self.kernel.computed, [(point, mask) for point in points])
+        self.frame.store(points, found, mask)
+
+    def mask(self, condition: Within | bool, also: Value | None) -> Value | None:
+        """Return a condition and another one together, None for none."""
+        if condition is True:
+            return also
+        if condition is False:
+            return self.frame.build.const(0, I1)
+        value = self.frame.expressions.numbers.condition(condition)
+        return value if also is None else self.frame.build.op("and", I1, value, also)
+
+    def _reduced(self, point: Point) -> Point:
+        for node in self._path:
+            point, _ = source_point(node, point)
+        return point
+
+
+def _path(root: Node, target: Node) -> list[Node]:
+    """Return the movement nodes on the way from a kernel's root to its reduction."""
+    stack: list[tuple[Node, list[Node]]] = [(root, [])]
+    seen = {root}
+    while stack:
+        node, path = stack.pop()
+        if node is target:
+            return path
+        sources = node.sources if node.op in ELEMENTWISE else node.sources[:1]
+        for source in sources:
+            if source not in seen:
+                seen.add(source)
+                stack.append((source, path if node.op in ELEMENTWISE or node.op is Op.CONTIGUOUS else [*path, node]))
+    raise ValueError(f"{target} is not reached from {root}")

@@ -1,0 +1,132 @@
+"""Tiles of a contraction by multiply-adds: a thread holds thread_m x thread_n results and reads as many rows and columns of each k from LDS."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ringup.compiler.graph import Op
+from ringup.compiler.index import Int
+from ringup.compiler.kernel import holders
+from ringup.compiler.kernel.arith import operate
+from ringup.compiler.kernel.contraction import Contraction, Problem, Run, fastest
+from ringup.compiler.kernel.frame import Lowered
+from ringup.compiler.kernel.space import most
+from ringup.compiler.kernel.staging import Staging
+from ringup.compiler.machine.ir import Value
+
+PAD = 4  # elements behind each row of a slice in LDS: neighbouring threads' stores fall into other banks
+RUN = 4  # neighbouring rows or columns that a thread takes together
+
+
+@dataclass(frozen=True)
+class FmaTile:
+    """See `contraction.Tile`."""
+
+    m: int
+    n: int
+    thread_m: int
+    thread_n: int
+    k: int
+    speed: float
+
+    @property
+    def threads(self) -> int:
+        """Return the threads of a group."""
+        return self.m * self.n // (self.thread_m * self.thread_n)
+
+
+TILES = (
+    FmaTile(128, 128, 8, 8, 8, 1.0),
+    FmaTile(128, 64, 8, 8, 8, 0.95),
+    FmaTile(64, 128, 8, 8, 8, 0.95),
+    FmaTile(64, 64, 8, 8, 8, 0.85),
+    FmaTile(64, 64, 4, 4, 16, 0.7),
+    FmaTile(32, 64, 4, 4, 16, 0.6),
+    FmaTile(32, 32, 4, 4, 16, 0.5),
+    FmaTile(16, 64, 4, 4, 16, 0.5),
+    FmaTile(64, 16, 4, 4, 16, 0.5),
+    FmaTile(16, 16, 2, 4, 16, 0.3),
+)
+MOST_WIDE = 16  # results of 8 bytes that a thread holds
+
+
+class FmaContraction(Contraction):
+    """The lowering with multiply-adds."""
+
+    tile: FmaTile
+
+    def stagings(self) -> tuple[Staging, Staging]:
+        """Return how the operands' slices go to LDS: as rows of k, each of all the tile's rows or columns."""
+        type_ = holders.stored(self.problem.dtype)
+        rows, columns = (Staging(self, i, side.factor, type_, by_k=True, pad=PAD) for i, side in enumerate(self.sides))
+        return rows, columns
+
+    def first(self) -> list[Value]:
+        """Return zeros."""
+        return [holders.constant(self.frame.build, 0, self.problem.dtype)] * (self.tile.thread_m * self.tile.thread_n)
+
+    def multiplied(self, stagings: Sequence[Staging], here: Value, totals: Sequence[Value]) -> list[Value]:
+        """Return the totals with every product of a row and a column of each k added."""
+        found = list(totals)
+        addresses = [self._address(staging, here) for staging in stagings]
+        for k in range(self.tile.k):
+            rows, columns = (
+                self._read(staging, address, k) for staging, address in zip(stagings, addresses, strict=True)
+            )
+            for i, a in enumerate(rows):
+                for j, b in enumerate(columns):
+                    found[i * len(columns) + j] = self._step(found[i * len(columns) + j], a, b)
+        return found
+
+    def _address(self, staging: Staging, here: Value) -> Value:
+        first = self.frame.expressions.numbers.emit(self._local(staging.number, 0) * staging.type.size_bytes)
+        return self.frame.build.add(first, here)
+
+    def _read(self, staging: Staging, address: Value, k: int) -> list[Value]:
+        build, size = self.frame.build, staging.type.size_bytes
+        count = (self.tile.thread_m, self.tile.thread_n)[staging.number]
+        run = min(RUN, count)
+        width = min(run, 16 // size)
+        apart = staging.size // (count // run)
+        found: list[Value] = []
+        for i in range(0, count, width):
+            place = k * staging.stride + i // run * apart + i % run
+            vector = build.lds_load(staging.type.of(width), address, constant=staging.place + place * size)
+            found += [build.extract(vector, step) for step in range(width)]
+        return found
+
+    def _step(self, total: Value, a: Value, b: Value) -> Value:
+        build, dtype = self.frame.build, self.problem.dtype
+        if dtype.is_float:
+            return build.op("fma", total.type, a, b, total)
+        return operate(build, Op.ADD, dtype, dtype, (total, operate(build, Op.MUL, dtype, dtype, (a, b))))
+
+    def results(self, totals: Sequence[Value]) -> tuple[list[Value], list[Run]]:
+        """Return the totals as they are, in runs of neighbouring columns."""
+        tile = self.tile
+        run = min(RUN, tile.thread_n)
+        runs = [
+            Run(i * tile.thread_n + j, self._local(0, i), self._local(1, j), run)
+            for i in range(tile.thread_m)
+            for j in range(0, tile.thread_n, run)
+        ]
+        return list(totals), runs
+
+    def _local(self, side: int, i: int) -> Int:
+        """Return which row (0) or column (1) of the tile the thread's i-th one is.
+
+        Runs of four lie a part of the tile apart, so that threads side by side read LDS side by side.
+        """
+        tile = self.tile
+        size, own = ((tile.m, tile.thread_m), (tile.n, tile.thread_n))[side]
+        run = min(RUN, own)
+        across = tile.n // tile.thread_n
+        number = self.thread % across if side else self.thread // across
+        return i // run * (size // (own // run)) + number * run + i % run
+
+
+def lower(problem: Problem, name: str) -> Lowered:
+    """Return the machine IR of a contraction by multiply-adds."""
+    allowed = [one for one in TILES if problem.dtype.bits == 32 or one.thread_m * one.thread_n <= MOST_WIDE]
+    return FmaContraction(problem, name, fastest(allowed, problem.m, problem.n, most(problem.batch.size))).lower()

@@ -1,0 +1,341 @@
+"""Functions that the hardware has not or only roughly, in f32 and f64: powers of two, logarithms, sines, remainders, powers.
+
+Errors stated are of the method, in units in the last place (ulp), over the whole range; the hardware's own (1 ulp of exp2 and log2 in f32)
+come on top.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ringup.compiler.machine.build import Builder
+from ringup.compiler.machine.ir import F32, F64, I1, I32, I64, Type, Value
+
+_EXP_TERMS = [1 / math.factorial(n) for n in range(15)]  # e**x for |x| <= ln(2)/2: the next term is below 2**-54
+_ATANH_TERMS = [1 / (2 * n + 1) for n in range(12)]  # atanh(s)/s in s**2, |s| <= 3 - 2 sqrt(2): next term below 2**-60
+_SIN_TERMS = {F32: 5, F64: 9}  # terms of Taylor's series on [-pi/4, pi/4]
+# pi/2 in parts whose products with a quadrant number of 20 (f64: 30) bits are exact
+_HALF_PI = {
+    F32: (1.5703125, 4.8351287841796875e-4, 3.13855707645416259765625e-7, 6.077100628276710381e-11),
+    F64: (1.570796251296997, 7.549789415861596e-8, 5.390302529957765e-15, 3.282003415807913e-22),
+}
+_CODY_WAITE_UP_TO = {F32: 2.0**17, F64: 2.0**28}
+_TWO_OVER_PI_BITS = 1216  # enough for the largest f64: 1024 + 53 + guard
+
+
+def _two_over_pi() -> list[int]:
+    """Return 2/pi as 32-bit words after the binary point, most significant first; pi by Machin's formula in whole numbers."""
+    scale = 1 << _TWO_OVER_PI_BITS + 64
+
+    def arctan_of_inverse(x: int) -> int:
+        total = term = scale // x
+        n, sign = 1, -1
+        while term:
+            term //= x * x
+            n += 2
+            total += sign * (term // n)
+            sign = -sign
+        return total
+
+    pi = 4 * (4 * arctan_of_inverse(5) - arctan_of_inverse(239))
+    bits = (2 * scale << _TWO_OVER_PI_BITS) // pi
+    words = _TWO_OVER_PI_BITS // 32
+    return [bits >> 32 * (words - 1 - i) & 0xFFFF_FFFF for i in range(words)]
+
+
+TWO_OVER_PI = _two_over_pi()
+
+
+def _horner(build: Builder, type_: Type, x: Value, terms: Sequence[float]) -> Value:
+    total = build.const(terms[-1], type_)
+    for term in reversed(terms[:-1]):
+        total = build.op("fma", type_, total, x, build.const(term, type_))
+    return total
+
+
+def _select(build: Builder, condition: Value, a: Value, b: Value) -> Value:
+    return build.op("select", a.type, condition, a, b)
+
+
+def exp2(build: Builder, x: Value) -> Value:
+    """Return 2**x. f32: the hardware's, denormal results too. f64: within 1 ulp."""
+    if x.type == F32:  # the hardware flushes denormal results: scaled up and down again
+        low = build.compare("flt", x, build.const(-126.0, F32))
+        raised = build.op("fadd", F32, x, build.const(64.0, F32))
+        value = build.op("exp2", F32, _select(build, low, raised, x))
+        return build.op("fmul", F32, value, _select(build, low, build.const(2.0**-64, F32), build.const(1.0, F32)))
+    whole = build.op("round", F64, x)
+    part = build.op("fmul", F64, build.op("fsub", F64, x, whole), build.const(math.log(2), F64))
+    mantissa = _horner(build, F64, part, _EXP_TERMS)
+    inside = build.op("fmax", F64, build.op("fmin", F64, whole, build.const(2000.0, F64)), build.const(-2000.0, F64))
+    value = build.op("ldexp", F64, mantissa, build.op("to_int_s", I32, inside))
+    value = _select(build, build.compare("fle", build.const(1100.0, F64), x), build.const(math.inf, F64), value)
+    return _select(build, build.compare("fle", x, build.const(-1100.0, F64)), build.const(0.0, F64), value)
+
+
+def log2(build: Builder, x: Value) -> Value:
+    """Return the binary logarithm; of 0 minus infinity, of negative numbers NaN. f32: the hardware's. f64: within 2 ulp."""
+    if x.type == F32:  # the hardware takes denormals for 0: scaled up first
+        low = build.compare("flt", x, build.const(2.0**-126, F32))
+        scaled = build.op("fmul", F32, x, _select(build, low, build.const(2.0**32, F32), build.const(1.0, F32)))
+        value = build.op("log2", F32, scaled)
+        return build.op("fsub", F32, value, _select(build, low, build.const(32.0, F32), build.const(0.0, F32)))
+    mantissa = build.op("frexp_mantissa", F64, x)
+    exponent = build.op("to_float_s", F64, build.op("frexp_exponent", I32, x))
+    small = build.compare("flt", mantissa, build.const(math.sqrt(0.5), F64))
+    mantissa = _select(build, small, build.op("fadd", F64, mantissa, mantissa), mantissa)
+    exponent = _select(build, small, build.op("fsub", F64, exponent, build.const(1.0, F64)), exponent)
+    one = build.const(1.0, F64)
+    s = build.op("div", F64, build.op("fsub", F64, mantissa, one), build.op("fadd", F64, mantissa, one))
+    series = build.op("fmul", F64, s, _horner(build, F64, build.op("fmul", F64, s, s), _ATANH_TERMS))
+    value = build.op("fma", F64, series, build.const(2 / math.log(2), F64), exponent)
+    zero = build.const(0.0, F64)
+    value = _select(build, build.compare("feq", x, zero), build.const(-math.inf, F64), value)
+    value = _select(build, build.compare("flt", x, zero), build.const(math.nan, F64), value)
+    plain = build.compare("flt", x, build.const(math.inf, F64))  # false for infinity and NaN: themselves
+    return _select(build, plain, value, x)
+
+
+def sin(build: Builder, x: Value) -> Value:
+    """Return the sine, right for every finite argument (f32 within 2 ulp, f64 within 2), NaN for infinities.
+
+    Small arguments lose multiples of pi/2 in three exact steps (Cody and Waite); large ones are multiplied with the bits of 2/pi that
+    matter for them (Payne and Hanek), in whole numbers.
+    """
+    type_ = x.type
+    magnitude = build.op("fabs", type_, x)
+    turns = build.op("round", type_, build.op("fmul", type_, x, build.const(2 / math.pi, type_)))
+    rest = x
+    for part in _HALF_PI[type_]:
+        rest = build.op("fma", type_, build.op("fneg", type_, turns), build.const(part, type_), rest)
+    large = build.compare("fle", build.const(_CODY_WAITE_UP_TO[type_], type_), magnitude)
+    quadrant = build.op("to_int_s", I32, turns)
+    far_quadrant, far_rest = _far_quadrant(build, x)
+    quadrant = _select(build, large, far_quadrant, quadrant)
+    rest = _select(build, large, far_rest, rest)
+    square = build.op("fmul", type_, rest, rest)
+    count = _SIN_TERMS[type_]
+    sines = [(-1) ** n / math.factorial(2 * n + 1) for n in range(1, count)]
+    cosines = [(-1) ** n / math.factorial(2 * n) for n in range(count + 1)]
+    cubic = build.op("fmul", type_, build.op("fmul", type_, rest, square), _horner(build, type_, square, sines))
+    sine = build.op("fadd", type_, rest, cubic)
+    cosine = _horner(build, type_, square, cosines)
+    odd = build.compare("ne", build.op("and", I32, quadrant, build.const(1)), build.const(0))
+    value = _select(build, odd, cosine, sine)
+    lower = build.compare("ne", build.op("and", I32, quadrant, build.const(2)), build.const(0))
+    value = _select(build, lower, build.op("fneg", type_, value), value)
+    finite = build.compare("flt", magnitude, build.const(math.inf, type_))
+    return _select(build, finite, value, build.const(math.nan, type_))
+
+
+def _far_quadrant(build: Builder, x: Value) -> tuple[Value, Value]:
+    """Return (quadrant, rest in radians) of a large number: its mantissa times the part of 2/pi that is worth less than four turns."""
+    if x.type == F32:
+        bits = build.op("bitcast", I32, x)
+        exponent = build.op("and", I32, build.op("shr_u", I32, bits, build.const(23)), build.const(0xFF))
+        low = build.op("or", I32, build.op("and", I32, bits, build.const(0x7F_FFFF)), build.const(0x80_0000))
+        mantissa = build.op("zext", I64, low)
+        bias, precision, highest, count = 127, 24, 127, 3
+    else:
+        whole = build.op("bitcast", I64, x)
+        upper = build.op("truncate", I32, build.op("shr_u", I64, whole, build.const(52)))
+        exponent = build.op("and", I32, upper, build.const(0x7FF))
+        mantissa = build.op(
+            "or", I64, build.op("and", I64, whole, build.const((1 << 52) - 1, I64)), build.const(1 << 52, I64)
+        )
+        bias, precision, highest, count = 1023, 53, 1023, 4
+    # x = mantissa * 2**e; bits of 2/pi of weight 2**-(e-1) and above contribute multiples of four quadrants: they are skipped
+    e = build.op("sub", I32, exponent, build.const(bias + precision - 1))
+    skipped = build.op("max_s", I32, build.op("sub", I32, e, build.const(2)), build.const(0))
+    first = build.op("shr_u", I32, skipped, build.const(5))
+    offset = build.op("and", I32, skipped, build.const(31))
+    words = _words_from(build, first, count + 1, (highest - precision - 1) // 32 + 1)
+    window = [_funnel(build, words[i], words[i + 1], offset) for i in range(count)]
+    # fixed point: mantissa * window, 32 * count bits after the point, the top of the product is thrown away as whole turns
+    digits = _times(build, mantissa, window)
+    # with e < 2 nothing was skipped: the product must be shifted up by e, otherwise by 2
+    shift = build.op("min_s", I32, e, build.const(2))
+    shift = build.op("max_s", I32, shift, build.const(0))
+    digits = [
+        build.op("select", I32, build.compare("eq", shift, build.const(0)), digits[i],
+                 _funnel(build, digits[i], digits[i + 1] if i + 1 < len(digits) else build.const(0), shift))
+        for i in range(len(digits))
+    ]  # fmt: skip
+    return _angle(build, x, digits)
+
+
+def _words_from(build: Builder, first: Value, count: int, last: int) -> list[Value]:
+    """Return `count` words of 2/pi from word `first` (0 … last) on, by a choice among them: there is no memory for tables."""
+    found = []
+    for i in range(count):
+        value = build.const(TWO_OVER_PI[i])
+        for k in range(1, last + 1):
+            value = _select(build, build.compare("eq", first, build.const(k)), build.const(TWO_OVER_PI[k + i]), value)
+        found.append(value)
+    return found
+
+
+def _funnel(build: Builder, high: Value, low: Value, amount: Value) -> Value:
+    """Return the upper word of high:low moved up by 0 … 31 bits."""
+    pair = build.op(
+        "or", I64, build.op("shl", I64, build.op("zext", I64, high), build.const(32)), build.op("zext", I64, low)
+    )
+    return build.op("truncate", I32, build.op("shr_u", I64, build.op("shl", I64, pair, amount), build.const(32)))
+
+
+def _times(build: Builder, mantissa: Value, window: Sequence[Value]) -> list[Value]:
+    """Return the words after the point of mantissa * 0.window, and the lowest whole word first: whole, then as many as the window has."""
+    halves = (
+        build.op("truncate", I32, mantissa),
+        build.op("truncate", I32, build.op("shr_u", I64, mantissa, build.const(32))),
+    )
+    count = len(window)
+    sums = [build.const(0, I64)] * (count + 2)  # by weight, least first: word k holds 2**(32 * (k - count))
+    for j, half in enumerate(halves):
+        if half.op == "const" and half.imm == 0:
+            continue
+        carry = build.const(0, I64)
+        for i, word in enumerate(reversed(window)):
+            product = build.op("mad_wide_u", I64, half, word, build.const(0, I64))
+            low = build.op("and", I64, product, build.const(0xFFFF_FFFF, I64))
+            total = build.add(build.add(sums[i + j], low), carry)
+            sums[i + j] = build.op("and", I64, total, build.const(0xFFFF_FFFF, I64))
+            carry = build.add(
+                build.op("shr_u", I64, total, build.const(32)), build.op("shr_u", I64, product, build.const(32))
+            )
+        sums[count + j] = build.op("and", I64, build.add(sums[count + j], carry), build.const(0xFFFF_FFFF, I64))
+    return [build.op("truncate", I32, sums[k]) for k in range(count, -1, -1)]
+
+
+def _angle(build: Builder, x: Value, digits: Sequence[Value]) -> tuple[Value, Value]:
+    """Return (quadrant, rest) of a fixed-point number of quadrants: the whole ones modulo 4, the part in [-1/2, 1/2] times pi/2."""
+    type_ = x.type
+    half = build.op("shr_u", I32, digits[1], build.const(31))
+    quadrant = build.add(digits[0], half)
+    top = build.op(
+        "or",
+        I64,
+        build.op("shl", I64, build.op("zext", I64, digits[1]), build.const(32)),
+        build.op("zext", I64, digits[2]),
+    )
+    if type_ == F32:
+        part = build.op("fmul", F64, build.op("to_float_s", F64, top), build.const(2.0**-64, F64))
+        rest = build.op("fconvert", F32, build.op("fmul", F64, part, build.const(math.pi / 2, F64)))
+    else:
+        more = build.op("to_float_u", F64, digits[3])
+        part = build.op("fmul", F64, build.op("to_float_s", F64, top), build.const(2.0**-64, F64))
+        left = build.op("sub", I64, top, build.op("to_int_s", I64, build.op("to_float_s", F64, top)))
+        low = build.op("fma", F64, more, build.const(2.0**-32, F64), build.op("to_float_s", F64, left))
+        low = build.op("fmul", F64, low, build.const(2.0**-64 * math.pi / 2, F64))
+        low = build.op("fma", F64, part, build.const(6.123233995736766e-17, F64), low)  # what pi/2 lacks as an f64
+        rest = build.op("fma", F64, part, build.const(math.pi / 2, F64), low)
+    negative = build.compare("flt", x, build.const(0.0, type_))
+    quadrant = _select(build, negative, build.op("sub", I32, build.const(0), quadrant), quadrant)
+    return quadrant, _select(build, negative, build.op("fneg", type_, rest), rest)
+
+
+def modulo(build: Builder, a: Value, b: Value) -> Value:
+    """Return the remainder with the divisor's sign, exact: multiples of b * 2**k come off, 20 bits of the quotient a step."""
+    type_ = a.type
+    step, count = (20, 14) if type_ == F32 else (40, 53)  # exponents span 277 and 2,098
+    size, by = build.op("fabs", type_, a), build.op("fabs", type_, b)
+    with build.loop(0, count, 1, [size]) as loop:
+        rest = loop.carried[0]
+        distance = build.op("sub", I32, build.op("frexp_exponent", I32, rest), build.op("frexp_exponent", I32, by))
+        raised = build.op("max_s", I32, build.op("sub", I32, distance, build.const(step - 1)), build.const(0))
+        unit = build.op("ldexp", type_, by, raised)
+        quotient = build.op("trunc", type_, build.op("div", type_, rest, unit))
+        left = build.op("fma", type_, build.op("fneg", type_, quotient), unit, rest)
+        zero = build.const(0.0, type_)
+        left = _select(build, build.compare("flt", left, zero), build.op("fadd", type_, left, unit), left)
+        larger = build.compare("fle", unit, rest)
+        loop.following = [_select(build, larger, left, rest)]
+    rest = loop.results[0]
+    zero = build.const(0.0, type_)
+    signed = _select(build, build.compare("flt", a, zero), build.op("fneg", type_, rest), rest)
+    unlike = build.op("xor", I1, build.compare("flt", signed, zero), build.compare("flt", b, zero))
+    moved = build.op("and", I1, unlike, build.compare("fne", rest, zero))
+    value = _select(build, moved, build.op("fadd", type_, signed, b), signed)
+    zero_of_b = _select(build, build.compare("flt", b, zero), build.const(-0.0, type_), zero)
+    value = _select(build, build.compare("feq", rest, zero), zero_of_b, value)
+    bad = build.op(
+        "or",
+        I1,
+        build.compare("feq", b, zero),
+        build.op("not", I1, build.compare("flt", size, build.const(math.inf, type_))),
+    )
+    bad = build.op("or", I1, bad, build.compare("fne", b, b))
+    return _select(build, bad, build.const(math.nan, type_), value)
+
+
+def power(build: Builder, x: Value, y: Value) -> Value:
+    """Return x**y as C's pow has it, its special cases too. f32: through f64, within 1 ulp. f64: logarithm in two parts, within 4 ulp."""
+    type_ = x.type
+    wide_x, wide_y = (build.op("fconvert", F64, one) for one in (x, y))
+    size = build.op("fabs", F64, wide_x)
+    value = (
+        exp2(build, build.op("fmul", F64, wide_y, log2(build, size)))
+        if type_ == F32
+        else _power_64(build, size, wide_y)
+    )
+    zero, one = build.const(0.0, F64), build.const(1.0, F64)
+    half = build.op("fmul", F64, wide_y, build.const(0.5, F64))
+    is_whole = build.compare("feq", build.op("trunc", F64, wide_y), wide_y)
+    is_odd = build.op("and", I1, is_whole, build.compare("fne", build.op("trunc", F64, half), half))
+    sign = build.op("bitcast", I64, wide_x)
+    is_negative = build.compare("lt_s", sign, build.const(0, I64))
+    flipped = build.op("and", I1, is_negative, is_odd)
+    value = _select(build, flipped, build.op("fneg", F64, value), value)
+    below = build.op("and", I1, build.compare("flt", wide_x, zero), build.op("not", I1, is_whole))
+    finite = build.compare("flt", build.const(-math.inf, F64), wide_x)
+    value = _select(build, build.op("and", I1, below, finite), build.const(math.nan, F64), value)
+    nan = build.op("or", I1, build.compare("fne", wide_x, wide_x), build.compare("fne", wide_y, wide_y))
+    value = _select(build, nan, build.const(math.nan, F64), value)
+    endless = build.compare("feq", build.op("fabs", F64, wide_y), build.const(math.inf, F64))
+    minus_one = build.op("and", I1, build.compare("feq", size, one), endless)
+    value = _select(build, minus_one, one, value)
+    plain = build.op("or", I1, build.compare("feq", wide_x, one), build.compare("feq", wide_y, zero))
+    value = _select(build, plain, one, value)
+    return build.op("fconvert", type_, value)
+
+
+def _power_64(build: Builder, x: Value, y: Value) -> Value:
+    """Return x**y of an x that is no less than 0: log2(x) = high + low, the product with y split again."""
+    mantissa = build.op("frexp_mantissa", F64, x)
+    exponent = build.op("to_float_s", F64, build.op("frexp_exponent", I32, x))
+    small = build.compare("flt", mantissa, build.const(math.sqrt(0.5), F64))
+    mantissa = _select(build, small, build.op("fadd", F64, mantissa, mantissa), mantissa)
+    exponent = _select(build, small, build.op("fsub", F64, exponent, build.const(1.0, F64)), exponent)
+    one = build.const(1.0, F64)
+    above, below = build.op("fsub", F64, mantissa, one), build.op("fadd", F64, mantissa, one)
+    low_below = build.op("fsub", F64, mantissa, build.op("fsub", F64, below, one))  # what the sum lost
+    s = build.op("div", F64, above, below)
+    lost = build.op("fma", F64, build.op("fneg", F64, s), below, above)
+    lost = build.op("fma", F64, build.op("fneg", F64, s), low_below, lost)
+    s_low = build.op("div", F64, lost, below)
+    # 2 atanh(s) / ln 2 = s * (2 / ln 2) + s**3 * …: the first product in two parts
+    scale, scale_low = 2 / math.log(2), 4.0710547481862066e-17
+    head = build.op("fmul", F64, s, build.const(scale, F64))
+    tail = build.op("fma", F64, s, build.const(scale, F64), build.op("fneg", F64, head))
+    tail = build.op("fma", F64, s, build.const(scale_low, F64), tail)
+    tail = build.op("fma", F64, s_low, build.const(scale, F64), tail)
+    square = build.op("fmul", F64, s, s)
+    cubic = build.op("fmul", F64, build.op("fmul", F64, s, square), _horner(build, F64, square, _ATANH_TERMS[1:]))
+    tail = build.op("fma", F64, cubic, build.const(scale, F64), tail)
+    high = build.op("fadd", F64, exponent, head)
+    low = build.op("fadd", F64, build.op("fsub", F64, head, build.op("fsub", F64, high, exponent)), tail)
+    product = build.op("fmul", F64, y, high)
+    rest = build.op("fma", F64, y, high, build.op("fneg", F64, product))
+    rest = build.op("fma", F64, y, low, rest)
+    base = exp2(build, product)
+    inside = build.compare("flt", build.op("fabs", F64, rest), one)  # not where product is infinite or NaN
+    rest = _select(build, inside, rest, build.const(0.0, F64))
+    value = build.op("fma", F64, build.op("fmul", F64, base, rest), build.const(math.log(2), F64), base)
+    value = _select(build, build.compare("feq", base, build.const(math.inf, F64)), base, value)
+    zero, endless = build.const(0.0, F64), build.const(math.inf, F64)
+    up = build.compare("flt", zero, y)
+    of_zero = _select(build, up, zero, endless)
+    of_endless = _select(build, up, endless, zero)
+    value = _select(build, build.compare("feq", x, zero), of_zero, value)
+    return _select(build, build.compare("feq", x, endless), of_endless, value)

@@ -1,0 +1,152 @@
+"""Tiles of a contraction by matrix instructions: f16 or bf16 factors, f32 sums. A wave holds a rectangle of 16 x 16 fragments.
+
+Factors that are casts of narrow tensors are taken before the cast: the instruction widens them itself, exactly as the cast would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ringup.compiler import dtypes
+from ringup.compiler.graph import MOVEMENT, Node, Op, node
+from ringup.compiler.index import axis
+from ringup.compiler.kernel import holders
+from ringup.compiler.kernel.contraction import Contraction, Problem, Run, fastest
+from ringup.compiler.kernel.frame import Lowered
+from ringup.compiler.kernel.space import most
+from ringup.compiler.kernel.staging import Staging
+from ringup.compiler.kernel.traits import MatrixTraits
+from ringup.compiler.machine.ir import F32, I32, Value
+
+FRAGMENT = 16
+PAD_BYTES = 16  # behind each row in LDS: rows begin in other banks, and stay aligned for the widest access
+
+
+@dataclass(frozen=True)
+class MatrixTile:
+    """See `contraction.Tile`. `waves_m` x `waves_n` waves share the tile."""
+
+    m: int
+    n: int
+    k: int
+    waves_m: int
+    waves_n: int
+    speed: float
+
+    @property
+    def threads(self) -> int:
+        """Return the threads of a group of 32-lane waves."""
+        return 32 * self.waves_m * self.waves_n
+
+
+TILES = (
+    MatrixTile(128, 128, 32, 4, 2, 1.0),
+    MatrixTile(128, 64, 32, 4, 1, 0.9),
+    MatrixTile(64, 128, 32, 2, 2, 0.9),
+    MatrixTile(64, 64, 32, 2, 2, 0.75),
+    MatrixTile(32, 64, 32, 1, 2, 0.6),
+    MatrixTile(32, 32, 32, 1, 1, 0.45),
+    MatrixTile(16, 32, 32, 1, 1, 0.35),
+)
+
+
+class MatrixContraction(Contraction):
+    """The lowering with matrix instructions."""
+
+    tile: MatrixTile
+
+    def __init__(self, problem: Problem, name: str, tile: MatrixTile, traits: MatrixTraits) -> None:
+        super().__init__(problem, name, tile)
+        self._traits = traits
+        self._rows = tile.m // tile.waves_m // FRAGMENT
+        self._columns = tile.n // tile.waves_n // FRAGMENT
+        self._lane = axis("lane", 32)
+        self._wave = axis("wave", tile.threads // 32)
+        self.frame.bind(self._lane, self.frame.build.op("lane_id", I32))
+        self.frame.bind(self._wave, self.frame.build.op("wave_id", I32))
+
+    def stagings(self) -> tuple[Staging, Staging]:
+        """Return how the operands' slices go to LDS: as rows or columns, each of the slice's k."""
+        type_ = holders.stored(self.sides[0].factor.dtype)
+        pad = PAD_BYTES // type_.size_bytes
+        rows, columns = (Staging(self, i, side.factor, type_, by_k=False, pad=pad) for i, side in enumerate(self.sides))
+        return rows, columns
+
+    def first(self) -> list[Value]:
+        """Return fragments of zeros."""
+        build = self.frame.build
+        zeros = build.vector([build.const(0.0, F32)] * self._traits.result_count)
+        return [zeros] * (self._rows * self._columns)
+
+    def multiplied(self, stagings: Sequence[Staging], here: Value, totals: Sequence[Value]) -> list[Value]:
+        """Return the fragments with the products of each 16 of the slice's k added."""
+        build = self.frame.build
+        found = list(totals)
+        kind = "bf16" if self.sides[0].factor.dtype is dtypes.bfloat16 else "f16"
+        addresses = [self._address(staging, here) for staging in stagings]
+        for k in range(0, self.tile.k, FRAGMENT):
+            rows = [self._fragment(stagings[0], addresses[0], i, k) for i in range(self._rows)]
+            columns = [self._fragment(stagings[1], addresses[1], j, k) for j in range(self._columns)]
+            for i, a in enumerate(rows):
+                for j, b in enumerate(columns):
+                    at = i * self._columns + j
+                    found[at] = build.op("matrix", F32.of(self._traits.result_count), a, b, found[at], imm=kind)
+        return found
+
+    def _address(self, staging: Staging, here: Value) -> Value:
+        """Return where in LDS this lane's part of the wave's first fragment begins."""
+        own, k = self._traits.operand(self._lane)
+        wave = (self._wave // self.tile.waves_n, self._wave % self.tile.waves_n)[staging.number]
+        count = (self._rows, self._columns)[staging.number]
+        place = (wave * (count * FRAGMENT) + own) * staging.stride + k
+        return self.frame.build.add(self.frame.expressions.numbers.emit(place * staging.type.size_bytes), here)
+
+    def _fragment(self, staging: Staging, address: Value, number: int, k: int) -> Value:
+        place = number * FRAGMENT * staging.stride + k
+        type_ = staging.type.of(self._traits.operand_count)
+        return self.frame.build.lds_load(type_, address, constant=staging.place + place * staging.type.size_bytes)
+
+    def results(self, totals: Sequence[Value]) -> tuple[list[Value], list[Run]]:
+        """Return the elements of the fragments one by one."""
+        build, tile = self.frame.build, self.tile
+        values, runs = [], []
+        first_row = self._wave // tile.waves_n * (self._rows * FRAGMENT)
+        first_column = self._wave % tile.waves_n * (self._columns * FRAGMENT)
+        for number, total in enumerate(totals):
+            i, j = divmod(number, self._columns)
+            for element in range(self._traits.result_count):
+                row, column = self._traits.result(self._lane, element)
+                runs.append(
+                    Run(len(values), first_row + i * FRAGMENT + row, first_column + j * FRAGMENT + column, 1)
+                )
+                values.append(build.extract(total, element))
+        return values, runs
+
+
+def uncast(factor: Node) -> Node:
+    """Return a factor before it was widened to f32, itself if it was not: through movement, which does the same to narrow elements."""
+    if factor.op is Op.CAST and factor.dtype is dtypes.float32:
+        return factor.sources[0]
+    if factor.op in MOVEMENT:
+        inner = uncast(factor.sources[0])
+        if inner is not factor.sources[0]:
+            return node(factor.op, inner.dtype, factor.shape, (inner,), factor.arg)
+    return factor
+
+
+def narrowed(problem: Problem, traits: MatrixTraits) -> Problem | None:
+    """Return the problem with factors as matrix instructions take them, None where they do not."""
+    factors = [uncast(side.factor) for side in problem.sides]
+    if problem.dtype is not dtypes.float32 or factors[0].dtype is not factors[1].dtype:
+        return None
+    if factors[0].dtype.name not in traits.kinds:
+        return None
+    problem.sides = tuple(replace(side, factor=factor) for side, factor in zip(problem.sides, factors, strict=True))
+    return problem
+
+
+def lower(problem: Problem, name: str, traits: MatrixTraits) -> Lowered:
+    """Return the machine IR of a contraction by matrix instructions."""
+    tile = fastest(TILES, problem.m, problem.n, most(problem.batch.size))
+    return MatrixContraction(problem, name, tile, traits).lower()

@@ -1,0 +1,300 @@
+"""Kernels with reductions over rows: sums and what follows them, softmax, norms. Threads share a row's elements, a group holds some rows.
+
+A thread is one of `parts` that work on a row, and its group holds `own` rows. Neighbouring threads are neighbours in the row, or, where
+memory runs the other way, in the number of the row (`across`). What a thread has loaded and computed for one reduction it still has for the
+next and for the output, as long as a row's share fits into registers; a longer share is loaded again by each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ringup.compiler.index import Atom, Int, atom_of, axis, substitute
+from ringup.compiler.kernel.elementwise import written
+from ringup.compiler.kernel.expressions import WIDEST_BYTES, divides
+from ringup.compiler.kernel.folding import LANES, Folder
+from ringup.compiler.kernel.frame import Frame, Lowered
+from ringup.compiler.kernel.space import Space, at, merged, most, places, power_of_two, stride
+from ringup.compiler.machine.ir import I1, I32, Value
+from ringup.compiler.schedule.cut import Fold, Kernel, accesses
+from ringup.compiler.schedule.views import Point, within
+
+KEPT_ELEMENTS = 32  # of a row that a thread keeps in registers, per reduction
+UNROLLED = 4  # chunks of a loop's turn
+GROUP = 256
+SHARE = 4  # vectors of a row that a thread should have before more threads share the row
+LANE_WIDE = 32  # rows side by side, where memory runs across rows
+FEW_GROUPS = 512  # with fewer groups than this, more threads share a row
+MOST_PARTS_ACROSS = 16
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How rows fall to threads."""
+
+    parts: int
+    own: int
+    vector: int
+    across: bool
+
+    @property
+    def group(self) -> int:
+        """Return the threads of a group."""
+        return max(LANES, self.parts * self.own)
+
+
+@dataclass(frozen=True)
+class Walk:
+    """The elements of a row in the order of a reduction or of the output: merged axes, the last one shared by the threads."""
+
+    space: Space
+
+    @property
+    def shared(self) -> Int:
+        """Return the size of the axis that threads share."""
+        return self.space.sizes[-1] if self.space.sizes else 1
+
+
+Place = tuple[
+    dict[Atom, Int], "Value | None"
+]  # where the axes of a walk are, and the condition for there being an element
+Totals = list["Value | None"]
+Take = Callable[[Sequence[Place], Totals], Totals]
+First = Callable[[], Value] | None
+
+
+class Rows:
+    """The lowering of one kernel."""
+
+    def __init__(self, kernel: Kernel, name: str) -> None:
+        self.kernel = kernel
+        rows = kernel.rows or frozenset()
+        pairs = [pair for pair in zip(kernel.axes, kernel.shape, strict=True) if not isinstance(pair[0], int)]
+        reads = accesses([(kernel.computed, kernel.axes)], kernel.inputs, kernel.folds)
+        positions = [*places(reads), written(kernel.root, kernel.axes)]
+        self.rows = merged([pair for pair in pairs if atom_of(pair[0]) in rows], positions, "row")
+        inner = [pair for pair in pairs if atom_of(pair[0]) not in rows]
+        self.output = Walk(merged(inner, positions, "x")) if inner else None
+        self.walks = [Walk(merged(_reduced(fold), positions, f"k{i}_")) for i, fold in enumerate(kernel.folds)]
+        self.original: dict[Atom, Int] = dict(self.rows.original)
+        for walk in (*self.walks, *([self.output] if self.output else [])):
+            self.original |= walk.space.original
+        self.shape = self._choose([substitute(one, self.original) for one in positions])
+        self.frame = Frame(kernel, name, self.shape.group)
+        self._lds_bytes = 0
+        self._row: dict[Atom, Int] = {}
+
+    def _choose(self, positions: Sequence[Int]) -> Shape:
+        everything = [*self.walks, *([self.output] if self.output else [])]
+        shared = [walk.space.variables[-1] for walk in everything if walk.space.variables]
+        row = self.rows.variables[-1] if self.rows.variables else 0
+        along = sum(any(stride(one, variable) == 1 for variable in shared) for one in positions)
+        over = sum(stride(one, row) == 1 for one in positions) if not isinstance(row, int) else 0
+        count, longest = most(self.rows.size), max(most(walk.shared) for walk in everything)
+        widest = max(one.dtype.size_bytes for one in (self.kernel.computed, *self.kernel.inputs))
+        if over > along:
+            own = min(LANE_WIDE, power_of_two(count))
+            parts = LANES // own
+            while parts < MOST_PARTS_ACROSS and count * parts // LANES < FEW_GROUPS and parts * 2 * UNROLLED <= longest:
+                parts *= 2
+            return Shape(parts, own, 1, True)
+        vector = max(1, WIDEST_BYTES // widest)
+        while vector > 1 and not (along and all(divides(vector, walk.shared) for walk in everything)):
+            vector //= 2
+        share = SHARE if count >= FEW_GROUPS else 1
+        parts = min(GROUP, power_of_two(-(-longest // (vector * share))))
+        own = max(1, min(GROUP // 2 // parts, power_of_two(count)))
+        return Shape(parts, own, vector, False)
+
+    def lower(self) -> Lowered:
+        """Return the machine IR."""
+        shape, build = self.shape, self.frame.build
+        part, own = self._threads()
+        count = self.rows.size
+        group = axis("group", (count + shape.own - 1) // shape.own)
+        self.frame.bind(group, build.op("group_id", I32, imm=0))
+        number: Int = group * shape.own + axis("own", shape.own)
+        self.frame.bind(axis("own", shape.own), own)
+        self.frame.bind(axis("part", shape.parts), part)
+        valid = within(number, 0, count)
+        is_row: Value | None = None
+        if valid is not True:  # the last group's spare threads do the last row again, and store nothing
+            is_row = self.frame.expressions.numbers.condition(valid)  # type: ignore[arg-type]
+            value = self.frame.expressions.numbers.emit(number)
+            last = self.frame.expressions.numbers.emit(count - 1, value.type)
+            number = axis("row", count)
+            self.frame.bind(number, build.op("min_u", value.type, value, last))
+        if shape.parts * shape.own < shape.group:
+            inside = build.compare("lt_u", build.op("thread_id", I32), build.const(shape.parts * shape.own))
+            is_row = inside if is_row is None else build.op("and", I1, is_row, inside)
+        self._row = at(self.rows, number)
+        for i, fold in enumerate(self.kernel.folds):
+            self._fold(i, fold, part, own)
+        self._store(is_row, part)
+        self.frame.build.function.lds_bytes = self._lds_bytes
+        return self.frame.done(((count + shape.own - 1) // shape.own, 1, 1))
+
+    def _threads(self) -> tuple[Value, Value]:
+        """Return which part of a row a thread works on, and which of the group's rows."""
+        shape, build = self.shape, self.frame.build
+        thread = build.op("thread_id", I32)
+        fast, slow = (shape.own, shape.parts) if shape.across else (shape.parts, shape.own)
+        if fast == shape.group or fast == 1:
+            low, high = (thread, build.const(0)) if fast > 1 else (build.const(0), thread)
+        elif fast >= LANES:
+            low = build.op("lane_id", I32) if fast == LANES else build.op("and", I32, thread, build.const(fast - 1))
+            high = build.op("shr_u", I32, build.op("wave_id", I32), build.const((fast // LANES).bit_length() - 1))
+        else:
+            low = build.op("and", I32, thread, build.const(fast - 1))
+            high = build.op("shr_u", I32, thread, build.const(fast.bit_length() - 1))
+            high = build.op("and", I32, high, build.const(slow - 1)) if fast * slow < LANES else high
+        return (high, low) if shape.across else (low, high)
+
+    def _fold(self, number: int, fold: Fold, part: Value, own: Value) -> None:
+        folder = Folder(self.frame.build, fold.node)
+        source = fold.node.sources[0]
+
+        def take(points: Sequence[Place], totals: list[Value | None]) -> list[Value | None]:
+            moved = [(self._moved(fold.inner, point), mask) for point, mask in points]
+            values = self.frame.expressions.values(source, moved)
+            for i, (value, (_, mask)) in enumerate(zip(values, points, strict=True)):
+                at = i % len(totals)
+                totals[at] = folder.step(totals[at], folder.taken(value, mask))
+            return totals
+
+        width = min(8, self.shape.vector * UNROLLED)
+        totals = self._walk(f"c{number}", self.walks[number], [None] * width, take, folder.first)
+        total = self._combined(folder, folder.joined(totals), part, own)
+        self.frame.expressions.define(fold.node, folder.finished(total))
+
+    def _combined(self, folder: Folder, total: Value, part: Value, own: Value) -> Value:
+        """Return a row's value from those of its parts, in every thread of the row."""
+        shape, build = self.shape, self.frame.build
+        size = max(1, total.type.bits // 8)
+        if shape.across:
+            if shape.parts == 1:
+                return total
+            row, step, count, writes = own, shape.own * size, shape.parts, None
+            place = build.add(build.mul(part, step), build.mul(own, size))
+            first = build.mul(row, size)
+        else:
+            total = folder.across_lanes(total, min(shape.parts, LANES))
+            count = shape.parts // LANES
+            if count <= 1:
+                return total
+            lane = build.op("lane_id", I32)
+            writes = build.compare("eq", lane, build.const(0))
+            place, step = build.mul(build.op("wave_id", I32), size), size
+            first = build.mul(own, count * size)
+        base = self._lds_bytes
+        self._lds_bytes += (
+            -(-max(shape.group // LANES, shape.parts * shape.own if shape.across else 0) * size // 16) * 16
+        )
+        return folder.through_lds(total, place, first, step, count, base=base, writes=writes)
+
+    def _moved(self, point: Point, places_: dict[Atom, Int]) -> Point:
+        found = []
+        for index in point:
+            index = substitute(index, self.original)
+            found.append(substitute(index, self._row | places_))
+        return tuple(found)
+
+    def _walk(
+        self, name: str, walk: Walk, totals: Totals, take: Take, first: Callable[[], Value] | None = None
+    ) -> Totals:
+        """Let `take` have every element of a walk that is this thread's; return what the carried values are then.
+
+        A carried value that has met no element is None; `first` makes the identity that a loop needs instead.
+        """
+        outer = list(zip(walk.space.variables[:-1], walk.space.sizes[:-1], strict=True))
+        if outer:
+            totals = _begun(totals, first)
+        return self._outer(name, walk, outer, totals, take, first)
+
+    def _outer(
+        self, name: str, walk: Walk, outer: list[tuple[Int, Int]], totals: Totals, take: Take, first: First
+    ) -> Totals:
+        if not outer:
+            return self._shared(name, walk, totals, take, first)
+        (variable, size), *rest = outer
+        expressions = self.frame.expressions
+        stop = size if isinstance(size, int) else expressions.numbers.emit(size)
+        with expressions.loop(variable, 0, stop, 1, totals) as loop:  # type: ignore[arg-type]
+            loop.following = self._outer(name, walk, rest, list(loop.carried), take, first)  # type: ignore[assignment]
+        return list(loop.results)
+
+    def _shared(self, name: str, walk: Walk, totals: Totals, take: Take, first: First) -> Totals:
+        shape, size = self.shape, walk.shared
+        variable = walk.space.variables[-1] if walk.space.variables else 0
+        span = shape.parts * shape.vector
+        part = axis("part", shape.parts)
+
+        def requests(start: Int, chunks: int) -> list[Place]:
+            found: list[Place] = []
+            for chunk in range(chunks):
+                for step in range(shape.vector):
+                    place = start + chunk * span + part * shape.vector + step
+                    # a vector lies inside or outside as a whole where it divides the size
+                    test = within(place - step if divides(shape.vector, size) else place, 0, size)
+                    if test is False:
+                        continue
+                    mask = None if test is True else self.frame.expressions.numbers.condition(test)
+                    found.append(({} if isinstance(variable, int) else {atom_of(variable): place}, mask))
+            return found
+
+        count = -(-most(size) // span)
+        if isinstance(size, int) and (count * shape.vector <= KEPT_ELEMENTS or count < 2 * UNROLLED):
+            return take(requests(0, count), totals) if count else totals
+        turns: Int = size // (span * UNROLLED) if isinstance(size, int) else (size + span * UNROLLED - 1) // (span * UNROLLED)
+        expressions = self.frame.expressions
+        index = axis(name, turns)
+        stop = turns if isinstance(turns, int) else expressions.numbers.emit(turns)
+        with expressions.loop(index, 0, stop, 1, _begun(totals, first)) as loop:  # type: ignore[arg-type]
+            loop.following = take(requests(index * (span * UNROLLED), UNROLLED), list(loop.carried))  # type: ignore[assignment]
+        totals = list(loop.results)
+        if isinstance(size, int) and size % (span * UNROLLED):
+            rest = size % (span * UNROLLED)
+            totals = take(requests(size - rest, -(-rest // span)), totals)
+        return totals
+
+    def _store(self, is_row: Value | None, part: Value) -> None:
+        frame, build = self.frame, self.frame.build
+        root = self.kernel.computed
+        if self.output is None:
+            point = self._moved(self.kernel.axes, {})
+            value = frame.expressions.value(root, point)
+            first = build.compare("eq", part, build.const(0)) if self.shape.parts > 1 else None
+            mask = first if is_row is None else is_row if first is None else build.op("and", I1, first, is_row)
+            frame.store([point], [value], mask)
+            return
+
+        def take(points: Sequence[Place], totals: Totals) -> Totals:
+            moved = [(self._moved(self.kernel.axes, place), mask) for place, mask in points]
+            values = frame.expressions.values(root, moved)
+            i = 0
+            while i < len(points):
+                count = 1
+                while i + count < len(points) and points[i + count][1] is points[i][1] and count < self.shape.vector:
+                    count += 1
+                mask = points[i][1]
+                both = is_row if mask is None else mask if is_row is None else build.op("and", I1, mask, is_row)
+                frame.store([point for point, _ in moved[i : i + count]], values[i : i + count], both)
+                i += count
+            return totals
+
+        self._walk("x", self.output, [], take)
+
+
+def lower(kernel: Kernel, name: str) -> Lowered:
+    """Return the machine IR of a kernel with folds."""
+    return Rows(kernel, name).lower()
+
+
+def _begun(totals: Totals, first: First) -> Totals:
+    return [first() if total is None and first else total for total in totals]
+
+
+def _reduced(fold: Fold) -> list[tuple[Int, Int]]:
+    shape = fold.node.sources[0].shape
+    return [(variable, shape[i]) for i, variable in fold.variables.items()]

@@ -1,0 +1,138 @@
+"""The way of one operand's slices from memory through LDS: which thread loads what, and how a slice lies.
+
+A thread loads patches of `own` x `k` elements, along whichever of the two is contiguous in memory; neighbouring threads take neighbouring
+patches. A slice lies as [k][own] where threads read columns of it (multiply-adds), as [own][k] where they read rows (matrix instructions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ringup.compiler.graph import Node
+from ringup.compiler.index import Int
+from ringup.compiler.kernel import holders
+from ringup.compiler.kernel.expressions import Request, divides
+from ringup.compiler.kernel.space import at, most, stride
+from ringup.compiler.machine.ir import Type, Value
+from ringup.compiler.schedule.views import within
+
+if TYPE_CHECKING:
+    from ringup.compiler.kernel.contraction import Contraction
+
+STORE_BYTES = 16  # the widest LDS access
+
+
+class Staging:
+    """One operand's slices of `size` x `depth` elements. `number`: 0 for rows, 1 for columns; `by_k`: they lie as [k][own], else as [own][k]."""
+
+    def __init__(
+        self, contraction: Contraction, number: int, factor: Node, type_: Type, *, by_k: bool, pad: int
+    ) -> None:
+        self._contraction, self.number, self._factor, self.type, self.by_k = contraction, number, factor, type_, by_k
+        tile, side = contraction.tile, contraction.sides[number]
+        self.size, self.depth = (tile.m, tile.n)[number], tile.k
+        self.stride = (self.size if by_k else self.depth) + pad  # elements from one row in LDS to the next
+        space, depth = side.own, contraction.depth
+        self._along_k = (
+            side.position is not None and stride(side.position, depth.variables[-1] if depth.variables else 0) == 1
+        )
+        widest = STORE_BYTES // type_.size_bytes
+        each = max(1, self.size * self.depth // tile.threads)
+        long = min(widest, each)
+        last = depth.sizes[-1] if self._along_k else space.sizes[-1]
+        while long > 1 and (
+            each % long or not divides(long, last) or (self.depth if self._along_k else self.size) % long
+        ):
+            long //= 2
+        across = 1
+        if not by_k and not self._along_k and each % (2 * long) == 0:
+            across = 2  # two rows of k, so that pairs of narrow elements are stored together
+        self._own, self._k = (across, long) if self._along_k else (long, across)
+        self._fast_count = (self.depth // self._k) if self._along_k else (self.size // self._own)
+        self._slow_count = (self.size // self._own) if self._along_k else (self.depth // self._k)
+        patches = self._fast_count * self._slow_count
+        self.passes = -(-patches // tile.threads)
+        self._is_whole = patches % tile.threads == 0
+        self.place = 0
+
+    @property
+    def slice_bytes(self) -> int:
+        """Return the LDS that one slice takes."""
+        rows = self.depth if self.by_k else self.size
+        return -(-rows * self.stride * self.type.size_bytes // STORE_BYTES) * STORE_BYTES
+
+    def _patch(self, i: int) -> tuple[Int, Int, Int]:
+        """Return the first (own, k) of the thread's i-th patch, and the patch's number."""
+        number = self._contraction.thread + i * self._contraction.tile.threads
+        fast, slow = number % self._fast_count, number // self._fast_count
+        own, k = (slow, fast) if self._along_k else (fast, slow)
+        return own * self._own, k * self._k, number
+
+    def fetch(self, number: Int) -> list[Value]:
+        """Load this thread's elements of a slice: patch by patch, k by k, own by own."""
+        contraction = self._contraction
+        k_size, own_size = most(contraction.depth.size), most(contraction.sides[self.number].own.size)
+        whole_k, whole_own = divides(self._k, k_size), divides(self._own, own_size)
+        requests: list[Request] = []
+        for i in range(self.passes):
+            first_own, first_k, patch = self._patch(i)
+            there: Value | None = None
+            if not self._is_whole:
+                there = contraction.mask(within(patch, 0, self._fast_count * self._slow_count), None)
+            mask: Value | None = None
+            for k in range(self._k):
+                for own in range(self._own):
+                    where, place = contraction.own(self.number, first_own + own)
+                    depth = number * self.depth + first_k + k
+                    if (k == 0 or not whole_k) and (own == 0 or not whole_own):
+                        mask = contraction.mask(within(place, 0, own_size), there)
+                        mask = contraction.mask(within(depth, 0, k_size), mask)
+                    requests.append(
+                        (contraction.point(contraction.fold.inner, where | at(contraction.depth, depth)), mask)
+                    )
+        values = contraction.frame.expressions.values(self._factor, requests)
+        build, dtype = contraction.frame.build, self._factor.dtype
+        return [
+            holders.to_memory(build, self._zeroed(value, mask), dtype)
+            for value, (_, mask) in zip(values, requests, strict=True)
+        ]
+
+    def _zeroed(self, value: Value, mask: Value | None) -> Value:
+        """Return a value that is 0 outside of the operand: what is multiplied there must not count."""
+        build = self._contraction.frame.build
+        if mask is None or is_zero_outside(value, mask):
+            return value
+        return build.op("select", value.type, mask, value, build.const(0, value.type))
+
+    def put(self, values: Sequence[Value], offset: Value) -> None:
+        """Store a slice's elements to LDS at the operand's place plus an offset in bytes."""
+        build, numbers = self._contraction.frame.build, self._contraction.frame.expressions.numbers
+        each = self._own * self._k
+        size = self.type.size_bytes
+        for i in range(self.passes):
+            part = values[i * each : (i + 1) * each]
+            own, k, patch = self._patch(i)
+            row, column = (k, own) if self.by_k else (own, k)
+            address = build.add(numbers.emit((row * self.stride + column) * size), offset)
+            lines = [part[j * self._own : (j + 1) * self._own] for j in range(self._k)]
+            if not self.by_k:
+                lines = [list(line) for line in zip(*lines, strict=True)]
+            inside = True if self._is_whole else within(patch, 0, self._fast_count * self._slow_count)
+            if inside is True:
+                self._store(address, lines)
+            else:
+                with build.when(numbers.condition(inside)):  # type: ignore[arg-type]
+                    self._store(address, lines)
+
+    def _store(self, address: Value, lines: Sequence[Sequence[Value]]) -> None:
+        build, size = self._contraction.frame.build, self.type.size_bytes
+        for j, line in enumerate(lines):
+            build.lds_store(address, build.vector(line), constant=self.place + j * self.stride * size)
+
+
+def is_zero_outside(value: Value, mask: Value) -> bool:
+    """Return whether a value is a load, perhaps converted, that gives 0 where the mask is false."""
+    while value.op in ("extract", "zext", "sext", "fconvert"):
+        value = value.args[0]
+    return value.op == "load" and len(value.args) == 3 and value.args[2] is mask

@@ -1,0 +1,36 @@
+"""What a kernel's lowering wants to know of a target. Each vendor's folder has the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ringup.compiler.index import Int
+
+Place = tuple[Int, Int]
+
+
+@dataclass(frozen=True)
+class MatrixTraits:
+    """How matrix instructions spread 16 x 16 x 16 products over the lanes of a wave.
+
+    A lane holds `operand_count` elements of each factor, one row of A (column of B) at neighbouring k: `operand(lane)` tells the row and the
+    first k. It holds `result_count` elements of the result: `result(lane, i)` tells row and column. `kinds`: the factors' dtypes by name.
+    """
+
+    operand_count: int
+    result_count: int
+    operand: Callable[[Int], Place]
+    result: Callable[[Int, int], Place]
+    kinds: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Traits:
+    """One target."""
+
+    wave_size: int
+    compute_units: int
+    lds_bytes: int
+    most_threads: int
+    matrix: MatrixTraits | None

@@ -1,0 +1,92 @@
+"""Code moved and dropped: what a loop computes again in each turn is computed once before it, what nobody uses is not computed."""
+
+from __future__ import annotations
+
+from ringup.compiler.machine.ir import OPS, Function, Item, Loop, Region, Value
+
+
+def improve(function: Function) -> None:
+    """Hoist, then drop what is not used."""
+    hoist(function)
+    drop(function)
+
+
+def drop(function: Function) -> None:
+    """Remove values without effect that nobody uses, and loops and conditions that hold nothing any more."""
+    used: set[Value] = set()
+    _mark_and_drop(function.body, used)
+
+
+def _mark_and_drop(region: Region, used: set[Value]) -> None:
+    items: list[Item] = []
+    for item in reversed(region.items):
+        if isinstance(item, Value):
+            if item in used or OPS[item.op].effect in ("write", "barrier"):
+                used.update(item.args)
+                items.append(item)
+            continue
+        if isinstance(item, Loop):
+            used.update(item.following)
+            used.update((item.start, item.stop, *item.initial))
+            _mark_and_drop(item.body, used)
+            if item.body.items or used.intersection(item.results):
+                items.append(item)
+            continue
+        _mark_and_drop(item.body, used)
+        if item.body.items:
+            used.add(item.condition)
+            items.append(item)
+    items.reverse()
+    region.items = items
+
+
+def hoist(function: Function) -> None:
+    """Move pure values, and loads of buffers that the kernel never writes, to the outermost place where their operands are known.
+
+    A load stays below conditions, and in loops that may have no turn: what keeps it from running there does so for a reason.
+    """
+    home: dict[Value, int] = {}
+    kept: list[list[Item]] = []
+    _region(function.body, 0, home, kept, function, [0])
+
+
+def _region(
+    region: Region, depth: int, home: dict[Value, int], kept: list[list[Item]], function: Function, floors: list[int]
+) -> None:
+    """Hoist in one region. `home`: the depth at which each value is known; `kept`: items so far at each depth; `floors`: the lowest depth for
+    loads, region by region."""
+    items: list[Item] = []
+    kept.append(items)
+    for item in region.items:
+        if isinstance(item, Value):
+            lowest = max((home[one] for one in item.args), default=0)
+            if OPS[item.op].effect == "read":
+                lowest = max(lowest, floors[-1]) if _is_constant(item, function) else depth
+            elif OPS[item.op].effect != "pure":
+                lowest = depth
+            home[item] = lowest
+            kept[lowest].append(item)
+            continue
+        if isinstance(item, Loop):
+            for one in (item.index, *item.carried):
+                home[one] = depth + 1
+            _region(
+                item.body, depth + 1, home, kept, function, [*floors, floors[-1] if item.at_least_once else depth + 1]
+            )
+            for one in item.results:
+                home[one] = depth
+        else:
+            _region(item.body, depth + 1, home, kept, function, [*floors, depth + 1])
+        items.append(item)
+    region.items = items
+    kept.pop()
+
+
+def _is_constant(load: Value, function: Function) -> bool:
+    """Return whether a load reads a buffer that the kernel does not write."""
+    if load.op != "load":
+        return False
+    base = load.args[0]
+    while base.op == "add":
+        base = base.args[0]
+    return base.op == "param" and not function.params[base.imm].written

@@ -1,0 +1,133 @@
+"""Physical instructions to bytes: branches resolved, the end padded, and what a kernel descriptor must say about the kernel.
+
+Source: LLVM AMDGPUUsage, "Kernel Descriptor"; AMDGPUTargetELFStreamer / AMDGPUAsmPrinter.cpp (s_code_end padding: the instruction prefetcher reads
+ahead of the last instruction).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+from ringup.compiler.isa import registers
+from ringup.compiler.isa.processor import processor
+from ringup.compiler.rdna.code import Block, Instr, Operand, Physical, Signed, Special
+from ringup.compiler.rdna.limits import limits
+from ringup.compiler.rdna.steps import VCC_SGPR, Pair, Program
+from ringup.errors import CompileError
+
+CACHE_LINE: Final = 128  # bytes of an instruction cache line on gfx11 and gfx12; prefetch reads this many lines ahead
+PREFETCHED_LINES: Final = 3
+KERNARG_SGPRS: Final = 2
+FLOAT_MODE: Final = 0xF0  # round to nearest even, denormals of f32 and of f16/f64 kept. Source: AMDGPUUsage, "Floating Point Denorm Mode"
+FARTHEST: Final = 1 << 15  # dwords a branch reaches
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """One kernel as machine code. Counts are of a lane (VGPRs, scratch), a wave (SGPRs) or a group (LDS, `group_size` work-items).
+
+    `user_sgprs` are those before the group ids (kernarg pointer in the first two, padding behind), `group_ids` the numbers wanted along x, y, z.
+    `occupancy`: waves that fit on a SIMD. `thread_ids`: v0 holds x, y and z packed; 0: x only.
+    """
+
+    name: str
+    target: str
+    code: bytes
+    vgprs: int
+    sgprs: int
+    lds_bytes: int
+    scratch_bytes: int
+    kernarg_bytes: int
+    group_size: int
+    wave_size: int
+    user_sgprs: int
+    group_ids: tuple[bool, bool, bool]
+    occupancy: int
+    float_mode: int = FLOAT_MODE
+    instructions: int = 0
+
+
+def emit(program: Program, vgprs: int, sgprs: int) -> Binary:
+    """Encode all steps of a program whose registers are physical. A branch too far, or what no encoding holds, is a CompileError."""
+    code = program.code
+    chip = processor(code.target, code.wave_size)
+    encode, dual = chip.encode, chip.encode_dual
+    chunks: list[bytes] = []
+    starts: dict[Block, int] = {}
+    branches: list[tuple[int, int, Instr]] = []  # chunk, byte offset, instruction
+    at = count = 0
+    convert = _operand
+    for block, steps in zip(code.blocks, program.blocks, strict=True):
+        starts[block] = at
+        for step in steps:
+            instr = step.instr
+            try:
+                if step.effects.branch and instr.operands and isinstance(instr.operands[0], Block):
+                    branches.append((len(chunks), at, instr))
+                    chunk = b"\0\0\0\0"
+                elif type(instr) is Pair:
+                    x, y = instr.x, instr.y
+                    chunk = dual(
+                        (x.mnemonic, [convert(one) for one in x.operands]),
+                        (y.mnemonic, [convert(one) for one in y.operands]),
+                    )
+                else:
+                    chunk = encode(instr.mnemonic, [convert(one) for one in instr.operands], **instr.modifiers)
+            except CompileError as error:
+                raise CompileError(f"kernel {code.name}, {block}: `{instr}`: {error}") from error
+            chunks.append(chunk)
+            at += len(chunk)
+            count += 1
+    for chunk_number, place, instr in branches:
+        goal = instr.operands[0]
+        distance = (starts[goal] - place - 4) // 4  # type: ignore[index]
+        if not -FARTHEST <= distance < FARTHEST:
+            raise CompileError(
+                f"kernel {code.name}: `{instr}` is {4 * distance} bytes away; branches reach {4 * FARTHEST}: unroll less"
+            )
+        chunks[chunk_number] = encode(instr.mnemonic, [distance & 0xFFFF])
+    end = encode("s_code_end")
+    padding = -(-at // CACHE_LINE) * CACHE_LINE + PREFETCHED_LINES * CACHE_LINE - at
+    chunks.append(end * (padding // len(end)))
+    row = limits(code.target)
+    first_id = first_group_sgpr(code.target, code.group_ids)
+    return Binary(
+        code.name, code.target, b"".join(chunks), max(vgprs, 1), sgprs, code.lds_bytes, code.scratch_bytes, code.kernarg_bytes, code.group_size,
+        code.wave_size, first_id, code.group_ids, row.occupancy(vgprs, code.lds_bytes, code.group_size, code.wave_size), instructions=count,
+    )  # fmt: skip
+
+
+def first_group_sgpr(target: str, group_ids: tuple[bool, bool, bool]) -> int:
+    """Return the SGPR that holds the first wanted group id.
+
+    QUIRK: gfx1100 must enable at least 16 user and group SGPRs together; the ids are the last of them. Source: LLVM AMDGPU.td,
+    FeatureUserSGPRInit16Bug; SIISelLowering.cpp, allocateSystemSGPRs.
+    """
+    return max(KERNARG_SGPRS, limits(target).padded_sgprs - sum(group_ids))
+
+
+def _operand(one: Operand) -> registers.Operand:
+    if isinstance(one, Physical):
+        return _register(one)
+    if isinstance(one, (int, float)):
+        return one
+    if isinstance(one, Special):
+        return registers.special(one.name)
+    if not isinstance(one, Signed):
+        raise CompileError(f"{one!r} is left where a register should be")
+    source = _operand(one.source)
+    assert not isinstance(source, tuple)
+    if one.abs:
+        source = registers.abs_(source)
+    return registers.neg(source) if one.neg else source
+
+
+@cache
+def _register(one: Physical) -> registers.Register:
+    if one.bank == "v":
+        return registers.v.span(one.first, one.count)
+    if one.first >= VCC_SGPR:
+        return registers.special(str(one))
+    return registers.s.span(one.first, one.count)

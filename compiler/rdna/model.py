@@ -1,0 +1,147 @@
+"""A model of one SIMD: how many cycles finished code takes, for figures and comparisons, not for promises.
+
+A wave issues in order, one instruction a cycle; results are there after the latencies of `effects.py`; memory comes back in the order of each counter
+and an s_waitcnt stands until enough is back. `waves` of the same kernel share the units: a loop takes them all as long as its busiest unit works, or
+as long as one wave alone needs for an iteration, whichever is more.
+
+| unit | cycles of one wave32 | source |
+|---|---|---|
+| VALU | 1 (a dual pair too), transcendentals 4 on their own unit, f64 16, 32-bit multiply 4 | RDNA3 ISA reference, "Dual Issue VALU"; SISchedule.td |
+| WMMA | 32 on the VALU (gfx12: 16) | peak rates: 512, 1024 f16 operations a cycle and CU |
+| SALU, branches | 1 | RDNA white paper |
+| LDS | bytes / 64 | 128 bytes a cycle and CU, two SIMDs (RDNA white paper) |
+| L0 cache | bytes / 64 | the same width; everything hits, accesses are coalesced |
+
+Left out: instruction fetch, bank conflicts, cache misses and DRAM, stores' return, waves that run out of step, register-cache misses.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from ringup.compiler.rdna.code import Block, Code
+from ringup.compiler.rdna.effects import VECTOR
+from ringup.compiler.rdna.steps import Program, Step
+from ringup.compiler.rdna.waits import waits_of
+
+BYTES_A_CYCLE = 64
+ROUNDS = 3  # iterations until a loop's first one no longer shows
+_BITS = re.compile(r"_[biuf](8|16|32|64|96|128|256|512)(?:_|$)")
+
+
+class Estimate(NamedTuple):
+    """One block, run once: cycles of a wave alone, cycles each unit is taken, cycles that `waves` together take, and what bounds them."""
+
+    block: Block
+    alone: int
+    busy: dict[str, int]
+    together: int
+    bound: str
+
+    @property
+    def matrix_share(self) -> float:
+        """Return the part of the time that the matrix unit works when all waves run: 1.0 is the peak rate."""
+        return self.busy.get("wmma", 0) / max(1, self.busy.get("each", 1))
+
+
+def estimate(code: Code, waves: int) -> list[Estimate]:
+    """Estimate every block of finished code at an occupancy of `waves` a SIMD; loops in their steady state."""
+    program = Program(code)
+    found = []
+    for block, steps in zip(code.blocks, program.blocks, strict=True):
+        loops = any(step.effects.branch and step.instr.operands and step.instr.operands[0] is block for step in steps)
+        wave = _Wave()
+        times = [0]
+        for _ in range(ROUNDS if loops else 1):
+            wave.run(steps)
+            times.append(wave.cycle)
+        alone = times[-1] - times[-2]
+        busy = _busy(steps, program.wave_size)
+        unit, most = max(busy.items(), key=lambda one: one[1], default=("valu", 0))
+        together = max(most * waves, alone)
+        each = together / max(1, waves)
+        found.append(Estimate(block, alone, busy | {"each": round(each)}, together, unit if most * waves >= alone else "latency"))
+    return found
+
+
+def hot_loop(code: Code, waves: int) -> Estimate | None:
+    """Return the estimate of the deepest loop that is one block, the one with most work of equals; None without loops."""
+    loops = [one for one in estimate(code, waves) if one.block.loop_end is one.block]
+    return max(loops, key=lambda one: (one.block.depth, one.together), default=None)
+
+
+def _bytes(step: Step, lanes: int) -> int:
+    """Return how many bytes a vector memory instruction moves for a whole wave."""
+    name = step.instr.mnemonic
+    found = _BITS.search(name)
+    bits = max(32, int(found[1])) if found else 32
+    return bits // 8 * lanes * (2 if "2addr" in name else 1)
+
+
+def _busy(steps: list[Step], lanes: int) -> dict[str, int]:
+    passes = lanes // 32
+    busy: dict[str, int] = {}
+
+    def add(unit: str, cycles: int) -> None:
+        busy[unit] = busy.get(unit, 0) + cycles
+
+    for step in steps:
+        effects = step.effects
+        kind = effects.kind
+        if kind == "wmma":
+            add("wmma", effects.cycles)
+            add("valu", effects.cycles)
+        elif kind == "trans":
+            add("trans", effects.cycles * passes)
+            add("valu", passes)
+        elif kind in VECTOR:
+            add("valu", effects.cycles * passes)
+        elif effects.memory == "lds":
+            add("lds", -(-_bytes(step, lanes) // BYTES_A_CYCLE))
+        elif kind == "vmem":
+            add("vmem", -(-_bytes(step, lanes) // BYTES_A_CYCLE) if effects.memory else 1)
+        elif kind in ("salu", "branch", "smem"):
+            add("scalar", 1)
+    return busy
+
+
+class _Wave:
+    """One wave by itself: the cycle it is at, when registers are there, when memory of each counter comes back."""
+
+    def __init__(self) -> None:
+        self.cycle = 0
+        self._ready: dict[int, int] = {}
+        self._free: dict[str, int] = {}
+        self._out: dict[str, list[int]] = {}
+
+    def run(self, steps: list[Step]) -> None:
+        for step in steps:
+            effects = step.effects
+            if effects.kind == "wait":
+                for counter, count in waits_of(step.instr).items():
+                    out = self._out.get(counter, [])
+                    if len(out) > count:
+                        self.cycle = max(self.cycle, *out[: len(out) - count])
+                        del out[: len(out) - count]
+                self.cycle += 1
+                continue
+            start = self.cycle
+            for unit in step.reads:
+                start = max(start, self._ready.get(unit, 0))
+            kind = effects.kind
+            pool = "valu" if kind in VECTOR and kind != "trans" else kind
+            start = max(start, self._free.get(pool, 0))
+            taken = -(-_bytes(step, 32) // BYTES_A_CYCLE) if effects.memory and kind in ("lds", "vmem") else effects.cycles
+            self._free[pool] = start + taken
+            self.cycle = start + 1
+            if effects.counters:
+                back = start + taken + effects.latency
+                for counter in effects.counters:
+                    self._out.setdefault(counter, []).append(back)
+            else:
+                for unit in step.writes:
+                    self._ready[unit] = start + effects.latency
+
+
+__all__ = ["Estimate", "estimate", "hot_loop"]

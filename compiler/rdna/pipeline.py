@@ -1,0 +1,59 @@
+"""The back end in order: instructions on virtual registers in, a kernel's machine code out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ringup.compiler.rdna.allocate import allocate
+from ringup.compiler.rdna.clause import insert_clauses
+from ringup.compiler.rdna.code import Code
+from ringup.compiler.rdna.delay import insert_delays
+from ringup.compiler.rdna.dual import pair
+from ringup.compiler.rdna.emit import KERNARG_SGPRS, Binary, emit, first_group_sgpr
+from ringup.compiler.rdna.hazards import avoid_hazards
+from ringup.compiler.rdna.schedule import schedule
+from ringup.compiler.rdna.steps import Program, split_blocks
+from ringup.compiler.rdna.waits import insert_waits
+
+Dump = Callable[[str, Code], None]
+
+
+def place_group_ids(code: Code) -> None:
+    """Put the inputs that hold group ids where the processor's dispatcher will: behind the user SGPRs and what pads them."""
+    ids = [reg for reg in code.inputs if reg.bank == "s" and reg.fixed is not None and reg.fixed >= KERNARG_SGPRS]
+    first = first_group_sgpr(code.target, code.group_ids)
+    for i, reg in enumerate(sorted(ids, key=lambda reg: reg.fixed or 0)):
+        reg.fixed = first + i
+
+
+def finish(code: Code, *, dump: Dump | None = None, max_vgprs: int = 0, max_sgprs: int = 0) -> Binary:
+    """Schedule, allocate, wait, avoid hazards and encode. `code` is used up: its blocks hold the final instructions afterwards.
+
+    `dump` is called after each pass with its name and the code as it is then. `max_vgprs` and `max_sgprs` ask for smaller files than the
+    processor's. Raises CompileError for what cannot be compiled: registers, branches, operands.
+    """
+
+    def show(name: str) -> None:
+        if dump is not None:
+            dump(name, program.write_back())
+
+    split_blocks(code)
+    place_group_ids(code)
+    program = Program(code)
+    schedule(program)
+    show("schedule")
+    allocation = allocate(program, max_vgprs, max_sgprs)
+    show("allocate")
+    pair(program)
+    show("dual")
+    insert_waits(program)
+    show("waits")
+    avoid_hazards(program)
+    show("hazards")
+    insert_clauses(program)
+    show("clause")
+    insert_delays(program)
+    show("delay")
+    binary = emit(program, allocation.vgprs, allocation.sgprs)
+    program.write_back()
+    return binary

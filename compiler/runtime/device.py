@@ -1,0 +1,153 @@
+"""A card that tensors are computed on: graphs are compiled once, placed in its memory, and run again as kept streams."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ringup.compiler.compile import CompiledGraph, Launch, Output, Slot, compile_graph
+from ringup.compiler.graph import Node, Storage
+from ringup.compiler.index import Int, evaluate, product
+from ringup.compiler.runtime.memory import TIMEOUT_S, Memory, Pool
+from ringup.compiler.schedule.signature import Signature, of_graph
+from ringup.errors import CompileError
+
+
+@dataclass(slots=True)
+class Loaded:
+    """A compiled graph on the card. `kept`: its stream, once it was built, with the byte of each launch's arguments."""
+
+    graph: CompiledGraph
+    kernels: dict[str, Any]
+    arena: Memory | None
+    kept: Any = None
+    argument_bytes: tuple[int, ...] = ()
+    groups: tuple[tuple[int, int, int], ...] = ()
+
+
+class Device:
+    """Computes graphs on one card: the evaluator of tensors (`ringup.compiler.tensor.device(Device(card))`)."""
+
+    def __init__(self, card: Any) -> None:
+        """`card`: one that `ringup.open` gave; it stays the caller's to close."""
+        self.card = card
+        self.target = str(card.blocks.ips.chip.target)
+        self.pool = Pool(card)
+        self._loaded: dict[Signature, Loaded] = {}
+        self._programs: dict[str, Any] = {}
+
+    def compile(self, outputs: Sequence[Node]) -> CompiledGraph:
+        """Compile a graph for this card without running it."""
+        return compile_graph(outputs, self.target)
+
+    def evaluate(self, nodes: Sequence[Node], sizes: Mapping[str, int]) -> list[Memory]:
+        """Compute nodes; return the memory in which each lies, row-major. What lies in memory already comes back as it is.
+
+        Raises CompileError for what cannot be compiled, and what the card raises.
+        """
+        signature, buffers = of_graph(nodes)
+        loaded = self._loaded.get(signature)
+        if loaded is None:
+            loaded = self._loaded[signature] = self._load(self.compile(nodes))
+        return self._launch(loaded, [self._memory_of(node, sizes) for node in buffers], sizes)
+
+    def _memory_of(self, node: Node, sizes: Mapping[str, int]) -> Memory:
+        """Return the memory of a BUFFER; host data goes there first."""
+        storage: Storage = node.arg
+        if not isinstance(storage.data, Memory):
+            place = self.pool.take(evaluate(storage.size, sizes) * storage.dtype.size_bytes, storage.name or "tensor")
+            if storage.data is not None:
+                data = storage.data.read() if hasattr(storage.data, "read") else storage.data
+                view = memoryview(data).cast("B")
+                if len(view) != place.size_bytes:
+                    raise CompileError(f"{storage} wants {place.size_bytes} bytes, its data has {len(view)}")
+                place.write(view)
+            storage.data = place
+        return storage.data
+
+    def _load(self, graph: CompiledGraph) -> Loaded:
+        wanted = [binary for binary in graph.binaries if binary.name not in self._programs]
+        if wanted:
+            program = self.card.load(graph.code_object(self._programs), "tensors")
+            for binary in wanted:
+                self._programs[binary.name] = program[binary.name]
+        arena = self.pool.take(graph.arena_bytes, "intermediates") if graph.arena_bytes else None
+        return Loaded(graph, {one.name: self._programs[one.name] for one in graph.binaries}, arena)
+
+    def _launch(self, loaded: Loaded, buffers: Sequence[Memory], sizes: Mapping[str, int]) -> list[Memory]:
+        graph = loaded.graph
+        results: list[Memory] = []
+        for output in graph.outputs:
+            if output.slot.kind == "buffer":
+                results.append(buffers[output.slot.at])
+            elif output.slot.kind == "output" and output.slot.at < len(results):
+                results.append(results[output.slot.at])
+            else:
+                results.append(self.pool.take(_bytes_of(output, sizes)))
+        if not graph.launches:
+            return results
+
+        def address(slot: Slot) -> int:
+            if slot.kind == "arena":
+                assert loaded.arena is not None
+                return loaded.arena.gpu_va + slot.at
+            return (buffers if slot.kind == "buffer" else results)[slot.at].gpu_va
+
+        arguments = [
+            [*(address(slot) for slot in launch.memory), *(_size(name, most, sizes) for name, most in launch.sizes)]
+            for launch in graph.launches
+        ]
+        groups = tuple(_groups(launch, sizes) for launch in graph.launches)
+        if loaded.kept is None or loaded.groups != groups:
+            self._build(loaded, arguments, groups)
+        else:
+            for at, launch, values in zip(loaded.argument_bytes, graph.launches, arguments, strict=True):
+                loaded.kept.patch_args(at, _packed(launch, values))
+        loaded.kept.submit(TIMEOUT_S).wait(TIMEOUT_S)
+        return results
+
+    def _build(
+        self, loaded: Loaded, arguments: Sequence[Sequence[int]], groups: tuple[tuple[int, int, int], ...]
+    ) -> None:
+        """Build the stream of a graph's launches, each after the one before, and keep it on the card."""
+        stream = self.card.compute.stream()
+        places = []
+        for i, (launch, values, count) in enumerate(zip(loaded.graph.launches, arguments, groups, strict=True)):
+            if i:
+                stream.barrier()
+            places.append(
+                stream.dispatch(loaded.kernels[launch.binary.name], count, (launch.binary.group_size, 1, 1), values)
+            )
+        if loaded.kept is not None:
+            loaded.kept.free()
+        loaded.kept = self.card.compute.keep(stream)
+        loaded.argument_bytes, loaded.groups = tuple(places), groups
+
+
+def _bytes_of(output: Output, sizes: Mapping[str, int]) -> int:
+    return product(evaluate(size, sizes) for size in output.shape) * output.dtype.size_bytes  # type: ignore[operator,return-value]
+
+
+def _packed(launch: Launch, values: Sequence[int]) -> bytes:
+    """Return a launch's arguments as they lie in memory: addresses of 8 bytes, then sizes of 4 or 8, each aligned to its own size."""
+    data = b"".join(value.to_bytes(8, "little") for value in values[: len(launch.memory)])
+    for (_, most), value in zip(launch.sizes, values[len(launch.memory) :], strict=True):
+        form = "<i" if most < 1 << 31 else "<q"
+        data += b"\0" * (-len(data) % struct.calcsize(form)) + struct.pack(form, value)
+    return data
+
+
+def _size(name: str, most: int, sizes: Mapping[str, int]) -> int:
+    if name not in sizes:
+        raise ValueError(f"the size {name} has no value: give it when the tensor is realized ({name}=…, up to {most})")
+    return sizes[name]
+
+
+def _groups(launch: Launch, sizes: Mapping[str, int]) -> tuple[int, int, int]:
+    def number(value: Int) -> int:
+        return value if isinstance(value, int) else evaluate(value, sizes)
+
+    x, y, z = launch.groups
+    return number(x), number(y), number(z)

@@ -1,0 +1,99 @@
+"""Memory of tensors on a card: taken from the card in sizes that come back to use, given back when nothing refers to it any more."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ringup.errors import OutOfMemory
+
+TIMEOUT_S = 600.0  # TIMEOUT: ours; a virtual card computes for minutes what metal does in milliseconds
+LEAST_BYTES = 256
+STEPS = 4  # sizes between two powers of two
+
+
+class Card(Protocol):
+    """What is wanted of a card here."""
+
+    def alloc(self, size_bytes: int, where: Any = ..., *, visible: bool = ..., name: str = ...) -> Any: ...
+
+    @property
+    def copy(self) -> Any: ...
+
+
+class Memory:
+    """A piece of a card's memory. `gpu_va` is where it lies; it goes back to its pool when the last reference to it goes."""
+
+    __slots__ = ("__weakref__", "_card", "buffer", "size_bytes")
+
+    def __init__(self, card: Card, buffer: Any, size_bytes: int) -> None:
+        self._card, self.buffer, self.size_bytes = card, buffer, size_bytes
+
+    @property
+    def gpu_va(self) -> int:
+        """Return its address for kernels."""
+        return int(self.buffer.gpu_va)
+
+    def read(self) -> bytes:
+        """Copy its bytes to the host."""
+        return bytes(self._card.copy.download(self.buffer, size_bytes=self.size_bytes)) if self.size_bytes else b""
+
+    def write(self, data: Any) -> None:
+        """Copy bytes from the host to its beginning."""
+        if len(data):
+            self._card.copy.upload(self.buffer, data).wait(TIMEOUT_S)
+
+    def __repr__(self) -> str:
+        return f"<{self.size_bytes} bytes at {self.gpu_va:#x}>"
+
+
+class Pool:
+    """Memory of one card, handed out again and again.
+
+    What is given back may still be in use by work under way: that was submitted to the same queue before whatever is done with it next.
+    """
+
+    def __init__(self, card: Card) -> None:
+        self._card = card
+        self._free: dict[int, list[Any]] = {}
+        self.held_bytes = 0
+
+    def take(self, size_bytes: int, name: str = "tensor") -> Memory:
+        """Return memory of at least that size. Raises `OutOfMemory` when the card has no more, also after what lies idle was given back."""
+        size = rounded(size_bytes)
+        idle = self._free.get(size)
+        buffer = idle.pop() if idle else self._allocated(size, name)
+        made = Memory(self._card, buffer, size_bytes)
+        weakref.finalize(made, _back, weakref.ref(self), size, buffer).atexit = False
+        return made
+
+    def _allocated(self, size: int, name: str) -> Any:
+        try:
+            found = self._card.alloc(size, name=name)
+        except OutOfMemory:
+            self.trim()
+            found = self._card.alloc(size, name=name)
+        self.held_bytes += size
+        return found
+
+    def trim(self) -> None:
+        """Give idle memory back to the card."""
+        for size, buffers in self._free.items():
+            for buffer in buffers:
+                buffer.free()
+                self.held_bytes -= size
+        self._free.clear()
+
+
+def _back(pool: Callable[[], Pool | None], size: int, buffer: Any) -> None:
+    there = pool()
+    if there is not None:
+        there._free.setdefault(size, []).append(buffer)
+
+
+def rounded(size_bytes: int) -> int:
+    """Return the size that is taken for one: one of four steps between two powers of two, so that freed pieces fit again."""
+    size = max(size_bytes, LEAST_BYTES)
+    step = max(LEAST_BYTES, (1 << (size - 1).bit_length()) // (2 * STEPS))
+    return -(-size // step) * step

@@ -1,0 +1,398 @@
+"""Cutting a graph into kernels: which nodes lie in memory, and which reductions are computed inside the kernel that uses them.
+
+Movement and elementwise nodes are computed where they are used, again in each kernel that uses them. A reduction joins its user's kernel when it
+is used at one point there, which depends on the kernel's own axes alone: after it (a sum and what is done with it), or once a row (a softmax, a
+norm), where the kernel's axes fall apart into rows, on which every joined reduction depends, and the rest. When a reduction cannot join, the
+last node that all of its uses go through is put into memory instead of it, if that is no larger than what was reduced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ringup.compiler.graph import ELEMENTWISE, MOVEMENT, Node, Op, ordered
+from ringup.compiler.index import Atom, Int, atom_of, axis, bounds, is_axis, product, runtime_value
+from ringup.compiler.schedule.views import Point, source_point, within
+
+ROW_LIMIT = 16384  # elements of a row that one group works through without others to share them
+MANY_ROWS = 512  # with so many rows, one group a row keeps the card busy whatever a row's length
+POINTS_LIMIT = 6  # a node used at more points of one kernel than this is put into memory
+RECOMPUTED_LIMIT = 4  # a costly node is computed at most so many times for each of its elements
+COSTLY = frozenset((Op.EXP2, Op.LOG2, Op.SIN, Op.SQRT, Op.DIV, Op.RECIP, Op.POW, Op.IDIV, Op.MOD))
+
+
+@dataclass(slots=True, eq=False)
+class Fold:
+    """A reduction inside a kernel: at which point of the kernel's axes, and the variables of its own reduced axes by axis."""
+
+    node: Node
+    point: Point
+    variables: dict[int, Int]
+
+    @property
+    def inner(self) -> Point:
+        """Return the point of its source."""
+        return tuple(self.variables.get(axis, index) for axis, index in enumerate(self.point))
+
+    @property
+    def count(self) -> Int:
+        """Return how many elements make one result."""
+        return product(self.node.sources[0].shape[axis] for axis in self.variables)
+
+
+@dataclass(slots=True, eq=False)
+class Kernel:
+    """What one launch computes: `root` at every point of `axes`, with `folds` in the order of their dependence, from nodes in memory.
+
+    A STORE root writes its value into a view of a buffer. `rows`: the axes that folds depend on, None without folds.
+    """
+
+    root: Node
+    axes: Point
+    folds: list[Fold] = field(default_factory=list)
+    inputs: list[Node] = field(default_factory=list)
+    rows: frozenset[Atom] | None = None
+
+    @property
+    def shape(self) -> tuple[Int, ...]:
+        """Return the sizes of the axes."""
+        return shape_of(self.root)
+
+    @property
+    def computed(self) -> Node:
+        """Return the node whose values are computed: the root, or what a STORE stores."""
+        return self.root.sources[1] if self.root.op is Op.STORE else self.root
+
+
+def shape_of(root: Node) -> tuple[Int, ...]:
+    """Return the shape of what a kernel of this root runs over."""
+    return root.sources[0].shape if root.op is Op.STORE else root.shape
+
+
+def memory_of(node: Node) -> Node:
+    """Return the BUFFER or root that an AFTER stands for: the same memory, later."""
+    while node.op is Op.AFTER:
+        node = node.sources[0]
+    return node
+
+
+class Cut:
+    """The kernels of one graph. `kernels` come in no order yet: `order.py` puts them into one."""
+
+    def __init__(self, outputs: Sequence[Node]) -> None:
+        self.kernels: dict[Node, Kernel] = {}
+        self._nodes = ordered(outputs)
+        self._outputs = {one for one in outputs if not lies(one)}
+        self._users: dict[Node, list[Node]] = {}
+        for node in self._nodes:
+            for source in dict.fromkeys(node.sources):
+                self._users.setdefault(source, []).append(node)
+        self._gates = self._find_gates()
+        self._accesses: dict[Node, dict[tuple[Kernel, Point], None]] = {}
+        for node in reversed(self._nodes):
+            self._visit(node)
+        for kernel in self.kernels.values():
+            kernel.folds.reverse()
+
+    def _find_gates(self) -> dict[Node, list[Node]]:
+        """Return, for each elementwise node that every use of a reduction goes through, those reductions."""
+        position = {node: i for i, node in enumerate(self._nodes)}
+        after: dict[Node, Node | None] = {}  # immediate post-dominators; None: the end
+        for node in reversed(self._nodes):
+            users = self._users.get(node, [])
+            if not users or node in self._outputs:
+                after[node] = None
+                continue
+            common: Node | None = users[0]
+            for user in users[1:]:
+                common = _meet(common, user, after, position)
+            after[node] = common
+        gates: dict[Node, list[Node]] = {}
+        for node in self._nodes:
+            if node.op is not Op.REDUCE:
+                continue
+            most = bounds((node if is_contraction(node) else node.sources[0]).size)[1]
+            gate = after[node]
+            while gate is not None and gate.op is not Op.REDUCE and gate.op is not Op.STORE:
+                if gate.op in ELEMENTWISE and bounds(gate.size)[1] <= most:
+                    gates.setdefault(gate, []).append(node)
+                gate = after[gate]
+        return gates
+
+    def _visit(self, node: Node) -> None:
+        accesses = self._accesses.pop(node, {})
+        if node in self._outputs or node.op is Op.STORE or (node.op is Op.CONTIGUOUS and accesses):
+            for kernel, _ in accesses:
+                _note(kernel, node)
+            self._start(node)
+            return
+        if not accesses or node.op in (Op.CONST, Op.IOTA, Op.SIZE):
+            return
+        if lies(node):
+            for kernel, _ in accesses:
+                _note(kernel, node)
+            return  # an AFTER's stores are kernels of their own, visited when their turn comes
+        if self._must_lie(node, accesses):
+            for kernel, _ in accesses:
+                _note(kernel, node)
+            self._start(node)
+            return
+        for kernel, point in accesses:
+            if node.op is Op.REDUCE:
+                self._join(kernel, node, point)
+            else:
+                self._pass(kernel, node, point)
+
+    def _must_lie(self, node: Node, accesses: Mapping[tuple[Kernel, Point], None]) -> bool:
+        if node.op is Op.SCATTER:
+            raise ValueError("a SCATTER is rewritten before kernels are cut")
+        if node.op is Op.REDUCE:
+            if len(accesses) > 1:
+                return True
+            (kernel, point), = accesses  # fmt: skip
+            return not self._may_join(kernel, node, point, kernel.rows)
+        if len(accesses) > POINTS_LIMIT and node.op in ELEMENTWISE:
+            return True
+        reduces = self._gates.get(node)
+        if reduces is not None and self._is_gate(node, accesses, reduces):
+            return True
+        return node.op in ELEMENTWISE and self._is_recomputed(node, accesses)
+
+    def _is_gate(self, node: Node, accesses: Mapping[tuple[Kernel, Point], None], reduces: Sequence[Node]) -> bool:
+        """Return whether a node is put into memory for the sake of a reduction below it: one that cannot join the node's users, but the node."""
+        kernels = list(dict.fromkeys(kernel for kernel, _ in accesses))
+        if len(kernels) == 1:
+            joined = self._joinable(kernels[0], [(node, point) for _, point in accesses])
+            reduces = [one for one in reduces if one not in joined]
+        if not reduces:
+            return False
+        own = Kernel(node, tuple(axis(f"i{i}", size) for i, size in enumerate(node.shape)))
+        return not self._joinable(own, [(node, own.axes)]).isdisjoint(reduces)
+
+    def _joinable(self, kernel: Kernel, roots: Sequence[tuple[Node, Point]]) -> set[Node]:
+        """Return the reductions that some values need, those inside of others too, that may all be computed in a kernel."""
+        found: dict[Node, Point] = {}
+        refused: set[Node] = set()
+        rows = kernel.rows
+        stack = list(roots)
+        seen = set(stack)
+        while stack:
+            current, at = stack.pop()
+            if current.op is Op.REDUCE and current is not kernel.root:
+                if current in found and found[current] != at:
+                    refused.add(current)
+                elif current not in refused and self._may_join(kernel, current, at, rows):
+                    found[current] = at
+                    rows = _rows_of(at, kernel)
+                    inner = {i: axis(f"r{len(found)}_{i}", current.sources[0].shape[i]) for i in current.arg[1]}
+                    steps = [(current.sources[0], tuple(inner.get(i, index) for i, index in enumerate(at)))]
+                    stack += [step for step in steps if step not in seen]
+                    seen.update(steps)
+                continue
+            if lies(current) or current.op is Op.CONTIGUOUS or (current in self.kernels and current is not kernel.root):
+                continue
+            for step in _sources(current, at):
+                if step not in seen:
+                    seen.add(step)
+                    stack.append(step)
+        return found.keys() - refused
+
+    def _is_recomputed(self, node: Node, accesses: Mapping[tuple[Kernel, Point], None]) -> bool:
+        """Return whether a costly node would be computed many times for each of its elements, inside a reduction over something else."""
+        if node.op not in COSTLY or not node.dtype.is_float:
+            return False
+        most = RECOMPUTED_LIMIT * bounds(node.size)[1]
+        return any(_evaluations(kernel, point) > most for kernel, point in accesses)
+
+    def _start(self, root: Node) -> None:
+        axes = tuple(axis(f"i{i}", size) for i, size in enumerate(shape_of(root)))
+        kernel = self.kernels[root] = Kernel(root, axes)
+        if root.op is Op.REDUCE:
+            self._join(kernel, root, axes)
+        elif root.op is Op.STORE:
+            self._access(kernel, root.sources[1], axes)
+        elif root.op is Op.CONTIGUOUS:
+            self._access(kernel, root.sources[0], axes)
+        else:
+            self._pass(kernel, root, axes)
+
+    def _pass(self, kernel: Kernel, node: Node, point: Point) -> None:
+        for source, at in _sources(node, point):
+            self._access(kernel, source, at)
+
+    def _access(self, kernel: Kernel, node: Node, point: Point) -> None:
+        self._accesses.setdefault(node, {})[kernel, point] = None
+
+    def _join(self, kernel: Kernel, node: Node, point: Point) -> None:
+        _, axes = node.arg
+        number = len(kernel.folds)
+        inner = {i: axis(f"r{number}_{i}", node.sources[0].shape[i]) for i in axes}
+        fold = Fold(node, point, inner)
+        kernel.folds.append(fold)
+        kernel.rows = _rows_of(point, kernel)
+        self._access(kernel, node.sources[0], fold.inner)
+
+    def _may_join(self, kernel: Kernel, node: Node, point: Point, rows: frozenset[Atom] | None) -> bool:
+        axes = kernel.axes
+        own = _rows_of(point, kernel)
+        if own is None or (rows is not None and rows != own) or any(fold.node is node for fold in kernel.folds):
+            return False
+        for index, size in zip(point, node.shape, strict=True):
+            if within(index, 0, size) is not True:
+                return False
+        size = 1
+        for one in axes:
+            if not isinstance(one, int) and atom_of(one) in own:
+                size *= bounds(one)[1] + 1
+        if size > bounds(node.size)[1]:
+            return False
+        whole = bounds(product(kernel.shape))[1]
+        if is_contraction(node) and (size != whole or kernel.folds):
+            return False
+        if kernel.folds and is_contraction(kernel.folds[0].node):
+            return False
+        if size == whole:
+            return True
+        longest = max(whole // size, bounds(node.sources[0].size)[1] // bounds(node.size)[1])
+        return longest <= ROW_LIMIT or size >= MANY_ROWS
+
+
+def lies(node: Node) -> bool:
+    """Return whether a node is in memory already, by itself."""
+    return node.op in (Op.BUFFER, Op.AFTER)
+
+
+def is_contraction(node: Node) -> bool:
+    """Return whether a reduction is a sum of products whose factors are repeated along axes: a matrix product, a convolution."""
+    if node.op is not Op.REDUCE or node.arg[0] is not Op.ADD or node.sources[0].op is not Op.MUL:
+        return False
+    kept = [i for i in range(len(node.shape)) if i not in node.arg[1] and node.shape[i] != 1]
+    factors = [depends(source) for source in node.sources[0].sources]
+    reduced = [i for i in node.arg[1] if node.sources[0].shape[i] != 1]
+    if not all(i in factor for i in reduced for factor in factors):
+        return False
+    return all(any(i not in factor for i in kept) for factor in factors)
+
+
+def depends(node: Node) -> frozenset[int]:
+    """Return the axes of a node along which its value may change."""
+    axes = tuple(axis(f"d{i}", size) for i, size in enumerate(node.shape))
+    numbers = {atom_of(one): i for i, one in enumerate(axes) if not isinstance(one, int)}
+    found: set[int] = set()
+    stack, seen = [(node, axes)], {(node, axes)}
+    while stack:
+        current, point = stack.pop()
+        if current.op is Op.CONST:
+            continue
+        if lies(current) or current.op in (Op.REDUCE, Op.CONTIGUOUS, Op.IOTA, Op.GATHER, Op.CAT):
+            for index in point:
+                if not isinstance(index, int):
+                    found |= {numbers[atom] for atom in index.variables() if atom in numbers}
+            continue
+        for step in _sources(current, point):
+            if step not in seen:
+                seen.add(step)
+                stack.append(step)
+    return frozenset(found)
+
+
+def _sources(node: Node, point: Point) -> Iterator[tuple[Node, Point]]:
+    """Yield the sources of a node that is computed in place, with the point at which each is needed."""
+    if node.op in ELEMENTWISE or node.op is Op.CONTIGUOUS:
+        for source in node.sources:
+            yield source, point
+    elif node.op in MOVEMENT:
+        moved, conditions = source_point(node, point)
+        if conditions is not None:
+            yield node.sources[0], moved
+    elif node.op is Op.CAT:
+        along: int = node.arg
+        start: Int = 0
+        for source in node.sources:
+            inner = point[along] - start
+            start = start + source.shape[along]
+            if within(inner, 0, source.shape[along]) is not False:
+                yield source, (*point[:along], inner, *point[along + 1 :])
+    elif node.op is Op.GATHER:
+        along = node.arg
+        source, index = node.sources
+        yield index, point
+        most = bounds(source.shape[along])[1] - 1
+        place: Int = runtime_value("index", 0, most, (index, point)) if most > 0 else 0
+        yield source, (*point[:along], place, *point[along + 1 :])
+
+
+def _rows_of(point: Point, kernel: Kernel) -> frozenset[Atom] | None:
+    """Return the kernel's axes that a point depends on, None if it depends on anything else."""
+    own = {atom_of(one) for one in kernel.axes if not isinstance(one, int)}
+    used: set[Atom] = set()
+    for index in point:
+        if not isinstance(index, int):
+            used |= {atom for atom in index.variables() if is_axis(atom) or atom.kind == "value"}
+    return frozenset(used) if used <= own else None
+
+
+def _evaluations(kernel: Kernel, point: Point) -> int:
+    """Return how often a value at a point is computed inside of folds: for every element of the folds whose variables it depends on."""
+    rows = 1
+    for one in kernel.axes:
+        if not isinstance(one, int) and kernel.rows is not None and atom_of(one) in kernel.rows:
+            rows *= bounds(one)[1] + 1
+    most = 0
+    for fold in kernel.folds:
+        own = {atom_of(one) for one in fold.variables.values() if not isinstance(one, int)}
+        if any(not isinstance(index, int) and not own.isdisjoint(index.variables()) for index in point):
+            most = max(most, rows * bounds(fold.count)[1])
+    return most
+
+
+def _meet(
+    a: Node | None, b: Node | None, after: Mapping[Node, Node | None], position: Mapping[Node, int]
+) -> Node | None:
+    while a is not b:
+        if a is None or b is None:
+            return None
+        if position[a] < position[b]:
+            a = after[a]
+        else:
+            b = after[b]
+    return a
+
+
+def _note(kernel: Kernel, node: Node) -> None:
+    if node not in kernel.inputs:
+        kernel.inputs.append(node)
+
+
+@dataclass(slots=True)
+class Access:
+    """One read of memory in a kernel: at which point, and how many conditions (of PAD) guard it."""
+
+    node: Node
+    point: Point
+    guarded: bool
+
+
+def accesses(roots: Sequence[tuple[Node, Point]], inputs: Sequence[Node], folds: Sequence[Fold]) -> list[Access]:
+    """Return every read of `inputs` (and IOTA as one) that the values of some nodes at points need, those inside of folds too."""
+    found: list[Access] = []
+    inside = {fold.node: fold for fold in folds}
+    stack = [(node, point, False) for node, point in roots]
+    seen = set(stack)
+    while stack:
+        node, point, guarded = stack.pop()
+        if node in inputs or node.op is Op.IOTA:
+            found.append(Access(node, point, guarded))
+            continue
+        fold = inside.get(node)
+        steps = [(node.sources[0], fold.inner)] if fold else list(_sources(node, point))
+        more = guarded or node.op in (Op.CAT, Op.GATHER) or (node.op is Op.PAD and bool(source_point(node, point)[1]))
+        for source, at in steps:
+            if (source, at, more) not in seen:
+                seen.add((source, at, more))
+                stack.append((source, at, more))
+    return found
+
+
+__all__ = ["Access", "Cut", "Fold", "Kernel", "accesses", "depends", "is_contraction", "lies", "memory_of", "shape_of"]

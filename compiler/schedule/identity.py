@@ -1,0 +1,25 @@
+"""What folding means apart from any kernel: the value that changes nothing, and the dtype a running value has."""
+
+from __future__ import annotations
+
+from ringup.compiler import dtypes
+from ringup.compiler.dtypes import DType, Scalar
+from ringup.compiler.graph import Op
+
+
+def identity(op: Op, dtype: DType) -> Scalar:
+    """Return the value that changes nothing."""
+    if op in (Op.ADD, Op.OR, Op.XOR):
+        return False if dtype.kind == "bool" else 0
+    if op is Op.MUL:
+        return 1
+    if op is Op.AND:
+        return True if dtype.kind == "bool" else -1
+    return dtype.least if op is Op.MAX else dtype.greatest
+
+
+def kept(op: Op, dtype: DType) -> DType:
+    """Return the dtype a fold's running value has: f32 for sums and products of narrower floats, int32 for those of narrower integers."""
+    if op in (Op.ADD, Op.MUL) and dtype.bits < 32 and dtype.kind != "bool":
+        return dtypes.float32 if dtype.is_float else dtypes.int32
+    return dtype

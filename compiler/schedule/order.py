@@ -1,0 +1,154 @@
+"""The order of kernels, and where what they leave for each other lies in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ringup.compiler.graph import MOVEMENT, Node, Op
+from ringup.compiler.index import bounds
+from ringup.compiler.schedule.cut import Cut, Kernel, lies, memory_of
+from ringup.compiler.schedule.rewrite import rewritten
+from ringup.errors import CompileError
+
+ALIGN = 256  # bytes; of every piece of the arena
+
+
+def in_order(kernels: Mapping[Node, Kernel]) -> list[Kernel]:
+    """Return kernels such that each comes after what it reads, and after every reader of an older state of what it overwrites.
+
+    Raises CompileError where there is no such order: a value of before a store is wanted by something that the store itself waits for.
+    """
+    before: dict[Kernel, dict[Kernel, None]] = {kernel: {} for kernel in kernels.values()}
+    readers: dict[Node, list[Kernel]] = {}
+    for kernel in kernels.values():
+        for node in kernel.inputs:
+            readers.setdefault(node, []).append(kernel)
+            for needed in _makers(node, kernels):
+                before[kernel][needed] = None
+    for kernel in kernels.values():
+        if kernel.root.op is not Op.STORE:
+            continue
+        state = viewed(kernel.root)
+        for needed in _makers(state, kernels):
+            before[kernel][needed] = None
+        for older in _states(state):
+            for reader in readers.get(older, []):
+                if reader is not kernel:
+                    before[kernel][reader] = None
+    return _sorted(before)
+
+
+def viewed(store: Node) -> Node:
+    """Return the node, BUFFER or AFTER, whose view a STORE writes: the state of the memory before it."""
+    node = store.sources[0]
+    while node.op in MOVEMENT:
+        node = node.sources[0]
+    return node
+
+
+def _states(node: Node) -> list[Node]:
+    """Return a state of memory and those before it."""
+    found = [node]
+    while node.op is Op.AFTER:
+        node = node.sources[0]
+        found.append(node)
+    return found
+
+
+def _makers(node: Node, kernels: Mapping[Node, Kernel]) -> list[Kernel]:
+    if node in kernels:
+        return [kernels[node]]
+    found: list[Kernel] = []
+    while node.op is Op.AFTER:
+        found += [kernels[store] for store in node.sources[1:]]
+        node = node.sources[0]
+    if node in kernels:
+        found.append(kernels[node])
+    return found
+
+
+def _sorted(before: Mapping[Kernel, Mapping[Kernel, None]]) -> list[Kernel]:
+    done: dict[Kernel, None] = {}
+    waiting: dict[Kernel, None] = {}
+    for start in before:
+        stack = [(start, iter(before[start]))] if start not in done else []
+        waiting = {start: None}
+        while stack:
+            kernel, rest = stack[-1]
+            following = next((one for one in rest if one not in done), None)
+            if following is None:
+                done[kernel] = None
+                waiting.pop(kernel, None)
+                stack.pop()
+            elif following in waiting:
+                raise CompileError(
+                    f"computing {following.root} needs a value that {kernel.root} overwrites, which itself needs it:"
+                    " copy the value first (contiguous())"
+                )
+            else:
+                waiting[following] = None
+                stack.append((following, iter(before[following])))
+    return list(done)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Kernels in order, for `outputs` (the given ones, rewritten).
+
+    `places`: where in one arena of `arena_bytes` each node lies that no one keeps; outputs have memory of their own.
+    """
+
+    outputs: tuple[Node, ...]
+    kernels: tuple[Kernel, ...]
+    places: Mapping[Node, int]
+    arena_bytes: int
+
+
+def plan(outputs: Sequence[Node]) -> Plan:
+    """Return the plan that computes the outputs."""
+    outputs = rewritten(outputs)
+    cut = Cut(outputs)
+    kernels = in_order(cut.kernels)
+    kept = {memory_of(one) for one in outputs}
+    last: dict[Node, int] = {}
+    for i, kernel in enumerate(kernels):
+        for node in kernel.inputs:
+            last[memory_of(node)] = i
+        if kernel.root.op is Op.STORE:
+            last[memory_of(viewed(kernel.root))] = i
+    free = _Arena()
+    ending: dict[int, list[Node]] = {}
+    places: dict[Node, int] = {}
+    for i, kernel in enumerate(kernels):
+        root = kernel.root
+        if root.op is not Op.STORE and root not in kept and not lies(root):
+            places[root] = free.take(bounds(root.size)[1] * root.dtype.size_bytes)
+            ending.setdefault(last.get(root, i), []).append(root)
+        for node in ending.pop(i, []):
+            free.give(places[node], bounds(node.size)[1] * node.dtype.size_bytes)
+    return Plan(tuple(outputs), tuple(kernels), places, free.highest)
+
+
+class _Arena:
+    """Pieces taken first-fit and given back."""
+
+    def __init__(self) -> None:
+        self.highest = 0
+        self._taken: list[tuple[int, int]] = []  # (first byte, behind the last), by address
+
+    def take(self, size_bytes: int) -> int:
+        size = -(-max(size_bytes, 1) // ALIGN) * ALIGN
+        place = 0
+        for i, (first, behind) in enumerate(self._taken):
+            if first - place >= size:
+                self._taken.insert(i, (place, place + size))
+                return place
+            place = behind
+        self._taken.append((place, place + size))
+        self.highest = max(self.highest, place + size)
+        return place
+
+    def give(self, place: int, size_bytes: int) -> None:
+        size = -(-max(size_bytes, 1) // ALIGN) * ALIGN
+        self._taken.remove((place, place + size))

@@ -1,0 +1,64 @@
+"""What makes two kernels, or two graphs, the same work on other memory: their structure with memory by number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ringup.compiler.graph import Node, Op, ordered
+from ringup.compiler.schedule.cut import Kernel, memory_of
+
+Signature = tuple[Any, ...]
+
+
+def of_kernel(kernel: Kernel) -> tuple[Signature, list[Node]]:
+    """Return a kernel's signature and its inputs in the order in which the signature counts them."""
+    inputs = set(kernel.inputs)
+    folds = {fold.node for fold in kernel.folds}
+    numbers: dict[Node, int] = {}
+    memory: dict[Node, int] = {}
+    rows: list[Any] = []
+    found: list[Node] = []
+    stack: list[tuple[Node, int]] = [(kernel.root, 0)]
+    while stack:
+        node, at = stack.pop()
+        if node in numbers:
+            continue
+        # a store's root writes to the memory that its view shows: it counts like an input
+        if node in inputs or (node.op in (Op.BUFFER, Op.AFTER) and node is not kernel.root):
+            there = memory.setdefault(memory_of(node), len(memory))
+            numbers[node] = len(rows)
+            rows.append((there, node.dtype, node.shape, node in inputs))
+            if node in inputs:
+                found.append(node)
+            continue
+        if at < len(node.sources):
+            stack.append((node, at + 1))
+            stack.append((node.sources[at], 0))
+            continue
+        numbers[node] = len(rows)
+        rows.append(
+            (node.op, node.dtype, node.shape, tuple(numbers[one] for one in node.sources), _mark(node), node in folds)
+        )
+    return tuple(rows), found
+
+
+def of_graph(outputs: Sequence[Node]) -> tuple[Signature, list[Node]]:
+    """Return a graph's signature and its BUFFER nodes in the order in which the signature counts them."""
+    numbers: dict[Node, int] = {}
+    buffers: list[Node] = []
+    storages: dict[object, int] = {}
+    rows: list[Any] = []
+    for node in ordered(outputs):
+        numbers[node] = len(rows)
+        if node.op is Op.BUFFER:
+            there = storages.setdefault(node.arg, len(storages))
+            buffers.append(node)
+            rows.append((there, node.dtype, node.shape))
+        else:
+            rows.append((node.op, node.dtype, node.shape, tuple(numbers[one] for one in node.sources), _mark(node)))
+    return (tuple(rows), tuple(numbers[one] for one in outputs)), buffers
+
+
+def _mark(node: Node) -> object:
+    return (type(node.arg), repr(node.arg)) if isinstance(node.arg, float | bool) else node.arg

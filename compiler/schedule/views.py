@@ -1,0 +1,134 @@
+"""Movement as index arithmetic: which element of a node's source an element of the node is, and under which conditions there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ringup.compiler.graph import Node, Op, Shape
+from ringup.compiler.index import Int, bounds, product
+
+Point = tuple[Int, ...]
+
+
+class Within(NamedTuple):
+    """A condition: `lo <= value < hi`."""
+
+    value: Int
+    lo: Int
+    hi: Int
+
+
+def within(value: Int, lo: Int, hi: Int) -> Within | bool:
+    """Return the condition, or whether it always or never holds."""
+    least, most = bounds(value)
+    low, high = bounds(lo), bounds(hi)
+    if least >= low[1] and most < high[0]:
+        return True
+    if most < low[0] or least >= high[1]:
+        return False
+    return Within(value, lo, hi)
+
+
+def flat(point: Point, shape: Shape) -> Int:
+    """Return the row-major position of a point."""
+    total: Int = 0
+    for index, size in zip(point, shape, strict=True):
+        total = total * size + index
+    return total
+
+
+def unflat(position: Int, shape: Shape) -> Point:
+    """Return the point at a row-major position that lies within the shape."""
+    found: list[Int] = []
+    for size in reversed(shape[1:]):
+        found.append(position % size if size != 1 else 0)
+        position = position // size
+    if shape:
+        found.append(position if shape[0] != 1 else 0)
+    return tuple(reversed(found))
+
+
+def reshaped(point: Point, shape: Shape, source: Shape) -> Point:
+    """Return where a point of `shape` lies in `source`, group by group of axes that hold as many elements on both sides."""
+    found: list[Int] = []
+    i = j = 0
+    while i < len(shape) or j < len(source):
+        first, second = i, j
+        left, right = _take(shape, i), _take(source, j)
+        i, j = min(i + 1, len(shape)), min(j + 1, len(source))
+        while left != right:
+            if j < len(source) and (i >= len(shape) or _smaller(right, left)):
+                right, j = right * source[j], j + 1
+            elif i < len(shape):
+                left, i = left * shape[i], i + 1
+            else:
+                return unflat(flat(point, shape), source)
+        if i - first == 1 and j - second == 1:
+            found.append(point[first])
+        else:
+            found += unflat(flat(point[first:i], shape[first:i]), source[second:j])
+    return tuple(found)
+
+
+def _take(shape: Shape, i: int) -> Int:
+    return shape[i] if i < len(shape) else 1
+
+
+def _smaller(a: Int, b: Int) -> bool:
+    return bounds(a)[1] < bounds(b)[1]
+
+
+def source_point(node: Node, point: Point) -> tuple[Point, list[Within] | None]:
+    """Return the point of `node.sources[0]` that a point of a movement node shows, and the conditions for there being one (None: never)."""
+    return _RULES[node.op](node, point)
+
+
+def _permuted(node: Node, point: Point) -> tuple[Point, list[Within]]:
+    axes: Sequence[int] = node.arg
+    found: list[Int] = [0] * len(point)
+    for axis, index in zip(axes, point, strict=True):
+        found[axis] = index
+    return tuple(found), []
+
+
+def _padded(node: Node, point: Point) -> tuple[Point, list[Within] | None]:
+    amounts, _ = node.arg
+    found: list[Int] = []
+    conditions: list[Within] = []
+    for index, (before, _), size in zip(point, amounts, node.sources[0].shape, strict=True):
+        inner = index - before
+        condition = within(inner, 0, size)
+        if condition is False:
+            return tuple(found), None
+        if condition is not True:
+            conditions.append(condition)
+        found.append(inner)
+    return tuple(found), conditions
+
+
+_RULES: dict[Op, Callable[[Node, Point], tuple[Point, list[Within] | None]]] = {
+    Op.RESHAPE: lambda node, point: (reshaped(point, node.shape, node.sources[0].shape), []),
+    Op.PERMUTE: _permuted,
+    Op.EXPAND: lambda node, point: (
+        tuple(0 if size == 1 else index for index, size in zip(point, node.sources[0].shape, strict=True)),
+        [],
+    ),
+    Op.PAD: _padded,
+    Op.SHRINK: lambda node, point: (
+        tuple(index + start for index, (start, _) in zip(point, node.arg, strict=True)),
+        [],
+    ),
+    Op.FLIP: lambda node, point: (
+        tuple(
+            size - 1 - index if axis in node.arg else index
+            for axis, (index, size) in enumerate(zip(point, node.shape, strict=True))
+        ),
+        [],
+    ),
+}
+
+
+def is_whole(shape: Shape) -> bool:
+    """Return whether a shape has elements at all for every value of its sizes."""
+    return bounds(product(shape))[0] > 0

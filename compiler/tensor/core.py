@@ -1,0 +1,238 @@
+"""What every tensor is underneath: a lazy graph node, the numbers beside it made tensors too, shapes made equal. Methods are in the modules above."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, Self, TypeAlias, cast
+from weakref import WeakKeyDictionary, WeakValueDictionary, ref
+
+import numpy as np
+
+from ringup.compiler import dtypes, graph, index
+from ringup.compiler.dtypes import DType, Scalar
+from ringup.compiler.graph import Node, Op, Shape
+from ringup.compiler.index import Int
+
+DTypeLike: TypeAlias = DType | str
+Axes: TypeAlias = int | Sequence[int] | None
+
+# every tensor there is, by identity: what an assignment must not change under another tensor's feet, and where backward() looks for leaves
+LIVE: WeakValueDictionary[int, Core] = WeakValueDictionary()
+
+# gradients of whole functions, by their result: (rule, operands); the rule gets (gradient, result, *operands) and returns one gradient each
+Rule: TypeAlias = "Callable[..., Sequence[Core | None]]"
+RULES: WeakKeyDictionary[Node, tuple[Rule, tuple[Node, ...]]] = WeakKeyDictionary()
+
+
+def Size(name: str, lo: int, hi: int) -> Int:
+    """Return a size known only when a tensor is realized (`numpy(n=17)`): `lo` to `hi`, both inclusive; usable in shapes and bounds."""
+    if not name.isidentifier():
+        raise ValueError(f"{name!r} is no name for a size: letters, digits and _")
+    if lo < 0:
+        raise ValueError(f"size {name} of {lo} to {hi}: sizes are not negative")
+    return index.variable(name, lo, hi)
+
+
+def as_dtype(kind: DTypeLike) -> DType:
+    """Return the element type of that name, or itself."""
+    if isinstance(kind, DType):
+        return kind
+    found = dtypes.BY_NAME.get(kind) or (dtypes.bool_ if kind == "bool" else None)
+    if found is None:
+        raise ValueError(f"there is no element type {kind!r}; there are {', '.join(dtypes.BY_NAME)}")
+    return found
+
+
+def is_size(value: object) -> bool:
+    """Return whether it may stand in a shape."""
+    return isinstance(value, (int, index.Expr, np.integer)) and not isinstance(value, bool)
+
+
+def as_shape(sizes: Sequence[object]) -> Shape:
+    """Return sizes given one by one or as one tuple, checked."""
+    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
+        sizes = sizes[0]
+    for size in sizes:
+        if not is_size(size):
+            raise TypeError(f"a shape holds whole numbers and sizes, not {size!r}")
+    shape = tuple(int(size) if isinstance(size, np.integer) else cast("Int", size) for size in sizes)
+    if any(index.bounds(size)[0] < 0 for size in shape):
+        raise ValueError(f"a shape of {list(shape)}: sizes are not negative")
+    return shape
+
+
+def number_of(size: Int, why: str) -> int:
+    """Return a size that has to be a plain number here."""
+    if not isinstance(size, int):
+        raise ValueError(f"{why} needs a size known now, not {size}")  # noqa: TRY004
+    return size
+
+
+class Core:
+    """A lazy tensor. Two are never equal by value in Python's sense: `==` is elementwise, and hashing goes by identity."""
+
+    __slots__ = ("__weakref__", "_base", "_node", "_owns", "grad", "requires_grad")
+
+    __array_ufunc__: ClassVar[None] = None  # NumPy leaves `array * tensor` to us
+    __hash__ = object.__hash__
+
+    _node: Node
+    # where `assign` writes: the tensor this is a plain view of (None: this is a copy of a part), that one's node and this one's when it was taken
+    _base: tuple[ref[Core] | None, Node, Node] | None
+    _owns: bool  # whether the node is a state of memory that is this tensor's alone
+    grad: Self | None
+    requires_grad: bool
+
+    def __init__(self, node: Node) -> None:
+        self._setup(node)
+
+    def _setup(self, node: Node, *, owns: bool = False) -> None:
+        self._node, self._base, self._owns, self.grad, self.requires_grad = node, None, owns, None, False
+        LIVE[id(self)] = self
+
+    @classmethod
+    def _of(cls, node: Node) -> Self:
+        made = object.__new__(cls)
+        made._setup(node)
+        return made
+
+    @property
+    def node(self) -> Node:
+        """Return the graph it stands for."""
+        return self._node
+
+    @property
+    def shape(self) -> Shape:
+        """Return the sizes of its axes."""
+        return self._node.shape
+
+    @property
+    def dtype(self) -> DType:
+        """Return its element type."""
+        return self._node.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Return the number of axes."""
+        return len(self._node.shape)
+
+    @property
+    def size(self) -> Int:
+        """Return the number of elements."""
+        return self._node.size
+
+    def numel(self) -> Int:
+        """Return the number of elements."""
+        return self._node.size
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("a tensor of shape [] has no length")
+        return number_of(self.shape[0], "len")
+
+    def __bool__(self) -> bool:
+        raise TypeError("a tensor is neither true nor false; ask for item(), any() or all()")
+
+    # numbers, arrays and lists beside tensors
+
+    @classmethod
+    def _constant(cls, value: Scalar, dtype: DType, shape: Shape = ()) -> Self:
+        return cls._of(graph.const(value, dtype, shape))
+
+    @classmethod
+    def _from_array(cls, array: np.ndarray[Any, Any], name: str = "") -> Self:
+        """Return a tensor of an array's own bytes; how others do it is `io`'s business."""
+        raise NotImplementedError
+
+    def _lift(self, other: object, *, weak: bool = True) -> Self:
+        """Return an operand as a tensor; a Python number takes this tensor's type where it can."""
+        if isinstance(other, Core):
+            return cast("Self", other)
+        if isinstance(other, (bool, int, float)) and weak:
+            return self._constant(other, self._scalar_dtype(other))
+        if isinstance(other, index.Expr):
+            return self._of(graph.node(Op.SIZE, dtypes.int32 if other.hi < 1 << 31 else dtypes.int64, (), (), other))
+        if isinstance(other, (np.ndarray, np.generic, list, tuple, bool, int, float)):
+            return self._from_array(np.asarray(other))
+        raise TypeError(f"a tensor and {type(other).__name__} do not go together: give a number, a list, an array or a tensor")
+
+    def _scalar_dtype(self, value: Scalar) -> DType:
+        kind = dtypes.of_scalar(value, self.dtype)
+        if kind.is_integer and not isinstance(value, float) and not int(kind.least) <= value <= int(kind.greatest):
+            raise ValueError(f"{value} does not fit {kind} ({kind.least} to {kind.greatest}); cast the tensor to a wider type first")
+        return dtypes.promote(self.dtype, kind)
+
+    def _fit(self, *others: object) -> list[Self]:
+        """Return this tensor and others in one dtype and one shape."""
+        lifted = [self, *(self._lift(other) for other in others)]
+        kind = lifted[0].dtype
+        for one in lifted[1:]:
+            kind = dtypes.promote(kind, one.dtype)
+        shape = broadcast_shapes(*(one.shape for one in lifted))
+        return [self._of(spread(graph.cast(one._node, kind), shape)) for one in lifted]
+
+    def _apply(self, op: Op, *others: Core) -> Self:
+        """Return an elementwise node over operands that fit already."""
+        return self._of(graph.elementwise(op, self._node, *(one._node for one in others)))
+
+    def _with_rule(self, rule: Rule, *operands: Core) -> Self:
+        """Give this result a gradient of its own instead of that of the nodes it is made of."""
+        if self._node not in RULES and all(one._node is not self._node for one in operands):
+            RULES[self._node] = (rule, tuple(one._node for one in operands))
+        return self
+
+    def cast(self, dtype: DTypeLike) -> Self:
+        """Return the elements converted: floats round to nearest even, float to integer cuts off and saturates (NaN is 0), to bool is x != 0."""
+        return self._of(graph.cast(self._node, as_dtype(dtype)))
+
+    def _axis(self, axis: int, extra: int = 0) -> int:
+        """Return an axis counted from the front, checked; `extra` for places between axes."""
+        if isinstance(axis, bool) or not isinstance(axis, (int, np.integer)):
+            raise TypeError(f"an axis is a whole number, not {axis!r}")
+        ndim = self.ndim + extra
+        if not -ndim <= axis < ndim:
+            raise IndexError(f"axis {axis} of a tensor of shape {list(self.shape)}: there are {ndim}")
+        return int(axis) % ndim
+
+    def _axes(self, axes: Axes) -> tuple[int, ...]:
+        """Return axes counted from the front in rising order, all for None; a ValueError where one comes twice."""
+        if axes is None:
+            return tuple(range(self.ndim))
+        found = sorted(self._axis(axis) for axis in (axes if isinstance(axes, (tuple, list)) else [cast("int", axes)]))
+        if len(set(found)) != len(found):
+            raise ValueError(f"axes {axes} of a tensor of shape {list(self.shape)}: one comes twice")
+        return tuple(found)
+
+
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """Return the shape that all of them spread to, aligned at the last axis, axes of 1 repeated."""
+    first = shapes[0]
+    if all(one == first for one in shapes):
+        return first
+    ndim = max(map(len, shapes))
+    made: list[Int] = []
+    for place in range(-ndim, 0):
+        sizes = {shape[place] for shape in shapes if len(shape) >= -place} - {1}
+        if len(sizes) > 1:
+            raise ValueError(f"shapes {' and '.join(str(list(one)) for one in shapes)} do not broadcast: axis {place} is {' and '.join(map(str, sizes))}")
+        made.append(sizes.pop() if sizes else 1)
+    return tuple(made)
+
+
+def spread(source: Node, shape: Shape) -> Node:
+    """Return a node broadcast to a shape that it is known to spread to."""
+    if source.shape == shape:
+        return source
+    if len(source.shape) != len(shape):
+        source = graph.reshape(source, (1,) * (len(shape) - len(source.shape)) + source.shape)
+    return graph.expand(source, shape)
+
+
+def detached(source: Node) -> Node:
+    """Return a node that no gradient passes: a BITCAST to its own dtype, which evaluation drops (`order.prepared`)."""
+    return graph.node(Op.BITCAST, source.dtype, source.shape, (source,))
+
+
+def total(sizes: Iterable[Int]) -> Int:
+    """Return the product of sizes."""
+    return index.product(sizes)

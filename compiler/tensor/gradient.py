@@ -1,0 +1,281 @@
+"""Reverse-mode gradients: one rule an Op, in a table. Gradients are graphs of the same Ops, so they have gradients too.
+
+Where a function has a rule of its own (`core.RULES`), that is used and its inside is not looked at. No gradient passes BITCAST (which is also how
+`detach` says so), comparisons, integers and bools. At a kink: max and min share among equals, abs has slope 0 at 0, relu too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ringup.compiler import dtypes, graph
+from ringup.compiler.graph import Node, Op
+from ringup.compiler.index import Int
+from ringup.compiler.tensor import order
+from ringup.compiler.tensor.core import LIVE, RULES, Core
+from ringup.compiler.tensor.realize import HISTORY, LEAVES
+
+if TYPE_CHECKING:
+    from ringup.compiler.tensor.tensor import Tensor
+
+# (gradient of the result, result, operands, the node) -> a gradient or None for each operand
+OpRule: TypeAlias = "Callable[[Tensor, Tensor, list[Tensor], Node], Sequence[Tensor | None]]"
+
+
+def gradient(loss: Tensor, targets: Sequence[Tensor], seed: Tensor | None = None) -> list[Tensor]:
+    """Return the gradients of a tensor by `targets`, as graphs; `seed` is the gradient of the loss itself, needed unless that is one number."""
+    for one in targets:
+        if not one.dtype.is_float:
+            raise TypeError(f"a gradient by a tensor of {one.dtype}: only floats have one")
+    roots = [_origin(one.node) for one in targets]
+    found = _gradients(loss, set(roots), seed)
+    for one, root in zip(targets, roots, strict=True):
+        if root not in found:
+            raise ValueError(f"the loss does not depend on the target {one!r}, or only through something that has no gradient (integers, detach)")
+    return [found[root] for root in roots]
+
+
+def backward(loss: Tensor, seed: Tensor | None = None) -> None:
+    """Add to `grad` of every live tensor that asked for gradients and that the loss depends on."""
+    leaves = {id(one): one for one in LEAVES.values()}
+    roots = {key: _origin(one.node) for key, one in leaves.items()}
+    found = _gradients(loss, set(roots.values()), seed)
+    for key, one in leaves.items():
+        if roots[key] in found:
+            made = found[roots[key]]
+            one.grad = made if one.grad is None else one.grad + made  # type: ignore[operator]
+
+
+def _origin(node: Node) -> Node:
+    while node in HISTORY:
+        node = HISTORY[node]
+    return node
+
+
+def _operands(node: Node) -> tuple[Node, ...]:
+    """Return what a node's gradient goes to."""
+    if node in RULES:
+        return RULES[node][1]
+    return (HISTORY[node],) if node in HISTORY else node.sources
+
+
+def _ordered(root: Node) -> list[Node]:
+    done: dict[Node, None] = {}
+    stack: list[tuple[Node, Iterator[Node]]] = [(root, iter(_operands(root)))]
+    while stack:
+        node, operands = stack[-1]
+        following = next((one for one in operands if one not in done), None)
+        if following is None:
+            done[node] = None
+            stack.pop()
+        else:
+            stack.append((following, iter(_operands(following))))
+    return list(done)
+
+
+def _gradients(loss: Tensor, roots: set[Node], seed: Tensor | None) -> dict[Node, Tensor]:
+    cls = type(loss)
+    if not loss.dtype.is_float:
+        raise TypeError(f"a gradient of a tensor of {loss.dtype}: only floats have one")
+    if seed is None:
+        if loss.size != 1:
+            raise ValueError(f"a gradient of a tensor of shape {list(loss.shape)} needs the gradient of the tensor itself; a loss is one number")
+        seed = loss._like(1)
+    elif seed.shape != loss.shape:
+        raise ValueError(f"a gradient of shape {list(seed.shape)} for a tensor of shape {list(loss.shape)}")
+    nodes = _ordered(loss.node)
+    leads: set[Node] = set()
+    for node in nodes:
+        if node in roots or (_passes(node) and any(one in leads for one in _operands(node))):
+            leads.add(node)
+    found: dict[Node, Tensor] = {loss.node: seed.cast(loss.dtype)}
+    for node in reversed(nodes):
+        if node not in found or node not in leads or not any(one in leads for one in _operands(node)):
+            continue
+        for operand, part in zip(_operands(node), _parts(cls, node, found[node]), strict=True):
+            if part is None or operand not in leads:
+                continue
+            fitting = part.cast(operand.dtype)
+            found[operand] = found[operand] + fitting if operand in found else fitting
+    return {root: found[root] for root in roots if root in found}
+
+
+def _passes(node: Node) -> bool:
+    return (node.dtype.is_float and node.op not in NO_GRADIENT) or node in RULES
+
+
+def _parts(cls: type[Tensor], node: Node, given: Tensor) -> Sequence[Tensor | None]:
+    result = cls._of(node)
+    if node in RULES:
+        rule, operands = RULES[node]
+        return rule(given, result, *(cls._of(one) for one in operands))  # type: ignore[return-value]
+    if node in HISTORY:
+        return [given]
+    return OP_RULES[node.op](given, result, [cls._of(one) for one in node.sources], node)
+
+
+NO_GRADIENT = frozenset((
+    Op.BITCAST, Op.FLOOR, Op.CEIL, Op.TRUNC, Op.ROUND, Op.IDIV, Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR, Op.NOT, Op.CONST, Op.IOTA, Op.SIZE,
+    Op.LT, Op.LE, Op.EQ, Op.NE,
+))  # fmt: skip
+
+
+def _share(mine: Tensor, other: Tensor, given: Tensor, *, greater: bool) -> Tensor:
+    wins = mine > other if greater else mine < other
+    return wins.where(given, (mine == other).where(given * 0.5, 0))
+
+
+def _pow(given: Tensor, result: Tensor, sources: list[Tensor], _node: Node) -> list[Tensor]:
+    x, y = sources
+    by_x = (y == 0).where(0, given * y * x.pow(y - 1))
+    by_y = (x > 0).where(given * result * (x > 0).where(x, 1).log(), 0)
+    return [by_x, by_y]
+
+
+def _expand(given: Tensor, _result: Tensor, sources: list[Tensor], node: Node) -> list[Tensor]:
+    axes = [i for i, (old, new) in enumerate(zip(sources[0].shape, node.shape, strict=True)) if old != new]
+    return [given.sum(axes, keepdims=True)]
+
+
+def _pad(given: Tensor, _result: Tensor, sources: list[Tensor], node: Node) -> list[Tensor]:
+    widths: tuple[tuple[Int, Int], ...] = node.arg[0]  # type: ignore[index]
+    return [given._shrink([(before, before + size) for (before, _), size in zip(widths, sources[0].shape, strict=True)])]
+
+
+def _shrink(given: Tensor, _result: Tensor, sources: list[Tensor], node: Node) -> list[Tensor]:
+    bounds: tuple[tuple[Int, Int], ...] = node.arg  # type: ignore[assignment]
+    return [given._pad([(start, size - stop) for (start, stop), size in zip(bounds, sources[0].shape, strict=True)])]
+
+
+def _permute(given: Tensor, _result: Tensor, _sources: list[Tensor], node: Node) -> list[Tensor]:
+    axes: tuple[int, ...] = node.arg  # type: ignore[assignment]
+    return [given.permute([axes.index(axis) for axis in range(len(axes))])]
+
+
+def _cat(given: Tensor, _result: Tensor, sources: list[Tensor], node: Node) -> list[Tensor]:
+    axis: int = node.arg  # type: ignore[assignment]
+    made, start = [], 0
+    for one in sources:
+        stop: Any = start + one.shape[axis]
+        made.append(given._cut(axis, start, stop))
+        start = stop
+    return made
+
+
+def _reduce(given: Tensor, result: Tensor, sources: list[Tensor], node: Node) -> list[Tensor]:
+    op: Op = node.arg[0]  # type: ignore[index]
+    axes: tuple[int, ...] = node.arg[1]  # type: ignore[index]
+    (x,) = sources
+    if op is Op.ADD:
+        return [given.expand(x.shape)]
+    if op is Op.MUL:  # a zero's gradient is the product of the others, 0 where there is a second one
+        zero = x == 0
+        full = zero.where(1, x)
+        zeros = zero.cast(dtypes.int32).sum(axes, keepdims=True)
+        others = full._reduce(Op.MUL, axes, keepdims=True)
+        kept = (zeros == 0).where(others / full, zero.logical_and(zeros == 1).where(others, 0))
+        return [given * kept]
+    hit = (x == result).cast(x.dtype)
+    return [given / hit.sum(axes, keepdims=True) * hit]
+
+
+def _gather(given: Tensor, _result: Tensor, sources: list[Tensor], node: Node) -> list[Tensor | None]:
+    x, places = sources
+    axis: int = node.arg  # type: ignore[assignment]
+    return [x._of(graph.node(Op.SCATTER, x.dtype, x.shape, (x._like(0).node, places.node, given.cast(x.dtype).node), (axis, Op.ADD))), None]
+
+
+def _scatter(given: Tensor, result: Tensor, sources: list[Tensor], node: Node) -> list[Tensor | None]:
+    x, places, y = sources
+    axis: int = node.arg[0]  # type: ignore[index]
+    op: Op | None = node.arg[1]  # type: ignore[index]
+
+    def gathered(one: Tensor) -> Tensor:
+        cut = one._shrink([(0, size if i == axis else part) for i, (size, part) in enumerate(zip(one.shape, places.shape, strict=True))])
+        return one._of(graph.node(Op.GATHER, one.dtype, places.shape, (cut.node, places.node), axis))
+
+    if op is Op.ADD:
+        return [given, None, gathered(given)]
+    if op is Op.MUL:
+        return [given * result / x, None, gathered(given * result) / y]
+    if op is None:
+        number = y._of(graph.node(Op.IOTA, dtypes.int32, (y.size,))).reshape(y.shape)
+        winner = x._like(-1).cast(dtypes.int32)._scattered(axis, places, number, None)
+        last = gathered(winner) == number  # of several at one place the last one stayed
+        return [(winner < 0).where(given, 0), None, last.where(gathered(given), 0)]
+    mine = (x == result).cast(given.dtype)
+    theirs = (y == gathered(result)).cast(given.dtype)
+    share = given / mine._scattered(axis, places, theirs, Op.ADD)
+    return [share * mine, None, gathered(share) * theirs]
+
+
+def _after(given: Tensor, _result: Tensor, sources: list[Tensor], node: Node) -> list[Tensor]:
+    before, made = given, []
+    for store in node.sources[1:]:
+        view = store.sources[0]
+        made.append(given._of(_through(view, given.node)))
+        written = _back(given._like(0)._of(graph.const(1, given.dtype, view.shape)), view, given)
+        before = (written != 0).where(0, before)
+    return [before, *made]
+
+
+def _through(view: Node, state: Node) -> Node:
+    """Return another tensor seen through the view of a state."""
+    if view.op in order.STATES:
+        return state
+    return graph.node(view.op, state.dtype, view.shape, (_through(view.sources[0], state),), view.arg)
+
+
+def _back(given: Tensor, view: Node, like: Tensor) -> Tensor:
+    """Return what a view's elements come to at their places in the state, 0 elsewhere."""
+    while view.op not in order.STATES:
+        (given,) = OP_RULES[view.op](given, given, [like._of(view.sources[0])], view)  # type: ignore[assignment]
+        view = view.sources[0]
+    return given
+
+
+OP_RULES: dict[Op, OpRule] = {
+    Op.NEG: lambda g, y, s, n: [-g],
+    Op.ABS: lambda g, y, s, n: [g * (s[0] > 0).where(1.0, (s[0] < 0).where(-1.0, 0.0)).cast(g.dtype)],
+    Op.SQRT: lambda g, y, s, n: [g * 0.5 / y],
+    Op.RECIP: lambda g, y, s, n: [-(g * y * y)],
+    Op.EXP2: lambda g, y, s, n: [g * y * math.log(2)],
+    Op.LOG2: lambda g, y, s, n: [g / (s[0] * math.log(2))],
+    Op.SIN: lambda g, y, s, n: [g * s[0].cos()],
+    Op.CAST: lambda g, y, s, n: [g.cast(s[0].dtype) if s[0].dtype.is_float else None],
+    Op.CONTIGUOUS: lambda g, y, s, n: [g],
+    Op.ADD: lambda g, y, s, n: [g, g],
+    Op.SUB: lambda g, y, s, n: [g, -g],
+    Op.MUL: lambda g, y, s, n: [g * s[1], g * s[0]],
+    Op.DIV: lambda g, y, s, n: [g / s[1], -(g * y / s[1])],
+    Op.MOD: lambda g, y, s, n: [g, -(g * (s[0] / s[1]).floor())],
+    Op.MAX: lambda g, y, s, n: [_share(s[0], s[1], g, greater=True), _share(s[1], s[0], g, greater=True)],
+    Op.MIN: lambda g, y, s, n: [_share(s[0], s[1], g, greater=False), _share(s[1], s[0], g, greater=False)],
+    Op.POW: _pow,
+    Op.WHERE: lambda g, y, s, n: [None, s[0].where(g, 0), s[0].where(0, g)],
+    Op.RESHAPE: lambda g, y, s, n: [g.reshape(s[0].shape)],
+    Op.PERMUTE: _permute,
+    Op.EXPAND: _expand,
+    Op.PAD: _pad,
+    Op.SHRINK: _shrink,
+    Op.FLIP: lambda g, y, s, n: [g.flip(n.arg)],  # type: ignore[arg-type]
+    Op.CAT: _cat,
+    Op.REDUCE: _reduce,
+    Op.GATHER: _gather,
+    Op.SCATTER: _scatter,
+    Op.AFTER: _after,
+    Op.STORE: lambda g, y, s, n: [None, g],
+    Op.BUFFER: lambda g, y, s, n: [],
+}
+
+
+def want(tensor: Core) -> None:
+    """Count a tensor among those that `backward` gives a gradient."""
+    LEAVES[id(tensor)] = tensor
+
+
+def live() -> int:
+    """Return how many tensors there are."""
+    return len(LIVE)

@@ -1,0 +1,215 @@
+"""From graphs to bytes: who evaluates, what comes back, and what becomes of the tensors that looked at memory about to change.
+
+The rule of assignment. `t.assign(x)` makes the tensor's node AFTER(state, STORE(view of state, x)); a state is a BUFFER or an earlier AFTER, and
+whoever read a state before (as a graph) reads that state, not a later one. States of one memory form a line: each has one successor at most.
+At `realize`, the last state asked for is final. Every live tensor that still reads an earlier one is realized in the same evaluation (copied,
+where it has sizes with no value), then the tensors that read the final state read a new BUFFER of the same memory, and the old ones are marked:
+a forgotten graph over them raises a CompileError. Within one evaluation `order.prepared` has made an order possible: see there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from ringup.compiler import graph, index
+from ringup.compiler.graph import Node, Op, Storage
+from ringup.compiler.tensor import order
+from ringup.compiler.tensor.core import LIVE, RULES, Core
+from ringup.errors import CompileError
+
+
+class Evaluator(Protocol):
+    """What computes graphs: a card's runtime, or a reference."""
+
+    def evaluate(self, nodes: Sequence[Node], sizes: Mapping[str, int]) -> Sequence[Any]:
+        """Return what each node comes to: an object with the buffer protocol, or whose `read()` gives one; row-major, little-endian.
+
+        For a node AFTER it is the data of the Storage whose memory was written. The order of reads and writes is `order.prepared`'s.
+        """
+        ...
+
+
+class Overwritten:
+    """What a Storage holds as data once its memory belongs to a later state."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def read(self) -> bytes:
+        """Raise: these bytes are gone."""
+        raise CompileError(f"a graph made before an assignment reads {self.name or 'a tensor'} as it was; that memory holds later values now")
+
+
+_current: ContextVar[Evaluator | None] = ContextVar("ringup evaluator", default=None)
+_keeping: ContextVar[bool] = ContextVar("ringup gradients", default=True)
+
+HISTORY: WeakKeyDictionary[Node, Node] = WeakKeyDictionary()  # of realized values that a gradient may be asked through: what made them
+LEAVES: WeakValueDictionary[int, Core] = WeakValueDictionary()  # tensors that want gradients, by identity
+
+
+@contextmanager
+def device(evaluator: Evaluator) -> Iterator[None]:
+    """Evaluate graphs there while the block runs."""
+    token = _current.set(evaluator)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def use(evaluator: Evaluator | None) -> None:
+    """Evaluate graphs there from now on, in this context; nowhere for None."""
+    _current.set(evaluator)
+
+
+@contextmanager
+def no_grad() -> Iterator[None]:
+    """Forget what made the tensors that are realized while the block runs: no gradient is asked through them later."""
+    token = _keeping.set(False)
+    try:
+        yield
+    finally:
+        _keeping.reset(token)
+
+
+def current() -> Evaluator:
+    """Return who evaluates; a CompileError says how to choose."""
+    found = _current.get()
+    if found is None:
+        raise CompileError("a tensor is to be computed and no card is chosen: use `with ringup.compiler.tensor.device(...)`; "
+                           "ringup.compiler.runtime makes one of an open card")  # fmt: skip
+    return found
+
+
+def bytes_of(data: Any) -> memoryview:
+    """Return what an evaluator gave as plain bytes on the host."""
+    if not isinstance(data, (bytes, bytearray, memoryview)) and hasattr(data, "read"):
+        data = data.read()
+    return memoryview(data).cast("B")
+
+
+def is_data(node: Node) -> bool:
+    """Return whether a node's bytes are there already."""
+    return node.op is Op.BUFFER and isinstance(node.arg, Storage) and node.arg.data is not None
+
+
+def is_symbolic(nodes: Sequence[Node]) -> bool:
+    """Return whether sizes that are not known yet are anywhere in the graphs."""
+    return any(node.op is Op.SIZE or order.open_sizes(node) for node in graph.ordered(nodes))
+
+
+def evaluate(nodes: Sequence[Node], sizes: Mapping[str, int]) -> list[Any]:
+    """Return the data of nodes without changing any tensor; they hold no assignments."""
+    ready = order.prepared(list(nodes))
+    order.check_bounds(ready, sizes)
+    return list(current().evaluate(ready, sizes))
+
+
+def realize(tensors: Sequence[Core], sizes: Mapping[str, int]) -> None:
+    """Compute tensors together; each stands for a BUFFER afterwards. The module says what happens to others."""
+    asked = [one for one in tensors if not is_data(one._node)]
+    if not asked:
+        return
+    finals = order.finals([one._node for one in asked])
+    readers, copies = _old_readers(asked, finals, sizes) if finals else ([], [])
+    nodes = list(dict.fromkeys([*(one._node for one in asked), *finals.values(), *(one._node for one in readers), *copies]))
+    roots = [graph.node(Op.CONTIGUOUS, one.dtype, one.shape, (one,)) if one in copies else one for one in nodes]
+    made = dict(zip(nodes, evaluate(roots, sizes), strict=True))
+    buffers = {one: _buffer(one, data, sizes) for one, data in made.items()}
+    keep = _keeping.get() and bool(LEAVES)
+    leaves = {_origin(one._node) for one in LEAVES.values()} if keep else set()
+    for one in dict.fromkeys([*asked, *readers]):
+        before = one._node
+        one._node, one._owns = buffers[before], True
+        if keep and before not in finals.values() and not leaves.isdisjoint(_reach(before)):
+            HISTORY[one._node] = before
+    _replace({node: buffers[node] for node in [*finals.values(), *copies]})
+    for storage in finals:
+        storage.data = Overwritten(storage.name)
+
+
+def _origin(node: Node) -> Node:
+    while node in HISTORY:
+        node = HISTORY[node]
+    return node
+
+
+def _reach(node: Node) -> set[Node]:
+    """Return every node below, those that realized values were made of included."""
+    found, todo = {node}, [node]
+    while todo:
+        one = todo.pop()
+        for source in (*one.sources, *([HISTORY[one]] if one in HISTORY else [])):
+            if source not in found:
+                found.add(source)
+                todo.append(source)
+    return found
+
+
+def _buffer(node: Node, data: Any, sizes: Mapping[str, int]) -> Node:
+    state = order.state_of(node) if node.op is Op.AFTER else None
+    name = state.arg.name if state is not None and isinstance(state.arg, Storage) else ""
+    return graph.buffer(node.dtype, tuple(index.evaluate(size, sizes) for size in node.shape), name, data)
+
+
+def _old_readers(asked: Sequence[Core], finals: Mapping[Storage, Node], sizes: Mapping[str, int]) -> tuple[list[Core], list[Node]]:
+    """Return live tensors that read states which this evaluation overwrites, and, for those that cannot be computed now, the states to copy."""
+    last = set(finals.values())
+    old: dict[Node, frozenset[Node]] = {}  # states a node reads that are not the last ones, seen from above
+    readers, copies = [], dict[Node, None]()
+    waiting = [one for one in LIVE.values() if not is_data(one._node) and one._node not in last and all(one is not other for other in asked)]
+    for one in waiting:
+        for node in graph.ordered([one._node]):
+            if node in old:
+                continue
+            if node in last:
+                old[node] = frozenset()
+            elif node.op in (Op.BUFFER, Op.AFTER) and order.storage_of(node) in finals:
+                old[node] = frozenset((node,))
+            else:
+                old[node] = frozenset().union(*(old[source] for source in node.sources))
+        if old[one._node]:
+            if one._node.op is not Op.AFTER and all(name in sizes for node in graph.ordered([one._node]) for name in order.open_sizes(node)):
+                readers.append(one)
+            else:
+                copies.update(dict.fromkeys(old[one._node]))
+    return readers, [one for one in copies if one not in {reader._node for reader in readers}]
+
+
+def _replace(new: Mapping[Node, Node]) -> None:
+    """Put nodes in the place of others in the graphs of all live tensors and in what realized values were made of."""
+    if not new:
+        return
+    known = dict(new)
+    for tensor in list(LIVE.values()):
+        if not is_data(tensor._node):
+            tensor._node = substituted(tensor._node, known)
+    for key, value in list(HISTORY.items()):
+        HISTORY[key] = substituted(value, known)
+
+
+def substituted(root: Node, known: dict[Node, Node]) -> Node:
+    """Return the graph with nodes replaced; `known` grows by what was found on the way. Rules of gradients move along."""
+    if root in known:
+        return known[root]
+    for node in graph.ordered([root]):
+        if node in known:
+            continue
+        sources = tuple(known[source] for source in node.sources)
+        if all(one is other for one, other in zip(sources, node.sources, strict=True)):
+            known[node] = node
+            continue
+        made = known[node] = graph.node(node.op, node.dtype, node.shape, sources, node.arg)
+        if node in RULES and made not in RULES:
+            rule, operands = RULES[node]
+            RULES[made] = (rule, tuple(substituted(one, known) for one in operands))
+    return known[root]
+
+
+def assigns(nodes: Sequence[Node]) -> bool:
+    """Return whether an assignment is anywhere in the graphs."""
+    return any(node.op is Op.AFTER for node in graph.ordered(nodes))

@@ -1,0 +1,67 @@
+"""`ringup asm`: assemble shader text in LLVM's syntax into a code object, or into bare machine code."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from ringup.compiler.isa import LIMITS, elf, processor
+from ringup.compiler.isa.assembler import assemble
+from ringup.compiler.isa.program import Program
+from ringup.errors import CompileError
+from ringup.tools import files
+
+LIMIT_BYTES = 64 << 20  # of a source
+_WAVE64 = re.compile(r"^\s*\.amdhsa_wavefront_size32\s+0\s*$", re.M)
+_TARGET = re.compile(r'^\s*\.amdgcn_target\s+"amdgcn-amd-amdhsa--(\w+)', re.M)
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    """Add the command to `ringup`'s parser."""
+    parser = subparsers.add_parser("asm", help="assemble shader code", description=__doc__)
+    parser.add_argument("file", help="text in LLVM's syntax; - reads standard input")
+    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="where the result goes; FILE.co by default, or FILE.bin")
+    parser.add_argument("--target", choices=tuple(LIMITS), help="processor; what .amdgcn_target says, or gfx1100, by default")
+    parser.add_argument("--raw", action="store_true", help="bare machine code without a container")
+    parser.add_argument("--wave64", action="store_true", help="for waves of 64 lanes; found by itself where a kernel says so")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the code. Raises `CompileError` with file, line and column of what is wrong."""
+    source = read_text(args.file)
+    out = args.out or Path(Path(args.file).stem if args.file != "-" else "out").with_suffix(".bin" if args.raw else ".co")
+    files.check_outputs(out)
+    stated = _TARGET.search(source)
+    target = args.target or (stated[1] if stated else "gfx1100")
+    wave64 = args.wave64 or bool(_WAVE64.search(source)) or LIMITS.get(target, LIMITS["gfx1100"]).wave_sizes == (64,)
+    program = assemble(source, processor(target, 64 if wave64 else 0), "<stdin>" if args.file == "-" else args.file)
+    data = program.text if args.raw else elf.write(program)
+    out.write_bytes(data)
+    print(_summary(program, out, len(data)))
+    return 0
+
+
+def _summary(program: Program, out: Path, size_bytes: int) -> str:
+    kernels = ", ".join(kernel.name for kernel in program.kernels) or "no kernel"
+    return f"{out}: {size_bytes} bytes for {program.processor}, {len(program.text)} of code; {kernels}"
+
+
+def read_text(name: str) -> str:
+    """Return a source's text. Raises `CompileError` for a file that is none."""
+    try:
+        if name == "-":
+            data = sys.stdin.buffer.read(LIMIT_BYTES + 1)
+        else:
+            with Path(name).open("rb") as file:
+                data = file.read(LIMIT_BYTES + 1)
+    except OSError as error:
+        raise CompileError(f"{name} cannot be read ({error.strerror}); check its path") from error
+    if len(data) > LIMIT_BYTES:
+        raise CompileError(f"{name} has more than {LIMIT_BYTES >> 20} MiB; no program does")
+    if b"\0" in data:
+        raise CompileError(f"{name} is no text (byte {data.index(0)} is zero); `ringup disasm` reads machine code")
+    return data.decode("utf-8", "replace")
