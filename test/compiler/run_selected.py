@@ -1,9 +1,9 @@
-"""Runs what selection made, before the real passes: registers by a plain linear scan, a wait for everything after each access, text through llvm-mc."""
+"""Runs what selection made without the real passes: registers by a plain linear scan, waits after each access, text through llvm-mc."""
 
 from __future__ import annotations
 
-import subprocess
 import struct
+import subprocess
 
 import numpy as np
 

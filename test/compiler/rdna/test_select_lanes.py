@@ -32,7 +32,8 @@ def test_types_that_cross_lanes(same, wave_size):
     for kind in (I16, F32, F64, I64, F16.of(2), F32.of(4)):
         value = b.load(kind, b.param(0), b.mul(thread, kind.size_bytes))
         for made in (
-            b.op("shuffle_xor", kind, value, imm=5), b.op("shuffle_xor", kind, value, imm=wave_size // 2 + 1), b.op("shuffle", kind, value, lane),
+            b.op("shuffle_xor", kind, value, imm=5), b.op("shuffle_xor", kind, value, imm=wave_size // 2 + 1), b.op("shuffle", kind,
+                 value, lane),
             b.op("read_lane", kind, value, imm=wave_size - 3),
         ):  # fmt: skip
             b.store(b.param(1), b.mul(thread, 16), made, constant=stored * 1024)
@@ -114,14 +115,14 @@ def test_matrices_multiply_as_their_layout_says(same, kind, looped):
     low = 0 if kind == "u8" else -8
     left, right = rng.integers(low, 9, (16, 16)), rng.integers(low, 9, (16, 16))
     data = [
-        np.array([matrix[cell(l, i)] for l in range(32) for i in range(16)])
+        np.array([matrix[cell(lane, i)] for lane in range(32) for i in range(16)])
         for matrix, cell in ((left, layout.a), (right, layout.b))
     ]
     dtype = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "i8": np.int8, "u8": np.uint8}[kind]
     out = np.zeros(256, np.int32 if kind in ("i8", "u8") else np.float32)
     *_, got = same(b.function, [*(one.astype(dtype).view(np.uint8) for one in data), out], layout=layout)
     product = (left @ right) * (3 if looped else 2)
-    cells = [layout.c(l, i) for l in range(32) for i in range(8)]
+    cells = [layout.c(lane, i) for lane in range(32) for i in range(8)]
     assert (got == np.array([product[cell] for cell in cells])).all()
     if looped:
         body = [one for block in select(b.function, "gfx1100").blocks if block.depth for one in block.instrs]

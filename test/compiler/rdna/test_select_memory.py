@@ -114,7 +114,8 @@ def test_narrow_loads_extend_for_nothing(same):
         b.store(b.param(1), b.mul(thread, 4), one, constant=128 * i)
     same(b.function, [np.random.default_rng(1).integers(0, 256, 512, np.uint8), np.zeros(32 * len(values), np.uint32)])
     names = mnemonics(b.function)
-    assert names.count("global_load_i8") == 1 and names.count("global_load_i16") == 1
+    assert names.count("global_load_i8") == 1
+    assert names.count("global_load_i16") == 1
 
 
 def test_scalar_loads_only_of_what_is_never_written():

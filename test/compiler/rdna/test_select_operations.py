@@ -1,4 +1,5 @@
-"""Every operation of every type, varying and uniform, on edge values: selected code on the virtual cores beside the evaluator of machine IR."""
+"""Every operation of every type, varying and uniform,
+on edge values: selected code on the virtual cores beside the evaluator of machine IR."""
 
 from itertools import product
 
@@ -10,33 +11,46 @@ from ringup.compiler.machine.build import Builder
 from ringup.compiler.machine.ir import BF16, F16, F32, F64, I1, I16, I32, I64, Param
 
 DTYPES = {
-    "i16": np.uint16, "i32": np.uint32, "i64": np.uint64, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64,
+    "i16": np.uint16, "i32": np.uint32, "i64": np.uint64, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32,
+         "f64": np.float64,
 }  # fmt: skip
 
 WHOLE = {
     16: [0, 1, 2, 3, 7, 15, 16, 0x7F, 0x80, 0xFF, 0x100, 0x7FFE, 0x7FFF, 0x8000, 0x8001, 0xFFF0, 0xFFFE, 0xFFFF],
-    32: [0, 1, 2, 3, 5, 7, 10, 64, 65, 0x7FFF, 0xFFFF, 0x10000, 0xFFFFFF, 0x1000000, 0x12345678, 0x3F800000, 0x7FFFFFFE, 0x7FFFFFFF, 0x80000000,
+    32: [0, 1, 2, 3, 5, 7, 10, 64, 65, 0x7FFF, 0xFFFF, 0x10000, 0xFFFFFF, 0x1000000, 0x12345678, 0x3F800000, 0x7FFFFFFE,
+         0x7FFFFFFF, 0x80000000,
          0x80000001, 0xDEADBEEF, 0xFFFFFF00, 0xFFFFFFFE, 0xFFFFFFFF],
-    64: [0, 1, 3, 10, 64, 0xFFFFFFFF, 0x100000000, 0x100000001, 0x7FFFFFFF80000000, 0x123456789ABCDEF0, 0x7FFFFFFFFFFFFFFF, 0x8000000000000000,
-         0x8000000000000001, 0xFFFFFFFF00000000, 0xFFFFFFFFFFFFFFFE, 0xFFFFFFFFFFFFFFFF, 0x0020000000000001, 0x4000008000000001, 0x8000000000000400],
+    64: [0, 1, 3, 10, 64, 0xFFFFFFFF, 0x100000000, 0x100000001, 0x7FFFFFFF80000000, 0x123456789ABCDEF0, 0x7FFFFFFFFFFFFFFF,
+         0x8000000000000000,
+         0x8000000000000001, 0xFFFFFFFF00000000, 0xFFFFFFFFFFFFFFFE, 0xFFFFFFFFFFFFFFFF, 0x0020000000000001, 0x4000008000000001,
+         0x8000000000000400],
 }  # fmt: skip
 FLOATS = {
-    16: [0.0, -0.0, 1.0, -1.0, 1.5, 2.5, -3.5, 0.1, 3.0, 1 / 3, 65504.0, -65504.0, 2**-14, 2**-24, -(2**-24), 1e-5, 6e-6, 1000.5, float("inf"), float("-inf"), float("nan")],
-    32: [0.0, -0.0, 1.0, -1.0, 1.5, 2.5, -3.5, 0.1, 3.0, 1 / 3, 3.4e38, -3.4e38, 1.2e-38, 1e-45, -1e-45, 5e-39, 65519.9, 65520.0, 2147483647.0, 2147483648.0,
+    16: [0.0, -0.0, 1.0, -1.0, 1.5, 2.5, -3.5, 0.1, 3.0, 1 / 3, 65504.0, -65504.0, 2**-14, 2**-24, -(2**-24), 1e-5, 6e-6, 1000.5,
+         float("inf"), float("-inf"), float("nan")],
+    32: [0.0, -0.0, 1.0, -1.0, 1.5, 2.5, -3.5, 0.1, 3.0, 1 / 3, 3.4e38, -3.4e38, 1.2e-38, 1e-45, -1e-45, 5e-39, 65519.9, 65520.0,
+         2147483647.0, 2147483648.0,
          -2147483649.0, 4294967295.0, 9.3e18, -9.3e18, 1.9e19, 16777217.0, 1e-20, float("inf"), float("-inf"), float("nan")],
-    64: [0.0, -0.0, 1.0, -1.0, 1.5, 2.5, -3.5, 0.1, 3.0, 1 / 3, 1.7e308, -1.7e308, 2.3e-308, 5e-324, -5e-324, 1e-310, 2147483647.5, 4294967295.9, -2147483648.5,
-         9.223372036854775e18, 9.3e18, -9.3e18, 1.9e19, 1 + 2**-24, 1 + 2**-11 + 2**-40, 65519.99999, 1e-7, 2.0**-150, 3.4028235677973366e38, float("inf"), float("-inf"), float("nan")],
+    64: [0.0, -0.0, 1.0, -1.0, 1.5, 2.5, -3.5, 0.1, 3.0, 1 / 3, 1.7e308, -1.7e308, 2.3e-308, 5e-324, -5e-324, 1e-310, 2147483647.5,
+         4294967295.9, -2147483648.5,
+         9.223372036854775e18, 9.3e18, -9.3e18, 1.9e19, 1 + 2**-24, 1 + 2**-11 + 2**-40, 65519.99999, 1e-7, 2.0**-150,
+         3.4028235677973366e38, float("inf"), float("-inf"), float("nan")],
 }  # fmt: skip
 
 # operation: type of the result, None as the operands
 INTEGERS = {
-    16: ["add", "sub", "mul", "and", "or", "xor", "not", "min_s", "max_s", "min_u", "max_u", "shl", "shr_u", "shr_s", "eq", "ne", "lt_s", "le_s", "lt_u", "le_u"],
-    32: ["add", "sub", "mul", "mul_hi_u", "mul_hi_s", "mad", "and", "or", "xor", "not", "min_s", "max_s", "min_u", "max_u", "shl", "shr_u", "shr_s",
-         "div_u", "div_s", "rem_u", "rem_s", "bit_count", "leading_zeros", "eq", "ne", "lt_s", "le_s", "lt_u", "le_u", "select", "mad_wide_u", "dot4_s", "dot4_u"],
-    64: ["add", "sub", "mul", "and", "or", "xor", "not", "min_s", "max_s", "min_u", "max_u", "shl", "shr_u", "shr_s", "div_u", "div_s", "rem_u", "rem_s",
+    16: ["add", "sub", "mul", "and", "or", "xor", "not", "min_s", "max_s", "min_u", "max_u", "shl", "shr_u", "shr_s", "eq", "ne",
+         "lt_s", "le_s", "lt_u", "le_u"],
+    32: ["add", "sub", "mul", "mul_hi_u", "mul_hi_s", "mad", "and", "or", "xor", "not", "min_s", "max_s", "min_u", "max_u", "shl",
+         "shr_u", "shr_s",
+         "div_u", "div_s", "rem_u", "rem_s", "bit_count", "leading_zeros", "eq", "ne", "lt_s", "le_s", "lt_u", "le_u", "select",
+         "mad_wide_u", "dot4_s", "dot4_u"],
+    64: ["add", "sub", "mul", "and", "or", "xor", "not", "min_s", "max_s", "min_u", "max_u", "shl", "shr_u", "shr_s", "div_u",
+         "div_s", "rem_u", "rem_s",
          "eq", "ne", "lt_s", "le_s", "lt_u", "le_u", "select"],
 }  # fmt: skip
-FLOATING = ["fadd", "fsub", "fmul", "fma", "fmin", "fmax", "fneg", "fabs", "floor", "ceil", "trunc", "round", "ldexp", "frexp_mantissa", "frexp_exponent",
+FLOATING = ["fadd", "fsub", "fmul", "fma", "fmin", "fmax", "fneg", "fabs", "floor", "ceil", "trunc", "round", "ldexp",
+         "frexp_mantissa", "frexp_exponent",
             "div", "fsqrt", "feq", "fne", "flt", "fle", "select"]  # fmt: skip
 APPROXIMATE = {"rcp": 2, "rsq": 2, "sqrt": 2, "exp2": 2, "log2": 2}
 CONVERSIONS = [
@@ -99,10 +113,9 @@ def program(makers, types, count, *, uniform, wave_size=32):
     group = wave_size if uniform else 64
     b = Builder("test", params, group, wave_size=wave_size)
     out = b.param(len(types))
-    if uniform:
-        at = b.op("group_id", I32, imm=0)
-    else:
-        at = b.add(b.mul(b.op("group_id", I32, imm=0), group), b.op("thread_id", I32))
+    at = b.op("group_id", I32, imm=0)
+    if not uniform:
+        at = b.add(b.mul(at, group), b.op("thread_id", I32))
     inputs = [b.load(one, b.param(i), b.mul(at, one.size_bytes)) for i, one in enumerate(types)]
     kinds = []
     for i, make in enumerate(makers):

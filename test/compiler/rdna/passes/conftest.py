@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from ringup.compiler.rdna.code import EXEC_LO, OFF, VCC_LO, Block, Code, Instr, Part, Reg, Signed, Special
+from ringup.compiler.rdna.code import EXEC_LO, VCC_LO, Block, Code, Instr, Part, Reg, Signed, Special
 from ringup.compiler.rdna.pipeline import finish
 from ringup.silicon.shader.interpreter import Interpreter
 from ringup.silicon.shader.state import Dispatch, MemoryFault, Region
