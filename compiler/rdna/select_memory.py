@@ -10,6 +10,7 @@ afterwards.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from ringup.compiler.machine.ir import Value
 from ringup.compiler.rdna.code import OFF, Operand, Part, Reg
@@ -480,10 +481,10 @@ def _barrier(e: Emitter, v: Value, d: Place | None) -> None:
 
 
 # A group of one wave needs no s_barrier for LDS order, but the waits and the invalidation: the instruction costs it nothing.
-def _marked(rule: Callable[[Emitter, Value, Place], None]) -> Callable[[Emitter, Value, Place], None]:
+def _marked(rule: Callable[[Emitter, Value, Any], None]) -> Callable[[Emitter, Value, Any], None]:
     """Have a rule's accesses say whose memory they touch: that of a kernel argument, by number."""
 
-    def wrapped(e: Emitter, v: Value, d: Place) -> None:
+    def wrapped(e: Emitter, v: Value, d: Place | None) -> None:
         rule(e, v, d)
         source = e.known.source(v.args[0])
         if source is not None:
