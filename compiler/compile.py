@@ -14,9 +14,10 @@ from ringup.compiler.kernel.choose import lower
 from ringup.compiler.kernel.frame import Lowered, memory_order
 from ringup.compiler.machine.ir import Param
 from ringup.compiler.machine.motion import improve
-from ringup.compiler.rdna.emit import Binary
+from ringup.compiler.rdna.emit import Argument, Binary
 from ringup.compiler.rdna.objects import object_of
 from ringup.compiler.rdna.pipeline import finish
+from ringup.compiler.rdna.prologue import kernarg_layout
 from ringup.compiler.rdna.select import select
 from ringup.compiler.rdna.traits import traits
 from ringup.compiler.schedule.cut import Kernel, memory_of
@@ -39,7 +40,6 @@ class Launch:
     """One kernel's run. Its arguments are the addresses of `memory`, then the symbolic sizes by name; `groups` may depend on these."""
 
     binary: Binary
-    params: tuple[Param, ...]
     memory: tuple[Slot, ...]
     sizes: tuple[tuple[str, int], ...]
     groups: tuple[Int, Int, Int]
@@ -71,8 +71,7 @@ class CompiledGraph:
 
     def code_object(self, without: Container[str] = ()) -> bytes:
         """Return the kernels, but for those of the names `without`, as an ELF code object."""
-        kernels = {launch.binary: launch.params for launch in self.launches if launch.binary.name not in without}
-        return object_of(list(kernels.items()))
+        return object_of([binary for binary in self.binaries if binary.name not in without])
 
 
 class Step(NamedTuple):
@@ -124,7 +123,7 @@ def _launch(kernel: Kernel, target: str, watch: Watch | None, places: _Places) -
     if made is None or watch:
         lowered = lower(kernel, f"{name_of(kernel)}_{crc32(repr(signature).encode()):08x}", traits(target))
         improve(lowered.function)
-        made = lowered, finish(select(lowered.function, target))
+        made = lowered, finish(select(lowered.function, target), arguments=arguments_of(lowered.function.params))
         if len(_kernels) >= MOST_KEPT:
             _kernels.pop(next(iter(_kernels)))
         _kernels[signature, target] = made
@@ -132,7 +131,16 @@ def _launch(kernel: Kernel, target: str, watch: Watch | None, places: _Places) -
             watch(Step(kernel, *made))
     lowered, binary = made
     memory = tuple(places.slot(node) for node in memory_order(kernel))
-    return Launch(binary, lowered.function.params, memory, tuple((str(one), one.hi) for one in lowered.sizes), lowered.groups)
+    return Launch(binary, memory, tuple((str(one), one.hi) for one in lowered.sizes), lowered.groups)
+
+
+def arguments_of(params: Sequence[Param]) -> tuple[Argument, ...]:
+    """Return a kernel's arguments as its metadata describes them."""
+    offsets, _ = kernarg_layout(params)
+    return tuple(
+        Argument(one.name, offset, max(4, one.type.size_bytes), one.is_buffer)
+        for one, offset in zip(params, offsets, strict=True)
+    )
 
 
 def name_of(kernel: Kernel) -> str:

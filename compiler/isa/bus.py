@@ -14,7 +14,7 @@ from ringup.compiler.isa.target import Limits
 from ringup.errors import CompileError
 
 ONE_SCALAR = frozenset(("v_lshlrev_b64", "v_lshrrev_b64", "v_ashrrev_i64"))  # 64-bit shifts read one on every processor
-BUS_KINDS = frozenset("stcxmpqkFXPd")
+BUS_KINDS = frozenset("stcxmpkFXPd")
 Check = Callable[[Sequence[Operand]], None]
 
 
@@ -31,7 +31,7 @@ def bus_check(
     """Return a check of the register numbers, None when the shapes alone keep within the limit."""
     readers = []
     fixed = set()
-    literals = 0
+    wide = set()  # sizes of operands that are the literal: each counts
     if form.implicit_reads or any(slot.codec == "implied" and slot.direction == "use" for slot in form.slots):
         fixed.add(("vcc", 106))
     for slot, _, i in placed:
@@ -41,8 +41,8 @@ def bus_check(
         if isinstance(operand, Register) and operand.kind in BUS_KINDS and slot.codec in ("src", "vgpr"):
             readers.append(i)
         elif slot.codec == "literal" or (slot.codec == "src" and _is_literal(operand, slot)):
-            literals = 1
-    limit = bus_limit(form, limits)
+            wide.add(slot.size == 64)
+    limit, literals = bus_limit(form, limits), len(wide)
     if len(readers) + len(fixed) + literals <= limit:
         return None
 

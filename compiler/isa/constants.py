@@ -29,7 +29,10 @@ def float_bits(value: float, kind: str) -> int:
         data = struct.pack("<" + _FORMATS[kind], value)
     except OverflowError:
         raise CompileError(f"{value} is beyond the numbers of {kind}") from None
-    return int.from_bytes(data, "little")
+    bits = int.from_bytes(data, "little")
+    if value and not bits & (1 << 8 * len(data) - 1) - 1:
+        raise CompileError(f"{value} is too small for {kind}: it would be zero")
+    return bits
 
 
 def _patterns(kind: str) -> dict[int, int]:
@@ -98,7 +101,9 @@ def literal_bits(value: int | float, type_: str, size_bits: int) -> int:
             if type_ != "f64":
                 raise CompileError(f"{value} in a 64-bit operand that is no float: give its bits as an integer")
             if bits & 0xFFFF_FFFF:
-                raise CompileError(f"{value} needs all 64 bits of a double; a literal holds the high 32, move it in two halves")
+                raise CompileError(
+                    f"{value} needs all 64 bits of a double; a literal holds the high 32, move it in two halves"
+                )
             return bits >> 32
         return bits
     if value >> 63 == 1:
@@ -107,7 +112,7 @@ def literal_bits(value: int | float, type_: str, size_bits: int) -> int:
         raise CompileError(f"{value:#x} is wider than the 16 bits of this operand")
     if not -0x8000_0000 <= value <= 0xFFFF_FFFF:
         raise CompileError(f"{value:#x} is wider than the 32 bits of a literal; move it in two halves")
-    return value & (0xFFFF if size_bits == 16 else 0xFFFF_FFFF)
+    return value & 0xFFFF_FFFF
 
 
 def inline_text(code: int, type_: str, size_bits: int) -> str:

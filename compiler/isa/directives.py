@@ -66,7 +66,9 @@ class Directives:
             if name in (".section", ".type", ".amdgcn_target"):
                 return
         else:
-            raise Complaint(f"no directive {name}; there are {', '.join(sorted((*self._table, *NUMBERS, *FLOATS)))}", token.at)
+            raise Complaint(
+                f"no directive {name}; there are {', '.join(sorted((*self._table, *NUMBERS, *FLOATS)))}", token.at
+            )
         if not reader.done:
             raise Complaint(f"expected the end of the line, not {reader.token.text!r}", reader.token.at)
 
@@ -255,7 +257,7 @@ class Directives:
         self._asm.program.kernels.append(self.kernel)
         missing = [name for name in ("next_free_vgpr", "next_free_sgpr") if name not in self.kernel.directives]
         self.kernel = None
-        if missing:
+        if missing and not self._asm.errors:
             raise Complaint(f"a kernel must say .amdhsa_{' and .amdhsa_'.join(missing)}", 0)
 
     def _kernel_directive(self, name: str, reader: Reader, at: int) -> None:

@@ -21,6 +21,7 @@ KIND_NAMES = {
     "v": "a vector register", "a": "an accumulation register", "s": "a scalar register", "t": "ttmp", "c": "vcc", "x": "exec", "m": "m0",
     "n": "null", "i": "an inline constant", "f": "an inline float", "l": "a literal", "k": "scc", "p": "an aperture", "o": "off", "d": "lds_direct",
 }  # fmt: skip
+ATTRIBUTES = 33  # that a pixel shader can have
 EXTENSION_CODES = {"DPP16": DPP16_CODE, "DPP": DPP16_CODE, "DPP8": DPP8_CODE, "SDWA": SDWA_CODE, "SDWAB": SDWA_CODE}
 Value = Callable[[Any], int]
 
@@ -76,9 +77,7 @@ class Plan:
         return values.pop()
 
 
-def bind(
-    form: Form, operands: Sequence[Operand], modifiers: Mapping[str, Any], limits: Limits, wave_size: int
-) -> Plan:
+def bind(form: Form, operands: Sequence[Operand], modifiers: Mapping[str, Any], limits: Limits, wave_size: int) -> Plan:
     """Return the plan of a form for operands of these shapes; `Refused` says why it cannot hold them."""
     plan = Plan(form)
     name = form.format.name
@@ -107,6 +106,8 @@ def bind(
         placed = [(slot, count, i) for i, (slot, count) in enumerate(memory.matrix_slots(form, modifiers, wave_size))]
         if form.name == "s_endpgm" and not operands:
             placed = []
+        if form.row.format == "VOPC" and len(operands) == len(placed) - 1 and placed[0][0].codec == "implied":
+            placed = [(slot, count, i - 1) for slot, count, i in placed[1:]]  # VCC may be left out
         if len(operands) != len(placed):
             raise Refused(f"{form.name} takes {len(placed)} operands, not {len(operands)}", 0)
     for slot, count, i in placed:
@@ -114,6 +115,14 @@ def bind(
             _put(plan, slot, count, operands, i, limits, wave_size)
         except CompileError as error:
             raise Refused(f"{form.name}, operand {i + 1}: {error}", 10 + i, i) from None
+    halves = {
+        bool(operand.half)
+        for slot, _, i in placed
+        if slot.half_bit >= 0 and isinstance(operand := operands[i], Register) and operand.kind == "v"
+    }
+    _check_op_sel(form, placed, operands, modifiers)
+    if len(halves) == 2:
+        raise Refused(f"{form.name}: 16-bit registers with and without .l or .h in one instruction", 20)
     if form.name.startswith("s_waitcnt_") and form.row.format == "SOPK" and getattr(operands[0], "kind", "") != "n":
         raise Refused(f"{form.name}, operand 1: it is always null, not {operands[0]}", 10, 0)
     if form.name.startswith("v_cmpx") and name in ("VOP3", "VOP3A"):
@@ -125,9 +134,27 @@ def bind(
     return plan
 
 
+def _check_op_sel(
+    form: Form, placed: Sequence[tuple[Slot, int, int]], operands: Sequence[Operand], modifiers: Mapping[str, Any]
+) -> None:
+    """Raise `Refused` where op_sel says another half of a register than its name."""
+    given = modifiers.get("op_sel")
+    if given is None or "op_sel" not in form.modifiers:
+        return
+    places = form.modifiers["op_sel"].bits
+    for slot, _, i in placed:
+        operand = operands[i]
+        if slot.half_bit in places and isinstance(operand, Register) and operand.half:
+            at = places.index(slot.half_bit)
+            if at < len(given) and bool(given[at]) != (operand.half == "h"):
+                raise Refused(f"{form.name}: op_sel:{list(given)} and {operand} say different halves", 20, i)
+
+
 def _range(form: Form, modifier: Modifier) -> tuple[int, int]:
     if modifier.name == "offset" and "_buffer" in form.name and form.format.name == "SMEM" and modifier.width == 21:
         return 0, (1 << 20) - 1  # a buffer's offset is not negative. Source: RDNA3 ISA, "Scalar Memory Addressing"
+    if form.format.name == "FLAT" and modifier.name == "offset":
+        return 0, (1 << modifier.width - 1) - 1  # the top bit is a sign elsewhere. Source: RDNA3 ISA, "FLAT Offset"
     if modifier.signed:
         return -(1 << modifier.width - 1), (1 << modifier.width - 1) - 1
     return 0, (1 << modifier.width) - 1
@@ -207,15 +234,20 @@ def _implied(text: str, wave_size: int) -> tuple[str, ...]:
 
 def _put_register(plan: Plan, slot: Slot, count: int, register: Register, i: int, limits: Limits) -> None:
     kind = register.kind
-    if kind not in slot.kinds and not (kind == "q" and "p" in slot.kinds):
+    if kind not in slot.kinds:
         raise CompileError(f"{register}: here stands {describe(slot)}")
+    if kind == "z" and limits.generation > 9:
+        raise CompileError(f"{limits.name} has no {register}")
     if kind == "o":
         raise CompileError(f"off: here stands {describe(slot)}")
     if count != register.count and not _any_size(register, count):
         if count == 0:
-            raise CompileError(f"{register}: without an index or an offset in a register (idxen, offen) the address is off")
+            raise CompileError(
+                f"{register}: without an index or an offset in a register (idxen, offen) the address is off"
+            )
         raise CompileError(
-            f"{register} has {32 * register.count} bits; here stand {32 * count}" + f" ({describe(slot)})" * bool(slot.size)
+            f"{register} has {32 * register.count} bits; here stand {32 * count}"
+            + f" ({describe(slot)})" * bool(slot.size)
         )
     _put_marks(plan, slot, register)
     if kind in "va":
@@ -257,7 +289,11 @@ def _put_half(plan: Plan, slot: Slot, register: Register) -> None:
 
 
 def _put_marks(plan: Plan, slot: Slot, operand: Register | Marked) -> None:
-    for name, bit, on in (("neg", slot.neg_bit, operand.neg), ("abs", slot.abs_bit, operand.abs), ("sext", slot.sext_bit, operand.sext)):
+    for name, bit, on in (
+        ("neg", slot.neg_bit, operand.neg),
+        ("abs", slot.abs_bit, operand.abs),
+        ("sext", slot.sext_bit, operand.sext),
+    ):
         if on:
             if bit < 0:
                 raise CompileError(f"{operand!r}: this operand takes no {name}")
@@ -269,7 +305,13 @@ def _put_number(plan: Plan, slot: Slot, operand: Scalar, i: int) -> None:
     if not isinstance(number, int):
         raise CompileError(f"{operand!r}: here stands {describe(slot)}")
     width, mask = slot.width, (1 << slot.width) - 1
-    low = -(1 << width - 1) if slot.field == "simm16" or (slot.field == "ioffset" and "_buffer" not in plan.form.name) else 0
+    low = (
+        -(1 << width - 1)
+        if slot.field == "simm16" or (slot.field == "ioffset" and "_buffer" not in plan.form.name)
+        else 0
+    )
+    if plan.form.name.startswith("s_cmpk_") and plan.form.name.endswith("u32"):
+        low = 0
     high = mask if slot.field == "simm16" else (1 << width - 1) - 1 if slot.field == "ioffset" else mask
     if slot.field == "sdata":
         high = min(high, 127)
@@ -312,7 +354,7 @@ def _put_constant(plan: Plan, slot: Slot, operand: Scalar, i: int, limits: Limit
         plain = plain.value
     else:
         code = constants.inline_code(plain, type_, size) if not isinstance(plain, Register) else None
-    if form.name == "v_pk_fmac_f16" and code is not None and code > 208:
+    if form.name == "v_pk_fmac_f16" and code is not None and code > 208 and limits.generation > 9:
         code = None  # as LLVM does: what an inline float is in both halves is not said here
     if code is not None and ("i" in slot.kinds or "f" in slot.kinds):
         if isinstance(operand, Marked) or isinstance(plain, float) or operand_is_open(plain):
@@ -370,8 +412,10 @@ def _put_attribute(plan: Plan, i: int) -> None:
 
     def value(given: Any) -> int:
         number = given.value if type(given) is Literal else given
-        if type(number) is not int or not 0 <= number < 256:
-            raise CompileError(f"attribute {number!r}: four times its number (0 to 63) plus the channel (0 to 3)")
+        if type(number) is not int or not 0 <= number < 4 * ATTRIBUTES:
+            raise CompileError(
+                f"attribute {number!r}: four times its number (0 to {ATTRIBUTES - 1}) plus the channel (0 to 3)"
+            )
         return number >> 2 << attr | (number & 3) << channel
 
     plan.others.append((i, value, 0))
@@ -388,7 +432,11 @@ def _buffer(form: Form, operands: Sequence[Operand], modifiers: Mapping[str, Any
         if not (off and count == 0):
             kept.append((slot, count, i))
         if off and count and slot.field == "vaddr":
-            raise Refused(f"{form.name}, operand {i + 1}: idxen and offen take an index or offset from a register, not off", 10 + i, i)
+            raise Refused(
+                f"{form.name}, operand {i + 1}: idxen and offen take an index or offset from a register, not off",
+                10 + i,
+                i,
+            )
     return kept
 
 
@@ -400,10 +448,14 @@ def _flat(
     scalar = False
     if "saddr" in where and operands:
         last = operands[-1]
-        scalar = not (isinstance(last, Register) and (last.kind == "o" or (last.kind == "n" and limits.null is not None)))
+        scalar = not (
+            isinstance(last, Register) and (last.kind == "o" or (last.kind == "n" and limits.null is not None))
+        )
         if not scalar:
             plan.base |= memory.NO_SADDR[limits.generation] << form.place("saddr")[0]
-    placed = [(slot, count, i) for i, (slot, count) in enumerate(memory.flat_slots(form, modifiers, wave_size, scalar=scalar))]
+    placed = [
+        (slot, count, i) for i, (slot, count) in enumerate(memory.flat_slots(form, modifiers, wave_size, scalar=scalar))
+    ]
     kept = []
     for slot, count, i in placed:
         operand = operands[i] if i < len(operands) else None
@@ -433,7 +485,9 @@ def _export(plan: Plan, operands: Sequence[Operand]) -> list[tuple[Slot, int, in
 
     def value(given: Any) -> int:
         if type(given) is not int or not 0 <= given < 64:
-            raise CompileError(f"{form.name}, operand 1: a target of 0 to 63, such as {', '.join(EXPORT_TARGETS.values())}")
+            raise CompileError(
+                f"{form.name}, operand 1: a target of 0 to 63, such as {', '.join(EXPORT_TARGETS.values())}"
+            )
         return given
 
     plan.others.append((0, value, form.place("target")[0]))
@@ -464,7 +518,11 @@ def _image(
         raise Refused(f"{form.name}, operand {at + 1}: addresses are vector registers", 10 + at, at)
     registers = [part for part in parts if isinstance(part, Register)]
     given = tuple(part.count for part in registers)
-    places = [form.place(name)[0] for name in ("vaddr", "vaddr0", "vaddr1", "vaddr2", "vaddr3", "vaddr4") if name in form.format.fields]
+    places = [
+        form.place(name)[0]
+        for name in ("vaddr", "vaddr0", "vaddr1", "vaddr2", "vaddr3", "vaddr4")
+        if name in form.format.fields
+    ]
     if form.format.name == "MIMG":
         places += [64, 72, 80, 88]
     spread = _spread(sizes, len(places), partial=form.format.name != "VIMAGE" and form.name not in memory.BITS_OF_RAY)

@@ -14,6 +14,12 @@ _SIZES = {
     "sbyte_d16": "d16_i8", "sbyte_d16_hi": "d16_hi_i8", "short_d16": "d16_b16", "short_d16_hi": "d16_hi_b16", "byte_d16_hi": "d16_hi_b8",
 }  # fmt: skip
 
+_ATOMICS = {
+    "add": "add_u32", "sub": "sub_u32", "smin": "min_i32", "umin": "min_u32", "smax": "max_i32", "umax": "max_u32", "and": "and_b32",
+    "or": "or_b32", "xor": "xor_b32", "inc": "inc_u32", "dec": "dec_u32", "swap": "swap_b32", "cmpswap": "cmpswap_b32",
+    "fcmpswap": "cmpswap_f32", "fmin": "min_f32", "fmax": "max_f32",
+}  # fmt: skip
+
 
 def split_suffix(mnemonic: str) -> tuple[str, tuple[str, ...] | None]:
     """Return the mnemonic without its encoding's suffix, and the suffixes that are then meant; None: any."""
@@ -33,8 +39,19 @@ def aliases_of(name: str, generation: int) -> list[str]:
         match = re.fullmatch(r"ds_(read|write)(2?)(st64)?_(b32|b64|b96|b128|b8|b16|u8|i8|u16|i16)(_d16)?(_hi)?", name)
         if match:
             two = "_2addr" if match[2] else ""
-            half = f"{match[5] or ''}{match[6] or ''}"
-            found.append(f"ds_{'load' if match[1] == 'read' else 'store'}{two}{'_stride64' if match[3] else ''}{half}_{match[4]}")
+            action = "load" if match[1] == "read" else "store"
+            found.append(
+                f"ds_{action}{two}{'_stride64' if match[3] else ''}_{match[4]}{match[5] or ''}{match[6] or ''}"
+            )
+        match = re.fullmatch(r"ds_wrxchg(2?)(st64)?_rtn_(b32|b64)", name)
+        if match:
+            found.append(f"ds_storexchg{'_2addr' if match[1] else ''}{'_stride64' if match[2] else ''}_rtn_{match[3]}")
+        match = re.fullmatch(r"((?:buffer|flat|global)_atomic)_(\w+?)(_x2)?", name)
+        if match and match[2] in _ATOMICS:
+            operation = _ATOMICS[match[2]]
+            found.append(f"{match[1]}_{operation[:-2] + '64' if match[3] else operation}")
+        if name.startswith(("v_cmp_tru_", "v_cmpx_tru_")):
+            found.append(name.replace("_tru_", "_t_"))
         found += _ONE_TO_ONE.get(name, ())
     if generation == 12:
         found += _TO_GFX12.get(name, ())
@@ -49,11 +66,12 @@ _ONE_TO_ONE: dict[str, tuple[str, ...]] = {
     "s_flbit_i32_b64": ("s_clz_i32_u64",), "s_flbit_i32": ("s_cls_i32",), "s_flbit_i32_i64": ("s_cls_i32_i64",),
     "v_ffbh_u32": ("v_clz_i32_u32",), "v_ffbl_b32": ("v_ctz_i32_b32",), "v_ffbh_i32": ("v_cls_i32",),
     "v_mul_legacy_f32": ("v_mul_dx9_zero_f32",), "v_fmac_legacy_f32": ("v_fmac_dx9_zero_f32",), "v_fma_legacy_f32": ("v_fma_dx9_zero_f32",),
-    "v_mac_legacy_f32": ("v_fmac_dx9_zero_f32",), "v_mbcnt_lo_u32": ("v_mbcnt_lo_u32_b32",), "v_cvt_pkrtz_f16_f32": ("v_cvt_pk_rtz_f16_f32",),
+    "v_dot2c_f32_f16": ("v_dot2acc_f32_f16",), "v_add_u32": ("v_add_nc_u32",), "v_sub_u32": ("v_sub_nc_u32",),
+    "v_subrev_u32": ("v_subrev_nc_u32",), "v_mbcnt_lo_u32": ("v_mbcnt_lo_u32_b32",), "v_cvt_pkrtz_f16_f32": ("v_cvt_pk_rtz_f16_f32",),
     "v_cvt_rpi_i32_f32": ("v_cvt_nearest_i32_f32",), "v_cvt_flr_i32_f32": ("v_cvt_floor_i32_f32",),
     "v_cvt_pknorm_i16_f16": ("v_cvt_pk_norm_i16_f16",), "v_cvt_pknorm_u16_f16": ("v_cvt_pk_norm_u16_f16",),
     "v_cvt_pknorm_i16_f32": ("v_cvt_pk_norm_i16_f32",), "v_cvt_pknorm_u16_f32": ("v_cvt_pk_norm_u16_f32",),
-    "ds_wrxchg_rtn_b32": ("ds_storexchg_rtn_b32",), "ds_cmpst_b32": (), "ds_write_addtid_b32": ("ds_store_addtid_b32",),
+    "ds_write_addtid_b32": ("ds_store_addtid_b32",),
     "ds_read_addtid_b32": ("ds_load_addtid_b32",), "s_inst_prefetch": ("s_set_inst_prefetch_distance",),
 }  # fmt: skip
 _TO_GFX12: dict[str, tuple[str, ...]] = {

@@ -34,7 +34,7 @@ HWREG_ALIASES: Final = {  # gfx11's names, which the assembler takes for gfx12 t
     12: {"HW_REG_MODE": 1, "HW_REG_STATUS": 2, "HW_REG_STATE_PRIV": 4, "HW_REG_GPR_ALLOC": 5, "HW_REG_LDS_ALLOC": 6, "HW_REG_HW_ID1": 23,
          "HW_REG_HW_ID2": 24, "HW_REG_EXCP_FLAG_PRIV": 17, "HW_REG_EXCP_FLAG_USER": 18, "HW_REG_TRAP_CTRL": 19,
          "HW_REG_SCRATCH_BASE_LO": 20, "HW_REG_SCRATCH_BASE_HI": 21, "HW_REG_SHADER_CYCLES": 29},
-    11: {"HW_REG_HW_ID": 23}, 9: {},
+    11: {}, 9: {},
 }  # fmt: skip
 
 _RETURNING = {
@@ -61,7 +61,10 @@ _UNIFIED = (  # layout, number formats, in the order of the codes from 1 on
     ("10_10_10_2", ("UNORM", "SNORM", "UINT", "SINT")), ("2_10_10_10", _N), ("8_8_8_8", _N), ("32_32", _I),
     ("16_16_16_16", (*_N, "FLOAT")), ("32_32_32", _I), ("32_32_32_32", _I),
 )  # fmt: skip
-BUFFER_FORMATS: Final = ("BUF_FMT_INVALID", *(f"BUF_FMT_{layout}_{kind}" for layout, kinds in _UNIFIED for kind in kinds))  # by code
+BUFFER_FORMATS: Final = (
+    "BUF_FMT_INVALID",
+    *(f"BUF_FMT_{layout}_{kind}" for layout, kinds in _UNIFIED for kind in kinds),
+)  # by code
 DEFAULT_FORMAT: Final = 1  # not printed
 DATA_FORMATS: Final = (  # gfx9: dfmt
     "INVALID", "8", "16", "8_8", "32", "16_16", "10_11_11", "11_11_10", "10_10_10_2", "2_10_10_10", "8_8_8_8", "32_32",

@@ -23,8 +23,12 @@ _CHAINS = {  # mnemonics whose operand is a chain of calls
 _TARGETS = {name: code for code, name in EXPORT_TARGETS.items()}
 FLAG_MODIFIERS = frozenset((
     "glc", "slc", "dlc", "sc0", "sc1", "nt", "lds", "gds", "tfe", "lwe", "unorm", "clamp", "idxen", "offen", "r128", "a16", "d16",
-    "done", "row_en", "nv", "row_mirror", "row_half_mirror", "vm",
+    "done", "row_en", "nv", "row_mirror", "row_half_mirror",
 ))  # fmt: skip
+_OPERATORS = frozenset(
+    ("+", "-", "*", "/", "%", "<<", ">>", "&", "^", "|", "||", "<", ">", "<=", ">=", "==", "!=", "&&", "||")
+)
+_VALUED = r"wait_\w+|offset[01]?|dmask|dim|op_sel(_hi)?|neg_(lo|hi)|mul|div|quad_perm|dpp8|row_\w+|bank_mask|bound_ctrl|fi|th|scope|format|byte_sel"
 _VERSION_BITS = {"UC_VERSION_W64_BIT": 0x2000, "UC_VERSION_W32_BIT": 0x4000, "UC_VERSION_MDP_BIT": 0x8000, "UC_VERSION_GFX7": 0,
                  "UC_VERSION_GFX8": 1, "UC_VERSION_GFX9": 2, "UC_VERSION_GFX9_4": 3, "UC_VERSION_GFX10": 4, "UC_VERSION_GFX11": 6,
                  "UC_VERSION_GFX12": 9}  # fmt: skip
@@ -46,9 +50,11 @@ class InstructionParser:
 
     def __init__(self, generation: int, aliases: dict[str, Register], constants: dict[str, int]) -> None:
         self._generation, self._aliases, self._constants = generation, aliases, constants
+        self._in_bars = False
 
     def parse(self, reader: Reader) -> list[Parsed]:
         """Return the instruction, in two halves if it is a dual one."""
+        self._in_bars = False
         halves = [self._half(reader)]
         while reader.take("::"):
             halves.append(self._half(reader))
@@ -73,11 +79,21 @@ class InstructionParser:
             export = mnemonic in ("exp", "export")
             while True:
                 columns.append(reader.token.at)
-                operands.append(self._export_target(reader) if export and not operands else self._operand(reader, mnemonic))
-                if reader.take(",") or (export and len(operands) == 1):
+                operands.append(
+                    self._export_target(reader) if export and not operands else self._operand(reader, mnemonic)
+                )
+                if reader.take(","):
+                    if self._at_modifier(reader) and not mnemonic.startswith("s_"):
+                        break
+                    continue
+                if export and len(operands) == 1:
                     continue
                 following = reader.token
-                if following.kind == "number" or (following.kind == "name" and self._is_register(following.text)):
+                if following.kind == "number" or (
+                    following.kind == "name"
+                    and self._is_register(following.text)
+                    and following.text not in FLAG_MODIFIERS
+                ):
                     raise Complaint(f"expected ',' before {following.text}", following.at)
                 break
         while not self._at_end(reader):
@@ -112,6 +128,8 @@ class InstructionParser:
             calls.append((name, tuple(arguments)))
             if (reader.at("&") or reader.at("|") or reader.at(",")) and not reader.done:
                 reader.next()
+                if reader.token.kind != "name":
+                    raise Complaint("expected the name of a counter", reader.token.at)
         try:
             if kind == "wait":
                 return immediates.read_waitcnt(calls, self._generation)
@@ -123,8 +141,6 @@ class InstructionParser:
         token = reader.name("an export target such as mrt0")
         if token.text in _TARGETS:
             return _TARGETS[token.text]
-        if re.fullmatch(r"invalid_target_\d+", token.text):
-            return int(token.text.rsplit("_", 1)[1])
         raise Complaint(f"no export target {token.text}; there are {', '.join(_TARGETS)}", token.at)
 
     def _operand(self, reader: Reader, mnemonic: str) -> Any:
@@ -134,13 +150,17 @@ class InstructionParser:
                 return self._list(reader, mnemonic)
             if token.text == "|":
                 reader.next()
+                self._in_bars = True
                 inner = self._operand_plain(reader, mnemonic)
+                self._in_bars = False
                 reader.expect("|", "to close the absolute value")
                 return self._mark(inner, token.at, abs_=True)
             if token.text == "-":
                 following = reader.peek()
-                if following.text == "|" or (following.kind == "name" and self._is_register(following.text)) or (
-                    following.text in ("abs", "neg", "sext") and reader.peek(2).text == "("
+                if (
+                    following.text == "|"
+                    or (following.kind == "name" and self._is_register(following.text))
+                    or (following.text in ("abs", "neg", "sext") and reader.peek(2).text == "(")
                 ):
                     reader.next()
                     return self._mark(self._operand(reader, mnemonic), token.at, neg=True)
@@ -159,6 +179,9 @@ class InstructionParser:
 
     def _operand_plain(self, reader: Reader, mnemonic: str) -> Any:
         token = reader.token
+        if mnemonic == "s_version":
+            known = _VERSION_BITS | self._constants
+            return expression.parse(reader).value(lambda name: expression.Value(known[name])).number
         if token.kind == "name":
             text = token.text
             if reader.peek().text == "(" and reader.peek().kind == "mark":
@@ -172,8 +195,6 @@ class InstructionParser:
             if match and int(match[1]) < 64:
                 reader.next()
                 return int(match[1]) << 2 | "xyzw".index(match[2])
-            if text in _VERSION_BITS and mnemonic == "s_version":
-                return self._version(reader)
         elif token.kind == "number" or (token.text == "-" and reader.peek().kind == "number"):
             number = reader.peek() if token.text == "-" else token
             if "." in number.text or (number.text[:2] not in ("0x", "0X") and "e" in number.text.lower()):
@@ -184,7 +205,10 @@ class InstructionParser:
         return self._number(reader)
 
     def _number(self, reader: Reader) -> int | Expression:
-        found = expression.parse(reader, 4)  # `|` closes an absolute value
+        token = reader.token
+        if token.kind == "number" and reader.peek().text not in _OPERATORS:
+            return expression.integer(reader.next().text, token.at)
+        found = expression.parse(reader, 4 if self._in_bars else 0)  # `|` closes an absolute value
         if found.symbols <= self._constants.keys():
             return found.value(lambda name: expression.Value(self._constants[name])).number
         return found
@@ -195,15 +219,6 @@ class InstructionParser:
         if not isinstance(found, int):
             raise Complaint("a number must be known here: a symbol's value comes too late", at)
         return found
-
-    def _version(self, reader: Reader) -> int:
-        word = _VERSION_BITS[reader.next().text]
-        while reader.take("|"):
-            token = reader.name("a version's bit")
-            if token.text not in _VERSION_BITS:
-                raise Complaint(f"no {token.text}; there are {', '.join(_VERSION_BITS)}", token.at)
-            word |= _VERSION_BITS[token.text]
-        return word
 
     def _call(self, reader: Reader, mnemonic: str) -> Any:
         name = reader.token
@@ -256,7 +271,16 @@ class InstructionParser:
         return immediates.read_hwreg((fields["id"], fields["offset"], fields["size"]), self._generation)
 
     def _is_register(self, text: str) -> bool:
-        return bool(_REGISTER.fullmatch(text)) or text in ("v", "s", "a", "acc", "ttmp", *NAMED, *ALIASES, *self._aliases)
+        return bool(_REGISTER.fullmatch(text)) or text in (
+            "v",
+            "s",
+            "a",
+            "acc",
+            "ttmp",
+            *NAMED,
+            *ALIASES,
+            *self._aliases,
+        )
 
     def _register(self, reader: Reader) -> Register | None:
         token = reader.token
@@ -315,8 +339,8 @@ class InstructionParser:
         if not reader.take(":"):
             if name.startswith("no") and name[2:] in FLAG_MODIFIERS:
                 return
-            if name == "vm":
-                return  # of exports, no bit since gfx11
+            if name not in FLAG_MODIFIERS and re.fullmatch(_VALUED, name):
+                raise Complaint(f"{name} needs a value: {name}:", token.at)
             modifiers[name] = 1
             return
         modifiers[name] = self._modifier_value(reader, name)
@@ -338,7 +362,11 @@ class InstructionParser:
             return (found[0] if len(found) == 1 else tuple(found)) if name == "format" else tuple(found)
         if token.kind == "name" and token.text == "swizzle":
             return self._swizzle(reader)
-        if token.kind == "name" and token.text not in self._constants and (name in ("th", "scope", "format", "blgp") or name.endswith(("_sel", "_unused"))):
+        if (
+            token.kind == "name"
+            and token.text not in self._constants
+            and (name in ("th", "scope", "format", "blgp") or name.endswith(("_sel", "_unused")))
+        ):
             return reader.next().text
         if name in DPP_NAMES or name in ("mul", "div"):
             return self._integer(reader)

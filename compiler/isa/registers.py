@@ -20,7 +20,6 @@ NAMED: Final = {
     "xnack_mask": ("X", 104, 2), "xnack_mask_lo": ("X", 104, 1), "xnack_mask_hi": ("X", 105, 1),
     "m0": ("m", TARGET_CODE, 1), "null": ("n", TARGET_CODE, 0), "off": ("o", TARGET_CODE, 0),
     "src_shared_base": ("p", 235, 2), "src_shared_limit": ("p", 236, 2), "src_private_base": ("p", 237, 2), "src_private_limit": ("p", 238, 2),
-    "src_flat_scratch_base_lo": ("q", 230, 1), "src_flat_scratch_base_hi": ("q", 231, 1),
     "src_pops_exiting_wave_id": ("P", 239, 1),
     "src_vccz": ("z", 251, 1), "src_execz": ("z", 252, 1), "src_scc": ("k", 253, 1), "src_lds_direct": ("d", 254, 1),
 }  # fmt: skip

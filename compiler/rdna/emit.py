@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from ringup.compiler.isa import registers
 from ringup.compiler.isa.processor import processor
@@ -24,12 +24,21 @@ FLOAT_MODE: Final = 0xF0  # round to nearest even, denormals of f32 and of f16/f
 FARTHEST: Final = 1 << 15  # dwords a branch reaches
 
 
+class Argument(NamedTuple):
+    """One kernel argument for the metadata: where it lies in the argument segment, whether it is a buffer's address."""
+
+    name: str
+    offset: int
+    size_bytes: int
+    is_buffer: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Binary:
     """One kernel as machine code. Counts are of a lane (VGPRs, scratch), a wave (SGPRs) or a group (LDS, `group_size` work-items).
 
     `user_sgprs` are those before the group ids (kernarg pointer in the first two, padding behind), `group_ids` the numbers wanted along x, y, z.
-    `occupancy`: waves that fit on a SIMD. `thread_ids`: v0 holds x, y and z packed; 0: x only.
+    `occupancy`: waves that fit on a SIMD. `sgprs` leaves VCC out. v0 holds the work-item's number in the group.
     """
 
     name: str
@@ -47,9 +56,10 @@ class Binary:
     occupancy: int
     float_mode: int = FLOAT_MODE
     instructions: int = 0
+    arguments: tuple[Argument, ...] = ()
 
 
-def emit(program: Program, vgprs: int, sgprs: int) -> Binary:
+def emit(program: Program, vgprs: int, sgprs: int, arguments: tuple[Argument, ...] = ()) -> Binary:
     """Encode all steps of a program whose registers are physical. A branch too far, or what no encoding holds, is a CompileError."""
     code = program.code
     chip = processor(code.target, code.wave_size)
@@ -95,7 +105,7 @@ def emit(program: Program, vgprs: int, sgprs: int) -> Binary:
     first_id = first_group_sgpr(code.target, code.group_ids)
     return Binary(
         code.name, code.target, b"".join(chunks), max(vgprs, 1), sgprs, code.lds_bytes, code.scratch_bytes, code.kernarg_bytes, code.group_size,
-        code.wave_size, first_id, code.group_ids, row.occupancy(vgprs, code.lds_bytes, code.group_size, code.wave_size), instructions=count,
+        code.wave_size, first_id, code.group_ids, row.occupancy(vgprs, code.lds_bytes, code.group_size, code.wave_size), instructions=count, arguments=arguments,
     )  # fmt: skip
 
 

@@ -1,70 +1,74 @@
-"""Compiled kernels as one code object that loaders take, ours and others': descriptors, metadata, arguments."""
+"""Kernels to one code object: descriptors and metadata from what the back end knows, written by `isa/elf.py`.
+
+A group runs on one CU (`workgroup_processor_mode` 0): two waves of it never wait for the LDS of the other half. IEEE mode is off: minimum and maximum
+take the number beside a quiet NaN. Source: LLVM AMDGPUUsage, "Kernel Descriptor", "Code Object V5 Metadata".
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
-from ringup.compiler.isa import elf
+from ringup.compiler.isa import elf, program
 from ringup.compiler.isa.expression import Value
-from ringup.compiler.isa.program import TEXT, Kernel, Program
-from ringup.compiler.machine.ir import Param
-from ringup.compiler.rdna.emit import Binary
-from ringup.compiler.rdna.prologue import kernarg_layout
-from ringup.errors import CompileError
+from ringup.compiler.rdna.emit import CACHE_LINE, Binary
 
-ENTRY_ALIGN = 256
-_KIND_BUFFER, _KIND_VALUE = "global_buffer", "by_value"
+ENTRY_ALIGN: Final = 256
+MOST_PREFETCHED: Final = 63  # lines, COMPUTE_PGM_RSRC3.inst_pref_size of gfx11
 
 
-def object_of(kernels: Sequence[tuple[Binary, Sequence[Param]]]) -> bytes:
-    """Return an ELF code object with these kernels, which have names of their own and one target; each with its arguments.
+def object_of(binaries: Sequence[Binary]) -> bytes:
+    """Return an AMDHSA code object (version 5) that holds the kernels, in order.
 
-    Raises CompileError for kernels of several targets or none at all.
+    Raises ValueError for none, for kernels of different processors or wave sizes, and for a name that comes twice.
     """
-    targets = {binary.target for binary, _ in kernels}
-    if len(targets) != 1:
-        raise CompileError(f"a code object is for one target, not for {', '.join(sorted(targets)) or 'none'}")
-    text = bytearray()
-    program = Program(targets.pop(), kernels[0][0].wave_size, {TEXT: text})
-    described = []
-    for binary, params in kernels:
-        text += bytes(-len(text) % ENTRY_ALIGN)
-        symbol = program.symbol(binary.name)
-        symbol.value, symbol.binding, symbol.kind = Value(len(text), TEXT), "global", "func"
-        symbol.size_bytes = len(binary.code)
-        text += binary.code
-        program.kernels.append(Kernel(binary.name, _directives(binary)))
-        described.append(
-            {
-                ".name": binary.name, ".symbol": f"{binary.name}.kd", ".args": _arguments(params),
-                ".kernarg_segment_size": binary.kernarg_bytes, ".max_flat_workgroup_size": binary.group_size,
-                ".reqd_workgroup_size": [binary.group_size, 1, 1],
-            }
-        )  # fmt: skip
-    program.metadata = {"amdhsa.kernels": described}
-    return elf.write(program)
+    kinds = {(one.target, one.wave_size) for one in binaries}
+    if len(kinds) != 1:
+        raise ValueError(
+            f"kernels of one code object are for one processor and wave size; these are for {sorted(kinds) or 'none'}"
+        )
+    if len({one.name for one in binaries}) != len(binaries):
+        raise ValueError(f"a kernel's name comes twice: {', '.join(one.name for one in binaries)}")
+    (target, wave_size), text = kinds.pop(), bytearray()
+    made = program.Program(target, wave_size, sections={program.TEXT: text}, aligns={program.TEXT: ENTRY_ALIGN})
+    rows = []
+    for one in binaries:
+        fill = program.FILL[program.TEXT]
+        text += fill * (-len(text) % ENTRY_ALIGN // len(fill))
+        made.symbols[one.name] = program.Symbol(
+            one.name, Value(len(text), program.TEXT), "global", "protected", "func", len(one.code)
+        )
+        text += one.code
+        made.kernels.append(program.Kernel(one.name, _directives(one)))
+        rows.append(_metadata(one))
+    made.metadata = {"amdhsa.kernels": rows}
+    return elf.write(made)
 
 
-def _directives(binary: Binary) -> dict[str, int]:
-    x, y, z = map(int, binary.group_ids)
-    return {
-        "group_segment_fixed_size": binary.lds_bytes, "private_segment_fixed_size": binary.scratch_bytes,
-        "kernarg_size": binary.kernarg_bytes, "user_sgpr_kernarg_segment_ptr": 1, "enable_private_segment": int(binary.scratch_bytes > 0),
-        "system_sgpr_workgroup_id_x": x, "system_sgpr_workgroup_id_y": y, "system_sgpr_workgroup_id_z": z, "system_vgpr_workitem_id": 0,
-        "next_free_vgpr": max(binary.vgprs, 1), "next_free_sgpr": max(binary.sgprs, 1), "wavefront_size32": int(binary.wave_size == 32),
-        "float_round_mode_32": binary.float_mode & 3, "float_round_mode_16_64": binary.float_mode >> 2 & 3,
-        "float_denorm_mode_32": binary.float_mode >> 4 & 3, "float_denorm_mode_16_64": binary.float_mode >> 6 & 3,
+def _directives(one: Binary) -> dict[str, int]:
+    x, y, z = one.group_ids
+    found = {
+        "group_segment_fixed_size": one.lds_bytes, "private_segment_fixed_size": one.scratch_bytes, "kernarg_size": one.kernarg_bytes,
+        "enable_private_segment": int(one.scratch_bytes > 0), "user_sgpr_kernarg_segment_ptr": 1, "user_sgpr_count": one.user_sgprs,
+        "system_sgpr_workgroup_id_x": int(x), "system_sgpr_workgroup_id_y": int(y), "system_sgpr_workgroup_id_z": int(z),
+        "system_vgpr_workitem_id": 0, "wavefront_size32": int(one.wave_size == 32), "next_free_vgpr": one.vgprs, "next_free_sgpr": max(one.sgprs, 1),
+        "float_round_mode_32": one.float_mode & 3, "float_round_mode_16_64": one.float_mode >> 2 & 3,
+        "float_denorm_mode_32": one.float_mode >> 4 & 3, "float_denorm_mode_16_64": one.float_mode >> 6 & 3,
+        "workgroup_processor_mode": 0, "inst_pref_size": min(MOST_PREFETCHED, -(-len(one.code) // CACHE_LINE)),
     }  # fmt: skip
+    if not one.target.startswith("gfx12"):
+        found |= {"ieee_mode": 0, "dx10_clamp": 1}
+    return found
 
 
-def _arguments(params: Sequence[Param]) -> list[dict[str, Any]]:
-    offsets, _ = kernarg_layout(params)
-    rows: list[dict[str, Any]] = []
-    for param, offset in zip(params, offsets, strict=True):
-        kind = _KIND_BUFFER if param.is_buffer else _KIND_VALUE
-        row: dict[str, Any] = {".name": param.name, ".offset": offset, ".size": max(4, param.type.size_bytes), ".value_kind": kind}
-        if param.is_buffer:
+def _metadata(one: Binary) -> dict[str, Any]:
+    arguments = []
+    for argument in one.arguments:
+        row: dict[str, Any] = {
+            ".name": argument.name, ".offset": argument.offset, ".size": argument.size_bytes,
+            ".value_kind": "global_buffer" if argument.is_buffer else "by_value",
+        }  # fmt: skip
+        if argument.is_buffer:
             row[".address_space"] = "global"
-        rows.append(row)
-    return rows
+        arguments.append(row)
+    return {".name": one.name, ".args": arguments, ".max_flat_workgroup_size": one.group_size}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ringup.compiler.rdna.allocate import allocate
 from ringup.compiler.rdna.clause import insert_clauses
 from ringup.compiler.rdna.code import Code
 from ringup.compiler.rdna.delay import insert_delays
 from ringup.compiler.rdna.dual import pair
-from ringup.compiler.rdna.emit import KERNARG_SGPRS, Binary, emit, first_group_sgpr
+from ringup.compiler.rdna.emit import KERNARG_SGPRS, Argument, Binary, emit, first_group_sgpr
 from ringup.compiler.rdna.hazards import avoid_hazards
 from ringup.compiler.rdna.schedule import schedule
 from ringup.compiler.rdna.steps import Program, split_blocks
@@ -26,10 +26,12 @@ def place_group_ids(code: Code) -> None:
         reg.fixed = first + i
 
 
-def finish(code: Code, *, dump: Dump | None = None, max_vgprs: int = 0, max_sgprs: int = 0) -> Binary:
+def finish(
+    code: Code, *, arguments: Sequence[Argument] = (), dump: Dump | None = None, max_vgprs: int = 0, max_sgprs: int = 0
+) -> Binary:
     """Schedule, allocate, wait, avoid hazards and encode. `code` is used up: its blocks hold the final instructions afterwards.
 
-    `dump` is called after each pass with its name and the code as it is then. `max_vgprs` and `max_sgprs` ask for smaller files than the
+    `arguments` are for the metadata. `dump` is called after each pass with its name and the code as it is then. `max_vgprs` and `max_sgprs` ask for smaller files than the
     processor's. Raises CompileError for what cannot be compiled: registers, branches, operands.
     """
 
@@ -54,6 +56,6 @@ def finish(code: Code, *, dump: Dump | None = None, max_vgprs: int = 0, max_sgpr
     show("clause")
     insert_delays(program)
     show("delay")
-    binary = emit(program, allocation.vgprs, allocation.sgprs)
+    binary = emit(program, allocation.vgprs, allocation.sgprs, tuple(arguments))
     program.write_back()
     return binary

@@ -22,6 +22,7 @@ FAR: Final = {
     "gfx11": 4095,
     "gfx12": (1 << 23) - 1,
 }  # highest immediate offset. Source: RDNA3, RDNA4 ISA references, "FLAT, GLOBAL and SCRATCH"
+SPILL_NOTE: Final = "spill"
 MOVES: Final = frozenset(("v_mov_b32", "s_mov_b32", "s_mov_b64"))
 
 
@@ -122,8 +123,17 @@ class Spiller:
         return weights, stuck
 
     def _impossible(self, frames: list[Frame], over: int, size: int, liveness: Liveness) -> None:
-        number = ((over & -over).bit_length() - 1) // 2
-        block = max(b for b, start in enumerate(liveness.starts) if start <= number and self.program.blocks[b])
+        left, place = over, (0, 0)
+        while left:  # the first place that the maker wrote, else the first of all
+            number = ((left & -left).bit_length() - 1) // 2
+            block = max(b for b, start in enumerate(liveness.starts) if start <= number and self.program.blocks[b])
+            step = self.program.blocks[block][number - liveness.starts[block]]
+            if left == over or step.instr.note != SPILL_NOTE:
+                place = (block, number)
+            if step.instr.note != SPILL_NOTE:
+                break
+            left &= ~(3 << 2 * number)
+        block, number = place
         step = self.program.blocks[block][number - liveness.starts[block]]
         needed = sum(mask >> 2 * number & 3 != 0 for frame in frames for mask in frame.masks)
         raise CompileError(
@@ -226,7 +236,7 @@ class Spiller:
             self._store(*store, made)
 
     def _append(self, made: list[Step], mnemonic: str, *operands: Operand, **modifiers: object) -> None:
-        made.append(self.program.step(Instr(mnemonic, *operands, note="spill", **modifiers)))
+        made.append(self.program.step(Instr(mnemonic, *operands, note=SPILL_NOTE, **modifiers)))
 
     def _load(self, to: Reg, at: int, home: _Home, first: int, count: int, made: list[Step]) -> None:
         if home.lanes:

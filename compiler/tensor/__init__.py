@@ -10,7 +10,7 @@ _PLACES = {  # public name: module
     "Size": "core",
     "manual_seed": "random",
     "Source": "random",
-    "gradient": "gradient",
+    "gradient": "gradients",
     "device": "realize",
     "use": "realize",
     "no_grad": "realize",
@@ -24,7 +24,7 @@ _PLACES = {  # public name: module
     "save_safetensors": "files",
     "load_gguf": "files",
 }
-__all__ = sorted(_PLACES)  # noqa: PLE0605
+__all__ = sorted(_PLACES)
 
 
 def __getattr__(name: str) -> Any:

@@ -45,7 +45,7 @@ class Activations(Functions):
     def sigmoid(self) -> Self:
         """Return 1 / (1 + exp(-x)), within 4 ulp in both tails."""
         x = self._wide()
-        raised = (-abs(x))._exp()
+        raised = (-x.abs())._exp()
         below = 1 / (raised + 1)
         return (x >= 0).where(below, raised * below)._with_rule(_sigmoid_rule, x)._narrow(self)
 
@@ -75,12 +75,12 @@ class Activations(Functions):
     def softplus(self, beta: float = 1.0) -> Self:
         """Return log(1 + exp(beta x)) / beta."""
         x = self._wide() * beta
-        made = (x.maximum(0) + (-abs(x))._exp()._log1p())._with_rule(_softplus_rule, x)
+        made = (x.maximum(0) + (-x.abs())._exp()._log1p())._with_rule(_softplus_rule, x)
         return (made / beta if beta != 1 else made)._narrow(self)
 
     def softsign(self) -> Self:
         """Return x / (1 + |x|)."""
-        return self / (abs(self) + 1)
+        return self / (self.abs() + 1)
 
     def mish(self) -> Self:
         """Return x tanh(softplus(x)), by exp alone: n / (n + 2) with n = e (e + 2)."""
@@ -108,7 +108,7 @@ class Activations(Functions):
 
     def _normal_below(self) -> Self:
         """Return erfc(-x / sqrt 2) / 2, the square in its exponent taken from x itself."""
-        size = abs(self).minimum(1e3)
+        size = self.abs().minimum(1e3)
         head = size._head()
         tail = (size * math.sqrt(0.5))._erfc_tail(head * head * 0.5, (size - head) * (size + head) * 0.5) * 0.5
         return (self < 0).where(tail, 1 - tail)._with_rule(_normal_rule, self)
@@ -119,7 +119,7 @@ class Activations(Functions):
 
     def hardshrink(self, width: float = 0.5) -> Self:
         """Return x where |x| is above `width`, else 0."""
-        return (abs(self) > width).where(self, 0)
+        return (self.abs() > width).where(self, 0)
 
     def softshrink(self, width: float = 0.5) -> Self:
         """Return x moved toward 0 by `width`, 0 within it."""

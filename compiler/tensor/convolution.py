@@ -52,10 +52,12 @@ class Convolution(Linear):
 
     def _check_conv(self, weight: Core, groups: int, n: int) -> None:
         if n < 1 or self.ndim != n + 2:
-            raise ValueError(f"conv of {list(self.shape)} with weight {list(weight.shape)}: (N, C, …) and (outputs, C / groups, …) of equal rank")
+            raise ValueError(
+                f"conv of {list(self.shape)} with weight {list(weight.shape)}: (N, C, …) and (outputs, C / groups, …) of equal rank"
+            )
         if groups < 1 or weight.shape[0] % groups != 0 or weight.shape[1] * groups != self.shape[1]:
             raise ValueError(
-                f"conv of {list(self.shape)} with weight {list(weight.shape)} in {groups} groups: the weight takes {weight.shape[1] * groups} channels"
+                f"conv of {list(self.shape)} with weight {list(weight.shape)} in {groups} groups: it takes {weight.shape[1] * groups} channels"
             )
 
     def _conv(self, weight: Core, steps: list[int], sides: Widths, taps: list[int], groups: int) -> Self:
@@ -78,7 +80,9 @@ class Convolution(Linear):
         n, lead = len(kernel), self.ndim - len(kernel)
         for i, (size, length) in enumerate(zip(kernel, self.shape[lead:], strict=True)):
             if number_of(length, "a window") < taps[i] * (size - 1) + 1:
-                raise ValueError(f"windows of {list(kernel)} (dilation {list(taps)}) over {list(self.shape)}: larger than axis {lead + i}")
+                raise ValueError(
+                    f"windows of {list(kernel)} (dilation {list(taps)}) over {list(self.shape)}: larger than axis {lead + i}"
+                )
         made = self
         for i in range(n):
             made = made._windows(lead + 2 * i, kernel[i], steps[i], taps[i])
@@ -115,8 +119,14 @@ class Convolution(Linear):
         """Return the transposed convolution of (N, C, …) with weight (C, outputs / groups, …): the gradient of `conv` by its input."""
         n = weight.ndim - 2
         if n < 1 or self.ndim != n + 2 or weight.shape[0] != self.shape[1] or groups < 1 or self.shape[1] % groups != 0:
-            raise ValueError(f"conv_transpose of {list(self.shape)} with weight {list(weight.shape)} in {groups} groups: they do not fit")
-        steps, taps, more = per_axis(stride, n, "stride"), per_axis(dilation, n, "dilation"), per_axis(output_padding, n, "output_padding")
+            raise ValueError(
+                f"conv_transpose of {list(self.shape)} with weight {list(weight.shape)} in {groups} groups: they do not fit"
+            )
+        steps, taps, more = (
+            per_axis(stride, n, "stride"),
+            per_axis(dilation, n, "dilation"),
+            per_axis(output_padding, n, "output_padding"),
+        )
         kernel = [number_of(size, "a convolution's weight") for size in weight.shape[2:]]
         sides = widths(padding, kernel, steps, taps)
         lengths = [number_of(size, "conv_transpose") for size in self.shape[2:]]
@@ -128,7 +138,9 @@ class Convolution(Linear):
 
     conv_transpose1d = conv_transpose2d = conv_transpose3d = conv_transpose
 
-    def _conv_back(self, weight: Self, whole: Sequence[Int], steps: list[int], sides: Widths, taps: list[int], groups: int) -> Self:
+    def _conv_back(
+        self, weight: Self, whole: Sequence[Int], steps: list[int], sides: Widths, taps: list[int], groups: int
+    ) -> Self:
         """Return a convolution's gradient by its input of sizes `whole`: zeros put between, then the convolution with the mirrored weight."""
         n = len(steps)
         spaced = self
@@ -142,7 +154,9 @@ class Convolution(Linear):
             after = number_of(whole[i], "conv") + reach - number_of(spaced.shape[2 + i], "conv") - before
             edges.append((before, after))
         outputs, each = weight.shape[0], weight.shape[1]
-        grouped = weight.flip(tuple(range(2, 2 + n))).reshape((groups, outputs // groups, each, *kernel)).transpose(1, 2)
+        grouped = (
+            weight.flip(tuple(range(2, 2 + n))).reshape((groups, outputs // groups, each, *kernel)).transpose(1, 2)
+        )
         mirrored = grouped.reshape((each * groups, outputs // groups, *kernel))
         padded = spaced.pad([(0, 0), (0, 0), *edges])
         return padded._conv(mirrored, [1] * n, [(0, 0)] * n, taps, groups)
@@ -158,7 +172,15 @@ class Convolution(Linear):
     # pooling
 
     def _pooled(
-        self, kernel: PerAxis, stride: PerAxis | None, padding: PerAxis, dilation: PerAxis, *, ceil: bool, value: Scalar, beyond: Scalar
+        self,
+        kernel: PerAxis,
+        stride: PerAxis | None,
+        padding: PerAxis,
+        dilation: PerAxis,
+        *,
+        ceil: bool,
+        value: Scalar,
+        beyond: Scalar,
     ) -> tuple[Self, list[int]]:
         """Return (…, outputs…, taps…) of the last axes, edges filled with `value`, what `ceil` adds with `beyond`; and the axes of the taps."""
         n = 2 if isinstance(kernel, int) else len(kernel)
@@ -186,20 +208,36 @@ class Convolution(Linear):
         return max((count - 1) * step + reach - length, 0)
 
     def max_pool(
-        self, kernel: PerAxis = 2, stride: PerAxis | None = None, padding: PerAxis = 0, dilation: PerAxis = 1, *, ceil: bool = False
+        self,
+        kernel: PerAxis = 2,
+        stride: PerAxis | None = None,
+        padding: PerAxis = 0,
+        dilation: PerAxis = 1,
+        *,
+        ceil: bool = False,
     ) -> Self:
         """Return the greatest of each window over the last axes (two for a single number); `stride` is the kernel unless said."""
-        made, axes = self._pooled(kernel, stride, padding, dilation, ceil=ceil, value=self.dtype.least, beyond=self.dtype.least)
+        made, axes = self._pooled(
+            kernel, stride, padding, dilation, ceil=ceil, value=self.dtype.least, beyond=self.dtype.least
+        )
         return made.max(axes)
 
     def avg_pool(
-        self, kernel: PerAxis = 2, stride: PerAxis | None = None, padding: PerAxis = 0, *, ceil: bool = False, count_padding: bool = True
+        self,
+        kernel: PerAxis = 2,
+        stride: PerAxis | None = None,
+        padding: PerAxis = 0,
+        *,
+        ceil: bool = False,
+        count_padding: bool = True,
     ) -> Self:
         """Return the mean of each window; without `count_padding` over what is not padding only."""
         made, axes = self._wide()._pooled(kernel, stride, padding, 1, ceil=ceil, value=0, beyond=0)
         summed = made.sum(axes)
         if count_padding and not ceil:
-            return summed._over(summed, math.prod(number_of(made.shape[axis], "pooling") for axis in axes))._narrow(self)
+            return summed._over(summed, math.prod(number_of(made.shape[axis], "pooling") for axis in axes))._narrow(
+                self
+            )
         n = len(axes)
         ones = self._constant(1.0, summed.dtype, (1,) * (self.ndim - n) + self.shape[-n:])
         counted, axes = ones._pooled(kernel, stride, padding, 1, ceil=ceil, value=float(count_padding), beyond=0.0)
@@ -207,18 +245,20 @@ class Convolution(Linear):
 
     def lp_pool(self, order: float, kernel: PerAxis = 2, stride: PerAxis | None = None, *, ceil: bool = False) -> Self:
         """Return the norm of that order of each window."""
-        made, axes = abs(self._wide()).pow(order)._pooled(kernel, stride, 0, 1, ceil=ceil, value=0, beyond=0)
+        made, axes = self._wide().abs().pow(order)._pooled(kernel, stride, 0, 1, ceil=ceil, value=0, beyond=0)
         return made.sum(axes).pow(1 / order)._narrow(self)
 
     max_pool1d = max_pool2d = max_pool3d = max_pool
     avg_pool1d = avg_pool2d = avg_pool3d = avg_pool
 
     def interpolate(self, sizes: Sequence[int], mode: str = "nearest", *, align_corners: bool = False) -> Self:
-        """Return the last axes resampled to `sizes`: the nearest to the left, or linearly between neighbours (by half-pixel centres or corners)."""
+        """Return the last axes resampled to `sizes`: the nearest to the left, or linearly between neighbours (half-pixel centres or corners)."""
         if mode not in INTERPOLATIONS:
             raise ValueError(f"interpolate has no mode {mode!r}; there are {', '.join(INTERPOLATIONS)}")
         if not 0 < len(sizes) <= self.ndim or min(sizes) < 1:
-            raise ValueError(f"interpolate of {list(self.shape)} to {list(sizes)}: a size of 1 or more for some of the last axes")
+            raise ValueError(
+                f"interpolate of {list(self.shape)} to {list(sizes)}: a size of 1 or more for some of the last axes"
+            )
         made = self if mode == "nearest" else self._wide()
         for place, size in enumerate(sizes):
             axis = self.ndim - len(sizes) + place
@@ -228,7 +268,10 @@ class Convolution(Linear):
             if mode == "nearest":
                 made = made._picked(axis, [i * length // size for i in range(size)])
                 continue
-            at = [i * (length - 1) / max(size - 1, 1) if align_corners else max((i + 0.5) * length / size - 0.5, 0.0) for i in range(size)]
+            at = [
+                i * (length - 1) / max(size - 1, 1) if align_corners else max((i + 0.5) * length / size - 0.5, 0.0)
+                for i in range(size)
+            ]
             low = [min(math.floor(x), length - 1) for x in at]
             weight = self._from_list([x - i for x, i in zip(at, low, strict=True)], made.dtype)
             weight = weight.reshape(tuple(size if i == axis else 1 for i in range(self.ndim)))
@@ -257,12 +300,18 @@ class Convolution(Linear):
 def per_axis(value: PerAxis, n: int, what: str) -> list[int]:
     """Return one positive number for each of `n` axes."""
     made = [value] * n if isinstance(value, int) else list(value)
-    if len(made) != n or any(not isinstance(one, int) or one < (what == "output_padding" and -1) + (what != "output_padding") for one in made):
-        raise ValueError(f"{what} of {value}: one whole number for all {n} axes or one for each, at least {int(what != 'output_padding')}")
+    if len(made) != n or any(
+        not isinstance(one, int) or one < (what == "output_padding" and -1) + (what != "output_padding") for one in made
+    ):
+        raise ValueError(
+            f"{what} of {value}: one whole number for all {n} axes or one for each, at least {int(what != 'output_padding')}"
+        )
     return made
 
 
-def widths(padding: PerAxis | str | Sequence[tuple[int, int]], kernel: list[int], steps: list[int], taps: list[int]) -> Widths:
+def widths(
+    padding: PerAxis | str | Sequence[tuple[int, int]], kernel: list[int], steps: list[int], taps: list[int]
+) -> Widths:
     """Return padding as (before, after) for each axis."""
     n = len(kernel)
     if padding == "valid":
@@ -270,20 +319,30 @@ def widths(padding: PerAxis | str | Sequence[tuple[int, int]], kernel: list[int]
     if padding == "same":
         if any(step != 1 for step in steps):
             raise ValueError(f'padding "same" with a stride of {steps}: only with a stride of 1')
-        return [(tap * (size - 1) // 2, tap * (size - 1) - tap * (size - 1) // 2) for tap, size in zip(taps, kernel, strict=True)]
+        return [
+            (tap * (size - 1) // 2, tap * (size - 1) - tap * (size - 1) // 2)
+            for tap, size in zip(taps, kernel, strict=True)
+        ]
     if isinstance(padding, str):
         raise ValueError(f'padding {padding!r}: a number, pairs, "same" or "valid"')  # noqa: TRY004
     given = [padding] * n if isinstance(padding, int) else list(padding)
     if len(given) != n:
         raise ValueError(f"padding of {padding} for {n} axes: one for all or one for each")
-    made = [(one, one) if isinstance(one, int) else (one[0], one[1]) for one in given]
+    made: Widths = [(one, one) if isinstance(one, int) else (int(one[0]), int(one[1])) for one in given]  # type: ignore[index]
     if any(one < 0 for pair in made for one in pair):
         raise ValueError(f"padding of {padding}: none negative")
     return made
 
 
 def _conv_rule(
-    steps: list[int], sides: Widths, taps: list[int], groups: int, gradient: Convolution, _result: Convolution, x: Convolution, weight: Convolution
+    steps: list[int],
+    sides: Widths,
+    taps: list[int],
+    groups: int,
+    gradient: Convolution,
+    _result: Convolution,
+    x: Convolution,
+    weight: Convolution,
 ) -> tuple[Convolution, Convolution]:
     by_input = gradient._conv_back(weight, x.shape[2:], steps, sides, taps, groups)
     n = len(steps)

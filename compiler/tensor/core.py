@@ -1,9 +1,9 @@
-"""What every tensor is underneath: a lazy graph node, the numbers beside it made tensors too, shapes made equal. Methods are in the modules above."""
+"""What every tensor is underneath: a lazy graph node, numbers beside it made tensors, shapes made equal. Methods are in the modules above."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, Self, TypeAlias, cast
+from typing import ClassVar, Self, TypeAlias, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 
 import numpy as np
@@ -77,7 +77,7 @@ class Core:
     __hash__ = object.__hash__
 
     _node: Node
-    # where `assign` writes: the tensor this is a plain view of (None: this is a copy of a part), that one's node and this one's when it was taken
+    # where `assign` writes: the tensor this is a plain view of (None: a copy of a part), that one's node and this one's when it was taken
     _base: tuple[ref[Core] | None, Node, Node] | None
     _owns: bool  # whether the node is a state of memory that is this tensor's alone
     grad: Self | None
@@ -140,8 +140,8 @@ class Core:
         return cls._of(graph.const(value, dtype, shape))
 
     @classmethod
-    def _from_array(cls, array: np.ndarray[Any, Any], name: str = "") -> Self:
-        """Return a tensor of an array's own bytes; how others do it is `io`'s business."""
+    def _from_array(cls, array: object, name: str = "") -> Self:
+        """Return a tensor of the bytes of an array, or of a list of numbers in their default types."""
         raise NotImplementedError
 
     def _lift(self, other: object, *, weak: bool = True) -> Self:
@@ -153,13 +153,17 @@ class Core:
         if isinstance(other, index.Expr):
             return self._of(graph.node(Op.SIZE, dtypes.int32 if other.hi < 1 << 31 else dtypes.int64, (), (), other))
         if isinstance(other, (np.ndarray, np.generic, list, tuple, bool, int, float)):
-            return self._from_array(np.asarray(other))
-        raise TypeError(f"a tensor and {type(other).__name__} do not go together: give a number, a list, an array or a tensor")
+            return self._from_array(other)
+        raise TypeError(
+            f"a tensor and {type(other).__name__} do not go together: give a number, a list, an array or a tensor"
+        )
 
     def _scalar_dtype(self, value: Scalar) -> DType:
         kind = dtypes.of_scalar(value, self.dtype)
         if kind.is_integer and not isinstance(value, float) and not int(kind.least) <= value <= int(kind.greatest):
-            raise ValueError(f"{value} does not fit {kind} ({kind.least} to {kind.greatest}); cast the tensor to a wider type first")
+            raise ValueError(
+                f"{value} does not fit {kind} ({kind.least} to {kind.greatest}); cast the tensor to a wider type first"
+            )
         return dtypes.promote(self.dtype, kind)
 
     def _fit(self, *others: object) -> list[Self]:
@@ -198,7 +202,9 @@ class Core:
         """Return axes counted from the front in rising order, all for None; a ValueError where one comes twice."""
         if axes is None:
             return tuple(range(self.ndim))
-        found = sorted(self._axis(axis) for axis in (axes if isinstance(axes, (tuple, list)) else [cast("int", axes)]))
+        found = sorted(
+            self._axis(axis) for axis in (axes if isinstance(axes, (tuple, list, range)) else [cast("int", axes)])
+        )
         if len(set(found)) != len(found):
             raise ValueError(f"axes {axes} of a tensor of shape {list(self.shape)}: one comes twice")
         return tuple(found)
@@ -214,7 +220,9 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     for place in range(-ndim, 0):
         sizes = {shape[place] for shape in shapes if len(shape) >= -place} - {1}
         if len(sizes) > 1:
-            raise ValueError(f"shapes {' and '.join(str(list(one)) for one in shapes)} do not broadcast: axis {place} is {' and '.join(map(str, sizes))}")
+            raise ValueError(
+                f"shapes {' and '.join(str(list(one)) for one in shapes)} do not broadcast: axis {place} is {' and '.join(map(str, sizes))}"
+            )
         made.append(sizes.pop() if sizes else 1)
     return tuple(made)
 

@@ -24,7 +24,9 @@ class Creation(Memory):
     @classmethod
     def full(cls, shape: Sequence[Int], value: Scalar, dtype: DTypeLike | None = None) -> Self:
         """Return a tensor of one value everywhere; of its type unless said."""
-        return cls._constant(value, dtypes.of_scalar(value) if dtype is None else as_dtype(dtype), as_shape([tuple(shape)]))
+        return cls._constant(
+            value, dtypes.of_scalar(value) if dtype is None else as_dtype(dtype), as_shape([tuple(shape)])
+        )
 
     @classmethod
     def zeros(cls, *sizes: Int | Sequence[Int], dtype: DTypeLike = dtypes.float32) -> Self:
@@ -56,7 +58,9 @@ class Creation(Memory):
         return self.full_like(1, dtype)
 
     @classmethod
-    def arange(cls, start: Scalar | Int, stop: Scalar | Int | None = None, step: Scalar = 1, dtype: DTypeLike | None = None) -> Self:
+    def arange(
+        cls, start: Scalar | Int, stop: Scalar | Int | None = None, step: Scalar = 1, dtype: DTypeLike | None = None
+    ) -> Self:
         """Return start, start + step, … before `stop` (from 0 for one argument); int32 of integers, f32 else, unless said."""
         first, last = (0, start) if stop is None else (start, stop)
         if step == 0:
@@ -64,14 +68,28 @@ class Creation(Memory):
         floats = any(isinstance(one, float) for one in (first, last, step))
         kind = as_dtype(dtype) if dtype is not None else dtypes.float32 if floats else dtypes.int32
         if isinstance(first, index.Expr) or isinstance(last, index.Expr):
-            count = -(-(cast("Int", last) - cast("Int", first)) // cast("int", step)) if step == 1 else (cast("Int", last) - cast("Int", first) + cast("int", step) - 1) // cast("int", step)
+            count = (
+                -(-(cast("Int", last) - cast("Int", first)) // cast("int", step))
+                if step == 1
+                else (cast("Int", last) - cast("Int", first) + cast("int", step) - 1) // cast("int", step)
+            )
         else:
             count = max(math.ceil((last - first) / step), 0)
-        wide = kind if kind in (dtypes.int64, dtypes.float64) else dtypes.int32 if not floats else dtypes.float64 if kind is dtypes.float64 else dtypes.float32
-        counted = cls._of(graph.node(Op.IOTA, dtypes.int64 if wide in (dtypes.int64, dtypes.float64) else dtypes.int32, (count,)))
+        wide = (
+            kind
+            if kind in (dtypes.int64, dtypes.float64)
+            else dtypes.int32
+            if not floats
+            else dtypes.float64
+            if kind is dtypes.float64
+            else dtypes.float32
+        )
+        counted = cls._of(
+            graph.node(Op.IOTA, dtypes.int64 if wide in (dtypes.int64, dtypes.float64) else dtypes.int32, (count,))
+        )
         made = counted.cast(wide) if wide.is_float else counted
         if step != 1:
-            made = made * made._constant(cast("Scalar", step), made.dtype)
+            made = made * made._constant(step, made.dtype)
         if isinstance(first, index.Expr) or first != 0:
             made = made + (first if isinstance(first, index.Expr) else made._constant(first, made.dtype))
         return made.cast(kind)
@@ -85,14 +103,14 @@ class Creation(Memory):
         places = cls._of(graph.node(Op.IOTA, dtypes.int32, (count,)))
         wide = places.cast(dtypes.float64 if kind is dtypes.float64 else dtypes.float32)
         made = wide * ((stop - start) / max(count - 1, 1)) + start
-        return (places == count - 1).where(float(stop), made).cast(kind) if count > 1 else made.cast(kind)
+        return places.eq(count - 1).where(float(stop), made).cast(kind) if count > 1 else made.cast(kind)
 
     @classmethod
     def eye(cls, rows: int, columns: int | None = None, dtype: DTypeLike = dtypes.float32) -> Self:
         """Return a matrix of ones on the diagonal, zeros elsewhere."""
         down = cls._of(graph.node(Op.IOTA, dtypes.int32, (rows,))).reshape((rows, 1))
         across = cls._of(graph.node(Op.IOTA, dtypes.int32, (rows if columns is None else columns,))).reshape((1, -1))
-        return (down == across).cast(as_dtype(dtype))
+        return down.eq(across).cast(as_dtype(dtype))
 
     def _gathered(self, axis: int, places: Self) -> Self:
         return super()._gathered(axis, places)
@@ -111,30 +129,55 @@ class Creation(Memory):
         return random.unit(first, second, kind)
 
     @classmethod
-    def uniform(cls, *sizes: Int | Sequence[Int], low: float = 0.0, high: float = 1.0, dtype: DTypeLike = dtypes.float32, source: Source | None = None) -> Self:
+    def uniform(
+        cls,
+        *sizes: Int | Sequence[Int],
+        low: float = 0.0,
+        high: float = 1.0,
+        dtype: DTypeLike = dtypes.float32,
+        source: Source | None = None,
+    ) -> Self:
         """Return numbers evenly spread over [low, high)."""
         kind = _float(dtype, "uniform")
         wide = kind if kind is dtypes.float64 else dtypes.float32
         return (cls.rand(*sizes, dtype=wide, source=source) * (high - low) + low).cast(kind)
 
     @classmethod
-    def randn(cls, *sizes: Int | Sequence[Int], dtype: DTypeLike = dtypes.float32, source: Source | None = None) -> Self:
+    def randn(
+        cls, *sizes: Int | Sequence[Int], dtype: DTypeLike = dtypes.float32, source: Source | None = None
+    ) -> Self:
         """Return normally distributed numbers of mean 0 and variance 1."""
         kind = _float(dtype, "randn")
         first, second = random.words(cls, as_shape(sizes), source)
         return random.normal(first, second, kind)
 
     @classmethod
-    def normal(cls, *sizes: Int | Sequence[Int], mean: float = 0.0, std: float = 1.0, dtype: DTypeLike = dtypes.float32, source: Source | None = None) -> Self:
+    def normal(
+        cls,
+        *sizes: Int | Sequence[Int],
+        mean: float = 0.0,
+        std: float = 1.0,
+        dtype: DTypeLike = dtypes.float32,
+        source: Source | None = None,
+    ) -> Self:
         """Return normally distributed numbers of that mean and standard deviation."""
         return (cls.randn(*sizes, dtype=dtype, source=source) * std + mean).cast(as_dtype(dtype))
 
     @classmethod
-    def randint(cls, *sizes: Int | Sequence[Int], low: int = 0, high: int, dtype: DTypeLike = dtypes.int32, source: Source | None = None) -> Self:
+    def randint(
+        cls,
+        *sizes: Int | Sequence[Int],
+        low: int = 0,
+        high: int,
+        dtype: DTypeLike = dtypes.int32,
+        source: Source | None = None,
+    ) -> Self:
         """Return integers from `low` to before `high`."""
         kind = as_dtype(dtype)
         if not kind.is_integer or low >= high or low < kind.least or high - 1 > kind.greatest:
-            raise ValueError(f"randint from {low} to before {high} as {kind}: an integer type that holds them, low below high")
+            raise ValueError(
+                f"randint from {low} to before {high} as {kind}: an integer type that holds them, low below high"
+            )
         first, second = random.words(cls, as_shape(sizes), source)
         return random.integers(first, second, low, high, kind)
 
@@ -160,24 +203,42 @@ class Creation(Memory):
         return (self.rand(self.shape, source=source) >= rate).where(self * (1 / (1 - rate)), 0)
 
     @classmethod
-    def kaiming_uniform(cls, *sizes: Int | Sequence[Int], slope: float = 0.0, dtype: DTypeLike = dtypes.float32, source: Source | None = None) -> Self:
+    def kaiming_uniform(
+        cls,
+        *sizes: Int | Sequence[Int],
+        slope: float = 0.0,
+        dtype: DTypeLike = dtypes.float32,
+        source: Source | None = None,
+    ) -> Self:
         """Return initial weights (outputs, inputs, …) for relu and its like (He and others, 2015), evenly spread."""
         bound = math.sqrt(6 / ((1 + slope * slope) * _fans(as_shape(sizes))[0]))
         return cls.uniform(*sizes, low=-bound, high=bound, dtype=dtype, source=source)
 
     @classmethod
-    def kaiming_normal(cls, *sizes: Int | Sequence[Int], slope: float = 0.0, dtype: DTypeLike = dtypes.float32, source: Source | None = None) -> Self:
+    def kaiming_normal(
+        cls,
+        *sizes: Int | Sequence[Int],
+        slope: float = 0.0,
+        dtype: DTypeLike = dtypes.float32,
+        source: Source | None = None,
+    ) -> Self:
         """Return initial weights for relu and its like, normally distributed."""
-        return cls.normal(*sizes, std=math.sqrt(2 / ((1 + slope * slope) * _fans(as_shape(sizes))[0])), dtype=dtype, source=source)
+        return cls.normal(
+            *sizes, std=math.sqrt(2 / ((1 + slope * slope) * _fans(as_shape(sizes))[0])), dtype=dtype, source=source
+        )
 
     @classmethod
-    def xavier_uniform(cls, *sizes: Int | Sequence[Int], dtype: DTypeLike = dtypes.float32, source: Source | None = None) -> Self:
+    def xavier_uniform(
+        cls, *sizes: Int | Sequence[Int], dtype: DTypeLike = dtypes.float32, source: Source | None = None
+    ) -> Self:
         """Return initial weights for symmetric activations (Glorot and Bengio, 2010), evenly spread."""
         bound = math.sqrt(6 / sum(_fans(as_shape(sizes))))
         return cls.uniform(*sizes, low=-bound, high=bound, dtype=dtype, source=source)
 
     @classmethod
-    def xavier_normal(cls, *sizes: Int | Sequence[Int], dtype: DTypeLike = dtypes.float32, source: Source | None = None) -> Self:
+    def xavier_normal(
+        cls, *sizes: Int | Sequence[Int], dtype: DTypeLike = dtypes.float32, source: Source | None = None
+    ) -> Self:
         """Return initial weights for symmetric activations, normally distributed."""
         return cls.normal(*sizes, std=math.sqrt(2 / sum(_fans(as_shape(sizes)))), dtype=dtype, source=source)
 

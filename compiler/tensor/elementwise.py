@@ -1,4 +1,4 @@
-"""Operators and simple functions of one element: arithmetic, comparison, bits, choice, rounding, conversion. Python numbers adapt to the tensor."""
+"""Operators and simple functions of one element: arithmetic, comparison, bits, choice, rounding, conversion. Python numbers adapt to tensors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from ringup.compiler.tensor.movement import Movement
 
 UNSIGNED = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.uint64}
 SIGNED = {8: dtypes.int8, 16: dtypes.int16, 32: dtypes.int32, 64: dtypes.int64}
-BOOL_OPS = {Op.ADD: Op.OR, Op.MUL: Op.AND, Op.MAX: Op.OR, Op.MIN: Op.AND}  # what arithmetic is on bools; the rest is refused, as NumPy does
+BOOL_OPS = {
+    Op.ADD: Op.OR,
+    Op.MUL: Op.AND,
+    Op.MAX: Op.OR,
+    Op.MIN: Op.AND,
+}  # what arithmetic is on bools; the rest is refused, as NumPy does
 
 
 class Conversions(Movement):
@@ -69,7 +74,9 @@ class Elementwise(Conversions):
     def _bits(self, op: Op, other: object, *, reverse: bool = False) -> Self:
         x, y = self._fit(other)
         if x.dtype.is_float or (x.dtype.kind == "bool" and op in (Op.SHL, Op.SHR)):
-            raise TypeError(f"{op.value} of {self.dtype} and {y.dtype}: integers only{' or bools' if op not in (Op.SHL, Op.SHR) else ''}")
+            raise TypeError(
+                f"{op.value} of {self.dtype} and {y.dtype}: integers only{' or bools' if op not in (Op.SHL, Op.SHR) else ''}"
+            )
         return y._apply(op, x) if reverse else x._apply(op, y)
 
     def __add__(self, other: Any) -> Self:
@@ -113,8 +120,8 @@ class Elementwise(Conversions):
         if not x.dtype.is_float:
             return x._binary(Op.IDIV, y)
         whole = ((x - x % y) / y).round()
-        beside_infinity = ((x < 0) != (y < 0)).logical_and(x != 0).where(x._like(-1), 0)
-        return (y == 0).logical_or(x.isinf()).where(x / y, y.isinf().where(beside_infinity, whole))
+        beside_infinity = ((x < 0) ^ (y < 0)).logical_and(x.ne(0)).where(x._like(-1), 0)
+        return y.eq(0).where(x / y, y.isinf().logical_and(x.isfinite()).where(beside_infinity, whole))
 
     def __floordiv__(self, other: Any) -> Self:
         return self.floordiv(other)
@@ -132,8 +139,8 @@ class Elementwise(Conversions):
         """Return the remainder with the sign of the dividend, as C's fmod and %."""
         x, y = self._fit(other)
         if x.dtype.is_float:
-            return (abs(x) % abs(y)).copysign(x)
-        rest = abs(x) % abs(y) if x.dtype.kind == "int" else x % y
+            return (x.abs() % y.abs()).copysign(x)
+        rest = x.abs() % y.abs() if x.dtype.kind == "int" else x % y
         return (x < 0).where(-rest, rest) if x.dtype.kind == "int" else rest
 
     def pow(self, other: Any, *, reverse: bool = False) -> Self:
@@ -224,6 +231,14 @@ class Elementwise(Conversions):
 
     __hash__ = object.__hash__  # an __eq__ without it would leave tensors unhashable
 
+    def eq(self, other: Any) -> Self:
+        """Return where the two are equal."""
+        return self._compare(Op.EQ, other)
+
+    def ne(self, other: Any) -> Self:
+        """Return where the two differ; NaN differs from itself."""
+        return self._compare(Op.NE, other)
+
     def maximum(self, other: Any) -> Self:
         """Return the greater of the two, NaN if either is."""
         return self._binary(Op.MAX, other)
@@ -243,7 +258,13 @@ class Elementwise(Conversions):
         """Return `yes` where this bool tensor is true, `no` elsewhere; all three broadcast."""
         if self.dtype.kind != "bool":
             raise TypeError(f"where on {self.dtype}: the condition is a bool tensor, such as t != 0")
-        first = self._of(yes._node) if isinstance(yes, Core) else no._lift(yes) if isinstance(no, Core) else self._number(yes)
+        first = (
+            self._of(yes._node)
+            if isinstance(yes, Core)
+            else no._lift(yes)
+            if isinstance(no, Core)
+            else self._number(yes)
+        )
         second = first._lift(no)
         kind = dtypes.promote(first.dtype, second.dtype)
         shape = broadcast_shapes(self.shape, first.shape, second.shape)
@@ -251,7 +272,11 @@ class Elementwise(Conversions):
         return self._of(graph.node(Op.WHERE, kind, shape, nodes))
 
     def _number(self, value: Any) -> Self:
-        return self._constant(value, dtypes.of_scalar(value)) if isinstance(value, (bool, int, float)) else self._lift(value)
+        return (
+            self._constant(value, dtypes.of_scalar(value))
+            if isinstance(value, (bool, int, float))
+            else self._lift(value)
+        )
 
     def masked_fill(self, mask: Core, value: Any) -> Self:
         """Return it with `value` where the bool `mask` is true; the mask broadcasts to this shape."""
@@ -265,18 +290,18 @@ class Elementwise(Conversions):
 
     def isnan(self) -> Self:
         """Return where it is NaN."""
-        return self != self if self.dtype.is_float else self._constant(False, dtypes.bool_, self.shape)
+        return self.ne(self) if self.dtype.is_float else self._constant(False, dtypes.bool_, self.shape)
 
     def isinf(self) -> Self:
         """Return where it is plus or minus infinity."""
         has = self.dtype.is_float and self.dtype is not dtypes.float8_e4m3
-        return abs(self) == float("inf") if has else self._constant(False, dtypes.bool_, self.shape)
+        return self.abs().eq(float("inf")) if has else self._constant(False, dtypes.bool_, self.shape)
 
     def isfinite(self) -> Self:
         """Return where it is neither infinite nor NaN."""
         if not self.dtype.is_float:
             return self._constant(True, dtypes.bool_, self.shape)
-        return abs(self) < float("inf") if self.dtype is not dtypes.float8_e4m3 else self == self  # noqa: PLR0124
+        return self.abs() < float("inf") if self.dtype is not dtypes.float8_e4m3 else self.eq(self)
 
     def signbit(self) -> Self:
         """Return where the sign bit is set: negative numbers, -0.0, negative NaNs."""
@@ -343,7 +368,7 @@ class Elementwise(Conversions):
 
     def lerp(self, end: Any, weight: Any) -> Self:
         """Return the point between this (weight 0) and `end` (weight 1)."""
-        return self + (self._lift(end) - self) * weight
+        return self + self._lift(end).sub(self).mul(weight)
 
     def square(self) -> Self:
         """Return it times itself."""
@@ -359,7 +384,9 @@ class Elementwise(Conversions):
         """Return the same bits as another type of the same width. No gradient passes."""
         kind = as_dtype(dtype)
         if kind.bits != self.dtype.bits or "bool" in (kind.kind, self.dtype.kind):
-            raise TypeError(f"bitcast of {self.dtype} to {kind}: widths differ or one is bool; view() changes the last axis too")
+            raise TypeError(
+                f"bitcast of {self.dtype} to {kind}: widths differ or one is bool; view() changes the last axis too"
+            )
         return self if kind is self.dtype else self._of(graph.node(Op.BITCAST, kind, self.shape, (self._node,)))
 
     def view(self, dtype: DTypeLike) -> Self:
@@ -369,11 +396,15 @@ class Elementwise(Conversions):
         if have == want:
             return self.bitcast(kind)
         if "bool" in (kind.kind, self.dtype.kind) or not self.shape:
-            raise TypeError(f"view of {self.dtype}{list(self.shape)} as {kind}: bools and tensors without axes cannot change width")
+            raise TypeError(
+                f"view of {self.dtype}{list(self.shape)} as {kind}: bools and tensors without axes cannot change width"
+            )
         bits, last = self.bitcast(UNSIGNED[have]), self.shape[-1]
         if want > have:
             if last % (want // have) != 0:
-                raise ValueError(f"view of {self.dtype}{list(self.shape)} as {kind}: the last axis is no multiple of {want // have}")
+                raise ValueError(
+                    f"view of {self.dtype}{list(self.shape)} as {kind}: the last axis is no multiple of {want // have}"
+                )
             parts = bits.reshape((*self.shape[:-1], last // (want // have), want // have)).cast(UNSIGNED[want])
             joined = parts._cut(parts.ndim - 1, 0, 1)
             for place in range(1, want // have):
@@ -403,5 +434,7 @@ class Elementwise(Conversions):
         return self.cast(like.dtype) if like.dtype.is_float else self
 
 
-def _copysign_rule(gradient: Elementwise, _result: Elementwise, x: Elementwise, y: Elementwise) -> tuple[Elementwise, None]:
+def _copysign_rule(
+    gradient: Elementwise, _result: Elementwise, x: Elementwise, y: Elementwise
+) -> tuple[Elementwise, None]:
     return (x.signbit() == y.signbit()).where(gradient, -gradient), None

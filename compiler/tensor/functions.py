@@ -14,16 +14,28 @@ from ringup.compiler.graph import Op
 from ringup.compiler.tensor.coefficients import ASIN, ATAN, ERF, ERFC
 from ringup.compiler.tensor.elementwise import UNSIGNED, Elementwise
 
-HEAD_MASK = {dtypes.float32: 0xFFFF_F000, dtypes.float64: 0xFFFF_FFFF_F800_0000}  # the upper half of a mantissa: products of two are exact
+HEAD_MASK = {
+    dtypes.float32: 0xFFFF_F000,
+    dtypes.float64: 0xFFFF_FFFF_F800_0000,
+}  # the upper half of a mantissa: products of two are exact
 LOG2_E = {  # log2(e) as that many bits and the rest
     dtypes.float32: (2955 / 2048, 1.4426950408889634 - 2955 / 2048),
     dtypes.float64: (48408813 / (1 << 25), -1.0542692476429138e-8),
 }
-PI_2_REST = {dtypes.float32: -4.371139000186243e-8, dtypes.float64: 6.123233995736766e-17}  # pi/2 less its rounding to the type
-EXP_RANGE = {dtypes.float32: (-104.0, 89.0), dtypes.float64: (-746.0, 710.0)}  # beyond: 0 and infinity, whatever the argument
+PI_2_REST = {
+    dtypes.float32: -4.371139000186243e-8,
+    dtypes.float64: 6.123233995736766e-17,
+}  # pi/2 less its rounding to the type
+EXP_RANGE = {
+    dtypes.float32: (-104.0, 89.0),
+    dtypes.float64: (-746.0, 710.0),
+}  # beyond: 0 and infinity, whatever the argument
 LARGE = {dtypes.float32: 2.0**28, dtypes.float64: 2.0**54}  # x + 1 is x, with room
 TANH_ONE = {dtypes.float32: 10.0, dtypes.float64: 20.0}  # tanh is 1 to the last place
-HALF_EXP = {dtypes.float32: 80.0, dtypes.float64: 700.0}  # from here sinh and cosh are taken from exp(x/2), which does not overflow
+HALF_EXP = {
+    dtypes.float32: 80.0,
+    dtypes.float64: 700.0,
+}  # from here sinh and cosh are taken from exp(x/2), which does not overflow
 
 
 class Functions(Elementwise):
@@ -57,9 +69,13 @@ class Functions(Elementwise):
         return x._apply(Op.RECIP)
 
     def cbrt(self) -> Self:
-        """Return the cube root."""
+        """Return the cube root: a power, and one step of Newton's for the rounding of its exponent."""
         x = self._wide()
-        return abs(x).pow(1 / 3).copysign(x)._narrow(self)
+        size = x.abs()
+        root = size.pow(1 / 3)
+        step = (root - size / (root * root)) * (1 / 3)
+        made = root.eq(0).logical_or(root.isinf()).where(root, root - step)
+        return made.copysign(x)._with_rule(_cbrt_rule, x)._narrow(self)
 
     def exp2(self) -> Self:
         """Return 2 to the power of x."""
@@ -97,8 +113,8 @@ class Functions(Elementwise):
         raised = self._exp()
         less = raised - 1
         made = less * (self / raised._log())
-        made = (raised == 1).where(self, (less == -1).where(less, made))
-        return (raised == float("inf")).where(raised, made)._with_rule(_expm1_rule, self)
+        made = raised.eq(1).where(self, less.eq(-1).where(less, made))
+        return raised.eq(float("inf")).where(raised, made)._with_rule(_expm1_rule, self)
 
     def log(self) -> Self:
         """Return the natural logarithm, within 3 ulp."""
@@ -119,14 +135,14 @@ class Functions(Elementwise):
     def _log1p(self) -> Self:
         more = self + 1
         made = more._log() * (self / (more - 1))
-        made = (more == 1).where(self, made)
-        return (more == float("inf")).where(more, made)._with_rule(_log1p_rule, self)
+        made = more.eq(1).where(self, made)
+        return more.eq(float("inf")).where(more, made)._with_rule(_log1p_rule, self)
 
     def logaddexp(self, other: Any) -> Self:
         """Return log(exp(x) + exp(y)) without overflow."""
         x, y = (one._wide() for one in self._fit(other))
         top = x.maximum(y)
-        apart = (x == y).where(x._like(0), abs(x - y))  # two equal infinities have no difference
+        apart = x.eq(y).where(x._like(0), (x - y).abs())  # two equal infinities have no difference
         made = top + (-apart)._exp()._log1p()
         return made._with_rule(_logaddexp_rule, x, y)._narrow(self._fit(other)[0])
 
@@ -143,12 +159,12 @@ class Functions(Elementwise):
 
     def _cos(self) -> Self:
         most = 2.0**126 if self.dtype is dtypes.float32 else 2.0**1022
-        huge = abs(self) >= most  # twice it would overflow: from the half, whose sine gives 1 - 2 sin^2
+        huge = self.abs() >= most  # twice it would overflow: from the half, whose sine gives 1 - 2 sin^2
         x = huge.where(self * 0.5, self)
         sine, double = x._apply(Op.SIN), (x + x)._apply(Op.SIN)
         square = sine * sine
         root = (1 - square).maximum(0)._apply(Op.SQRT)
-        near_one = ((double < 0) != (sine < 0)).where(-root, root)
+        near_one = ((double < 0) ^ (sine < 0)).where(-root, root)
         made = (square > 0.25).where(double / (sine + sine), near_one)
         return huge.where(1 - 2 * square, made)._with_rule(_cos_rule, self)
 
@@ -168,7 +184,7 @@ class Functions(Elementwise):
     def atan(self) -> Self:
         """Return the arc tangent, within 4 ulp."""
         x = self._wide()
-        size = abs(x)
+        size = x.abs()
         outside = size > 1
         inner = outside.where(1 / size, size)._atan_unit()
         made = outside.where(math.pi / 2 - (inner - PI_2_REST[x.dtype]), inner)
@@ -177,16 +193,23 @@ class Functions(Elementwise):
     def atan2(self, other: Any) -> Self:
         """Return the angle of the point (other, self), -pi to pi, signs of zeros and infinities as C has them; within 4 ulp."""
         y, x = (one._wide() for one in self._fit(other))
-        high, wide = abs(y), abs(x)
+        high, wide = y.abs(), x.abs()
         steep = high > wide
         top, bottom = steep.where(wide, high), steep.where(high, wide)
         quotient = top / bottom
-        quotient = (top == bottom).where((top == 0).where(x._like(0), 1), quotient)  # 0/0 is 0 here, inf/inf 1
+        quotient = top.eq(bottom).where(top.eq(0).where(x._like(0), 1), quotient)  # 0/0 is 0 here, inf/inf 1
         rest = PI_2_REST[x.dtype]
         angle = quotient._atan_unit()
         angle = steep.where(math.pi / 2 - (angle - rest), angle)
         angle = x.signbit().where(math.pi - (angle - 2 * rest), angle).copysign(y)
-        return (y + x).isnan().logical_and(y.isnan().logical_or(x.isnan())).where(y + x, angle)._with_rule(_atan2_rule, y, x)._narrow(self._fit(other)[0])
+        return (
+            (y + x)
+            .isnan()
+            .logical_and(y.isnan().logical_or(x.isnan()))
+            .where(y + x, angle)
+            ._with_rule(_atan2_rule, y, x)
+            ._narrow(self._fit(other)[0])
+        )
 
     def _asin_small(self) -> Self:
         square = self * self
@@ -195,7 +218,7 @@ class Functions(Elementwise):
     def asin(self) -> Self:
         """Return the arc sine, NaN outside of -1 … 1; within 4 ulp."""
         x = self._wide()
-        size = abs(x)
+        size = x.abs()
         root = ((1 - size) * 0.5)._apply(Op.SQRT)
         large = size > 0.5
         part = large.where(root, size)._asin_small()
@@ -205,7 +228,7 @@ class Functions(Elementwise):
     def acos(self) -> Self:
         """Return the arc cosine, NaN outside of -1 … 1; within 4 ulp."""
         x = self._wide()
-        size, rest = abs(x), PI_2_REST[self._compute_dtype()]
+        size, rest = x.abs(), PI_2_REST[self._compute_dtype()]
         root = ((1 - size) * 0.5)._apply(Op.SQRT)
         large = size > 0.5
         part = large.where(root, x)._asin_small()
@@ -220,15 +243,17 @@ class Functions(Elementwise):
     def sinh(self) -> Self:
         """Return the hyperbolic sine."""
         x = self._wide()
-        size = abs(x)
+        size = x.abs()
         less = size._expm1()
         made = (less + less / (less + 1)) * 0.5
-        return (size > HALF_EXP[x.dtype]).where(size._half_exp(), made).copysign(x)._with_rule(_sinh_rule, x)._narrow(self)
+        return (
+            (size > HALF_EXP[x.dtype]).where(size._half_exp(), made).copysign(x)._with_rule(_sinh_rule, x)._narrow(self)
+        )
 
     def cosh(self) -> Self:
         """Return the hyperbolic cosine."""
         x = self._wide()
-        size = abs(x)
+        size = x.abs()
         raised = size._exp()
         made = (raised + 1 / raised) * 0.5
         return (size > HALF_EXP[x.dtype]).where(size._half_exp(), made)._with_rule(_cosh_rule, x)._narrow(self)
@@ -238,13 +263,13 @@ class Functions(Elementwise):
         return self._wide()._tanh()._narrow(self)
 
     def _tanh(self) -> Self:
-        less = (abs(self).minimum(TANH_ONE[self.dtype]) * 2)._expm1()
+        less = (self.abs().minimum(TANH_ONE[self.dtype]) * 2)._expm1()
         return (less / (less + 2)).copysign(self)._with_rule(_tanh_rule, self)
 
     def asinh(self) -> Self:
         """Return the inverse hyperbolic sine."""
         x = self._wide()
-        size = abs(x)
+        size = x.abs()
         large = size > LARGE[x.dtype]
         inner = large.where(x._like(1), size)
         square = inner * inner
@@ -263,7 +288,7 @@ class Functions(Elementwise):
     def atanh(self) -> Self:
         """Return the inverse hyperbolic tangent, infinite at 1, NaN beyond."""
         x = self._wide()
-        size = abs(x)
+        size = x.abs()
         made = ((size + size) / (1 - size))._log1p() * 0.5
         return made.copysign(x)._with_rule(_atanh_rule, x)._narrow(self)
 
@@ -278,7 +303,7 @@ class Functions(Elementwise):
     def erf(self) -> Self:
         """Return the error function, within 3 ulp."""
         x = self._wide()
-        size = abs(x)
+        size = x.abs()
         small = size < 1
         square = size * size
         inner = size * small.where(square, size._like(0))._polynomial(ERF[x.dtype])
@@ -288,7 +313,7 @@ class Functions(Elementwise):
     def erfc(self) -> Self:
         """Return 1 - erf(x) without cancellation, within 8 ulp down to where it vanishes."""
         x = self._wide()
-        size = abs(x).minimum(1e3)
+        size = x.abs().minimum(1e3)
         head = size._head()
         tail = size._erfc_tail(head * head, (size - head) * (size + head))
         return (x < 0).where(2 - tail, tail)._with_rule(_erfc_rule, x)._narrow(self)
@@ -296,6 +321,10 @@ class Functions(Elementwise):
 
 def _exp_rule(gradient: Functions, result: Functions, x: Functions) -> tuple[Functions]:
     return (gradient * result,)
+
+
+def _cbrt_rule(gradient: Functions, result: Functions, x: Functions) -> tuple[Functions]:
+    return (gradient / (result * result * 3),)
 
 
 def _expm1_rule(gradient: Functions, result: Functions, x: Functions) -> tuple[Functions]:

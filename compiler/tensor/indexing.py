@@ -1,6 +1,6 @@
 """Elements by place: `t[...]` in full NumPy style, gather and scatter and what is made of them.
 
-Places given as Python numbers, lists or arrays are checked (IndexError). Places that are tensors are not known when the graph is made: in `t[...]`
+Places given as Python numbers, lists or arrays are checked (IndexError). Places that are tensors are not known when a graph is made: in `t[...]`
 negative ones count from the end, in the named methods they do not, and in both what lies outside reads 0 and is not written.
 """
 
@@ -14,10 +14,20 @@ import numpy as np
 from ringup.compiler import dtypes, graph, index
 from ringup.compiler.graph import Op
 from ringup.compiler.index import Int
+from ringup.compiler.tensor import order
 from ringup.compiler.tensor.convolution import Convolution
 from ringup.compiler.tensor.core import Core, broadcast_shapes, is_size, number_of, spread, total
 
-SCATTERS = {"add": Op.ADD, "sum": Op.ADD, "mul": Op.MUL, "prod": Op.MUL, "max": Op.MAX, "amax": Op.MAX, "min": Op.MIN, "amin": Op.MIN}
+SCATTERS = {
+    "add": Op.ADD,
+    "sum": Op.ADD,
+    "mul": Op.MUL,
+    "prod": Op.MUL,
+    "max": Op.MAX,
+    "amax": Op.MAX,
+    "min": Op.MIN,
+    "amin": Op.MIN,
+}
 
 
 class Indexing(Convolution):
@@ -28,9 +38,14 @@ class Indexing(Convolution):
     def __getitem__(self, key: Any) -> Self:
         made, advanced = self._basic(key)
         made = made._advanced(advanced) if advanced else made
-        if made is not self and made._base is None:
-            made._base = (None, self._node, self._node)
+        if made is not self and (
+            made._base is None or not order.is_view(made._node, made._base[1]) or made._base[1] not in self._roots()
+        ):
+            made._base = (None, self._node, made._node)
         return made
+
+    def _roots(self) -> tuple[graph.Node, ...]:
+        return (self._node,) if self._base is None else (self._node, self._base[1])
 
     def __iter__(self) -> Any:
         return (self[i] for i in range(len(self)))
@@ -46,7 +61,7 @@ class Indexing(Convolution):
             if one is None:
                 shape.append(1)
                 continue
-            if isinstance(one, Core) or isinstance(one, np.ndarray):
+            if isinstance(one, (Core, np.ndarray)):
                 many = 1 if isinstance(one, Core) or one.dtype != np.bool_ else one.ndim
                 for part in self._index_tensors(one, axis, len(shape)):
                     advanced[part[0]] = part[1]
@@ -76,7 +91,12 @@ class Indexing(Convolution):
 
     def _expanded_keys(self, key: Any) -> list[Any]:
         keys = [self._as_key(one) for one in (key if isinstance(key, tuple) else (key,))]
-        used = sum(one.ndim if isinstance(one, np.ndarray) and one.dtype == np.bool_ else one is not None and one is not Ellipsis for one in keys)
+        used = sum(
+            one.ndim
+            if isinstance(one, np.ndarray) and one.dtype == np.bool_
+            else one is not None and one is not Ellipsis
+            for one in keys
+        )
         if used > self.ndim:
             raise IndexError(f"{used} indices for a tensor of shape {list(self.shape)}")
         dots = [i for i, one in enumerate(keys) if one is Ellipsis]
@@ -88,17 +108,24 @@ class Indexing(Convolution):
         if any(arrays):  # beside arrays, numbers are arrays too where that decides where the axes of the result go
             placed = [i for i, one in enumerate(full) if arrays[i] or is_size(one)]
             if placed[-1] - placed[0] + 1 != len(placed):
-                return [self._lift(one) if isinstance(one, index.Expr) else np.asarray(one) if is_size(one) else one for one in full]
+                return [
+                    self._lift(one) if isinstance(one, index.Expr) else np.asarray(one) if is_size(one) else one
+                    for one in full
+                ]
         return full
 
     def _as_key(self, one: Any) -> Any:
         if isinstance(one, (bool, np.bool_)):
             raise IndexError("a lone True or False is no index here: use reshape, or where()")
+        if isinstance(one, np.integer):
+            return int(one)
         if one is None or one is Ellipsis or isinstance(one, slice) or is_size(one):
             return one
         if isinstance(one, Core):
             if one.dtype.kind == "bool":
-                raise IndexError("a bool tensor as an index gives a shape that only the card knows: use where(), masked_fill(), or a NumPy mask")
+                raise IndexError(
+                    "a bool tensor as an index gives a shape that only the card knows: use where(), masked_fill(), or a NumPy mask"
+                )
             if one.dtype.is_float:
                 raise IndexError(f"an index of {one.dtype}: integers only")
             return one
@@ -106,7 +133,9 @@ class Indexing(Convolution):
         if array.size == 0 and array.dtype.kind == "f":
             array = array.astype(np.int64)
         if array.dtype.kind not in "biu":
-            raise IndexError(f"{one!r} is no index: numbers, slices, None, ..., lists or arrays of integers or bools, integer tensors")
+            raise IndexError(
+                f"{one!r} is no index: numbers, slices, None, ..., lists or arrays of integers or bools, integer tensors"
+            )
         return array
 
     def _place(self, place: Int, axis: int) -> Int:
@@ -123,7 +152,9 @@ class Indexing(Convolution):
         step = 1 if one.step is None else one.step
         if not isinstance(step, int) or step == 0:
             raise IndexError(f"a slice with a step of {one.step!r}: a whole number other than 0")
-        if all(part is None or isinstance(part, (int, np.integer)) for part in (one.start, one.stop)) and isinstance(size, int):
+        if all(part is None or isinstance(part, (int, np.integer)) for part in (one.start, one.stop)) and isinstance(
+            size, int
+        ):
             start, stop, step = one.indices(size)
             count = len(range(start, stop, step))
             if step > 0:
@@ -133,9 +164,14 @@ class Indexing(Convolution):
             raise IndexError(f"a slice of symbolic bounds with a step of {step}: only 1")
         ends = [edge if part is None else part + size if isinstance(part, int) and part < 0 else part
                 for part, edge in ((one.start, 0), (one.stop, size))]  # fmt: skip
-        low, high = index.bounds(ends[1] - ends[0])
-        if high < 0 or index.bounds(size - ends[1])[1] < 0 or index.bounds(ends[0])[0] < 0:
-            raise IndexError(f"slice {ends[0]}:{ends[1]} of axis {axis} of a tensor of shape {list(self.shape)}: outside of it")
+        if (
+            index.bounds(ends[1] - ends[0])[1] < 0
+            or index.bounds(size - ends[1])[1] < 0
+            or index.bounds(ends[0])[0] < 0
+        ):
+            raise IndexError(
+                f"slice {ends[0]}:{ends[1]} of axis {axis} of a tensor of shape {list(self.shape)}: outside of it"
+            )
         return ends[0], ends[1], 1
 
     def _index_tensors(self, one: Any, axis: int, place: int) -> list[tuple[int, Self]]:
@@ -148,7 +184,9 @@ class Indexing(Convolution):
             return [(place, (wide < 0).where(wide + self.shape[axis], wide))]
         if one.dtype == np.bool_:
             if one.shape != self.shape[axis : axis + one.ndim]:
-                raise IndexError(f"a mask of shape {list(one.shape)} at axis {axis} of a tensor of shape {list(self.shape)}")
+                raise IndexError(
+                    f"a mask of shape {list(one.shape)} at axis {axis} of a tensor of shape {list(self.shape)}"
+                )
             return [(place + i, self._from_array(places)) for i, places in enumerate(np.nonzero(one))]
         size = number_of(self.shape[axis], "an index array")
         if one.size and (one.max() >= size or one.min() < -size):
@@ -177,7 +215,9 @@ class Indexing(Convolution):
     def _advanced(self, advanced: dict[int, Self]) -> Self:
         places, axes, others = self._flat_places(advanced)
         front = axes[0] if axes == list(range(axes[0], axes[-1] + 1)) else 0
-        moved = self.permute([*axes, *others]).reshape((total(self.shape[i] for i in axes), *(self.shape[i] for i in others)))
+        moved = self.permute([*axes, *others]).reshape(
+            (total(self.shape[i] for i in axes), *(self.shape[i] for i in others))
+        )
         made = moved._gathered(0, places.flatten()).reshape((*places.shape, *moved.shape[1:]))
         n = places.ndim
         return made.permute([*range(n, n + front), *range(n), *range(n + front, made.ndim)])
@@ -211,10 +251,16 @@ class Indexing(Convolution):
 
     def _cut_to(self, where: Core, axis: int, what: str) -> Self:
         if where.ndim != self.ndim or any(
-            index.bounds(size - one)[0] < 0 for i, (one, size) in enumerate(zip(where.shape, self.shape, strict=True)) if i != axis
+            index.bounds(size - one)[0] < 0
+            for i, (one, size) in enumerate(zip(where.shape, self.shape, strict=True))
+            if i != axis
         ):
-            raise ValueError(f"{what} along axis {axis} of {list(self.shape)} by places {list(where.shape)}: the same rank, no larger other axes")
-        return self._shrink([(0, size if i == axis else one) for i, (one, size) in enumerate(zip(where.shape, self.shape, strict=True))])
+            raise ValueError(
+                f"{what} along axis {axis} of {list(self.shape)} by places {list(where.shape)}: the same rank, no larger other axes"
+            )
+        return self._shrink(
+            [(0, size if i == axis else one) for i, (one, size) in enumerate(zip(where.shape, self.shape, strict=True))]
+        )
 
     def take_along_axis(self, places: Any, axis: int | None) -> Self:
         """Return NumPy's take_along_axis: `gather` with the other axes broadcast; of the flattened tensor for None."""
@@ -275,14 +321,16 @@ class Indexing(Convolution):
         if not self.dtype.is_integer:
             raise TypeError(f"one_hot of {self.dtype}: integers only")
         counted = self._of(graph.node(Op.IOTA, dtypes.int32, (classes,)))
-        return (self.unsqueeze(-1) == counted).cast(dtypes.int32)
+        return self.unsqueeze(-1).eq(counted).cast(dtypes.int32)
 
     def _with_part(self, key: Any, value: Any) -> Self:
         """Return it with `value` at `key`: what `t[key] = value` makes of a part that is no plain view, through one SCATTER."""
-        every = self._of(graph.node(Op.IOTA, dtypes.int64 if index.bounds(self.size)[1] >= 1 << 31 else dtypes.int32, (self.size,))).reshape(self.shape)
+        every = self._of(
+            graph.node(Op.IOTA, dtypes.int64 if index.bounds(self.size)[1] >= 1 << 31 else dtypes.int32, (self.size,))
+        ).reshape(self.shape)
         part, advanced = every._basic(key)
         if advanced:
-            outside = part._like(1)._advanced(advanced) == 0  # what lies outside reads 0
+            outside = part._like(1)._advanced(advanced).eq(0)  # what lies outside reads 0
             part = outside.where(-1, part._advanced(advanced))
         y = self._lift(value).cast(self.dtype)
         if y.ndim > part.ndim:

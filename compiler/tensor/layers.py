@@ -28,7 +28,9 @@ class Layers(Sorting):
         apart = self - self.mean(axes, keepdims=True)
         return apart * ((apart * apart).mean(axes, keepdims=True) + eps).rsqrt()
 
-    def layer_norm(self, weight: Core | None = None, bias: Core | None = None, *, axes: int | Sequence[int] = -1, eps: float = 1e-5) -> Self:
+    def layer_norm(
+        self, weight: Core | None = None, bias: Core | None = None, *, axes: int | Sequence[int] = -1, eps: float = 1e-5
+    ) -> Self:
         """Return it less its mean, over its standard deviation, along axes; times `weight`, plus `bias`, which broadcast."""
         x = self._wide()
         made = x._normal(x._axes(axes), eps)
@@ -47,10 +49,14 @@ class Layers(Sorting):
     def _by_channel(self, value: Core | None, ndim: int) -> Self | None:
         return None if value is None else self._of(value._node).reshape((1, -1, *[1] * (ndim - 2)))
 
-    def group_norm(self, groups: int, weight: Core | None = None, bias: Core | None = None, *, eps: float = 1e-5) -> Self:
+    def group_norm(
+        self, groups: int, weight: Core | None = None, bias: Core | None = None, *, eps: float = 1e-5
+    ) -> Self:
         """Return (N, C, …) normalised over each of `groups` groups of channels; weight and bias (C)."""
         if self.ndim < 2 or groups < 1 or self.shape[1] % groups != 0:
-            raise ValueError(f"group_norm of {list(self.shape)} in {groups} groups: (N, C, …) with C a multiple of them")
+            raise ValueError(
+                f"group_norm of {list(self.shape)} in {groups} groups: (N, C, …) with C a multiple of them"
+            )
         x = self._wide()
         grouped = x.reshape((x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]))
         made = grouped._normal(range(2, grouped.ndim), eps).reshape(self.shape)
@@ -61,7 +67,13 @@ class Layers(Sorting):
         return self.group_norm(number_of(self.shape[1], "instance_norm"), weight, bias, eps=eps)
 
     def batch_norm(
-        self, mean: Core | None = None, variance: Core | None = None, weight: Core | None = None, bias: Core | None = None, *, eps: float = 1e-5
+        self,
+        mean: Core | None = None,
+        variance: Core | None = None,
+        weight: Core | None = None,
+        bias: Core | None = None,
+        *,
+        eps: float = 1e-5,
     ) -> Self:
         """Return (N, C, …) normalised by a channel's `mean` and `variance`, or by the batch's own where they are None (training)."""
         x = self._wide()
@@ -96,7 +108,9 @@ class Layers(Sorting):
         """
         q, k, v = self, self._of(key._node), self._of(value._node)
         if min(q.ndim, k.ndim, v.ndim) < 2 or q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
-            raise ValueError(f"attention of q {list(q.shape)}, k {list(k.shape)}, v {list(v.shape)}: (…, queries, width), (…, keys, width), (…, keys, out)")
+            raise ValueError(
+                f"attention of q {list(q.shape)}, k {list(k.shape)}, v {list(v.shape)}: (…, queries, width), (…, keys, width), (…, keys, out)"
+            )
         heads = q.shape
         if grouped and min(q.ndim, k.ndim) > 2 and q.shape[-3] != k.shape[-3]:
             q, k, v, mask = q._split_heads(k, v, mask)
@@ -106,7 +120,9 @@ class Layers(Sorting):
         if causal:
             queries, keys = q.shape[-2], k.shape[-2]
             last = keys - queries if start is None else start
-            seen = scores._places(scores.ndim - 1) <= scores._places(scores.ndim - 2) + scores._places(scores.ndim - 2)._lift(last)
+            seen = scores._places(scores.ndim - 1) <= scores._places(scores.ndim - 2) + scores._places(
+                scores.ndim - 2
+            )._lift(last)
         if mask is not None:
             if mask.dtype.kind == "bool":
                 seen = self._of(mask._node) if seen is None else seen & self._of(mask._node)
@@ -121,9 +137,9 @@ class Layers(Sorting):
     def _softmax_seen(self) -> Self:
         """Return softmax of the last axis, 0 in rows that are all minus infinity."""
         top = self.max(-1, keepdims=True).detach()
-        powers = (self - (top == float("-inf")).where(0.0, top))._exp_negative()
+        powers = (self - top.eq(float("-inf")).where(0.0, top))._exp_negative()
         below = powers.sum(-1, keepdims=True)
-        return powers / (below == 0).where(1.0, below)
+        return powers / below.eq(0).where(1.0, below)
 
     def _split_heads(self, k: Self, v: Self, mask: Core | None) -> tuple[Self, Self, Self, Core | None]:
         """Return q as (…, kv heads, heads each, queries, width), the others with an axis of 1 there."""
@@ -143,7 +159,9 @@ class Layers(Sorting):
         """
         width = number_of(self.shape[-1], "rotary")
         if width % 2 or cosines.shape[-1] * 2 != width or sines.shape != cosines.shape:
-            raise ValueError(f"rotary of {list(self.shape)} by {list(cosines.shape)}: an even width, and half of it for both tables")
+            raise ValueError(
+                f"rotary of {list(self.shape)} by {list(cosines.shape)}: an even width, and half of it for both tables"
+            )
         x, c, s = self._wide(), self._of(cosines._node)._wide(), self._of(sines._node)._wide()
         if interleaved:
             pairs = x.unflatten(-1, (width // 2, 2))
@@ -166,7 +184,13 @@ class Layers(Sorting):
         return self.mean() if how == "mean" else self.sum() if how == "sum" else self
 
     def cross_entropy(
-        self, target: Core, *, axis: int = -1, ignore: int | None = None, smoothing: float = 0.0, reduction: str = "mean"
+        self,
+        target: Core,
+        *,
+        axis: int = -1,
+        ignore: int | None = None,
+        smoothing: float = 0.0,
+        reduction: str = "mean",
     ) -> Self:
         """Return minus the log-probability of the target along `axis`: classes as integers without that axis, or probabilities with it.
 
@@ -177,18 +201,22 @@ class Layers(Sorting):
         classes = number_of(self.shape[at], "cross_entropy")
         if target.dtype.is_float:
             if target.shape != self.shape:
-                raise ValueError(f"cross_entropy of {list(self.shape)} with probabilities {list(target.shape)}: shapes differ")
+                raise ValueError(
+                    f"cross_entropy of {list(self.shape)} with probabilities {list(target.shape)}: shapes differ"
+                )
             wanted = self._of(target._node)._wide() * (1 - smoothing) + smoothing / classes
             return (-(wanted * logs).sum(at))._summarised(reduction)._narrow(self)
         if target.shape != tuple(size for i, size in enumerate(self.shape) if i != at):
-            raise ValueError(f"cross_entropy of {list(self.shape)} along axis {axis} with classes {list(target.shape)}: that axis less")
+            raise ValueError(
+                f"cross_entropy of {list(self.shape)} along axis {axis} with classes {list(target.shape)}: that axis less"
+            )
         places = self._of(target._node).unsqueeze(at)
-        hit = places == logs._places(at)
+        hit = places.eq(logs._places(at))
         picked = hit.where(logs, 0).sum(at)
         lost = -(picked * (1 - smoothing) + logs.sum(at) * (smoothing / classes)) if smoothing else -picked
         if ignore is None:
             return lost._summarised(reduction)._narrow(self)
-        counts = self._of(target._node) != ignore
+        counts = self._of(target._node).ne(ignore)
         lost = counts.where(lost, 0)
         made = lost.sum() / counts.cast(lost.dtype).sum() if reduction == "mean" else lost._summarised(reduction)
         return made._narrow(self)
@@ -196,27 +224,32 @@ class Layers(Sorting):
     def nll_loss(self, target: Core, *, axis: int = -1, reduction: str = "mean") -> Self:
         """Return minus this log-probability of the target class along `axis`."""
         at = self._axis(axis)
-        hit = self._of(target._node).unsqueeze(at) == self._places(at)
+        hit = self._of(target._node).unsqueeze(at).eq(self._places(at))
         return (-hit.where(self, 0).sum(at))._summarised(reduction)
 
     def mse_loss(self, target: Any, *, reduction: str = "mean") -> Self:
         """Return the squared difference."""
-        return (self - target).square()._summarised(reduction)
+        return self.sub(target).square()._summarised(reduction)
 
     def l1_loss(self, target: Any, *, reduction: str = "mean") -> Self:
         """Return the absolute difference."""
-        return abs(self - target)._summarised(reduction)
+        return self.sub(target).abs()._summarised(reduction)
 
     def huber_loss(self, target: Any, *, delta: float = 1.0, reduction: str = "mean") -> Self:
         """Return half the squared difference up to `delta`, a line beyond."""
-        apart = abs(self - target)
-        return (apart <= delta).where(apart * apart * 0.5, (apart - 0.5 * delta) * delta)._summarised(reduction)
+        apart = self.sub(target).abs()
+        near: Self = apart <= delta
+        return near.where(apart * apart * 0.5, (apart - 0.5 * delta) * delta)._summarised(reduction)
 
     def bce_loss(self, target: Any, *, reduction: str = "mean") -> Self:
         """Return the cross entropy of probabilities, their logarithms held above -100."""
         x = self._wide()
         y = x._lift(target)
-        return (-(y * x.log().maximum(-100.0) + (1 - y) * (-x).log1p().maximum(-100.0)))._summarised(reduction)._narrow(self)
+        return (
+            (-(y * x.log().maximum(-100.0) + (1 - y) * (-x).log1p().maximum(-100.0)))
+            ._summarised(reduction)
+            ._narrow(self)
+        )
 
     def bce_with_logits_loss(self, target: Any, *, reduction: str = "mean") -> Self:
         """Return the cross entropy of sigmoid(x), stable for large x."""

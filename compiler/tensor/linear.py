@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from ringup.compiler import dtypes, graph
 from ringup.compiler.dtypes import DType
@@ -47,9 +47,13 @@ class Linear(Reductions):
         """
         y = self._lift(other, weak=False)
         if not self.shape or not y.shape:
-            raise ValueError(f"matmul of {list(self.shape)} and {list(y.shape)}: at least one axis each; use * for a number")
+            raise ValueError(
+                f"matmul of {list(self.shape)} and {list(y.shape)}: at least one axis each; use * for a number"
+            )
         if self.shape[-1] != y.shape[-2 if y.ndim > 1 else 0]:
-            raise ValueError(f"matmul of {list(self.shape)} and {list(y.shape)}: {self.shape[-1]} columns meet {y.shape[-2 if y.ndim > 1 else 0]} rows")
+            raise ValueError(
+                f"matmul of {list(self.shape)} and {list(y.shape)}: {self.shape[-1]} columns meet {y.shape[-2 if y.ndim > 1 else 0]} rows"
+            )
         left = self if self.ndim > 1 else self.unsqueeze(0)
         right = y if y.ndim > 1 else y.unsqueeze(1)
         ndim = max(left.ndim, right.ndim)
@@ -85,7 +89,9 @@ class Linear(Reductions):
             axes = (range(self.ndim - axes, self.ndim), range(axes))
         mine, theirs = [self._axis(one) for one in axes[0]], [y._axis(one) for one in axes[1]]
         if len(mine) != len(theirs) or any(self.shape[a] != y.shape[b] for a, b in zip(mine, theirs, strict=True)):
-            raise ValueError(f"tensordot of {list(self.shape)} and {list(y.shape)} over axes {mine} and {theirs}: sizes differ")
+            raise ValueError(
+                f"tensordot of {list(self.shape)} and {list(y.shape)} over axes {mine} and {theirs}: sizes differ"
+            )
         keep, other_keep = [i for i in range(self.ndim) if i not in mine], [i for i in range(y.ndim) if i not in theirs]
         shape = [*(self.shape[i] for i in keep), *(y.shape[i] for i in other_keep)]
         inner = total(self.shape[i] for i in mine)
@@ -141,7 +147,12 @@ class Linear(Reductions):
         x = self.reshape((*self.shape, *[1] * (len(letters) - len(mine))))
         order = [theirs.index(letter) for letter in letters if letter in theirs]
         moved = other.permute(order)
-        y = moved.reshape(tuple(moved.shape[[one for one in letters if one in theirs].index(letter)] if letter in theirs else 1 for letter in letters))
+        y = moved.reshape(
+            tuple(
+                moved.shape[[one for one in letters if one in theirs].index(letter)] if letter in theirs else 1
+                for letter in letters
+            )
+        )
         gone = [i for i, letter in enumerate(letters) if letter not in needed]
         made = x._contract(y, gone) if gone else x * y
         return made._dropped(tuple(gone)), [letter for letter in letters if letter in needed]
@@ -157,7 +168,9 @@ def _parsed(formula: str, ranks: list[int]) -> tuple[list[list[str]], list[str]]
     made, longest = [], 0
     for term, rank in zip(terms, ranks, strict=True):
         named = term.replace("...", "", 1)
-        if not all(letter.isalpha() for letter in named) or (len(named) > rank if "..." in term else len(named) != rank):
+        if not all(letter.isalpha() for letter in named) or (
+            len(named) > rank if "..." in term else len(named) != rank
+        ):
             raise ValueError(f"einsum {formula!r}: {term!r} does not name the axes of an operand with {rank}")
         extra = rank - len(named)
         longest = max(longest, extra)
@@ -174,7 +187,9 @@ def _parsed(formula: str, ranks: list[int]) -> tuple[list[list[str]], list[str]]
     return made, result
 
 
-def _contraction_rule(axes: tuple[int, ...], gradient: Linear, _result: Linear, x: Linear, y: Linear) -> tuple[Linear, Linear]:
+def _contraction_rule(
+    axes: tuple[int, ...], gradient: Linear, _result: Linear, x: Linear, y: Linear
+) -> tuple[Linear, Linear]:
     return _one_side(gradient, y, x), _one_side(gradient, x, y)
 
 
@@ -182,5 +197,4 @@ def _one_side(gradient: Linear, other: Linear, to: Linear) -> Linear:
     """Return the gradient of one operand: that of the result times the other operand, summed over the axes that the operand spread along."""
     full: tuple[Int, ...] = broadcast_shapes(other.shape, to.shape)
     axes = [i for i, (one, many) in enumerate(zip(to.shape, full, strict=True)) if one != many]
-    spread_out = cast("Linear", gradient.expand(full))
-    return spread_out._contract(other, axes, to.dtype)
+    return gradient.expand(full)._contract(other, axes, to.dtype)

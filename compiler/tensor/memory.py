@@ -8,7 +8,7 @@ from typing import Any, Self, cast
 from ringup.compiler import graph
 from ringup.compiler.graph import Node, Op
 from ringup.compiler.tensor import order
-from ringup.compiler.tensor.core import Core, broadcast_shapes, spread
+from ringup.compiler.tensor.core import Core, spread
 from ringup.compiler.tensor.layers import Layers
 
 
@@ -39,13 +39,18 @@ class Memory(Layers):
         found, seen, view = self._base
         base = None if found is None else cast("Self | None", found())
         if base is None:
-            raise TypeError("assign to a part that is a copy (index arrays, steps, or of a tensor that is gone): write t[...] = value")
+            raise TypeError(
+                "assign to a part that is a copy (index arrays, steps, or of a tensor that is gone): write t[...] = value"
+            )
         self._node = base._write(_path(view, seen), new)
         return self
 
     def _fitting(self, value: Any) -> Node:
         y = self._lift(value)
-        if broadcast_shapes(y.shape, self.shape) != self.shape:
+        have = (1,) * (self.ndim - y.ndim) + y.shape
+        if len(have) != self.ndim or any(
+            size not in (1, wanted) for size, wanted in zip(have, self.shape, strict=True)
+        ):
             raise ValueError(f"a value of shape {list(y.shape)} does not go into {list(self.shape)}")
         return spread(graph.cast(y._node, self.dtype), self.shape)
 
@@ -59,7 +64,7 @@ class Memory(Layers):
         part, advanced = self._basic(key)
         if isinstance(value, Core) and value._node is part._node:
             return  # t[key] += x has written already
-        if advanced or not _is_path(part._node, self._node):
+        if advanced or not order.is_view(part._node, self._node):
             self._put_here(self._with_part(key, value), copies=True)
             return
         y = self._lift(value)
@@ -113,12 +118,6 @@ class Memory(Layers):
 def _stored(state: Node, view: Node, value: Node) -> Node:
     store = graph.node(Op.STORE, view.dtype, view.shape, (view, value))
     return graph.node(Op.AFTER, state.dtype, state.shape, (state, store))
-
-
-def _is_path(view: Node, state: Node) -> bool:
-    while view is not state and view.op in order.WRITABLE:
-        view = view.sources[0]
-    return view is state
 
 
 def _path(view: Node, state: Node) -> Callable[[Node], Node]:

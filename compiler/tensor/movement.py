@@ -10,7 +10,7 @@ from ringup.compiler import dtypes, graph, index
 from ringup.compiler.dtypes import Scalar
 from ringup.compiler.graph import Node, Op, Shape
 from ringup.compiler.index import Int
-from ringup.compiler.tensor.core import Axes, Core, as_shape, broadcast_shapes, number_of, spread, total
+from ringup.compiler.tensor.core import Axes, Core, as_shape, broadcast_shapes, is_size, number_of, spread, total
 
 PADDINGS = ("constant", "reflect", "replicate", "circular")
 
@@ -33,13 +33,19 @@ class Movement(Core):
     def reshape(self, *sizes: Int | Sequence[Int]) -> Self:
         """Return the elements in row-major order under another shape; one size may be -1 and follows from the others."""
         wanted = list(sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes)
-        if wanted.count(-1) > 1:
+        for size in wanted:
+            if not is_size(size):
+                raise TypeError(f"a shape holds whole numbers and sizes, not {size!r}")
+        open_ones = [i for i, size in enumerate(wanted) if not isinstance(size, index.Expr) and size == -1]
+        if len(open_ones) > 1:
             raise ValueError(f"reshape of {list(self.shape)} to {wanted}: one -1 at most")
-        if -1 in wanted:
-            wanted[wanted.index(-1)] = self._missing(wanted)
+        if open_ones:
+            wanted[open_ones[0]] = self._missing(wanted)
         shape = as_shape(wanted)
         if total(shape) != self.size:
-            raise ValueError(f"{list(self.shape)} ({self.size} elements) does not reshape to {list(shape)} ({total(shape)})")
+            raise ValueError(
+                f"{list(self.shape)} ({self.size} elements) does not reshape to {list(shape)} ({total(shape)})"
+            )
         return self._view(graph.reshape(self._node, shape))
 
     def _missing(self, wanted: list[Any]) -> Int:
@@ -53,7 +59,9 @@ class Movement(Core):
             raise ValueError(f"reshape of {list(self.shape)} to {wanted}: -1 beside a size of 0 says nothing")
         found = left // known
         if found * known != left:
-            raise ValueError(f"{list(self.shape)} ({self.size} elements) does not reshape to {wanted}: no whole number for -1")
+            raise ValueError(
+                f"{list(self.shape)} ({self.size} elements) does not reshape to {wanted}: no whole number for -1"
+            )
         return found
 
     def view_as(self, other: Core) -> Self:
@@ -138,7 +146,9 @@ class Movement(Core):
         keep = [size if isinstance(new, int) and new == -1 else new for new, size in zip(wanted, have, strict=False)]
         shape = as_shape(keep)
         if len(have) != len(shape) or any(size not in (1, new) for size, new in zip(have, shape, strict=True)):
-            raise ValueError(f"{list(self.shape)} does not expand to {wanted}: only axes of 1 repeat, new axes come in front")
+            raise ValueError(
+                f"{list(self.shape)} does not expand to {wanted}: only axes of 1 repeat, new axes come in front"
+            )
         return self._of(spread(self._node, shape))
 
     broadcast_to = expand
@@ -151,9 +161,13 @@ class Movement(Core):
         """Return the part from `start` to before `stop` of each axis; None keeps one whole."""
         if len(bounds) != self.ndim:
             raise ValueError(f"shrink of {list(self.shape)} by {len(bounds)} pairs of bounds: one for each axis")
-        pairs = tuple((0, size) if pair is None else (pair[0], pair[1]) for pair, size in zip(bounds, self.shape, strict=True))
+        pairs = tuple(
+            (0, size) if pair is None else (pair[0], pair[1]) for pair, size in zip(bounds, self.shape, strict=True)
+        )
         for axis, ((start, stop), size) in enumerate(zip(pairs, self.shape, strict=True)):
-            outside = index.bounds(start)[1] < 0 or index.bounds(stop - start)[1] < 0 or index.bounds(size - stop)[1] < 0
+            outside = (
+                index.bounds(start)[1] < 0 or index.bounds(stop - start)[1] < 0 or index.bounds(size - stop)[1] < 0
+            )
             if outside or (isinstance(start, int) and start < 0):
                 raise IndexError(f"shrink of axis {axis} of {list(self.shape)} from {start} to {stop}: outside of it")
         return self._shrink(pairs)
@@ -177,9 +191,13 @@ class Movement(Core):
             return self
         shape = tuple(before + size + after for size, (before, after) in zip(self.shape, widths, strict=True))
         filled = graph.const(value, self.dtype).arg
-        return self._of(graph.node(Op.PAD, self.dtype, shape, (self._node,), (tuple((a, b) for a, b in widths), filled)))
+        return self._of(
+            graph.node(Op.PAD, self.dtype, shape, (self._node,), (tuple((a, b) for a, b in widths), filled))
+        )
 
-    def pad(self, widths: int | Sequence[tuple[Int, Int] | int | None], value: Scalar = 0, mode: str = "constant") -> Self:
+    def pad(
+        self, widths: int | Sequence[tuple[Int, Int] | int | None], value: Scalar = 0, mode: str = "constant"
+    ) -> Self:
         """Return it with edges added: a pair (before, after) or one width for each axis, or one width for all; negative ones cut off.
 
         `mode`: constant (`value`), reflect (mirrored without the edge), replicate (the edge), circular (from the other side).
@@ -189,7 +207,9 @@ class Movement(Core):
         given = [widths] * self.ndim if isinstance(widths, int) else list(widths)
         if len(given) != self.ndim:
             raise ValueError(f"pad of {list(self.shape)} by {len(given)} widths: one for each axis")
-        pairs: list[tuple[Int, Int]] = [(0, 0) if one is None else one if isinstance(one, tuple) else (one, one) for one in given]
+        pairs: list[tuple[Int, Int]] = [
+            (0, 0) if one is None else one if isinstance(one, tuple) else (one, one) for one in given
+        ]
         cut = tuple((max(-a, 0) if isinstance(a, int) else 0, size - max(-b, 0) if isinstance(b, int) else size)
                     for (a, b), size in zip(pairs, self.shape, strict=True))  # fmt: skip
         grown = [tuple(max(one, 0) if isinstance(one, int) else one for one in pair) for pair in pairs]
@@ -206,9 +226,15 @@ class Movement(Core):
         size = number_of(self.shape[axis], f"padding by {mode}")
         most = {"reflect": size - 1, "circular": size, "replicate": before + after if size else 0}[mode]
         if max(before, after) > most:
-            raise ValueError(f"{mode} padding of axis {axis} of {list(self.shape)} by ({before}, {after}): {most} at most")
+            raise ValueError(
+                f"{mode} padding of axis {axis} of {list(self.shape)} by ({before}, {after}): {most} at most"
+            )
         if mode == "reflect":
-            parts = [self._cut(axis, 1, before + 1).flip(axis), self, self._cut(axis, size - 1 - after, size - 1).flip(axis)]
+            parts = [
+                self._cut(axis, 1, before + 1).flip(axis),
+                self,
+                self._cut(axis, size - 1 - after, size - 1).flip(axis),
+            ]
         elif mode == "circular":
             parts = [self._cut(axis, size - before, size), self, self._cut(axis, 0, after)]
         else:
@@ -229,8 +255,12 @@ class Movement(Core):
         at = self._axis(axis)
         kind = self.dtype
         for one in parts[1:]:
-            if one.ndim != self.ndim or any(a != b for i, (a, b) in enumerate(zip(one.shape, self.shape, strict=True)) if i != at):
-                raise ValueError(f"cat along axis {axis} of {' and '.join(str(list(part.shape)) for part in parts)}: the other axes differ")
+            if one.ndim != self.ndim or any(
+                a != b for i, (a, b) in enumerate(zip(one.shape, self.shape, strict=True)) if i != at
+            ):
+                raise ValueError(
+                    f"cat along axis {axis} of {' and '.join(str(list(part.shape)) for part in parts)}: the other axes differ"
+                )
             kind = dtypes.promote(kind, one.dtype)
         return self._join([one.cast(kind) for one in parts], at)
 
@@ -265,7 +295,9 @@ class Movement(Core):
 
     def repeat(self, *counts: int | Sequence[int]) -> Self:
         """Return it repeated whole along each axis; more counts than axes put new ones in front."""
-        given = cast("Sequence[int]", counts[0] if len(counts) == 1 and isinstance(counts[0], (tuple, list)) else counts)
+        given = cast(
+            "Sequence[int]", counts[0] if len(counts) == 1 and isinstance(counts[0], (tuple, list)) else counts
+        )
         if len(given) < self.ndim or any(count < 0 for count in given):
             raise ValueError(f"repeat of {list(self.shape)} by {list(given)}: a count for each axis, none negative")
         shape = (1,) * (len(given) - self.ndim) + self.shape
@@ -276,7 +308,9 @@ class Movement(Core):
 
     def tile(self, *counts: int | Sequence[int]) -> Self:
         """Return it repeated whole as NumPy's tile: missing counts in front are 1."""
-        given = list(cast("Sequence[int]", counts[0] if len(counts) == 1 and isinstance(counts[0], (tuple, list)) else counts))
+        given = list(
+            cast("Sequence[int]", counts[0] if len(counts) == 1 and isinstance(counts[0], (tuple, list)) else counts)
+        )
         return self.repeat([1] * (self.ndim - len(given)) + given)
 
     def repeat_interleave(self, count: int, axis: int | None = None) -> Self:
@@ -341,10 +375,16 @@ class Movement(Core):
         turns = max(-((dilation - count * step) // length), 1)
         row = turns * length + dilation
         rounds = -(-size * row // length)
-        made = self.unsqueeze(axis).expand((*before, rounds, length, *after)).reshape((*before, rounds * length, *after))
+        made = (
+            self.unsqueeze(axis).expand((*before, rounds, length, *after)).reshape((*before, rounds * length, *after))
+        )
         made = made._cut(axis, 0, size * row).reshape((*before, size, row, *after))._cut(axis + 1, 0, count * step)
         if step > 1:
-            made = made.reshape((*before, size, count, step, *after))._cut(axis + 2, 0, 1).reshape((*before, size, count, *after))
+            made = (
+                made.reshape((*before, size, count, step, *after))
+                ._cut(axis + 2, 0, 1)
+                .reshape((*before, size, count, *after))
+            )
         return made.transpose(axis, axis + 1)
 
     def unfold(self, axis: int, size: int, step: int = 1) -> Self:
@@ -352,7 +392,9 @@ class Movement(Core):
         at = self._axis(axis)
         length = number_of(self.shape[at], "unfold")
         if not 1 <= size <= length or step < 1:
-            raise ValueError(f"unfold of axis {axis} of {list(self.shape)} into windows of {size}, {step} apart: 1 to {length}, a step of 1 or more")
+            raise ValueError(
+                f"unfold of axis {axis} of {list(self.shape)} into windows of {size}, {step} apart: 1 to {length}, a step of 1 or more"
+            )
         return self._windows(at, size, step).movedim(at + 1, -1)
 
     def diagonal(self, offset: int = 0, first: int = 0, second: int = 1) -> Self:
@@ -369,7 +411,9 @@ class Movement(Core):
             return made._cut(at, 0, 0)._cut(at + 1, 0, min(columns, 1)).reshape((*made.shape[:-2], 0))
         made = made._cut(at, start_row, start_row + count)._cut(at + 1, start_column, start_column + count)
         lead = made.shape[:-2]
-        rows_of_one_more = made.reshape((*lead, count * count))._pad([(0, 0)] * at + [(0, count)]).reshape((*lead, count, count + 1))
+        rows_of_one_more = (
+            made.reshape((*lead, count * count))._pad([(0, 0)] * at + [(0, count)]).reshape((*lead, count, count + 1))
+        )
         return rows_of_one_more._cut(at + 1, 0, 1).reshape((*lead, count))
 
 

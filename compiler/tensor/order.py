@@ -1,7 +1,7 @@
 """Assignments put in an order that can be kept: what a graph with STOREs has to satisfy, and the CONTIGUOUS nodes that make it do so.
 
 What the scheduler may count on after `prepared`, events being the AFTER nodes in `graph.ordered`'s order:
-- a kernel that reads a state (BUFFER or AFTER) runs before the STORE of the AFTER that follows that state. No value made by elementwise nodes and
+- a kernel that reads a state (BUFFER or AFTER) runs before the STORE of the AFTER that follows that state. No value of elementwise nodes and
   views needs both a state and what comes after it: such reads lie behind a CONTIGUOUS, which is never fused away.
 - a STORE's value reads the state it overwrites only at the very places it writes, or behind a CONTIGUOUS or a REDUCE; a REDUCE that reads an
   overwritten state is therefore not to be fused into a kernel that runs with or after the STORE.
@@ -41,8 +41,17 @@ def viewed(view: Node) -> Node:
     while node.op in WRITABLE:
         node = node.sources[0]
     if node.op not in STATES:
-        raise CompileError(f"a STORE into {view}: it is a {node.op.value}, not a view (reshape, permute, shrink, flip) of memory")
+        raise CompileError(
+            f"a STORE into {view}: it is a {node.op.value}, not a view (reshape, permute, shrink, flip) of memory"
+        )
     return node
+
+
+def is_view(view: Node, of: Node) -> bool:
+    """Return whether a node is a plain view of another, which a STORE can write through."""
+    while view is not of and view.op in WRITABLE:
+        view = view.sources[0]
+    return view is of
 
 
 def _name(state: Node) -> str:
@@ -58,13 +67,16 @@ def followers(nodes: Sequence[Node]) -> dict[Node, Node]:
             continue
         before = node.sources[0]
         if found.setdefault(before, node) is not node:
-            raise CompileError(f"{_name(before)} is assigned twice from the same state, in branches of one graph: assign to one of them after the other")
+            raise CompileError(
+                f"{_name(before)} is assigned twice from the same state, in branches of one graph: assign one after the other"
+            )
         for store in node.sources[1:]:
             if store.op is not Op.STORE:
                 raise CompileError(f"an AFTER of {_name(before)} waits for {store}, which is no STORE")
             if viewed(store.sources[0]) is not before:
+                other = _name(viewed(store.sources[0]))
                 raise CompileError(
-                    f"an AFTER of {_name(before)} waits for a STORE into another state, of {_name(viewed(store.sources[0]))}: no order of the two is right"
+                    f"an AFTER of {_name(before)} waits for a STORE into another state, of {other}: no order of the two is right"
                 )
     return found
 
@@ -93,7 +105,9 @@ def check_bounds(roots: Sequence[Node], sizes: Mapping[str, int]) -> None:
             for axis, ((start, stop), size) in enumerate(zip(node.arg, node.sources[0].shape, strict=True)):  # type: ignore[call-overload]
                 low, high, most = (index.evaluate(one, sizes) for one in (start, stop, size))
                 if not 0 <= low <= high <= most:
-                    raise IndexError(f"axis {axis} of {list(node.sources[0].shape)} from {start} to {stop} is {low} to {high} of {most} with {dict(sizes)}")
+                    raise IndexError(
+                        f"axis {axis} of {list(node.sources[0].shape)} from {start} to {stop} is {low} to {high} of {most} with {dict(sizes)}"
+                    )
         elif open_sizes(node):
             for size in node.shape:
                 index.evaluate(size, sizes)
@@ -112,7 +126,12 @@ def prepared(roots: Sequence[Node]) -> list[Node]:
     for node in nodes:
         if node.op is Op.BITCAST and node.dtype is node.sources[0].dtype:
             (source,) = node.sources
-            made[node], latest[node], until[node], near[node] = made[source], latest[source], until[source], near[source]
+            made[node], latest[node], until[node], near[node] = (
+                made[source],
+                latest[source],
+                until[source],
+                near[source],
+            )
             continue
         latest[node] = max((latest[source] for source in node.sources), default=-1)
         sources = [made[source] for source in node.sources]

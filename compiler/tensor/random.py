@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ringup.compiler import dtypes, graph
 from ringup.compiler.graph import Op, Shape
 from ringup.compiler.index import bounds, product
+from ringup.compiler.tensor.memory import Memory
 
-if TYPE_CHECKING:
-    from ringup.compiler.tensor.tensor import Tensor
+Tensor = TypeVar("Tensor", bound=Memory)
 
 ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
 PARITY = 0x1BD11BDA
@@ -113,7 +113,7 @@ def unit(first: Tensor, second: Tensor, dtype: dtypes.DType) -> Tensor:
 
 
 def normal(first: Tensor, second: Tensor, dtype: dtypes.DType) -> Tensor:
-    """Return normally distributed numbers by G. Box and M. Muller: sqrt(-2 log u) cos(2 pi v), u in (0, 1]; f32 (f64 for f64) within, then rounded."""
+    """Return normally distributed numbers by G. Box and M. Muller: sqrt(-2 log u) cos(2 pi v), u in (0, 1]; in f32 (f64), then rounded."""
     if dtype is dtypes.float64:
         u = (first.cast(dtypes.float64) + 1) * 2.0**-32
         v = second.cast(dtypes.float64) * 2.0**-32
@@ -127,7 +127,7 @@ def normal(first: Tensor, second: Tensor, dtype: dtypes.DType) -> Tensor:
 def integers(first: Tensor, second: Tensor, low: int, high: int, dtype: dtypes.DType) -> Tensor:
     """Return integers from `low` to before `high`: the high half of a product for spans up to 2^32, a remainder of 64 bits beyond."""
     span = high - low
-    if span <= 1 << 32:
+    if span <= 1 << 32:  # noqa: SIM108
         made = (first.cast(dtypes.uint64) * span) >> 32
     else:
         made = ((first.cast(dtypes.uint64) << 32) | second.cast(dtypes.uint64)) % span

@@ -41,13 +41,17 @@ class Overwritten:
 
     def read(self) -> bytes:
         """Raise: these bytes are gone."""
-        raise CompileError(f"a graph made before an assignment reads {self.name or 'a tensor'} as it was; that memory holds later values now")
+        raise CompileError(
+            f"a graph made before an assignment reads {self.name or 'a tensor'} as it was; that memory holds later values now"
+        )
 
 
 _current: ContextVar[Evaluator | None] = ContextVar("ringup evaluator", default=None)
 _keeping: ContextVar[bool] = ContextVar("ringup gradients", default=True)
 
-HISTORY: WeakKeyDictionary[Node, Node] = WeakKeyDictionary()  # of realized values that a gradient may be asked through: what made them
+HISTORY: WeakKeyDictionary[Node, Node] = (
+    WeakKeyDictionary()
+)  # of realized values that a gradient may be asked through: what made them
 LEAVES: WeakValueDictionary[int, Core] = WeakValueDictionary()  # tensors that want gradients, by identity
 
 
@@ -116,7 +120,9 @@ def realize(tensors: Sequence[Core], sizes: Mapping[str, int]) -> None:
         return
     finals = order.finals([one._node for one in asked])
     readers, copies = _old_readers(asked, finals, sizes) if finals else ([], [])
-    nodes = list(dict.fromkeys([*(one._node for one in asked), *finals.values(), *(one._node for one in readers), *copies]))
+    nodes = list(
+        dict.fromkeys([*(one._node for one in asked), *finals.values(), *(one._node for one in readers), *copies])
+    )
     roots = [graph.node(Op.CONTIGUOUS, one.dtype, one.shape, (one,)) if one in copies else one for one in nodes]
     made = dict(zip(nodes, evaluate(roots, sizes), strict=True))
     buffers = {one: _buffer(one, data, sizes) for one, data in made.items()}
@@ -156,12 +162,18 @@ def _buffer(node: Node, data: Any, sizes: Mapping[str, int]) -> Node:
     return graph.buffer(node.dtype, tuple(index.evaluate(size, sizes) for size in node.shape), name, data)
 
 
-def _old_readers(asked: Sequence[Core], finals: Mapping[Storage, Node], sizes: Mapping[str, int]) -> tuple[list[Core], list[Node]]:
+def _old_readers(
+    asked: Sequence[Core], finals: Mapping[Storage, Node], sizes: Mapping[str, int]
+) -> tuple[list[Core], list[Node]]:
     """Return live tensors that read states which this evaluation overwrites, and, for those that cannot be computed now, the states to copy."""
     last = set(finals.values())
     old: dict[Node, frozenset[Node]] = {}  # states a node reads that are not the last ones, seen from above
     readers, copies = [], dict[Node, None]()
-    waiting = [one for one in LIVE.values() if not is_data(one._node) and one._node not in last and all(one is not other for other in asked)]
+    waiting = [
+        one
+        for one in LIVE.values()
+        if not is_data(one._node) and one._node not in last and all(one is not other for other in asked)
+    ]
     for one in waiting:
         for node in graph.ordered([one._node]):
             if node in old:
@@ -173,7 +185,9 @@ def _old_readers(asked: Sequence[Core], finals: Mapping[Storage, Node], sizes: M
             else:
                 old[node] = frozenset().union(*(old[source] for source in node.sources))
         if old[one._node]:
-            if one._node.op is not Op.AFTER and all(name in sizes for node in graph.ordered([one._node]) for name in order.open_sizes(node)):
+            if one._node.op is not Op.AFTER and all(
+                name in sizes for node in graph.ordered([one._node]) for name in order.open_sizes(node)
+            ):
                 readers.append(one)
             else:
                 copies.update(dict.fromkeys(old[one._node]))

@@ -81,7 +81,7 @@ class Reductions(Activations):
         at = self._axis(axis)
         size = self.shape[at]
         best = self._extreme(op, at, keepdims=True)
-        hit = (self == best).logical_or(self.isnan()) if self.dtype.is_float else self == best
+        hit = self.eq(best).logical_or(self.isnan()) if self.dtype.is_float else self.eq(best)
         places = self._places(at)
         return hit.where(places, places._lift(size))._reduce(Op.MIN, at, keepdims=keepdims)
 
@@ -111,7 +111,11 @@ class Reductions(Activations):
         return x._over(x.sum(axis, keepdims=keepdims), self._count(axis))._narrow(self)
 
     def _over(self, value: Self, count: Int) -> Self:
-        return value * (1 / count) if isinstance(count, int) and count and not count & (count - 1) else value / value._lift(count)
+        return (
+            value * (1 / count)
+            if isinstance(count, int) and count and not count & (count - 1)
+            else value / value._lift(count)
+        )
 
     def var(self, axis: Axes = None, *, correction: int = 1, keepdims: bool = False) -> Self:
         """Return the variance along axes, divided by the count less `correction` (NumPy's ddof; 1 unless said)."""
@@ -127,7 +131,7 @@ class Reductions(Activations):
 
     def norm(self, order: float = 2, axis: Axes = None, *, keepdims: bool = False) -> Self:
         """Return the vector norm of that order along axes: 0 counts, infinity is the greatest, minus infinity the least."""
-        x = abs(self._wide())
+        x = self._wide().abs()
         if order == 0:
             made = x.bool().cast(x.dtype).sum(axis, keepdims=keepdims)
         elif math.isinf(order):
@@ -196,7 +200,7 @@ class Reductions(Activations):
     def allclose(self, other: Any, rtol: float = 1e-5, atol: float = 1e-8) -> Self:
         """Return whether all elements are within atol + rtol |other| of another's, as a bool tensor."""
         x, y = self._fit(other)
-        return (abs(x - y) <= abs(y) * rtol + atol).logical_or(x == y).all()
+        return ((x - y).abs() <= y.abs() * rtol + atol).logical_or(x.eq(y)).all()
 
 
 def plain(size: Int, what: str) -> int:

@@ -46,7 +46,11 @@ class Sorting(Indexing):
         block = 1 << (size.bit_length() + 1) // 2
         count = -(-size // block)
         edges = [(0, 0)] * len(lead)
-        inside = self._pad([*edges, (0, count * block - size)], start).reshape((*lead, count, block))._scan_last(op, start, block)
+        inside = (
+            self._pad([*edges, (0, count * block - size)], start)
+            .reshape((*lead, count, block))
+            ._scan_last(op, start, block)
+        )
         ends = inside._cut(inside.ndim - 1, block - 1, block).reshape((*lead, count))
         before = ends._scan_last(op, start, count)._cut(len(lead), 0, count - 1)._pad([*edges, (1, 0)], start)
         before, inside = before.unsqueeze(-1)._fit(inside)
@@ -95,7 +99,7 @@ class Sorting(Indexing):
             keys = self
         else:
             signed = SIGNED[self.dtype.bits]
-            bits = (self == 0).where(self._like(0), self).detach().bitcast(signed)
+            bits = self.eq(0).where(self._like(0), self).detach().bitcast(signed)
             folded = bits ^ ((bits >> self.dtype.bits - 1) & int(signed.greatest))
             keys = self.isnan().where(folded._like(int(signed.greatest)), folded)
         return ~keys if descending else keys
@@ -128,7 +132,9 @@ class Sorting(Indexing):
         while block < whole:
             keys, places = keys._merged(places, block)
             block *= 2
-        return places.reshape((rows, whole))._cut(1, 0, size)  # padding is equal to the greatest at most, and came after it
+        return places.reshape((rows, whole))._cut(
+            1, 0, size
+        )  # padding is equal to the greatest at most, and came after it
 
     def _ranked(self) -> tuple[Self, Self]:
         """Return sorted rows of keys and where each came from, by counting for every element those before it."""
@@ -136,7 +142,7 @@ class Sorting(Indexing):
         wide = (rows, size, size)
         mine, other = self.unsqueeze(2).expand(wide), self.unsqueeze(1).expand(wide)
         here, there = mine._places(1), mine._places(2)
-        before = (other < mine).logical_or((other == mine).logical_and(there < here))
+        before = (other < mine).logical_or(other.eq(mine).logical_and(there < here))
         rank = before.cast(dtypes.int32).sum(2)
         return self._put(rank), self._row_places()._put(rank)
 
@@ -146,13 +152,17 @@ class Sorting(Indexing):
     def _put(self, rank: Self) -> Self:
         """Return rows with each element at its rank, a permutation."""
         empty = self._like(0)
-        return self._of(graph.node(Op.SCATTER, self.dtype, self.shape, (empty._node, rank._node, self._node), (1, None)))
+        return self._of(
+            graph.node(Op.SCATTER, self.dtype, self.shape, (empty._node, rank._node, self._node), (1, None))
+        )
 
     def _merged(self, places: Self, block: int) -> tuple[Self, Self]:
         """Return sorted rows of 2 * block from pairs of sorted rows of block, with the places that went along."""
         keys = self.contiguous().reshape((-1, 2, block))
         other = keys.flip(1)
-        second = keys._places(1) == 1  # in the second half, equals of the first come before; in the first, those of the second after
+        second = keys._places(1).eq(
+            1
+        )  # in the second half, equals of the first come before; in the first, those of the second after
         low = keys._like(0).cast(dtypes.int32)
         high = low + block
         for _ in range(block.bit_length()):
@@ -196,4 +206,6 @@ class Sorting(Indexing):
 
     def unsigned_bits(self) -> Self:
         """Return the elements' bits as unsigned integers."""
-        return self.detach().bitcast(UNSIGNED[self.dtype.bits]) if self.dtype.kind != "bool" else self.cast(dtypes.uint8)
+        return (
+            self.detach().bitcast(UNSIGNED[self.dtype.bits]) if self.dtype.kind != "bool" else self.cast(dtypes.uint8)
+        )

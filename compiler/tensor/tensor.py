@@ -12,12 +12,14 @@ from ringup.compiler.dtypes import DType
 from ringup.compiler.tensor import realize
 from ringup.compiler.tensor.core import Core, DTypeLike, as_dtype
 from ringup.compiler.tensor.creation import Creation
-from ringup.compiler.tensor.gradient import backward, want
+from ringup.compiler.tensor.gradients import backward, want
 from ringup.errors import CompileError
 
 Array = np.ndarray[Any, Any]
 BY_NUMPY = {one.numpy: one for one in dtypes.ALL}
-PLAIN = tuple(one for one in dtypes.ALL if one.numpy == one.name or one is dtypes.bool_)  # types that NumPy itself has
+PLAIN = tuple(
+    one for one in dtypes.ALL if one not in (dtypes.bfloat16, dtypes.float8_e4m3, dtypes.float8_e5m2)
+)  # types that NumPy itself has
 
 
 class Tensor(Creation):
@@ -29,7 +31,9 @@ class Tensor(Creation):
 
     __slots__ = ()
 
-    def __init__(self, data: object, dtype: DTypeLike | None = None, *, requires_grad: bool = False, name: str = "") -> None:
+    def __init__(
+        self, data: object, dtype: DTypeLike | None = None, *, requires_grad: bool = False, name: str = ""
+    ) -> None:
         kind = None if dtype is None else as_dtype(dtype)
         if isinstance(data, Core):
             self._setup(graph.cast(data.node, kind or data.dtype))
@@ -48,7 +52,7 @@ class Tensor(Creation):
         return f"<Tensor {list(self.shape)} {self.dtype}, {state}>"
 
     @classmethod
-    def _from_array(cls, array: Array, name: str = "") -> Self:
+    def _from_array(cls, array: object, name: str = "") -> Self:
         made = cls._of(_leaf(_array(array, None), name))
         made._owns = True
         return made
@@ -142,14 +146,12 @@ class Tensor(Creation):
 
 def _array(data: object, kind: DType | None) -> Array:
     """Return anything array-like as a contiguous NumPy array of a type we have; lists of Python numbers in their default types."""
-    listed = not isinstance(data, (np.ndarray, np.generic)) and not hasattr(data, "__array__") and not hasattr(data, "__dlpack__")
-    try:
-        array = np.from_dlpack(data) if not listed and not isinstance(data, (np.ndarray, np.generic)) and not hasattr(data, "__array__") else np.asarray(data)  # type: ignore[arg-type]
-    except ValueError as error:
-        raise ValueError(f"the nested lists make no array: {error}") from error
-    if listed and array.dtype.kind in "fiu":
-        wanted = np.dtype(kind.numpy) if kind in PLAIN and kind is not None and (kind.kind == "float") == (array.dtype.kind == "f" or kind.kind == "float") else None
-        array = array.astype(wanted if wanted is not None else _default(array))
+    if isinstance(data, (np.ndarray, np.generic)) or hasattr(data, "__array__"):
+        array = np.asarray(data)
+    elif hasattr(data, "__dlpack__"):
+        array = np.from_dlpack(cast("Any", data))
+    else:
+        array = _listed(data, kind)
     if array.dtype.name not in BY_NUMPY:
         raise TypeError(f"elements of {array.dtype} have no type here; there are {', '.join(BY_NUMPY)}")
     if array.dtype.byteorder == ">":
@@ -157,11 +159,22 @@ def _array(data: object, kind: DType | None) -> Array:
     return np.ascontiguousarray(array).reshape(array.shape)
 
 
+def _listed(data: object, kind: DType | None) -> Array:
+    try:
+        array: Array = np.asarray(data)
+    except ValueError as error:
+        raise ValueError(f"the nested lists make no array: {error}") from error
+    if array.dtype.kind not in "fiu":
+        return array
+    exact = kind is not None and kind in PLAIN and (kind.is_float or array.dtype.kind != "f")
+    return array.astype(np.dtype(kind.numpy) if exact and kind is not None else _default(array))
+
+
 def _default(array: Array) -> np.dtype[Any]:
     if array.dtype.kind == "f":
         return np.dtype(np.float32)
     if array.dtype == np.uint64:
-        return array.dtype
+        return np.dtype(np.uint64)
     small = not array.size or (array.max() < 1 << 31 and array.min() >= -1 << 31)
     return np.dtype(np.int32 if small else np.int64)
 
@@ -175,7 +188,8 @@ def _numpy_dtype(dtype: DType) -> np.dtype[Any]:
     if dtype in PLAIN:
         return np.dtype(dtype.numpy)
     try:
-        import ml_dtypes  # noqa: PLC0415  # optional: NumPy has no such types of its own
+        import ml_dtypes  # optional: NumPy has no such types of its own
     except ImportError as error:
         raise CompileError(f"NumPy has no {dtype}: install ml_dtypes, or cast to float32 first") from error
-    return np.dtype(getattr(ml_dtypes, dtype.numpy))
+    found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, dtype.numpy))
+    return found

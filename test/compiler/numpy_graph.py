@@ -82,7 +82,9 @@ def unary(op, x, dtype):
         return np.logical_not(x) if dtype.kind == "bool" else np.invert(x)
     if not dtype.is_float:
         return np.asarray(x if dtype.kind in ("bool", "uint") and op is Op.ABS else INTEGER_UNARY[op](x)).astype(kind)
-    wide = x.astype(np.float64 if dtype.bits >= 32 else np.float32)  # f32 of f64: rounded once, exact for all but the transcendental
+    wide = x.astype(
+        np.float64 if dtype.bits >= 32 else np.float32
+    )  # f32 of f64: rounded once, exact for all but the transcendental
     return np.asarray(FLOAT_UNARY[op](wide)).astype(kind)
 
 
@@ -105,7 +107,9 @@ FLOAT_UNARY = {
 def binary(op, x, y, dtype):
     """Return an elementwise operation of two operands of `dtype`."""
     if op in COMPARE:
-        return np.asarray(COMPARE[op](*((x, y) if dtype.name not in NARROW else (x.astype(np.float32), y.astype(np.float32)))))
+        return np.asarray(
+            COMPARE[op](*((x, y) if dtype.name not in NARROW else (x.astype(np.float32), y.astype(np.float32))))
+        )
     kind = numpy_dtype(dtype)
     if dtype.is_float:
         wide = np.float32 if dtype.name in NARROW else np.float64 if op in (Op.POW, Op.MOD) else kind
@@ -141,22 +145,25 @@ def _floor_divide(x, y, dtype):
     safe = np.where(y == 0, 1, y).astype(x.dtype)
     minus = (safe == -1) if dtype.kind == "int" else np.zeros(y.shape, bool)
     divided = np.floor_divide(x, np.where(minus, 1, safe).astype(x.dtype))
-    return np.where(y == 0, 0, np.where(minus, np.negative(x), divided))
+    return np.where(y == 0, x.dtype.type(0), np.where(minus, np.negative(x), divided))
 
 
 def _remainder(x, y, dtype):
-    safe = np.where((y == 0) | ((y == -1) if dtype.kind == "int" else False), 1, y).astype(x.dtype)
-    return np.where(y == 0, 0, np.mod(x, safe))
+    minus = (y == -1) if dtype.kind == "int" else np.zeros(y.shape, bool)
+    safe = np.where((y == 0) | minus, 1, y).astype(x.dtype)
+    return np.where(y == 0, x.dtype.type(0), np.where(minus, x.dtype.type(0), np.mod(x, safe)))
 
 
 def _shift_left(x, y, dtype):
     inside = (y >= 0) & (y < dtype.bits)
-    return np.where(inside, np.left_shift(x, np.where(inside, y, 0).astype(x.dtype)), 0)
+    return np.where(inside, np.left_shift(x, np.where(inside, y, 0).astype(x.dtype)), x.dtype.type(0))
 
 
 def _shift_right(x, y, dtype):
     inside = (y >= 0) & (y < dtype.bits)
-    return np.where(inside, np.right_shift(x, np.where(inside, y, 0).astype(x.dtype)), np.where(x < 0, -1, 0))
+    return np.where(
+        inside, np.right_shift(x, np.where(inside, y, 0).astype(x.dtype)), np.where(x < 0, -1, 0).astype(x.dtype)
+    )
 
 
 def _integer_power(x, y, dtype):
@@ -166,7 +173,7 @@ def _integer_power(x, y, dtype):
         base, left = base * base, left >> np.uint64(1)
     odd = (y & 1) == 1
     negative = np.where(x == 1, 1, np.where((x == -1) & (dtype.kind == "int"), np.where(odd, -1, 1), 0))
-    return np.where(y < 0, negative, result)
+    return np.where(y < 0, negative.astype(x.dtype), result)
 
 
 INTEGER_BINARY = {
@@ -199,7 +206,7 @@ def cast(x, kind):
         inside = (wide >= float(info.min)) & (wide < float(info.max) + (kind.itemsize < 8))
         kept = np.where(inside, wide, 0.0).astype(kind)
         return np.where(np.isnan(wide), 0, np.where(inside, kept, np.where(wide > 0, info.max, info.min))).astype(kind)
-    if kind in (np.float32, np.float64) or from_float and x.dtype.itemsize <= 4:
+    if kind in (np.float32, np.float64) or (from_float and x.dtype.itemsize <= 4):
         return x.astype(kind)
     return _odd_f32(x).astype(kind)
 
@@ -208,7 +215,9 @@ def _odd_f32(x):
     """Return f32 rounded to odd, so that a second rounding to a narrower type is as if there were only one."""
     if x.dtype.kind in "iu" and x.dtype.itemsize == 8:  # keep what f64 would lose as a sticky bit
         half = x >> 11 << 11
-        wide = np.where(np.abs(x.astype(np.float64)) < 2.0**52, x, half | np.where(x != half, 1 << 11, 0).astype(x.dtype)).astype(np.float64)
+        wide = np.where(
+            np.abs(x.astype(np.float64)) < 2.0**52, x, half | np.where(x != half, 1 << 11, 0).astype(x.dtype)
+        ).astype(np.float64)
     else:
         wide = x.astype(np.float64)
     near = wide.astype(np.float32)
@@ -242,7 +251,9 @@ def reduce(op, axes, x, dtype):
         start = bool(start)
     elif dtype.kind == "uint" and start == -1:
         start = dtype.greatest
-    return np.asarray(function.reduce(x.astype(wide), axis=tuple(axes), keepdims=True, initial=start, dtype=wide)).astype(kind)
+    return np.asarray(
+        function.reduce(x.astype(wide), axis=tuple(axes), keepdims=True, initial=start, dtype=wide)
+    ).astype(kind)
 
 
 def gather(node, sources, shape, _sizes):
@@ -279,7 +290,11 @@ def scatter(node, sources, _shape, _sizes):
 def buffer(node, _sources, shape, _sizes):
     kind, data = numpy_dtype(node.dtype), node.arg.data
     if data is None:  # memory nobody has written: what lies there is no value to count on
-        return np.full(int(np.prod(shape, dtype=np.int64)) * kind.itemsize, 0x55 if kind != np.bool_ else 1, np.uint8).view(kind).reshape(shape)
+        return (
+            np.full(int(np.prod(shape, dtype=np.int64)) * kind.itemsize, 0x55 if kind != np.bool_ else 1, np.uint8)
+            .view(kind)
+            .reshape(shape)
+        )
     return np.frombuffer(memoryview(data).cast("B"), kind)[: int(np.prod(shape, dtype=np.int64))].reshape(shape)
 
 
@@ -305,7 +320,11 @@ def pad(node, sources, _shape, sizes):
     widths, value = node.arg
     widths = [tuple(index.evaluate(one, sizes) for one in pair) for pair in widths]
     kind = sources[0].dtype
-    made = np.full([size + sum(pair) for size, pair in zip(sources[0].shape, widths, strict=True)], np.array(value).astype(kind), kind)
+    made = np.full(
+        [size + sum(pair) for size, pair in zip(sources[0].shape, widths, strict=True)],
+        np.array(value).astype(kind),
+        kind,
+    )
     inner = tuple(slice(before, before + size) for size, (before, _) in zip(sources[0].shape, widths, strict=True))
     made[inner] = sources[0]
     return made
@@ -313,7 +332,9 @@ def pad(node, sources, _shape, sizes):
 
 def shrink(node, sources, _shape, sizes):
     bounds = [tuple(index.evaluate(one, sizes) for one in pair) for pair in node.arg]
-    assert all(0 <= a <= b <= size for (a, b), size in zip(bounds, sources[0].shape, strict=True)), f"{node} of {sources[0].shape}"
+    assert all(0 <= a <= b <= size for (a, b), size in zip(bounds, sources[0].shape, strict=True)), (
+        f"{node} of {sources[0].shape}"
+    )
     return sources[0][tuple(slice(a, b) for a, b in bounds)]
 
 

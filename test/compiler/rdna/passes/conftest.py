@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import random
+import re
+import subprocess
 from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 
+from ringup.autogen.generate.isa_probe import llvm_mc
+from ringup.compiler.rdna.allocate import allocate
 from ringup.compiler.rdna.code import EXEC_LO, VCC_LO, Block, Code, Instr, Part, Reg, Signed, Special
-from ringup.compiler.rdna.pipeline import finish
+from ringup.compiler.rdna.dual import pair
+from ringup.compiler.rdna.pipeline import finish, place_group_ids
+from ringup.compiler.rdna.schedule import schedule
+from ringup.compiler.rdna.steps import Pair, Program, split_blocks
 from ringup.silicon.shader.interpreter import Interpreter
 from ringup.silicon.shader.state import Dispatch, MemoryFault, Region
 from ringup.silicon.shader.translate import Translator
@@ -630,7 +637,7 @@ class RandomProgram:
                 hold = make.v("v_mov_b32", carried[0])
                 make("v_mov_b32", carried[0], carried[1])
                 make("v_mov_b32", carried[1], hold)
-            for old, made in list(zip(carried, new))[2:] or list(zip(carried, new))[:1]:
+            for old, made in list(zip(carried, new, strict=True))[2:] or list(zip(carried, new, strict=True))[:1]:
                 make("v_mov_b32", old, made)
 
         make.loop(self.random.choice((1, 2, 3)), body)
@@ -657,29 +664,78 @@ class RandomProgram:
         self.keep(outer)
 
 
-@pytest.fixture
-def maker():
-    return Maker
+@dataclass
+class Tools:
+    """What tests of single passes need."""
 
+    maker = Maker
+    random_program = RandomProgram
+    run_binary = staticmethod(run_binary)
+    evaluate = staticmethod(evaluate)
 
-@pytest.fixture
-def random_program():
-    return RandomProgram
+    @staticmethod
+    def prepared(code, upto="waits", **sizes):
+        """Run the passes before `upto`; return the program and the numbers of VGPRs and SGPRs."""
+        split_blocks(code)
+        place_group_ids(code)
+        program = Program(code)
+        counts = (0, 0)
+        if upto != "schedule":
+            schedule(program)
+        if upto not in ("schedule", "allocate"):
+            allocation = allocate(program, **sizes)
+            counts = allocation.vgprs, allocation.sgprs
+            if upto != "dual":
+                pair(program)
+        return program, counts
 
-
-@pytest.fixture
-def backend():
-    """`backend(code, out_words, engine=…)` evaluates, compiles and runs a program; both must store the same. Returns the binary."""
-
-    def check(code, out_words, engines=("interpreter", "translator"), **options):
+    @staticmethod
+    def check(code, out_words, engines=("interpreter",), **options):
+        """Evaluate, compile and run a program: all must store the same. Returns the binary."""
         expected = evaluate(code, out_words)
         binary = finish(code, **options)
         for engine in engines:
             got, run = run_binary(binary, out_words, engine)
             assert not run.violations, f"{code.name} on {engine}: {run.violations[0]}\n{code}"
-            assert np.array_equal(got, expected), (
-                f"{code.name} on {engine}: {np.flatnonzero(got != expected)[:8]}\n{code}"
-            )
+            assert np.array_equal(got, expected), f"{code.name} on {engine}: {np.flatnonzero(got != expected)[:8]}\n{code}"
         return binary
 
-    return check
+
+@pytest.fixture(scope="session")
+def tools():
+    """Makers, the evaluator, the engines, and the passes up to one."""
+    return Tools
+
+
+@pytest.fixture(scope="session")
+def assembled(headers):
+    """`assembled(code)`: what LLVM 22's assembler makes of finished code's text, as bytes."""
+    command = llvm_mc(headers("llvm-22"))
+
+    def run(code, accept=True):
+        argv = [*command, "-triple=amdgcn-amd-amdhsa", f"-mcpu={code.target}", "-show-encoding", "-mattr=-real-true16"]
+        done = subprocess.run(argv, input=llvm_text(code).encode(), capture_output=True, timeout=60, check=False)
+        if accept:
+            assert not done.returncode, done.stderr.decode()[:2000]
+        found = re.findall(r"encoding: \[(.*?)\]", done.stdout.decode())
+        return [one for one in found], done.returncode
+
+    return run
+
+
+def llvm_text(code):
+    """Return finished code as assembly text; branches as labels."""
+    labels = {block: f".L{i}" for i, block in enumerate(code.blocks)}
+    lines = []
+    for block in code.blocks:
+        lines.append(f"{labels[block]}:")
+        for instr in block.instrs:
+            lines.append(" :: ".join(_line(one, labels) for one in ((instr.x, instr.y) if isinstance(instr, Pair) else (instr,))))
+    return "\n".join(lines) + "\n"
+
+
+def _line(instr, labels):
+    operands = [labels.get(one, str(one)) if isinstance(one, Block) else str(one) for one in instr.operands]
+    return f"{instr.mnemonic} {', '.join(operands)}" + "".join(
+        f" {name}" if value is True else f" {name}:{value}" for name, value in instr.modifiers.items()
+    )

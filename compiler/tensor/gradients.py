@@ -1,7 +1,7 @@
 """Reverse-mode gradients: one rule an Op, in a table. Gradients are graphs of the same Ops, so they have gradients too.
 
-Where a function has a rule of its own (`core.RULES`), that is used and its inside is not looked at. No gradient passes BITCAST (which is also how
-`detach` says so), comparisons, integers and bools. At a kink: max and min share among equals, abs has slope 0 at 0, relu too.
+Where a function has a rule of its own (`core.RULES`), it is used and the inside not looked at. No gradient passes BITCAST (`detach` is one),
+comparisons, integers and bools. At a kink: max and min share among equals, abs has slope 0 at 0, relu too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def gradient(loss: Tensor, targets: Sequence[Tensor], seed: Tensor | None = None
     found = _gradients(loss, set(roots), seed)
     for one, root in zip(targets, roots, strict=True):
         if root not in found:
-            raise ValueError(f"the loss does not depend on the target {one!r}, or only through something that has no gradient (integers, detach)")
+            raise ValueError(
+                f"the loss does not depend on the target {one!r}, or only through something that has no gradient (integers, detach)"
+            )
     return [found[root] for root in roots]
 
 
@@ -45,7 +47,7 @@ def backward(loss: Tensor, seed: Tensor | None = None) -> None:
     for key, one in leaves.items():
         if roots[key] in found:
             made = found[roots[key]]
-            one.grad = made if one.grad is None else one.grad + made  # type: ignore[operator]
+            one.grad = made if one.grad is None else one.grad + made
 
 
 def _origin(node: Node) -> Node:
@@ -81,7 +83,9 @@ def _gradients(loss: Tensor, roots: set[Node], seed: Tensor | None) -> dict[Node
         raise TypeError(f"a gradient of a tensor of {loss.dtype}: only floats have one")
     if seed is None:
         if loss.size != 1:
-            raise ValueError(f"a gradient of a tensor of shape {list(loss.shape)} needs the gradient of the tensor itself; a loss is one number")
+            raise ValueError(
+                f"a gradient of a tensor of shape {list(loss.shape)} needs the gradient of the tensor itself; a loss is one number"
+            )
         seed = loss._like(1)
     elif seed.shape != loss.shape:
         raise ValueError(f"a gradient of shape {list(seed.shape)} for a tensor of shape {list(loss.shape)}")
@@ -141,7 +145,9 @@ def _expand(given: Tensor, _result: Tensor, sources: list[Tensor], node: Node) -
 
 def _pad(given: Tensor, _result: Tensor, sources: list[Tensor], node: Node) -> list[Tensor]:
     widths: tuple[tuple[Int, Int], ...] = node.arg[0]  # type: ignore[index]
-    return [given._shrink([(before, before + size) for (before, _), size in zip(widths, sources[0].shape, strict=True)])]
+    return [
+        given._shrink([(before, before + size) for (before, _), size in zip(widths, sources[0].shape, strict=True)])
+    ]
 
 
 def _shrink(given: Tensor, _result: Tensor, sources: list[Tensor], node: Node) -> list[Tensor]:
@@ -184,7 +190,14 @@ def _reduce(given: Tensor, result: Tensor, sources: list[Tensor], node: Node) ->
 def _gather(given: Tensor, _result: Tensor, sources: list[Tensor], node: Node) -> list[Tensor | None]:
     x, places = sources
     axis: int = node.arg  # type: ignore[assignment]
-    return [x._of(graph.node(Op.SCATTER, x.dtype, x.shape, (x._like(0).node, places.node, given.cast(x.dtype).node), (axis, Op.ADD))), None]
+    return [
+        x._of(
+            graph.node(
+                Op.SCATTER, x.dtype, x.shape, (x._like(0).node, places.node, given.cast(x.dtype).node), (axis, Op.ADD)
+            )
+        ),
+        None,
+    ]
 
 
 def _scatter(given: Tensor, result: Tensor, sources: list[Tensor], node: Node) -> list[Tensor | None]:
@@ -193,7 +206,12 @@ def _scatter(given: Tensor, result: Tensor, sources: list[Tensor], node: Node) -
     op: Op | None = node.arg[1]  # type: ignore[index]
 
     def gathered(one: Tensor) -> Tensor:
-        cut = one._shrink([(0, size if i == axis else part) for i, (size, part) in enumerate(zip(one.shape, places.shape, strict=True))])
+        cut = one._shrink(
+            [
+                (0, size if i == axis else part)
+                for i, (size, part) in enumerate(zip(one.shape, places.shape, strict=True))
+            ]
+        )
         return one._of(graph.node(Op.GATHER, one.dtype, places.shape, (cut.node, places.node), axis))
 
     if op is Op.ADD:

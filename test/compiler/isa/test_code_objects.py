@@ -1,0 +1,214 @@
+"""Code objects: judged by LLVM's readers, by our loader, by descriptors LLVM makes, and by running on the virtual cores."""
+
+import random
+import re
+import subprocess
+
+import numpy as np
+import pytest
+from llvmlite import binding as llvm
+
+from ringup.autogen.generate.isa_probe import llvm_mc
+from ringup.compiler.isa import LIMITS, descriptor, disassembler, elf, elf_read, processor, s, v
+from ringup.compiler.isa.assembler import assemble
+from ringup.compiler.isa.dsl import Code
+from ringup.errors import CompileError
+from ringup.queues import code_object
+from ringup.silicon.shader import program as cores_program
+from ringup.silicon.shader import workbench
+from ringup.silicon.shader.interpreter import Interpreter
+
+SCALE = """
+  .amdgcn_target "amdgcn-amd-amdhsa--gfx1100"
+  .globl scale
+  .p2align 8
+  .type scale,@function
+ARGS = 0
+scale:
+  s_load_b64 s[2:3], s[0:1], ARGS
+  s_load_b32 s4, s[0:1], ARGS + 8     // times
+  v_lshlrev_b32 v0, 2, v0
+  s_waitcnt lgkmcnt(0)
+  global_load_b32 v1, v0, s[2:3]
+  s_waitcnt vmcnt(0)
+1:
+  v_add_f32 v1, v1, v1
+  s_sub_u32 s4, s4, 1
+  s_cmp_lg_u32 s4, 0
+  s_cbranch_scc1 1b
+  global_store_b32 v0, v1, s[2:3]
+  s_endpgm
+.Lend:
+  .size scale, .Lend-scale
+  .amdhsa_kernel scale
+    .amdhsa_kernarg_size 12
+    .amdhsa_user_sgpr_kernarg_segment_ptr 1
+    .amdhsa_next_free_vgpr 2
+    .amdhsa_next_free_sgpr 5
+  .end_amdhsa_kernel
+  .amdgpu_metadata
+amdhsa.kernels:
+  - .name: scale
+    .args:
+      - { }
+  .end_amdgpu_metadata
+""".replace("      - { }\n", """      - .name: data
+        .address_space: global
+        .offset: 0
+        .size: 8
+        .value_kind: global_buffer
+      - .name: times
+        .offset: 8
+        .size: 4
+        .value_kind: by_value
+""")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def image():
+    return elf.write(assemble(SCALE, processor("gfx1100"), "scale.s"))
+
+
+def test_our_loader_takes_it(image):
+    kernel = code_object.parse(image, chip="gfx1100").kernel("scale")
+    assert (kernel.wave_size, kernel.kernarg_bytes, kernel.vgprs) == (32, 12, 2)
+    assert [argument.name for argument in kernel.arguments] == ["data", "times"]
+    assert kernel.entry_offset % 256 == 0
+
+
+def test_llvm_reads_it_without_a_complaint(image, llvm_tool, tmp_path):
+    path = tmp_path / "scale.co"
+    path.write_bytes(image)
+    told = llvm_tool("llvm-readelf", "-a", path)
+    assert "OS/ABI:                            AMDGPU - HSA" in told
+    assert re.search(r"Flags:\s+0x41, gfx1100", told)
+    assert re.search(r"FUNC\s+GLOBAL PROTECTED\s+\d+ scale$", told, re.M)
+    assert re.search(r"64 OBJECT\s+GLOBAL PROTECTED\s+\d+ scale\.kd$", told, re.M)
+    assert ".value_kind:     global_buffer" in told
+    listed = llvm_tool("llvm-objdump", "-d", path)
+    lines = [line.split("//")[0].split() for line in listed.splitlines() if "//" in line]
+    ours = [row.text.split() for row in disassembler.Listing(processor("gfx1100"), elf_read.read(image, "").sections[".text"].data).rows]
+    assert [line[0] for line in lines] == [line[0] for line in ours]
+
+
+@pytest.mark.parametrize("times", [1, 5])
+def test_a_kernel_assembled_here_runs_on_the_virtual_cores(image, times):
+    data = np.arange(32, dtype=np.float32)
+    wanted = data * 2.0**times
+    workbench.run(Interpreter(), cores_program.load(image), "scale", [data, times], groups=(1, 1, 1), group_size=(32, 1, 1))
+    assert data.tolist() == wanted.tolist()
+
+
+def test_a_kernel_written_in_python_runs_on_the_virtual_cores():
+    code = Code("gfx1100", waits=True)
+    code.s_load_b64(s[2:3], s[0:1], 0)
+    code.s_load_b32(s[4], s[0:1], 8)
+    code.v_lshlrev_b32(v[0], 2, v[0])
+    code.global_load_b32(v[1], v[0], s[2:3])
+    loop = code.label("loop")
+    code.v_add_f32(v[1], v[1], 1.0)
+    code.s_sub_u32(s[4], s[4], 1)
+    code.s_cmp_lg_u32(s[4], 0)
+    code.s_cbranch_scc1(loop)
+    code.global_store_b32(v[0], v[1], s[2:3])
+    code.s_endpgm()
+    built = code.kernel("more", args=[("data", "ptr"), ("times", "u32")])
+    data = np.linspace(0, 1, 32, dtype=np.float32)
+    wanted = data + np.float32(1) + np.float32(1) + np.float32(1)
+    workbench.run(Interpreter(), cores_program.load(built), "more", [data, 3], groups=(1, 1, 1), group_size=(32, 1, 1))
+    assert np.array_equal(data, wanted)
+    assert [argument.size_bytes for argument in code_object.parse(built).kernel("more").arguments] == [8, 4]
+
+
+def test_a_whole_object_reads_back_as_text_that_makes_the_same_object(image):
+    text = "\n".join(disassembler.object_lines(elf_read.read(image, "scale")))
+    again = elf.write(assemble(text, processor("gfx1100"), "again"))
+    first, second = elf_read.read(image, ""), elf_read.read(again, "")
+    assert second.sections[".text"].data == first.sections[".text"].data
+    assert (second.descriptors, second.metadata) == (first.descriptors, first.metadata)
+
+
+IR = """
+target triple = "amdgcn-amd-amdhsa"
+define amdgpu_kernel void @dots(ptr addrspace(1) %out, ptr addrspace(1) %in, i32 %n) {
+  %id = call i32 @llvm.amdgcn.workitem.id.x()
+  br label %top
+top:
+  %i = phi i32 [ 0, %0 ], [ %next, %top ]
+  %sum = phi double [ 0.0, %0 ], [ %more, %top ]
+  %at = add i32 %i, %id
+  %place = getelementptr float, ptr addrspace(1) %in, i32 %at
+  %value = load float, ptr addrspace(1) %place
+  %root = call float @llvm.sqrt.f32(float %value)
+  %wide = fpext float %root to double
+  %more = fadd double %sum, %wide
+  %next = add i32 %i, 1
+  %again = icmp ult i32 %next, %n
+  br i1 %again, label %top, label %done
+done:
+  %to = getelementptr double, ptr addrspace(1) %out, i32 %id
+  store double %more, ptr addrspace(1) %to
+  ret void
+}
+declare i32 @llvm.amdgcn.workitem.id.x()
+declare float @llvm.sqrt.f32(float)
+"""
+
+
+@pytest.mark.parametrize("target", LIMITS)
+def test_code_that_llvm_made_reads_back_as_text_that_makes_the_same_code(target):
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    machine = llvm.Target.from_triple("amdgcn-amd-amdhsa").create_target_machine(cpu=target, opt=3)
+    found = elf_read.read(machine.emit_object(llvm.parse_assembly(IR)), "dots")
+    text = "\n".join(disassembler.object_lines(found, places=False))
+    assert assemble(text, processor(target), "again").text == found.sections[".text"].data
+    assert ".long" not in text
+    assert ".L" in text
+
+
+@pytest.mark.parametrize("target", LIMITS)
+def test_descriptors_are_llvms(target, headers, tmp_path):
+    limits, pick = LIMITS[target], random.Random(target)
+    table = descriptor.directives_of(limits)
+    command = llvm_mc(headers("llvm-22"))
+    for _ in range(6):
+        given = {name: pick.randrange(1 << min(row.width, 16)) for name, row in table.items() if pick.random() < 0.4}
+        for name in ("shared_vgpr_count", "user_sgpr_kernarg_preload_length", "user_sgpr_kernarg_preload_offset"):
+            given.pop(name, None)
+        if "accum_offset" in table:
+            given["accum_offset"] = pick.choice([4, 8, 64])
+        given |= {"next_free_vgpr": pick.randrange(64, 257), "next_free_sgpr": pick.randrange(100)}
+        wave = 64 if limits.wave_sizes == (64,) else 32 if given.get("wavefront_size32", 1) else 64
+        lines = "".join(f" .amdhsa_{name} {value}\n" for name, value in given.items())
+        source = f'.amdhsa_code_object_version 5\n.text\n.p2align 8\nk:\n s_endpgm\n.section .rodata,"a"\n.p2align 6\n.amdhsa_kernel k\n{lines}.end_amdhsa_kernel\n'
+        path = tmp_path / "k.o"
+        features = ["-mattr=+wavefrontsize64"] if wave == 64 and 32 in limits.wave_sizes else []
+        subprocess.run([*command, "-triple=amdgcn-amd-amdhsa", f"-mcpu={target}", *features, "-filetype=obj", "-o", path], input=source.encode(), check=True)
+        right = elf_read.read(path.read_bytes(), "k").sections[".rodata"].data
+        ours = descriptor.build(given, limits, 0, wave)
+        assert (ours[:16], ours[24:]) == (right[:16], right[24:]), given  # between them: the entry, which a linker fills in
+        assert descriptor.build(descriptor.read(ours, limits)[0], limits, 0, wave) == ours
+
+
+@pytest.mark.parametrize("size", [3, 40, 64, 200, 1000])
+def test_a_cut_or_spoiled_object_is_named_as_damaged(image, size):
+    with pytest.raises(CompileError):
+        elf_read.read(image[:size], "cut")
+
+
+def test_an_object_for_another_machine_is_refused(image):
+    with pytest.raises(CompileError, match="for machine 62, not AMD's shader cores"):
+        elf_read.read(image[:18] + b"\x3e\0" + image[20:], "other")
+
+
+def test_spoiled_bytes_never_make_a_traceback(image):
+    pick = random.Random(5)
+    for _ in range(300):
+        data = bytearray(image)
+        for _ in range(3):
+            data[pick.randrange(len(data))] = pick.randrange(256)
+        try:
+            list(disassembler.object_lines(elf_read.read(bytes(data), "spoiled")))
+        except CompileError:
+            pass

@@ -1,0 +1,161 @@
+"""The encoder as the compiler calls it: words against llvm-mc's, what is refused, waits, other processors."""
+
+import random
+import re
+from collections import Counter
+
+import pytest
+
+from ringup.compiler.isa import EXEC, M0, NULL, OFF, VCC_LO, Literal, abs_, lit, neg, processor, s, v
+from ringup.compiler.isa.dsl import Code
+from ringup.errors import CompileError
+from ringup.silicon.shader import decode as cores_decode
+from ringup.silicon.shader import text as cores_text
+
+WORDS = [  # llvm-mc 22, gfx1100
+    ("v_add_f32", [v[1], v[2], v[3]], {}, "02070206"),
+    ("v_add_f32", [v[1], s[2], s[3]], {}, "010003d502060000"),
+    ("v_add_f32", [v[1], 1.0, v[3]], {}, "f2060206"),
+    ("v_add_f32", [v[1], 0x1234, v[3]], {}, "ff06020634120000"),
+    ("v_add_f32", [v[1], lit(1.0), v[3]], {}, "ff0602060000803f"),
+    ("v_add_f32", [v[1], neg(v[2]), abs_(v[3])], {"mul": 2}, "010203d50207022a"),
+    ("v_add_f32", [v[1], v[2], v[3]], {"quad_perm": (0, 1, 2, 3), "row_mask": 15, "bank_mask": 15}, "fa06020602e400ff"),
+    ("s_mov_b64", [EXEC, -1], {}, "c101febe"),
+    ("global_load_b32", [v[1], v[2], s[4:5]], {"offset": -4}, "fc1f52dc02000401"),
+    ("global_load_b32", [v[1], v[2:3], OFF], {}, "000052dc02007c01"),
+    ("s_load_b64", [s[0:1], s[2:3], 16], {}, "010004f4100000f8"),
+    ("s_waitcnt_vscnt", [NULL, 0], {}, "00007cbc"),
+    ("ds_store_b32", [v[0], v[1]], {"offset": 8}, "080034d800010000"),
+    ("s_cbranch_scc1", [0xFFFE], {}, "feffa2bf"),
+    ("s_mov_b32", [M0, 5], {}, "8500fdbe"),
+    ("v_cndmask_b32", [v[0], v[1], v[2], VCC_LO], {}, "01050002"),
+    ("v_cmp_lt_f32", [VCC_LO, v[1], v[2]], {}, "0105227c"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("mnemonic", "operands", "modifiers", "code"), WORDS, ids=[f"{row[0]} {row[1]}" for row in WORDS])
+def test_words_are_llvms(mnemonic, operands, modifiers, code, llvm):
+    machine = processor("gfx1100")
+    word = machine.encode(mnemonic, operands, **modifiers)
+    assert word.hex() == code
+    if not any(isinstance(operand, Literal) for operand in operands):  # of which the text does not tell that it was insisted on
+        assert llvm("gfx1100").assemble([machine.text(machine.decode(word))]) == [word]
+
+
+def test_the_same_plan_serves_other_registers_and_offsets():
+    machine = processor("gfx1100")
+    words = {machine.encode("global_load_b32", [v[i], v[i + 1], s[2 * i : 2 * i + 1]], offset=i) for i in range(50)}
+    assert len(words) == 50
+    assert [machine.text(machine.decode(word)).split()[1] for word in sorted(words, key=lambda w: w[0])][7] == "v7,"
+
+
+def test_a_forced_encoding_is_kept():
+    machine = processor("gfx1100")
+    assert len(machine.encode("v_add_f32_e64", [v[0], v[1], v[2]])) == 8
+    with pytest.raises(CompileError, match="here stands a vector register"):
+        machine.encode("v_add_f32_e32", [v[0], v[1], s[2]])
+
+
+REFUSED = [
+    ("v_add_f32", [v[0], v[1]], {}, "takes 3 operands, not 2"),
+    ("v_add_f32", [v[0], v[1], v[2]], {"offset": 4}, "no modifier offset"),
+    ("v_fma_f64", [v[0:1], v[2:3], v[4:5], v[6]], {}, "v6 has 32 bits; here stand 64"),
+    ("global_load_b32", [v[0], v[1], s[2:3]], {"offset": 4096}, "-4096 to 4095"),
+    ("v_fma_f32", [v[0], s[1], s[2], s[3]], {}, "reads 3 scalar values"),
+    ("v_lshlrev_b64", [v[0:1], s[1], s[2:3]], {}, "gfx1100 reads 1 in one instruction"),
+    ("v_add_f16", [v[0].l, v[1].l, v[2]], {}, "with and without"),
+    ("nothing", [], {}, "gfx1100 has no nothing"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("mnemonic", "operands", "modifiers", "message"), REFUSED, ids=[row[0] + " " + row[3][:12] for row in REFUSED])
+def test_what_an_encoding_cannot_hold_is_said(mnemonic, operands, modifiers, message):
+    with pytest.raises(CompileError, match=re.escape(message) if "(" in message else message):
+        processor("gfx1100").encode(mnemonic, operands, **modifiers)
+
+
+def test_nonsense_is_a_type_error():
+    with pytest.raises(TypeError, match="is no operand"):
+        processor("gfx1100").encode("v_mov_b32", [v[0], "v1"])
+
+
+def test_three_same_scalars_are_one_read():
+    assert processor("gfx1100").encode("v_fma_f32", [v[0], s[1], s[1], s[1]])
+
+
+def waits_of(build, target="gfx1100"):
+    code = Code(target, waits=True)
+    build(code)
+    machine = processor(target)
+    return [machine.text(instruction) for _, instruction in machine.walk(code.bytes())]
+
+
+def test_waits_are_as_late_and_little_as_counters_allow():
+    def build(code):
+        code.global_load_b32(v[1], v[0], s[2:3])
+        code.global_load_b32(v[2], v[0], s[2:3])
+        code.v_mov_b32(v[9], 0)
+        code.v_add_f32(v[3], v[1], v[1])
+        code.v_add_f32(v[3], v[2], v[2])
+
+    texts = waits_of(build)
+    assert [texts[3], texts[5]] == ["s_waitcnt vmcnt(1)", "s_waitcnt vmcnt(0)"]
+
+
+@pytest.mark.parametrize(("target", "wait"), [("gfx1100", "s_waitcnt lgkmcnt(0)"), ("gfx1201", "s_wait_kmcnt 0"), ("gfx942", "s_waitcnt lgkmcnt(0)")])
+def test_scalar_loads_come_in_no_order(target, wait):
+    name = "s_load_dword" if target == "gfx942" else "s_load_b32"
+
+    def build(code):
+        code.emit(name, s[4], s[0:1], 0)
+        code.emit(name, s[5], s[0:1], 4)
+        code.s_mov_b32(s[6], s[4])
+
+    assert waits_of(build, target)[2] == wait
+
+
+def test_a_loop_waits_for_what_its_round_before_began():
+    def build(code):
+        top = code.label()
+        code.global_load_b32(v[1], v[0], s[2:3])
+        code.s_cbranch_scc1(top)
+
+    assert waits_of(build)[1] == "s_waitcnt vmcnt(0)"
+
+
+def test_a_label_that_is_placed_nowhere_is_named():
+    from ringup.compiler.isa.dsl import Label
+
+    code = Code("gfx1100")
+    code.s_branch(Label("far"))
+    with pytest.raises(CompileError, match=r"s_branch at byte 0x0: Label\(far\) is placed nowhere"):
+        code.bytes()
+
+
+def test_a_mnemonic_that_is_not_there_is_suggested():
+    with pytest.raises(AttributeError, match="gfx1100 has no instruction v_ad_f32; did you mean v_add_f32"):
+        Code("gfx1100").v_ad_f32
+    assert "v_add_f32" in dir(Code("gfx1100"))
+
+
+def cores_seen(word):
+    """Return what the virtual cores' own decoder makes of a word."""
+    try:
+        return cores_text.text(cores_decode.decode(word))
+    except cores_decode.IllegalInstruction:
+        return None
+
+
+def test_random_words_mean_the_same_to_the_virtual_cores(llvm):
+    """Two decoders written apart: where one sees an instruction so does the other, and by the same text; LLVM judges the rest."""
+    machine, pick = processor("gfx1100"), random.Random(17)
+    words = [pick.randbytes(12) for _ in range(6000)]
+    differing, count = [], Counter()
+    for word in words:
+        ours = machine.decode(word)
+        theirs = cores_seen(word)
+        count["both" if ours and theirs else "ours" if ours else "cores" if theirs else "neither"] += 1
+        if ours and theirs and sorted(machine.text(ours).split()) != sorted(theirs.split()):
+            differing.append((word.hex(), machine.text(ours), theirs))
+    assert differing == []
+    assert count["both"] > 1500

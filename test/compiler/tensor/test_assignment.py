@@ -1,0 +1,315 @@
+"""Assignments: who reads what, in which order, in one evaluation and over several; played on memory that is really written."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from ringup.compiler import dtypes, graph
+from ringup.compiler.graph import Op, ordered
+from ringup.compiler.tensor import Size, Tensor, device
+from ringup.compiler.tensor import order as order_module
+from ringup.errors import CompileError
+
+
+class InPlace:
+    """An evaluator that writes into the buffers' own bytes, and runs nodes in the worst order that the rule allows.
+
+    Nodes that are neither views nor elementwise are computed once and kept. Views and elementwise nodes are computed anew from memory where they
+    are needed, as a fused kernel would. Before a STORE runs, kernels that read the state it overwrites have run: that is all the rule gives.
+    """
+
+    def __init__(self):
+        self.judge = sys.modules["numpy_graph"]
+
+    def evaluate(self, nodes, sizes):
+        self.sizes, self.kept, self.memory = sizes, {}, {}
+        every = ordered(nodes)
+        after = order_module.followers(every)
+        for node in every:
+            if node.op is Op.BUFFER:
+                kind = self.judge.numpy_dtype(node.dtype)
+                data = node.arg.data
+                self.memory[node] = (
+                    np.zeros(node.shape, kind)
+                    if data is None
+                    else np.frombuffer(bytearray(data), kind).reshape(node.shape).copy()
+                )
+        pending = [node for node in every if node.op is Op.AFTER]
+        roots = dict.fromkeys(nodes)
+        for event in pending:
+            before = event.sources[0]
+            for node in every:  # every kernel that reads the old state, now and not sooner
+                whole = node.op in (Op.CONTIGUOUS, Op.REDUCE, Op.GATHER, Op.SCATTER) or (
+                    node in roots and node.op is not Op.AFTER
+                )
+                if whole and node not in self.kept and self.reads(node, before) and not self.late(node, event, after):
+                    self.kept[node] = self.value(node)
+            for store in event.sources[1:]:
+                self.store(store, before)
+        return [np.array(self.value(node)).reshape(-1).view(np.uint8) for node in nodes]
+
+    def reads(self, node, state):
+        todo, seen = list(node.sources), set()
+        while todo:
+            one = todo.pop()
+            if one is state:
+                return True
+            if one in seen or one.op in (Op.AFTER, Op.STORE) or one in self.kept:
+                continue
+            seen.add(one)
+            todo += one.sources
+        return False
+
+    def late(self, node, event, after):
+        """Whether the node needs this event or a later one of the same memory: then the rule says it does not read what is overwritten."""
+        return event in ordered([node])
+
+    def value(self, node):
+        if node in self.kept:
+            return self.kept[node]
+        if node.op in (Op.BUFFER, Op.AFTER):
+            return self.memory[order_module.state_of(node)]
+        shape = tuple(
+            size
+            if isinstance(size, int)
+            else graph.index.evaluate(size, self.sizes)
+            if hasattr(graph, "index")
+            else self.size(size)
+            for size in node.shape
+        )
+        with np.errstate(all="ignore"):
+            made = self.judge.one(node, [self.value(source) for source in node.sources], shape, self.sizes)
+        if node.op in (Op.CONTIGUOUS, Op.REDUCE, Op.GATHER, Op.SCATTER):
+            self.kept[node] = made = np.array(made)
+        return made
+
+    def size(self, size):
+        from ringup.compiler import index
+
+        return index.evaluate(size, self.sizes)
+
+    def store(self, store, before):
+        view, value = store.sources
+        target = self.memory[order_module.state_of(before)].reshape(-1)
+        places = self.judge.places_of(view, self.sizes).reshape(-1)
+        elements = np.broadcast_to(self.value(value), self.judge.places_of(view, self.sizes).shape)
+        for i, place in enumerate(places):  # one element after the other, read again each time: an overlap would show
+            target[place] = elements.reshape(-1)[i] if value in self.kept else self.value(value).reshape(-1)[i]
+
+
+@pytest.fixture(params=["values", "in place"], autouse=True)
+def evaluators(request, evaluator):
+    """Both the judge, for which states are values, and memory written in place."""
+    with device(evaluator if request.param == "values" else InPlace()):
+        yield
+
+
+def test_a_read_made_before_an_assignment_sees_the_old_value():
+    t = Tensor([1.0, 2.0, 3.0])
+    old = t * 10
+    t.assign([7.0, 8.0, 9.0])
+    new = t * 10
+    t.realize()
+    assert old.tolist() == [10, 20, 30]
+    assert new.tolist() == [70, 80, 90]
+    assert t.tolist() == [7, 8, 9]
+
+
+def test_old_and_new_in_one_value():
+    t = Tensor([1.0, 2.0, 3.0])
+    old = t.flip(0) * 2
+    t += 5
+    both = old + t
+    del old  # nobody asks for it by itself
+    assert both.tolist() == [6 + 6, 7 + 4, 8 + 2]
+    assert t.tolist() == [6, 7, 8]
+
+
+def test_an_assignment_that_reads_other_places_of_itself():
+    t = Tensor(np.arange(6.0))
+    t[1:] = t[:-1]
+    assert t.tolist() == [0, 0, 1, 2, 3, 4]
+    t[:-1] = t[1:]
+    assert t.tolist() == [0, 1, 2, 3, 4, 4]
+    t.assign(t.flip(0) + t)
+    assert t.tolist() == [4, 5, 5, 5, 5, 4]
+    t.assign(t / t.sum())
+    np.testing.assert_allclose(t.numpy(), np.array([4, 5, 5, 5, 5, 4]) / 28)
+
+
+def test_two_tensors_swap():
+    a, b = Tensor([1.0, 2.0]), Tensor([3.0, 4.0])
+    was = a * 1
+    a.assign(b)
+    b.assign(was)
+    del was  # nobody asks for it by itself
+    a.realize(b)
+    assert a.tolist() == [3, 4]
+    assert b.tolist() == [1, 2]
+
+
+def test_three_tensors_turn_round_through_reads_of_each_other():
+    a, b, c = Tensor([1.0, 2.0]), Tensor([3.0, 4.0]), Tensor([5.0, 6.0])
+    x, y, z = a + b, b + c, c + a
+    a.assign(y)
+    b.assign(z)
+    c.assign(x)
+    del x, y, z
+    a.realize(b, c)
+    assert (a.tolist(), b.tolist(), c.tolist()) == ([8, 10], [6, 8], [4, 6])
+
+
+def test_many_assignments_wait_for_each_other():
+    t = Tensor(np.zeros(4))
+    for i in range(4):
+        t[i] = t.sum() + 1
+    assert t.tolist() == [1, 2, 4, 8]
+    for _ in range(3):
+        t += t
+    assert t.tolist() == [8, 16, 32, 64]
+
+
+def test_what_still_reads_an_old_state_is_computed_with_the_assignment():
+    t = Tensor([1.0, 2.0])
+    old = t + 1
+    older = old * 2
+    t.assign(t * 100)
+    other = t + 1
+    t.realize()
+    t.assign(t * 10)
+    t.realize()
+    assert old.tolist() == [2, 3]
+    assert older.tolist() == [4, 6]
+    assert other.tolist() == [101, 201]
+    assert t.tolist() == [1000, 2000]
+
+
+def test_a_reader_with_open_sizes_keeps_a_copy():
+    n = Size("n", 1, 4)
+    t = Tensor([1.0, 2.0, 3.0, 4.0])
+    part = t[:n] * 2
+    t.assign(t * 0)
+    t.realize()
+    assert part.tolist(n=3) == [2, 4, 6]
+    assert part.tolist(n=2) == [2, 4]
+    assert t.tolist() == [0] * 4
+
+
+def test_a_cache_written_at_a_place_known_at_run_time():
+    cache = Tensor.zeros(2, 8)
+    expected = np.zeros((2, 8), np.float32)
+    at = Size("at", 0, 7)
+    for place in (0, 1, 5):
+        x = np.full((2, 1), place + 1, np.float32)
+        cache[:, at : at + 1].assign(Tensor(x))
+        seen = cache[:, : at + 1].sum(1)
+        expected[:, place] = place + 1
+        np.testing.assert_array_equal(seen.numpy(at=place), expected[:, : place + 1].sum(1))
+        np.testing.assert_array_equal(cache.numpy(), expected)
+    n = Size("n", 1, 4)
+    cache[:, at : at + n].assign(Tensor.ones(2, 1).expand(2, n) * 9)
+    cache.realize(sizes={"at": 2, "n": 3})
+    expected[:, 2:5] = 9
+    np.testing.assert_array_equal(cache.numpy(), expected)
+    cache[:, at : at + n].assign(0)
+    with pytest.raises(IndexError, match=r"from at to at \+ n is 7 to 9 of 8"):
+        cache.realize(sizes={"at": 7, "n": 2})
+
+
+def test_the_memory_stays_the_same(evaluator):
+    with device(evaluator):
+        t = Tensor(np.zeros((2, 2)))
+        before = order_module.storage_of(t.node)
+        t += 1
+        assert t.node.op is Op.AFTER
+        assert order_module.storage_of(t.node) is before
+        t.realize()
+        (root,) = [node for node in evaluator.calls[-1] if node.op is Op.AFTER]
+        assert order_module.storage_of(root) is before
+        elsewhere = t.clone()
+        elsewhere += 1  # owns nothing: becomes another value
+        assert t.tolist() == [[1, 1], [1, 1]]
+        assert elsewhere.tolist() == [[2, 2], [2, 2]]
+
+
+def test_views_are_written_through():
+    t = Tensor(np.zeros((3, 4)))
+    t[1].assign(5)
+    t.T[0].assign([1, 2, 3])
+    t.reshape(12)[10:].flip(0).assign([8, 9])
+    v = t[0]
+    v[1:3] = 6
+    v += 1
+    expected = np.zeros((3, 4))
+    expected[1] = 5
+    expected[:, 0] = [1, 2, 3]
+    expected[2, 2:] = [9, 8]
+    expected[0, 1:3] = 6
+    expected[0] += 1
+    np.testing.assert_array_equal(t.numpy(), expected)
+    np.testing.assert_array_equal(v.numpy(), expected[0])
+    with pytest.raises(TypeError, match=r"a part that is a copy .* write t\[...\] = value"):
+        t[::2].assign(0)
+    with pytest.raises(TypeError, match="a part that is a copy"):
+        t[[0, 1]].assign(0)
+    with pytest.raises(ValueError, match=r"a value of shape \[3\] does not go into \[4\]"):
+        t[0].assign([1, 2, 3])
+
+
+def test_every_in_place_operator():
+    for name, x, y in (("add", 7, 2), ("sub", 7, 2), ("mul", 7, 2), ("floordiv", 7, 2), ("mod", 7, 2), ("pow", 7, 2), ("and", 7, 2),
+                       ("or", 8, 2), ("xor", 7, 2), ("lshift", 7, 2), ("rshift", 7, 2)):  # fmt: skip
+        t = Tensor([x])
+        again = t
+        again = getattr(again, f"__i{name}__")(y)
+        assert again is t
+        assert t.item() == getattr(x, f"__{name}__")(y)
+    t = Tensor([7.0])
+    t /= 2
+    assert t.item() == 3.5
+
+
+def test_gradients_pass_assignments():
+    x = Tensor([1.0, 2.0, 3.0], requires_grad=True)
+    y = x * x
+    y[1:] = x[:-1] * 10
+    y.sum().backward()
+    assert x.grad.tolist() == [2 + 10, 10, 0]
+    y[0] = 5
+    assert y.tolist() == [5, 10, 20]
+
+
+def test_impossible_orders_are_named():
+    place = graph.buffer(dtypes.float32, (2,), "weights", bytes(8))
+    other = graph.buffer(dtypes.float32, (2,), "other", bytes(8))
+    one = graph.const(1, dtypes.float32, (2,))
+
+    def after(state, view, value=one):
+        return graph.node(
+            Op.AFTER, state.dtype, state.shape, (state, graph.node(Op.STORE, view.dtype, view.shape, (view, value)))
+        )
+
+    forked = graph.elementwise(Op.ADD, after(place, place), after(place, place, graph.const(2, dtypes.float32, (2,))))
+    for node, match in (
+        (forked, "weights is assigned twice from the same state, in branches"),
+        (after(place, other), "an AFTER of weights waits for a STORE into another state, of other"),
+        (after(place, graph.elementwise(Op.ADD, place, one)), "not a view"),
+        (after(after(place, place), place), "into another state"),
+        (
+            graph.node(Op.AFTER, one.dtype, one.shape, (one, graph.node(Op.STORE, one.dtype, one.shape, (place, one)))),
+            "no memory|another state",
+        ),
+        (graph.node(Op.AFTER, one.dtype, one.shape, (place, one)), "which is no STORE"),
+    ):
+        with pytest.raises(CompileError, match=match):
+            Tensor._of(node).realize()
+
+
+def test_a_forgotten_graph_over_overwritten_memory_is_refused():
+    t = Tensor(np.array([1.0, 2.0]), name="weights")
+    node = graph.elementwise(Op.NEG, t.node)  # a graph that no live tensor holds
+    t += 1
+    t.realize()
+    with pytest.raises(CompileError, match="reads weights as it was; that memory holds later values"):
+        order_module.storage_of(node.sources[0]).data.read()

@@ -1,0 +1,170 @@
+"""Views and joins are NumPy's."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ringup.compiler.graph import MOVEMENT, Op
+from ringup.compiler.tensor import Tensor, meshgrid
+
+X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+T = Tensor(X)
+
+
+def same(tensor, array):
+    np.testing.assert_array_equal(tensor.numpy(), array)
+
+
+def test_shapes_change_without_copies():
+    for made, expected in (
+        (T.reshape(4, -1), X.reshape(4, -1)),
+        (T.reshape((6, 4)), X.reshape(6, 4)),
+        (T.flatten(), X.reshape(-1)),
+        (T.flatten(1), X.reshape(2, 12)),
+        (T.unflatten(2, (2, -1)), X.reshape(2, 3, 2, 2)),
+        (T.unsqueeze(1), X[:, None]),
+        (T.unsqueeze(-1).squeeze(-1), X),
+        (T.unsqueeze(0).unsqueeze(2).squeeze(), X),
+        (T.permute(2, 0, 1), X.transpose(2, 0, 1)),
+        (T.permute(2, 0, 1).permute(1, 2, 0), X),
+        (T.transpose(0, 2), X.swapaxes(0, 2)),
+        (T.T, X.T),
+        (T.mT, X.swapaxes(-1, -2)),
+        (T.movedim(0, -1), np.moveaxis(X, 0, -1)),
+        (T.movedim((0, 1), (2, 0)), np.moveaxis(X, (0, 1), (2, 0))),
+        (T[:1].expand(5, 3, 4), np.broadcast_to(X[:1], (5, 3, 4))),
+        (T.expand(2, -1, -1, -1), np.broadcast_to(X, (2, 2, 3, 4))),
+        (T.shrink(((0, 1), None, (1, 3))), X[:1, :, 1:3]),
+        (T.flip(1), np.flip(X, 1)),
+        (T.flip((0, -1)), np.flip(X, (0, -1))),
+        (T.flip(), np.flip(X)),
+        (Tensor(5).reshape(1, 1), np.full((1, 1), 5)),
+        (Tensor(5).flatten(), np.full(1, 5)),
+    ):
+        same(made, expected)
+        ops = {node.op for node in made.node.ordered()} - {Op.BUFFER, Op.CONST}
+        assert ops <= MOVEMENT
+
+
+def test_padding_of_every_mode():
+    for widths in (((1, 2), (0, 1), (2, 0)), ((0, 0), (2, 2), (3, 3))):
+        same(T.pad(widths), np.pad(X, widths))
+        same(T.pad(widths, -1), np.pad(X, widths, constant_values=-1))
+        same(T.pad(widths, mode="replicate"), np.pad(X, widths, mode="edge"))
+        same(T.pad(((0, 0), *widths[1:]), mode="reflect"), np.pad(X, ((0, 0), *widths[1:]), mode="reflect"))
+        same(T.pad(widths, mode="circular"), np.pad(X, widths, mode="wrap"))
+    same(T.pad(1), np.pad(X, 1))
+    same(T.pad((None, (-1, 1), -1)), np.pad(X[:, 1:, 1:3], ((0, 0), (0, 1), (0, 0))))
+    same(Tensor([1, 2]).pad(1, 3.9), [3, 1, 2, 3])
+
+
+def test_joining_and_taking_apart():
+    same(T.cat(T, T, axis=1), np.concatenate([X, X, X], 1))
+    same(T.cat(T[:, :0], axis=1), X)
+    same(T.stack(T, axis=-1), np.stack([X, X], -1))
+    assert Tensor([1]).cat(Tensor([1.5])).dtype.name == "float32"
+    for found, expected in (
+        (T.split(2, 2), np.split(X, [2], 2)),
+        (T.split([1, 3], 2), np.split(X, [1], 2)),
+        (T.chunk(2, 1), np.split(X, [2], 1)),
+        (T.chunk(5, 1), np.split(X, [1, 2], 1)),
+    ):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            same(one, other)
+
+
+def test_repeats_and_turns():
+    same(T.repeat(2, 1, 3), np.tile(X, (2, 1, 3)))
+    same(T.repeat(2, 1, 1, 2), np.tile(X, (2, 1, 1, 2)))
+    same(T.tile(2), np.tile(X, 2))
+    same(T.repeat_interleave(3, 1), np.repeat(X, 3, 1))
+    same(T.repeat_interleave(2), np.repeat(X, 2))
+    for by in (0, 1, -1, 5, -7):
+        same(T.roll(by, 2), np.roll(X, by, 2))
+        same(T.roll(by), np.roll(X, by))
+    same(T.roll((1, -2), (0, 2)), np.roll(X, (1, -2), (0, 2)))
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (2, 5), (5, 2), (1, 4), (4, 1)])
+def test_diagonals_and_triangles(shape):
+    x = np.arange(shape[0] * shape[1]).reshape(shape)
+    for offset in range(-5, 6):
+        same(Tensor(x).diagonal(offset), np.diagonal(x, offset))
+        same(Tensor(x).tril(offset), np.tril(x, offset))
+        same(Tensor(x).triu(offset), np.triu(x, offset))
+    same(T.diagonal(1, 0, 2), np.diagonal(X, 1, 0, 2))
+    same(T.diagonal(-1, 2, 1), np.diagonal(X, -1, 2, 1))
+
+
+def test_a_triangle_keeps_nan_out():
+    x = np.full((2, 2), np.nan)
+    same(Tensor(x).tril(), np.array([[np.nan, 0], [np.nan, np.nan]]))
+
+
+def test_meshgrid():
+    a, b = np.arange(3), np.arange(4)
+    for indexing in ("ij", "xy"):
+        for found, expected in zip(
+            meshgrid(Tensor(a), Tensor(b), indexing=indexing), np.meshgrid(a, b, indexing=indexing), strict=True
+        ):
+            same(found, expected)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(1, 20), st.integers(1, 5), st.integers(1, 5), st.integers(1, 4))
+def test_windows_are_output_times_stride_plus_tap_times_dilation(length, size, step, dilation):
+    if dilation * (size - 1) + 1 > length:
+        return
+    x = np.arange(length * 2).reshape(2, length)
+    count = (length - dilation * (size - 1) - 1) // step + 1
+    expected = np.stack([x[:, o * step : o * step + dilation * (size - 1) + 1 : dilation] for o in range(count)], 1)
+    made = Tensor(x)._windows(1, size, step, dilation)
+    same(made, expected)
+    same(Tensor(x.T)._windows(0, size, step, dilation), expected.transpose(1, 2, 0))
+
+
+def test_unfold_is_a_view():
+    made = T.unfold(2, 2, 1)
+    same(made, np.lib.stride_tricks.sliding_window_view(X, 2, 2))
+    assert {node.op for node in made.node.ordered()} <= MOVEMENT | {Op.BUFFER}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "match"),
+    [
+        (lambda: T.reshape(5, 5), ValueError, r"\[2, 3, 4\] \(24 elements\) does not reshape to \[5, 5\] \(25\)"),
+        (lambda: T.reshape(-1, -1), ValueError, "one -1 at most"),
+        (lambda: T.reshape(7, -1), ValueError, "no whole number for -1"),
+        (lambda: T.reshape(0, -1), ValueError, "does not reshape|size of 0"),
+        (lambda: T.permute(0, 0, 1), ValueError, "every axis once"),
+        (lambda: T.permute(0, 1), ValueError, "every axis once"),
+        (lambda: T.expand(3, 3, 4), ValueError, "does not expand"),
+        (lambda: T.squeeze(0), ValueError, "it is 2, not 1"),
+        (lambda: T.sum(3), IndexError, r"axis 3 of a tensor of shape \[2, 3, 4\]: there are 3"),
+        (lambda: T.sum((0, 0)), ValueError, "one comes twice"),
+        (lambda: T.sum("x"), TypeError, "an axis is a whole number"),
+        (lambda: T.cat(T.T), ValueError, "the other axes differ"),
+        (lambda: T.cat(T, axis=5), IndexError, "axis 5"),
+        (lambda: T.stack(T.T), ValueError, "shapes differ"),
+        (
+            lambda: T + Tensor(np.ones(5)),
+            ValueError,
+            r"shapes \[2, 3, 4\] and \[5\] do not broadcast: axis -1 is (4 and 5|5 and 4)",
+        ),
+        (lambda: T.pad(1, mode="odd"), ValueError, "no padding 'odd'"),
+        (lambda: T.pad(5, mode="reflect"), ValueError, "at most"),
+        (lambda: T.shrink(((0, 5), None, None)), IndexError, "outside of it"),
+        (lambda: T.split([1, 1], 2), ValueError, "they make 2"),
+        (lambda: T.split(0), ValueError, "1 or more"),
+        (lambda: T.repeat(2), ValueError, "a count for each axis"),
+        (lambda: T.reshape(2.5, -1), TypeError, "whole numbers"),
+        (lambda: T.unfold(2, 9), ValueError, "windows of 9"),
+        (lambda: T.movedim(0, (1, 2)), ValueError, "as many"),
+        (lambda: len(Tensor(1)), TypeError, "no length"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_sentence(wrong, error, match):
+    with pytest.raises(error, match=match):
+        wrong()

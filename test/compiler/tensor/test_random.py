@@ -1,0 +1,150 @@
+"""Random numbers are Threefry's, bit for bit, and spread as they should."""
+
+import numpy as np
+import pytest
+
+from ringup.compiler.graph import Op
+from ringup.compiler.tensor import Source, Tensor, manual_seed
+from ringup.compiler.tensor.random import Word, _rotate_word, threefry
+
+KNOWN = [  # Random123's kat_vectors, threefry2x32 of 20 rounds: counter, key, result
+    ((0x00000000, 0x00000000), (0x00000000, 0x00000000), (0x6B200159, 0x99BA4EFE)),
+    ((0xFFFFFFFF, 0xFFFFFFFF), (0xFFFFFFFF, 0xFFFFFFFF), (0x1CB996FC, 0xBB002BE7)),
+    ((0x243F6A88, 0x85A308D3), (0x13198A2E, 0x03707344), (0xC4923A9C, 0x483DF7A0)),
+]
+
+
+def reference(key, counter):
+    """Return Threefry-2x32-20 by NumPy, written from the paper: rounds of add, rotate, xor; a key every four."""
+    rotations = [[13, 15, 26, 6], [17, 29, 16, 24]]
+    ks = [np.uint32(key[0]), np.uint32(key[1]), np.uint32(key[0]) ^ np.uint32(key[1]) ^ np.uint32(0x1BD11BDA)]
+    with np.errstate(over="ignore"):
+        x = [np.asarray(counter[0], np.uint32) + ks[0], np.asarray(counter[1], np.uint32) + ks[1]]
+        for group in range(5):
+            for r in rotations[group % 2]:
+                x[0] = x[0] + x[1]
+                x[1] = (x[1] << np.uint32(r)) | (x[1] >> np.uint32(32 - r))
+                x[1] = x[0] ^ x[1]
+            x[0] = x[0] + ks[(group + 1) % 3]
+            x[1] = x[1] + ks[(group + 2) % 3] + np.uint32(group + 1)
+    return x
+
+
+@pytest.mark.parametrize(("counter", "key", "expected"), KNOWN)
+def test_known_answers(counter, key, expected):
+    assert threefry(tuple(map(Word, key)), tuple(map(Word, counter)), _rotate_word) == expected
+    words = [Tensor(np.array([one], np.uint32)) for one in (*key, *counter)]
+    found = threefry(tuple(words[:2]), tuple(words[2:]), lambda word, count: (word << count) | (word >> 32 - count))
+    assert tuple(one.item() for one in found) == expected
+    assert tuple(int(one) for one in reference(key, counter)) == expected
+
+
+def test_tensors_are_the_cipher_of_seed_call_and_place():
+    source = Source(0x1234_5678_9ABC)
+    for call in range(3):
+        key = [int(one) for one in reference((0x5678_9ABC, 0x1234), (call, 0))]
+        expected = reference(key, (np.arange(10), np.zeros(10)))[0]
+        np.testing.assert_array_equal(
+            Tensor.randint(2, 5, high=1 << 32, dtype="uint32", source=source).numpy().reshape(-1), expected
+        )
+    key = [int(one) for one in reference((0x5678_9ABC, 0x1234), (3, 0))]
+    bits = reference(key, (np.arange(10), np.zeros(10)))[0]
+    np.testing.assert_array_equal(Tensor.rand(10, source=source).numpy(), (bits >> np.uint32(8)) * np.float32(2.0**-24))
+
+
+def test_a_seed_starts_again():
+    manual_seed(5)
+    first = [Tensor.rand(4).tolist(), Tensor.randn(4).tolist()]
+    manual_seed(5)
+    assert [Tensor.rand(4).tolist(), Tensor.randn(4).tolist()] == first
+    assert first[0] != Tensor.rand(4).tolist()
+    manual_seed(6)
+    assert Tensor.rand(4).tolist() != first[0]
+    with pytest.raises(ValueError, match="a seed of -1"):
+        manual_seed(-1)
+
+
+def test_calls_differ_in_data_only():
+    def shape(tensor):
+        return [
+            (node.op, node.dtype, node.shape, None if node.op is Op.BUFFER else node.arg)
+            for node in tensor.node.ordered()
+        ]
+
+    assert shape(Tensor.rand(7)) == shape(Tensor.rand(7))
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64", "float16", "bfloat16"])
+def test_distributions(kind):
+    source = Source(1)
+    x = Tensor.rand(20000, dtype=kind, source=source).cast("float64").numpy()
+    assert x.min() >= 0
+    assert x.max() < 1
+    assert abs(x.mean() - 0.5) < 0.01
+    assert abs(x.var() - 1 / 12) < 0.003
+    y = Tensor.randn(20000, dtype=kind, source=source).cast("float64").numpy()
+    assert abs(y.mean()) < 0.03
+    assert abs(y.std() - 1) < 0.02
+    assert abs((y**3).mean()) < 0.1
+    assert abs((y**4).mean() - 3) < 0.2
+    assert np.isfinite(y).all()
+
+
+def test_other_distributions():
+    source = Source(2)
+    x = Tensor.uniform(10000, low=-3, high=5, source=source).numpy()
+    assert -3 <= x.min() < -2.9 < 4.9 < x.max() < 5
+    n = Tensor.randint(10000, low=-2, high=3, source=source).numpy()
+    assert sorted(set(n.tolist())) == [-2, -1, 0, 1, 2]
+    assert np.bincount(n + 2).min() > 1800
+    wide = Tensor.randint(1000, low=-(1 << 62), high=1 << 62, dtype="int64", source=source).numpy()
+    assert abs(wide.astype(float).mean()) < 2.0**58
+    assert sorted(Tensor.randperm(100, source=source).tolist()) == list(range(100))
+    assert Tensor.randperm(50, source=source).tolist() != list(range(50))
+    p = Tensor.full((5000,), 0.3).bernoulli(source).numpy()
+    assert set(p.tolist()) == {0.0, 1.0}
+    assert abs(p.mean() - 0.3) < 0.03
+    z = Tensor.normal(5000, mean=4, std=0.5, source=source).numpy()
+    assert abs(z.mean() - 4) < 0.03
+    assert abs(z.std() - 0.5) < 0.02
+    for name, bound in (("kaiming_uniform", (6 / 36) ** 0.5), ("xavier_uniform", (6 / (36 + 72)) ** 0.5)):
+        w = getattr(Tensor, name)(8, 4, 3, 3, source=source).numpy()
+        assert bound * 0.9 < np.abs(w).max() <= bound
+    assert abs(Tensor.kaiming_normal(100, 100, source=source).numpy().std() - 0.02**0.5) < 0.005
+    assert abs(Tensor.xavier_normal(100, 100, source=source).numpy().std() - 0.1) < 0.005
+    for wrong, error in (
+        (lambda: Tensor.randint(3, high=300, dtype="int8"), ValueError),
+        (lambda: Tensor.rand(3, dtype="int8"), TypeError),
+    ):
+        with pytest.raises(error):
+            wrong()
+
+
+def test_dropout():
+    x = Tensor.ones(10000)
+    y = x.dropout(0.25, source=Source(3)).numpy()
+    assert set(np.unique(y)) == {0, np.float32(1 / 0.75)}
+    assert abs((y == 0).mean() - 0.25) < 0.02
+    assert x.dropout(0.5, training=False) is x
+    assert not x.dropout(1).numpy().any()
+    with pytest.raises(ValueError, match="a rate of 2"):
+        x.dropout(2)
+
+
+def test_creation():
+    assert Tensor.zeros(2, 3).tolist() == [[0] * 3] * 2
+    assert Tensor.ones((2,), dtype="int8").dtype.name == "int8"
+    assert Tensor.full((2, 2), 7).tolist() == [[7, 7], [7, 7]]
+    for start, stop, step in ((0, 5, 1), (2, 10, 3), (5, 0, -2), (0, 0, 1), (3, 1, 1)):
+        assert Tensor.arange(start, stop, step).tolist() == list(range(start, stop, step))
+    np.testing.assert_allclose(Tensor.arange(0, 1, 0.1).numpy(), np.arange(0, 1, 0.1), rtol=1e-6)
+    assert Tensor.arange(4, dtype="float16").tolist() == [0, 1, 2, 3]
+    for count in (0, 1, 2, 7):
+        np.testing.assert_allclose(Tensor.linspace(-1, 3, count).numpy(), np.linspace(-1, 3, count), rtol=1e-6)
+    assert Tensor.linspace(0, 0.1, 3).numpy()[-1] == np.float32(0.1)
+    np.testing.assert_array_equal(Tensor.eye(3, 4).numpy(), np.eye(3, 4))
+    assert Tensor([1, 2]).zeros_like().dtype.name == "int32"
+    assert Tensor([1, 2]).full_like(2.5, "float64").tolist() == [2.5, 2.5]
+    for wrong in (lambda: Tensor.zeros(-1), lambda: Tensor.arange(0, 5, 0), lambda: Tensor.linspace(0, 1, -1)):
+        with pytest.raises(ValueError, match=r"."):
+            wrong()
