@@ -115,7 +115,7 @@ def test_an_error_says_where_and_what(text, line, column, message):
 
 
 @pytest.mark.parametrize("text", [
-    "s_nop " + "-" * 5000 + "1", "s_nop " + "(" * 5000 + "1", 
+    "s_nop " + "-" * 5000 + "1", "s_nop " + "(" * 5000 + "1",
         "v_mov_b32 v0, " + "neg(" * 3000 + "v1", ".rept 1000000\n.rept 1000000\n.endr\n.endr",
     ".macro m\n m\n.endm\n m", ".fill 0x7fffffff, 8, 0", ".p2align 60", "s_nop 1 << 1000000",
 ], ids=["signs", "brackets", "neg", "rept", "macro", "fill", "align", "shift"])  # fmt: skip
