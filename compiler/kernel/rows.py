@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ringup.compiler.index import Atom, Expr, Int, atom_of, axis, substitute
+from ringup.compiler.index import Atom, Int, atom_of, axis, substitute
 from ringup.compiler.kernel.elementwise import written
 from ringup.compiler.kernel.expressions import WIDEST_BYTES, divides
 from ringup.compiler.kernel.folding import LANES, Folder
@@ -250,7 +250,7 @@ class Rows:
         turns: Int = (
             size // (span * UNROLLED) if isinstance(size, int) else (size + span * UNROLLED - 1) // (span * UNROLLED)
         )
-        if not isinstance(axis(name, turns), Expr):  # a size known at run time, no longer than one turn
+        if most(turns) <= 1:  # a size known at run time, no longer than one turn
             return take(requests(0, UNROLLED), totals)
         expressions = self.frame.expressions
         index = axis(name, turns)
