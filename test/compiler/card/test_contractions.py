@@ -66,7 +66,7 @@ def test_every_tile_and_its_edges(bench, monkeypatch, tile):
 
 
 @pytest.mark.parametrize("name", ["float32", "float16"])
-@pytest.mark.parametrize("m, n, k", [(8, 300, 3), (16, 16, 1), (1, 40, 70), (40, 1, 70)])
+@pytest.mark.parametrize(("m", "n", "k"), [(8, 300, 3), (16, 16, 1), (1, 40, 70), (40, 1, 70)])
 def test_thin_and_shallow_ones(bench, name, m, n, k):
     dtype = dtypes.BY_NAME[name]
     product(bench, whole((m, k), dtype, m), whole((k, n), dtype, n), dtype)
@@ -113,7 +113,7 @@ def test_what_is_computed_on_the_way_in_and_out(bench):
 def convolved(x, w, stride, dilation, padding, groups):
     """Return the convolution by its definition, in whole numbers."""
     x = np.pad(x, ((0, 0), (0, 0), (padding[0],) * 2, (padding[1],) * 2))
-    (count, channels, height, width), (out, each, kh, kw) = x.shape, w.shape
+    (count, _, height, width), (out, each, kh, kw) = x.shape, w.shape
     oh = (height - dilation[0] * (kh - 1) - 1) // stride[0] + 1
     ow = (width - dilation[1] * (kw - 1) - 1) // stride[1] + 1
     made = np.zeros((count, out, oh, ow), np.int64)
@@ -127,7 +127,7 @@ def convolved(x, w, stride, dilation, padding, groups):
 
 
 @pytest.mark.parametrize(
-    "channels, out, size, kernel, stride, dilation, padding, groups",
+    ("channels", "out", "size", "kernel", "stride", "dilation", "padding", "groups"),
     [
         (3, 16, (11, 13), (3, 3), (1, 1), (1, 1), (1, 1), 1),
         (8, 8, (12, 9), (3, 3), (2, 2), (1, 1), (1, 1), 1),
@@ -148,7 +148,7 @@ def test_convolutions(bench, channels, out, size, kernel, stride, dilation, padd
 
 def test_narrow_products_go_through_the_matrix_units(bench):
     """f16 and bf16 do, what is summed in them does not overflow; f32, f64 and integers are multiplied as they are."""
-    for name, matrix in (
+    for name, by_matrix in (
         ("float16", True),
         ("bfloat16", True),
         ("float32", False),
@@ -160,7 +160,7 @@ def test_narrow_products_go_through_the_matrix_units(bench):
         steps = []
         compile_graph([made.node], "gfx1100", watch=steps.append)
         assert (
-            any(value.op == "matrix" for step in steps for value in operations(step.lowered.function.body)) == matrix
+            any(value.op == "matrix" for step in steps for value in operations(step.lowered.function.body)) == by_matrix
         ), name
 
 

@@ -1,4 +1,4 @@
-"""Movement as index arithmetic in kernels: chains of it over every dtype's width, edges that reach outside, sizes of 0 and 1, sizes bound late."""
+"""Movement as index arithmetic in kernels: chains of it over every dtype's width, edges that reach outside, sizes of 0, of 1, bound late."""
 
 import numpy as np
 import pytest
