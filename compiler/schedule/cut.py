@@ -266,7 +266,12 @@ class Cut:
     def _may_join(self, kernel: Kernel, node: Node, point: Point, rows: frozenset[Atom] | None) -> bool:
         axes = kernel.axes
         own = _rows_of(point, kernel)
-        if node in self._passing or own is None or (rows is not None and rows != own) or any(fold.node is node for fold in kernel.folds):
+        if (
+            node in self._passing
+            or own is None
+            or (rows is not None and rows != own)
+            or any(fold.node is node for fold in kernel.folds)
+        ):
             return False
         for index, size in zip(point, node.shape, strict=True):
             if within(index, 0, size) is not True:
