@@ -5,11 +5,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from ringup.compiler.compile import CompiledGraph, Launch, Output, Slot, compile_graph
 from ringup.compiler.graph import Node, Storage
-from ringup.compiler.index import Int, evaluate, product
+from ringup.compiler.index import Int, evaluate
 from ringup.compiler.runtime.memory import TIMEOUT_S, Memory, Pool
 from ringup.compiler.schedule.signature import Signature, of_graph
 from ringup.errors import CompileError
@@ -128,7 +129,7 @@ class Device:
 
 
 def _bytes_of(output: Output, sizes: Mapping[str, int]) -> int:
-    return product(evaluate(size, sizes) for size in output.shape) * output.dtype.size_bytes
+    return prod(evaluate(size, sizes) for size in output.shape) * output.dtype.size_bytes
 
 
 def _packed(launch: Launch, values: Sequence[int]) -> bytes:
