@@ -17,10 +17,10 @@ from ringup.compiler.kernel.elementwise import written
 from ringup.compiler.kernel.expressions import divides
 from ringup.compiler.kernel.frame import Frame, Lowered
 from ringup.compiler.kernel.space import Space, at, merged, most, places, stride
-from ringup.compiler.kernel.staging import Staging
-from ringup.compiler.machine.ir import I1, I32, Value
+from ringup.compiler.kernel.staging import Operand, Staging, masked
+from ringup.compiler.machine.ir import I32, Value
 from ringup.compiler.schedule.cut import Access, Kernel, accesses, is_contraction
-from ringup.compiler.schedule.views import Point, Within, source_point, within
+from ringup.compiler.schedule.views import Point, source_point, within
 
 COMPUTE_UNITS = 96  # of a navi31; how many groups fill the card
 LEAST_TILED = 8  # fewer rows or columns than this are no tile: a reduction by rows is as good
@@ -173,6 +173,21 @@ class Contraction:
 
     # how a tile is multiplied: the two below these
 
+    def operand(self, number: int) -> Operand:
+        """Return what is staged of the rows (0) or the columns (1)."""
+        side, depth = self.sides[number], self.depth
+        along_k = (
+            side.position is not None and stride(side.position, depth.variables[-1] if depth.variables else 0) == 1
+        )
+
+        def place(slice_: Int, own: Int, k: Int) -> tuple[Point, Int, Int]:
+            where, at_own = self.own(number, own)
+            at_k = slice_ * self.tile.k + k
+            return self.point(self.fold.inner, where | at(depth, at_k)), at_own, at_k
+
+        run = depth.sizes[-1] if along_k else side.own.sizes[-1]
+        return Operand(side.factor, place, most(side.own.size), most(depth.size), along_k, run)
+
     def stagings(self) -> tuple[Staging, Staging]:
         """Return how the operands' slices go to LDS."""
         raise NotImplementedError
@@ -256,7 +271,7 @@ class Contraction:
         """Compute what follows the sum and store it, run by run."""
         for run in runs:
             where_m, row = self.own(0, run.row)
-            mask = self.mask(within(row, 0, self.problem.m), None)
+            mask = masked(self.frame, within(row, 0, self.problem.m), None)
             points: list[Point] = []
             tests = []
             for step in range(run.length):
@@ -265,10 +280,10 @@ class Contraction:
                 tests.append(within(column, 0, self.problem.n))
             part = values[run.first : run.first + run.length]
             if divides(run.length, self.problem.n):  # a run lies inside or outside as a whole
-                self._store(points, part, self.mask(tests[0], mask))
+                self._store(points, part, masked(self.frame, tests[0], mask))
             else:
                 for point, value, test in zip(points, part, tests, strict=True):
-                    self._store([point], [value], self.mask(test, mask))
+                    self._store([point], [value], masked(self.frame, test, mask))
 
     def _store(self, points: Sequence[Point], values: Sequence[Value], mask: Value | None) -> None:
         expressions = self.frame.expressions
@@ -277,15 +292,6 @@ class Contraction:
         )
         found = expressions.values(self.kernel.computed, [(point, mask) for point in points])
         self.frame.store(points, found, mask)
-
-    def mask(self, condition: Within | bool, also: Value | None) -> Value | None:
-        """Return a condition and another one together, None for none."""
-        if condition is True:
-            return also
-        if condition is False:
-            return self.frame.build.const(0, I1)
-        value = self.frame.expressions.numbers.condition(condition)
-        return value if also is None else self.frame.build.op("and", I1, value, also)
 
     def _reduced(self, point: Point) -> Point:
         for node in self._path:
