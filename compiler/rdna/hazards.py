@@ -190,7 +190,7 @@ class _Hazards:
                 behind.append(self._depctr(SA_SDST))
                 state.masks = frozenset()
             if EXEC_LO in step.writes and state.written:
-                state.written = {unit: (count, 1) for unit, (count, _) in state.written.items()}  # a loop must not count on for ever
+                state.written = {unit: (count, 1) for unit, (count, _) in state.written.items()}
         return front, behind
 
     def _depctr(self, fields: int) -> Instr:
