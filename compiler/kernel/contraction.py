@@ -23,6 +23,7 @@ from ringup.compiler.schedule.cut import Access, Fold, Kernel, accesses, is_cont
 from ringup.compiler.schedule.views import Point, source_point, within
 
 COMPUTE_UNITS = 96  # of a navi31; how many groups fill the card
+MOST_EPILOGUE = 1500  # operations behind the sum, over all results of a thread, that are written out one by one
 LEAST_TILED = 8  # fewer rows or columns than this are no tile: a reduction by rows is as good
 AnyTile = TypeVar("AnyTile", bound="Tile")
 
@@ -255,7 +256,11 @@ class Contraction:
                 build.barrier()
                 expressions.leave()
             totals = loop.results
-        self._finish(*self.results(totals))
+        values, runs = self.results(totals)
+        if self.rolled_rows and self._epilogue_size() * len(values) > MOST_EPILOGUE:
+            self._finish_rolled(values)
+        else:
+            self._finish(values, runs)
         return self.frame.done(groups)
 
     def _groups(self) -> tuple[Int, Int, Int]:
@@ -301,6 +306,46 @@ class Contraction:
             else:
                 for point, value, test in zip(points, part, tests, strict=True):
                     self._store([point], [value], masked(self.frame, test, mask))
+
+    @property
+    def rolled_rows(self) -> int:
+        """Return the rows of results that a thread holds, 0 where `rolled_runs` cannot tell a row's runs."""
+        return 0
+
+    def rolled_runs(self, row: Int) -> list[Run]:
+        """Return the runs of a thread's row, `first` counted within the row."""
+        raise NotImplementedError
+
+    def _epilogue_size(self) -> int:
+        """Return how many operations follow the sum for each result."""
+        seen: set[Node] = set()
+        stack = [self.kernel.computed]
+        count = 0
+        while stack:
+            node = stack.pop()
+            if node in seen or node is self.fold.node or node in self.kernel.inputs:
+                continue
+            seen.add(node)
+            count += node.op in ELEMENTWISE
+            stack += node.sources
+        return count
+
+    def _finish_rolled(self, values: Sequence[Value]) -> None:
+        """Do the same as `_finish` in a loop over the thread's rows, the results waiting in LDS: long code stays short."""
+        build, expressions = self.frame.build, self.frame.expressions
+        size = values[0].type.size_bytes
+        threads = self.tile.threads
+        each = len(values) // self.rolled_rows
+        build.function.lds_bytes = max(build.function.lds_bytes, len(values) * threads * size)
+        place = expressions.numbers.emit(self.thread * size)
+        build.barrier()
+        for i, value in enumerate(values):
+            build.lds_store(place, value, constant=i * threads * size)
+        row = axis("row", self.rolled_rows)
+        with expressions.loop(row, 0, self.rolled_rows, 1, []):
+            address = expressions.numbers.emit(row * (each * threads * size) + self.thread * size)
+            waiting = [build.lds_load(values[0].type, address, constant=j * threads * size) for j in range(each)]
+            self._finish(waiting, self.rolled_runs(row))
 
     def _store(self, points: Sequence[Point], values: Sequence[Value], mask: Value | None) -> None:
         expressions = self.frame.expressions

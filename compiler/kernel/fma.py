@@ -114,7 +114,18 @@ class FmaContraction(Contraction):
         ]
         return list(totals), runs
 
-    def _local(self, side: int, i: int) -> Int:
+    @property
+    def rolled_rows(self) -> int:
+        """Return the thread's rows."""
+        return self.tile.thread_m
+
+    def rolled_runs(self, row: Int) -> list[Run]:
+        """Return the runs of a thread's row."""
+        tile = self.tile
+        run = min(RUN, tile.thread_n)
+        return [Run(j, self._local(0, row), self._local(1, j), run) for j in range(0, tile.thread_n, run)]
+
+    def _local(self, side: int, i: Int) -> Int:
         """Return which row (0) or column (1) of the tile the thread's i-th one is.
 
         Runs of four lie a part of the tile apart, so that threads side by side read LDS side by side.
