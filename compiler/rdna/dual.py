@@ -85,9 +85,7 @@ class _Finder:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.sides = _sides(program.code.target)
-        self.same_allowed = program.code.target.startswith(
-            "gfx12"
-        )  # both halves may read one register through the same port
+        self.moves_are_free = program.code.target.startswith("gfx12")  # the second of two moves reads through a port of its own
         self.pairs = 0
 
     def half(self, step: Step) -> _Half | None:
@@ -185,8 +183,10 @@ class _Finder:
         return None
 
     def _ports(self, a: _Half, b: _Half) -> bool:
+        if self.moves_are_free and a.name == b.name == "v_mov_b32":
+            return True
         for one, other in ((a.src0, b.src0), (a.src1, b.src1)):
-            if one >= 0 and other >= 0 and (one ^ other) & 3 == 0 and not (self.same_allowed and one == other):
+            if one >= 0 and other >= 0 and (one ^ other) & 3 == 0:
                 return False
         return not (a.src2 >= 0 and b.src2 >= 0 and (a.src2 ^ b.src2) & 1 == 0)
 
