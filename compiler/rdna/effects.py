@@ -58,7 +58,7 @@ _SOP2_KEEPS_SCC = re.compile(
     r"s_(mul|bfm|cselect|pack|fmac|fmaak|fmamk|minimum|maximum|(add|sub|min_num|max_num)_f|cvt_pk|(add|sub)_nc)"
 )
 _SOP1_WRITES_SCC = re.compile(
-    r"s_(abs|bcnt|quadmask|wqm|not)_|s_\w+_(saveexec|wrexec)_|s_barrier_signal_isfirst|s_alloc_vgpr|s_barrier_join|s_barrier_leave"
+    r"s_(abs|bcnt[01]|quadmask|wqm|not)_|s_\w+_(saveexec|wrexec)_|s_barrier_signal_isfirst|s_alloc_vgpr|s_barrier_join|s_barrier_leave"
 )
 _SOPK_WRITES_SCC = re.compile(r"s_(cmpk|addk)_")
 _READS_SCC = re.compile(r"s_(addc|subb|cselect|cmov|cmovk)_|s_(add|sub)_co_ci_|s_cbranch_scc")

@@ -55,7 +55,7 @@ class _State:
         self.pending: dict[int, int] = {}  # SGPR unit: fields of s_wait_alu that its next read needs
         self.written: dict[
             int, tuple[int, int]
-        ] = {}  # VGPR unit: VALU issued since it was written, changes of EXEC since
+        ] = {}  # VGPR unit: VALU issued since it was written, whether EXEC has changed since
         self.epoch = 0
 
     def copy(self) -> _State:
@@ -186,7 +186,7 @@ class _Hazards:
                 behind.append(self._depctr(SA_SDST))
                 state.masks = frozenset()
             if EXEC_LO in step.writes and state.written:
-                state.written = {unit: (count, changes + 1) for unit, (count, changes) in state.written.items()}
+                state.written = {unit: (count, 1) for unit, (count, _) in state.written.items()}  # a loop must not count on for ever
         return front, behind
 
     def _depctr(self, fields: int) -> Instr:
