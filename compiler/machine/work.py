@@ -25,14 +25,19 @@ class Work(NamedTuple):
 
     def plus(self, other: Work, times: int) -> Work:
         """Return this and another one done so many times."""
-        return Work(*(a + b * times for a, b in zip(self, other, strict=True)))
+        return Work(
+            self.flops + other.flops * times,
+            self.loaded_bytes + other.loaded_bytes * times,
+            self.stored_bytes + other.stored_bytes * times,
+            self.lds_bytes + other.lds_bytes * times,
+        )
 
 
 def turns(loop: Loop) -> int:
     """Return how many turns a loop takes."""
     if loop.start.op != "const" or loop.stop.op != "const":
         return UNKNOWN_TURNS
-    return max(0, -(-(loop.stop.imm - loop.start.imm) // loop.step))
+    return max(0, -(-int(loop.stop.imm - loop.start.imm) // loop.step))
 
 
 def loops(function: Function) -> list[Loop]:
