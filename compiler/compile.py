@@ -79,10 +79,11 @@ class CompiledGraph:
 
 
 class Step(NamedTuple):
-    """What `watch` hears of a kernel: its cut and what makes it the same as others, its machine IR, its instructions, its machine code."""
+    """What `watch` hears of a kernel: its cut, what makes it the same as others, its shape if it was chosen, machine IR, instructions, bytes."""
 
     kernel: Kernel
     signature: Signature
+    choice: Choice | None
     lowered: Lowered
     code: Code
     binary: Binary
@@ -104,7 +105,7 @@ _kernels: dict[tuple[Signature, str, Choice | None], tuple[Lowered, Binary]] = {
 def compile_graph(
     outputs: Sequence[Node], target: str = DEFAULT_TARGET, *, watch: Watch | None = None, tuning: Chooser | None = None
 ) -> CompiledGraph:
-    """Compile the nodes for a target such as gfx1100, kernels in the shapes that `tuning` has found. Raises CompileError for what cannot be."""
+    """Compile the nodes for a target such as gfx1100, kernels in the shapes `tuning` has found. Raises CompileError for what cannot be."""
     planned = plan(outputs)
     _, buffers = of_graph(outputs)
     numbers = {node: i for i, node in enumerate(buffers)}
@@ -175,7 +176,7 @@ def compile_kernel(
     code = select(function, target)
     show("select", code)
     binary = finish(code, arguments=arguments_of(function.params), dump=show if passes is not None else None)
-    return Step(kernel, signature, lowered, code, binary)
+    return Step(kernel, signature, choice, lowered, code, binary)
 
 
 def _check(function: Function, chip: Traits, target: str) -> None:

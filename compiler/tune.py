@@ -1,4 +1,4 @@
-"""The search over the shapes that a kernel may have: each candidate is compiled and measured, on a card or by the model, and the best is kept."""
+"""The search over the shapes a kernel may have: each candidate is compiled and measured, on a card or by the model, and the best is kept."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ringup.compiler.rdna.traits import traits
 from ringup.compiler.schedule.cut import Kernel
 from ringup.compiler.schedule.order import plan
 from ringup.compiler.schedule.signature import Signature, of_kernel
-from ringup.compiler.tuning import Entry, Judge, Tuning
+from ringup.compiler.tuning import RANK, Entry, Judge, Tuning
 from ringup.errors import CompileError
 
 WORTH: Final = 0.98  # another shape than the heuristic one must cost less than this part of it: less is noise
@@ -91,27 +91,34 @@ def tune_graph(
     measure: Measure | None = None,
     again: bool = False,
     say: Callable[[str], None] | None = None,
+    done: Callable[[], None] | None = None,
 ) -> list[Tuned]:
     """Tune every kernel of a graph and keep what was found; `measure` is the model by default. The file is saved after each kernel.
 
-    What `tuning` knows by the same judge is not tried again, unless `again`. `say` hears what is being tried. Raises CompileError where not even a
-    kernel's heuristic shape can be compiled, and what measuring raises.
+    What `tuning` knows by the same judge, or one of more weight, is not tried again, unless `again`. `say` hears what is being tried, `done` is
+    called after each kernel. Raises CompileError where not even a kernel's heuristic shape can be compiled, and what measuring raises.
     """
     judged = measure or ModelMeasure()
     found = []
-    for job in jobs_of(outputs):
+    for i, job in enumerate(jobs_of(outputs)):
+        if i and done is not None:
+            done()
         entry = tuning.entry(job.signature, target)
-        if entry is not None and not again and (entry.judge == judged.judge or entry.judge == "card"):
+        if entry is not None and not again and RANK[entry.judge] >= RANK[judged.judge]:
             trials = (Trial("heuristic", entry.heuristic_cost), Trial(entry.choice, entry.cost))
             found.append(Tuned(entry.kernel, trials, 1, known=True))
             continue
         one = tune_kernel(job, target, judged, say)
         best = one.trials[one.best]
         tuning.keep(
-            job.signature, target, Entry(best.choice, judged.judge, best.cost or 0.0, one.trials[0].cost or 0.0, one.name)
+            job.signature,
+            target,
+            Entry(best.choice, judged.judge, best.cost or 0.0, one.trials[0].cost or 0.0, one.name),
         )
         tuning.save()
         found.append(one)
+    if found and done is not None:
+        done()
     return found
 
 

@@ -1,8 +1,8 @@
 """Shapes of kernels that a search has found better than the heuristic ones, kept in a file from one run to the next.
 
-The file is JSON: entries by what makes a kernel (a hash of its signature), the target, and how it was measured. An entry names one of the candidates
-that the kernel's lowering offers; one whose name is offered no more is passed over, so an old file does no harm. A file that cannot be read counts
-as empty, with a warning. It is written whole, beside the old one, and put in its place.
+The file is JSON: entries by target and by what makes a kernel (a hash of its signature). An entry names one of the candidates that the kernel's
+lowering offers; one whose name is offered no more is passed over, so an old file does no harm. A file that cannot be read counts as empty,
+with a warning. It is written whole, beside the old one, and put in its place.
 """
 
 from __future__ import annotations
@@ -24,11 +24,16 @@ from ringup.compiler.schedule.signature import Signature
 LOG = logging.getLogger(__name__)
 VERSION: Final = 1  # of the file and of what its names mean; another one is an empty file
 MOST_BYTES: Final = 64 << 20
-Judge = Literal["card", "model"]
+Judge = Literal["card", "model", "virtual"]
+RANK: Final = {
+    "virtual": 0,
+    "model": 1,
+    "card": 2,
+}  # whose word counts more: a virtual card's clock is no figure of the chip
 
 
 class Entry(NamedTuple):
-    """The best shape of a kernel: its name among the candidates, who says so, what it costs (us on a card, cycles of the model) and the heuristic's."""
+    """The best shape of a kernel: its name among the candidates, who says so, what it and the heuristic one cost (us on a card, cycles)."""
 
     choice: str
     judge: Judge
@@ -66,10 +71,10 @@ class Tuning:
         return self._choices[key]
 
     def keep(self, signature: Signature, target: str, entry: Entry) -> None:
-        """Remember an entry; `save` writes it. What a card said is not replaced by what the model says."""
+        """Remember an entry; `save` writes it. It does not replace what somebody of more weight said (`RANK`)."""
         key = key_of(signature, target)
         before = self._entries.get(key)
-        if before is not None and before.judge == "card" and entry.judge == "model":
+        if before is not None and RANK[before.judge] > RANK[entry.judge]:
             return
         self._entries[key] = self._changed[key] = entry
         self._choices.pop(key, None)
@@ -122,7 +127,7 @@ def _read(path: Path) -> dict[str, Entry]:
 # what each part of an entry has to be
 _PARTS: Final[dict[str, Callable[[Any], bool]]] = {
     "choice": lambda one: isinstance(one, str),
-    "judge": lambda one: one in ("card", "model"),
+    "judge": lambda one: one in RANK,
     "cost": lambda one: isinstance(one, (int, float)) and not isinstance(one, bool),
     "heuristic_cost": lambda one: isinstance(one, (int, float)) and not isinstance(one, bool),
     "kernel": lambda one: isinstance(one, str),

@@ -9,7 +9,9 @@ from ringup.compiler.kernel.frame import Lowered
 from ringup.compiler.kernel.traits import Traits
 from ringup.compiler.schedule.cut import Kernel
 
-Choice: TypeAlias = elementwise.Shape | rows.Shape | fma.FmaTile | matrix.MatrixTile  # `str` of one names it among a kernel's candidates
+Choice: TypeAlias = (
+    elementwise.Shape | rows.Shape | fma.FmaTile | matrix.MatrixTile
+)  # `str` of one names it among a kernel's candidates
 
 SMALL_SIDE = 32  # rows or columns of a contraction up to which a reduction by rows may be as good as tiles
 

@@ -232,7 +232,10 @@ class Contraction:
         found = [
             Axis(name, "grid", size, meaning)
             for name, size, meaning in zip(
-                ("tile_n", "tile_m", "batch"), groups, ("tiles along columns", "tiles along rows", "products side by side"), strict=True
+                ("tile_n", "tile_m", "batch"),
+                groups,
+                ("tiles along columns", "tiles along rows", "products side by side"),
+                strict=True,
             )
             if size != 1
         ]

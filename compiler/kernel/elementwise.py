@@ -59,11 +59,13 @@ class Plan:
         self._moved = [substitute(one, self.space.original) for one in found]
 
     def vectors(self) -> list[int]:
-        """Return the numbers of neighbours a thread may compute, widest first: accesses of 16 bytes at most, and only where some run along them."""
+        """Return how many neighbours a thread may compute, widest first: accesses of 16 bytes at most, and only where one runs along."""
         space = self.space
         last = space.sizes[-1] if space.sizes else 1
         widest = max(one.dtype.size_bytes for one in (self.kernel.computed, *self.kernel.inputs))
-        steady = any(stride(position, space.variables[-1]) == 1 for position in self._moved) if space.variables else False
+        steady = (
+            any(stride(position, space.variables[-1]) == 1 for position in self._moved) if space.variables else False
+        )
         vector = max(1, WIDEST_BYTES // widest)
         found = []
         while vector > 1:
@@ -100,10 +102,21 @@ class Plan:
         sizes = self.space.sizes
         count = self.space.size if shape.flat else sizes[-1]
         rest = product(sizes[:-1]) if not shape.flat else 1
-        found = [Axis("group", "grid", _groups(count, shape), "stretches of the innermost axis" if not shape.flat else "stretches of all elements")]
+        found = [
+            Axis(
+                "group",
+                "grid",
+                _groups(count, shape),
+                "stretches of the innermost axis" if not shape.flat else "stretches of all elements",
+            )
+        ]
         if rest != 1:
             found.append(Axis("row", "grid", rest, "the outer axes"))
-        return [*found, *threads(shape.group), Axis("vector", "unroll", shape.vector, "neighbouring elements of a thread")]
+        return [
+            *found,
+            *threads(shape.group),
+            Axis("vector", "unroll", shape.vector, "neighbouring elements of a thread"),
+        ]
 
 
 def candidates(kernel: Kernel, traits: Traits) -> list[Shape]:

@@ -129,7 +129,10 @@ class FmaContraction(Contraction):
     def own_axes(self) -> list[Axis]:
         """Return the thread's rows and columns."""
         tile = self.tile
-        return [Axis("thread_m", "unroll", tile.thread_m, "rows of a thread"), Axis("thread_n", "unroll", tile.thread_n, "columns of a thread")]
+        return [
+            Axis("thread_m", "unroll", tile.thread_m, "rows of a thread"),
+            Axis("thread_n", "unroll", tile.thread_n, "columns of a thread"),
+        ]
 
     def _local(self, side: int, i: int) -> Int:
         """Return which row (0) or column (1) of the tile the thread's i-th one is.

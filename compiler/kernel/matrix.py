@@ -129,7 +129,7 @@ class MatrixContraction(Contraction):
     def results(self, totals: Sequence[Value]) -> tuple[list[Value], list[Run]]:
         """Return the elements of the fragments one by one."""
         build, tile = self.frame.build, self.tile
-        values, runs = [], []
+        values, runs = list[Value](), list[Run]()
         first_row = self._wave // tile.waves_n * (self._rows * FRAGMENT)
         first_column = self._wave % tile.waves_n * (self._columns * FRAGMENT)
         for number, total in enumerate(totals):

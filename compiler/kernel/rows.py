@@ -155,13 +155,21 @@ class Rows:
         found = [Axis("group", "grid", (self.rows.size + shape.own - 1) // shape.own, "groups of rows"), rows, parts]
         if shape.vector > 1:
             found.append(Axis("vector", "unroll", shape.vector, "neighbouring elements of a thread"))
-        everything = [(f"k{i}", f"reduction {i}: {fold.node.arg[0].value}", walk) for i, (fold, walk) in enumerate(zip(self.kernel.folds, self.walks, strict=True))]
+        everything = [
+            (f"k{i}", f"reduction {i}: {fold.node.arg[0].value}", walk)
+            for i, (fold, walk) in enumerate(zip(self.kernel.folds, self.walks, strict=True))
+        ]
         for name, meaning, walk in [*everything, *([("x", "the output", self.output)] if self.output else [])]:
-            found += [Axis(f"{name}.{i}", "loop", size, f"{meaning}, outer axis") for i, size in enumerate(walk.space.sizes[:-1])]
+            found += [
+                Axis(f"{name}.{i}", "loop", size, f"{meaning}, outer axis")
+                for i, size in enumerate(walk.space.sizes[:-1])
+            ]
             turns, chunks = self._turns(walk.shared)
             if turns != 0:
                 found.append(Axis(name, "loop", turns, f"{meaning}, turns of the loop"))
-            found.append(Axis(f"{name}.chunk", "unroll", chunks, f"{meaning}, a thread's pieces" + " of a turn" * (turns != 0)))
+            found.append(
+                Axis(f"{name}.chunk", "unroll", chunks, f"{meaning}, a thread's pieces" + " of a turn" * (turns != 0))
+            )
         return found
 
     def _turns(self, size: Int) -> tuple[Int, int]:

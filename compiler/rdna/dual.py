@@ -85,7 +85,9 @@ class _Finder:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.sides = _sides(program.code.target)
-        self.moves_are_free = program.code.target.startswith("gfx12")  # the second of two moves reads through a port of its own
+        self.moves_are_free = program.code.target.startswith(
+            "gfx12"
+        )  # the second of two moves reads through a port of its own
         self.pairs = 0
 
     def half(self, step: Step) -> _Half | None:

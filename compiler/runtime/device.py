@@ -31,7 +31,7 @@ class Device:
     """Computes graphs on one card: the evaluator of tensors (`ringup.compiler.tensor.device(Device(card))`)."""
 
     def __init__(self, card: Any, *, tuning: Chooser | None = None) -> None:
-        """`card`: one that `ringup.open` gave; it stays the caller's to close. `tuning` knows better shapes of kernels than the heuristic ones."""
+        """`card`: one that `ringup.open` gave; it stays the caller's to close. `tuning` knows better shapes of kernels."""
         self.card, self.tuning = card, tuning
         self.target = str(card.blocks.ips.chip.target)
         self.pool = Pool(card)

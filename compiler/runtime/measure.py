@@ -18,11 +18,11 @@ WARM: Final = 2  # launches before them: code and data come into the caches, the
 class CardMeasure:
     """Microseconds of a launch on one card. The kernels' memory holds zeros: it is the card's, and nobody's data."""
 
-    judge: Judge = "card"
     unit = "us"
 
-    def __init__(self, card: Any, *, runs: int = RUNS, warm: int = WARM) -> None:
-        """`card`: one that `ringup.open` gave; it stays the caller's to close."""
+    def __init__(self, card: Any, *, judge: Judge = "card", runs: int = RUNS, warm: int = WARM) -> None:
+        """`card`: one that `ringup.open` gave; it stays the caller's to close. `judge` is "virtual" for one that is no metal."""
+        self.judge: Judge = judge
         self._card, self._runs, self._warm = card, runs, warm
         self._pool = Pool(card)
         self._memory: dict[int, list[Memory]] = {}

@@ -6,9 +6,9 @@ from ringup.compiler.compile import compile_graph
 from ringup.compiler.index import bounds, evaluate
 from ringup.compiler.schedule.signature import of_graph
 from ringup.silicon.shader import program, workbench
-from ringup.silicon.shader.translate import Translator
+from ringup.silicon.shader.interpreter import Interpreter
 
-ENGINE = Translator()
+ENGINE = Interpreter()
 
 
 class Cores:
@@ -25,10 +25,19 @@ class Cores:
         code = program.load(graph.code_object())
         for launch in graph.launches:
             places = {"buffer": buffers, "output": outputs}
-            memory = [arena[slot.at :] if slot.kind == "arena" else places[slot.kind][slot.at] for slot in launch.memory]
+            memory = [
+                arena[slot.at :] if slot.kind == "arena" else places[slot.kind][slot.at] for slot in launch.memory
+            ]
             groups = tuple(evaluate(one, sizes) for one in launch.groups)
             arguments = [*memory, *(sizes[name] for name, _ in launch.sizes)]
-            workbench.run(self.engine, code, launch.binary.name, arguments, groups=groups, group_size=(launch.binary.group_size, 1, 1))
+            workbench.run(
+                self.engine,
+                code,
+                launch.binary.name,
+                arguments,
+                groups=groups,
+                group_size=(launch.binary.group_size, 1, 1),
+            )
         return [
             (buffers if one.slot.kind == "buffer" else outputs)[one.slot.at][: self._bytes(one, sizes)]
             for one in graph.outputs
