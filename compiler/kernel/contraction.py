@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from ringup.compiler.graph import ELEMENTWISE, Node, Op
 from ringup.compiler.index import Atom, Expr, Int, atom_of, axis, is_axis, product, substitute
+from ringup.compiler.kernel.axes import Axis, threads
 from ringup.compiler.kernel.elementwise import written
 from ringup.compiler.kernel.expressions import divides
 from ringup.compiler.kernel.frame import Frame, Lowered
@@ -22,7 +23,6 @@ from ringup.compiler.machine.ir import I32, Value
 from ringup.compiler.schedule.cut import Access, Fold, Kernel, accesses, is_contraction
 from ringup.compiler.schedule.views import Point, source_point, within
 
-COMPUTE_UNITS = 96  # of a navi31; how many groups fill the card
 MOST_EPILOGUE = 1500  # operations behind the sum, over all results of a thread, that are written out one by one
 LEAST_TILED = 8  # fewer rows or columns than this are no tile: a reduction by rows is as good
 AnyTile = TypeVar("AnyTile", bound="Tile")
@@ -106,14 +106,15 @@ def _used(point: Point) -> set[Atom]:
     return found
 
 
-def fastest(tiles: Sequence[AnyTile], m: int, n: int, batch: int) -> AnyTile:
-    """Return the tile that finishes first by a simple count: turns of the card's units times the size of a tile, by speed."""
+def by_speed(tiles: Sequence[AnyTile], problem: Problem, compute_units: int) -> list[AnyTile]:
+    """Return the tiles by when they finish, by a simple count: turns of the card's units times the size of a tile, by speed."""
+    m, n, batch = problem.m, problem.n, most(problem.batch.size)
 
     def turns(tile: AnyTile) -> float:
         groups = -(-m // tile.m) * -(-n // tile.n) * batch
-        return -(-groups // COMPUTE_UNITS) * tile.m * tile.n / tile.speed
+        return -(-groups // compute_units) * tile.m * tile.n / tile.speed
 
-    return min(tiles, key=turns)
+    return sorted(tiles, key=turns)
 
 
 def all_folds(kernel: Kernel) -> list[Fold]:
@@ -261,7 +262,28 @@ class Contraction:
             self._finish_rolled(values)
         else:
             self._finish(values, runs)
-        return self.frame.done(groups)
+        return self.frame.done(groups, self.axes(groups, slices), tile)
+
+    def axes(self, groups: Sequence[Int], slices: int) -> list[Axis]:
+        """Return who walks through what."""
+        found = [
+            Axis(name, "grid", size, meaning)
+            for name, size, meaning in zip(
+                ("tile_n", "tile_m", "batch"),
+                groups,
+                ("tiles along columns", "tiles along rows", "products side by side"),
+                strict=True,
+            )
+            if size != 1
+        ]
+        found += [*threads(self.tile.threads), *self.own_axes()]
+        if slices != 1:
+            found.append(Axis("slice", "loop", slices, "slices of K, the next one on its way from memory"))
+        return [*found, Axis("k", "unroll", self.tile.k, "of a slice in LDS")]
+
+    def own_axes(self) -> list[Axis]:
+        """Return what a thread, or a wave, holds of the tile."""
+        raise NotImplementedError
 
     def _groups(self) -> tuple[Int, Int, Int]:
         """Bind the group's tile and batch, return the number of groups: columns along x, so that neighbours share rows."""

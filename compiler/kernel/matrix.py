@@ -13,11 +13,11 @@ from ringup.compiler import dtypes
 from ringup.compiler.graph import MOVEMENT, Node, Op, node
 from ringup.compiler.index import axis
 from ringup.compiler.kernel import holders
-from ringup.compiler.kernel.contraction import Contraction, Problem, Run, fastest
+from ringup.compiler.kernel.axes import Axis
+from ringup.compiler.kernel.contraction import Contraction, Problem, Run, by_speed
 from ringup.compiler.kernel.frame import Lowered
-from ringup.compiler.kernel.space import most
 from ringup.compiler.kernel.staging import Staging
-from ringup.compiler.kernel.traits import MatrixTraits
+from ringup.compiler.kernel.traits import MatrixTraits, Traits
 from ringup.compiler.machine.ir import I32, Value
 
 FRAGMENT = 16
@@ -46,6 +46,9 @@ class MatrixTile:
         """Return the threads of a group of 32-lane waves."""
         return 32 * self.waves_m * self.waves_n
 
+    def __str__(self) -> str:
+        return f"matrix tile={self.m}x{self.n}x{self.k} waves={self.waves_m}x{self.waves_n}"
+
 
 TILES = (
     MatrixTile(128, 128, 32, 4, 2, 1.0),
@@ -55,6 +58,15 @@ TILES = (
     MatrixTile(32, 64, 32, 1, 2, 0.6),
     MatrixTile(32, 32, 32, 1, 1, 0.45),
     MatrixTile(16, 32, 32, 1, 1, 0.35),
+)
+TRIED = (  # worth a try, never the heuristic's
+    MatrixTile(128, 128, 32, 2, 2, 0.9),
+    MatrixTile(128, 128, 16, 4, 2, 0.9),
+    MatrixTile(128, 64, 32, 2, 2, 0.85),
+    MatrixTile(64, 64, 64, 2, 2, 0.75),
+    MatrixTile(64, 64, 32, 2, 1, 0.75),
+    MatrixTile(64, 32, 32, 2, 1, 0.6),
+    MatrixTile(32, 32, 64, 2, 2, 0.4),
 )
 
 
@@ -118,6 +130,13 @@ class MatrixContraction(Contraction):
         type_ = staging.type.of(self._traits.operand_count)
         return self.frame.build.lds_load(type_, address, constant=staging.place + place * staging.type.size_bytes)
 
+    def own_axes(self) -> list[Axis]:
+        """Return the wave's fragments."""
+        return [
+            Axis("fragment_m", "unroll", self._rows, "fragments of 16 rows that a wave holds"),
+            Axis("fragment_n", "unroll", self._columns, "fragments of 16 columns"),
+        ]
+
     def results(self, totals: Sequence[Value]) -> tuple[list[Value], list[Run]]:
         """Return the elements of the fragments one by one."""
         build, tile = self.frame.build, self.tile
@@ -156,7 +175,14 @@ def narrowed(problem: Problem, traits: MatrixTraits) -> Problem | None:
     return problem
 
 
-def lower(problem: Problem, name: str, traits: MatrixTraits) -> Lowered:
-    """Return the machine IR of a contraction by matrix instructions."""
-    tile = fastest(TILES, problem.m, problem.n, most(problem.batch.size))
-    return MatrixContraction(problem, name, tile, traits).lower()
+def candidates(problem: Problem, traits: Traits) -> list[MatrixTile]:
+    """Return every tile worth a try, the heuristic one first."""
+    return by_speed(TILES, problem, traits.compute_units) + by_speed(TRIED, problem, traits.compute_units)
+
+
+def lower(problem: Problem, name: str, traits: Traits, choice: MatrixTile | None = None) -> Lowered:
+    """Return the machine IR of a `narrowed` contraction by matrix instructions, by the tile chosen or the heuristic one."""
+    if traits.matrix is None:
+        raise ValueError("the target has no matrix instructions")
+    tile = choice or by_speed(TILES, problem, traits.compute_units)[0]
+    return MatrixContraction(problem, name, tile, traits.matrix).lower()
