@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from ringup.compiler.compile import Step, compile_graph
 from ringup.compiler.index import bounds
 from ringup.compiler.isa import elf_read
-from ringup.compiler.rdna.code import Block
+from ringup.compiler.rdna.code import Instr
 from ringup.compiler.rdna.effects import effects
 from ringup.compiler.rdna.limits import limits
-from ringup.compiler.rdna.model import Estimate, estimate
 from ringup.compiler.rdna.objects import object_of
+from ringup.compiler.rdna.steps import Pair
 from ringup.compiler.tensor import Tensor
 from ringup.errors import NotSupported, RingupError
 from ringup.silicon.shader import workbench
@@ -29,7 +29,7 @@ from ringup.silicon.shader.translate import Translator
 from ringup.tools.bench import llvm
 from ringup.tools.bench.bench import Bench
 from ringup.tools.bench.figure import Figure, Goal
-from ringup.tools.bench.listing import Listing, listing
+from ringup.tools.bench.listing import listing, traces
 from ringup.tools.bench.llvm_ir import module
 from ringup.tools.bench.models import GRAPHS, Kit, Maker
 
@@ -153,41 +153,19 @@ def count(elf: bytes, step: Step, runs: dict[int, float]) -> Counted:
     vgprs, sgprs = told.get(".vgpr_count", binary.vgprs), told.get(".sgpr_count", binary.sgprs)
     occupancy = limits(TARGET).occupancy(vgprs, binary.lds_bytes, binary.group_size, binary.wave_size)
     code = listing(binary.name, TARGET, data, binary.group_size, binary.wave_size)
-    blocks = [_Timed(one, runs.get(start, 0.0), occupancy) for one, start in zip(estimate(code.code, occupancy), code.starts, strict=True)]
-    hot = _hot(code, blocks)
-    times = max(blocks[hot[0]].runs, 1e-9) if len(hot) < len(blocks) else 1.0
-    loop_cycles = sum(blocks[i].cycles for i in hot) / times
-    inside = [code.code.blocks[i] for i in hot]
-    matrix = sum(blocks[i].estimate.busy.get("wmma", 0) * blocks[i].runs for i in hot) / times
+    pieces = [one.timed(TARGET, binary.wave_size, occupancy) for one in traces(code, [runs.get(start, 0.0) for start in code.starts])]
+    hot = max((one for one in pieces if one.loops), key=lambda one: one.cycles, default=None)
+    inside = [hot] if hot is not None else pieces
+    times = hot.runs if hot is not None else 1.0
+    loop_cycles = sum(one.cycles for one in inside) / times
+    instrs = [instr for one in inside for instr in one.instrs]
+    matrix = sum(one.estimate.busy.get("wmma", 0) * one.runs for one in inside) / times
     return Counted(
-        vgprs, sgprs, occupancy, sum(len(one.instrs) for one in inside), _of_kind(inside, "lds"), _of_kind(inside, "wait"),
-        loop_cycles, sum(one.cycles for one in blocks), matrix / loop_cycles,
+        vgprs, sgprs, occupancy, len(instrs), _of_kind(instrs, "lds"), _of_kind(instrs, "wait"),
+        loop_cycles, sum(one.cycles for one in pieces), matrix / loop_cycles,
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Timed:
-    """A block, how often a wave goes through it, and the waves that share its SIMD."""
-
-    estimate: Estimate
-    runs: float
-    waves: int
-
-    @property
-    def cycles(self) -> float:
-        """Return the cycles that a wave is charged with for all of its runs."""
-        return self.runs * self.estimate.together / self.waves
-
-
-def _hot(code: Listing, blocks: Sequence[_Timed]) -> range:
-    """Return the numbers of the blocks of the innermost loop that takes most time, of all blocks where nothing goes round."""
-    all_blocks = code.code.blocks
-    place = {block: i for i, block in enumerate(all_blocks)}
-    loops = [range(i, place[one.loop_end] + 1) for i, one in enumerate(all_blocks) if one.loop_end is not None]
-    inner = [one for one in loops if not any(other is not one and other.start in one and other.stop <= one.stop for other in loops)]
-    return max(inner, key=lambda one: sum(blocks[i].cycles for i in one), default=range(len(blocks)))
-
-
-def _of_kind(blocks: Sequence[Block], kind: str) -> int:
+def _of_kind(instrs: Sequence[Instr], kind: str) -> int:
     table = effects(TARGET)
-    return sum(table.of(instr).kind == kind for block in blocks for instr in block.instrs if "::" not in instr.mnemonic)
+    return sum(table.of(instr).kind == kind for instr in instrs if not isinstance(instr, Pair))

@@ -5,6 +5,7 @@ Source: RDNA3 ISA reference (encodings), through `compiler/isa`'s decoder.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ringup.compiler.isa.decode import Instruction
@@ -13,11 +14,13 @@ from ringup.compiler.isa.processor import processor
 from ringup.compiler.isa.registers import Literal, Marked, Register
 from ringup.compiler.isa.registers import Operand as Decoded
 from ringup.compiler.rdna.code import Block, Code, Instr, Operand, Special, physical
+from ringup.compiler.rdna.model import Estimate, estimate
 from ringup.compiler.rdna.steps import Pair
 from ringup.errors import CompileError
 
 PADDING = ("s_code_end",)
 NAMES = {"src_scc": "scc"}
+ALIKE = 0.5  # blocks of which each runs at least this share of the other's times are one trace
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,63 @@ def listing(name: str, target: str, data: bytes, group_size: int, wave_size: int
             for block in blocks[at[first] : at[first.loop_end] + 1]:
                 block.depth += 1
     return Listing(Code(name, target, blocks, [], 0, group_size, wave_size), tuple(starts))
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Blocks that a wave goes through one after the other, and how often; `loops`: it goes back from the end to the beginning."""
+
+    instrs: tuple[Instr, ...]
+    runs: float
+    loops: bool
+
+    def timed(self, target: str, wave_size: int, waves: int) -> Timed:
+        """Estimate it as one block, in its steady state if it loops, beside `waves - 1` others."""
+        block, elsewhere = Block("trace"), Block("elsewhere")
+        for one in self.instrs:
+            made = one
+            if one.operands and isinstance(one.operands[0], Block):
+                made = Instr(one.mnemonic, block if self.loops and one is self.instrs[-1] else elsewhere)
+            block.instrs.append(made)
+        block.loop_end = block if self.loops else None
+        found, _ = estimate(Code("trace", target, [block, elsewhere], [], 0, 32, wave_size), waves)
+        return Timed(self.instrs, self.runs, self.loops, found, waves)
+
+
+@dataclass(frozen=True)
+class Timed(Trace):
+    """A trace with its estimate at so many waves a SIMD."""
+
+    estimate: Estimate
+    waves: int
+
+    @property
+    def cycles(self) -> float:
+        """Return the cycles that one wave is charged with for all runs."""
+        return self.runs * self.estimate.together / self.waves
+
+
+def traces(found: Listing, runs: Sequence[float]) -> list[Trace]:
+    """Join blocks that run one after the other about equally often, so that what one loads and the next waits for is seen; the others fall away."""
+    blocks = [(block, times) for block, times in zip(found.code.blocks, runs, strict=True) if times > 0]
+    made: list[Trace] = []
+    i = 0
+    while i < len(blocks):
+        first, most = blocks[i]
+        j, end = i + 1, first.loop_end
+        if end is not first:
+            while j < len(blocks) and blocks[j][0].depth == first.depth and (blocks[j][0].loop_end is None):
+                times = blocks[j][1]
+                if min(times, most) < ALIKE * max(times, most):
+                    break
+                j += 1
+                if blocks[j - 1][0] is end:
+                    break
+        joined = [block for block, _ in blocks[i:j]]
+        instrs = tuple(instr for block in joined for instr in block.instrs)
+        made.append(Trace(instrs, max(times for _, times in blocks[i:j]), end is not None and joined[-1] is end))
+        i = j
+    return made
 
 
 def _instr(one: Instruction) -> Instr:

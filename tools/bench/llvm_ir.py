@@ -1,7 +1,7 @@
 """Machine IR as LLVM IR for the same processor: the very same program for another back end, to be compared with ours.
 
-Values become values, a loop a block with phis, a condition a branch around a block. Masked accesses that ours makes with a buffer descriptor are made
-with one here too (`llvm.amdgcn.raw.ptr.buffer.*`); others are branched around. Unrolling of loops is off: both sides have the same loops.
+Values become values, a loop a block with phis, a condition a branch around a block. Masked accesses to a buffer of known size are made with a descriptor
+(`llvm.amdgcn.raw.ptr.buffer.*`), the best there is for them; others are branched around. Unrolling of loops is off: both sides have the same loops.
 Source: LLVM LangRef; AMDGPUUsage, "Address Spaces", "LLVM IR Attributes", "Memory Scopes".
 """
 
@@ -217,14 +217,28 @@ class _Module:
             self._emit(one)
         return ""
 
+    def base(self, value: Value) -> tuple[int, list[Value]] | None:
+        """Return the buffer that an address counts from, and what is added to it (i64); None for an address of unknown origin."""
+        if value.op == "param" and self.function.params[value.imm].is_buffer:
+            return value.imm, []
+        if value.op == "add":
+            for one, other in (value.args, value.args[::-1]):
+                found = self.base(one)
+                if found is not None:
+                    return found[0], [*found[1], other]
+        return None
+
     def address(self, base: Value, offset: Value, added: int) -> str:
         """Return a pointer: an i32 offset is unsigned."""
-        at = self.of(offset) if offset.type.bits == 64 else self.line(f"zext i32 {self.of(offset)} to i64")
-        if base.op == "param" and self.function.params[base.imm].is_buffer:
-            start = f"%p{base.imm}"
+        known = self.base(base)
+        if known is None:
+            place = self.line(f"inttoptr i64 {self.of(base)} to ptr addrspace(1)")
         else:
-            start = self.line(f"inttoptr i64 {self.of(base)} to ptr addrspace(1)")
-        place = self.line(f"getelementptr i8, ptr addrspace(1) {start}, i64 {at}")
+            place = f"%p{known[0]}"
+            for one in known[1]:
+                place = self.line(f"getelementptr i8, ptr addrspace(1) {place}, i64 {self.of(one)}")
+        at = self.of(offset) if offset.type.bits == 64 else self.line(f"zext i32 {self.of(offset)} to i64")
+        place = self.line(f"getelementptr i8, ptr addrspace(1) {place}, i64 {at}")
         return self.line(f"getelementptr i8, ptr addrspace(1) {place}, i64 {added}") if added else place
 
     def local_address(self, offset: Value, added: int) -> str:
@@ -233,17 +247,23 @@ class _Module:
         return self.line(f"getelementptr i8, ptr addrspace(3) {place}, i32 {added}") if added else place
 
     def buffer_operands(self, v: Value, size_bytes: int) -> str | None:
-        """Return descriptor and offset of a masked access as ours makes it; None where it cannot be one."""
-        mask, base, offset, added = self.mask(v), v.args[0], v.args[1], int(v.imm or 0)
-        if mask is None or base.op != "param" or offset.type.bits != 32 or size_bytes not in CARRIERS or not 0 <= added < 1 << 20:
+        """Return descriptor and offset of a masked access whose idle lanes get an offset out of range; None where it cannot be one."""
+        mask, offset, added = self.mask(v), v.args[1], int(v.imm or 0)
+        known = self.base(v.args[0])
+        if mask is None or known is None or offset.type.bits != 32 or size_bytes not in CARRIERS or not 0 <= added < 1 << 20:
             return None
-        if not 0 < self.function.params[base.imm].size_bytes <= BEYOND:
+        number, moves = known
+        if not 0 < self.function.params[number].size_bytes <= BEYOND:
             return None
-        descriptor = f"%d{base.imm}"
+        descriptor = f"%d{number}"
         self._descriptors[descriptor] = (
-            f"  {descriptor} = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %p{base.imm}, i16 0, i64 {BEYOND}, i32 {WORD3})"
+            f"  {descriptor} = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %p{number}, i16 0, i64 {BEYOND}, i32 {WORD3})"
         )
-        at = self.line(f"select i1 {mask}, i32 {self.of(offset)}, i32 {BEYOND}")
+        at = self.of(offset)
+        for one in moves:  # the sum is within the buffer, whatever wraps on the way
+            low = self.line(f"trunc i64 {self.of(one)} to i32")
+            at = self.line(f"add i32 {at}, {low}")
+        at = self.line(f"select i1 {mask}, i32 {at}, i32 {BEYOND}")
         if added:
             at = self.line(f"add nuw i32 {at}, {added}")
         return f"ptr addrspace(8) {descriptor}, i32 {at}, i32 0, i32 0"
