@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 from ringup.compiler.isa import expression
 from ringup.compiler.isa.directives import Directives
-from ringup.compiler.isa.encode import Refused
 from ringup.compiler.isa.expression import Expression, Value
 from ringup.compiler.isa.lexer import AssemblyError, Complaint, Reader, Token, strip_comments, tokens
 from ringup.compiler.isa.macros import Line, expand
 from ringup.compiler.isa.parse import InstructionParser, Parsed
+from ringup.compiler.isa.plan import Refused
 from ringup.compiler.isa.processor import Processor
 from ringup.compiler.isa.program import TEXT, Program
 from ringup.compiler.isa.registers import Literal, Register
@@ -58,7 +58,7 @@ class Assembler:
             word = line.text.strip()
             if block is not None:
                 if word == ".end_amdgpu_metadata":
-                    self._guard(line, lambda block=block: self._directives.metadata_block(block))  # type: ignore[misc]
+                    self._guard(line, lambda block=block: self._directives.metadata_block(block))
                     block = None
                 else:
                     block.append(line)
@@ -66,14 +66,14 @@ class Assembler:
                 block = []
                 opened = line
             else:
-                self._guard(line, lambda line=line: self._statement(line))  # type: ignore[misc]
+                self._guard(line, lambda line=line: self._statement(line))
             if len(self.errors) >= MAX_ERRORS:
                 break
         if block is not None:
             self._error(".amdgpu_metadata is never closed by .end_amdgpu_metadata", opened, 0)
         self._directives.close()
         for fixup in self.fixups:
-            self._guard(fixup.line, lambda fixup=fixup: self._resolve(fixup))  # type: ignore[misc]
+            self._guard(fixup.line, lambda fixup=fixup: self._resolve(fixup))
         self.errors.sort(key=lambda error: error.line)
         if not self.errors:
             self._directives.finish()
@@ -89,6 +89,8 @@ class Assembler:
             action()
         except Complaint as complaint:
             self._error(complaint.message, line, complaint.at)
+        except RecursionError:
+            self._error("brackets or signs are nested too deeply", line, 0)
         except CompileError as error:
             self._error(str(error), line, len(line.text) - len(line.text.lstrip()))
 
@@ -146,7 +148,12 @@ class Assembler:
         while i < len(found):
             token = found[i]
             following = found[i + 1] if i + 1 < len(found) else token
-            if token.kind == "number" and token.text.isdigit() and following.text in ("b", "f") and following.at == token.at + len(token.text):
+            if (
+                token.kind == "number"
+                and token.text.isdigit()
+                and following.text in ("b", "f")
+                and following.at == token.at + len(token.text)
+            ):
                 count = self._numbered.get(token.text, 0) + (following.text == "f")
                 made.append(Token("name", f"{token.text}\x00{count}", token.at))
                 i += 2
@@ -191,7 +198,9 @@ class Assembler:
             x, y = halves
             for half in halves:
                 if not half.mnemonic.startswith("v_dual_"):
-                    raise Complaint(f"{half.mnemonic} is no half of a dual instruction; those begin with v_dual_", half.at)
+                    raise Complaint(
+                        f"{half.mnemonic} is no half of a dual instruction; those begin with v_dual_", half.at
+                    )
             pair = [(half.mnemonic, self._values(half, place)) for half in (x, y)]
             if x.modifiers or y.modifiers:
                 raise Complaint("dual instructions have no modifiers", x.at)
@@ -203,7 +212,11 @@ class Assembler:
         try:
             return self.machine.encode(half.mnemonic, self._values(half, place), **half.modifiers)
         except Refused as refused:
-            at = half.columns[refused.operand] if refused.operand is not None and refused.operand < len(half.columns) else half.at
+            at = (
+                half.columns[refused.operand]
+                if refused.operand is not None and refused.operand < len(half.columns)
+                else half.at
+            )
             raise Complaint(str(refused), self._modifier_column(half, str(refused), at)) from None
         except CompileError as error:
             raise Complaint(str(error), self._modifier_column(half, str(error), half.at)) from None
@@ -238,13 +251,19 @@ class Assembler:
         if not value.section:
             return Literal(value.number)
         if value.section != section:
-            raise Complaint("a label of another section: its distance is known when loaded; write label@rel32@lo+4", operand.at)
+            raise Complaint(
+                "a label of another section: its distance is known when loaded; write label@rel32@lo+4", operand.at
+            )
         distance = value.number - offset - 4
         if distance % BRANCH_UNIT:
-            raise Complaint(f"the label is {distance} bytes away; instructions lie at multiples of {BRANCH_UNIT}", operand.at)
+            raise Complaint(
+                f"the label is {distance} bytes away; instructions lie at multiples of {BRANCH_UNIT}", operand.at
+            )
         units = distance // BRANCH_UNIT
         if not half.mnemonic.startswith(("s_branch", "s_cbranch", "s_call", "s_subvector")):
-            raise Complaint("a label's address is known when the code is loaded; write label@rel32@lo+4 (and @hi+12)", operand.at)
+            raise Complaint(
+                "a label's address is known when the code is loaded; write label@rel32@lo+4 (and @hi+12)", operand.at
+            )
         if not BRANCH_LEAST <= units <= BRANCH_MOST:
             raise Complaint(
                 f"the label is {units} dwords away; a branch reaches {BRANCH_LEAST} to {BRANCH_MOST}", operand.at
@@ -255,7 +274,11 @@ class Assembler:
         """Return the value of `label@rel32@lo+4`: the distance from the literal's own place, as the loader's relocation would have it."""
         if value.section != section or not operand.relative.startswith("rel"):
             raise Complaint(f"@{operand.relative} of a label outside this section needs a linker", operand.at)
-        form = self.machine.form(half.mnemonic, [Literal(0) if isinstance(one, Expression) else one for one in half.operands], **half.modifiers)
+        form = self.machine.form(
+            half.mnemonic,
+            [Literal(0) if isinstance(one, Expression) else one for one in half.operands],
+            **half.modifiers,
+        )
         distance = value.number - (offset + form.width // 8)
         return (distance >> 32 if operand.relative.endswith("hi") else distance) & 0xFFFF_FFFF
 
@@ -271,7 +294,9 @@ class Assembler:
             if fixup.value.relative.startswith("rel") and value.section == fixup.section:
                 number -= fixup.offset
             elif value.section:
-                raise Complaint("the address of a label is known when loaded; a difference of labels is a number", fixup.value.at)
+                raise Complaint(
+                    "the address of a label is known when loaded; a difference of labels is a number", fixup.value.at
+                )
             code = self.number_bytes(number, fixup.size_bytes, fixup.value.at)
         data[fixup.offset : fixup.offset + fixup.size_bytes] = code
 
@@ -286,6 +311,8 @@ class Assembler:
             return self._encode(halves, None)
         except Complaint as complaint:
             raise AssemblyError(complaint.message, self.source, 1, complaint.at + 1, text) from None
+        except RecursionError:
+            raise AssemblyError("brackets or signs are nested too deeply", self.source, 1, 1, text) from None
 
     @staticmethod
     def number_bytes(number: int, size_bytes: int, at: int) -> bytes:

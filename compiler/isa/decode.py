@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ringup.compiler.isa import constants, memory_forms as memory
-from ringup.compiler.isa.forms import DPP8_CODE, DPP8_FI_CODE, DPP16_CODE, SDWA_CODE, Form, Slot
+from ringup.compiler.isa import constants
+from ringup.compiler.isa import memory_forms as memory
+from ringup.compiler.isa.forms import Form
 from ringup.compiler.isa.modifiers import decode_modifiers
 from ringup.compiler.isa.registers import NAMED, NULL, OFF, Literal, Marked, Operand, Register, a, s, special, ttmp, v
+from ringup.compiler.isa.slots import DPP8_CODE, DPP8_FI_CODE, DPP16_CODE, SDWA_CODE, Slot
 from ringup.compiler.isa.target import Limits
 from ringup.errors import CompileError
 
@@ -92,7 +94,9 @@ class _Reader:
         if name in memory.FLAT:
             return self._flat(modifiers)
         if name in memory.BUFFER:
-            return [self._operand(slot, count) if count else OFF for slot, count in memory.buffer_slots(form, modifiers)]
+            return [
+                self._operand(slot, count) if count else OFF for slot, count in memory.buffer_slots(form, modifiers)
+            ]
         if name == "SMEM":
             return self._scalar_memory(modifiers)
         found = [self._operand(slot, count) for slot, count in memory.matrix_slots(form, modifiers, self.wave_size)]
@@ -185,7 +189,7 @@ class _Reader:
 
     def _source(self, slot: Slot, code: int, count: int) -> Operand:
         if code >= 256:
-            if "v" not in slot.kinds:
+            if not {"v", "a"} & set(slot.kinds):
                 raise Illegal
             return self._vector(slot, code - 256, count)
         value: int | float | Literal
@@ -199,7 +203,12 @@ class _Reader:
             value = constants.CODE_VALUES[code]
         else:
             register = self._register(slot, code, count)
-            if slot.codec == "src" and slot.half_bit >= 0 and slot.short_half is False and self.word >> slot.half_bit & 1:
+            if (
+                slot.codec == "src"
+                and slot.half_bit >= 0
+                and slot.short_half is False
+                and self.word >> slot.half_bit & 1
+            ):
                 pass  # op_sel of a scalar: the op_sel modifier says it
             return self._marked(slot, register)
         negated = slot.neg_bit >= 0 and bool(self.word >> slot.neg_bit & 1)
@@ -208,7 +217,9 @@ class _Reader:
 
     def _flat(self, modifiers: Mapping[str, Any]) -> list[Operand]:
         form, generation = self.form, self.limits.generation
-        scalar = any(slot.field == "saddr" for slot in form.slots) and self._field("saddr") != memory.NO_SADDR[generation]
+        scalar = (
+            any(slot.field == "saddr" for slot in form.slots) and self._field("saddr") != memory.NO_SADDR[generation]
+        )
         found: list[Operand] = []
         for slot, count in memory.flat_slots(form, modifiers, self.wave_size, scalar=scalar):
             if slot.field == "saddr":
@@ -223,7 +234,11 @@ class _Reader:
     def _scalar_memory(self, modifiers: dict[str, Any]) -> list[Operand]:
         found = []
         for slot in self.form.slots:
-            if slot.field == "soffset" and "offset" in self.form.modifiers and self._field("soffset") == self.limits.null:
+            if (
+                slot.field == "soffset"
+                and "offset" in self.form.modifiers
+                and self._field("soffset") == self.limits.null
+            ):
                 offset = modifiers.pop("offset", 0)
                 found.append(NULL if offset == 0 and self.limits.generation == 11 else offset)
             else:
@@ -234,7 +249,11 @@ class _Reader:
         form = self.form
         sizes = memory.image_address(form, modifiers)
         fields = form.format.fields
-        places = [form.place(name)[0] for name in ("vaddr", "vaddr0", "vaddr1", "vaddr2", "vaddr3", "vaddr4") if name in fields]
+        places = [
+            form.place(name)[0]
+            for name in ("vaddr", "vaddr0", "vaddr1", "vaddr2", "vaddr3", "vaddr4")
+            if name in fields
+        ]
         scattered = form.format.name != "MIMG"
         if form.format.name == "MIMG" and self._field("nsa"):
             places += [64, 72, 80, 88]

@@ -32,8 +32,14 @@ class Row(NamedTuple):
 class Listing:
     """The code of one section, taken apart. `labels` maps byte offsets to names."""
 
-    def __init__(self, machine: Processor, code: bytes, names: Mapping[int, str] | None = None) -> None:
-        self.machine = machine
+    def __init__(
+        self,
+        machine: Processor,
+        code: bytes,
+        names: Mapping[int, str] | None = None,
+        sources: Mapping[int, str] | None = None,
+    ) -> None:
+        self.machine, self.sources = machine, dict(sources or {})
         self.labels = dict(names or {})
         self._assembler = Assembler(machine)
         self._checked: dict[str, bytes | None] = {}
@@ -57,7 +63,9 @@ class Listing:
             piece = code[offset : offset + instruction.size_bytes]
             text = self.machine.text(instruction)
             if self._assembles_to(text) != piece:
-                words = ", ".join(f"{int.from_bytes(piece[i : i + 4], 'little'):#010x}" for i in range(0, len(piece), 4))
+                words = ", ".join(
+                    f"{int.from_bytes(piece[i : i + 4], 'little'):#010x}" for i in range(0, len(piece), 4)
+                )
                 yield Row(offset, piece, f".long {words}", f"{text}, with bits that its text does not say")
                 continue
             target = branch_target(offset, instruction)
@@ -78,7 +86,12 @@ class Listing:
         i = 0
         while i < len(rows):
             j = i
-            while j < len(rows) and rows[j].data == rows[i].data and len(rows[i].data) == 4 and (j == i or rows[j].offset not in self.labels):
+            while (
+                j < len(rows)
+                and rows[j].data == rows[i].data
+                and len(rows[i].data) == 4
+                and (j == i or rows[j].offset not in self.labels)
+            ):
                 j += 1
             if j - i >= FILL_FROM:
                 word = int.from_bytes(rows[i].data, "little")
@@ -93,10 +106,14 @@ class Listing:
         for row in self.rows:
             if row.offset in self.labels:
                 yield f"{self.labels[row.offset]}:"
+            if row.offset in self.sources and places:
+                yield f"  // {self.sources[row.offset]}"
             line = f"  {row.text}"
             remarks = []
             if places:
-                words = " ".join(f"{int.from_bytes(row.data[i : i + 4], 'little'):08x}" for i in range(0, min(len(row.data), 20), 4))
+                words = " ".join(
+                    f"{int.from_bytes(row.data[i : i + 4], 'little'):08x}" for i in range(0, min(len(row.data), 20), 4)
+                )
                 remarks.append(f"{row.offset:06x}: {words}")
             remarks += [row.remark] if row.remark else []
             yield f"{line:{COLUMN}} // {'; '.join(remarks)}" if remarks else line
@@ -130,26 +147,30 @@ def of_object(found: Object) -> tuple[Processor, Listing]:
     machine = processor(found.processor, wave)
     section = found.sections.get(TEXT)
     names = {symbol.offset: symbol.name for symbol in reversed(_text_symbols(found))}
-    return machine, Listing(machine, section.data if section else b"", names)
+    return machine, Listing(machine, section.data if section else b"", names, found.lines)
 
 
 def _text_symbols(found: Object) -> list[ElfSymbol]:
     def usable(name: str) -> bool:
-        return bool(name) and name.replace("_", "a").replace(".", "a").replace("$", "a").isalnum() and not name[0].isdigit()
+        return (
+            bool(name)
+            and name.replace("_", "a").replace(".", "a").replace("$", "a").isalnum()
+            and not name[0].isdigit()
+        )
 
     return [symbol for symbol in found.symbols if symbol.section == TEXT and usable(symbol.name)]
 
 
 def object_lines(found: Object, *, places: bool = True) -> Iterator[str]:
     """Yield a whole code object as text that assembles to the same code, kernels and metadata."""
-    machine, listing = of_object(found)
+    _, listing = of_object(found)
     limits = LIMITS[found.processor]
     yield f'.amdgcn_target "amdgcn-amd-amdhsa--{found.processor}"'
     yield ".text"
     for symbol in _text_symbols(found):
         if symbol.binding in GLOBAL:
             yield f"{'.globl' if symbol.binding == 1 else '.weak'} {symbol.name}"
-        if symbol.kind == 2:
+        if symbol.kind == 2 and symbol.binding in GLOBAL:
             yield f".type {symbol.name},@function"
     yield ".p2align 8"
     yield from listing.lines(places=places)
@@ -176,5 +197,6 @@ def document(listing: Listing) -> list[dict[str, Any]]:
         {"offset": row.offset, "bytes": row.data.hex(), "text": row.text}
         | ({"label": listing.labels[row.offset]} if row.offset in listing.labels else {})
         | ({"remark": row.remark} if row.remark else {})
+        | ({"source": listing.sources[row.offset]} if row.offset in listing.sources else {})
         for row in listing.rows
     ]

@@ -1,13 +1,13 @@
 """Shader code written in Python: a method for every mnemonic, labels, kernels.
 
-    code = Code("gfx1100", waits=True)
-    code.s_load_b64(s[0:1], s[0:1], 0)
-    code.v_lshlrev_b32(v[0], 2, v[0])
-    code.global_load_b32(v[1], v[0], s[0:1])
-    code.v_add_f32(v[1], v[1], 1.0)
-    code.global_store_b32(v[0], v[1], s[0:1])
-    code.s_endpgm()
-    image = code.kernel("add_one", args=[("data", "ptr")])
+code = Code("gfx1100", waits=True)
+code.s_load_b64(s[0:1], s[0:1], 0)
+code.v_lshlrev_b32(v[0], 2, v[0])
+code.global_load_b32(v[1], v[0], s[0:1])
+code.v_add_f32(v[1], v[1], 1.0)
+code.global_store_b32(v[0], v[1], s[0:1])
+code.s_endpgm()
+image = code.kernel("add_one", args=[("data", "ptr")])
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from ringup.compiler.isa.usage import registers_of
 from ringup.compiler.isa.waits import Waits
 from ringup.errors import CompileError
 
+Image = bytes  # the name of a method below hides the type
 BRANCH_LEAST, BRANCH_MOST = -0x8000, 0x7FFF
 # type of an argument: size in bytes, kind in the metadata
 ARGUMENT_TYPES = {
@@ -148,7 +149,9 @@ class Code:
                     f"{branch.mnemonic} at byte {branch.at:#x}: {branch.label} is {units} dwords away, a branch reaches"
                     f" {BRANCH_LEAST} to {BRANCH_MOST}"
                 )
-            code = self.machine.encode(branch.mnemonic, [units if isinstance(one, Label) else one for one in branch.operands])
+            code = self.machine.encode(
+                branch.mnemonic, [units if isinstance(one, Label) else one for one in branch.operands]
+            )
             made[branch.at : branch.at + len(code)] = code
         return bytes(made)
 
@@ -167,7 +170,7 @@ class Code:
         max_group_size: int = 1024,
         dimensions: int = 1,
         directives: Mapping[str, int] | None = None,
-    ) -> bytes:
+    ) -> Image:
         """Return a code object with this code as its one kernel.
 
         `args` are (name, type) of `ARGUMENT_TYPES`; their segment's address is in s[0:1]. `dimensions` says how many workgroup ids and
@@ -176,7 +179,9 @@ class Code:
         rows, offset = [], 0
         for argument, type_ in args:
             if type_ not in ARGUMENT_TYPES:
-                raise CompileError(f"argument {argument} of {name}: no type {type_}; there are {', '.join(ARGUMENT_TYPES)}")
+                raise CompileError(
+                    f"argument {argument} of {name}: no type {type_}; there are {', '.join(ARGUMENT_TYPES)}"
+                )
             size, kind = ARGUMENT_TYPES[type_]
             offset += -offset % size
             row: dict[str, Any] = {".name": argument, ".offset": offset, ".size": size, ".value_kind": kind}
@@ -187,7 +192,8 @@ class Code:
         given = {
             "kernarg_size": offset, "group_segment_fixed_size": lds_bytes, "private_segment_fixed_size": scratch_bytes,
             "enable_private_segment": int(scratch_bytes > 0), "user_sgpr_kernarg_segment_ptr": int(bool(args)),
-            "system_sgpr_workgroup_id_x": 1, "system_sgpr_workgroup_id_y": int(dimensions > 1), "system_sgpr_workgroup_id_z": int(dimensions > 2),
+            "system_sgpr_workgroup_id_x": 1, "system_sgpr_workgroup_id_y": int(dimensions > 1),
+            "system_sgpr_workgroup_id_z": int(dimensions > 2),
             "system_vgpr_workitem_id": dimensions - 1, "next_free_vgpr": max(vgprs, self.used("v"), 1),
             "next_free_sgpr": min(self.used("s"), self.machine.limits.sgprs),
         }  # fmt: skip
@@ -202,7 +208,13 @@ class Code:
         program.kernels.append(Kernel(name, given))
         program.metadata = {
             "amdhsa.kernels": [
-                {".name": name, ".symbol": f"{name}.kd", ".args": rows, ".max_flat_workgroup_size": max_group_size, ".kernarg_segment_size": offset}
+                {
+                    ".name": name,
+                    ".symbol": f"{name}.kd",
+                    ".args": rows,
+                    ".max_flat_workgroup_size": max_group_size,
+                    ".kernarg_segment_size": offset,
+                }
             ]
         }
         return elf.write(program)

@@ -11,6 +11,7 @@ from typing import Any
 
 from ringup.compiler.isa import descriptor, metadata
 from ringup.compiler.isa.elf import EM_AMDGPU, NOTE_METADATA
+from ringup.compiler.isa.source_lines import line_table
 from ringup.compiler.isa.target import LIMITS
 from ringup.errors import CompileError
 
@@ -18,6 +19,7 @@ MAX_SECTIONS, MAX_SYMBOLS = 10_000, 1_000_000
 _HEADER, _SECTION, _SYMBOL = struct.Struct("<16sHHIQQQIHHHHHH"), struct.Struct("<IIQQQQIIQQ"), struct.Struct("<IBBHQQ")
 _SYMTAB, _DYNSYM, _NOTE, _NOBITS = 2, 11, 7, 8
 MACHINE_MASK = 0xFF
+_RELOCATED_BYTES = {1: 4, 2: 4, 3: 8, 6: 4}  # R_AMDGPU_ABS32_LO, _HI, ABS64, ABS32
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Object:
     symbols: tuple[ElfSymbol, ...]
     descriptors: dict[str, bytes] = field(default_factory=dict)
     metadata: dict[str, Any] | None = None
+    lines: dict[int, str] = field(default_factory=dict)  # source lines by byte offset in the text
 
 
 def is_elf(data: bytes) -> bool:
@@ -77,15 +80,39 @@ def _read(data: bytes, what: str) -> Object:
         raise CompileError(f"{what}: for machine {machine}, not AMD's shader cores ({EM_AMDGPU})")
     processor = next((row.name for row in LIMITS.values() if row.elf_machine == flags & MACHINE_MASK), None)
     if processor is None:
-        raise CompileError(f"{what}: for processor {flags & MACHINE_MASK:#x} of the ELF flags; there are {', '.join(LIMITS)}")
+        raise CompileError(
+            f"{what}: for processor {flags & MACHINE_MASK:#x} of the ELF flags; there are {', '.join(LIMITS)}"
+        )
     if count > MAX_SECTIONS or table + count * _SECTION.size > len(data) or names_at >= max(count, 1):
         raise CompileError(f"{what}: its section table leaves the file of {len(data)} bytes; build it again")
     rows = [_SECTION.unpack_from(data, table + i * _SECTION.size) for i in range(count)]
     names = _slice(data, rows[names_at], what) if count else b""
-    listed = [ElfSection(_string(names, row[0]), row[1], row[2], row[3], _slice(data, row, what), row[6]) for row in rows]
+    listed = [
+        ElfSection(_string(names, row[0]), row[1], row[2], row[3], _slice(data, row, what), row[6]) for row in rows
+    ]
     symbols = _symbols(listed, what)
     found = {section.name: section for section in listed if section.name}
-    return Object(processor, found, symbols, _descriptors(found, symbols), _metadata(listed))
+    lines = _source_lines(listed, found)
+    return Object(processor, found, symbols, _descriptors(found, symbols), _metadata(listed), lines)
+
+
+def _source_lines(listed: list[ElfSection], found: dict[str, ElfSection]) -> dict[int, str]:
+    """Return where source lines begin in the text, by DWARF's line table with its relocations applied."""
+    if ".debug_line" not in found or ".text" not in found:
+        return {}
+    data = {name: section.data for name, section in found.items() if name.startswith(".debug_")}
+    table = next((section for section in listed if section.kind == _SYMTAB), None)
+    relocations = found.get(".rela.debug_line")
+    if relocations is not None and table is not None:
+        patched = bytearray(data[".debug_line"])
+        for place, info, addend in struct.iter_unpack("<QQq", relocations.data[: len(relocations.data) // 24 * 24]):
+            value = _SYMBOL.unpack_from(table.data, (info >> 32) * _SYMBOL.size)[4] + addend
+            size = _RELOCATED_BYTES.get(info & 0xFFFF_FFFF, 0)
+            if place + size <= len(patched):
+                patched[place : place + size] = (value & (1 << 8 * size) - 1).to_bytes(size, "little")
+        data[".debug_line"] = bytes(patched)
+    start = found[".text"].address
+    return {address - start: text for address, text in line_table(data).items() if address >= start}
 
 
 def _slice(data: bytes, row: tuple[Any, ...], what: str) -> bytes:
@@ -98,7 +125,11 @@ def _slice(data: bytes, row: tuple[Any, ...], what: str) -> bytes:
 
 
 def _string(table: bytes, at: int) -> str:
-    return table[at : table.index(b"\0", at)].decode("utf-8", "replace") if 0 <= at < len(table) and b"\0" in table[at:] else ""
+    return (
+        table[at : table.index(b"\0", at)].decode("utf-8", "replace")
+        if 0 <= at < len(table) and b"\0" in table[at:]
+        else ""
+    )
 
 
 def _symbols(sections: list[ElfSection], what: str) -> tuple[ElfSymbol, ...]:
@@ -114,7 +145,9 @@ def _symbols(sections: list[ElfSection], what: str) -> tuple[ElfSymbol, ...]:
             name_at, info, _, index, value, size = _SYMBOL.unpack_from(section.data, i * _SYMBOL.size)
             if 0 < index < len(sections):
                 home = sections[index]
-                symbol = ElfSymbol(_string(strings, name_at), home.name, value - home.address, size, info & 15, info >> 4)
+                symbol = ElfSymbol(
+                    _string(strings, name_at), home.name, value - home.address, size, info & 15, info >> 4
+                )
                 if symbol.name and 0 <= symbol.offset <= len(home.data):
                     found.setdefault((symbol.name, symbol.section, symbol.offset), symbol)
     return tuple(found.values())

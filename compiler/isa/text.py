@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ringup.compiler.isa import constants, immediates, memory_forms as memory
+from ringup.compiler.isa import constants, immediates
+from ringup.compiler.isa import memory_forms as memory
 from ringup.compiler.isa.decode import Instruction
-from ringup.compiler.isa.forms import Form, Slot
+from ringup.compiler.isa.forms import Form
 from ringup.compiler.isa.modifiers import modifier_texts
 from ringup.compiler.isa.names import EXPORT_TARGETS
 from ringup.compiler.isa.registers import Literal, Marked, Operand, Register
+from ringup.compiler.isa.slots import Slot
 from ringup.compiler.isa.target import Limits
 
 # immediates: printed as decimal numbers, as hexadecimal ones; others are decimal up to 64, as inline constants are
@@ -35,15 +37,17 @@ def text(instruction: Instruction, limits: Limits) -> str:
 def _half(instruction: Instruction, limits: Limits) -> str:
     form = instruction.form
     slots = iter_slots(form, instruction.operands, instruction.modifiers)
-    shown = [operand_text(form, slot, operand, limits) for slot, operand in zip(slots, instruction.operands, strict=False)]
+    shown = [
+        operand_text(form, slot, operand, limits) for slot, operand in zip(slots, instruction.operands, strict=False)
+    ]
     if form.format.name in memory.EXPORT:
         line = f"{form.mnemonic} {shown[0]} {', '.join(shown[1:])}"
     else:
         line = f"{form.mnemonic} {', '.join(shown)}" if shown else form.mnemonic
     modifiers = dict(instruction.modifiers)
-    if form.format.name == "SMEM" and limits.generation == 12 and len(shown) == 3 and "offset" in form.modifiers:
-        if isinstance(instruction.operands[2], Register):
-            modifiers.setdefault("offset", 0)
+    loads = form.format.name == "SMEM" and limits.generation == 12 and len(shown) == 3 and "offset" in form.modifiers
+    if loads and isinstance(instruction.operands[2], Register):
+        modifiers.setdefault("offset", 0)
     found = modifier_texts(form, modifiers, limits.generation)
     return " ".join([line, *filter(None, found)])
 
@@ -127,7 +131,15 @@ def immediate_text(form: Form, slot: Slot, value: int, limits: Limits) -> str:
 def version_text(value: int) -> str:
     """Return the text of `s_version`'s operand: the instruction set's name and the wave sizes it may have."""
     name = VERSIONS.get(value & 0xFF)
-    flags = [text for bit, text in ((0x2000, "UC_VERSION_W64_BIT"), (0x4000, "UC_VERSION_W32_BIT"), (0x8000, "UC_VERSION_MDP_BIT")) if value & bit]
+    flags = [
+        text
+        for bit, text in (
+            (0x2000, "UC_VERSION_W64_BIT"),
+            (0x4000, "UC_VERSION_W32_BIT"),
+            (0x8000, "UC_VERSION_MDP_BIT"),
+        )
+        if value & bit
+    ]
     if name is None or value & 0x1F00:
         return f"{value:#x}"
     return "|".join([name, *flags])

@@ -15,7 +15,7 @@ from ringup.compiler.isa.registers import NULL, Operand
 from ringup.compiler.isa.usage import IN_ORDER, MOST, Key, counters_of, kind_of, reads_and_writes
 
 Wait = tuple[str, list[Operand]]  # mnemonic and operands
-_BARRIERS = ("s_branch", "s_cbranch", "s_barrier", "s_setpc", "s_swappc", "s_call", "s_endpgm", "s_rfe")
+_BARRIERS = ("s_branch", "s_cbranch", "s_barrier", "s_setpc", "s_swappc", "s_call", "s_rfe")
 
 
 class Waits:
@@ -24,17 +24,17 @@ class Waits:
     def __init__(self, generation: int) -> None:
         self._generation = generation
         self._issued: dict[str, int] = {}  # counter: instructions so far that raise it
-        self._pending: dict[Key, dict[str, tuple[int, bool]]] = {}  # register: counter -> (number of its instruction, in order)
+        self._pending: dict[
+            Key, dict[str, tuple[int, bool]]
+        ] = {}  # register: counter -> (number of its instruction, in order)
         self._open: dict[str, list[bool]] = {}  # counter: of what is under way, whether it comes in order
 
     def before(self, form: Form, operands: Sequence[Operand], modifiers: Mapping[str, Any]) -> list[Wait]:
         """Return the waits that must stand before an instruction, and note what it starts."""
         kind = kind_of(form, modifiers)
         reads, writes = reads_and_writes(form, operands, modifiers)
-        if form.name.startswith(_BARRIERS) and form.name != "s_endpgm":
-            made = self.everything()
-        else:
-            made = self._for(reads | writes)
+        stops = form.name.startswith(_BARRIERS)
+        made = self.everything() if stops else self._for(reads | writes)
         counters = counters_of(kind, self._generation)
         for counter in counters:
             self._issued[counter] = self._issued.get(counter, 0) + 1

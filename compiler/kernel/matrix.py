@@ -110,16 +110,15 @@ class MatrixContraction(Contraction):
     def results(self, totals: Sequence[Value]) -> tuple[list[Value], list[Run]]:
         """Return the elements of the fragments one by one."""
         build, tile = self.frame.build, self.tile
-        values, runs = [], []
+        values: list[Value] = []
+        runs: list[Run] = []
         first_row = self._wave // tile.waves_n * (self._rows * FRAGMENT)
         first_column = self._wave % tile.waves_n * (self._columns * FRAGMENT)
         for number, total in enumerate(totals):
             i, j = divmod(number, self._columns)
             for element in range(self._traits.result_count):
                 row, column = self._traits.result(self._lane, element)
-                runs.append(
-                    Run(len(values), first_row + i * FRAGMENT + row, first_column + j * FRAGMENT + column, 1)
-                )
+                runs.append(Run(len(values), first_row + i * FRAGMENT + row, first_column + j * FRAGMENT + column, 1))
                 values.append(build.extract(total, element))
         return values, runs
 

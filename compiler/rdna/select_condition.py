@@ -1,7 +1,7 @@
 """Conditions: comparisons, choices, and what makes EXEC narrower.
 
-A condition that varies by lane is a mask in SGPRs whose bits of idle lanes mean nothing. A uniform one is SCC where its use follows at once, else a
-mask of all ones or none. A comparison with one use is made where it is used: into VCC for v_cndmask_b32, into EXEC for an `If`.
+A condition that varies by lane is a mask in SGPRs whose bits of idle lanes mean nothing. A uniform one is SCC where its use follows at once,
+else a mask of all ones or none. A comparison with one use is made where it is used: into VCC for v_cndmask_b32, into EXEC for an `If`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,12 @@ def _comparing(e: Emitter, condition: Value) -> tuple[Value, bool] | None:
         return None
     if condition.op == "not":
         (inside,) = condition.args
-        if inside.op in COMPARISONS and inside.args[0].type.element != "i1" and not inside.uniform and e.inner_condition(inside):
+        if (
+            inside.op in COMPARISONS
+            and inside.args[0].type.element != "i1"
+            and not inside.uniform
+            and e.inner_condition(inside)
+        ):
             return inside, True
         return None
     return (condition, False) if condition.op in COMPARISONS and condition.args[0].type.element != "i1" else None
@@ -88,8 +93,13 @@ def to_scc(e: Emitter, condition: Value) -> bool:
     if bits is not None:
         e.emit("s_cmp_eq_u32", 0, 0)
         return bool(bits & 1)
-    if condition.uniform and condition not in e.places or condition.op in _INTEGER:
-        again = condition.op in _INTEGER and condition.args[0].type.element != "i1" and condition.uniform and e.reachable(condition)
+    if (condition.uniform and condition not in e.places) or condition.op in _INTEGER:
+        again = (
+            condition.op in _INTEGER
+            and condition.args[0].type.element != "i1"
+            and condition.uniform
+            and e.reachable(condition)
+        )
         if again or e.inner_condition(condition):
             found = _scc_of(e, condition)
             if found is not None:
@@ -196,13 +206,13 @@ def _select(e: Emitter, v: Value, d: Place) -> None:
         for to, (x, y) in zip(e.pieces(d), pairs, strict=True):
             e.emit("s_cselect_b32", to, *((x, y) if true else (y, x)))
         return None
-    return choose(e, condition, list(zip(e.pieces(d), e.parts(yes, count), e.parts(no, count), strict=True)))  # type: ignore[arg-type]
+    return choose(e, condition, list(zip(e.pieces(d), e.parts(yes, count), e.parts(no, count), strict=True)))
 
 
 def _scalars(e: Emitter, value: Value, count: int) -> list[Operand]:
     if value in e.bits:
         return e.parts(value, count)
-    return e.pieces(e.scalar_register(value))
+    return list(e.pieces(e.scalar_register(value)))
 
 
 def _select_mask(e: Emitter, condition: Value, yes: Value, no: Value, d: Place) -> None:
