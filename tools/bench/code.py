@@ -1,4 +1,4 @@
-"""Compiled code beside LLVM's: the machine IR of each kernel goes through our back end and through LLVM -O3, and both results are measured alike.
+"""Compiled code beside LLVM's: the machine IR of a kernel goes through our back end and through LLVM -O3, and both results are measured alike.
 
 Both code objects are run on the virtual cores with the same data, which must give the same output and tells how often each block runs. What is
 counted is counted in the decoded bytes of both. Cycles are those of `compiler/rdna/model.py`, at the occupancy that each code's registers allow.
@@ -21,7 +21,6 @@ from ringup.compiler.rdna.effects import effects
 from ringup.compiler.rdna.limits import limits
 from ringup.compiler.rdna.objects import object_of
 from ringup.compiler.rdna.steps import Pair
-from ringup.compiler.tensor import Tensor
 from ringup.errors import NotSupported, RingupError
 from ringup.silicon.shader import workbench
 from ringup.silicon.shader.program import load
@@ -31,15 +30,20 @@ from ringup.tools.bench.bench import Bench
 from ringup.tools.bench.figure import Figure, Goal
 from ringup.tools.bench.listing import listing, traces
 from ringup.tools.bench.llvm_ir import module
-from ringup.tools.bench.models import GRAPHS, Kit, Maker
+from ringup.tools.bench.models import GRAPHS, Maker
+from ringup.tools.bench.ours import kit
 
 TARGET = "gfx1100"
 MEASURED = ("matmul 1024", "matmul f16", "softmax", "layer norm", "conv", "attention")
 MOST_GROUPS = 4  # run of each kernel: enough to know how often loops go round
 NO_WORSE, PEAK = Goal("ratio", 1), Goal("ours", 80)
-TOLERANCE = 1e-5  # of values about 1; the same operations in the same order leave no more than the two quotients of a division
+TOLERANCE = (
+    1e-5  # of values about 1; the same operations in the same order leave no more than the two quotients of a division
+)
 LOOP_NOTE = "of one wave in the innermost loop that runs most, of the whole kernel where there is none"
-CYCLE_NOTE = "modelled cycles of a wave (compiler/rdna/model.py) with as many waves on the SIMD as its registers and LDS allow"
+CYCLE_NOTE = (
+    "modelled cycles of a wave (compiler/rdna/model.py) with as many waves on the SIMD as its registers and LDS allow"
+)
 Arrays = list[NDArray[Any]]
 
 
@@ -62,17 +66,16 @@ def measure(bench: Bench) -> Iterator[Figure]:
     """Compare every kernel of every graph."""
     for graph in MEASURED:
         for step in kernels(graph):
-            name = graph if step.binary.name.count("_") == 0 else f"{graph}, {step.binary.name.rpartition('_')[0]}"
+            name = f"{graph}, {step.binary.name.rpartition('_')[0]}"  # without the signature's checksum
             bench.say(name)
             yield from _figures(name, *compared(step))
 
 
 def kernels(graph: str) -> list[Step]:
     """Compile a graph of `models` and return its distinct kernels."""
-    kit = Kit(lambda sizes, dtype: Tensor.empty(*sizes, dtype=dtype), lambda x: x.layer_norm(), lambda a, b, axis: a.cat(b, axis=axis))
-    found: dict[str, Step] = {}
-    compile_graph([GRAPHS[graph](Maker(kit)).node], TARGET, watch=lambda step: found.setdefault(step.binary.name, step))
-    return list(found.values())
+    found: list[Step] = []
+    compile_graph([GRAPHS[graph](Maker(kit())).node], TARGET, watch=found.append)
+    return list({step.binary.name: step for step in found}.values())
 
 
 def _figures(name: str, ours: Counted, theirs: Counted) -> Iterator[Figure]:
@@ -91,7 +94,16 @@ def _figures(name: str, ours: Counted, theirs: Counted) -> Iterator[Figure]:
             yield Figure(f"{name}: {what}", unit, mine, other, goal, beside=beside, note=note)
     yield Figure(f"{name}: waves a SIMD holds", "waves", ours.occupancy, theirs.occupancy, better="more", beside=beside)
     if ours.matrix_share:
-        yield Figure(f"{name}: wmma peak", "%", 100 * ours.matrix_share, 100 * theirs.matrix_share, PEAK, "more", beside, CYCLE_NOTE)
+        yield Figure(
+            f"{name}: wmma peak",
+            "%",
+            100 * ours.matrix_share,
+            100 * theirs.matrix_share,
+            PEAK,
+            "more",
+            beside,
+            CYCLE_NOTE,
+        )
 
 
 def compared(step: Step) -> tuple[Counted, Counted]:
@@ -106,7 +118,9 @@ def compared(step: Step) -> tuple[Counted, Counted]:
     for mine, theirs in zip(*outputs, strict=True):
         wrong = difference(mine, theirs)
         if wrong > TOLERANCE:
-            raise RingupError(f"bench code: {name}: the code of LLVM and ours differ by {wrong} in what they store: one of them is wrong")
+            raise RingupError(
+                f"bench code: {name}: the code of LLVM and ours differ by {wrong} in what they store: one of them is wrong"
+            )
     return counted[0], counted[1]
 
 
@@ -125,9 +139,12 @@ def data_for(step: Step) -> Arrays:
     draw = np.random.default_rng(1)
     made: Arrays = []
     for node, param in zip(step.lowered.memory, step.lowered.function.params, strict=True):
-        kind, count = np.dtype(node.dtype.numpy), bounds(node.size)[1]
-        plain = param.written or kind.kind not in "f"
-        made.append(np.zeros(count, kind) if plain else draw.standard_normal(count, np.float32).astype(kind))
+        name, count = node.dtype.name, bounds(node.size)[1]
+        numbers = np.zeros(count, np.float32) if param.written else draw.standard_normal(count, np.float32)
+        if name == "bfloat16":
+            made.append((numbers.view(np.uint32) >> 16).astype(np.uint16))
+        else:
+            made.append(numbers.astype(np.uint8 if name.startswith("float8") else node.dtype.numpy))
     return made
 
 
@@ -135,9 +152,18 @@ def run(elf: bytes, step: Step, arguments: Arrays) -> dict[int, float]:
     """Run some groups of a kernel on the virtual cores, in strict mode; return how often a wave went through each byte offset of the code."""
     binary, program = step.binary, load(elf)
     x, y, z = (bounds(size)[1] for size in step.lowered.groups)
-    groups = (min(x, MOST_GROUPS), min(y, max(1, MOST_GROUPS // min(x, MOST_GROUPS))), 1 if x * y >= MOST_GROUPS else min(z, MOST_GROUPS))
+    groups = (
+        min(x, MOST_GROUPS),
+        min(y, max(1, MOST_GROUPS // min(x, MOST_GROUPS))),
+        1 if x * y >= MOST_GROUPS else min(z, MOST_GROUPS),
+    )
     counters = workbench.run(
-        Translator(counting=True), program, binary.name, list(arguments), groups=groups, group_size=(binary.group_size, 1, 1)
+        Translator(counting=True),
+        program,
+        binary.name,
+        list(arguments),
+        groups=groups,
+        group_size=(binary.group_size, 1, 1),
     ).counters
     entry = workbench.CODE + program.kernels[binary.name].entry_address
     return {pc - entry: times / counters.waves for pc, times in counters.by_pc.items()}
@@ -153,7 +179,10 @@ def count(elf: bytes, step: Step, runs: dict[int, float]) -> Counted:
     vgprs, sgprs = told.get(".vgpr_count", binary.vgprs), told.get(".sgpr_count", binary.sgprs)
     occupancy = limits(TARGET).occupancy(vgprs, binary.lds_bytes, binary.group_size, binary.wave_size)
     code = listing(binary.name, TARGET, data, binary.group_size, binary.wave_size)
-    pieces = [one.timed(TARGET, binary.wave_size, occupancy) for one in traces(code, [runs.get(start, 0.0) for start in code.starts])]
+    pieces = [
+        one.timed(TARGET, binary.wave_size, occupancy)
+        for one in traces(code, [runs.get(start, 0.0) for start in code.starts])
+    ]
     hot = max((one for one in pieces if one.loops), key=lambda one: one.cycles, default=None)
     inside = [hot] if hot is not None else pieces
     times = hot.runs if hot is not None else 1.0

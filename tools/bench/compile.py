@@ -1,4 +1,4 @@
-"""Compile time: graphs of tensors to a code object, the first time in a fresh process, beside the peer compiling the same graphs through LLVM."""
+"""Compile time: graphs of tensors to a code object, first run in a fresh process, beside the peer compiling the same graphs through LLVM."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def note(rounds: int) -> str:
     """Say what the figures are of."""
     return (
         f"CPU time from building the graph to the code object for {TARGET}, no card, each time in a fresh process, imports not counted; "
-        f"median of {rounds}, sides in turn; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; peer: its null device, LLVM -O2, one process"
+        f"median of {rounds}, sides in turn; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; "
+        "peer: its null device, LLVM -O2, one process"
     )
 
 

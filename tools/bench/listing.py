@@ -39,7 +39,9 @@ def listing(name: str, target: str, data: bytes, group_size: int, wave_size: int
         if one is not None and one.mnemonic in PADDING:
             break
         if one is None:
-            raise CompileError(f"kernel {name}: byte {offset:#x} begins no instruction of {target}: {data[offset : offset + 8].hex()}")
+            raise CompileError(
+                f"kernel {name}: byte {offset:#x} begins no instruction of {target}: {data[offset : offset + 8].hex()}"
+            )
         found.append((offset, one))
     targets = {to for offset, one in found if (to := branch_target(offset, one)) is not None}
     blocks: list[Block] = []
@@ -106,7 +108,10 @@ class Timed(Trace):
 
 
 def traces(found: Listing, runs: Sequence[float]) -> list[Trace]:
-    """Join blocks that run one after the other about equally often, so that what one loads and the next waits for is seen; the others fall away."""
+    """Join blocks that run one after the other about equally often, so that what one loads and the next waits for is seen.
+
+    `runs` says how often a wave goes through each block; those it never goes through are left out.
+    """
     blocks = [(block, times) for block, times in zip(found.code.blocks, runs, strict=True) if times > 0]
     made: list[Trace] = []
     i = 0

@@ -1,7 +1,8 @@
 """Machine IR as LLVM IR for the same processor: the very same program for another back end, to be compared with ours.
 
-Values become values, a loop a block with phis, a condition a branch around a block. Masked accesses to a buffer of known size are made with a descriptor
-(`llvm.amdgcn.raw.ptr.buffer.*`), the best there is for them; others are branched around. Unrolling of loops is off: both sides have the same loops.
+Values become values, a loop a block with phis, a condition a branch around a block. Masked accesses to a buffer of known size are made with a
+descriptor (`llvm.amdgcn.raw.ptr.buffer.*`), the best there is for them; others are branched around. Unrolling of loops is off: both sides have
+the same loops.
 Source: LLVM LangRef; AMDGPUUsage, "Address Spaces", "LLVM IR Attributes", "Memory Scopes".
 """
 
@@ -15,18 +16,35 @@ from ringup.tools.bench.llvm_ops import LINES, RULES, constant, operands, text_o
 
 TRIPLE = "amdgcn-amd-amdhsa"
 BEYOND = 0x8000_0000  # records of a descriptor, and an offset out of its range
-WORD3 = 3 << 28 | 22 << 12  # of a descriptor of raw memory. Source: RDNA3 ISA reference, "Buffer Resource Descriptor": OOB_SELECT, FORMAT
+WORD3 = (
+    3 << 28 | 22 << 12
+)  # of a descriptor of raw memory. Source: RDNA3 ISA reference, "Buffer Resource Descriptor": OOB_SELECT, FORMAT
 ATOMICS = {
     "add": "add", "sub": "sub", "and": "and", "or": "or", "xor": "xor", "swap": "xchg", "min_s": "min", "max_s": "max", "min_u": "umin",
     "max_u": "umax", "fadd": "fadd", "fmin": "fmin", "fmax": "fmax",
 }  # fmt: skip
-CARRIERS = {1: "i8", 2: "i16", 4: "i32", 8: "<2 x i32>", 12: "<3 x i32>", 16: "<4 x i32>"}  # bytes: what a buffer access moves
+CARRIERS = {
+    1: "i8",
+    2: "i16",
+    4: "i32",
+    8: "<2 x i32>",
+    12: "<3 x i32>",
+    16: "<4 x i32>",
+}  # bytes: what a buffer access moves
 BARRIER = (
     'fence syncscope("workgroup") release',
     "call void @llvm.amdgcn.s.barrier()",
     'fence syncscope("workgroup") acquire',
 )
-UNUSED = ("completion-action", "default-queue", "dispatch-id", "dispatch-ptr", "implicitarg-ptr", "workitem-id-y", "workitem-id-z")
+UNUSED = (
+    "completion-action",
+    "default-queue",
+    "dispatch-id",
+    "dispatch-ptr",
+    "implicitarg-ptr",
+    "workitem-id-y",
+    "workitem-id-z",
+)
 
 
 def module(function: Function) -> str:
@@ -60,10 +78,16 @@ class _Module:
         self._region(function.body)
         self._emit("ret void")
         params = ", ".join(
-            f"ptr addrspace(1) noalias {'' if one.written else 'readonly '}%p{i}" if one.is_buffer else f"{text_of(one.type)} %p{i}"
+            f"ptr addrspace(1) noalias {'' if one.written else 'readonly '}%p{i}"
+            if one.is_buffer
+            else f"{text_of(one.type)} %p{i}"
             for i, one in enumerate(function.params)
         )
-        lds = f"@lds = internal addrspace(3) global [{function.lds_bytes} x i8] poison, align 16\n" if function.lds_bytes else ""
+        lds = (
+            f"@lds = internal addrspace(3) global [{function.lds_bytes} x i8] poison, align 16\n"
+            if function.lds_bytes
+            else ""
+        )
         attributes = (
             f'nounwind "amdgpu-flat-work-group-size"="{function.group_size},{function.group_size}" "uniform-work-group-size"="true" '
             '"amdgpu-ieee"="false" "denormal-fp-math"="ieee,ieee" ' + " ".join(f'"amdgpu-no-{one}"' for one in UNUSED)
@@ -166,11 +190,9 @@ class _Module:
         self._lines[place:place] = phis
         last = [self.of(one) for one in loop.following]
         self._begin(after)
-        for one, first, then in zip(loop.results, initial, last, strict=True):
-            if loop.at_least_once:
-                self._names[one] = then
-            else:
-                self._names[one] = self.line(f"phi {text_of(one.type)} [ {first}, %{before} ], [ {then}, %{end} ]")
+        for result, first, held in zip(loop.results, initial, last, strict=True):
+            both = f"phi {text_of(result.type)} [ {first}, %{before} ], [ {held}, %{end} ]"
+            self._names[result] = held if loop.at_least_once else self.line(both)
 
     def _if(self, item: If) -> None:
         inside, after = self._label("then"), self._label("after")
@@ -222,10 +244,10 @@ class _Module:
         if value.op == "param" and self.function.params[value.imm].is_buffer:
             return value.imm, []
         if value.op == "add":
-            for one, other in (value.args, value.args[::-1]):
+            for i, one in enumerate(value.args):
                 found = self.base(one)
                 if found is not None:
-                    return found[0], [*found[1], other]
+                    return found[0], [*found[1], value.args[1 - i]]
         return None
 
     def address(self, base: Value, offset: Value, added: int) -> str:
@@ -250,14 +272,21 @@ class _Module:
         """Return descriptor and offset of a masked access whose idle lanes get an offset out of range; None where it cannot be one."""
         mask, offset, added = self.mask(v), v.args[1], int(v.imm or 0)
         known = self.base(v.args[0])
-        if mask is None or known is None or offset.type.bits != 32 or size_bytes not in CARRIERS or not 0 <= added < 1 << 20:
+        if (
+            mask is None
+            or known is None
+            or offset.type.bits != 32
+            or size_bytes not in CARRIERS
+            or not 0 <= added < 1 << 20
+        ):
             return None
         number, moves = known
         if not 0 < self.function.params[number].size_bytes <= BEYOND:
             return None
         descriptor = f"%d{number}"
         self._descriptors[descriptor] = (
-            f"  {descriptor} = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %p{number}, i16 0, i64 {BEYOND}, i32 {WORD3})"
+            f"  {descriptor} = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1("
+            f"ptr addrspace(1) %p{number}, i16 0, i64 {BEYOND}, i32 {WORD3})"
         )
         at = self.of(offset)
         for one in moves:  # the sum is within the buffer, whatever wraps on the way
@@ -295,7 +324,9 @@ def _store(m: _Module, v: Value) -> str:
     if through is not None:
         carrier = CARRIERS[size]
         data = name if carrier == type_ else m.line(f"bitcast {type_} {name} to {carrier}")
-        m.when(None, f"call void @llvm.amdgcn.raw.ptr.buffer.store.{_carrier_name(carrier)}({carrier} {data}, {through})")
+        m.when(
+            None, f"call void @llvm.amdgcn.raw.ptr.buffer.store.{_carrier_name(carrier)}({carrier} {data}, {through})"
+        )
         return ""
     place = m.address(v.args[0], v.args[1], int(v.imm or 0))
     m.when(m.mask(v), f"store {type_} {name}, ptr addrspace(1) {place}, align {_align(value.type)}")
@@ -311,7 +342,9 @@ def _atomic(m: _Module, v: Value) -> str:
     if name not in ATOMICS:
         raise CompileError(f"atomic {name} has no line of LLVM IR here; there is {', '.join(ATOMICS)}")
     type_, place = text_of(v.args[2].type), m.address(v.args[0], v.args[1], added)
-    change = f'atomicrmw {ATOMICS[name]} ptr addrspace(1) {place}, {type_} {m.of(v.args[2])} syncscope("agent") monotonic'
+    change = (
+        f'atomicrmw {ATOMICS[name]} ptr addrspace(1) {place}, {type_} {m.of(v.args[2])} syncscope("agent") monotonic'
+    )
     return m.found(m.mask(v), v.args[2].type, change)
 
 
@@ -323,7 +356,9 @@ def _local_load(m: _Module, v: Value) -> str:
 def _local_store(m: _Module, v: Value) -> str:
     value = v.args[1]
     place = m.local_address(v.args[0], int(v.imm or 0))
-    m.when(m.mask(v), f"store {text_of(value.type)} {m.of(value)}, ptr addrspace(3) {place}, align {_align(value.type)}")
+    m.when(
+        m.mask(v), f"store {text_of(value.type)} {m.of(value)}, ptr addrspace(3) {place}, align {_align(value.type)}"
+    )
     return ""
 
 

@@ -62,7 +62,9 @@ class Writer(Protocol):
 
 
 # operation: instruction. {t} the type, {m} the type in names, {s} the type of the first operand, {a} {b} {c} operands
-_LOGIC = {name: f"{name} {{t}} {{a}}, {{b}}" for name in ("add", "sub", "mul", "and", "or", "xor", "fadd", "fsub", "fmul")}
+_LOGIC = {
+    name: f"{name} {{t}} {{a}}, {{b}}" for name in ("add", "sub", "mul", "and", "or", "xor", "fadd", "fsub", "fmul")
+}
 _CHOICES = {
     name: f"call {{t}} @llvm.{to}.{{m}}({{t}} {{a}}, {{t}} {{b}})"
     for name, to in {
@@ -162,7 +164,9 @@ def _between_floats(w: Writer, v: Value) -> str:
     if source.type.bits == v.type.bits:  # f16 and bf16: by way of f32, which holds both
         wide = w.line(f"fpext {text_of(source.type)} {w.of(source)} to float")
         return w.line(f"fptrunc float {wide} to {text_of(v.type)}")
-    return w.line(f"{'fpext' if v.type.bits > source.type.bits else 'fptrunc'} {text_of(source.type)} {w.of(source)} to {text_of(v.type)}")
+    return w.line(
+        f"{'fpext' if v.type.bits > source.type.bits else 'fptrunc'} {text_of(source.type)} {w.of(source)} to {text_of(v.type)}"
+    )
 
 
 def _vector(w: Writer, v: Value) -> str:
@@ -221,43 +225,60 @@ def _shuffle_xor(w: Writer, v: Value) -> str:
 
     def move(number: str) -> str:
         if mask & 16:
-            low, high = (sum((lane ^ mask & 15) << 4 * (lane - first) for lane in range(first, first + 8)) for first in (0, 8))
-            return w.line(f"call i32 @llvm.amdgcn.permlanex16.i32(i32 poison, i32 {number}, i32 {low}, i32 {high}, i1 true, i1 false)")
-        return w.line(f"call i32 @llvm.amdgcn.update.dpp.i32(i32 poison, i32 {number}, i32 {ROW_XMASK + mask}, i32 15, i32 15, i1 true)") if mask else number
+            low, high = (sum((first + i ^ mask & 15) << 4 * i for i in range(8)) for first in (0, 8))
+            return w.line(
+                f"call i32 @llvm.amdgcn.permlanex16.i32(i32 poison, i32 {number}, i32 {low}, i32 {high}, i1 true, i1 false)"
+            )
+        if not mask:
+            return number
+        return w.line(
+            f"call i32 @llvm.amdgcn.update.dpp.i32(i32 poison, i32 {number}, i32 {ROW_XMASK + mask}, i32 15, i32 15, i1 true)"
+        )
 
     return _by_dwords(w, v.args[0], move)
 
 
 def _shuffle(w: Writer, v: Value) -> str:
     place = w.line(f"shl i32 {w.of(v.args[1])}, 2")
-    return _by_dwords(w, v.args[0], lambda number: w.line(f"call i32 @llvm.amdgcn.ds.bpermute(i32 {place}, i32 {number})"))
+    return _by_dwords(
+        w, v.args[0], lambda number: w.line(f"call i32 @llvm.amdgcn.ds.bpermute(i32 {place}, i32 {number})")
+    )
 
 
 def _read_lane(w: Writer, v: Value) -> str:
-    return _by_dwords(w, v.args[0], lambda number: w.line(f"call i32 @llvm.amdgcn.readlane.i32(i32 {number}, i32 {v.imm})"))
+    return _by_dwords(
+        w, v.args[0], lambda number: w.line(f"call i32 @llvm.amdgcn.readlane.i32(i32 {number}, i32 {v.imm})")
+    )
 
 
 def _first_lane(w: Writer, v: Value) -> str:
     return _by_dwords(w, v.args[0], lambda number: w.line(f"call i32 @llvm.amdgcn.readfirstlane.i32(i32 {number})"))
 
 
+# Source: IntrinsicsAMDGPU.td, "WMMA (Wave Matrix Multiply-Accumulate) intrinsics": {x} and {y} as dwords or i16 where the types are not floats
+_MATRIX = {
+    "f16": ("<16 x half>", "<8 x float> @llvm.amdgcn.wmma.f32.16x16x16.f16.v8f32.v16f16(<16 x half> {x}, <16 x half> {y}, <8 x float> {c})"),
+    "bf16": ("<16 x i16>", "<8 x float> @llvm.amdgcn.wmma.f32.16x16x16.bf16.v8f32.v16i16(<16 x i16> {x}, <16 x i16> {y}, <8 x float> {c})"),
+    "i8": ("<4 x i32>", "<8 x i32> @llvm.amdgcn.wmma.i32.16x16x16.iu8.v8i32.v4i32("
+           "i1 true, <4 x i32> {x}, i1 true, <4 x i32> {y}, <8 x i32> {c}, i1 false)"),
+    "u8": ("<4 x i32>", "<8 x i32> @llvm.amdgcn.wmma.i32.16x16x16.iu8.v8i32.v4i32("
+           "i1 false, <4 x i32> {x}, i1 false, <4 x i32> {y}, <8 x i32> {c}, i1 false)"),
+}  # fmt: skip
+
+
 def _matrix(w: Writer, v: Value) -> str:
     """Multiply 16 x 16 x 16; bf16 travels as i16, bytes as dwords."""
-    a, b, c = v.args
-    if v.imm == "f16":
-        return w.line(f"call <8 x float> @llvm.amdgcn.wmma.f32.16x16x16.f16.v8f32.v16f16(<16 x half> {w.of(a)}, <16 x half> {w.of(b)}, <8 x float> {w.of(c)})")
-    if v.imm == "bf16":
-        x, y = (w.line(f"bitcast {text_of(one.type)} {w.of(one)} to <16 x i16>") for one in (a, b))
-        return w.line(f"call <8 x float> @llvm.amdgcn.wmma.f32.16x16x16.bf16.v8f32.v16i16(<16 x i16> {x}, <16 x i16> {y}, <8 x float> {w.of(c)})")
-    x, y = (w.line(f"bitcast {text_of(one.type)} {w.of(one)} to <4 x i32>") for one in (a, b))
-    sign = "true" if v.imm == "i8" else "false"
-    return w.line(
-        f"call <8 x i32> @llvm.amdgcn.wmma.i32.16x16x16.iu8.v8i32.v4i32(i1 {sign}, <4 x i32> {x}, i1 {sign}, <4 x i32> {y}, <8 x i32> {w.of(c)}, i1 false)"
-    )
+    carrier, call = _MATRIX[v.imm]
+    names = [w.of(one) for one in v.args]
+    for i, one in enumerate(v.args[:2]):
+        if text_of(one.type) != carrier:
+            names[i] = w.line(f"bitcast {text_of(one.type)} {names[i]} to {carrier}")
+    return w.line(f"call {call.format(x=names[0], y=names[1], c=names[2])}")
 
 
 RULES: dict[str, Callable[[Writer, Value], str]] = {
-    "not": _not, "shl": _shift, "shr_u": _shift, "shr_s": _shift, "mul_hi_u": _upper_half, "mul_hi_s": _upper_half, "mad": _mad, "mad_wide_u": _mad_wide,
-    "exp2": _exponential, "log2": _exponential, "fconvert": _between_floats, "vector": _vector, "extract": _extract, "packed": _packed,
-    "shuffle_xor": _shuffle_xor, "shuffle": _shuffle, "read_lane": _read_lane, "first_lane": _first_lane, "matrix": _matrix,
+    "not": _not, "shl": _shift, "shr_u": _shift, "shr_s": _shift, "mul_hi_u": _upper_half, "mul_hi_s": _upper_half,
+    "mad": _mad, "mad_wide_u": _mad_wide, "exp2": _exponential, "log2": _exponential, "fconvert": _between_floats,
+    "vector": _vector, "extract": _extract, "packed": _packed, "matrix": _matrix,
+    "shuffle_xor": _shuffle_xor, "shuffle": _shuffle, "read_lane": _read_lane, "first_lane": _first_lane,
 }  # fmt: skip

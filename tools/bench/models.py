@@ -1,6 +1,7 @@
-"""Graphs of tensors that compilers are measured with, built by the same statements on every side. Imports nothing of ringup: peers load this file too.
+"""Graphs of tensors that compilers are measured with, built by the same statements on every side: peers load this file too.
 
 Where two languages call the same thing by different names, `Kit` says how. Weights are memory with nothing in it: no graph here is run.
+Imports nothing of ringup.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs inside the peer's environment: one graph compiled for a Radeon through LLVM, without a card. One job on stdin, one answer on stdout, both JSON.
+"""Runs inside the peer's environment: one graph compiled through LLVM, no card. One job on stdin, one answer on stdout, both JSON.
 
 The peer's null device takes any of its renderers; the target is named by the environment, which is read when the peer is imported.
 """
@@ -17,7 +17,8 @@ from typing import Any
 def models(path: str) -> Any:
     """Load the file that builds the graphs."""
     spec = importlib.util.spec_from_file_location("models", path)
-    assert spec is not None and spec.loader is not None  # a path to a Python file has both
+    assert spec is not None  # a path to a Python file has one
+    assert spec.loader is not None
     made = importlib.util.module_from_spec(spec)
     sys.modules["models"] = made
     spec.loader.exec_module(made)
@@ -38,12 +39,18 @@ def moved_bytes(linear: Any) -> tuple[int, int]:
 
 def main() -> None:
     job = json.load(sys.stdin)
-    os.environ |= {"DEV": f"NULL:AMDLLVM:{job['target']}", "CACHELEVEL": "0", "PARALLEL": "0"}  # nothing kept on disk, one process as ours
+    os.environ |= {
+        "DEV": f"NULL:AMDLLVM:{job['target']}",
+        "CACHELEVEL": "0",
+        "PARALLEL": "0",
+    }  # nothing kept on disk, one process as ours
     tinygrad = importlib.import_module("tinygrad")
     realize = importlib.import_module("tinygrad.engine.realize")
     made, tensor = models(job["models"]), tinygrad.Tensor
     kit = made.Kit(
-        lambda sizes, dtype: tensor.empty(*sizes, dtype=dtype), lambda x: x.layernorm(), lambda a, b, axis: a.cat(b, dim=axis)
+        lambda sizes, dtype: tensor.empty(*sizes, dtype=dtype),
+        lambda x: x.layernorm(),
+        lambda a, b, axis: a.cat(b, dim=axis),
     )
     _ready = tinygrad.Device[tinygrad.Device.DEFAULT].renderer  # loads LLVM: not part of compiling a graph
     start, start_cpu = time.perf_counter(), time.process_time()
