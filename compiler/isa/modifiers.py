@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ringup.compiler.isa import names, swizzle
-from ringup.compiler.isa.forms import Form, Modifier
+from ringup.compiler.isa.form_modifiers import FLAGS, Modifier
+from ringup.compiler.isa.forms import Form
 from ringup.errors import CompileError
 
 OMOD = {("mul", 2): 1, ("mul", 4): 2, ("div", 2): 3}
@@ -26,6 +27,13 @@ DPP_NAMES = frozenset((*DPP_CONTROLS, "quad_perm", "row_bcast"))
 DPP16_NAMES = DPP_NAMES | {"row_mask", "bank_mask", "bound_ctrl"}
 SELECTS = ("BYTE_0", "BYTE_1", "BYTE_2", "BYTE_3", "WORD_0", "WORD_1", "DWORD")
 UNUSED = ("UNUSED_PAD", "UNUSED_SEXT", "UNUSED_PRESERVE")
+_MAY_BE_ZERO = FLAGS | {
+    "offset",
+    "mul",
+    "div",
+    "th",
+    "scope",
+}  # a zero says nothing of an instruction that has no such modifier
 SDWA_NAMES = frozenset(("dst_sel", "dst_unused", "src0_sel", "src1_sel"))
 _PARTS = {"omod": ("mul", "div"), "dpp_ctrl": tuple(sorted(DPP_NAMES))}  # modifier: the names callers give it by
 
@@ -55,16 +63,11 @@ def encode_modifiers(form: Form, given: Mapping[str, Any], generation: int) -> t
         else:
             word |= _bits(form, modifier, values, given, generation)
     for name, value in left.items():
-        if value is None or value is False or (value == 0 and name in names_of_zero(form)):
+        if value is None or value is False or (value == 0 and name in _MAY_BE_ZERO):
             continue
         takes = ", ".join(accepted(form))
         raise CompileError(f"{form.name} has no modifier {name}; it takes {takes or 'none'}")
     return word, offsets
-
-
-def names_of_zero(form: Form) -> frozenset[str]:
-    """Return modifiers whose zero may be said of an instruction that does not have them."""
-    return frozenset(("offset", "gds", "glc", "slc", "dlc"))
 
 
 def _bits(form: Form, modifier: Modifier, values: Mapping[str, Any], given: Mapping[str, Any], generation: int) -> int:
@@ -266,9 +269,9 @@ def decode_modifiers(form: Form, word: int, generation: int) -> dict[str, Any] |
             if word >> 14 & 1 and word >> 17 & 1:
                 found[name] = value - (value >> 20 << 21)
         elif kind == "bitop3":
-            table = sum((word >> bit & 1) << i for i, bit in enumerate(modifier.bits))
-            if table:
-                found[name] = table
+            truth = sum((word >> bit & 1) << i for i, bit in enumerate(modifier.bits))
+            if truth:
+                found[name] = truth
         elif kind == "dpp_ctrl":
             control = dpp_control(value, generation)
             if control is None:
@@ -336,7 +339,7 @@ def _one(form: Form, modifier: Modifier, value: Any, found: Mapping[str, Any], g
         parts = [f"BUF_DATA_FORMAT_{names.DATA_FORMATS[data]}"] if data != 1 else []
         parts += [f"BUF_NUM_FORMAT_{names.NUMBER_FORMATS[number]}"] if number else []
         return f"format:[{','.join(parts)}]"
-    if name == "bitop3" and value <= 64:
+    if name == "bitop3" and value < 10:
         return f"bitop3:{value}"
     if name in ("dmask", "row_mask", "bank_mask", "bitop3"):
         return f"{name}:{value:#x}"

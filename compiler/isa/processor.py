@@ -12,18 +12,24 @@ from functools import cache, cached_property, lru_cache
 from typing import Any
 
 from ringup.autogen import isa as facts_of
-from ringup.compiler.isa import constants, decode, encode, text
+from ringup.compiler.isa import constants, decode, text
 from ringup.compiler.isa.decode import Instruction
 from ringup.compiler.isa.dual import DualEncoder
+from ringup.compiler.isa.encode import bind
 from ringup.compiler.isa.forms import Form, forms_of
 from ringup.compiler.isa.mnemonics import aliases_of, split_suffix
 from ringup.compiler.isa.modifiers import DPP16_NAMES
+from ringup.compiler.isa.plan import Plan, Refused
 from ringup.compiler.isa.registers import Operand
 from ringup.compiler.isa.target import LIMITS
 from ringup.errors import CompileError
 
 _OFFSETS = frozenset(("offset", "offset0", "offset1"))
 MAX_BYTES = 24  # of one instruction with everything that may follow it
+
+
+class _ListGiven(Exception):
+    """Addresses of an image came as a list, which no key can hold."""
 
 
 class Processor:
@@ -33,7 +39,7 @@ class Processor:
         self.name, self.wave_size = name, wave_size
         self.facts = facts_of.target(name)
         self.limits = LIMITS[name]
-        self._plans: dict[object, encode.Plan] = {}
+        self._plans: dict[object, Plan] = {}
         self._forms: dict[str, tuple[Form, ...]] = {}
         self._decoders: dict[tuple[str, int], tuple[Form, ...]] = {}
         self._dual = DualEncoder(self)
@@ -46,25 +52,41 @@ class Processor:
 
         Raises `CompileError` naming the mnemonic, the operand and what the encoding can hold.
         """
+        try:
+            plan = self._lookup(mnemonic, operands, modifiers)
+        except _ListGiven:
+            operands = _tuples(operands)
+            plan = self._lookup(mnemonic, operands, modifiers)
+        word = plan.base
+        for i, down, mask, up in plan.registers:
+            word |= (operands[i].code >> down & mask) << up  # type: ignore[union-attr]
+        if plan.others or plan.literals or plan.offsets or plan.check is not None:
+            word = plan.word(operands, modifiers)
+        return word.to_bytes(plan.nbytes, "little")
+
+    def encode_dual(self, first: tuple[str, Sequence[Operand]], second: tuple[str, Sequence[Operand]]) -> bytes:
+        """Return the bytes of a dual instruction (VOPD): two (mnemonic, operands), the first done by the X unit."""
+        return self._dual.encode(first, second)
+
+    def form(self, mnemonic: str, operands: Sequence[Operand] = (), **modifiers: Any) -> Form:
+        """Return the form that `encode` would choose."""
+        return self._lookup(mnemonic, _tuples(operands), modifiers).form
+
+    def _lookup(self, mnemonic: str, operands: Sequence[Operand], modifiers: dict[str, Any]) -> Plan:
+        """Return the plan for operands of these shapes, made when they are met first."""
         shapes: list[object] = [mnemonic]
         for operand in operands:
-            kind = type(operand)
-            if kind is int:
-                shapes.append(
-                    "i"
-                    if -16 <= operand <= 64
-                    else operand
-                    if operand in constants.ALL_PATTERNS or operand >= 0xFFF0
-                    else "l"  # type: ignore[operator]
-                )
-            elif kind is float:
-                shapes.append(operand)
-            elif kind is list:
-                return self.encode(
-                    mnemonic, [tuple(one) if type(one) is list else one for one in operands], **modifiers
-                )
-            elif kind is tuple:
-                shapes.append(tuple(register.shape for register in operand))  # type: ignore[union-attr]
+            if type(operand) is int:
+                if -16 <= operand <= 64:
+                    shapes.append("i")
+                else:  # one that may be the bits of an inline float has a plan of its own
+                    shapes.append(operand if operand >= 0xFFF0 or operand in constants.ALL_PATTERNS else "l")
+            elif type(operand) is float:
+                shapes.append(f"float {operand!r}")  # as text: 1.0 is not 1, and -0.0 not 0.0
+            elif isinstance(operand, tuple):
+                shapes.append(tuple([register.shape for register in operand]))
+            elif isinstance(operand, list):
+                raise _ListGiven
             else:
                 try:
                     shapes.append(operand.shape)  # type: ignore[union-attr]
@@ -81,20 +103,7 @@ class Processor:
         plan = self._plans.get(key)
         if plan is None:
             plan = self._plans[key] = self._plan(mnemonic, operands, modifiers)
-        word = plan.base
-        for i, down, mask, up in plan.registers:
-            word |= (operands[i].code >> down & mask) << up  # type: ignore[union-attr]
-        if plan.others or plan.literals or plan.offsets or plan.check is not None:
-            word = plan.word(operands, modifiers)
-        return word.to_bytes(plan.nbytes, "little")
-
-    def encode_dual(self, first: tuple[str, Sequence[Operand]], second: tuple[str, Sequence[Operand]]) -> bytes:
-        """Return the bytes of a dual instruction (VOPD): two (mnemonic, operands), the first done by the X unit."""
-        return self._dual.encode(first, second)
-
-    def form(self, mnemonic: str, operands: Sequence[Operand] = (), **modifiers: Any) -> Form:
-        """Return the form that `encode` would choose."""
-        return self._plan(mnemonic, operands, modifiers).form
+        return plan
 
     def forms(self, mnemonic: str) -> tuple[Form, ...]:
         """Return every form of a mnemonic without suffix, the shortest first; none is an empty tuple."""
@@ -132,7 +141,7 @@ class Processor:
         """Return mnemonics that look like one that does not exist."""
         return _close(mnemonic, self.mnemonics)
 
-    def _plan(self, mnemonic: str, operands: Sequence[Operand], modifiers: dict[str, Any]) -> encode.Plan:
+    def _plan(self, mnemonic: str, operands: Sequence[Operand], modifiers: dict[str, Any]) -> Plan:
         name, wanted = split_suffix(mnemonic)
         forms = self.forms(name)
         if not forms:
@@ -146,7 +155,7 @@ class Processor:
                 f
                 for f in forms
                 if bool(f.ext) == bool(ext)
-                and (not ext or f.ext.startswith(ext[:3]) and (f.ext == "DPP8") == (ext == "DPP8"))
+                and (not ext or (f.ext.startswith(ext[:3]) and (f.ext == "DPP8") == (ext == "DPP8")))
             )
         else:
             forms = tuple(
@@ -157,11 +166,11 @@ class Processor:
             if "_dpp" in mnemonic:
                 eight = "dpp8" in modifiers
                 forms = tuple(form for form in forms if (form.ext == "DPP8") == eight)
-        best: encode.Refused | None = None
+        best: Refused | None = None
         for form in forms:
             try:
-                return encode.bind(form, operands, modifiers, self.limits, self.wave_size)
-            except encode.Refused as refused:
+                return bind(form, operands, modifiers, self.limits, self.wave_size)
+            except Refused as refused:
                 if best is None or refused.depth >= best.depth:
                     best = refused
         if best is None:
@@ -234,6 +243,11 @@ class Processor:
             found = self.decode(data, offset)
             yield offset, found
             offset += found.size_bytes if found else 4
+
+
+def _tuples(operands: Sequence[Any]) -> list[Operand]:
+    """Return operands with lists of addresses made tuples."""
+    return [tuple(one) if isinstance(one, list) else one for one in operands]
 
 
 @lru_cache(maxsize=1024)

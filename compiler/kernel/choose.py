@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-from ringup.compiler.kernel import contraction, elementwise, fma, matrix, rows
+from ringup.compiler.kernel import attention, contraction, elementwise, fma, matrix, rows
 from ringup.compiler.kernel.frame import Lowered
 from ringup.compiler.kernel.traits import Traits
 from ringup.compiler.schedule.cut import Kernel
@@ -32,6 +32,8 @@ def lower(kernel: Kernel, name: str, traits: Traits, choice: Choice | None = Non
         return rows.lower(kernel, name, traits, choice)
     if isinstance(choice, elementwise.Shape) or not kernel.folds:
         return elementwise.lower(kernel, name, traits, choice if isinstance(choice, elementwise.Shape) else None)
+    if kernel.attention is not None and kernel.scores is not None:
+        return attention.lower(contraction.Problem(kernel), name, kernel.attention, kernel.scores)
     if contraction.fits(kernel):
         problem = contraction.Problem(kernel)
         if not isinstance(choice, fma.FmaTile):
@@ -46,6 +48,8 @@ def candidates(kernel: Kernel, traits: Traits) -> list[Choice]:
     """Return every shape worth a try, the one that `lower` takes by itself first."""
     if not kernel.folds:
         return [*elementwise.candidates(kernel, traits)]
+    if kernel.attention is not None:
+        return []
     if not contraction.fits(kernel):
         return [*rows.candidates(kernel, traits)]
     problem = contraction.Problem(kernel)

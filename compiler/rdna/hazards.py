@@ -1,17 +1,21 @@
 """Hazards that hardware does not resolve by itself: a table of rules, and what is put in their way.
 
-| rule | processors | what goes wrong | remedy | source |
-|---|---|---|---|---|
-| trans use | gfx1100 | VALU reads a VGPR that a transcendental wrote, with at most 5 VALU and 1 transcendental between | s_waitcnt_depctr va_vdst(0) | LLVM GCNHazardRecognizer.cpp, fixVALUTransUseHazard; ACO README-ISA, "VALUTransUseHazard" |
-| compare then permute | gfx11 | v_permlane* behind v_cmpx without a VALU between | v_mov of a register to itself | fixVcmpxPermlaneHazards |
-| matrix behind matrix | gfx11, gfx12 | a WMMA reads as A or B what the WMMA before wrote | v_nop | fixWMMAHazards; RDNA4 ISA reference, "Requirements for WMMA data hazards" |
-| mask rewritten | gfx11 wave64 | SALU writes an SGPR that a VALU read as a lane mask, then it is read | s_waitcnt_depctr sa_sdst(0) | fixVALUMaskWriteHazard |
-| partial forwarding | gfx11 wave64 | VALU reads VGPRs written shortly before and after SALU changed EXEC | s_waitcnt_depctr va_vdst(0) | fixVALUPartialForwardingHazard |
-| direct LDS | gfx11, gfx12 | lds_param_load, lds_direct_load write a VGPR still being read | s_waitcnt_depctr va_vdst(0) vm_vsrc(0) | RDNA3 ISA reference, "Parameter Load Data Hazard Avoidance" |
-| SGPR pair | gfx12 | a dword of an SGPR pair that VALU has read is written and read again | s_wait_alu | RDNA4 ISA reference, "Data Dependency Resolution" |
+| rule | processors | what goes wrong | remedy |
+|---|---|---|---|
+| trans | gfx1100 | VALU reads a VGPR that a transcendental wrote, at most 5 VALU and 1 transcendental between | s_waitcnt_depctr va_vdst(0) |
+| permute | gfx11 | v_permlane* behind v_cmpx without a VALU between | v_mov of a register to itself |
+| matrix | gfx11, gfx12 | a WMMA reads as A or B what the WMMA before wrote | v_nop |
+| mask | gfx11 wave64 | SALU writes an SGPR that a VALU read as a lane mask | s_waitcnt_depctr sa_sdst(0) |
+| forwarding | gfx11 wave64 | VALU reads VGPRs written shortly before and after SALU changed EXEC | s_waitcnt_depctr va_vdst(0) |
+| direct | gfx11, gfx12 | lds_param_load, lds_direct_load write a VGPR still being read | s_waitcnt_depctr va_vdst(0) vm_vsrc(0) |
+| pair | gfx12 | a dword of an SGPR pair that VALU has read is written, then read | s_wait_alu |
 
-Everything else (SGPR written by VALU and read by VMEM, v_readlane with a fresh lane number, s_getreg behind s_setreg…) is resolved since gfx10.
-Source: LLVM AMDGPU.td, FeatureNoDataDepHazard.
+Sources: LLVM GCNHazardRecognizer.cpp (fixVALUTransUseHazard, fixVcmpxPermlaneHazards, fixWMMAHazards, fixVALUMaskWriteHazard,
+fixVALUPartialForwardingHazard), AMDGPU.td (which processor has which); ACO README-ISA, "RDNA3 / GFX11 hazards"; RDNA3 ISA reference, "Parameter
+Load Data Hazard Avoidance"; RDNA4 ISA reference, "Data Dependency Resolution", "Requirements for WMMA data hazards".
+
+Everything else (SGPR written by VALU and read by VMEM, v_readlane with a fresh lane number, s_getreg behind s_setreg…) is resolved since
+gfx10. Source: LLVM AMDGPU.td, FeatureNoDataDepHazard.
 """
 
 from __future__ import annotations
@@ -32,6 +36,7 @@ VA_VDST, SA_SDST, VA_SDST, VA_VCC, DIRECT = (
 )  # fields at zero, all others at their highest
 TRANS_VALUS, TRANS_TRANS = 5, 1
 FORWARD_BETWEEN, FORWARD_BEHIND = 2, 4
+FRESH, BEFORE = 1, 2  # written since the last change of EXEC, before it; where ways meet it may be either
 RULES: Final = {
     "gfx1100": frozenset(("trans", "permute", "matrix", "mask", "forwarding", "direct")),
     "gfx1151": frozenset(("permute", "matrix", "mask", "forwarding", "direct")),
@@ -42,7 +47,7 @@ RULES: Final = {
 class _State:
     """What rules remember at one place of the program; joined where ways meet."""
 
-    __slots__ = ("compared", "epoch", "masks", "matrix", "pairs", "pending", "trans", "written")
+    __slots__ = ("compared", "masks", "matrix", "pairs", "pending", "trans", "written")
 
     def __init__(self) -> None:
         self.trans: dict[
@@ -53,10 +58,7 @@ class _State:
         self.masks: frozenset[int] = frozenset()  # SGPR units that VALU read as lane masks
         self.pairs: frozenset[int] = frozenset()  # SGPR pairs that VALU has read
         self.pending: dict[int, int] = {}  # SGPR unit: fields of s_wait_alu that its next read needs
-        self.written: dict[
-            int, tuple[int, int]
-        ] = {}  # VGPR unit: VALU issued since it was written, whether EXEC has changed since
-        self.epoch = 0
+        self.written: dict[int, tuple[int, int]] = {}  # VGPR unit: VALU issued since it was written, FRESH and BEFORE
 
     def copy(self) -> _State:
         """Return an independent copy."""
@@ -68,16 +70,16 @@ class _State:
     def join(self, other: _State) -> bool:
         """Take in what another way brings; tell whether anything is new."""
         changed = False
-        for mine, theirs in ((self.trans, other.trans), (self.written, other.written)):
-            for unit, (valus, more) in theirs.items():
-                old = mine.get(unit)
-                new = (
-                    (valus, more)
-                    if old is None
-                    else (min(old[0], valus), min(old[1], more) if mine is self.trans else max(old[1], more))
-                )
-                if new != old:
-                    mine[unit], changed = new, True
+        for unit, (valus, others) in other.trans.items():
+            old = self.trans.get(unit, (valus, others))
+            new = (min(old[0], valus), min(old[1], others))
+            if new != self.trans.get(unit):
+                self.trans[unit], changed = new, True
+        for unit, (valus, when) in other.written.items():
+            old = self.written.get(unit, (valus, when))
+            new = (min(old[0], valus), old[1] | when)
+            if new != self.written.get(unit):
+                self.written[unit], changed = new, True
         for unit, fields in other.pending.items():
             if self.pending.get(unit, 0xFFFF) & fields != self.pending.get(unit):
                 self.pending[unit], changed = self.pending.get(unit, 0xFFFF) & fields, True
@@ -164,9 +166,9 @@ class _Hazards:
             state.trans.clear()
         elif effects.counters and effects.memory != "scalar":
             state.trans.clear()  # vector memory and export wait for all vector results
-        if kind == "wait" and name in ("s_waitcnt_depctr", "s_wait_alu") and isinstance(step.instr.operands[0], int):
-            if not step.instr.operands[0] & 0xF000:
-                state.trans.clear()
+        told = step.instr.operands[0] if name in ("s_waitcnt_depctr", "s_wait_alu") else None
+        if isinstance(told, int) and not told & 0xF000:
+            state.trans.clear()
         if vector:
             if state.trans and any(unit in state.trans for unit in step.reads):
                 front.append(self._depctr(VA_VDST))
@@ -184,9 +186,9 @@ class _Hazards:
         elif kind == "salu":
             if "mask" in rules and not state.masks.isdisjoint(step.writes):
                 behind.append(self._depctr(SA_SDST))
-                state.masks = frozenset()
+                state.masks -= set(step.writes)
             if EXEC_LO in step.writes and state.written:
-                state.written = {unit: (count, 1) for unit, (count, _) in state.written.items()}  # a loop must not count on for ever
+                state.written = {unit: (count, BEFORE) for unit, (count, _) in state.written.items()}
         return front, behind
 
     def _depctr(self, fields: int) -> Instr:
@@ -231,17 +233,16 @@ class _Hazards:
             }
             for unit in step.writes:
                 if VGPR <= unit < SGPR:
-                    state.written[unit] = (0, 0)
+                    state.written[unit] = (0, FRESH)
 
     def _forwarded(self, state: _State, step: Step) -> bool:
         """Tell whether a step reads VGPRs from both sides of a change of EXEC, written so lately that one is forwarded in part."""
         found = [state.written[unit] for unit in step.reads if unit in state.written]
-        for count, changes in found:
-            if changes and any(
-                not other and last <= FORWARD_BEHIND and count - last <= FORWARD_BETWEEN + 1 for last, other in found
-            ):
-                return True
-        return False
+        return any(
+            when & BEFORE and other & FRESH and last <= FORWARD_BEHIND and count - last <= FORWARD_BETWEEN + 1
+            for count, when in found
+            for last, other in found
+        )
 
     def _pair(self, state: _State, step: Step, vector: bool) -> list[Instr]:
         fields = 0xFFFF

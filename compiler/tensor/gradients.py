@@ -14,7 +14,7 @@ from ringup.compiler import dtypes, graph
 from ringup.compiler.graph import Node, Op
 from ringup.compiler.index import Int
 from ringup.compiler.tensor import order
-from ringup.compiler.tensor.core import LIVE, RULES, Core
+from ringup.compiler.tensor.core import RULES
 from ringup.compiler.tensor.realize import HISTORY, LEAVES
 
 if TYPE_CHECKING:
@@ -40,10 +40,14 @@ def gradient(loss: Tensor, targets: Sequence[Tensor], seed: Tensor | None = None
 
 
 def backward(loss: Tensor, seed: Tensor | None = None) -> None:
-    """Add to `grad` of every live tensor that asked for gradients and that the loss depends on."""
+    """Add to `grad` of every live tensor that asked for gradients and that the loss depends on; a ValueError where there is none."""
     leaves = {id(one): one for one in LEAVES.values()}
     roots = {key: _origin(one.node) for key, one in leaves.items()}
     found = _gradients(loss, set(roots.values()), seed)
+    if not found:
+        raise ValueError(
+            "the loss depends on no tensor made with requires_grad=True, or these were assigned to and computed since: backward comes first"
+        )
     for key, one in leaves.items():
         if roots[key] in found:
             made = found[roots[key]]
@@ -144,24 +148,24 @@ def _expand(given: Tensor, _result: Tensor, sources: list[Tensor], node: Node) -
 
 
 def _pad(given: Tensor, _result: Tensor, sources: list[Tensor], node: Node) -> list[Tensor]:
-    widths: tuple[tuple[Int, Int], ...] = node.arg[0]  # type: ignore[index]
+    widths: tuple[tuple[Int, Int], ...] = node.arg[0]
     return [
         given._shrink([(before, before + size) for (before, _), size in zip(widths, sources[0].shape, strict=True)])
     ]
 
 
 def _shrink(given: Tensor, _result: Tensor, sources: list[Tensor], node: Node) -> list[Tensor]:
-    bounds: tuple[tuple[Int, Int], ...] = node.arg  # type: ignore[assignment]
+    bounds: tuple[tuple[Int, Int], ...] = node.arg
     return [given._pad([(start, size - stop) for (start, stop), size in zip(bounds, sources[0].shape, strict=True)])]
 
 
 def _permute(given: Tensor, _result: Tensor, _sources: list[Tensor], node: Node) -> list[Tensor]:
-    axes: tuple[int, ...] = node.arg  # type: ignore[assignment]
+    axes: tuple[int, ...] = node.arg
     return [given.permute([axes.index(axis) for axis in range(len(axes))])]
 
 
 def _cat(given: Tensor, _result: Tensor, sources: list[Tensor], node: Node) -> list[Tensor]:
-    axis: int = node.arg  # type: ignore[assignment]
+    axis: int = node.arg
     made, start = [], 0
     for one in sources:
         stop: Any = start + one.shape[axis]
@@ -171,8 +175,8 @@ def _cat(given: Tensor, _result: Tensor, sources: list[Tensor], node: Node) -> l
 
 
 def _reduce(given: Tensor, result: Tensor, sources: list[Tensor], node: Node) -> list[Tensor]:
-    op: Op = node.arg[0]  # type: ignore[index]
-    axes: tuple[int, ...] = node.arg[1]  # type: ignore[index]
+    op: Op = node.arg[0]
+    axes: tuple[int, ...] = node.arg[1]
     (x,) = sources
     if op is Op.ADD:
         return [given.expand(x.shape)]
@@ -189,7 +193,7 @@ def _reduce(given: Tensor, result: Tensor, sources: list[Tensor], node: Node) ->
 
 def _gather(given: Tensor, _result: Tensor, sources: list[Tensor], node: Node) -> list[Tensor | None]:
     x, places = sources
-    axis: int = node.arg  # type: ignore[assignment]
+    axis: int = node.arg
     return [
         x._of(
             graph.node(
@@ -202,8 +206,8 @@ def _gather(given: Tensor, _result: Tensor, sources: list[Tensor], node: Node) -
 
 def _scatter(given: Tensor, result: Tensor, sources: list[Tensor], node: Node) -> list[Tensor | None]:
     x, places, y = sources
-    axis: int = node.arg[0]  # type: ignore[index]
-    op: Op | None = node.arg[1]  # type: ignore[index]
+    axis: int = node.arg[0]
+    op: Op | None = node.arg[1]
 
     def gathered(one: Tensor) -> Tensor:
         cut = one._shrink(
@@ -278,7 +282,7 @@ OP_RULES: dict[Op, OpRule] = {
     Op.EXPAND: _expand,
     Op.PAD: _pad,
     Op.SHRINK: _shrink,
-    Op.FLIP: lambda g, y, s, n: [g.flip(n.arg)],  # type: ignore[arg-type]
+    Op.FLIP: lambda g, y, s, n: [g.flip(n.arg)],
     Op.CAT: _cat,
     Op.REDUCE: _reduce,
     Op.GATHER: _gather,
@@ -287,13 +291,3 @@ OP_RULES: dict[Op, OpRule] = {
     Op.STORE: lambda g, y, s, n: [None, g],
     Op.BUFFER: lambda g, y, s, n: [],
 }
-
-
-def want(tensor: Core) -> None:
-    """Count a tensor among those that `backward` gives a gradient."""
-    LEAVES[id(tensor)] = tensor
-
-
-def live() -> int:
-    """Return how many tensors there are."""
-    return len(LIVE)

@@ -91,10 +91,10 @@ def open_sizes(node: Node) -> list[str]:
     """Return names of the symbolic sizes in a node's own shape and argument."""
     found = [size for size in node.shape if not isinstance(size, int)]
     if node.op is Op.SHRINK or node.op is Op.PAD:
-        pairs = node.arg if node.op is Op.SHRINK else node.arg[0]  # type: ignore[index]
-        found += [one for pair in pairs for one in pair if not isinstance(one, int)]  # type: ignore[union-attr]
+        pairs = node.arg if node.op is Op.SHRINK else node.arg[0]
+        found += [one for pair in pairs for one in pair if not isinstance(one, int)]
     if node.op is Op.SIZE:
-        found.append(node.arg)  # type: ignore[arg-type]
+        found.append(node.arg)
     return [str(atom.parts[0]) for one in found for atom in index.variables(one)]
 
 
@@ -102,7 +102,7 @@ def check_bounds(roots: Sequence[Node], sizes: Mapping[str, int]) -> None:
     """Raise for symbolic bounds that leave their axis with the sizes given, and for sizes that are missing or out of range."""
     for node in graph.ordered(roots):
         if node.op is Op.SHRINK and open_sizes(node):
-            for axis, ((start, stop), size) in enumerate(zip(node.arg, node.sources[0].shape, strict=True)):  # type: ignore[call-overload]
+            for axis, ((start, stop), size) in enumerate(zip(node.arg, node.sources[0].shape, strict=True)):
                 low, high, most = (index.evaluate(one, sizes) for one in (start, stop, size))
                 if not 0 <= low <= high <= most:
                     raise IndexError(
@@ -140,7 +140,7 @@ def prepared(roots: Sequence[Node]) -> list[Node]:
             until[node] = near[node] = events[after[node]] if node in after else never
         elif node.op is Op.STORE:
             view, value = node.sources
-            if near[value] < never and _must_wait(view, value, events[after[viewed(view)]], near, made):
+            if near[value] < never and _must_wait(view, value, events[after[viewed(view)]], near):
                 sources[1] = _kept(sources[1])
             until[node] = near[node] = never
         else:
@@ -160,11 +160,9 @@ def _kept(node: Node) -> Node:
     return node if node.op is Op.CONTIGUOUS else graph.node(Op.CONTIGUOUS, node.dtype, node.shape, (node,))
 
 
-def _must_wait(view: Node, value: Node, event: int, near: Mapping[Node, int], made: Mapping[Node, Node]) -> bool:
+def _must_wait(view: Node, value: Node, event: int, near: Mapping[Node, int]) -> bool:
     """Return whether a STORE's value has to be whole before the first element is written: it reads states that are overwritten by then, or
     its own state anywhere but at the places it writes."""
-    if near[value] < event:
-        return True
     todo, seen = [value], {value}
     while todo:
         node = todo.pop()

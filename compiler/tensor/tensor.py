@@ -12,7 +12,7 @@ from ringup.compiler.dtypes import DType
 from ringup.compiler.tensor import realize
 from ringup.compiler.tensor.core import Core, DTypeLike, as_dtype
 from ringup.compiler.tensor.creation import Creation
-from ringup.compiler.tensor.gradients import backward, want
+from ringup.compiler.tensor.gradients import backward
 from ringup.errors import CompileError
 
 Array = np.ndarray[Any, Any]
@@ -79,7 +79,7 @@ class Tensor(Creation):
                 (data,) = realize.evaluate([self._node], sizes)
                 return realize.bytes_of(data), tuple(index.evaluate(size, sizes) for size in self.shape)
             realize.realize([self], sizes)
-        return realize.bytes_of(self._node.arg.data), cast("tuple[int, ...]", self.shape)  # type: ignore[attr-defined]
+        return realize.bytes_of(self._node.arg.data), cast("tuple[int, ...]", self.shape)
 
     def numpy(self, **sizes: int) -> Array:
         """Return a NumPy array of its own; `numpy(n=17)` binds symbolic sizes. bf16 and float8 need the ml_dtypes package."""
@@ -123,7 +123,7 @@ class Tensor(Creation):
         if wanted:
             self._base = None
             self._adopt()
-            want(self)
+            realize.LEAVES[id(self)] = self
         else:
             realize.LEAVES.pop(id(self), None)
         return self

@@ -32,7 +32,12 @@ def test_a_program_fits_exactly_the_registers_that_it_needs(tools, count):
     code = many(tools, count).end()
     program = Program(code)
     liveness = Liveness(program)
-    vector = [unit for reg in program.regs if reg.bank == "v" for unit in range(program.base[reg], program.base[reg] + reg.count)]
+    vector = [
+        unit
+        for reg in program.regs
+        if reg.bank == "v"
+        for unit in range(program.base[reg], program.base[reg] + reg.count)
+    ]
     most = max(sum(liveness.mask[unit] >> bit & 1 for unit in vector) for bit in range(2 * liveness.count))
     found = allocate(program, max_vgprs=most)
     assert (found.vgprs, found.spilled) == (most, 0)
@@ -43,7 +48,8 @@ def test_a_program_fits_exactly_the_registers_that_it_needs(tools, count):
 def test_spilled_values_come_back(tools):
     make = many(tools, 60)
     binary = tools.check(make.end(), make.out_words, max_vgprs=16)
-    assert binary.vgprs <= 16 and binary.scratch_bytes >= 4 * 40
+    assert binary.vgprs <= 16
+    assert binary.scratch_bytes >= 4 * 40
 
 
 def test_scratch_far_away_is_reached_through_a_register(tools):
@@ -238,6 +244,38 @@ def test_matrix_products(tools, same):
     assert places[0] == places[3] if same else places[0] == places[3] or not places[0] & places[3]
 
 
+@pytest.mark.parametrize("size", [0, 48])
+def test_a_loop_of_products_computes_them(tools, size):
+    """Halves are 0 and 1: sums are exact. With 48 registers the fragments do not fit and are spilled whole."""
+    make = tools.maker()
+    totals = [Reg("v", 8) for _ in range(3)]
+    for total in totals:
+        for k in range(8):
+            make("v_mov_b32", total[k], 0)
+    lane16 = make.v("v_and_b32", 15, make.thread)
+    address = make.v("v_lshlrev_b32", 4, lane16)
+
+    def body(counter):
+        parts = []
+        for i in range(4):
+            wide = Reg("v", 8)
+            for half in range(2):
+                loaded = make.v("global_load_b128", address, make.source, count=4, offset=64 * i + 256 * half)
+                for k in range(4):
+                    spread = make.v("v_sub_nc_u32", 0, make.v("v_and_b32", 0x00010001, loaded[k]))
+                    make("v_and_b32", wide[4 * half + k], 0x3C003C00, spread)
+            parts.append(wide)
+        for i, total in enumerate(totals):
+            make("v_wmma_f32_16x16x16_f16", total, parts[i], parts[i + 1], total)
+
+    make.loop(2, body)
+    for total in totals:
+        for k in range(8):
+            make.store(total[k])
+    binary = tools.check(make.end(), make.out_words, ("interpreter", "translator"), max_vgprs=size)
+    assert (binary.scratch_bytes > 0) == (size > 0)
+
+
 def test_products_into_new_registers_add_in_place_where_the_old_ones_die(tools):
     make = tools.maker()
     a, b = make.load(1, 4), make.load(2, 4)
@@ -259,7 +297,8 @@ def test_products_into_new_registers_add_in_place_where_the_old_ones_die(tools):
     code = make.end()
     program, _ = tools.prepared(code, "waits")
     inside = [step.instr.mnemonic for step in program.blocks[1]]
-    assert "v_mov_b32" not in inside and inside.count("v_wmma_f32_16x16x16_f16") == 1
+    assert "v_mov_b32" not in inside
+    assert inside.count("v_wmma_f32_16x16x16_f16") == 1
 
 
 def test_a_mad_of_64_bits_writes_none_of_its_sources(tools):
@@ -277,7 +316,8 @@ def test_inputs_stay_where_the_dispatcher_puts_them(tools):
     binary = tools.check(code, make.out_words)
     assert binary.user_sgprs == 15  # gfx1100: user and group SGPRs are 16 together
     out, _ = tools.run_binary(binary, make.out_words, groups=3)
-    assert set(out[32:64].tolist()) <= {0, 1, 2} and np.array_equal(out[:32], np.arange(32))
+    assert set(out[32:64].tolist()) <= {0, 1, 2}
+    assert np.array_equal(out[:32], np.arange(32))
 
 
 def test_a_part_beyond_its_register_is_refused(tools):
