@@ -24,6 +24,7 @@ from ringup.compiler.rdna.objects import object_of
 from ringup.compiler.rdna.pipeline import finish
 from ringup.compiler.rdna.prologue import kernarg_layout
 from ringup.compiler.rdna.select import select
+from ringup.compiler.rdna.text import Printer
 from ringup.compiler.rdna.traits import traits
 from ringup.compiler.schedule.cut import Kernel, memory_of
 from ringup.compiler.schedule.order import plan
@@ -178,13 +179,15 @@ def compile_kernel(
     function = lowered.function
     _check(function, chip, target)
 
+    printer = Printer()
+
     def show_machine(name: str) -> None:
         if passes is not None:
             passes("machine", name, print_function(function))
 
     def show(name: str, code: Code) -> None:
         if passes is not None:
-            passes("rdna", name, f"{code}\n")
+            passes("rdna", name, printer.text(code))
 
     show_machine("lower")
     improve(function, show_machine)
