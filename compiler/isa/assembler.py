@@ -146,7 +146,12 @@ class Assembler:
         while i < len(found):
             token = found[i]
             following = found[i + 1] if i + 1 < len(found) else token
-            if token.kind == "number" and token.text.isdigit() and following.text in ("b", "f") and following.at == token.at + len(token.text):
+            if (
+                token.kind == "number"
+                and token.text.isdigit()
+                and following.text in ("b", "f")
+                and following.at == token.at + len(token.text)
+            ):
                 count = self._numbered.get(token.text, 0) + (following.text == "f")
                 made.append(Token("name", f"{token.text}\x00{count}", token.at))
                 i += 2
@@ -191,7 +196,9 @@ class Assembler:
             x, y = halves
             for half in halves:
                 if not half.mnemonic.startswith("v_dual_"):
-                    raise Complaint(f"{half.mnemonic} is no half of a dual instruction; those begin with v_dual_", half.at)
+                    raise Complaint(
+                        f"{half.mnemonic} is no half of a dual instruction; those begin with v_dual_", half.at
+                    )
             pair = [(half.mnemonic, self._values(half, place)) for half in (x, y)]
             if x.modifiers or y.modifiers:
                 raise Complaint("dual instructions have no modifiers", x.at)
@@ -203,7 +210,11 @@ class Assembler:
         try:
             return self.machine.encode(half.mnemonic, self._values(half, place), **half.modifiers)
         except Refused as refused:
-            at = half.columns[refused.operand] if refused.operand is not None and refused.operand < len(half.columns) else half.at
+            at = (
+                half.columns[refused.operand]
+                if refused.operand is not None and refused.operand < len(half.columns)
+                else half.at
+            )
             raise Complaint(str(refused), self._modifier_column(half, str(refused), at)) from None
         except CompileError as error:
             raise Complaint(str(error), self._modifier_column(half, str(error), half.at)) from None
@@ -238,13 +249,19 @@ class Assembler:
         if not value.section:
             return Literal(value.number)
         if value.section != section:
-            raise Complaint("a label of another section: its distance is known when loaded; write label@rel32@lo+4", operand.at)
+            raise Complaint(
+                "a label of another section: its distance is known when loaded; write label@rel32@lo+4", operand.at
+            )
         distance = value.number - offset - 4
         if distance % BRANCH_UNIT:
-            raise Complaint(f"the label is {distance} bytes away; instructions lie at multiples of {BRANCH_UNIT}", operand.at)
+            raise Complaint(
+                f"the label is {distance} bytes away; instructions lie at multiples of {BRANCH_UNIT}", operand.at
+            )
         units = distance // BRANCH_UNIT
         if not half.mnemonic.startswith(("s_branch", "s_cbranch", "s_call", "s_subvector")):
-            raise Complaint("a label's address is known when the code is loaded; write label@rel32@lo+4 (and @hi+12)", operand.at)
+            raise Complaint(
+                "a label's address is known when the code is loaded; write label@rel32@lo+4 (and @hi+12)", operand.at
+            )
         if not BRANCH_LEAST <= units <= BRANCH_MOST:
             raise Complaint(
                 f"the label is {units} dwords away; a branch reaches {BRANCH_LEAST} to {BRANCH_MOST}", operand.at
@@ -255,7 +272,11 @@ class Assembler:
         """Return the value of `label@rel32@lo+4`: the distance from the literal's own place, as the loader's relocation would have it."""
         if value.section != section or not operand.relative.startswith("rel"):
             raise Complaint(f"@{operand.relative} of a label outside this section needs a linker", operand.at)
-        form = self.machine.form(half.mnemonic, [Literal(0) if isinstance(one, Expression) else one for one in half.operands], **half.modifiers)
+        form = self.machine.form(
+            half.mnemonic,
+            [Literal(0) if isinstance(one, Expression) else one for one in half.operands],
+            **half.modifiers,
+        )
         distance = value.number - (offset + form.width // 8)
         return (distance >> 32 if operand.relative.endswith("hi") else distance) & 0xFFFF_FFFF
 
@@ -271,7 +292,9 @@ class Assembler:
             if fixup.value.relative.startswith("rel") and value.section == fixup.section:
                 number -= fixup.offset
             elif value.section:
-                raise Complaint("the address of a label is known when loaded; a difference of labels is a number", fixup.value.at)
+                raise Complaint(
+                    "the address of a label is known when loaded; a difference of labels is a number", fixup.value.at
+                )
             code = self.number_bytes(number, fixup.size_bytes, fixup.value.at)
         data[fixup.offset : fixup.offset + fixup.size_bytes] = code
 

@@ -101,7 +101,9 @@ def literal_bits(value: int | float, type_: str, size_bits: int) -> int:
             if type_ != "f64":
                 raise CompileError(f"{value} in a 64-bit operand that is no float: give its bits as an integer")
             if bits & 0xFFFF_FFFF:
-                raise CompileError(f"{value} needs all 64 bits of a double; a literal holds the high 32, move it in two halves")
+                raise CompileError(
+                    f"{value} needs all 64 bits of a double; a literal holds the high 32, move it in two halves"
+                )
             return bits >> 32
         return bits
     if value >> 63 == 1:

@@ -92,7 +92,9 @@ class _Reader:
         if name in memory.FLAT:
             return self._flat(modifiers)
         if name in memory.BUFFER:
-            return [self._operand(slot, count) if count else OFF for slot, count in memory.buffer_slots(form, modifiers)]
+            return [
+                self._operand(slot, count) if count else OFF for slot, count in memory.buffer_slots(form, modifiers)
+            ]
         if name == "SMEM":
             return self._scalar_memory(modifiers)
         found = [self._operand(slot, count) for slot, count in memory.matrix_slots(form, modifiers, self.wave_size)]
@@ -199,7 +201,12 @@ class _Reader:
             value = constants.CODE_VALUES[code]
         else:
             register = self._register(slot, code, count)
-            if slot.codec == "src" and slot.half_bit >= 0 and slot.short_half is False and self.word >> slot.half_bit & 1:
+            if (
+                slot.codec == "src"
+                and slot.half_bit >= 0
+                and slot.short_half is False
+                and self.word >> slot.half_bit & 1
+            ):
                 pass  # op_sel of a scalar: the op_sel modifier says it
             return self._marked(slot, register)
         negated = slot.neg_bit >= 0 and bool(self.word >> slot.neg_bit & 1)
@@ -208,7 +215,9 @@ class _Reader:
 
     def _flat(self, modifiers: Mapping[str, Any]) -> list[Operand]:
         form, generation = self.form, self.limits.generation
-        scalar = any(slot.field == "saddr" for slot in form.slots) and self._field("saddr") != memory.NO_SADDR[generation]
+        scalar = (
+            any(slot.field == "saddr" for slot in form.slots) and self._field("saddr") != memory.NO_SADDR[generation]
+        )
         found: list[Operand] = []
         for slot, count in memory.flat_slots(form, modifiers, self.wave_size, scalar=scalar):
             if slot.field == "saddr":
@@ -223,7 +232,11 @@ class _Reader:
     def _scalar_memory(self, modifiers: dict[str, Any]) -> list[Operand]:
         found = []
         for slot in self.form.slots:
-            if slot.field == "soffset" and "offset" in self.form.modifiers and self._field("soffset") == self.limits.null:
+            if (
+                slot.field == "soffset"
+                and "offset" in self.form.modifiers
+                and self._field("soffset") == self.limits.null
+            ):
                 offset = modifiers.pop("offset", 0)
                 found.append(NULL if offset == 0 and self.limits.generation == 11 else offset)
             else:
@@ -234,7 +247,11 @@ class _Reader:
         form = self.form
         sizes = memory.image_address(form, modifiers)
         fields = form.format.fields
-        places = [form.place(name)[0] for name in ("vaddr", "vaddr0", "vaddr1", "vaddr2", "vaddr3", "vaddr4") if name in fields]
+        places = [
+            form.place(name)[0]
+            for name in ("vaddr", "vaddr0", "vaddr1", "vaddr2", "vaddr3", "vaddr4")
+            if name in fields
+        ]
         scattered = form.format.name != "MIMG"
         if form.format.name == "MIMG" and self._field("nsa"):
             places += [64, 72, 80, 88]

@@ -18,7 +18,10 @@ _LAYOUT = struct.Struct("<III4xq20xIIIHH4x")  # group, private, kernarg, entry, 
 WORDS = ("group", "private", "kernarg", "entry", "rsrc3", "rsrc1", "rsrc2", "properties", "preload")
 VGPR_UNIT = {32: 8, 64: 4}  # of the count in rsrc1, gfx11 and gfx12; gfx90a on: 8 whatever the wave
 
-SGPR_UNIT, HIDDEN_SGPRS = 8, 6  # gfx9: of the count in rsrc1; VCC, FLAT_SCRATCH and XNACK_MASK lie behind a kernel's own
+SGPR_UNIT, HIDDEN_SGPRS = (
+    8,
+    6,
+)  # gfx9: of the count in rsrc1; VCC, FLAT_SCRATCH and XNACK_MASK lie behind a kernel's own
 
 
 class Directive(NamedTuple):
@@ -103,7 +106,9 @@ def check_directive(name: str, value: int, limits: Limits) -> None:
         return
     row = table.get(name)
     if row is None:
-        raise CompileError(f"{limits.name} has no directive .amdhsa_{name}; it has {', '.join(sorted((*table, *COUNTS)))}")
+        raise CompileError(
+            f"{limits.name} has no directive .amdhsa_{name}; it has {', '.join(sorted((*table, *COUNTS)))}"
+        )
     if name == "accum_offset":
         if not (4 <= value <= 256 and value % 4 == 0):
             raise CompileError(f".amdhsa_accum_offset {value}: a multiple of 4 from 4 to 256")
@@ -128,11 +133,17 @@ def build(given: Mapping[str, int], limits: Limits, entry_offset: int, wave_size
             value = given.get(name, 4) // 4 - 1
         words[row.word] |= value << row.shift
     if wave == 32 and given.get("shared_vgpr_count"):
-        raise CompileError(f".amdhsa_shared_vgpr_count {given['shared_vgpr_count']}: only waves of 64 lanes share registers")
-    users = sum(count for name, count in USER_SGPRS.items() if given.get(name)) + given.get("user_sgpr_kernarg_preload_length", 0)
+        raise CompileError(
+            f".amdhsa_shared_vgpr_count {given['shared_vgpr_count']}: only waves of 64 lanes share registers"
+        )
+    users = sum(count for name, count in USER_SGPRS.items() if given.get(name)) + given.get(
+        "user_sgpr_kernarg_preload_length", 0
+    )
     count = given.get("user_sgpr_count", users)
     if count < users or count > MAX_USER_SGPRS:
-        raise CompileError(f"{count} user SGPRs: the ones that are asked for take {users}, and there are {MAX_USER_SGPRS}")
+        raise CompileError(
+            f"{count} user SGPRs: the ones that are asked for take {users}, and there are {MAX_USER_SGPRS}"
+        )
     words["rsrc2"] |= count << 1
     words["rsrc1"] |= _vgprs(given, limits, wave) | _sgprs(given, limits)
     return _LAYOUT.pack(*(words[name] for name in WORDS))
@@ -166,7 +177,11 @@ def read(data: bytes, limits: Limits) -> tuple[dict[str, int], int]:
     wave = 32 if found.get("wavefront_size32") else 64
     unit = 8 if limits.generation == 9 else VGPR_UNIT[wave]
     found["next_free_vgpr"] = ((words["rsrc1"] & 0x3F) + 1) * unit
-    found["next_free_sgpr"] = max(0, min(limits.sgprs, ((words["rsrc1"] >> 6 & 0xF) + 1) * SGPR_UNIT - HIDDEN_SGPRS)) if limits.generation == 9 else 0
+    found["next_free_sgpr"] = (
+        max(0, min(limits.sgprs, ((words["rsrc1"] >> 6 & 0xF) + 1) * SGPR_UNIT - HIDDEN_SGPRS))
+        if limits.generation == 9
+        else 0
+    )
     found["user_sgpr_count"] = words["rsrc2"] >> 1 & 0x1F
     again = build(found, limits, words["entry"], wave)
     if again != data:
@@ -178,7 +193,9 @@ def lines(name: str, found: Mapping[str, int], limits: Limits) -> list[str]:
     """Return the directives of a kernel as text; those at their default are left out."""
     table = directives_of(limits)
     shown = [f".amdhsa_kernel {name}"]
-    users = sum(count for each, count in USER_SGPRS.items() if found.get(each)) + found.get("user_sgpr_kernarg_preload_length", 0)
+    users = sum(count for each, count in USER_SGPRS.items() if found.get(each)) + found.get(
+        "user_sgpr_kernarg_preload_length", 0
+    )
     for each, value in found.items():
         row = table.get(each)
         default = row.default if row else None

@@ -66,7 +66,9 @@ class Directives:
             if name in (".section", ".type", ".amdgcn_target"):
                 return
         else:
-            raise Complaint(f"no directive {name}; there are {', '.join(sorted((*self._table, *NUMBERS, *FLOATS)))}", token.at)
+            raise Complaint(
+                f"no directive {name}; there are {', '.join(sorted((*self._table, *NUMBERS, *FLOATS)))}", token.at
+            )
         if not reader.done:
             raise Complaint(f"expected the end of the line, not {reader.token.text!r}", reader.token.at)
 

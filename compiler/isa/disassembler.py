@@ -57,7 +57,9 @@ class Listing:
             piece = code[offset : offset + instruction.size_bytes]
             text = self.machine.text(instruction)
             if self._assembles_to(text) != piece:
-                words = ", ".join(f"{int.from_bytes(piece[i : i + 4], 'little'):#010x}" for i in range(0, len(piece), 4))
+                words = ", ".join(
+                    f"{int.from_bytes(piece[i : i + 4], 'little'):#010x}" for i in range(0, len(piece), 4)
+                )
                 yield Row(offset, piece, f".long {words}", f"{text}, with bits that its text does not say")
                 continue
             target = branch_target(offset, instruction)
@@ -78,7 +80,12 @@ class Listing:
         i = 0
         while i < len(rows):
             j = i
-            while j < len(rows) and rows[j].data == rows[i].data and len(rows[i].data) == 4 and (j == i or rows[j].offset not in self.labels):
+            while (
+                j < len(rows)
+                and rows[j].data == rows[i].data
+                and len(rows[i].data) == 4
+                and (j == i or rows[j].offset not in self.labels)
+            ):
                 j += 1
             if j - i >= FILL_FROM:
                 word = int.from_bytes(rows[i].data, "little")
@@ -96,7 +103,9 @@ class Listing:
             line = f"  {row.text}"
             remarks = []
             if places:
-                words = " ".join(f"{int.from_bytes(row.data[i : i + 4], 'little'):08x}" for i in range(0, min(len(row.data), 20), 4))
+                words = " ".join(
+                    f"{int.from_bytes(row.data[i : i + 4], 'little'):08x}" for i in range(0, min(len(row.data), 20), 4)
+                )
                 remarks.append(f"{row.offset:06x}: {words}")
             remarks += [row.remark] if row.remark else []
             yield f"{line:{COLUMN}} // {'; '.join(remarks)}" if remarks else line
@@ -135,7 +144,11 @@ def of_object(found: Object) -> tuple[Processor, Listing]:
 
 def _text_symbols(found: Object) -> list[ElfSymbol]:
     def usable(name: str) -> bool:
-        return bool(name) and name.replace("_", "a").replace(".", "a").replace("$", "a").isalnum() and not name[0].isdigit()
+        return (
+            bool(name)
+            and name.replace("_", "a").replace(".", "a").replace("$", "a").isalnum()
+            and not name[0].isdigit()
+        )
 
     return [symbol for symbol in found.symbols if symbol.section == TEXT and usable(symbol.name)]
 

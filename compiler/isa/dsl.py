@@ -1,13 +1,13 @@
 """Shader code written in Python: a method for every mnemonic, labels, kernels.
 
-    code = Code("gfx1100", waits=True)
-    code.s_load_b64(s[0:1], s[0:1], 0)
-    code.v_lshlrev_b32(v[0], 2, v[0])
-    code.global_load_b32(v[1], v[0], s[0:1])
-    code.v_add_f32(v[1], v[1], 1.0)
-    code.global_store_b32(v[0], v[1], s[0:1])
-    code.s_endpgm()
-    image = code.kernel("add_one", args=[("data", "ptr")])
+code = Code("gfx1100", waits=True)
+code.s_load_b64(s[0:1], s[0:1], 0)
+code.v_lshlrev_b32(v[0], 2, v[0])
+code.global_load_b32(v[1], v[0], s[0:1])
+code.v_add_f32(v[1], v[1], 1.0)
+code.global_store_b32(v[0], v[1], s[0:1])
+code.s_endpgm()
+image = code.kernel("add_one", args=[("data", "ptr")])
 """
 
 from __future__ import annotations
@@ -148,7 +148,9 @@ class Code:
                     f"{branch.mnemonic} at byte {branch.at:#x}: {branch.label} is {units} dwords away, a branch reaches"
                     f" {BRANCH_LEAST} to {BRANCH_MOST}"
                 )
-            code = self.machine.encode(branch.mnemonic, [units if isinstance(one, Label) else one for one in branch.operands])
+            code = self.machine.encode(
+                branch.mnemonic, [units if isinstance(one, Label) else one for one in branch.operands]
+            )
             made[branch.at : branch.at + len(code)] = code
         return bytes(made)
 
@@ -176,7 +178,9 @@ class Code:
         rows, offset = [], 0
         for argument, type_ in args:
             if type_ not in ARGUMENT_TYPES:
-                raise CompileError(f"argument {argument} of {name}: no type {type_}; there are {', '.join(ARGUMENT_TYPES)}")
+                raise CompileError(
+                    f"argument {argument} of {name}: no type {type_}; there are {', '.join(ARGUMENT_TYPES)}"
+                )
             size, kind = ARGUMENT_TYPES[type_]
             offset += -offset % size
             row: dict[str, Any] = {".name": argument, ".offset": offset, ".size": size, ".value_kind": kind}
@@ -202,7 +206,13 @@ class Code:
         program.kernels.append(Kernel(name, given))
         program.metadata = {
             "amdhsa.kernels": [
-                {".name": name, ".symbol": f"{name}.kd", ".args": rows, ".max_flat_workgroup_size": max_group_size, ".kernarg_segment_size": offset}
+                {
+                    ".name": name,
+                    ".symbol": f"{name}.kd",
+                    ".args": rows,
+                    ".max_flat_workgroup_size": max_group_size,
+                    ".kernarg_segment_size": offset,
+                }
             ]
         }
         return elf.write(program)

@@ -54,7 +54,9 @@ class DualEncoder:
         plans = self._plans.get(key)
         if plans is None:
             if self._machine.wave_size != 32:
-                raise CompileError(f"{first[0]} :: {second[0]}: dual instructions are for waves of 32 lanes, not {self._machine.wave_size}")
+                raise CompileError(
+                    f"{first[0]} :: {second[0]}: dual instructions are for waves of 32 lanes, not {self._machine.wave_size}"
+                )
             limits, wave = self._machine.limits, self._machine.wave_size
             x = encode.bind(self.form(first[0], "X"), first[1], {}, limits, wave)
             y = encode.bind(self.form(second[0], "Y"), second[1], {}, limits, wave)
@@ -65,7 +67,9 @@ class DualEncoder:
         word_x, word_y = x.word(first[1], {}), y.word(second[1], {})
         literal_x, literal_y = word_x >> x.form.width, word_y >> y.form.width
         if x.nbytes > 8 and y.nbytes > 8 and literal_x != literal_y:
-            raise CompileError(f"{x.form.mnemonic} :: {y.form.mnemonic}: both halves share one literal, these are {literal_x:#x} and {literal_y:#x}")
+            raise CompileError(
+                f"{x.form.mnemonic} :: {y.form.mnemonic}: both halves share one literal, these are {literal_x:#x} and {literal_y:#x}"
+            )
         literal = literal_x if x.nbytes > 8 else literal_y
         return ((word_x | word_y) & low | literal << x.form.width).to_bytes(nbytes, "little")
 
@@ -102,14 +106,18 @@ def _shapes(operands: Sequence[Operand]) -> list[object]:
     return found
 
 
-def check_pair(
-    x: Form, x_operands: Sequence[Operand], y: Form, y_operands: Sequence[Operand], generation: int
-) -> None:
+def check_pair(x: Form, x_operands: Sequence[Operand], y: Form, y_operands: Sequence[Operand], generation: int) -> None:
     """Raise a `CompileError` where two operations cannot be one dual instruction."""
     name = f"{x.mnemonic} :: {y.mnemonic}"
     x_results, y_results = x_operands[0], y_operands[0]
-    if isinstance(x_results, Register) and isinstance(y_results, Register) and (x_results.code ^ y_results.code) & 1 == 0:
-        raise CompileError(f"{name}: one destination is an even register, the other an odd one, not {x_results} and {y_results}")
+    if (
+        isinstance(x_results, Register)
+        and isinstance(y_results, Register)
+        and (x_results.code ^ y_results.code) & 1 == 0
+    ):
+        raise CompileError(
+            f"{name}: one destination is an even register, the other an odd one, not {x_results} and {y_results}"
+        )
     scalars: set[int] = set()
     literals = 0
     sides = (_sources(x, x_operands), _sources(y, y_operands))

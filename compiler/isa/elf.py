@@ -22,7 +22,12 @@ _EXECUTE, _WRITE, _READ = 1, 2, 4
 _FUNC, _OBJECT = 2, 1
 _BINDINGS = {"local": 0, "global": 1, "weak": 2}
 _VISIBILITIES = {"default": 0, "internal": 1, "hidden": 2, "protected": 3}
-_HEADER, _SECTION, _SEGMENT, _SYMBOL = struct.Struct("<16sHHIQQQIHHHHHH"), struct.Struct("<IIQQQQIIQQ"), struct.Struct("<IIQQQQQQ"), struct.Struct("<IBBHQQ")
+_HEADER, _SECTION, _SEGMENT, _SYMBOL = (
+    struct.Struct("<16sHHIQQQIHHHHHH"),
+    struct.Struct("<IIQQQQIIQQ"),
+    struct.Struct("<IIQQQQQQ"),
+    struct.Struct("<IBBHQQ"),
+)
 
 
 class Piece(NamedTuple):
@@ -64,7 +69,9 @@ def _check_kernels(program: Program) -> None:
         if symbol is None or symbol.value is None or symbol.value.section != TEXT:
             raise CompileError(f"kernel {kernel.name} has no label {kernel.name} in {TEXT}")
         if symbol.value.number % TEXT_ALIGN:
-            raise CompileError(f"kernel {kernel.name} begins at {symbol.value.number:#x}; entries lie at multiples of {TEXT_ALIGN}: .p2align 8")
+            raise CompileError(
+                f"kernel {kernel.name} begins at {symbol.value.number:#x}; entries lie at multiples of {TEXT_ALIGN}: .p2align 8"
+            )
 
 
 class _Strings:
@@ -95,7 +102,11 @@ class _Layout:
         self._names = self._dynamic_names()
 
     def _dynamic_names(self) -> list[str]:
-        public = [s.name for s in self._program.symbols.values() if s.value is not None and s.value.section and s.binding != "local"]
+        public = [
+            s.name
+            for s in self._program.symbols.values()
+            if s.value is not None and s.value.section and s.binding != "local"
+        ]
         names = [name for name in public if self._program.symbols[name].visibility in ("default", "protected")]
         for kernel in self._program.kernels:
             if kernel.name not in names and self._program.symbols[kernel.name].visibility != "hidden":
@@ -147,7 +158,12 @@ class _Layout:
         assert symbol.value is not None
         kernel_entry = any(kernel.name == name for kernel in self._program.kernels)
         kind = _FUNC if kernel_entry or symbol.kind == "func" else _OBJECT if symbol.kind == "object" else 0
-        return places[symbol.value.section][1] + symbol.value.number, symbol.value.section, kind, symbol.size_bytes or self._span(name)
+        return (
+            places[symbol.value.section][1] + symbol.value.number,
+            symbol.value.section,
+            kind,
+            symbol.size_bytes or self._span(name),
+        )
 
     def _span(self, name: str) -> int:
         """Return the bytes from a kernel's entry to the next kernel or the end of the text."""
@@ -169,7 +185,9 @@ class _Layout:
             value, section, kind, size = self._value(name, places)
             symbol = self._program.symbols.get(name)
             binding = _BINDINGS["weak" if symbol is not None and symbol.binding == "weak" else "global"]
-            visibility = _VISIBILITIES[symbol.visibility if symbol is not None and symbol.visibility != "default" else "protected"]
+            visibility = _VISIBILITIES[
+                symbol.visibility if symbol is not None and symbol.visibility != "default" else "protected"
+            ]
             made += _SYMBOL.pack(offset, binding << 4 | kind, visibility, order.index(section) + 1, value, size)
         return made
 
@@ -180,7 +198,9 @@ class _Layout:
             value = self._program.symbols[kernel.name].value
             assert value is not None
             distance = places[TEXT][1] + value.number - (places[RODATA][1] + at)
-            data[at : at + descriptor.BYTES] = descriptor.build(kernel.directives, self._limits, distance, self._program.wave_size)
+            data[at : at + descriptor.BYTES] = descriptor.build(
+                kernel.directives, self._limits, distance, self._program.wave_size
+            )
         return bytes(data)
 
     def _hash(self) -> bytes:
@@ -217,7 +237,16 @@ class _Layout:
         for piece, name in zip(everything, name_offsets, strict=True):
             offset, address = places[piece.name]
             headers += _SECTION.pack(
-                name, piece.kind, piece.flags, address, offset, len(piece.data), indices.get(piece.link, 0), piece.info, piece.align, piece.entry_size
+                name,
+                piece.kind,
+                piece.flags,
+                address,
+                offset,
+                len(piece.data),
+                indices.get(piece.link, 0),
+                piece.info,
+                piece.align,
+                piece.entry_size,
             )
         flags = self._limits.elf_machine | (XNACK_ANY | SRAMECC_ANY if self._limits.generation == 9 else 0)
         ident = b"\x7fELF" + bytes((2, 1, 1, OSABI_HSA, ABI_VERSION)) + bytes(7)

@@ -77,12 +77,16 @@ def _read(data: bytes, what: str) -> Object:
         raise CompileError(f"{what}: for machine {machine}, not AMD's shader cores ({EM_AMDGPU})")
     processor = next((row.name for row in LIMITS.values() if row.elf_machine == flags & MACHINE_MASK), None)
     if processor is None:
-        raise CompileError(f"{what}: for processor {flags & MACHINE_MASK:#x} of the ELF flags; there are {', '.join(LIMITS)}")
+        raise CompileError(
+            f"{what}: for processor {flags & MACHINE_MASK:#x} of the ELF flags; there are {', '.join(LIMITS)}"
+        )
     if count > MAX_SECTIONS or table + count * _SECTION.size > len(data) or names_at >= max(count, 1):
         raise CompileError(f"{what}: its section table leaves the file of {len(data)} bytes; build it again")
     rows = [_SECTION.unpack_from(data, table + i * _SECTION.size) for i in range(count)]
     names = _slice(data, rows[names_at], what) if count else b""
-    listed = [ElfSection(_string(names, row[0]), row[1], row[2], row[3], _slice(data, row, what), row[6]) for row in rows]
+    listed = [
+        ElfSection(_string(names, row[0]), row[1], row[2], row[3], _slice(data, row, what), row[6]) for row in rows
+    ]
     symbols = _symbols(listed, what)
     found = {section.name: section for section in listed if section.name}
     return Object(processor, found, symbols, _descriptors(found, symbols), _metadata(listed))
@@ -98,7 +102,11 @@ def _slice(data: bytes, row: tuple[Any, ...], what: str) -> bytes:
 
 
 def _string(table: bytes, at: int) -> str:
-    return table[at : table.index(b"\0", at)].decode("utf-8", "replace") if 0 <= at < len(table) and b"\0" in table[at:] else ""
+    return (
+        table[at : table.index(b"\0", at)].decode("utf-8", "replace")
+        if 0 <= at < len(table) and b"\0" in table[at:]
+        else ""
+    )
 
 
 def _symbols(sections: list[ElfSection], what: str) -> tuple[ElfSymbol, ...]:
@@ -114,7 +122,9 @@ def _symbols(sections: list[ElfSection], what: str) -> tuple[ElfSymbol, ...]:
             name_at, info, _, index, value, size = _SYMBOL.unpack_from(section.data, i * _SYMBOL.size)
             if 0 < index < len(sections):
                 home = sections[index]
-                symbol = ElfSymbol(_string(strings, name_at), home.name, value - home.address, size, info & 15, info >> 4)
+                symbol = ElfSymbol(
+                    _string(strings, name_at), home.name, value - home.address, size, info & 15, info >> 4
+                )
                 if symbol.name and 0 <= symbol.offset <= len(home.data):
                     found.setdefault((symbol.name, symbol.section, symbol.offset), symbol)
     return tuple(found.values())

@@ -77,9 +77,7 @@ class Plan:
         return values.pop()
 
 
-def bind(
-    form: Form, operands: Sequence[Operand], modifiers: Mapping[str, Any], limits: Limits, wave_size: int
-) -> Plan:
+def bind(form: Form, operands: Sequence[Operand], modifiers: Mapping[str, Any], limits: Limits, wave_size: int) -> Plan:
     """Return the plan of a form for operands of these shapes; `Refused` says why it cannot hold them."""
     plan = Plan(form)
     name = form.format.name
@@ -117,7 +115,11 @@ def bind(
             _put(plan, slot, count, operands, i, limits, wave_size)
         except CompileError as error:
             raise Refused(f"{form.name}, operand {i + 1}: {error}", 10 + i, i) from None
-    halves = {bool(operand.half) for slot, _, i in placed if slot.half_bit >= 0 and isinstance(operand := operands[i], Register) and operand.kind == "v"}
+    halves = {
+        bool(operand.half)
+        for slot, _, i in placed
+        if slot.half_bit >= 0 and isinstance(operand := operands[i], Register) and operand.kind == "v"
+    }
     _check_op_sel(form, placed, operands, modifiers)
     if len(halves) == 2:
         raise Refused(f"{form.name}: 16-bit registers with and without .l or .h in one instruction", 20)
@@ -240,9 +242,12 @@ def _put_register(plan: Plan, slot: Slot, count: int, register: Register, i: int
         raise CompileError(f"off: here stands {describe(slot)}")
     if count != register.count and not _any_size(register, count):
         if count == 0:
-            raise CompileError(f"{register}: without an index or an offset in a register (idxen, offen) the address is off")
+            raise CompileError(
+                f"{register}: without an index or an offset in a register (idxen, offen) the address is off"
+            )
         raise CompileError(
-            f"{register} has {32 * register.count} bits; here stand {32 * count}" + f" ({describe(slot)})" * bool(slot.size)
+            f"{register} has {32 * register.count} bits; here stand {32 * count}"
+            + f" ({describe(slot)})" * bool(slot.size)
         )
     _put_marks(plan, slot, register)
     if kind in "va":
@@ -284,7 +289,11 @@ def _put_half(plan: Plan, slot: Slot, register: Register) -> None:
 
 
 def _put_marks(plan: Plan, slot: Slot, operand: Register | Marked) -> None:
-    for name, bit, on in (("neg", slot.neg_bit, operand.neg), ("abs", slot.abs_bit, operand.abs), ("sext", slot.sext_bit, operand.sext)):
+    for name, bit, on in (
+        ("neg", slot.neg_bit, operand.neg),
+        ("abs", slot.abs_bit, operand.abs),
+        ("sext", slot.sext_bit, operand.sext),
+    ):
         if on:
             if bit < 0:
                 raise CompileError(f"{operand!r}: this operand takes no {name}")
@@ -296,7 +305,11 @@ def _put_number(plan: Plan, slot: Slot, operand: Scalar, i: int) -> None:
     if not isinstance(number, int):
         raise CompileError(f"{operand!r}: here stands {describe(slot)}")
     width, mask = slot.width, (1 << slot.width) - 1
-    low = -(1 << width - 1) if slot.field == "simm16" or (slot.field == "ioffset" and "_buffer" not in plan.form.name) else 0
+    low = (
+        -(1 << width - 1)
+        if slot.field == "simm16" or (slot.field == "ioffset" and "_buffer" not in plan.form.name)
+        else 0
+    )
     if plan.form.name.startswith("s_cmpk_") and plan.form.name.endswith("u32"):
         low = 0
     high = mask if slot.field == "simm16" else (1 << width - 1) - 1 if slot.field == "ioffset" else mask
@@ -400,7 +413,9 @@ def _put_attribute(plan: Plan, i: int) -> None:
     def value(given: Any) -> int:
         number = given.value if type(given) is Literal else given
         if type(number) is not int or not 0 <= number < 4 * ATTRIBUTES:
-            raise CompileError(f"attribute {number!r}: four times its number (0 to {ATTRIBUTES - 1}) plus the channel (0 to 3)")
+            raise CompileError(
+                f"attribute {number!r}: four times its number (0 to {ATTRIBUTES - 1}) plus the channel (0 to 3)"
+            )
         return number >> 2 << attr | (number & 3) << channel
 
     plan.others.append((i, value, 0))
@@ -417,7 +432,11 @@ def _buffer(form: Form, operands: Sequence[Operand], modifiers: Mapping[str, Any
         if not (off and count == 0):
             kept.append((slot, count, i))
         if off and count and slot.field == "vaddr":
-            raise Refused(f"{form.name}, operand {i + 1}: idxen and offen take an index or offset from a register, not off", 10 + i, i)
+            raise Refused(
+                f"{form.name}, operand {i + 1}: idxen and offen take an index or offset from a register, not off",
+                10 + i,
+                i,
+            )
     return kept
 
 
@@ -429,10 +448,14 @@ def _flat(
     scalar = False
     if "saddr" in where and operands:
         last = operands[-1]
-        scalar = not (isinstance(last, Register) and (last.kind == "o" or (last.kind == "n" and limits.null is not None)))
+        scalar = not (
+            isinstance(last, Register) and (last.kind == "o" or (last.kind == "n" and limits.null is not None))
+        )
         if not scalar:
             plan.base |= memory.NO_SADDR[limits.generation] << form.place("saddr")[0]
-    placed = [(slot, count, i) for i, (slot, count) in enumerate(memory.flat_slots(form, modifiers, wave_size, scalar=scalar))]
+    placed = [
+        (slot, count, i) for i, (slot, count) in enumerate(memory.flat_slots(form, modifiers, wave_size, scalar=scalar))
+    ]
     kept = []
     for slot, count, i in placed:
         operand = operands[i] if i < len(operands) else None
@@ -462,7 +485,9 @@ def _export(plan: Plan, operands: Sequence[Operand]) -> list[tuple[Slot, int, in
 
     def value(given: Any) -> int:
         if type(given) is not int or not 0 <= given < 64:
-            raise CompileError(f"{form.name}, operand 1: a target of 0 to 63, such as {', '.join(EXPORT_TARGETS.values())}")
+            raise CompileError(
+                f"{form.name}, operand 1: a target of 0 to 63, such as {', '.join(EXPORT_TARGETS.values())}"
+            )
         return given
 
     plan.others.append((0, value, form.place("target")[0]))
@@ -493,7 +518,11 @@ def _image(
         raise Refused(f"{form.name}, operand {at + 1}: addresses are vector registers", 10 + at, at)
     registers = [part for part in parts if isinstance(part, Register)]
     given = tuple(part.count for part in registers)
-    places = [form.place(name)[0] for name in ("vaddr", "vaddr0", "vaddr1", "vaddr2", "vaddr3", "vaddr4") if name in form.format.fields]
+    places = [
+        form.place(name)[0]
+        for name in ("vaddr", "vaddr0", "vaddr1", "vaddr2", "vaddr3", "vaddr4")
+        if name in form.format.fields
+    ]
     if form.format.name == "MIMG":
         places += [64, 72, 80, 88]
     spread = _spread(sizes, len(places), partial=form.format.name != "VIMAGE" and form.name not in memory.BITS_OF_RAY)

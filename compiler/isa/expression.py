@@ -7,7 +7,17 @@ from typing import NamedTuple
 
 from ringup.compiler.isa.lexer import Complaint, Reader
 
-_PRECEDENCE = (("||",), ("&&",), ("==", "!=", "<", "<=", ">", ">="), ("|",), ("^",), ("&",), ("<<", ">>"), ("+", "-"), ("*", "/", "%"))
+_PRECEDENCE = (
+    ("||",),
+    ("&&",),
+    ("==", "!=", "<", "<=", ">", ">="),
+    ("|",),
+    ("^",),
+    ("&",),
+    ("<<", ">>"),
+    ("+", "-"),
+    ("*", "/", "%"),
+)
 RELOCATIONS = ("rel32", "rel64", "abs32", "abs64", "gotpcrel32")
 MAX_DEPTH = 100  # of brackets
 
@@ -93,7 +103,9 @@ def _symbol(reader: Reader) -> Expression:
         part = reader.name("a relocation such as rel32").text
         relative += ("@" if relative else "") + part
     if relative and relative.split("@")[0] not in RELOCATIONS:
-        raise Complaint(f"no relocation {relative}; there are {', '.join(RELOCATIONS)}, followed by @lo or @hi", token.at)
+        raise Complaint(
+            f"no relocation {relative}; there are {', '.join(RELOCATIONS)}, followed by @lo or @hi", token.at
+        )
     return Expression(lambda lookup: lookup(name), frozenset((name,)), token.at, relative)
 
 
@@ -108,7 +120,9 @@ def _combine(mark: str, left: Expression, right: Expression, at: int) -> Express
             if not b.section:
                 return Value(a.number - b.number, a.section)
         if a.section or b.section:
-            raise Complaint(f"{mark} needs numbers; a place in a section may only be moved or subtracted from one in the same", at)
+            raise Complaint(
+                f"{mark} needs numbers; a place in a section may only be moved or subtracted from one in the same", at
+            )
         return Value(_arithmetic(mark, a.number, b.number, at))
 
     return Expression(run, left.symbols | right.symbols, left.at, left.relative or right.relative)
@@ -123,10 +137,28 @@ def _arithmetic(mark: str, a: int, b: int, at: int) -> int:
         return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
     if mark == "%":
         return a - b * _arithmetic("/", a, b, at)
-    comparisons = {"==": a == b, "!=": a != b, "<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b, "&&": bool(a and b), "||": bool(a or b)}
+    comparisons = {
+        "==": a == b,
+        "!=": a != b,
+        "<": a < b,
+        "<=": a <= b,
+        ">": a > b,
+        ">=": a >= b,
+        "&&": bool(a and b),
+        "||": bool(a or b),
+    }
     if mark in comparisons:
         return -int(comparisons[mark]) if mark not in ("&&", "||") else int(comparisons[mark])
-    return {"+": a + b, "-": a - b, "*": a * b, "|": a | b, "^": a ^ b, "&": a & b, "<<": a << b if b < 64 else 0, ">>": a >> b}[mark]
+    return {
+        "+": a + b,
+        "-": a - b,
+        "*": a * b,
+        "|": a | b,
+        "^": a ^ b,
+        "&": a & b,
+        "<<": a << b if b < 64 else 0,
+        ">>": a >> b,
+    }[mark]
 
 
 def integer(text: str, at: int) -> int:

@@ -115,7 +115,11 @@ class Form:
             hi, lo = fmt.fields[op_field]
             self.base |= row.op << lo
             self.mask |= (1 << hi - lo + 1) - 1 << lo
-        if row.format == "VOP3P" and "opsel_hi2" in fmt.fields and not any(m.field == "opsel_hi2" for m in row.modifiers):
+        if (
+            row.format == "VOP3P"
+            and "opsel_hi2" in fmt.fields
+            and not any(m.field == "opsel_hi2" for m in row.modifiers)
+        ):
             self.base |= 1 << fmt.fields["opsel_hi2"][1]  # set where it has no meaning, as the assembler leaves it
             if not any(m.field == "opsel_hi" for m in row.modifiers):
                 self.base |= 3 << fmt.fields["opsel_hi"][1]
@@ -136,7 +140,9 @@ class Form:
             self.base |= value << fmt.fields[name][1]
         self.slots: tuple[Slot, ...] = tuple(_slots(row, fmt, ext, ext_format, signed))
         self.sources = tuple(slot for slot in self.slots if slot.field.startswith(("src", "vsrc", "ssrc")))
-        self.implicit_reads = any(o.field == "hidden" and o.direction == "use" and "vcc" in o.kinds for o in row.operands)
+        self.implicit_reads = any(
+            o.field == "hidden" and o.direction == "use" and "vcc" in o.kinds for o in row.operands
+        )
         order = _ORDER | {"clamp": -1} if row.format == "VINTERP" else _ORDER
         self.modifiers = {m.name: m for m in sorted(_modifiers(self, ext_format), key=lambda m: order[m.name])}
 
@@ -350,7 +356,9 @@ def _modifiers(form: Form, ext_format: FormatFacts | None) -> Iterator[Modifier]
             yield Modifier(effect, "flag", lo)
         elif effect in ("byte_sel", "index_key"):
             low = (facts.bits & -facts.bits).bit_length() - 1
-            swapped = effect == "byte_sel" and low == 0  # QUIRK: here the first op_sel bit is the upper one of the number
+            swapped = (
+                effect == "byte_sel" and low == 0
+            )  # QUIRK: here the first op_sel bit is the upper one of the number
             yield Modifier(effect, "swapped" if swapped else "number", lo + low, (facts.bits >> low).bit_length())
         elif effect in ("omod", "dim", "th", "scope", "format"):
             yield Modifier(effect, effect, lo, facts.bits.bit_length(), default={"format": 1, "dim": -1}.get(effect, 0))
@@ -362,7 +370,9 @@ def _modifiers(form: Form, ext_format: FormatFacts | None) -> Iterator[Modifier]
         else:
             low = (facts.bits & -facts.bits).bit_length() - 1
             yield Modifier(effect, "number", lo + low, (facts.bits >> low).bit_length(), signed=facts.signed)
-    if row.mnemonic in ("image_bvh_intersect_ray", "image_bvh64_intersect_ray") and not any(m.effect == "a16" for m in row.modifiers):
+    if row.mnemonic in ("image_bvh_intersect_ray", "image_bvh64_intersect_ray") and not any(
+        m.effect == "a16" for m in row.modifiers
+    ):
         yield Modifier("a16", "flag", fmt.fields["a16"][1])
     if ("gds", 1) in form.needs:
         yield Modifier("gds", "flag", fmt.fields["gds"][1])
@@ -432,13 +442,17 @@ def _extension_modifiers(form: Form, ext_format: FormatFacts) -> Iterator[Modifi
         if "fi" in fields:
             yield Modifier("fi", "number", base + fields["fi"][1], 1)
         return
-    source_only = form.row.mnemonic.startswith(("v_cvt_f32_fp8", "v_cvt_f32_bf8", "v_cvt_pk_f32_fp8", "v_cvt_pk_f32_bf8"))
+    source_only = form.row.mnemonic.startswith(
+        ("v_cvt_f32_fp8", "v_cvt_f32_bf8", "v_cvt_pk_f32_fp8", "v_cvt_pk_f32_bf8")
+    )
     for name in ("dst_sel", "dst_u", "src0_sel", "src1_sel"):
         if source_only and name.startswith("dst"):
             continue
         if name in fields and not (name == "src1_sel" and "vsrc1" not in form.format.fields):
             hi, lo = fields[name]
-            yield Modifier("dst_unused" if name == "dst_u" else name, "sdwa_" + name, base + lo, hi - lo + 1, default=-1)
+            yield Modifier(
+                "dst_unused" if name == "dst_u" else name, "sdwa_" + name, base + lo, hi - lo + 1, default=-1
+            )
     if "clmp" in fields:
         yield Modifier("clamp", "flag", base + fields["clmp"][1])
         if any(o.type in ("f16", "f32") for o in form.row.operands):

@@ -204,7 +204,9 @@ def read_message(arguments: Sequence[int | str], generation: int) -> int:
             raise CompileError(f"sendmsg({number}, {operation}, {stream}): message 0 to 255, no operation, no stream")
         return number
     if not (0 <= number < 16 and 0 <= operation < 8 and 0 <= stream < 4):
-        raise CompileError(f"sendmsg({number}, {operation}, {stream}): message 0 to 15, operation 0 to 7, stream 0 to 3")
+        raise CompileError(
+            f"sendmsg({number}, {operation}, {stream}): message 0 to 15, operation 0 to 7, stream 0 to 3"
+        )
     return number | operation << 4 | stream << 8
 
 

@@ -44,7 +44,11 @@ def check_modifiers(form: Form, modifiers: Mapping[str, Any]) -> None:
     name = form.name
     if form.format.name in BUFFER and "store" in name and modifiers.get("tfe"):
         raise CompileError(f"tfe:1 of {name}: only loads report faults in a register")
-    if "_atomic_" in name and modifiers.get("th") in (3, "TH_ATOMIC_NT_RETURN") and modifiers.get("scope") in (3, "SCOPE_SYS"):
+    if (
+        "_atomic_" in name
+        and modifiers.get("th") in (3, "TH_ATOMIC_NT_RETURN")
+        and modifiers.get("scope") in (3, "SCOPE_SYS")
+    ):
         raise CompileError(f"th:TH_ATOMIC_NT_RETURN of {name} goes with a scope below SCOPE_SYS")
     if form.format.name not in IMAGE or name in BITS_OF_RAY:
         return
@@ -77,7 +81,13 @@ def fixed_bits(form: Form, generation: int) -> int:
     return 0
 
 
-MATRIX_REGISTERS = {0: 8, 1: 8, 2: 6, 3: 6, 4: 4}  # gfx950: of a matrix by its number format (cbsz, blgp): fp8, bf8, fp6, bf6, fp4
+MATRIX_REGISTERS = {
+    0: 8,
+    1: 8,
+    2: 6,
+    3: 6,
+    4: 4,
+}  # gfx950: of a matrix by its number format (cbsz, blgp): fp8, bf8, fp6, bf6, fp4
 
 
 def matrix_slots(form: Form, modifiers: Mapping[str, Any], wave_size: int) -> list[Placed]:
@@ -85,7 +95,10 @@ def matrix_slots(form: Form, modifiers: Mapping[str, Any], wave_size: int) -> li
     if "f8f6f4" not in form.name:
         return [(slot, slot.registers(wave_size)) for slot in form.slots]
     formats = {"src0": modifiers.get("cbsz", 0), "src1": modifiers.get("blgp", 0)}
-    return [(slot, MATRIX_REGISTERS.get(formats[slot.field], 8) if slot.field in formats else slot.count) for slot in form.slots]
+    return [
+        (slot, MATRIX_REGISTERS.get(formats[slot.field], 8) if slot.field in formats else slot.count)
+        for slot in form.slots
+    ]
 
 
 def buffer_slots(form: Form, modifiers: Mapping[str, Any]) -> list[Placed]:

@@ -35,7 +35,9 @@ def unpack(data: bytes) -> dict[str, Any]:
     return found
 
 
-def complete(document: Mapping[str, Any] | None, kernels: Sequence[Kernel], limits: Limits, wave_size: int) -> dict[str, Any]:
+def complete(
+    document: Mapping[str, Any] | None, kernels: Sequence[Kernel], limits: Limits, wave_size: int
+) -> dict[str, Any]:
     """Return metadata that names the target and describes every kernel, adding what directives know and the document lacks."""
     made = dict(document or {})
     described = {str(one.get(".name")): dict(one) for one in made.get("amdhsa.kernels", ()) if isinstance(one, dict)}

@@ -40,7 +40,9 @@ def aliases_of(name: str, generation: int) -> list[str]:
         if match:
             two = "_2addr" if match[2] else ""
             action = "load" if match[1] == "read" else "store"
-            found.append(f"ds_{action}{two}{'_stride64' if match[3] else ''}_{match[4]}{match[5] or ''}{match[6] or ''}")
+            found.append(
+                f"ds_{action}{two}{'_stride64' if match[3] else ''}_{match[4]}{match[5] or ''}{match[6] or ''}"
+            )
         match = re.fullmatch(r"ds_wrxchg(2?)(st64)?_rtn_(b32|b64)", name)
         if match:
             found.append(f"ds_storexchg{'_2addr' if match[1] else ''}{'_stride64' if match[2] else ''}_rtn_{match[3]}")

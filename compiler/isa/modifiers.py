@@ -97,7 +97,11 @@ def _bits(form: Form, modifier: Modifier, values: Mapping[str, Any], given: Mapp
             raise CompileError(f"{name}: {value}: it is on or off")
         return int(value) << shift
     number = _named(form, modifier, value, given, generation)
-    low, high = (-(1 << modifier.width - 1), (1 << modifier.width - 1) - 1) if modifier.signed else (0, (1 << modifier.width) - 1)
+    low, high = (
+        (-(1 << modifier.width - 1), (1 << modifier.width - 1) - 1)
+        if modifier.signed
+        else (0, (1 << modifier.width) - 1)
+    )
     if not isinstance(number, int) or not low <= number <= high:
         raise CompileError(f"{name}:{value} of {form.name}: {low} to {high}")
     if name == "bound_ctrl" and generation < 11:
@@ -130,7 +134,11 @@ def _named(form: Form, modifier: Modifier, value: Any, given: Mapping[str, Any],
         found = names.th_code(th_kind(form), str(value))
         if value in names.BYPASS.values() and given.get("scope") not in (names.SYSTEM_SCOPE, "SCOPE_SYS"):
             raise CompileError(f"th:{value} goes with scope:SCOPE_SYS")
-        if found == 3 and given.get("scope") in (names.SYSTEM_SCOPE, "SCOPE_SYS") and value not in names.BYPASS.values():
+        if (
+            found == 3
+            and given.get("scope") in (names.SYSTEM_SCOPE, "SCOPE_SYS")
+            and value not in names.BYPASS.values()
+        ):
             raise CompileError(f"th:{value} does not go with scope:SCOPE_SYS")
     elif kind == "scope":
         found = names.SCOPES.index(value) if value in names.SCOPES else None
@@ -177,7 +185,9 @@ def _vector(modifier: Modifier, value: Any) -> int:
         return sum(1 << bit for bit in bits if bit >= 0) if modifier.default else 0
     dead = [one for i, one in enumerate(value) if i >= len(bits) or bits[i] < 0] if isinstance(value, Sequence) else []
     if not isinstance(value, Sequence) or any(dead) or any(one not in (0, 1) for one in value):
-        raise CompileError(f"{modifier.name}:{value}: up to {len(bits)} numbers, each 0 or 1, in the places of operands that have halves")
+        raise CompileError(
+            f"{modifier.name}:{value}: up to {len(bits)} numbers, each 0 or 1, in the places of operands that have halves"
+        )
     return sum(1 << bit for bit, one in zip(bits, value, strict=False) if one and bit >= 0)
 
 

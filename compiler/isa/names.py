@@ -61,7 +61,10 @@ _UNIFIED = (  # layout, number formats, in the order of the codes from 1 on
     ("10_10_10_2", ("UNORM", "SNORM", "UINT", "SINT")), ("2_10_10_10", _N), ("8_8_8_8", _N), ("32_32", _I),
     ("16_16_16_16", (*_N, "FLOAT")), ("32_32_32", _I), ("32_32_32_32", _I),
 )  # fmt: skip
-BUFFER_FORMATS: Final = ("BUF_FMT_INVALID", *(f"BUF_FMT_{layout}_{kind}" for layout, kinds in _UNIFIED for kind in kinds))  # by code
+BUFFER_FORMATS: Final = (
+    "BUF_FMT_INVALID",
+    *(f"BUF_FMT_{layout}_{kind}" for layout, kinds in _UNIFIED for kind in kinds),
+)  # by code
 DEFAULT_FORMAT: Final = 1  # not printed
 DATA_FORMATS: Final = (  # gfx9: dfmt
     "INVALID", "8", "16", "8_8", "32", "16_16", "10_11_11", "11_11_10", "10_10_10_2", "2_10_10_10", "8_8_8_8", "32_32",

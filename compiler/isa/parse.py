@@ -25,7 +25,9 @@ FLAG_MODIFIERS = frozenset((
     "glc", "slc", "dlc", "sc0", "sc1", "nt", "lds", "gds", "tfe", "lwe", "unorm", "clamp", "idxen", "offen", "r128", "a16", "d16",
     "done", "row_en", "nv", "row_mirror", "row_half_mirror",
 ))  # fmt: skip
-_OPERATORS = frozenset(("+", "-", "*", "/", "%", "<<", ">>", "&", "^", "|", "||", "<", ">", "<=", ">=", "==", "!=", "&&", "||"))
+_OPERATORS = frozenset(
+    ("+", "-", "*", "/", "%", "<<", ">>", "&", "^", "|", "||", "<", ">", "<=", ">=", "==", "!=", "&&", "||")
+)
 _VALUED = r"wait_\w+|offset[01]?|dmask|dim|op_sel(_hi)?|neg_(lo|hi)|mul|div|quad_perm|dpp8|row_\w+|bank_mask|bound_ctrl|fi|th|scope|format|byte_sel"
 _VERSION_BITS = {"UC_VERSION_W64_BIT": 0x2000, "UC_VERSION_W32_BIT": 0x4000, "UC_VERSION_MDP_BIT": 0x8000, "UC_VERSION_GFX7": 0,
                  "UC_VERSION_GFX8": 1, "UC_VERSION_GFX9": 2, "UC_VERSION_GFX9_4": 3, "UC_VERSION_GFX10": 4, "UC_VERSION_GFX11": 6,
@@ -77,7 +79,9 @@ class InstructionParser:
             export = mnemonic in ("exp", "export")
             while True:
                 columns.append(reader.token.at)
-                operands.append(self._export_target(reader) if export and not operands else self._operand(reader, mnemonic))
+                operands.append(
+                    self._export_target(reader) if export and not operands else self._operand(reader, mnemonic)
+                )
                 if reader.take(","):
                     if self._at_modifier(reader) and not mnemonic.startswith("s_"):
                         break
@@ -86,7 +90,9 @@ class InstructionParser:
                     continue
                 following = reader.token
                 if following.kind == "number" or (
-                    following.kind == "name" and self._is_register(following.text) and following.text not in FLAG_MODIFIERS
+                    following.kind == "name"
+                    and self._is_register(following.text)
+                    and following.text not in FLAG_MODIFIERS
                 ):
                     raise Complaint(f"expected ',' before {following.text}", following.at)
                 break
@@ -151,8 +157,10 @@ class InstructionParser:
                 return self._mark(inner, token.at, abs_=True)
             if token.text == "-":
                 following = reader.peek()
-                if following.text == "|" or (following.kind == "name" and self._is_register(following.text)) or (
-                    following.text in ("abs", "neg", "sext") and reader.peek(2).text == "("
+                if (
+                    following.text == "|"
+                    or (following.kind == "name" and self._is_register(following.text))
+                    or (following.text in ("abs", "neg", "sext") and reader.peek(2).text == "(")
                 ):
                     reader.next()
                     return self._mark(self._operand(reader, mnemonic), token.at, neg=True)
@@ -263,7 +271,16 @@ class InstructionParser:
         return immediates.read_hwreg((fields["id"], fields["offset"], fields["size"]), self._generation)
 
     def _is_register(self, text: str) -> bool:
-        return bool(_REGISTER.fullmatch(text)) or text in ("v", "s", "a", "acc", "ttmp", *NAMED, *ALIASES, *self._aliases)
+        return bool(_REGISTER.fullmatch(text)) or text in (
+            "v",
+            "s",
+            "a",
+            "acc",
+            "ttmp",
+            *NAMED,
+            *ALIASES,
+            *self._aliases,
+        )
 
     def _register(self, reader: Reader) -> Register | None:
         token = reader.token
@@ -345,7 +362,11 @@ class InstructionParser:
             return (found[0] if len(found) == 1 else tuple(found)) if name == "format" else tuple(found)
         if token.kind == "name" and token.text == "swizzle":
             return self._swizzle(reader)
-        if token.kind == "name" and token.text not in self._constants and (name in ("th", "scope", "format", "blgp") or name.endswith(("_sel", "_unused"))):
+        if (
+            token.kind == "name"
+            and token.text not in self._constants
+            and (name in ("th", "scope", "format", "blgp") or name.endswith(("_sel", "_unused")))
+        ):
             return reader.next().text
         if name in DPP_NAMES or name in ("mul", "div"):
             return self._integer(reader)

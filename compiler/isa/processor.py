@@ -51,19 +51,27 @@ class Processor:
             kind = type(operand)
             if kind is int:
                 shapes.append(
-                    "i" if -16 <= operand <= 64 else operand if operand in constants.ALL_PATTERNS or operand >= 0xFFF0 else "l"  # type: ignore[operator]
+                    "i"
+                    if -16 <= operand <= 64
+                    else operand
+                    if operand in constants.ALL_PATTERNS or operand >= 0xFFF0
+                    else "l"  # type: ignore[operator]
                 )
             elif kind is float:
                 shapes.append(operand)
             elif kind is list:
-                return self.encode(mnemonic, [tuple(one) if type(one) is list else one for one in operands], **modifiers)
+                return self.encode(
+                    mnemonic, [tuple(one) if type(one) is list else one for one in operands], **modifiers
+                )
             elif kind is tuple:
                 shapes.append(tuple(register.shape for register in operand))  # type: ignore[union-attr]
             else:
                 try:
                     shapes.append(operand.shape)  # type: ignore[union-attr]
                 except AttributeError:
-                    raise TypeError(f"{mnemonic}: {operand!r} is no operand; registers, integers and floats are") from None
+                    raise TypeError(
+                        f"{mnemonic}: {operand!r} is no operand; registers, integers and floats are"
+                    ) from None
         if modifiers:
             for name, value in modifiers.items():
                 shapes.append(name)
@@ -80,9 +88,7 @@ class Processor:
             word = plan.word(operands, modifiers)
         return word.to_bytes(plan.nbytes, "little")
 
-    def encode_dual(
-        self, first: tuple[str, Sequence[Operand]], second: tuple[str, Sequence[Operand]]
-    ) -> bytes:
+    def encode_dual(self, first: tuple[str, Sequence[Operand]], second: tuple[str, Sequence[Operand]]) -> bytes:
         """Return the bytes of a dual instruction (VOPD): two (mnemonic, operands), the first done by the X unit."""
         return self._dual.encode(first, second)
 
@@ -104,7 +110,11 @@ class Processor:
         for form in forms:
             if form.ext.startswith("DPP") and form.format.width_bits == 64:
                 for slot in form.slots:
-                    vector = self.name == "gfx1100" or form.row.format == "VOP3P" or form.name.startswith(("v_cvt_pk_fp8", "v_cvt_pk_bf8"))
+                    vector = (
+                        self.name == "gfx1100"
+                        or form.row.format == "VOP3P"
+                        or form.name.startswith(("v_cvt_pk_fp8", "v_cvt_pk_bf8"))
+                    )
                     if slot.field == "src1" and vector:
                         slot.kinds = "v" if "v" in slot.kinds else slot.kinds.replace("l", "")
                     elif slot.field == "src2" and form.name.startswith("v_dot4_f32"):
@@ -132,9 +142,18 @@ class Processor:
             raise CompileError(f"{self.name} has no {mnemonic}{self._did_you_mean(name)}")
         if wanted is None:
             ext = "DPP8" if "dpp8" in modifiers else "DPP16" if DPP16_NAMES & modifiers.keys() else ""
-            forms = tuple(f for f in forms if bool(f.ext) == bool(ext) and (not ext or f.ext.startswith(ext[:3]) and (f.ext == "DPP8") == (ext == "DPP8")))
+            forms = tuple(
+                f
+                for f in forms
+                if bool(f.ext) == bool(ext)
+                and (not ext or f.ext.startswith(ext[:3]) and (f.ext == "DPP8") == (ext == "DPP8"))
+            )
         else:
-            forms = tuple(form for form in forms if form.suffix in wanted or (form.suffix == "" and wanted[0] in _own_suffix(form)))
+            forms = tuple(
+                form
+                for form in forms
+                if form.suffix in wanted or (form.suffix == "" and wanted[0] in _own_suffix(form))
+            )
             if "_dpp" in mnemonic:
                 eight = "dpp8" in modifiers
                 forms = tuple(form for form in forms if (form.ext == "DPP8") == eight)
@@ -146,7 +165,9 @@ class Processor:
                 if best is None or refused.depth >= best.depth:
                     best = refused
         if best is None:
-            raise CompileError(f"{name} has no encoding {mnemonic.removeprefix(name) or 'with these modifiers'} on {self.name}")
+            raise CompileError(
+                f"{name} has no encoding {mnemonic.removeprefix(name) or 'with these modifiers'} on {self.name}"
+            )
         raise best
 
     def _did_you_mean(self, name: str) -> str:
@@ -173,7 +194,9 @@ class Processor:
 
     @cached_property
     def _formats(self) -> list[list[Any]]:
-        formats = sorted((f for f in self.facts.formats.values() if not f.is_extension), key=lambda f: -f.mask.bit_count())
+        formats = sorted(
+            (f for f in self.facts.formats.values() if not f.is_extension), key=lambda f: -f.mask.bit_count()
+        )
         top = 0x1FF << 23
         return [[f for f in formats if (key << 23 ^ f.value) & f.mask & top == 0] for key in range(512)]
 
@@ -185,7 +208,11 @@ class Processor:
             if row is None:
                 found = ()
             else:
-                found = tuple(form for form in self.forms(row.mnemonic) if form.row is row or (form.row.format, form.row.op) == key)
+                found = tuple(
+                    form
+                    for form in self.forms(row.mnemonic)
+                    if form.row is row or (form.row.format, form.row.op) == key
+                )
             self._decoders[key] = found
         return found
 

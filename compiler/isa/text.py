@@ -35,7 +35,9 @@ def text(instruction: Instruction, limits: Limits) -> str:
 def _half(instruction: Instruction, limits: Limits) -> str:
     form = instruction.form
     slots = iter_slots(form, instruction.operands, instruction.modifiers)
-    shown = [operand_text(form, slot, operand, limits) for slot, operand in zip(slots, instruction.operands, strict=False)]
+    shown = [
+        operand_text(form, slot, operand, limits) for slot, operand in zip(slots, instruction.operands, strict=False)
+    ]
     if form.format.name in memory.EXPORT:
         line = f"{form.mnemonic} {shown[0]} {', '.join(shown[1:])}"
     else:
@@ -127,7 +129,15 @@ def immediate_text(form: Form, slot: Slot, value: int, limits: Limits) -> str:
 def version_text(value: int) -> str:
     """Return the text of `s_version`'s operand: the instruction set's name and the wave sizes it may have."""
     name = VERSIONS.get(value & 0xFF)
-    flags = [text for bit, text in ((0x2000, "UC_VERSION_W64_BIT"), (0x4000, "UC_VERSION_W32_BIT"), (0x8000, "UC_VERSION_MDP_BIT")) if value & bit]
+    flags = [
+        text
+        for bit, text in (
+            (0x2000, "UC_VERSION_W64_BIT"),
+            (0x4000, "UC_VERSION_W32_BIT"),
+            (0x8000, "UC_VERSION_MDP_BIT"),
+        )
+        if value & bit
+    ]
     if name is None or value & 0x1F00:
         return f"{value:#x}"
     return "|".join([name, *flags])

@@ -25,8 +25,21 @@ COUNTERS: dict[int, dict[str, tuple[str, ...]]] = {
     12: {"load": ("loadcnt",), "store": ("storecnt",), "sample": ("samplecnt",), "ray": ("bvhcnt",), "lds": ("dscnt",), "scalar": ("kmcnt",),
          "flat": ("loadcnt", "dscnt"), "flat_store": ("storecnt", "dscnt"), "export": ("expcnt",), "message": ("kmcnt",)},
 }  # fmt: skip
-IN_ORDER = frozenset(("vmcnt", "loadcnt", "samplecnt", "vscnt", "storecnt", "dscnt"))  # results come in the order asked for
-MOST = {"vmcnt": 63, "loadcnt": 63, "samplecnt": 63, "vscnt": 63, "storecnt": 63, "dscnt": 63, "lgkmcnt": 15, "kmcnt": 31, "bvhcnt": 7, "expcnt": 7}
+IN_ORDER = frozenset(
+    ("vmcnt", "loadcnt", "samplecnt", "vscnt", "storecnt", "dscnt")
+)  # results come in the order asked for
+MOST = {
+    "vmcnt": 63,
+    "loadcnt": 63,
+    "samplecnt": 63,
+    "vscnt": 63,
+    "storecnt": 63,
+    "dscnt": 63,
+    "lgkmcnt": 15,
+    "kmcnt": 31,
+    "bvhcnt": 7,
+    "expcnt": 7,
+}
 
 
 def kind_of(form: Form, modifiers: Mapping[str, Any]) -> str:

@@ -24,7 +24,9 @@ class Waits:
     def __init__(self, generation: int) -> None:
         self._generation = generation
         self._issued: dict[str, int] = {}  # counter: instructions so far that raise it
-        self._pending: dict[Key, dict[str, tuple[int, bool]]] = {}  # register: counter -> (number of its instruction, in order)
+        self._pending: dict[
+            Key, dict[str, tuple[int, bool]]
+        ] = {}  # register: counter -> (number of its instruction, in order)
         self._open: dict[str, list[bool]] = {}  # counter: of what is under way, whether it comes in order
 
     def before(self, form: Form, operands: Sequence[Operand], modifiers: Mapping[str, Any]) -> list[Wait]:

@@ -117,9 +117,7 @@ class MatrixContraction(Contraction):
             i, j = divmod(number, self._columns)
             for element in range(self._traits.result_count):
                 row, column = self._traits.result(self._lane, element)
-                runs.append(
-                    Run(len(values), first_row + i * FRAGMENT + row, first_column + j * FRAGMENT + column, 1)
-                )
+                runs.append(Run(len(values), first_row + i * FRAGMENT + row, first_column + j * FRAGMENT + column, 1))
                 values.append(build.extract(total, element))
         return values, runs
 

@@ -140,15 +140,16 @@ class Rows:
         shape, build = self.shape, self.frame.build
         thread = build.op("thread_id", I32)
         fast, slow = (shape.own, shape.parts) if shape.across else (shape.parts, shape.own)
-        if fast == shape.group or fast == 1:
-            low, high = (thread, build.const(0)) if fast > 1 else (build.const(0), thread)
+        if fast * slow < shape.group:  # a group has whole waves: spare threads do what others do
+            thread = build.op("and", I32, thread, build.const(fast * slow - 1))
+        if slow == 1 or fast == 1:
+            low, high = (thread, build.const(0)) if slow == 1 else (build.const(0), thread)
         elif fast >= LANES:
             low = build.op("lane_id", I32) if fast == LANES else build.op("and", I32, thread, build.const(fast - 1))
             high = build.op("shr_u", I32, build.op("wave_id", I32), build.const((fast // LANES).bit_length() - 1))
         else:
             low = build.op("and", I32, thread, build.const(fast - 1))
             high = build.op("shr_u", I32, thread, build.const(fast.bit_length() - 1))
-            high = build.op("and", I32, high, build.const(slow - 1)) if fast * slow < LANES else high
         return (high, low) if shape.across else (low, high)
 
     def _fold(self, number: int, fold: Fold, part: Value, own: Value) -> None:
@@ -246,7 +247,9 @@ class Rows:
         count = -(-most(size) // span)
         if isinstance(size, int) and (count * shape.vector <= KEPT_ELEMENTS or count < 2 * UNROLLED):
             return take(requests(0, count), totals) if count else totals
-        turns: Int = size // (span * UNROLLED) if isinstance(size, int) else (size + span * UNROLLED - 1) // (span * UNROLLED)
+        turns: Int = (
+            size // (span * UNROLLED) if isinstance(size, int) else (size + span * UNROLLED - 1) // (span * UNROLLED)
+        )
         expressions = self.frame.expressions
         index = axis(name, turns)
         stop = turns if isinstance(turns, int) else expressions.numbers.emit(turns)

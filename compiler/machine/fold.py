@@ -73,7 +73,12 @@ def fold(op: str, type_: Type, args: Sequence[Value], imm: object) -> Value | in
         return None
     if op in ("zext", "truncate", "sext", "bitcast", "fconvert") and args[0].type == type_:
         return args[0]
-    if op == "fconvert" and args[0].op == "fconvert" and args[0].args[0].type == type_ and type_.bits < args[0].type.bits:
+    if (
+        op == "fconvert"
+        and args[0].op == "fconvert"
+        and args[0].args[0].type == type_
+        and type_.bits < args[0].type.bits
+    ):
         return args[0].args[0]  # widened and narrowed again
     if op == "extract":
         return _extracted(args[0], imm)

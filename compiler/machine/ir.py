@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 Item: TypeAlias = "Value | Loop | If"
@@ -60,7 +59,14 @@ ELEMENT_BITS = {
     "f64": 64,
     "void": 0,
 }
-vector_type = cache(Type)
+_types: dict[tuple[str, int], Type] = {}
+
+
+def vector_type(element: str, count: int = 1) -> Type:
+    """Return the type of `count` such elements: the same object each time, so that `is` compares."""
+    return _types.setdefault((element, count), Type(element, count))
+
+
 VOID, I1, I8, I16, I32, I64 = (vector_type(name) for name in ("void", "i1", "i8", "i16", "i32", "i64"))
 F16, BF16, F32, F64 = (vector_type(name) for name in ("f16", "bf16", "f32", "f64"))
 

@@ -21,7 +21,23 @@ SCALAR_INTEGER = frozenset((
 # Operations of floats that move bits only
 _SCALAR_MOVES = frozenset(("select", "bitcast", "vector", "extract", "fneg", "fabs"))
 # and those that the SALU of RDNA3.5 and RDNA4 computes, for f32 and f16
-SCALAR_FLOAT = frozenset(("fadd", "fsub", "fmul", "fma", "fmin", "fmax", "floor", "ceil", "trunc", "round", "to_float_s", "to_float_u", "fconvert"))
+SCALAR_FLOAT = frozenset(
+    (
+        "fadd",
+        "fsub",
+        "fmul",
+        "fma",
+        "fmin",
+        "fmax",
+        "floor",
+        "ceil",
+        "trunc",
+        "round",
+        "to_float_s",
+        "to_float_u",
+        "fconvert",
+    )
+)
 _FORMS = {"f16": "<e", "f32": "<f", "f64": "<d"}
 
 
@@ -119,7 +135,14 @@ class Analysis:
         self.last_use[view[0] if view else value] = position
 
     def _walk(self, region: Region) -> None:
-        uses, views, last_use, where, regions, bits = self.uses, self.views, self.last_use, self.position, self.region, self.bits
+        uses, views, last_use, where, regions, bits = (
+            self.uses,
+            self.views,
+            self.last_use,
+            self.position,
+            self.region,
+            self.bits,
+        )
         clock = self._clock
         for item in region.items:
             clock += 1
@@ -190,7 +213,11 @@ class Analysis:
             return "s" if self.loads_scalar(value) or not value.type.is_float else "v"
         if op in ("carried", "result", "index"):
             return "v" if value.type.is_float else "s"
-        if "f" not in element and value.type.count * value.type.bits <= 64 or op in ("vector", "extract", "select", "bitcast"):
+        if (
+            "f" not in element
+            and value.type.count * value.type.bits <= 64
+            or op in ("vector", "extract", "select", "bitcast")
+        ):
             if op in ("vector", "select", "extract") and ("f" in element or value.type.count > 1):
                 return "s" if all(one in self.bits or self.bank(one) == "s" for one in value.args) else "v"
             if op == "bitcast":

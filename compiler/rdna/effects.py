@@ -214,7 +214,13 @@ class EffectTable:
         if not access:
             memory = ""
         kind = _kind(name, form)
-        latency, cycles = GFX12_WMMA if kind == "wmma" and self._is12 else TRANS64 if kind == "trans" and name.endswith("_f64") else COSTS[kind]
+        latency, cycles = (
+            GFX12_WMMA
+            if kind == "wmma" and self._is12
+            else TRANS64
+            if kind == "trans" and name.endswith("_f64")
+            else COSTS[kind]
+        )
         late: tuple[int, ...] = ()
         if kind == "wmma":
             late = (

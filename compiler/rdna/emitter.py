@@ -21,7 +21,10 @@ Place = Reg | Part
 
 # Inline constants that are floats. Source: RDNA3 ISA, "Scalar source operands", 240-248
 INLINE_FLOATS = (0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0)
-_INLINE = {form: {int.from_bytes(struct.pack(form, one), "little"): one for one in INLINE_FLOATS} for form in ("<e", "<f", "<d")}
+_INLINE = {
+    form: {int.from_bytes(struct.pack(form, one), "little"): one for one in INLINE_FLOATS}
+    for form in ("<e", "<f", "<d")
+}
 _INLINE["<f"][0x3E22F983] = 0.15915494309189532  # 1 / (2 pi)
 
 

@@ -72,7 +72,9 @@ def _signed(m: Maker, type_: Type, a: Value, b: Value) -> Value:
         power = _power(m.const(abs(divisor), type_))
         if power == 0:
             return a if divisor > 0 else m.op("sub", type_, m.const(0, type_), a)
-        if power is not None:  # negative dividends are moved up by the divisor less one, so that the shift rounds toward zero
+        if (
+            power is not None
+        ):  # negative dividends are moved up by the divisor less one, so that the shift rounds toward zero
             lift = m.op("shr_u", type_, m.op("shr_s", type_, a, last), m.const(type_.bits - power))
             quotient = m.op("shr_s", type_, m.op("add", type_, a, lift), m.const(power))
             return quotient if divisor > 0 else m.op("sub", type_, m.const(0, type_), quotient)
@@ -121,7 +123,9 @@ def _by_constant(m: Maker, type_: Type, a: Value, divisor: int, *, bound: int | 
     if divisor % 2 == 0:  # an even divisor: half of both, whose bound is half
         half = m.op("shr_u", type_, a, m.const(1))
         return _by_constant(m, type_, half, divisor // 2, bound=most // 2)
-    part = _high(m, type_, a, m.const(multiplier - (1 << type_.bits), type_))  # x * (multiplier - 2**bits), then x added without overflow
+    part = _high(
+        m, type_, a, m.const(multiplier - (1 << type_.bits), type_)
+    )  # x * (multiplier - 2**bits), then x added without overflow
     rest = m.op("shr_u", type_, m.op("sub", type_, a, part), m.const(1))
     return m.op("shr_u", type_, m.op("add", type_, rest, part), m.const(shift - 1))
 
@@ -136,7 +140,11 @@ def _by_signed_constant(m: Maker, a: Value, divisor: int) -> Value:
         high = m.op("add", I32, high, a)
     quotient = m.op("shr_s", I32, high, m.const(shift))
     below = m.op("shr_u", I32, a, m.const(31))
-    return m.op("add", I32, quotient, below) if divisor > 0 else m.op("sub", I32, m.op("sub", I32, m.const(0), quotient), below)
+    return (
+        m.op("add", I32, quotient, below)
+        if divisor > 0
+        else m.op("sub", I32, m.op("sub", I32, m.const(0), quotient), below)
+    )
 
 
 def _high(m: Maker, type_: Type, a: Value, b: Value) -> Value:

@@ -23,7 +23,9 @@ def product(m: Maker, v: Value) -> Value | None:
         return None
     (a_low, a_high), (b_low, b_high) = m.halves(a), m.halves(b)
     lowest = m.op("mad_wide_u", I64, a_low, b_low, m.const(0, I64))
-    crossed = [m.op("mul", I32, x, y) for x, y in ((a_low, b_high), (a_high, b_low)) if not (_is_zero(x) or _is_zero(y))]
+    crossed = [
+        m.op("mul", I32, x, y) for x, y in ((a_low, b_high), (a_high, b_low)) if not (_is_zero(x) or _is_zero(y))
+    ]
     if not crossed:
         return lowest
     low, high = m.halves(lowest)

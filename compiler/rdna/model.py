@@ -61,7 +61,9 @@ def estimate(code: Code, waves: int) -> list[Estimate]:
         unit, most = max(busy.items(), key=lambda one: one[1], default=("valu", 0))
         together = max(most * waves, alone)
         each = together / max(1, waves)
-        found.append(Estimate(block, alone, busy | {"each": round(each)}, together, unit if most * waves >= alone else "latency"))
+        found.append(
+            Estimate(block, alone, busy | {"each": round(each)}, together, unit if most * waves >= alone else "latency")
+        )
     return found
 
 
@@ -132,7 +134,9 @@ class _Wave:
             kind = effects.kind
             pool = "valu" if kind in VECTOR and kind != "trans" else kind
             start = max(start, self._free.get(pool, 0))
-            taken = -(-_bytes(step, 32) // BYTES_A_CYCLE) if effects.memory and kind in ("lds", "vmem") else effects.cycles
+            taken = (
+                -(-_bytes(step, 32) // BYTES_A_CYCLE) if effects.memory and kind in ("lds", "vmem") else effects.cycles
+            )
             self._free[pool] = start + taken
             self.cycle = start + 1
             if effects.counters:

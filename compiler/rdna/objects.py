@@ -24,7 +24,9 @@ def object_of(binaries: Sequence[Binary]) -> bytes:
     """
     kinds = {(one.target, one.wave_size) for one in binaries}
     if len(kinds) != 1:
-        raise ValueError(f"kernels of one code object are for one processor and wave size; these are for {sorted(kinds) or 'none'}")
+        raise ValueError(
+            f"kernels of one code object are for one processor and wave size; these are for {sorted(kinds) or 'none'}"
+        )
     if len({one.name for one in binaries}) != len(binaries):
         raise ValueError(f"a kernel's name comes twice: {', '.join(one.name for one in binaries)}")
     (target, wave_size), text = kinds.pop(), bytearray()

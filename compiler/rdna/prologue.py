@@ -13,7 +13,12 @@ from ringup.compiler.rdna.code import Reg
 from ringup.compiler.rdna.emitter import Emitter, part
 from ringup.compiler.rdna.select_memory import load_scalars
 
-_RUN_DWORDS = (8, 4, 2, 1)  # widths of one load of arguments: wider would hold more SGPRs for as long as one of them lives
+_RUN_DWORDS = (
+    8,
+    4,
+    2,
+    1,
+)  # widths of one load of arguments: wider would hold more SGPRs for as long as one of them lives
 
 
 def kernarg_layout(params: Sequence[Param]) -> tuple[tuple[int, ...], int]:

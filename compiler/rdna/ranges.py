@@ -84,7 +84,9 @@ _RULES: dict[str, Rule] = {
     "shr_s": _shift_right_signed,
     "min_u": lambda v, of, group: min(of(v.args[0]), of(v.args[1])),
     "max_u": lambda v, of, group: max(of(v.args[0]), of(v.args[1])),
-    "select": lambda v, of, group: max(of(v.args[1]), of(v.args[2])) if v.type.count == 1 and not v.type.is_float else -1,
+    "select": lambda v, of, group: (
+        max(of(v.args[1]), of(v.args[2])) if v.type.count == 1 and not v.type.is_float else -1
+    ),
     "div_u": _quotient,
     "rem_u": _remainder,
     "bit_count": lambda v, of, group: 32,

@@ -226,7 +226,11 @@ class _Selection:
         found = known.loop_of.get(following)
         if found is not None:  # an inner loop's result: its carried value may lie in this register all along
             inner, _ = found
-            if known.position.get(inner, -1) < last_use or known.bank(following) != bank(place) or not self._stands_in(inner, e.here):
+            if (
+                known.position.get(inner, -1) < last_use
+                or known.bank(following) != bank(place)
+                or not self._stands_in(inner, e.here)
+            ):
                 return False
             e.places[following] = place
             e.floors[place] = known.position[inner]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from ringup.compiler.machine.ir import Value
 from ringup.compiler.rdna.code import Operand
-from ringup.compiler.rdna.emitter import Emitter, Place, bank, is_scalar
+from ringup.compiler.rdna.emitter import Emitter, Place, bank, is_literal, is_scalar
 from ringup.compiler.rdna.select_int import mask, widen_scalar
 
 Rule = Callable[[Emitter, Value, Place], None]
@@ -58,7 +58,12 @@ def _comparing(e: Emitter, condition: Value) -> tuple[Value, bool] | None:
         return None
     if condition.op == "not":
         (inside,) = condition.args
-        if inside.op in COMPARISONS and inside.args[0].type.element != "i1" and not inside.uniform and e.inner_condition(inside):
+        if (
+            inside.op in COMPARISONS
+            and inside.args[0].type.element != "i1"
+            and not inside.uniform
+            and e.inner_condition(inside)
+        ):
             return inside, True
         return None
     return (condition, False) if condition.op in COMPARISONS and condition.args[0].type.element != "i1" else None
@@ -89,7 +94,12 @@ def to_scc(e: Emitter, condition: Value) -> bool:
         e.emit("s_cmp_eq_u32", 0, 0)
         return bool(bits & 1)
     if condition.uniform and condition not in e.places or condition.op in _INTEGER:
-        again = condition.op in _INTEGER and condition.args[0].type.element != "i1" and condition.uniform and e.reachable(condition)
+        again = (
+            condition.op in _INTEGER
+            and condition.args[0].type.element != "i1"
+            and condition.uniform
+            and e.reachable(condition)
+        )
         if again or e.inner_condition(condition):
             found = _scc_of(e, condition)
             if found is not None:
@@ -191,12 +201,21 @@ def _select(e: Emitter, v: Value, d: Place) -> None:
             first, second = e.scalar(yes, "b64"), e.scalar(no, "b64")
             true = to_scc(e, condition)
             return e.emit("s_cselect_b64", d, *((first, second) if true else (second, first)))
-        pairs = list(zip(_scalars(e, yes, count), _scalars(e, no, count), strict=True))
+        pairs = [_one_literal(e, x, y) for x, y in zip(_scalars(e, yes, count), _scalars(e, no, count), strict=True)]
         true = to_scc(e, condition)
         for to, (x, y) in zip(e.pieces(d), pairs, strict=True):
             e.emit("s_cselect_b32", to, *((x, y) if true else (y, x)))
         return None
     return choose(e, condition, list(zip(e.pieces(d), e.parts(yes, count), e.parts(no, count), strict=True)))  # type: ignore[arg-type]
+
+
+def _one_literal(e: Emitter, x: Operand, y: Operand) -> tuple[Operand, Operand]:
+    """Return two sources of which an instruction can hold the literals: one, or the same twice."""
+    if x == y or not (is_literal(x) and is_literal(y)):
+        return x, y
+    moved = e.temporary("s")
+    e.emit("s_mov_b32", moved, y)
+    return x, moved
 
 
 def _scalars(e: Emitter, value: Value, count: int) -> list[Operand]:

@@ -23,7 +23,9 @@ def kind_of(v: Value) -> str:
     """Return how constants of a float type are written; a type without arithmetic is a CompileError."""
     found = _KINDS.get(v.type.element)
     if found is None or v.type.count > 1:
-        raise CompileError(f"{v.op} of {v.type}: RDNA computes f16, f32 and f64 scalars; convert first, or use `packed`")
+        raise CompileError(
+            f"{v.op} of {v.type}: RDNA computes f16, f32 and f64 scalars; convert first, or use `packed`"
+        )
     return found
 
 
@@ -285,7 +287,13 @@ def _convert(e: Emitter, v: Value, d: Place) -> None:
         raise CompileError(f"{v.op} from {a.type} to {v.type} has no instruction")
     if bank(d) == "s" and not v.op.startswith("to_int"):
         return e.emit("s" + found[1:], d, e.scalar(a, "f16" if source == "f16" else "b32"))
-    if v.op == "to_float_u" and a.op == "and" and v.type.element == "f32" and e.bits.get(a.args[1]) == 0xFF and e.inner(a, "and"):
+    if (
+        v.op == "to_float_u"
+        and a.op == "and"
+        and v.type.element == "f32"
+        and e.bits.get(a.args[1]) == 0xFF
+        and e.inner(a, "and")
+    ):
         shifted = a.args[0]
         if shifted.op == "shr_u" and e.bits.get(shifted.args[1]) in (8, 16, 24) and e.inner(shifted, "shr_u"):
             return e.valu(f"v_cvt_f32_ubyte{e.bits[shifted.args[1]] // 8}", d, e.any(shifted.args[0]))
@@ -305,10 +313,14 @@ _PACKED = {
 def _packed(e: Emitter, v: Value, d: Place) -> None:
     name = _PACKED.get((v.imm, v.type.element))  # type: ignore[arg-type]
     if name is None:
-        raise CompileError(f"packed {v.imm} of {v.type} has no instruction; {', '.join(sorted({one for one, _ in _PACKED}))} have")
+        raise CompileError(
+            f"packed {v.imm} of {v.type} has no instruction; {', '.join(sorted({one for one, _ in _PACKED}))} have"
+        )
     count = 3 if v.imm == "fma" else 2
     ones = (1,) * count
-    for i, to in enumerate(e.pieces(d)):  # pairs; constants of vectors lie in registers, since an inline one would fill the lower half only
+    for i, to in enumerate(
+        e.pieces(d)
+    ):  # pairs; constants of vectors lie in registers, since an inline one would fill the lower half only
         sources = [e.pieces(e.vector(one))[i] if one in e.bits else e.parts(one)[i] for one in v.args]
         e.valu(name, to, *sources, op_sel_hi=ones)  # type: ignore[arg-type]
 
@@ -405,7 +417,9 @@ def _perm(e: Emitter, ones: tuple[Value, ...], selector: int) -> Operand:
     if len(ones) == 1:
         return e.any(ones[0])
     made = e.temporary()
-    e.valu("v_perm_b32", made, e.any(ones[1]), e.any(ones[0]), selector)  # bytes 0-3 of the selector count in the second source
+    e.valu(
+        "v_perm_b32", made, e.any(ones[1]), e.any(ones[0]), selector
+    )  # bytes 0-3 of the selector count in the second source
     return made
 
 

@@ -41,7 +41,13 @@ def _add(e: Emitter, v: Value, d: Place) -> None:
     e.valu("v_add_nc_u32", d, *_commuted(e.any(a), e.any(b)))
 
 
-_ADD_FUSED = {"shl": "v_lshl_add_u32", "add": "v_add3_u32", "mul": "v_mad_u32_u24", "xor": "v_xad_u32", "bit_count": "v_bcnt_u32_b32"}
+_ADD_FUSED = {
+    "shl": "v_lshl_add_u32",
+    "add": "v_add3_u32",
+    "mul": "v_mad_u32_u24",
+    "xor": "v_xad_u32",
+    "bit_count": "v_bcnt_u32_b32",
+}
 
 
 def _add_long(e: Emitter, v: Value, d: Place, name: str) -> None:
@@ -60,7 +66,9 @@ def _add_long(e: Emitter, v: Value, d: Place, name: str) -> None:
     return None
 
 
-def _carrying(e: Emitter, mnemonic: str, d: Operand, carry: Operand, sources: list[Operand], limit: int, last: tuple[Operand, ...]):  # type: ignore[no-untyped-def]
+def _carrying(
+    e: Emitter, mnemonic: str, d: Operand, carry: Operand, sources: list[Operand], limit: int, last: tuple[Operand, ...]
+):  # type: ignore[no-untyped-def]
     from ringup.compiler.rdna.code import Instr
 
     first, second = e.fit(tuple(sources), limit)
@@ -89,7 +97,9 @@ def _mul(e: Emitter, v: Value, d: Place) -> None:
     if v.type.bits == 16:
         return e.valu("v_mul_lo_u16", d, e.any(a, "b16"), e.any(b, "b16"))
     if not (e.top(a) >> 24 or e.top(b) >> 24):
-        return e.valu("v_mul_u32_u24", d, *_commuted(e.any(a), e.any(b)))  # QUIRK: full rate; v_mul_lo_u32 has a quarter of it
+        return e.valu(
+            "v_mul_u32_u24", d, *_commuted(e.any(a), e.any(b))
+        )  # QUIRK: full rate; v_mul_lo_u32 has a quarter of it
     return e.valu("v_mul_lo_u32", d, e.any(a), e.any(b))
 
 
@@ -207,13 +217,21 @@ def _shift(e: Emitter, v: Value, d: Place) -> None:
             of = wide
         return e.emit(scalar, d, of, count)
     if bits == 64:
-        return e.valu(vector, d, e.any(amount), e.any(a, "b64"), limit=1)  # QUIRK: 64-bit shifts read one scalar. Source: LLVM SIInstrInfo
+        return e.valu(
+            vector, d, e.any(amount), e.any(a, "b64"), limit=1
+        )  # QUIRK: 64-bit shifts read one scalar. Source: LLVM SIInstrInfo
     if bits == 16:
         return e.valu(vector, d, e.any(amount, "b16"), e.any(a, "b16"))
     if v.op == "shl":
         if e.inner(a, "add"):
             return e.valu("v_add_lshl_u32", d, e.any(a.args[0]), e.any(a.args[1]), e.any(amount))
-        if a.op in ("zext", "sext") and a not in e.bits and a.args[0].type.bits == 16 and e.bits.get(amount, 0) >= 16 and e.reachable(a):
+        if (
+            a.op in ("zext", "sext")
+            and a not in e.bits
+            and a.args[0].type.bits == 16
+            and e.bits.get(amount, 0) >= 16
+            and e.reachable(a)
+        ):
             return e.valu(vector, d, e.any(amount), e.any(a.args[0]))  # the upper half is shifted out
     return e.valu(vector, d, e.any(amount), e.any(a))
 

@@ -58,7 +58,12 @@ class _Address:
         if bank(base_at) == "v":
             base_at = e.copied(list(e.pieces(base_at)), "s")
         if offset.type.element == "i64":
-            if offset.op == "zext" and offset.args[0].type.element == "i32" and offset not in e.bits and e.reachable(offset):
+            if (
+                offset.op == "zext"
+                and offset.args[0].type.element == "i32"
+                and offset not in e.bits
+                and e.reachable(offset)
+            ):
                 offset = offset.args[0]
             elif offset in e.bits and e.bits[offset] < 1 << 32:
                 self.offset, self.saddr = e.copied([number(e.bits[offset], "b32")], "v"), base_at
@@ -79,7 +84,13 @@ class _Address:
 
 def _split_offset(e: Emitter, offset: Value) -> tuple[Value, int]:
     """Take a constant out of an offset, if the sum does not wrap."""
-    if offset.op == "add" and offset not in e.places and offset not in e.bits and offset.type.element == "i32" and e.reachable(offset):
+    if (
+        offset.op == "add"
+        and offset not in e.places
+        and offset not in e.bits
+        and offset.type.element == "i32"
+        and e.reachable(offset)
+    ):
         for one, other in (offset.args, offset.args[::-1]):
             constant = e.bits.get(other)
             if constant is not None and one not in e.bits and e.top(one) + constant < 1 << 32 and constant < 1 << 20:
@@ -216,7 +227,11 @@ def load_scalars(e: Emitter, d: Place, base: Operand, by: Operand | None, consta
     """Write loads of consecutive dwords into SGPRs, as wide as the destination's alignment lets them be."""
     first, count = 0, d.count
     while first < count:
-        width = next(one for one in _SCALAR_SIZES if one // 4 <= count - first and (count == one // 4 or first % min(one // 4, 4) == 0))
+        width = next(
+            one
+            for one in _SCALAR_SIZES
+            if one // 4 <= count - first and (count == one // 4 or first % min(one // 4, 4) == 0)
+        )
         at = constant + first * 4
         to = part(d, first, width // 4)
         name = f"s_load_b{width * 8}"
@@ -319,14 +334,28 @@ def _store(e: Emitter, v: Value, d: Place | None) -> None:
         offset, words, constant = _buffer_operands(e, v, condition)
         for first, width in _chunks(value.type.size_bytes):
             name = _store_name(width, first)
-            e.emit(f"buffer_store_{name}", part(data, first // 4, -(-width // 4)), offset, words, 0, offen=1, **_offset(constant + first))
+            e.emit(
+                f"buffer_store_{name}",
+                part(data, first // 4, -(-width // 4)),
+                offset,
+                words,
+                0,
+                offen=1,
+                **_offset(constant + first),
+            )
         return
     address = _Address(e, v)
 
     def write() -> None:
         for first, width in _chunks(value.type.size_bytes):
             source = part(data, first // 4, -(-width // 4))
-            e.emit(f"global_store_{_store_name(width, first)}", address.offset, source, address.saddr, **_offset(address.constant + first))
+            e.emit(
+                f"global_store_{_store_name(width, first)}",
+                address.offset,
+                source,
+                address.saddr,
+                **_offset(address.constant + first),
+            )
 
     _masked(e, condition, write)
 
@@ -352,7 +381,9 @@ def _atomic(e: Emitter, v: Value, d: Place | None) -> None:
     value = v.args[2]
     found = _ATOMICS.get((name, value.type.element))
     if found is None or value.type.count > 1:
-        raise CompileError(f"atomic {name} of {value.type} has no instruction; RDNA has {', '.join(sorted({one for one, _ in _ATOMICS}))} of 32 and 64 bits")
+        raise CompileError(
+            f"atomic {name} of {value.type} has no instruction; RDNA has {', '.join(sorted({one for one, _ in _ATOMICS}))} of 32 and 64 bits"
+        )
     if not happens:
         for to in e.pieces(d) if d is not None else ():
             e.move(to, 0)  # type: ignore[arg-type]
@@ -364,7 +395,9 @@ def _atomic(e: Emitter, v: Value, d: Place | None) -> None:
         if d is None:
             e.emit(f"global_atomic_{found}", address.offset, data, address.saddr, **modifiers)
         else:
-            e.emit(f"global_atomic_{found}", d, address.offset, data, address.saddr, **modifiers, **e.row.atomic_returns)
+            e.emit(
+                f"global_atomic_{found}", d, address.offset, data, address.saddr, **modifiers, **e.row.atomic_returns
+            )
 
     _masked(e, condition, access)
 
@@ -426,7 +459,15 @@ def _barrier(e: Emitter, v: Value, d: Place | None) -> None:
     LDS accesses must have happened. Stores and loads of memory must, and stale lines of the vector cache go, only if the kernel reads what it writes.
     """
     row, memory = e.row, e.known.reads_written
-    waits = row.wait_both if memory and e.known.touches_lds else row.wait_loads if memory else row.wait_lds if e.known.touches_lds else ()
+    waits = (
+        row.wait_both
+        if memory and e.known.touches_lds
+        else row.wait_loads
+        if memory
+        else row.wait_lds
+        if e.known.touches_lds
+        else ()
+    )
     for mnemonic, operands in (*waits, *(row.wait_stores if memory else ()), *row.barrier):
         e.emit(mnemonic, *operands)
     if memory:
