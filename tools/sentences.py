@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ringup.compiler.tensor.tensor import Array
 
 STEP = 16  # tokens: sentences are padded to a multiple of it, so that few shapes are compiled
-HIDDEN = "hidden_size"
 WANTED = ("num_hidden_layers", "num_attention_heads", "layer_norm_eps", "max_position_embeddings")
 
 

@@ -42,6 +42,11 @@ class Device:
         """Compile a graph for this card without running it."""
         return compile_graph(outputs, self.target)
 
+    @property
+    def graphs(self) -> list[CompiledGraph]:
+        """Return what was compiled for it so far."""
+        return [one.graph for one in self._loaded.values()]
+
     def evaluate(self, nodes: Sequence[Node], sizes: Mapping[str, int]) -> list[Memory]:
         """Compute nodes; return the memory in which each lies, row-major. What lies in memory already comes back as it is.
 
