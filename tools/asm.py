@@ -22,10 +22,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the command to `ringup`'s parser."""
     parser = subparsers.add_parser("asm", help="assemble shader code", description=__doc__)
     parser.add_argument("file", help="text in LLVM's syntax; - reads standard input")
-    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="where the result goes; FILE.co by default, or FILE.bin")
-    parser.add_argument("--target", choices=tuple(LIMITS), help="processor; what .amdgcn_target says, or gfx1100, by default")
+    parser.add_argument(
+        "-o", "--out", type=Path, metavar="FILE", help="where the result goes; FILE.co by default, or FILE.bin"
+    )
+    parser.add_argument(
+        "--target", choices=tuple(LIMITS), help="processor; what .amdgcn_target says, or gfx1100, by default"
+    )
     parser.add_argument("--raw", action="store_true", help="bare machine code without a container")
-    parser.add_argument("--wave64", action="store_true", help="for waves of 64 lanes; found by itself where a kernel says so")
+    parser.add_argument(
+        "--wave64", action="store_true", help="for waves of 64 lanes; found by itself where a kernel says so"
+    )
     parser.set_defaults(run=run)
     return parser
 
@@ -33,7 +39,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     """Write the code. Raises `CompileError` with file, line and column of what is wrong."""
     source = read_text(args.file)
-    out = args.out or Path(Path(args.file).stem if args.file != "-" else "out").with_suffix(".bin" if args.raw else ".co")
+    out = args.out or Path(Path(args.file).stem if args.file != "-" else "out").with_suffix(
+        ".bin" if args.raw else ".co"
+    )
     files.check_outputs(out)
     stated = _TARGET.search(source)
     target = args.target or (stated[1] if stated else "gfx1100")

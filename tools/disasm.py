@@ -19,7 +19,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the command to `ringup`'s parser."""
     parser = subparsers.add_parser("disasm", help="show machine code as text", description=__doc__)
     parser.add_argument("file", help="a code object (ELF), or bare machine code with --raw; - reads standard input")
-    parser.add_argument("--target", choices=tuple(LIMITS), help="processor of bare code (gfx1100 by default); an object says its own")
+    parser.add_argument(
+        "--target", choices=tuple(LIMITS), help="processor of bare code (gfx1100 by default); an object says its own"
+    )
     parser.add_argument("--raw", action="store_true", help="the file is bare machine code")
     parser.add_argument("--wave64", action="store_true", help="bare code is for waves of 64 lanes")
     parser.add_argument("--plain", action="store_true", help="without places and words of machine code")
@@ -37,7 +39,11 @@ def run(args: argparse.Namespace) -> int:
     if raw:
         listing = disassembler.Listing(processor(args.target or "gfx1100", 64 if args.wave64 else 0), data)
         if args.json:
-            shown = {"target": listing.machine.name, "wave size": listing.machine.wave_size, "code": disassembler.document(listing)}
+            shown = {
+                "target": listing.machine.name,
+                "wave size": listing.machine.wave_size,
+                "code": disassembler.document(listing),
+            }
             print(json_text(shown, indent=1))
         else:
             for line in listing.lines(places=not args.plain):

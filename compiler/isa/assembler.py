@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 from ringup.compiler.isa import expression
 from ringup.compiler.isa.directives import Directives
-from ringup.compiler.isa.encode import Refused
 from ringup.compiler.isa.expression import Expression, Value
 from ringup.compiler.isa.lexer import AssemblyError, Complaint, Reader, Token, strip_comments, tokens
 from ringup.compiler.isa.macros import Line, expand
 from ringup.compiler.isa.parse import InstructionParser, Parsed
+from ringup.compiler.isa.plan import Refused
 from ringup.compiler.isa.processor import Processor
 from ringup.compiler.isa.program import TEXT, Program
 from ringup.compiler.isa.registers import Literal, Register
@@ -58,7 +58,7 @@ class Assembler:
             word = line.text.strip()
             if block is not None:
                 if word == ".end_amdgpu_metadata":
-                    self._guard(line, lambda block=block: self._directives.metadata_block(block))  # type: ignore[misc]
+                    self._guard(line, lambda block=block: self._directives.metadata_block(block))
                     block = None
                 else:
                     block.append(line)
@@ -66,14 +66,14 @@ class Assembler:
                 block = []
                 opened = line
             else:
-                self._guard(line, lambda line=line: self._statement(line))  # type: ignore[misc]
+                self._guard(line, lambda line=line: self._statement(line))
             if len(self.errors) >= MAX_ERRORS:
                 break
         if block is not None:
             self._error(".amdgpu_metadata is never closed by .end_amdgpu_metadata", opened, 0)
         self._directives.close()
         for fixup in self.fixups:
-            self._guard(fixup.line, lambda fixup=fixup: self._resolve(fixup))  # type: ignore[misc]
+            self._guard(fixup.line, lambda fixup=fixup: self._resolve(fixup))
         self.errors.sort(key=lambda error: error.line)
         if not self.errors:
             self._directives.finish()

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ringup.compiler.isa import constants
-from ringup.compiler.isa.forms import Form, Slot
+from ringup.compiler.isa.forms import Form
 from ringup.compiler.isa.registers import Literal, Marked, Operand, Register
+from ringup.compiler.isa.slots import Slot
 from ringup.compiler.isa.target import Limits
 from ringup.errors import CompileError
 

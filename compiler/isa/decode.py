@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ringup.compiler.isa import constants, memory_forms as memory
-from ringup.compiler.isa.forms import DPP8_CODE, DPP8_FI_CODE, DPP16_CODE, SDWA_CODE, Form, Slot
+from ringup.compiler.isa import constants
+from ringup.compiler.isa import memory_forms as memory
+from ringup.compiler.isa.forms import Form
 from ringup.compiler.isa.modifiers import decode_modifiers
 from ringup.compiler.isa.registers import NAMED, NULL, OFF, Literal, Marked, Operand, Register, a, s, special, ttmp, v
+from ringup.compiler.isa.slots import DPP8_CODE, DPP8_FI_CODE, DPP16_CODE, SDWA_CODE, Slot
 from ringup.compiler.isa.target import Limits
 from ringup.errors import CompileError
 
@@ -187,7 +189,7 @@ class _Reader:
 
     def _source(self, slot: Slot, code: int, count: int) -> Operand:
         if code >= 256:
-            if "v" not in slot.kinds:
+            if not {"v", "a"} & set(slot.kinds):
                 raise Illegal
             return self._vector(slot, code - 256, count)
         value: int | float | Literal

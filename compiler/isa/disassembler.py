@@ -155,14 +155,14 @@ def _text_symbols(found: Object) -> list[ElfSymbol]:
 
 def object_lines(found: Object, *, places: bool = True) -> Iterator[str]:
     """Yield a whole code object as text that assembles to the same code, kernels and metadata."""
-    machine, listing = of_object(found)
+    _, listing = of_object(found)
     limits = LIMITS[found.processor]
     yield f'.amdgcn_target "amdgcn-amd-amdhsa--{found.processor}"'
     yield ".text"
     for symbol in _text_symbols(found):
         if symbol.binding in GLOBAL:
             yield f"{'.globl' if symbol.binding == 1 else '.weak'} {symbol.name}"
-        if symbol.kind == 2:
+        if symbol.kind == 2 and symbol.binding in GLOBAL:
             yield f".type {symbol.name},@function"
     yield ".p2align 8"
     yield from listing.lines(places=places)

@@ -25,6 +25,7 @@ from ringup.compiler.isa.usage import registers_of
 from ringup.compiler.isa.waits import Waits
 from ringup.errors import CompileError
 
+Image = bytes  # the name of a method below hides the type
 BRANCH_LEAST, BRANCH_MOST = -0x8000, 0x7FFF
 # type of an argument: size in bytes, kind in the metadata
 ARGUMENT_TYPES = {
@@ -169,7 +170,7 @@ class Code:
         max_group_size: int = 1024,
         dimensions: int = 1,
         directives: Mapping[str, int] | None = None,
-    ) -> bytes:
+    ) -> Image:
         """Return a code object with this code as its one kernel.
 
         `args` are (name, type) of `ARGUMENT_TYPES`; their segment's address is in s[0:1]. `dimensions` says how many workgroup ids and
@@ -191,7 +192,8 @@ class Code:
         given = {
             "kernarg_size": offset, "group_segment_fixed_size": lds_bytes, "private_segment_fixed_size": scratch_bytes,
             "enable_private_segment": int(scratch_bytes > 0), "user_sgpr_kernarg_segment_ptr": int(bool(args)),
-            "system_sgpr_workgroup_id_x": 1, "system_sgpr_workgroup_id_y": int(dimensions > 1), "system_sgpr_workgroup_id_z": int(dimensions > 2),
+            "system_sgpr_workgroup_id_x": 1, "system_sgpr_workgroup_id_y": int(dimensions > 1),
+            "system_sgpr_workgroup_id_z": int(dimensions > 2),
             "system_vgpr_workitem_id": dimensions - 1, "next_free_vgpr": max(vgprs, self.used("v"), 1),
             "next_free_sgpr": min(self.used("s"), self.machine.limits.sgprs),
         }  # fmt: skip

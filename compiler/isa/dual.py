@@ -13,6 +13,7 @@ from ringup.compiler.isa import constants, decode, encode
 from ringup.compiler.isa.bus import BUS_KINDS
 from ringup.compiler.isa.decode import Instruction
 from ringup.compiler.isa.forms import Form
+from ringup.compiler.isa.plan import Plan
 from ringup.compiler.isa.registers import Literal, Operand, Register
 from ringup.errors import CompileError
 
@@ -30,7 +31,7 @@ class DualEncoder:
     def __init__(self, machine: Processor) -> None:
         self._machine = machine
         self._forms: dict[tuple[str, str], Form] = {}
-        self._plans: dict[object, tuple[encode.Plan, encode.Plan, int, int]] = {}
+        self._plans: dict[object, tuple[Plan, Plan, int, int]] = {}
 
     def form(self, mnemonic: str, side: str) -> Form:
         """Return the form of a mnemonic on side X or Y; a `CompileError` where it has none there."""
@@ -100,7 +101,7 @@ def _shapes(operands: Sequence[Operand]) -> list[object]:
         if isinstance(operand, int):
             found.append("i" if operand in constants.INLINE_INTS else operand)
         elif isinstance(operand, float):
-            found.append(operand)
+            found.append(f"float {operand!r}")
         else:
             found.append(getattr(operand, "shape", operand))
     return found

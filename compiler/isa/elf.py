@@ -191,6 +191,21 @@ class _Layout:
             made += _SYMBOL.pack(offset, binding << 4 | kind, visibility, order.index(section) + 1, value, size)
         return made
 
+    def _all_symbols(self, pieces: list[Piece], places: dict[str, tuple[int, int]]) -> tuple[bytes, bytes, int]:
+        """Return the symbol table with local labels in front of the public symbols, its strings, and the number of the first public one."""
+        order = [piece.name for piece in pieces]
+        strings = _Strings()
+        made, count = bytes(_SYMBOL.size), 1
+        for symbol in self._program.symbols.values():
+            hidden = symbol.name.startswith(".L") or "\0" in symbol.name or symbol.name in self._names
+            if symbol.value is None or symbol.value.section not in order or hidden:
+                continue
+            address = places[symbol.value.section][1] + symbol.value.number
+            made += _SYMBOL.pack(strings.add(symbol.name), 0, 0, order.index(symbol.value.section) + 1, address, 0)
+            count += 1
+        offsets = [strings.add(name) for name in self._names]
+        return made + self._symbols(places, offsets)[_SYMBOL.size :], bytes(strings.data), count
+
     def _with_descriptors(self, places: dict[str, tuple[int, int]]) -> bytes:
         data = bytearray(self._rodata)
         for i, kernel in enumerate(self._program.kernels):
@@ -226,11 +241,19 @@ class _Layout:
 
     def _file(self, pieces: list[Piece], places: dict[str, tuple[int, int]], at: int) -> bytes:
         names = _Strings()
-        everything = [*pieces, Piece(".shstrtab", 3, 0, b"", 1)]
+        symbols, strings, locals_ = self._all_symbols(pieces, places)
+        everything = [
+            *pieces,
+            Piece(".symtab", 2, 0, symbols, 8, _SYMBOL.size, ".strtab", locals_),
+            Piece(".strtab", 3, 0, strings, 1),
+            Piece(".shstrtab", 3, 0, b"", 1),
+        ]
         name_offsets = [names.add(piece.name) for piece in everything]
         everything[-1] = everything[-1]._replace(data=bytes(names.data))
-        places[".shstrtab"] = at, 0
-        at += len(names.data)
+        for piece in everything[len(pieces) :]:
+            at += -at % piece.align
+            places[piece.name] = at, 0
+            at += len(piece.data)
         at += -at % 8
         indices = {piece.name: i for i, piece in enumerate(everything, 1)}
         headers = bytes(_SECTION.size)

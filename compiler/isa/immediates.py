@@ -13,7 +13,9 @@ from ringup.compiler.isa.names import HWREG_ALIASES, HWREGS, MESSAGE_OPERATIONS,
 from ringup.errors import CompileError
 
 Call = tuple[str, tuple[int | str, ...]]  # a name and what stands in its brackets
-COUNTERS = {  # generation: counter, ((lowest bit of the value, width, lowest bit in the word), ...)
+COUNTERS: dict[
+    int, dict[str, tuple[tuple[int, int, int], ...]]
+] = {  # generation: counter, ((lowest bit of the value, width, lowest bit in the word), ...)
     11: {"vmcnt": ((0, 6, 10),), "expcnt": ((0, 3, 0),), "lgkmcnt": ((0, 6, 4),)},
     12: {"vmcnt": ((0, 6, 10),), "expcnt": ((0, 3, 0),), "lgkmcnt": ((0, 6, 4),)},
     9: {"vmcnt": ((0, 4, 0), (4, 2, 14)), "expcnt": ((0, 3, 4),), "lgkmcnt": ((0, 4, 8),)},

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ringup.compiler.isa.forms import Form, Slot
+from ringup.compiler.isa.forms import Form
+from ringup.compiler.isa.slots import Slot
 from ringup.errors import CompileError
 
 SCALAR_MEMORY = frozenset(("SMEM",))

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ringup.compiler.isa import names, swizzle
-from ringup.compiler.isa.forms import Form, Modifier
+from ringup.compiler.isa.form_modifiers import Modifier
+from ringup.compiler.isa.forms import Form
 from ringup.errors import CompileError
 
 OMOD = {("mul", 2): 1, ("mul", 4): 2, ("div", 2): 3}
@@ -266,9 +267,9 @@ def decode_modifiers(form: Form, word: int, generation: int) -> dict[str, Any] |
             if word >> 14 & 1 and word >> 17 & 1:
                 found[name] = value - (value >> 20 << 21)
         elif kind == "bitop3":
-            table = sum((word >> bit & 1) << i for i, bit in enumerate(modifier.bits))
-            if table:
-                found[name] = table
+            truth = sum((word >> bit & 1) << i for i, bit in enumerate(modifier.bits))
+            if truth:
+                found[name] = truth
         elif kind == "dpp_ctrl":
             control = dpp_control(value, generation)
             if control is None:
@@ -336,7 +337,7 @@ def _one(form: Form, modifier: Modifier, value: Any, found: Mapping[str, Any], g
         parts = [f"BUF_DATA_FORMAT_{names.DATA_FORMATS[data]}"] if data != 1 else []
         parts += [f"BUF_NUM_FORMAT_{names.NUMBER_FORMATS[number]}"] if number else []
         return f"format:[{','.join(parts)}]"
-    if name == "bitop3" and value <= 64:
+    if name == "bitop3" and value < 10:
         return f"bitop3:{value}"
     if name in ("dmask", "row_mask", "bank_mask", "bitop3"):
         return f"{name}:{value:#x}"

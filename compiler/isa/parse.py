@@ -11,7 +11,7 @@ from ringup.compiler.isa.immediates import Call
 from ringup.compiler.isa.lexer import Complaint, Reader
 from ringup.compiler.isa.modifiers import DPP_NAMES
 from ringup.compiler.isa.names import EXPORT_TARGETS
-from ringup.compiler.isa.registers import ALIASES, NAMED, Literal, Marked, Register, a, special, s, ttmp, v
+from ringup.compiler.isa.registers import ALIASES, NAMED, Literal, Marked, Register, a, s, special, ttmp, v
 from ringup.compiler.isa.swizzle import read_swizzle
 from ringup.errors import CompileError
 
@@ -28,7 +28,9 @@ FLAG_MODIFIERS = frozenset((
 _OPERATORS = frozenset(
     ("+", "-", "*", "/", "%", "<<", ">>", "&", "^", "|", "||", "<", ">", "<=", ">=", "==", "!=", "&&", "||")
 )
-_VALUED = r"wait_\w+|offset[01]?|dmask|dim|op_sel(_hi)?|neg_(lo|hi)|mul|div|quad_perm|dpp8|row_\w+|bank_mask|bound_ctrl|fi|th|scope|format|byte_sel"
+_VALUED = (  # modifiers that need a value
+    r"wait_\w+|offset[01]?|dmask|dim|op_sel(_hi)?|neg_(lo|hi)|mul|div|quad_perm|dpp8|row_\w+|bank_mask|bound_ctrl|fi|th|scope|format|byte_sel"
+)
 _VERSION_BITS = {"UC_VERSION_W64_BIT": 0x2000, "UC_VERSION_W32_BIT": 0x4000, "UC_VERSION_MDP_BIT": 0x8000, "UC_VERSION_GFX7": 0,
                  "UC_VERSION_GFX8": 1, "UC_VERSION_GFX9": 2, "UC_VERSION_GFX9_4": 3, "UC_VERSION_GFX10": 4, "UC_VERSION_GFX11": 6,
                  "UC_VERSION_GFX12": 9}  # fmt: skip

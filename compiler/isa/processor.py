@@ -12,12 +12,14 @@ from functools import cache, cached_property, lru_cache
 from typing import Any
 
 from ringup.autogen import isa as facts_of
-from ringup.compiler.isa import constants, decode, encode, text
+from ringup.compiler.isa import constants, decode, text
 from ringup.compiler.isa.decode import Instruction
 from ringup.compiler.isa.dual import DualEncoder
+from ringup.compiler.isa.encode import bind
 from ringup.compiler.isa.forms import Form, forms_of
 from ringup.compiler.isa.mnemonics import aliases_of, split_suffix
 from ringup.compiler.isa.modifiers import DPP16_NAMES
+from ringup.compiler.isa.plan import Plan, Refused
 from ringup.compiler.isa.registers import Operand
 from ringup.compiler.isa.target import LIMITS
 from ringup.errors import CompileError
@@ -33,7 +35,7 @@ class Processor:
         self.name, self.wave_size = name, wave_size
         self.facts = facts_of.target(name)
         self.limits = LIMITS[name]
-        self._plans: dict[object, encode.Plan] = {}
+        self._plans: dict[object, Plan] = {}
         self._forms: dict[str, tuple[Form, ...]] = {}
         self._decoders: dict[tuple[str, int], tuple[Form, ...]] = {}
         self._dual = DualEncoder(self)
@@ -48,23 +50,17 @@ class Processor:
         """
         shapes: list[object] = [mnemonic]
         for operand in operands:
-            kind = type(operand)
-            if kind is int:
-                shapes.append(
-                    "i"
-                    if -16 <= operand <= 64
-                    else operand
-                    if operand in constants.ALL_PATTERNS or operand >= 0xFFF0
-                    else "l"  # type: ignore[operator]
-                )
-            elif kind is float:
-                shapes.append(operand)
-            elif kind is list:
-                return self.encode(
-                    mnemonic, [tuple(one) if type(one) is list else one for one in operands], **modifiers
-                )
-            elif kind is tuple:
-                shapes.append(tuple(register.shape for register in operand))  # type: ignore[union-attr]
+            if type(operand) is int:
+                if -16 <= operand <= 64:
+                    shapes.append("i")
+                else:  # one that may be the bits of an inline float has a plan of its own
+                    shapes.append(operand if operand >= 0xFFF0 or operand in constants.ALL_PATTERNS else "l")
+            elif type(operand) is float:
+                shapes.append(f"float {operand!r}")  # as text: 1.0 is not 1, and -0.0 not 0.0
+            elif isinstance(operand, tuple):
+                shapes.append(tuple([register.shape for register in operand]))
+            elif isinstance(operand, list):
+                return self.encode(mnemonic, _tuples(operands), **modifiers)
             else:
                 try:
                     shapes.append(operand.shape)  # type: ignore[union-attr]
@@ -132,7 +128,7 @@ class Processor:
         """Return mnemonics that look like one that does not exist."""
         return _close(mnemonic, self.mnemonics)
 
-    def _plan(self, mnemonic: str, operands: Sequence[Operand], modifiers: dict[str, Any]) -> encode.Plan:
+    def _plan(self, mnemonic: str, operands: Sequence[Operand], modifiers: dict[str, Any]) -> Plan:
         name, wanted = split_suffix(mnemonic)
         forms = self.forms(name)
         if not forms:
@@ -146,7 +142,7 @@ class Processor:
                 f
                 for f in forms
                 if bool(f.ext) == bool(ext)
-                and (not ext or f.ext.startswith(ext[:3]) and (f.ext == "DPP8") == (ext == "DPP8"))
+                and (not ext or (f.ext.startswith(ext[:3]) and (f.ext == "DPP8") == (ext == "DPP8")))
             )
         else:
             forms = tuple(
@@ -157,11 +153,11 @@ class Processor:
             if "_dpp" in mnemonic:
                 eight = "dpp8" in modifiers
                 forms = tuple(form for form in forms if (form.ext == "DPP8") == eight)
-        best: encode.Refused | None = None
+        best: Refused | None = None
         for form in forms:
             try:
-                return encode.bind(form, operands, modifiers, self.limits, self.wave_size)
-            except encode.Refused as refused:
+                return bind(form, operands, modifiers, self.limits, self.wave_size)
+            except Refused as refused:
                 if best is None or refused.depth >= best.depth:
                     best = refused
         if best is None:
@@ -234,6 +230,11 @@ class Processor:
             found = self.decode(data, offset)
             yield offset, found
             offset += found.size_bytes if found else 4
+
+
+def _tuples(operands: Sequence[Any]) -> list[Operand]:
+    """Return operands with lists of addresses made tuples."""
+    return [tuple(one) if isinstance(one, list) else one for one in operands]
 
 
 @lru_cache(maxsize=1024)

@@ -67,7 +67,7 @@ class Register:
         return self.text()
 
     def __neg__(self) -> Register:
-        return neg(self)
+        return self.marked(neg=True)
 
     @property
     def index(self) -> int:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ringup.compiler.isa import constants, immediates, memory_forms as memory
+from ringup.compiler.isa import constants, immediates
+from ringup.compiler.isa import memory_forms as memory
 from ringup.compiler.isa.decode import Instruction
-from ringup.compiler.isa.forms import Form, Slot
+from ringup.compiler.isa.forms import Form
 from ringup.compiler.isa.modifiers import modifier_texts
 from ringup.compiler.isa.names import EXPORT_TARGETS
 from ringup.compiler.isa.registers import Literal, Marked, Operand, Register
+from ringup.compiler.isa.slots import Slot
 from ringup.compiler.isa.target import Limits
 
 # immediates: printed as decimal numbers, as hexadecimal ones; others are decimal up to 64, as inline constants are
@@ -43,9 +45,9 @@ def _half(instruction: Instruction, limits: Limits) -> str:
     else:
         line = f"{form.mnemonic} {', '.join(shown)}" if shown else form.mnemonic
     modifiers = dict(instruction.modifiers)
-    if form.format.name == "SMEM" and limits.generation == 12 and len(shown) == 3 and "offset" in form.modifiers:
-        if isinstance(instruction.operands[2], Register):
-            modifiers.setdefault("offset", 0)
+    loads = form.format.name == "SMEM" and limits.generation == 12 and len(shown) == 3 and "offset" in form.modifiers
+    if loads and isinstance(instruction.operands[2], Register):
+        modifiers.setdefault("offset", 0)
     found = modifier_texts(form, modifiers, limits.generation)
     return " ".join([line, *filter(None, found)])
 

@@ -15,7 +15,7 @@ from ringup.compiler.isa.registers import NULL, Operand
 from ringup.compiler.isa.usage import IN_ORDER, MOST, Key, counters_of, kind_of, reads_and_writes
 
 Wait = tuple[str, list[Operand]]  # mnemonic and operands
-_BARRIERS = ("s_branch", "s_cbranch", "s_barrier", "s_setpc", "s_swappc", "s_call", "s_endpgm", "s_rfe")
+_BARRIERS = ("s_branch", "s_cbranch", "s_barrier", "s_setpc", "s_swappc", "s_call", "s_rfe")
 
 
 class Waits:
@@ -33,10 +33,8 @@ class Waits:
         """Return the waits that must stand before an instruction, and note what it starts."""
         kind = kind_of(form, modifiers)
         reads, writes = reads_and_writes(form, operands, modifiers)
-        if form.name.startswith(_BARRIERS) and form.name != "s_endpgm":
-            made = self.everything()
-        else:
-            made = self._for(reads | writes)
+        stops = form.name.startswith(_BARRIERS)
+        made = self.everything() if stops else self._for(reads | writes)
         counters = counters_of(kind, self._generation)
         for counter in counters:
             self._issued[counter] = self._issued.get(counter, 0) + 1

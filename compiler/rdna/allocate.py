@@ -1,10 +1,10 @@
 """Register allocation: frames of dwords to physical registers, by exact live ranges.
 
-Greedy colouring over live ranges with holes: a frame goes to the lowest register (run of registers) whose occupied instructions it does not touch.
-Ranges are bit sets (`liveness.py`), so a test is one `&` whatever the number of holes; ordered by where ranges begin this is optimal for single
-registers without control flow and close to it in structured code. Wide frames go first, since they find gaps hardest; where that fails, all go
-in order of their beginnings. A colouring of an interference graph would need that graph (quadratic at a thousand live values) to say the same.
-Registers that do not fit are spilled (`spill.py`) and all is done again; pressure beyond the file is spilled before any try.
+Greedy colouring over live ranges with holes: a frame goes to the lowest register (run of registers) whose occupied instructions it does not
+touch. Ranges are bit sets (`liveness.py`), so a test is one `&` whatever the number of holes; ordered by where ranges begin this is optimal
+for single registers without control flow and close to it in structured code. Wide frames go first, since they find gaps hardest; where that
+fails, all go in order of their beginnings. A colouring of an interference graph would need that graph (quadratic at a thousand live values) to
+say the same. Registers that do not fit are spilled (`spill.py`) and all is done again; pressure beyond the file is spilled before any try.
 """
 
 from __future__ import annotations
@@ -145,9 +145,11 @@ def _place(frame: Frame, occupied: list[int], size: int, hints: Sequence[tuple[F
         return frame.fixed
     for other, shift in hints:
         number = other.number + shift
-        if other.number >= 0 and 0 <= number <= size - count and number % frame.align == frame.residue % frame.align:
-            if not any(occupied[number + k] & mask for k, mask in enumerate(masks)):
-                return number
+        placed = (
+            other.number >= 0 and 0 <= number <= size - count and number % frame.align == frame.residue % frame.align
+        )
+        if placed and not any(occupied[number + k] & mask for k, mask in enumerate(masks)):
+            return number
     if in_vcc and not any(occupied[VCC_SGPR + k] & mask for k, mask in enumerate(masks)):
         return VCC_SGPR
     if count == 1:

@@ -1,7 +1,7 @@
 """One walk over a legal function before its instructions are chosen: where values are used, which are constants, views of others, or scalars.
 
-A *view* is a value that needs no instruction: it is some dwords of another one's registers (`extract`, most `bitcast`s, the lower half of an i64,
-a byte that its load extended already). Positions number items in order, so that it can be told what happens before what.
+A *view* is a value that needs no instruction: it is some dwords of another one's registers (`extract`, most `bitcast`s, the lower half of an
+i64, a byte that its load extended already). Positions number items in order, so that it can be told what happens before what.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import struct
 from collections.abc import Callable
 
 from ringup.compiler.machine.ir import Function, If, Loop, Region, Type, Value
+from ringup.compiler.rdna.code import Bank
 
 # Operations the SALU does for whole numbers of 16, 32 and 64 bits; other uniform values are computed in VGPRs
 SCALAR_INTEGER = frozenset((
@@ -78,7 +79,7 @@ class Analysis:
         self.last_use: dict[Value, int] = {}
         self.views: dict[Value, tuple[Value, int, int]] = {}
         self.bits: dict[Value, int] = {}
-        self.banks: dict[Value, str] = {}
+        self.banks: dict[Value, Bank] = {}
         self.loop_of: dict[Value, tuple[Loop, int]] = {}  # results
         self.written: set[int | None] = {i for i, one in enumerate(function.params) if one.written}
         self.reads_written = False  # some load or atomic may see what the kernel stores
@@ -95,7 +96,7 @@ class Analysis:
         """Count how each narrow load is used: sign-extended, or otherwise."""
         counts = self._signed_loads
         for item in region.items:
-            if type(item) is Value:
+            if isinstance(item, Value):
                 op = item.op
                 if op == "load" or op == "lds_load":
                     if item.type.bits < 32 and item.type.count == 1:
@@ -105,8 +106,8 @@ class Analysis:
                         if one in counts:
                             counts[one][op == "sext"] += 1
             else:
-                self._count_loads(item.body)  # type: ignore[union-attr]
-                if type(item) is Loop:
+                self._count_loads(item.body)
+                if isinstance(item, Loop):
                     for one in item.following + item.initial:
                         if one in counts:
                             counts[one][0] += 1
@@ -147,10 +148,10 @@ class Analysis:
         for item in region.items:
             clock += 1
             where[item] = clock
-            if type(item) is Value:
+            if isinstance(item, Value):
                 op = item.op
                 if op == "const":
-                    bits[item] = bits_of(item.imm, item.type)  # type: ignore[arg-type]
+                    bits[item] = bits_of(item.imm, item.type)
                     continue
                 regions[item] = region
                 for one in item.args:
@@ -169,11 +170,11 @@ class Analysis:
                     self.touches_lds = True
                 continue
             self._clock = clock
-            if type(item) is If:
+            if isinstance(item, If):
                 self._use(item.condition, clock)
                 self._walk(item.body)
             else:
-                self._loop(item, clock)  # type: ignore[arg-type]
+                self._loop(item, clock)
             clock = self._clock
         self._clock = clock + 1
         self.end[region] = clock + 1
@@ -193,14 +194,14 @@ class Analysis:
         for one in (loop.stop, *loop.following):
             self._use(one, end)
 
-    def bank(self, value: Value) -> str:
+    def bank(self, value: Value) -> Bank:
         """Return the register bank of a value: s for SGPRs, v for VGPRs."""
         found = self.banks.get(value)
         if found is None:
             found = self.banks[value] = self._bank(value)
         return found
 
-    def _bank(self, value: Value) -> str:
+    def _bank(self, value: Value) -> Bank:
         view = self.views.get(value)
         if view is not None:
             return self.bank(view[0])
@@ -213,10 +214,11 @@ class Analysis:
             return "s" if self.loads_scalar(value) or not value.type.is_float else "v"
         if op in ("carried", "result", "index"):
             return "v" if value.type.is_float else "s"
-        if (
-            "f" not in element
-            and value.type.count * value.type.bits <= 64
-            or op in ("vector", "extract", "select", "bitcast")
+        if ("f" not in element and value.type.count * value.type.bits <= 64) or op in (
+            "vector",
+            "extract",
+            "select",
+            "bitcast",
         ):
             if op in ("vector", "select", "extract") and ("f" in element or value.type.count > 1):
                 return "s" if all(one in self.bits or self.bank(one) == "s" for one in value.args) else "v"
@@ -265,7 +267,7 @@ def _bitcast(known: Analysis, value: Value) -> None:
 
 
 def _extract(known: Analysis, value: Value) -> None:
-    bit = value.imm * value.type.bits  # type: ignore[operator]
+    bit = value.imm * value.type.bits
     if bit % 32 == 0 and not _constant_slice(known, value, value.args[0], bit):
         _view(known, value, value.args[0], bit // 32, dwords(value.type, known._wave_size))
 
@@ -297,7 +299,13 @@ def _same_lane(known: Analysis, value: Value) -> None:
         known.bits[value] = known.bits[of]
 
 
+def _sign(known: Analysis, value: Value) -> None:
+    bits, sign = known.bits.get(value.args[0]), 1 << value.type.bits - 1
+    if bits is not None and value.type.count == 1:
+        known.bits[value] = bits ^ sign if value.op == "fneg" else bits & ~sign
+
+
 _VIEWS: dict[str, Callable[[Analysis, Value], None]] = {
     "bitcast": _bitcast, "extract": _extract, "truncate": _truncate, "zext": _extend, "sext": _extend,
-    "first_lane": _same_lane, "read_lane": _same_lane,
+    "fneg": _sign, "fabs": _sign, "first_lane": _same_lane, "read_lane": _same_lane,
 }  # fmt: skip

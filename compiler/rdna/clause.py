@@ -11,7 +11,13 @@ from ringup.compiler.rdna.code import Instr
 from ringup.compiler.rdna.steps import Program, Step
 
 LONGEST: Final = 32
-KINDS: Final = {("global", "read"): "load", ("scratch", "read"): "load", ("global", "write"): "store", ("scratch", "write"): "store", ("scalar", "read"): "scalar"}  # fmt: skip
+KINDS: Final = {
+    ("global", "read"): "load",
+    ("scratch", "read"): "load",
+    ("global", "write"): "store",
+    ("scratch", "write"): "store",
+    ("scalar", "read"): "scalar",
+}
 
 
 def insert_clauses(program: Program) -> int:

@@ -1,7 +1,8 @@
 """Joining registers that copies connect: a frame is a run of dwords that several virtual registers share at fixed offsets.
 
-A copy whose sides are never live at once becomes nothing; so do moves of temporaries into parts of a wide register, which then are that part from
-the start. Conservative in Chaitin's sense is not needed: frames only grow where all of their dwords are apart, and spilling splits them again.
+A copy whose sides are never live at once becomes nothing; so do moves of temporaries into parts of a wide register, which then are that part
+from the start. Conservative in Chaitin's sense is not needed: frames only grow where all of their dwords are apart, and spilling splits them
+again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""RDNA instructions on virtual registers: what selection writes, what the passes after it work on until registers are physical.
+"""RDNA instructions on virtual registers: what selection writes and the passes after it work on, until registers are physical and bytes come
+out.
 
 Not single assignment: a virtual register may be written more than once (a loop's carried value, an accumulator), and an instruction whose row
-says that its destination is read too (`v_fmac_f32`) names one register for both. What an instruction reads and writes beyond its operands (VCC,
-EXEC, SCC, M0, memory, counters) is told by its mnemonic: `rdna/effects.py`.
+says that its destination is read too (`v_fmac_f32`) names one register for both. What an instruction reads and writes beyond its operands
+(VCC, EXEC, SCC, M0, memory, counters) is told by its mnemonic: `rdna/effects.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """s_delay_alu: tells the hardware which earlier result the next instructions need, so that it lets other waves issue in the meantime.
 
-A hint: without it the ALU itself stalls. Source: RDNA3 ISA reference, "ALU Instruction Software Scheduling", "S_DELAY_ALU"; latencies are those of
-`effects.py`. Memory instructions wait for vector results by themselves (LLVM AMDGPUInsertDelayAlu.cpp) and get no hint.
+A hint: without it the ALU itself stalls. Source: RDNA3 ISA reference, "ALU Instruction Software Scheduling", "S_DELAY_ALU"; latencies are
+those of `effects.py`. Memory instructions wait for vector results by themselves (LLVM AMDGPUInsertDelayAlu.cpp) and get no hint.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def insert_delays(program: Program) -> int:
                 result = _Result(kind, vector, trans, cycle + effects.latency)
                 for unit in step.writes:
                     written[unit] = result
-            cycle += effects.cycles if alu else 1
+            cycle += effects.cycles if alu and kind != "trans" else 1  # a transcendental keeps only its own unit
         program.blocks[b] = made
     return count
 

@@ -1,8 +1,8 @@
 """Two vector instructions in one (VOPD): pairs are found within a short window and issued together. Wave32 only.
 
-A later instruction moves up beside an earlier one where nothing between depends on it. The rules for registers are the hardware's: destinations of
-different parity, first and second sources from different banks (number modulo 4), third sources of different parity, two scalar values at most, one
-literal. Source: RDNA3 and RDNA4 ISA references, "Dual Issue VALU".
+A later instruction moves up beside an earlier one where nothing between depends on it. The rules for registers are the hardware's:
+destinations of different parity, first and second sources from different banks (number modulo 4), third sources of different parity, two
+scalar values at most, one literal. Source: RDNA3 and RDNA4 ISA references, "Dual Issue VALU".
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ ADDS_TO_RESULT: Final = frozenset(("v_fmac_f32", "v_dot2acc_f32_f16", "v_dot2acc
 
 
 class _Half:
-    """One instruction that can be half of a pair: its name, operands, and what the rules ask about. `port` numbers are -1 where no VGPR is read."""
+    """One instruction that can be half of a pair: its name, operands, and what the rules ask about. `port` numbers are -1 where no VGPR is
+    read.
+    """
 
     __slots__ = ("exchanged", "literal", "name", "operands", "result", "scalars", "src0", "src1", "src2")
 
@@ -85,9 +87,6 @@ class _Finder:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.sides = _sides(program.code.target)
-        self.same_allowed = program.code.target.startswith(
-            "gfx12"
-        )  # both halves may read one register through the same port
         self.pairs = 0
 
     def half(self, step: Step) -> _Half | None:
@@ -184,9 +183,11 @@ class _Finder:
                     return b, a
         return None
 
-    def _ports(self, a: _Half, b: _Half) -> bool:
+    @staticmethod
+    def _ports(a: _Half, b: _Half) -> bool:
+        """Tell whether no two reads want one bank. QUIRK: RDNA4's reference allows one register for both; LLVM refuses that, and so do we."""
         for one, other in ((a.src0, b.src0), (a.src1, b.src1)):
-            if one >= 0 and other >= 0 and (one ^ other) & 3 == 0 and not (self.same_allowed and one == other):
+            if one >= 0 and other >= 0 and (one ^ other) & 3 == 0:
                 return False
         return not (a.src2 >= 0 and b.src2 >= 0 and (a.src2 ^ b.src2) & 1 == 0)
 

@@ -1,7 +1,8 @@
 """What an RDNA instruction does beyond its text: operand directions, hidden registers, memory, counters, issue class and cost.
 
-Directions are the instruction facts' (`autogen/isa`); what LLVM's disassembler does not show (SCC, M0, MODE) are tables here. Source: RDNA3 ISA
-reference, "Scalar Condition Code", "Data Dependency Resolution", "Wave Matrix Multiply Accumulate"; LLVM SISchedule.td, GFX11SpeedModel (latencies).
+Directions are the instruction facts' (`autogen/isa`); what LLVM's disassembler does not show (SCC, M0, MODE) are tables here. Source: RDNA3
+ISA reference, "Scalar Condition Code", "Data Dependency Resolution", "Wave Matrix Multiply Accumulate"; LLVM SISchedule.td, GFX11SpeedModel
+(latencies).
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ _SOP2_KEEPS_SCC = re.compile(
     r"s_(mul|bfm|cselect|pack|fmac|fmaak|fmamk|minimum|maximum|(add|sub|min_num|max_num)_f|cvt_pk|(add|sub)_nc)"
 )
 _SOP1_WRITES_SCC = re.compile(
-    r"s_(abs|bcnt|quadmask|wqm|not)_|s_\w+_(saveexec|wrexec)_|s_barrier_signal_isfirst|s_alloc_vgpr|s_barrier_join|s_barrier_leave"
+    r"s_(abs|bcnt[01]|quadmask|wqm|not)_|s_\w+_(saveexec|wrexec)_|s_barrier_signal_isfirst|s_alloc_vgpr|s_barrier_join|s_barrier_leave"
 )
 _SOPK_WRITES_SCC = re.compile(r"s_(cmpk|addk)_")
 _READS_SCC = re.compile(r"s_(addc|subb|cselect|cmov|cmovk)_|s_(add|sub)_co_ci_|s_cbranch_scc")
@@ -135,7 +136,8 @@ class Counters(NamedTuple):
 
 # Source: RDNA3 and RDNA4 ISA references, "Data Dependency Resolution"; AMDGPUUsage, "Memory Model gfx11", "gfx12".
 COUNTERS: Final = {
-    "gfx11": Counters("vmcnt", "vscnt", "lgkmcnt", "lgkmcnt", "vmcnt", "vmcnt", "expcnt", {"vmcnt": 63, "vscnt": 63, "lgkmcnt": 63, "expcnt": 7}),
+    "gfx11": Counters("vmcnt", "vscnt", "lgkmcnt", "lgkmcnt", "vmcnt", "vmcnt", "expcnt",
+        {"vmcnt": 63, "vscnt": 63, "lgkmcnt": 63, "expcnt": 7}),
     "gfx12": Counters(
         "loadcnt", "storecnt", "dscnt", "kmcnt", "samplecnt", "bvhcnt", "expcnt",
         {"loadcnt": 63, "storecnt": 63, "dscnt": 63, "kmcnt": 31, "samplecnt": 63, "bvhcnt": 7, "expcnt": 7},
@@ -207,7 +209,9 @@ class EffectTable:
             or _high_result(modifiers, operands)
         )
         defs = tuple(i for i, one in enumerate(operands) if one.direction != "use")
-        uses = tuple(i for i, one in enumerate(operands) if one.direction != "def" or (keeps and one.kinds == ("v",)))
+        uses = tuple(
+            i for i, one in enumerate(operands) if one.direction != "def" or (keeps and one.kinds == ("vgpr",))
+        )
         hidden_defs, hidden_uses = self._hidden(name, form)
         memory = _MEMORY_FORMATS.get(form.format, "")
         access = _access(name, form, returns)
@@ -223,15 +227,15 @@ class EffectTable:
         )
         late: tuple[int, ...] = ()
         if kind == "wmma":
-            late = (
-                1,
-                2,
-            )  # QUIRK: A and B are read again while D is written. Source: LLVM VOP3PInstructions.td, earlyclobber of WMMA
+            # QUIRK: A and B are read again while D is written. Source: LLVM VOP3PInstructions.td, earlyclobber of WMMA
+            late = (1, 2)
         elif name in ("v_mad_u64_u32", "v_mad_i64_i32") and not self._is12:
             late = uses  # QUIRK: Source: LLVM AMDGPU.td, FeatureMADIntraFwdBug of gfx11
         return Effects(
-            kind, defs, uses, hidden_defs, hidden_uses, memory, access, self._counters(name, kind, memory, access), latency, cycles,
-            ordered=bool(_ORDERED.match(name)) or memory == "flat", branch=name.startswith(("s_branch", "s_cbranch", "s_setpc", "s_endpgm")), late=late,
+            kind, defs, uses, hidden_defs, hidden_uses, memory, access, self._counters(name, kind, memory, access),
+            latency, cycles,
+            ordered=bool(_ORDERED.match(name)) or memory == "flat", branch=name.startswith(("s_branch", "s_cbranch", "s_setpc", "s_endpgm")),
+            late=late,
             any_lane=bool(_ANY_LANE.match(name)) or bool(modifiers.get("fi")), formats=tuple(one.format for one, _ in fitting),
         )  # fmt: skip
 
@@ -298,7 +302,10 @@ class EffectTable:
 
 
 def _returns(modifiers: dict[str, object]) -> bool:
-    return bool(modifiers.get("glc") or modifiers.get("sc0")) or "RETURN" in str(modifiers.get("th", ""))
+    th = modifiers.get("th", 0)
+    return bool(modifiers.get("glc") or modifiers.get("sc0")) or (
+        bool(th & 1) if isinstance(th, int) else "RETURN" in str(th)
+    )
 
 
 def _wanted(forms: tuple[InstructionFacts, ...]) -> str:
@@ -337,7 +344,7 @@ def _kind(name: str, form: InstructionFacts) -> str:
 def _access(name: str, form: InstructionFacts, returns: bool) -> str:
     """Return read, write, atomic (returns the old value), update (an atomic that does not) or nothing."""
     if form.format not in _MEMORY_FORMATS or re.match(
-        r"buffer_gl|global_(inv|wb)|s_(dcache|gl1|icache)|ds_nop|s_prefetch", name
+        r"buffer_gl|global_(inv|wb)|s_(dcache|gl1|icache)|ds_nop|s_(buffer_)?prefetch|s_atc", name
     ):
         return ""
     if form.format in ("DS", "VDS"):

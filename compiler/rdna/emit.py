@@ -1,7 +1,7 @@
 """Physical instructions to bytes: branches resolved, the end padded, and what a kernel descriptor must say about the kernel.
 
-Source: LLVM AMDGPUUsage, "Kernel Descriptor"; AMDGPUTargetELFStreamer / AMDGPUAsmPrinter.cpp (s_code_end padding: the instruction prefetcher reads
-ahead of the last instruction).
+Source: LLVM AMDGPUUsage, "Kernel Descriptor"; AMDGPUTargetELFStreamer / AMDGPUAsmPrinter.cpp (s_code_end padding: the instruction prefetcher
+reads ahead of the last instruction).
 """
 
 from __future__ import annotations
@@ -105,7 +105,8 @@ def emit(program: Program, vgprs: int, sgprs: int, arguments: tuple[Argument, ..
     first_id = first_group_sgpr(code.target, code.group_ids)
     return Binary(
         code.name, code.target, b"".join(chunks), max(vgprs, 1), sgprs, code.lds_bytes, code.scratch_bytes, code.kernarg_bytes, code.group_size,
-        code.wave_size, first_id, code.group_ids, row.occupancy(vgprs, code.lds_bytes, code.group_size, code.wave_size), instructions=count, arguments=arguments,
+        code.wave_size, first_id, code.group_ids, row.occupancy(vgprs, code.lds_bytes, code.group_size, code.wave_size),
+        instructions=count, arguments=arguments,
     )  # fmt: skip
 
 

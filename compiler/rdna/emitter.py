@@ -1,9 +1,9 @@
-"""The part of selection that every operation's rule uses: places of values, operands, constants, and instructions whose operands fit their encoding.
+"""What every rule of selection uses: places of values, operands, constants, and instructions whose operands fit their encoding.
 
-Code is made backwards, from a region's last item to its first, so that an operation is met after all its uses: what nobody asked for is not made,
-a use may take an operation into its own instruction, and a result can be written where it is wanted. A rule writes its instructions forwards
-to `line`. Constant-bus rule of GFX10 and later: a vector instruction reads at most two scalar values (SGPRs and literals counted), one literal among
-them. Source: RDNA3 ISA, "Scalar inputs"; LLVM AMDGPUOperandSyntax.
+Code is made backwards, from a region's last item to its first, so that an operation is met after all its uses: what nobody asked for is not
+made, a use may take an operation into its own instruction, and a result can be written where it is wanted. A rule writes its instructions
+forwards to `line`. Constant-bus rule of GFX10 and later: a vector instruction reads at most two scalar values (SGPRs and literals counted),
+one literal among them. Source: RDNA3 ISA, "Scalar inputs"; LLVM AMDGPUOperandSyntax.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from ringup.compiler.machine.ir import Function, Region, Value
 from ringup.compiler.rdna.analyze import Analysis, dwords
-from ringup.compiler.rdna.code import EXEC, EXEC_LO, VCC, VCC_LO, Instr, Operand, Part, Reg, Signed
+from ringup.compiler.rdna.code import EXEC, EXEC_LO, VCC, VCC_LO, Bank, Instr, Operand, Part, Reg, Signed
 from ringup.compiler.rdna.ranges import Bounds, top
 from ringup.compiler.rdna.targets import Row
 
@@ -44,16 +44,16 @@ def number(bits: int, kind: str) -> int | float:
 
 def is_literal(operand: Operand) -> bool:
     """Return whether a number takes a literal: all that `number` gave as an integer out of the inline range."""
-    return type(operand) is int and not -16 <= operand <= 64
+    return isinstance(operand, int) and not -16 <= operand <= 64
 
 
 def is_scalar(operand: Operand) -> bool:
     """Return whether an operand is no VGPR."""
-    if type(operand) is Signed:
+    if isinstance(operand, Signed):
         operand = operand.source
-    if type(operand) is Reg:
+    if isinstance(operand, Reg):
         return operand.bank == "s"
-    return operand.reg.bank == "s" if type(operand) is Part else True
+    return operand.reg.bank == "s" if isinstance(operand, Part) else True
 
 
 class Emitter:
@@ -68,7 +68,7 @@ class Emitter:
         self.here: Region = function.body
         self.now = 0  # position of the item under way
         self.ends: dict[Value, int] = {}  # carried values whose register is overwritten in the body: the position where
-        self.floors: dict[Reg, int] = {}  # registers of those: not to be written before that position
+        self.floors: dict[Place, int] = {}  # registers of those: not to be written before that position
         self.wave = function.wave_size
         self.lanes = self.wave // 32
         self.vcc, self.exec = (VCC_LO, EXEC_LO) if self.wave == 32 else (VCC, EXEC)
@@ -89,9 +89,9 @@ class Emitter:
             if view is not None:
                 found = part(self.place(view[0]), view[1], view[2])
             elif value.op == "param":
-                found = self.params[value.imm]  # type: ignore[index]
+                found = self.params[value.imm]
             else:
-                found = Reg(self.known.bank(value), dwords(value.type, self.wave), name=value.name)  # type: ignore[arg-type]
+                found = Reg(self.known.bank(value), dwords(value.type, self.wave), name=value.name)
             self.places[value] = found
         return found
 
@@ -102,7 +102,7 @@ class Emitter:
             or value.op in _NOT_MADE or self.known.bank(value) != bank(place)
         ):  # fmt: skip
             return False
-        floor = self.floors.get(place.reg if type(place) is Part else place)  # type: ignore[arg-type]
+        floor = self.floors.get(place.reg if isinstance(place, Part) else place)
         if floor is not None and (self.known.position[value] < floor or value.op not in IN_PLACE):
             return False
         self.places[value] = place
@@ -200,10 +200,8 @@ class Emitter:
         if bits is not None:
             found = number(bits, kind)
             return self.scalar_pair(bits) if kind == "b64" and is_literal(found) else found
-        found = self.place(value)
-        if bank(found) == "s":
-            return found
-        return self.copied(list(self.pieces(found)), "s")
+        place = self.place(value)
+        return place if bank(place) == "s" else self.copied(list(self.pieces(place)), "s")
 
     def scalar_register(self, value: Value) -> Place:
         """Return a value in SGPRs."""
@@ -223,11 +221,11 @@ class Emitter:
         return list(self.pieces(self.place(value)))
 
     @staticmethod
-    def pieces(place: Place) -> list[Operand]:
+    def pieces(place: Place) -> list[Place]:
         """Return the dwords of a place."""
-        if type(place) is Reg:
+        if isinstance(place, Reg):
             return [place] if place.count == 1 else [Part(place, i, 1) for i in range(place.count)]
-        return [Part(place.reg, place.first + i, 1) for i in range(place.count)]  # type: ignore[union-attr]
+        return [Part(place.reg, place.first + i, 1) for i in range(place.count)]
 
     def temporary(self, where: str = "v", count: int = 1) -> Reg:
         """Return a new register."""
@@ -236,14 +234,23 @@ class Emitter:
     # instructions
 
     def emit(self, mnemonic: str, *operands: Operand, **modifiers: object) -> None:
-        """Write an instruction as it is."""
-        self.line.append(Instr(mnemonic, *operands, **modifiers))
+        """Write an instruction as it is; a scalar one of two literals, of which it holds one, gets the other from an SGPR."""
+        if mnemonic[:2] == "s_" and len(operands) > 1:
+            literals = {one for one in operands if type(one) is int and not -16 <= one <= 64}
+            if len(literals) > 1:
+                last = operands[-1]
+                held = self.temporary("s")
+                self.line.append(Instr("s_mov_b32", held, last))
+                operands = (*operands[:-1], held)
+        made = Instr(mnemonic, *operands)
+        made.modifiers = modifiers
+        self.line.append(made)
 
     def move(self, to: Place, source: Operand) -> None:
         """Copy one dword between banks, or set it to a constant."""
         if bank(to) == "v":
             self.emit("v_mov_b32", to, source)
-        elif type(source) in (Reg, Part) and bank(source) == "v":  # type: ignore[arg-type]
+        elif isinstance(source, Reg | Part) and bank(source) == "v":
             self.emit("v_readfirstlane_b32", to, source)
         else:
             self.emit("s_mov_b32", to, source)
@@ -252,48 +259,37 @@ class Emitter:
         """Write a vector instruction: scalar sources beyond the bus's limit are copied first, a result for SGPRs afterwards."""
         fitted = self.fit(sources, limit)
         if bank(to) == "s" and not mnemonic.startswith("v_cmp"):
-            made = self.temporary("v", size(to))
-            self.line.append(Instr(mnemonic, made, *fitted, **modifiers))
+            made = self.temporary("v", to.count)
+            self.emit(mnemonic, made, *fitted, **modifiers)
             for part_to, part_of in zip(self.pieces(to), self.pieces(made), strict=True):
                 self.emit("v_readfirstlane_b32", part_to, part_of)
             return
-        self.line.append(Instr(mnemonic, to, *fitted, **modifiers))
+        self.emit(mnemonic, to, *fitted, **modifiers)
 
     def fit(self, sources: tuple[Operand, ...], limit: int = 2) -> list[Operand]:
         """Return sources that one vector instruction may read."""
         fitted = list(sources)
-        seen: list[object] = []
+        seen: list[Operand] = []
         literal = False
         for i, one in enumerate(fitted):
-            kind = type(one)
-            base = one
-            if kind is Signed:
-                base = one.source  # type: ignore[union-attr]
-                kind = type(base)
-            if kind is Reg:
-                if base.bank == "v":  # type: ignore[union-attr]
+            base = one.source if isinstance(one, Signed) else one
+            if isinstance(base, Reg):
+                if base.bank == "v":
                     continue
-                key: object = base
-            elif kind is Part:
-                if base.reg.bank == "v":  # type: ignore[union-attr]
+            elif isinstance(base, Part):
+                if base.reg.bank == "v":
                     continue
-                key = base
-            elif kind is int:
-                if -16 <= base <= 64:  # type: ignore[operator]
-                    continue
-                key = base
-            elif kind is float:
+            elif isinstance(base, float) or (isinstance(base, int) and -16 <= base <= 64):
                 continue
-            else:
-                key = base  # VCC and others by name
-            if key in seen:
+            if base in seen:
                 continue
-            if len(seen) < limit and not (kind is int and literal):
-                seen.append(key)
-                literal |= kind is int
+            number_ = isinstance(base, int)
+            if len(seen) < limit and not (number_ and literal):
+                seen.append(base)
+                literal |= number_
                 continue
-            copy = self.copied(list(self.pieces(base)) if kind in (Reg, Part) else [base], "v")  # type: ignore[arg-type]
-            fitted[i] = Signed(copy, one.neg, one.abs) if type(one) is Signed else copy
+            copy = self.copied(list(self.pieces(base)) if isinstance(base, Reg | Part) else [base], "v")
+            fitted[i] = Signed(copy, one.neg, one.abs) if isinstance(one, Signed) else copy
         return fitted
 
     def copy_all(self, pairs: list[tuple[Place, Operand]]) -> None:
@@ -315,32 +311,31 @@ class Emitter:
 
 # Operations whose instructions read all they read before they write, or go dword by dword: their result may take the place of an operand
 IN_PLACE = frozenset((
-    "fadd", "fsub", "fmul", "fma", "fmin", "fmax", "floor", "ceil", "trunc", "round", "packed", "dot2", "dot4_s", "dot4_u", "matrix", "and", "or", "xor",
-    "not", "add", "sub", "select", "zext", "sext",
+    "fadd", "fsub", "fmul", "fma", "fmin", "fmax", "floor", "ceil", "trunc", "round", "packed", "dot2", "dot4_s", "dot4_u", "matrix",
+    "and", "or", "xor",
+    "not", "add", "sub", "select", "zext", "sext", "mul", "mad", "mul_hi_u", "mul_hi_s", "shl", "shr_u", "shr_s", "min_s", "max_s",
+    "min_u", "max_u",
+    "bit_count", "leading_zeros", "fneg", "fabs", "rcp", "rsq", "sqrt", "exp2", "log2", "sin_turns", "frexp_mantissa", "ldexp", "div",
+    "to_float_s", "to_float_u", "to_int_s", "to_int_u", "fconvert",
 ))  # fmt: skip
 _NOT_MADE = frozenset(("param", "index", "carried", "result", "group_id", "thread_id", "const"))
 
 
-def bank(place: Operand) -> str:
+def bank(place: Operand) -> Bank:
     """Return the bank of a register or part."""
-    if type(place) is Reg:
+    if isinstance(place, Reg):
         return place.bank
-    return place.reg.bank if type(place) is Part else "s"
-
-
-def size(place: Place) -> int:
-    """Return a place's dwords."""
-    return place.count
+    return place.reg.bank if isinstance(place, Part) else "s"
 
 
 def part(place: Place, first: int, count: int) -> Place:
     """Return dwords of a place."""
-    if type(place) is Reg:
+    if isinstance(place, Reg):
         return place if first == 0 and count == place.count else Part(place, first, count)
-    return Part(place.reg, place.first + first, count)  # type: ignore[union-attr]
+    return Part(place.reg, place.first + first, count)
 
 
 def _key(operand: Operand) -> object:
-    if type(operand) is Reg:
+    if isinstance(operand, Reg):
         return operand, 0
-    return (operand.reg, operand.first) if type(operand) is Part else operand
+    return (operand.reg, operand.first) if isinstance(operand, Part) else operand

@@ -1,17 +1,21 @@
 """Hazards that hardware does not resolve by itself: a table of rules, and what is put in their way.
 
-| rule | processors | what goes wrong | remedy | source |
-|---|---|---|---|---|
-| trans use | gfx1100 | VALU reads a VGPR that a transcendental wrote, with at most 5 VALU and 1 transcendental between | s_waitcnt_depctr va_vdst(0) | LLVM GCNHazardRecognizer.cpp, fixVALUTransUseHazard; ACO README-ISA, "VALUTransUseHazard" |
-| compare then permute | gfx11 | v_permlane* behind v_cmpx without a VALU between | v_mov of a register to itself | fixVcmpxPermlaneHazards |
-| matrix behind matrix | gfx11, gfx12 | a WMMA reads as A or B what the WMMA before wrote | v_nop | fixWMMAHazards; RDNA4 ISA reference, "Requirements for WMMA data hazards" |
-| mask rewritten | gfx11 wave64 | SALU writes an SGPR that a VALU read as a lane mask, then it is read | s_waitcnt_depctr sa_sdst(0) | fixVALUMaskWriteHazard |
-| partial forwarding | gfx11 wave64 | VALU reads VGPRs written shortly before and after SALU changed EXEC | s_waitcnt_depctr va_vdst(0) | fixVALUPartialForwardingHazard |
-| direct LDS | gfx11, gfx12 | lds_param_load, lds_direct_load write a VGPR still being read | s_waitcnt_depctr va_vdst(0) vm_vsrc(0) | RDNA3 ISA reference, "Parameter Load Data Hazard Avoidance" |
-| SGPR pair | gfx12 | a dword of an SGPR pair that VALU has read is written and read again | s_wait_alu | RDNA4 ISA reference, "Data Dependency Resolution" |
+| rule | processors | what goes wrong | remedy |
+|---|---|---|---|
+| trans | gfx1100 | VALU reads a VGPR that a transcendental wrote, at most 5 VALU and 1 transcendental between | s_waitcnt_depctr va_vdst(0) |
+| permute | gfx11 | v_permlane* behind v_cmpx without a VALU between | v_mov of a register to itself |
+| matrix | gfx11, gfx12 | a WMMA reads as A or B what the WMMA before wrote | v_nop |
+| mask | gfx11 wave64 | SALU writes an SGPR that a VALU read as a lane mask | s_waitcnt_depctr sa_sdst(0) |
+| forwarding | gfx11 wave64 | VALU reads VGPRs written shortly before and after SALU changed EXEC | s_waitcnt_depctr va_vdst(0) |
+| direct | gfx11, gfx12 | lds_param_load, lds_direct_load write a VGPR still being read | s_waitcnt_depctr va_vdst(0) vm_vsrc(0) |
+| pair | gfx12 | a dword of an SGPR pair that VALU has read is written, then read | s_wait_alu |
 
-Everything else (SGPR written by VALU and read by VMEM, v_readlane with a fresh lane number, s_getreg behind s_setreg…) is resolved since gfx10.
-Source: LLVM AMDGPU.td, FeatureNoDataDepHazard.
+Sources: LLVM GCNHazardRecognizer.cpp (fixVALUTransUseHazard, fixVcmpxPermlaneHazards, fixWMMAHazards, fixVALUMaskWriteHazard,
+fixVALUPartialForwardingHazard), AMDGPU.td (which processor has which); ACO README-ISA, "RDNA3 / GFX11 hazards"; RDNA3 ISA reference, "Parameter
+Load Data Hazard Avoidance"; RDNA4 ISA reference, "Data Dependency Resolution", "Requirements for WMMA data hazards".
+
+Everything else (SGPR written by VALU and read by VMEM, v_readlane with a fresh lane number, s_getreg behind s_setreg…) is resolved since
+gfx10. Source: LLVM AMDGPU.td, FeatureNoDataDepHazard.
 """
 
 from __future__ import annotations
@@ -55,7 +59,7 @@ class _State:
         self.pending: dict[int, int] = {}  # SGPR unit: fields of s_wait_alu that its next read needs
         self.written: dict[
             int, tuple[int, int]
-        ] = {}  # VGPR unit: VALU issued since it was written, changes of EXEC since
+        ] = {}  # VGPR unit: VALU issued since it was written, whether EXEC has changed since
         self.epoch = 0
 
     def copy(self) -> _State:
@@ -164,9 +168,9 @@ class _Hazards:
             state.trans.clear()
         elif effects.counters and effects.memory != "scalar":
             state.trans.clear()  # vector memory and export wait for all vector results
-        if kind == "wait" and name in ("s_waitcnt_depctr", "s_wait_alu") and isinstance(step.instr.operands[0], int):
-            if not step.instr.operands[0] & 0xF000:
-                state.trans.clear()
+        told = step.instr.operands[0] if name in ("s_waitcnt_depctr", "s_wait_alu") else None
+        if isinstance(told, int) and not told & 0xF000:
+            state.trans.clear()
         if vector:
             if state.trans and any(unit in state.trans for unit in step.reads):
                 front.append(self._depctr(VA_VDST))
@@ -186,7 +190,7 @@ class _Hazards:
                 behind.append(self._depctr(SA_SDST))
                 state.masks = frozenset()
             if EXEC_LO in step.writes and state.written:
-                state.written = {unit: (count, changes + 1) for unit, (count, changes) in state.written.items()}
+                state.written = {unit: (count, 1) for unit, (count, _) in state.written.items()}  # a loop must not count on for ever
         return front, behind
 
     def _depctr(self, fields: int) -> Instr:

@@ -17,7 +17,7 @@ def to_float(m: Maker, v: Value) -> Value | None:
         return wide if v.type == F32 else between(m, wide, v)
     if a.type == I32 and v.type not in (F32, F64):  # exact in f32 below 2**24; from 65520 on both round to infinity
         return between(m, m.op(v.op, F32, a), v)
-    if a.type == I16 and v.type != F16 or a.type.bits == 8:
+    if (a.type == I16 and v.type != F16) or a.type.bits == 8:
         wide = m.op("sext" if signed else "zext", I32, a)
         made = Value(v.op, v.type, (wide,), uniform=v.uniform)
         return to_float(m, made) or m.op(v.op, v.type, wide)

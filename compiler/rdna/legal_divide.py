@@ -1,8 +1,8 @@
 """Whole-number division, written as multiplications: RDNA has no instruction for it.
 
-By a constant: multiplication with a reciprocal that is exact for every dividend up to its known bound. By a value: a reciprocal from the f32 unit,
-made exact by Newton steps in whole numbers, then a quotient that is at most two too small and is corrected.
-Source of the methods: Granlund and Montgomery, "Division by invariant integers using multiplication" (1994); Warren, "Hacker's Delight", ch. 9 and 10.
+By a constant: multiplication with a reciprocal that is exact for every dividend up to its known bound. By a value: a reciprocal from the f32
+unit, made exact by Newton steps in whole numbers, then a quotient that is at most two too small and is corrected. Source of the methods:
+Granlund and Montgomery, "Division by invariant integers using multiplication" (1994); Warren, "Hacker's Delight", ch. 9 and 10.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def remainder(m: Maker, v: Value) -> Value | None:
     if v.op == "rem_s" and _is_positive(m, a) and _is_positive(m, b):
         return remainder(m, Value("rem_u", v.type, v.args))
     if v.op == "rem_u" and b.op == "const" and _power(b) is not None:
-        return m.op("and", v.type, a, m.const(int(b.imm) - 1, v.type))  # type: ignore[call-overload]
+        return m.op("and", v.type, a, m.const(int(b.imm) - 1, v.type))
     quotient = _quotient(m, "div_u" if v.op == "rem_u" else "div_s", v.type, a, b)
     return m.op("sub", v.type, a, times(m, quotient, b))
 

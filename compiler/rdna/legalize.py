@@ -1,7 +1,7 @@
 """Rewrites what no RDNA instruction does into what instructions do, in machine IR itself: 64-bit products, division, some conversions and roots.
 
-The result is a new function: regions, loops and changed values are new, unchanged values are shared with the function that came in. Since the rewritten
-parts are machine IR, uniform ones end up on the SALU and the evaluator of machine IR can judge them.
+The result is a new function: regions, loops and changed values are new, unchanged values are shared with the function that came in. Since the
+rewritten parts are machine IR, uniform ones end up on the SALU and the evaluator of machine IR can judge them.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class _Rewriter:
         known = maker.quotients
         maker.quotients = dict(known)
         for item in region.items:
-            if type(item) is not Value:
-                items.append(self._structure(item))  # type: ignore[arg-type]
+            if not isinstance(item, Value):
+                items.append(self._structure(item))
                 continue
             now = item
             if replaced:

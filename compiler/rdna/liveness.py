@@ -1,7 +1,9 @@
-"""Where each dword of each virtual register is live, as one long integer per dword: bit 2i for what instruction i reads, 2i + 1 for what it writes.
+"""Where each dword of each virtual register is live, as one long integer per dword: bit 2i for what instruction i reads, 2i + 1 for what it
+writes.
 
 Two dwords can share a register when their integers have no bit in common, so interference is one `&`. A register that dies where another is
-written does not interfere with it. Instructions are numbered through all blocks in order; a value that lives around a loop is live in all of it.
+written does not interfere with it. Instructions are numbered through all blocks in order; a value that lives around a loop is live in all of
+it.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ from ringup.compiler.rdna.steps import Program, Step
 
 
 class Liveness:
-    """`mask[unit]` is where a unit is live; `starts[block]` the number of a block's first instruction; `live_in[block]` a set of units as bits."""
+    """`mask[unit]` is where a unit is live; `starts[block]` the number of a block's first instruction; `live_in[block]` a set of units as
+    bits.
+    """
 
     __slots__ = ("count", "live_in", "live_out", "mask", "masks", "starts")
 

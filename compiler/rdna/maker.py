@@ -52,7 +52,7 @@ class Maker:
     def halves(self, value: Value) -> tuple[Value, Value]:
         """Return the lower and upper 32 bits of a 64-bit value."""
         if value.op == "const":
-            return self.const(int(value.imm)), self.const(int(value.imm) >> 32)  # type: ignore[call-overload]
+            return self.const(int(value.imm)), self.const(int(value.imm) >> 32)
         if value.op == "zext" and value.args[0].type == I32:
             return value.args[0], self.const(0)
         if value.op == "bitcast" and value.args[0].op == "vector" and value.args[0].type == I32X2:
@@ -63,7 +63,7 @@ class Maker:
     def joined(self, low: Value, high: Value, type_: Type) -> Value:
         """Return a 64-bit value of two halves."""
         if low.op == high.op == "const" and not type_.is_float:
-            return self.const(int(low.imm) | int(high.imm) << 32, type_)  # type: ignore[call-overload]
+            return self.const(int(low.imm) | int(high.imm) << 32, type_)
         if type_.element == "i64" and high.op == "const" and high.imm == 0:
             return self.op("zext", type_, low)
         return self.op("bitcast", type_, self.op("vector", I32X2, low, high))

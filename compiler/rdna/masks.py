@@ -1,7 +1,7 @@
 """Which lanes write: the EXEC mask over structured code, as a tree of nested states.
 
-A vector instruction under a narrowed EXEC leaves the other lanes of its destination as they were. Whether that matters is a question of where else
-the register is used; `states` numbers the masks so that liveness can ask it. State 0 is the mask that the wave starts with.
+A vector instruction under a narrowed EXEC leaves the other lanes of its destination as they were. Whether that matters is a question of where
+else the register is used; `states` numbers the masks so that liveness can ask it. State 0 is the mask that the wave starts with.
 """
 
 from __future__ import annotations

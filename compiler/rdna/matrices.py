@@ -1,4 +1,4 @@
-"""Where the elements of 16x16 matrices lie in the registers of a wave, for the `matrix` operation: A (M, K), B (K, N), C and D (M, N), all 16 wide."""
+"""Where the elements of 16x16 matrices lie in a wave's registers, for `matrix`: A (M, K), B (K, N), C and D (M, N), all 16 wide."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Cell = tuple[int, int]
 
 
 class MatrixLayout(NamedTuple):
-    """Fragments of one lane of a wave32. `*_count` elements each; `a`, `b`, `c` give (row, column) of element `i` in lane `l`.
+    """Fragments of one lane of a wave32. `*_count` elements each; `a`, `b`, `c` give (row, column) of element `i` in a lane.
 
     Where lanes hold the same element (A and B of RDNA3: both halves of the wave), all of them must hold it.
     """
@@ -30,10 +30,11 @@ class MatrixLayout(NamedTuple):
 # Source: AMD GPUOpen, "Using the Matrix Cores of AMD RDNA 4 architecture GPUs". UNKNOWN: not run on a card or a model here.
 _LAYOUTS = {
     "rdna3": MatrixLayout(
-        16, 16, 8, lambda l, i: (l % 16, i), lambda l, i: (i, l % 16), lambda l, i: (2 * i + l // 16, l % 16)
+        16, 16, 8, lambda lane, i: (lane % 16, i), lambda lane, i: (i, lane % 16), lambda lane, i: (2 * i + lane // 16, lane % 16)
     ),
     "rdna4": MatrixLayout(
-        8, 8, 8, lambda l, i: (l % 16, 8 * (l // 16) + i), lambda l, i: (8 * (l // 16) + i, l % 16), lambda l, i: (8 * (l // 16) + i, l % 16)
+        8, 8, 8, lambda lane, i: (lane % 16, 8 * (lane // 16) + i), lambda lane, i: (8 * (lane // 16) + i, lane % 16),
+        lambda lane, i: (8 * (lane // 16) + i, lane % 16),
     ),
 }  # fmt: skip
 

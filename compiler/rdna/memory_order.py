@@ -34,29 +34,37 @@ class Roots:
     def __init__(self, program: Program) -> None:
         self._units = program.units
         times: dict[int, int] = {}
-        origin: dict[int, int] = {}
+        origin: dict[int, int | tuple[str, int]] = {}
+        inputs = {unit for reg in program.code.inputs for unit in program.units(reg)}
         for steps in program.blocks:
             for step in steps:
-                name = step.instr.mnemonic
-                scalar = step.effects.memory == "scalar"
-                if name[0] == "s":
-                    for k, unit in enumerate(step.writes):
-                        if unit >= FIRST:
-                            times[unit] = times.get(unit, 0) + 1
-                            if scalar:
-                                origin[unit] = unit
-                            elif name in ("s_mov_b32", "s_mov_b64") and k < len(step.reads):
-                                origin[unit] = step.reads[k]
+                instr = step.instr
+                name = instr.mnemonic
+                if name[0] != "s":
+                    continue
+                argument = None
+                if step.effects.memory == "scalar" and inputs.issuperset(program.units(instr.operands[1])):
+                    argument = instr.operands[
+                        2
+                    ]  # of the argument segment: the same offset is the same argument, loaded twice or not
+                moves = name in ("s_mov_b32", "s_mov_b64")
+                for k, unit in enumerate(step.writes):
+                    if unit >= FIRST:
+                        times[unit] = times.get(unit, 0) + 1
+                        if isinstance(argument, int):
+                            origin[unit] = ("argument", argument + 4 * k)
+                        elif moves and k < len(step.reads):
+                            origin[unit] = step.reads[k]
         self._origin, self._times = origin, times
 
     def owner(self, unit: int) -> object:
-        """Return the unit that a scalar load filled and that this one is a copy of, or None."""
+        """Return the kernel argument that a register holds a copy of, or None."""
         for _ in range(8):
             source = self._origin.get(unit)
             if source is None or self._times[unit] != 1:
                 return None
-            if source == unit:
-                return unit
+            if isinstance(source, tuple):
+                return source
             unit = source
         return None
 

@@ -1,12 +1,12 @@
 """A model of one SIMD: how many cycles finished code takes, for figures and comparisons, not for promises.
 
-A wave issues in order, one instruction a cycle; results are there after the latencies of `effects.py`; memory comes back in the order of each counter
-and an s_waitcnt stands until enough is back. `waves` of the same kernel share the units: a loop takes them all as long as its busiest unit works, or
-as long as one wave alone needs for an iteration, whichever is more.
+A wave issues in order, one instruction a cycle; results are there after the latencies of `effects.py`; memory comes back in the order of each
+counter and an s_waitcnt stands until enough is back. `waves` of the same kernel share the units: a loop takes them all as long as its busiest
+unit works, or as long as one wave alone needs for an iteration, whichever is more.
 
 | unit | cycles of one wave32 | source |
 |---|---|---|
-| VALU | 1 (a dual pair too), transcendentals 4 on their own unit, f64 16, 32-bit multiply 4 | RDNA3 ISA reference, "Dual Issue VALU"; SISchedule.td |
+| VALU | 1 (a dual pair too); transcendentals 4 on their own unit; f64 16, 32-bit multiply 4 | "Dual Issue VALU"; SISchedule.td |
 | WMMA | 32 on the VALU (gfx12: 16) | peak rates: 512, 1024 f16 operations a cycle and CU |
 | SALU, branches | 1 | RDNA white paper |
 | LDS | bytes / 64 | 128 bytes a cycle and CU, two SIMDs (RDNA white paper) |

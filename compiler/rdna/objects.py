@@ -1,7 +1,7 @@
 """Kernels to one code object: descriptors and metadata from what the back end knows, written by `isa/elf.py`.
 
-A group runs on one CU (`workgroup_processor_mode` 0): two waves of it never wait for the LDS of the other half. IEEE mode is off: minimum and maximum
-take the number beside a quiet NaN. Source: LLVM AMDGPUUsage, "Kernel Descriptor", "Code Object V5 Metadata".
+A group runs on one CU (`workgroup_processor_mode` 0): two waves of it never wait for the LDS of the other half. IEEE mode is off: minimum and
+maximum take the number beside a quiet NaN. Source: LLVM AMDGPUUsage, "Kernel Descriptor", "Code Object V5 Metadata".
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def _directives(one: Binary) -> dict[str, int]:
         "group_segment_fixed_size": one.lds_bytes, "private_segment_fixed_size": one.scratch_bytes, "kernarg_size": one.kernarg_bytes,
         "enable_private_segment": int(one.scratch_bytes > 0), "user_sgpr_kernarg_segment_ptr": 1, "user_sgpr_count": one.user_sgprs,
         "system_sgpr_workgroup_id_x": int(x), "system_sgpr_workgroup_id_y": int(y), "system_sgpr_workgroup_id_z": int(z),
-        "system_vgpr_workitem_id": 0, "wavefront_size32": int(one.wave_size == 32), "next_free_vgpr": one.vgprs, "next_free_sgpr": max(one.sgprs, 1),
+        "system_vgpr_workitem_id": 0, "wavefront_size32": int(one.wave_size == 32),
+        "next_free_vgpr": one.vgprs, "next_free_sgpr": max(one.sgprs, 1),
         "float_round_mode_32": one.float_mode & 3, "float_round_mode_16_64": one.float_mode >> 2 & 3,
         "float_denorm_mode_32": one.float_mode >> 4 & 3, "float_denorm_mode_16_64": one.float_mode >> 6 & 3,
         "workgroup_processor_mode": 0, "inst_pref_size": min(MOST_PREFETCHED, -(-len(one.code) // CACHE_LINE)),

@@ -31,8 +31,8 @@ def finish(
 ) -> Binary:
     """Schedule, allocate, wait, avoid hazards and encode. `code` is used up: its blocks hold the final instructions afterwards.
 
-    `arguments` are for the metadata. `dump` is called after each pass with its name and the code as it is then. `max_vgprs` and `max_sgprs` ask for smaller files than the
-    processor's. Raises CompileError for what cannot be compiled: registers, branches, operands.
+    `arguments` are for the metadata. `dump` is called after each pass with its name and the code as it is then. `max_vgprs` and `max_sgprs`
+    ask for smaller files than the processor's. Raises CompileError for what cannot be compiled: registers, branches, operands.
     """
 
     def show(name: str) -> None:

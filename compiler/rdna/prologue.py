@@ -1,7 +1,8 @@
 """How a kernel starts: which registers hold what, how arguments lie in memory, and the loads that fetch them.
 
-Source: AMDGPUUsage, "Initial Kernel Execution State": s[0:1] hold the address of the arguments (user SGPR kernarg_segment_ptr), then come the group's
-numbers as far as the descriptor enables them, v0 holds the thread's numbers x 9:0, y 19:10, z 29:20. Groups are flat here, y and z are 0.
+Source: AMDGPUUsage, "Initial Kernel Execution State": s[0:1] hold the address of the arguments (user SGPR kernarg_segment_ptr), then come the
+group's numbers as far as the descriptor enables them, v0 holds the thread's numbers x 9:0, y 19:10, z 29:20. Groups are flat here, y and z
+are 0.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Prologue:
                     self.inputs.append(made)
         offsets, self.kernarg_bytes = kernarg_layout(e.function.params)
         self._runs: list[tuple[Reg, int]] = []
-        self._place_arguments(offsets, sorted({one.imm for one in leaves if one.op == "param"}))  # type: ignore[type-var]
+        self._place_arguments(offsets, sorted({one.imm for one in leaves if one.op == "param"}))
 
     def _place_arguments(self, offsets: tuple[int, ...], used: list[int]) -> None:
         """Give each used argument its part of a run of dwords that one load fetches."""

@@ -1,8 +1,8 @@
 """List scheduling of each block before registers are given out: long waits start early, stores come late, within a budget of registers.
 
-Top-down: of the instructions whose operands are there, the one with the longest way to the block's end goes first. When the live VGPRs reach the
-budget (what the hoped-for occupancy leaves a wave), what frees registers goes first instead. An order that needs more than the budget and more than
-the maker's own order is dropped. Deterministic: ties go by the maker's order.
+Top-down: of the instructions whose operands are there, the one with the longest way to the block's end goes first. When the live VGPRs reach
+the budget (what the hoped-for occupancy leaves a wave), what frees registers goes first instead. An order that needs more than the budget and
+more than the maker's own order is dropped. Deterministic: ties go by the maker's order.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from ringup.compiler.rdna.memory_order import Roots, memory_edges
 from ringup.compiler.rdna.steps import Program, Step
 
 CLUSTER = 8  # loads of one base kept together at most; Source: RDNA3 ISA reference, "S_CLAUSE": up to 63, long ones keep other waves out
+VECTOR, SCALAR = 1, 2  # register files
+SCALARS = 84  # live SGPRs beyond which pressure matters: 106 less what tuples waste and masks need
 SLACK = 6  # registers below the budget at which pressure begins to matter
 FIRST_OF_ALL = 1 << 20  # more than any way to a block's end
 LOOKED_AT = 24  # candidates compared under pressure
@@ -37,19 +39,12 @@ def schedule(program: Program, occupancy: int = 0) -> Report:
     edges = program.edges()
     summaries = [_summary(steps, set()) for steps in program.blocks]
     live_in, live_out = _flow(edges, [one[0] for one in summaries], [one[1] for one in summaries])
-    vector = bytearray(program.unit_count)
+    banks = bytearray(program.unit_count)
     for reg in program.regs:
-        if reg.bank == "v":
-            base = program.base[reg]
-            vector[base : base + reg.count] = b"\1" * reg.count
-    vectors = [unit for unit, is_vector in enumerate(vector) if is_vector]
-    everything = 0
-    for unit in vectors:
-        everything |= 1 << unit
-    blocks = [
-        _Block(program, steps, live_in[b], live_out[b], vector, everything) for b, steps in enumerate(program.blocks)
-    ]
-    before = max((block.peak_of(block.steps) for block in blocks), default=0)
+        base = program.base[reg]
+        banks[base : base + reg.count] = bytes((VECTOR if reg.bank == "v" else SCALAR,)) * reg.count
+    blocks = [_Block(program, steps, live_in[b], live_out[b], banks) for b, steps in enumerate(program.blocks)]
+    before = max((block.peak_of(block.steps)[VECTOR] for block in blocks), default=0)
     row = limits(code.target)
     waves = occupancy or min(row.occupancy(before, code.lds_bytes, code.group_size, code.wave_size), row.waves)
     budget = row.budget(waves, code.wave_size)
@@ -59,57 +54,63 @@ def schedule(program: Program, occupancy: int = 0) -> Report:
         if len(block.steps) > 2:
             block.reorder(budget, roots)
         program.blocks[b] = block.steps
-        after = max(after, block.peak)
+        after = max(after, block.peak[VECTOR])
     return Report(before, after, budget)
 
 
 class _Block:
-    def __init__(
-        self, program: Program, steps: list[Step], live_in: int, live_out: int, vector: bytearray, everything: int
-    ) -> None:
-        self.program, self.steps, self.vector = program, steps, vector
-        self.at_start = (live_in & everything).bit_count()
-        self.live_out = set(_bits(live_out & everything))
-        self.live_in = set(_bits(live_in & everything))
-        self.peak = 0
+    """One block: `banks[unit]` is its file, `peak` and `now` count live dwords by file."""
+
+    def __init__(self, program: Program, steps: list[Step], live_in: int, live_out: int, banks: bytearray) -> None:
+        self.program, self.steps, self.banks = program, steps, banks
+        self.live_out, self.live_in = set(_bits(live_out)), set(_bits(live_in))
+        self.at_start = [0, 0, 0]
+        for unit in self.live_in:
+            self.at_start[banks[unit]] += 1
+        self.peak = [0, 0, 0]
 
     def _counts(self) -> dict[int, int]:
-        """Count the instructions of the block that read each vector unit."""
+        """Count the instructions of the block that read each unit of a file."""
         found: dict[int, int] = {}
-        vector = self.vector
+        banks = self.banks
         for step in self.steps:
             for unit in set(step.reads):
-                if vector[unit]:
+                if banks[unit]:
                     found[unit] = found.get(unit, 0) + 1
         return found
 
-    def peak_of(self, steps: list[Step]) -> int:
-        """Return the vector units live at once when the steps go in that order."""
-        left, live, vector, live_out = self._counts(), set(self.live_in), self.vector, self.live_out
-        peak = now = self.at_start
+    def peak_of(self, steps: list[Step]) -> list[int]:
+        """Return the dwords of each file live at once when the steps go in that order."""
+        left, live, banks, live_out = self._counts(), set(self.live_in), self.banks, self.live_out
+        now = list(self.at_start)
+        peak = list(now)
         for step in steps:
             for unit in set(step.reads):
-                if vector[unit]:
+                bank = banks[unit]
+                if bank:
                     left[unit] -= 1
                     if not left[unit] and unit not in live_out and unit in live:
                         live.discard(unit)
-                        now -= 1
+                        now[bank] -= 1
+            dead = []
             for unit in step.writes:
-                if vector[unit] and unit not in live:
-                    live.add(unit)
-                    now += 1
-            if now > peak:
-                peak = now
-            for unit in step.writes:
-                if vector[unit] and unit in live and not left.get(unit) and unit not in live_out:
-                    live.discard(unit)
-                    now -= 1
+                bank = banks[unit]
+                if bank and unit not in live:
+                    now[bank] += 1
+                    if now[bank] > peak[bank]:
+                        peak[bank] = now[bank]
+                    if left.get(unit) or unit in live_out:
+                        live.add(unit)
+                    else:
+                        dead.append(bank)
+            for bank in dead:
+                now[bank] -= 1
         self.peak = peak
         return peak
 
     def reorder(self, budget: int, roots: Roots) -> None:
         old, before = self.steps, self.peak
-        self.left, self.live, self.now = self._counts(), set(self.live_in), self.at_start
+        self.left, self.live, self.now = self._counts(), set(self.live_in), list(self.at_start)
         made: list[Step] = []
         region: list[Step] = []
         for step in old:
@@ -121,34 +122,37 @@ class _Block:
             else:
                 region.append(step)
         self._region(region, made, budget, roots)
-        if self.peak_of(made) > max(budget, before):
+        after = self.peak_of(made)
+        if after[VECTOR] > max(budget, before[VECTOR]) or after[SCALAR] > max(SCALARS, before[SCALAR]):
             self.peak = before
         else:
             self.steps = made
 
     def _take(self, step: Step) -> None:
         """Count registers that end and begin with a step."""
-        left, live, vector, live_out = self.left, self.live, self.vector, self.live_out
+        left, live, banks, live_out, now = self.left, self.live, self.banks, self.live_out, self.now
         for unit in set(step.reads):
-            if vector[unit]:
+            bank = banks[unit]
+            if bank:
                 left[unit] -= 1
                 if not left[unit] and unit not in live_out and unit in live:
                     live.discard(unit)
-                    self.now -= 1
+                    now[bank] -= 1
         for unit in step.writes:
-            if vector[unit] and unit not in live and (left.get(unit) or unit in live_out):
+            bank = banks[unit]
+            if bank and unit not in live and (left.get(unit) or unit in live_out):
                 live.add(unit)
-                self.now += 1
+                now[bank] += 1
 
-    def _growth(self, step: Step) -> int:
-        """Return by how much a step raises the number of live registers."""
-        left, live, vector, live_out = self.left, self.live, self.vector, self.live_out
+    def _growth(self, step: Step, bank: int) -> int:
+        """Return by how much a step raises the number of live registers of a file."""
+        left, live, banks, live_out = self.left, self.live, self.banks, self.live_out
         found = 0
         for unit in set(step.reads):
-            if vector[unit] and left[unit] == 1 and unit not in live_out:
+            if banks[unit] == bank and left[unit] == 1 and unit not in live_out:
                 found -= 1
         for unit in step.writes:
-            if vector[unit] and unit not in live:
+            if banks[unit] == bank and unit not in live:
                 found += 1
         return found
 
@@ -182,15 +186,17 @@ class _Block:
                 if name is not None:
                     open_loads.setdefault(name, []).append(i)
         cycle, run, run_name = 0, 0, None
-        limit = budget - SLACK
+        limit, now = budget - SLACK, self.now
         for _ in range(count):
             while pending and pending[0][0] <= cycle:
                 heappush(ready, key[heappop(pending)[1]])
             while ready and done[ready[0][1]]:
                 heappop(ready)
             chosen = -1
-            if self.now >= limit:
-                chosen = self._relief(steps, ready, pending, done)
+            if now[VECTOR] >= limit:
+                chosen = self._relief(steps, ready, pending, done, VECTOR)
+            elif now[SCALAR] >= SCALARS:
+                chosen = self._relief(steps, ready, pending, done, SCALAR)
             elif run_name is not None and run < CLUSTER:
                 mates = open_loads.get(run_name)
                 while mates and done[mates[0]]:
@@ -224,7 +230,12 @@ class _Block:
             cycle += step.effects.cycles
 
     def _relief(
-        self, steps: list[Step], ready: list[tuple[int, int]], pending: list[tuple[int, int]], done: bytearray
+        self,
+        steps: list[Step],
+        ready: list[tuple[int, int]],
+        pending: list[tuple[int, int]],
+        done: bytearray,
+        bank: int,
     ) -> int:
         """Choose what frees most registers, the earliest in the maker's order of equals; -1 when nothing is at hand."""
         best, chosen = (1 << 30, 0), -1
@@ -232,7 +243,7 @@ class _Block:
         for _, i in sorted(ready[: 4 * LOOKED_AT] + pending[: 4 * LOOKED_AT], key=_second):
             if done[i]:
                 continue
-            rating = (self._growth(steps[i]), i)
+            rating = (self._growth(steps[i], bank), i)
             if rating < best:
                 best, chosen = rating, i
             looked += 1

@@ -1,7 +1,7 @@
 """Instruction selection: a machine IR function to RDNA instructions on virtual registers.
 
-`select` rewrites what has no instruction (`legalize`), looks the function over (`analyze`), then makes code backwards: regions from their last item to
-their first (see `emitter`). Structures become blocks:
+`select` rewrites what has no instruction (`legalize`), looks the function over (`analyze`), then makes code backwards: regions from their
+last item to their first (see `emitter`). Structures become blocks:
 
     loop    carried registers = initial values; index = start; [start < stop? else after]      head: body; carried = following;
             index += step; index < stop? head                                                    after:
@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from ringup.compiler.machine.ir import Function, If, Loop, Region, Value
 from ringup.compiler.rdna import select_condition, select_float, select_int, select_lanes, select_memory
-from ringup.compiler.rdna.code import Block, Code, Instr, Operand, Part, Reg
+from ringup.compiler.rdna.code import Block, Code, Instr, Operand, Part
 from ringup.compiler.rdna.emitter import IN_PLACE, Emitter, Place, bank
 from ringup.compiler.rdna.legalize import legalize
 from ringup.compiler.rdna.prologue import Prologue
@@ -99,12 +99,12 @@ class _Selection:
         outer, e.here = e.here, region
         places, position, out, rules, line = e.places, e.known.position, self.out, _RULES, e.line
         for item in reversed(region.items):
-            if type(item) is not Value:
+            if not isinstance(item, Value):
                 e.now = position[item]
                 if isinstance(item, If):
                     self._if(item, last and item is region.items[-1])
                 else:
-                    self._loop(item)  # type: ignore[arg-type]
+                    self._loop(item)
                 e.here = region
                 out = self.out
                 continue
@@ -172,13 +172,13 @@ class _Selection:
         end = e.known.end[loop.body]
         e.here, e.now = loop.body, end
         live = [place is not None or e.uses.get(one, 0) > 0 for one, place in zip(loop.carried, results, strict=True)]
-        for one, place, wanted in zip(loop.carried, results, live, strict=True):
+        for one, asked, wanted in zip(loop.carried, results, live, strict=True):
             if wanted:
-                if place is not None:
-                    e.places[one] = place
+                if asked is not None:
+                    e.places[one] = asked
                 e.place(one)
         carried = [e.places[one] for one, wanted in zip(loop.carried, live, strict=True) if wanted]
-        floors = {one: e.floors.get(one) for one in carried if type(one) is Reg}
+        floors = {place: e.floors.get(place) for place in carried}
         self._latch(loop, index, head, live)
         self._region(loop.body)
         self.out.reverse()
@@ -187,11 +187,11 @@ class _Selection:
         self.blocks.append(head)
         head.loop_end = self.blocks[made]
         self.depth -= 1
-        for one, floor in floors.items():
+        for place, floor in floors.items():
             if floor is not None:
-                e.floors[one] = floor
+                e.floors[place] = floor
             else:
-                e.floors.pop(one, None)
+                e.floors.pop(place, None)
         e.now, e.here = now, outer
         self._enter(loop, index, after, live)
 
@@ -210,7 +210,7 @@ class _Selection:
             place = e.places[one]
             if self._follows_in_place(one, of, place):
                 continue
-            pairs += zip(e.pieces(place), e.parts(of), strict=True)  # type: ignore[arg-type]
+            pairs += zip(e.pieces(place), e.parts(of), strict=True)
         e.copy_all(pairs)
         e.emit("s_add_i32", index, index, loop.step)
         e.emit("s_cmp_lt_i32", index, stop)
@@ -221,7 +221,7 @@ class _Selection:
         """Have the following value made in the carried one's register, if nobody reads that any more by then."""
         e, known = self.e, self.e.known
         last_use = known.last_use.get(carried, 0)
-        if type(place) is Part or following in e.places or following in e.bits or following in e.views:
+        if isinstance(place, Part) or following in e.places or following in e.bits or following in e.views:
             return False
         found = known.loop_of.get(following)
         if found is not None:  # an inner loop's result: its carried value may lie in this register all along
@@ -260,7 +260,7 @@ class _Selection:
             place = e.places[one]
             if e.uses[of] == 1 and e.claim(of, place):
                 continue
-            pairs += zip(e.pieces(place), e.parts(of), strict=True)  # type: ignore[arg-type]
+            pairs += zip(e.pieces(place), e.parts(of), strict=True)
         start = e.scalar(loop.start)
         pairs.append((index, start))
         stop = None if loop.at_least_once else e.scalar(loop.stop)

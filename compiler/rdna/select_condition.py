@@ -1,7 +1,7 @@
 """Conditions: comparisons, choices, and what makes EXEC narrower.
 
-A condition that varies by lane is a mask in SGPRs whose bits of idle lanes mean nothing. A uniform one is SCC where its use follows at once, else a
-mask of all ones or none. A comparison with one use is made where it is used: into VCC for v_cndmask_b32, into EXEC for an `If`.
+A condition that varies by lane is a mask in SGPRs whose bits of idle lanes mean nothing. A uniform one is SCC where its use follows at once,
+else a mask of all ones or none. A comparison with one use is made where it is used: into VCC for v_cndmask_b32, into EXEC for an `If`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from ringup.compiler.machine.ir import Value
 from ringup.compiler.rdna.code import Operand
-from ringup.compiler.rdna.emitter import Emitter, Place, bank, is_literal, is_scalar
+from ringup.compiler.rdna.emitter import Emitter, Place, bank, is_scalar
 from ringup.compiler.rdna.select_int import mask, widen_scalar
 
 Rule = Callable[[Emitter, Value, Place], None]
@@ -93,7 +93,7 @@ def to_scc(e: Emitter, condition: Value) -> bool:
     if bits is not None:
         e.emit("s_cmp_eq_u32", 0, 0)
         return bool(bits & 1)
-    if condition.uniform and condition not in e.places or condition.op in _INTEGER:
+    if (condition.uniform and condition not in e.places) or condition.op in _INTEGER:
         again = (
             condition.op in _INTEGER
             and condition.args[0].type.element != "i1"
@@ -201,27 +201,18 @@ def _select(e: Emitter, v: Value, d: Place) -> None:
             first, second = e.scalar(yes, "b64"), e.scalar(no, "b64")
             true = to_scc(e, condition)
             return e.emit("s_cselect_b64", d, *((first, second) if true else (second, first)))
-        pairs = [_one_literal(e, x, y) for x, y in zip(_scalars(e, yes, count), _scalars(e, no, count), strict=True)]
+        pairs = list(zip(_scalars(e, yes, count), _scalars(e, no, count), strict=True))
         true = to_scc(e, condition)
         for to, (x, y) in zip(e.pieces(d), pairs, strict=True):
             e.emit("s_cselect_b32", to, *((x, y) if true else (y, x)))
         return None
-    return choose(e, condition, list(zip(e.pieces(d), e.parts(yes, count), e.parts(no, count), strict=True)))  # type: ignore[arg-type]
-
-
-def _one_literal(e: Emitter, x: Operand, y: Operand) -> tuple[Operand, Operand]:
-    """Return two sources of which an instruction can hold the literals: one, or the same twice."""
-    if x == y or not (is_literal(x) and is_literal(y)):
-        return x, y
-    moved = e.temporary("s")
-    e.emit("s_mov_b32", moved, y)
-    return x, moved
+    return choose(e, condition, list(zip(e.pieces(d), e.parts(yes, count), e.parts(no, count), strict=True)))
 
 
 def _scalars(e: Emitter, value: Value, count: int) -> list[Operand]:
     if value in e.bits:
         return e.parts(value, count)
-    return e.pieces(e.scalar_register(value))
+    return list(e.pieces(e.scalar_register(value)))
 
 
 def _select_mask(e: Emitter, condition: Value, yes: Value, no: Value, d: Place) -> None:

@@ -1,7 +1,7 @@
 """Floating point: arithmetic, rounding, the hardware's functions, exact division, conversions, dot products and matrices.
 
-MODE must keep denormals of all types and round to nearest even, with IEEE mode off and DX10_CLAMP on: the kernel descriptor says so. Output modifiers
-(multiplication by 2, 4 and 1/2 for nothing) are never used, since the hardware ignores them while denormals are kept.
+MODE must keep denormals of all types and round to nearest even, with IEEE mode off and DX10_CLAMP on: the kernel descriptor says so. Output
+modifiers (multiplication by 2, 4 and 1/2 for nothing) are never used, since the hardware ignores them while denormals are kept.
 """
 
 from __future__ import annotations
@@ -89,12 +89,11 @@ def _three(e: Emitter, v: Value, d: Place, kind: str) -> bool:
             e.valu(f"v_{which}3_{element}", d, x, y, z)
             return True
         if which == "min" and other in e.bits and e.inner(one, "fmax"):
-            x, low = one.args
-            if x in e.bits:
-                x, low = low, x
-            first, last = low.imm, other.imm
-            if low.op == "const" and other.op == "const" and first <= last:  # type: ignore[operator]
-                e.valu(f"v_med3_{element}", d, e.float(x, kind), e.any(low, kind), e.any(other, kind))
+            inside, low = one.args
+            if inside in e.bits:
+                inside, low = low, inside
+            if low.op == other.op == "const" and low.imm <= other.imm:
+                e.valu(f"v_med3_{element}", d, e.float(inside, kind), e.any(low, kind), e.any(other, kind))
                 return True
     return False
 
@@ -143,7 +142,7 @@ def _mixed(e: Emitter, v: Value, d: Place) -> bool:
             of = one.args[0]
             if of.op == "extract" and of not in e.views and of not in e.places and of not in e.bits and e.reachable(of):
                 index = of.imm
-                sources.append(e.parts(of.args[0])[index // 2])  # type: ignore[operator]
+                sources.append(e.parts(of.args[0])[index // 2])
                 upper = 1
             elif of in e.bits:
                 sources.append(e.vector(of))
@@ -154,15 +153,16 @@ def _mixed(e: Emitter, v: Value, d: Place) -> bool:
         selects.append(upper)
         wide.append(int(half))
     fitted = e.fit(tuple(sources))
-    for i, one in enumerate(fitted):  # no literals, and constants of f32 only where the source is f32
-        if is_literal(one):
-            fitted[i] = e.copied([one], "v")
+    for i, source in enumerate(fitted):  # no literals
+        if is_literal(source):
+            fitted[i] = e.copied([source], "v")
     e.emit("v_fma_mix_f32", d, *fitted, op_sel=tuple(selects), op_sel_hi=tuple(wide))
     return True
 
 
 _UNARY = {
-    "floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "rndne", "rcp": "rcp", "rsq": "rsq", "sqrt": "sqrt", "exp2": "exp", "log2": "log",
+    "floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "rndne", "rcp": "rcp", "rsq": "rsq", "sqrt": "sqrt", "exp2": "exp",
+    "log2": "log",
     "sin_turns": "sin", "frexp_mantissa": "frexp_mant",
 }  # fmt: skip
 _NO_DOUBLE = frozenset(("exp2", "log2", "sin_turns"))
@@ -187,11 +187,11 @@ def _sign(e: Emitter, v: Value, d: Place) -> None:
         raise CompileError(f"{v.op} of {v.type}: only scalars; use `packed` with a factor")
     for i, (place, one) in enumerate(zip(to, parts, strict=True)):
         if i + 1 < len(to):
-            e.move(place, one)  # type: ignore[arg-type]
+            e.move(place, one)
         elif bank(d) == "s":
             e.emit("s_xor_b32" if negate else "s_and_b32", place, one, bit if negate else bit - 1)
         else:
-            e.valu("v_xor_b32" if negate else "v_and_b32", place, bit if negate else bit - 1, one)  # type: ignore[arg-type]
+            e.valu("v_xor_b32" if negate else "v_and_b32", place, bit if negate else bit - 1, one)
 
 
 def _ldexp(e: Emitter, v: Value, d: Place) -> None:
@@ -282,7 +282,7 @@ def _convert(e: Emitter, v: Value, d: Place) -> None:
     (a,) = v.args
     source = a.type.element
     pair = (source, v.type.element) if v.op == "fconvert" else (source, v.type.element, v.op[-1])
-    found = _CONVERSIONS.get(pair)  # type: ignore[call-overload]
+    found = _CONVERSIONS.get(pair)
     if found is None or v.type.count > 1:
         raise CompileError(f"{v.op} from {a.type} to {v.type} has no instruction")
     if bank(d) == "s" and not v.op.startswith("to_int"):
@@ -311,7 +311,7 @@ _PACKED = {
 
 
 def _packed(e: Emitter, v: Value, d: Place) -> None:
-    name = _PACKED.get((v.imm, v.type.element))  # type: ignore[arg-type]
+    name = _PACKED.get((v.imm, v.type.element))
     if name is None:
         raise CompileError(
             f"packed {v.imm} of {v.type} has no instruction; {', '.join(sorted({one for one, _ in _PACKED}))} have"
@@ -322,7 +322,7 @@ def _packed(e: Emitter, v: Value, d: Place) -> None:
         e.pieces(d)
     ):  # pairs; constants of vectors lie in registers, since an inline one would fill the lower half only
         sources = [e.pieces(e.vector(one))[i] if one in e.bits else e.parts(one)[i] for one in v.args]
-        e.valu(name, to, *sources, op_sel_hi=ones)  # type: ignore[arg-type]
+        e.valu(name, to, *sources, op_sel_hi=ones)
 
 
 def _dot(e: Emitter, v: Value, d: Place) -> None:
@@ -342,7 +342,7 @@ _MATRICES = {
 
 def _matrix(e: Emitter, v: Value, d: Place) -> None:
     """A and B may share no register with the result; the addend may be it."""
-    found = _MATRICES.get(v.imm)  # type: ignore[arg-type]
+    found = _MATRICES.get(v.imm)
     if found is None:
         raise CompileError(f"matrix of {v.imm}: RDNA multiplies {', '.join(_MATRICES)}")
     name, signs = found
@@ -359,7 +359,7 @@ def _matrix(e: Emitter, v: Value, d: Place) -> None:
         e.emit(name, to, x, y, z, neg_lo=signs)
     if to is not d:
         for place, one in zip(e.pieces(d), e.pieces(to), strict=True):
-            e.move(place, one)  # type: ignore[arg-type]
+            e.move(place, one)
 
 
 def _is_zero(e: Emitter, value: Value) -> bool:
@@ -380,16 +380,16 @@ def _vector(e: Emitter, v: Value, d: Place) -> None:
             place = part(d, i * step, step)
             if e.claim(one, place):
                 continue
-            pairs += zip(e.pieces(place), e.parts(one), strict=True)  # type: ignore[arg-type]
+            pairs += zip(e.pieces(place), e.parts(one), strict=True)
         return e.copy_all(pairs)
     count = 32 // width
     words = [v.args[i : i + count] for i in range(0, len(v.args), count)]
     made: list[tuple[Place, Operand]] = []
     for to, ones in zip(e.pieces(d), words, strict=True):
         place = to if len(words) == 1 else e.temporary(bank(d))
-        _join(e, place, ones, width)  # type: ignore[arg-type]
+        _join(e, place, ones, width)
         if place is not to:
-            made.append((to, place))  # type: ignore[arg-type]
+            made.append((to, place))
     return e.copy_all(made)
 
 
@@ -436,7 +436,7 @@ def _join_scalar(e: Emitter, d: Place, ones: tuple[Value, ...], width: int) -> N
 
 def _extract(e: Emitter, v: Value, d: Place) -> None:
     """Only narrow elements out of the middle of a dword need an instruction."""
-    bit = v.imm * v.type.bits  # type: ignore[operator]
+    bit = v.imm * v.type.bits
     of = e.parts(v.args[0])[bit // 32]
     if bank(d) == "s":
         return e.emit("s_lshr_b32", d, of, bit % 32)

@@ -38,7 +38,7 @@ def _add(e: Emitter, v: Value, d: Place) -> None:
             elif op == "shl" and one.args[1] not in e.bits:
                 continue
             return e.valu(fused, d, e.any(one.args[0]), e.any(one.args[1]), e.any(other))
-    e.valu("v_add_nc_u32", d, *_commuted(e.any(a), e.any(b)))
+    return e.valu("v_add_nc_u32", d, *_commuted(e.any(a), e.any(b)))
 
 
 _ADD_FUSED = {
@@ -56,23 +56,14 @@ def _add_long(e: Emitter, v: Value, d: Place, name: str) -> None:
     low, high = e.pieces(d)
     if bank(d) == "s":
         if "v" in (bank(a_low), bank(b_low)):
-            (a_low, a_high), (b_low, b_high) = (e.pieces(e.scalar_register(one)) for one in v.args)
+            a_low, a_high = e.pieces(e.scalar_register(v.args[0]))
+            b_low, b_high = e.pieces(e.scalar_register(v.args[1]))
         first, second = ("s_add_u32", "s_addc_u32") if name == "add" else ("s_sub_u32", "s_subb_u32")
         e.emit(first, low, a_low, b_low)
         return e.emit(second, high, a_high, b_high)
     carry = e.vcc
-    e.line.append(_carrying(e, f"v_{name}_co_u32", low, carry, [a_low, b_low], 2, ()))
-    e.line.append(_carrying(e, f"v_{name}_co_ci_u32", high, carry, [a_high, b_high], 1, (carry,)))
-    return None
-
-
-def _carrying(
-    e: Emitter, mnemonic: str, d: Operand, carry: Operand, sources: list[Operand], limit: int, last: tuple[Operand, ...]
-):  # type: ignore[no-untyped-def]
-    from ringup.compiler.rdna.code import Instr
-
-    first, second = e.fit(tuple(sources), limit)
-    return Instr(mnemonic, d, carry, first, second, *last)
+    e.emit(f"v_{name}_co_u32", low, carry, *e.fit((a_low, b_low)))
+    return e.emit(f"v_{name}_co_ci_u32", high, carry, *e.fit((a_high, b_high), 1), carry)
 
 
 def _sub(e: Emitter, v: Value, d: Place) -> None:
@@ -147,7 +138,7 @@ def _logic(e: Emitter, v: Value, d: Place) -> None:
         return e.emit(f"s_{op}_b32", d, e.scalar(a), e.scalar(b))
     if bits > 32:
         for to, x, y in zip(e.pieces(d), e.parts(a), e.parts(b), strict=True):
-            e.valu(f"v_{op}_b32", to, *_commuted(x, y))  # type: ignore[arg-type]
+            e.valu(f"v_{op}_b32", to, *_commuted(x, y))
         return None
     if bits == 32:
         for one, other in ((a, b), (b, a)):
@@ -192,15 +183,17 @@ def _not(e: Emitter, v: Value, d: Place) -> None:
         bits = v.type.bits
         return e.emit("s_not_b64" if bits == 64 else "s_not_b32", d, e.scalar(a, "b64" if bits == 64 else "b32"))
     for to, x in zip(e.pieces(d), e.parts(a), strict=True):
-        e.valu("v_not_b32", to, x)  # type: ignore[arg-type]
+        e.valu("v_not_b32", to, x)
     return None
 
 
 # (operation, bits): SALU name; the VALU's with the amount first
 _SHIFTS = {
     ("shl", 16): ("s_lshl_b32", "v_lshlrev_b16"), ("shl", 32): ("s_lshl_b32", "v_lshlrev_b32"), ("shl", 64): ("s_lshl_b64", "v_lshlrev_b64"),
-    ("shr_u", 16): ("s_lshr_b32", "v_lshrrev_b16"), ("shr_u", 32): ("s_lshr_b32", "v_lshrrev_b32"), ("shr_u", 64): ("s_lshr_b64", "v_lshrrev_b64"),
-    ("shr_s", 16): ("s_ashr_i32", "v_ashrrev_i16"), ("shr_s", 32): ("s_ashr_i32", "v_ashrrev_i32"), ("shr_s", 64): ("s_ashr_i64", "v_ashrrev_i64"),
+    ("shr_u", 16): ("s_lshr_b32", "v_lshrrev_b16"), ("shr_u", 32): ("s_lshr_b32", "v_lshrrev_b32"), ("shr_u", 64): ("s_lshr_b64",
+    "v_lshrrev_b64"),
+    ("shr_s", 16): ("s_ashr_i32", "v_ashrrev_i16"), ("shr_s", 32): ("s_ashr_i32", "v_ashrrev_i32"), ("shr_s", 64): ("s_ashr_i64",
+    "v_ashrrev_i64"),
 }  # fmt: skip
 
 
@@ -341,7 +334,7 @@ def _inline_widen(e: Emitter, a: Value, d: Place, bits: int, signed: bool) -> bo
     """Extend an element out of the middle of a dword in one instruction."""
     if a.op != "extract" or a in e.views or a in e.places or a in e.bits or not e.reachable(a):
         return False
-    first = a.imm * bits  # type: ignore[operator]
+    first = a.imm * bits
     of = e.parts(a.args[0])[first // 32]
     if bank(of) == "s" and not isinstance(of, int | float):
         return False

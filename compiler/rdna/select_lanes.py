@@ -13,8 +13,9 @@ Rule = Callable[[Emitter, Value, Place], None]
 
 
 def _shuffle_xor(e: Emitter, v: Value, d: Place) -> None:
-    """Exchange with the lane whose number differs in the bits of a mask: within rows of 16 by DPP, across two rows by v_permlanex16, across halves by
-    v_permlane64. What an idle lane holds is read as it is.
+    """Exchange with the lane whose number differs in the bits of a mask.
+
+    Within rows of 16 by DPP, across two rows by v_permlanex16, across halves by v_permlane64. What an idle lane holds is read as it is.
     """
     distance = v.imm
     if not isinstance(distance, int) or not 0 <= distance < e.wave:
@@ -23,7 +24,7 @@ def _shuffle_xor(e: Emitter, v: Value, d: Place) -> None:
     parts = e.parts(source)
     if source in e.bits or e.known.bank(source) == "s" or not distance:
         for to, of in zip(e.pieces(d), parts, strict=True):
-            e.move(to, of)  # type: ignore[arg-type]
+            e.move(to, of)
         return
     selects: list[Operand] = []
     if distance & 16:
@@ -34,10 +35,10 @@ def _shuffle_xor(e: Emitter, v: Value, d: Place) -> None:
         now = of
         if distance & 32:
             halves = to if distance == 32 else e.temporary()
-            e.valu("v_permlane64_b32", halves, now)  # type: ignore[arg-type]
+            e.valu("v_permlane64_b32", halves, now)
             now = halves
         if distance & 16:
-            e.move(to, now)  # type: ignore[arg-type]  # the instruction reads its destination, for lanes that get nothing
+            e.move(to, now)  # the instruction reads its destination, for lanes that get nothing
             e.emit("v_permlanex16_b32", to, now, *selects, op_sel=(1, 0))  # op_sel[0]: idle lanes are read too
         elif distance & 15:
             e.emit("v_mov_b32", to, now, row_xmask=distance & 15, row_mask=15, bank_mask=15, bound_ctrl=1, fi=1)
@@ -49,7 +50,7 @@ def _shuffle(e: Emitter, v: Value, d: Place) -> None:
     parts = e.parts(source)
     if source in e.bits or e.known.bank(source) == "s":
         for to, of in zip(e.pieces(d), parts, strict=True):
-            e.move(to, of)  # type: ignore[arg-type]
+            e.move(to, of)
         return
     at = e.temporary()
     e.valu("v_lshlrev_b32", at, 2, e.any(lane))
@@ -80,7 +81,7 @@ def _read_lane(e: Emitter, v: Value, d: Place) -> None:
         made = to if bank(d) == "s" else e.temporary("s")
         e.emit("v_readlane_b32", made, of, lane)
         if made is not to:
-            e.move(to, made)  # type: ignore[arg-type]
+            e.move(to, made)
 
 
 def _first_lane(e: Emitter, v: Value, d: Place) -> None:
@@ -88,7 +89,7 @@ def _first_lane(e: Emitter, v: Value, d: Place) -> None:
         made = to if bank(d) == "s" else e.temporary("s")
         e.emit("v_readfirstlane_b32", made, of)
         if made is not to:
-            e.move(to, made)  # type: ignore[arg-type]
+            e.move(to, made)
 
 
 def _lane_id(e: Emitter, v: Value, d: Place) -> None:
@@ -122,5 +123,6 @@ def _group_id(e: Emitter, v: Value, d: Place) -> None:
 
 RULES: dict[str, Rule] = {
     "thread_id": _thread_id, "group_id": _group_id,
-    "shuffle_xor": _shuffle_xor, "shuffle": _shuffle, "read_lane": _read_lane, "first_lane": _first_lane, "lane_id": _lane_id, "wave_id": _wave_id,
+    "shuffle_xor": _shuffle_xor, "shuffle": _shuffle, "read_lane": _read_lane, "first_lane": _first_lane, "lane_id": _lane_id,
+    "wave_id": _wave_id,
 }  # fmt: skip

@@ -1,14 +1,16 @@
 """Memory: global, scalar and LDS accesses, atomics, the barrier.
 
-A uniform load of whole dwords from a buffer that the kernel never writes goes through the scalar cache; everything else is a global access with the
-base in SGPRs and a 32-bit offset in a VGPR. Masked accesses: where all offsets are known to lie below 2 GiB (the buffer's size is known) they are
-buffer accesses whose idle lanes get an offset beyond the descriptor's range, which reads 0 and stores nothing: one v_cndmask instead of two writes of
-EXEC, and nothing else has to keep out of the way. Otherwise EXEC is narrowed around the access, and loads choose 0 afterwards.
+A uniform load of whole dwords from a buffer that the kernel never writes goes through the scalar cache; everything else is a global access
+with the base in SGPRs and a 32-bit offset in a VGPR. Masked accesses: where all offsets are known to lie below 2 GiB (the buffer's size is
+known) they are buffer accesses whose idle lanes get an offset beyond the descriptor's range, which reads 0 and stores nothing: one v_cndmask
+instead of two writes of EXEC, and nothing else has to keep out of the way. Otherwise EXEC is narrowed around the access, and loads choose 0
+afterwards.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from ringup.compiler.machine.ir import Value
 from ringup.compiler.rdna.code import OFF, Operand, Part, Reg
@@ -39,7 +41,7 @@ class _Address:
 
     def __init__(self, e: Emitter, v: Value) -> None:
         base, offset = v.args[0], v.args[1]
-        constant = int(v.imm[1] if v.op == "atomic" else v.imm or 0)  # type: ignore[index,call-overload]
+        constant = int(v.imm[1] if v.op == "atomic" else v.imm or 0)
         self.offset: Operand
         self.saddr: Operand
         self.constant = 0
@@ -139,11 +141,12 @@ def _load(e: Emitter, v: Value, d: Place) -> None:
     if condition is not None and condition in e.bits:
         if not e.bits[condition] & 1:
             for to in e.pieces(d):
-                e.move(to, 0)  # type: ignore[arg-type]
+                e.move(to, 0)
             return
         condition = None
     if condition is None and e.known.loads_scalar(v) and bank(d) == "s":
-        return _load_scalar(e, v, d)
+        _load_scalar(e, v, d)
+        return
     to = d if bank(d) == "v" and not _shared(e, v, d) else e.temporary("v", d.count)
     if condition is None:
         _load_global(e, v, to)
@@ -153,10 +156,10 @@ def _load(e: Emitter, v: Value, d: Place) -> None:
         held = e.temporary("v", d.count)
         address = _Address(e, v)
         _masked(e, condition, lambda: _read(e, v, held, address))
-        choose(e, condition, [(one, of, 0) for one, of in zip(e.pieces(to), e.pieces(held), strict=True)])  # type: ignore[misc]
+        choose(e, condition, [(one, of, 0) for one, of in zip(e.pieces(to), e.pieces(held), strict=True)])
     if to is not d:
         for place, one in zip(e.pieces(d), e.pieces(to), strict=True):
-            e.move(place, one)  # type: ignore[arg-type]
+            e.move(place, one)
 
 
 def _shared(e: Emitter, v: Value, d: Place) -> bool:
@@ -195,7 +198,7 @@ _SCALAR_SIZES = (64, 32, 16, 8, 4)
 def _load_scalar(e: Emitter, v: Value, d: Place) -> None:
     """Load through the scalar cache. Both an offset in an SGPR, unsigned, and one in the instruction are added to the base."""
     base, offset = v.args[0], v.args[1]
-    constant = int(v.imm or 0)  # type: ignore[call-overload]
+    constant = int(v.imm or 0)
     offset, more = _split_offset(e, offset)
     constant += more
     if offset.type.element == "i64" and offset.op == "zext" and offset not in e.bits and e.reachable(offset):
@@ -248,7 +251,7 @@ def _descriptor_reaches(e: Emitter, v: Value) -> bool:
     source = e.known.source(base)
     if e.row.buffer_word3 is None or source is None or base.op != "param" or offset.type.element != "i32":
         return False
-    constant = int(v.imm or 0)  # type: ignore[call-overload]
+    constant = int(v.imm or 0)
     return 0 < e.function.params[source].size_bytes <= BEYOND and 0 <= constant < 1 << 20
 
 
@@ -256,7 +259,7 @@ def _descriptor(e: Emitter, base: Value) -> Place:
     """Return the descriptor of 2 GiB from a parameter's address, made once at the kernel's start."""
     found = e.bases.get((base, 0))
     if found is None:
-        found = e.bases[base, 0] = Reg("s", 4, name=f"{e.function.params[base.imm].name}_descriptor")  # type: ignore[call-overload]
+        found = e.bases[base, 0] = Reg("s", 4, name=f"{e.function.params[base.imm].name}_descriptor")
         e.place(base)
     return found
 
@@ -278,7 +281,7 @@ def descriptors(e: Emitter) -> None:
 def _buffer_operands(e: Emitter, v: Value, condition: Value) -> tuple[Operand, Place, int]:
     """Return offset, descriptor and constant of a masked access: idle lanes get an offset out of range."""
     offset, more = _split_offset(e, v.args[1])
-    constant = int(v.imm or 0) + more  # type: ignore[call-overload]
+    constant = int(v.imm or 0) + more
     chosen = e.temporary()
     at = e.any(offset)
     spread = v.type.size_bytes if v.op == "load" else v.args[2].type.size_bytes
@@ -368,7 +371,8 @@ def _store_name(width: int, first: int) -> str:
 
 # (operation, type): the instruction's name behind `global_atomic_`
 _ATOMICS = {
-    **{(f"{name}{sign}", f"i{bits}"): f"{name}_{kind}{bits}" for name in ("min", "max") for sign, kind in (("_s", "i"), ("_u", "u")) for bits in (32, 64)},
+    **{(f"{name}{sign}", f"i{bits}"): f"{name}_{kind}{bits}" for name in ("min", "max") for sign, kind in (("_s", "i"), ("_u",
+    "u")) for bits in (32, 64)},
     **{(name, f"i{bits}"): f"{name}_u{bits}" for name in ("add", "sub") for bits in (32, 64)},
     **{(name, f"i{bits}"): f"{name}_b{bits}" for name in ("and", "or", "xor", "swap") for bits in (32, 64)},
     ("swap", "f32"): "swap_b32", ("swap", "f64"): "swap_b64", ("fadd", "f32"): "add_f32", ("fmin", "f32"): "min_f32", ("fmax", "f32"): "max_f32",
@@ -377,7 +381,7 @@ _ATOMICS = {
 
 def _atomic(e: Emitter, v: Value, d: Place | None) -> None:
     happens, condition = _condition(e, v, 3)
-    name, _ = v.imm  # type: ignore[misc]
+    name, _ = v.imm
     value = v.args[2]
     found = _ATOMICS.get((name, value.type.element))
     if found is None or value.type.count > 1:
@@ -386,7 +390,7 @@ def _atomic(e: Emitter, v: Value, d: Place | None) -> None:
         )
     if not happens:
         for to in e.pieces(d) if d is not None else ():
-            e.move(to, 0)  # type: ignore[arg-type]
+            e.move(to, 0)
         return
     data, address = _stored(e, value), _Address(e, v)
 
@@ -417,9 +421,9 @@ def _lds_load(e: Emitter, v: Value, d: Place) -> None:
     happens, condition = _condition(e, v, 1)
     if not happens:
         for to in e.pieces(d):
-            e.move(to, 0)  # type: ignore[arg-type]
+            e.move(to, 0)
         return
-    at, constant = _lds_address(e, v.args[0], int(v.imm or 0), v.type.size_bytes)  # type: ignore[call-overload]
+    at, constant = _lds_address(e, v.args[0], int(v.imm or 0), v.type.size_bytes)
     to = d if condition is None and bank(d) == "v" and not _shared(e, v, d) else e.temporary("v", d.count)
 
     def access() -> None:
@@ -430,11 +434,11 @@ def _lds_load(e: Emitter, v: Value, d: Place) -> None:
     _masked(e, condition, access)
     if condition is not None:
         chosen = d if bank(d) == "v" else e.temporary("v", d.count)
-        choose(e, condition, [(one, of, 0) for one, of in zip(e.pieces(chosen), e.pieces(to), strict=True)])  # type: ignore[misc]
-        to = chosen  # type: ignore[assignment]
+        choose(e, condition, [(one, of, 0) for one, of in zip(e.pieces(chosen), e.pieces(to), strict=True)])
+        to = chosen
     if to is not d:
         for place, one in zip(e.pieces(d), e.pieces(to), strict=True):
-            e.move(place, one)  # type: ignore[arg-type]
+            e.move(place, one)
 
 
 def _lds_store(e: Emitter, v: Value, d: Place | None) -> None:
@@ -443,7 +447,7 @@ def _lds_store(e: Emitter, v: Value, d: Place | None) -> None:
         return
     value = v.args[1]
     data = _stored(e, value)
-    at, constant = _lds_address(e, v.args[0], int(v.imm or 0), value.type.size_bytes)  # type: ignore[call-overload]
+    at, constant = _lds_address(e, v.args[0], int(v.imm or 0), value.type.size_bytes)
 
     def access() -> None:
         for first, width in _chunks(value.type.size_bytes):
@@ -456,7 +460,8 @@ def _lds_store(e: Emitter, v: Value, d: Place | None) -> None:
 def _barrier(e: Emitter, v: Value, d: Place | None) -> None:
     """Wait for what others must see, meet, and forget what others may have changed.
 
-    LDS accesses must have happened. Stores and loads of memory must, and stale lines of the vector cache go, only if the kernel reads what it writes.
+    LDS accesses must have happened. Stores and loads of memory must, and stale lines of the vector cache go, only if the kernel reads what it
+    writes.
     """
     row, memory = e.row, e.known.reads_written
     waits = (
@@ -476,7 +481,21 @@ def _barrier(e: Emitter, v: Value, d: Place | None) -> None:
 
 
 # A group of one wave needs no s_barrier for LDS order, but the waits and the invalidation: the instruction costs it nothing.
-RULES: dict[str, Rule] = {"load": _load, "lds_load": _lds_load}
-EFFECTS: dict[str, Callable[[Emitter, Value, "Place | None"], None]] = {
-    "store": _store, "atomic": _atomic, "lds_store": _lds_store, "barrier": _barrier,
+def _marked(rule: Callable[[Emitter, Value, Any], None]) -> Callable[[Emitter, Value, Any], None]:
+    """Have a rule's accesses say whose memory they touch: that of a kernel argument, by number."""
+
+    def wrapped(e: Emitter, v: Value, d: Place | None) -> None:
+        rule(e, v, d)
+        source = e.known.source(v.args[0])
+        if source is not None:
+            for instr in e.line:
+                if instr.mnemonic.startswith(("global_", "buffer_")):
+                    instr.buffer = source
+
+    return wrapped
+
+
+RULES: dict[str, Rule] = {"load": _marked(_load), "lds_load": _lds_load}
+EFFECTS: dict[str, Callable[[Emitter, Value, Place | None], None]] = {
+    "store": _marked(_store), "atomic": _marked(_atomic), "lds_store": _lds_store, "barrier": _barrier,
 }  # fmt: skip

@@ -1,9 +1,9 @@
 """Spilling: registers that find no place live in memory between their uses.
 
-VGPRs go to scratch, a slot of dwords a lane. A store writes the lanes that EXEC has on and leaves the others of the slot alone, a load the same, so a
-value written under one mask and read under another is put together in the slot exactly as it would have been in the register. What reads or writes
-lanes that are off (v_readlane, DPP with fi, WMMA) would not see them reloaded; where EXEC changes, such registers stay. SGPRs go to lanes of VGPRs by
-v_writelane, which takes no heed of EXEC. A register that only ever gets one constant is made again at each use.
+VGPRs go to scratch, a slot of dwords a lane. A store writes the lanes that EXEC has on and leaves the others of the slot alone, a load the
+same, so a value written under one mask and read under another is put together in the slot exactly as it would have been in the register. What
+reads or writes lanes that are off (v_readlane, DPP with fi, WMMA) would not see them reloaded; where EXEC changes, such registers stay. SGPRs
+go to lanes of VGPRs by v_writelane, which takes no heed of EXEC. A register that only ever gets one constant is made again at each use.
 """
 
 from __future__ import annotations
@@ -136,9 +136,10 @@ class Spiller:
         block, number = place
         step = self.program.blocks[block][number - liveness.starts[block]]
         needed = sum(mask >> 2 * number & 3 != 0 for frame in frames for mask in frame.masks)
+        where = f"kernel {self.program.code.name}: at `{step.instr}` in {self.program.code.blocks[block]}"
         raise CompileError(
-            f"kernel {self.program.code.name}: at `{step.instr}` in {self.program.code.blocks[block]} {needed} {frames[0].bank.upper()}GPRs are needed at"
-            f" once that cannot be spilled; there are {size}; use narrower operands or fewer at a time"
+            f"{where} {needed} {frames[0].bank.upper()}GPRs are needed at once that cannot be spilled; there are {size};"
+            " use narrower operands or fewer at a time"
         )
 
     def spill(self, victims: list[Reg], liveness: Liveness) -> None:

@@ -70,6 +70,22 @@ def shape_of(root: Node) -> tuple[Int, ...]:
     return root.sources[0].shape if root.op is Op.STORE else root.shape
 
 
+def viewed(store: Node) -> Node:
+    """Return the node, BUFFER or AFTER, whose view a STORE writes: the state of the memory before it."""
+    node = store.sources[0]
+    while node.op in MOVEMENT:
+        node = node.sources[0]
+    return node
+
+
+def states_before(store: Node) -> list[Node]:
+    """Return the states of memory that a STORE ends: the one it writes into and those before that."""
+    found = [viewed(store)]
+    while found[-1].op is Op.AFTER:
+        found.append(found[-1].sources[0])
+    return found
+
+
 def memory_of(node: Node) -> Node:
     """Return the BUFFER or root that an AFTER stands for: the same memory, later."""
     while node.op is Op.AFTER:
@@ -90,6 +106,7 @@ class Cut:
                 self._users.setdefault(source, []).append(node)
         self._contractions = {node: is_contraction(node) for node in self._nodes if node.op is Op.REDUCE}
         self._gates = self._find_gates()
+        self._passing = self._find_passing()
         self._accesses: dict[Node, dict[tuple[Kernel, Point], None]] = {}
         for node in reversed(self._nodes):
             self._visit(node)
@@ -121,6 +138,19 @@ class Cut:
                 gate = after[gate]
         return gates
 
+    def _find_passing(self) -> set[Node]:
+        """Return the reductions that read memory which a store of this graph overwrites. They join no kernel.
+
+        All of what they read must be as it was, which nobody warrants inside the kernel that stores, or in one behind it.
+        """
+        states = {state for node in self._nodes if node.op is Op.STORE for state in states_before(node)}
+        found: set[Node] = set()
+        reads = set(states)
+        for node in self._nodes if states else ():
+            if node.op is not Op.CONTIGUOUS and not lies(node) and any(source in reads for source in node.sources):
+                (found if node.op is Op.REDUCE else reads).add(node)
+        return found
+
     def _visit(self, node: Node) -> None:
         accesses = self._accesses.pop(node, {})
         if node in self._outputs or node.op is Op.STORE or (node.op is Op.CONTIGUOUS and accesses):
@@ -149,7 +179,7 @@ class Cut:
         if node.op is Op.SCATTER:
             raise ValueError("a SCATTER is rewritten before kernels are cut")
         if node.op is Op.REDUCE:
-            if len(accesses) > 1:
+            if len(accesses) > 1 or node in self._passing:
                 return True
             (kernel, point), = accesses  # fmt: skip
             return not self._may_join(kernel, node, point, kernel.rows)
@@ -237,7 +267,7 @@ class Cut:
     def _may_join(self, kernel: Kernel, node: Node, point: Point, rows: frozenset[Atom] | None) -> bool:
         axes = kernel.axes
         own = _rows_of(point, kernel)
-        if own is None or (rows is not None and rows != own) or any(fold.node is node for fold in kernel.folds):
+        if node in self._passing or own is None or (rows is not None and rows != own) or any(fold.node is node for fold in kernel.folds):
             return False
         for index, size in zip(point, node.shape, strict=True):
             if within(index, 0, size) is not True:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ringup.compiler.graph import MOVEMENT, Node, Op
+from ringup.compiler.graph import Node, Op
 from ringup.compiler.index import bounds
-from ringup.compiler.schedule.cut import Cut, Kernel, lies, memory_of
+from ringup.compiler.schedule.cut import Cut, Kernel, lies, memory_of, states_before, viewed
 from ringup.compiler.schedule.rewrite import rewritten
 from ringup.errors import CompileError
 
@@ -32,28 +32,11 @@ def in_order(kernels: Mapping[Node, Kernel]) -> list[Kernel]:
         state = viewed(kernel.root)
         for needed in _makers(state, kernels):
             before[kernel][needed] = None
-        for older in _states(state):
+        for older in states_before(kernel.root):
             for reader in readers.get(older, []):
                 if reader is not kernel:
                     before[kernel][reader] = None
     return _sorted(before)
-
-
-def viewed(store: Node) -> Node:
-    """Return the node, BUFFER or AFTER, whose view a STORE writes: the state of the memory before it."""
-    node = store.sources[0]
-    while node.op in MOVEMENT:
-        node = node.sources[0]
-    return node
-
-
-def _states(node: Node) -> list[Node]:
-    """Return a state of memory and those before it."""
-    found = [node]
-    while node.op is Op.AFTER:
-        node = node.sources[0]
-        found.append(node)
-    return found
 
 
 def _makers(node: Node, kernels: Mapping[Node, Kernel]) -> list[Kernel]:

@@ -74,7 +74,8 @@ class Activations(Functions):
 
     def softplus(self, beta: float = 1.0) -> Self:
         """Return log(1 + exp(beta x)) / beta."""
-        x = self._wide() * beta
+        x = self._wide()
+        x = x * beta if beta != 1 else x
         made = (x.maximum(0) + (-x.abs())._exp()._log1p())._with_rule(_softplus_rule, x)
         return (made / beta if beta != 1 else made)._narrow(self)
 

@@ -181,7 +181,7 @@ class Core:
 
     def _with_rule(self, rule: Rule, *operands: Core) -> Self:
         """Give this result a gradient of its own instead of that of the nodes it is made of."""
-        if self._node not in RULES and all(one._node is not self._node for one in operands):
+        if all(one._node is not self._node for one in operands):  # a function wins over those it is made of
             RULES[self._node] = (rule, tuple(one._node for one in operands))
         return self
 

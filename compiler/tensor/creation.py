@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Self, cast
+from typing import Self, cast
 
 from ringup.compiler import dtypes, graph, index
 from ringup.compiler.dtypes import Scalar
 from ringup.compiler.graph import Op, Shape
 from ringup.compiler.index import Int
 from ringup.compiler.tensor import random
-from ringup.compiler.tensor.core import Core, DTypeLike, as_dtype, as_shape, number_of
+from ringup.compiler.tensor.core import DTypeLike, as_dtype, as_shape, number_of
 from ringup.compiler.tensor.memory import Memory
 from ringup.compiler.tensor.random import Source
 
@@ -111,13 +111,6 @@ class Creation(Memory):
         down = cls._of(graph.node(Op.IOTA, dtypes.int32, (rows,))).reshape((rows, 1))
         across = cls._of(graph.node(Op.IOTA, dtypes.int32, (rows if columns is None else columns,))).reshape((1, -1))
         return down.eq(across).cast(as_dtype(dtype))
-
-    def _gathered(self, axis: int, places: Self) -> Self:
-        return super()._gathered(axis, places)
-
-    @classmethod
-    def _table(cls, values: Sequence[float], dtype: dtypes.DType) -> Self:
-        raise NotImplementedError
 
     # random numbers
 
@@ -256,9 +249,3 @@ def _fans(shape: Shape) -> tuple[int, int]:
         raise ValueError(f"initial weights of {list(shape)}: (outputs, inputs, …)")
     rest = math.prod(number_of(size, "weights") for size in shape[2:])
     return number_of(shape[1], "weights") * rest, number_of(shape[0], "weights") * rest
-
-
-def named(tensor: Core, name: str) -> Any:
-    """Return a tensor's memory under a name."""
-    tensor.node.arg.name = name  # type: ignore[attr-defined]
-    return tensor

@@ -14,7 +14,7 @@ from ringup.compiler import dtypes, graph
 from ringup.compiler.graph import Node, Op
 from ringup.compiler.index import Int
 from ringup.compiler.tensor import order
-from ringup.compiler.tensor.core import LIVE, RULES, Core
+from ringup.compiler.tensor.core import RULES
 from ringup.compiler.tensor.realize import HISTORY, LEAVES
 
 if TYPE_CHECKING:
@@ -40,10 +40,14 @@ def gradient(loss: Tensor, targets: Sequence[Tensor], seed: Tensor | None = None
 
 
 def backward(loss: Tensor, seed: Tensor | None = None) -> None:
-    """Add to `grad` of every live tensor that asked for gradients and that the loss depends on."""
+    """Add to `grad` of every live tensor that asked for gradients and that the loss depends on; a ValueError where there is none."""
     leaves = {id(one): one for one in LEAVES.values()}
     roots = {key: _origin(one.node) for key, one in leaves.items()}
     found = _gradients(loss, set(roots.values()), seed)
+    if not found:
+        raise ValueError(
+            "the loss depends on no tensor made with requires_grad=True, or these were assigned to and computed since: backward comes first"
+        )
     for key, one in leaves.items():
         if roots[key] in found:
             made = found[roots[key]]
@@ -287,13 +291,3 @@ OP_RULES: dict[Op, OpRule] = {
     Op.STORE: lambda g, y, s, n: [None, g],
     Op.BUFFER: lambda g, y, s, n: [],
 }
-
-
-def want(tensor: Core) -> None:
-    """Count a tensor among those that `backward` gives a gradient."""
-    LEAVES[id(tensor)] = tensor
-
-
-def live() -> int:
-    """Return how many tensors there are."""
-    return len(LIVE)

@@ -334,12 +334,13 @@ class Indexing(Convolution):
             part = outside.where(-1, part._advanced(advanced))
         y = self._lift(value).cast(self.dtype)
         if y.ndim > part.ndim:
-            y = y.reshape(_without_leading_ones(y.shape, part.ndim))
+            y = y.reshape(without_leading_ones(y.shape, part.ndim))
         y = y.expand(part.shape).flatten()
         return self.flatten()._scattered(0, part.flatten(), y, None).reshape(self.shape)
 
 
-def _without_leading_ones(shape: Sequence[Int], ndim: int) -> Sequence[Int]:
+def without_leading_ones(shape: Sequence[Int], ndim: int) -> Sequence[Int]:
+    """Return a value's shape cut to the axes of the part it goes into."""
     extra = len(shape) - ndim
     if any(size != 1 for size in shape[:extra]):
         raise ValueError(f"a value of shape {list(shape)} for a part of {ndim} axes")

@@ -116,13 +116,12 @@ class Layers(Sorting):
             q, k, v, mask = q._split_heads(k, v, mask)
         factor = 1 / math.sqrt(number_of(q.shape[-1], "attention")) if scale is None else scale
         scores = q.matmul(k.transpose(), q._compute_dtype()) * factor
-        seen = None
+        seen, whole = None, mask is None  # whole: every row sees something
         if causal:
-            queries, keys = q.shape[-2], k.shape[-2]
-            last = keys - queries if start is None else start
-            seen = scores._places(scores.ndim - 1) <= scores._places(scores.ndim - 2) + scores._places(
-                scores.ndim - 2
-            )._lift(last)
+            last = k.shape[-2] - q.shape[-2] if start is None else start
+            here, there = scores._places(scores.ndim - 2), scores._places(scores.ndim - 1)
+            seen = there <= (here if isinstance(last, int) and last == 0 else here + here._lift(last))
+            whole = whole and index.bounds(last)[0] >= 0
         if mask is not None:
             if mask.dtype.kind == "bool":
                 seen = self._of(mask._node) if seen is None else seen & self._of(mask._node)
@@ -130,7 +129,7 @@ class Layers(Sorting):
                 scores = scores + self._of(mask._node)._wide()
         if seen is not None:
             scores = seen.where(scores, float("-inf"))
-        weights = scores._softmax_seen()
+        weights = scores.softmax() if whole else scores._softmax_seen()
         made = weights.cast(v.dtype if v.dtype.is_float else weights.dtype).matmul(v)
         return made.cast(self.dtype).reshape((*heads[:-1], v.shape[-1]))
 
@@ -269,8 +268,3 @@ def rotary_angles(positions: Layers, width: int, base: float = 10000.0) -> tuple
     steps = positions._from_list([base ** (-2 * i / width) for i in range(width // 2)], dtypes.float32)
     angles = positions.float().unsqueeze(-1) * steps
     return angles.cos(), angles.sin()
-
-
-def most(size: Int) -> int:
-    """Return the greatest value of a size."""
-    return index.bounds(size)[1]

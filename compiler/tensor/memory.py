@@ -9,6 +9,7 @@ from ringup.compiler import graph
 from ringup.compiler.graph import Node, Op
 from ringup.compiler.tensor import order
 from ringup.compiler.tensor.core import Core, spread
+from ringup.compiler.tensor.indexing import without_leading_ones
 from ringup.compiler.tensor.layers import Layers
 
 
@@ -68,7 +69,7 @@ class Memory(Layers):
             self._put_here(self._with_part(key, value), copies=True)
             return
         y = self._lift(value)
-        new = part._fitting(y.reshape(y.shape[y.ndim - part.ndim :]) if y.ndim > part.ndim else y)
+        new = part._fitting(y.reshape(without_leading_ones(y.shape, part.ndim)) if y.ndim > part.ndim else y)
         base = None if self._base is None or self._base[0] is None else cast("Self | None", self._base[0]())
         if base is None or self._base is None:
             self._adopt()

@@ -8,7 +8,7 @@ from weakref import ref
 
 from ringup.compiler import dtypes, graph, index
 from ringup.compiler.dtypes import Scalar
-from ringup.compiler.graph import Node, Op, Shape
+from ringup.compiler.graph import Node, Op
 from ringup.compiler.index import Int
 from ringup.compiler.tensor.core import Axes, Core, as_shape, broadcast_shapes, is_size, number_of, spread, total
 
@@ -415,14 +415,6 @@ class Movement(Core):
             made.reshape((*lead, count * count))._pad([(0, 0)] * at + [(0, count)]).reshape((*lead, count, count + 1))
         )
         return rows_of_one_more._cut(at + 1, 0, 1).reshape((*lead, count))
-
-
-def equal_shapes(tensors: Sequence[Core], what: str) -> Shape:
-    """Return the shape that all of them have."""
-    for one in tensors[1:]:
-        if one.shape != tensors[0].shape:
-            raise ValueError(f"{what}: shapes {list(tensors[0].shape)} and {list(one.shape)} differ")
-    return tensors[0].shape
 
 
 def meshgrid(*tensors: Movement, indexing: str = "ij") -> list[Movement]:

@@ -140,7 +140,7 @@ def prepared(roots: Sequence[Node]) -> list[Node]:
             until[node] = near[node] = events[after[node]] if node in after else never
         elif node.op is Op.STORE:
             view, value = node.sources
-            if near[value] < never and _must_wait(view, value, events[after[viewed(view)]], near, made):
+            if near[value] < never and _must_wait(view, value, events[after[viewed(view)]], near):
                 sources[1] = _kept(sources[1])
             until[node] = near[node] = never
         else:
@@ -160,11 +160,9 @@ def _kept(node: Node) -> Node:
     return node if node.op is Op.CONTIGUOUS else graph.node(Op.CONTIGUOUS, node.dtype, node.shape, (node,))
 
 
-def _must_wait(view: Node, value: Node, event: int, near: Mapping[Node, int], made: Mapping[Node, Node]) -> bool:
+def _must_wait(view: Node, value: Node, event: int, near: Mapping[Node, int]) -> bool:
     """Return whether a STORE's value has to be whole before the first element is written: it reads states that are overwritten by then, or
     its own state anywhere but at the places it writes."""
-    if near[value] < event:
-        return True
     todo, seen = [value], {value}
     while todo:
         node = todo.pop()

@@ -56,8 +56,8 @@ LEAVES: WeakValueDictionary[int, Core] = WeakValueDictionary()  # tensors that w
 
 
 @contextmanager
-def device(evaluator: Evaluator) -> Iterator[None]:
-    """Evaluate graphs there while the block runs."""
+def device(evaluator: Evaluator | None) -> Iterator[None]:
+    """Evaluate graphs there (nowhere for None) while the block runs."""
     token = _current.set(evaluator)
     try:
         yield

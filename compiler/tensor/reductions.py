@@ -13,7 +13,7 @@ from ringup.compiler.dtypes import DType
 from ringup.compiler.graph import Op
 from ringup.compiler.index import Int
 from ringup.compiler.tensor.activations import Activations
-from ringup.compiler.tensor.core import Axes, DTypeLike, as_dtype, detached, number_of, total
+from ringup.compiler.tensor.core import Axes, DTypeLike, as_dtype, detached, total
 
 
 class Reductions(Activations):
@@ -201,8 +201,3 @@ class Reductions(Activations):
         """Return whether all elements are within atol + rtol |other| of another's, as a bool tensor."""
         x, y = self._fit(other)
         return ((x - y).abs() <= y.abs() * rtol + atol).logical_or(x.eq(y)).all()
-
-
-def plain(size: Int, what: str) -> int:
-    """Return a size known now."""
-    return number_of(size, what)

@@ -12,7 +12,7 @@ from ringup.compiler import dtypes, graph
 from ringup.compiler.dtypes import Scalar
 from ringup.compiler.graph import Op
 from ringup.compiler.tensor.core import number_of, spread
-from ringup.compiler.tensor.elementwise import SIGNED, UNSIGNED
+from ringup.compiler.tensor.elementwise import SIGNED
 from ringup.compiler.tensor.indexing import Indexing
 
 RANKED = 1024  # rows up to this are sorted by rank alone
@@ -203,9 +203,3 @@ class Sorting(Indexing):
             last = x._cut(at, size - 1, size)
             made = last.isnan().where(last, made)
         return (made if keepdims else made._dropped((at,)))._narrow(self)
-
-    def unsigned_bits(self) -> Self:
-        """Return the elements' bits as unsigned integers."""
-        return (
-            self.detach().bitcast(UNSIGNED[self.dtype.bits]) if self.dtype.kind != "bool" else self.cast(dtypes.uint8)
-        )

@@ -12,7 +12,7 @@ from ringup.compiler.dtypes import DType
 from ringup.compiler.tensor import realize
 from ringup.compiler.tensor.core import Core, DTypeLike, as_dtype
 from ringup.compiler.tensor.creation import Creation
-from ringup.compiler.tensor.gradients import backward, want
+from ringup.compiler.tensor.gradients import backward
 from ringup.errors import CompileError
 
 Array = np.ndarray[Any, Any]
@@ -123,7 +123,7 @@ class Tensor(Creation):
         if wanted:
             self._base = None
             self._adopt()
-            want(self)
+            realize.LEAVES[id(self)] = self
         else:
             realize.LEAVES.pop(id(self), None)
         return self

@@ -1,7 +1,7 @@
-"""Machine IR evaluated in NumPy, all threads of all groups at once: written from the comments of `compiler/machine/ir.py`, the judge of its back ends.
+"""Machine IR evaluated in NumPy, all threads at once: written from the comments of `compiler/machine/ir.py`, the judge of its back ends.
 
-Values are arrays over (threads,) or (threads, elements); threads of groups are padded to whole waves, the padding never runs. Since every operation
-is done by all threads before the next begins, a barrier has nothing to do. A value that claims to be uniform and is not fails.
+Values are arrays over (threads,) or (threads, elements); threads of groups are padded to whole waves, the padding never runs. Since every
+operation is done by all threads before the next begins, a barrier has nothing to do. A value that claims to be uniform and is not fails.
 """
 
 from __future__ import annotations
@@ -127,13 +127,16 @@ def _through_double(f):
 
 def _wide(a, b, is_signed):
     x, y = (signed(a), signed(b)) if is_signed else (a, b)
-    return ((x.astype(np.int64) * y.astype(np.int64)) if is_signed else x.astype(np.uint64) * y.astype(np.uint64)).view(np.uint64)
+    return ((x.astype(np.int64) * y.astype(np.int64)) if is_signed else x.astype(np.uint64) * y.astype(np.uint64)).view(
+        np.uint64
+    )
 
 
 UNARY = {
     "not": lambda a: ~a, "fneg": lambda a: -a, "fabs": np.abs, "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "round": np.rint,
     "rcp": _through_double(lambda a: 1 / a), "rsq": _through_double(lambda a: 1 / np.sqrt(a)), "sqrt": _through_double(np.sqrt),
-    "exp2": _through_double(np.exp2), "log2": _through_double(np.log2), "sin_turns": _through_double(lambda a: np.sin(2 * np.pi * (a - np.rint(a)))),
+    "exp2": _through_double(np.exp2), "log2": _through_double(np.log2),
+    "sin_turns": _through_double(lambda a: np.sin(2 * np.pi * (a - np.rint(a)))),
     "fsqrt": root, "frexp_mantissa": lambda a: np.frexp(a)[0].astype(a.dtype),
     "frexp_exponent": lambda a: np.where(np.isfinite(a), np.frexp(a)[1], 0).astype(np.int32).view(np.uint32),
     "bit_count": lambda a: np.array([int(one).bit_count() for one in a], np.uint32),
@@ -141,7 +144,8 @@ UNARY = {
 }  # fmt: skip
 BINARY = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "and": lambda a, b: a & b, "or": lambda a, b: a | b,
-    "xor": lambda a, b: a ^ b, "fadd": lambda a, b: a + b, "fsub": lambda a, b: a - b, "fmul": lambda a, b: a * b, "fmin": np.fmin, "fmax": np.fmax,
+    "xor": lambda a, b: a ^ b, "fadd": lambda a, b: a + b, "fsub": lambda a, b: a - b, "fmul": lambda a, b: a * b, "fmin": np.fmin,
+    "fmax": np.fmax,
     "mul_hi_u": lambda a, b: (_wide(a, b, False) >> np.uint64(32)).astype(np.uint32),
     "mul_hi_s": lambda a, b: (_wide(a, b, True) >> np.uint64(32)).astype(np.uint32),
     "shl": lambda a, n: a << n.astype(a.dtype), "shr_u": lambda a, n: a >> n.astype(a.dtype),
@@ -350,7 +354,10 @@ class Machine:
 
     def _matrix(self, v, args, dtype):
         layout = self.layout
-        a, b, c = (self._by_wave(one if v.imm in ("f16", "bf16") or i == 2 else self._bytes(one, v.imm)) for i, one in enumerate(args))
+        a, b, c = (
+            self._by_wave(one if v.imm in ("f16", "bf16") or i == 2 else self._bytes(one, v.imm))
+            for i, one in enumerate(args)
+        )
         out = np.empty_like(c)
         wide = np.float64 if v.imm in ("f16", "bf16") else np.int64
         for wave in range(len(a)):
@@ -361,11 +368,15 @@ class Machine:
                 for i in range(layout.b_count):
                     right[layout.b(lane, i)] = b[wave, lane, i]
                 for i in range(layout.c_count):
-                    sums[layout.c(lane, i)] = c[wave, lane, i] if wide is np.float64 else np.int64(c[wave, lane, i].view(np.int32))
+                    sums[layout.c(lane, i)] = (
+                        c[wave, lane, i] if wide is np.float64 else np.int64(c[wave, lane, i].view(np.int32))
+                    )
             sums += left @ right
             for lane in range(32):
                 for i in range(layout.c_count):
-                    out[wave, lane, i] = sums[layout.c(lane, i)].astype(np.int64 if wide is np.int64 else np.float32).astype(out.dtype)
+                    out[wave, lane, i] = (
+                        sums[layout.c(lane, i)].astype(np.int64 if wide is np.int64 else np.float32).astype(out.dtype)
+                    )
         return out.reshape(args[2].shape)
 
     @staticmethod

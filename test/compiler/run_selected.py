@@ -1,18 +1,19 @@
-"""Runs what selection made, before the real passes: registers by a plain linear scan, a wait for everything after each access, text through llvm-mc."""
+"""Runs what selection made without the real passes: registers by a plain linear scan, waits after each access, text through llvm-mc."""
 
 from __future__ import annotations
 
-import subprocess
 import struct
+import subprocess
 
 import numpy as np
 
 from ringup.autogen.isa.reader import target
 from ringup.compiler.rdna.code import Block, Part, Reg, Signed, Special
+from ringup.compiler.rdna.emit import first_group_sgpr
 from ringup.silicon.shader.state import Dispatch
 from ringup.silicon.shader.workbench import Arena, Deaf
 
-CODE_VA, KERNARG_VA = 0x10_0000, 0x20_0000_0000
+CODE_VA, KERNARG_VA, SCRATCH_VA = 0x10_0000, 0x20_0000_0000, 0x40_0000_0000
 BUFFERS, BUFFER_STEP = 0x7F00_0000_0000, 1 << 36
 FLOAT_MODE = 0xF0  # round to nearest even, denormals of all types kept
 _ACCESSES = ("global_", "buffer_load", "buffer_store", "ds_", "s_load", "scratch_")
@@ -98,10 +99,16 @@ def text_of(code):
                 rows = facts.by_mnemonic(name)
                 assert rows, f"{code.target} has no {name}"
                 shown = [one for one in rows[-1].operands if one.field != "hidden"]
-                halves[name] = [one.size_bits == 16 for one in shown] if name.startswith("v_") and not name.startswith("v_pk") else []
+                halves[name] = (
+                    [one.size_bits == 16 for one in shown]
+                    if name.startswith("v_") and not name.startswith("v_pk") and not code.target.startswith("gfx12")
+                    else []
+                )
             half = halves[name]
             operands = [_spelled(one, places, i < len(half) and half[i]) for i, one in enumerate(instr.operands)]
-            lines.append(f"  {name} {', '.join(operands)} {' '.join(_modifier(*one) for one in instr.modifiers.items())}")
+            lines.append(
+                f"  {name} {', '.join(operands)} {' '.join(_modifier(*one) for one in instr.modifiers.items())}"
+            )
             if name.startswith(_TRANSCENDENTAL):  # va_vdst(0): their results come late
                 lines.append("  s_wait_alu 0xfff" if code.target.startswith("gfx12") else "  s_waitcnt_depctr 0xfff")
             if name.startswith(_ACCESSES):
@@ -158,20 +165,38 @@ def kernarg(function, arguments):
 
 
 def run(engine, machine_code, code, function, arguments, groups=(1, 1, 1), places=None, strict=True):
-    """Run machine code; arrays among the arguments hold what it stored."""
+    """Run machine code of the plain allocation; arrays among the arguments hold what it stored."""
+    vgprs = max([places[reg] + reg.count for reg in places if reg.bank == "v"] or [1])
+    _launch(
+        engine, machine_code, function, arguments, strict, wave_size=code.wave_size, group_size=(code.group_size, 1, 1), group_count=groups,
+        vgpr_count=-(-vgprs // 24) * 24, enable_group_id=code.group_ids, lds_size_bytes=code.lds_bytes, float_mode=FLOAT_MODE,
+    )  # fmt: skip
+
+
+def run_binary(engine, binary, function, arguments, groups=(1, 1, 1), strict=True):
+    """Run what the whole back end made of a function; arrays among the arguments hold what it stored."""
+    waves = -(-binary.group_size // binary.wave_size) * int(np.prod(groups))
+    wave_bytes = -(-binary.scratch_bytes * binary.wave_size // 1024) * 1024
+    _launch(
+        engine, binary.code, function, arguments, strict, user_sgprs=first_group_sgpr(binary.target, binary.group_ids),
+        scratch_bytes=wave_bytes * waves, scratch_wave_bytes=wave_bytes, wave_size=binary.wave_size, group_size=(binary.group_size, 1, 1),
+        group_count=groups, vgpr_count=max(-(-binary.vgprs // 24) * 24, 24), enable_group_id=binary.group_ids,
+        lds_size_bytes=binary.lds_bytes, float_mode=binary.float_mode,
+    )  # fmt: skip
+
+
+def _launch(engine, machine_code, function, arguments, strict, *, user_sgprs=2, scratch_bytes=0, **dispatch):
     arena = Arena()
     arena.place(CODE_VA, np.frombuffer(machine_code + bytes(256), np.uint8).copy(), executable=True)
     arena.place(KERNARG_VA, kernarg(function, arguments), writable=False)
     for i, one in enumerate(arguments):
         if isinstance(one, np.ndarray):
             arena.place(BUFFERS - i * BUFFER_STEP, one.reshape(-1).view(np.uint8))
-    vgprs = max([places[reg] + reg.count for reg in places if reg.bank == "v"] or [1])
-    dispatch = Dispatch(
-        pc=CODE_VA, wave_size=code.wave_size, group_size=(code.group_size, 1, 1), group_count=groups, vgpr_count=-(-vgprs // 24) * 24,
-        user_sgprs=(KERNARG_VA & 0xFFFFFFFF, KERNARG_VA >> 32), enable_group_id=code.group_ids, lds_size_bytes=code.lds_bytes,
-        float_mode=FLOAT_MODE,
-    )  # fmt: skip
-    under_way = engine.start(dispatch, arena, Deaf(), strict=strict)
+    if scratch_bytes:
+        arena.place(SCRATCH_VA, np.zeros(scratch_bytes, np.uint8))
+        dispatch["scratch_base"] = SCRATCH_VA
+    pointer = (KERNARG_VA & 0xFFFFFFFF, KERNARG_VA >> 32, *(0,) * (user_sgprs - 2))
+    under_way = engine.start(Dispatch(pc=CODE_VA, user_sgprs=pointer, **dispatch), arena, Deaf(), strict=strict)
     for _ in range(100):
         if under_way.step(100_000):
             break

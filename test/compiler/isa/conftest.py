@@ -28,7 +28,13 @@ class Llvm:
         self._argv += [f"-mattr={','.join(features)}"] if features else []
 
     def _run(self, lines, *options):
-        return subprocess.run([*self._argv, *options], input="\n".join(lines).encode(), capture_output=True, timeout=TIMEOUT_S, check=False)
+        return subprocess.run(
+            [*self._argv, *options],
+            input="\n".join(lines).encode(),
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
 
     def assemble(self, texts):
         """Return for each text its bytes, or the message it was refused with."""
@@ -90,7 +96,9 @@ def mc_pairs():
 @pytest.fixture(scope="session")
 def maker():
     """`maker(machine, random)` makes random instructions; `random_instructions.py` beside this file."""
-    place = importlib.util.spec_from_file_location("random_instructions", Path(__file__).with_name("random_instructions.py"))
+    place = importlib.util.spec_from_file_location(
+        "random_instructions", Path(__file__).with_name("random_instructions.py")
+    )
     module = importlib.util.module_from_spec(place)
     place.loader.exec_module(module)
     return module.Maker

@@ -59,7 +59,9 @@ class Maker:
             return None
         if kind.startswith("sdwa_"):
             return {name: pick.choice(UNUSED if kind == "sdwa_dst_u" else SELECTS)}
-        low, high = (-(1 << modifier.width - 1), 1 << modifier.width - 1) if modifier.signed else (0, 1 << modifier.width)
+        low, high = (
+            (-(1 << modifier.width - 1), 1 << modifier.width - 1) if modifier.signed else (0, 1 << modifier.width)
+        )
         number = pick.randrange(low, high)
         if form.format.name in ("FLAT",) and number >= 4096:
             number &= 4095
@@ -104,7 +106,11 @@ class Maker:
         pick = self.random
         if slot.codec == "implied":
             plain = slot.text.removesuffix("_lo")
-            return special(plain + "_lo" * (self.machine.wave_size == 32)) if plain in ("vcc", "exec") else special(slot.text)
+            return (
+                special(plain + "_lo" * (self.machine.wave_size == 32))
+                if plain in ("vcc", "exec")
+                else special(slot.text)
+            )
         if slot.codec == "literal":
             top = 1 << 16 if slot.type in ("f16", "bf16") else 1 << 32
             return lit(pick.randrange(top))
@@ -187,11 +193,9 @@ class Maker:
             return operands, modifiers
         placed = memory.matrix_slots(form, modifiers, wave)
         operands = [self.operand(form, slot, count) for slot, count in placed]
-        if name == "SMEM" and "offset" in form.modifiers and len(operands) == 3:
-            if isinstance(operands[2], int | float) or operands[2] is NULL or self.random.random() < 0.5:
-                operands[2] = modifiers.pop("offset", self.random.randrange(1, 1 << 19))
-                if operands[2] == 0:
-                    operands[2] = 4
+        loads = name == "SMEM" and "offset" in form.modifiers and len(operands) == 3
+        if loads and (isinstance(operands[2], int | float) or operands[2] is NULL or self.random.random() < 0.5):
+            operands[2] = modifiers.pop("offset", self.random.randrange(1, 1 << 19)) or 4
         if form.name == "s_endpgm" and operands == [0]:
             operands = []
         return operands, modifiers

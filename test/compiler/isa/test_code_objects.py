@@ -1,5 +1,6 @@
 """Code objects: judged by LLVM's readers, by our loader, by descriptors LLVM makes, and by running on the virtual cores."""
 
+import contextlib
 import random
 import re
 import subprocess
@@ -87,7 +88,10 @@ def test_llvm_reads_it_without_a_complaint(image, llvm_tool, tmp_path):
     assert ".value_kind:     global_buffer" in told
     listed = llvm_tool("llvm-objdump", "-d", path)
     lines = [line.split("//")[0].split() for line in listed.splitlines() if "//" in line]
-    ours = [row.text.split() for row in disassembler.Listing(processor("gfx1100"), elf_read.read(image, "").sections[".text"].data).rows]
+    ours = [
+        row.text.split()
+        for row in disassembler.Listing(processor("gfx1100"), elf_read.read(image, "").sections[".text"].data).rows
+    ]
     assert [line[0] for line in lines] == [line[0] for line in ours]
 
 
@@ -95,7 +99,9 @@ def test_llvm_reads_it_without_a_complaint(image, llvm_tool, tmp_path):
 def test_a_kernel_assembled_here_runs_on_the_virtual_cores(image, times):
     data = np.arange(32, dtype=np.float32)
     wanted = data * 2.0**times
-    workbench.run(Interpreter(), cores_program.load(image), "scale", [data, times], groups=(1, 1, 1), group_size=(32, 1, 1))
+    workbench.run(
+        Interpreter(), cores_program.load(image), "scale", [data, times], groups=(1, 1, 1), group_size=(32, 1, 1)
+    )
     assert data.tolist() == wanted.tolist()
 
 
@@ -181,14 +187,29 @@ def test_descriptors_are_llvms(target, headers, tmp_path):
         given |= {"next_free_vgpr": pick.randrange(64, 257), "next_free_sgpr": pick.randrange(100)}
         wave = 64 if limits.wave_sizes == (64,) else 32 if given.get("wavefront_size32", 1) else 64
         lines = "".join(f" .amdhsa_{name} {value}\n" for name, value in given.items())
-        source = f'.amdhsa_code_object_version 5\n.text\n.p2align 8\nk:\n s_endpgm\n.section .rodata,"a"\n.p2align 6\n.amdhsa_kernel k\n{lines}.end_amdhsa_kernel\n'
+        head = '.amdhsa_code_object_version 5\n.text\n.p2align 8\nk:\n s_endpgm\n.section .rodata,"a"\n.p2align 6\n'
+        source = f"{head}.amdhsa_kernel k\n{lines}.end_amdhsa_kernel\n"
         path = tmp_path / "k.o"
         features = ["-mattr=+wavefrontsize64"] if wave == 64 and 32 in limits.wave_sizes else []
-        subprocess.run([*command, "-triple=amdgcn-amd-amdhsa", f"-mcpu={target}", *features, "-filetype=obj", "-o", path], input=source.encode(), check=True)
+        subprocess.run(
+            [*command, "-triple=amdgcn-amd-amdhsa", f"-mcpu={target}", *features, "-filetype=obj", "-o", path],
+            input=source.encode(),
+            check=True,
+        )
         right = elf_read.read(path.read_bytes(), "k").sections[".rodata"].data
         ours = descriptor.build(given, limits, 0, wave)
-        assert (ours[:16], ours[24:]) == (right[:16], right[24:]), given  # between them: the entry, which a linker fills in
+        assert (ours[:16], ours[24:]) == (right[:16], right[24:]), (
+            given
+        )  # between them: the entry, which a linker fills in
         assert descriptor.build(descriptor.read(ours, limits)[0], limits, 0, wave) == ours
+
+
+def test_local_labels_keep_their_names():
+    text = ".p2align 8\nk:\n s_cbranch_scc1 done\n s_nop 0\ndone:\n s_endpgm\n"
+    text += ".amdhsa_kernel k\n.amdhsa_next_free_vgpr 1\n.amdhsa_next_free_sgpr 1\n"
+    built = elf.write(assemble(text + ".end_amdhsa_kernel", processor("gfx1100")))
+    lines = list(disassembler.object_lines(elf_read.read(built, "k"), places=False))
+    assert lines[lines.index("k:") :][:5] == ["k:", "  s_cbranch_scc1 done", "  s_nop 0", "done:", "  s_endpgm"]
 
 
 @pytest.mark.parametrize("size", [3, 40, 64, 200, 1000])
@@ -208,7 +229,5 @@ def test_spoiled_bytes_never_make_a_traceback(image):
         data = bytearray(image)
         for _ in range(3):
             data[pick.randrange(len(data))] = pick.randrange(256)
-        try:
+        with contextlib.suppress(CompileError):
             list(disassembler.object_lines(elf_read.read(bytes(data), "spoiled")))
-        except CompileError:
-            pass

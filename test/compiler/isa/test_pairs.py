@@ -72,7 +72,7 @@ DISASSEMBLED = {
         "the plain number: LLVM prints an expression": 1, "the suffix tells the long encoding": 2,
     }),
     "gfx942": (975, 975, 969, {"a DPP or SDWA encoding that the row of facts lacks": 6}),
-    "gfx950": (1441, 1441, 1434, {"a DPP or SDWA encoding that the row of facts lacks": 7}),
+    "gfx950": (1441, 1441, 1435, {"a DPP or SDWA encoding that the row of facts lacks": 6}),
 }  # fmt: skip
 
 

@@ -14,7 +14,12 @@ from ringup.errors import CompileError
 HERE = Path(__file__).parent
 REFUSED = {  # texts LLVM 22 refuses; taken here, with the reason
     "gfx1100": (13252, {}),
-    "gfx1201": (15547, {"image_load v0, v0, s[0:7] dmask:0x1 dim:SQ_RSRC_IMG_1D th:0x7": "LLVM prints such a th and does not read it back"}),
+    "gfx1201": (
+        15547,
+        {
+            "image_load v0, v0, s[0:7] dmask:0x1 dim:SQ_RSRC_IMG_1D th:0x7": "LLVM prints such a th and does not read it back"
+        },
+    ),
 }
 ALIASES = {"gfx1100": 24145, "gfx1201": 27728}  # texts of the same tests that LLVM takes
 EVERY = 7  # of these, one in so many: older names, values at their limits
@@ -64,15 +69,17 @@ def test_texts_that_llvm_takes_there_are_taken(target, llvm):
 
 
 OPERANDS = (
-    "v0", "v255", "v[0:1]", "v[2:3]", "v[0:2]", "v[4:7]", "v1.l", "v1.h", "v200.h", "s0", "s[0:1]", "s[2:3]", "s[0:3]", "s[4:7]", "s[0:7]", "s105",
-    "s[104:105]", "ttmp0", "ttmp[0:1]", "vcc", "vcc_lo", "exec", "exec_lo", "exec_hi", "m0", "null", "src_scc", "0", "1", "64", "65", "-16", "-17",
-    "0.5", "-4.0", "0x1234", "0x12345678", "0x123456789", "-v1", "|v1|", "-s1", "|s1|", "s[1:2]", "v[255:256]", "s106", "v256", "a0",
+    "v0", "v255", "v[0:1]", "v[2:3]", "v[0:2]", "v[4:7]", "v1.l", "v1.h", "v200.h", "s0", "s[0:1]", "s[2:3]", "s[0:3]", "s[4:7]", "s[0:7]",
+    "s105", "s[104:105]",
+    "ttmp0", "ttmp[0:1]", "vcc", "vcc_lo", "exec", "exec_lo", "exec_hi", "m0", "null", "src_scc", "0", "1", "64", "65", "-16",
+    "-17", "0.5", "-4.0", "0x1234", "0x12345678", "0x123456789", "-v1", "|v1|", "-s1", "|s1|", "s[1:2]", "v[255:256]", "s106", "v256", "a0",
     "flat_scratch", "ttmp[1:2]",
 )  # fmt: skip
 MODIFIERS = (
-    "clamp", "mul:2", "mul:3", "div:2", "offset:4", "offset:65535", "offset:65536", "offset:-1", "glc", "slc", "gds", "tfe", "lds", "idxen", "offen",
-    "op_sel:[1,0]", "op_sel:[1,1,1,1]", "op_sel_hi:[0,0]", "neg_lo:[1,0]", "quad_perm:[0,1,2,4]", "row_shl:16", "row_mask:0x10",
-    "dpp8:[0,1,2,3,4,5,6,8]", "row_bcast:15", "unorm", "sc0", "nt", "done", "wait_exp:8", "byte_sel:4", "row_xmask:16", "offset0:256", "bar", "bar:1",
+    "clamp", "mul:2", "mul:3", "div:2", "offset:4", "offset:65535", "offset:65536", "offset:-1", "glc", "slc", "gds", "tfe", "lds", "idxen",
+    "offen", "op_sel:[1,0]", "op_sel:[1,1,1,1]", "op_sel_hi:[0,0]", "neg_lo:[1,0]", "quad_perm:[0,1,2,4]", "row_shl:16", "row_mask:0x10",
+    "dpp8:[0,1,2,3,4,5,6,8]", "row_bcast:15", "unorm", "sc0", "nt", "done", "wait_exp:8", "byte_sel:4", "row_xmask:16", "offset0:256", "bar",
+    "bar:1",
 )  # fmt: skip
 
 
@@ -108,7 +115,9 @@ def test_texts_changed_at_random_are_refused_where_llvm_refuses_them(target, llv
     names = sorted(families)
     texts = sorted({changed(pick.choice(families[pick.choice(names)]), pick) for _ in range(3000)})
     answers = [llvm(target, 32, halves).assemble(texts) for halves in (True, False)]
-    refused = [text for text, *codes in zip(texts, *answers, strict=True) if not any(isinstance(code, bytes) for code in codes)]
+    refused = [
+        text for text, *codes in zip(texts, *answers, strict=True) if not any(isinstance(code, bytes) for code in codes)
+    ]
     assembler = Assembler(processor(target))
     taken = [text for text in refused if answer(assembler, text) is not None]
     assert len(refused) > 2000

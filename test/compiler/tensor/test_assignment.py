@@ -217,6 +217,26 @@ def test_a_cache_written_at_a_place_known_at_run_time():
         cache.realize(sizes={"at": 7, "n": 2})
 
 
+def test_words_said_one_by_one_are_those_said_at_once():
+    """A decoder's attention over a cache, a few positions at a time at a place known at run time, against all positions at once."""
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.normal(size=(2, 8, 4)).astype(np.float32) for _ in range(3))
+    whole = Tensor(q).scaled_dot_product_attention(Tensor(k), Tensor(v), causal=True).numpy()
+    keys, values = Tensor.zeros(2, 8, 4), Tensor.zeros(2, 8, 4)
+    at, n, place = Size("at", 0, 7), Size("n", 1, 3), 0
+    q_all, k_all, v_all = Tensor(q), Tensor(k), Tensor(v)
+    for count in (3, 1, 1, 2, 1):
+        keys[:, at : at + n] = k_all[:, at : at + n]
+        values[:, at : at + n].assign(v_all[:, at : at + n])
+        seen = q_all[:, at : at + n].scaled_dot_product_attention(
+            keys[:, : at + n], values[:, : at + n], causal=True, start=at
+        )
+        found = seen.realize(sizes={"at": place, "n": count}).numpy()
+        np.testing.assert_allclose(found, whole[:, place : place + count], rtol=1e-5, atol=1e-6)
+        place += count
+    np.testing.assert_array_equal(keys.numpy(), k)
+
+
 def test_the_memory_stays_the_same(evaluator):
     with device(evaluator):
         t = Tensor(np.zeros((2, 2)))
@@ -253,6 +273,10 @@ def test_views_are_written_through():
         t[::2].assign(0)
     with pytest.raises(TypeError, match="a part that is a copy"):
         t[[0, 1]].assign(0)
+    t[2] = np.full((1, 1, 4), 2.0)
+    assert t[2].tolist() == [2] * 4
+    with pytest.raises(ValueError, match=r"a value of shape \[2, 4\] for a part of 1 axes"):
+        t[2] = np.ones((2, 4))
     with pytest.raises(ValueError, match=r"a value of shape \[3\] does not go into \[4\]"):
         t[0].assign([1, 2, 3])
 

@@ -283,6 +283,8 @@ def test_backward_adds_up_in_every_leaf():
     assert a.grad.tolist() == [5, 6]
     assert b.grad.tolist() == [1, 2]
     assert c.grad is None
+    with pytest.raises(ValueError, match="depends on no tensor made with requires_grad=True"):
+        Tensor([1.0]).sum().backward()
     a.requires_grad_(False)
     (a * b).sum().backward()
     assert a.grad.tolist() == [5, 6]
@@ -304,6 +306,18 @@ def test_gradients_pass_through_what_was_computed_meanwhile():
         k = (x * x).realize()
     with pytest.raises(ValueError, match="does not depend"):
         gradient(k.sum(), [x])
+
+
+def test_backward_after_its_parameters_changed_is_refused():
+    w = Tensor([1.0, 2.0], requires_grad=True)
+    loss = (w * w).sum()
+    w.assign(w.detach() * 2)
+    w.realize()
+    assert loss.item() == 5
+    with pytest.raises(ValueError, match="assigned to and computed since"):
+        loss.backward()
+    (w * w).sum().backward()
+    assert w.grad.tolist() == [4, 8]
 
 
 def test_what_has_no_gradient_is_refused():

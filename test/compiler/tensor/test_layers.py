@@ -100,6 +100,38 @@ def test_attention_in_f16_keeps_scores_in_f32():
     np.testing.assert_allclose(made.numpy(), expected, atol=2e-3)
 
 
+def test_attention_without_a_mask_is_the_softmax_chain_between_two_contractions():
+    q = Tensor(normal(1, 2, 8, 4, kind="float16"))
+    for causal in (False, True):
+        made = q.scaled_dot_product_attention(q, q, causal=causal)
+        ops = [
+            node.op
+            for node in made.node.ordered()
+            if node.dtype.name == "float32" and node.op not in (Op.EXPAND, Op.RESHAPE, Op.CONST, Op.BITCAST, Op.CAST)
+        ]
+        masked = [Op.WHERE] if causal else []
+        assert ops == [
+            Op.MUL,
+            Op.REDUCE,
+            Op.MUL,
+            *masked,
+            Op.REDUCE,
+            Op.SUB,
+            Op.MUL,
+            Op.EXP2,
+            Op.REDUCE,
+            Op.DIV,
+            Op.MUL,
+            Op.REDUCE,
+        ]
+    few = Tensor(normal(1, 1, 2, 4))
+    late = (
+        Tensor(normal(1, 1, 6, 4)).scaled_dot_product_attention(few, few, causal=True).numpy()
+    )  # the first four rows see nothing
+    assert not late[0, 0, :4].any()
+    assert late[0, 0, 4:].all()
+
+
 def test_softmax_is_max_sub_exp2_sum_div():
     ops = [
         node.op

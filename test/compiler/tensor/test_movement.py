@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ringup.compiler import index
 from ringup.compiler.graph import MOVEMENT, Op
 from ringup.compiler.tensor import Tensor, meshgrid
 
@@ -123,6 +124,41 @@ def test_windows_are_output_times_stride_plus_tap_times_dilation(length, size, s
     made = Tensor(x)._windows(1, size, step, dilation)
     same(made, expected)
     same(Tensor(x.T)._windows(0, size, step, dilation), expected.transpose(1, 2, 0))
+
+
+def through(node, place):
+    """Return the place in the source below all views of what lies at `place`, as an index expression."""
+    while node.op in MOVEMENT:
+        (source,) = node.sources
+        if node.op is Op.RESHAPE:
+            flat = sum((one * index.product(node.shape[i + 1 :]) for i, one in enumerate(place)), 0)
+            place = []
+            for size in reversed(source.shape):
+                place.insert(0, flat % size if size != 1 else 0)
+                flat = flat // size
+        elif node.op is Op.PERMUTE:
+            place = [place[node.arg.index(axis)] for axis in range(len(place))]
+        elif node.op is Op.EXPAND:
+            place = [0 if size == 1 else one for size, one in zip(source.shape, place, strict=True)]
+        elif node.op is Op.SHRINK:
+            place = [one + start for one, (start, _) in zip(place, node.arg, strict=True)]
+        else:
+            raise AssertionError(node)
+        node = source
+    return place
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(2, 40), st.integers(1, 7), st.integers(1, 5), st.integers(1, 4))
+def test_the_index_of_a_window_simplifies_to_that_very_sum(length, size, step, dilation):
+    count = (length - dilation * (size - 1) - 1) // step + 1
+    if count < 1:
+        return
+    made = Tensor(np.zeros((3, length)))._windows(1, size, step, dilation)
+    if any(node.op is Op.PAD for node in made.node.ordered()):
+        return  # a stride over one tap that does not divide the length: padding, then the first of each
+    row, o, k = index.variable("row", 0, 2), index.variable("o", 0, count - 1), index.variable("k", 0, size - 1)
+    assert through(made.node, [row, o, k]) == [row, o * step + k * dilation]
 
 
 def test_unfold_is_a_view():

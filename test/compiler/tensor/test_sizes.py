@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from ringup.compiler.graph import Op
 from ringup.compiler.tensor import Size, Tensor, device, realize, use
 from ringup.errors import CompileError
 
@@ -91,6 +92,24 @@ def test_without_a_card_the_error_says_how_to_choose_one():
         assert Tensor([1, 2]).tolist() == [1, 2]  # bytes that are there need no card
     finally:
         use(before)
+
+
+def test_places_beyond_2_to_the_31_are_counted_in_64_bits():
+    huge = Tensor.zeros(1 << 33)
+    for made in (
+        huge.argmax(),
+        Tensor.arange(1 << 33, dtype="int64"),
+        Tensor.rand(1 << 33),
+        Tensor.rand(1 << 17, 1 << 16),
+    ):
+        assert all(node.dtype.name == "int64" for node in made.node.ordered() if node.op is Op.IOTA)
+    wide = Tensor.zeros(1 << 17, 1 << 16)
+    places = wide[Tensor([1, 2]), Tensor([3, 4])].node
+    gather = next(node for node in places.ordered() if node.op is Op.GATHER)
+    assert gather.sources[1].dtype.name == "int64"
+    wide[[1, 2], [3, 4]] = 1.0
+    scatter = next(node for node in wide.node.ordered() if node.op is Op.SCATTER)
+    assert scatter.sources[1].dtype.name == "int64"
 
 
 def test_equal_work_is_one_graph(evaluator):

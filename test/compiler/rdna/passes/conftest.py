@@ -1,4 +1,4 @@
-"""Fixtures for the passes behind selection: a direct evaluator of virtual-register code, a maker of random programs, a run on the virtual cores."""
+"""Fixtures for the passes behind selection: an evaluator of virtual-register code, a maker of random programs, runs on the virtual cores."""
 
 from __future__ import annotations
 
@@ -697,7 +697,9 @@ class Tools:
         for engine in engines:
             got, run = run_binary(binary, out_words, engine)
             assert not run.violations, f"{code.name} on {engine}: {run.violations[0]}\n{code}"
-            assert np.array_equal(got, expected), f"{code.name} on {engine}: {np.flatnonzero(got != expected)[:8]}\n{code}"
+            assert np.array_equal(got, expected), (
+                f"{code.name} on {engine}: {np.flatnonzero(got != expected)[:8]}\n{code}"
+            )
         return binary
 
 
@@ -718,7 +720,7 @@ def assembled(headers):
         if accept:
             assert not done.returncode, done.stderr.decode()[:2000]
         found = re.findall(r"encoding: \[(.*?)\]", done.stdout.decode())
-        return [one for one in found], done.returncode
+        return list(found), done.returncode
 
     return run
 
@@ -730,7 +732,9 @@ def llvm_text(code):
     for block in code.blocks:
         lines.append(f"{labels[block]}:")
         for instr in block.instrs:
-            lines.append(" :: ".join(_line(one, labels) for one in ((instr.x, instr.y) if isinstance(instr, Pair) else (instr,))))
+            lines.append(
+                " :: ".join(_line(one, labels) for one in ((instr.x, instr.y) if isinstance(instr, Pair) else (instr,)))
+            )
     return "\n".join(lines) + "\n"
 
 

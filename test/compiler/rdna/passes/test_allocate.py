@@ -32,7 +32,12 @@ def test_a_program_fits_exactly_the_registers_that_it_needs(tools, count):
     code = many(tools, count).end()
     program = Program(code)
     liveness = Liveness(program)
-    vector = [unit for reg in program.regs if reg.bank == "v" for unit in range(program.base[reg], program.base[reg] + reg.count)]
+    vector = [
+        unit
+        for reg in program.regs
+        if reg.bank == "v"
+        for unit in range(program.base[reg], program.base[reg] + reg.count)
+    ]
     most = max(sum(liveness.mask[unit] >> bit & 1 for unit in vector) for bit in range(2 * liveness.count))
     found = allocate(program, max_vgprs=most)
     assert (found.vgprs, found.spilled) == (most, 0)
@@ -43,7 +48,8 @@ def test_a_program_fits_exactly_the_registers_that_it_needs(tools, count):
 def test_spilled_values_come_back(tools):
     make = many(tools, 60)
     binary = tools.check(make.end(), make.out_words, max_vgprs=16)
-    assert binary.vgprs <= 16 and binary.scratch_bytes >= 4 * 40
+    assert binary.vgprs <= 16
+    assert binary.scratch_bytes >= 4 * 40
 
 
 def test_scratch_far_away_is_reached_through_a_register(tools):
@@ -259,7 +265,8 @@ def test_products_into_new_registers_add_in_place_where_the_old_ones_die(tools):
     code = make.end()
     program, _ = tools.prepared(code, "waits")
     inside = [step.instr.mnemonic for step in program.blocks[1]]
-    assert "v_mov_b32" not in inside and inside.count("v_wmma_f32_16x16x16_f16") == 1
+    assert "v_mov_b32" not in inside
+    assert inside.count("v_wmma_f32_16x16x16_f16") == 1
 
 
 def test_a_mad_of_64_bits_writes_none_of_its_sources(tools):
@@ -277,7 +284,8 @@ def test_inputs_stay_where_the_dispatcher_puts_them(tools):
     binary = tools.check(code, make.out_words)
     assert binary.user_sgprs == 15  # gfx1100: user and group SGPRs are 16 together
     out, _ = tools.run_binary(binary, make.out_words, groups=3)
-    assert set(out[32:64].tolist()) <= {0, 1, 2} and np.array_equal(out[:32], np.arange(32))
+    assert set(out[32:64].tolist()) <= {0, 1, 2}
+    assert np.array_equal(out[:32], np.arange(32))
 
 
 def test_a_part_beyond_its_register_is_refused(tools):

@@ -1,0 +1,72 @@
+"""Random functions: what selected code leaves in memory is what the evaluator says, on both virtual cores.
+
+Many more were run by hand: 3,000 seeds as here, and thousands through the passes behind selection.
+"""
+
+import re
+
+import numpy as np
+import pytest
+
+from ringup.compiler.rdna.pipeline import finish
+from ringup.compiler.rdna.select import select
+from ringup.silicon.shader.interpreter import Interpreter
+
+INTERPRETED, TRANSLATED, FINISHED, OTHERS = 100, 8, 100, 24
+
+
+@pytest.mark.parametrize("first", range(0, INTERPRETED, 20))
+def test_random_functions(module, same, first):
+    make = module("random_machine").random_function
+    for seed in range(first, first + 20):
+        function, arguments, groups = make(seed)
+        try:
+            same(function, arguments, groups, on=("interpreter",))
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+
+
+@pytest.mark.parametrize("seed", range(1000, 1000 + TRANSLATED))
+def test_random_functions_on_the_fast_core(module, same, seed):
+    function, arguments, groups = module("random_machine").random_function(seed, 20)
+    same(function, arguments, groups, on=("translator",))
+
+
+@pytest.mark.parametrize("first", range(3000, 3000 + FINISHED, 20))
+def test_random_functions_through_every_pass(module, first):
+    """Behind selection: scheduling, allocation, waits, dual issue, encoding."""
+    evaluator, runner, make = (
+        module("evaluate_machine"),
+        module("run_selected"),
+        module("random_machine").random_function,
+    )
+    for seed in range(first, first + 20):
+        function, arguments, groups = make(seed)
+        binary = finish(select(function, "gfx1100"))
+        expected, left = ([one.copy() if isinstance(one, np.ndarray) else one for one in arguments] for _ in range(2))
+        evaluator.evaluate(function, expected, groups)
+        runner.run_binary(Interpreter(), binary, function, left, groups)
+        for i, (want, got) in enumerate(zip(expected, left, strict=True)):
+            if isinstance(want, np.ndarray):
+                assert (want.view(np.uint8) == got.view(np.uint8)).all(), f"seed {seed}: argument {i}"
+
+
+@pytest.mark.parametrize("target", ["gfx1151", "gfx1201"])
+def test_other_processors_have_every_instruction_that_is_chosen(module, llvm, target):
+    """No virtual core runs these: LLVM's assembler takes every line, in the forms of that processor."""
+    runner, make = module("run_selected"), module("random_machine").random_function
+    for wave_size in (32, 64):
+        texts = []
+        for seed in range(2000, 2000 + OTHERS):
+            function, _, _ = make(seed, 40)
+            if function.wave_size == wave_size:
+                text, _ = runner.text_of(select(function, target))
+                texts.append(_renamed(text, seed))
+        if texts:
+            assert runner.assemble(llvm, "".join(texts), target, wave_size)
+
+
+def _renamed(text, seed):
+    """Give the blocks of one kernel labels of their own."""
+
+    return re.sub(r"\bb(\d+)\b(?!:\[)", rf"k{seed}_\1", text)
