@@ -245,7 +245,9 @@ class Rows:
             return found
 
         count = -(-most(size) // span)
-        if isinstance(size, int) and (count * shape.vector <= KEPT_ELEMENTS or count < 2 * UNROLLED):
+        if count <= UNROLLED or (
+            isinstance(size, int) and (count * shape.vector <= KEPT_ELEMENTS or count < 2 * UNROLLED)
+        ):
             return take(requests(0, count), totals) if count else totals
         turns: Int = (
             size // (span * UNROLLED) if isinstance(size, int) else (size + span * UNROLLED - 1) // (span * UNROLLED)

@@ -170,7 +170,9 @@ def _long_scc(e: Emitter, relation: str, letter: str, a: Value, b: Value) -> boo
     halves = []
     for one in (a, b):
         low, high = e.parts(one) if one in e.bits else e.pieces(e.scalar_register(one))
-        if letter == "i":
+        if letter == "i" and is_literal(high):
+            high ^= 0x80000000  # type: ignore[operator]
+        elif letter == "i":
             moved = e.temporary("s")
             e.emit("s_xor_b32", moved, high, 0x80000000)
             high = moved

@@ -36,6 +36,13 @@ def evaluator(card):
     return Device(card)
 
 
+@pytest.fixture(scope="module")
+def on_evaluator(evaluator):
+    """Let fixtures of a module compute on the card."""
+    with device(evaluator):
+        yield
+
+
 @pytest.fixture(autouse=True)
 def on_card(evaluator, card):
     """Let tensors be computed on the card, and see that it saw no mistake."""
@@ -60,3 +67,9 @@ def minilm(model_files):
 def decoder():
     """The module of the small decoder's reference."""
     return reference("decoder_numpy")
+
+
+@pytest.fixture(scope="session")
+def decoder_model():
+    """The module of the small decoder with tensors."""
+    return reference("decoder_model")
