@@ -82,8 +82,16 @@ class Step(NamedTuple):
     binary: Binary
 
 
+class Kept(NamedTuple):
+    """What is remembered of a kernel: nothing that refers to a graph, since that would keep its memory."""
+
+    binary: Binary
+    sizes: tuple[tuple[str, int], ...]
+    groups: tuple[Int, Int, Int]
+
+
 Watch = Callable[[Step], None]
-_kernels: dict[tuple[Signature, str], tuple[Lowered, Binary]] = {}
+_kernels: dict[tuple[Signature, str], Kept] = {}
 
 
 def compile_graph(
@@ -123,15 +131,15 @@ def _launch(kernel: Kernel, target: str, watch: Watch | None, places: _Places) -
     if made is None or watch:
         lowered = lower(kernel, f"{name_of(kernel)}_{crc32(repr(signature).encode()):08x}", traits(target))
         improve(lowered.function)
-        made = lowered, finish(select(lowered.function, target), arguments=arguments_of(lowered.function.params))
+        binary = finish(select(lowered.function, target), arguments=arguments_of(lowered.function.params))
+        made = Kept(binary, tuple((str(one), one.hi) for one in lowered.sizes), lowered.groups)
         if len(_kernels) >= MOST_KEPT:
             _kernels.pop(next(iter(_kernels)))
         _kernels[signature, target] = made
         if watch:
-            watch(Step(kernel, *made))
-    lowered, binary = made
+            watch(Step(kernel, lowered, binary))
     memory = tuple(places.slot(node) for node in memory_order(kernel))
-    return Launch(binary, memory, tuple((str(one), one.hi) for one in lowered.sizes), lowered.groups)
+    return Launch(made.binary, memory, made.sizes, made.groups)
 
 
 def arguments_of(params: Sequence[Param]) -> tuple[Argument, ...]:
