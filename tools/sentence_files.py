@@ -49,12 +49,9 @@ class Files:
     def tokenizer(self) -> Any:
         """Return what makes token numbers of text, by the tokenizers library; it cuts no sentence short but at the model's greatest length."""
         path, longest = self.folder / TOKENS, self.config["max_position_embeddings"]
+        tokenizers = library("tokenizers")
         try:
-            library = import_module("tokenizers")
-        except ImportError as error:
-            raise CompileError(f"making tokens needs the tokenizers package: {REMEDY}") from error
-        try:
-            made = library.Tokenizer.from_str(path.read_text(encoding="utf-8"))
+            made = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             raise CompileError(f"the model's tokens cannot be read: {error}; {REMEDY}") from error
         except Exception as error:  # the library raises no class of its own
@@ -62,6 +59,14 @@ class Files:
         made.no_padding()
         made.enable_truncation(longest)
         return made
+
+
+def library(name: str) -> Any:
+    """Return a library that is fetched with the model. Raises CompileError when it is not there."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise CompileError(f"the model needs the {name.split('.')[0]} package: {REMEDY}") from error
 
 
 def open_files(cache: Path | None = None) -> Files:

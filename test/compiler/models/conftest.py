@@ -10,6 +10,7 @@ import ringup
 from ringup.compiler.runtime.device import Device
 from ringup.compiler.tensor import device
 from ringup.tools import sentence_files
+from ringup.tools.sentences_numpy import MiniLm
 
 HERE = Path(__file__).parent
 
@@ -60,7 +61,7 @@ def model_files():
 @pytest.fixture(scope="session")
 def minilm(model_files):
     """The judge of sentences."""
-    return reference("minilm_numpy").MiniLm(model_files.folder)
+    return MiniLm(model_files)
 
 
 @pytest.fixture(scope="session")

@@ -119,7 +119,7 @@ def test_a_small_file_that_is_damaged_or_missing(damaged, name, text, message):
 
 def test_a_library_that_is_missing(damaged, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
-    with pytest.raises(CompileError, match="making tokens needs the tokenizers package"):
+    with pytest.raises(CompileError, match="the model needs the tokenizers package"):
         Sentences(sentence_files.open_files(damaged[0]))
 
 
