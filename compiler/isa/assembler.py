@@ -89,6 +89,8 @@ class Assembler:
             action()
         except Complaint as complaint:
             self._error(complaint.message, line, complaint.at)
+        except RecursionError:
+            self._error("brackets or signs are nested too deeply", line, 0)
         except CompileError as error:
             self._error(str(error), line, len(line.text) - len(line.text.lstrip()))
 
@@ -309,6 +311,8 @@ class Assembler:
             return self._encode(halves, None)
         except Complaint as complaint:
             raise AssemblyError(complaint.message, self.source, 1, complaint.at + 1, text) from None
+        except RecursionError:
+            raise AssemblyError("brackets or signs are nested too deeply", self.source, 1, 1, text) from None
 
     @staticmethod
     def number_bytes(number: int, size_bytes: int, at: int) -> bytes:

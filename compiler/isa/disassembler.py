@@ -32,8 +32,14 @@ class Row(NamedTuple):
 class Listing:
     """The code of one section, taken apart. `labels` maps byte offsets to names."""
 
-    def __init__(self, machine: Processor, code: bytes, names: Mapping[int, str] | None = None) -> None:
-        self.machine = machine
+    def __init__(
+        self,
+        machine: Processor,
+        code: bytes,
+        names: Mapping[int, str] | None = None,
+        sources: Mapping[int, str] | None = None,
+    ) -> None:
+        self.machine, self.sources = machine, dict(sources or {})
         self.labels = dict(names or {})
         self._assembler = Assembler(machine)
         self._checked: dict[str, bytes | None] = {}
@@ -100,6 +106,8 @@ class Listing:
         for row in self.rows:
             if row.offset in self.labels:
                 yield f"{self.labels[row.offset]}:"
+            if row.offset in self.sources and places:
+                yield f"  // {self.sources[row.offset]}"
             line = f"  {row.text}"
             remarks = []
             if places:
@@ -139,7 +147,7 @@ def of_object(found: Object) -> tuple[Processor, Listing]:
     machine = processor(found.processor, wave)
     section = found.sections.get(TEXT)
     names = {symbol.offset: symbol.name for symbol in reversed(_text_symbols(found))}
-    return machine, Listing(machine, section.data if section else b"", names)
+    return machine, Listing(machine, section.data if section else b"", names, found.lines)
 
 
 def _text_symbols(found: Object) -> list[ElfSymbol]:
@@ -189,5 +197,6 @@ def document(listing: Listing) -> list[dict[str, Any]]:
         {"offset": row.offset, "bytes": row.data.hex(), "text": row.text}
         | ({"label": listing.labels[row.offset]} if row.offset in listing.labels else {})
         | ({"remark": row.remark} if row.remark else {})
+        | ({"source": listing.sources[row.offset]} if row.offset in listing.sources else {})
         for row in listing.rows
     ]

@@ -11,6 +11,7 @@ from typing import Any
 
 from ringup.compiler.isa import descriptor, metadata
 from ringup.compiler.isa.elf import EM_AMDGPU, NOTE_METADATA
+from ringup.compiler.isa.source_lines import line_table
 from ringup.compiler.isa.target import LIMITS
 from ringup.errors import CompileError
 
@@ -18,6 +19,7 @@ MAX_SECTIONS, MAX_SYMBOLS = 10_000, 1_000_000
 _HEADER, _SECTION, _SYMBOL = struct.Struct("<16sHHIQQQIHHHHHH"), struct.Struct("<IIQQQQIIQQ"), struct.Struct("<IBBHQQ")
 _SYMTAB, _DYNSYM, _NOTE, _NOBITS = 2, 11, 7, 8
 MACHINE_MASK = 0xFF
+_RELOCATED_BYTES = {1: 4, 2: 4, 3: 8, 6: 4}  # R_AMDGPU_ABS32_LO, _HI, ABS64, ABS32
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Object:
     symbols: tuple[ElfSymbol, ...]
     descriptors: dict[str, bytes] = field(default_factory=dict)
     metadata: dict[str, Any] | None = None
+    lines: dict[int, str] = field(default_factory=dict)  # source lines by byte offset in the text
 
 
 def is_elf(data: bytes) -> bool:
@@ -89,7 +92,27 @@ def _read(data: bytes, what: str) -> Object:
     ]
     symbols = _symbols(listed, what)
     found = {section.name: section for section in listed if section.name}
-    return Object(processor, found, symbols, _descriptors(found, symbols), _metadata(listed))
+    lines = _source_lines(listed, found)
+    return Object(processor, found, symbols, _descriptors(found, symbols), _metadata(listed), lines)
+
+
+def _source_lines(listed: list[ElfSection], found: dict[str, ElfSection]) -> dict[int, str]:
+    """Return where source lines begin in the text, by DWARF's line table with its relocations applied."""
+    if ".debug_line" not in found or ".text" not in found:
+        return {}
+    data = {name: section.data for name, section in found.items() if name.startswith(".debug_")}
+    table = next((section for section in listed if section.kind == _SYMTAB), None)
+    relocations = found.get(".rela.debug_line")
+    if relocations is not None and table is not None:
+        patched = bytearray(data[".debug_line"])
+        for place, info, addend in struct.iter_unpack("<QQq", relocations.data[: len(relocations.data) // 24 * 24]):
+            value = _SYMBOL.unpack_from(table.data, (info >> 32) * _SYMBOL.size)[4] + addend
+            size = _RELOCATED_BYTES.get(info & 0xFFFF_FFFF, 0)
+            if place + size <= len(patched):
+                patched[place : place + size] = (value & (1 << 8 * size) - 1).to_bytes(size, "little")
+        data[".debug_line"] = bytes(patched)
+    start = found[".text"].address
+    return {address - start: text for address, text in line_table(data).items() if address >= start}
 
 
 def _slice(data: bytes, row: tuple[Any, ...], what: str) -> bytes:

@@ -67,6 +67,7 @@ class _Expander:
                     self._define(line, body)
                 elif word == ".rept":
                     for _ in range(self._number(line, word)):
+                        self._tick()
                         yield from self.run(body, depth + 1)
                 else:
                     yield from self.run(self._chosen(line, word, body), depth + 1)
@@ -77,10 +78,14 @@ class _Expander:
                 yield from self.run(self._use(line, word), depth + 1)
                 continue
             self._remember(line)
-            self._count += 1
-            if self._count > MAX_LINES:
-                raise Complaint(f"macros grow the text above {MAX_LINES} lines", 0)
+            self._tick()
             yield line
+
+    def _tick(self) -> None:
+        """Count a line or a repetition; there is a bound to both together."""
+        self._count += 1
+        if self._count > MAX_LINES:
+            raise Complaint(f"macros grow the text above {MAX_LINES} lines", 0)
 
     def _end(self, lines: list[Line], start: int, word: str) -> int:
         closing, depth = _OPENING[word], 0

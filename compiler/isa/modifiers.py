@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ringup.compiler.isa import names, swizzle
-from ringup.compiler.isa.form_modifiers import Modifier
+from ringup.compiler.isa.form_modifiers import FLAGS, Modifier
 from ringup.compiler.isa.forms import Form
 from ringup.errors import CompileError
 
@@ -27,6 +27,13 @@ DPP_NAMES = frozenset((*DPP_CONTROLS, "quad_perm", "row_bcast"))
 DPP16_NAMES = DPP_NAMES | {"row_mask", "bank_mask", "bound_ctrl"}
 SELECTS = ("BYTE_0", "BYTE_1", "BYTE_2", "BYTE_3", "WORD_0", "WORD_1", "DWORD")
 UNUSED = ("UNUSED_PAD", "UNUSED_SEXT", "UNUSED_PRESERVE")
+_MAY_BE_ZERO = FLAGS | {
+    "offset",
+    "mul",
+    "div",
+    "th",
+    "scope",
+}  # a zero says nothing of an instruction that has no such modifier
 SDWA_NAMES = frozenset(("dst_sel", "dst_unused", "src0_sel", "src1_sel"))
 _PARTS = {"omod": ("mul", "div"), "dpp_ctrl": tuple(sorted(DPP_NAMES))}  # modifier: the names callers give it by
 
@@ -56,16 +63,11 @@ def encode_modifiers(form: Form, given: Mapping[str, Any], generation: int) -> t
         else:
             word |= _bits(form, modifier, values, given, generation)
     for name, value in left.items():
-        if value is None or value is False or (value == 0 and name in names_of_zero(form)):
+        if value is None or value is False or (value == 0 and name in _MAY_BE_ZERO):
             continue
         takes = ", ".join(accepted(form))
         raise CompileError(f"{form.name} has no modifier {name}; it takes {takes or 'none'}")
     return word, offsets
-
-
-def names_of_zero(form: Form) -> frozenset[str]:
-    """Return modifiers whose zero may be said of an instruction that does not have them."""
-    return frozenset(("offset", "gds", "glc", "slc", "dlc"))
 
 
 def _bits(form: Form, modifier: Modifier, values: Mapping[str, Any], given: Mapping[str, Any], generation: int) -> int:

@@ -28,6 +28,10 @@ _OFFSETS = frozenset(("offset", "offset0", "offset1"))
 MAX_BYTES = 24  # of one instruction with everything that may follow it
 
 
+class _ListGiven(Exception):
+    """Addresses of an image came as a list, which no key can hold."""
+
+
 class Processor:
     """The instruction set of one processor for waves of one size."""
 
@@ -48,6 +52,28 @@ class Processor:
 
         Raises `CompileError` naming the mnemonic, the operand and what the encoding can hold.
         """
+        try:
+            plan = self._lookup(mnemonic, operands, modifiers)
+        except _ListGiven:
+            operands = _tuples(operands)
+            plan = self._lookup(mnemonic, operands, modifiers)
+        word = plan.base
+        for i, down, mask, up in plan.registers:
+            word |= (operands[i].code >> down & mask) << up  # type: ignore[union-attr]
+        if plan.others or plan.literals or plan.offsets or plan.check is not None:
+            word = plan.word(operands, modifiers)
+        return word.to_bytes(plan.nbytes, "little")
+
+    def encode_dual(self, first: tuple[str, Sequence[Operand]], second: tuple[str, Sequence[Operand]]) -> bytes:
+        """Return the bytes of a dual instruction (VOPD): two (mnemonic, operands), the first done by the X unit."""
+        return self._dual.encode(first, second)
+
+    def form(self, mnemonic: str, operands: Sequence[Operand] = (), **modifiers: Any) -> Form:
+        """Return the form that `encode` would choose."""
+        return self._lookup(mnemonic, _tuples(operands), modifiers).form
+
+    def _lookup(self, mnemonic: str, operands: Sequence[Operand], modifiers: dict[str, Any]) -> Plan:
+        """Return the plan for operands of these shapes, made when they are met first."""
         shapes: list[object] = [mnemonic]
         for operand in operands:
             if type(operand) is int:
@@ -60,7 +86,7 @@ class Processor:
             elif isinstance(operand, tuple):
                 shapes.append(tuple([register.shape for register in operand]))
             elif isinstance(operand, list):
-                return self.encode(mnemonic, _tuples(operands), **modifiers)
+                raise _ListGiven
             else:
                 try:
                     shapes.append(operand.shape)  # type: ignore[union-attr]
@@ -77,20 +103,7 @@ class Processor:
         plan = self._plans.get(key)
         if plan is None:
             plan = self._plans[key] = self._plan(mnemonic, operands, modifiers)
-        word = plan.base
-        for i, down, mask, up in plan.registers:
-            word |= (operands[i].code >> down & mask) << up  # type: ignore[union-attr]
-        if plan.others or plan.literals or plan.offsets or plan.check is not None:
-            word = plan.word(operands, modifiers)
-        return word.to_bytes(plan.nbytes, "little")
-
-    def encode_dual(self, first: tuple[str, Sequence[Operand]], second: tuple[str, Sequence[Operand]]) -> bytes:
-        """Return the bytes of a dual instruction (VOPD): two (mnemonic, operands), the first done by the X unit."""
-        return self._dual.encode(first, second)
-
-    def form(self, mnemonic: str, operands: Sequence[Operand] = (), **modifiers: Any) -> Form:
-        """Return the form that `encode` would choose."""
-        return self._plan(mnemonic, operands, modifiers).form
+        return plan
 
     def forms(self, mnemonic: str) -> tuple[Form, ...]:
         """Return every form of a mnemonic without suffix, the shortest first; none is an empty tuple."""

@@ -59,7 +59,10 @@ class FmaContraction(Contraction):
     def stagings(self) -> tuple[Staging, Staging]:
         """Return how the operands' slices go to LDS: as rows of k, each of all the tile's rows or columns."""
         type_ = holders.stored(self.problem.dtype)
-        rows, columns = (Staging(self, i, side.factor, type_, by_k=True, pad=PAD) for i, side in enumerate(self.sides))
+        rows, columns = (
+            Staging(self.frame, self.thread, self.operand(i), size, self.tile.k, type_, by_k=True, pad=PAD)
+            for i, size in enumerate((self.tile.m, self.tile.n))
+        )
         return rows, columns
 
     def first(self) -> list[Value]:
@@ -69,23 +72,21 @@ class FmaContraction(Contraction):
     def multiplied(self, stagings: Sequence[Staging], here: Value, totals: Sequence[Value]) -> list[Value]:
         """Return the totals with every product of a row and a column of each k added."""
         found = list(totals)
-        addresses = [self._address(staging, here) for staging in stagings]
+        addresses = [self._address(i, staging, here) for i, staging in enumerate(stagings)]
         for k in range(self.tile.k):
-            rows, columns = (
-                self._read(staging, address, k) for staging, address in zip(stagings, addresses, strict=True)
-            )
+            rows, columns = (self._read(i, staging, addresses[i], k) for i, staging in enumerate(stagings))
             for i, a in enumerate(rows):
                 for j, b in enumerate(columns):
                     found[i * len(columns) + j] = self._step(found[i * len(columns) + j], a, b)
         return found
 
-    def _address(self, staging: Staging, here: Value) -> Value:
-        first = self.frame.expressions.numbers.emit(self._local(staging.number, 0) * staging.type.size_bytes)
+    def _address(self, number: int, staging: Staging, here: Value) -> Value:
+        first = self.frame.expressions.numbers.emit(self._local(number, 0) * staging.type.size_bytes)
         return self.frame.build.add(first, here)
 
-    def _read(self, staging: Staging, address: Value, k: int) -> list[Value]:
+    def _read(self, number: int, staging: Staging, address: Value, k: int) -> list[Value]:
         build, size = self.frame.build, staging.type.size_bytes
-        count = (self.tile.thread_m, self.tile.thread_n)[staging.number]
+        count = (self.tile.thread_m, self.tile.thread_n)[number]
         run = min(RUN, count)
         width = min(run, 16 // size)
         apart = staging.size // (count // run)

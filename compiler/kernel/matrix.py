@@ -70,7 +70,10 @@ class MatrixContraction(Contraction):
         """Return how the operands' slices go to LDS: as rows or columns, each of the slice's k."""
         type_ = holders.stored(self.sides[0].factor.dtype)
         pad = PAD_BYTES // type_.size_bytes
-        rows, columns = (Staging(self, i, side.factor, type_, by_k=False, pad=pad) for i, side in enumerate(self.sides))
+        rows, columns = (
+            Staging(self.frame, self.thread, self.operand(i), size, self.tile.k, type_, by_k=False, pad=pad)
+            for i, size in enumerate((self.tile.m, self.tile.n))
+        )
         return rows, columns
 
     def first(self) -> list[Value]:
@@ -84,7 +87,7 @@ class MatrixContraction(Contraction):
         build = self.frame.build
         found = list(totals)
         kind = "bf16" if self.sides[0].factor.dtype is dtypes.bfloat16 else "f16"
-        addresses = [self._address(staging, here) for staging in stagings]
+        addresses = [self._address(i, staging, here) for i, staging in enumerate(stagings)]
         for k in range(0, self.tile.k, FRAGMENT):
             rows = [self._fragment(stagings[0], addresses[0], i, k) for i in range(self._rows)]
             columns = [self._fragment(stagings[1], addresses[1], j, k) for j in range(self._columns)]
@@ -94,11 +97,11 @@ class MatrixContraction(Contraction):
                     found[at] = build.op("matrix", F32.of(self._traits.result_count), a, b, found[at], imm=kind)
         return found
 
-    def _address(self, staging: Staging, here: Value) -> Value:
+    def _address(self, number: int, staging: Staging, here: Value) -> Value:
         """Return where in LDS this lane's part of the wave's first fragment begins."""
         own, k = self._traits.operand(self._lane)
-        wave = (self._wave // self.tile.waves_n, self._wave % self.tile.waves_n)[staging.number]
-        count = (self._rows, self._columns)[staging.number]
+        wave = (self._wave // self.tile.waves_n, self._wave % self.tile.waves_n)[number]
+        count = (self._rows, self._columns)[number]
         place = (wave * (count * FRAGMENT) + own) * staging.stride + k
         return self.frame.build.add(self.frame.expressions.numbers.emit(place * staging.type.size_bytes), here)
 
@@ -110,7 +113,8 @@ class MatrixContraction(Contraction):
     def results(self, totals: Sequence[Value]) -> tuple[list[Value], list[Run]]:
         """Return the elements of the fragments one by one."""
         build, tile = self.frame.build, self.tile
-        values, runs = [], []
+        values: list[Value] = []
+        runs: list[Run] = []
         first_row = self._wave // tile.waves_n * (self._rows * FRAGMENT)
         first_column = self._wave % tile.waves_n * (self._columns * FRAGMENT)
         for number, total in enumerate(totals):

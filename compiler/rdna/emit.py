@@ -62,6 +62,9 @@ class Binary:
 def emit(program: Program, vgprs: int, sgprs: int, arguments: tuple[Argument, ...] = ()) -> Binary:
     """Encode all steps of a program whose registers are physical. A branch too far, or what no encoding holds, is a CompileError."""
     code = program.code
+    last = next((steps[-1] for steps in reversed(program.blocks) if steps), None)
+    if last is None or not last.effects.branch or last.instr.mnemonic.startswith("s_cbranch"):
+        raise CompileError(f"kernel {code.name} runs on behind its last instruction; end it with s_endpgm")
     chip = processor(code.target, code.wave_size)
     encode, dual = chip.encode, chip.encode_dual
     chunks: list[bytes] = []

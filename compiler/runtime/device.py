@@ -5,11 +5,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from ringup.compiler.compile import CompiledGraph, Launch, Output, Slot, compile_graph
 from ringup.compiler.graph import Node, Storage
-from ringup.compiler.index import Int, evaluate, product
+from ringup.compiler.index import Int, evaluate
 from ringup.compiler.runtime.memory import TIMEOUT_S, Memory, Pool
 from ringup.compiler.schedule.signature import Signature, of_graph
 from ringup.errors import CompileError
@@ -64,7 +65,8 @@ class Device:
         if not isinstance(storage.data, Memory):
             place = self.pool.take(evaluate(storage.size, sizes) * storage.dtype.size_bytes, storage.name or "tensor")
             if storage.data is not None:
-                data = storage.data.read() if hasattr(storage.data, "read") else storage.data
+                data: Any = storage.data
+                data = data.read() if hasattr(data, "read") else data
                 view = memoryview(data).cast("B")
                 if len(view) != place.size_bytes:
                     raise CompileError(f"{storage} wants {place.size_bytes} bytes, its data has {len(view)}")
@@ -141,7 +143,7 @@ class Device:
 
 
 def _bytes_of(output: Output, sizes: Mapping[str, int]) -> int:
-    return product(evaluate(size, sizes) for size in output.shape) * output.dtype.size_bytes  # type: ignore[operator,return-value]
+    return prod(evaluate(size, sizes) for size in output.shape) * output.dtype.size_bytes
 
 
 def _packed(launch: Launch, values: Sequence[int]) -> bytes:

@@ -114,6 +114,16 @@ def test_an_error_says_where_and_what(text, line, column, message):
     assert shown[-1].index("^") == column + 1
 
 
+@pytest.mark.parametrize("text", [
+    "s_nop " + "-" * 5000 + "1", "s_nop " + "(" * 5000 + "1",
+        "v_mov_b32 v0, " + "neg(" * 3000 + "v1", ".rept 1000000\n.rept 1000000\n.endr\n.endr",
+    ".macro m\n m\n.endm\n m", ".fill 0x7fffffff, 8, 0", ".p2align 60", "s_nop 1 << 1000000",
+], ids=["signs", "brackets", "neg", "rept", "macro", "fill", "align", "shift"])  # fmt: skip
+def test_what_would_never_end_is_refused(text):
+    with pytest.raises(CompileError):
+        code(text)
+
+
 def test_a_branch_too_far_is_named_with_its_reach():
     with pytest.raises(AssemblyError, match=r"the label is 40000 dwords away; a branch reaches -32768 to 32767"):
         code("s_branch far\n.fill 40000, 4, 0\nfar:")

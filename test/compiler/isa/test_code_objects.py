@@ -204,6 +204,41 @@ def test_descriptors_are_llvms(target, headers, tmp_path):
         assert descriptor.build(descriptor.read(ours, limits)[0], limits, 0, wave) == ours
 
 
+DEBUG = """
+.file 1 "one.cl"
+.text
+.p2align 8
+k:
+.loc 1 5 0
+s_nop 0
+s_nop 1
+.loc 1 7 0
+s_nop 2
+.loc 1 300 0
+s_endpgm
+"""
+
+
+def test_source_lines_are_those_of_the_line_table(headers, tmp_path):
+    for version in (4, 5):
+        path = tmp_path / f"lines{version}.o"
+        command = [
+            *llvm_mc(headers("llvm-22")),
+            "-triple=amdgcn-amd-amdhsa",
+            "-mcpu=gfx1100",
+            "-filetype=obj",
+            f"-dwarf-version={version}",
+        ]
+        subprocess.run([*command, "-o", path], input=DEBUG.encode(), check=True)
+        found = elf_read.read(path.read_bytes(), "lines")
+        assert {at: line for at, line in found.lines.items() if at < 16} == {
+            0: "one.cl:5",
+            8: "one.cl:7",
+            12: "one.cl:300",
+        }
+        assert "  // one.cl:7" in list(disassembler.object_lines(found))
+
+
 def test_local_labels_keep_their_names():
     text = ".p2align 8\nk:\n s_cbranch_scc1 done\n s_nop 0\ndone:\n s_endpgm\n"
     text += ".amdhsa_kernel k\n.amdhsa_next_free_vgpr 1\n.amdhsa_next_free_sgpr 1\n"
