@@ -55,8 +55,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "demo",
         help="bring a card up, copy, compute, pull its cable, switch it off; leave a trace and a page",
         description="Bring a card up (a virtual one in a virtual enclosure unless named) and show what it does: stages with times and USB "
-        "transfers, a copy each way, kernels dispatched through PM4 and checked against NumPy, a published model, compiled here, that says which "
-        "of ten sentences is nearest to one that you type, an unplug in the middle of a copy and the way back (only of a virtual enclosure), power going down. It leaves a trace for ui.perfetto.dev and a page with plots.",
+        "transfers, a copy each way, kernels dispatched through PM4 and checked against NumPy, a published model, compiled here, that finds "
+        "which of ten sentences is nearest to one that you type, an unplug in the middle of a copy and the way back (only of a virtual "
+        "enclosure), power going down. It leaves a trace for ui.perfetto.dev and a page with plots.",
     )
     parser.add_argument(
         "card", nargs="?", metavar="CARD", help=f"its name, as `ringup list` shows it (default: {DEFAULT})"
@@ -111,7 +112,9 @@ class Demo:
                 self._copies(up)
             with self._chapter(KERNELS, up, "machine code by PM4 packets, results compared with NumPy's to the bit"):
                 self._kernels(up)
-            with self._chapter(SENTENCES, up, "a published model in our compiler's machine code, results compared with NumPy's"):
+            with self._chapter(
+                SENTENCES, up, "a published model in our compiler's machine code, results compared with NumPy's"
+            ):
                 self._sentences(up)
             if self._desk.enclosure is not None:
                 with self._chapter(PULLED, up, "in the middle of a copy, and plugged in again"):

@@ -51,7 +51,6 @@ def embed(up: Up, show: Show, sentence: str) -> dict[str, Any]:
             times.append(up.now_us - at)
             progress.advance()
     took_s = process_time() - began
-    graph = evaluator.graphs[-1]
     judge, tokens = MiniLm(files), files.tokenizer()
     expected = [judge.embed(tokens.encode(text).ids) for text in texts]
     off = max(float(np.abs(one - other).max()) for one, other in zip(rows, expected, strict=True))
@@ -63,14 +62,19 @@ def embed(up: Up, show: Show, sentence: str) -> dict[str, Any]:
             f"{up.card.name}: embeddings of {len(texts)} sentences are off NumPy's by up to {off:.2g}, a cosine distance of {distance:.2g}; "
             "the card's core, memory or link is bad"
         )
-    found = [{"sentence": TEN[place], "cosine": round(cosine, 6), "numpy": round(float(cosines[place]), 6)} for place, cosine in order]
+    graph = evaluator.graphs[-1]
+    found = [
+        {"sentence": TEN[place], "cosine": round(cosine, 6), "numpy": round(float(cosines[place]), 6)}
+        for place, cosine in order
+    ]
     _tell(show, sentence, rows[-1], found)
     show.line(
         f"all-MiniLM-L6-v2, {files.weights.stat().st_size / 1e6:.0f} MB of weights: {len(graph.binaries)} kernels compiled here, "
         f"{len(graph.launches)} launches a sentence, {times[-2] / 1000:.1f} ms each once all is in place"
     )
     show.line(
-        f"off NumPy's in f64 by {off:.1e} at most, a cosine distance of {max(distance, 0.0):.1e}; the order is NumPy's, too", "green"
+        f"off NumPy's in f64 by {off:.1e} at most, a cosine distance of {max(distance, 0.0):.1e}; the order is NumPy's, too",
+        "green",
     )
     return {
         "sentence": sentence, "embedding": [round(float(one), 6) for one in rows[-1]], "nearest": found, "off": off, "cosine_distance": distance,
@@ -87,5 +91,6 @@ def _tell(show: Show, sentence: str, embedding: Any, found: list[dict[str, Any]]
     some = " ".join(f"{one:+.4f}" for one in embedding[:SHOWN])
     show.line(f"“{sentence}” became {len(embedding)} numbers: {some} …")
     show.table(
-        ("nearest first", "cosine", "NumPy's"), [(one["sentence"], f"{one['cosine']:.4f}", f"{one['numpy']:.4f}") for one in found]
+        ("nearest first", "cosine", "NumPy's"),
+        [(one["sentence"], f"{one['cosine']:.4f}", f"{one['numpy']:.4f}") for one in found],
     )

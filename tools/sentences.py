@@ -54,7 +54,11 @@ class Sentences:
         """Return the embeddings (sentences, width) of tokens (sentences, tokens) where `mask` is 1."""
         tokens = places.shape[1]
         x = self._weight("embeddings.word_embeddings").embedding(places)
-        x = x + self._weight("embeddings.position_embeddings")[:tokens] + self._weight("embeddings.token_type_embeddings")[0]
+        x = (
+            x
+            + self._weight("embeddings.position_embeddings")[:tokens]
+            + self._weight("embeddings.token_type_embeddings")[0]
+        )
         x = self._norm(x, "embeddings.LayerNorm")
         seen = mask.reshape(-1, 1, 1, tokens) > 0
         for number in range(self._layers):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from ringup.compiler.machine.ir import Value
 from ringup.compiler.rdna.code import Operand
-from ringup.compiler.rdna.emitter import Emitter, Place, bank, is_scalar
+from ringup.compiler.rdna.emitter import Emitter, Place, bank, is_literal, is_scalar
 from ringup.compiler.rdna.select_int import mask, nan_pair, nan_test, widen_scalar
 
 Rule = Callable[[Emitter, Value, Place], None]

@@ -37,7 +37,9 @@ class Device:
         self.pool = Pool(card)
         self._loaded: dict[Signature, Loaded] = {}
         self._programs: dict[str, Any] = {}
-        self._arena: Memory | None = None  # intermediates of all graphs: they run one after another, and none outlives its run
+        self._arena: Memory | None = (
+            None  # intermediates of all graphs: they run one after another, and none outlives its run
+        )
 
     def compile(self, outputs: Sequence[Node]) -> CompiledGraph:
         """Compile a graph for this card without running it."""

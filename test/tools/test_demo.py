@@ -5,6 +5,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ringup.errors import DeviceFault
@@ -63,7 +64,9 @@ def test_a_model_finds_the_nearest_sentence_and_is_numpys(played):
     assert sum(one * one for one in told["embedding"]) == pytest.approx(1, abs=1e-4)
     assert told["nearest"][0]["sentence"] == "The cat sleeps on the warm stove."
     assert sorted(one["sentence"] for one in told["nearest"]) == sorted(demo_sentences.TEN)
-    assert [one["cosine"] for one in told["nearest"]] == sorted((one["cosine"] for one in told["nearest"]), reverse=True)
+    assert [one["cosine"] for one in told["nearest"]] == sorted(
+        (one["cosine"] for one in told["nearest"]), reverse=True
+    )
     for one in told["nearest"]:
         assert one["cosine"] == pytest.approx(one["numpy"], abs=1e-5)
     assert told["off"] < 1e-3
@@ -117,11 +120,14 @@ def test_the_set_has_its_size_and_is_its_own_mirror_image():
 
 
 def test_a_card_that_computes_otherwise_than_numpy_is_told(monkeypatch):
-    right = demo_sentences.Sentences.embed
+    wrong = np.full((1, 384), 384**-0.5, np.float32)
     monkeypatch.setattr(demo_sentences, "TEN", demo_sentences.TEN[:1])
-    monkeypatch.setattr(demo_sentences.Sentences, "embed", lambda self, texts: right(self, texts)[:, ::-1])
+    monkeypatch.setattr(demo_sentences.Sentences, "embed", lambda self, texts: wrong)
     desk = Desk("virtual:navi31")
-    with bring_up(desk, []) as up, pytest.raises(DeviceFault, match="embeddings of 2 sentences are off NumPy's by up to 0"):
+    with (
+        bring_up(desk, []) as up,
+        pytest.raises(DeviceFault, match="embeddings of 2 sentences are off NumPy's by up to 0"),
+    ):
         demo_sentences.embed(up, Show(quiet=True, picture=None), "A dog.")
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ringup.compiler.tensor import Size, Tensor, no_grad, rotary_angles
+from ringup.compiler.tensor import Size, Tensor, rotary_angles
 
 LAYERS, WIDTH, HEADS, EPS = 2, 64, 4, 1e-6
 
@@ -14,18 +14,29 @@ class Decoder:
         """`most`: letters that are read at once."""
         self.weights = {name: Tensor(one, requires_grad=True, name=name) for name, one in weights.items()}
         self.room, self.at, self.count = room, Size("at", 0, room - 1), Size("count", 1, most)
-        shape = (1, HEADS, room + most, WIDTH // HEADS)  # at + count goes beyond the room for the two sizes' greatest values
+        shape = (
+            1,
+            HEADS,
+            room + most,
+            WIDTH // HEADS,
+        )  # at + count goes beyond the room for the two sizes' greatest values
         self.cache = [[Tensor(np.zeros(shape, np.float32), name=f"{i}.{what}") for what in "kv"] for i in range(LAYERS)]
 
     def loss(self, tokens):
         """Return the mean cross entropy of each next letter of tokens (batch, positions + 1)."""
         count = tokens.shape[1] - 1
-        logits = self._body(tokens[:, :count], Tensor.arange(count), lambda i, q, k, v: q.scaled_dot_product_attention(k, v, causal=True))
+        logits = self._body(
+            tokens[:, :count],
+            Tensor.arange(count),
+            lambda i, q, k, v: q.scaled_dot_product_attention(k, v, causal=True),
+        )
         return logits.reshape(-1, logits.shape[-1]).cross_entropy(tokens[:, 1:].reshape(-1))
 
     def logits(self, tokens):
         """Return the logits of tokens (batch, positions), all read at once and nothing kept."""
-        return self._body(tokens, Tensor.arange(tokens.shape[1]), lambda i, q, k, v: q.scaled_dot_product_attention(k, v, causal=True))
+        return self._body(
+            tokens, Tensor.arange(tokens.shape[1]), lambda i, q, k, v: q.scaled_dot_product_attention(k, v, causal=True)
+        )
 
     def following(self, tokens):
         """Return the logits after `count` of tokens (1, most), which stand at `at` and beyond: both are given when it is computed."""

@@ -1,7 +1,7 @@
 """A small decoder-only transformer in NumPy, f64, with gradients by hand and AdamW: the judge of the same model trained on a card.
 
-Rotary positions (Su and others, 2021) on pairs (i, i + width / 2), RMS norms before each half of a layer (Zhang and Sennrich, 2019), SiLU between
-two matrices, a head of its own. Gradients were derived for this file; `test_decoder` holds them against finite differences.
+Rotary positions (Su and others, 2021) on pairs (i, i + width / 2), RMS norms before each half of a layer (Zhang and Sennrich, 2019), SiLU
+between two matrices, a head of its own. Gradients were derived for this file; `test_decoder` holds them against finite differences.
 """
 
 import numpy as np
@@ -14,7 +14,11 @@ BASE = 10000.0
 def initial(seed):
     """Return weights by name, f32."""
     random = np.random.default_rng(seed)
-    made = {"embedding": random.normal(0, 0.1, (LETTERS, WIDTH)), "norm": np.ones(WIDTH), "head": random.normal(0, 0.02, (WIDTH, LETTERS))}
+    made = {
+        "embedding": random.normal(0, 0.1, (LETTERS, WIDTH)),
+        "norm": np.ones(WIDTH),
+        "head": random.normal(0, 0.02, (WIDTH, LETTERS)),
+    }
     for i in range(LAYERS):
         made |= {
             f"{i}.norm": np.ones(WIDTH),
@@ -115,7 +119,9 @@ def loss_and_gradients(weights, tokens):
         dshares, dv = given @ v.swapaxes(-1, -2), shares.swapaxes(-1, -2) @ given
         dscores = shares * (dshares - (dshares * shares).sum(-1, keepdims=True)) / np.sqrt(q.shape[-1])
         dq, dk = turn(dscores @ k, cosines, -sines), turn(dscores.swapaxes(-1, -2) @ q, cosines, -sines)
-        given, gradients[f"{i}.qkv"] = product_back(np.concatenate([join(one) for one in (dq, dk, dv)], -1), h, w[f"{i}.qkv"])
+        given, gradients[f"{i}.qkv"] = product_back(
+            np.concatenate([join(one) for one in (dq, dk, dv)], -1), h, w[f"{i}.qkv"]
+        )
         given, gradients[f"{i}.norm"] = norm_back(given, norm1)
         dx = dx + given
     gradients["embedding"] = np.zeros_like(w["embedding"])

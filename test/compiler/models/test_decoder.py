@@ -57,7 +57,9 @@ def test_the_reference_has_the_gradients_of_its_loss(decoder):
     assert gradients.keys() == weights.keys()
     for name, one in weights.items():
         way = random.standard_normal(one.shape)
-        up, down = (decoder.loss_and_gradients({**weights, name: one + sign * step * way}, tokens)[0] for sign in (1, -1))
+        up, down = (
+            decoder.loss_and_gradients({**weights, name: one + sign * step * way}, tokens)[0] for sign in (1, -1)
+        )
         assert (gradients[name] * way).sum() == pytest.approx((up - down) / (2 * step), rel=1e-5, abs=1e-8), name
 
 

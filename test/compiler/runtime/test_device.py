@@ -56,7 +56,10 @@ def test_a_graph_run_again_is_neither_compiled_nor_are_weights_sent_again(on_car
     assert len(on_card.graphs) == graphs
     assert weights.node.arg.data.gpu_va == place
     sizes = sorted(int(span.name.split()[1]) for span in profile.spans())
-    assert sizes == [found.nbytes, Y.nbytes]  # of copies: the input there, the result back; a kept stream has no spans of its own
+    assert sizes == [
+        found.nbytes,
+        Y.nbytes,
+    ]  # of copies: the input there, the result back; a kept stream has no spans of its own
 
 
 def test_a_stream_is_kept_over_runs(on_card):
