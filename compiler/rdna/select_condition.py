@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from ringup.compiler.machine.ir import Value
 from ringup.compiler.rdna.code import Operand
-from ringup.compiler.rdna.emitter import Emitter, Place, bank, is_literal, is_scalar
+from ringup.compiler.rdna.emitter import Emitter, Place, bank, is_scalar
 from ringup.compiler.rdna.select_int import mask, nan_pair, nan_test, widen_scalar
 
 Rule = Callable[[Emitter, Value, Place], None]
@@ -176,9 +176,7 @@ def _long_scc(e: Emitter, relation: str, letter: str, a: Value, b: Value) -> boo
     halves = []
     for one in (a, b):
         low, high = e.parts(one) if one in e.bits else e.pieces(e.scalar_register(one))
-        if letter == "i" and is_literal(high):
-            high ^= 0x80000000  # type: ignore[operator]
-        elif letter == "i":
+        if letter == "i":
             moved = e.temporary("s")
             e.emit("s_xor_b32", moved, high, 0x80000000)
             high = moved

@@ -188,8 +188,6 @@ def _sign(e: Emitter, v: Value, d: Place) -> None:
     for i, (place, one) in enumerate(zip(to, parts, strict=True)):
         if i + 1 < len(to):
             e.move(place, one)
-        elif is_literal(one):
-            e.move(place, one ^ bit if negate else one & bit - 1)  # type: ignore[operator]
         elif bank(d) == "s":
             e.emit("s_xor_b32" if negate else "s_and_b32", place, one, bit if negate else bit - 1)
         else:
