@@ -14,6 +14,7 @@ from ringup.compiler import dtypes
 from ringup.compiler.graph import Op
 from ringup.compiler.index import Atom, Int, axis
 from ringup.compiler.kernel.arith import operate
+from ringup.compiler.kernel.axes import Axis
 from ringup.compiler.kernel.contraction import Contraction, Problem, Run, path_to
 from ringup.compiler.kernel.expressions import Request
 from ringup.compiler.kernel.frame import Lowered
@@ -110,7 +111,17 @@ class AttentionContraction(Contraction):
             for j in range(0, columns, RUN)
         ]
         self._finish(totals, runs)
-        return self.frame.done(groups)
+        return self.frame.done(groups, self.axes(groups, turns), tile)
+
+    def own_axes(self) -> list[Axis]:
+        """Return what a thread holds of the tile."""
+        tile = self.tile
+        return [
+            Axis("keys", "reduce", ROW_THREADS, "threads that share a query's row"),
+            Axis("rows", "unroll", tile.rows, "queries of a thread"),
+            Axis("columns", "unroll", tile.n // ROW_THREADS, "columns of a thread's results"),
+            Axis("deep", "unroll", tile.deep, "elements of a query"),
+        ]
 
     def _turn(self, number: Int, stagings: Sequence[Staging], carried: list[Value]) -> list[Value]:
         """Return greatest logits, sums of powers and sums of values after one more tile of keys."""

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from ringup.compiler.graph import ELEMENTWISE, Node, Op
 from ringup.compiler.index import Atom, Expr, Int, atom_of, axis, is_axis, product, substitute
+from ringup.compiler.kernel.axes import Axis, threads
 from ringup.compiler.kernel.elementwise import written
 from ringup.compiler.kernel.expressions import divides
 from ringup.compiler.kernel.frame import Frame, Lowered
@@ -22,7 +23,7 @@ from ringup.compiler.machine.ir import I32, Value
 from ringup.compiler.schedule.cut import Access, Fold, Kernel, accesses, is_contraction
 from ringup.compiler.schedule.views import Point, source_point, within
 
-COMPUTE_UNITS = 96  # of a navi31; how many groups fill the card
+MOST_EPILOGUE = 1500  # operations behind the sum, over all results of a thread, that are written out one by one
 LEAST_TILED = 8  # fewer rows or columns than this are no tile: a reduction by rows is as good
 AnyTile = TypeVar("AnyTile", bound="Tile")
 
@@ -105,14 +106,15 @@ def _used(point: Point) -> set[Atom]:
     return found
 
 
-def fastest(tiles: Sequence[AnyTile], m: int, n: int, batch: int) -> AnyTile:
-    """Return the tile that finishes first by a simple count: turns of the card's units times the size of a tile, by speed."""
+def by_speed(tiles: Sequence[AnyTile], problem: Problem, compute_units: int) -> list[AnyTile]:
+    """Return the tiles by when they finish, by a simple count: turns of the card's units times the size of a tile, by speed."""
+    m, n, batch = problem.m, problem.n, most(problem.batch.size)
 
     def turns(tile: AnyTile) -> float:
         groups = -(-m // tile.m) * -(-n // tile.n) * batch
-        return -(-groups // COMPUTE_UNITS) * tile.m * tile.n / tile.speed
+        return -(-groups // compute_units) * tile.m * tile.n / tile.speed
 
-    return min(tiles, key=turns)
+    return sorted(tiles, key=turns)
 
 
 def all_folds(kernel: Kernel) -> list[Fold]:
@@ -255,8 +257,33 @@ class Contraction:
                 build.barrier()
                 expressions.leave()
             totals = loop.results
-        self._finish(*self.results(totals))
-        return self.frame.done(groups)
+        values, runs = self.results(totals)
+        if self.rolled_rows and self._epilogue_size() * len(values) > MOST_EPILOGUE:
+            self._finish_rolled(values)
+        else:
+            self._finish(values, runs)
+        return self.frame.done(groups, self.axes(groups, slices), tile)
+
+    def axes(self, groups: Sequence[Int], slices: int) -> list[Axis]:
+        """Return who walks through what."""
+        found = [
+            Axis(name, "grid", size, meaning)
+            for name, size, meaning in zip(
+                ("tile_n", "tile_m", "batch"),
+                groups,
+                ("tiles along columns", "tiles along rows", "products side by side"),
+                strict=True,
+            )
+            if size != 1
+        ]
+        found += [*threads(self.tile.threads), *self.own_axes()]
+        if slices != 1:
+            found.append(Axis("slice", "loop", slices, "slices of K, the next one on its way from memory"))
+        return [*found, Axis("k", "unroll", self.tile.k, "of a slice in LDS")]
+
+    def own_axes(self) -> list[Axis]:
+        """Return what a thread, or a wave, holds of the tile."""
+        raise NotImplementedError
 
     def _groups(self) -> tuple[Int, Int, Int]:
         """Bind the group's tile and batch, return the number of groups: columns along x, so that neighbours share rows."""
@@ -301,6 +328,46 @@ class Contraction:
             else:
                 for point, value, test in zip(points, part, tests, strict=True):
                     self._store([point], [value], masked(self.frame, test, mask))
+
+    @property
+    def rolled_rows(self) -> int:
+        """Return the rows of results that a thread holds, 0 where `rolled_runs` cannot tell a row's runs."""
+        return 0
+
+    def rolled_runs(self, row: Int) -> list[Run]:
+        """Return the runs of a thread's row, `first` counted within the row."""
+        raise NotImplementedError
+
+    def _epilogue_size(self) -> int:
+        """Return how many operations follow the sum for each result."""
+        seen: set[Node] = set()
+        stack = [self.kernel.computed]
+        count = 0
+        while stack:
+            node = stack.pop()
+            if node in seen or node is self.fold.node or node in self.kernel.inputs:
+                continue
+            seen.add(node)
+            count += node.op in ELEMENTWISE
+            stack += node.sources
+        return count
+
+    def _finish_rolled(self, values: Sequence[Value]) -> None:
+        """Do the same as `_finish` in a loop over the thread's rows, the results waiting in LDS: long code stays short."""
+        build, expressions = self.frame.build, self.frame.expressions
+        size = values[0].type.size_bytes
+        threads = self.tile.threads
+        each = len(values) // self.rolled_rows
+        build.function.lds_bytes = max(build.function.lds_bytes, len(values) * threads * size)
+        place = expressions.numbers.emit(self.thread * size)
+        build.barrier()
+        for i, value in enumerate(values):
+            build.lds_store(place, value, constant=i * threads * size)
+        row = axis("row", self.rolled_rows)
+        with expressions.loop(row, 0, self.rolled_rows, 1, []):
+            address = expressions.numbers.emit(row * (each * threads * size) + self.thread * size)
+            waiting = [build.lds_load(values[0].type, address, constant=j * threads * size) for j in range(each)]
+            self._finish(waiting, self.rolled_runs(row))
 
     def _store(self, points: Sequence[Point], values: Sequence[Value], mask: Value | None) -> None:
         expressions = self.frame.expressions

@@ -128,7 +128,7 @@ def _operand(one: Operand) -> registers.Operand:
     if isinstance(one, (int, float)):
         return one
     if isinstance(one, Special):
-        return registers.special(one.name)
+        return registers.ttmp[int(one.name[4:])] if one.name.startswith("ttmp") else registers.special(one.name)
     if not isinstance(one, Signed):
         raise CompileError(f"{one!r} is left where a register should be")
     source = _operand(one.source)

@@ -40,6 +40,9 @@ BENCHES = {  # name: (module with `measure`, what it measures); the order they r
         "ringup.tools.bench.usb",
         "a card behind a USB bridge: transfers, waits, starts and copies at three speeds",
     ),
+    "compile": ("ringup.tools.bench.compile", "compiling graphs of tensors, the first time in a process"),
+    "schedule": ("ringup.tools.bench.schedule", "kernels of a graph of tensors and the bytes they move"),
+    "code": ("ringup.tools.bench.code", "compiled kernels beside what LLVM makes of the same program"),
     "memory": ("ringup.tools.bench.memory", "ranges of a Radeon's memory, its page tables"),
 }
 ON_CARD = {"latency", "transfers", "bringup", "usb"}

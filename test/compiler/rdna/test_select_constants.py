@@ -1,4 +1,4 @@
-"""Operations of constants that no instruction holds as they are: two literals would be needed."""
+"""Operations of constants that no instruction holds as they are: two literals would be needed, or none."""
 
 import numpy as np
 import pytest
