@@ -22,7 +22,6 @@ class Loaded:
 
     graph: CompiledGraph
     kernels: dict[str, Any]
-    arena: Memory | None
     kept: Any = None
     argument_bytes: tuple[int, ...] = ()
     groups: tuple[tuple[int, int, int], ...] = ()
@@ -38,10 +37,18 @@ class Device:
         self.pool = Pool(card)
         self._loaded: dict[Signature, Loaded] = {}
         self._programs: dict[str, Any] = {}
+        self._arena: Memory | None = (
+            None  # intermediates of all graphs: they run one after another, and none outlives its run
+        )
 
     def compile(self, outputs: Sequence[Node]) -> CompiledGraph:
         """Compile a graph for this card without running it."""
         return compile_graph(outputs, self.target, tuning=self.tuning)
+
+    @property
+    def graphs(self) -> list[CompiledGraph]:
+        """Return what was compiled for it so far."""
+        return [one.graph for one in self._loaded.values()]
 
     def evaluate(self, nodes: Sequence[Node], sizes: Mapping[str, int]) -> list[Memory]:
         """Compute nodes; return the memory in which each lies, row-major. What lies in memory already comes back as it is.
@@ -75,8 +82,16 @@ class Device:
             program = self.card.load(graph.code_object(self._programs), "tensors")
             for binary in wanted:
                 self._programs[binary.name] = program[binary.name]
-        arena = self.pool.take(graph.arena_bytes, "intermediates") if graph.arena_bytes else None
-        return Loaded(graph, {one.name: self._programs[one.name] for one in graph.binaries}, arena)
+        return Loaded(graph, {one.name: self._programs[one.name] for one in graph.binaries})
+
+    def _arena_of(self, graph: CompiledGraph) -> int:
+        """Return the address of memory for a graph's intermediates, 0 for one that has none."""
+        if not graph.arena_bytes:
+            return 0
+        if self._arena is None or self._arena.size_bytes < graph.arena_bytes:
+            self._arena = None  # its memory is idle, should the larger one need it
+            self._arena = self.pool.take(graph.arena_bytes, "intermediates")
+        return self._arena.gpu_va
 
     def _launch(self, loaded: Loaded, buffers: Sequence[Memory], sizes: Mapping[str, int]) -> list[Memory]:
         graph = loaded.graph
@@ -91,10 +106,11 @@ class Device:
         if not graph.launches:
             return results
 
+        arena = self._arena_of(graph)
+
         def address(slot: Slot) -> int:
             if slot.kind == "arena":
-                assert loaded.arena is not None
-                return loaded.arena.gpu_va + slot.at
+                return arena + slot.at
             return (buffers if slot.kind == "buffer" else results)[slot.at].gpu_va
 
         arguments = [
