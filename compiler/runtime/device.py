@@ -18,12 +18,12 @@ from ringup.errors import CompileError
 
 @dataclass(slots=True)
 class Loaded:
-    """A compiled graph on the card. `kept`: its stream, once it was built, with the byte of each launch's arguments."""
+    """A compiled graph on the card. `kept`: its stream, once it was built, with the byte of each launch's arguments (None: it had no groups)."""
 
     graph: CompiledGraph
     kernels: dict[str, Any]
     kept: Any = None
-    argument_bytes: tuple[int, ...] = ()
+    argument_bytes: tuple[int | None, ...] = ()
     groups: tuple[tuple[int, int, int], ...] = ()
 
 
@@ -118,22 +118,28 @@ class Device:
             for launch in graph.launches
         ]
         groups = tuple(_groups(launch, sizes) for launch in graph.launches)
+        if not any(map(all, groups)):
+            return results
         if loaded.kept is None or loaded.groups != groups:
             self._build(loaded, arguments, groups)
         else:
             for at, launch, values in zip(loaded.argument_bytes, graph.launches, arguments, strict=True):
-                loaded.kept.patch_args(at, _packed(launch, values))
+                if at is not None:
+                    loaded.kept.patch_args(at, _packed(launch, values))
         loaded.kept.submit(TIMEOUT_S).wait(TIMEOUT_S)
         return results
 
     def _build(
         self, loaded: Loaded, arguments: Sequence[Sequence[int]], groups: tuple[tuple[int, int, int], ...]
     ) -> None:
-        """Build the stream of a graph's launches, each after the one before, and keep it on the card."""
+        """Build the stream of a graph's launches, each after the one before, and keep it on the card; those without groups are left out."""
         stream = self.card.compute.stream()
-        places = []
-        for i, (launch, values, count) in enumerate(zip(loaded.graph.launches, arguments, groups, strict=True)):
-            if i:
+        places: list[int | None] = []
+        for launch, values, count in zip(loaded.graph.launches, arguments, groups, strict=True):
+            if not all(count):
+                places.append(None)
+                continue
+            if any(place is not None for place in places):
                 stream.barrier()
             places.append(
                 stream.dispatch(loaded.kernels[launch.binary.name], count, (launch.binary.group_size, 1, 1), values)
