@@ -14,11 +14,13 @@ from ringup.compiler.machine.ir import F32, F64, I1, I32, I64, Type, Value
 
 _EXP_TERMS = [1 / math.factorial(n) for n in range(15)]  # e**x for |x| <= ln(2)/2: the next term is below 2**-54
 _ATANH_TERMS = [1 / (2 * n + 1) for n in range(12)]  # atanh(s)/s in s**2, |s| <= 3 - 2 sqrt(2): next term below 2**-60
+_THIRD_LOW = 1 / 3 * 2.0**-54  # what 1/3 and 2 / ln 2 lack as f64
+_SCALE_LOW = 4.0710547481862066e-17
 _SIN_TERMS = {F32: 5, F64: 9}  # terms of Taylor's series on [-pi/4, pi/4]
 # pi/2 in parts whose products with a quadrant number of 20 (f64: 30) bits are exact
 _HALF_PI = {
     F32: (1.5703125, 4.8351287841796875e-4, 3.13855707645416259765625e-7, 6.077100628276710381e-11),
-    F64: (1.570796251296997, 7.549789415861596e-8, 5.390302529957765e-15, 3.282003415807913e-22),
+    F64: (1.5707963109016418, 1.5893254767807008e-08, 5.721188709663575e-18, 1.6446256936324258e-26),
 }
 _CODY_WAITE_UP_TO = {F32: 2.0**17, F64: 2.0**28}
 _TWO_OVER_PI_BITS = 1216  # enough for the largest f64: 1024 + 53 + guard
@@ -45,6 +47,7 @@ def _two_over_pi() -> list[int]:
 
 
 TWO_OVER_PI = _two_over_pi()
+_TABLE = [0, *TWO_OVER_PI]
 
 
 def _horner(build: Builder, type_: Type, x: Value, terms: Sequence[float]) -> Value:
@@ -75,26 +78,68 @@ def exp2(build: Builder, x: Value) -> Value:
 
 
 def log2(build: Builder, x: Value) -> Value:
-    """Return the binary logarithm; of 0 minus infinity, of negative numbers NaN. f32: the hardware's. f64: within 2 ulp."""
+    """Return the binary logarithm; of 0 minus infinity, of negative numbers NaN. f32: the hardware's. f64: within 1 ulp."""
     if x.type == F32:  # the hardware takes denormals for 0: scaled up first
         low = build.compare("flt", x, build.const(2.0**-126, F32))
         scaled = build.op("fmul", F32, x, _select(build, low, build.const(2.0**32, F32), build.const(1.0, F32)))
         value = build.op("log2", F32, scaled)
         return build.op("fsub", F32, value, _select(build, low, build.const(32.0, F32), build.const(0.0, F32)))
+    value = build.op("fadd", F64, *_log2_parts(build, x))
+    zero = build.const(0.0, F64)
+    value = _select(build, build.compare("feq", x, zero), build.const(-math.inf, F64), value)
+    value = _select(build, build.compare("flt", x, zero), build.const(math.nan, F64), value)
+    plain = build.compare("flt", x, build.const(math.inf, F64))  # false for infinity and NaN: themselves
+    return _select(build, plain, value, x)
+
+
+def _log2_parts(build: Builder, x: Value) -> tuple[Value, Value]:
+    """Return the binary logarithm of a finite f64 above 0 as a sum (high, low), low below half an ulp of high; off by less than 2**-62 of it.
+
+    x = mantissa * 2**exponent, the mantissa around 1; log2(mantissa) = 2 / ln 2 * atanh(s) with s = (mantissa - 1) / (mantissa + 1), and
+    atanh(s) = s + s**3 * (1/3 + s**2 / 5 + …). All but the terms after 1/3 are kept in two parts.
+    """
     mantissa = build.op("frexp_mantissa", F64, x)
     exponent = build.op("to_float_s", F64, build.op("frexp_exponent", I32, x))
     small = build.compare("flt", mantissa, build.const(math.sqrt(0.5), F64))
     mantissa = _select(build, small, build.op("fadd", F64, mantissa, mantissa), mantissa)
     exponent = _select(build, small, build.op("fsub", F64, exponent, build.const(1.0, F64)), exponent)
     one = build.const(1.0, F64)
-    s = build.op("div", F64, build.op("fsub", F64, mantissa, one), build.op("fadd", F64, mantissa, one))
-    series = build.op("fmul", F64, s, _horner(build, F64, build.op("fmul", F64, s, s), _ATANH_TERMS))
-    value = build.op("fma", F64, series, build.const(2 / math.log(2), F64), exponent)
-    zero = build.const(0.0, F64)
-    value = _select(build, build.compare("feq", x, zero), build.const(-math.inf, F64), value)
-    value = _select(build, build.compare("flt", x, zero), build.const(math.nan, F64), value)
-    plain = build.compare("flt", x, build.const(math.inf, F64))  # false for infinity and NaN: themselves
-    return _select(build, plain, value, x)
+    above, below = build.op("fsub", F64, mantissa, one), build.op("fadd", F64, mantissa, one)
+    below_low = build.op("fsub", F64, mantissa, build.op("fsub", F64, below, one))  # what the sum lost
+    s = build.op("div", F64, above, below)
+    lost = build.op("fma", F64, build.op("fneg", F64, s), below, above)
+    lost = build.op("fma", F64, build.op("fneg", F64, s), below_low, lost)
+    s_low = build.op("div", F64, lost, below)
+    square, square_low = _product(build, s, s)
+    square_low = build.op("fma", F64, build.op("fadd", F64, s, s), s_low, square_low)
+    third = build.const(_ATANH_TERMS[1], F64)
+    later = build.op("fmul", F64, square, _horner(build, F64, square, _ATANH_TERMS[2:]))
+    factor, factor_low = _sum(build, third, later)
+    factor_low = build.op("fadd", F64, factor_low, build.const(_THIRD_LOW, F64))
+    cubic, cubic_low = _product(build, square, factor)
+    cubic_low = build.op("fma", F64, square, factor_low, build.op("fma", F64, square_low, factor, cubic_low))
+    rest, rest_low = _product(build, s, cubic)
+    rest_low = build.op("fma", F64, s, cubic_low, build.op("fma", F64, s_low, cubic, rest_low))
+    series, series_low = _sum(build, s, rest)
+    series_low = build.op("fadd", F64, series_low, build.op("fadd", F64, s_low, rest_low))
+    scale = build.const(2 / math.log(2), F64)
+    head, tail = _product(build, series, scale)
+    tail = build.op("fma", F64, series, build.const(_SCALE_LOW, F64), tail)
+    tail = build.op("fma", F64, series_low, scale, tail)
+    high, low = _sum(build, exponent, head)
+    return _sum(build, high, build.op("fadd", F64, low, tail))
+
+
+def _product(build: Builder, a: Value, b: Value) -> tuple[Value, Value]:
+    """Return a product and what its rounding lost."""
+    product = build.op("fmul", F64, a, b)
+    return product, build.op("fma", F64, a, b, build.op("fneg", F64, product))
+
+
+def _sum(build: Builder, a: Value, b: Value) -> tuple[Value, Value]:
+    """Return a sum and what its rounding lost, of an `a` that is 0 or no smaller than `b`."""
+    total = build.op("fadd", F64, a, b)
+    return total, build.op("fsub", F64, b, build.op("fsub", F64, total, a))
 
 
 def sin(build: Builder, x: Value) -> Value:
@@ -144,44 +189,45 @@ def _far_quadrant(build: Builder, x: Value) -> tuple[Value, Value]:
         mantissa = build.op(
             "or", I64, build.op("and", I64, whole, build.const((1 << 52) - 1, I64)), build.const(1 << 52, I64)
         )
-        bias, precision, highest, count = 1023, 53, 1023, 4
-    # x = mantissa * 2**e; bits of 2/pi of weight 2**-(e-1) and above contribute multiples of four quadrants: they are skipped
+        bias, precision, highest, count = 1023, 53, 1023, 6  # an f64 may be within 2**-61 of a multiple
+    # x = mantissa * 2**e; bits of 2/pi of weight 2**-(e-1) and above contribute multiples of four quadrants: they are skipped. A word of
+    # zeros before the point stands for what e < 2 wants beside the first bits (Cody and Waite's reach ends above e = -30)
     e = build.op("sub", I32, exponent, build.const(bias + precision - 1))
-    skipped = build.op("max_s", I32, build.op("sub", I32, e, build.const(2)), build.const(0))
+    skipped = build.op("max_s", I32, build.add(e, 32 - 2), build.const(0))
     first = build.op("shr_u", I32, skipped, build.const(5))
     offset = build.op("and", I32, skipped, build.const(31))
-    words = _words_from(build, first, count + 1, (highest - precision - 1) // 32 + 1)
+    words = _words_from(build, first, count + 1, (highest - precision - 1 + 32) // 32 + 1)
     window = [_funnel(build, words[i], words[i + 1], offset) for i in range(count)]
-    # fixed point: mantissa * window, 32 * count bits after the point, the top of the product is thrown away as whole turns
+    # fixed point: mantissa * window * 4, 32 * count bits after the point, the top of the product is thrown away as whole turns
     digits = _times(build, mantissa, window)
-    # with e < 2 nothing was skipped: the product must be shifted up by e, otherwise by 2
-    shift = build.op("min_s", I32, e, build.const(2))
-    shift = build.op("max_s", I32, shift, build.const(0))
+    two = build.const(2)
     digits = [
-        build.op("select", I32, build.compare("eq", shift, build.const(0)), digits[i],
-                 _funnel(build, digits[i], digits[i + 1] if i + 1 < len(digits) else build.const(0), shift))
-        for i in range(len(digits))
-    ]  # fmt: skip
+        _funnel(build, digit, after, two) for digit, after in zip(digits, [*digits[1:], build.const(0)], strict=True)
+    ]
     return _angle(build, x, digits)
 
 
 def _words_from(build: Builder, first: Value, count: int, last: int) -> list[Value]:
-    """Return `count` words of 2/pi from word `first` (0 … last) on, by a choice among them: there is no memory for tables."""
+    """Return `count` words of 2/pi from word `first` (0 … last; 0 is before the point) on, by a choice among them: there is no memory for tables."""
     found = []
     for i in range(count):
-        value = build.const(TWO_OVER_PI[i])
+        value = build.const(_TABLE[i])
         for k in range(1, last + 1):
-            value = _select(build, build.compare("eq", first, build.const(k)), build.const(TWO_OVER_PI[k + i]), value)
+            value = _select(build, build.compare("eq", first, build.const(k)), build.const(_TABLE[k + i]), value)
         found.append(value)
     return found
 
 
 def _funnel(build: Builder, high: Value, low: Value, amount: Value) -> Value:
     """Return the upper word of high:low moved up by 0 … 31 bits."""
-    pair = build.op(
-        "or", I64, build.op("shl", I64, build.op("zext", I64, high), build.const(32)), build.op("zext", I64, low)
-    )
+    pair = _pair(build, high, low)
     return build.op("truncate", I32, build.op("shr_u", I64, build.op("shl", I64, pair, amount), build.const(32)))
+
+
+def _pair(build: Builder, high: Value, low: Value) -> Value:
+    """Return two words as one."""
+    upper = build.op("shl", I64, build.op("zext", I64, high), build.const(32))
+    return build.op("or", I64, upper, build.op("zext", I64, low))
 
 
 def _times(build: Builder, mantissa: Value, window: Sequence[Value]) -> list[Value]:
@@ -213,20 +259,15 @@ def _angle(build: Builder, x: Value, digits: Sequence[Value]) -> tuple[Value, Va
     type_ = x.type
     half = build.op("shr_u", I32, digits[1], build.const(31))
     quadrant = build.add(digits[0], half)
-    top = build.op(
-        "or",
-        I64,
-        build.op("shl", I64, build.op("zext", I64, digits[1]), build.const(32)),
-        build.op("zext", I64, digits[2]),
-    )
+    top = _pair(build, digits[1], digits[2])
     if type_ == F32:
         part = build.op("fmul", F64, build.op("to_float_s", F64, top), build.const(2.0**-64, F64))
         rest = build.op("fconvert", F32, build.op("fmul", F64, part, build.const(math.pi / 2, F64)))
     else:
-        more = build.op("to_float_u", F64, digits[3])
+        more = build.op("to_float_u", F64, _pair(build, digits[3], digits[4]))
         part = build.op("fmul", F64, build.op("to_float_s", F64, top), build.const(2.0**-64, F64))
         left = build.op("sub", I64, top, build.op("to_int_s", I64, build.op("to_float_s", F64, top)))
-        low = build.op("fma", F64, more, build.const(2.0**-32, F64), build.op("to_float_s", F64, left))
+        low = build.op("fma", F64, more, build.const(2.0**-64, F64), build.op("to_float_s", F64, left))
         low = build.op("fmul", F64, low, build.const(2.0**-64 * math.pi / 2, F64))
         low = build.op("fma", F64, part, build.const(6.123233995736766e-17, F64), low)  # what pi/2 lacks as an f64
         rest = build.op("fma", F64, part, build.const(math.pi / 2, F64), low)
@@ -302,31 +343,9 @@ def power(build: Builder, x: Value, y: Value) -> Value:
 
 def _power_64(build: Builder, x: Value, y: Value) -> Value:
     """Return x**y of an x that is no less than 0: log2(x) = high + low, the product with y split again."""
-    mantissa = build.op("frexp_mantissa", F64, x)
-    exponent = build.op("to_float_s", F64, build.op("frexp_exponent", I32, x))
-    small = build.compare("flt", mantissa, build.const(math.sqrt(0.5), F64))
-    mantissa = _select(build, small, build.op("fadd", F64, mantissa, mantissa), mantissa)
-    exponent = _select(build, small, build.op("fsub", F64, exponent, build.const(1.0, F64)), exponent)
+    high, low = _log2_parts(build, x)
     one = build.const(1.0, F64)
-    above, below = build.op("fsub", F64, mantissa, one), build.op("fadd", F64, mantissa, one)
-    low_below = build.op("fsub", F64, mantissa, build.op("fsub", F64, below, one))  # what the sum lost
-    s = build.op("div", F64, above, below)
-    lost = build.op("fma", F64, build.op("fneg", F64, s), below, above)
-    lost = build.op("fma", F64, build.op("fneg", F64, s), low_below, lost)
-    s_low = build.op("div", F64, lost, below)
-    # 2 atanh(s) / ln 2 = s * (2 / ln 2) + s**3 * …: the first product in two parts
-    scale, scale_low = 2 / math.log(2), 4.0710547481862066e-17
-    head = build.op("fmul", F64, s, build.const(scale, F64))
-    tail = build.op("fma", F64, s, build.const(scale, F64), build.op("fneg", F64, head))
-    tail = build.op("fma", F64, s, build.const(scale_low, F64), tail)
-    tail = build.op("fma", F64, s_low, build.const(scale, F64), tail)
-    square = build.op("fmul", F64, s, s)
-    cubic = build.op("fmul", F64, build.op("fmul", F64, s, square), _horner(build, F64, square, _ATANH_TERMS[1:]))
-    tail = build.op("fma", F64, cubic, build.const(scale, F64), tail)
-    high = build.op("fadd", F64, exponent, head)
-    low = build.op("fadd", F64, build.op("fsub", F64, head, build.op("fsub", F64, high, exponent)), tail)
-    product = build.op("fmul", F64, y, high)
-    rest = build.op("fma", F64, y, high, build.op("fneg", F64, product))
+    product, rest = _product(build, y, high)
     rest = build.op("fma", F64, y, low, rest)
     base = exp2(build, product)
     inside = build.compare("flt", build.op("fabs", F64, rest), one)  # not where product is infinite or NaN

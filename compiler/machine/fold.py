@@ -73,6 +73,8 @@ def fold(op: str, type_: Type, args: Sequence[Value], imm: object) -> Value | in
         return None
     if op in ("zext", "truncate", "sext", "bitcast", "fconvert") and args[0].type == type_:
         return args[0]
+    if op == "truncate" and args[0].op in ("sext", "zext") and args[0].args[0].type == type_:
+        return args[0].args[0]
     if (
         op == "fconvert"
         and args[0].op == "fconvert"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from ringup.compiler.compile import CompiledGraph, Launch, Output, Slot, compile_graph
+from ringup.compiler.compile import Chooser, CompiledGraph, Launch, Output, Slot, compile_graph
 from ringup.compiler.graph import Node, Storage
 from ringup.compiler.index import Int, evaluate
 from ringup.compiler.runtime.memory import TIMEOUT_S, Memory, Pool
@@ -31,9 +31,9 @@ class Loaded:
 class Device:
     """Computes graphs on one card: the evaluator of tensors (`ringup.compiler.tensor.device(Device(card))`)."""
 
-    def __init__(self, card: Any) -> None:
-        """`card`: one that `ringup.open` gave; it stays the caller's to close."""
-        self.card = card
+    def __init__(self, card: Any, *, tuning: Chooser | None = None) -> None:
+        """`card`: one that `ringup.open` gave; it stays the caller's to close. `tuning` knows better shapes of kernels."""
+        self.card, self.tuning = card, tuning
         self.target = str(card.blocks.ips.chip.target)
         self.pool = Pool(card)
         self._loaded: dict[Signature, Loaded] = {}
@@ -41,7 +41,7 @@ class Device:
 
     def compile(self, outputs: Sequence[Node]) -> CompiledGraph:
         """Compile a graph for this card without running it."""
-        return compile_graph(outputs, self.target)
+        return compile_graph(outputs, self.target, tuning=self.tuning)
 
     def evaluate(self, nodes: Sequence[Node], sizes: Mapping[str, int]) -> list[Memory]:
         """Compute nodes; return the memory in which each lies, row-major. What lies in memory already comes back as it is.

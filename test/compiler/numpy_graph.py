@@ -295,6 +295,7 @@ def buffer(node, _sources, shape, _sizes):
             .view(kind)
             .reshape(shape)
         )
+    data = data.read() if hasattr(data, "read") else data  # a card's memory
     return np.frombuffer(memoryview(data).cast("B"), kind)[: int(np.prod(shape, dtype=np.int64))].reshape(shape)
 
 
