@@ -12,7 +12,11 @@ from ringup.compiler.graph import buffer
 from ringup.compiler.runtime.device import Device
 from ringup.compiler.tensor import device
 
-for name, folder in (("numpy_graph", 1), ("random_graphs", 1), ("edges", 0)):  # shared with the language's tests; the last is this folder's
+for name, folder in (
+    ("numpy_graph", 1),
+    ("random_graphs", 1),
+    ("edges", 0),
+):  # shared with the language's tests; the last is this folder's
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[folder] / f"{name}.py")
         sys.modules[name] = importlib.util.module_from_spec(spec)
@@ -34,7 +38,8 @@ class Bench:
         """Return the arrays that the card computes for nodes, flat."""
         found = self.device.evaluate(nodes, sizes or {})
         return [
-            np.frombuffer(memory.read(), self.judge.numpy_dtype(node.dtype)) for memory, node in zip(found, nodes, strict=True)
+            np.frombuffer(memory.read(), self.judge.numpy_dtype(node.dtype))
+            for memory, node in zip(found, nodes, strict=True)
         ]
 
     def both(self, nodes, sizes=None):
