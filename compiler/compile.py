@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+import gc
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 from zlib import crc32
 
 from ringup.compiler.dtypes import DType
 from ringup.compiler.graph import Node, Op, Shape
 from ringup.compiler.index import Int, bounds
-from ringup.compiler.kernel.choose import lower
+from ringup.compiler.kernel.choose import Choice, lower
 from ringup.compiler.kernel.frame import Lowered, memory_order
-from ringup.compiler.machine.ir import Param
+from ringup.compiler.kernel.traits import Traits
+from ringup.compiler.machine.ir import Function, Param
 from ringup.compiler.machine.motion import improve
+from ringup.compiler.machine.text import print_function
+from ringup.compiler.rdna.code import Code
 from ringup.compiler.rdna.emit import Argument, Binary
 from ringup.compiler.rdna.objects import object_of
 from ringup.compiler.rdna.pipeline import finish
 from ringup.compiler.rdna.prologue import kernarg_layout
 from ringup.compiler.rdna.select import select
+from ringup.compiler.rdna.text import Printer
 from ringup.compiler.rdna.traits import traits
 from ringup.compiler.schedule.cut import Kernel, memory_of
 from ringup.compiler.schedule.order import plan
 from ringup.compiler.schedule.signature import Signature, of_graph, of_kernel
+from ringup.errors import CompileError
 
 DEFAULT_TARGET = "gfx1100"
 MOST_KEPT = 4096  # kernels that a process remembers
@@ -75,28 +82,61 @@ class CompiledGraph:
 
 
 class Step(NamedTuple):
-    """What `watch` hears of a kernel: its cut, its machine IR, its machine code."""
+    """What `watch` hears of a kernel: its cut, what makes it the same as others, its shape if it was chosen, machine IR, instructions, bytes."""
 
     kernel: Kernel
+    signature: Signature
+    choice: Choice | None
     lowered: Lowered
+    code: Code
     binary: Binary
 
 
+class Kept(NamedTuple):
+    """What is remembered of a kernel: nothing that refers to a graph, since that would keep its memory."""
+
+    binary: Binary
+    sizes: tuple[tuple[str, int], ...]
+    groups: tuple[Int, Int, Int]
+
+
+class Chooser(Protocol):
+    """What knows shapes of kernels that are better than the heuristic ones: `tuning.Tuning`."""
+
+    def choice(self, kernel: Kernel, signature: Signature, target: str) -> Choice | None:
+        """Return the shape of a kernel, None for the heuristic one."""
+        ...
+
+
 Watch = Callable[[Step], None]
-_kernels: dict[tuple[Signature, str], tuple[Lowered, Binary]] = {}
+Passes = Callable[[str, str, str], None]  # (machine | rdna, the pass, text after it)
+_kernels: dict[tuple[Signature, str, Choice | None], Kept] = {}
+
+
+@contextmanager
+def _collector_at_rest() -> Iterator[None]:
+    """Keep the garbage collector from looking through the many short-lived objects of a compilation: a fifth of its time, for nothing."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def compile_graph(
-    outputs: Sequence[Node], target: str = DEFAULT_TARGET, *, watch: Watch | None = None
+    outputs: Sequence[Node], target: str = DEFAULT_TARGET, *, watch: Watch | None = None, tuning: Chooser | None = None
 ) -> CompiledGraph:
-    """Compile the nodes for a target such as gfx1100. Raises CompileError for what cannot be."""
-    planned = plan(outputs)
-    _, buffers = of_graph(outputs)
-    numbers = {node: i for i, node in enumerate(buffers)}
-    outputs = planned.outputs
-    results = {memory_of(one): i for i, one in reversed(list(enumerate(outputs)))}
-    places = _Places(numbers, results, planned.places)
-    launches = [_launch(kernel, target, watch, places) for kernel in planned.kernels]
+    """Compile the nodes for a target such as gfx1100, kernels in the shapes `tuning` has found. Raises CompileError for what cannot be."""
+    with _collector_at_rest():
+        planned = plan(outputs)
+        _, buffers = of_graph(outputs)
+        numbers = {node: i for i, node in enumerate(buffers)}
+        outputs = planned.outputs
+        results = {memory_of(one): i for i, one in reversed(list(enumerate(outputs)))}
+        places = _Places(numbers, results, planned.places)
+        launches = [_launch(kernel, target, watch, tuning, places) for kernel in planned.kernels]
     found = tuple(Output(places.slot(memory_of(one)), one.dtype, one.shape) for one in outputs)
     return CompiledGraph(target, tuple(launches), found, len(buffers), planned.arena_bytes)
 
@@ -116,22 +156,64 @@ class _Places(NamedTuple):
         return Slot("arena", self.arena[node])
 
 
-def _launch(kernel: Kernel, target: str, watch: Watch | None, places: _Places) -> Launch:
+def _launch(kernel: Kernel, target: str, watch: Watch | None, tuning: Chooser | None, places: _Places) -> Launch:
     signature, inputs = of_kernel(kernel)
     kernel = replace(kernel, inputs=inputs)
-    made = _kernels.get((signature, target))
+    choice = tuning.choice(kernel, signature, target) if tuning is not None else None
+    made = _kernels.get((signature, target, choice))
     if made is None or watch:
-        lowered = lower(kernel, f"{name_of(kernel)}_{crc32(repr(signature).encode()):08x}", traits(target))
-        improve(lowered.function)
-        made = lowered, finish(select(lowered.function, target), arguments=arguments_of(lowered.function.params))
+        step = compile_kernel(kernel, signature, target, choice)
+        made = Kept(step.binary, tuple((str(one), one.hi) for one in step.lowered.sizes), step.lowered.groups)
         if len(_kernels) >= MOST_KEPT:
             _kernels.pop(next(iter(_kernels)))
-        _kernels[signature, target] = made
+        _kernels[signature, target, choice] = made
         if watch:
-            watch(Step(kernel, *made))
-    lowered, binary = made
+            watch(step)
     memory = tuple(places.slot(node) for node in memory_order(kernel))
-    return Launch(binary, memory, tuple((str(one), one.hi) for one in lowered.sizes), lowered.groups)
+    return Launch(made.binary, memory, made.sizes, made.groups)
+
+
+def compile_kernel(
+    kernel: Kernel, signature: Signature, target: str, choice: Choice | None = None, passes: Passes | None = None
+) -> Step:
+    """Compile one kernel, whose inputs are in the order of its signature, in the shape chosen or the heuristic one.
+
+    `passes` hears the text of the kernel after each pass. Raises CompileError for what cannot be compiled.
+    """
+    chip = traits(target)
+    mark = repr(signature) + (f" {choice}" if choice is not None else "")
+    lowered = lower(kernel, f"{name_of(kernel)}_{crc32(mark.encode()):08x}", chip, choice)
+    function = lowered.function
+    _check(function, chip, target)
+
+    printer = Printer()
+
+    def show_machine(name: str) -> None:
+        if passes is not None:
+            passes("machine", name, print_function(function))
+
+    def show(name: str, code: Code) -> None:
+        if passes is not None:
+            passes("rdna", name, printer.text(code))
+
+    show_machine("lower")
+    improve(function, show_machine)
+    code = select(function, target)
+    show("select", code)
+    binary = finish(code, arguments=arguments_of(function.params), dump=show if passes is not None else None)
+    return Step(kernel, signature, choice, lowered, code, binary)
+
+
+def _check(function: Function, chip: Traits, target: str) -> None:
+    """Refuse what no group of the target can hold."""
+    for has, most, what in (
+        (function.lds_bytes, chip.lds_bytes, "bytes of LDS"),
+        (function.group_size, chip.most_threads, "threads"),
+    ):
+        if has > most:
+            raise CompileError(
+                f"kernel {function.name} needs {has} {what} a group, {target} has {most}: split it (contiguous()) or make it smaller"
+            )
 
 
 def arguments_of(params: Sequence[Param]) -> tuple[Argument, ...]:

@@ -46,6 +46,13 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "decode": ("ringup decode pm4 ring.bin", "ringup decode sdma ib.txt --hex --chip navi33"),
     "asm": ("ringup asm kernel.s -o kernel.co", "ringup asm loop.s --raw --target gfx1201 -o loop.bin"),
     "disasm": ("ringup disasm kernel.co", "ringup disasm loop.bin --raw --target gfx1201 --json"),
+    "compile": ("ringup compile net.py --target gfx1201 -o net.o", "ringup compile net.py:block --json"),
+    "explain": (
+        "ringup explain net.py",
+        "ringup explain net.py:block --kernel 2",
+        "ringup explain net.py --html net.html",
+    ),
+    "tune": ("ringup tune net.py", "ringup tune net.py:block --card pci:0000:03:00.0"),
     "headers": ("ringup headers fetch", "ringup headers check"),
     "bench": ("ringup bench --list", "ringup bench"),
     "bind": ("ringup bind pci:0000:03:00.0 --dry-run", "ringup bind 0000:03:00.0 --driver none"),

@@ -24,14 +24,15 @@ class Markup(str):
     """HTML of our own making, such as a plot's: it goes into the page as it is."""
 
 
-def page(title: str, lead: str, sections: Mapping[str, Any]) -> str:
-    """Return a page: a title, a line under it, and a section for each value that says something.
+def page(title: str, lead: str, sections: Mapping[str, Any], *, style: str = "") -> str:
+    """Return a page: a title, a line under it, and a section for each value that says something; `style` comes after the page's own.
 
     A value is a mapping or a list of mappings (a table), a list of texts (lines), one text, or `Markup`.
     """
     body = "\n".join(line for name, value in sections.items() if value for line in _section(name, value))
+    head = f'<meta charset="utf-8">\n<title>{escape(title)}</title>\n<style>{STYLE}{style}</style>'
     return (
-        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n'
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n{head}\n</head>\n'
         f'<body>\n<h1>{escape(title)}</h1>\n<p class="lead">{escape(lead)}</p>\n{body}\n</body>\n</html>\n'
     )
 

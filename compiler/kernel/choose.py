@@ -1,21 +1,67 @@
-"""Which lowering a kernel gets."""
+"""Which lowering a kernel gets, and in which shape: the heuristic one, or another of those worth a try."""
 
 from __future__ import annotations
 
-from ringup.compiler.kernel import contraction, elementwise, fma, matrix, rows
+from typing import NamedTuple, TypeAlias
+
+from ringup.compiler.kernel import attention, contraction, elementwise, fma, matrix, rows
 from ringup.compiler.kernel.frame import Lowered
 from ringup.compiler.kernel.traits import Traits
 from ringup.compiler.schedule.cut import Kernel
 
+Choice: TypeAlias = (
+    elementwise.Shape | rows.Shape | fma.FmaTile | matrix.MatrixTile
+)  # `str` of one names it among a kernel's candidates
 
-def lower(kernel: Kernel, name: str, traits: Traits) -> Lowered:
-    """Return the machine IR of a kernel for a target of these traits."""
-    if not kernel.folds:
-        return elementwise.lower(kernel, name)
+SMALL_SIDE = 32  # rows or columns of a contraction up to which a reduction by rows may be as good as tiles
+
+
+class Named(NamedTuple):
+    """A candidate found by its name; whether it is the one that `lower` takes by itself."""
+
+    choice: Choice
+    is_heuristic: bool
+
+
+def lower(kernel: Kernel, name: str, traits: Traits, choice: Choice | None = None) -> Lowered:
+    """Return the machine IR of a kernel for a target of these traits.
+
+    `choice` is one of the kernel's `candidates`; what comes out computes the same whichever it is.
+    """
+    if isinstance(choice, rows.Shape):
+        return rows.lower(kernel, name, traits, choice)
+    if isinstance(choice, elementwise.Shape) or not kernel.folds:
+        return elementwise.lower(kernel, name, traits, choice if isinstance(choice, elementwise.Shape) else None)
+    if kernel.attention is not None and kernel.scores is not None:
+        return attention.lower(contraction.Problem(kernel), name, kernel.attention, kernel.scores)
     if contraction.fits(kernel):
         problem = contraction.Problem(kernel)
-        narrow = matrix.narrowed(problem, traits.matrix) if traits.matrix else None
-        if narrow is not None and traits.matrix is not None:
-            return matrix.lower(narrow, name, traits.matrix)
-        return fma.lower(problem, name)
-    return rows.lower(kernel, name)
+        if not isinstance(choice, fma.FmaTile):
+            narrow = matrix.narrowed(problem, traits.matrix) if traits.matrix else None
+            if narrow is not None:
+                return matrix.lower(narrow, name, traits, choice)
+        return fma.lower(problem, name, traits, choice if isinstance(choice, fma.FmaTile) else None)
+    return rows.lower(kernel, name, traits)
+
+
+def candidates(kernel: Kernel, traits: Traits) -> list[Choice]:
+    """Return every shape worth a try, the one that `lower` takes by itself first."""
+    if not kernel.folds:
+        return [*elementwise.candidates(kernel, traits)]
+    if kernel.attention is not None:
+        return []
+    if not contraction.fits(kernel):
+        return [*rows.candidates(kernel, traits)]
+    problem = contraction.Problem(kernel)
+    small = min(problem.m, problem.n) <= SMALL_SIDE
+    narrow = matrix.narrowed(problem, traits.matrix) if traits.matrix else None
+    found: list[Choice] = [*(fma.candidates(problem, traits) if narrow is None else matrix.candidates(narrow, traits))]
+    return [*found, *rows.candidates(kernel, traits)[:1]] if small else found
+
+
+def named(kernel: Kernel, traits: Traits, text: str) -> Named | None:
+    """Return the candidate of that name, None where the kernel has none (any more)."""
+    for i, one in enumerate(candidates(kernel, traits)):
+        if str(one) == text:
+            return Named(one, i == 0)
+    return None

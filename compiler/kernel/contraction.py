@@ -13,16 +13,17 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from ringup.compiler.graph import ELEMENTWISE, Node, Op
 from ringup.compiler.index import Atom, Expr, Int, atom_of, axis, is_axis, product, substitute
+from ringup.compiler.kernel.axes import Axis, threads
 from ringup.compiler.kernel.elementwise import written
 from ringup.compiler.kernel.expressions import divides
 from ringup.compiler.kernel.frame import Frame, Lowered
 from ringup.compiler.kernel.space import Space, at, merged, most, places, stride
-from ringup.compiler.kernel.staging import Staging
-from ringup.compiler.machine.ir import I1, I32, Value
-from ringup.compiler.schedule.cut import Access, Kernel, accesses, is_contraction
-from ringup.compiler.schedule.views import Point, Within, source_point, within
+from ringup.compiler.kernel.staging import Operand, Staging, masked
+from ringup.compiler.machine.ir import I32, Value
+from ringup.compiler.schedule.cut import Access, Fold, Kernel, accesses, is_contraction
+from ringup.compiler.schedule.views import Point, source_point, within
 
-COMPUTE_UNITS = 96  # of a navi31; how many groups fill the card
+MOST_EPILOGUE = 1500  # operations behind the sum, over all results of a thread, that are written out one by one
 LEAST_TILED = 8  # fewer rows or columns than this are no tile: a reduction by rows is as good
 AnyTile = TypeVar("AnyTile", bound="Tile")
 
@@ -68,7 +69,7 @@ def fits(kernel: Kernel) -> bool:
         not isinstance(size, int) for size in kernel.folds[0].node.sources[0].shape
     ):
         return False
-    split = _split_axes(kernel)
+    split = split_axes(kernel)
     return split is not None and min(_size(kernel, split[0]), _size(kernel, split[1])) >= LEAST_TILED
 
 
@@ -80,13 +81,13 @@ def _is_in(variable: Int, atoms: frozenset[Atom]) -> bool:
     return not isinstance(variable, int) and atom_of(variable) in atoms
 
 
-def _split_axes(kernel: Kernel) -> tuple[frozenset[Atom], frozenset[Atom]] | None:
+def split_axes(kernel: Kernel) -> tuple[frozenset[Atom], frozenset[Atom]] | None:
     """Return the kernel's axes that only the first and only the second factor depends on, None if the axes mix."""
     fold = kernel.folds[0]
     found = []
     for factor in fold.node.sources[0].sources:
         used: set[Atom] = set()
-        for access in accesses([(factor, fold.inner)], kernel.inputs, ()):
+        for access in accesses([(factor, fold.inner)], kernel.inputs, all_folds(kernel)[1:]):
             used |= _used(access.point)
         found.append(used)
     first, second = frozenset(found[0] - found[1]), frozenset(found[1] - found[0])
@@ -105,14 +106,20 @@ def _used(point: Point) -> set[Atom]:
     return found
 
 
-def fastest(tiles: Sequence[AnyTile], m: int, n: int, batch: int) -> AnyTile:
-    """Return the tile that finishes first by a simple count: turns of the card's units times the size of a tile, by speed."""
+def by_speed(tiles: Sequence[AnyTile], problem: Problem, compute_units: int) -> list[AnyTile]:
+    """Return the tiles by when they finish, by a simple count: turns of the card's units times the size of a tile, by speed."""
+    m, n, batch = problem.m, problem.n, most(problem.batch.size)
 
     def turns(tile: AnyTile) -> float:
         groups = -(-m // tile.m) * -(-n // tile.n) * batch
-        return -(-groups // COMPUTE_UNITS) * tile.m * tile.n / tile.speed
+        return -(-groups // compute_units) * tile.m * tile.n / tile.speed
 
-    return min(tiles, key=turns)
+    return sorted(tiles, key=turns)
+
+
+def all_folds(kernel: Kernel) -> list[Fold]:
+    """Return a kernel's folds and the scores of its attention."""
+    return [*kernel.folds, *([kernel.scores] if kernel.scores else [])]
 
 
 class Problem:
@@ -123,31 +130,43 @@ class Problem:
         product_node = self.fold.node.sources[0]
         pairs = [pair for pair in zip(kernel.axes, kernel.shape, strict=True) if isinstance(pair[0], Expr)]
         out = written(kernel.root, kernel.axes)
-        reads = accesses([(kernel.computed, kernel.axes)], kernel.inputs, kernel.folds)
+        reads = accesses([(kernel.computed, kernel.axes)], kernel.inputs, all_folds(kernel))
         positions = [*places(reads), out]
-        first, second = _split_axes(kernel) or (frozenset(), frozenset())
+        first, second = split_axes(kernel) or (frozenset(), frozenset())
         factors = product_node.sources
-        # columns are the axes that run through the result's memory: threads side by side store side by side
-        if any(stride(out, pair[0]) == 1 for pair in pairs if atom_of(pair[0]) in first):
+        # columns are the axes that run through the result's memory: threads side by side store side by side; an attention's are its values'
+        if kernel.attention is not None:
+            swapped = factors[0] is kernel.attention.values
+        else:
+            swapped = any(stride(out, pair[0]) == 1 for pair in pairs if atom_of(pair[0]) in first)
+        if swapped:
             first, second, factors = second, first, factors[::-1]
         spaces = [
             merged([pair for pair in pairs if atom_of(pair[0]) in atoms], positions, letter)
             for atoms, letter in ((first, "m"), (second, "n"))
         ]
         self.batch = merged([pair for pair in pairs if atom_of(pair[0]) not in first | second], positions, "b")
+        self.inner: Space | None = None  # what the scores of an attention are summed over
+        if kernel.scores is not None:
+            shape = kernel.scores.node.sources[0].shape
+            self.inner = merged([(one, shape[i]) for i, one in kernel.scores.variables.items()], positions, "s")
         self.depth = merged(
             [(variable, product_node.shape[i]) for i, variable in self.fold.variables.items()], positions, "k"
         )
         self.original: dict[Atom, Int] = {}
-        for space in (*spaces, self.batch, self.depth):
+        for space in (*spaces, self.batch, self.depth, *([self.inner] if self.inner else [])):
             self.original |= space.original
         self.dtype = product_node.dtype
         self.sides = tuple(self._side(factor, space) for factor, space in zip(factors, spaces, strict=True))
 
     def _side(self, factor: Node, own: Space) -> Side:
-        found: list[Access] = accesses([(factor, self.fold.inner)], self.kernel.inputs, ())
+        return Side(factor, own, self.position(factor, self.fold.inner))
+
+    def position(self, node: Node, point: Point) -> Int | None:
+        """Return where in memory a node is read for a point, in terms of the merged axes; None where it is read at several places."""
+        found: list[Access] = accesses([(node, point)], self.kernel.inputs, ())
         positions = [substitute(one, self.original) for one in places(found)]
-        return Side(factor, own, positions[0] if len(positions) == 1 else None)
+        return positions[0] if len(positions) == 1 else None
 
     @property
     def m(self) -> int:
@@ -168,10 +187,25 @@ class Contraction:
         self.sides, self.depth, self._original = problem.sides, problem.depth, problem.original
         self.frame = Frame(problem.kernel, name, tile.threads)
         self.thread = axis("thread", tile.threads)
-        self._path = _path(problem.kernel.computed, problem.fold.node)
+        self._path = path_to(problem.kernel.computed, problem.fold.node)
         self._at_batch: dict[Atom, Int] = {}
 
     # how a tile is multiplied: the two below these
+
+    def operand(self, number: int) -> Operand:
+        """Return what is staged of the rows (0) or the columns (1)."""
+        side, depth = self.sides[number], self.depth
+        along_k = (
+            side.position is not None and stride(side.position, depth.variables[-1] if depth.variables else 0) == 1
+        )
+
+        def place(slice_: Int, own: Int, k: Int) -> tuple[Point, Int, Int]:
+            where, at_own = self.own(number, own)
+            at_k = slice_ * self.tile.k + k
+            return self.point(self.fold.inner, where | at(depth, at_k)), at_own, at_k
+
+        run = depth.sizes[-1] if along_k else side.own.sizes[-1]
+        return Operand(side.factor, place, most(side.own.size), most(depth.size), along_k, run)
 
     def stagings(self) -> tuple[Staging, Staging]:
         """Return how the operands' slices go to LDS."""
@@ -223,8 +257,33 @@ class Contraction:
                 build.barrier()
                 expressions.leave()
             totals = loop.results
-        self._finish(*self.results(totals))
-        return self.frame.done(groups)
+        values, runs = self.results(totals)
+        if self.rolled_rows and self._epilogue_size() * len(values) > MOST_EPILOGUE:
+            self._finish_rolled(values)
+        else:
+            self._finish(values, runs)
+        return self.frame.done(groups, self.axes(groups, slices), tile)
+
+    def axes(self, groups: Sequence[Int], slices: int) -> list[Axis]:
+        """Return who walks through what."""
+        found = [
+            Axis(name, "grid", size, meaning)
+            for name, size, meaning in zip(
+                ("tile_n", "tile_m", "batch"),
+                groups,
+                ("tiles along columns", "tiles along rows", "products side by side"),
+                strict=True,
+            )
+            if size != 1
+        ]
+        found += [*threads(self.tile.threads), *self.own_axes()]
+        if slices != 1:
+            found.append(Axis("slice", "loop", slices, "slices of K, the next one on its way from memory"))
+        return [*found, Axis("k", "unroll", self.tile.k, "of a slice in LDS")]
+
+    def own_axes(self) -> list[Axis]:
+        """Return what a thread, or a wave, holds of the tile."""
+        raise NotImplementedError
 
     def _groups(self) -> tuple[Int, Int, Int]:
         """Bind the group's tile and batch, return the number of groups: columns along x, so that neighbours share rows."""
@@ -256,7 +315,7 @@ class Contraction:
         """Compute what follows the sum and store it, run by run."""
         for run in runs:
             where_m, row = self.own(0, run.row)
-            mask = self.mask(within(row, 0, self.problem.m), None)
+            mask = masked(self.frame, within(row, 0, self.problem.m), None)
             points: list[Point] = []
             tests = []
             for step in range(run.length):
@@ -265,10 +324,50 @@ class Contraction:
                 tests.append(within(column, 0, self.problem.n))
             part = values[run.first : run.first + run.length]
             if divides(run.length, self.problem.n):  # a run lies inside or outside as a whole
-                self._store(points, part, self.mask(tests[0], mask))
+                self._store(points, part, masked(self.frame, tests[0], mask))
             else:
                 for point, value, test in zip(points, part, tests, strict=True):
-                    self._store([point], [value], self.mask(test, mask))
+                    self._store([point], [value], masked(self.frame, test, mask))
+
+    @property
+    def rolled_rows(self) -> int:
+        """Return the rows of results that a thread holds, 0 where `rolled_runs` cannot tell a row's runs."""
+        return 0
+
+    def rolled_runs(self, row: Int) -> list[Run]:
+        """Return the runs of a thread's row, `first` counted within the row."""
+        raise NotImplementedError
+
+    def _epilogue_size(self) -> int:
+        """Return how many operations follow the sum for each result."""
+        seen: set[Node] = set()
+        stack = [self.kernel.computed]
+        count = 0
+        while stack:
+            node = stack.pop()
+            if node in seen or node is self.fold.node or node in self.kernel.inputs:
+                continue
+            seen.add(node)
+            count += node.op in ELEMENTWISE
+            stack += node.sources
+        return count
+
+    def _finish_rolled(self, values: Sequence[Value]) -> None:
+        """Do the same as `_finish` in a loop over the thread's rows, the results waiting in LDS: long code stays short."""
+        build, expressions = self.frame.build, self.frame.expressions
+        size = values[0].type.size_bytes
+        threads = self.tile.threads
+        each = len(values) // self.rolled_rows
+        build.function.lds_bytes = max(build.function.lds_bytes, len(values) * threads * size)
+        place = expressions.numbers.emit(self.thread * size)
+        build.barrier()
+        for i, value in enumerate(values):
+            build.lds_store(place, value, constant=i * threads * size)
+        row = axis("row", self.rolled_rows)
+        with expressions.loop(row, 0, self.rolled_rows, 1, []):
+            address = expressions.numbers.emit(row * (each * threads * size) + self.thread * size)
+            waiting = [build.lds_load(values[0].type, address, constant=j * threads * size) for j in range(each)]
+            self._finish(waiting, self.rolled_runs(row))
 
     def _store(self, points: Sequence[Point], values: Sequence[Value], mask: Value | None) -> None:
         expressions = self.frame.expressions
@@ -278,22 +377,13 @@ class Contraction:
         found = expressions.values(self.kernel.computed, [(point, mask) for point in points])
         self.frame.store(points, found, mask)
 
-    def mask(self, condition: Within | bool, also: Value | None) -> Value | None:
-        """Return a condition and another one together, None for none."""
-        if condition is True:
-            return also
-        if condition is False:
-            return self.frame.build.const(0, I1)
-        value = self.frame.expressions.numbers.condition(condition)
-        return value if also is None else self.frame.build.op("and", I1, value, also)
-
     def _reduced(self, point: Point) -> Point:
         for node in self._path:
             point, _ = source_point(node, point)
         return point
 
 
-def _path(root: Node, target: Node) -> list[Node]:
+def path_to(root: Node, target: Node) -> list[Node]:
     """Return the movement nodes on the way from a kernel's root to its reduction."""
     stack: list[tuple[Node, list[Node]]] = [(root, [])]
     seen = {root}

@@ -6,14 +6,17 @@ from dataclasses import dataclass
 
 from ringup.compiler.graph import Node, Op
 from ringup.compiler.index import Int, atom_of, axis, product, substitute
+from ringup.compiler.kernel.axes import Axis, threads
 from ringup.compiler.kernel.expressions import WIDEST_BYTES, divides
 from ringup.compiler.kernel.frame import Frame, Lowered
 from ringup.compiler.kernel.space import Space, merged, most, places, stride
+from ringup.compiler.kernel.traits import Traits
 from ringup.compiler.machine.ir import I32
 from ringup.compiler.schedule.cut import Kernel, accesses
 from ringup.compiler.schedule.views import Point, flat, source_point, within
 
 GROUP = 256  # threads of a full group: 8 waves of 32
+GROUPS = (256, 128, 64, 512)  # sizes worth a try
 BUSY_THREADS = 8192  # fewer threads than this leave compute units idle: vectors are made shorter first
 
 
@@ -24,6 +27,9 @@ class Shape:
     vector: int
     group: int
     flat: bool
+
+    def __str__(self) -> str:
+        return f"elementwise vector={self.vector} group={self.group} {'flat' if self.flat else 'by rows'}"
 
 
 def positions(kernel: Kernel) -> list[Int]:
@@ -43,27 +49,86 @@ def written(root: Node, point: Point) -> Int:
     return flat(point, node.shape)
 
 
-def choose(kernel: Kernel, space: Space, moved: list[Int]) -> Shape:
-    """Return the shape that suits a kernel: accesses of 16 bytes where the last axis allows, enough threads to fill a card."""
-    last = space.sizes[-1] if space.sizes else 1
-    total = most(space.size)
-    widest = max(one.dtype.size_bytes for one in (kernel.computed, *kernel.inputs))
-    vector = max(1, WIDEST_BYTES // widest)
-    steady = any(stride(position, space.variables[-1]) == 1 for position in moved) if space.variables else False
-    while vector > 1 and (not steady or not divides(vector, last) or total // vector < BUSY_THREADS):
-        vector //= 2
-    threads = most(last) // vector
-    if len(space.sizes) > 1 and threads >= 64:
-        return Shape(vector, min(GROUP, -(-threads // 32) * 32), False)
-    return Shape(vector, min(GROUP, -(-(total // vector) // 32) * 32), True)
+class Plan:
+    """The axes of a kernel merged, and the shapes it may have."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        found = positions(kernel)
+        self.kernel = kernel
+        self.space = merged(list(zip(kernel.axes, kernel.shape, strict=True)), found, "e")
+        self._moved = [substitute(one, self.space.original) for one in found]
+
+    def vectors(self) -> list[int]:
+        """Return how many neighbours a thread may compute, widest first: accesses of 16 bytes at most, and only where one runs along."""
+        space = self.space
+        last = space.sizes[-1] if space.sizes else 1
+        widest = max(one.dtype.size_bytes for one in (self.kernel.computed, *self.kernel.inputs))
+        steady = (
+            any(stride(position, space.variables[-1]) == 1 for position in self._moved) if space.variables else False
+        )
+        vector = max(1, WIDEST_BYTES // widest)
+        found = []
+        while vector > 1:
+            if steady and divides(vector, last):
+                found.append(vector)
+            vector //= 2
+        return [*found, 1]
+
+    def choose(self) -> Shape:
+        """Return the shape that suits a kernel: accesses of 16 bytes where the last axis allows, enough threads to fill a card."""
+        total = most(self.space.size)
+        vectors = self.vectors()
+        return self._shape(next((one for one in vectors if total // one >= BUSY_THREADS), 1), GROUP)
+
+    def _shape(self, vector: int, group: int, *, flat_: bool = False) -> Shape:
+        space = self.space
+        threads_ = most(space.sizes[-1] if space.sizes else 1) // vector
+        if len(space.sizes) > 1 and threads_ >= 64 and not flat_:
+            return Shape(vector, min(group, -(-threads_ // 32) * 32), False)
+        return Shape(vector, min(group, max(32, -(-(most(space.size) // vector) // 32) * 32)), True)
+
+    def candidates(self) -> list[Shape]:
+        """Return every shape worth a try, the one that `choose` takes first."""
+        found = [
+            self._shape(vector, group, flat_=one)
+            for vector in self.vectors()
+            for group in GROUPS
+            for one in (False, True)
+        ]
+        return list(dict.fromkeys([self.choose(), *found]))
+
+    def axes(self, shape: Shape) -> list[Axis]:
+        """Return who walks through what."""
+        sizes = self.space.sizes
+        count = self.space.size if shape.flat else sizes[-1]
+        rest = product(sizes[:-1]) if not shape.flat else 1
+        found = [
+            Axis(
+                "group",
+                "grid",
+                _groups(count, shape),
+                "stretches of the innermost axis" if not shape.flat else "stretches of all elements",
+            )
+        ]
+        if rest != 1:
+            found.append(Axis("row", "grid", rest, "the outer axes"))
+        return [
+            *found,
+            *threads(shape.group),
+            Axis("vector", "unroll", shape.vector, "neighbouring elements of a thread"),
+        ]
 
 
-def lower(kernel: Kernel, name: str) -> Lowered:
-    """Return the machine IR of a kernel that has no folds."""
-    sizes = kernel.shape
-    found = positions(kernel)
-    space = merged(list(zip(kernel.axes, sizes, strict=True)), found, "e")
-    shape = choose(kernel, space, [substitute(one, space.original) for one in found])
+def candidates(kernel: Kernel, traits: Traits) -> list[Shape]:
+    """Return every shape worth a try for a kernel without folds, the heuristic one first."""
+    return Plan(kernel).candidates()
+
+
+def lower(kernel: Kernel, name: str, traits: Traits, choice: Shape | None = None) -> Lowered:
+    """Return the machine IR of a kernel that has no folds, in the shape chosen or the heuristic one."""
+    plan = Plan(kernel)
+    space = plan.space
+    shape = choice or plan.choose()
     frame = Frame(kernel, name, shape.group)
     build = frame.build
     numbers = frame.expressions.numbers
@@ -83,7 +148,7 @@ def lower(kernel: Kernel, name: str) -> Lowered:
         with frame.expressions.when(numbers.condition(limit)):
             _compute(frame, space, shape, first, values)
     rest = product(size for _, size in outer)
-    return frame.done((_groups(count, shape), rest, 1))
+    return frame.done((_groups(count, shape), rest, 1), plan.axes(shape), shape)
 
 
 def _groups(count: Int, shape: Shape) -> Int:

@@ -9,10 +9,11 @@ from ringup.compiler.graph import Op
 from ringup.compiler.index import Int
 from ringup.compiler.kernel import holders
 from ringup.compiler.kernel.arith import operate
-from ringup.compiler.kernel.contraction import Contraction, Problem, Run, fastest
+from ringup.compiler.kernel.axes import Axis
+from ringup.compiler.kernel.contraction import Contraction, Problem, Run, by_speed
 from ringup.compiler.kernel.frame import Lowered
-from ringup.compiler.kernel.space import most
 from ringup.compiler.kernel.staging import Staging
+from ringup.compiler.kernel.traits import Traits
 from ringup.compiler.machine.ir import Value
 
 PAD = 4  # elements behind each row of a slice in LDS: neighbouring threads' stores fall into other banks
@@ -35,6 +36,9 @@ class FmaTile:
         """Return the threads of a group."""
         return self.m * self.n // (self.thread_m * self.thread_n)
 
+    def __str__(self) -> str:
+        return f"fma tile={self.m}x{self.n}x{self.k} thread={self.thread_m}x{self.thread_n}"
+
 
 TILES = (
     FmaTile(128, 128, 8, 8, 8, 1.0),
@@ -48,6 +52,15 @@ TILES = (
     FmaTile(64, 16, 4, 4, 16, 0.5),
     FmaTile(16, 16, 2, 4, 16, 0.3),
 )
+TRIED = (  # worth a try, never the heuristic's
+    FmaTile(128, 128, 8, 8, 16, 0.9),
+    FmaTile(64, 64, 8, 8, 16, 0.8),
+    FmaTile(64, 128, 4, 8, 8, 0.8),
+    FmaTile(128, 64, 8, 4, 8, 0.8),
+    FmaTile(64, 64, 4, 4, 8, 0.7),
+    FmaTile(32, 64, 4, 8, 16, 0.6),
+    FmaTile(32, 32, 4, 4, 8, 0.5),
+)
 MOST_WIDE = 16  # results of 8 bytes that a thread holds
 
 
@@ -59,7 +72,10 @@ class FmaContraction(Contraction):
     def stagings(self) -> tuple[Staging, Staging]:
         """Return how the operands' slices go to LDS: as rows of k, each of all the tile's rows or columns."""
         type_ = holders.stored(self.problem.dtype)
-        rows, columns = (Staging(self, i, side.factor, type_, by_k=True, pad=PAD) for i, side in enumerate(self.sides))
+        rows, columns = (
+            Staging(self.frame, self.thread, self.operand(i), size, self.tile.k, type_, by_k=True, pad=PAD)
+            for i, size in enumerate((self.tile.m, self.tile.n))
+        )
         return rows, columns
 
     def first(self) -> list[Value]:
@@ -69,23 +85,21 @@ class FmaContraction(Contraction):
     def multiplied(self, stagings: Sequence[Staging], here: Value, totals: Sequence[Value]) -> list[Value]:
         """Return the totals with every product of a row and a column of each k added."""
         found = list(totals)
-        addresses = [self._address(staging, here) for staging in stagings]
+        addresses = [self._address(i, staging, here) for i, staging in enumerate(stagings)]
         for k in range(self.tile.k):
-            rows, columns = (
-                self._read(staging, address, k) for staging, address in zip(stagings, addresses, strict=True)
-            )
+            rows, columns = (self._read(i, staging, addresses[i], k) for i, staging in enumerate(stagings))
             for i, a in enumerate(rows):
                 for j, b in enumerate(columns):
                     found[i * len(columns) + j] = self._step(found[i * len(columns) + j], a, b)
         return found
 
-    def _address(self, staging: Staging, here: Value) -> Value:
-        first = self.frame.expressions.numbers.emit(self._local(staging.number, 0) * staging.type.size_bytes)
+    def _address(self, number: int, staging: Staging, here: Value) -> Value:
+        first = self.frame.expressions.numbers.emit(self._local(number, 0) * staging.type.size_bytes)
         return self.frame.build.add(first, here)
 
-    def _read(self, staging: Staging, address: Value, k: int) -> list[Value]:
+    def _read(self, number: int, staging: Staging, address: Value, k: int) -> list[Value]:
         build, size = self.frame.build, staging.type.size_bytes
-        count = (self.tile.thread_m, self.tile.thread_n)[staging.number]
+        count = (self.tile.thread_m, self.tile.thread_n)[number]
         run = min(RUN, count)
         width = min(run, 16 // size)
         apart = staging.size // (count // run)
@@ -113,7 +127,26 @@ class FmaContraction(Contraction):
         ]
         return list(totals), runs
 
-    def _local(self, side: int, i: int) -> Int:
+    @property
+    def rolled_rows(self) -> int:
+        """Return the thread's rows."""
+        return self.tile.thread_m
+
+    def rolled_runs(self, row: Int) -> list[Run]:
+        """Return the runs of a thread's row."""
+        tile = self.tile
+        run = min(RUN, tile.thread_n)
+        return [Run(j, self._local(0, row), self._local(1, j), run) for j in range(0, tile.thread_n, run)]
+
+    def own_axes(self) -> list[Axis]:
+        """Return the thread's rows and columns."""
+        tile = self.tile
+        return [
+            Axis("thread_m", "unroll", tile.thread_m, "rows of a thread"),
+            Axis("thread_n", "unroll", tile.thread_n, "columns of a thread"),
+        ]
+
+    def _local(self, side: int, i: Int) -> Int:
         """Return which row (0) or column (1) of the tile the thread's i-th one is.
 
         Runs of four lie a part of the tile apart, so that threads side by side read LDS side by side.
@@ -126,7 +159,17 @@ class FmaContraction(Contraction):
         return i // run * (size // (own // run)) + number * run + i % run
 
 
-def lower(problem: Problem, name: str) -> Lowered:
-    """Return the machine IR of a contraction by multiply-adds."""
-    allowed = [one for one in TILES if problem.dtype.bits == 32 or one.thread_m * one.thread_n <= MOST_WIDE]
-    return FmaContraction(problem, name, fastest(allowed, problem.m, problem.n, most(problem.batch.size))).lower()
+def _allowed(tiles: Sequence[FmaTile], problem: Problem, traits: Traits) -> list[FmaTile]:
+    wide = problem.dtype.bits > 32
+    found = [one for one in tiles if not wide or one.thread_m * one.thread_n <= MOST_WIDE]
+    return by_speed(found, problem, traits.compute_units)
+
+
+def candidates(problem: Problem, traits: Traits) -> list[FmaTile]:
+    """Return every tile worth a try, the heuristic one first."""
+    return _allowed(TILES, problem, traits) + _allowed(TRIED, problem, traits)
+
+
+def lower(problem: Problem, name: str, traits: Traits, choice: FmaTile | None = None) -> Lowered:
+    """Return the machine IR of a contraction by multiply-adds, by the tile chosen or the heuristic one."""
+    return FmaContraction(problem, name, choice or _allowed(TILES, problem, traits)[0]).lower()

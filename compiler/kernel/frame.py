@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ringup.compiler import index
 from ringup.compiler.graph import MOVEMENT, Node, Op, Storage
 from ringup.compiler.index import Atom, Expr, Int, bounds
+from ringup.compiler.kernel.axes import Axis
 from ringup.compiler.kernel.expressions import Expressions
 from ringup.compiler.machine.build import Builder
 from ringup.compiler.machine.ir import I32, I64, Function, Param, Value
@@ -19,12 +20,17 @@ Groups = tuple[Int, Int, Int]
 
 @dataclass(frozen=True)
 class Lowered:
-    """A kernel as machine IR. `memory`: the nodes whose memory its first arguments are; `sizes`: the symbolic sizes of the ones after them."""
+    """A kernel as machine IR. `memory`: the nodes whose memory its first arguments are; `sizes`: the symbolic sizes of the ones after them.
+
+    `axes` and `choice` tell people how the work is shaped.
+    """
 
     function: Function
     memory: tuple[Node, ...]
     sizes: tuple[Atom, ...]
     groups: Groups
+    axes: tuple[Axis, ...] = ()
+    choice: str = ""
 
 
 class Frame:
@@ -70,9 +76,9 @@ class Frame:
             places.append(flat(point, node.shape))
         self.expressions.store_at(self._target, places, values, mask)
 
-    def done(self, groups: Groups) -> Lowered:
+    def done(self, groups: Groups, axes: Sequence[Axis], choice: object) -> Lowered:
         """Return what was built."""
-        return Lowered(self.build.function, self.memory, self.sizes, groups)
+        return Lowered(self.build.function, self.memory, self.sizes, groups, tuple(axes), str(choice))
 
 
 def memory_order(kernel: Kernel) -> tuple[Node, ...]:

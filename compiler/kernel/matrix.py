@@ -1,6 +1,7 @@
-"""Tiles of a contraction by matrix instructions: f16 or bf16 factors, f32 sums. A wave holds a rectangle of 16 x 16 fragments.
+"""Tiles of a contraction by matrix instructions: f16 or bf16 factors and f32 sums, bytes and 32-bit integer sums.
 
-Factors that are casts of narrow tensors are taken before the cast: the instruction widens them itself, exactly as the cast would.
+A wave holds a rectangle of 16 x 16 fragments. Factors that are casts of narrow tensors are taken before the cast: the instruction widens them
+itself, exactly as the cast would.
 """
 
 from __future__ import annotations
@@ -12,14 +13,20 @@ from ringup.compiler import dtypes
 from ringup.compiler.graph import MOVEMENT, Node, Op, node
 from ringup.compiler.index import axis
 from ringup.compiler.kernel import holders
-from ringup.compiler.kernel.contraction import Contraction, Problem, Run, fastest
+from ringup.compiler.kernel.axes import Axis
+from ringup.compiler.kernel.contraction import Contraction, Problem, Run, by_speed
 from ringup.compiler.kernel.frame import Lowered
-from ringup.compiler.kernel.space import most
 from ringup.compiler.kernel.staging import Staging
-from ringup.compiler.kernel.traits import MatrixTraits
-from ringup.compiler.machine.ir import F32, I32, Value
+from ringup.compiler.kernel.traits import MatrixTraits, Traits
+from ringup.compiler.machine.ir import I32, Value
 
 FRAGMENT = 16
+_KINDS = {  # factors: what the machine IR calls them, the dtype of their sums
+    dtypes.float16: ("f16", dtypes.float32),
+    dtypes.bfloat16: ("bf16", dtypes.float32),
+    dtypes.int8: ("i8", dtypes.int32),
+    dtypes.uint8: ("u8", dtypes.uint32),
+}
 PAD_BYTES = 16  # behind each row in LDS: rows begin in other banks, and stay aligned for the widest access
 
 
@@ -39,6 +46,9 @@ class MatrixTile:
         """Return the threads of a group of 32-lane waves."""
         return 32 * self.waves_m * self.waves_n
 
+    def __str__(self) -> str:
+        return f"matrix tile={self.m}x{self.n}x{self.k} waves={self.waves_m}x{self.waves_n}"
+
 
 TILES = (
     MatrixTile(128, 128, 32, 4, 2, 1.0),
@@ -48,6 +58,15 @@ TILES = (
     MatrixTile(32, 64, 32, 1, 2, 0.6),
     MatrixTile(32, 32, 32, 1, 1, 0.45),
     MatrixTile(16, 32, 32, 1, 1, 0.35),
+)
+TRIED = (  # worth a try, never the heuristic's
+    MatrixTile(128, 128, 32, 2, 2, 0.9),
+    MatrixTile(128, 128, 16, 4, 2, 0.9),
+    MatrixTile(128, 64, 32, 2, 2, 0.85),
+    MatrixTile(64, 64, 64, 2, 2, 0.75),
+    MatrixTile(64, 64, 32, 2, 1, 0.75),
+    MatrixTile(64, 32, 32, 2, 1, 0.6),
+    MatrixTile(32, 32, 64, 2, 2, 0.4),
 )
 
 
@@ -59,6 +78,7 @@ class MatrixContraction(Contraction):
     def __init__(self, problem: Problem, name: str, tile: MatrixTile, traits: MatrixTraits) -> None:
         super().__init__(problem, name, tile)
         self._traits = traits
+        self._total = holders.held(problem.dtype)
         self._rows = tile.m // tile.waves_m // FRAGMENT
         self._columns = tile.n // tile.waves_n // FRAGMENT
         self._lane = axis("lane", 32)
@@ -70,35 +90,38 @@ class MatrixContraction(Contraction):
         """Return how the operands' slices go to LDS: as rows or columns, each of the slice's k."""
         type_ = holders.stored(self.sides[0].factor.dtype)
         pad = PAD_BYTES // type_.size_bytes
-        rows, columns = (Staging(self, i, side.factor, type_, by_k=False, pad=pad) for i, side in enumerate(self.sides))
+        rows, columns = (
+            Staging(self.frame, self.thread, self.operand(i), size, self.tile.k, type_, by_k=False, pad=pad)
+            for i, size in enumerate((self.tile.m, self.tile.n))
+        )
         return rows, columns
 
     def first(self) -> list[Value]:
         """Return fragments of zeros."""
         build = self.frame.build
-        zeros = build.vector([build.const(0.0, F32)] * self._traits.result_count)
+        zeros = build.vector([build.const(0, self._total)] * self._traits.result_count)
         return [zeros] * (self._rows * self._columns)
 
     def multiplied(self, stagings: Sequence[Staging], here: Value, totals: Sequence[Value]) -> list[Value]:
         """Return the fragments with the products of each 16 of the slice's k added."""
         build = self.frame.build
         found = list(totals)
-        kind = "bf16" if self.sides[0].factor.dtype is dtypes.bfloat16 else "f16"
-        addresses = [self._address(staging, here) for staging in stagings]
+        kind = _KINDS[self.sides[0].factor.dtype][0]
+        addresses = [self._address(i, staging, here) for i, staging in enumerate(stagings)]
         for k in range(0, self.tile.k, FRAGMENT):
             rows = [self._fragment(stagings[0], addresses[0], i, k) for i in range(self._rows)]
             columns = [self._fragment(stagings[1], addresses[1], j, k) for j in range(self._columns)]
             for i, a in enumerate(rows):
                 for j, b in enumerate(columns):
                     at = i * self._columns + j
-                    found[at] = build.op("matrix", F32.of(self._traits.result_count), a, b, found[at], imm=kind)
+                    found[at] = build.op("matrix", self._total.of(self._traits.result_count), a, b, found[at], imm=kind)
         return found
 
-    def _address(self, staging: Staging, here: Value) -> Value:
+    def _address(self, number: int, staging: Staging, here: Value) -> Value:
         """Return where in LDS this lane's part of the wave's first fragment begins."""
         own, k = self._traits.operand(self._lane)
-        wave = (self._wave // self.tile.waves_n, self._wave % self.tile.waves_n)[staging.number]
-        count = (self._rows, self._columns)[staging.number]
+        wave = (self._wave // self.tile.waves_n, self._wave % self.tile.waves_n)[number]
+        count = (self._rows, self._columns)[number]
         place = (wave * (count * FRAGMENT) + own) * staging.stride + k
         return self.frame.build.add(self.frame.expressions.numbers.emit(place * staging.type.size_bytes), here)
 
@@ -107,10 +130,18 @@ class MatrixContraction(Contraction):
         type_ = staging.type.of(self._traits.operand_count)
         return self.frame.build.lds_load(type_, address, constant=staging.place + place * staging.type.size_bytes)
 
+    def own_axes(self) -> list[Axis]:
+        """Return the wave's fragments."""
+        return [
+            Axis("fragment_m", "unroll", self._rows, "fragments of 16 rows that a wave holds"),
+            Axis("fragment_n", "unroll", self._columns, "fragments of 16 columns"),
+        ]
+
     def results(self, totals: Sequence[Value]) -> tuple[list[Value], list[Run]]:
         """Return the elements of the fragments one by one."""
         build, tile = self.frame.build, self.tile
-        values, runs = [], []
+        values: list[Value] = []
+        runs: list[Run] = []
         first_row = self._wave // tile.waves_n * (self._rows * FRAGMENT)
         first_column = self._wave % tile.waves_n * (self._columns * FRAGMENT)
         for number, total in enumerate(totals):
@@ -123,8 +154,8 @@ class MatrixContraction(Contraction):
 
 
 def uncast(factor: Node) -> Node:
-    """Return a factor before it was widened to f32, itself if it was not: through movement, which does the same to narrow elements."""
-    if factor.op is Op.CAST and factor.dtype is dtypes.float32:
+    """Return a factor before it was widened, itself if it was not: through movement, which does the same to narrow elements."""
+    if factor.op is Op.CAST and _KINDS.get(factor.sources[0].dtype, ("", None))[1] is factor.dtype:
         return factor.sources[0]
     if factor.op in MOVEMENT:
         inner = uncast(factor.sources[0])
@@ -136,15 +167,22 @@ def uncast(factor: Node) -> Node:
 def narrowed(problem: Problem, traits: MatrixTraits) -> Problem | None:
     """Return the problem with factors as matrix instructions take them, None where they do not."""
     factors = [uncast(side.factor) for side in problem.sides]
-    if problem.dtype is not dtypes.float32 or factors[0].dtype is not factors[1].dtype:
+    if factors[0].dtype is not factors[1].dtype or factors[0].dtype.name not in traits.kinds:
         return None
-    if factors[0].dtype.name not in traits.kinds:
+    if _KINDS[factors[0].dtype][1] is not problem.dtype:
         return None
     problem.sides = tuple(replace(side, factor=factor) for side, factor in zip(problem.sides, factors, strict=True))
     return problem
 
 
-def lower(problem: Problem, name: str, traits: MatrixTraits) -> Lowered:
-    """Return the machine IR of a contraction by matrix instructions."""
-    tile = fastest(TILES, problem.m, problem.n, most(problem.batch.size))
-    return MatrixContraction(problem, name, tile, traits).lower()
+def candidates(problem: Problem, traits: Traits) -> list[MatrixTile]:
+    """Return every tile worth a try, the heuristic one first."""
+    return by_speed(TILES, problem, traits.compute_units) + by_speed(TRIED, problem, traits.compute_units)
+
+
+def lower(problem: Problem, name: str, traits: Traits, choice: MatrixTile | None = None) -> Lowered:
+    """Return the machine IR of a `narrowed` contraction by matrix instructions, by the tile chosen or the heuristic one."""
+    if traits.matrix is None:
+        raise ValueError("the target has no matrix instructions")
+    tile = choice or by_speed(TILES, problem, traits.compute_units)[0]
+    return MatrixContraction(problem, name, tile, traits.matrix).lower()

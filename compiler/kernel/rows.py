@@ -11,11 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ringup.compiler.index import Atom, Int, atom_of, axis, substitute
+from ringup.compiler.kernel.axes import Axis
 from ringup.compiler.kernel.elementwise import written
 from ringup.compiler.kernel.expressions import WIDEST_BYTES, divides
 from ringup.compiler.kernel.folding import LANES, Folder
 from ringup.compiler.kernel.frame import Frame, Lowered
 from ringup.compiler.kernel.space import Space, at, merged, most, places, power_of_two, stride
+from ringup.compiler.kernel.traits import Traits
 from ringup.compiler.machine.ir import I1, I32, Value
 from ringup.compiler.schedule.cut import Fold, Kernel, accesses
 from ringup.compiler.schedule.views import Point, within
@@ -27,6 +29,7 @@ SHARE = 4  # vectors of a row that a thread should have before more threads shar
 LANE_WIDE = 32  # rows side by side, where memory runs across rows
 FEW_GROUPS = 512  # with fewer groups than this, more threads share a row
 MOST_PARTS_ACROSS = 16
+MOST_THREADS = 512  # of a group, that are worth a try
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,9 @@ class Shape:
     own: int
     vector: int
     across: bool
+
+    def __str__(self) -> str:
+        return f"rows parts={self.parts} own={self.own} vector={self.vector}{' across' if self.across else ''}"
 
     @property
     def group(self) -> int:
@@ -67,7 +73,12 @@ First = Callable[[], Value] | None
 class Rows:
     """The lowering of one kernel."""
 
-    def __init__(self, kernel: Kernel, name: str) -> None:
+    shape: Shape
+    frame: Frame
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._lds_bytes = 0
+        self._row: dict[Atom, Int] = {}
         self.kernel = kernel
         rows = kernel.rows or frozenset()
         pairs = [pair for pair in zip(kernel.axes, kernel.shape, strict=True) if not isinstance(pair[0], int)]
@@ -80,35 +91,103 @@ class Rows:
         self.original: dict[Atom, Int] = dict(self.rows.original)
         for walk in (*self.walks, *([self.output] if self.output else [])):
             self.original |= walk.space.original
-        self.shape = self._choose([substitute(one, self.original) for one in positions])
-        self.frame = Frame(kernel, name, self.shape.group)
-        self._lds_bytes = 0
-        self._row: dict[Atom, Int] = {}
+        self._fit([substitute(one, self.original) for one in positions])
 
-    def _choose(self, positions: Sequence[Int]) -> Shape:
+    def _fit(self, positions: Sequence[Int]) -> None:
+        """Find what shapes depend on: how many rows, how long, and whether memory runs along or across them."""
         everything = [*self.walks, *([self.output] if self.output else [])]
         shared = [walk.space.variables[-1] for walk in everything if walk.space.variables]
         row = self.rows.variables[-1] if self.rows.variables else 0
         along = sum(any(stride(one, variable) == 1 for variable in shared) for one in positions)
         over = sum(stride(one, row) == 1 for one in positions) if not isinstance(row, int) else 0
-        count, longest = most(self.rows.size), max(most(walk.shared) for walk in everything)
+        self.count, self.longest = most(self.rows.size), max(most(walk.shared) for walk in everything)
+        self.across = over > along
         widest = max(one.dtype.size_bytes for one in (self.kernel.computed, *self.kernel.inputs))
-        if over > along:
+        self.vector = 1 if self.across else max(1, WIDEST_BYTES // widest)
+        while self.vector > 1 and not (along and all(divides(self.vector, walk.shared) for walk in everything)):
+            self.vector //= 2
+
+    def choose(self) -> Shape:
+        """Return the shape that suits: enough threads a row for the loads' latency to be hidden, no more than have work."""
+        count, longest, vector = self.count, self.longest, self.vector
+        if self.across:
             own = min(LANE_WIDE, power_of_two(count))
             parts = LANES // own
             while parts < MOST_PARTS_ACROSS and count * parts // LANES < FEW_GROUPS and parts * 2 * UNROLLED <= longest:
                 parts *= 2
             return Shape(parts, own, 1, True)
-        vector = max(1, WIDEST_BYTES // widest)
-        while vector > 1 and not (along and all(divides(vector, walk.shared) for walk in everything)):
-            vector //= 2
         share = SHARE if count >= FEW_GROUPS else 1
         parts = min(GROUP, power_of_two(-(-longest // (vector * share))))
         own = max(1, min(GROUP // 2 // parts, power_of_two(count)))
         return Shape(parts, own, vector, False)
 
-    def lower(self) -> Lowered:
-        """Return the machine IR."""
+    def candidates(self) -> list[Shape]:
+        """Return every shape worth a try, the one that `choose` takes first.
+
+        Threads lie along memory as `choose` has them lie: what runs the other way is slower by an order, and the model does not see it.
+        """
+        first = self.choose()
+        found = [first]
+        rows = power_of_two(self.count)
+        if self.across:
+            for own in (first.own, max(8, first.own // 2)):
+                for parts in (1, 2, 4, 8, 16, 32):
+                    if own <= rows and LANES <= own * parts <= MOST_THREADS and parts <= power_of_two(self.longest):
+                        found.append(Shape(parts, own, 1, True))
+            return list(dict.fromkeys(found))
+        for vector in dict.fromkeys((first.vector, max(1, first.vector // 2))):
+            needed = power_of_two(-(-self.longest // vector))
+            for parts in (first.parts // 4, first.parts // 2, first.parts, first.parts * 2, first.parts * 4):
+                if not 1 <= parts <= min(needed, MOST_THREADS):
+                    continue
+                for group in (LANES, 128, GROUP):
+                    own = max(1, min(group // parts, rows))
+                    found.append(Shape(parts, own, vector, False))
+        return list(dict.fromkeys(found))
+
+    def axes(self) -> list[Axis]:
+        """Return who walks through what."""
+        shape = self.shape
+        rows, parts = (
+            Axis("own", "wave" if shape.parts >= LANES else "lane", shape.own, "rows of a group"),
+            Axis("part", "reduce", shape.parts, "threads that share a row"),
+        )
+        found = [Axis("group", "grid", (self.rows.size + shape.own - 1) // shape.own, "groups of rows"), rows, parts]
+        if shape.vector > 1:
+            found.append(Axis("vector", "unroll", shape.vector, "neighbouring elements of a thread"))
+        everything = [
+            (f"k{i}", f"reduction {i}: {fold.node.arg[0].value}", walk)
+            for i, (fold, walk) in enumerate(zip(self.kernel.folds, self.walks, strict=True))
+        ]
+        for name, meaning, walk in [*everything, *([("x", "the output", self.output)] if self.output else [])]:
+            found += [
+                Axis(f"{name}.{i}", "loop", size, f"{meaning}, outer axis")
+                for i, size in enumerate(walk.space.sizes[:-1])
+            ]
+            turns, chunks = self._turns(walk.shared)
+            if turns != 0:
+                found.append(Axis(name, "loop", turns, f"{meaning}, turns of the loop"))
+            found.append(
+                Axis(f"{name}.chunk", "unroll", chunks, f"{meaning}, a thread's pieces" + " of a turn" * (turns != 0))
+            )
+        return found
+
+    def _turns(self, size: Int) -> tuple[Int, int]:
+        """Return how many turns a walk along an axis takes, and how many chunks of the group's threads are in one; (0, all) without a loop."""
+        span = self.shape.parts * self.shape.vector
+        count = -(-most(size) // span)
+        if count <= UNROLLED or (
+            isinstance(size, int) and (count * self.shape.vector <= KEPT_ELEMENTS or count < 2 * UNROLLED)
+        ):
+            return 0, count
+        if isinstance(size, int):
+            return size // (span * UNROLLED), UNROLLED
+        return (size + span * UNROLLED - 1) // (span * UNROLLED), UNROLLED
+
+    def lower(self, name: str, choice: Shape | None = None) -> Lowered:
+        """Return the machine IR in the shape chosen, or the heuristic one."""
+        self.shape = choice or self.choose()
+        self.frame = Frame(self.kernel, name, self.shape.group)
         shape, build = self.shape, self.frame.build
         part, own = self._threads()
         count = self.rows.size
@@ -133,7 +212,7 @@ class Rows:
             self._fold(i, fold, part, own)
         self._store(is_row, part)
         self.frame.build.function.lds_bytes = self._lds_bytes
-        return self.frame.done(((count + shape.own - 1) // shape.own, 1, 1))
+        return self.frame.done(((count + shape.own - 1) // shape.own, 1, 1), self.axes(), shape)
 
     def _threads(self) -> tuple[Value, Value]:
         """Return which part of a row a thread works on, and which of the group's rows."""
@@ -244,14 +323,9 @@ class Rows:
                     found.append(({} if isinstance(variable, int) else {atom_of(variable): place}, mask))
             return found
 
-        count = -(-most(size) // span)
-        if isinstance(size, int) and (count * shape.vector <= KEPT_ELEMENTS or count < 2 * UNROLLED):
-            return take(requests(0, count), totals) if count else totals
-        turns: Int = (
-            size // (span * UNROLLED) if isinstance(size, int) else (size + span * UNROLLED - 1) // (span * UNROLLED)
-        )
-        if most(turns) <= 1:  # a size known at run time, no longer than one turn
-            return take(requests(0, UNROLLED), totals)
+        turns, chunks = self._turns(size)
+        if turns == 0:
+            return take(requests(0, chunks), totals) if chunks else totals
         expressions = self.frame.expressions
         index = axis(name, turns)
         stop = turns if isinstance(turns, int) else expressions.numbers.emit(turns)
@@ -291,9 +365,14 @@ class Rows:
         self._walk("x", self.output, [], take)
 
 
-def lower(kernel: Kernel, name: str) -> Lowered:
-    """Return the machine IR of a kernel with folds."""
-    return Rows(kernel, name).lower()
+def candidates(kernel: Kernel, traits: Traits) -> list[Shape]:
+    """Return every shape worth a try for a kernel with folds, the heuristic one first."""
+    return Rows(kernel).candidates()
+
+
+def lower(kernel: Kernel, name: str, traits: Traits, choice: Shape | None = None) -> Lowered:
+    """Return the machine IR of a kernel with folds, in the shape chosen or the heuristic one."""
+    return Rows(kernel).lower(name, choice)
 
 
 def _begun(totals: Totals, first: First) -> Totals:

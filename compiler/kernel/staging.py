@@ -6,54 +6,59 @@ patches. A slice lies as [k][own] where threads read columns of it (multiply-add
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from ringup.compiler.graph import Node
 from ringup.compiler.index import Int
 from ringup.compiler.kernel import holders
 from ringup.compiler.kernel.expressions import Request, divides
-from ringup.compiler.kernel.space import at, most, stride
-from ringup.compiler.machine.ir import Type, Value
-from ringup.compiler.schedule.views import within
-
-if TYPE_CHECKING:
-    from ringup.compiler.kernel.contraction import Contraction
+from ringup.compiler.kernel.frame import Frame
+from ringup.compiler.machine.ir import I1, Type, Value
+from ringup.compiler.schedule.views import Point, Within, within
 
 STORE_BYTES = 16  # the widest LDS access
 
 
+class Operand(NamedTuple):
+    """What is staged. `place(number, own, k)` tells where an element of slice `number` is, and how far along its own axes and along K.
+
+    `own_size` and `k_size` say where the operand ends; beyond it there are zeros. `along_k`: memory runs along K; `run` elements do so
+    without a break.
+    """
+
+    factor: Node
+    place: Callable[[Int, Int, Int], tuple[Point, Int, Int]]
+    own_size: int
+    k_size: int
+    along_k: bool
+    run: Int
+
+
 class Staging:
-    """One operand's slices of `size` x `depth` elements. `number`: 0 for rows, 1 for columns; `by_k`: they lie as [k][own], else as [own][k]."""
+    """One operand's slices of `size` x `depth` elements. `by_k`: they lie as [k][own], else as [own][k]."""
 
     def __init__(
-        self, contraction: Contraction, number: int, factor: Node, type_: Type, *, by_k: bool, pad: int
+        self, frame: Frame, thread: Int, operand: Operand, size: int, depth: int, type_: Type, *, by_k: bool, pad: int
     ) -> None:
-        self._contraction, self.number, self._factor, self.type, self.by_k = contraction, number, factor, type_, by_k
-        tile, side = contraction.tile, contraction.sides[number]
-        self.size, self.depth = (tile.m, tile.n)[number], tile.k
-        self.stride = (self.size if by_k else self.depth) + pad  # elements from one row in LDS to the next
-        space, depth = side.own, contraction.depth
-        self._along_k = (
-            side.position is not None and stride(side.position, depth.variables[-1] if depth.variables else 0) == 1
-        )
-        widest = STORE_BYTES // type_.size_bytes
-        each = max(1, self.size * self.depth // tile.threads)
-        long = min(widest, each)
-        last = depth.sizes[-1] if self._along_k else space.sizes[-1]
-        while long > 1 and (
-            each % long or not divides(long, last) or (self.depth if self._along_k else self.size) % long
-        ):
+        self._frame, self._thread, self._operand, self.type, self.by_k = frame, thread, operand, type_, by_k
+        self._threads = frame.build.function.group_size
+        self.size, self.depth = size, depth
+        self.stride = (size if by_k else depth) + pad  # elements from one row in LDS to the next
+        self._along_k = operand.along_k
+        each = max(1, size * depth // self._threads)
+        long = min(STORE_BYTES // type_.size_bytes, each)
+        while long > 1 and (each % long or not divides(long, operand.run) or (depth if self._along_k else size) % long):
             long //= 2
         across = 1
         if not by_k and not self._along_k and each % (2 * long) == 0:
             across = 2  # two rows of k, so that pairs of narrow elements are stored together
         self._own, self._k = (across, long) if self._along_k else (long, across)
-        self._fast_count = (self.depth // self._k) if self._along_k else (self.size // self._own)
-        self._slow_count = (self.size // self._own) if self._along_k else (self.depth // self._k)
+        self._fast_count = (depth // self._k) if self._along_k else (size // self._own)
+        self._slow_count = (size // self._own) if self._along_k else (depth // self._k)
         patches = self._fast_count * self._slow_count
-        self.passes = -(-patches // tile.threads)
-        self._is_whole = patches % tile.threads == 0
+        self.passes = -(-patches // self._threads)
+        self._is_whole = patches % self._threads == 0
         self.place = 0
 
     @property
@@ -64,35 +69,31 @@ class Staging:
 
     def _patch(self, i: int) -> tuple[Int, Int, Int]:
         """Return the first (own, k) of the thread's i-th patch, and the patch's number."""
-        number = self._contraction.thread + i * self._contraction.tile.threads
+        number = self._thread + i * self._threads
         fast, slow = number % self._fast_count, number // self._fast_count
         own, k = (slow, fast) if self._along_k else (fast, slow)
         return own * self._own, k * self._k, number
 
     def fetch(self, number: Int) -> list[Value]:
         """Load this thread's elements of a slice: patch by patch, k by k, own by own."""
-        contraction = self._contraction
-        k_size, own_size = most(contraction.depth.size), most(contraction.sides[self.number].own.size)
-        whole_k, whole_own = divides(self._k, k_size), divides(self._own, own_size)
+        operand, expressions = self._operand, self._frame.expressions
+        whole_k, whole_own = divides(self._k, operand.k_size), divides(self._own, operand.own_size)
         requests: list[Request] = []
         for i in range(self.passes):
             first_own, first_k, patch = self._patch(i)
             there: Value | None = None
             if not self._is_whole:
-                there = contraction.mask(within(patch, 0, self._fast_count * self._slow_count), None)
+                there = masked(self._frame, within(patch, 0, self._fast_count * self._slow_count), None)
             mask: Value | None = None
             for k in range(self._k):
                 for own in range(self._own):
-                    where, place = contraction.own(self.number, first_own + own)
-                    depth = number * self.depth + first_k + k
+                    point, at_own, at_k = operand.place(number, first_own + own, first_k + k)
                     if (k == 0 or not whole_k) and (own == 0 or not whole_own):
-                        mask = contraction.mask(within(place, 0, own_size), there)
-                        mask = contraction.mask(within(depth, 0, k_size), mask)
-                    requests.append(
-                        (contraction.point(contraction.fold.inner, where | at(contraction.depth, depth)), mask)
-                    )
-        values = contraction.frame.expressions.values(self._factor, requests)
-        build, dtype = contraction.frame.build, self._factor.dtype
+                        mask = masked(self._frame, within(at_own, 0, operand.own_size), there)
+                        mask = masked(self._frame, within(at_k, 0, operand.k_size), mask)
+                    requests.append((point, mask))
+        values = expressions.values(operand.factor, requests)
+        build, dtype = self._frame.build, operand.factor.dtype
         return [
             holders.to_memory(build, self._zeroed(value, mask), dtype)
             for value, (_, mask) in zip(values, requests, strict=True)
@@ -100,14 +101,14 @@ class Staging:
 
     def _zeroed(self, value: Value, mask: Value | None) -> Value:
         """Return a value that is 0 outside of the operand: what is multiplied there must not count."""
-        build = self._contraction.frame.build
+        build = self._frame.build
         if mask is None or is_zero_outside(value, mask):
             return value
         return build.op("select", value.type, mask, value, build.const(0, value.type))
 
     def put(self, values: Sequence[Value], offset: Value) -> None:
         """Store a slice's elements to LDS at the operand's place plus an offset in bytes."""
-        build, numbers = self._contraction.frame.build, self._contraction.frame.expressions.numbers
+        build, numbers = self._frame.build, self._frame.expressions.numbers
         each = self._own * self._k
         size = self.type.size_bytes
         for i in range(self.passes):
@@ -126,9 +127,19 @@ class Staging:
                     self._store(address, lines)
 
     def _store(self, address: Value, lines: Sequence[Sequence[Value]]) -> None:
-        build, size = self._contraction.frame.build, self.type.size_bytes
+        build, size = self._frame.build, self.type.size_bytes
         for j, line in enumerate(lines):
             build.lds_store(address, build.vector(line), constant=self.place + j * self.stride * size)
+
+
+def masked(frame: Frame, condition: Within | bool, also: Value | None) -> Value | None:
+    """Return a condition and another one together, None for none."""
+    if condition is True:
+        return also
+    if condition is False:
+        return frame.build.const(0, I1)
+    value = frame.expressions.numbers.condition(condition)
+    return value if also is None else frame.build.op("and", I1, value, also)
 
 
 def is_zero_outside(value: Value, mask: Value) -> bool:

@@ -27,7 +27,7 @@ class MatrixTraits:
 
 @dataclass(frozen=True)
 class Traits:
-    """One target."""
+    """One target. A wave has `wave_size` lanes, a group `most_threads` threads and `lds_bytes` of LDS at most."""
 
     wave_size: int
     compute_units: int

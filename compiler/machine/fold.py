@@ -73,6 +73,8 @@ def fold(op: str, type_: Type, args: Sequence[Value], imm: object) -> Value | in
         return None
     if op in ("zext", "truncate", "sext", "bitcast", "fconvert") and args[0].type == type_:
         return args[0]
+    if op == "truncate" and args[0].op in ("sext", "zext") and args[0].args[0].type == type_:
+        return args[0].args[0]
     if (
         op == "fconvert"
         and args[0].op == "fconvert"
@@ -118,6 +120,10 @@ def _computed(op: str, type_: Type, args: Sequence[Value], constants: Sequence[A
         return int(a) & (1 << type_.bits) - 1
     if op == "sext":
         return signed(int(a), bits) & (1 << type_.bits) - 1
+    if op == "fneg":
+        return -a  # type: ignore[no-any-return]
+    if op == "fabs":
+        return abs(a)  # type: ignore[no-any-return]
     if op == "not":
         return ~int(a) & (1 << type_.bits) - 1
     if op in ("to_float_s", "to_float_u"):

@@ -22,7 +22,7 @@ class Type(NamedTuple):
     """Element name and number of elements."""
 
     element: str
-    count: int = 1
+    count: int = 1  # type: ignore[assignment]  # hides tuple.count, which nobody asks a type for
 
     @property
     def bits(self) -> int:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ringup.compiler.machine.ir import OPS, Function, Item, Loop, Region, Value
 
 
-def improve(function: Function) -> None:
-    """Hoist, then drop what is not used."""
-    hoist(function)
-    drop(function)
+def improve(function: Function, watch: Callable[[str], None] | None = None) -> None:
+    """Hoist, then drop what is not used. `watch` is called with a pass's name after it."""
+    for step in (hoist, drop):
+        step(function)
+        if watch is not None:
+            watch(step.__name__)
 
 
 def drop(function: Function) -> None:

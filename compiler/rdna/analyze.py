@@ -272,6 +272,21 @@ def _extract(known: Analysis, value: Value) -> None:
         _view(known, value, value.args[0], bit // 32, dwords(value.type, known._wave_size))
 
 
+def _vector(known: Analysis, value: Value) -> None:
+    """Put together again what lies together: consecutive elements of one vector."""
+    first = value.args[0]
+    if first.op != "extract" or value.type.bits < 32:
+        return
+    of, start = first.args[0], first.imm
+    if of.type.of(1) != first.type or start % len(value.args):
+        return
+    for i, one in enumerate(value.args):
+        if one.op != "extract" or one.args[0] is not of or one.imm != start + i:
+            return
+    width = value.type.bits // 32
+    _view(known, value, of, start * width, len(value.args) * width)
+
+
 def _truncate(known: Analysis, value: Value) -> None:
     of = value.args[0]
     if value.type.element != "i1" and not _constant_slice(known, value, of, 0):
@@ -306,6 +321,6 @@ def _sign(known: Analysis, value: Value) -> None:
 
 
 _VIEWS: dict[str, Callable[[Analysis, Value], None]] = {
-    "bitcast": _bitcast, "extract": _extract, "truncate": _truncate, "zext": _extend, "sext": _extend,
+    "bitcast": _bitcast, "vector": _vector, "extract": _extract, "truncate": _truncate, "zext": _extend, "sext": _extend,
     "fneg": _sign, "fabs": _sign, "first_lane": _same_lane, "read_lane": _same_lane,
 }  # fmt: skip

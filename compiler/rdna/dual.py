@@ -66,9 +66,11 @@ class _Half:
 @cache
 def _sides(name: str) -> dict[str, tuple[bool, bool]]:
     """Return for each mnemonic whether it can be the X and the Y half."""
-    rows = target(name).instructions
-    x = {row.mnemonic.replace("v_dual_", "v_") for row in rows if row.format == "VOPDX"}
-    y = {row.mnemonic.replace("v_dual_", "v_") for row in rows if row.format == "VOPDY"}
+    facts = target(name)
+    x, y = (
+        {row.mnemonic.replace("v_dual_", "v_") for op in range(1 << bits) if (row := facts.by_opcode(side, op))}
+        for side, bits in (("VOPDX", 4), ("VOPDY", 5))
+    )
     return {mnemonic: (mnemonic in x, mnemonic in y) for mnemonic in x | y}
 
 

@@ -23,7 +23,7 @@ SPECIAL_UNITS: Final = {
     "exec_lo": (EXEC_LO,), "exec_hi": (EXEC_HI,), "m0": (M0,), "null": (), "off": (), "vccz": (VCC_LO, VCC_HI), "src_vccz": (VCC_LO, VCC_HI),
     "execz": (EXEC_LO, EXEC_HI), "src_execz": (EXEC_LO, EXEC_HI), "src_shared_base": (), "src_private_base": (), "src_shared_limit": (),
     "src_private_limit": (), "flat_scratch": (OTHER,), "flat_scratch_lo": (OTHER,), "flat_scratch_hi": (OTHER,),
-    "src_flat_scratch_base_lo": (), "src_flat_scratch_base_hi": (),
+    "src_flat_scratch_base_lo": (), "src_flat_scratch_base_hi": (), "ttmp7": (), "ttmp9": (),  # a gfx12 group's numbers: never written here
 }  # fmt: skip
 
 # Issue class: cycles from issue until a dependent instruction can issue without stalling, cycles the unit is taken by one wave32.

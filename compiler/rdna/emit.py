@@ -62,6 +62,9 @@ class Binary:
 def emit(program: Program, vgprs: int, sgprs: int, arguments: tuple[Argument, ...] = ()) -> Binary:
     """Encode all steps of a program whose registers are physical. A branch too far, or what no encoding holds, is a CompileError."""
     code = program.code
+    last = next((steps[-1] for steps in reversed(program.blocks) if steps), None)
+    if last is None or not last.effects.branch or last.instr.mnemonic.startswith("s_cbranch"):
+        raise CompileError(f"kernel {code.name} runs on behind its last instruction; end it with s_endpgm")
     chip = processor(code.target, code.wave_size)
     encode, dual = chip.encode, chip.encode_dual
     chunks: list[bytes] = []
@@ -125,7 +128,7 @@ def _operand(one: Operand) -> registers.Operand:
     if isinstance(one, (int, float)):
         return one
     if isinstance(one, Special):
-        return registers.special(one.name)
+        return registers.ttmp[int(one.name[4:])] if one.name.startswith("ttmp") else registers.special(one.name)
     if not isinstance(one, Signed):
         raise CompileError(f"{one!r} is left where a register should be")
     source = _operand(one.source)

@@ -36,6 +36,7 @@ VA_VDST, SA_SDST, VA_SDST, VA_VCC, DIRECT = (
 )  # fields at zero, all others at their highest
 TRANS_VALUS, TRANS_TRANS = 5, 1
 FORWARD_BETWEEN, FORWARD_BEHIND = 2, 4
+FRESH, BEFORE = 1, 2  # written since the last change of EXEC, before it; where ways meet it may be either
 RULES: Final = {
     "gfx1100": frozenset(("trans", "permute", "matrix", "mask", "forwarding", "direct")),
     "gfx1151": frozenset(("permute", "matrix", "mask", "forwarding", "direct")),
@@ -46,7 +47,7 @@ RULES: Final = {
 class _State:
     """What rules remember at one place of the program; joined where ways meet."""
 
-    __slots__ = ("compared", "epoch", "masks", "matrix", "pairs", "pending", "trans", "written")
+    __slots__ = ("compared", "masks", "matrix", "pairs", "pending", "trans", "written")
 
     def __init__(self) -> None:
         self.trans: dict[
@@ -57,10 +58,7 @@ class _State:
         self.masks: frozenset[int] = frozenset()  # SGPR units that VALU read as lane masks
         self.pairs: frozenset[int] = frozenset()  # SGPR pairs that VALU has read
         self.pending: dict[int, int] = {}  # SGPR unit: fields of s_wait_alu that its next read needs
-        self.written: dict[
-            int, tuple[int, int]
-        ] = {}  # VGPR unit: VALU issued since it was written, whether EXEC has changed since
-        self.epoch = 0
+        self.written: dict[int, tuple[int, int]] = {}  # VGPR unit: VALU issued since it was written, FRESH and BEFORE
 
     def copy(self) -> _State:
         """Return an independent copy."""
@@ -72,16 +70,16 @@ class _State:
     def join(self, other: _State) -> bool:
         """Take in what another way brings; tell whether anything is new."""
         changed = False
-        for mine, theirs in ((self.trans, other.trans), (self.written, other.written)):
-            for unit, (valus, more) in theirs.items():
-                old = mine.get(unit)
-                new = (
-                    (valus, more)
-                    if old is None
-                    else (min(old[0], valus), min(old[1], more) if mine is self.trans else max(old[1], more))
-                )
-                if new != old:
-                    mine[unit], changed = new, True
+        for unit, (valus, others) in other.trans.items():
+            old = self.trans.get(unit, (valus, others))
+            new = (min(old[0], valus), min(old[1], others))
+            if new != self.trans.get(unit):
+                self.trans[unit], changed = new, True
+        for unit, (valus, when) in other.written.items():
+            old = self.written.get(unit, (valus, when))
+            new = (min(old[0], valus), old[1] | when)
+            if new != self.written.get(unit):
+                self.written[unit], changed = new, True
         for unit, fields in other.pending.items():
             if self.pending.get(unit, 0xFFFF) & fields != self.pending.get(unit):
                 self.pending[unit], changed = self.pending.get(unit, 0xFFFF) & fields, True
@@ -188,9 +186,9 @@ class _Hazards:
         elif kind == "salu":
             if "mask" in rules and not state.masks.isdisjoint(step.writes):
                 behind.append(self._depctr(SA_SDST))
-                state.masks = frozenset()
+                state.masks -= set(step.writes)
             if EXEC_LO in step.writes and state.written:
-                state.written = {unit: (count, 1) for unit, (count, _) in state.written.items()}  # a loop must not count on for ever
+                state.written = {unit: (count, BEFORE) for unit, (count, _) in state.written.items()}
         return front, behind
 
     def _depctr(self, fields: int) -> Instr:
@@ -235,17 +233,16 @@ class _Hazards:
             }
             for unit in step.writes:
                 if VGPR <= unit < SGPR:
-                    state.written[unit] = (0, 0)
+                    state.written[unit] = (0, FRESH)
 
     def _forwarded(self, state: _State, step: Step) -> bool:
         """Tell whether a step reads VGPRs from both sides of a change of EXEC, written so lately that one is forwarded in part."""
         found = [state.written[unit] for unit in step.reads if unit in state.written]
-        for count, changes in found:
-            if changes and any(
-                not other and last <= FORWARD_BEHIND and count - last <= FORWARD_BETWEEN + 1 for last, other in found
-            ):
-                return True
-        return False
+        return any(
+            when & BEFORE and other & FRESH and last <= FORWARD_BEHIND and count - last <= FORWARD_BETWEEN + 1
+            for count, when in found
+            for last, other in found
+        )
 
     def _pair(self, state: _State, step: Step, vector: bool) -> list[Instr]:
         fields = 0xFFFF

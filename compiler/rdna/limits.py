@@ -1,7 +1,7 @@
 """What a processor has to give out: registers of a SIMD, waves, LDS, and how kernels are allocated from them.
 
 Source: LLVM AMDGPUBaseInfo.cpp (getVGPRAllocGranule, getVGPREncodingGranule, getTotalNumVGPRs, getMaxWavesPerEU), AMDGPU.td (Feature1_5xVGPRs,
-FeatureUserSGPRInit16Bug), AMDGPUUsage "Code Object V3 Kernel Descriptor". Figures of wave32; a wave64 counts double.
+FeatureUserSGPRInit16Bug), AMDGPUUsage "Kernel Descriptor"; Mesa ac_gpu_info.c (lds_alloc_granularity). Figures of wave32.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Limits:
     waves: int = 16
     simds: int = 2  # of a CU; group in CU mode
     lds_bytes: int = 65536
-    lds_granule: int = 512
+    lds_granule: int = 1024
     max_vgprs: int = 256
     max_sgprs: int = 106
     padded_sgprs: int = 0

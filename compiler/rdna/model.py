@@ -31,7 +31,10 @@ _BITS = re.compile(r"_[biuf](8|16|32|64|96|128|256|512)(?:_|$)")
 
 
 class Estimate(NamedTuple):
-    """One block, run once: cycles of a wave alone, cycles each unit is taken, cycles that `waves` together take, and what bounds them."""
+    """One block, run once: cycles of a wave alone, cycles each unit is taken, cycles that `waves` together take, and what bounds them.
+
+    `busy["each"]` is a wave's share of the time together.
+    """
 
     block: Block
     alone: int
@@ -46,31 +49,42 @@ class Estimate(NamedTuple):
 
 
 def estimate(code: Code, waves: int) -> list[Estimate]:
-    """Estimate every block of finished code at an occupancy of `waves` a SIMD; loops in their steady state."""
+    """Estimate every block of finished code at an occupancy of `waves` a SIMD; a block that is a loop by itself in its steady state."""
     program = Program(code)
-    found = []
-    for block, steps in zip(code.blocks, program.blocks, strict=True):
-        loops = any(step.effects.branch and step.instr.operands and step.instr.operands[0] is block for step in steps)
-        wave = _Wave()
-        times = [0]
-        for _ in range(ROUNDS if loops else 1):
-            wave.run(steps)
-            times.append(wave.cycle)
-        alone = times[-1] - times[-2]
-        busy = _busy(steps, program.wave_size)
-        unit, most = max(busy.items(), key=lambda one: one[1], default=("valu", 0))
-        together = max(most * waves, alone)
-        each = together / max(1, waves)
-        found.append(
-            Estimate(block, alone, busy | {"each": round(each)}, together, unit if most * waves >= alone else "latency")
-        )
-    return found
+    return [
+        _estimate(block, steps, waves, program.wave_size, loops=block.loop_end is block)
+        for block, steps in zip(code.blocks, program.blocks, strict=True)
+    ]
 
 
 def hot_loop(code: Code, waves: int) -> Estimate | None:
-    """Return the estimate of the deepest loop that is one block, the one with most work of equals; None without loops."""
-    loops = [one for one in estimate(code, waves) if one.block.loop_end is one.block]
-    return max(loops, key=lambda one: (one.block.depth, one.together), default=None)
+    """Return the estimate of an iteration of the deepest loop, of equals the one with most work; None without loops.
+
+    Blocks inside that a wave may skip count as executed.
+    """
+    program = Program(code)
+    found = []
+    for first, block in enumerate(code.blocks):
+        if block.loop_end is not None:
+            last = code.blocks.index(block.loop_end)
+            if not any(inner.loop_end is not None for inner in code.blocks[first + 1 : last + 1]):
+                steps = [step for some in program.blocks[first : last + 1] for step in some]
+                found.append(_estimate(block, steps, waves, program.wave_size, loops=True))
+    return max(found, key=lambda one: (one.block.depth, one.together), default=None)
+
+
+def _estimate(block: Block, steps: list[Step], waves: int, lanes: int, *, loops: bool) -> Estimate:
+    wave = _Wave(lanes)
+    before = 0
+    for _ in range(ROUNDS if loops else 1):
+        before = wave.cycle
+        wave.run(steps)
+    alone = wave.cycle - before
+    busy = _busy(steps, lanes)
+    unit, most = max(busy.items(), key=lambda one: one[1], default=("valu", 0))
+    together = max(most * waves, alone)
+    busy["each"] = round(together / max(1, waves))
+    return Estimate(block, alone, busy, together, unit if most * waves >= alone else "latency")
 
 
 def _bytes(step: Step, lanes: int) -> int:
@@ -111,8 +125,9 @@ def _busy(steps: list[Step], lanes: int) -> dict[str, int]:
 class _Wave:
     """One wave by itself: the cycle it is at, when registers are there, when memory of each counter comes back."""
 
-    def __init__(self) -> None:
+    def __init__(self, lanes: int) -> None:
         self.cycle = 0
+        self._lanes = lanes
         self._ready: dict[int, int] = {}
         self._free: dict[str, int] = {}
         self._out: dict[str, list[int]] = {}
@@ -146,6 +161,3 @@ class _Wave:
             else:
                 for unit in step.writes:
                     self._ready[unit] = start + effects.latency
-
-
-__all__ = ["Estimate", "estimate", "hot_loop"]

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ringup.compiler.machine.ir import Function, If, Loop, Region, Value
-from ringup.compiler.rdna import select_condition, select_float, select_int, select_lanes, select_memory
+from ringup.compiler.rdna import select_condition, select_float, select_int, select_lanes, select_memory, select_vector
 from ringup.compiler.rdna.code import Block, Code, Instr, Operand, Part
 from ringup.compiler.rdna.emitter import IN_PLACE, Emitter, Place, bank
 from ringup.compiler.rdna.legalize import legalize
@@ -26,6 +26,7 @@ from ringup.errors import CompileError
 
 _RULES: dict[str, Callable[[Emitter, Value, Place], None]] = {
     **select_int.RULES, **select_condition.RULES, **select_float.RULES, **select_memory.RULES, **select_lanes.RULES,
+    **select_vector.RULES,
 }  # fmt: skip
 _SILENT = frozenset(("const", "param"))  # their uses make them, or the prologue
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from ringup.compiler.machine.ir import Value
 from ringup.compiler.rdna.code import Operand
 from ringup.compiler.rdna.emitter import Emitter, Place, bank, is_scalar
-from ringup.compiler.rdna.select_int import mask, widen_scalar
+from ringup.compiler.rdna.select_int import mask, nan_pair, nan_test, widen_scalar
 
 Rule = Callable[[Emitter, Value, Place], None]
 
@@ -31,6 +31,10 @@ _SCALAR_FLOAT_NAME = {"neq": "neq"}
 
 def comparison(e: Emitter, v: Value, *, opposite: bool = False) -> tuple[str, Operand, Operand]:
     """Return (relation and type, a, b) of a vector comparison, the operand that may be no VGPR first."""
+    if v.op in ("or", "and"):
+        pair = nan_pair(e, v)
+        assert pair is not None  # `_comparing` has asked
+        return nan_test(e, *pair)
     a, b = v.args
     bits = a.type.bits
     kind = "b64" if bits == 64 else "b16" if bits == 16 else "b32"
@@ -66,6 +70,8 @@ def _comparing(e: Emitter, condition: Value) -> tuple[Value, bool] | None:
         ):
             return inside, True
         return None
+    if condition.op in ("or", "and"):
+        return (condition, False) if nan_pair(e, condition) is not None else None
     return (condition, False) if condition.op in COMPARISONS and condition.args[0].type.element != "i1" else None
 
 

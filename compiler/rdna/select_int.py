@@ -52,18 +52,25 @@ _ADD_FUSED = {
 
 def _add_long(e: Emitter, v: Value, d: Place, name: str) -> None:
     """Add or subtract by halves; the carry goes from the lower to the upper."""
-    (a_low, a_high), (b_low, b_high) = e.parts(v.args[0]), e.parts(v.args[1])
     low, high = e.pieces(d)
-    if bank(d) == "s":
-        if "v" in (bank(a_low), bank(b_low)):
-            a_low, a_high = e.pieces(e.scalar_register(v.args[0]))
-            b_low, b_high = e.pieces(e.scalar_register(v.args[1]))
+    scalar = bank(d) == "s"
+    (a_low, a_high), (b_low, b_high) = (_halves(e, one, scalar) for one in v.args)
+    if scalar:
         first, second = ("s_add_u32", "s_addc_u32") if name == "add" else ("s_sub_u32", "s_subb_u32")
         e.emit(first, low, a_low, b_low)
         return e.emit(second, high, a_high, b_high)
     carry = e.vcc
     e.emit(f"v_{name}_co_u32", low, carry, *e.fit((a_low, b_low)))
     return e.emit(f"v_{name}_co_ci_u32", high, carry, *e.fit((a_high, b_high), 1), carry)
+
+
+def _halves(e: Emitter, value: Value, scalar: bool) -> list[Operand]:
+    """Return the halves of a 64-bit operand; the upper one of a number widened from 32 bits is 0."""
+    if value.op == "zext" and value not in e.bits and value.args[0].type.bits == 32 and e.reachable(value):
+        return [e.scalar(value.args[0]) if scalar else e.any(value.args[0]), 0]
+    if not scalar or value in e.bits:
+        return e.parts(value)
+    return list(e.pieces(e.scalar_register(value)))
 
 
 def _sub(e: Emitter, v: Value, d: Place) -> None:
@@ -165,8 +172,35 @@ def _bitfield(e: Emitter, shifted: Value, mask: Value, d: Place) -> bool:
 
 
 def _mask_logic(e: Emitter, v: Value, d: Place) -> None:
+    pair = nan_pair(e, v)
+    if pair is not None:
+        name, x, y = nan_test(e, *pair)
+        return e.emit(f"v_cmp_{name}", d, x, y)
     a, b = (mask(e, one) for one in v.args)
-    e.emit(f"s_{v.op}_{e.b}", d, a, b)
+    return e.emit(f"s_{v.op}_{e.b}", d, a, b)
+
+
+def nan_pair(e: Emitter, v: Value) -> tuple[str, Value, Value] | None:
+    """Return (relation, a, b) if one comparison tells what two do that this use makes itself: whether either is NaN, or neither."""
+    found = _NAN_TESTS.get(v.op)
+    if found is None or v.uniform:
+        return None
+    for one in v.args:
+        if one.op != found[0] or one.args[0] is not one.args[1] or one.uniform or not e.inner_condition(one):
+            return None
+    a, b = (one.args[0] for one in v.args)
+    return (found[1], a, b) if a.type == b.type and v.args[0] is not v.args[1] else None
+
+
+def nan_test(e: Emitter, relation: str, a: Value, b: Value) -> tuple[str, Operand, Operand]:
+    """Return (relation and type, a, b) of that comparison."""
+    bits = a.type.bits
+    kind = {16: "f16", 32: "b32", 64: "b64"}[bits]
+    x, y = e.fit(_commuted(e.float(a, kind), e.float(b, kind)))
+    return f"{relation}_f{bits}", x, y
+
+
+_NAN_TESTS = {"or": ("fne", "u"), "and": ("feq", "o")}
 
 
 def mask(e: Emitter, condition: Value) -> Operand:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
-from ringup.compiler.compile import CompiledGraph, Launch, Output, Slot, compile_graph
+from ringup.compiler.compile import Chooser, CompiledGraph, Launch, Output, Slot, compile_graph
 from ringup.compiler.graph import Node, Storage
-from ringup.compiler.index import Int, evaluate, product
+from ringup.compiler.index import Int, evaluate
 from ringup.compiler.runtime.memory import TIMEOUT_S, Memory, Pool
 from ringup.compiler.schedule.signature import Signature, of_graph
 from ringup.errors import CompileError
@@ -21,7 +22,6 @@ class Loaded:
 
     graph: CompiledGraph
     kernels: dict[str, Any]
-    arena: Memory | None
     kept: Any = None
     argument_bytes: tuple[int | None, ...] = ()
     groups: tuple[tuple[int, int, int], ...] = ()
@@ -30,17 +30,25 @@ class Loaded:
 class Device:
     """Computes graphs on one card: the evaluator of tensors (`ringup.compiler.tensor.device(Device(card))`)."""
 
-    def __init__(self, card: Any) -> None:
-        """`card`: one that `ringup.open` gave; it stays the caller's to close."""
-        self.card = card
+    def __init__(self, card: Any, *, tuning: Chooser | None = None) -> None:
+        """`card`: one that `ringup.open` gave; it stays the caller's to close. `tuning` knows better shapes of kernels."""
+        self.card, self.tuning = card, tuning
         self.target = str(card.blocks.ips.chip.target)
         self.pool = Pool(card)
         self._loaded: dict[Signature, Loaded] = {}
         self._programs: dict[str, Any] = {}
+        self._arena: Memory | None = (
+            None  # intermediates of all graphs: they run one after another, and none outlives its run
+        )
 
     def compile(self, outputs: Sequence[Node]) -> CompiledGraph:
         """Compile a graph for this card without running it."""
-        return compile_graph(outputs, self.target)
+        return compile_graph(outputs, self.target, tuning=self.tuning)
+
+    @property
+    def graphs(self) -> list[CompiledGraph]:
+        """Return what was compiled for it so far."""
+        return [one.graph for one in self._loaded.values()]
 
     def evaluate(self, nodes: Sequence[Node], sizes: Mapping[str, int]) -> list[Memory]:
         """Compute nodes; return the memory in which each lies, row-major. What lies in memory already comes back as it is.
@@ -59,7 +67,8 @@ class Device:
         if not isinstance(storage.data, Memory):
             place = self.pool.take(evaluate(storage.size, sizes) * storage.dtype.size_bytes, storage.name or "tensor")
             if storage.data is not None:
-                data = storage.data.read() if hasattr(storage.data, "read") else storage.data
+                data: Any = storage.data
+                data = data.read() if hasattr(data, "read") else data
                 view = memoryview(data).cast("B")
                 if len(view) != place.size_bytes:
                     raise CompileError(f"{storage} wants {place.size_bytes} bytes, its data has {len(view)}")
@@ -73,8 +82,16 @@ class Device:
             program = self.card.load(graph.code_object(self._programs), "tensors")
             for binary in wanted:
                 self._programs[binary.name] = program[binary.name]
-        arena = self.pool.take(graph.arena_bytes, "intermediates") if graph.arena_bytes else None
-        return Loaded(graph, {one.name: self._programs[one.name] for one in graph.binaries}, arena)
+        return Loaded(graph, {one.name: self._programs[one.name] for one in graph.binaries})
+
+    def _arena_of(self, graph: CompiledGraph) -> int:
+        """Return the address of memory for a graph's intermediates, 0 for one that has none."""
+        if not graph.arena_bytes:
+            return 0
+        if self._arena is None or self._arena.size_bytes < graph.arena_bytes:
+            self._arena = None  # its memory is idle, should the larger one need it
+            self._arena = self.pool.take(graph.arena_bytes, "intermediates")
+        return self._arena.gpu_va
 
     def _launch(self, loaded: Loaded, buffers: Sequence[Memory], sizes: Mapping[str, int]) -> list[Memory]:
         graph = loaded.graph
@@ -89,10 +106,11 @@ class Device:
         if not graph.launches:
             return results
 
+        arena = self._arena_of(graph)
+
         def address(slot: Slot) -> int:
             if slot.kind == "arena":
-                assert loaded.arena is not None
-                return loaded.arena.gpu_va + slot.at
+                return arena + slot.at
             return (buffers if slot.kind == "buffer" else results)[slot.at].gpu_va
 
         arguments = [
@@ -133,7 +151,7 @@ class Device:
 
 
 def _bytes_of(output: Output, sizes: Mapping[str, int]) -> int:
-    return product(evaluate(size, sizes) for size in output.shape) * output.dtype.size_bytes  # type: ignore[operator,return-value]
+    return prod(evaluate(size, sizes) for size in output.shape) * output.dtype.size_bytes
 
 
 def _packed(launch: Launch, values: Sequence[int]) -> bytes:

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 
 from ringup.compiler.graph import ELEMENTWISE, MOVEMENT, Node, Op, ordered
 from ringup.compiler.index import Atom, Int, atom_of, axis, bounds, is_axis, product, runtime_value
+from ringup.compiler.schedule.attention import Attention, find
 from ringup.compiler.schedule.views import Point, source_point, within
 
 ROW_LIMIT = 16384  # elements of a row that one group works through without others to share them
+MOST_DEEP = 128  # elements of a head that an attention's tile has room for
 MANY_ROWS = 512  # with so many rows, one group a row keeps the card busy whatever a row's length
 POINTS_LIMIT = 6  # a node used at more points of one kernel than this is put into memory
 RECOMPUTED_LIMIT = 4  # a costly node is computed at most so many times for each of its elements
@@ -45,7 +47,8 @@ class Fold:
 class Kernel:
     """What one launch computes: `root` at every point of `axes`, with `folds` in the order of their dependence, from nodes in memory.
 
-    A STORE root writes its value into a view of a buffer. `rows`: the axes that folds depend on, None without folds.
+    A STORE root writes its value into a view of a buffer. `rows`: the axes that folds depend on, None without folds. `attention`: the softmax
+    and the scores below the one fold are computed inside too.
     """
 
     root: Node
@@ -53,6 +56,8 @@ class Kernel:
     folds: list[Fold] = field(default_factory=list)
     inputs: list[Node] = field(default_factory=list)
     rows: frozenset[Atom] | None = None
+    attention: Attention | None = None
+    scores: Fold | None = None  # of the attention that the one fold completes
 
     @property
     def shape(self) -> tuple[Int, ...]:
@@ -104,6 +109,7 @@ class Cut:
         for node in self._nodes:
             for source in dict.fromkeys(node.sources):
                 self._users.setdefault(source, []).append(node)
+        self._contractions = {node: is_contraction(node) for node in self._nodes if node.op is Op.REDUCE}
         self._gates = self._find_gates()
         self._passing = self._find_passing()
         self._accesses: dict[Node, dict[tuple[Kernel, Point], None]] = {}
@@ -129,7 +135,7 @@ class Cut:
         for node in self._nodes:
             if node.op is not Op.REDUCE:
                 continue
-            most = bounds((node if is_contraction(node) else node.sources[0]).size)[1]
+            most = bounds((node if self._contractions[node] else node.sources[0]).size)[1]
             gate = after[node]
             while gate is not None and gate.op is not Op.REDUCE and gate.op is not Op.STORE:
                 if gate.op in ELEMENTWISE and bounds(gate.size)[1] <= most:
@@ -261,7 +267,61 @@ class Cut:
         fold = Fold(node, point, inner)
         kernel.folds.append(fold)
         kernel.rows = _rows_of(point, kernel)
-        self._access(kernel, node.sources[0], fold.inner)
+        found = find(node) if number == 0 and is_contraction(node) else None
+        if found is None or not self._attends(kernel, fold, found):
+            self._access(kernel, node.sources[0], fold.inner)
+
+    def _attends(self, kernel: Kernel, fold: Fold, found: Attention) -> bool:
+        """Let a kernel compute a whole attention, if it may: say what it reads for that, and return True."""
+        inside = (found.weights, found.logits, found.scores, found.greatest, found.total)
+        if any(one in self._accesses or one in self._outputs or one in self._passing for one in inside):
+            return False
+        shapes = (*found.scores.sources[0].shape, *found.result.sources[0].shape)
+        depth = product(found.scores.sources[0].shape[i] for i in found.scores.arg[1])
+        if any(not isinstance(size, int) for size in shapes) or bounds(depth)[1] > MOST_DEEP:
+            return False
+        first, second = found.result.sources[0].sources
+        values = first if first is found.values else second
+        logits = self._points(second if values is first else first, found.weights, fold.inner)
+        if logits is None:
+            return False
+        leaves = self._leaves(found, values, fold.inner, logits)
+        at = [point for node, point in leaves if node is found.scores]
+        if len(set(at)) != 1:
+            return False
+        variables = {i: axis(f"s{i}", found.scores.sources[0].shape[i]) for i in found.scores.arg[1]}
+        kernel.attention, kernel.scores = found, Fold(found.scores, at[0], variables)
+        for node, point in leaves:
+            if node is found.scores:
+                self._access(kernel, node.sources[0].sources[0], kernel.scores.inner)
+                self._access(kernel, node.sources[0].sources[1], kernel.scores.inner)
+            else:
+                self._access(kernel, node, point)
+        return True
+
+    @staticmethod
+    def _points(start: Node, target: Node, point: Point) -> Point | None:
+        """Return where a node lies that movement and casts lead to from another."""
+        node = start
+        while node is not target:
+            steps = list(_sources(node, point))
+            if len(steps) != 1:
+                return None
+            node, point = steps[0]
+        return point
+
+    @staticmethod
+    def _leaves(found: Attention, values: Node, inner: Point, logits: Point) -> list[tuple[Node, Point]]:
+        """Return what an attention reads and where: scores, values, and what else the logits are made of."""
+        leaves: dict[tuple[Node, Point], None] = {(values, inner): None}
+        stack = [(found.logits, logits)]
+        while stack:
+            node, point = stack.pop()
+            if node.op in ELEMENTWISE or node.op in MOVEMENT:
+                stack += _sources(node, point)
+            elif node.op is not Op.CONST:
+                leaves[node, point] = None
+        return list(leaves)
 
     def _may_join(self, kernel: Kernel, node: Node, point: Point, rows: frozenset[Atom] | None) -> bool:
         axes = kernel.axes
@@ -283,9 +343,9 @@ class Cut:
         if size > bounds(node.size)[1]:
             return False
         whole = bounds(product(kernel.shape))[1]
-        if is_contraction(node) and (size != whole or kernel.folds):
+        if self._contractions[node] and (size != whole or kernel.folds):
             return False
-        if kernel.folds and is_contraction(kernel.folds[0].node):
+        if kernel.folds and self._contractions[kernel.folds[0].node]:
             return False
         if size == whole:
             return True

@@ -112,4 +112,9 @@ def _reduced(fold: Node) -> Node:
     return cast(reshape(reduce(op, partial, [1]), fold.shape), fold.dtype)
 
 
-_RULES: dict[Op, Callable[[Node], Node]] = {Op.SCATTER: _scattered, Op.REDUCE: _reduced}
+def _seen(bitcast: Node) -> Node:
+    """Return the source of a BITCAST that changes nothing: the language cuts gradients with such ones."""
+    return bitcast.sources[0] if bitcast.dtype is bitcast.sources[0].dtype else bitcast
+
+
+_RULES: dict[Op, Callable[[Node], Node]] = {Op.BITCAST: _seen, Op.SCATTER: _scattered, Op.REDUCE: _reduced}

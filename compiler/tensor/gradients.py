@@ -148,24 +148,24 @@ def _expand(given: Tensor, _result: Tensor, sources: list[Tensor], node: Node) -
 
 
 def _pad(given: Tensor, _result: Tensor, sources: list[Tensor], node: Node) -> list[Tensor]:
-    widths: tuple[tuple[Int, Int], ...] = node.arg[0]  # type: ignore[index]
+    widths: tuple[tuple[Int, Int], ...] = node.arg[0]
     return [
         given._shrink([(before, before + size) for (before, _), size in zip(widths, sources[0].shape, strict=True)])
     ]
 
 
 def _shrink(given: Tensor, _result: Tensor, sources: list[Tensor], node: Node) -> list[Tensor]:
-    bounds: tuple[tuple[Int, Int], ...] = node.arg  # type: ignore[assignment]
+    bounds: tuple[tuple[Int, Int], ...] = node.arg
     return [given._pad([(start, size - stop) for (start, stop), size in zip(bounds, sources[0].shape, strict=True)])]
 
 
 def _permute(given: Tensor, _result: Tensor, _sources: list[Tensor], node: Node) -> list[Tensor]:
-    axes: tuple[int, ...] = node.arg  # type: ignore[assignment]
+    axes: tuple[int, ...] = node.arg
     return [given.permute([axes.index(axis) for axis in range(len(axes))])]
 
 
 def _cat(given: Tensor, _result: Tensor, sources: list[Tensor], node: Node) -> list[Tensor]:
-    axis: int = node.arg  # type: ignore[assignment]
+    axis: int = node.arg
     made, start = [], 0
     for one in sources:
         stop: Any = start + one.shape[axis]
@@ -175,8 +175,8 @@ def _cat(given: Tensor, _result: Tensor, sources: list[Tensor], node: Node) -> l
 
 
 def _reduce(given: Tensor, result: Tensor, sources: list[Tensor], node: Node) -> list[Tensor]:
-    op: Op = node.arg[0]  # type: ignore[index]
-    axes: tuple[int, ...] = node.arg[1]  # type: ignore[index]
+    op: Op = node.arg[0]
+    axes: tuple[int, ...] = node.arg[1]
     (x,) = sources
     if op is Op.ADD:
         return [given.expand(x.shape)]
@@ -193,7 +193,7 @@ def _reduce(given: Tensor, result: Tensor, sources: list[Tensor], node: Node) ->
 
 def _gather(given: Tensor, _result: Tensor, sources: list[Tensor], node: Node) -> list[Tensor | None]:
     x, places = sources
-    axis: int = node.arg  # type: ignore[assignment]
+    axis: int = node.arg
     return [
         x._of(
             graph.node(
@@ -206,8 +206,8 @@ def _gather(given: Tensor, _result: Tensor, sources: list[Tensor], node: Node) -
 
 def _scatter(given: Tensor, result: Tensor, sources: list[Tensor], node: Node) -> list[Tensor | None]:
     x, places, y = sources
-    axis: int = node.arg[0]  # type: ignore[index]
-    op: Op | None = node.arg[1]  # type: ignore[index]
+    axis: int = node.arg[0]
+    op: Op | None = node.arg[1]
 
     def gathered(one: Tensor) -> Tensor:
         cut = one._shrink(
@@ -282,7 +282,7 @@ OP_RULES: dict[Op, OpRule] = {
     Op.EXPAND: _expand,
     Op.PAD: _pad,
     Op.SHRINK: _shrink,
-    Op.FLIP: lambda g, y, s, n: [g.flip(n.arg)],  # type: ignore[arg-type]
+    Op.FLIP: lambda g, y, s, n: [g.flip(n.arg)],
     Op.CAT: _cat,
     Op.REDUCE: _reduce,
     Op.GATHER: _gather,

@@ -91,10 +91,10 @@ def open_sizes(node: Node) -> list[str]:
     """Return names of the symbolic sizes in a node's own shape and argument."""
     found = [size for size in node.shape if not isinstance(size, int)]
     if node.op is Op.SHRINK or node.op is Op.PAD:
-        pairs = node.arg if node.op is Op.SHRINK else node.arg[0]  # type: ignore[index]
-        found += [one for pair in pairs for one in pair if not isinstance(one, int)]  # type: ignore[union-attr]
+        pairs = node.arg if node.op is Op.SHRINK else node.arg[0]
+        found += [one for pair in pairs for one in pair if not isinstance(one, int)]
     if node.op is Op.SIZE:
-        found.append(node.arg)  # type: ignore[arg-type]
+        found.append(node.arg)
     return [str(atom.parts[0]) for one in found for atom in index.variables(one)]
 
 
@@ -102,7 +102,7 @@ def check_bounds(roots: Sequence[Node], sizes: Mapping[str, int]) -> None:
     """Raise for symbolic bounds that leave their axis with the sizes given, and for sizes that are missing or out of range."""
     for node in graph.ordered(roots):
         if node.op is Op.SHRINK and open_sizes(node):
-            for axis, ((start, stop), size) in enumerate(zip(node.arg, node.sources[0].shape, strict=True)):  # type: ignore[call-overload]
+            for axis, ((start, stop), size) in enumerate(zip(node.arg, node.sources[0].shape, strict=True)):
                 low, high, most = (index.evaluate(one, sizes) for one in (start, stop, size))
                 if not 0 <= low <= high <= most:
                     raise IndexError(

@@ -79,7 +79,7 @@ class Tensor(Creation):
                 (data,) = realize.evaluate([self._node], sizes)
                 return realize.bytes_of(data), tuple(index.evaluate(size, sizes) for size in self.shape)
             realize.realize([self], sizes)
-        return realize.bytes_of(self._node.arg.data), cast("tuple[int, ...]", self.shape)  # type: ignore[attr-defined]
+        return realize.bytes_of(self._node.arg.data), cast("tuple[int, ...]", self.shape)
 
     def numpy(self, **sizes: int) -> Array:
         """Return a NumPy array of its own; `numpy(n=17)` binds symbolic sizes. bf16 and float8 need the ml_dtypes package."""

@@ -129,6 +129,9 @@ def test_the_list_names_every_bench_and_measures_nothing(capsys):
         "transfers",
         "bringup",
         "usb",
+        "compile",
+        "schedule",
+        "code",
         "memory",
     ]
 
@@ -187,7 +190,17 @@ def test_a_peer_that_fails_says_its_last_line_once(tmp_path, capsys):
 
 def test_every_script_that_a_bench_asks_for_ships_and_imports_nothing_of_ours():
     scripts = {path.stem: path.read_text(encoding="utf-8") for path in environment.SCRIPTS.glob("*.py")}
-    assert set(scripts) == {"bridge", "bringup", "fields", "generate", "memory", "queues", "registers", "shader"}
+    assert set(scripts) == {
+        "bridge",
+        "bringup",
+        "fields",
+        "generate",
+        "graphs",
+        "memory",
+        "queues",
+        "registers",
+        "shader",
+    }
     assert not [name for name, text in scripts.items() if "ringup." in text or "import ringup" in text]
 
 

@@ -40,6 +40,9 @@ BENCHES = {  # name: (module with `measure`, what it measures); the order they r
         "ringup.tools.bench.usb",
         "a card behind a USB bridge: transfers, waits, starts and copies at three speeds",
     ),
+    "compile": ("ringup.tools.bench.compile", "compiling graphs of tensors, the first time in a process"),
+    "schedule": ("ringup.tools.bench.schedule", "kernels of a graph of tensors and the bytes they move"),
+    "code": ("ringup.tools.bench.code", "compiled kernels beside what LLVM makes of the same program"),
     "memory": ("ringup.tools.bench.memory", "ranges of a Radeon's memory, its page tables"),
 }
 ON_CARD = {"latency", "transfers", "bringup", "usb"}
@@ -53,7 +56,7 @@ EPILOG = (
     "wall clock, generation and loops are CPU time; what runs on a card is told by the wall's clock and by the card's. "
     "The peer (tinygrad, from the package registry) gets an environment of its own in the cache "
     "folder, made on the first run, which downloads it: with --no-peer the network is not used. Without the peer its column is empty and a line "
-    "on standard error says why."
+    "on standard error says why. Compiled code is measured beside LLVM's, which is always at hand."
 )
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from ringup.autogen.generate.manifest import load
 from ringup.autogen.generate.sources import Sources
 from ringup.errors import HeaderError
+from ringup.tools.bench.models import GRAPHS, Kit, Maker
 
 Job = Mapping[str, Any]
 
@@ -134,12 +135,43 @@ def lookups(job: Job) -> dict[str, Any]:
     }
 
 
+def kit() -> Kit:
+    """Return our language of tensors as `models` wants it."""
+    from ringup.compiler.tensor import Tensor
+
+    return Kit(
+        lambda sizes, dtype: Tensor.empty(*sizes, dtype=dtype),
+        lambda x: x.layer_norm(),
+        lambda a, b, axis: a.cat(b, axis=axis),
+    )
+
+
+def graph(job: Job) -> dict[str, Any]:
+    """Compile one graph of `models` for a target, from building it to the code object; count its kernels and the bytes of their buffers."""
+    from ringup.compiler.compile import compile_graph
+
+    made = Maker(kit())
+    start, start_cpu = time.perf_counter(), time.process_time()
+    node = GRAPHS[job["graph"]](made).node
+    compiled = compile_graph([node], job["target"])
+    compiled.code_object()
+    cpu_s, wall_s = time.process_time() - start_cpu, time.perf_counter() - start
+    found: list[int] = []
+    compile_graph(
+        [node],
+        job["target"],
+        watch=lambda step: found.append(sum(one.size_bytes for one in step.lowered.function.params)),
+    )
+    return {"wall_s": wall_s, "cpu_s": cpu_s, "kernels": len(found), "bytes": sum(found)}
+
+
 TASKS: Mapping[str, Callable[[Job], dict[str, Any]]] = {
     "c": c_module,
     "headers": headers,
     "registers": registers,
     "manifest": manifest,
     "lookups": lookups,
+    "graph": graph,
 }
 
 

@@ -244,6 +244,38 @@ def test_matrix_products(tools, same):
     assert places[0] == places[3] if same else places[0] == places[3] or not places[0] & places[3]
 
 
+@pytest.mark.parametrize("size", [0, 48])
+def test_a_loop_of_products_computes_them(tools, size):
+    """Halves are 0 and 1: sums are exact. With 48 registers the fragments do not fit and are spilled whole."""
+    make = tools.maker()
+    totals = [Reg("v", 8) for _ in range(3)]
+    for total in totals:
+        for k in range(8):
+            make("v_mov_b32", total[k], 0)
+    lane16 = make.v("v_and_b32", 15, make.thread)
+    address = make.v("v_lshlrev_b32", 4, lane16)
+
+    def body(counter):
+        parts = []
+        for i in range(4):
+            wide = Reg("v", 8)
+            for half in range(2):
+                loaded = make.v("global_load_b128", address, make.source, count=4, offset=64 * i + 256 * half)
+                for k in range(4):
+                    spread = make.v("v_sub_nc_u32", 0, make.v("v_and_b32", 0x00010001, loaded[k]))
+                    make("v_and_b32", wide[4 * half + k], 0x3C003C00, spread)
+            parts.append(wide)
+        for i, total in enumerate(totals):
+            make("v_wmma_f32_16x16x16_f16", total, parts[i], parts[i + 1], total)
+
+    make.loop(2, body)
+    for total in totals:
+        for k in range(8):
+            make.store(total[k])
+    binary = tools.check(make.end(), make.out_words, ("interpreter", "translator"), max_vgprs=size)
+    assert (binary.scratch_bytes > 0) == (size > 0)
+
+
 def test_products_into_new_registers_add_in_place_where_the_old_ones_die(tools):
     make = tools.maker()
     a, b = make.load(1, 4), make.load(2, 4)

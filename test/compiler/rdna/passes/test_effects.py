@@ -61,7 +61,7 @@ ROWS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: str(row[0]))
+@pytest.mark.parametrize("row", ROWS, ids=[f"{i}-{row[0].mnemonic}" for i, row in enumerate(ROWS)])
 def test_reads_and_writes(row):
     instr, defs, uses, hidden_defs, hidden_uses, counters = row
     found = effects("gfx1100").of(instr)

@@ -65,6 +65,13 @@ def test_a_branch_too_far_is_refused(tools):
     assert counts == (0, 0)
 
 
+def test_code_that_runs_on_behind_its_end_is_refused(tools):
+    make = tools.maker()
+    make.store(make.thread)
+    with pytest.raises(CompileError, match="runs on behind its last instruction"):
+        finish(make.code)
+
+
 def test_what_no_encoding_holds_is_named_with_its_block(tools):
     make = tools.maker()
     make("v_add_f32", Reg("v"), 1.1, 2.2)
@@ -188,6 +195,22 @@ def test_the_model_of_a_matrix_loop(tools):
     assert alone.bound == "latency"
     assert 128 + 64 < alone.together < 400
     assert alone.matrix_share < 0.8
+
+
+def test_a_loop_of_several_blocks_is_counted_whole(tools):
+    make = tools.maker()
+
+    def body(counter):
+        for _ in range(10):
+            make("v_exp_f32", make.thread, make.thread)
+        make.divergent(make.s("v_cmp_lt_u32", 3, make.thread), lambda: make("v_mov_b32", make.thread, 0), skip=True)
+
+    make.loop(4, body)
+    code = make.end()
+    finish(code)
+    assert hot_loop(code, 1).busy["trans"] == 40
+    assert hot_loop(code, 1).alone > 100  # each waits for the one before
+    assert hot_loop(tools.maker().code, 1) is None
 
 
 def test_the_model_counts_pairs_once_and_waits(tools):

@@ -105,6 +105,26 @@ def test_wave64_forwarding_across_a_change_of_exec():
     assert "s_waitcnt_depctr 4095" not in after(avoid_hazards, first, second, mask, read, wave=64)
 
 
+def test_a_loop_that_changes_exec_comes_to_rest():
+    head = Block("head")
+    mask = Instr("s_mov_b64", EXEC_LO._replace(name="exec"), -1)
+    head.instrs = [
+        Instr("v_add_nc_u32", v(2), v(0), v(1)),
+        Instr("v_mov_b32", v(0), 1),
+        mask,
+        Instr("v_mov_b32", v(1), 2),
+        Instr("s_cbranch_scc1", head),
+    ]
+    assert avoid_hazards(program(blocks=[head, Block("end", instrs=[Instr("s_endpgm")])], wave=64)) == 1
+    assert str(head.instrs[0]) == "v_add_nc_u32 v2, v0, v1"
+
+
+def test_each_mask_that_is_rewritten_waits_for_itself():
+    choose = [Instr("v_cndmask_b32", v(0), v(1), v(2), s(n, 2)) for n in (4, 6)]
+    change = [Instr("s_mov_b64", s(n, 2), 0) for n in (4, 6)]
+    assert after(avoid_hazards, *choose, *change, *choose, wave=64).count("s_waitcnt_depctr 65534") == 2
+
+
 def test_rdna4_pairs_that_a_vector_instruction_has_read():
     """The example of the RDNA4 ISA reference, and its three rules."""
     read = Instr("v_mov_b32", v(0), s(1))

@@ -1,0 +1,200 @@
+"""What became of a graph, for people: its launches, what each kernel computes from which memory, who walks through which axis, what it costs.
+
+Nothing here is text for a terminal or a page: `tools/explain.py` and `tools/explain_page.py` write those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from ringup.compiler.compile import DEFAULT_TARGET, Chooser, CompiledGraph, Step, compile_graph, compile_kernel
+from ringup.compiler.graph import MOVEMENT, Node, Op, Storage
+from ringup.compiler.index import Int
+from ringup.compiler.isa.disassembler import Listing
+from ringup.compiler.isa.processor import processor
+from ringup.compiler.kernel.frame import memory_order
+from ringup.compiler.rdna.roofline import Launch
+from ringup.compiler.schedule.cut import Kernel, memory_of
+from ringup.compiler.tune import modelled
+
+
+class Pass(NamedTuple):
+    """A kernel after one pass: machine IR or RDNA code, as text."""
+
+    level: Literal["machine", "rdna"]
+    name: str
+    text: str
+
+
+class Line(NamedTuple):
+    """One node of what a kernel computes: its name in the listing, what it does to which others, its type and shape."""
+
+    name: str
+    does: str
+    type: str
+
+
+class Place(NamedTuple):
+    """Memory that a launch reads or writes: an argument's name, what it is, where it lies, its bytes."""
+
+    argument: str
+    what: str
+    where: str
+    size_bytes: int
+    written: bool
+
+
+@dataclass(frozen=True)
+class Explained:
+    """One distinct kernel. `launches` numbers the launches that run it; `cost` is of one, by the model."""
+
+    step: Step
+    launches: tuple[int, ...]
+    nodes: tuple[Line, ...]
+    places: tuple[tuple[Place, ...], ...]
+    cost: Launch
+
+    @property
+    def name(self) -> str:
+        """Return the kernel's name."""
+        return self.step.binary.name
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A compiled graph with its distinct kernels in the order of their first launch."""
+
+    graph: CompiledGraph
+    kernels: tuple[Explained, ...]
+
+    @property
+    def bytes_moved(self) -> int:
+        """Return the bytes that all launches move."""
+        return sum(one.cost.bytes_moved * len(one.launches) for one in self.kernels)
+
+    @property
+    def flops(self) -> int:
+        """Return the floating-point operations of all launches."""
+        return sum(one.cost.flops * len(one.launches) for one in self.kernels)
+
+    @property
+    def microseconds(self) -> float:
+        """Return the modelled time of all launches, one after the other."""
+        return sum(one.cost.microseconds * len(one.launches) for one in self.kernels)
+
+
+def explain(outputs: Sequence[Node], target: str = DEFAULT_TARGET, *, tuning: Chooser | None = None) -> Explanation:
+    """Compile a graph and say what became of it. Raises CompileError for what cannot be compiled."""
+    steps: list[Step] = []
+    graph = compile_graph(outputs, target, watch=steps.append, tuning=tuning)
+    by_name: dict[str, list[int]] = {}
+    for i, step in enumerate(steps):
+        by_name.setdefault(step.binary.name, []).append(i)
+    kernels = []
+    for numbers in by_name.values():
+        step = steps[numbers[0]]
+        places = tuple(places_of(steps[i], graph, i) for i in numbers)
+        kernels.append(Explained(step, tuple(numbers), tuple(nodes_of(step.kernel)), places, modelled(step)))
+    return Explanation(graph, tuple(kernels))
+
+
+def passes_of(step: Step) -> list[Pass]:
+    """Return a kernel's text after each pass: it is compiled once more."""
+    found: list[Pass] = []
+
+    def hear(level: str, name: str, text: str) -> None:
+        found.append(Pass("machine" if level == "machine" else "rdna", name, text))
+
+    compile_kernel(step.kernel, step.signature, step.binary.target, step.choice, hear)
+    return found
+
+
+def assembly_of(step: Step) -> list[str]:
+    """Return the machine code as text that assembles again, without what pads its end."""
+    binary = step.binary
+    listing = Listing(processor(binary.target, binary.wave_size), binary.code)
+    lines = [line.rstrip() for line in listing.lines(places=False)]
+    while lines and lines[-1].endswith("s_code_end"):
+        lines.pop()
+    return lines
+
+
+def nodes_of(kernel: Kernel) -> list[Line]:
+    """Return what a kernel computes, node by node, from the memory that it reads; reductions say where they were joined."""
+    names: dict[Node, str] = {}
+    lines: list[Line] = []
+    memory = {node: i for i, node in enumerate(memory_order(kernel))}
+    folds = {fold.node for fold in kernel.folds}
+    stack: list[tuple[Node, int]] = [(kernel.root, 0)]
+    while stack:
+        node, at = stack.pop()
+        if node in names:
+            continue
+        is_input = node in kernel.inputs or (node is not kernel.root and node.op in (Op.BUFFER, Op.AFTER))
+        if not is_input and at < len(node.sources):
+            stack += [(node, at + 1), (node.sources[at], 0)]
+            continue
+        if node.op is Op.CONST:
+            names[node] = f"{node.arg}"
+            continue
+        if is_input:
+            names[node] = name = f"m{memory[memory_of(node)]}"
+            lines.append(Line(name, f"read from memory ({memory_of(node).op.value})", type_of(node)))
+            continue
+        names[node] = name = f"t{len(lines)}"
+        lines.append(Line(name, does(node, [names[one] for one in node.sources], joined=node in folds), type_of(node)))
+    return lines
+
+
+def does(node: Node, sources: Sequence[str], *, joined: bool = False) -> str:
+    """Return what a node does, in words."""
+    of = ", ".join(sources)
+    if node.op is Op.REDUCE:
+        op, axes = node.arg
+        where = " and ".join(str(axis) for axis in axes)
+        return f"{op.value} over axis {where} of {of}" + ("" if joined else " (elsewhere)")
+    if node.op in MOVEMENT and node.op not in (Op.RESHAPE, Op.EXPAND):
+        return f"{node.op.value} {of} {_argument(node)}"
+    if node.op is Op.CAST:
+        return f"{of} as {node.dtype}"
+    argument = "" if node.arg is None else f" {_argument(node)}"
+    return f"{node.op.value} {of}{argument}".rstrip()
+
+
+def _argument(node: Node) -> str:
+    arg = node.arg
+    if node.op is Op.PAD:
+        amounts, value = arg
+        return f"by {', '.join(f'{before}+{after}' for before, after in amounts)} with {value}"
+    if node.op is Op.SHRINK:
+        return "to " + ", ".join(f"{start}:{stop}" for start, stop in arg)
+    return f"axes {', '.join(map(str, arg))}" if isinstance(arg, tuple) else str(arg)
+
+
+def type_of(node: Node) -> str:
+    """Return a node's element type and shape, such as `float32[64, 1024]`."""
+    shape = node.sources[0].shape if node.op is Op.STORE else node.shape
+    return f"{node.dtype}[{', '.join(map(str, shape))}]"
+
+
+def places_of(step: Step, graph: CompiledGraph, number: int) -> tuple[Place, ...]:
+    """Return where the memory of a launch lies."""
+    found = []
+    launch = graph.launches[number]
+    params = step.lowered.function.params
+    for i, (node, slot) in enumerate(zip(memory_order(step.kernel), launch.memory, strict=True)):
+        where = f"{slot.kind} {slot.at}" if slot.kind != "arena" else f"arena at byte {slot.at}"
+        storage = node.arg if node.op is Op.BUFFER and isinstance(node.arg, Storage) else None
+        named = f" {storage.name}" if storage is not None and storage.name else ""
+        found.append(Place(params[i].name, f"{type_of(node)}{named}", where, params[i].size_bytes, params[i].written))
+    return tuple(found)
+
+
+def groups_text(groups: Sequence[Int]) -> str:
+    """Return numbers of groups along x, y, z as people write them: those behind the last that is not 1 left out."""
+    shown = list(groups)
+    while len(shown) > 1 and shown[-1] == 1:
+        shown.pop()
+    return " x ".join(str(one) for one in shown)

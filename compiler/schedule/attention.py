@@ -1,0 +1,109 @@
+"""Attention found in a graph: a softmax over scores that are sums of products, summed with values, all over one axis.
+
+What is found may be computed without the scores ever lying in memory: a row's maximum and sum are kept and put right as more of it is met.
+Source of the method: Milakov and Gimelshein, Online normalizer calculation for softmax; Dao et al., FlashAttention.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ringup.compiler import dtypes
+from ringup.compiler.graph import ELEMENTWISE, MOVEMENT, Node, Op
+
+
+class Attention(NamedTuple):
+    """The nodes of one. `result` is the sum over keys of `weights` times `values`; `scores` the inner products, `logits` what became of them
+    before the softmax, `greatest` and `total` its reductions; `scale` what a logit less the greatest is multiplied with for EXP2."""
+
+    result: Node
+    weights: Node
+    values: Node
+    logits: Node
+    scores: Node
+    greatest: Node
+    total: Node
+    scale: float
+
+
+def find(result: Node) -> Attention | None:
+    """Return the attention that a reduction completes, None if it is none."""
+    if not _is_sum_of_products(result) or result.dtype is not dtypes.float32:
+        return None
+    factors = result.sources[0].sources
+    for first, values in (factors, factors[::-1]):
+        weights = _below(first)
+        if weights.op is Op.DIV and weights.dtype is dtypes.float32:
+            found = _softmax(result, weights, values)
+            if found is not None:
+                return found
+    return None
+
+
+def _softmax(result: Node, weights: Node, values: Node) -> Attention | None:
+    powers, total = weights.sources[0], _plain(_below(weights.sources[1]))
+    if (
+        powers.op is not Op.EXP2
+        or total.op is not Op.REDUCE
+        or total.arg[0] is not Op.ADD
+        or total.sources[0] is not powers
+    ):
+        return None
+    scaled = powers.sources[0]
+    if scaled.op is not Op.MUL:
+        return None
+    difference, factor = scaled.sources
+    scale = _below(factor)
+    if scale.op is not Op.CONST or difference.op is not Op.SUB or not scale.arg > 0:
+        return None
+    logits = difference.sources[0]
+    greatest = _plain(_below(difference.sources[1]))
+    if (
+        greatest.op is not Op.REDUCE
+        or greatest.arg != (Op.MAX, total.arg[1])
+        or greatest.sources[0] is not logits
+        or len(total.arg[1]) != 1
+    ):
+        return None
+    scores = _scores(logits)
+    return (
+        None
+        if scores is None
+        else Attention(result, weights, values, logits, scores, greatest, total, float(scale.arg))
+    )
+
+
+def _scores(logits: Node) -> Node | None:
+    """Return the one sum of products under the logits, None if there are none or several."""
+    found: dict[Node, None] = {}
+    stack, seen = [logits], {logits}
+    while stack:
+        node = stack.pop()
+        if _is_sum_of_products(node):
+            found[node] = None
+        elif node.op in ELEMENTWISE or node.op in (Op.RESHAPE, Op.PERMUTE, Op.EXPAND):
+            for source in node.sources:
+                if source not in seen:
+                    seen.add(source)
+                    stack.append(source)
+    return next(iter(found)) if len(found) == 1 else None
+
+
+def _is_sum_of_products(node: Node) -> bool:
+    return node.op is Op.REDUCE and node.arg[0] is Op.ADD and node.sources[0].op is Op.MUL
+
+
+def _below(node: Node) -> Node:
+    """Return what movement and casts to f32 show."""
+    while node.op in MOVEMENT or (node.op is Op.CAST and node.dtype is dtypes.float32):
+        node = node.sources[0]
+    return node
+
+
+def _plain(node: Node) -> Node:
+    """Return the reduction that a choice guards against rows that see nothing: a maximum of minus infinity taken as 0, a sum of 0 as 1."""
+    if node.op is Op.WHERE and node.sources[0].op is Op.EQ:
+        kept = node.sources[2]
+        if node.sources[0].sources[0] is kept:
+            return kept
+    return node

@@ -1,0 +1,170 @@
+"""The search over the shapes a kernel may have: each candidate is compiled and measured, on a card or by the model, and the best is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple, Protocol
+
+from ringup.compiler.compile import DEFAULT_TARGET, Step, compile_kernel
+from ringup.compiler.graph import Node
+from ringup.compiler.index import Int, bounds
+from ringup.compiler.kernel.choose import candidates
+from ringup.compiler.machine.work import work
+from ringup.compiler.rdna import roofline
+from ringup.compiler.rdna.traits import traits
+from ringup.compiler.schedule.cut import Kernel
+from ringup.compiler.schedule.order import plan
+from ringup.compiler.schedule.signature import Signature, of_kernel
+from ringup.compiler.tuning import RANK, Entry, Judge, Tuning
+from ringup.errors import CompileError
+
+WORTH: Final = 0.98  # another shape than the heuristic one must cost less than this part of it: less is noise
+
+
+class Measure(Protocol):
+    """What tells the cost of a compiled kernel. `judge` says who, `unit` in what."""
+
+    judge: Judge
+    unit: str
+
+    def cost(self, step: Step) -> float:
+        """Return the cost of one launch; the less the better."""
+        ...
+
+
+class ModelMeasure:
+    """Cycles of a launch by the model of the chip: no card is needed."""
+
+    judge: Judge = "model"
+    unit = "cycles"
+
+    def cost(self, step: Step) -> float:
+        """Return the cycles of a launch at the greatest sizes."""
+        return modelled(step).cycles
+
+
+class Trial(NamedTuple):
+    """One candidate: its name and its cost, or why it could not be compiled (then the cost is None)."""
+
+    choice: str
+    cost: float | None
+    refused: str = ""
+
+
+class Tuned(NamedTuple):
+    """One kernel: its trials, the heuristic one first, and the number of the best. `known`: a file had it, nothing was tried."""
+
+    name: str
+    trials: tuple[Trial, ...]
+    best: int
+    known: bool = False
+
+    @property
+    def gain(self) -> float:
+        """Return how many times faster the best is than the heuristic shape."""
+        first, best = self.trials[0].cost, self.trials[self.best].cost
+        return first / best if first and best else 1.0
+
+
+class Job(NamedTuple):
+    """One kernel to be tuned: its inputs are in the order of its signature."""
+
+    kernel: Kernel
+    signature: Signature
+
+
+def jobs_of(outputs: Sequence[Node]) -> list[Job]:
+    """Return the distinct kernels of a graph, in the order of their launches."""
+    found: dict[Signature, Job] = {}
+    for kernel in plan(outputs).kernels:
+        signature, inputs = of_kernel(kernel)
+        found.setdefault(signature, Job(replace(kernel, inputs=inputs), signature))
+    return list(found.values())
+
+
+def tune_graph(
+    outputs: Sequence[Node],
+    tuning: Tuning,
+    target: str = DEFAULT_TARGET,
+    *,
+    measure: Measure | None = None,
+    again: bool = False,
+    say: Callable[[str], None] | None = None,
+    done: Callable[[], None] | None = None,
+) -> list[Tuned]:
+    """Tune every kernel of a graph and keep what was found; `measure` is the model by default. The file is saved after each kernel.
+
+    What `tuning` knows by the same judge, or one of more weight, is not tried again, unless `again`. `say` hears what is being tried, `done` is
+    called after each kernel. Raises CompileError where not even a kernel's heuristic shape can be compiled, and what measuring raises.
+    """
+    judged = measure or ModelMeasure()
+    found = []
+    for i, job in enumerate(jobs_of(outputs)):
+        if i and done is not None:
+            done()
+        entry = tuning.entry(job.signature, target)
+        if entry is not None and not again and RANK[entry.judge] >= RANK[judged.judge]:
+            trials = (Trial("heuristic", entry.heuristic_cost), Trial(entry.choice, entry.cost))
+            found.append(Tuned(entry.kernel, trials, 1, known=True))
+            continue
+        one = tune_kernel(job, target, judged, say)
+        best = one.trials[one.best]
+        tuning.keep(
+            job.signature,
+            target,
+            Entry(best.choice, judged.judge, best.cost or 0.0, one.trials[0].cost or 0.0, one.name),
+        )
+        tuning.save()
+        found.append(one)
+    if found and done is not None:
+        done()
+    return found
+
+
+def tune_kernel(job: Job, target: str, measure: Measure, say: Callable[[str], None] | None = None) -> Tuned:
+    """Measure every candidate of a kernel. One that cannot be compiled is passed over, unless it is the heuristic one."""
+    trials: list[Trial] = []
+    name = ""
+    for choice in candidates(job.kernel, traits(target)):
+        if say is not None:
+            say(f"{name or 'kernel'}: {choice}")
+        try:
+            step = compile_kernel(job.kernel, job.signature, target, choice if trials else None)
+        except CompileError as error:
+            if not trials:
+                raise
+            trials.append(Trial(str(choice), None, str(error)))
+            continue
+        name = name or step.binary.name
+        trials.append(Trial(str(choice), measure.cost(step)))
+    first = trials[0].cost or 0.0
+    best = 0
+    for i, trial in enumerate(trials):
+        if trial.cost is not None and trial.cost < first * WORTH and trial.cost < (trials[best].cost or 0.0):
+            best = i
+    return Tuned(name, tuple(trials), best)
+
+
+def modelled(step: Step) -> roofline.Launch:
+    """Return what one launch of a compiled kernel costs by the model; symbolic sizes are taken at their greatest."""
+    groups = 1
+    for count in step.lowered.groups:
+        groups *= _most(count)
+    return roofline.launch(step.code, step.binary, step.lowered.function, groups, bytes_moved(step, groups))
+
+
+def bytes_moved(step: Step, groups: int) -> int:
+    """Return the bytes that have to pass between memory and the chip once: what is read of each input, and what is written."""
+    kernel = step.kernel
+    done = work(step.lowered.function)
+    threads = groups * step.binary.group_size
+    there = sum(_most(node.size) * node.dtype.size_bytes for node in dict.fromkeys(kernel.inputs))
+    written = kernel.computed.dtype.size_bytes
+    for size in kernel.shape:
+        written *= _most(size)
+    return min(there, done.loaded_bytes * threads) + written
+
+
+def _most(number: Int) -> int:
+    return bounds(number)[1]

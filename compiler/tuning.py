@@ -1,0 +1,141 @@
+"""Shapes of kernels that a search has found better than the heuristic ones, kept in a file from one run to the next.
+
+The file is JSON: entries by target and by what makes a kernel (a hash of its signature). An entry names one of the candidates that the kernel's
+lowering offers; one whose name is offered no more is passed over, so an old file does no harm. A file that cannot be read counts as empty,
+with a warning. It is written whole, beside the old one, and put in its place.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+from ringup.compiler.kernel.choose import Choice, named
+from ringup.compiler.rdna.traits import traits
+from ringup.compiler.schedule.cut import Kernel
+from ringup.compiler.schedule.signature import Signature
+
+LOG = logging.getLogger(__name__)
+VERSION: Final = 1  # of the file and of what its names mean; another one is an empty file
+MOST_BYTES: Final = 64 << 20
+Judge = Literal["card", "model", "virtual"]
+RANK: Final = {
+    "virtual": 0,
+    "model": 1,
+    "card": 2,
+}  # whose word counts more: a virtual card's clock is no figure of the chip
+
+
+class Entry(NamedTuple):
+    """The best shape of a kernel: its name among the candidates, who says so, what it and the heuristic one cost (us on a card, cycles)."""
+
+    choice: str
+    judge: Judge
+    cost: float
+    heuristic_cost: float
+    kernel: str
+
+
+class Tuning:
+    """The entries of a file; of none, for this process alone, without a path."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        """`path` need not exist yet. Raises nothing: what cannot be read counts as empty, with a warning."""
+        self.path = path
+        self._entries: dict[str, Entry] = _read(path) if path is not None else {}
+        self._changed: dict[str, Entry] = {}
+        self._choices: dict[str, Choice | None] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def entry(self, signature: Signature, target: str) -> Entry | None:
+        """Return what is known of a kernel."""
+        return self._entries.get(key_of(signature, target))
+
+    def choice(self, kernel: Kernel, signature: Signature, target: str) -> Choice | None:
+        """Return the best shape found, None for the heuristic one or where nothing is known."""
+        key = key_of(signature, target)
+        found = self._entries.get(key)
+        if found is None:
+            return None
+        if key not in self._choices:
+            made = named(kernel, traits(target), found.choice)
+            self._choices[key] = None if made is None or made.is_heuristic else made.choice
+        return self._choices[key]
+
+    def keep(self, signature: Signature, target: str, entry: Entry) -> None:
+        """Remember an entry; `save` writes it. It does not replace what somebody of more weight said (`RANK`)."""
+        key = key_of(signature, target)
+        before = self._entries.get(key)
+        if before is not None and RANK[before.judge] > RANK[entry.judge]:
+            return
+        self._entries[key] = self._changed[key] = entry
+        self._choices.pop(key, None)
+
+    def save(self) -> None:
+        """Write what is new into the file, beside what others have written there since. Raises OSError."""
+        if self.path is None or not self._changed:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        entries = _read(self.path) | self._changed
+        document = {"version": VERSION, "kernels": {key: one._asdict() for key, one in sorted(entries.items())}}
+        handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                json.dump(document, file, indent=1)
+            os.replace(name, self.path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+        self._entries, self._changed = entries | self._entries, {}
+
+
+def key_of(signature: Signature, target: str) -> str:
+    """Return the name of a kernel's entry: the same in every process."""
+    return f"{target}:{sha256(repr(signature).encode()).hexdigest()[:32]}"
+
+
+def _read(path: Path) -> dict[str, Entry]:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        LOG.warning("%s: cannot be read (%s); kernels get their heuristic shapes", path, error.strerror)
+        return {}
+    try:
+        if len(data) > MOST_BYTES:
+            raise ValueError(f"more than {MOST_BYTES >> 20} MiB")  # noqa: TRY301
+        document = json.loads(data)
+        if document["version"] != VERSION:
+            LOG.info("%s: written by another version; not used", path)
+            return {}
+        return {str(key): _entry(row) for key, row in document["kernels"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        LOG.warning("%s: damaged (%s); kernels get their heuristic shapes", path, error)
+        return {}
+
+
+# what each part of an entry has to be
+_PARTS: Final[dict[str, Callable[[Any], bool]]] = {
+    "choice": lambda one: isinstance(one, str),
+    "judge": lambda one: one in RANK,
+    "cost": lambda one: isinstance(one, (int, float)) and not isinstance(one, bool),
+    "heuristic_cost": lambda one: isinstance(one, (int, float)) and not isinstance(one, bool),
+    "kernel": lambda one: isinstance(one, str),
+}
+
+
+def _entry(row: Any) -> Entry:
+    for name, fits in _PARTS.items():
+        if not fits(row[name]):
+            raise ValueError(f"{name} is {row[name]!r}")
+    return Entry(**{name: row[name] for name in _PARTS})

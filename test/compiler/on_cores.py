@@ -1,0 +1,58 @@
+"""An evaluator of tensors on the virtual cores alone, without card or driver: each launch of a compiled graph by the workbench."""
+
+import numpy as np
+
+from ringup.compiler.compile import compile_graph
+from ringup.compiler.index import bounds, evaluate
+from ringup.compiler.schedule.signature import of_graph
+from ringup.silicon.shader import program, workbench
+from ringup.silicon.shader.interpreter import Interpreter
+
+ENGINE = Interpreter()
+
+
+class Cores:
+    """Evaluates on gfx1100 cores in strict mode. `tuning` chooses shapes; `graph` is the last compiled one."""
+
+    def __init__(self, tuning=None, engine=ENGINE):
+        self.tuning, self.engine, self.graph = tuning, engine, None
+
+    def evaluate(self, nodes, sizes):
+        graph = self.graph = compile_graph(nodes, tuning=self.tuning)
+        buffers = [self._data(node, sizes) for node in of_graph(nodes)[1]]
+        outputs = [np.full(self._bytes(one, sizes), 0xA5, np.uint8) for one in graph.outputs]
+        arena = np.full(max(graph.arena_bytes, 1), 0x5A, np.uint8)
+        code = program.load(graph.code_object())
+        for launch in graph.launches:
+            places = {"buffer": buffers, "output": outputs}
+            memory = [
+                arena[slot.at :] if slot.kind == "arena" else places[slot.kind][slot.at] for slot in launch.memory
+            ]
+            groups = tuple(evaluate(one, sizes) for one in launch.groups)
+            arguments = [*memory, *(sizes[name] for name, _ in launch.sizes)]
+            workbench.run(
+                self.engine,
+                code,
+                launch.binary.name,
+                arguments,
+                groups=groups,
+                group_size=(launch.binary.group_size, 1, 1),
+            )
+        return [
+            (buffers if one.slot.kind == "buffer" else outputs)[one.slot.at][: self._bytes(one, sizes)]
+            for one in graph.outputs
+        ]
+
+    @staticmethod
+    def _data(node, sizes):
+        data = node.arg.data
+        if data is None:
+            return np.zeros(bounds(node.size)[1] * node.dtype.size_bytes, np.uint8)
+        return np.frombuffer(bytearray(data.read() if hasattr(data, "read") else data), np.uint8)
+
+    @staticmethod
+    def _bytes(output, sizes):
+        found = output.dtype.size_bytes
+        for size in output.shape:
+            found *= evaluate(size, sizes)
+        return found

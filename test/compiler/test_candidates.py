@@ -1,0 +1,108 @@
+"""Every shape that a kernel may have computes the same: all candidates of several kernels run on the virtual cores, in strict mode."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ringup.compiler.compile import compile_kernel
+from ringup.compiler.kernel import choose, elementwise, fma, matrix, rows
+from ringup.compiler.rdna.traits import TRAITS, traits
+from ringup.compiler.tensor import Tensor, device
+from ringup.compiler.tune import jobs_of
+from ringup.errors import CompileError
+
+spec = importlib.util.spec_from_file_location("on_cores", Path(__file__).with_name("on_cores.py"))
+on_cores = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(on_cores)
+
+
+def numbers(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+A, B, C = numbers(40, 96), numbers(96, 72, seed=1), numbers(3, 200, seed=2)
+ROWS, COLUMNS = numbers(9, 10), numbers(10, 12, seed=1)
+HALF_ROWS, HALF_COLUMNS = numbers(36, 36).astype(np.float16), numbers(36, 40, seed=1).astype(np.float16)
+PRODUCT = (HALF_ROWS.astype(np.float32) @ HALF_COLUMNS.astype(np.float32)).astype(np.float16).astype(np.float32)
+CASES = {  # name: (tensors, what NumPy says, the lowering whose candidates these are, relative tolerance)
+    "elementwise": (lambda: Tensor(A) * 2 + 1, A * 2 + 1, elementwise.Shape, 1e-6),
+    "elementwise by rows": (lambda: Tensor(A).permute(1, 0) + Tensor(B)[:, :40], A.T + B[:, :40], elementwise.Shape, 1e-6),
+    "softmax": (lambda: Tensor(C).softmax(-1), softmax(C), rows.Shape, 1e-5),
+    "mean": (lambda: Tensor(C).mean(), C.mean(), rows.Shape, 1e-5),
+    "sum across": (lambda: Tensor(C).sum(0), C.sum(0), rows.Shape, 1e-5),
+    "product": (lambda: (Tensor(ROWS) @ Tensor(COLUMNS)).relu(), np.maximum(ROWS @ COLUMNS, 0), fma.FmaTile, 1e-4),
+    "product of f16": (lambda: (Tensor(HALF_ROWS) @ Tensor(HALF_COLUMNS)).cast("float32") * 2, 2 * PRODUCT, matrix.MatrixTile, 2e-3),
+}  # fmt: skip
+
+
+class Always:
+    """Chooses the same shape for every kernel that has it."""
+
+    def __init__(self, choice):
+        self.one = choice
+
+    def choice(self, kernel, signature, target):
+        return self.one
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_candidate_computes_the_same(name):
+    make, expected, kind, tolerance = CASES[name]
+    (job,) = jobs_of([make().node])
+    found = choose.candidates(job.kernel, traits("gfx1100"))
+    assert isinstance(found[0], kind)
+    assert len(found) > 3
+    assert len({str(one) for one in found}) == len(found)
+    names = set()
+    for choice in found:
+        cores = on_cores.Cores(Always(choice))
+        with device(cores):
+            got = make().numpy()
+        (binary,) = cores.graph.binaries
+        names.add(binary.name)
+        scale = np.abs(expected).max()
+        np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance * scale, err_msg=str(choice))
+    assert len(names) == len(found)  # programs are kept by name: another shape is another one
+
+
+@pytest.mark.parametrize("target", TRAITS)
+@pytest.mark.parametrize("name", CASES)
+def test_the_first_candidate_is_the_heuristic_shape(name, target):
+    (job,) = jobs_of([CASES[name][0]().node])
+    chip = traits(target)
+    first = choose.candidates(job.kernel, chip)[0]
+    plain = compile_kernel(job.kernel, job.signature, target)
+    chosen = compile_kernel(job.kernel, job.signature, target, first)
+    assert plain.lowered.choice == str(first)
+    assert plain.binary.code == chosen.binary.code
+    assert choose.named(job.kernel, chip, str(first)) == (first, True)
+    assert choose.named(job.kernel, chip, "rows of beans") is None
+
+
+def test_axes_multiply_to_the_threads_and_groups_that_are_launched():
+    for make, *_ in CASES.values():
+        (job,) = jobs_of([make().node])
+        step = compile_kernel(job.kernel, job.signature, "gfx1100")
+        sizes = {}
+        for axis in step.lowered.axes:
+            sizes[axis.role] = sizes.get(axis.role, 1) * axis.size
+        x, y, z = step.lowered.groups
+        assert sizes.get("grid", 1) == x * y * z
+        threads = sizes.get("wave", 1) * sizes.get("lane", 1) * sizes.get("reduce", 1)
+        assert threads == step.binary.group_size
+
+
+def test_a_shape_that_no_group_can_hold_is_refused_with_the_bound():
+    (job,) = jobs_of([(Tensor(A) @ Tensor(B)).node])
+    with pytest.raises(CompileError, match=r"needs \d+ bytes of LDS a group, gfx1100 has 65536: split it"):
+        compile_kernel(job.kernel, job.signature, "gfx1100", fma.FmaTile(256, 256, 16, 16, 16, 1.0))
+    (other,) = jobs_of([CASES["elementwise"][0]().node])
+    with pytest.raises(CompileError, match=r"needs 2048 threads a group, gfx1100 has 1024"):
+        compile_kernel(other.kernel, other.signature, "gfx1100", elementwise.Shape(1, 2048, True))

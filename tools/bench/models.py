@@ -1,0 +1,117 @@
+"""Graphs of tensors that compilers are measured with, built by the same statements on every side: peers load this file too.
+
+Where two languages call the same thing by different names, `Kit` says how. Weights are memory with nothing in it: no graph here is run.
+Imports nothing of ringup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+T = Any  # a tensor of either language
+
+
+class Kit(NamedTuple):
+    """A language of tensors: `empty` makes memory of (sizes, type), `layer_norm` normalises the last axis, `cat` joins along an axis."""
+
+    empty: Callable[[Sequence[int], str], T]
+    layer_norm: Callable[[T], T]
+    cat: Callable[[T, T, int], T]
+
+
+class Maker:
+    """Builds graphs with one kit."""
+
+    def __init__(self, kit: Kit) -> None:
+        self.kit = kit
+
+    def new(self, *sizes: int, dtype: str = "float32") -> T:
+        """Return an input or a weight."""
+        return self.kit.empty(sizes, dtype)
+
+    def matmul(self, size: int = 1024, dtype: str = "float32") -> T:
+        """Return a product of two square matrices."""
+        return self.new(size, size, dtype=dtype) @ self.new(size, size, dtype=dtype)
+
+    def softmax(self) -> T:
+        """Return the softmax of 1024 rows of 1024."""
+        return self.new(1024, 1024).softmax(-1)
+
+    def layer_norm(self) -> T:
+        """Return 1024 rows of 1024, normalised, scaled and shifted."""
+        return self.kit.layer_norm(self.new(1024, 1024)) * self.new(1024) + self.new(1024)
+
+    def attention(self, batch: int = 1, heads: int = 8, tokens: int = 256, width: int = 64) -> T:
+        """Return attention of queries, keys and values of (batch, heads, tokens, width)."""
+        query, key, value = (self.new(batch, heads, tokens, width) for _ in range(3))
+        return query.scaled_dot_product_attention(key, value)
+
+    def conv(self, channels: int = 64, size: int = 56) -> T:
+        """Return a 3 x 3 convolution of one image, as many channels out as in."""
+        return self.new(1, channels, size, size).conv2d(self.new(channels, channels, 3, 3), padding=1)
+
+    def _attended(self, x: T, past: int, heads: int) -> T:
+        """Return attention of a sequence over itself, and over `past` tokens before it."""
+        batch, tokens, dim = x.shape
+        split = (batch, tokens, heads, dim // heads)
+        query, key, value = ((x @ self.new(dim, dim)).reshape(*split).permute(0, 2, 1, 3) for _ in range(3))
+        if past:
+            before = (batch, heads, past, dim // heads)
+            key, value = (self.kit.cat(self.new(*before), one, 2) for one in (key, value))
+        found = query.scaled_dot_product_attention(key, value)
+        return found.permute(0, 2, 1, 3).reshape(batch, tokens, dim) @ self.new(dim, dim)
+
+    def _layer(self, x: T, heads: int, past: int = 0, gelu: str = "tanh") -> T:
+        """Return a layer of a transformer: attention, then two matrices with a GELU between; norms before, sums after each."""
+        dim = x.shape[-1]
+        x = x + self._attended(self.kit.layer_norm(x), past, heads)
+        inner = (self.kit.layer_norm(x) @ self.new(dim, 4 * dim) + self.new(4 * dim)).gelu(gelu)
+        return x + (inner @ self.new(4 * dim, dim) + self.new(dim))
+
+    def block(self, gelu: str = "tanh") -> T:
+        """Return one layer of a transformer: 512 wide, 256 tokens, 8 heads."""
+        return self._layer(self.new(1, 256, 512), 8, gelu=gelu)
+
+    def decoder_step(self) -> T:
+        """Return the logits of one token behind 127 others: 2 layers, 256 wide, 4 heads, 1000 words."""
+        x = self.new(1, 1, 256)
+        for _ in range(2):
+            x = self._layer(x, 4, past=127)
+        return self.kit.layer_norm(x) @ self.new(256, 1000)
+
+    def _batch_norm(self, x: T) -> T:
+        """Return a batch norm as inference has it: all four vectors are weights."""
+        mean, variance, scale, shift = (self.new(1, x.shape[1], 1, 1) for _ in range(4))
+        return (x - mean) * (variance + 1e-5).rsqrt() * scale + shift
+
+    def _residual(self, x: T, into: int, stride: int) -> T:
+        """Return a block of two 3 x 3 convolutions and a way around them."""
+        channels = x.shape[1]
+        y = self._batch_norm(x.conv2d(self.new(into, channels, 3, 3), stride=stride, padding=1)).relu()
+        y = self._batch_norm(y.conv2d(self.new(into, into, 3, 3), padding=1))
+        if stride != 1 or channels != into:
+            x = self._batch_norm(x.conv2d(self.new(into, channels, 1, 1), stride=stride))
+        return (y + x).relu()
+
+    def resnet(self) -> T:
+        """Return the classes of one image of 224 x 224 by a network shaped as ResNet-18 is."""
+        x = self._batch_norm(self.new(1, 3, 224, 224).conv2d(self.new(64, 3, 7, 7), stride=2, padding=3)).relu()
+        x = x.max_pool2d((3, 3), stride=2, padding=1)
+        for into, stride in ((64, 1), (64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), (512, 1)):
+            x = self._residual(x, into, stride)
+        return x.mean((2, 3)) @ self.new(512, 1000) + self.new(1000)
+
+
+GRAPHS: dict[str, Callable[[Maker], T]] = {
+    "matmul 1024": lambda make: make.matmul(),
+    "softmax": lambda make: make.softmax(),
+    "layer norm": lambda make: make.layer_norm(),
+    "transformer block": lambda make: make.block(),
+    "transformer block, GELU by erf": lambda make: make.block("none"),
+    "ResNet-18": lambda make: make.resnet(),
+    "decoder step": lambda make: make.decoder_step(),
+    "attention": lambda make: make.attention(),
+    "matmul f16": lambda make: make.matmul(dtype="float16"),
+    "conv": lambda make: make.conv(),
+}

@@ -1,0 +1,66 @@
+"""Runs inside the peer's environment: one graph compiled through LLVM, no card. One job on stdin, one answer on stdout, both JSON.
+
+The peer's null device takes any of its renderers; the target is named by the environment, which is read when the peer is imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import sys
+import time
+from typing import Any
+
+
+def models(path: str) -> Any:
+    """Load the file that builds the graphs."""
+    spec = importlib.util.spec_from_file_location("models", path)
+    assert spec is not None  # a path to a Python file has one
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    sys.modules["models"] = made
+    spec.loader.exec_module(made)
+    return made
+
+
+def moved_bytes(linear: Any) -> tuple[int, int]:
+    """Return the number of kernels, and the bytes of the distinct buffers of each, summed."""
+    realize = importlib.import_module("tinygrad.engine.realize")
+    kernels = total = 0
+    for call in linear.src:
+        if call.src[0].op.name not in ("SINK", "PROGRAM"):
+            continue
+        buffers = {id(one.buffer): one.buffer.nbytes for one in realize.get_call_arg_uops(call)}
+        kernels, total = kernels + 1, total + sum(buffers.values())
+    return kernels, total
+
+
+def main() -> None:
+    job = json.load(sys.stdin)
+    os.environ |= {
+        "DEV": f"NULL:AMDLLVM:{job['target']}",
+        "CACHELEVEL": "0",
+        "PARALLEL": "0",
+    }  # nothing kept on disk, one process as ours
+    tinygrad = importlib.import_module("tinygrad")
+    realize = importlib.import_module("tinygrad.engine.realize")
+    made, tensor = models(job["models"]), tinygrad.Tensor
+    kit = made.Kit(
+        lambda sizes, dtype: tensor.empty(*sizes, dtype=dtype),
+        lambda x: x.layernorm(),
+        lambda a, b, axis: a.cat(b, dim=axis),
+    )
+    _ready = tinygrad.Device[tinygrad.Device.DEFAULT].renderer  # loads LLVM: not part of compiling a graph
+    start, start_cpu = time.perf_counter(), time.process_time()
+    linear, _ = made.GRAPHS[job["graph"]](made.Maker(kit)).linear_with_vars()
+    kernels, moved = moved_bytes(linear)
+    if job["compile"]:
+        realize.compile_linear(linear)
+    cpu_s = time.process_time() - start_cpu
+    print(json.dumps({"wall_s": time.perf_counter() - start, "cpu_s": cpu_s, "kernels": kernels, "bytes": moved}))
+
+
+if __name__ == "__main__":
+    main()
