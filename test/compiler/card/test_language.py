@@ -28,7 +28,7 @@ def test_sorting(small, name):
 
 
 def test_running_sums(small):
-    for shape, axis in (((3, 5), 0), ((2, 300), 1), ((1500,), 0)):
+    for shape, axis in (((3, 5), 0), ((2, 90), 1), ((600,), 0)):
         x = np.random.default_rng(0).integers(-9, 9, shape).astype(np.int32)
         np.testing.assert_array_equal(Tensor(x).cumsum(axis).numpy(), x.cumsum(axis))
         wide = x.astype(np.float32)
@@ -85,7 +85,7 @@ def attended(q, k, v, mask=None, scale=None):
 
 @pytest.mark.parametrize(
     ("queries", "keys", "deep", "wide"),
-    [(1, 1, 8, 8), (5, 7, 16, 24), (33, 65, 32, 16), (9, 40, 128, 12)],
+    [(1, 1, 8, 8), (5, 7, 16, 24), (17, 33, 16, 16), (9, 20, 128, 12)],
 )
 def test_attention(small, queries, keys, deep, wide):
     random = np.random.default_rng(queries)

@@ -108,10 +108,10 @@ def test_axes_in_any_place(small, sizes, data):
     np.testing.assert_array_equal(found, wanted)
 
 
-def test_rows_used_again_stay_as_they_were_computed(small):
+def test_rows_used_again_stay_as_they_were_computed(bench):
     """Softmax, norms: one kernel folds a row twice and writes it, kept in registers or read again."""
     random = np.random.default_rng(0)
-    for count, length in ((4, 10), (600, 40), (3, 3000), (1, 16000)):
+    for count, length in ((4, 10), (600, 40), (1, 3000), (1, 16000)):
         x = random.standard_normal((count, length)).astype(np.float32)
         t = Tensor(x)
         raised = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
