@@ -6,6 +6,7 @@ import weakref
 import numpy as np
 import pytest
 
+from ringup.compiler.compile import compile_graph
 from ringup.compiler.runtime.device import Device
 from ringup.compiler.runtime.memory import LEAST_BYTES, Pool, rounded
 from ringup.compiler.tensor import Size, Tensor, device
@@ -155,6 +156,21 @@ def test_a_size_that_needs_more_groups_makes_another_stream_and_the_same_graph(o
     made = Tensor(values)[:n] + 1
     for count in (10, 5000, 10):
         np.testing.assert_array_equal(made.numpy(rows=count), values[:count] + 1)
+
+
+def test_a_chain_of_hundreds_of_operations_is_one_kernel(on_card):
+    x, expected = Tensor(X), X.astype(np.float64)
+    for _ in range(400):
+        x, expected = x * 0.99 + 0.01, expected * 0.99 + 0.01
+    np.testing.assert_allclose(x.numpy(), expected, rtol=1e-4, atol=1e-6)
+    assert len(on_card.graphs[-1].launches) == 1
+
+
+def test_a_chain_of_thousands_compiles():
+    x = Tensor(X)
+    for _ in range(3000):
+        x = x * 0.99 + 0.01
+    assert len(compile_graph([x.node]).launches) == 1
 
 
 def test_nothing_to_compute(on_card):
