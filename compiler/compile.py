@@ -92,6 +92,14 @@ class Step(NamedTuple):
     binary: Binary
 
 
+class Kept(NamedTuple):
+    """What is remembered of a kernel: nothing that refers to a graph, since that would keep its memory."""
+
+    binary: Binary
+    sizes: tuple[tuple[str, int], ...]
+    groups: tuple[Int, Int, Int]
+
+
 class Chooser(Protocol):
     """What knows shapes of kernels that are better than the heuristic ones: `tuning.Tuning`."""
 
@@ -102,7 +110,7 @@ class Chooser(Protocol):
 
 Watch = Callable[[Step], None]
 Passes = Callable[[str, str, str], None]  # (machine | rdna, the pass, text after it)
-_kernels: dict[tuple[Signature, str, Choice | None], tuple[Lowered, Binary]] = {}
+_kernels: dict[tuple[Signature, str, Choice | None], Kept] = {}
 
 
 @contextmanager
@@ -155,15 +163,14 @@ def _launch(kernel: Kernel, target: str, watch: Watch | None, tuning: Chooser | 
     made = _kernels.get((signature, target, choice))
     if made is None or watch:
         step = compile_kernel(kernel, signature, target, choice)
-        made = step.lowered, step.binary
+        made = Kept(step.binary, tuple((str(one), one.hi) for one in step.lowered.sizes), step.lowered.groups)
         if len(_kernels) >= MOST_KEPT:
             _kernels.pop(next(iter(_kernels)))
         _kernels[signature, target, choice] = made
         if watch:
             watch(step)
-    lowered, binary = made
     memory = tuple(places.slot(node) for node in memory_order(kernel))
-    return Launch(binary, memory, tuple((str(one), one.hi) for one in lowered.sizes), lowered.groups)
+    return Launch(made.binary, memory, made.sizes, made.groups)
 
 
 def compile_kernel(
