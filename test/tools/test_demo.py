@@ -2,14 +2,16 @@
 
 import html
 import json
+import os
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ringup.errors import DeviceFault
-from ringup.tools import cli, demo, demo_kernels, demo_sentences, sentence_files
+from ringup.tools import cli, demo, demo_kernels, demo_sentences, demo_show, sentence_files
 from ringup.tools.demo_desk import Desk, bring_up
 from ringup.tools.demo_show import Show
 
@@ -174,6 +176,23 @@ def test_a_pipe_gets_the_same_text_with_a_picture_as_without(tmp_path, capsys):
     assert told[0] == told[1]
     assert "@@@@@@@@" in told[1]
     assert (tmp_path / "q.svg").read_text().count("<text") > 20
+
+
+@pytest.mark.parametrize(
+    ("typed", "taken"),
+    [(b"A dog.\n", "A dog."), (b"\n", "said before"), (b"  \xc3\xa9 \n", "\u00e9"), (b"", "said before")],
+)
+def test_a_sentence_is_asked_for_on_a_terminal_and_not_waited_for_long(typed, taken, monkeypatch, capsys):
+    ours, theirs = os.openpty()
+    monkeypatch.setattr(demo_show, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    with os.fdopen(theirs, encoding="utf-8") as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        os.write(ours, typed)
+        assert Show(quiet=False, picture=None).ask("A sentence", "said before") == taken
+        assert Show(quiet=True, picture=None).ask("A sentence", "said before") == "said before"
+    os.close(ours)
+    assert capsys.readouterr().out.count("A sentence: ") == 1
 
 
 def test_the_picture_in_the_readme_is_of_a_run():
