@@ -153,8 +153,12 @@ def runtime_value(name: str, lo: int, hi: int, identity: object) -> Expr:
 
 
 def axis(name: str, size: Int) -> Int:
-    """Return the variable of a loop or of threads, 0 to the greatest size - 1; its name begins with @, which no symbolic size's does."""
-    return variable(f"@{name}", 0, max(bounds(size)[1], 1) - 1)
+    """Return the variable of a loop or of threads, 0 to the greatest size - 1; its name begins with @, which no symbolic size's does.
+
+    A size of 0 or 1 known at run time makes a variable too (as if it could be 2): whether there is an element is still to be asked.
+    """
+    most = bounds(size)[1]
+    return variable(f"@{name}", 0, 1 if most == 1 and not isinstance(size, int) else max(most, 1) - 1)
 
 
 def is_axis(atom: Atom) -> bool:
@@ -211,6 +215,8 @@ def _evaluate_atom(atom: Atom, given: Mapping[str, int]) -> int:
             raise ValueError(f"{name} is {given[name]}, outside of {atom.lo} to {atom.hi}")
         return given[name]
     a, b = (evaluate(part, given) for part in atom.parts)  # type: ignore[arg-type]
+    if atom.kind in ("div", "mod") and not b:
+        raise ValueError(f"{atom} divides by nothing: {atom.parts[1]} is 0")
     return a // b if atom.kind == "div" else a % b if atom.kind == "mod" else a * b
 
 
@@ -285,9 +291,10 @@ def _divide(a: Expr, b: Int) -> Int:
     if not isinstance(b, int):
         if a == b or (a.lo >= 0 and b.lo > a.hi):
             return int(a == b)
-        corners = [p // q for p in (a.lo, a.hi) for q in (b.lo, b.hi)] if b.lo > 0 else None
-        if corners is None:
-            raise ValueError(f"a division of {a} by {b}, which may be zero or less")
+        if b.lo < 0:
+            raise ValueError(f"a division of {a} by {b}, which may be negative")
+        # a size of 0 divides where an axis of that size has no element: no one asks for the value
+        corners = [p // q for p in (a.lo, a.hi) for q in (max(b.lo, 1), max(b.hi, 1))]
         if min(corners) == max(corners):
             return corners[0]
         return _expr_of(Atom("div", (a, b), min(corners), max(corners), ("div", a.key, b.key)))
@@ -323,7 +330,9 @@ def _remainder(a: Expr, b: Int) -> Int:
             return 0
         if a.lo >= 0 and b.lo > a.hi:
             return a
-        return _expr_of(Atom("mod", (a, b), 0, b.hi - 1, ("mod", a.key, b.key)))
+        if b.lo < 0:
+            raise ValueError(f"a remainder of {a} by {b}, which may be negative")
+        return _expr_of(Atom("mod", (a, b), 0, max(b.hi, 1) - 1, ("mod", a.key, b.key)))
     if b <= 0:
         raise ValueError(f"a remainder of {a} by {b}")
     rest = _made(a.constant % b, tuple((atom, factor % b if factor % b <= b // 2 or factor > 0 else factor % b - b)

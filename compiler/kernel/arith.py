@@ -221,6 +221,10 @@ def cast(build: Builder, value: Value, source: DType, dtype: DType) -> Value:
             return _float_to_float(build, value, source, dtype)
         return _float_to_integer(build, value, dtype)
     if dtype.is_float:
+        if (
+            dtype is dtypes.bfloat16 and source.bits >= 32
+        ):  # of the narrow ones only bfloat16 reaches where f32 has rounded already
+            return holders.narrowed(build, _sticky_f64(build, value, source), dtype)
         wide = F64 if dtype is dtypes.float64 else F32
         number = build.op("to_float_s" if source.kind == "int" else "to_float_u", wide, value)
         return number if dtype.bits >= 32 else holders.narrowed(build, number, dtype)
@@ -232,6 +236,21 @@ def _float_to_float(build: Builder, value: Value, source: DType, dtype: DType) -
         return build.op("fconvert", held(dtype), value)
     wide = value if value.type in (F32, F64) else build.op("fconvert", F32, value)
     return holders.narrowed(build, wide, dtype)
+
+
+def _sticky_f64(build: Builder, value: Value, source: DType) -> Value:
+    """Return an integer as an f64 that rounds to any narrower float as the integer does: bits that do not fit are one, set if any is."""
+    signed = source.kind == "int"
+    if value.type is I32:
+        return build.op("to_float_s" if signed else "to_float_u", F64, value)
+    shift = "shr_s" if signed else "shr_u"
+    top = build.op(shift, I64, value, build.const(52))
+    small = build.compare("lt_u", build.add(top, 1) if signed else top, build.const(2 if signed else 1, I64))
+    lost = build.compare("ne", build.op("and", I64, value, build.const(0x7FF, I64)), build.const(0, I64))
+    kept = build.op("or", I64, build.op(shift, I64, value, build.const(11)), build.op("zext", I64, lost))
+    number = build.op("to_float_s", F64, build.op("select", I64, small, value, kept))
+    scale = build.op("select", F64, small, build.const(1.0, F64), build.const(2048.0, F64))
+    return build.op("fmul", F64, number, scale)
 
 
 def _float_to_integer(build: Builder, value: Value, dtype: DType) -> Value:

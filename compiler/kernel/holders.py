@@ -77,13 +77,29 @@ def wrapped(build: Builder, value: Value, dtype: DType) -> Value:
 
 
 def narrowed(build: Builder, value: Value, dtype: DType) -> Value:
-    """Return an f32 or f64 value rounded to a float dtype, as held."""
+    """Return an f32 or f64 value rounded to a float dtype below 32 bits, once, as held."""
+    if value.type == F64 and held(dtype) is F32:
+        value = odd_single(build, value)
     if dtype is dtypes.bfloat16:
         single = build.op("fconvert", F32, value)
         return build.op("fconvert", F32, build.op("fconvert", BF16, single))
     if dtype.bits == 8:
         return float8_value(build, float8_bits(build, build.op("fconvert", F32, value), dtype), dtype)
     return build.op("fconvert", held(dtype), value)
+
+
+def odd_single(build: Builder, value: Value) -> Value:
+    """Return an f64 as an f32 whose last bit is set where bits were lost: rounded once more, it is what one rounding would have given.
+
+    Source: Boldo and Melquiond, Emulation of FMA and Correctly Rounded Sums: rounding to odd needs two more bits than the last format has.
+    """
+    near = build.op("fconvert", F32, value)
+    back = build.op("fconvert", F64, near)
+    bits = build.op("bitcast", I32, near)
+    beyond = build.compare("flt", build.op("fabs", F64, value), build.op("fabs", F64, back))
+    bits = build.op("sub", I32, bits, build.op("zext", I32, beyond))
+    inexact = build.op("zext", I32, build.compare("fne", back, value))
+    return build.op("bitcast", F32, build.op("or", I32, bits, inexact))
 
 
 def float8_value(build: Builder, bits: Value, dtype: DType) -> Value:

@@ -57,6 +57,31 @@ def test_casts_from_every_dtype(bench, dtype):
         assert_like([f"{source} to {dtype}"], [0], (values[i],), found[part], wanted[part])
 
 
+@pytest.mark.parametrize("dtype", [one for one in dtypes.ALL if one.is_float and one is not dtypes.float64], ids=str)
+def test_conversions_round_once(bench, dtype):
+    """Ties of the result's last place, and what is next to a tie by the source's own last bits."""
+    random = np.random.default_rng(5)
+    count, mantissa = 600, dtype.mantissa_bits
+    ties = random.integers(1 << mantissa, 2 << mantissa, count) * 2 + 1
+    values, sources = [], [dtypes.float64, dtypes.int32, dtypes.uint32, dtypes.int64, dtypes.uint64]
+    for source in sources:
+        if source.is_float:
+            bias = (1 << dtype.exponent_bits - 1) - 1
+            near = 1 + random.choice([0, 1, -1], count) * 2.0 ** random.choice([-51, -40, -26, -12], count)
+            made = np.ldexp(ties * near, random.integers(-bias - 2 * mantissa - 2, bias - mantissa + 1, count))
+        else:
+            shifts = random.integers(0, max(1, source.bits - mantissa - 3), count)
+            given = zip(ties, shifts, random.choice([0, 1, -1], count), strict=True)
+            wide = [(int(tie) << int(shift)) + int(step) & (1 << source.bits) - 1 for tie, shift, step in given]
+            made = np.array(wide, f"uint{source.bits}").view(bench.judge.numpy_dtype(source))
+        values.append(made)
+    parts = [cast(bench.buffer(one, source), dtype) for one, source in zip(values, sources, strict=True)]
+    ((found, wanted),) = bench.both([packed(parts)])
+    for i, source in enumerate(sources):
+        part = slice(i * count, (i + 1) * count)
+        assert_like([f"{source} to {dtype}"], [0], (values[i],), found[part], wanted[part])
+
+
 @pytest.mark.parametrize("bits", [8, 16, 32, 64])
 def test_the_same_bits_as_other_dtypes(bench, bits):
     alike = [one for one in dtypes.ALL if one.bits == bits and one.kind != "bool"]

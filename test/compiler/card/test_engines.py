@@ -1,0 +1,49 @@
+"""Compiled kernels do the same on both engines of the virtual card: the reference interpreter, instruction by instruction, and the fast core."""
+
+import numpy as np
+import pytest
+
+import ringup
+from ringup.compiler import dtypes
+from ringup.compiler.graph import Op, elementwise, permute, reduce
+from ringup.compiler.runtime.device import Device
+from ringup.compiler.tensor import Tensor
+from ringup.silicon.shader.interpreter import Interpreter
+
+
+@pytest.fixture(scope="module")
+def slow():
+    """A card whose shader programs the interpreter runs."""
+    with ringup.open("virtual:navi31", transport={"engine": Interpreter()}) as card:
+        yield Device(card)
+
+
+def graphs(bench):
+    """Return graphs of every kind of kernel, each of a few waves."""
+    random = np.random.default_rng(0)
+    x = random.standard_normal((20, 70)).astype(np.float32)
+    half = random.standard_normal((33, 40)).astype(np.float16)
+    a, b = bench.buffer(x, dtypes.float32), bench.buffer(x[::-1] * 3, dtypes.float32)
+    integers = bench.buffer(random.integers(-(1 << 62), 1 << 62, 64), dtypes.int64)
+    t = Tensor(x)
+    return {
+        "elementwise": elementwise(Op.SIN, elementwise(Op.DIV, a, b)),
+        "f64": elementwise(Op.POW, bench.buffer(abs(x[0]).astype(np.float64), dtypes.float64), bench.buffer(x[1].astype(np.float64), dtypes.float64)),
+        "integers": elementwise(Op.IDIV, integers, elementwise(Op.SHR, integers, bench.buffer(np.arange(64), dtypes.int64))),
+        "rows": reduce(Op.ADD, a, (1,)),
+        "columns": reduce(Op.MAX, permute(a, (1, 0)), (1,)),
+        "long": Tensor(np.arange(3000, dtype=np.float32)).sum().node,
+        "softmax": t.softmax(1).node,
+        "product": (t @ t.T).node,
+        "matrix product": (Tensor(half) @ Tensor(half.T.copy())).node,
+        "gather": t[Tensor(np.array([3, 0, 19, 19], np.int32))].node,
+        "convolution": Tensor(x[:16, :64].reshape(1, 4, 16, 16).copy()).conv2d(Tensor(x[:12, :36].reshape(12, 4, 3, 3).copy())).node,
+    }  # fmt: skip
+
+
+def test_both_engines_compute_the_same_bits(bench, slow):
+    fast, of_slow = graphs(bench), graphs(bench)  # memory belongs to one card
+    for name, node in fast.items():
+        (wanted,), (found,) = bench.device.evaluate([node], {}), slow.evaluate([of_slow[name]], {})
+        assert any(wanted.read()), name
+        assert found.read() == wanted.read(), name
