@@ -1,11 +1,11 @@
-"""What the language is made of beyond single operations, computed by the card as the judge computes it: sorting, running sums, random numbers."""
+"""What the language is made of beyond single operations, computed by the card as by the judge: sorting, running sums, random numbers."""
 
 import sys
 
 import numpy as np
 import pytest
 
-from ringup.compiler.tensor import Source, Tensor, device
+from ringup.compiler.tensor import Size, Source, Tensor, device
 
 
 def beside(make):
@@ -71,3 +71,64 @@ def test_attention_with_a_cache_that_grows(bench):
         values[:, :, i : i + 1] = Tensor(v[:, :, i : i + 1])
         one = Tensor(q[:, :, i : i + 1]).scaled_dot_product_attention(keys[:, :, : i + 1], values[:, :, : i + 1])
         np.testing.assert_allclose(one.numpy(), whole[:, :, i : i + 1], rtol=1e-5, atol=1e-6)
+
+
+def attended(q, k, v, mask=None, scale=None):
+    """Return attention by its definition, in f64; a query that may look nowhere is NaN."""
+    q, k, v = (one.astype(np.float64) for one in (q, k, v))
+    scores = q @ k.swapaxes(-1, -2) * (scale or 1 / np.sqrt(q.shape[-1]))
+    scores = scores if mask is None else np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
+    with np.errstate(all="ignore"):
+        raised = np.exp(scores - scores.max(-1, keepdims=True))
+        return raised / raised.sum(-1, keepdims=True) @ v
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "deep", "wide"),
+    [(1, 1, 8, 8), (5, 7, 16, 24), (33, 65, 32, 32), (20, 40, 128, 20)],
+)
+def test_attention(bench, queries, keys, deep, wide):
+    random = np.random.default_rng(queries)
+    q, k, v = (
+        random.standard_normal((1, 2, a, b)).astype(np.float32)
+        for a, b in ((queries, deep), (keys, deep), (keys, wide))
+    )
+    t, u, w = Tensor(q), Tensor(k), Tensor(v)
+    mask = random.random((queries, keys)) < 0.7
+    mask[:, 0] = True
+    lower = np.arange(keys) <= np.arange(queries)[:, None]
+    bias = random.standard_normal((queries, keys)).astype(np.float32)
+    cases = {
+        "plain": (t.scaled_dot_product_attention(u, w), attended(q, k, v)),
+        "causal": (t.scaled_dot_product_attention(u, w, causal=True, start=0), attended(q, k, v, lower)),
+        "mask": (t.scaled_dot_product_attention(u, w, Tensor(mask)), attended(q, k, v, mask)),
+        "bias": (t.scaled_dot_product_attention(u, w, Tensor(bias), scale=0.3), attended(q, k, v, bias, 0.3)),
+    }
+    for name, (made, wanted) in cases.items():
+        np.testing.assert_allclose(made.numpy(), wanted, rtol=2e-4, atol=2e-5, err_msg=name)
+
+
+def test_attention_of_narrow_floats_and_shared_heads(bench):
+    random = np.random.default_rng(1)
+    q, k, v = (
+        random.standard_normal((2, heads, count, 16)).astype(np.float16) for heads, count in ((4, 20), (2, 30), (2, 30))
+    )
+    made = Tensor(q).scaled_dot_product_attention(Tensor(k), Tensor(v), grouped=True)
+    wanted = attended(q, k.repeat(2, 1), v.repeat(2, 1))
+    np.testing.assert_allclose(made.numpy(), wanted, rtol=4e-3, atol=4e-3)
+    part = Size("keys", 1, 30)
+    made = Tensor(q).scaled_dot_product_attention(Tensor(k)[:, :, :part], Tensor(v)[:, :, :part], grouped=True)
+    for count in (1, 17, 30):
+        wanted = attended(q, k.repeat(2, 1)[:, :, :count], v.repeat(2, 1)[:, :, :count])
+        np.testing.assert_allclose(made.numpy(keys=count), wanted, rtol=4e-3, atol=4e-3)
+
+
+def test_a_query_that_may_look_nowhere_is_zero(bench):
+    random = np.random.default_rng(2)
+    q, k, v = (random.standard_normal((1, 1, 12, 8)).astype(np.float32) for _ in range(3))
+    mask = np.ones((12, 12), bool)
+    mask[3] = False
+    found = Tensor(q).scaled_dot_product_attention(Tensor(k), Tensor(v), Tensor(mask)).numpy()
+    wanted = attended(q, k, v, mask)
+    wanted[..., 3, :] = 0
+    np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=2e-5)

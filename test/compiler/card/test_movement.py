@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ringup.compiler import dtypes
-from ringup.compiler.graph import Op, elementwise, expand, node, permute, reshape
+from ringup.compiler.graph import Op, buffer, elementwise, expand, node, permute, reduce, reshape
 from ringup.compiler.tensor import Size, Tensor
 
 
@@ -186,3 +186,22 @@ def test_results_beyond_2_to_the_31_elements_count_right(bench):
     np.testing.assert_array_equal(wide.take(places, 0).numpy(), [0, 3, 7, 0, 6])
     counted = Tensor.arange(1 << 33, dtype="int64")
     np.testing.assert_array_equal(counted[(1 << 33) - 3 :].numpy(), np.arange((1 << 33) - 3, 1 << 33))
+
+
+def test_memory_beyond_4_gib(bench):
+    """A buffer whose last places need 33 bits in bytes and elements: written, read, gathered, folded there."""
+    size = 5 << 30
+    memory = buffer(dtypes.int8, (size,))
+    tail = np.arange(-50, 50, dtype=np.int8)
+    view = node(Op.SHRINK, dtypes.int8, (100,), (memory,), ((size - 100, size),))
+    stored = node(Op.STORE, dtypes.int8, (100,), (view, bench.buffer(tail, dtypes.int8)))
+    now = node(Op.AFTER, dtypes.int8, (size,), (memory, stored))
+    part = node(Op.SHRINK, dtypes.int8, (7,), (now,), ((size - 9, size - 2),))
+    places = np.array([size - 1, size, size - 100, (1 << 63) - 1, -1, size - 37], np.int64)
+    gathered = node(Op.GATHER, dtypes.int8, (6,), (now, bench.buffer(places, dtypes.int64)), 0)
+    square = reshape(now, (5, 1 << 30))
+    columns = node(Op.SHRINK, dtypes.int8, (1, 40), (square,), ((4, 5), ((1 << 30) - 40, 1 << 30)))
+    read, taken, folded = bench.computed([elementwise(Op.NEG, part), gathered, reduce(Op.ADD, columns, (1,))])
+    np.testing.assert_array_equal(read, -tail[-9:-2])
+    np.testing.assert_array_equal(taken, [tail[99], 0, tail[0], 0, 0, tail[63]])
+    np.testing.assert_array_equal(folded, tail[-40:].sum(dtype=np.int8))
