@@ -92,7 +92,9 @@ class _Block:
                 self._pairs(name, moved, window, base, size, addition)
             far = [one for one in far if one not in window]
 
-    def _pairs(self, name: str, address: Operand, stores: list[_Store], base: int, step: int, before: Step | None = None) -> None:
+    def _pairs(
+        self, name: str, address: Operand, stores: list[_Store], base: int, step: int, before: Step | None = None
+    ) -> None:
         """Write pairs of neighbours; the last of an odd number stays as it is."""
         name = name.replace("ds_store_", "ds_store_2addr_")
         for a, b in zip(stores[::2], stores[1::2], strict=False):
