@@ -1,7 +1,8 @@
 """Two stores to LDS by one instruction: ds_store_2addr_* takes one address, two data and two offsets of 8 bits, counted in elements.
 
 Stores through one unchanged address register, between which nothing else touches LDS or EXEC and no register of theirs is written, are joined at
-the place of the later one. Offsets out of reach are counted in 64 elements (`stride64`), or from a moved address where that saves more than it costs.
+the place of the later one. Offsets out of reach are counted in 64 elements (`stride64`), or from a moved address where that saves more than it
+costs.
 Source: RDNA3 ISA reference, "LDS Access", DS_STORE_2ADDR_B32, DS_STORE_2ADDR_STRIDE64_B32.
 """
 
@@ -54,9 +55,8 @@ class _Block:
                 self._waiting.append(store)
                 continue
             effects = step.effects
-            if effects.memory in ("lds", "flat") or effects.ordered or effects.branch or EXEC_LO in step.writes:
-                self._join()
-            elif self._waiting and any(not one.units.isdisjoint(step.writes) for one in self._waiting):
+            stands = effects.memory in ("lds", "flat") or effects.ordered or effects.branch or EXEC_LO in step.writes
+            if stands or any(not one.units.isdisjoint(step.writes) for one in self._waiting):
                 self._join()
         self._join()
         return [new for at, step in enumerate(self._steps) for new in self._instead.get(at, (step,))]
@@ -98,8 +98,9 @@ class _Block:
         """Write pairs of neighbours; the last of an odd number stays as it is."""
         name = name.replace("ds_store_", "ds_store_2addr_")
         for a, b in zip(stores[::2], stores[1::2], strict=False):
+            instr = Instr(name, address, a.data, b.data)
             offsets = {"offset0": (a.offset - base) // step, "offset1": (b.offset - base) // step}
-            instr = Instr(name, address, a.data, b.data, **{key: value for key, value in offsets.items() if value})
+            instr.modifiers.update({key: value for key, value in offsets.items() if value})
             self._instead[min(a.at, b.at)] = []
             self._instead[max(a.at, b.at)] = [self._program.step(instr)]
         if before is not None:
