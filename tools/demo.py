@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ringup.autogen.generate.manifest import MANIFEST, load
 from ringup.autogen.generate.sources import Sources
 from ringup.drivers.usb4.counts import Counts
-from ringup.errors import DeviceFault, DeviceLost, NotSupported
+from ringup.errors import CompileError, DeviceFault, DeviceLost, NotSupported
 from ringup.queues.trace import Trace
 from ringup.tools import doctor
 from ringup.tools.bench.plot import size_text
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 DEFAULT = "virtual:navi31@asm2464pd"
 HEADINGS = (
-    "This machine", "The enclosure", "Bring-up", "Copies", "Kernels", "The cable is pulled", "Power down", "To look at",
+    "This machine", "The enclosure", "Bring-up", "Copies", "Kernels", "Sentences", "The cable is pulled", "Power down", "To look at",
 )  # fmt: skip
-MACHINE, ENCLOSURE, BRING_UP, COPIES, KERNELS, PULLED, DOWN, FILES = HEADINGS
+MACHINE, ENCLOSURE, BRING_UP, COPIES, KERNELS, SENTENCES, PULLED, DOWN, FILES = HEADINGS
 KIB, MIB = 1 << 10, 1 << 20
 COPY_BYTES, SLOW_BYTES = 4 * MIB, 4 * KIB  # slow: over firmware without a way for bulk data
 SWEEP = (16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB)
@@ -55,8 +55,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "demo",
         help="bring a card up, copy, compute, pull its cable, switch it off; leave a trace and a page",
         description="Bring a card up (a virtual one in a virtual enclosure unless named) and show what it does: stages with times and USB "
-        "transfers, a copy each way, kernels dispatched through PM4 and checked against NumPy, an unplug in the middle of a copy and the way "
-        "back (only of a virtual enclosure), power going down. It leaves a trace for ui.perfetto.dev and a page with plots.",
+        "transfers, a copy each way, kernels dispatched through PM4 and checked against NumPy, a published model, compiled here, that finds "
+        "which of ten sentences is nearest to one that you type, an unplug in the middle of a copy and the way back (only of a virtual "
+        "enclosure), power going down. It leaves a trace for ui.perfetto.dev and a page with plots.",
     )
     parser.add_argument(
         "card", nargs="?", metavar="CARD", help=f"its name, as `ringup list` shows it (default: {DEFAULT})"
@@ -65,6 +66,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_firmware_argument(parser)
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="where trace and page go (default: a new folder for temporary files)"
+    )
+    parser.add_argument(
+        "--sentence", default="", metavar="TEXT", help="what the model is given (default: what is typed, if anything)"
     )
     parser.add_argument("--svg", type=Path, metavar="FILE", help="write what was shown as a picture, too")
     parser.add_argument("--json", action="store_true", help="print one object with the figures and nothing else")
@@ -75,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
 
     name = card_name(args) if args.card or args.card_option else DEFAULT
     show = Show(quiet=args.json, picture=args.svg)
-    demo = Demo(name, args.firmware, show)
+    demo = Demo(name, args.firmware, show, args.sentence)
     demo.play()
     folder = args.out or Path(mkdtemp(prefix="ringup-demo-"))
     folder.mkdir(parents=True, exist_ok=True)
@@ -89,8 +93,9 @@ def run(args: argparse.Namespace) -> int:
 class Demo:
     """The whole of it. `story` has the figures as plain values."""
 
-    def __init__(self, name: str, firmware: list[Path], show: Show) -> None:
-        self._name, self._firmware, self._show = name, firmware, show
+    def __init__(self, name: str, firmware: list[Path], show: Show, sentence: str = "") -> None:
+        """`sentence`: what the model is given; asked for where it is empty."""
+        self._name, self._firmware, self._show, self._sentence = name, firmware, show, sentence
         self._desk = Desk(name)
         self._usb, self._trace = UsbTracks(), Trace()
         self._image: Any = None
@@ -107,6 +112,10 @@ class Demo:
                 self._copies(up)
             with self._chapter(KERNELS, up, "machine code by PM4 packets, results compared with NumPy's to the bit"):
                 self._kernels(up)
+            with self._chapter(
+                SENTENCES, up, "a published model in our compiler's machine code, results compared with NumPy's"
+            ):
+                self._sentences(up)
             if self._desk.enclosure is not None:
                 with self._chapter(PULLED, up, "in the middle of a copy, and plugged in again"):
                     self._pull(up)
@@ -266,6 +275,20 @@ class Demo:
         self._warm(up, prepared[WARM])
         self._show.image(self._image)
         self._work(up, prepared[task.name])
+
+    def _sentences(self, up: Up) -> None:
+        """Let a published model find the nearest of ten sentences; say why where it cannot."""
+        from ringup.tools import demo_sentences  # and the compiler with it
+
+        self.story["sentences"] = None
+        if not up.fast:
+            self._show.line("left out: its 90 MB of weights take hours through firmware without a way for bulk data")
+            return
+        sentence = self._sentence or self._show.ask("A sentence, or Enter", demo_sentences.DEFAULT)
+        try:
+            self.story["sentences"] = demo_sentences.embed(up, self._show, sentence)
+        except CompileError as error:
+            self._show.line(f"left out: {error}", "red")
 
     def _warm(self, up: Up, kernel: Prepared) -> None:
         """Run a kernel from a stream that is kept: what it costs once all is in place."""

@@ -39,6 +39,7 @@ def report(story: dict[str, Any], image: Any) -> str:
             for way in ("to", "from")
         ]
     power, pulled = story["power"], story.get("unplug")
+    sentences = story.get("sentences")
     drawn = {title: Markup("\n".join(svg(plot) for plot in some)) for title, some in plots.items()}
     sections = {
         "The card": story["what"],
@@ -47,6 +48,14 @@ def report(story: dict[str, Any], image: Any) -> str:
         "Copies": Markup(f"{drawn['Copies']}\n<p>{LIMIT}</p>") if "Copies" in drawn else story["copies"],
         "Kernels, checked against NumPy": kernels,
         "What the last of them drew": Markup(f'<img alt="the Mandelbrot set" width="512" src="{_png_url(image)}">'),
+        "Sentences, by a published model": sentences
+        and {
+            "sentence": sentences["sentence"],
+            "kernels, launches": f"{sentences['kernels']}, {sentences['launches']}",
+            "once all is in place": f"{sentences['warm_us'] / 1000:.1f} ms",
+            "off NumPy's at most": f"{sentences['off']:.1e}, a cosine distance of {sentences['cosine_distance']:.1e}",
+        },
+        "Nearest first": sentences and sentences["nearest"],
         "Power": {
             "at first": f"{power['idle_w']} W",
             "after work": f"{power['busy_w']} W",

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from io import StringIO
 from itertools import groupby
 from pathlib import Path
+from select import select
 from typing import Any
 
 from rich._export_format import CONSOLE_SVG_FORMAT
@@ -31,6 +32,7 @@ BOUNDS = (
 )  # steps at which the colour changes: few colours, so that runs are long and a picture small
 COLOURS = ("#0b1a4a", "#1f4fa0", "#3f93cf", "#a9dbe8", "#f7d774", "#d9622b", "#000000")
 FONT_FACE = re.compile(r"@font-face \{\{.*?\}\}\s*", re.DOTALL)  # rich's names a server; the reader's own fonts will do
+PATIENCE_S = 20.0  # TIMEOUT: ours; a demonstration ends by itself
 HALF = "▀"
 COLUMNS, LINES, CUT = (
     64,
@@ -89,6 +91,16 @@ class Show:
             self._kept.seek(start)
             self._kept.truncate()
             self._kept.writelines(f"  {line.plain}\n" for line in _shaded(steps))
+
+    def ask(self, question: str, default: str) -> str:
+        """Return what is typed on the terminal; the default for nothing, after a while, and where nobody watches."""
+        if self._kept is not None or not sys.stdin.isatty():
+            return default
+        self.console.print(Text(f"  {question}: "), end="")
+        if not select([sys.stdin], [], [], PATIENCE_S)[0]:
+            self.console.print()
+            return default
+        return sys.stdin.readline().strip() or default
 
     def end(self) -> None:
         """Let out what was kept, and write the picture."""

@@ -171,7 +171,8 @@ def sin(build: Builder, x: Value) -> Value:
     lower = build.compare("ne", build.op("and", I32, quadrant, build.const(2)), build.const(0))
     value = _select(build, lower, build.op("fneg", type_, value), value)
     finite = build.compare("flt", magnitude, build.const(math.inf, type_))
-    return _select(build, finite, value, build.const(math.nan, type_))
+    value = _select(build, finite, value, build.const(math.nan, type_))
+    return _select(build, build.compare("feq", x, build.const(0.0, type_)), x, value)  # minus zero is its own sine
 
 
 def _far_quadrant(build: Builder, x: Value) -> tuple[Value, Value]:
@@ -208,7 +209,7 @@ def _far_quadrant(build: Builder, x: Value) -> tuple[Value, Value]:
 
 
 def _words_from(build: Builder, first: Value, count: int, last: int) -> list[Value]:
-    """Return `count` words of 2/pi from word `first` (0 … last; 0 is before the point) on, by a choice among them: there is no memory for tables."""
+    """Return `count` words of 2/pi from word `first` (0 … last; 0 is before the point) on, chosen one by one: no memory has tables."""
     found = []
     for i in range(count):
         value = build.const(_TABLE[i])

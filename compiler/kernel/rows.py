@@ -176,7 +176,9 @@ class Rows:
         """Return how many turns a walk along an axis takes, and how many chunks of the group's threads are in one; (0, all) without a loop."""
         span = self.shape.parts * self.shape.vector
         count = -(-most(size) // span)
-        if isinstance(size, int) and (count * self.shape.vector <= KEPT_ELEMENTS or count < 2 * UNROLLED):
+        if count <= UNROLLED or (
+            isinstance(size, int) and (count * self.shape.vector <= KEPT_ELEMENTS or count < 2 * UNROLLED)
+        ):
             return 0, count
         if isinstance(size, int):
             return size // (span * UNROLLED), UNROLLED

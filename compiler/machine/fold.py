@@ -132,6 +132,10 @@ def _computed(op: str, type_: Type, args: Sequence[Value], constants: Sequence[A
         return int(a) & (1 << type_.bits) - 1
     if op == "sext":
         return signed(int(a), bits) & (1 << type_.bits) - 1
+    if op == "fneg":
+        return -a  # type: ignore[no-any-return]
+    if op == "fabs":
+        return abs(a)  # type: ignore[no-any-return]
     if op == "not":
         return ~int(a) & (1 << type_.bits) - 1
     if op in ("to_float_s", "to_float_u"):

@@ -1,8 +1,8 @@
 """A whole launch by the model of `model.py`: cycles of every block and turn on every compute unit, beside the time its bytes take from memory.
 
 Groups go to compute units evenly, as many at a time as fit; a wave's loops take the turns that the machine IR states. The larger of the two
-times is the launch's. Left out, beside what the model of a SIMD leaves out: caches between units, the time to start a launch, and what lies in a cache
-from before.
+times is the launch's. Left out, beside what the model of a SIMD leaves out: caches between units, the time to start a launch, and what lies in
+a cache from before.
 """
 
 from __future__ import annotations

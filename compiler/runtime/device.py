@@ -18,13 +18,12 @@ from ringup.errors import CompileError
 
 @dataclass(slots=True)
 class Loaded:
-    """A compiled graph on the card. `kept`: its stream, once it was built, with the byte of each launch's arguments."""
+    """A compiled graph on the card. `kept`: its stream, once it was built, with the byte of each launch's arguments (None: it had no groups)."""
 
     graph: CompiledGraph
     kernels: dict[str, Any]
-    arena: Memory | None
     kept: Any = None
-    argument_bytes: tuple[int, ...] = ()
+    argument_bytes: tuple[int | None, ...] = ()
     groups: tuple[tuple[int, int, int], ...] = ()
 
 
@@ -38,10 +37,18 @@ class Device:
         self.pool = Pool(card)
         self._loaded: dict[Signature, Loaded] = {}
         self._programs: dict[str, Any] = {}
+        self._arena: Memory | None = (
+            None  # intermediates of all graphs: they run one after another, and none outlives its run
+        )
 
     def compile(self, outputs: Sequence[Node]) -> CompiledGraph:
         """Compile a graph for this card without running it."""
         return compile_graph(outputs, self.target, tuning=self.tuning)
+
+    @property
+    def graphs(self) -> list[CompiledGraph]:
+        """Return what was compiled for it so far."""
+        return [one.graph for one in self._loaded.values()]
 
     def evaluate(self, nodes: Sequence[Node], sizes: Mapping[str, int]) -> list[Memory]:
         """Compute nodes; return the memory in which each lies, row-major. What lies in memory already comes back as it is.
@@ -75,8 +82,16 @@ class Device:
             program = self.card.load(graph.code_object(self._programs), "tensors")
             for binary in wanted:
                 self._programs[binary.name] = program[binary.name]
-        arena = self.pool.take(graph.arena_bytes, "intermediates") if graph.arena_bytes else None
-        return Loaded(graph, {one.name: self._programs[one.name] for one in graph.binaries}, arena)
+        return Loaded(graph, {one.name: self._programs[one.name] for one in graph.binaries})
+
+    def _arena_of(self, graph: CompiledGraph) -> int:
+        """Return the address of memory for a graph's intermediates, 0 for one that has none."""
+        if not graph.arena_bytes:
+            return 0
+        if self._arena is None or self._arena.size_bytes < graph.arena_bytes:
+            self._arena = None  # its memory is idle, should the larger one need it
+            self._arena = self.pool.take(graph.arena_bytes, "intermediates")
+        return self._arena.gpu_va
 
     def _launch(self, loaded: Loaded, buffers: Sequence[Memory], sizes: Mapping[str, int]) -> list[Memory]:
         graph = loaded.graph
@@ -91,10 +106,11 @@ class Device:
         if not graph.launches:
             return results
 
+        arena = self._arena_of(graph)
+
         def address(slot: Slot) -> int:
             if slot.kind == "arena":
-                assert loaded.arena is not None
-                return loaded.arena.gpu_va + slot.at
+                return arena + slot.at
             return (buffers if slot.kind == "buffer" else results)[slot.at].gpu_va
 
         arguments = [
@@ -102,22 +118,28 @@ class Device:
             for launch in graph.launches
         ]
         groups = tuple(_groups(launch, sizes) for launch in graph.launches)
+        if not any(map(all, groups)):
+            return results
         if loaded.kept is None or loaded.groups != groups:
             self._build(loaded, arguments, groups)
         else:
             for at, launch, values in zip(loaded.argument_bytes, graph.launches, arguments, strict=True):
-                loaded.kept.patch_args(at, _packed(launch, values))
+                if at is not None:
+                    loaded.kept.patch_args(at, _packed(launch, values))
         loaded.kept.submit(TIMEOUT_S).wait(TIMEOUT_S)
         return results
 
     def _build(
         self, loaded: Loaded, arguments: Sequence[Sequence[int]], groups: tuple[tuple[int, int, int], ...]
     ) -> None:
-        """Build the stream of a graph's launches, each after the one before, and keep it on the card."""
+        """Build the stream of a graph's launches, each after the one before, and keep it on the card; those without groups are left out."""
         stream = self.card.compute.stream()
-        places = []
-        for i, (launch, values, count) in enumerate(zip(loaded.graph.launches, arguments, groups, strict=True)):
-            if i:
+        places: list[int | None] = []
+        for launch, values, count in zip(loaded.graph.launches, arguments, groups, strict=True):
+            if not all(count):
+                places.append(None)
+                continue
+            if any(place is not None for place in places):
                 stream.barrier()
             places.append(
                 stream.dispatch(loaded.kernels[launch.binary.name], count, (launch.binary.group_size, 1, 1), values)

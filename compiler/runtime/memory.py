@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol
 
 from ringup.errors import OutOfMemory
@@ -69,13 +70,20 @@ class Pool:
         return made
 
     def _allocated(self, size: int, name: str) -> Any:
-        try:
-            found = self._card.alloc(size, name=name)
-        except OutOfMemory:
-            self.trim()
-            found = self._card.alloc(size, name=name)
+        found = None
+        if self._free:
+            with suppress(OutOfMemory):
+                found = self._card.alloc(size, name=name)
+            if found is None:
+                self.trim()
+        found = found or self._card.alloc(size, name=name)
         self.held_bytes += size
         return found
+
+    @property
+    def idle_bytes(self) -> int:
+        """Return how much of what is held nothing refers to."""
+        return sum(size * len(buffers) for size, buffers in self._free.items())
 
     def trim(self) -> None:
         """Give idle memory back to the card."""

@@ -109,6 +109,7 @@ class Cut:
         for node in self._nodes:
             for source in dict.fromkeys(node.sources):
                 self._users.setdefault(source, []).append(node)
+        self._contractions = {node: is_contraction(node) for node in self._nodes if node.op is Op.REDUCE}
         self._gates = self._find_gates()
         self._passing = self._find_passing()
         self._accesses: dict[Node, dict[tuple[Kernel, Point], None]] = {}
@@ -134,7 +135,7 @@ class Cut:
         for node in self._nodes:
             if node.op is not Op.REDUCE:
                 continue
-            most = bounds((node if is_contraction(node) else node.sources[0]).size)[1]
+            most = bounds((node if self._contractions[node] else node.sources[0]).size)[1]
             gate = after[node]
             while gate is not None and gate.op is not Op.REDUCE and gate.op is not Op.STORE:
                 if gate.op in ELEMENTWISE and bounds(gate.size)[1] <= most and not self._is_term(gate):
@@ -351,9 +352,9 @@ class Cut:
         if size > bounds(node.size)[1]:
             return False
         whole = bounds(product(kernel.shape))[1]
-        if is_contraction(node) and (size != whole or kernel.folds):
+        if self._contractions[node] and (size != whole or kernel.folds):
             return False
-        if kernel.folds and is_contraction(kernel.folds[0].node):
+        if kernel.folds and self._contractions[kernel.folds[0].node]:
             return False
         if size == whole:
             return True

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ringup.compiler.graph import Node, Op
-from ringup.compiler.index import bounds
+from ringup.compiler.index import bounds, product
 from ringup.compiler.schedule.cut import Cut, Kernel, lies, memory_of, states_before, viewed
 from ringup.compiler.schedule.rewrite import rewritten
 from ringup.errors import CompileError
@@ -92,7 +92,7 @@ def plan(outputs: Sequence[Node]) -> Plan:
     """Return the plan that computes the outputs."""
     outputs = rewritten(outputs)
     cut = Cut(outputs)
-    kernels = in_order(cut.kernels)
+    kernels = [kernel for kernel in in_order(cut.kernels) if bounds(product(kernel.shape))[1]]
     kept = {memory_of(one) for one in outputs}
     last: dict[Node, int] = {}
     for i, kernel in enumerate(kernels):

@@ -1,4 +1,6 @@
-"""Graph to graph, before kernels are cut: operations without a kernel of their own as others, and long sums in two steps."""
+"""Graph to graph, before kernels are cut: operations without a kernel of their own as others, and long sums in two steps.
+
+What has no elements goes first (`empty.py`): the cut and what follows it know sizes above 0 only."""
 
 from __future__ import annotations
 
@@ -20,6 +22,7 @@ from ringup.compiler.graph import (
 )
 from ringup.compiler.index import bounds, product
 from ringup.compiler.schedule.cut import MANY_ROWS, ROW_LIMIT, is_contraction
+from ringup.compiler.schedule.empty import without_empty
 from ringup.compiler.schedule.identity import identity, kept
 
 MOST_PARTS = 256
@@ -31,7 +34,7 @@ def rewritten(outputs: Sequence[Node]) -> list[Node]:
     made: dict[Node, Node] = {}
     for one in ordered(outputs):
         sources = tuple(made[source] for source in one.sources)
-        same = one if sources == one.sources else node(one.op, one.dtype, one.shape, sources, one.arg)
+        same = without_empty(one if sources == one.sources else node(one.op, one.dtype, one.shape, sources, one.arg))
         rule = _RULES.get(same.op)
         made[one] = rule(same) if rule else same
     return [made[one] for one in outputs]

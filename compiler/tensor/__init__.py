@@ -3,7 +3,26 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ringup.compiler.tensor.core import Size as Size
+    from ringup.compiler.tensor.files import load_gguf as load_gguf
+    from ringup.compiler.tensor.files import load_safetensors as load_safetensors
+    from ringup.compiler.tensor.files import save_safetensors as save_safetensors
+    from ringup.compiler.tensor.gradients import gradient as gradient
+    from ringup.compiler.tensor.layers import rotary_angles as rotary_angles
+    from ringup.compiler.tensor.movement import meshgrid as meshgrid
+    from ringup.compiler.tensor.optim import SGD as SGD
+    from ringup.compiler.tensor.optim import Adam as Adam
+    from ringup.compiler.tensor.optim import AdamW as AdamW
+    from ringup.compiler.tensor.random import Source as Source
+    from ringup.compiler.tensor.random import manual_seed as manual_seed
+    from ringup.compiler.tensor.realize import Evaluator as Evaluator
+    from ringup.compiler.tensor.realize import device as device
+    from ringup.compiler.tensor.realize import no_grad as no_grad
+    from ringup.compiler.tensor.realize import use as use
+    from ringup.compiler.tensor.tensor import Tensor as Tensor
 
 _PLACES = {  # public name: module
     "Tensor": "tensor",

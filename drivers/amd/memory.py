@@ -74,9 +74,10 @@ class Vram:
                 runs.append(run)
                 rest -= run[1]
         if rest:
-            message = self._shortage(size_bytes, visible, None, holder)
-            self.free(*(vram_pa for vram_pa, _ in runs))
-            raise OutOfMemory(message)
+            self.free(
+                *(vram_pa for vram_pa, _ in runs)
+            )  # ORDER: what was gathered for it is free again before it is told what is free
+            raise OutOfMemory(self._shortage(size_bytes, visible, None, holder))
         return runs
 
     def alloc_page(self) -> int:

@@ -27,9 +27,9 @@ def softmax(x):
     return e / e.sum(-1, keepdims=True)
 
 
-A, B, C = numbers(40, 96), numbers(96, 72, seed=1), numbers(5, 200, seed=2)
-ROWS, COLUMNS = numbers(18, 20), numbers(20, 24, seed=1)
-HALF_ROWS, HALF_COLUMNS = numbers(40, 36).astype(np.float16), numbers(36, 24, seed=1).astype(np.float16)
+A, B, C = numbers(40, 96), numbers(96, 72, seed=1), numbers(3, 200, seed=2)
+ROWS, COLUMNS = numbers(9, 10), numbers(10, 12, seed=1)
+HALF_ROWS, HALF_COLUMNS = numbers(36, 36).astype(np.float16), numbers(36, 40, seed=1).astype(np.float16)
 PRODUCT = (HALF_ROWS.astype(np.float32) @ HALF_COLUMNS.astype(np.float32)).astype(np.float16).astype(np.float32)
 CASES = {  # name: (tensors, what NumPy says, the lowering whose candidates these are, relative tolerance)
     "elementwise": (lambda: Tensor(A) * 2 + 1, A * 2 + 1, elementwise.Shape, 1e-6),
@@ -94,13 +94,13 @@ def test_axes_multiply_to_the_threads_and_groups_that_are_launched():
         for axis in step.lowered.axes:
             sizes[axis.role] = sizes.get(axis.role, 1) * axis.size
         x, y, z = step.lowered.groups
-        assert sizes["grid"] == x * y * z
+        assert sizes.get("grid", 1) == x * y * z
         threads = sizes.get("wave", 1) * sizes.get("lane", 1) * sizes.get("reduce", 1)
         assert threads == step.binary.group_size
 
 
 def test_a_shape_that_no_group_can_hold_is_refused_with_the_bound():
-    (job,) = jobs_of([CASES["product"][0]().node])
+    (job,) = jobs_of([(Tensor(A) @ Tensor(B)).node])
     with pytest.raises(CompileError, match=r"needs \d+ bytes of LDS a group, gfx1100 has 65536: split it"):
         compile_kernel(job.kernel, job.signature, "gfx1100", fma.FmaTile(256, 256, 16, 16, 16, 1.0))
     (other,) = jobs_of([CASES["elementwise"][0]().node])

@@ -22,7 +22,7 @@ def weights(*shape):
     return Tensor(R.standard_normal(shape).astype(np.float32))
 
 
-def transformer(dim=64, heads=4, length=32):
+def transformer(dim=32, heads=2, length=32):
     """A block as `issue 7` has it, smaller."""
     x = weights(1, length, dim)
     n = x.layer_norm()
@@ -53,7 +53,7 @@ MODELS = {
     "residual": residual,
     "f16": lambda: halves("float16"),
     "bf16": lambda: halves("bfloat16"),
-    "f64": lambda: (weights(40, 50).cast("float64") @ weights(50, 30).cast("float64")).sin(),
+    "f64": lambda: (weights(40, 50).cast("float64") @ weights(50, 30).cast("float64")) / 3,
     "integers": lambda: (weights(60).cast("int64") // 7 % 5).sort(0)[0],
     "argmax": lambda: weights(33, 70).argmax(1),
 }

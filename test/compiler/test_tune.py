@@ -22,7 +22,7 @@ X = np.random.default_rng(0).standard_normal((48, 160)).astype(np.float32)
 
 
 def graph():
-    return [Tensor(X).softmax(-1).node]
+    return [Tensor(X).sum(1).node]
 
 
 class Backwards:
@@ -193,7 +193,7 @@ def test_a_kernel_s_key_is_the_same_in_every_process():
 
 def test_a_card_measures_and_then_runs_what_it_found():
     tuning = Tuning()
-    x = X[:8, :64]
+    x = X[:8, :8]
     with ringup.open("virtual:navi31") as card:
         (found,) = tune_graph(
             [(Tensor(x) + 1).sum(1).node], tuning, measure=CardMeasure(card, judge="virtual", runs=2, warm=1)

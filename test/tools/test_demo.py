@@ -2,12 +2,17 @@
 
 import html
 import json
+import os
 import re
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from ringup.tools import cli, demo, demo_kernels
+from ringup.errors import DeviceFault
+from ringup.tools import cli, demo, demo_kernels, demo_sentences, demo_show, sentence_files
+from ringup.tools.demo_desk import Desk, bring_up
 from ringup.tools.demo_show import Show
 
 PICTURE = Path(__file__).parents[2] / "docs/demo.svg"
@@ -52,6 +57,23 @@ def test_every_element_of_every_kernel_is_numpys(played):
         ("mandelbrot", demo_kernels.WIDTH**2),
     ]
     assert all(row["us"] > 0 for row in story["kernels"])
+
+
+def test_a_model_finds_the_nearest_sentence_and_is_numpys(played):
+    told = played[0]["sentences"]
+    assert told["sentence"] == demo_sentences.DEFAULT
+    assert len(told["embedding"]) == 384
+    assert sum(one * one for one in told["embedding"]) == pytest.approx(1, abs=1e-4)
+    assert told["nearest"][0]["sentence"] == "The cat sleeps on the warm stove."
+    assert sorted(one["sentence"] for one in told["nearest"]) == sorted(demo_sentences.TEN)
+    assert [one["cosine"] for one in told["nearest"]] == sorted(
+        (one["cosine"] for one in told["nearest"]), reverse=True
+    )
+    for one in told["nearest"]:
+        assert one["cosine"] == pytest.approx(one["numpy"], abs=1e-5)
+    assert told["off"] < 1e-3
+    assert told["cosine_distance"] < 1e-5
+    assert 0 < told["warm_us"] < told["first_us"]
 
 
 def test_a_faster_cable_is_no_slower_and_five_gigabits_are_never_exceeded(played):
@@ -99,12 +121,37 @@ def test_the_set_has_its_size_and_is_its_own_mirror_image():
     assert (steps[1:] == steps[:0:-1]).mean() > 0.999  # row 128 is the real axis
 
 
+def test_a_card_that_computes_otherwise_than_numpy_is_told(monkeypatch):
+    wrong = np.full((1, 384), 384**-0.5, np.float32)
+    monkeypatch.setattr(demo_sentences, "TEN", demo_sentences.TEN[:1])
+    monkeypatch.setattr(demo_sentences.Sentences, "embed", lambda self, texts: wrong)
+    desk = Desk("virtual:navi31")
+    with (
+        bring_up(desk, []) as up,
+        pytest.raises(DeviceFault, match="embeddings of 2 sentences are off NumPy's by up to 0"),
+    ):
+        demo_sentences.embed(up, Show(quiet=True, picture=None), "A dog.")
+
+
+def test_without_the_model_the_rest_is_shown_and_the_remedy(ringup, plug, tmp_path, monkeypatch):
+    plug()
+    monkeypatch.setattr(demo, "COPY_BYTES", 1 << 20)
+    monkeypatch.setattr(demo, "BUSY_RUNS", 5)
+    monkeypatch.setattr(demo_sentences, "open_files", lambda: sentence_files.open_files(tmp_path))
+    status, out, err = ringup("demo", "virtual:navi31", "--out", tmp_path)
+    assert (status, err) == (0, "")
+    assert "left out: the model all-MiniLM-L6-v2 is not in place" in out
+    assert "python -m ringup.tools.sentence_files fetches it" in re.sub(r"\s+", " ", out)
+    assert demo.DOWN in out
+
+
 def test_it_works_without_a_bridge_and_draws_shades_where_no_terminal_watches(ringup, plug, tmp_path, monkeypatch):
     plug()
     monkeypatch.setattr(demo, "COPY_BYTES", 1 << 20)
     monkeypatch.setattr(demo, "BUSY_RUNS", 5)
-    status, out, err = ringup("demo", "virtual:navi31", "--out", tmp_path)
+    status, out, err = ringup("demo", "virtual:navi31", "--out", tmp_path, "--sentence", "The dough rose overnight.")
     assert (status, err) == (0, "")
+    assert "“The dough rose overnight.” became 384 numbers" in out
     assert [line for line in out.splitlines() if line.split("   ")[0] in demo.HEADINGS and line] == [
         line for line in out.splitlines() if line and not line.startswith(" ")
     ]
@@ -129,6 +176,23 @@ def test_a_pipe_gets_the_same_text_with_a_picture_as_without(tmp_path, capsys):
     assert told[0] == told[1]
     assert "@@@@@@@@" in told[1]
     assert (tmp_path / "q.svg").read_text().count("<text") > 20
+
+
+@pytest.mark.parametrize(
+    ("typed", "taken"),
+    [(b"A dog.\n", "A dog."), (b"\n", "said before"), (b"  \xc3\xa9 \n", "\u00e9"), (b"", "said before")],
+)
+def test_a_sentence_is_asked_for_on_a_terminal_and_not_waited_for_long(typed, taken, monkeypatch, capsys):
+    ours, theirs = os.openpty()
+    monkeypatch.setattr(demo_show, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    with os.fdopen(theirs, encoding="utf-8") as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        os.write(ours, typed)
+        assert Show(quiet=False, picture=None).ask("A sentence", "said before") == taken
+        assert Show(quiet=True, picture=None).ask("A sentence", "said before") == "said before"
+    os.close(ours)
+    assert capsys.readouterr().out.count("A sentence: ") == 1
 
 
 def test_the_picture_in_the_readme_is_of_a_run():

@@ -1,0 +1,39 @@
+"""What has no elements takes no kernel: empty nodes become constants of their shape, and what is made of nothing becomes what that means."""
+
+from __future__ import annotations
+
+from ringup.compiler.graph import Node, Op, const, node
+from ringup.compiler.index import bounds
+from ringup.compiler.schedule.identity import identity
+
+
+def is_empty(one: Node) -> bool:
+    """Return whether a node surely has no elements."""
+    return bounds(one.size)[1] == 0
+
+
+def without_empty(one: Node) -> Node:
+    """Return a node of the same value that does not look into empty sources; their own sources are free of that already."""
+    if one.op is Op.AFTER:
+        stores = tuple(store for store in one.sources[1:] if not is_empty(store))
+        if len(stores) == len(one.sources) - 1:
+            return one
+        return node(Op.AFTER, one.dtype, one.shape, (one.sources[0], *stores), one.arg) if stores else one.sources[0]
+    if one.op in (Op.BUFFER, Op.STORE, Op.CONST):
+        return one
+    if is_empty(one):
+        return const(0, one.dtype, one.shape)
+    if not any(map(is_empty, one.sources)):
+        return one
+    if one.op is Op.REDUCE:
+        return const(identity(one.arg[0], one.dtype), one.dtype, one.shape)
+    if one.op is Op.PAD:
+        return const(one.arg[1], one.dtype, one.shape)
+    if one.op is Op.GATHER:  # every index lies outside
+        return const(0, one.dtype, one.shape)
+    if one.op is Op.SCATTER:  # nothing is put
+        return one.sources[0]
+    if one.op is Op.CAT:
+        rest = tuple(source for source in one.sources if not is_empty(source))
+        return rest[0] if len(rest) == 1 else node(Op.CAT, one.dtype, one.shape, rest, one.arg)
+    return one

@@ -1,0 +1,62 @@
+"""Fixtures of kernels on a virtual card, in strict mode: what the card computes beside what the NumPy judge says."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ringup
+from ringup.compiler.graph import buffer
+from ringup.compiler.runtime.device import Device
+from ringup.compiler.tensor import device
+
+for name, folder in (
+    ("numpy_graph", 1),
+    ("random_graphs", 1),
+    ("edges", 0),
+):  # shared with the language's tests; the last is this folder's
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[folder] / f"{name}.py")
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+
+
+class Bench:
+    """A card and the judge beside it."""
+
+    def __init__(self, device):
+        self.device = device
+        self.judge = sys.modules["numpy_graph"]
+
+    def buffer(self, values, dtype):
+        """Return a BUFFER node that holds an array."""
+        return buffer(dtype, values.shape, "", np.ascontiguousarray(values).reshape(-1).view(np.uint8).tobytes())
+
+    def computed(self, nodes, sizes=None):
+        """Return the arrays that the card computes for nodes, flat."""
+        found = self.device.evaluate(nodes, sizes or {})
+        return [
+            np.frombuffer(memory.read(), self.judge.numpy_dtype(node.dtype))
+            for memory, node in zip(found, nodes, strict=True)
+        ]
+
+    def both(self, nodes, sizes=None):
+        """Return (what the card computes, what the judge does) for each node, flat."""
+        wanted = [np.ascontiguousarray(one).reshape(-1) for one in self.judge.evaluate(nodes, sizes)]
+        return list(zip(self.computed(nodes, sizes), wanted, strict=True))
+
+
+@pytest.fixture(scope="session")
+def bench():
+    """One card for all tests; each kernel is compiled and translated once."""
+    with ringup.open("virtual:navi31") as card:
+        yield Bench(Device(card))
+
+
+@pytest.fixture(autouse=True)
+def evaluator(bench):
+    """Tensors are computed by the card too."""
+    with device(bench.device):
+        yield bench.device

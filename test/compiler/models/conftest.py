@@ -1,0 +1,76 @@
+"""Fixtures of tests with whole models: a virtual card that evaluates tensors, and references by their names."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+import ringup
+from ringup.compiler.runtime.device import Device
+from ringup.compiler.tensor import device
+from ringup.tools import sentence_files
+from ringup.tools.sentences_numpy import MiniLm
+
+HERE = Path(__file__).parent
+
+
+def reference(name):
+    """Return a module that lies beside this file."""
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def card():
+    """A virtual card that punishes what metal would, and more: strict mode."""
+    with ringup.open("virtual:navi31") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def evaluator(card):
+    """Its evaluator of tensors; kept for a module, so that kernels are compiled once."""
+    return Device(card)
+
+
+@pytest.fixture(scope="module")
+def on_evaluator(evaluator):
+    """Let fixtures of a module compute on the card."""
+    with device(evaluator):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def on_card(evaluator, card):
+    """Let tensors be computed on the card, and see that it saw no mistake."""
+    with device(evaluator):
+        yield evaluator
+    assert card.device.violations == []
+
+
+@pytest.fixture(scope="session")
+def model_files():
+    """The published model's files; their absence fails, it never skips."""
+    return sentence_files.open_files()
+
+
+@pytest.fixture(scope="session")
+def minilm(model_files):
+    """The judge of sentences."""
+    return MiniLm(model_files)
+
+
+@pytest.fixture(scope="session")
+def decoder():
+    """The module of the small decoder's reference."""
+    return reference("decoder_numpy")
+
+
+@pytest.fixture(scope="session")
+def decoder_model():
+    """The module of the small decoder with tensors."""
+    return reference("decoder_model")

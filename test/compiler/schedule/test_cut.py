@@ -1,0 +1,144 @@
+"""Cutting graphs into kernels: what is fused, what is put into memory, in which order it runs and where it lies."""
+
+import numpy as np
+import pytest
+
+from ringup.compiler import dtypes, graph
+from ringup.compiler.graph import Op
+from ringup.compiler.schedule.cut import Cut, memory_of
+from ringup.compiler.schedule.order import plan
+from ringup.compiler.schedule.signature import of_graph, of_kernel
+from ringup.compiler.tensor import Tensor, order
+from ringup.errors import CompileError
+
+
+def tensor(*shape, kind=np.float32):
+    return Tensor(np.zeros(shape, kind))
+
+
+def kernels(*tensors):
+    return plan(order.prepared([one.node for one in tensors])).kernels
+
+
+def block(x, dim, heads):
+    """A transformer block with weights of zeros."""
+    batch, length, _ = x.shape
+    inner = x.layer_norm()
+    q, k, v = (
+        (inner @ tensor(dim, dim)).reshape(batch, length, heads, dim // heads).permute(0, 2, 1, 3) for _ in range(3)
+    )
+    x = x + q.scaled_dot_product_attention(k, v).permute(0, 2, 1, 3).reshape(batch, length, dim) @ tensor(dim, dim)
+    hidden = (x.layer_norm() @ tensor(dim, 4 * dim) + tensor(4 * dim)).gelu()
+    return x + hidden @ tensor(4 * dim, dim) + tensor(dim)
+
+
+@pytest.mark.parametrize(
+    ("made", "count"),
+    [
+        (lambda: tensor(64, 64) + tensor(64, 1) * 2, 1),
+        (lambda: tensor(64, 64).softmax(-1), 1),
+        (lambda: tensor(64, 64).softmax(0), 1),
+        (lambda: tensor(64, 64).layer_norm(), 1),
+        (lambda: tensor(64, 64).var(0), 1),
+        (lambda: tensor(64, 64) @ tensor(64, 64) + tensor(64), 1),
+        (lambda: (tensor(64, 64) @ tensor(64, 64)).softmax(-1), 2),
+        (lambda: ((tensor(64, 64) @ tensor(64, 64)).gelu() @ tensor(64, 64)).relu(), 2),
+        (lambda: tensor(1, 8, 16, 16).conv2d(tensor(8, 8, 3, 3), padding=1).relu().max_pool2d(2), 2),
+        (lambda: tensor(2, 4, 32, 16).scaled_dot_product_attention(tensor(2, 4, 40, 16), tensor(2, 4, 40, 16)), 1),
+        (
+            lambda: tensor(2, 4, 32, 16).scaled_dot_product_attention(
+                tensor(2, 4, 32, 16), tensor(2, 4, 32, 16), causal=True
+            ),
+            1,
+        ),
+        (lambda: block(tensor(1, 32, 64), 64, 4), 9),
+        (lambda: tensor(100, 1000)[Tensor(np.zeros(7, np.int32))].sum(1), 1),
+    ],
+)
+def test_so_many_kernels(made, count):
+    assert len(kernels(made())) == count
+
+
+def test_what_two_products_share_is_computed_once_and_with_its_reductions():
+    inner = tensor(32, 64).layer_norm()
+    found = kernels(inner @ tensor(64, 64), inner @ tensor(64, 48))
+    assert [len(one.folds) for one in found] == [2, 1, 1]
+    assert found[0].computed in found[1].inputs
+    assert found[0].computed in found[2].inputs
+
+
+def test_a_costly_factor_of_a_product_lies_in_memory_and_a_cheap_one_does_not():
+    assert len(kernels((tensor(1024, 64) * 2) @ tensor(64, 1024))) == 1
+    assert len(kernels(tensor(1024, 64).exp() @ tensor(64, 1024))) == 2
+
+
+def test_long_sums_of_few_results_are_made_in_two_steps():
+    assert [one.shape for one in kernels(tensor(1 << 20).sum())] == [(1, 256, 1), ()]
+    assert len(kernels(tensor(4096, 256).sum(1))) == 1
+
+
+def test_memory_of_intermediates_is_shared_by_those_that_do_not_live_together():
+    x = tensor(256, 256)
+    for _ in range(6):
+        x = (x @ tensor(256, 256)).relu()
+    found = plan(order.prepared([x.node]))
+    size = 256 * 256 * 4
+    assert len(found.kernels) == 6
+    assert found.arena_bytes == 2 * size
+    alive: dict = {}
+    last = {}
+    for at, kernel in enumerate(found.kernels):
+        for node in kernel.inputs:
+            last[memory_of(node)] = at
+    for at, kernel in enumerate(found.kernels):
+        if kernel.root in found.places:
+            here = range(found.places[kernel.root], found.places[kernel.root] + size)
+            for node, there in alive.items():
+                assert last[node] < at or here.stop <= there.start or there.stop <= here.start
+            alive[kernel.root] = here
+
+
+def test_readers_of_the_state_before_come_before_the_store():
+    memory = graph.buffer(dtypes.float32, (8,), "state", b"\0" * 32)
+    double = graph.elementwise(Op.ADD, memory, memory)
+    before = graph.node(Op.CONTIGUOUS, dtypes.float32, (8,), (double,))
+    store = graph.node(Op.STORE, dtypes.float32, (8,), (memory, graph.const(1.0, dtypes.float32, (8,))))
+    after = graph.node(Op.AFTER, dtypes.float32, (8,), (memory, store))
+    both = graph.elementwise(Op.ADD, before, after)
+    found = plan([both]).kernels
+    assert [one.root.op for one in found] == [Op.CONTIGUOUS, Op.STORE, Op.ADD]
+
+
+def test_a_value_of_before_that_a_later_one_needs_too_is_refused():
+    memory = graph.buffer(dtypes.float32, (8,), "state", b"\0" * 32)
+    store = graph.node(Op.STORE, dtypes.float32, (8,), (memory, graph.const(1.0, dtypes.float32, (8,))))
+    after = graph.node(Op.AFTER, dtypes.float32, (8,), (memory, store))
+    both = graph.elementwise(Op.ADD, memory, after)  # one kernel would read both states
+    with pytest.raises(CompileError, match=r"copy the value first \(contiguous\(\)\)"):
+        plan([both])
+
+
+def test_a_sum_over_memory_that_is_stored_to_is_made_before_the_store_and_not_in_it():
+    memory = graph.buffer(dtypes.float32, (8,), "state", b"\0" * 32)
+    total = graph.expand(graph.reduce(Op.ADD, memory, [0]), (8,))
+    store = graph.node(Op.STORE, dtypes.float32, (8,), (memory, graph.elementwise(Op.DIV, memory, total)))
+    found = plan([graph.node(Op.AFTER, dtypes.float32, (8,), (memory, store))]).kernels
+    assert [one.root.op for one in found] == [Op.REDUCE, Op.STORE]
+
+
+def test_equal_layers_are_one_kernel_to_the_cache_and_unequal_ones_are_not():
+    x = tensor(16, 64)
+    first, second, other = (x @ tensor(64, 64)).relu(), (x @ tensor(64, 64)).relu(), (x @ tensor(64, 32)).relu()
+    marks = [
+        of_kernel(next(iter(Cut(order.prepared([one.node])).kernels.values())))[0] for one in (first, second, other)
+    ]
+    assert marks[0] == marks[1] != marks[2]
+    assert of_graph([first.node])[0] == of_graph([second.node])[0]
+
+
+def test_the_plan_is_the_same_each_time():
+    def made():
+        found = kernels(block(tensor(1, 32, 64), 64, 4))
+        return [of_kernel(one)[0] for one in found]
+
+    assert made() == made()

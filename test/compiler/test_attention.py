@@ -1,0 +1,93 @@
+"""Attention in one kernel against NumPy in f64: on the virtual cores, in strict mode."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ringup.compiler.tensor import Tensor, device
+
+spec = importlib.util.spec_from_file_location("on_cores", Path(__file__).with_name("on_cores.py"))
+on_cores = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(on_cores)
+draw = np.random.default_rng(7)
+
+
+def numbers(*shape):
+    return draw.standard_normal(shape).astype(np.float32)
+
+
+def expected(q, k, v, seen=None, scale=None):
+    q, k, v = (one.astype(np.float64) for one in (q, k, v))
+    k, v = (np.repeat(one, q.shape[1] // one.shape[1], 1) for one in (k, v))
+    scores = q @ k.swapaxes(-1, -2) * (scale or q.shape[-1] ** -0.5)
+    if seen is not None:
+        scores = np.where(seen, scores, -np.inf)
+    greatest = scores.max(-1, keepdims=True)
+    powers = np.exp(scores - np.where(np.isinf(greatest), 0, greatest))
+    total = powers.sum(-1, keepdims=True)
+    return powers / np.where(total == 0, 1, total) @ v
+
+
+def computed(q, k, v, **options):
+    cores = on_cores.Cores()
+    with device(cores):
+        found = Tensor(q).scaled_dot_product_attention(Tensor(k), Tensor(v), **options).numpy()
+    return found, len(cores.graph.launches)
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "deep"),
+    [(9, 11, 8), (16, 32, 32), (20, 65, 12)],  # ragged tiles, whole tiles, several turns
+)
+def test_one_kernel_is_what_numpy_says(queries, keys, deep):
+    q, k, v = numbers(2, 2, queries, deep), numbers(2, 2, keys, deep), numbers(2, 2, keys, deep)
+    found, kernels = computed(q, k, v)
+    np.testing.assert_allclose(found, expected(q, k, v), atol=2e-6)
+    assert kernels == 1
+
+
+def test_one_query_is_no_tile_and_right():
+    q, k, v = numbers(2, 2, 1, 16), numbers(2, 2, 40, 16), numbers(2, 2, 40, 16)
+    found, _ = computed(q, k, v)
+    np.testing.assert_allclose(found, expected(q, k, v), atol=2e-6)
+
+
+def test_causal_and_grouped_heads():
+    q, k, v = numbers(1, 4, 36, 8), numbers(1, 2, 36, 8), numbers(1, 2, 36, 8)
+    found, kernels = computed(q, k, v, causal=True, grouped=True)
+    np.testing.assert_allclose(found, expected(q, k, v, np.tril(np.ones((36, 36), bool))), atol=2e-6)
+    assert kernels == 1
+
+
+def test_rows_that_see_nothing_are_zero():
+    q, k, v = numbers(2, 1, 6, 8), numbers(2, 1, 37, 8), numbers(2, 1, 37, 8)
+    seen = draw.random((2, 1, 6, 37)) < 0.5
+    seen[0, 0, 3] = False
+    seen[1, 0, :, :35] = False  # whole turns without a key
+    found, kernels = computed(q, k, v, mask=Tensor(seen))
+    np.testing.assert_allclose(found, expected(q, k, v, seen), atol=2e-6)
+    assert not found[0, 0, 3].any()
+    assert kernels == 1
+
+
+def test_large_logits_do_not_overflow_and_nan_stays_where_it_is():
+    q, k, v = numbers(1, 1, 8, 8) * 200, numbers(1, 1, 64, 8) * 200, numbers(1, 1, 64, 8)
+    found, _ = computed(q, k, v)
+    np.testing.assert_allclose(found, expected(q, k, v), atol=1e-4)
+    q[0, 0, 2, 0] = np.nan
+    found, _ = computed(q, k, v)
+    assert np.isnan(found[0, 0, 2]).all()
+    assert np.isfinite(found[0, 0, [0, 1, 3]]).all()
+
+
+def test_what_else_uses_the_weights_gets_them_from_memory():
+    q, k, v = numbers(1, 1, 12, 8), numbers(1, 1, 12, 8), numbers(1, 1, 12, 8)
+    cores = on_cores.Cores()
+    with device(cores):
+        weights = (Tensor(q) @ Tensor(k).permute(0, 1, 3, 2)).softmax(-1)
+        both = (weights @ Tensor(v)).realize(weights)
+        found, seen = both.numpy(), weights.numpy()
+    np.testing.assert_allclose(found, expected(q, k, v, scale=1.0), atol=2e-6)
+    np.testing.assert_allclose(seen.sum(-1), 1, atol=1e-5)

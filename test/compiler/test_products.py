@@ -1,0 +1,96 @@
+"""Matrix products and convolutions against NumPy: operands of every narrow dtype, ragged edges, what follows the sum, on the virtual cores."""
+
+import importlib.util
+import math
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from ringup.compiler.tensor import Tensor, device
+
+spec = importlib.util.spec_from_file_location("on_cores", Path(__file__).with_name("on_cores.py"))
+on_cores = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(on_cores)
+
+
+def run(make):
+    cores = on_cores.Cores()
+    with device(cores):
+        found = make().numpy()
+    return found, cores.graph
+
+
+def operands(kind, *shapes):
+    draw = np.random.default_rng(3)
+    if np.issubdtype(kind, np.integer):
+        bounds = np.iinfo(kind)
+        return [draw.integers(bounds.min, bounds.max, shape, kind, endpoint=True) for shape in shapes]
+    return [draw.standard_normal(shape).astype(kind) for shape in shapes]
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize(("rows", "columns", "deep"), [(33, 18, 19), (16, 32, 64)])
+def test_narrow_factors_go_through_matrix_instructions(kind, rows, columns, deep):
+    a, b = operands(kind, (rows, deep), (deep, columns))
+    found, graph = run(lambda: Tensor(a) @ Tensor(b))
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    rounding = 0 if np.issubdtype(kind, np.integer) else 2.0**-8 if kind is ml_dtypes.bfloat16 else 2.0**-11
+    assert np.abs(found.astype(np.float64) - exact).max() <= rounding * np.abs(exact).max()
+    (binary,) = graph.binaries
+    assert b"\xcc" in binary.code  # VOP3P, where the matrix instructions are
+    from ringup.compiler.isa import processor
+
+    names = [one.form.name for _, one in processor("gfx1100").walk(binary.code) if one is not None]
+    assert any(name.startswith("v_wmma") for name in names)
+
+
+def test_a_long_epilogue_is_a_loop_and_the_same():
+    a, b, c = operands(np.float32, (70, 19), (19, 66), (66,))
+    found, graph = run(lambda: (Tensor(a) @ Tensor(b) + Tensor(c)).gelu())
+    h = a.astype(np.float64) @ b + c
+    np.testing.assert_allclose(found, h * 0.5 * (1 + np.vectorize(math.erf)(h / math.sqrt(2))), atol=5e-6)
+    assert len(graph.launches) == 1
+    assert graph.binaries[0].instructions < 3000
+
+
+@pytest.mark.parametrize(
+    ("options", "groups"),
+    [({"padding": 1}, 1), ({"stride": 2, "padding": 1}, 1), ({"dilation": 2}, 1), ({"groups": 2, "padding": 1}, 2)],
+)
+def test_convolutions(options, groups):
+    image, weight = operands(np.float32, (2, 4, 9, 10), (10, 4 // groups, 3, 3))
+    found, _ = run(lambda: Tensor(image).conv2d(Tensor(weight), **options))
+    stride, padding, dilation = (
+        options.get(name, one) for name, one in (("stride", 1), ("padding", 0), ("dilation", 1))
+    )
+    padded = np.pad(image, ((0, 0), (0, 0), (padding, padding), (padding, padding))).astype(np.float64)
+    high, wide = found.shape[2:]
+    for y in range(high):
+        for x in range(wide):
+            window = padded[
+                :,
+                :,
+                y * stride : y * stride + 2 * dilation + 1 : dilation,
+                x * stride : x * stride + 2 * dilation + 1 : dilation,
+            ]
+            for group in range(groups):
+                inner, outer = (
+                    slice(group * 4 // groups, (group + 1) * 4 // groups),
+                    slice(group * 10 // groups, (group + 1) * 10 // groups),
+                )
+                exact = np.einsum("ncij,ocij->no", window[:, inner], weight[outer])
+                np.testing.assert_allclose(found[:, outer, y, x], exact, atol=1e-5)
+
+
+def test_batches_broadcast_and_f64_and_integers_have_their_own_tiles():
+    a, b = operands(np.float32, (3, 1, 12, 20), (2, 20, 9))
+    found, _ = run(lambda: Tensor(a) @ Tensor(b))
+    np.testing.assert_allclose(found, a.astype(np.float64) @ b, atol=1e-5)
+    a, b = operands(np.float64, (12, 20), (20, 9))
+    found, _ = run(lambda: Tensor(a) @ Tensor(b))
+    np.testing.assert_allclose(found, a @ b, atol=1e-13)
+    a, b = operands(np.int64, (12, 20), (20, 9))
+    found, _ = run(lambda: Tensor(a) @ Tensor(b))
+    np.testing.assert_array_equal(found, a @ b)
