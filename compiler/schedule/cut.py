@@ -138,10 +138,19 @@ class Cut:
             most = bounds((node if self._contractions[node] else node.sources[0]).size)[1]
             gate = after[node]
             while gate is not None and gate.op is not Op.REDUCE and gate.op is not Op.STORE:
-                if gate.op in ELEMENTWISE and bounds(gate.size)[1] <= most:
+                if gate.op in ELEMENTWISE and bounds(gate.size)[1] <= most and not self._is_term(gate):
                     gates.setdefault(gate, []).append(node)
                 gate = after[gate]
         return gates
+
+    def _is_term(self, node: Node) -> bool:
+        """Return whether a node is a product that is reduced at once: its factors are never more than it is."""
+        if node.op is not Op.MUL:
+            return False
+        users = self._users.get(node, [])
+        while len(users) == 1 and users[0].op in MOVEMENT:
+            users = self._users.get(users[0], [])
+        return len(users) == 1 and users[0].op is Op.REDUCE
 
     def _find_passing(self) -> set[Node]:
         """Return the reductions that read memory which a store of this graph overwrites. They join no kernel.
