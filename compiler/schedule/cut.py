@@ -17,6 +17,7 @@ from ringup.compiler.schedule.attention import Attention, find
 from ringup.compiler.schedule.views import Point, source_point, within
 
 ROW_LIMIT = 16384  # elements of a row that one group works through without others to share them
+MOST_FOLDS = 12  # of one kernel: registers hold a row's share for each
 MOST_DEEP = 128  # elements of a head that an attention's tile has room for
 MANY_ROWS = 512  # with so many rows, one group a row keeps the card busy whatever a row's length
 POINTS_LIMIT = 6  # a node used at more points of one kernel than this is put into memory
@@ -227,7 +228,11 @@ class Cut:
             if current.op is Op.REDUCE and current is not kernel.root:
                 if current in found and found[current] != at:
                     refused.add(current)
-                elif current not in refused and self._may_join(kernel, current, at, rows):
+                elif (
+                    current not in refused
+                    and len(kernel.folds) + len(found) < MOST_FOLDS
+                    and self._may_join(kernel, current, at, rows)
+                ):
                     found[current] = at
                     rows = _rows_of(at, kernel)
                     inner = {i: axis(f"r{len(found)}_{i}", current.sources[0].shape[i]) for i in current.arg[1]}
@@ -337,6 +342,7 @@ class Cut:
         own = _rows_of(point, kernel)
         if (
             node in self._passing
+            or len(kernel.folds) >= MOST_FOLDS
             or own is None
             or (rows is not None and rows != own)
             or any(fold.node is node for fold in kernel.folds)
