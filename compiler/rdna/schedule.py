@@ -176,7 +176,9 @@ class _Block:
             height[i] = best + steps[i].effects.cycles
         key = [(-height[i] - (FIRST_OF_ALL if names_a_load(step) else 0), i) for i, step in enumerate(steps)]
         ready: list[tuple[int, int]] = []
-        loads: list[tuple[int, int]] = []  # ready ones: apart, so that under pressure they do not hide what ends registers
+        loads: list[
+            tuple[int, int]
+        ] = []  # ready ones: apart, so that under pressure they do not hide what ends registers
         home = [loads if names_a_load(step) else ready for step in steps]
         pending: list[tuple[int, int]] = []  # (cycle, index)
         ready_at = [0] * count

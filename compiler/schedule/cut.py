@@ -17,7 +17,7 @@ from ringup.compiler.schedule.attention import Attention, find
 from ringup.compiler.schedule.views import Point, source_point, within
 
 ROW_LIMIT = 16384  # elements of a row that one group works through without others to share them
-MOST_FOLDS = 12  # of one kernel: registers hold a row's share for each
+MOST_FOLDS = 8  # of one kernel: registers hold a row's share for each
 MOST_DEEP = 128  # elements of a head that an attention's tile has room for
 MANY_ROWS = 512  # with so many rows, one group a row keeps the card busy whatever a row's length
 POINTS_LIMIT = 6  # a node used at more points of one kernel than this is put into memory
