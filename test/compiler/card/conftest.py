@@ -11,6 +11,7 @@ import ringup
 from ringup.compiler.graph import buffer
 from ringup.compiler.runtime.device import Device
 from ringup.compiler.tensor import device
+from ringup.silicon.shader.interpreter import Interpreter
 
 for name, folder in (
     ("numpy_graph", 1),
@@ -50,13 +51,21 @@ class Bench:
 
 @pytest.fixture(scope="session")
 def bench():
-    """One card for all tests; each kernel is compiled and translated once."""
+    """One card for all tests; each kernel is compiled and translated to host code once."""
     with ringup.open("virtual:navi31") as card:
         yield Bench(Device(card))
 
 
+@pytest.fixture(scope="session")
+def small():
+    """The same with the reference interpreter for an engine: for few waves that takes less time than a translation."""
+    with ringup.open("virtual:navi31", transport={"engine": Interpreter()}) as card:
+        yield Bench(Device(card))
+
+
 @pytest.fixture(autouse=True)
-def evaluator(bench):
-    """Tensors are computed by the card too."""
-    with device(bench.device):
-        yield bench.device
+def evaluator(request):
+    """Tensors are computed by the card that the test asks for."""
+    made = request.getfixturevalue("small" if "small" in request.fixturenames else "bench").device
+    with device(made):
+        yield made

@@ -26,11 +26,11 @@ def assert_like(names, allowed, operands, found, wanted, free=()):
 
 
 @pytest.mark.parametrize("dtype", dtypes.ALL, ids=str)
-def test_operations_of_one_operand(bench, dtype):
+def test_operations_of_one_operand(small, dtype):
     values = edges.values(dtype)
-    operand = bench.buffer(values, dtype)
+    operand = small.buffer(values, dtype)
     ops = edges.UNARY[dtype.kind]
-    ((found, wanted),) = bench.both([packed([elementwise(op, operand) for op in ops])])
+    ((found, wanted),) = small.both([packed([elementwise(op, operand) for op in ops])])
     assert_like(ops, [edges.ulps(op, dtype) for op in ops], (values,), found, wanted)
 
 
@@ -47,18 +47,18 @@ def test_operations_of_two_operands(bench, dtype):
 
 
 @pytest.mark.parametrize("dtype", dtypes.ALL, ids=str)
-def test_casts_from_every_dtype(bench, dtype):
+def test_casts_from_every_dtype(small, dtype):
     longest = max(len(edges.values(one)) for one in dtypes.ALL)
     values = [np.resize(edges.values(one), longest) for one in dtypes.ALL]
-    parts = [cast(bench.buffer(one, source), dtype) for one, source in zip(values, dtypes.ALL, strict=True)]
-    ((found, wanted),) = bench.both([packed(parts)])
+    parts = [cast(small.buffer(one, source), dtype) for one, source in zip(values, dtypes.ALL, strict=True)]
+    ((found, wanted),) = small.both([packed(parts)])
     for i, source in enumerate(dtypes.ALL):
         part = slice(i * longest, (i + 1) * longest)
         assert_like([f"{source} to {dtype}"], [0], (values[i],), found[part], wanted[part])
 
 
 @pytest.mark.parametrize("dtype", [one for one in dtypes.ALL if one.is_float and one is not dtypes.float64], ids=str)
-def test_conversions_round_once(bench, dtype):
+def test_conversions_round_once(small, dtype):
     """Ties of the result's last place, and what is next to a tie by the source's own last bits."""
     random = np.random.default_rng(5)
     count, mantissa = 600, dtype.mantissa_bits
@@ -73,35 +73,35 @@ def test_conversions_round_once(bench, dtype):
             shifts = random.integers(0, max(1, source.bits - mantissa - 3), count)
             given = zip(ties, shifts, random.choice([0, 1, -1], count), strict=True)
             wide = [(int(tie) << int(shift)) + int(step) & (1 << source.bits) - 1 for tie, shift, step in given]
-            made = np.array(wide, f"uint{source.bits}").view(bench.judge.numpy_dtype(source))
+            made = np.array(wide, f"uint{source.bits}").view(small.judge.numpy_dtype(source))
         values.append(made)
-    parts = [cast(bench.buffer(one, source), dtype) for one, source in zip(values, sources, strict=True)]
-    ((found, wanted),) = bench.both([packed(parts)])
+    parts = [cast(small.buffer(one, source), dtype) for one, source in zip(values, sources, strict=True)]
+    ((found, wanted),) = small.both([packed(parts)])
     for i, source in enumerate(sources):
         part = slice(i * count, (i + 1) * count)
         assert_like([f"{source} to {dtype}"], [0], (values[i],), found[part], wanted[part])
 
 
 @pytest.mark.parametrize("bits", [8, 16, 32, 64])
-def test_the_same_bits_as_other_dtypes(bench, bits):
+def test_the_same_bits_as_other_dtypes(small, bits):
     alike = [one for one in dtypes.ALL if one.bits == bits and one.kind != "bool"]
     base = next(one for one in alike if one.kind == "uint")
     values = np.unique(np.concatenate([edges.values(one).view(f"uint{bits}") for one in alike]))
-    operand = bench.buffer(values, base)
+    operand = small.buffer(values, base)
     there = [node(Op.BITCAST, one, operand.shape, (operand,)) for one in alike]
     back = [node(Op.BITCAST, base, operand.shape, (one,)) for one in there]
-    ((found, _),) = bench.both([packed(back)])
+    ((found, _),) = small.both([packed(back)])
     found = found.reshape(len(alike), -1)
     for one, row in zip(alike, found, strict=True):
-        held = values.view(bench.judge.numpy_dtype(one))
+        held = values.view(small.judge.numpy_dtype(one))
         kept = ~np.isnan(held.astype(np.float64)) if one.is_float else np.ones(len(values), bool)
         np.testing.assert_array_equal(row[kept], values[kept], err_msg=str(one))  # a NaN may lose its payload
 
 
 @pytest.mark.parametrize("dtype", dtypes.ALL, ids=str)
-def test_a_choice_takes_values_as_they_are(bench, dtype):
+def test_a_choice_takes_values_as_they_are(small, dtype):
     x, y = edges.pairs(dtype)
     chosen = np.arange(len(x)) % 3 == 0
-    where = elementwise(Op.WHERE, bench.buffer(chosen, dtypes.bool_), bench.buffer(x, dtype), bench.buffer(y, dtype))
-    ((found, wanted),) = bench.both([where])
+    where = elementwise(Op.WHERE, small.buffer(chosen, dtypes.bool_), small.buffer(x, dtype), small.buffer(y, dtype))
+    ((found, wanted),) = small.both([where])
     assert not len(edges.unlike(found, wanted))

@@ -67,36 +67,36 @@ def moved(source, kind, given_):
 
 @given(chain=chains())
 @settings(max_examples=40, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
-def test_chains_of_movement(bench, chain):
+def test_chains_of_movement(small, chain):
     name, shape, steps = chain
     dtype = dtypes.BY_NAME[name]
-    values = (np.arange(int(np.prod(shape))) % 100).reshape(shape).astype(bench.judge.numpy_dtype(dtype))
-    one = bench.buffer(values, dtype)
+    values = (np.arange(int(np.prod(shape))) % 100).reshape(shape).astype(small.judge.numpy_dtype(dtype))
+    one = small.buffer(values, dtype)
     for kind, given_ in steps:
         one = moved(one, kind, given_)
-    ((found, wanted),) = bench.both([node(Op.CONTIGUOUS, one.dtype, one.shape, (one,))])
+    ((found, wanted),) = small.both([node(Op.CONTIGUOUS, one.dtype, one.shape, (one,))])
     np.testing.assert_array_equal(found, wanted)
 
 
-def test_indices_that_lie_outside_read_zero_and_write_nothing(bench):
+def test_indices_that_lie_outside_read_zero_and_write_nothing(small):
     values = np.arange(1, 25, dtype=np.float32).reshape(4, 6)
     for dtype in (dtypes.int32, dtypes.int64, dtypes.uint8, dtypes.uint32, dtypes.uint64, dtypes.int16):
-        kind = bench.judge.numpy_dtype(dtype)
+        kind = small.judge.numpy_dtype(dtype)
         info = np.iinfo(kind)
         places = np.array([[0, 5, 6, 7], [info.max, info.min, 3, info.max - 1], [2, 2, 4, 4], [1, 1, 1, 0]], kind)
-        index, source = bench.buffer(places, dtype), bench.buffer(values, dtypes.float32)
+        index, source = small.buffer(places, dtype), small.buffer(values, dtypes.float32)
         gathered = node(Op.GATHER, dtypes.float32, (4, 4), (source, index), 1)
-        put = bench.buffer(-np.arange(1, 17, dtype=np.float32).reshape(4, 4), dtypes.float32)
+        put = small.buffer(-np.arange(1, 17, dtype=np.float32).reshape(4, 4), dtypes.float32)
         scattered = [
             node(Op.SCATTER, dtypes.float32, (4, 6), (source, index, put), (1, op))
             for op in (None, Op.ADD, Op.MAX, Op.MUL)
         ]
-        for found, wanted in bench.both([gathered, *scattered]):
+        for found, wanted in small.both([gathered, *scattered]):
             np.testing.assert_array_equal(found, wanted, err_msg=str(dtype))
 
 
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0, 2), (1,), (1, 1, 1), ()])
-def test_sizes_of_nothing_and_of_one(bench, shape):
+def test_sizes_of_nothing_and_of_one(small, shape):
     x = np.full(shape, 3.0, np.float32)
     t = Tensor(x)
     np.testing.assert_array_equal((t * 2 + 1).numpy(), x * 2 + 1)
@@ -114,13 +114,13 @@ def test_sizes_of_nothing_and_of_one(bench, shape):
         np.testing.assert_array_equal(t.cumsum(0).numpy(), x.cumsum(0))
 
 
-def test_products_over_nothing(bench):
+def test_products_over_nothing(small):
     a, b = np.zeros((9, 0), np.float32), np.zeros((0, 12), np.float32)
     np.testing.assert_array_equal((Tensor(a) @ Tensor(b)).numpy(), np.zeros((9, 12)))
     assert (Tensor(b) @ Tensor(np.zeros((12, 3), np.float32))).numpy().shape == (0, 3)
 
 
-def test_sizes_bound_when_a_tensor_is_computed(bench):
+def test_sizes_bound_when_a_tensor_is_computed(small):
     """Every kind of kernel with a size that each run has anew, none and one included."""
     n = Size("n", 0, 40)
     x = np.random.default_rng(0).standard_normal((40, 12)).astype(np.float32)
@@ -147,7 +147,7 @@ def test_sizes_bound_when_a_tensor_is_computed(bench):
             np.testing.assert_allclose(found, expected(x[:count]), rtol=1e-4, atol=1e-5, err_msg=f"{name} of {count}")
 
 
-def test_one_or_none(bench):
+def test_one_or_none(small):
     """A size of 0 or 1: the axis has one place, which may not be there."""
     n = Size("n", 0, 1)
     x = np.arange(3, 15, dtype=np.float32).reshape(1, 12)
@@ -162,7 +162,7 @@ def test_one_or_none(bench):
         )
 
 
-def test_assignment_in_place(bench):
+def test_assignment_in_place(small):
     """Parts of memory written again and again, a cache that grows by a size known at run time, a value read before it is overwritten."""
     x = np.arange(40, dtype=np.float32).reshape(5, 8)
     t = Tensor(x.copy()).realize()
@@ -176,7 +176,7 @@ def test_assignment_in_place(bench):
     np.testing.assert_array_equal(t.numpy(), x[::-1])
 
 
-def test_results_beyond_2_to_the_31_elements_count_right(bench):
+def test_results_beyond_2_to_the_31_elements_count_right(small):
     """An operand repeated to 2**33 elements, cut to a few again: places are counted in 64 bits, and few are computed."""
     x = np.arange(8, dtype=np.int32)
     wide = Tensor(x).reshape(1, 8).expand(1 << 30, 8).reshape(1 << 33)
@@ -188,20 +188,20 @@ def test_results_beyond_2_to_the_31_elements_count_right(bench):
     np.testing.assert_array_equal(counted[(1 << 33) - 3 :].numpy(), np.arange((1 << 33) - 3, 1 << 33))
 
 
-def test_memory_beyond_4_gib(bench):
+def test_memory_beyond_4_gib(small):
     """A buffer whose last places need 33 bits in bytes and elements: written, read, gathered, folded there."""
     size = 5 << 30
     memory = buffer(dtypes.int8, (size,))
     tail = np.arange(-50, 50, dtype=np.int8)
     view = node(Op.SHRINK, dtypes.int8, (100,), (memory,), ((size - 100, size),))
-    stored = node(Op.STORE, dtypes.int8, (100,), (view, bench.buffer(tail, dtypes.int8)))
+    stored = node(Op.STORE, dtypes.int8, (100,), (view, small.buffer(tail, dtypes.int8)))
     now = node(Op.AFTER, dtypes.int8, (size,), (memory, stored))
     part = node(Op.SHRINK, dtypes.int8, (7,), (now,), ((size - 9, size - 2),))
     places = np.array([size - 1, size, size - 100, (1 << 63) - 1, -1, size - 37], np.int64)
-    gathered = node(Op.GATHER, dtypes.int8, (6,), (now, bench.buffer(places, dtypes.int64)), 0)
+    gathered = node(Op.GATHER, dtypes.int8, (6,), (now, small.buffer(places, dtypes.int64)), 0)
     square = reshape(now, (5, 1 << 30))
     columns = node(Op.SHRINK, dtypes.int8, (1, 40), (square,), ((4, 5), ((1 << 30) - 40, 1 << 30)))
-    read, taken, folded = bench.computed([elementwise(Op.NEG, part), gathered, reduce(Op.ADD, columns, (1,))])
+    read, taken, folded = small.computed([elementwise(Op.NEG, part), gathered, reduce(Op.ADD, columns, (1,))])
     np.testing.assert_array_equal(read, -tail[-9:-2])
     np.testing.assert_array_equal(taken, [tail[99], 0, tail[0], 0, 0, tail[63]])
     np.testing.assert_array_equal(folded, tail[-40:].sum(dtype=np.int8))

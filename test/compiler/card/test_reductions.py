@@ -43,12 +43,12 @@ def near(found, wanted, dtype, terms):
 
 
 @pytest.mark.parametrize("dtype", dtypes.ALL, ids=str)
-def test_every_operation_of_every_dtype(bench, dtype):
-    kind = bench.judge.numpy_dtype(dtype)
+def test_every_operation_of_every_dtype(small, dtype):
+    kind = small.judge.numpy_dtype(dtype)
     values = rows_of(dtype, 5, 40).astype(kind)
-    operand = bench.buffer(values, dtype)
+    operand = small.buffer(values, dtype)
     ops = OPS[dtype.kind]
-    for op, (found, wanted) in zip(ops, bench.both([reduce(op, operand, (1,)) for op in ops]), strict=True):
+    for op, (found, wanted) in zip(ops, small.both([reduce(op, operand, (1,)) for op in ops]), strict=True):
         if op in (Op.ADD, Op.MUL):
             near(found, wanted, dtype, 40)
         else:
@@ -56,20 +56,20 @@ def test_every_operation_of_every_dtype(bench, dtype):
 
 
 @pytest.mark.parametrize("dtype", [one for one in dtypes.ALL if one.is_float], ids=str)
-def test_infinities_and_nan(bench, dtype):
-    kind = bench.judge.numpy_dtype(dtype)
+def test_infinities_and_nan(small, dtype):
+    kind = small.judge.numpy_dtype(dtype)
     inf, nan = float("inf"), float("nan")
     values = np.array(
         [[1, nan, 2], [inf, 1, 2], [inf, -inf, 0], [-inf, -1, -2], [-0.0, -0.0, -0.0], [nan] * 3], np.float32
     )
-    operand = bench.buffer(values.astype(kind), dtype)
+    operand = small.buffer(values.astype(kind), dtype)
     for op, (found, wanted) in zip(
-        OPS["float"], bench.both([reduce(op, operand, (1,)) for op in OPS["float"]]), strict=True
+        OPS["float"], small.both([reduce(op, operand, (1,)) for op in OPS["float"]]), strict=True
     ):
         assert not len(edges.unlike(found, wanted, sign_of_zero=False)), (op, found, wanted)
 
 
-LENGTHS = [1, 2, 31, 33, 256, 1000, 1025, 5000, 20000, 40001]
+LENGTHS = [1, 2, 31, 33, 256, 1000, 1025, 5000, 40001]
 
 
 @pytest.mark.parametrize("length", LENGTHS)
@@ -83,7 +83,7 @@ def test_rows_of_every_length(bench, length):
             near(found, wanted, dtype, length)
 
 
-@pytest.mark.parametrize("count", [1, 7, 300, 2000])
+@pytest.mark.parametrize("count", [1, 7, 300, 1000])
 def test_many_rows(bench, count):
     values = rows_of(dtypes.float32, count, 70, count)
     operand = bench.buffer(values, dtypes.float32)
@@ -99,16 +99,16 @@ def test_many_rows(bench, count):
     data=st.data(),
 )
 @settings(max_examples=15, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
-def test_axes_in_any_place(bench, sizes, data):
+def test_axes_in_any_place(small, sizes, data):
     order = data.draw(st.permutations(range(len(sizes))))
     axes = data.draw(st.sets(st.sampled_from(range(len(sizes))), min_size=1))
     values = np.arange(int(np.prod(sizes)), dtype=np.int32).reshape(sizes) * 7919
-    moved = permute(bench.buffer(values, dtypes.int32), order)
-    ((found, wanted),) = bench.both([reduce(Op.ADD, moved, tuple(sorted(axes)))])
+    moved = permute(small.buffer(values, dtypes.int32), order)
+    ((found, wanted),) = small.both([reduce(Op.ADD, moved, tuple(sorted(axes)))])
     np.testing.assert_array_equal(found, wanted)
 
 
-def test_rows_used_again_stay_as_they_were_computed(bench):
+def test_rows_used_again_stay_as_they_were_computed(small):
     """Softmax, norms: one kernel folds a row twice and writes it, kept in registers or read again."""
     random = np.random.default_rng(0)
     for count, length in ((4, 10), (600, 40), (3, 3000), (1, 16000)):
@@ -121,7 +121,7 @@ def test_rows_used_again_stay_as_they_were_computed(bench):
         np.testing.assert_allclose(t.layer_norm().numpy(), wanted, rtol=2e-4, atol=2e-5)
 
 
-def test_parts_and_edges_of_what_is_reduced(bench):
+def test_parts_and_edges_of_what_is_reduced(small):
     """A padded, a flipped, a cut and a joined operand: what lies outside takes no part."""
     random = np.random.default_rng(1)
     x = random.integers(-99, 99, (6, 37)).astype(np.int32)
@@ -135,10 +135,10 @@ def test_parts_and_edges_of_what_is_reduced(bench):
     np.testing.assert_array_equal(t.expand(3, 6, 37).sum((0, 2)).numpy(), 3 * x.sum(1))
 
 
-def test_one_reduction_of_another(bench):
+def test_one_reduction_of_another(small):
     values = rows_of(dtypes.float32, 6 * 9, 20).reshape(6, 9, 20)
-    operand = bench.buffer(values, dtypes.float32)
+    operand = small.buffer(values, dtypes.float32)
     inner = reduce(Op.MAX, operand, (2,))
     outer = reduce(Op.ADD, reshape(inner, (6, 9)), (1,))
-    ((found, wanted),) = bench.both([outer])
+    ((found, wanted),) = small.both([outer])
     np.testing.assert_array_equal(found, wanted)
