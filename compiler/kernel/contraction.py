@@ -276,10 +276,14 @@ class Contraction:
             )
             if size != 1
         ]
-        found += [*threads(self.tile.threads), *self.own_axes()]
+        found += [*self.thread_axes(), *self.own_axes()]
         if slices != 1:
             found.append(Axis("slice", "loop", slices, "slices of K, the next one on its way from memory"))
         return [*found, Axis("k", "unroll", self.tile.k, "of a slice in LDS")]
+
+    def thread_axes(self) -> list[Axis]:
+        """Return who the group's threads are."""
+        return threads(self.tile.threads)
 
     def own_axes(self) -> list[Axis]:
         """Return what a thread, or a wave, holds of the tile."""

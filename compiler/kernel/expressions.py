@@ -233,7 +233,7 @@ class Expressions:
         while i < len(requests):
             mask = requests[i][1]
             count = run_length(places, i, size, lambda k, mask=mask: requests[k][1] is mask)
-            base, offset, constant = self.address(node, places[i])
+            base, offset, constant = self.address(node, places[i], masked=mask is not None)
             vector = build.load(type_.of(count), base, offset, constant=constant, mask=mask)
             found += [holders.from_memory(build, build.extract(vector, k), node.dtype) for k in range(count)]
             i += count
@@ -250,15 +250,21 @@ class Expressions:
         i = 0
         while i < len(places):
             count = run_length(places, i, node.dtype.size_bytes, lambda k: True)
-            base, offset, constant = self.address(node, places[i])
+            base, offset, constant = self.address(node, places[i], masked=mask is not None)
             build.store(base, offset, build.vector(lying[i : i + count]), constant=constant, mask=mask)
             i += count
 
-    def address(self, node: Node, place: Int) -> tuple[Value, Value, int]:
-        """Return (base, offset, constant) of an element's address in bytes: what is uniform in the base, what varies in the offset."""
+    def address(self, node: Node, place: Int, *, masked: bool = False) -> tuple[Value, Value, int]:
+        """Return (base, offset, constant) of an element's address in bytes: what is uniform in the base, what varies in the offset.
+
+        A masked access keeps its base where a 32-bit offset reaches all of the memory: a back end can then mask it by its offset alone.
+        """
         build = self.builder
         base = build.param(self._params[node])
         place = place * node.dtype.size_bytes
+        size_bytes = bounds(node.size)[1] * node.dtype.size_bytes
+        if masked and isinstance(place, Expr) and size_bytes < 1 << 31 and -(1 << 31) <= place.lo <= place.hi < 1 << 31:
+            return base, self.numbers.emit(place, I32), 0
         if isinstance(place, int):
             return self._moved(base, place - place % 4096), build.const(0), place % 4096
         constant = place.constant % 4096

@@ -115,21 +115,23 @@ class Staging:
             part = values[i * each : (i + 1) * each]
             own, k, patch = self._patch(i)
             row, column = (k, own) if self.by_k else (own, k)
-            address = build.add(numbers.emit((row * self.stride + column) * size), offset)
+            place = (row * self.stride + column) * size
+            constant = place if isinstance(place, int) else place.constant  # the same address serves every patch
+            address = build.add(numbers.emit(place - constant), offset)
             lines = [part[j * self._own : (j + 1) * self._own] for j in range(self._k)]
             if not self.by_k:
                 lines = [list(line) for line in zip(*lines, strict=True)]
             inside = True if self._is_whole else within(patch, 0, self._fast_count * self._slow_count)
             if inside is True:
-                self._store(address, lines)
+                self._store(address, constant, lines)
             else:
                 with build.when(numbers.condition(inside)):  # type: ignore[arg-type]
-                    self._store(address, lines)
+                    self._store(address, constant, lines)
 
-    def _store(self, address: Value, lines: Sequence[Sequence[Value]]) -> None:
+    def _store(self, address: Value, constant: int, lines: Sequence[Sequence[Value]]) -> None:
         build, size = self._frame.build, self.type.size_bytes
         for j, line in enumerate(lines):
-            build.lds_store(address, build.vector(line), constant=self.place + j * self.stride * size)
+            build.lds_store(address, build.vector(line), constant=self.place + constant + j * self.stride * size)
 
 
 def masked(frame: Frame, condition: Within | bool, also: Value | None) -> Value | None:

@@ -84,6 +84,8 @@ def fold(op: str, type_: Type, args: Sequence[Value], imm: object) -> Value | in
         return args[0].args[0]  # widened and narrowed again
     if op == "extract":
         return _extracted(args[0], imm)
+    if op == "vector":
+        return _whole(type_, args)
     constants = [one.imm if one.op == "const" else None for one in args]
     if op == "select":
         if constants[0] is not None:
@@ -98,6 +100,16 @@ def fold(op: str, type_: Type, args: Sequence[Value], imm: object) -> Value | in
 
 def _extracted(vector: Value, index: object) -> Value | None:
     return vector.args[index] if vector.op == "vector" and isinstance(index, int) else None
+
+
+def _whole(type_: Type, parts: Sequence[Value]) -> Value | None:
+    """Return the vector whose elements are put together again in their order."""
+    first = parts[0]
+    if first.op != "extract" or first.args[0].type != type_:
+        return None
+    source = first.args[0]
+    same = all(one.op == "extract" and one.args[0] is source and one.imm == i for i, one in enumerate(parts))
+    return source if same else None
 
 
 def _computed(op: str, type_: Type, args: Sequence[Value], constants: Sequence[Any]) -> int | float | None:

@@ -22,6 +22,8 @@ VECTOR, SCALAR = 1, 2  # register files
 SCALARS = 84  # live SGPRs beyond which pressure matters: 106 less what tuples waste and masks need
 SLACK = 6  # registers below the budget at which pressure begins to matter
 FIRST_OF_ALL = 1 << 20  # more than any way to a block's end
+LOADS_PART = 5  # eighths of the budget up to which loads go first whatever else is ready; where the maker's order needs more, up to that
+LOADS_LOOKED_AT = 4
 LOOKED_AT = 24  # candidates compared under pressure
 
 
@@ -174,6 +176,10 @@ class _Block:
             height[i] = best + steps[i].effects.cycles
         key = [(-height[i] - (FIRST_OF_ALL if names_a_load(step) else 0), i) for i, step in enumerate(steps)]
         ready: list[tuple[int, int]] = []
+        loads: list[
+            tuple[int, int]
+        ] = []  # ready ones: apart, so that under pressure they do not hide what ends registers
+        home = [loads if names_a_load(step) else ready for step in steps]
         pending: list[tuple[int, int]] = []  # (cycle, index)
         ready_at = [0] * count
         done = bytearray(count)
@@ -181,22 +187,25 @@ class _Block:
         names = [cluster_of(step) for step in steps]
         for i in range(count):
             if not waiting[i]:
-                heappush(ready, key[i])
+                heappush(home[i], key[i])
                 name = names[i]
                 if name is not None:
                     open_loads.setdefault(name, []).append(i)
         cycle, run, run_name = 0, 0, None
         limit, now = budget - SLACK, self.now
+        enough = min(limit, max(self.peak[VECTOR], budget * LOADS_PART // 8))
         for _ in range(count):
             while pending and pending[0][0] <= cycle:
-                heappush(ready, key[heappop(pending)[1]])
-            while ready and done[ready[0][1]]:
-                heappop(ready)
+                i = heappop(pending)[1]
+                heappush(home[i], key[i])
+            for heap in (ready, loads):
+                while heap and done[heap[0][1]]:
+                    heappop(heap)
             chosen = -1
             if now[VECTOR] >= limit:
-                chosen = self._relief(steps, ready, pending, done, VECTOR)
+                chosen = self._relief(steps, ready, loads, pending, done, VECTOR)
             elif now[SCALAR] >= SCALARS:
-                chosen = self._relief(steps, ready, pending, done, SCALAR)
+                chosen = self._relief(steps, ready, loads, pending, done, SCALAR)
             elif run_name is not None and run < CLUSTER:
                 mates = open_loads.get(run_name)
                 while mates and done[mates[0]]:
@@ -204,7 +213,9 @@ class _Block:
                 if mates:
                     chosen = mates[0]
             if chosen < 0:
-                if not ready:
+                if loads and (now[VECTOR] < enough or not ready):
+                    chosen = heappop(loads)[1]
+                elif not ready:
                     while done[pending[0][1]]:
                         heappop(pending)
                     cycle, chosen = pending[0][0], heappop(pending)[1]
@@ -233,6 +244,7 @@ class _Block:
         self,
         steps: list[Step],
         ready: list[tuple[int, int]],
+        loads: list[tuple[int, int]],
         pending: list[tuple[int, int]],
         done: bytearray,
         bank: int,
@@ -240,7 +252,7 @@ class _Block:
         """Choose what frees most registers, the earliest in the maker's order of equals; -1 when nothing is at hand."""
         best, chosen = (1 << 30, 0), -1
         looked = 0
-        for _, i in sorted(ready[: 4 * LOOKED_AT] + pending[: 4 * LOOKED_AT], key=_second):
+        for _, i in sorted(ready[: 4 * LOOKED_AT] + pending[: 4 * LOOKED_AT] + loads[:LOADS_LOOKED_AT], key=_second):
             if done[i]:
                 continue
             rating = (self._growth(steps[i], bank), i)

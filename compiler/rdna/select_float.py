@@ -231,18 +231,21 @@ def _divide(e: Emitter, v: Value, d: Place) -> None:
     inverse, error = new(), new()
     e.emit(f"v_rcp_{form}", inverse, scaled_by)
     for _ in range(1 if form == "f32" else 2):
-        error, better = new(), new()
+        error = new()
         e.emit(f"v_fma_{form}", error, minus, inverse, 1.0)
+        if form == "f32":
+            e.emit("v_fmac_f32", inverse, error, inverse)
+            continue
+        better = new()
         e.emit(f"v_fma_{form}", better, error, inverse, inverse)
         inverse = better
     e.line.append(Instr(f"v_div_scale_{form}", scaled_n, e.vcc, *e.fit((n, by, n))))
     quotient = new()
     e.emit(f"v_mul_{form}", quotient, scaled_n, inverse)
     if form == "f32":
-        left, better = new(), new()
+        left = new()
         e.emit("v_fma_f32", left, minus, quotient, scaled_n)
-        e.emit("v_fma_f32", better, left, inverse, quotient)
-        quotient = better
+        e.emit("v_fmac_f32", quotient, left, inverse)
     left, joined = new(), new()
     e.emit(f"v_fma_{form}", left, minus, quotient, scaled_n)
     e.emit(f"v_div_fmas_{form}", joined, left, inverse, quotient)  # reads VCC

@@ -117,7 +117,15 @@ def _join(e: Emitter, d: Place, ones: tuple[Value, ...], width: int) -> None:
         return e.valu("v_perm_b32", d, pairs[1], pairs[0], 0x05040100)
     if len(ones) == 1:
         return e.move(d, e.any(ones[0]))
-    return e.valu("v_perm_b32", d, e.any(ones[1]), e.any(ones[0]), 0x05040100)
+    (low, low_bytes), (high, high_bytes) = (_half(e, one) for one in ones)
+    return e.valu("v_perm_b32", d, high, low, (high_bytes + 0x0404) << 16 | low_bytes)
+
+
+def _half(e: Emitter, one: Value) -> tuple[Operand, int]:
+    """Return the dword that a 16-bit number is part of, and which of its bytes: the upper half of a vector's dword is taken where it lies."""
+    if isinstance(one.imm, int) and one.imm % 2 and e.inner(one, "extract"):
+        return e.parts(one.args[0])[one.imm // 2], 0x0302
+    return e.any(one), 0x0100
 
 
 def _perm(e: Emitter, ones: tuple[Value, ...], selector: int) -> Operand:

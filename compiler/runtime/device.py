@@ -15,6 +15,8 @@ from ringup.compiler.runtime.memory import TIMEOUT_S, Memory, Pool
 from ringup.compiler.schedule.signature import Signature, of_graph
 from ringup.errors import CompileError
 
+MOST_GRAPHS = 1024  # whose streams are kept
+
 
 @dataclass(slots=True)
 class Loaded:
@@ -56,9 +58,12 @@ class Device:
         Raises CompileError for what cannot be compiled, and what the card raises.
         """
         signature, buffers = of_graph(nodes)
-        loaded = self._loaded.get(signature)
-        if loaded is None:
-            loaded = self._loaded[signature] = self._load(self.compile(nodes))
+        loaded = self._loaded.pop(signature, None) or self._load(self.compile(nodes))
+        self._loaded[signature] = loaded  # the latest last
+        while len(self._loaded) > MOST_GRAPHS:
+            oldest = self._loaded.pop(next(iter(self._loaded)))
+            if oldest.kept is not None:
+                oldest.kept.free()
         return self._launch(loaded, [self._memory_of(node, sizes) for node in buffers], sizes)
 
     def _memory_of(self, node: Node, sizes: Mapping[str, int]) -> Memory:

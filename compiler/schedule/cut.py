@@ -17,6 +17,7 @@ from ringup.compiler.schedule.attention import Attention, find
 from ringup.compiler.schedule.views import Point, source_point, within
 
 ROW_LIMIT = 16384  # elements of a row that one group works through without others to share them
+MOST_FOLDS = 8  # of one kernel: registers hold a row's share for each
 MOST_DEEP = 128  # elements of a head that an attention's tile has room for
 MANY_ROWS = 512  # with so many rows, one group a row keeps the card busy whatever a row's length
 POINTS_LIMIT = 6  # a node used at more points of one kernel than this is put into memory
@@ -138,10 +139,19 @@ class Cut:
             most = bounds((node if self._contractions[node] else node.sources[0]).size)[1]
             gate = after[node]
             while gate is not None and gate.op is not Op.REDUCE and gate.op is not Op.STORE:
-                if gate.op in ELEMENTWISE and bounds(gate.size)[1] <= most:
+                if gate.op in ELEMENTWISE and bounds(gate.size)[1] <= most and not self._is_term(gate):
                     gates.setdefault(gate, []).append(node)
                 gate = after[gate]
         return gates
+
+    def _is_term(self, node: Node) -> bool:
+        """Return whether a node is a product that is reduced at once: its factors are never more than it is."""
+        if node.op is not Op.MUL:
+            return False
+        users = self._users.get(node, [])
+        while len(users) == 1 and users[0].op in MOVEMENT:
+            users = self._users.get(users[0], [])
+        return len(users) == 1 and users[0].op is Op.REDUCE
 
     def _find_passing(self) -> set[Node]:
         """Return the reductions that read memory which a store of this graph overwrites. They join no kernel.
@@ -218,7 +228,11 @@ class Cut:
             if current.op is Op.REDUCE and current is not kernel.root:
                 if current in found and found[current] != at:
                     refused.add(current)
-                elif current not in refused and self._may_join(kernel, current, at, rows):
+                elif (
+                    current not in refused
+                    and len(kernel.folds) + len(found) < MOST_FOLDS
+                    and self._may_join(kernel, current, at, rows)
+                ):
                     found[current] = at
                     rows = _rows_of(at, kernel)
                     inner = {i: axis(f"r{len(found)}_{i}", current.sources[0].shape[i]) for i in current.arg[1]}
@@ -328,6 +342,7 @@ class Cut:
         own = _rows_of(point, kernel)
         if (
             node in self._passing
+            or len(kernel.folds) >= MOST_FOLDS
             or own is None
             or (rows is not None and rows != own)
             or any(fold.node is node for fold in kernel.folds)

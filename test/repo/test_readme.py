@@ -48,7 +48,7 @@ def test_its_python_does_what_its_comments_say():
 
 
 def test_its_card_and_its_kernel_run_and_its_mistake_is_found():
-    on_a_card, _, on_the_cores = PYTHON
+    on_a_card, _, on_the_cores, _ = PYTHON  # the last is docs/compiler.md's example too, where it runs
     names = {}
     exec(on_the_cores, names)
     code = names["gpu"].emit_object(names["llvm"].parse_assembly(names["SQUARE"]))

@@ -21,6 +21,8 @@ from ringup.silicon.shader import workbench
 from ringup.silicon.shader.program import load
 from ringup.silicon.shader.translate import Translator
 from ringup.tools.bench import code, llvm, llvm_ir
+from ringup.tools.bench.bench import Bench
+from ringup.tools.bench.environment import Peer
 from ringup.tools.bench.listing import listing, traces
 
 TARGET = "gfx1100"
@@ -366,6 +368,20 @@ def test_kernels_are_counted_and_figures_are_json():
     assert 0 < rows["product: wmma peak"]["ours"] <= 100
     assert rows["product: wmma peak"]["goal"] == "ours >= 80 %"
     assert rows["product: loop: instructions"]["ours"] < step.binary.instructions
+
+
+def test_the_bench_names_graph_and_kernel_without_the_checksum(monkeypatch):
+    steps = steps_of(floats(64, 300).softmax(-1))
+    monkeypatch.setattr(code, "MEASURED", ("rows",))
+    monkeypatch.setattr(code, "kernels", lambda graph: steps)
+    said = []
+    bench = Bench(sources=None, peer=Peer(None), fresh=None, quick=True, say=said.append)
+    rows = [json.loads(one.as_json()) for one in code.measure(bench)]
+    (step,) = steps
+    assert said == [f"rows, {step.binary.name[:-9]}"]
+    assert all(row["name"].startswith(f"{said[0]}: ") for row in rows)
+    assert {row["unit"] for row in rows} == {"instructions", "cycles", "registers", "waves"}
+    assert all(row["peer"] > 0 for row in rows if row["unit"] == "cycles")
 
 
 def test_code_that_computes_something_else_is_refused(monkeypatch):

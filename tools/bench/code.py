@@ -37,6 +37,7 @@ TARGET = "gfx1100"
 MEASURED = ("matmul 1024", "matmul f16", "softmax", "layer norm", "conv", "attention")
 MOST_GROUPS = 4  # run of each kernel: enough to know how often loops go round
 NO_WORSE, PEAK = Goal("ratio", 1), Goal("ours", 80)
+NO_SLOWER = Goal("ratio", 0.995)  # what is less than half a percent apart is the same to the model
 TOLERANCE = (
     1e-5  # of values about 1; the same operations in the same order leave no more than the two quotients of a division
 )
@@ -84,8 +85,8 @@ def _figures(name: str, ours: Counted, theirs: Counted) -> Iterator[Figure]:
         ("loop: instructions", "instructions", ours.loop_instructions, theirs.loop_instructions, NO_WORSE, LOOP_NOTE),
         ("loop: LDS accesses", "instructions", ours.loop_lds, theirs.loop_lds, NO_WORSE, LOOP_NOTE),
         ("loop: waits", "instructions", ours.loop_waits, theirs.loop_waits, NO_WORSE, LOOP_NOTE),
-        ("loop: cycles", "cycles", ours.loop_cycles, theirs.loop_cycles, NO_WORSE, f"{CYCLE_NOTE}; {LOOP_NOTE}"),
-        ("cycles", "cycles", ours.cycles, theirs.cycles, NO_WORSE, CYCLE_NOTE),
+        ("loop: cycles", "cycles", ours.loop_cycles, theirs.loop_cycles, NO_SLOWER, f"{CYCLE_NOTE}; {LOOP_NOTE}"),
+        ("cycles", "cycles", ours.cycles, theirs.cycles, NO_SLOWER, CYCLE_NOTE),
         ("VGPRs", "registers", ours.vgprs, theirs.vgprs, NO_WORSE, ""),
         ("SGPRs", "registers", ours.sgprs, theirs.sgprs, None, ""),
     )

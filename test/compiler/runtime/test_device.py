@@ -6,6 +6,8 @@ import weakref
 import numpy as np
 import pytest
 
+from ringup.compiler.compile import compile_graph
+from ringup.compiler.runtime import device as runtime
 from ringup.compiler.runtime.device import Device
 from ringup.compiler.runtime.memory import LEAST_BYTES, Pool, rounded
 from ringup.compiler.tensor import Size, Tensor, device
@@ -70,6 +72,22 @@ def test_a_stream_is_kept_over_runs(on_card):
     kept = [one.kept for one in on_card._loaded.values()]
     close(run(Y), (Y * 3 - 1).sum(0))
     assert [one.kept for one in on_card._loaded.values()] == kept
+
+
+def test_the_graphs_used_last_are_kept(on_card, monkeypatch):
+    monkeypatch.setattr(runtime, "MOST_GRAPHS", 3)
+
+    def run(count):
+        return Tensor(X[:count]).sum(0).numpy()
+
+    for count in (2, 3, 4, 2, 5):
+        close(run(count), X[:count].sum(0))
+    assert [graph.outputs[0].shape for graph in on_card.graphs] == [(40,)] * 3
+    kept = on_card.graphs
+    close(run(2), X[:2].sum(0))
+    assert on_card.graphs == [kept[0], kept[2], kept[1]]  # 4, 5, 2: it was there still
+    close(run(3), X[:3].sum(0))  # compiled again
+    assert len(on_card.graphs) == 3
 
 
 def test_memory_comes_back_to_the_pool(on_card):
@@ -155,6 +173,21 @@ def test_a_size_that_needs_more_groups_makes_another_stream_and_the_same_graph(o
     made = Tensor(values)[:n] + 1
     for count in (10, 5000, 10):
         np.testing.assert_array_equal(made.numpy(rows=count), values[:count] + 1)
+
+
+def test_a_chain_of_hundreds_of_operations_is_one_kernel(on_card):
+    x, expected = Tensor(X), X.astype(np.float64)
+    for _ in range(400):
+        x, expected = x * 0.99 + 0.01, expected * 0.99 + 0.01
+    np.testing.assert_allclose(x.numpy(), expected, rtol=1e-4, atol=1e-6)
+    assert len(on_card.graphs[-1].launches) == 1
+
+
+def test_a_chain_of_thousands_compiles():
+    x = Tensor(X)
+    for _ in range(3000):
+        x = x * 0.99 + 0.01
+    assert len(compile_graph([x.node]).launches) == 1
 
 
 def test_nothing_to_compute(on_card):
