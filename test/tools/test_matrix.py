@@ -57,6 +57,7 @@ WITHOUT = {  # commands that need none: words, status
     "bind": (["pci:0000:ff:1f.7"], 10),
     "unbind": (["pci:0000:ff:1f.7"], 10),
     "bridge": (["info", "usb:99-1"], (10, 40)),
+    **{name: (["/no/such/file"], 32) for name in ("asm", "disasm", "compile", "explain", "tune")},
 }
 
 

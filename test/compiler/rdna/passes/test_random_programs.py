@@ -23,7 +23,7 @@ def test_the_reference_cores_store_what_is_meant(tools, shape):
         assert binary.vgprs <= options.get("max_vgprs", 256)
         assert binary.sgprs <= options.get("max_sgprs", 106)
         spilled += binary.scratch_bytes > 0
-    assert spilled > 20 if shape in ("vgprs spilled", "both spilled") else spilled == 0
+    assert spilled > 8 if shape in ("vgprs spilled", "both spilled") else spilled == 0
 
 
 @pytest.mark.parametrize("shape", SHAPES)
