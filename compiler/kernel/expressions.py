@@ -139,6 +139,11 @@ class Expressions:
             return [self._joined(node, point, mask) for point, mask in requests]
         if node.op is Op.GATHER:
             return self._gathered(node, requests)
+        if node.op in (
+            Op.BUFFER,
+            Op.AFTER,
+        ):  # behind conditions that no point of the kernel meets: spare threads get this far
+            return [holders.constant(build, 0, node.dtype)] * len(requests)
         raise ValueError(f"{node} has no value in the middle of a kernel")
 
     def _number(self, number: Int, wide: bool) -> Value:

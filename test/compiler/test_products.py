@@ -94,3 +94,8 @@ def test_batches_broadcast_and_f64_and_integers_have_their_own_tiles():
     a, b = operands(np.int64, (12, 20), (20, 9))
     found, _ = run(lambda: Tensor(a) @ Tensor(b))
     np.testing.assert_array_equal(found, a @ b)
+
+
+def test_a_part_that_shows_nothing_but_what_it_was_padded_with():
+    found, _ = run(lambda: Tensor(np.ones(1, np.float32)).sin().pad(((2, 0),), value=1.0)[:2].reshape(1, 2))
+    np.testing.assert_array_equal(found, [[1, 1]])
