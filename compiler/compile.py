@@ -78,9 +78,9 @@ class CompiledGraph:
         """Return the distinct kernels."""
         return tuple(dict.fromkeys(launch.binary for launch in self.launches))
 
-    def code_object(self, without: Container[str] = ()) -> bytes:
-        """Return the kernels, but for those of the names `without`, as an ELF code object."""
-        return object_of([binary for binary in self.binaries if binary.name not in without])
+    def code_object(self, without: Container[Binary] = ()) -> bytes:
+        """Return the kernels, but for those `without`, as an ELF code object."""
+        return object_of([binary for binary in self.binaries if binary not in without])
 
 
 class Step(NamedTuple):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from pathlib import Path
 
 from ringup.compiler.isa import LIMITS, elf, processor
@@ -60,16 +59,7 @@ def _summary(program: Program, out: Path, size_bytes: int) -> str:
 
 def read_text(name: str) -> str:
     """Return a source's text. Raises `CompileError` for a file that is none."""
-    try:
-        if name == "-":
-            data = sys.stdin.buffer.read(LIMIT_BYTES + 1)
-        else:
-            with Path(name).open("rb") as file:
-                data = file.read(LIMIT_BYTES + 1)
-    except OSError as error:
-        raise CompileError(f"{name} cannot be read ({error.strerror}); check its path") from error
-    if len(data) > LIMIT_BYTES:
-        raise CompileError(f"{name} has more than {LIMIT_BYTES >> 20} MiB; no program does")
+    data = files.read_program(name, LIMIT_BYTES)
     if b"\0" in data:
         raise CompileError(f"{name} is no text (byte {data.index(0)} is zero); `ringup disasm` reads machine code")
     return data.decode("utf-8", "replace")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from pathlib import Path
 from typing import Any
 
 from ringup.compiler.isa import LIMITS, disassembler, elf_read, processor
 from ringup.compiler.isa.descriptor import read as read_descriptor
 from ringup.errors import CompileError
+from ringup.tools import files
 from ringup.tools.json_text import json_text
 
 LIMIT_BYTES = 1 << 30  # of a file
@@ -32,7 +31,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Write the text to standard output. What is no instruction is shown as data; a damaged container is a `CompileError`."""
-    data = _read(args.file)
+    data = files.read_program(args.file, LIMIT_BYTES)
     raw = args.raw or not elf_read.is_elf(data)
     if not args.raw and raw:
         raise CompileError(f"{args.file} is no ELF file; --raw takes it as bare machine code")
@@ -75,17 +74,3 @@ def _document(found: elf_read.Object) -> dict[str, Any]:
         "metadata": found.metadata,
         "code": disassembler.document(listing),
     }
-
-
-def _read(name: str) -> bytes:
-    try:
-        if name == "-":
-            data = sys.stdin.buffer.read(LIMIT_BYTES + 1)
-        else:
-            with Path(name).open("rb") as file:
-                data = file.read(LIMIT_BYTES + 1)
-    except OSError as error:
-        raise CompileError(f"{name} cannot be read ({error.strerror}); check its path") from error
-    if len(data) > LIMIT_BYTES:
-        raise CompileError(f"{name} has more than {LIMIT_BYTES >> 30} GiB; no program does")
-    return data

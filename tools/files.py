@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from ringup.errors import CompileError
 from ringup.tools.card_argument import WrongUsage
 
 STREAM_BYTES = 1 << 30  # of what does not say how much it holds: a pipe, a device
@@ -56,6 +58,21 @@ def find(path: Path) -> Input:
     if len(data) > STREAM_BYTES:
         raise WrongUsage(f"{path} is no ordinary file and holds more than {STREAM_BYTES} bytes: copy them to one")
     return Input(path, len(data), data)
+
+
+def read_program(name: str, limit_bytes: int) -> bytes:
+    """Return a program's bytes, from standard input for -. Raises `CompileError` for a file that cannot be read or holds more than the limit."""
+    try:
+        if name == "-":
+            data = sys.stdin.buffer.read(limit_bytes + 1)
+        else:
+            with Path(name).open("rb") as file:
+                data = file.read(limit_bytes + 1)
+    except OSError as error:
+        raise CompileError(f"{name} cannot be read ({error.strerror}); check its path") from error
+    if len(data) > limit_bytes:
+        raise CompileError(f"{name} has more than {limit_bytes >> 20} MiB; no program does")
+    return data
 
 
 def check_outputs(*paths: Path | None) -> None:

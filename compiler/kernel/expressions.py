@@ -139,10 +139,8 @@ class Expressions:
             return [self._joined(node, point, mask) for point, mask in requests]
         if node.op is Op.GATHER:
             return self._gathered(node, requests)
-        if node.op in (
-            Op.BUFFER,
-            Op.AFTER,
-        ):  # behind conditions that no point of the kernel meets: spare threads get this far
+        # behind conditions that no point of the kernel meets, so that it is no input: spare threads get this far, and none reads it
+        if node.op in (Op.BUFFER, Op.AFTER) and all(mask is not None for _, mask in requests):
             return [holders.constant(build, 0, node.dtype)] * len(requests)
         raise ValueError(f"{node} has no value in the middle of a kernel")
 

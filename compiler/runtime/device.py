@@ -11,6 +11,7 @@ from typing import Any
 from ringup.compiler.compile import Chooser, CompiledGraph, Launch, Output, Slot, compile_graph
 from ringup.compiler.graph import Node, Storage
 from ringup.compiler.index import Int, evaluate
+from ringup.compiler.rdna.emit import Binary
 from ringup.compiler.runtime.memory import TIMEOUT_S, Memory, Pool
 from ringup.compiler.schedule.signature import Signature, of_graph
 from ringup.errors import CompileError
@@ -23,7 +24,7 @@ class Loaded:
     """A compiled graph on the card. `kept`: its stream, once it was built, with the byte of each launch's arguments (None: it had no groups)."""
 
     graph: CompiledGraph
-    kernels: dict[str, Any]
+    kernels: dict[Binary, Any]
     kept: Any = None
     argument_bytes: tuple[int | None, ...] = ()
     groups: tuple[tuple[int, int, int], ...] = ()
@@ -38,7 +39,7 @@ class Device:
         self.target = str(card.blocks.ips.chip.target)
         self.pool = Pool(card)
         self._loaded: dict[Signature, Loaded] = {}
-        self._programs: dict[str, Any] = {}
+        self._programs: dict[Binary, Any] = {}  # by all that a kernel is: names hold a checksum only
         self._arena: Memory | None = (
             None  # intermediates of all graphs: they run one after another, and none outlives its run
         )
@@ -82,12 +83,12 @@ class Device:
         return storage.data
 
     def _load(self, graph: CompiledGraph) -> Loaded:
-        wanted = [binary for binary in graph.binaries if binary.name not in self._programs]
+        wanted = [binary for binary in graph.binaries if binary not in self._programs]
         if wanted:
             program = self.card.load(graph.code_object(self._programs), "tensors")
             for binary in wanted:
-                self._programs[binary.name] = program[binary.name]
-        return Loaded(graph, {one.name: self._programs[one.name] for one in graph.binaries})
+                self._programs[binary] = program[binary.name]
+        return Loaded(graph, {one: self._programs[one] for one in graph.binaries})
 
     def _arena_of(self, graph: CompiledGraph) -> int:
         """Return the address of memory for a graph's intermediates, 0 for one that has none."""
@@ -147,7 +148,7 @@ class Device:
             if any(place is not None for place in places):
                 stream.barrier()
             places.append(
-                stream.dispatch(loaded.kernels[launch.binary.name], count, (launch.binary.group_size, 1, 1), values)
+                stream.dispatch(loaded.kernels[launch.binary], count, (launch.binary.group_size, 1, 1), values)
             )
         if loaded.kept is not None:
             loaded.kept.free()

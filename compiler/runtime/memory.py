@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from ringup.errors import OutOfMemory
 
-TIMEOUT_S = 60.0  # TIMEOUT: ours; a virtual card computes for minutes what metal does in milliseconds
+TIMEOUT_S = 60.0  # TIMEOUT: ours, by the card's clock; a graph takes milliseconds to seconds
 LEAST_BYTES = 256
 STEPS = 4  # sizes between two powers of two
 
