@@ -15,7 +15,7 @@ from ringup.compiler.graph import Op
 from ringup.compiler.index import Atom, Int, axis
 from ringup.compiler.kernel.arith import operate
 from ringup.compiler.kernel.axes import Axis
-from ringup.compiler.kernel.contraction import Contraction, Problem, Run, path_to
+from ringup.compiler.kernel.contraction import Problem, Run, Tiled, path_to
 from ringup.compiler.kernel.expressions import Request
 from ringup.compiler.kernel.frame import Lowered
 from ringup.compiler.kernel.functions import exp2
@@ -63,7 +63,7 @@ class AttentionTile:
         return f"attention queries={self.m} keys={self.k} columns={self.n} deep={self.deep}"
 
 
-class AttentionContraction(Contraction):
+class AttentionContraction(Tiled):
     """The lowering."""
 
     tile: AttentionTile

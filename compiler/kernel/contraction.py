@@ -7,6 +7,7 @@ one is on its way from memory; there are two places for slices, so one barrier a
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
@@ -179,8 +180,8 @@ class Problem:
         return most(self.sides[1].own.size)
 
 
-class Contraction:
-    """The lowering of one kernel."""
+class Tiled(ABC):
+    """A kernel whose result is made tile by tile: whose axes are whose, and what follows the sum."""
 
     def __init__(self, problem: Problem, name: str, tile: Tile) -> None:
         self.problem, self.kernel, self.fold, self.tile = problem, problem.kernel, problem.fold, tile
@@ -190,79 +191,9 @@ class Contraction:
         self._path = path_to(problem.kernel.computed, problem.fold.node)
         self._at_batch: dict[Atom, Int] = {}
 
-    # how a tile is multiplied: the two below these
-
-    def operand(self, number: int) -> Operand:
-        """Return what is staged of the rows (0) or the columns (1)."""
-        side, depth = self.sides[number], self.depth
-        along_k = (
-            side.position is not None and stride(side.position, depth.variables[-1] if depth.variables else 0) == 1
-        )
-
-        def place(slice_: Int, own: Int, k: Int) -> tuple[Point, Int, Int]:
-            where, at_own = self.own(number, own)
-            at_k = slice_ * self.tile.k + k
-            return self.point(self.fold.inner, where | at(depth, at_k)), at_own, at_k
-
-        run = depth.sizes[-1] if along_k else side.own.sizes[-1]
-        return Operand(side.factor, place, most(side.own.size), most(depth.size), along_k, run)
-
-    def stagings(self) -> tuple[Staging, Staging]:
-        """Return how the operands' slices go to LDS."""
-        raise NotImplementedError
-
-    def first(self) -> list[Value]:
-        """Return the totals of before the first slice."""
-        raise NotImplementedError
-
-    def multiplied(self, stagings: Sequence[Staging], here: Value, totals: Sequence[Value]) -> list[Value]:
-        """Return the totals with the products of the slices at LDS offset `here` added."""
-        raise NotImplementedError
-
-    def results(self, totals: Sequence[Value]) -> tuple[list[Value], list[Run]]:
-        """Return the thread's results in the product's dtype and where in the tile they belong."""
-        raise NotImplementedError
-
+    @abstractmethod
     def lower(self) -> Lowered:
         """Return the machine IR."""
-        tile, build, expressions = self.tile, self.frame.build, self.frame.expressions
-        self.frame.bind(self.thread, build.op("thread_id", I32))
-        groups = self._groups()
-        slices = -(-most(self.depth.size) // tile.k)
-        stagings = self.stagings()
-        half = 0  # the second slices' places lie behind the first's
-        for staging in stagings:
-            staging.place = half
-            half += staging.slice_bytes
-        build.function.lds_bytes = half * (2 if slices > 1 else 1)
-        zero = build.const(0)
-        for staging in stagings:
-            staging.put(staging.fetch(0), zero)
-        build.barrier()
-        totals = self.first()
-        if slices == 1:
-            totals = self.multiplied(stagings, zero, totals)
-        else:
-            with build.loop(0, slices, 1, totals) as loop:
-                expressions.enter()
-                following = build.op("min_s", I32, build.add(loop.index, 1), build.const(slices - 1))
-                number = axis("slice", slices)
-                self.frame.bind(number, following)
-                fetched = [staging.fetch(number) for staging in stagings]
-                here = build.mul(build.op("and", I32, loop.index, build.const(1)), half)
-                there = build.op("sub", I32, build.const(half), here)
-                loop.following = self.multiplied(stagings, here, loop.carried)
-                for staging, values in zip(stagings, fetched, strict=True):
-                    staging.put(values, there)
-                build.barrier()
-                expressions.leave()
-            totals = loop.results
-        values, runs = self.results(totals)
-        if self.rolled_rows and self._epilogue_size() * len(values) > MOST_EPILOGUE:
-            self._finish_rolled(values)
-        else:
-            self._finish(values, runs)
-        return self.frame.done(groups, self.axes(groups, slices), tile)
 
     def axes(self, groups: Sequence[Int], slices: int) -> list[Axis]:
         """Return who walks through what."""
@@ -285,9 +216,9 @@ class Contraction:
         """Return who the group's threads are."""
         return threads(self.tile.threads)
 
+    @abstractmethod
     def own_axes(self) -> list[Axis]:
         """Return what a thread, or a wave, holds of the tile."""
-        raise NotImplementedError
 
     def _groups(self) -> tuple[Int, Int, Int]:
         """Bind the group's tile and batch, return the number of groups: columns along x, so that neighbours share rows."""
@@ -340,7 +271,7 @@ class Contraction:
 
     def rolled_runs(self, row: Int) -> list[Run]:
         """Return the runs of a thread's row, `first` counted within the row."""
-        raise NotImplementedError
+        raise ValueError(f"{type(self).__name__} has no rows to roll over: row {row}")
 
     def _epilogue_size(self) -> int:
         """Return how many operations follow the sum for each result."""
@@ -385,6 +316,82 @@ class Contraction:
         for node in self._path:
             point, _ = source_point(node, point)
         return point
+
+
+class Contraction(Tiled):
+    """The lowering of one product; how a tile is multiplied is the two below this: `fma.py`, `matrix.py`."""
+
+    def operand(self, number: int) -> Operand:
+        """Return what is staged of the rows (0) or the columns (1)."""
+        side, depth = self.sides[number], self.depth
+        along_k = (
+            side.position is not None and stride(side.position, depth.variables[-1] if depth.variables else 0) == 1
+        )
+
+        def place(slice_: Int, own: Int, k: Int) -> tuple[Point, Int, Int]:
+            where, at_own = self.own(number, own)
+            at_k = slice_ * self.tile.k + k
+            return self.point(self.fold.inner, where | at(depth, at_k)), at_own, at_k
+
+        run = depth.sizes[-1] if along_k else side.own.sizes[-1]
+        return Operand(side.factor, place, most(side.own.size), most(depth.size), along_k, run)
+
+    @abstractmethod
+    def stagings(self) -> tuple[Staging, Staging]:
+        """Return how the operands' slices go to LDS."""
+
+    @abstractmethod
+    def first(self) -> list[Value]:
+        """Return the totals of before the first slice."""
+
+    @abstractmethod
+    def multiplied(self, stagings: Sequence[Staging], here: Value, totals: Sequence[Value]) -> list[Value]:
+        """Return the totals with the products of the slices at LDS offset `here` added."""
+
+    @abstractmethod
+    def results(self, totals: Sequence[Value]) -> tuple[list[Value], list[Run]]:
+        """Return the thread's results in the product's dtype and where in the tile they belong."""
+
+    def lower(self) -> Lowered:
+        """Return the machine IR."""
+        tile, build, expressions = self.tile, self.frame.build, self.frame.expressions
+        self.frame.bind(self.thread, build.op("thread_id", I32))
+        groups = self._groups()
+        slices = -(-most(self.depth.size) // tile.k)
+        stagings = self.stagings()
+        half = 0  # the second slices' places lie behind the first's
+        for staging in stagings:
+            staging.place = half
+            half += staging.slice_bytes
+        build.function.lds_bytes = half * (2 if slices > 1 else 1)
+        zero = build.const(0)
+        for staging in stagings:
+            staging.put(staging.fetch(0), zero)
+        build.barrier()
+        totals = self.first()
+        if slices == 1:
+            totals = self.multiplied(stagings, zero, totals)
+        else:
+            with build.loop(0, slices, 1, totals) as loop:
+                expressions.enter()
+                following = build.op("min_s", I32, build.add(loop.index, 1), build.const(slices - 1))
+                number = axis("slice", slices)
+                self.frame.bind(number, following)
+                fetched = [staging.fetch(number) for staging in stagings]
+                here = build.mul(build.op("and", I32, loop.index, build.const(1)), half)
+                there = build.op("sub", I32, build.const(half), here)
+                loop.following = self.multiplied(stagings, here, loop.carried)
+                for staging, values in zip(stagings, fetched, strict=True):
+                    staging.put(values, there)
+                build.barrier()
+                expressions.leave()
+            totals = loop.results
+        values, runs = self.results(totals)
+        if self.rolled_rows and self._epilogue_size() * len(values) > MOST_EPILOGUE:
+            self._finish_rolled(values)
+        else:
+            self._finish(values, runs)
+        return self.frame.done(groups, self.axes(groups, slices), tile)
 
 
 def path_to(root: Node, target: Node) -> list[Node]:
