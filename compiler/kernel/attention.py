@@ -19,7 +19,7 @@ from ringup.compiler.kernel.contraction import Problem, Run, Tiled, path_to
 from ringup.compiler.kernel.expressions import Request
 from ringup.compiler.kernel.frame import Lowered
 from ringup.compiler.kernel.functions import exp2
-from ringup.compiler.kernel.space import at, most, stride
+from ringup.compiler.kernel.space import Space, at, most, stride
 from ringup.compiler.kernel.staging import Operand, Staging, masked
 from ringup.compiler.machine.ir import F32, I32, Value
 from ringup.compiler.schedule.attention import Attention
@@ -297,16 +297,14 @@ class AttentionContraction(Tiled):
         size = most(inner.size)
         along = [one is not None and stride(one, deep) == 1 for one in uses]
         runs = [
-            inner.sizes[-1] if one else other
-            for one, other in zip(along, (self.sides[0].own.sizes[-1], self.depth.sizes[-1]), strict=True)
+            _last(inner) if one else other
+            for one, other in zip(along, (_last(self.sides[0].own), _last(self.depth)), strict=True)
         ]
         operands = (
             (Operand(first, query, problem.m, size, along[0], runs[0]), tile.m, tile.deep),
             (Operand(second, key, most(self.depth.size), size, along[1], runs[1]), tile.k, tile.deep),
             (
-                Operand(
-                    self._found.values, value, problem.n, most(self.depth.size), False, self.sides[1].own.sizes[-1]
-                ),
+                Operand(self._found.values, value, problem.n, most(self.depth.size), False, _last(self.sides[1].own)),
                 tile.n,
                 tile.k,
             ),
@@ -315,6 +313,11 @@ class AttentionContraction(Tiled):
             Staging(self.frame, self.thread, operand, own, k, F32, by_k=True, pad=PAD) for operand, own, k in operands
         ]
         return made[0], made[1], made[2]
+
+
+def _last(space: Space) -> Int:
+    """Return the size of the innermost variable, 1 where there is none: one query, one key or one column."""
+    return space.sizes[-1] if space.sizes else 1
 
 
 def candidates(problem: Problem) -> list[AttentionTile]:

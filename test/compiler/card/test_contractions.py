@@ -171,3 +171,10 @@ def operations(region):
             yield from operations(item.body)
         else:
             yield item
+
+
+def test_attention_of_one_query_to_one_key(small):
+    rng = np.random.default_rng(1)
+    query, key, value = (rng.standard_normal((2, 4, 1, 4)).astype(np.float32) for _ in range(3))
+    found = Tensor(query).scaled_dot_product_attention(Tensor(key), Tensor(value)).numpy()
+    np.testing.assert_allclose(found, value, rtol=1e-6)

@@ -1,0 +1,114 @@
+"""Random programs on a virtual card beside NumPy, by the thousand: `python test/compiler/fuzz.py graphs --count 10000`.
+
+Failures are lines of JSON with the seed, which gives the same program again. Status 1 if there were any.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import numpy as np
+
+import ringup
+from ringup.compiler.runtime.device import Device
+from ringup.compiler.tensor import device
+from ringup.silicon.shader.interpreter import Interpreter
+from ringup.tools.progress import Progress
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import numpy_graph
+import random_graphs
+import random_networks
+
+
+def judge(nodes):
+    """Return what NumPy computes for tensors."""
+    return numpy_graph.evaluate([one.node for one in nodes])
+
+
+def compare(found, wanted, tolerance, what):
+    """Raise AssertionError unless an array is what was wanted."""
+    assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape), f"{what}: {found.dtype} {found.shape}"
+    np.testing.assert_allclose(
+        found.astype(np.float64), wanted.astype(np.float64), rtol=0, atol=tolerance, err_msg=what
+    )
+
+
+def check_graph(seed):
+    """Compute one random graph and compare."""
+    tensor, expected, tolerance = random_graphs.random_graph(seed)
+    compare(tensor.numpy(), expected, tolerance, "graph")
+
+
+def check_network(seed):
+    """Compute one random network, its loss and gradients, and compare each output."""
+    network = random_networks.random_network(seed)
+    judged, exact = judge(network.outputs), judge(network.exact)
+    bounds = random_networks.tolerances(judged, exact, network.trail[0])
+    network.outputs[0].realize(*network.outputs[1:])
+    for i, (output, wanted) in enumerate(zip(network.outputs, judged, strict=True)):
+        compare(output.numpy(), wanted, bounds[i], f"output {i} of {network.trail}")
+
+
+CHECKS = {"graphs": check_graph, "networks": check_network}
+
+
+def failure(check, seed):
+    """Return what went wrong with a seed as plain values, None if nothing did."""
+    try:
+        check(seed)
+    except Exception as problem:  # anything that is raised is a finding, whatever it is
+        where = traceback.extract_tb(problem.__traceback__)[-1]
+        said = " ".join(str(problem).split())[:600]
+        return {
+            "seed": seed,
+            "error": type(problem).__name__,
+            "said": said,
+            "at": f"{Path(where.filename).name}:{where.lineno}",
+        }
+    return None
+
+
+def main():
+    """Run the seeds asked for; print failures and, at last, how many were right."""
+    parser = argparse.ArgumentParser(description="Random programs on a virtual card in strict mode, beside NumPy.")
+    parser.add_argument("kind", choices=CHECKS)
+    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first seed (default 0)")
+    parser.add_argument("--count", type=int, default=1000, help="how many (default 1000)")
+    parser.add_argument("--card", default="virtual:navi31", help="a virtual card (default virtual:navi31)")
+    asked = parser.parse_args()
+    wrong, started = 0, time.monotonic()
+    with (
+        ringup.open(asked.card, transport={"engine": Interpreter()}) as card,
+        device(Device(card)),
+        Progress(asked.kind, asked.count) as progress,
+    ):
+        for seed in range(asked.first, asked.first + asked.count):
+            found = failure(CHECKS[asked.kind], seed)
+            if found is not None:
+                wrong += 1
+                print(json.dumps(found), flush=True)
+            progress.advance()
+    seconds = time.monotonic() - started
+    print(
+        json.dumps(
+            {
+                "kind": asked.kind,
+                "first": asked.first,
+                "right": asked.count - wrong,
+                "wrong": wrong,
+                "seconds": round(seconds),
+            }
+        )
+    )
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
