@@ -63,7 +63,7 @@ def failure(check, seed):
     """Return what went wrong with a seed as plain values, None if nothing did."""
     try:
         check(seed)
-    except Exception as problem:  # anything that is raised is a finding, whatever it is
+    except Exception as problem:  # noqa: BLE001 - anything that is raised is a finding, whatever it is
         where = traceback.extract_tb(problem.__traceback__)[-1]
         said = " ".join(str(problem).split())[:600]
         return {
@@ -93,7 +93,8 @@ def main():
             found = failure(CHECKS[asked.kind], seed)
             if found is not None:
                 wrong += 1
-                print(json.dumps(found), flush=True)
+                sys.stdout.write(json.dumps(found) + "\n")
+                sys.stdout.flush()
             progress.advance()
     seconds = time.monotonic() - started
     print(
