@@ -96,18 +96,10 @@ def main():
                 sys.stdout.write(json.dumps(found) + "\n")
                 sys.stdout.flush()
             progress.advance()
-    seconds = time.monotonic() - started
-    print(
-        json.dumps(
-            {
-                "kind": asked.kind,
-                "first": asked.first,
-                "right": asked.count - wrong,
-                "wrong": wrong,
-                "seconds": round(seconds),
-            }
-        )
-    )
+    seconds = round(time.monotonic() - started)
+    right = asked.count - wrong
+    summary = {"kind": asked.kind, "first": asked.first, "right": right, "wrong": wrong, "seconds": seconds}
+    sys.stdout.write(json.dumps(summary) + "\n")
     return 1 if wrong else 0
 
 
