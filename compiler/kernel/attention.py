@@ -170,12 +170,18 @@ class AttentionContraction(Tiled):
         build, expressions = self.frame.build, self.frame.expressions
         count = most(self.depth.size)
         requests: list[Request] = []
-        tests: list[Value | None] = []
+        places: list[tuple[int, Value | None]] = []
         scores: dict[Point, Value] = {}
         for i in range(self.tile.rows):
             where_m, row = self.own(0, self._row(i))
+            in_row = within(row, 0, self.problem.m)
             for j in range(RUN):
                 key = number * self.tile.k + self._key(j)
+                in_key = within(key, 0, count)
+                if (
+                    in_row is False or in_key is False
+                ):  # such a place may wrap around to the point of another that counts
+                    continue
                 inner = self.point(self.fold.inner, where_m | at(self.depth, key))
                 for node in self._to_weights:
                     inner, _ = source_point(node, inner)
@@ -183,16 +189,16 @@ class AttentionContraction(Tiled):
                 for node in self._to_scores:
                     point, _ = source_point(node, point)
                 scores[point] = products[i * RUN + j]
-                test = masked(self.frame, within(key, 0, count), None)
-                tests.append(test)
-                requests.append((inner, masked(self.frame, within(row, 0, self.problem.m), test)))
+                test = masked(self.frame, in_key, None)
+                places.append((i * RUN + j, test))
+                requests.append((inner, masked(self.frame, in_row, test)))
         expressions.define(self._scores.node, scores)
         values = expressions.values(self._found.logits, requests)
         least = build.const(float("-inf"), F32)
-        return [
-            value if test is None else build.op("select", F32, test, value, least)
-            for value, test in zip(values, tests, strict=True)
-        ]
+        logits = [least] * len(products)
+        for (place, test), value in zip(places, values, strict=True):
+            logits[place] = value if test is None else build.op("select", F32, test, value, least)
+        return logits
 
     def _products(self, queries: Staging, keys: Staging) -> list[Value]:
         """Return the thread's scores: rows by RUN keys."""
