@@ -12,8 +12,6 @@ import time
 import traceback
 from pathlib import Path
 
-import numpy as np
-
 import ringup
 from ringup.compiler.runtime.device import Device
 from ringup.compiler.tensor import device
@@ -22,41 +20,10 @@ from ringup.tools.progress import Progress
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import numpy_graph
 import random_graphs
 import random_networks
 
-
-def judge(nodes):
-    """Return what NumPy computes for tensors."""
-    return numpy_graph.evaluate([one.node for one in nodes])
-
-
-def compare(found, wanted, tolerance, what):
-    """Raise AssertionError unless an array is what was wanted."""
-    assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape), f"{what}: {found.dtype} {found.shape}"
-    np.testing.assert_allclose(
-        found.astype(np.float64), wanted.astype(np.float64), rtol=0, atol=tolerance, err_msg=what
-    )
-
-
-def check_graph(seed):
-    """Compute one random graph and compare."""
-    tensor, expected, tolerance = random_graphs.random_graph(seed)
-    compare(tensor.numpy(), expected, tolerance, "graph")
-
-
-def check_network(seed):
-    """Compute one random network, its loss and gradients, and compare each output."""
-    network = random_networks.random_network(seed)
-    judged, exact = judge(network.outputs), judge(network.exact)
-    bounds = random_networks.tolerances(judged, exact, network.trail[0])
-    network.outputs[0].realize(*network.outputs[1:])
-    for i, (output, wanted) in enumerate(zip(network.outputs, judged, strict=True)):
-        compare(output.numpy(), wanted, bounds[i], f"output {i} of {network.trail}")
-
-
-CHECKS = {"graphs": check_graph, "networks": check_network}
+CHECKS = {"graphs": random_graphs.check, "networks": random_networks.check}
 
 
 def failure(check, seed):

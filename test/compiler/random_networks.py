@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import ml_dtypes
 import numpy as np
+import numpy_graph
 
 from ringup.compiler.tensor import Tensor, gradient
 
@@ -211,3 +212,17 @@ def tolerances(judged, exact, kind):
             16 * float(apart[np.isfinite(apart)].max(initial=0.0)) + 64 * step * float(finite.max(initial=0.0))
         )
     return found
+
+
+def check(seed):
+    """Compute the network of that seed and compare each of its outputs. Raises AssertionError for what is wrong."""
+    network = random_network(seed)
+    judged, exact = (numpy_graph.evaluate([one.node for one in side]) for side in (network.outputs, network.exact))
+    bounds = tolerances(judged, exact, network.trail[0])
+    network.outputs[0].realize(*network.outputs[1:])
+    for i, (output, wanted, bound) in enumerate(zip(network.outputs, judged, bounds, strict=True)):
+        found, what = output.numpy(), f"output {i} of seed {seed}, {network.trail}"
+        assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape), what
+        np.testing.assert_allclose(
+            found.astype(np.float64), wanted.astype(np.float64), rtol=0, atol=bound, err_msg=what
+        )
