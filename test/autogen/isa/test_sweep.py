@@ -11,7 +11,6 @@ from ringup.autogen.generate.isa_classify import size_bits
 from ringup.autogen.generate.isa_formats import formats
 from ringup.autogen.generate.isa_probe import Disassembler, llvm_mc
 
-
 FAMILIES = {base: [base, *(one for one, its in BASE_TARGETS.items() if its == base)] for base in isa.TARGETS}
 
 
