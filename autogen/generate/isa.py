@@ -20,9 +20,9 @@ from ringup.autogen.generate.isa_rows import RETURN_BITS, Case, Row, row_of
 
 FEATURES = {"gfx1100": "+real-true16", "gfx1151": "+real-true16", "gfx1201": "+real-true16", "gfx942": "", "gfx950": ""}
 BASE_TARGETS = {"gfx1151": "gfx1100", "gfx950": "gfx942"}  # written as differences from another target
-_EXTENSIONS = {  # extension format: code in src0, the dword that follows with src0 = v16
+_EXTENSIONS = {  # extension format (of DPP also with row_newbcast, all that 64-bit operands take): code in src0, the dword after it, src0 = v16
     "DPP16": (bases.DPP16_CODE, 0xFF00_E410), "DPP8": (bases.DPP8_CODE, 0x0539_7710), "DPP": (bases.DPP16_CODE, 0xFF00_E410),
-    "SDWA": (bases.SDWA_CODE, 0x0006_0610), "SDWAB": (bases.SDWA_CODE, 0x0606_0010),
+    "DPP-newbcast": (bases.DPP16_CODE, 0xFF01_5110), "SDWA": (bases.SDWA_CODE, 0x0006_0610), "SDWAB": (bases.SDWA_CODE, 0x0606_0010),
 }  # fmt: skip
 
 
@@ -185,14 +185,13 @@ def _ask_extensions(disassembler: Disassembler, cases: list[Case], table: dict[s
         if "src0" not in case.fmt.fields or case.tail:
             continue
         for name, (code, dword) in _EXTENSIONS.items():
-            if (name in table and (name == "SDWAB") == (case.fmt.name == "VOPC")) or (
-                name.startswith("DPP") and name in table
-            ):
+            known = name.partition("-")[0] in table
+            if known and (name.startswith("DPP") or (name == "SDWAB") == (case.fmt.name == "VOPC")):
                 owners.append((case, name))
                 dword |= 0x0600_0000 if name == "SDWA" and "vsrc1" in case.fmt.fields else 0
                 probes.append(_bytes(case.fmt, case.base | {"src0": code}, dword.to_bytes(4, "little")))
     for (case, name), answer in zip(owners, disassembler.decode(probes), strict=True):
-        if answer is not None and "/*" not in answer.text:
+        if answer is not None and "/*" not in answer.text and name.partition("-")[0] not in case.extensions:
             case.extensions.append(name)
 
 

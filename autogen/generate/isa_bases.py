@@ -72,7 +72,9 @@ def variations(fmt: Format, target: str) -> list[tuple[dict[str, int], bytes]]:
     for name in ("glc", "sc0", "gds", "lds", "soe"):
         if name in fmt.fields:
             rows.append(({name: 1}, b""))
-    if "gds" in fmt.fields:  # global data share: unused registers must be zero
+    if "gds" in fmt.fields:
+        # unused registers must be zero: of what reads M0 for an address, and of the global data share
+        rows += [({"addr": 0, "data0": 0, "data1": 0}, b""), ({"addr": 0, "data1": 0, "vdst": 0}, b"")]
         rows += [({"gds": 1, "data0": 0, "data1": 0}, b""), ({"gds": 1, "data0": 0, "data1": 0, "vdst": 0}, b"")]
         rows += [
             ({"gds": 1, "addr": 0, "data1": 0}, b""),

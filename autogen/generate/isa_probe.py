@@ -188,7 +188,8 @@ def parse(text: str) -> tuple[str, tuple[Operand, ...], tuple[tuple[str, str], .
     for chunk in chunks:
         for i, part in enumerate(chunk):
             name, colon, value = _cut(part)
-            if part in _PLAIN_MODIFIERS or colon or (i > 0 and re.match(r"[a-z_]+\d*\(", part)):
+            register = part == "a16" and i == 0  # the accumulation register; the modifier stands behind an operand
+            if (part in _PLAIN_MODIFIERS and not register) or colon or (i > 0 and re.match(r"[a-z_]+\d*\(", part)):
                 modifiers.append((name, value))
             elif part.startswith("["):  # scattered image addresses
                 operands += map(_operand, _split(part[1:-1], ","))

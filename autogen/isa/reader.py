@@ -70,7 +70,7 @@ class ModifierFacts(NamedTuple):
 class InstructionFacts(NamedTuple):
     """One opcode of one format. Sizes of images are those of `dmask` 15 (or 1) and 2D, those of matrices of a wave32.
 
-    `flags`: names of the extension formats it takes (dpp16, dpp8, dpp, sdwa, sdwab), `tail` (a literal always follows),
+    `flags`: names of the extension formats it takes (dpp16, dpp8, dpp, sdwa, sdwab; dpp-newbcast: no other control), `tail` (a literal follows),
     `needs-FIELD=VALUE` (a bit the disassembler insists on), `returns` (an atomic that returns the old value when glc, sc0 or bit 0 of
     th is set; without it nothing is written and `vdst` is unused).
     """

@@ -21,8 +21,6 @@ Check = Callable[[Sequence[Operand]], None]
 
 def bus_limit(form: Form, limits: Limits) -> int:
     """Return how many scalar values an instruction may read."""
-    if form.name.startswith("v_writelane"):
-        return 2  # value and lane
     return 1 if form.name in ONE_SCALAR else limits.constant_bus
 
 
@@ -39,6 +37,8 @@ def bus_check(
         operand = operands[i]
         if slot.direction == "def" or slot.codec == "implied":
             continue
+        if form.name.startswith("v_writelane") and slot.field == "src1" and getattr(operand, "kind", "") == "m":
+            continue  # M0 chooses a lane besides. Source: llvm-mc 22, gfx942
         if isinstance(operand, Register) and operand.kind in BUS_KINDS and slot.codec in ("src", "vgpr"):
             readers.append(i)
         elif slot.codec == "literal" or (slot.codec == "src" and _is_literal(operand, slot)):

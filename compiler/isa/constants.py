@@ -15,6 +15,7 @@ INLINE_INTS = {**{value: 128 + value for value in range(65)}, **{-value: 192 + v
 INLINE_FLOATS = {0.5: 240, -0.5: 241, 1.0: 242, -1.0: 243, 2.0: 244, -2.0: 245, 4.0: 246, -4.0: 247}
 INVERSE_TWO_PI, INVERSE_TWO_PI_CODE = 0.15915494309189532, 248
 _INVERSE_TWO_PI_BITS = {"f16": 0x3118, "bf16": 0x3E23, "f32": 0x3E22F983, "f64": 0x3FC45F306DC9C882}
+HALF_FLOATS = ("f16", "bf16", "fp8", "bf8")
 _FORMATS = {"f16": "e", "f32": "f", "f64": "d"}
 
 
@@ -112,7 +113,8 @@ def literal_bits(value: int | float, type_: str, size_bits: int) -> int:
         raise CompileError(f"{value:#x} is wider than the 16 bits of this operand")
     if not -0x8000_0000 <= value <= 0xFFFF_FFFF:
         raise CompileError(f"{value:#x} is wider than the 32 bits of a literal; move it in two halves")
-    return value & 0xFFFF_FFFF
+    half = size_bits == 16 and type_ in HALF_FLOATS  # of an integer the upper half holds the sign. Source: llvm-mc 22
+    return value & (0xFFFF if half else 0xFFFF_FFFF)
 
 
 def inline_text(code: int, type_: str, size_bits: int) -> str:

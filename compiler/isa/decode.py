@@ -128,6 +128,8 @@ class _Reader:
             return self._vector(slot, code, count)
         if codec == "soe":
             return self._offset(slot, code)
+        if slot.scalar_bit >= 0 and not self.word >> slot.scalar_bit & 1:
+            return self._vector(slot, code, count)
         return self._source(slot, code << slot.scale, count)
 
     def _offset(self, slot: Slot, code: int) -> Operand:
@@ -142,8 +144,6 @@ class _Reader:
         return self.word >> self.form.width & 0xFFFF_FFFF
 
     def _vector(self, slot: Slot, code: int, count: int) -> Operand:
-        if slot.acc_bit >= 0 and self.word >> slot.acc_bit & 1 and "a" not in slot.kinds:
-            return self._marked(slot, self._register(slot, code, count))
         half = ""
         if slot.half_bit >= 0:
             half = "h" if self.word >> slot.half_bit & 1 else "l"
@@ -213,7 +213,8 @@ class _Reader:
             return self._marked(slot, register)
         negated = slot.neg_bit >= 0 and bool(self.word >> slot.neg_bit & 1)
         absolute = slot.abs_bit >= 0 and bool(self.word >> slot.abs_bit & 1)
-        return Marked(value, neg=negated, abs_=absolute) if negated or absolute else value
+        extended = slot.sext_bit >= 0 and bool(self.word >> slot.sext_bit & 1)
+        return Marked(value, neg=negated, abs_=absolute, sext=extended) if negated or absolute or extended else value
 
     def _flat(self, modifiers: Mapping[str, Any]) -> list[Operand]:
         form, generation = self.form, self.limits.generation

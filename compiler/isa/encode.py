@@ -10,6 +10,7 @@ from ringup.compiler.isa.bus import bus_check
 from ringup.compiler.isa.encode_memory import place_buffer, place_export, place_flat, place_image, plain_modifiers
 from ringup.compiler.isa.encode_operands import modifier_range, put_operand
 from ringup.compiler.isa.forms import Form
+from ringup.compiler.isa.matrices import check_accumulation, check_dot, registers_check
 from ringup.compiler.isa.modifiers import encode_modifiers
 from ringup.compiler.isa.plan import Plan, Refused
 from ringup.compiler.isa.registers import Operand, Register
@@ -31,6 +32,7 @@ def bind(form: Form, operands: Sequence[Operand], modifiers: Mapping[str, Any], 
     plan.base |= bits | memory.fixed_bits(form, limits.generation)
     try:
         memory.check_modifiers(form, plain_modifiers(form, modifiers))
+        check_dot(form, modifiers, limits)
     except CompileError as error:
         raise Refused(str(error), 50) from None
     for each, modifier in offsets:
@@ -51,6 +53,13 @@ def bind(form: Form, operands: Sequence[Operand], modifiers: Mapping[str, Any], 
             placed = []
         if form.row.format == "VOPC" and len(operands) == len(placed) - 1 and placed[0][0].codec == "implied":
             placed = [(slot, count, i - 1) for slot, count, i in placed[1:]]  # VCC may be left out
+        if (
+            name == "SMEM"
+            and "offset" in form.modifiers
+            and placed[-1][0].field == "soffset"
+            and len(operands) == len(placed) - 1
+        ):
+            plan.base |= (limits.null or 0) << placed.pop()[0].shift  # no offset is zero
         if len(operands) != len(placed):
             raise Refused(f"{form.name} takes {len(placed)} operands, not {len(operands)}", 0)
     for slot, count, i in placed:
@@ -58,6 +67,10 @@ def bind(form: Form, operands: Sequence[Operand], modifiers: Mapping[str, Any], 
             put_operand(plan, slot, count, operands, i, limits, wave_size)
         except CompileError as error:
             raise Refused(f"{form.name}, operand {i + 1}: {error}", 10 + i, i) from None
+    try:
+        check_accumulation(form, placed, operands)
+    except CompileError as error:
+        raise Refused(str(error), 20) from None
     halves = {
         bool(operand.half)
         for slot, _, i in placed
@@ -68,12 +81,14 @@ def bind(form: Form, operands: Sequence[Operand], modifiers: Mapping[str, Any], 
         raise Refused(f"{form.name}: 16-bit registers with and without .l or .h in one instruction", 20)
     if form.name.startswith("s_waitcnt_") and form.row.format == "SOPK" and getattr(operands[0], "kind", "") != "n":
         raise Refused(f"{form.name}, operand 1: it is always null, not {operands[0]}", 10, 0)
-    if form.name.startswith("v_cmpx") and name in ("VOP3", "VOP3A"):
+    if form.name.startswith("v_cmpx") and name == "VOP3":  # gfx9 names its destination
         plan.base |= 126 << form.place("vdst")[0]
     if plan.nbytes * 8 == form.width and form.tail:
         plan.nbytes += 4
     if name.startswith(("VOP", "VINTERP")):
         plan.check = bus_check(form, placed, operands, limits)
+    if limits.generation == 9:
+        plan.check = plan.check or registers_check(form)
     return plan
 
 

@@ -42,9 +42,13 @@ def place_flat(
     scalar = False
     if "saddr" in where and operands:
         last = operands[-1]
+        # null says there is no address in these, in others only off does
+        null = form.format.name in memory.SCRATCH or "_addtid_" in form.name
         scalar = not (
-            isinstance(last, Register) and (last.kind == "o" or (last.kind == "n" and limits.null is not None))
+            isinstance(last, Register) and (last.kind == "o" or (last.kind == "n" and null and limits.null is not None))
         )
+        if scalar and isinstance(last, Register) and last.text() == "exec_hi":
+            raise Refused(f"{form.name}, operand {len(operands)}: exec_hi is no address", 10, len(operands) - 1)
         if not scalar:
             plan.base |= memory.NO_SADDR[limits.generation] << form.place("saddr")[0]
     placed = [

@@ -72,7 +72,7 @@ def put_operand(
         _put_attribute(plan, i)
     elif codec == "soe":
         plan.base |= 1 << plan.form.place("imm")[0]
-        plan.others.append((i, _buffer_offset if "_buffer_" in plan.form.name else _immediate_offset, slot.shift))
+        plan.others.append((i, _buffer_offset if "_buffer" in plan.form.name else _immediate_offset, slot.shift))
     elif codec == "src":
         _put_constant(plan, slot, operand, i, limits)
     else:
@@ -139,8 +139,10 @@ def _put_register(plan: Plan, slot: Slot, count: int, register: Register, i: int
         raise CompileError(f"{register}: scalar registers have no halves here")
     if kind == "s" and register.code + register.count > limits.sgprs:
         raise CompileError(f"{register}: {limits.name} has scalar registers s0 to s{limits.sgprs - 1}")
-    if slot.acc_bit >= 0 and (kind == "a" if "a" in slot.kinds else kind != "v"):
+    if slot.acc_bit >= 0 and kind == "a":
         plan.base |= 1 << slot.acc_bit
+    if slot.scalar_bit >= 0 and kind != "v":
+        plan.base |= 1 << slot.scalar_bit
     mask = (1 << slot.width) - 1
     if kind in "mn":
         code = limits.m0 if kind == "m" else limits.null
@@ -197,7 +199,9 @@ def _put_number(plan: Plan, slot: Slot, operand: Scalar, i: int) -> None:
         low = 0
     high = mask if slot.field == "simm16" else (1 << width - 1) - 1 if slot.field == "ioffset" else mask
     if slot.field == "sdata":
-        high = min(high, 127)
+        high = min(high, 31 if "prefetch" in plan.form.name else 127)
+    elif plan.form.name.startswith("s_set_gpr_idx_"):
+        low, high = 0, 15
 
     def value(given: Any) -> int:
         number = given.value if type(given) is Literal else given
@@ -215,10 +219,15 @@ def _put_literal(plan: Plan, slot: Slot, i: int) -> None:
     def value(given: Any) -> int:
         plain = given.value if type(given) is Literal else given
         if isinstance(plain, int | float):
-            return constants.literal_bits(plain, type_, size)
+            return constants.literal_bits(plain, _tail_type(type_, plain), size)
         raise CompileError(f"{given!r}: here stands a literal of 32 bits")
 
     plan.literals.append((i, value))
+
+
+def _tail_type(type_: str, value: int | float) -> str:
+    """Return the type as which a literal that always follows is written: an integer keeps its sign above a half. Source: llvm-mc 22."""
+    return "i16" if isinstance(value, int) and type_ == "f16" else type_
 
 
 def _put_constant(plan: Plan, slot: Slot, operand: Scalar, i: int, limits: Limits) -> None:
@@ -240,6 +249,7 @@ def _put_constant(plan: Plan, slot: Slot, operand: Scalar, i: int, limits: Limit
     if form.name == "v_pk_fmac_f16" and code is not None and code > 208 and limits.generation > 9:
         code = None  # as LLVM does: what an inline float is in both halves is not said here
     if code is not None and ("i" in slot.kinds or "f" in slot.kinds):
+        plan.base |= 1 << slot.scalar_bit if slot.scalar_bit >= 0 else 0
         if isinstance(operand, Marked) or isinstance(plain, float) or operand_is_open(plain):
             plan.base |= code << slot.shift
         else:
@@ -251,6 +261,7 @@ def _put_constant(plan: Plan, slot: Slot, operand: Scalar, i: int, limits: Limit
         if "i" in slot.kinds:
             raise CompileError(f"{operand!r} would need a literal, which this operand cannot have")
         raise CompileError(f"{operand!r}: here stands {describe(slot)}")
+    type_ = _tail_type(type_, plain) if form.tail else type_
     bits = constants.literal_bits(plain, type_, size)
     form_width = form.width
     plan.base |= constants.LITERAL_CODE << slot.shift

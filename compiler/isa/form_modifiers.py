@@ -58,8 +58,6 @@ def modifiers_of(form: Form, ext_format: FormatFacts | None) -> Iterator[Modifie
         if effect == "offset" and field == "soe":
             yield Modifier("offset", "soe", fmt.fields["offset"][1], 21, signed=True)
             continue
-        if effect in ("a16", "neg_lo") and field in ("acc", "src0"):
-            continue  # the name of an accumulation register, taken for a modifier
         lo = fmt.fields[field][1]
         if effect == "neg" and (field == "neg" or field == "neg_hi"):
             continue
@@ -175,5 +173,5 @@ def _extension_modifiers(form: Form, ext_format: FormatFacts) -> Iterator[Modifi
             )
     if "clmp" in fields:
         yield Modifier("clamp", "flag", base + fields["clmp"][1])
-        if any(o.type in ("f16", "f32") for o in form.row.operands):
+        if form.row.operands[0].type in ("f16", "f32"):
             yield Modifier("omod", "omod", base + fields["omod"][1], 2)

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ringup.autogen.isa import FormatFacts, InstructionFacts, OperandFacts, Target
+from ringup.autogen.isa import FormatFacts, InstructionFacts, Target
 from ringup.compiler.isa.form_modifiers import ORDER, modifiers_of
 from ringup.compiler.isa.slots import Slot, slots_of
 
 SHORT = {"VOP1": "e32", "VOP2": "e32", "VOPC": "e32"}
+NO_OPERANDS = ("v_nop", "v_pipeflush", "v_clrexcp")  # of these only the long encoding has a suffix in texts
 LONG = ("VOP3", "VOP3SD", "VOP3A", "VOP3B")
+
+
+_OTHER_ORDER: dict[str, dict[str, float]] = {
+    "VINTERP": {"clamp": -1},
+    "VOP3A": {"bitop3": ORDER["op_sel"] - 0.5},
+}  # gfx9 names bitop3 first
 
 
 class Form:
@@ -33,7 +40,6 @@ class Form:
         suffix: str,
         signed: int,
     ) -> None:
-        row = _completed(row)
         self.row, self.format, self.ext, self.suffix = row, fmt, ext, suffix
         self.name = row.mnemonic
         self.mnemonic = row.mnemonic + suffix
@@ -74,7 +80,7 @@ class Form:
         self.implicit_reads = any(
             o.field == "hidden" and o.direction == "use" and "vcc" in o.kinds for o in row.operands
         )
-        order = ORDER | {"clamp": -1} if row.format == "VINTERP" else ORDER
+        order = ORDER | _OTHER_ORDER.get(row.format, {})
         self.modifiers = {m.name: m for m in sorted(modifiers_of(self, ext_format), key=lambda m: order[m.name])}
 
     def __repr__(self) -> str:
@@ -86,29 +92,22 @@ class Form:
         return lo, hi - lo + 1
 
 
-def _completed(row: InstructionFacts) -> InstructionFacts:
-    """Return a row with the accumulation register it reads, which the enumeration takes for a modifier. Source: CDNA3 ISA, "V_ACCVGPR_READ"."""
-    if row.mnemonic in ("v_accvgpr_read_b32", "v_accvgpr_mov_b32") and not any(o.field == "src0" for o in row.operands):
-        return row._replace(operands=(*row.operands, OperandFacts("src0", "use", ("agpr",), 32, "b32")))
-    return row
-
-
 def forms_of(facts: Target, row: InstructionFacts, rows: Sequence[InstructionFacts]) -> tuple[Form, ...]:
     """Return all forms of a row: the plain one first. `rows` are all of its mnemonic, in short and long encodings."""
     in_both = any(each.format in SHORT for each in rows) and any(each.format in LONG for each in rows)
     signed = next((m.bits for each in rows if each.format in LONG for m in each.modifiers if m.effect == "neg"), -1)
     if signed < 0:  # no long encoding tells which sources take a sign: of floats all do
-        signed = 3 if row.mnemonic.startswith("v_dot2") else 0
+        signed = 3 if row.mnemonic.startswith("v_dot2") and "_f32_" in row.mnemonic else 0
     fmt = facts.formats["VOPD" if row.format in ("VOPDX", "VOPDY") else row.format]
     short, long = row.format in SHORT, row.format in LONG
     plain = "_e32" if short and in_both else "_e64" if long and in_both else ""
-    if row.mnemonic in ("v_nop", "v_pipeflush") and short:
+    if row.mnemonic in NO_OPERANDS and short:
         plain = ""
     made = [Form(row, fmt, "", None, plain, signed)]
     for name in ("DPP16", "DPP8", "DPP", "SDWA", "SDWAB"):
-        if name.lower() in row.flags:
+        if name.lower() in row.flags or (name == "DPP" and "dpp-newbcast" in row.flags):
             suffix = "_sdwa" if name.startswith("SDWA") else "_dpp" if short else "_e64_dpp"
-            if row.format == "VOPC" and name != "SDWAB":
+            if row.mnemonic in NO_OPERANDS or (row.format == "VOPC" and name != "SDWAB"):
                 suffix = ""  # of compares only the short DPP encoding has a text without suffix
             made.append(Form(row, fmt, name, facts.formats[name], suffix, signed))
     return tuple(made)

@@ -25,6 +25,12 @@ DEPCTR = {  # name: (lowest bit, width), in the order of the text
     "depctr_va_vcc": (1, 1), "depctr_vm_vsrc": (2, 3),
 }  # fmt: skip
 DEPCTR_DEFAULT = 0xFF9F  # all waits off, and the unused bits as the assembler leaves them
+VERSIONS = {  # llvm-mc 22, every value
+    0: "UC_VERSION_GFX7", 4: "UC_VERSION_GFX10", 6: "UC_VERSION_GFX11", 9: "UC_VERSION_GFX12",
+}  # fmt: skip
+VERSION_BITS = {"UC_VERSION_W64_BIT": 0x2000, "UC_VERSION_W32_BIT": 0x4000, "UC_VERSION_MDP_BIT": 0x8000}
+_NO_VERSION_BITS = 0x1F00
+INDEX_MODES = ("SRC0", "SRC1", "SRC2", "DST")  # bit by bit. Source: LLVM AMDGPUOperandSyntax, "gpr_idx"
 DELAYS = (
     "NO_DEP", "VALU_DEP_1", "VALU_DEP_2", "VALU_DEP_3", "VALU_DEP_4", "TRANS32_DEP_1", "TRANS32_DEP_2", "TRANS32_DEP_3",
     "FMA_ACCUM_CYCLE_1", "SALU_CYCLE_1", "SALU_CYCLE_2", "SALU_CYCLE_3",
@@ -210,6 +216,30 @@ def read_message(arguments: Sequence[int | str], generation: int) -> int:
             f"sendmsg({number}, {operation}, {stream}): message 0 to 15, operation 0 to 7, stream 0 to 3"
         )
     return number | operation << 4 | stream << 8
+
+
+def version_text(value: int) -> str:
+    """Return the text of `s_version`'s operand: the instruction set's name and the wave sizes it may have, bracketed as LLVM does."""
+    if value & _NO_VERSION_BITS:
+        return f"{value:#x}"
+    text = VERSIONS.get(value & 0xFF, str(value & 0xFF))
+    for i, name in enumerate(name for name, bit in VERSION_BITS.items() if value & bit):
+        text = f"({text})|{name}" if i else f"{text}|{name}"
+    return text
+
+
+def index_mode_text(value: int) -> str:
+    """Return the text of the mode of `s_set_gpr_idx_on` and `s_set_gpr_idx_mode` (gfx9): which operands are indexed."""
+    if value >> len(INDEX_MODES):
+        return f"{value:#x}"
+    return f"gpr_idx({','.join(name for bit, name in enumerate(INDEX_MODES) if value >> bit & 1)})"
+
+
+def read_index_mode(arguments: Sequence[int | str]) -> int:
+    """Return the immediate of `gpr_idx(SRC0,DST)`."""
+    if any(name not in INDEX_MODES for name in arguments) or len(set(arguments)) != len(arguments):
+        raise CompileError(f"gpr_idx({','.join(map(str, arguments))}): it takes {', '.join(INDEX_MODES)}, each once")
+    return sum(1 << INDEX_MODES.index(str(name)) for name in arguments)
 
 
 def _number(name: str, arguments: Sequence[int | str]) -> int:

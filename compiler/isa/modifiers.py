@@ -23,6 +23,7 @@ DPP_CONTROLS: dict[str, tuple[int, int, int, tuple[int, ...]]] = {
     "row_newbcast": (0x150, 0, 16, (9,)), "row_share": (0x150, 0, 16, (11, 12)), "row_xmask": (0x160, 0, 16, (11, 12)),
 }  # fmt: skip
 ROW_BROADCASTS = {15: 0x142, 31: 0x143}  # gfx9
+NEWBCAST = "dpp-newbcast"  # gfx9: DPP for 64 bits. Source: CDNA3 ISA, "DPP", DPP_ROW_NEWBCAST
 DPP_NAMES = frozenset((*DPP_CONTROLS, "quad_perm", "row_bcast"))
 DPP16_NAMES = DPP_NAMES | {"row_mask", "bank_mask", "bound_ctrl"}
 SELECTS = ("BYTE_0", "BYTE_1", "BYTE_2", "BYTE_3", "WORD_0", "WORD_1", "DWORD")
@@ -75,6 +76,8 @@ def _bits(form: Form, modifier: Modifier, values: Mapping[str, Any], given: Mapp
     if kind == "dpp_ctrl":
         if not values and not {"row_mask", "bank_mask", "bound_ctrl"} & given.keys():
             raise CompileError(f"{form.name}: DPP needs a lane permutation such as quad_perm:[0,1,2,3]")
+        if NEWBCAST in form.row.flags and "row_newbcast" not in values:
+            raise CompileError(f"{form.name}: DPP of 64-bit operands knows row_newbcast:0 to row_newbcast:15 alone")
         return dpp_code(values, generation) << shift
     if kind == "omod":
         return _omod(values) << shift
@@ -274,7 +277,7 @@ def decode_modifiers(form: Form, word: int, generation: int) -> dict[str, Any] |
                 found[name] = truth
         elif kind == "dpp_ctrl":
             control = dpp_control(value, generation)
-            if control is None:
+            if control is None or (NEWBCAST in form.row.flags and control[0] != "row_newbcast"):
                 return None
             found[control[0]] = control[1]
         elif kind == "dpp8":

@@ -31,9 +31,7 @@ _OPERATORS = frozenset(
 _VALUED = (  # modifiers that need a value
     r"wait_\w+|offset[01]?|dmask|dim|op_sel(_hi)?|neg_(lo|hi)|mul|div|quad_perm|dpp8|row_\w+|bank_mask|bound_ctrl|fi|th|scope|format|byte_sel"
 )
-_VERSION_BITS = {"UC_VERSION_W64_BIT": 0x2000, "UC_VERSION_W32_BIT": 0x4000, "UC_VERSION_MDP_BIT": 0x8000, "UC_VERSION_GFX7": 0,
-                 "UC_VERSION_GFX8": 1, "UC_VERSION_GFX9": 2, "UC_VERSION_GFX9_4": 3, "UC_VERSION_GFX10": 4, "UC_VERSION_GFX11": 6,
-                 "UC_VERSION_GFX12": 9}  # fmt: skip
+_VERSIONS = {name: code for code, name in immediates.VERSIONS.items()} | immediates.VERSION_BITS
 
 
 class Parsed(NamedTuple):
@@ -182,7 +180,7 @@ class InstructionParser:
     def _operand_plain(self, reader: Reader, mnemonic: str) -> Any:
         token = reader.token
         if mnemonic == "s_version":
-            known = _VERSION_BITS | self._constants
+            known = _VERSIONS | self._constants
             return expression.parse(reader).value(lambda name: expression.Value(known[name])).number
         if token.kind == "name":
             text = token.text
@@ -238,12 +236,12 @@ class InstructionParser:
             if not isinstance(inner, int | float):
                 raise Complaint("lit takes a number", name.at)
             return Literal(inner)
-        if name.text not in ("hwreg", "sendmsg"):
+        if name.text not in ("hwreg", "sendmsg", "gpr_idx"):
             return None
         reader.next()
         reader.expect("(")
         arguments: list[int | str] = []
-        while True:
+        while not (name.text == "gpr_idx" and reader.at(")")):
             token = reader.token
             if token.kind == "name" and token.text not in self._constants:
                 if re.fullmatch(r"id|offset|size", token.text) and reader.peek().text == ":":
@@ -255,6 +253,8 @@ class InstructionParser:
                 break
         reader.expect(")")
         try:
+            if name.text == "gpr_idx":
+                return immediates.read_index_mode(arguments)
             if name.text == "hwreg":
                 return immediates.read_hwreg(arguments, self._generation)
             return immediates.read_message(arguments, self._generation)

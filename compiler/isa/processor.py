@@ -119,11 +119,7 @@ class Processor:
         for form in forms:
             if form.ext.startswith("DPP") and form.format.width_bits == 64:
                 for slot in form.slots:
-                    vector = (
-                        self.name == "gfx1100"
-                        or form.row.format == "VOP3P"
-                        or form.name.startswith(("v_cvt_pk_fp8", "v_cvt_pk_bf8"))
-                    )
+                    vector = self.name == "gfx1100" or form.name.startswith(("v_dot4_f32", "v_fma_mix"))
                     if slot.field == "src1" and vector:
                         slot.kinds = "v" if "v" in slot.kinds else slot.kinds.replace("l", "")
                     elif slot.field == "src2" and form.name.startswith("v_dot4_f32"):

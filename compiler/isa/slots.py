@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from ringup.autogen.isa import FormatFacts, InstructionFacts, OperandFacts
 
 SDWA_CODE, DPP16_CODE, DPP8_CODE, DPP8_FI_CODE = 249, 250, 233, 234
+GFX9_ARITHMETIC = ("VOP1", "VOP2", "VOPC", "VOP3A")
+HALVES = ("f16", "i16", "u16", "b16")
+SDWA_KINDS = "vstcxmkzFXpPif"  # of a second source
 LETTERS = {
     "vgpr": "v", "agpr": "a", "sgpr": "s", "ttmp": "t", "vcc": "c", "exec": "x", "m0": "m", "null": "n", "scc": "k", "aperture": "p",
     "lds_direct": "d", "off": "o", "flat_scratch": "F", "xnack_mask": "X", "pops": "P", "imm": "i", "float": "f", "literal": "l",
@@ -34,6 +37,7 @@ class Slot:
         "index",
         "kinds",
         "neg_bit",
+        "scalar_bit",
         "scale",
         "sext_bit",
         "shift",
@@ -49,7 +53,7 @@ class Slot:
         self.field, self.direction, self.kinds, self.codec = facts.field, facts.direction, kinds, codec
         self.size, self.type, self.text = facts.size_bits, facts.type, facts.text
         self.shift, self.width, self.scale, self.index = shift, width, 0, 0
-        self.half_bit = self.neg_bit = self.abs_bit = self.sext_bit = self.acc_bit = -1
+        self.half_bit = self.neg_bit = self.abs_bit = self.sext_bit = self.acc_bit = self.scalar_bit = -1
         self.spread = False  # a matrix: in waves of 64 lanes half the registers
         self.short_half = False  # the half's bit is the top one of the register's own field
 
@@ -76,12 +80,21 @@ def slots_of(
         codec = _codec(facts, kinds, hi - lo + 1)
         slot = Slot(facts, _all_kinds(facts, kinds, row), codec, lo, hi - lo + 1)
         slot.index = i
-        if slot.type == "f16" and row.format in ("SOP1", "SOP2"):
-            slot.size = 16  # constants of scalar halves are those of 16 bits; of compares, of 32
-        elif slot.type == "f16" and row.format == "SOPC":
+        if slot.type == "f16" and row.format == "SOP2":
+            slot.size = 16  # constants of scalar halves; of one source and of compares, those of integers
+        elif slot.type == "f16" and row.format in ("SOP1", "SOPC"):
             slot.size, slot.type = 16, "i16"
+        elif (
+            row.format in GFX9_ARITHMETIC
+            and slot.size == 32
+            and slot.type in HALVES
+            and not row.mnemonic.startswith(("v_pk_", "v_sat_pk_", "v_dot"))
+        ):
+            slot.size = 16  # registers are whole there, constants are those of halves
         elif row.mnemonic.startswith("v_fma_mix"):
-            slot.type = "f16"
+            slot.size, slot.type = 16, "f16"
+        elif row.mnemonic.startswith("v_s_") and slot.type == "f16":
+            slot.size = 16
         slot.spread = _is_spread(row, fmt, facts.field)
         if facts.field in ("sbase", "srsrc", "ssamp"):
             slot.scale = 1 if facts.field == "sbase" else 2
@@ -153,10 +166,12 @@ def _all_kinds(facts: OperandFacts, kinds: str, row: InstructionFacts) -> str:
             kinds = "stcmn"
     if row.mnemonic == "v_mfma_ld_scale_b32":
         kinds += "tcxm"
+    if row.format == "SMEM" and facts.field == "soffset":
+        kinds += "n" * ("n" not in kinds)
     if row.format == "SMEM" and facts.field == "offset":
         kinds = "stcxmFXi"
     if facts.field == "sbase":
-        kinds = "stcx" if facts.size_bits == 64 else "st"
+        kinds = "stcxn" if facts.size_bits == 64 else "st"
     if kinds == "n" and facts.field == "sdst":
         kinds = "stcxmn"
     if facts.field in ("srsrc", "ssamp", "rsrc", "samp"):
@@ -190,6 +205,7 @@ def _extend(slot: Slot, fmt: FormatFacts, ext: str, ext_format: FormatFacts, sig
     base = fmt.width_bits
     hi, lo = ext_format.fields["src0"]
     slot.shift, slot.width = base + lo, hi - lo + 1
+    constants = slot.kinds.replace("l", "").replace("a", "")
     slot.codec = "vgpr"
     slot.kinds = "v"
     if slot.short_half:
@@ -201,8 +217,14 @@ def _extend(slot: Slot, fmt: FormatFacts, ext: str, ext_format: FormatFacts, sig
     if ext.startswith("SDWA"):
         if slot.type[:1] in "iub" and slot.type:
             slot.sext_bit = base + ext_format.fields["src0_sext"][1]
-        slot.kinds = "vstcxm"
-        slot.acc_bit = base + ext_format.fields["s0"][1]  # SDWA: this bit says scalar
+        _let_be_scalar(slot, base + ext_format.fields["s0"][1], constants)
+
+
+def _let_be_scalar(slot: Slot, bit: int, kinds: str) -> None:
+    """Let an operand of SDWA be a scalar register or a constant, which `bit` says; no literal. Source: CDNA3 ISA, "SDWA", S0 and S1."""
+    if slot.type in HALVES[1:]:
+        kinds = kinds.replace("f", "")
+    slot.codec, slot.kinds, slot.scalar_bit = "src", kinds, bit
 
 
 def _extend_second(slot: Slot, fmt: FormatFacts, ext: str, ext_format: FormatFacts, signed: int) -> None:
@@ -213,5 +235,4 @@ def _extend_second(slot: Slot, fmt: FormatFacts, ext: str, ext_format: FormatFac
     if ext.startswith("SDWA"):
         if slot.type[:1] in "iub" and slot.type:
             slot.sext_bit = base + ext_format.fields["src1_sext"][1]
-        slot.kinds = "vstcxm"
-        slot.acc_bit = base + ext_format.fields["s1"][1]
+        _let_be_scalar(slot, base + ext_format.fields["s1"][1], SDWA_KINDS)

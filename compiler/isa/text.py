@@ -18,12 +18,9 @@ from ringup.compiler.isa.target import Limits
 # immediates: printed as decimal numbers, as hexadecimal ones; others are decimal up to 64, as inline constants are
 DECIMAL = frozenset(("s_endpgm", "s_inst_prefetch"))
 HEXADECIMAL = frozenset((
-    "s_clause", "s_round_mode", "s_set_inst_prefetch_distance", "s_wait_event", "s_ttracedata_imm",
+    "s_clause", "s_round_mode", "s_set_inst_prefetch_distance", "s_wait_event", "s_ttracedata_imm", "s_wait_loadcnt", "s_wait_storecnt",
+    "s_wait_samplecnt", "s_wait_bvhcnt", "s_wait_expcnt", "s_wait_dscnt", "s_wait_kmcnt", "s_wait_loadcnt_dscnt", "s_wait_storecnt_dscnt",
 ))  # fmt: skip
-VERSIONS = {
-    0: "UC_VERSION_GFX7", 1: "UC_VERSION_GFX8", 2: "UC_VERSION_GFX9", 3: "UC_VERSION_GFX9_4", 4: "UC_VERSION_GFX10", 6: "UC_VERSION_GFX11",
-    9: "UC_VERSION_GFX12",
-}  # fmt: skip
 
 
 def text(instruction: Instruction, limits: Limits) -> str:
@@ -82,6 +79,8 @@ def operand_text(form: Form, slot: Slot, operand: Operand, limits: Limits) -> st
         if operand.abs:
             plain = f"|{plain}|"
             return f"-{plain}" if operand.neg else plain
+        if operand.sext:
+            return f"sext({plain})"
         return f"neg({plain})" if operand.neg else plain
     if isinstance(operand, Literal):
         if form.name == "s_setreg_imm32_b32" and operand.value in constants.INLINE_INTS:
@@ -118,7 +117,7 @@ def immediate_text(form: Form, slot: Slot, value: int, limits: Limits) -> str:
     if "D" in kinds:
         return immediates.delay_text(value)
     if "U" in kinds:
-        return version_text(value)
+        return immediates.version_text(value) if form.name == "s_version" else immediates.index_mode_text(value)
     if slot.field == "ioffset":
         return f"{value:#x}" if value >= 0 else f"-{-value:#x}"
     if slot.field != "simm16" or form.name in DECIMAL:
@@ -126,20 +125,3 @@ def immediate_text(form: Form, slot: Slot, value: int, limits: Limits) -> str:
     if form.name in HEXADECIMAL or form.format.name == "SOPK":
         return f"{value:#x}"
     return str(value) if value <= 64 else f"{value:#x}"
-
-
-def version_text(value: int) -> str:
-    """Return the text of `s_version`'s operand: the instruction set's name and the wave sizes it may have."""
-    name = VERSIONS.get(value & 0xFF)
-    flags = [
-        text
-        for bit, text in (
-            (0x2000, "UC_VERSION_W64_BIT"),
-            (0x4000, "UC_VERSION_W32_BIT"),
-            (0x8000, "UC_VERSION_MDP_BIT"),
-        )
-        if value & bit
-    ]
-    if name is None or value & 0x1F00:
-        return f"{value:#x}"
-    return "|".join([name, *flags])

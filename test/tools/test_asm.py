@@ -77,7 +77,7 @@ def test_bare_code_of_another_processor(ask, tmp_path):
         0,
         "w.bin: 8 bytes for gfx1201, 8 of code; no kernel\n",
     )
-    assert ask("disasm", "w.bin", "--raw", "--target", "gfx1201", "--plain")[1] == "  s_wait_loadcnt 0\n  s_endpgm\n"
+    assert ask("disasm", "w.bin", "--raw", "--target", "gfx1201", "--plain")[1] == "  s_wait_loadcnt 0x0\n  s_endpgm\n"
 
 
 def test_an_error_shows_its_place(ask, tmp_path):

@@ -45,7 +45,7 @@ class Llvm:
         codes = [code for _, code in _ENCODING.findall(done.stdout.decode())]
         assert len(codes) == len(texts) - len(refused), done.stderr[:500]
         found = iter(codes)
-        return [refused[i] if i in refused else _bytes(next(found)) for i in range(len(texts))]
+        return [refused[i] if i in refused else _whole(next(found)) for i in range(len(texts))]
 
     def disassemble(self, words):
         """Return {bytes: text} of all that decode to exactly one instruction."""
@@ -55,6 +55,10 @@ class Llvm:
             middle = len(words) // 2
             return self.disassemble(words[:middle]) | self.disassemble(words[middle:])
         return found
+
+
+def _whole(code):
+    return "bytes that a symbol decides" if re.search("A|'", code) else _bytes(code)
 
 
 def _bytes(code):

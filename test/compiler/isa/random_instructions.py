@@ -156,7 +156,7 @@ class Maker:
         if "G" in slot.kinds:
             return pick.choice([1, 2, 3, 9, 128, 131, 200])
         if "U" in slot.kinds:
-            return 0x2006
+            return 0x2006 if form.name == "s_version" else pick.randrange(16)
         if "W" in slot.kinds and form.name == "s_waitcnt":
             return pick.randrange(1 << 16) & ~8
         if "W" in slot.kinds:

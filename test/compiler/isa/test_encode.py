@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from ringup.compiler.isa import EXEC, M0, NULL, OFF, VCC_LO, Literal, abs_, lit, neg, processor, s, v
+from ringup.compiler.isa.assembler import Assembler
 from ringup.compiler.isa.dsl import Code
 from ringup.errors import CompileError
 from ringup.silicon.shader import decode as cores_decode
@@ -117,7 +118,7 @@ def test_waits_are_as_late_and_little_as_counters_allow():
 
 @pytest.mark.parametrize(
     ("target", "wait"),
-    [("gfx1100", "s_waitcnt lgkmcnt(0)"), ("gfx1201", "s_wait_kmcnt 0"), ("gfx942", "s_waitcnt lgkmcnt(0)")],
+    [("gfx1100", "s_waitcnt lgkmcnt(0)"), ("gfx1201", "s_wait_kmcnt 0x0"), ("gfx942", "s_waitcnt lgkmcnt(0)")],
 )
 def test_scalar_loads_come_in_no_order(target, wait):
     name = "s_load_dword" if target == "gfx942" else "s_load_b32"
@@ -194,3 +195,60 @@ def test_random_words_mean_the_same_to_the_virtual_cores():
     assert count["both"] > 2500
     assert count["ours"] < 200
     assert count["cores"] < 200
+
+
+GFX9_WORDS = [  # llvm-mc 22, gfx942
+    ("v_cmpx_lt_f32_e64 s[32:33], v1, v2", "200051d001050200"),
+    ("v_mov_b64_dpp v[2:3], v[4:5] row_newbcast:1 row_mask:0xf bank_mask:0xf", "fa70047e045101ff"),
+    ("v_add_f32_sdwa v1, v2, 1 dst_sel:DWORD dst_unused:UNUSED_PRESERVE src0_sel:DWORD src1_sel:BYTE_2", "f902030202160682"),
+    ("v_accvgpr_read_b32 v1, a2", "0140d8d302010018"),
+    ("ds_append v1", "00007cd900000001"),
+    ("s_set_gpr_idx_on 3, gpr_idx(SRC0,SRC1)", "830311bf"),
+    ("v_writelane_b32 v1, s1, m0", "01008ad201f80000"),
+]  # fmt: skip
+GFX9_REFUSED = [
+    ("ds_add_rtn_u32 v1, v2, a3", "v1 and a3 are both vector registers or both accumulation registers"),
+    ("v_mfma_f32_32x32x1_2b_f32 a[0:31], v0, v1, a[2:33]", "overlaps a[0:31] in part"),
+    ("ds_gws_init v3 gds", "a global wave sync reads an even register"),
+    ("ds_append v1 gds", "ds_append has no modifier gds"),
+    ("v_mov_b64_dpp v[2:3], v[4:5] row_shl:1 row_mask:0xf bank_mask:0xf", "knows row_newbcast:0 to row_newbcast:15 alone"),
+    ("v_dot2_f32_f16 v1, v2, v3, v4 op_sel:[1,0,0]", "no op_sel, no op_sel_hi"),
+    ("v_writelane_b32 v1, s1, s2", "gfx942 reads 1 in one instruction"),
+    ("s_set_gpr_idx_mode gpr_idx(SRC3)", "it takes SRC0, SRC1, SRC2, DST, each once"),
+]  # fmt: skip
+
+
+GFX11_WORDS = [  # llvm-mc 22, gfx1100
+    ("v_sat_pk_u8_i16_e32 v5.l, 0x12345678", "ffc40a7e78563412"),
+    ("s_load_b128 s[20:23], null, 0x10", "3e0508f4100000f8"),
+    ("v_fmamk_f16 v5.l, v1.l, 0xffef, v3.l", "01070a6eefff0000"),
+]
+
+
+@pytest.mark.parametrize(("text", "code"), GFX11_WORDS, ids=[row[0].split()[0] for row in GFX11_WORDS])
+def test_words_of_gfx11_are_llvms_both_ways(text, code):
+    machine = processor("gfx1100")
+    word = Assembler(machine).instruction_bytes(text)
+    assert word.hex() == code
+    assert machine.text(machine.decode(word)) == text
+
+
+def test_a_negative_integer_fills_the_literal_that_always_follows():
+    assembler = Assembler(processor("gfx1100"))
+    assert assembler.instruction_bytes("v_fmamk_f16 v5.l, v1.l, -17, v3.l").hex() == "01070a6eefffffff"  # llvm-mc 22
+    assert assembler.instruction_bytes("v_fmamk_f16 v5.l, -17, -17, v3.l").hex() == "ff060a6eefffffff"
+    assert assembler.instruction_bytes("v_add_f16_e32 v5.l, -17, v3.l").hex() == "ff060a64efff0000"
+
+
+@pytest.mark.parametrize(("text", "code"), GFX9_WORDS, ids=[row[0].split()[0] for row in GFX9_WORDS])
+def test_words_of_gfx9_are_llvms_both_ways(text, code):
+    machine = processor("gfx942")
+    word = Assembler(machine).instruction_bytes(text)
+    assert word.hex() == code
+    assert machine.text(machine.decode(word)) == text
+
+
+@pytest.mark.parametrize(("text", "message"), GFX9_REFUSED, ids=[row[0].split()[0] for row in GFX9_REFUSED])
+def test_what_gfx9_decodes_and_does_not_have_is_refused(text, message):
+    with pytest.raises(CompileError, match=re.escape(message)):
+        Assembler(processor("gfx942")).instruction_bytes(text)
