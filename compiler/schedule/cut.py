@@ -2,14 +2,17 @@
 
 Movement and elementwise nodes are computed where they are used, again in each kernel that uses them. A reduction joins its user's kernel when it
 is used at one point there, which depends on the kernel's own axes alone: after it (a sum and what is done with it), or once a row (a softmax, a
-norm), where the kernel's axes fall apart into rows, on which every joined reduction depends, and the rest. When a reduction cannot join, the
-last node that all of its uses go through is put into memory instead of it, if that is no larger than what was reduced.
+norm), where the kernel's axes fall apart into rows and the rest. The first reduction that joins tells what a row is; others depend on the same
+axes, or on fewer: then each row computes them again (a norm in front of a product with a vector), which is allowed where that is little work
+beside the first. When a reduction cannot join, the last node that all of its uses go through is put into memory instead of it, if that is no
+larger than what was reduced.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ringup.compiler.graph import ELEMENTWISE, MOVEMENT, Node, Op, ordered
 from ringup.compiler.index import Atom, Int, atom_of, axis, bounds, is_axis, product, runtime_value
@@ -21,7 +24,10 @@ MOST_FOLDS = 8  # of one kernel: registers hold a row's share for each
 MOST_DEEP = 128  # elements of a head that an attention's tile has room for
 MANY_ROWS = 512  # with so many rows, one group a row keeps the card busy whatever a row's length
 POINTS_LIMIT = 6  # a node used at more points of one kernel than this is put into memory
-RECOMPUTED_LIMIT = 4  # a costly node is computed at most so many times for each of its elements
+RECOMPUTED_LIMIT = 4  # a costly node is computed at most so many times for each of its elements,
+FEW_EVALUATIONS = (
+    1 << 15
+)  # or so many times in all: a card does these in less time than it takes to start another kernel (a guess: 2 us)
 COSTLY = frozenset((Op.EXP2, Op.LOG2, Op.SIN, Op.SQRT, Op.DIV, Op.RECIP, Op.POW, Op.IDIV, Op.MOD))
 
 
@@ -44,12 +50,19 @@ class Fold:
         return product(self.node.sources[0].shape[axis] for axis in self.variables)
 
 
+class Rows(NamedTuple):
+    """What a kernel's first fold says: the axes that tell rows apart, and the elements it folds for each row."""
+
+    axes: frozenset[Atom]
+    length: int
+
+
 @dataclass(slots=True, eq=False)
 class Kernel:
     """What one launch computes: `root` at every point of `axes`, with `folds` in the order of their dependence, from nodes in memory.
 
-    A STORE root writes its value into a view of a buffer. `rows`: the axes that folds depend on, None without folds. `attention`: the softmax
-    and the scores below the one fold are computed inside too.
+    A STORE root writes its value into a view of a buffer. `rows`: the axes that folds depend on, some on fewer, None without folds.
+    `attention`: the softmax and the scores below the one fold are computed inside too.
     """
 
     root: Node
@@ -64,6 +77,11 @@ class Kernel:
     def shape(self) -> tuple[Int, ...]:
         """Return the sizes of the axes."""
         return shape_of(self.root)
+
+    @property
+    def told(self) -> Rows | None:
+        """Return what its first fold says of rows, None without folds."""
+        return None if self.rows is None else Rows(self.rows, bounds(self.folds[0].count)[1])
 
     @property
     def computed(self) -> Node:
@@ -197,7 +215,7 @@ class Cut:
             if len(accesses) > 1 or node in self._passing:
                 return True
             (kernel, point), = accesses  # fmt: skip
-            return not self._may_join(kernel, node, point, kernel.rows)
+            return not self._may_join(kernel, node, point, kernel.told)
         if len(accesses) > POINTS_LIMIT and node.op in ELEMENTWISE:
             return True
         reduces = self._gates.get(node)
@@ -220,7 +238,7 @@ class Cut:
         """Return the reductions that some values need, those inside of others too, that may all be computed in a kernel."""
         found: dict[Node, Point] = {}
         refused: set[Node] = set()
-        rows = kernel.rows
+        rows = kernel.told
         stack = list(roots)
         seen = set(stack)
         while stack:
@@ -234,7 +252,9 @@ class Cut:
                     and self._may_join(kernel, current, at, rows)
                 ):
                     found[current] = at
-                    rows = _rows_of(at, kernel)
+                    own = _rows_of(at, kernel)
+                    if rows is None and own is not None:
+                        rows = Rows(own, _length(current))
                     inner = {i: axis(f"r{len(found)}_{i}", current.sources[0].shape[i]) for i in current.arg[1]}
                     steps = [(current.sources[0], tuple(inner.get(i, index) for i, index in enumerate(at)))]
                     stack += [step for step in steps if step not in seen]
@@ -252,7 +272,7 @@ class Cut:
         """Return whether a costly node would be computed many times for each of its elements, inside a reduction over something else."""
         if node.op not in COSTLY or not node.dtype.is_float:
             return False
-        most = RECOMPUTED_LIMIT * bounds(node.size)[1]
+        most = max(RECOMPUTED_LIMIT * bounds(node.size)[1], FEW_EVALUATIONS)
         return any(_evaluations(kernel, point) > most for kernel, point in accesses)
 
     def _start(self, root: Node) -> None:
@@ -280,7 +300,8 @@ class Cut:
         inner = {i: axis(f"r{number}_{i}", node.sources[0].shape[i]) for i in axes}
         fold = Fold(node, point, inner)
         kernel.folds.append(fold)
-        kernel.rows = _rows_of(point, kernel)
+        if kernel.rows is None:
+            kernel.rows = _rows_of(point, kernel)
         found = find(node) if number == 0 and is_contraction(node) else None
         if found is None or not self._attends(kernel, fold, found):
             self._access(kernel, node.sources[0], fold.inner)
@@ -337,35 +358,30 @@ class Cut:
                 leaves[node, point] = None
         return list(leaves)
 
-    def _may_join(self, kernel: Kernel, node: Node, point: Point, rows: frozenset[Atom] | None) -> bool:
-        axes = kernel.axes
+    def _may_join(self, kernel: Kernel, node: Node, point: Point, rows: Rows | None) -> bool:
         own = _rows_of(point, kernel)
         if (
             node in self._passing
             or len(kernel.folds) >= MOST_FOLDS
             or own is None
-            or (rows is not None and rows != own)
+            or (rows is not None and not own <= rows.axes)
             or any(fold.node is node for fold in kernel.folds)
         ):
             return False
         for index, size in zip(point, node.shape, strict=True):
             if within(index, 0, size) is not True:
                 return False
-        size = 1
-        for one in axes:
-            if not isinstance(one, int) and atom_of(one) in own:
-                size *= bounds(one)[1] + 1
-        if size > bounds(node.size)[1]:
+        if _points(kernel, own) > bounds(node.size)[1]:
             return False
         whole = bounds(product(kernel.shape))[1]
-        if self._contractions[node] and (size != whole or kernel.folds):
+        count, length = _points(kernel, own if rows is None else rows.axes), _length(node)
+        if rows is not None and own != rows.axes and length > max(rows.length, FEW_EVALUATIONS // count):
+            return False
+        if self._contractions[node] and (count != whole or kernel.folds):
             return False
         if kernel.folds and self._contractions[kernel.folds[0].node]:
             return False
-        if size == whole:
-            return True
-        longest = max(whole // size, bounds(node.sources[0].size)[1] // bounds(node.size)[1])
-        return longest <= ROW_LIMIT or size >= MANY_ROWS
+        return count == whole or max(whole // count, length) <= ROW_LIMIT or count >= MANY_ROWS
 
 
 def lies(node: Node) -> bool:
@@ -443,12 +459,21 @@ def _rows_of(point: Point, kernel: Kernel) -> frozenset[Atom] | None:
     return frozenset(used) if used <= own else None
 
 
+def _points(kernel: Kernel, atoms: frozenset[Atom]) -> int:
+    """Return how many points some of a kernel's axes have."""
+    return bounds(
+        product(bounds(one)[1] + 1 for one in kernel.axes if not isinstance(one, int) and atom_of(one) in atoms)
+    )[1]
+
+
+def _length(reduction: Node) -> int:
+    """Return how many elements are folded into each result."""
+    return bounds(reduction.sources[0].size)[1] // bounds(reduction.size)[1]
+
+
 def _evaluations(kernel: Kernel, point: Point) -> int:
     """Return how often a value at a point is computed inside of folds: for every element of the folds whose variables it depends on."""
-    rows = 1
-    for one in kernel.axes:
-        if not isinstance(one, int) and kernel.rows is not None and atom_of(one) in kernel.rows:
-            rows *= bounds(one)[1] + 1
+    rows = _points(kernel, kernel.rows or frozenset())
     most = 0
     for fold in kernel.folds:
         own = {atom_of(one) for one in fold.variables.values() if not isinstance(one, int)}

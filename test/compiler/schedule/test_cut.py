@@ -53,6 +53,14 @@ def block(x, dim, heads):
         ),
         (lambda: block(tensor(1, 32, 64), 64, 4), 9),
         (lambda: tensor(100, 1000)[Tensor(np.zeros(7, np.int32))].sum(1), 1),
+        # a norm in front of a product with a vector is computed again by every row of it; for many products at once it is not
+        (lambda: tensor(1, 256).layer_norm() @ tensor(256, 1000), 1),
+        (lambda: tensor(64, 256).layer_norm() @ tensor(256, 1000), 2),
+        # a fold that is longer than the product's own is too much to do again
+        (lambda: (tensor(1, 64) * tensor(6000).max()) @ tensor(64, 1000), 2),
+        # exponentials are done again if they are few
+        (lambda: tensor(4, 1, 128).softmax(-1) @ tensor(4, 128, 64), 1),
+        (lambda: tensor(4, 1, 1024).softmax(-1) @ tensor(4, 1024, 64), 2),
     ],
 )
 def test_so_many_kernels(made, count):
