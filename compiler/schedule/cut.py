@@ -5,7 +5,7 @@ is used at one point there, which depends on the kernel's own axes alone: after 
 norm), where the kernel's axes fall apart into rows and the rest. The first reduction that joins tells what a row is; others depend on the same
 axes, or on fewer: then each row computes them again (a norm in front of a product with a vector), which is allowed where that is little work
 beside the first. When a reduction cannot join, the last node that all of its uses go through is put into memory instead of it, if that is no
-larger than what was reduced.
+larger than what was reduced. A contraction is a kernel's only reduction, or one of two with the same rows and columns.
 """
 
 from __future__ import annotations
@@ -377,11 +377,26 @@ class Cut:
         count, length = _points(kernel, own if rows is None else rows.axes), _length(node)
         if rows is not None and own != rows.axes and length > max(rows.length, FEW_EVALUATIONS // count):
             return False
-        if self._contractions[node] and (count != whole or kernel.folds):
-            return False
+        if self._contractions[node]:
+            return count == whole and self._is_beside(kernel, node, point)
         if kernel.folds and self._contractions[kernel.folds[0].node]:
             return False
         return count == whole or max(whole // count, length) <= ROW_LIMIT or count >= MANY_ROWS
+
+    def _is_beside(self, kernel: Kernel, node: Node, point: Point) -> bool:
+        """Return whether a contraction may be computed in a kernel: as its only fold, or beside another of the same rows and columns."""
+        if not kernel.folds:
+            return True
+        first, *more = kernel.folds
+        if (
+            more
+            or kernel.attention is not None
+            or not self._contractions[first.node]
+            or node.dtype is not first.node.dtype
+        ):
+            return False
+        sides = _sides(first.node, first.inner, kernel)
+        return len(sides) == 2 and sides == _sides(node, point, kernel)
 
 
 def lies(node: Node) -> bool:
@@ -457,6 +472,17 @@ def _rows_of(point: Point, kernel: Kernel) -> frozenset[Atom] | None:
         if not isinstance(index, int):
             used |= {atom for atom in index.variables() if is_axis(atom) or atom.kind == "value"}
     return frozenset(used) if used <= own else None
+
+
+def _sides(contraction: Node, point: Point, kernel: Kernel) -> frozenset[frozenset[Atom]]:
+    """Return the kernel's axes that one factor of a contraction depends on and the other does not, for each: rows and columns."""
+    own = {atom_of(one) for one in kernel.axes if not isinstance(one, int)}
+    found: list[set[Atom]] = []
+    for factor in contraction.sources[0].sources:
+        indices = [point[i] for i in depends(factor)]
+        found.append({atom for one in indices if not isinstance(one, int) for atom in one.variables()} & own)
+    first, second = found
+    return frozenset(one for one in (frozenset(first - second), frozenset(second - first)) if one)
 
 
 def _points(kernel: Kernel, atoms: frozenset[Atom]) -> int:

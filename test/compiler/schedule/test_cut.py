@@ -32,6 +32,11 @@ def block(x, dim, heads):
     return x + hidden @ tensor(4 * dim, dim) + tensor(dim)
 
 
+def shortcut(x, kernel, around):
+    """A convolution of stride 2 and the way around it."""
+    return (x.conv2d(kernel, stride=2, padding=1) + x.conv2d(around, stride=2) * 0.5).relu()
+
+
 @pytest.mark.parametrize(
     ("made", "count"),
     [
@@ -58,6 +63,12 @@ def block(x, dim, heads):
         (lambda: tensor(64, 256).layer_norm() @ tensor(256, 1000), 2),
         # a fold that is longer than the product's own is too much to do again
         (lambda: (tensor(1, 64) * tensor(6000).max()) @ tensor(64, 1000), 2),
+        # two products of the same rows and columns are one kernel, three are not
+        (lambda: (tensor(40, 64) @ tensor(64, 48)).silu() * (tensor(40, 24) @ tensor(24, 48)), 1),
+        (lambda: tensor(40, 64) @ tensor(64, 48) + (tensor(48, 24) @ tensor(24, 40)).permute(1, 0), 1),
+        (lambda: sum((tensor(40, 64) @ tensor(64, 48) for _ in range(2)), tensor(40, 64) @ tensor(64, 48)), 2),
+        (lambda: tensor(40, 64) @ tensor(64, 48) + (tensor(8, 24) @ tensor(24, 48)).repeat(5, 1), 2),
+        (lambda: shortcut(tensor(1, 16, 12, 12), tensor(24, 16, 3, 3), tensor(24, 16, 1, 1)), 1),
         # exponentials are done again if they are few
         (lambda: tensor(4, 1, 128).softmax(-1) @ tensor(4, 128, 64), 1),
         (lambda: tensor(4, 1, 1024).softmax(-1) @ tensor(4, 1024, 64), 2),
