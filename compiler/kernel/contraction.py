@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
 from ringup.compiler.graph import ELEMENTWISE, Node, Op
-from ringup.compiler.index import Atom, Expr, Int, atom_of, axis, is_axis, product, substitute
+from ringup.compiler.index import Atom, Expr, Int, atom_of, axis, product, substitute
 from ringup.compiler.kernel.axes import Axis, threads
 from ringup.compiler.kernel.elementwise import written
 from ringup.compiler.kernel.expressions import divides
@@ -23,7 +23,8 @@ from ringup.compiler.kernel.frame import Frame, Lowered
 from ringup.compiler.kernel.space import Space, at, merged, most, places, stride
 from ringup.compiler.kernel.staging import Operand, Staging, masked
 from ringup.compiler.machine.ir import I32, Value
-from ringup.compiler.schedule.cut import Access, Fold, Kernel, accesses, is_contraction
+from ringup.compiler.schedule.cut import Access, Fold, Kernel, accesses
+from ringup.compiler.schedule.needs import axes_of, is_contraction, used
 from ringup.compiler.schedule.views import Point, source_point, within
 
 MOST_EPILOGUE = 1500  # operations behind the sum, over all results of a thread, that are written out one by one
@@ -89,27 +90,13 @@ def _is_in(variable: Int, atoms: frozenset[Atom]) -> bool:
 
 def split_axes(kernel: Kernel, fold: Fold) -> tuple[frozenset[Atom], frozenset[Atom]] | None:
     """Return the kernel's axes that only the first and only the second factor of a contraction depends on, None if the axes mix."""
-    scores = [kernel.scores] if kernel.scores else []
-    found = []
-    for factor in fold.node.sources[0].sources:
-        used: set[Atom] = set()
-        for access in accesses([(factor, fold.inner)], kernel.inputs, scores):
-            used |= _used(access.point)
-        found.append(used)
-    first, second = frozenset(found[0] - found[1]), frozenset(found[1] - found[0])
-    return (first, second) if first and second else None
-
-
-def _used(point: Point) -> set[Atom]:
-    found: set[Atom] = set()
-    for index in point:
-        if isinstance(index, Expr):
-            for atom in index.variables():
-                if is_axis(atom):
-                    found.add(atom)
-                elif atom.kind == "value" and isinstance(atom.parts[1], tuple):
-                    found |= _used(atom.parts[1][1])
-    return found
+    own = axes_of(kernel.axes)
+    inside = {kernel.scores.node: kernel.scores.inner} if kernel.scores else None
+    first, second = (
+        own & used(factor, fold.inner, lambda node: node in kernel.inputs, inside)
+        for factor in fold.node.sources[0].sources
+    )
+    return (first - second, second - first) if first - second and second - first else None
 
 
 def by_speed(tiles: Sequence[AnyTile], problem: Problem, compute_units: int) -> list[AnyTile]:

@@ -213,6 +213,30 @@ def test_results_of_two_products_wait_in_lds_while_a_long_epilogue_runs_over_row
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16, dtypes.int32], ids=str)
+@pytest.mark.parametrize("spread", ["padded", "joined", "masked"])
+def test_columns_that_only_a_pad_or_a_seam_tells_apart(small, dtype, spread):
+    """The rows' factor is read at the same places for every column, yet it is not the same in all of them: these are no rows and columns."""
+    rows, depth, columns = 16, 5, 12
+    x, y, z = (whole(shape, dtype, i) for i, shape in enumerate([(rows, depth), (depth, columns), (rows, depth)]))
+    left, right, other = (tensor_of(small, value, dtype) for value in (x, y, z))
+    wide = left.reshape(rows, depth, 1).expand(rows, depth, columns - 2)
+    factor = np.repeat(x[:, :, None], columns, 2)
+    if spread == "joined":
+        wide = wide.cat(other.reshape(rows, depth, 1).expand(rows, depth, 2), axis=2)
+        factor[:, :, -2:] = z[:, :, None]
+    elif spread == "padded":
+        wide = wide.pad(((0, 0), (0, 0), (1, 1)))
+        factor[:, :, [0, -1]] = 0
+    else:
+        inside = tensor_of(small, whole((), dtypes.float32, 0) * 0 + 1, dtypes.float32).cast(dtype)
+        wide = left.reshape(rows, depth, 1).expand(rows, depth, columns)
+        wide = wide * inside.reshape(1, 1, 1).expand(1, 1, columns - 2).pad(((0, 0), (0, 0), (1, 1)))
+        factor[:, :, [0, -1]] = 0
+    made = (wide * right.reshape(1, depth, columns)).sum(1)
+    np.testing.assert_array_equal(made.numpy().astype(np.int64), (factor.astype(np.int64) * y.astype(np.int64)).sum(1))
+
+
 def test_narrow_products_go_through_the_matrix_units(small):
     """f16 and bf16 do, what is summed in them does not overflow; f32, f64 and integers are multiplied as they are."""
     for name, by_matrix in (

@@ -5,7 +5,8 @@ import pytest
 
 from ringup.compiler import dtypes, graph
 from ringup.compiler.graph import Op
-from ringup.compiler.schedule.cut import Cut, memory_of
+from ringup.compiler.schedule import cut
+from ringup.compiler.schedule.cut import MOST_FOLDS, Cut, memory_of
 from ringup.compiler.schedule.order import plan
 from ringup.compiler.schedule.signature import of_graph, of_kernel
 from ringup.compiler.tensor import Tensor, order
@@ -161,3 +162,43 @@ def test_the_plan_is_the_same_each_time():
         return [of_kernel(one)[0] for one in found]
 
     assert made() == made()
+
+
+def chain(step, count):
+    x = tensor(64, 64)
+    for _ in range(count):
+        x = step(x)
+    return x
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda x: x.softmax(-1),
+        lambda x: x.layer_norm() + x,
+        lambda x: x + x.softmax(-1) @ x,
+        lambda x: x.softmax(0).softmax(1),
+    ],
+    ids=["softmax", "norm", "softmax and product", "both ways"],
+)
+def test_planning_a_chain_takes_steps_in_proportion_to_its_length(monkeypatch, step):
+    """What is counted are the steps from a value to what it needs, which every search of the cut is made of."""
+    steps, sources = [0], cut.sources
+
+    def counted(node, point):
+        steps[0] += 1
+        return sources(node, point)
+
+    monkeypatch.setattr(cut, "sources", counted)
+    taken = []
+    for count in (30, 60, 120):
+        steps[0] = 0
+        kernels(chain(step, count))
+        taken.append(steps[0])
+    assert taken[2] - taken[1] < 2.2 * (taken[1] - taken[0])
+
+
+def test_a_chain_of_softmaxes_fills_kernels_with_whole_ones():
+    found = kernels(chain(lambda x: x.softmax(-1), 12))
+    assert sum(len(one.folds) for one in found) == 24
+    assert all(len(one.folds) in range(4, MOST_FOLDS + 1, 2) for one in found)
