@@ -69,7 +69,7 @@ class AttentionContraction(Tiled):
     tile: AttentionTile
 
     def __init__(self, problem: Problem, name: str, tile: AttentionTile, found: Attention, scores: Fold) -> None:
-        super().__init__(problem, name, tile)
+        super().__init__([problem], name, tile)
         self._found, self._scores = found, scores
         self._to_scores = path_to(found.logits, scores.node)
         weights = next(side.factor for side in self.sides if side.factor is not found.values)
@@ -113,7 +113,7 @@ class AttentionContraction(Tiled):
             for i in range(tile.rows)
             for j in range(0, columns, RUN)
         ]
-        self._finish(totals, runs)
+        self._finish([totals], runs)
         return self.frame.done(groups, self.axes(groups, turns), tile)
 
     def thread_axes(self) -> list[Axis]:

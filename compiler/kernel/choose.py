@@ -34,12 +34,12 @@ def lower(kernel: Kernel, name: str, traits: Traits, choice: Choice | None = Non
         tile = choice if isinstance(choice, attention.AttentionTile) else None
         return attention.lower(contraction.Problem(kernel), name, kernel.attention, kernel.scores, tile)
     if contraction.fits(kernel):
-        problem = contraction.Problem(kernel)
+        problems = contraction.problems(kernel)
         if not isinstance(choice, fma.FmaTile):
-            narrow = matrix.narrowed(problem, traits.matrix) if traits.matrix else None
+            narrow = matrix.narrowed(problems, traits.matrix) if traits.matrix else None
             if narrow is not None:
                 return matrix.lower(narrow, name, traits, choice if isinstance(choice, matrix.MatrixTile) else None)
-        return fma.lower(problem, name, traits, choice if isinstance(choice, fma.FmaTile) else None)
+        return fma.lower(problems, name, traits, choice if isinstance(choice, fma.FmaTile) else None)
     return rows.lower(kernel, name, traits)
 
 
@@ -51,10 +51,11 @@ def candidates(kernel: Kernel, traits: Traits) -> list[Choice]:
         return [*attention.candidates(contraction.Problem(kernel))]
     if not contraction.fits(kernel):
         return [*rows.candidates(kernel, traits)]
-    problem = contraction.Problem(kernel)
+    problems = contraction.problems(kernel)
+    problem = problems[0]
     small = min(problem.m, problem.n) <= SMALL_SIDE
-    narrow = matrix.narrowed(problem, traits.matrix) if traits.matrix else None
-    found: list[Choice] = [*(fma.candidates(problem, traits) if narrow is None else matrix.candidates(narrow, traits))]
+    narrow = matrix.narrowed(problems, traits.matrix) if traits.matrix else None
+    found: list[Choice] = [*(fma.candidates(problem, traits) if narrow is None else matrix.candidates(problem, traits))]
     return [*found, *rows.candidates(kernel, traits)[:1]] if small else found
 
 

@@ -1,5 +1,7 @@
 """Kernels of matrix products and convolutions: sums of products over K for every pair of a row (M) and a column (N), tile by tile.
 
+A kernel has one such sum or two, of the same rows and columns: a convolution and the one on the way around it, two products that are multiplied.
+
 A group computes an m x n tile of the result. Slices of k along K go to LDS, each operand's by the threads that load them best from memory,
 whatever the operand is: a convolution's window, a cast, a product with a scale are computed on the way. While a slice is multiplied the next
 one is on its way from memory; there are two places for slices, so one barrier a slice. How a tile is multiplied: `fma.py`, `matrix.py`.
@@ -13,7 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
 from ringup.compiler.graph import ELEMENTWISE, Node, Op
-from ringup.compiler.index import Atom, Expr, Int, atom_of, axis, is_axis, product, substitute
+from ringup.compiler.index import Atom, Expr, Int, atom_of, axis, product, substitute
 from ringup.compiler.kernel.axes import Axis, threads
 from ringup.compiler.kernel.elementwise import written
 from ringup.compiler.kernel.expressions import divides
@@ -21,7 +23,8 @@ from ringup.compiler.kernel.frame import Frame, Lowered
 from ringup.compiler.kernel.space import Space, at, merged, most, places, stride
 from ringup.compiler.kernel.staging import Operand, Staging, masked
 from ringup.compiler.machine.ir import I32, Value
-from ringup.compiler.schedule.cut import Access, Fold, Kernel, accesses, is_contraction
+from ringup.compiler.schedule.cut import Access, Fold, Kernel, accesses
+from ringup.compiler.schedule.needs import axes_of, is_contraction, used
 from ringup.compiler.schedule.views import Point, source_point, within
 
 MOST_EPILOGUE = 1500  # operations behind the sum, over all results of a thread, that are written out one by one
@@ -63,15 +66,18 @@ class Side:
 
 
 def fits(kernel: Kernel) -> bool:
-    """Return whether a kernel is a contraction that tiles suit."""
-    if len(kernel.folds) != 1 or not is_contraction(kernel.folds[0].node):
+    """Return whether a kernel is a contraction, or several of the same rows and columns, that tiles suit."""
+    if not kernel.folds or not all(is_contraction(fold.node) for fold in kernel.folds):
         return False
-    if kernel.folds[0].node.dtype.bits < 32 or any(
-        not isinstance(size, int) for size in kernel.folds[0].node.sources[0].shape
+    if any(
+        fold.node.dtype.bits < 32 or any(not isinstance(size, int) for size in fold.node.sources[0].shape)
+        for fold in kernel.folds
     ):
         return False
-    split = split_axes(kernel)
-    return split is not None and min(_size(kernel, split[0]), _size(kernel, split[1])) >= LEAST_TILED
+    splits = [split_axes(kernel, fold) for fold in kernel.folds]
+    sides = {None if one is None else frozenset(one) for one in splits}
+    (first,) = sides if len(sides) == 1 else (None,)
+    return first is not None and min(_size(kernel, one) for one in first) >= LEAST_TILED
 
 
 def _size(kernel: Kernel, atoms: frozenset[Atom]) -> int:
@@ -82,29 +88,15 @@ def _is_in(variable: Int, atoms: frozenset[Atom]) -> bool:
     return not isinstance(variable, int) and atom_of(variable) in atoms
 
 
-def split_axes(kernel: Kernel) -> tuple[frozenset[Atom], frozenset[Atom]] | None:
-    """Return the kernel's axes that only the first and only the second factor depends on, None if the axes mix."""
-    fold = kernel.folds[0]
-    found = []
-    for factor in fold.node.sources[0].sources:
-        used: set[Atom] = set()
-        for access in accesses([(factor, fold.inner)], kernel.inputs, all_folds(kernel)[1:]):
-            used |= _used(access.point)
-        found.append(used)
-    first, second = frozenset(found[0] - found[1]), frozenset(found[1] - found[0])
-    return (first, second) if first and second else None
-
-
-def _used(point: Point) -> set[Atom]:
-    found: set[Atom] = set()
-    for index in point:
-        if isinstance(index, Expr):
-            for atom in index.variables():
-                if is_axis(atom):
-                    found.add(atom)
-                elif atom.kind == "value" and isinstance(atom.parts[1], tuple):
-                    found |= _used(atom.parts[1][1])
-    return found
+def split_axes(kernel: Kernel, fold: Fold) -> tuple[frozenset[Atom], frozenset[Atom]] | None:
+    """Return the kernel's axes that only the first and only the second factor of a contraction depends on, None if the axes mix."""
+    own = axes_of(kernel.axes)
+    inside = {kernel.scores.node: kernel.scores.inner} if kernel.scores else None
+    first, second = (
+        own & used(factor, fold.inner, lambda node: node in kernel.inputs, inside)
+        for factor in fold.node.sources[0].sources
+    )
+    return (first - second, second - first) if first - second and second - first else None
 
 
 def by_speed(tiles: Sequence[AnyTile], problem: Problem, compute_units: int) -> list[AnyTile]:
@@ -124,24 +116,27 @@ def all_folds(kernel: Kernel) -> list[Fold]:
 
 
 class Problem:
-    """A contraction before its tile is chosen: whose axes are whose, and how large it is."""
+    """A contraction before its tile is chosen: whose axes are whose, and how large it is. `rows`: the axes that are to be its rows."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel, self.fold = kernel, kernel.folds[0]
+    def __init__(self, kernel: Kernel, fold: Fold | None = None, rows: frozenset[Atom] | None = None) -> None:
+        self.kernel, self.fold = kernel, fold or kernel.folds[0]
         product_node = self.fold.node.sources[0]
         pairs = [pair for pair in zip(kernel.axes, kernel.shape, strict=True) if isinstance(pair[0], Expr)]
         out = written(kernel.root, kernel.axes)
         reads = accesses([(kernel.computed, kernel.axes)], kernel.inputs, all_folds(kernel))
         positions = [*places(reads), out]
-        first, second = split_axes(kernel) or (frozenset(), frozenset())
+        first, second = split_axes(kernel, self.fold) or (frozenset(), frozenset())
         factors = product_node.sources
         # columns are the axes that run through the result's memory: threads side by side store side by side; an attention's are its values'
-        if kernel.attention is not None:
+        if rows is not None:
+            swapped = first != rows
+        elif kernel.attention is not None:
             swapped = factors[0] is kernel.attention.values
         else:
             swapped = any(stride(out, pair[0]) == 1 for pair in pairs if atom_of(pair[0]) in first)
         if swapped:
             first, second, factors = second, first, factors[::-1]
+        self.rows = first
         spaces = [
             merged([pair for pair in pairs if atom_of(pair[0]) in atoms], positions, letter)
             for atoms, letter in ((first, "m"), (second, "n"))
@@ -180,15 +175,33 @@ class Problem:
         return most(self.sides[1].own.size)
 
 
+def problems(kernel: Kernel) -> list[Problem]:
+    """Return the contractions of a kernel that `fits`, all with the same rows, the shallowest first.
+
+    By the model the order matters little: the long loop of a block of 512 channels takes 16 % longer behind nothing than behind a short one.
+    """
+    first = Problem(kernel)
+    found = [first, *(Problem(kernel, fold, first.rows) for fold in kernel.folds[1:])]
+    return sorted(found, key=lambda one: most(one.depth.size))
+
+
 class Tiled(ABC):
     """A kernel whose result is made tile by tile: whose axes are whose, and what follows the sum."""
 
-    def __init__(self, problem: Problem, name: str, tile: Tile) -> None:
-        self.problem, self.kernel, self.fold, self.tile = problem, problem.kernel, problem.fold, tile
-        self.sides, self.depth, self._original = problem.sides, problem.depth, problem.original
+    def __init__(self, every: Sequence[Problem], name: str, tile: Tile) -> None:
+        problem = every[0]
+        self.problems, self.problem, self.kernel, self.fold, self.tile = (
+            every,
+            problem,
+            problem.kernel,
+            problem.fold,
+            tile,
+        )
+        self.sides, self.depth = problem.sides, problem.depth
+        self._original = {atom: index for one in every for atom, index in one.original.items()}
         self.frame = Frame(problem.kernel, name, tile.threads)
         self.thread = axis("thread", tile.threads)
-        self._path = path_to(problem.kernel.computed, problem.fold.node)
+        self._paths = [path_to(problem.kernel.computed, one.fold.node) for one in every]
         self._at_batch: dict[Atom, Int] = {}
 
     @abstractmethod
@@ -246,8 +259,8 @@ class Tiled(ABC):
         everything = self._at_batch | where
         return tuple(substitute(substitute(index, self._original), everything) for index in point)
 
-    def _finish(self, values: Sequence[Value], runs: Sequence[Run]) -> None:
-        """Compute what follows the sum and store it, run by run."""
+    def _finish(self, products: Sequence[Sequence[Value]], runs: Sequence[Run]) -> None:
+        """Compute what follows the sums, each with a value for every result of the thread, and store it, run by run."""
         for run in runs:
             where_m, row = self.own(0, run.row)
             mask = masked(self.frame, within(row, 0, self.problem.m), None)
@@ -257,12 +270,12 @@ class Tiled(ABC):
                 where_n, column = self.own(1, run.column + step)
                 points.append(self.point(self.kernel.axes, where_m | where_n))
                 tests.append(within(column, 0, self.problem.n))
-            part = values[run.first : run.first + run.length]
+            parts = [values[run.first : run.first + run.length] for values in products]
             if divides(run.length, self.problem.n):  # a run lies inside or outside as a whole
-                self._store(points, part, masked(self.frame, tests[0], mask))
+                self._store(points, parts, masked(self.frame, tests[0], mask))
             else:
-                for point, value, test in zip(points, part, tests, strict=True):
-                    self._store([point], [value], masked(self.frame, test, mask))
+                for i, (point, test) in enumerate(zip(points, tests, strict=True)):
+                    self._store([point], [part[i : i + 1] for part in parts], masked(self.frame, test, mask))
 
     @property
     def rolled_rows(self) -> int:
@@ -275,55 +288,62 @@ class Tiled(ABC):
 
     def _epilogue_size(self) -> int:
         """Return how many operations follow the sum for each result."""
+        folds = {one.fold.node for one in self.problems}
         seen: set[Node] = set()
         stack = [self.kernel.computed]
         count = 0
         while stack:
             node = stack.pop()
-            if node in seen or node is self.fold.node or node in self.kernel.inputs:
+            if node in seen or node in folds or node in self.kernel.inputs:
                 continue
             seen.add(node)
             count += node.op in ELEMENTWISE
             stack += node.sources
         return count
 
-    def _finish_rolled(self, values: Sequence[Value]) -> None:
-        """Do the same as `_finish` in a loop over the thread's rows, the results waiting in LDS: long code stays short."""
+    def _finish_rolled(self, products: Sequence[Sequence[Value]]) -> None:
+        """Do the same as `_finish` in loops over the thread's rows, the results waiting in LDS: long code stays short.
+
+        There is a loop for each product, over its part of the rows, so that several take no more LDS than one.
+        """
         build, expressions = self.frame.build, self.frame.expressions
-        size = values[0].type.size_bytes
-        threads = self.tile.threads
-        each = len(values) // self.rolled_rows
-        build.function.lds_bytes = max(build.function.lds_bytes, len(values) * threads * size)
+        type_ = products[0][0].type
+        size, threads = type_.size_bytes, self.tile.threads
+        each, rows = len(products[0]) // self.rolled_rows, self.rolled_rows // len(products)
+        build.function.lds_bytes = max(build.function.lds_bytes, len(products) * rows * each * threads * size)
         place = expressions.numbers.emit(self.thread * size)
         build.barrier()
-        for i, value in enumerate(values):
-            build.lds_store(place, value, constant=i * threads * size)
-        row = axis("row", self.rolled_rows)
-        with expressions.loop(row, 0, self.rolled_rows, 1, []):
-            address = expressions.numbers.emit(row * (each * threads * size) + self.thread * size)
-            waiting = [build.lds_load(values[0].type, address, constant=j * threads * size) for j in range(each)]
-            self._finish(waiting, self.rolled_runs(row))
+        row = axis("row", rows)
+        for first in range(0, self.rolled_rows, rows):
+            waiting = [value for values in products for value in values[first * each : (first + rows) * each]]
+            for i, value in enumerate(waiting):
+                build.lds_store(place, value, constant=i * threads * size)
+            with expressions.loop(row, 0, rows, 1, []):
+                address = expressions.numbers.emit(row * (each * threads * size) + self.thread * size)
+                found = [
+                    [
+                        build.lds_load(type_, address, constant=(i * rows * each + j) * threads * size)
+                        for j in range(each)
+                    ]
+                    for i in range(len(products))
+                ]
+                self._finish(found, self.rolled_runs(row + first))
 
-    def _store(self, points: Sequence[Point], values: Sequence[Value], mask: Value | None) -> None:
+    def _store(self, points: Sequence[Point], parts: Sequence[Sequence[Value]], mask: Value | None) -> None:
         expressions = self.frame.expressions
-        expressions.define(
-            self.fold.node, {self._reduced(point): value for point, value in zip(points, values, strict=True)}
-        )
+        for problem, path, values in zip(self.problems, self._paths, parts, strict=True):
+            reduced = [_along(path, point) for point in points]
+            expressions.define(problem.fold.node, dict(zip(reduced, values, strict=True)))
         found = expressions.values(self.kernel.computed, [(point, mask) for point in points])
         self.frame.store(points, found, mask)
 
-    def _reduced(self, point: Point) -> Point:
-        for node in self._path:
-            point, _ = source_point(node, point)
-        return point
-
 
 class Contraction(Tiled):
-    """The lowering of one product; how a tile is multiplied is the two below this: `fma.py`, `matrix.py`."""
+    """The lowering of one product, or of several one after the other; how a tile is multiplied is the two below this: `fma.py`, `matrix.py`."""
 
-    def operand(self, number: int) -> Operand:
-        """Return what is staged of the rows (0) or the columns (1)."""
-        side, depth = self.sides[number], self.depth
+    def operand(self, problem: Problem, number: int) -> Operand:
+        """Return what is staged of a product's rows (0) or columns (1)."""
+        side, depth = problem.sides[number], problem.depth
         along_k = (
             side.position is not None and stride(side.position, depth.variables[-1] if depth.variables else 0) == 1
         )
@@ -331,14 +351,14 @@ class Contraction(Tiled):
         def place(slice_: Int, own: Int, k: Int) -> tuple[Point, Int, Int]:
             where, at_own = self.own(number, own)
             at_k = slice_ * self.tile.k + k
-            return self.point(self.fold.inner, where | at(depth, at_k)), at_own, at_k
+            return self.point(problem.fold.inner, where | at(depth, at_k)), at_own, at_k
 
         run = depth.sizes[-1] if along_k else side.own.sizes[-1]
         return Operand(side.factor, place, most(side.own.size), most(depth.size), along_k, run)
 
     @abstractmethod
-    def stagings(self) -> tuple[Staging, Staging]:
-        """Return how the operands' slices go to LDS."""
+    def stagings(self, problem: Problem) -> tuple[Staging, Staging]:
+        """Return how the slices of a product's operands go to LDS."""
 
     @abstractmethod
     def first(self) -> list[Value]:
@@ -354,44 +374,62 @@ class Contraction(Tiled):
 
     def lower(self) -> Lowered:
         """Return the machine IR."""
-        tile, build, expressions = self.tile, self.frame.build, self.frame.expressions
+        build = self.frame.build
         self.frame.bind(self.thread, build.op("thread_id", I32))
         groups = self._groups()
-        slices = -(-most(self.depth.size) // tile.k)
-        stagings = self.stagings()
+        products: list[list[Value]] = []
+        runs: list[Run] = []
+        for problem in self.problems:
+            if products and self._slices(self.problems[0]) == 1:
+                build.barrier()  # ORDER: the slices lie where the ones before are read
+            values, runs = self.results(self._product(problem))
+            products.append(values)
+        if self.rolled_rows > len(products) and self._epilogue_size() * len(products[0]) > MOST_EPILOGUE:
+            self._finish_rolled(products)
+        else:
+            self._finish(products, runs)
+        return self.frame.done(groups, self.axes(groups, self._slices(self.problem)), self.tile)
+
+    def _slices(self, problem: Problem) -> int:
+        return -(-most(problem.depth.size) // self.tile.k)
+
+    def _product(self, problem: Problem) -> Sequence[Value]:
+        """Return the totals of a product."""
+        build, expressions = self.frame.build, self.frame.expressions
+        slices, stagings = self._slices(problem), self.stagings(problem)
         half = 0  # the second slices' places lie behind the first's
         for staging in stagings:
             staging.place = half
             half += staging.slice_bytes
-        build.function.lds_bytes = half * (2 if slices > 1 else 1)
+        build.function.lds_bytes = max(build.function.lds_bytes, half * (2 if slices > 1 else 1))
         zero = build.const(0)
         for staging in stagings:
             staging.put(staging.fetch(0), zero)
         build.barrier()
         totals = self.first()
         if slices == 1:
-            totals = self.multiplied(stagings, zero, totals)
-        else:
-            with build.loop(0, slices, 1, totals) as loop:
-                expressions.enter()
-                following = build.op("min_s", I32, build.add(loop.index, 1), build.const(slices - 1))
-                number = axis("slice", slices)
-                self.frame.bind(number, following)
-                fetched = [staging.fetch(number) for staging in stagings]
-                here = build.mul(build.op("and", I32, loop.index, build.const(1)), half)
-                there = build.op("sub", I32, build.const(half), here)
-                loop.following = self.multiplied(stagings, here, loop.carried)
-                for staging, values in zip(stagings, fetched, strict=True):
-                    staging.put(values, there)
-                build.barrier()
-                expressions.leave()
-            totals = loop.results
-        values, runs = self.results(totals)
-        if self.rolled_rows and self._epilogue_size() * len(values) > MOST_EPILOGUE:
-            self._finish_rolled(values)
-        else:
-            self._finish(values, runs)
-        return self.frame.done(groups, self.axes(groups, slices), tile)
+            return self.multiplied(stagings, zero, totals)
+        with build.loop(0, slices, 1, totals) as loop:
+            expressions.enter()
+            following = build.op("min_s", I32, build.add(loop.index, 1), build.const(slices - 1))
+            number = axis("slice", slices)
+            self.frame.bind(number, following)
+            fetched = [staging.fetch(number) for staging in stagings]
+            here = build.mul(build.op("and", I32, loop.index, build.const(1)), half)
+            there = build.op("sub", I32, build.const(half), here)
+            loop.following = self.multiplied(stagings, here, loop.carried)
+            for staging, values in zip(stagings, fetched, strict=True):
+                staging.put(values, there)
+            build.barrier()
+            expressions.leave()
+        return loop.results
+
+
+def _along(path: Sequence[Node], point: Point) -> Point:
+    """Return where a point of the first of some movement nodes lies in the source of the last."""
+    for node in path:
+        point, _ = source_point(node, point)
+    return point
 
 
 def path_to(root: Node, target: Node) -> list[Node]:

@@ -69,11 +69,11 @@ class FmaContraction(Contraction):
 
     tile: FmaTile
 
-    def stagings(self) -> tuple[Staging, Staging]:
+    def stagings(self, problem: Problem) -> tuple[Staging, Staging]:
         """Return how the operands' slices go to LDS: as rows of k, each of all the tile's rows or columns."""
-        type_ = holders.stored(self.problem.dtype)
+        type_ = holders.stored(problem.dtype)
         rows, columns = (
-            Staging(self.frame, self.thread, self.operand(i), size, self.tile.k, type_, by_k=True, pad=PAD)
+            Staging(self.frame, self.thread, self.operand(problem, i), size, self.tile.k, type_, by_k=True, pad=PAD)
             for i, size in enumerate((self.tile.m, self.tile.n))
         )
         return rows, columns
@@ -170,6 +170,6 @@ def candidates(problem: Problem, traits: Traits) -> list[FmaTile]:
     return _allowed(TILES, problem, traits) + _allowed(TRIED, problem, traits)
 
 
-def lower(problem: Problem, name: str, traits: Traits, choice: FmaTile | None = None) -> Lowered:
-    """Return the machine IR of a contraction by multiply-adds, by the tile chosen or the heuristic one."""
-    return FmaContraction(problem, name, choice or _allowed(TILES, problem, traits)[0]).lower()
+def lower(problems: Sequence[Problem], name: str, traits: Traits, choice: FmaTile | None = None) -> Lowered:
+    """Return the machine IR of contractions by multiply-adds, by the tile chosen or the heuristic one."""
+    return FmaContraction(problems, name, choice or _allowed(TILES, problems[0], traits)[0]).lower()

@@ -12,7 +12,8 @@ from ringup.compiler.kernel.axes import Axis
 from ringup.compiler.kernel.expressions import Expressions
 from ringup.compiler.machine.build import Builder
 from ringup.compiler.machine.ir import I32, I64, Function, Param, Value
-from ringup.compiler.schedule.cut import Kernel, lies, memory_of
+from ringup.compiler.schedule.cut import Kernel, memory_of
+from ringup.compiler.schedule.needs import lies
 from ringup.compiler.schedule.views import Point, flat, source_point
 
 Groups = tuple[Int, Int, Int]

@@ -75,10 +75,10 @@ class MatrixContraction(Contraction):
 
     tile: MatrixTile
 
-    def __init__(self, problem: Problem, name: str, tile: MatrixTile, traits: MatrixTraits) -> None:
-        super().__init__(problem, name, tile)
+    def __init__(self, problems: Sequence[Problem], name: str, tile: MatrixTile, traits: MatrixTraits) -> None:
+        super().__init__(problems, name, tile)
         self._traits = traits
-        self._total = holders.held(problem.dtype)
+        self._total = holders.held(self.problem.dtype)
         self._rows = tile.m // tile.waves_m // FRAGMENT
         self._columns = tile.n // tile.waves_n // FRAGMENT
         self._lane = axis("lane", 32)
@@ -86,12 +86,12 @@ class MatrixContraction(Contraction):
         self.frame.bind(self._lane, self.frame.build.op("lane_id", I32))
         self.frame.bind(self._wave, self.frame.build.op("wave_id", I32))
 
-    def stagings(self) -> tuple[Staging, Staging]:
+    def stagings(self, problem: Problem) -> tuple[Staging, Staging]:
         """Return how the operands' slices go to LDS: as rows or columns, each of the slice's k."""
         type_ = holders.stored(self.sides[0].factor.dtype)
         pad = PAD_BYTES // type_.size_bytes
         rows, columns = (
-            Staging(self.frame, self.thread, self.operand(i), size, self.tile.k, type_, by_k=False, pad=pad)
+            Staging(self.frame, self.thread, self.operand(problem, i), size, self.tile.k, type_, by_k=False, pad=pad)
             for i, size in enumerate((self.tile.m, self.tile.n))
         )
         return rows, columns
@@ -164,15 +164,17 @@ def uncast(factor: Node) -> Node:
     return factor
 
 
-def narrowed(problem: Problem, traits: MatrixTraits) -> Problem | None:
-    """Return the problem with factors as matrix instructions take them, None where they do not."""
-    factors = [uncast(side.factor) for side in problem.sides]
-    if factors[0].dtype is not factors[1].dtype or factors[0].dtype.name not in traits.kinds:
+def narrowed(problems: Sequence[Problem], traits: MatrixTraits) -> list[Problem] | None:
+    """Return the problems with factors as matrix instructions take them, all of one kind, None where they do not."""
+    factors = [[uncast(side.factor) for side in problem.sides] for problem in problems]
+    narrow = factors[0][0].dtype
+    if any(one.dtype is not narrow for pair in factors for one in pair) or narrow.name not in traits.kinds:
         return None
-    if _KINDS[factors[0].dtype][1] is not problem.dtype:
+    if any(_KINDS[narrow][1] is not problem.dtype for problem in problems):
         return None
-    problem.sides = tuple(replace(side, factor=factor) for side, factor in zip(problem.sides, factors, strict=True))
-    return problem
+    for problem, pair in zip(problems, factors, strict=True):
+        problem.sides = tuple(replace(side, factor=factor) for side, factor in zip(problem.sides, pair, strict=True))
+    return list(problems)
 
 
 def candidates(problem: Problem, traits: Traits) -> list[MatrixTile]:
@@ -180,9 +182,9 @@ def candidates(problem: Problem, traits: Traits) -> list[MatrixTile]:
     return by_speed(TILES, problem, traits.compute_units) + by_speed(TRIED, problem, traits.compute_units)
 
 
-def lower(problem: Problem, name: str, traits: Traits, choice: MatrixTile | None = None) -> Lowered:
-    """Return the machine IR of a `narrowed` contraction by matrix instructions, by the tile chosen or the heuristic one."""
+def lower(problems: Sequence[Problem], name: str, traits: Traits, choice: MatrixTile | None = None) -> Lowered:
+    """Return the machine IR of `narrowed` contractions by matrix instructions, by the tile chosen or the heuristic one."""
     if traits.matrix is None:
         raise ValueError("the target has no matrix instructions")
-    tile = choice or by_speed(TILES, problem, traits.compute_units)[0]
-    return MatrixContraction(problem, name, tile, traits.matrix).lower()
+    tile = choice or by_speed(TILES, problems[0], traits.compute_units)[0]
+    return MatrixContraction(problems, name, tile, traits.matrix).lower()

@@ -91,15 +91,19 @@ class Rows:
         self.original: dict[Atom, Int] = dict(self.rows.original)
         for walk in (*self.walks, *([self.output] if self.output else [])):
             self.original |= walk.space.original
-        self._fit([substitute(one, self.original) for one in positions])
+        sizes = [most(one.node.size) for one in reads] + [
+            most(self.rows.size) * (most(self.output.space.size) if self.output else 1)
+        ]
+        self._fit([substitute(one, self.original) for one in positions], sizes)
 
-    def _fit(self, positions: Sequence[Int]) -> None:
-        """Find what shapes depend on: how many rows, how long, and whether memory runs along or across them."""
+    def _fit(self, positions: Sequence[Int], sizes: Sequence[int]) -> None:
+        """Find what shapes depend on: how many rows, how long, and whether memory, of `sizes` at each position, runs along or across them."""
         everything = [*self.walks, *([self.output] if self.output else [])]
         shared = [walk.space.variables[-1] for walk in everything if walk.space.variables]
         row = self.rows.variables[-1] if self.rows.variables else 0
-        along = sum(any(stride(one, variable) == 1 for variable in shared) for one in positions)
-        over = sum(stride(one, row) == 1 for one in positions) if not isinstance(row, int) else 0
+        pairs = list(zip(positions, sizes, strict=True))
+        along = sum(size for one, size in pairs if any(stride(one, variable) == 1 for variable in shared))
+        over = sum(size for one, size in pairs if stride(one, row) == 1) if not isinstance(row, int) else 0
         self.count, self.longest = most(self.rows.size), max(most(walk.shared) for walk in everything)
         self.across = over > along
         widest = max(one.dtype.size_bytes for one in (self.kernel.computed, *self.kernel.inputs))

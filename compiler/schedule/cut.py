@@ -2,26 +2,36 @@
 
 Movement and elementwise nodes are computed where they are used, again in each kernel that uses them. A reduction joins its user's kernel when it
 is used at one point there, which depends on the kernel's own axes alone: after it (a sum and what is done with it), or once a row (a softmax, a
-norm), where the kernel's axes fall apart into rows, on which every joined reduction depends, and the rest. When a reduction cannot join, the
-last node that all of its uses go through is put into memory instead of it, if that is no larger than what was reduced.
+norm), where the kernel's axes fall apart into rows and the rest. The first reduction that joins tells what a row is; others depend on the same
+axes, or on fewer: then each row computes them again (a norm in front of a product with a vector), which is allowed where that is little work
+beside the first. When a reduction cannot join, the last node that all of its uses go through is put into memory instead of it, if that is no
+larger than what was reduced. A contraction is a kernel's only reduction, or one of two with the same rows and columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import NamedTuple
 
 from ringup.compiler.graph import ELEMENTWISE, MOVEMENT, Node, Op, ordered
-from ringup.compiler.index import Atom, Int, atom_of, axis, bounds, is_axis, product, runtime_value, variables
+from ringup.compiler.index import Atom, Int, atom_of, axis, bounds, is_axis, product, variables
 from ringup.compiler.schedule.attention import Attention, find
+from ringup.compiler.schedule.needs import depends, is_contraction, lies, sources
 from ringup.compiler.schedule.views import Point, source_point, within
 
 ROW_LIMIT = 16384  # elements of a row that one group works through without others to share them
 MOST_FOLDS = 8  # of one kernel: registers hold a row's share for each
 MOST_DEEP = 128  # elements of a head that an attention's tile has room for
+MOST_LOOKED = 4 * MOST_FOLDS  # reductions below a node that are asked whether they may join
+MOST_GATES = 256  # nodes behind a reduction that it may be put into memory with
 MANY_ROWS = 512  # with so many rows, one group a row keeps the card busy whatever a row's length
 POINTS_LIMIT = 6  # a node used at more points of one kernel than this is put into memory
-RECOMPUTED_LIMIT = 4  # a costly node is computed at most so many times for each of its elements
+RECOMPUTED_LIMIT = 4  # a costly node is computed at most so many times for each of its elements,
+FEW_EVALUATIONS = (
+    1 << 15
+)  # or so many times in all: a card does these in less time than it takes to start another kernel (a guess: 2 us)
 COSTLY = frozenset((Op.EXP2, Op.LOG2, Op.SIN, Op.SQRT, Op.DIV, Op.RECIP, Op.POW, Op.IDIV, Op.MOD))
 
 
@@ -44,12 +54,26 @@ class Fold:
         return product(self.node.sources[0].shape[axis] for axis in self.variables)
 
 
+class Rows(NamedTuple):
+    """What a kernel's first fold says: the axes that tell rows apart, and the elements it folds for each row."""
+
+    axes: frozenset[Atom]
+    length: int
+
+
+class Joinable(NamedTuple):
+    """Reductions that may join a kernel together, and those that nothing is known of."""
+
+    found: set[Node]
+    undecided: set[Node]
+
+
 @dataclass(slots=True, eq=False)
 class Kernel:
     """What one launch computes: `root` at every point of `axes`, with `folds` in the order of their dependence, from nodes in memory.
 
-    A STORE root writes its value into a view of a buffer. `rows`: the axes that folds depend on, None without folds. `attention`: the softmax
-    and the scores below the one fold are computed inside too.
+    A STORE root writes its value into a view of a buffer. `rows`: the axes that folds depend on, some on fewer, None without folds.
+    `attention`: the softmax and the scores below the one fold are computed inside too.
     """
 
     root: Node
@@ -64,6 +88,11 @@ class Kernel:
     def shape(self) -> tuple[Int, ...]:
         """Return the sizes of the axes."""
         return shape_of(self.root)
+
+    @property
+    def told(self) -> Rows | None:
+        """Return what its first fold says of rows, None without folds."""
+        return None if self.rows is None else Rows(self.rows, bounds(self.folds[0].count)[1])
 
     @property
     def computed(self) -> Node:
@@ -110,6 +139,7 @@ class Cut:
         for node in self._nodes:
             for source in dict.fromkeys(node.sources):
                 self._users.setdefault(source, []).append(node)
+        self._position = {node: i for i, node in enumerate(self._nodes)}
         self._contractions = {node: is_contraction(node) for node in self._nodes if node.op is Op.REDUCE}
         self._gates = self._find_gates()
         self._passing = self._find_passing()
@@ -121,7 +151,6 @@ class Cut:
 
     def _find_gates(self) -> dict[Node, list[Node]]:
         """Return, for each elementwise node that every use of a reduction goes through, those reductions."""
-        position = {node: i for i, node in enumerate(self._nodes)}
         after: dict[Node, Node | None] = {}  # immediate post-dominators; None: the end
         for node in reversed(self._nodes):
             users = self._users.get(node, [])
@@ -130,7 +159,7 @@ class Cut:
                 continue
             common: Node | None = users[0]
             for user in users[1:]:
-                common = _meet(common, user, after, position)
+                common = _meet(common, user, after, self._position)
             after[node] = common
         gates: dict[Node, list[Node]] = {}
         for node in self._nodes:
@@ -138,7 +167,9 @@ class Cut:
                 continue
             most = bounds((node if self._contractions[node] else node.sources[0]).size)[1]
             gate = after[node]
-            while gate is not None and gate.op is not Op.REDUCE and gate.op is not Op.STORE:
+            for _ in range(MOST_GATES):
+                if gate is None or gate.op is Op.REDUCE or gate.op is Op.STORE:
+                    break
                 if gate.op in ELEMENTWISE and bounds(gate.size)[1] <= most and not self._is_term(gate):
                     gates.setdefault(gate, []).append(node)
                 gate = after[gate]
@@ -197,7 +228,7 @@ class Cut:
             if len(accesses) > 1 or node in self._passing:
                 return True
             (kernel, point), = accesses  # fmt: skip
-            return not self._may_join(kernel, node, point, kernel.rows)
+            return not self._may_join(kernel, node, point, kernel.told)
         if len(accesses) > POINTS_LIMIT and node.op in ELEMENTWISE:
             return True
         reduces = self._gates.get(node)
@@ -209,50 +240,63 @@ class Cut:
         """Return whether a node is put into memory for the sake of a reduction below it: one that cannot join the node's users, but the node."""
         kernels = list(dict.fromkeys(kernel for kernel, _ in accesses))
         if len(kernels) == 1:
-            joined = self._joinable(kernels[0], [(node, point) for _, point in accesses])
+            joined, undecided = self._joinable(kernels[0], [(node, point) for _, point in accesses], reduces)
+            if joined:  # what the kernel has no room for finds a node in front of the ones that join
+                joined |= undecided
             reduces = [one for one in reduces if one not in joined]
         if not reduces:
             return False
         own = Kernel(node, tuple(axis(f"i{i}", size) for i, size in enumerate(node.shape)))
-        return not self._joinable(own, [(node, own.axes)]).isdisjoint(reduces)
+        return not self._joinable(own, [(node, own.axes)], reduces).found.isdisjoint(reduces)
 
-    def _joinable(self, kernel: Kernel, roots: Sequence[tuple[Node, Point]]) -> set[Node]:
-        """Return the reductions that some values need, those inside of others too, that may all be computed in a kernel."""
-        found: dict[Node, Point] = {}
-        refused: set[Node] = set()
-        rows = kernel.rows
-        stack = list(roots)
-        seen = set(stack)
-        while stack:
-            current, at = stack.pop()
+    def _joinable(self, kernel: Kernel, roots: Sequence[tuple[Node, Point]], wanted: Sequence[Node]) -> Joinable:
+        """Return the reductions that some values need, those inside of others too, that may all be computed in a kernel.
+
+        Users come before what they use, so that every use of a reduction is known when its turn comes. The search ends with the last of `wanted`
+        or with a full kernel: `undecided` are those of `wanted` that it has not come to.
+        """
+        found: set[Node] = set()
+        left, looked, rows = set(wanted), 0, kernel.told
+        uses: dict[Node, dict[Point, None]] = {}
+        waiting: list[int] = []  # a heap of negative positions: the last node of the order is the first
+
+        def need(node: Node, point: Point) -> None:
+            if node not in uses:
+                uses[node] = {}
+                heappush(waiting, -self._position[node])
+            uses[node][point] = None
+
+        for node, point in roots:
+            need(node, point)
+        while waiting and left and looked < MOST_LOOKED and len(kernel.folds) + len(found) < MOST_FOLDS:
+            current = self._nodes[-heappop(waiting)]
+            points = uses.pop(current)
             if current.op is Op.REDUCE and current is not kernel.root:
-                if current in found and found[current] != at:
-                    refused.add(current)
-                elif (
-                    current not in refused
-                    and len(kernel.folds) + len(found) < MOST_FOLDS
-                    and self._may_join(kernel, current, at, rows)
-                ):
-                    found[current] = at
-                    rows = _rows_of(at, kernel)
+                looked += 1
+                left.discard(current)
+                at = next(iter(points))
+                if len(points) == 1 and self._may_join(kernel, current, at, rows):
+                    own = _rows_of(at, kernel)
+                    if rows is None and own is not None:
+                        rows = Rows(own, _length(current))
+                    found.add(current)
                     inner = {i: axis(f"r{len(found)}_{i}", current.sources[0].shape[i]) for i in current.arg[1]}
-                    steps = [(current.sources[0], tuple(inner.get(i, index) for i, index in enumerate(at)))]
-                    stack += [step for step in steps if step not in seen]
-                    seen.update(steps)
-                continue
-            if lies(current) or current.op is Op.CONTIGUOUS or (current in self.kernels and current is not kernel.root):
-                continue
-            for step in _sources(current, at):
-                if step not in seen:
-                    seen.add(step)
-                    stack.append(step)
-        return found.keys() - refused
+                    need(current.sources[0], tuple(inner.get(i, index) for i, index in enumerate(at)))
+            elif (
+                not lies(current)
+                and current.op is not Op.CONTIGUOUS
+                and (current not in self.kernels or current is kernel.root)
+            ):
+                for at in points:
+                    for source, there in sources(current, at):
+                        need(source, there)
+        return Joinable(found, left)
 
     def _is_recomputed(self, node: Node, accesses: Mapping[tuple[Kernel, Point], None]) -> bool:
         """Return whether a costly node would be computed many times for each of its elements, inside a reduction over something else."""
         if node.op not in COSTLY or not node.dtype.is_float:
             return False
-        most = RECOMPUTED_LIMIT * bounds(node.size)[1]
+        most = max(RECOMPUTED_LIMIT * bounds(node.size)[1], FEW_EVALUATIONS)
         return any(_evaluations(kernel, point) > most for kernel, point in accesses)
 
     def _start(self, root: Node) -> None:
@@ -268,7 +312,7 @@ class Cut:
             self._pass(kernel, root, axes)
 
     def _pass(self, kernel: Kernel, node: Node, point: Point) -> None:
-        for source, at in _sources(node, point):
+        for source, at in sources(node, point):
             self._access(kernel, source, at)
 
     def _access(self, kernel: Kernel, node: Node, point: Point) -> None:
@@ -280,7 +324,8 @@ class Cut:
         inner = {i: axis(f"r{number}_{i}", node.sources[0].shape[i]) for i in axes}
         fold = Fold(node, point, inner)
         kernel.folds.append(fold)
-        kernel.rows = _rows_of(point, kernel)
+        if kernel.rows is None:
+            kernel.rows = _rows_of(point, kernel)
         found = find(node) if number == 0 and is_contraction(node) else None
         if found is None or not self._attends(kernel, fold, found):
             self._access(kernel, node.sources[0], fold.inner)
@@ -318,7 +363,7 @@ class Cut:
         """Return where a node lies that movement and casts lead to from another."""
         node = start
         while node is not target:
-            steps = list(_sources(node, point))
+            steps = list(sources(node, point))
             if len(steps) != 1:
                 return None
             node, point = steps[0]
@@ -332,105 +377,50 @@ class Cut:
         while stack:
             node, point = stack.pop()
             if node.op in ELEMENTWISE or node.op in MOVEMENT:
-                stack += _sources(node, point)
+                stack += sources(node, point)
             elif node.op is not Op.CONST:
                 leaves[node, point] = None
         return list(leaves)
 
-    def _may_join(self, kernel: Kernel, node: Node, point: Point, rows: frozenset[Atom] | None) -> bool:
-        axes = kernel.axes
+    def _may_join(self, kernel: Kernel, node: Node, point: Point, rows: Rows | None) -> bool:
         own = _rows_of(point, kernel)
         if (
             node in self._passing
             or len(kernel.folds) >= MOST_FOLDS
             or own is None
-            or (rows is not None and rows != own)
+            or (rows is not None and not own <= rows.axes)
             or any(fold.node is node for fold in kernel.folds)
         ):
             return False
         for index, size in zip(point, node.shape, strict=True):
             if within(index, 0, size) is not True:
                 return False
-        size = 1
-        for one in axes:
-            if not isinstance(one, int) and atom_of(one) in own:
-                size *= bounds(one)[1] + 1
-        if size > bounds(node.size)[1]:
+        if _points(kernel, own) > bounds(node.size)[1]:
             return False
         whole = bounds(product(kernel.shape))[1]
-        if self._contractions[node] and (size != whole or kernel.folds):
+        count, length = _points(kernel, own if rows is None else rows.axes), _length(node)
+        if rows is not None and own != rows.axes and length > max(rows.length, FEW_EVALUATIONS // count):
             return False
+        if self._contractions[node]:
+            return count == whole and self._is_beside(kernel, node, point)
         if kernel.folds and self._contractions[kernel.folds[0].node]:
             return False
-        if size == whole:
+        return count == whole or max(whole // count, length) <= ROW_LIMIT or count >= MANY_ROWS
+
+    def _is_beside(self, kernel: Kernel, node: Node, point: Point) -> bool:
+        """Return whether a contraction may be computed in a kernel: as its only fold, or beside another of the same rows and columns."""
+        if not kernel.folds:
             return True
-        longest = max(whole // size, bounds(node.sources[0].size)[1] // bounds(node.size)[1])
-        return longest <= ROW_LIMIT or size >= MANY_ROWS
-
-
-def lies(node: Node) -> bool:
-    """Return whether a node is in memory already, by itself."""
-    return node.op in (Op.BUFFER, Op.AFTER)
-
-
-def is_contraction(node: Node) -> bool:
-    """Return whether a reduction is a sum of products whose factors are repeated along axes: a matrix product, a convolution."""
-    if node.op is not Op.REDUCE or node.arg[0] is not Op.ADD or node.sources[0].op is not Op.MUL:
-        return False
-    kept = [i for i in range(len(node.shape)) if i not in node.arg[1] and node.shape[i] != 1]
-    factors = [depends(source) for source in node.sources[0].sources]
-    reduced = [i for i in node.arg[1] if node.sources[0].shape[i] != 1]
-    if not all(i in factor for i in reduced for factor in factors):
-        return False
-    return all(any(i not in factor for i in kept) for factor in factors)
-
-
-def depends(node: Node) -> frozenset[int]:
-    """Return the axes of a node along which its value may change."""
-    axes = tuple(axis(f"d{i}", size) for i, size in enumerate(node.shape))
-    numbers = {atom_of(one): i for i, one in enumerate(axes) if not isinstance(one, int)}
-    found: set[int] = set()
-    stack, seen = [(node, axes)], {(node, axes)}
-    while stack:
-        current, point = stack.pop()
-        if current.op is Op.CONST:
-            continue
-        if lies(current) or current.op in (Op.REDUCE, Op.CONTIGUOUS, Op.IOTA, Op.GATHER, Op.CAT):
-            for index in point:
-                if not isinstance(index, int):
-                    found |= {numbers[atom] for atom in index.variables() if atom in numbers}
-            continue
-        for step in _sources(current, point):
-            if step not in seen:
-                seen.add(step)
-                stack.append(step)
-    return frozenset(found)
-
-
-def _sources(node: Node, point: Point) -> Iterator[tuple[Node, Point]]:
-    """Yield the sources of a node that is computed in place, with the point at which each is needed."""
-    if node.op in ELEMENTWISE or node.op is Op.CONTIGUOUS:
-        for source in node.sources:
-            yield source, point
-    elif node.op in MOVEMENT:
-        moved, conditions = source_point(node, point)
-        if conditions is not None:
-            yield node.sources[0], moved
-    elif node.op is Op.CAT:
-        along: int = node.arg
-        start: Int = 0
-        for source in node.sources:
-            inner = point[along] - start
-            start = start + source.shape[along]
-            if within(inner, 0, source.shape[along]) is not False:
-                yield source, (*point[:along], inner, *point[along + 1 :])
-    elif node.op is Op.GATHER:
-        along = node.arg
-        source, index = node.sources
-        yield index, point
-        most = bounds(source.shape[along])[1] - 1
-        place: Int = runtime_value("index", 0, most, (index, point)) if most > 0 else 0
-        yield source, (*point[:along], place, *point[along + 1 :])
+        first, *more = kernel.folds
+        if (
+            more
+            or kernel.attention is not None
+            or not self._contractions[first.node]
+            or node.dtype is not first.node.dtype
+        ):
+            return False
+        sides = _sides(first.node, first.inner, kernel)
+        return len(sides) == 2 and sides == _sides(node, point, kernel)
 
 
 def _runs_over_keys(fold: Fold, found: Attention, logits: Point) -> bool:
@@ -456,12 +446,32 @@ def _rows_of(point: Point, kernel: Kernel) -> frozenset[Atom] | None:
     return frozenset(used) if used <= own else None
 
 
+def _sides(contraction: Node, point: Point, kernel: Kernel) -> frozenset[frozenset[Atom]]:
+    """Return the kernel's axes that one factor of a contraction depends on and the other does not, for each: rows and columns."""
+    own = {atom_of(one) for one in kernel.axes if not isinstance(one, int)}
+    found: list[set[Atom]] = []
+    for factor in contraction.sources[0].sources:
+        indices = [point[i] for i in depends(factor)]
+        found.append({atom for one in indices if not isinstance(one, int) for atom in one.variables()} & own)
+    first, second = found
+    return frozenset(one for one in (frozenset(first - second), frozenset(second - first)) if one)
+
+
+def _points(kernel: Kernel, atoms: frozenset[Atom]) -> int:
+    """Return how many points some of a kernel's axes have."""
+    return bounds(
+        product(bounds(one)[1] + 1 for one in kernel.axes if not isinstance(one, int) and atom_of(one) in atoms)
+    )[1]
+
+
+def _length(reduction: Node) -> int:
+    """Return how many elements are folded into each result."""
+    return bounds(reduction.sources[0].size)[1] // bounds(reduction.size)[1]
+
+
 def _evaluations(kernel: Kernel, point: Point) -> int:
     """Return how often a value at a point is computed inside of folds: for every element of the folds whose variables it depends on."""
-    rows = 1
-    for one in kernel.axes:
-        if not isinstance(one, int) and kernel.rows is not None and atom_of(one) in kernel.rows:
-            rows *= bounds(one)[1] + 1
+    rows = _points(kernel, kernel.rows or frozenset())
     most = 0
     for fold in kernel.folds:
         own = {atom_of(one) for one in fold.variables.values() if not isinstance(one, int)}
@@ -509,7 +519,7 @@ def accesses(roots: Sequence[tuple[Node, Point]], inputs: Sequence[Node], folds:
             found.append(Access(node, point, guarded))
             continue
         fold = inside.get(node)
-        steps = [(node.sources[0], fold.inner)] if fold else list(_sources(node, point))
+        steps = [(node.sources[0], fold.inner)] if fold else list(sources(node, point))
         more = guarded or node.op in (Op.CAT, Op.GATHER) or (node.op is Op.PAD and bool(source_point(node, point)[1]))
         for source, at in steps:
             if (source, at, more) not in seen:
@@ -518,4 +528,3 @@ def accesses(roots: Sequence[tuple[Node, Point]], inputs: Sequence[Node], folds:
     return found
 
 
-__all__ = ["Access", "Cut", "Fold", "Kernel", "accesses", "depends", "is_contraction", "lies", "memory_of", "shape_of"]

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from ringup.compiler.graph import Node, Op
 from ringup.compiler.index import bounds, product
-from ringup.compiler.schedule.cut import Cut, Kernel, lies, memory_of, states_before, viewed
+from ringup.compiler.schedule.cut import Cut, Kernel, memory_of, states_before, viewed
+from ringup.compiler.schedule.needs import lies
 from ringup.compiler.schedule.rewrite import rewritten
 from ringup.errors import CompileError
 

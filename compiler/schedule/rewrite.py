@@ -21,9 +21,10 @@ from ringup.compiler.graph import (
     reshape,
 )
 from ringup.compiler.index import bounds, product
-from ringup.compiler.schedule.cut import MANY_ROWS, ROW_LIMIT, is_contraction
+from ringup.compiler.schedule.cut import MANY_ROWS, ROW_LIMIT
 from ringup.compiler.schedule.empty import without_empty
 from ringup.compiler.schedule.identity import identity, kept
+from ringup.compiler.schedule.needs import is_contraction
 
 MOST_PARTS = 256
 LEAST_PART = 2048  # elements

@@ -43,6 +43,13 @@ CASES = {  # name: (tensors, what NumPy says, the lowering whose candidates thes
     "sum across": (lambda: Tensor(C).sum(0), C.sum(0), rows.Shape, 1e-5),
     "product": (lambda: (Tensor(ROWS) @ Tensor(COLUMNS)).relu(), np.maximum(ROWS @ COLUMNS, 0), fma.FmaTile, 1e-4),
     "product of f16": (lambda: (Tensor(HALF_ROWS) @ Tensor(HALF_COLUMNS)).cast("float32") * 2, 2 * PRODUCT, matrix.MatrixTile, 2e-3),
+    "two products": (
+        lambda: Tensor(ROWS) @ Tensor(COLUMNS) + Tensor(A[:9]) @ Tensor(B[:, :12]), ROWS @ COLUMNS + A[:9] @ B[:, :12], fma.FmaTile, 1e-4,
+    ),
+    "two products of f16": (
+        lambda: (Tensor(HALF_ROWS) @ Tensor(HALF_COLUMNS)).cast("float32") * (Tensor(HALF_ROWS) @ Tensor(HALF_COLUMNS) * 2).cast("float32"),
+        2 * PRODUCT**2, matrix.MatrixTile, 4e-3,
+    ),
     "product of bytes": (lambda: Tensor(BYTES).cast("int32") @ Tensor(BYTES).permute(1, 0).cast("int32"), SQUARE, matrix.MatrixTile, 0),
     "attention": (lambda: Tensor(Q).scaled_dot_product_attention(Tensor(K), Tensor(V)), SEEN, attention.AttentionTile, 1e-4),
 }  # fmt: skip

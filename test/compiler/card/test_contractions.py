@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 
 from ringup.compiler import dtypes
 from ringup.compiler.compile import compile_graph
-from ringup.compiler.kernel import fma, matrix
+from ringup.compiler.kernel import contraction, fma, matrix
+from ringup.compiler.machine.ir import Loop
+from ringup.compiler.schedule.order import plan
 from ringup.compiler.tensor import Tensor
+from ringup.compiler.tensor.gradients import gradient
 
 KINDS = [
     "float64",
@@ -144,6 +147,94 @@ def test_convolutions(small, channels, out, size, kernel, stride, dilation, padd
         tensor_of(small, w, dtype), stride=stride, dilation=dilation, padding=padding, groups=groups
     )
     np.testing.assert_array_equal(made.numpy().astype(np.int64), convolved(x, w, stride, dilation, padding, groups))
+
+
+@pytest.mark.parametrize(
+    "names", ["float32 float32", "float64 float64", "int32 int32", "float16 float16", "float32 float16"]
+)
+@pytest.mark.parametrize(("m", "n", "k", "other"), [(8, 9, 5, 40), (37, 50, 70, 3), (64, 20, 16, 16)])
+def test_two_products_in_one_kernel(small, names, m, n, k, other):
+    """The second one turned; narrow factors are widened before they are multiplied, so that f16 and f32 may be added."""
+    first, second = (dtypes.BY_NAME[one] for one in names.split())
+    wide = dtypes.float32 if dtypes.float16 in (first, second) else first
+    values = [whole(shape, first, i) for i, shape in enumerate([(m, k), (k, n)])]
+    values += [whole(shape, second, i + 2) for i, shape in enumerate([(n, other), (other, m)])]
+    a, b, c, d = (
+        tensor_of(small, value, dtype).cast(wide)
+        for value, dtype in zip(values, (first, first, second, second), strict=True)
+    )
+    made = (a @ b).relu() * 2 + (c @ d).permute(1, 0)
+    steps = []
+    compile_graph([made.node], "gfx1100", watch=steps.append)
+    assert [len(step.kernel.folds) for step in steps] == [2]
+    by_matrix = any(value.op == "matrix" for value in operations(steps[0].lowered.function.body))
+    assert by_matrix == (first is second is dtypes.float16)
+    a, b, c, d = (value.astype(np.int64) for value in values)
+    np.testing.assert_array_equal(made.numpy().astype(np.int64), np.maximum(a @ b, 0) * 2 + (c @ d).T)
+
+
+def test_a_convolution_and_the_one_on_the_way_around_it(small):
+    x, kernel, around = (
+        whole(shape, dtypes.float32, i) for i, shape in enumerate([(2, 5, 11, 9), (12, 5, 3, 3), (12, 5, 1, 1)])
+    )
+    given, *weights = (tensor_of(small, value, dtypes.float32) for value in (x, kernel, around))
+    made = (given.conv2d(weights[0], stride=2, padding=1) + given.conv2d(weights[1], stride=2) * 3).relu()
+    assert len(plan([made.node]).kernels) == 1
+    wanted = convolved(x, kernel, (2, 2), (1, 1), (1, 1), 1) + 3 * convolved(x, around, (2, 2), (1, 1), (0, 0), 1)
+    np.testing.assert_array_equal(made.numpy(), np.maximum(wanted, 0))
+
+
+def test_gradients_of_a_gated_product(small):
+    random = np.random.default_rng(0)
+    x, gate, up = (Tensor(random.standard_normal(shape).astype(np.float32)) for shape in ((19, 12), (12, 33), (12, 33)))
+    made = (x @ gate).silu() * (x @ up)
+    slopes = gradient((made * made).sum(), [x, gate, up])
+    assert max(len(kernel.folds) for kernel in plan([slopes[0].node]).kernels) == 2
+    for found, wanted in small.both([made.node, *(one.node for one in slopes)]):
+        np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("tile", [fma.TILES[-1], fma.TILES[4], fma.TILES[3]], ids=str)
+def test_results_of_two_products_wait_in_lds_while_a_long_epilogue_runs_over_rows(small, monkeypatch, tile):
+    monkeypatch.setattr(fma, "TILES", (tile,))
+    monkeypatch.setattr(contraction, "MOST_EPILOGUE", 20)
+    random = np.random.default_rng(tile.m)
+    a, b = (Tensor(random.standard_normal((70, 70)).astype(np.float32) * 0.1) for _ in range(2))
+    made = (a @ b).gelu("none") * (b @ a).gelu("none")
+    steps = []
+    compile_graph([made.node], "gfx1100", watch=steps.append)
+    assert [len(step.kernel.folds) for step in steps] == [2]
+    rolled = tile.thread_m > 2  # a thread of two rows has one for each loop: that is none
+    loops = [item for item in steps[0].lowered.function.body.items if isinstance(item, Loop)]
+    assert len(loops) == (4 if rolled else 2)  # the slices of each, then half of the rows each
+    waiting = tile.m * tile.n * 4 if rolled else 0  # bytes: as much as of one product
+    assert steps[0].lowered.function.lds_bytes == max(waiting, 2 * 4 * tile.k * (tile.m + tile.n + 2 * fma.PAD))
+    ((found, wanted),) = small.both([made.node])
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16, dtypes.int32], ids=str)
+@pytest.mark.parametrize("spread", ["padded", "joined", "masked"])
+def test_columns_that_only_a_pad_or_a_seam_tells_apart(small, dtype, spread):
+    """The rows' factor is read at the same places for every column, yet it is not the same in all of them: these are no rows and columns."""
+    rows, depth, columns = 16, 5, 12
+    x, y, z = (whole(shape, dtype, i) for i, shape in enumerate([(rows, depth), (depth, columns), (rows, depth)]))
+    left, right, other = (tensor_of(small, value, dtype) for value in (x, y, z))
+    wide = left.reshape(rows, depth, 1).expand(rows, depth, columns - 2)
+    factor = np.repeat(x[:, :, None], columns, 2)
+    if spread == "joined":
+        wide = wide.cat(other.reshape(rows, depth, 1).expand(rows, depth, 2), axis=2)
+        factor[:, :, -2:] = z[:, :, None]
+    elif spread == "padded":
+        wide = wide.pad(((0, 0), (0, 0), (1, 1)))
+        factor[:, :, [0, -1]] = 0
+    else:
+        inside = tensor_of(small, whole((), dtypes.float32, 0) * 0 + 1, dtypes.float32).cast(dtype)
+        wide = left.reshape(rows, depth, 1).expand(rows, depth, columns)
+        wide = wide * inside.reshape(1, 1, 1).expand(1, 1, columns - 2).pad(((0, 0), (0, 0), (1, 1)))
+        factor[:, :, [0, -1]] = 0
+    made = (wide * right.reshape(1, depth, columns)).sum(1)
+    np.testing.assert_array_equal(made.numpy().astype(np.int64), (factor.astype(np.int64) * y.astype(np.int64)).sum(1))
 
 
 def test_narrow_products_go_through_the_matrix_units(small):

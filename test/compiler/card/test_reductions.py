@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from ringup.compiler import dtypes
 from ringup.compiler.graph import Op, permute, reduce, reshape
+from ringup.compiler.schedule.order import plan
 from ringup.compiler.tensor import Tensor
+from ringup.compiler.tensor.gradients import gradient
 
 OPS = {
     "float": [Op.ADD, Op.MUL, Op.MAX, Op.MIN],
@@ -142,3 +144,28 @@ def test_one_reduction_of_another(small):
     outer = reduce(Op.ADD, reshape(inner, (6, 9)), (1,))
     ((found, wanted),) = small.both([outer])
     np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16, dtypes.float64], ids=str)
+@pytest.mark.parametrize(("length", "columns"), [(7, 13), (33, 5), (130, 67)])
+def test_rows_that_each_compute_a_norm_again(small, dtype, length, columns):
+    kind = small.judge.numpy_dtype(dtype)
+    random = np.random.default_rng(length)
+    x, matrix = (Tensor(random.standard_normal(size).astype(kind)) for size in ((1, length), (length, columns)))
+    made = x.layer_norm() @ matrix
+    assert len(plan([made.node]).kernels) == 1
+    ((found, wanted),) = small.both([made.node])
+    tolerance = {dtypes.float16: 2e-2, dtypes.float32: 1e-4, dtypes.float64: 1e-10}[dtype]
+    np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance * 2)
+
+
+@pytest.mark.parametrize(("heads", "keys", "width"), [(1, 7, 9), (3, 33, 5), (2, 65, 17)])
+def test_a_softmax_that_every_column_computes_again_and_its_gradients(small, heads, keys, width):
+    random = np.random.default_rng(keys)
+    scores = Tensor(random.standard_normal((heads, 1, keys)).astype(np.float32))
+    values = Tensor(random.standard_normal((heads, keys, width)).astype(np.float32))
+    made = scores.softmax(-1) @ values
+    assert len(plan([made.node]).kernels) == 1
+    slopes = gradient((made * made).sum(), [scores, values])
+    for found, wanted in small.both([made.node, *(one.node for one in slopes)]):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)

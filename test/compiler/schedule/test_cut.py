@@ -5,7 +5,8 @@ import pytest
 
 from ringup.compiler import dtypes, graph
 from ringup.compiler.graph import Op
-from ringup.compiler.schedule.cut import Cut, memory_of
+from ringup.compiler.schedule import cut
+from ringup.compiler.schedule.cut import MOST_FOLDS, Cut, memory_of
 from ringup.compiler.schedule.order import plan
 from ringup.compiler.schedule.signature import of_graph, of_kernel
 from ringup.compiler.tensor import Tensor, order
@@ -32,6 +33,11 @@ def block(x, dim, heads):
     return x + hidden @ tensor(4 * dim, dim) + tensor(dim)
 
 
+def shortcut(x, kernel, around):
+    """A convolution of stride 2 and the way around it."""
+    return (x.conv2d(kernel, stride=2, padding=1) + x.conv2d(around, stride=2) * 0.5).relu()
+
+
 @pytest.mark.parametrize(
     ("made", "count"),
     [
@@ -53,6 +59,20 @@ def block(x, dim, heads):
         ),
         (lambda: block(tensor(1, 32, 64), 64, 4), 9),
         (lambda: tensor(100, 1000)[Tensor(np.zeros(7, np.int32))].sum(1), 1),
+        # a norm in front of a product with a vector is computed again by every row of it; for many products at once it is not
+        (lambda: tensor(1, 256).layer_norm() @ tensor(256, 1000), 1),
+        (lambda: tensor(64, 256).layer_norm() @ tensor(256, 1000), 2),
+        # a fold that is longer than the product's own is too much to do again
+        (lambda: (tensor(1, 64) * tensor(6000).max()) @ tensor(64, 1000), 2),
+        # two products of the same rows and columns are one kernel, three are not
+        (lambda: (tensor(40, 64) @ tensor(64, 48)).silu() * (tensor(40, 24) @ tensor(24, 48)), 1),
+        (lambda: tensor(40, 64) @ tensor(64, 48) + (tensor(48, 24) @ tensor(24, 40)).permute(1, 0), 1),
+        (lambda: sum((tensor(40, 64) @ tensor(64, 48) for _ in range(2)), tensor(40, 64) @ tensor(64, 48)), 2),
+        (lambda: tensor(40, 64) @ tensor(64, 48) + (tensor(8, 24) @ tensor(24, 48)).repeat(5, 1), 2),
+        (lambda: shortcut(tensor(1, 16, 12, 12), tensor(24, 16, 3, 3), tensor(24, 16, 1, 1)), 1),
+        # exponentials are done again if they are few
+        (lambda: tensor(4, 1, 128).softmax(-1) @ tensor(4, 128, 64), 1),
+        (lambda: tensor(4, 1, 1024).softmax(-1) @ tensor(4, 1024, 64), 2),
     ],
 )
 def test_so_many_kernels(made, count):
@@ -142,3 +162,43 @@ def test_the_plan_is_the_same_each_time():
         return [of_kernel(one)[0] for one in found]
 
     assert made() == made()
+
+
+def chain(step, count):
+    x = tensor(64, 64)
+    for _ in range(count):
+        x = step(x)
+    return x
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda x: x.softmax(-1),
+        lambda x: x.layer_norm() + x,
+        lambda x: x + x.softmax(-1) @ x,
+        lambda x: x.softmax(0).softmax(1),
+    ],
+    ids=["softmax", "norm", "softmax and product", "both ways"],
+)
+def test_planning_a_chain_takes_steps_in_proportion_to_its_length(monkeypatch, step):
+    """What is counted are the steps from a value to what it needs, which every search of the cut is made of."""
+    steps, sources = [0], cut.sources
+
+    def counted(node, point):
+        steps[0] += 1
+        return sources(node, point)
+
+    monkeypatch.setattr(cut, "sources", counted)
+    taken = []
+    for count in (30, 60, 120):
+        steps[0] = 0
+        kernels(chain(step, count))
+        taken.append(steps[0])
+    assert taken[2] - taken[1] < 2.2 * (taken[1] - taken[0])
+
+
+def test_a_chain_of_softmaxes_fills_kernels_with_whole_ones():
+    found = kernels(chain(lambda x: x.softmax(-1), 12))
+    assert sum(len(one.folds) for one in found) == 24
+    assert all(len(one.folds) in range(4, MOST_FOLDS + 1, 2) for one in found)

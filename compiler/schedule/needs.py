@@ -1,0 +1,113 @@
+"""What values need: the sources of a node at a point, the axes along which a value changes, and by that what a contraction is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from ringup.compiler.graph import ELEMENTWISE, MOVEMENT, Node, Op
+from ringup.compiler.index import Atom, Int, atom_of, axis, bounds, is_axis, runtime_value, variables
+from ringup.compiler.schedule.views import Point, source_point, within
+
+
+def lies(node: Node) -> bool:
+    """Return whether a node is in memory already, by itself."""
+    return node.op in (Op.BUFFER, Op.AFTER)
+
+
+def is_contraction(node: Node) -> bool:
+    """Return whether a reduction is a sum of products whose factors are repeated along axes: a matrix product, a convolution."""
+    if node.op is not Op.REDUCE or node.arg[0] is not Op.ADD or node.sources[0].op is not Op.MUL:
+        return False
+    first, second = node.sources[0].sources
+    if first is second:  # a square has rows or columns, not both
+        return False
+    kept = [i for i in range(len(node.shape)) if i not in node.arg[1] and node.shape[i] != 1]
+    factors = [depends(source) for source in node.sources[0].sources]
+    reduced = [i for i in node.arg[1] if node.sources[0].shape[i] != 1]
+    if not all(i in factor for i in reduced for factor in factors):
+        return False
+    return all(any(i not in factor for i in kept) for factor in factors)
+
+
+def depends(node: Node) -> frozenset[int]:
+    """Return the axes of a node along which its value may change."""
+    axes = tuple(axis(f"d{i}", size) for i, size in enumerate(node.shape))
+    found = used(node, axes, _is_end)
+    return frozenset(i for i, one in enumerate(axes) if not isinstance(one, int) and atom_of(one) in found)
+
+
+def _is_end(node: Node) -> bool:
+    return lies(node) or node.op in (Op.REDUCE, Op.CONTIGUOUS)
+
+
+def used(
+    node: Node, point: Point, is_end: Callable[[Node], bool], inside: Mapping[Node, Point] | None = None
+) -> frozenset[Atom]:
+    """Return the axes that a value at a point may change with: those of where memory is read, and of what decides whether it is.
+
+    Nothing below an end is looked at. `inside`: reductions that are computed in place, with the points of their sources.
+    """
+    found: set[Atom] = set()
+    stack, seen = [(node, point)], {(node, point)}
+    while stack:
+        current, at = stack.pop()
+        here = axes_of(at)
+        if current.op is Op.CONST or here <= found:  # nothing more is found below
+            continue
+        if current.op is Op.IOTA or is_end(current):
+            found |= here
+            continue
+        found |= axes_of(_deciding(current, at))
+        inner = inside.get(current) if inside else None
+        for step in [(current.sources[0], inner)] if inner is not None else sources(current, at):
+            if step not in seen:
+                seen.add(step)
+                stack.append(step)
+    return frozenset(found)
+
+
+def _deciding(node: Node, point: Point) -> Point:
+    """Return what tells a PAD's elements from its source's, or the sources of a CAT apart: their own values may all be the same."""
+    if node.op is Op.CAT:
+        return (point[node.arg],)
+    if node.op is Op.PAD:
+        return tuple(one.value for one in source_point(node, point)[1] or ())
+    return ()
+
+
+def axes_of(point: Point) -> frozenset[Atom]:
+    """Return the axes that a point depends on, those too that decide run-time values in it."""
+    found: set[Atom] = set()
+    for index in point:
+        for atom in variables(index):
+            if is_axis(atom):
+                found.add(atom)
+            elif atom.kind == "value" and isinstance(atom.parts[1], tuple):
+                found |= axes_of(atom.parts[1][1])
+    return frozenset(found)
+
+
+def sources(node: Node, point: Point) -> Iterator[tuple[Node, Point]]:
+    """Yield the sources of a node that is computed in place, with the point at which each is needed."""
+    if node.op in ELEMENTWISE or node.op is Op.CONTIGUOUS:
+        for source in node.sources:
+            yield source, point
+    elif node.op in MOVEMENT:
+        moved, conditions = source_point(node, point)
+        if conditions is not None:
+            yield node.sources[0], moved
+    elif node.op is Op.CAT:
+        along: int = node.arg
+        start: Int = 0
+        for source in node.sources:
+            inner = point[along] - start
+            start = start + source.shape[along]
+            if within(inner, 0, source.shape[along]) is not False:
+                yield source, (*point[:along], inner, *point[along + 1 :])
+    elif node.op is Op.GATHER:
+        along = node.arg
+        source, index = node.sources
+        yield index, point
+        most = bounds(source.shape[along])[1] - 1
+        place: Int = runtime_value("index", 0, most, (index, point)) if most > 0 else 0
+        yield source, (*point[:along], place, *point[along + 1 :])
