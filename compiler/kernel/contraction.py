@@ -8,7 +8,7 @@ one is on its way from memory; there are two places for slices, so one barrier a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -82,17 +82,49 @@ def _is_in(variable: Int, atoms: frozenset[Atom]) -> bool:
     return not isinstance(variable, int) and atom_of(variable) in atoms
 
 
-def split_axes(kernel: Kernel) -> tuple[frozenset[Atom], frozenset[Atom]] | None:
-    """Return the kernel's axes that only the first and only the second factor depends on, None if the axes mix."""
+def split_axes(
+    kernel: Kernel, pieces: Mapping[Atom, Int] | None = None
+) -> tuple[frozenset[Atom], frozenset[Atom]] | None:
+    """Return the kernel's axes that only the first and only the second factor depends on, None if the axes mix.
+
+    `pieces` tells axes as others. An attention may have none of either: a single query, a single column.
+    """
     fold = kernel.folds[0]
     found = []
     for factor in fold.node.sources[0].sources:
         used: set[Atom] = set()
         for access in accesses([(factor, fold.inner)], kernel.inputs, all_folds(kernel)[1:]):
-            used |= _used(access.point)
+            used |= _used(tuple(substitute(index, pieces or {}) for index in access.point))
         found.append(used)
     first, second = frozenset(found[0] - found[1]), frozenset(found[1] - found[0])
-    return (first, second) if first and second else None
+    return (first, second) if (first and second) or kernel.attention is not None else None
+
+
+def shared_heads(kernel: Kernel) -> dict[Atom, tuple[tuple[Int, int], tuple[Int, int]]]:
+    """Return the axes of an attention's kernel along which some neighbours have the same values, each as two: (axis, size), the neighbours last.
+
+    Heads of queries that share a head of keys are one axis of the result: its pieces are an axis of both factors and one of the queries alone.
+    """
+    if kernel.attention is None:
+        return {}
+    sizes = {atom_of(one): size for one, size in zip(kernel.axes, kernel.shape, strict=True) if isinstance(one, Expr)}
+    reads = accesses([(kernel.attention.values, kernel.folds[0].inner)], kernel.inputs, ())
+    atoms = {atom for access in reads for index in access.point if isinstance(index, Expr) for atom in index.atoms()}
+    found: dict[Atom, tuple[tuple[Int, int], tuple[Int, int]]] = {}
+    for atom in sorted(atoms, key=str):
+        whole, count = atom.parts if atom.kind == "div" else (None, None)
+        if not isinstance(whole, Expr) or not isinstance(count, int) or len(whole.terms) != 1:
+            continue
+        variable = whole.terms[0][0]
+        size = sizes.get(variable)
+        if whole.constant or whole.terms[0][1] != 1 or not isinstance(size, int) or size % count or variable in found:
+            continue
+        name = str(variable).removeprefix("@")
+        outer, inner = axis(f"{name}_shared", size // count), axis(f"{name}_each", count)
+        points = [tuple(substitute(one, {variable: outer * count + inner}) for one in access.point) for access in reads]
+        if not any({atom_of(inner), variable} & _used(point) for point in points):
+            found[variable] = ((outer, size // count), (inner, count))
+    return found
 
 
 def _used(point: Point) -> set[Atom]:
@@ -129,11 +161,19 @@ class Problem:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel, self.fold = kernel, kernel.folds[0]
         product_node = self.fold.node.sources[0]
-        pairs = [pair for pair in zip(kernel.axes, kernel.shape, strict=True) if isinstance(pair[0], Expr)]
-        out = written(kernel.root, kernel.axes)
+        heads = shared_heads(kernel)
+        pieces = {atom: outer * count + inner for atom, ((outer, _), (inner, count)) in heads.items()}
+        pairs = [
+            piece
+            for pair in zip(kernel.axes, kernel.shape, strict=True)
+            if isinstance(pair[0], Expr)
+            for piece in heads.get(atom_of(pair[0]), (pair,))
+            if isinstance(piece[0], Expr)
+        ]
+        out = substitute(written(kernel.root, kernel.axes), pieces)
         reads = accesses([(kernel.computed, kernel.axes)], kernel.inputs, all_folds(kernel))
-        positions = [*places(reads), out]
-        first, second = split_axes(kernel) or (frozenset(), frozenset())
+        positions = [*(substitute(one, pieces) for one in places(reads)), out]
+        first, second = split_axes(kernel, pieces) or (frozenset(), frozenset())
         factors = product_node.sources
         # columns are the axes that run through the result's memory: threads side by side store side by side; an attention's are its values'
         if kernel.attention is not None:
@@ -157,6 +197,7 @@ class Problem:
         self.original: dict[Atom, Int] = {}
         for space in (*spaces, self.batch, self.depth, *([self.inner] if self.inner else [])):
             self.original |= space.original
+        self.original |= {atom: substitute(one, self.original) for atom, one in pieces.items()}
         self.dtype = product_node.dtype
         self.sides = tuple(self._side(factor, space) for factor, space in zip(factors, spaces, strict=True))
 
@@ -195,7 +236,7 @@ class Tiled(ABC):
     def lower(self) -> Lowered:
         """Return the machine IR."""
 
-    def axes(self, groups: Sequence[Int], slices: int) -> list[Axis]:
+    def axes(self, groups: Sequence[Int], slices: Int) -> list[Axis]:
         """Return who walks through what."""
         found = [
             Axis(name, "grid", size, meaning)
@@ -223,13 +264,13 @@ class Tiled(ABC):
     def _groups(self) -> tuple[Int, Int, Int]:
         """Bind the group's tile and batch, return the number of groups: columns along x, so that neighbours share rows."""
         build = self.frame.build
-        found = []
+        found: list[Int] = []
         for dimension, (side, size) in enumerate(((self.sides[1], self.tile.n), (self.sides[0], self.tile.m))):
-            count = -(-most(side.own.size) // size)
+            count = (side.own.size + size - 1) // size
             self.frame.bind(axis(f"tile{1 - dimension}", count), build.op("group_id", I32, imm=dimension))
             found.append(count)
         batch = self.problem.batch
-        count = most(batch.size)
+        count = batch.size
         self.frame.bind(axis("batch", count), build.op("group_id", I32, imm=2))
         self._at_batch = at(batch, axis("batch", count))
         return found[0], found[1], count
@@ -238,7 +279,7 @@ class Tiled(ABC):
         """Return where the own axes of an operand are at a place within the group's tile, and the place in all of them."""
         space = self.sides[side].own
         size = (self.tile.m, self.tile.n)[side]
-        number = axis(f"tile{side}", -(-most(space.size) // size)) * size + local
+        number = axis(f"tile{side}", (space.size + size - 1) // size) * size + local
         return at(space, number), number
 
     def point(self, point: Point, where: dict[Atom, Int]) -> Point:
@@ -248,17 +289,18 @@ class Tiled(ABC):
 
     def _finish(self, values: Sequence[Value], runs: Sequence[Run]) -> None:
         """Compute what follows the sum and store it, run by run."""
+        rows, columns = (side.own.size for side in self.sides)
         for run in runs:
             where_m, row = self.own(0, run.row)
-            mask = masked(self.frame, within(row, 0, self.problem.m), None)
+            mask = masked(self.frame, within(row, 0, rows), None)
             points: list[Point] = []
             tests = []
             for step in range(run.length):
                 where_n, column = self.own(1, run.column + step)
                 points.append(self.point(self.kernel.axes, where_m | where_n))
-                tests.append(within(column, 0, self.problem.n))
+                tests.append(within(column, 0, columns))
             part = values[run.first : run.first + run.length]
-            if divides(run.length, self.problem.n):  # a run lies inside or outside as a whole
+            if divides(run.length, columns):  # a run lies inside or outside as a whole
                 self._store(points, part, masked(self.frame, tests[0], mask))
             else:
                 for point, value, test in zip(points, part, tests, strict=True):
