@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ringup.compiler.graph import ELEMENTWISE, Node, Op
 from ringup.compiler.index import Atom, Expr, Int, atom_of, axis, is_axis, product, substitute
@@ -27,6 +27,7 @@ from ringup.compiler.schedule.views import Point, source_point, within
 MOST_EPILOGUE = 1500  # operations behind the sum, over all results of a thread, that are written out one by one
 LEAST_TILED = 8  # fewer rows or columns than this are no tile: a reduction by rows is as good
 AnyTile = TypeVar("AnyTile", bound="Tile")
+Pieces: TypeAlias = Mapping[Atom, Int]  # axes that were cut, as sums of what they were cut into
 
 
 class Tile(Protocol):
@@ -82,49 +83,70 @@ def _is_in(variable: Int, atoms: frozenset[Atom]) -> bool:
     return not isinstance(variable, int) and atom_of(variable) in atoms
 
 
-def split_axes(
-    kernel: Kernel, pieces: Mapping[Atom, Int] | None = None
-) -> tuple[frozenset[Atom], frozenset[Atom]] | None:
+def split_axes(kernel: Kernel, pieces: Pieces | None = None) -> tuple[frozenset[Atom], frozenset[Atom]] | None:
     """Return the kernel's axes that only the first and only the second factor depends on, None if the axes mix.
 
     `pieces` tells axes as others. An attention may have none of either: a single query, a single column.
     """
-    fold = kernel.folds[0]
-    found = []
-    for factor in fold.node.sources[0].sources:
-        used: set[Atom] = set()
-        for access in accesses([(factor, fold.inner)], kernel.inputs, all_folds(kernel)[1:]):
-            used |= _used(tuple(substitute(index, pieces or {}) for index in access.point))
-        found.append(used)
-    first, second = frozenset(found[0] - found[1]), frozenset(found[1] - found[0])
+    used = [frozenset(_used(points)) for points in _read_by_factors(kernel, pieces or {})]
+    first, second = used[0] - used[1], used[1] - used[0]
     return (first, second) if (first and second) or kernel.attention is not None else None
 
 
-def shared_heads(kernel: Kernel) -> dict[Atom, tuple[tuple[Int, int], tuple[Int, int]]]:
-    """Return the axes of an attention's kernel along which some neighbours have the same values, each as two: (axis, size), the neighbours last.
+def _read_by_factors(kernel: Kernel, pieces: Pieces) -> list[Point]:
+    """Return the indices at which each factor reads memory, of all reads together."""
+    fold = kernel.folds[0]
+    return [
+        tuple(
+            substitute(index, pieces)
+            for access in accesses([(factor, fold.inner)], kernel.inputs, all_folds(kernel)[1:])
+            for index in access.point
+        )
+        for factor in fold.node.sources[0].sources
+    ]
 
-    Heads of queries that share a head of keys are one axis of the result: its pieces are an axis of both factors and one of the queries alone.
+
+def in_pieces(kernel: Kernel) -> tuple[list[tuple[Int, Int]], Pieces]:
+    """Return the axes of a kernel with their sizes, and what those are that were cut into pieces: only an attention's are.
+
+    Heads of queries that share a head of keys may be one axis of the result, and so may heads with the columns of each: its pieces are an
+    axis of both factors and one of a single factor, which the whole is not.
     """
+    axes = [pair for pair in zip(kernel.axes, kernel.shape, strict=True) if isinstance(pair[0], Expr)]
+    pieces: dict[Atom, Int] = {}
     if kernel.attention is None:
-        return {}
-    sizes = {atom_of(one): size for one, size in zip(kernel.axes, kernel.shape, strict=True) if isinstance(one, Expr)}
-    reads = accesses([(kernel.attention.values, kernel.folds[0].inner)], kernel.inputs, ())
-    atoms = {atom for access in reads for index in access.point if isinstance(index, Expr) for atom in index.atoms()}
-    found: dict[Atom, tuple[tuple[Int, int], tuple[Int, int]]] = {}
-    for atom in sorted(atoms, key=str):
-        whole, count = atom.parts if atom.kind == "div" else (None, None)
-        if not isinstance(whole, Expr) or not isinstance(count, int) or len(whole.terms) != 1:
-            continue
-        variable = whole.terms[0][0]
-        size = sizes.get(variable)
-        if whole.constant or whole.terms[0][1] != 1 or not isinstance(size, int) or size % count or variable in found:
-            continue
-        name = str(variable).removeprefix("@")
-        outer, inner = axis(f"{name}_shared", size // count), axis(f"{name}_each", count)
-        points = [tuple(substitute(one, {variable: outer * count + inner}) for one in access.point) for access in reads]
-        if not any({atom_of(inner), variable} & _used(point) for point in points):
-            found[variable] = ((outer, size // count), (inner, count))
-    return found
+        return axes, pieces
+    points = _read_by_factors(kernel, pieces)
+    at = 0
+    while at < len(axes):
+        variable, size = axes[at]
+        for sizes in _divisions(variable, size, points):
+            outer, inner = (axis(f"p{len(pieces)}_{i}", one) for i, one in enumerate(sizes))
+            here = {atom_of(variable): outer * sizes[1] + inner}
+            moved = [tuple(substitute(index, here) for index in point) for point in points]
+            used = [_used(point) for point in moved]
+            is_shared = [all(atom_of(one) in own for own in used) for one in (outer, inner)]
+            if not any(atom_of(variable) in own for own in used) and not all(is_shared):
+                points = moved
+                pieces = {atom: substitute(one, here) for atom, one in pieces.items()} | here
+                axes[at : at + 1] = zip((outer, inner), sizes, strict=True)
+                break
+        else:
+            at += 1
+    return axes, pieces
+
+
+def _divisions(variable: Int, size: Int, points: Sequence[Point]) -> list[tuple[int, int]]:
+    """Return the sizes of the two pieces that an axis may be cut into: where both factors read memory and divide it there."""
+    own = atom_of(variable)
+    if not isinstance(size, int) or not all(own in _used(point) for point in points):
+        return []
+    found: set[object] = set()
+    for atom in (atom for point in points for index in point if isinstance(index, Expr) for atom in index.atoms()):
+        if atom.kind in ("div", "mod") and atom.parts[0] == variable:
+            found.add(atom.parts[1])
+    counts = sorted(one for one in found if isinstance(one, int) and 1 < one < size and size % one == 0)
+    return [(size // count, count) for count in counts]
 
 
 def _used(point: Point) -> set[Atom]:
@@ -161,15 +183,7 @@ class Problem:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel, self.fold = kernel, kernel.folds[0]
         product_node = self.fold.node.sources[0]
-        heads = shared_heads(kernel)
-        pieces = {atom: outer * count + inner for atom, ((outer, _), (inner, count)) in heads.items()}
-        pairs = [
-            piece
-            for pair in zip(kernel.axes, kernel.shape, strict=True)
-            if isinstance(pair[0], Expr)
-            for piece in heads.get(atom_of(pair[0]), (pair,))
-            if isinstance(piece[0], Expr)
-        ]
+        pairs, pieces = in_pieces(kernel)
         out = substitute(written(kernel.root, kernel.axes), pieces)
         reads = accesses([(kernel.computed, kernel.axes)], kernel.inputs, all_folds(kernel))
         positions = [*(substitute(one, pieces) for one in places(reads)), out]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ringup.compiler.graph import MOVEMENT, Node, Op
-from ringup.compiler.index import Int
+from ringup.compiler.index import Atom, Expr, Int, atom_of, substitute
 from ringup.compiler.kernel.space import stride
 from ringup.compiler.schedule.views import Point, source_point
 
@@ -37,11 +37,28 @@ def limits(logits: Node, point: Point, key: Int) -> list[Int]:
 
 
 def greatest(limit: Int, local: Int, count: int) -> Int | None:
-    """Return a limit's greatest value over a variable of 0 to `count` - 1, None where it is no multiple of it."""
+    """Return a limit's greatest value over a variable of 0 to `count` - 1, None where it neither rises nor falls evenly."""
+    if isinstance(local, int) or _rises(limit, atom_of(local)):
+        return limit if isinstance(local, int) else substitute(limit, {atom_of(local): count - 1})
     step = stride(limit, local)
-    if step is None:
-        return None
-    return limit - step * local + step * (count - 1 if step > 0 else 0)
+    return None if step is None else limit - step * local
+
+
+def _rises(limit: Int, variable: Atom) -> bool:
+    """Return whether a number never falls where a variable rises: it is multiplied and divided by numbers above 0 alone."""
+    if isinstance(limit, int):
+        return True
+    return all(_term_rises(atom, factor, variable) for atom, factor in limit.terms)
+
+
+def _term_rises(atom: Atom, factor: int, variable: Atom) -> bool:
+    if atom == variable:
+        return factor > 0
+    if variable not in Expr(0, ((atom, 1),)).variables():
+        return True
+    whole, by = atom.parts if atom.kind == "div" else (None, None)
+    is_even = factor > 0 and isinstance(by, int) and by > 0
+    return is_even and isinstance(whole, Expr) and _rises(whole, variable)
 
 
 def _is_least(node: Node) -> bool:

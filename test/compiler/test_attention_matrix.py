@@ -147,3 +147,19 @@ def test_scores_move_no_bytes_and_waves_share_the_queries(kind):
     assert roles["queries", "unroll"] == 1
     assert roles["slice", "loop"] * roles["k", "unroll"] == 1024
     assert roles["tile_m", "grid"] * roles["wave", "wave"] * 16 == 1024
+
+
+@pytest.mark.parametrize(("queries", "heads"), [(64, 4), (64, 2), (1, 4), (1, 2)])
+def test_heads_beside_each_other_in_the_result_are_heads_still(queries, heads):
+    """One axis of the result is heads and columns of a layer's input: it takes the same tiles, and sees as few keys, as heads apart."""
+    q, k, v = (
+        Tensor._of(buffer(dtypes.float16, (2, count, size, 32)))
+        for count, size in ((4, queries), (heads, 128), (heads, 128))
+    )
+    apart = q.scaled_dot_product_attention(k, v, causal=True, grouped=True)
+    merged = apart.permute(0, 2, 1, 3).reshape(2, queries, 128)
+    (one,), (other,) = (explain(prepared([made.node])).kernels for made in (apart, merged))
+    assert one.step.lowered.choice == other.step.lowered.choice
+    assert one.step.lowered.groups == other.step.lowered.groups
+    assert one.cost.flops == other.cost.flops
+    assert one.cost.bytes_moved == other.cost.bytes_moved
