@@ -10,7 +10,7 @@ from ringup.compiler.kernel.traits import Traits
 from ringup.compiler.schedule.cut import Kernel
 
 # `str` of a choice names it among a kernel's candidates
-Choice: TypeAlias = elementwise.Shape | rows.Shape | fma.FmaTile | matrix.MatrixTile | attention.AttentionTile
+Choice: TypeAlias = elementwise.Shape | rows.Shape | fma.FmaTile | matrix.MatrixTile | attention.Tile
 SMALL_SIDE = 32  # rows or columns of a contraction up to which a reduction by rows may be as good as tiles
 
 
@@ -30,9 +30,9 @@ def lower(kernel: Kernel, name: str, traits: Traits, choice: Choice | None = Non
         return rows.lower(kernel, name, traits, choice)
     if isinstance(choice, elementwise.Shape) or not kernel.folds:
         return elementwise.lower(kernel, name, traits, choice if isinstance(choice, elementwise.Shape) else None)
-    if kernel.attention is not None and kernel.scores is not None:
-        tile = choice if isinstance(choice, attention.AttentionTile) else None
-        return attention.lower(contraction.Problem(kernel), name, kernel.attention, kernel.scores, tile)
+    if kernel.attention is not None:
+        tile = None if isinstance(choice, fma.FmaTile | matrix.MatrixTile) else choice
+        return attention.lower(contraction.Problem(kernel), name, traits, tile)
     if contraction.fits(kernel):
         problems = contraction.problems(kernel)
         if not isinstance(choice, fma.FmaTile):
@@ -48,7 +48,7 @@ def candidates(kernel: Kernel, traits: Traits) -> list[Choice]:
     if not kernel.folds:
         return [*elementwise.candidates(kernel, traits)]
     if kernel.attention is not None:
-        return [*attention.candidates(contraction.Problem(kernel))]
+        return [*attention.candidates(contraction.Problem(kernel), traits)]
     if not contraction.fits(kernel):
         return [*rows.candidates(kernel, traits)]
     problems = contraction.problems(kernel)

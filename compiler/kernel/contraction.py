@@ -10,9 +10,9 @@ one is on its way from memory; there are two places for slices, so one barrier a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ringup.compiler.graph import ELEMENTWISE, Node, Op
 from ringup.compiler.index import Atom, Expr, Int, atom_of, axis, product, substitute
@@ -30,6 +30,7 @@ from ringup.compiler.schedule.views import Point, source_point, within
 MOST_EPILOGUE = 1500  # operations behind the sum, over all results of a thread, that are written out one by one
 LEAST_TILED = 8  # fewer rows or columns than this are no tile: a reduction by rows is as good
 AnyTile = TypeVar("AnyTile", bound="Tile")
+Pieces: TypeAlias = Mapping[Atom, Int]  # axes that were cut, as sums of what they were cut into
 
 
 class Tile(Protocol):
@@ -88,15 +89,77 @@ def _is_in(variable: Int, atoms: frozenset[Atom]) -> bool:
     return not isinstance(variable, int) and atom_of(variable) in atoms
 
 
-def split_axes(kernel: Kernel, fold: Fold) -> tuple[frozenset[Atom], frozenset[Atom]] | None:
-    """Return the kernel's axes that only the first and only the second factor of a contraction depends on, None if the axes mix."""
+def split_axes(
+    kernel: Kernel, fold: Fold, pieces: Pieces | None = None
+) -> tuple[frozenset[Atom], frozenset[Atom]] | None:
+    """Return the kernel's axes that only the first and only the second factor of a contraction depends on, None if the axes mix.
+
+    `pieces` tells axes as others. An attention may have none of either: a single query, a single column.
+    """
+    if kernel.attention is not None:
+        first, second = (axes_of(point) for point in _read_by_factors(kernel, pieces or {}))
+        return first - second, second - first
     own = axes_of(kernel.axes)
-    inside = {kernel.scores.node: kernel.scores.inner} if kernel.scores else None
     first, second = (
-        own & used(factor, fold.inner, lambda node: node in kernel.inputs, inside)
-        for factor in fold.node.sources[0].sources
+        own & used(factor, fold.inner, lambda node: node in kernel.inputs) for factor in fold.node.sources[0].sources
     )
     return (first - second, second - first) if first - second and second - first else None
+
+
+def _read_by_factors(kernel: Kernel, pieces: Pieces) -> list[Point]:
+    """Return the indices at which each factor reads memory, of all reads together."""
+    fold = kernel.folds[0]
+    return [
+        tuple(
+            substitute(index, pieces)
+            for access in accesses([(factor, fold.inner)], kernel.inputs, all_folds(kernel)[1:])
+            for index in access.point
+        )
+        for factor in fold.node.sources[0].sources
+    ]
+
+
+def in_pieces(kernel: Kernel) -> tuple[list[tuple[Int, Int]], Pieces]:
+    """Return the axes of a kernel with their sizes, and what those are that were cut into pieces: only an attention's are.
+
+    Heads of queries that share a head of keys may be one axis of the result, and so may heads with the columns of each: its pieces are an
+    axis of both factors and one of a single factor, which the whole is not.
+    """
+    axes = [pair for pair in zip(kernel.axes, kernel.shape, strict=True) if isinstance(pair[0], Expr)]
+    pieces: dict[Atom, Int] = {}
+    if kernel.attention is None:
+        return axes, pieces
+    points = _read_by_factors(kernel, pieces)
+    at = 0
+    while at < len(axes):
+        variable, size = axes[at]
+        for sizes in _divisions(variable, size, points):
+            outer, inner = (axis(f"p{len(pieces)}_{i}", one) for i, one in enumerate(sizes))
+            here = {atom_of(variable): outer * sizes[1] + inner}
+            moved = [tuple(substitute(index, here) for index in point) for point in points]
+            used = [axes_of(point) for point in moved]
+            is_shared = [all(atom_of(one) in own for own in used) for one in (outer, inner)]
+            if not any(atom_of(variable) in own for own in used) and not all(is_shared):
+                points = moved
+                pieces = {atom: substitute(one, here) for atom, one in pieces.items()} | here
+                axes[at : at + 1] = zip((outer, inner), sizes, strict=True)
+                break
+        else:
+            at += 1
+    return axes, pieces
+
+
+def _divisions(variable: Int, size: Int, points: Sequence[Point]) -> list[tuple[int, int]]:
+    """Return the sizes of the two pieces that an axis may be cut into: where both factors read memory and divide it there."""
+    own = atom_of(variable)
+    if not isinstance(size, int) or not all(own in axes_of(point) for point in points):
+        return []
+    found: set[object] = set()
+    for atom in (atom for point in points for index in point if isinstance(index, Expr) for atom in index.atoms()):
+        if atom.kind in ("div", "mod") and atom.parts[0] == variable:
+            found.add(atom.parts[1])
+    counts = sorted(one for one in found if isinstance(one, int) and 1 < one < size and size % one == 0)
+    return [(size // count, count) for count in counts]
 
 
 def by_speed(tiles: Sequence[AnyTile], problem: Problem, compute_units: int) -> list[AnyTile]:
@@ -121,11 +184,11 @@ class Problem:
     def __init__(self, kernel: Kernel, fold: Fold | None = None, rows: frozenset[Atom] | None = None) -> None:
         self.kernel, self.fold = kernel, fold or kernel.folds[0]
         product_node = self.fold.node.sources[0]
-        pairs = [pair for pair in zip(kernel.axes, kernel.shape, strict=True) if isinstance(pair[0], Expr)]
-        out = written(kernel.root, kernel.axes)
+        pairs, pieces = in_pieces(kernel)
+        out = substitute(written(kernel.root, kernel.axes), pieces)
         reads = accesses([(kernel.computed, kernel.axes)], kernel.inputs, all_folds(kernel))
-        positions = [*places(reads), out]
-        first, second = split_axes(kernel, self.fold) or (frozenset(), frozenset())
+        positions = [*(substitute(one, pieces) for one in places(reads)), out]
+        first, second = split_axes(kernel, self.fold, pieces) or (frozenset(), frozenset())
         factors = product_node.sources
         # columns are the axes that run through the result's memory: threads side by side store side by side; an attention's are its values'
         if rows is not None:
@@ -152,6 +215,7 @@ class Problem:
         self.original: dict[Atom, Int] = {}
         for space in (*spaces, self.batch, self.depth, *([self.inner] if self.inner else [])):
             self.original |= space.original
+        self.original |= {atom: substitute(one, self.original) for atom, one in pieces.items()}
         self.dtype = product_node.dtype
         self.sides = tuple(self._side(factor, space) for factor, space in zip(factors, spaces, strict=True))
 
@@ -208,7 +272,7 @@ class Tiled(ABC):
     def lower(self) -> Lowered:
         """Return the machine IR."""
 
-    def axes(self, groups: Sequence[Int], slices: int) -> list[Axis]:
+    def axes(self, groups: Sequence[Int], slices: Int) -> list[Axis]:
         """Return who walks through what."""
         found = [
             Axis(name, "grid", size, meaning)
@@ -236,13 +300,13 @@ class Tiled(ABC):
     def _groups(self) -> tuple[Int, Int, Int]:
         """Bind the group's tile and batch, return the number of groups: columns along x, so that neighbours share rows."""
         build = self.frame.build
-        found = []
+        found: list[Int] = []
         for dimension, (side, size) in enumerate(((self.sides[1], self.tile.n), (self.sides[0], self.tile.m))):
-            count = -(-most(side.own.size) // size)
+            count = (side.own.size + size - 1) // size
             self.frame.bind(axis(f"tile{1 - dimension}", count), build.op("group_id", I32, imm=dimension))
             found.append(count)
         batch = self.problem.batch
-        count = most(batch.size)
+        count = batch.size
         self.frame.bind(axis("batch", count), build.op("group_id", I32, imm=2))
         self._at_batch = at(batch, axis("batch", count))
         return found[0], found[1], count
@@ -251,7 +315,7 @@ class Tiled(ABC):
         """Return where the own axes of an operand are at a place within the group's tile, and the place in all of them."""
         space = self.sides[side].own
         size = (self.tile.m, self.tile.n)[side]
-        number = axis(f"tile{side}", -(-most(space.size) // size)) * size + local
+        number = axis(f"tile{side}", (space.size + size - 1) // size) * size + local
         return at(space, number), number
 
     def point(self, point: Point, where: dict[Atom, Int]) -> Point:
@@ -261,17 +325,18 @@ class Tiled(ABC):
 
     def _finish(self, products: Sequence[Sequence[Value]], runs: Sequence[Run]) -> None:
         """Compute what follows the sums, each with a value for every result of the thread, and store it, run by run."""
+        rows, columns = (side.own.size for side in self.sides)
         for run in runs:
             where_m, row = self.own(0, run.row)
-            mask = masked(self.frame, within(row, 0, self.problem.m), None)
+            mask = masked(self.frame, within(row, 0, rows), None)
             points: list[Point] = []
             tests = []
             for step in range(run.length):
                 where_n, column = self.own(1, run.column + step)
                 points.append(self.point(self.kernel.axes, where_m | where_n))
-                tests.append(within(column, 0, self.problem.n))
+                tests.append(within(column, 0, columns))
             parts = [values[run.first : run.first + run.length] for values in products]
-            if divides(run.length, self.problem.n):  # a run lies inside or outside as a whole
+            if divides(run.length, columns):  # a run lies inside or outside as a whole
                 self._store(points, parts, masked(self.frame, tests[0], mask))
             else:
                 for i, (point, test) in enumerate(zip(points, tests, strict=True)):

@@ -6,7 +6,7 @@ itself, exactly as the cast would.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from ringup.compiler import dtypes
@@ -21,7 +21,7 @@ from ringup.compiler.kernel.traits import MatrixTraits, Traits
 from ringup.compiler.machine.ir import I32, Value
 
 FRAGMENT = 16
-_KINDS = {  # factors: what the machine IR calls them, the dtype of their sums
+KINDS = {  # factors: what the machine IR calls them, the dtype of their sums
     dtypes.float16: ("f16", dtypes.float32),
     dtypes.bfloat16: ("bf16", dtypes.float32),
     dtypes.int8: ("i8", dtypes.int32),
@@ -106,7 +106,7 @@ class MatrixContraction(Contraction):
         """Return the fragments with the products of each 16 of the slice's k added."""
         build = self.frame.build
         found = list(totals)
-        kind = _KINDS[self.sides[0].factor.dtype][0]
+        kind = KINDS[self.sides[0].factor.dtype][0]
         addresses = [self._address(i, staging, here) for i, staging in enumerate(stagings)]
         for k in range(0, self.tile.k, FRAGMENT):
             rows = [self._fragment(stagings[0], addresses[0], i, k) for i in range(self._rows)]
@@ -153,12 +153,17 @@ class MatrixContraction(Contraction):
         return values, runs
 
 
-def uncast(factor: Node) -> Node:
-    """Return a factor before it was widened, itself if it was not: through movement, which does the same to narrow elements."""
-    if factor.op is Op.CAST and _KINDS.get(factor.sources[0].dtype, ("", None))[1] is factor.dtype:
+def uncast(factor: Node, inputs: Collection[Node] = ()) -> Node:
+    """Return a factor before it was widened, itself if it was not: through movement, which does the same to narrow elements.
+
+    What is read from memory, as `inputs` are, stays as it lies there.
+    """
+    if factor in inputs:
+        return factor
+    if factor.op is Op.CAST and KINDS.get(factor.sources[0].dtype, ("", None))[1] is factor.dtype:
         return factor.sources[0]
     if factor.op in MOVEMENT:
-        inner = uncast(factor.sources[0])
+        inner = uncast(factor.sources[0], inputs)
         if inner is not factor.sources[0]:
             return node(factor.op, inner.dtype, factor.shape, (inner,), factor.arg)
     return factor
@@ -166,11 +171,11 @@ def uncast(factor: Node) -> Node:
 
 def narrowed(problems: Sequence[Problem], traits: MatrixTraits) -> list[Problem] | None:
     """Return the problems with factors as matrix instructions take them, all of one kind, None where they do not."""
-    factors = [[uncast(side.factor) for side in problem.sides] for problem in problems]
+    factors = [[uncast(side.factor, problem.kernel.inputs) for side in problem.sides] for problem in problems]
     narrow = factors[0][0].dtype
     if any(one.dtype is not narrow for pair in factors for one in pair) or narrow.name not in traits.kinds:
         return None
-    if any(_KINDS[narrow][1] is not problem.dtype for problem in problems):
+    if any(KINDS[narrow][1] is not problem.dtype for problem in problems):
         return None
     for problem, pair in zip(problems, factors, strict=True):
         problem.sides = tuple(replace(side, factor=factor) for side, factor in zip(problem.sides, pair, strict=True))

@@ -14,6 +14,7 @@ from ringup.compiler.index import Int
 from ringup.compiler.kernel import holders
 from ringup.compiler.kernel.expressions import Request, divides
 from ringup.compiler.kernel.frame import Frame
+from ringup.compiler.machine.build import Builder
 from ringup.compiler.machine.ir import I1, Type, Value
 from ringup.compiler.schedule.views import Point, Within, within
 
@@ -29,8 +30,8 @@ class Operand(NamedTuple):
 
     factor: Node
     place: Callable[[Int, Int, Int], tuple[Point, Int, Int]]
-    own_size: int
-    k_size: int
+    own_size: Int
+    k_size: Int
     along_k: bool
     run: Int
 
@@ -95,16 +96,9 @@ class Staging:
         values = expressions.values(operand.factor, requests)
         build, dtype = self._frame.build, operand.factor.dtype
         return [
-            holders.to_memory(build, self._zeroed(value, mask), dtype)
+            holders.to_memory(build, zeroed(build, value, mask), dtype)
             for value, (_, mask) in zip(values, requests, strict=True)
         ]
-
-    def _zeroed(self, value: Value, mask: Value | None) -> Value:
-        """Return a value that is 0 outside of the operand: what is multiplied there must not count."""
-        build = self._frame.build
-        if mask is None or is_zero_outside(value, mask):
-            return value
-        return build.op("select", value.type, mask, value, build.const(0, value.type))
 
     def put(self, values: Sequence[Value], offset: Value) -> None:
         """Store a slice's elements to LDS at the operand's place plus an offset in bytes."""
@@ -142,6 +136,13 @@ def masked(frame: Frame, condition: Within | bool, also: Value | None) -> Value 
         return frame.build.const(0, I1)
     value = frame.expressions.numbers.condition(condition)
     return value if also is None else frame.build.op("and", I1, value, also)
+
+
+def zeroed(build: Builder, value: Value, mask: Value | None) -> Value:
+    """Return a value that is 0 where the mask is false: outside of an operand, where what is multiplied must not count."""
+    if mask is None or is_zero_outside(value, mask):
+        return value
+    return build.op("select", value.type, mask, value, build.const(0, value.type))
 
 
 def is_zero_outside(value: Value, mask: Value) -> bool:

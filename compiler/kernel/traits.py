@@ -16,6 +16,7 @@ class MatrixTraits:
 
     A lane holds `operand_count` elements of each factor, one row of A (column of B) at neighbouring k: `operand(lane)` tells the row and the
     first k. It holds `result_count` elements of the result: `result(lane, i)` tells row and column. `kinds`: the factors' dtypes by name.
+    When A's row r is row `spread(r)` of what is multiplied, a lane's results are neighbours of one column: rows lane // 16 * `result_count` + i.
     """
 
     operand_count: int
@@ -23,6 +24,7 @@ class MatrixTraits:
     operand: Callable[[Int], Place]
     result: Callable[[Int, int], Place]
     kinds: frozenset[str]
+    spread: Callable[[Int], Int]
 
 
 @dataclass(frozen=True)

@@ -180,7 +180,8 @@ class Loop:
 
     `carried[i]` holds `initial[i]` at first and `following[i]`, computed in the body, afterwards; `results[i]` is what it held last.
     `index` has op "index", carried values "carried", results "result"; none of the three stands in a region's items.
-    `at_least_once` is a promise of the maker; `unroll` a wish.
+    `at_least_once` is a promise of the maker; `unroll` a wish; `expected` the turns that estimates count on where the bounds are no
+    constants (0: nobody knows).
     """
 
     index: Value
@@ -194,6 +195,7 @@ class Loop:
     results: list[Value] = field(default_factory=list)
     at_least_once: bool = False
     unroll: int = 1
+    expected: int = 0
 
 
 @dataclass(slots=True, eq=False)

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from ringup.compiler.machine.ir import Function, If, Loop, Region, Value, walk
 
-UNKNOWN_TURNS: Final = 16  # of a loop whose bounds are known only when it runs
+UNKNOWN_TURNS: Final = 16  # of a loop whose bounds are known only when it runs, and whose maker expects nothing
 FRAGMENT: Final = 16  # rows, columns and depth of a matrix operation
 # floating-point operations an element; conversions, comparisons and moves are none
 FLOPS: Final = {
@@ -34,9 +34,9 @@ class Work(NamedTuple):
 
 
 def turns(loop: Loop) -> int:
-    """Return how many turns a loop takes."""
+    """Return how many turns a loop takes, as far as anybody knows."""
     if loop.start.op != "const" or loop.stop.op != "const":
-        return UNKNOWN_TURNS
+        return loop.expected or UNKNOWN_TURNS
     return max(0, -(-int(loop.stop.imm - loop.start.imm) // loop.step))
 
 

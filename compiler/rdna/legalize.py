@@ -74,7 +74,8 @@ class _Rewriter:
         body = self.region(item.body)
         following = [now.get(one, one) for one in item.following]
         return Loop(
-            item.index, start, stop, item.step, body, initial, item.carried, following, item.results, item.at_least_once, item.unroll
+            item.index, start, stop, item.step, body, initial, item.carried, following, item.results, item.at_least_once, item.unroll,
+            item.expected,
         )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ _RDNA3_MATRIX = MatrixTraits(
     operand=lambda lane: (lane % 16, 0),
     result=lambda lane, i: (lane // 16 + 2 * i, lane % 16),
     kinds=frozenset(("float16", "bfloat16", "int8", "uint8")),
+    spread=lambda row: row % 2 * 8 + row // 2,
 )
 # Source: RDNA4 ISA reference, the same chapter: the halves share k between them, and each holds half of the rows
 _RDNA4_MATRIX = MatrixTraits(
@@ -21,6 +22,7 @@ _RDNA4_MATRIX = MatrixTraits(
     operand=lambda lane: (lane % 16, lane // 16 * 8),
     result=lambda lane, i: (lane // 16 * 8 + i, lane % 16),
     kinds=frozenset(("float16", "bfloat16", "int8", "uint8")),
+    spread=lambda row: row,
 )
 LDS_BYTES = 64 << 10  # of one group
 TRAITS = {

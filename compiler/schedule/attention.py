@@ -9,12 +9,18 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ringup.compiler import dtypes
+from ringup.compiler.dtypes import DType
 from ringup.compiler.graph import ELEMENTWISE, MOVEMENT, Node, Op
+
+NARROW = (dtypes.float16, dtypes.bfloat16)  # what weights may be rounded to on the way to the sum
 
 
 class Attention(NamedTuple):
     """The nodes of one. `result` is the sum over keys of `weights` times `values`; `scores` the inner products, `logits` what became of them
-    before the softmax, `greatest` and `total` its reductions; `scale` what a logit less the greatest is multiplied with for EXP2."""
+    before the softmax, `greatest` and `total` its reductions along `axis` of the logits; `scale` what a logit less the greatest is multiplied
+    with for EXP2. `narrow`: what the weights are rounded to before the sum, as the values are; None: they stay f32. `guarded`: rows that see
+    nothing are 0, not NaN.
+    """
 
     result: Node
     weights: Node
@@ -23,7 +29,10 @@ class Attention(NamedTuple):
     scores: Node
     greatest: Node
     total: Node
+    axis: int
     scale: float
+    narrow: DType | None
+    guarded: bool
 
 
 def find(result: Node) -> Attention | None:
@@ -32,16 +41,19 @@ def find(result: Node) -> Attention | None:
         return None
     factors = result.sources[0].sources
     for first, values in (factors, factors[::-1]):
-        weights = _below(first)
+        weights, narrow = _below(first), None
+        if weights.op is Op.CAST and weights.dtype in NARROW and _below(values).dtype is weights.dtype:
+            weights, narrow = _below(weights.sources[0]), weights.dtype
         if weights.op is Op.DIV and weights.dtype is dtypes.float32:
-            found = _softmax(result, weights, values)
+            found = _softmax(result, weights, values, narrow)
             if found is not None:
                 return found
     return None
 
 
-def _softmax(result: Node, weights: Node, values: Node) -> Attention | None:
-    powers, total = weights.sources[0], _plain(_below(weights.sources[1]))
+def _softmax(result: Node, weights: Node, values: Node, narrow: DType | None) -> Attention | None:
+    powers, below = weights.sources[0], _below(weights.sources[1])
+    total = _plain(below, 0.0, 1.0)
     if (
         powers.op is not Op.EXP2
         or total.op is not Op.REDUCE
@@ -57,7 +69,7 @@ def _softmax(result: Node, weights: Node, values: Node) -> Attention | None:
     if scale.op is not Op.CONST or difference.op is not Op.SUB or not scale.arg > 0:
         return None
     logits = difference.sources[0]
-    greatest = _plain(_below(difference.sources[1]))
+    greatest = _plain(_below(difference.sources[1]), float("-inf"), 0.0)
     if (
         greatest.op is not Op.REDUCE
         or greatest.arg != (Op.MAX, total.arg[1])
@@ -66,10 +78,11 @@ def _softmax(result: Node, weights: Node, values: Node) -> Attention | None:
     ):
         return None
     scores = _scores(logits)
-    return (
-        None
-        if scores is None
-        else Attention(result, weights, values, logits, scores, greatest, total, float(scale.arg))
+    if scores is None:
+        return None
+    (axis,) = total.arg[1]
+    return Attention(
+        result, weights, values, logits, scores, greatest, total, axis, float(scale.arg), narrow, below is not total
     )
 
 
@@ -100,10 +113,14 @@ def _below(node: Node) -> Node:
     return node
 
 
-def _plain(node: Node) -> Node:
-    """Return the reduction that a choice guards against rows that see nothing: a maximum of minus infinity taken as 0, a sum of 0 as 1."""
-    if node.op is Op.WHERE and node.sources[0].op is Op.EQ:
-        kept = node.sources[2]
-        if node.sources[0].sources[0] is kept:
-            return kept
-    return node
+def _plain(node: Node, bad: float, good: float) -> Node:
+    """Return the reduction that a choice guards against rows that see nothing: `good` where it is `bad`; others are themselves."""
+    if node.op is not Op.WHERE or node.sources[0].op is not Op.EQ:
+        return node
+    test, instead, kept = node.sources
+    constants = [_below(one) for one in (test.sources[1], instead)]
+    is_guard = test.sources[0] is kept and [(one.op, one.arg) for one in constants] == [
+        (Op.CONST, bad),
+        (Op.CONST, good),
+    ]
+    return kept if is_guard else node

@@ -23,7 +23,9 @@ from ringup.compiler.schedule.views import Point, source_point, within
 
 ROW_LIMIT = 16384  # elements of a row that one group works through without others to share them
 MOST_FOLDS = 8  # of one kernel: registers hold a row's share for each
-MOST_DEEP = 128  # elements of a head that an attention's tile has room for
+FEW_QUERIES = 8  # of a head of keys: up to so many, threads share the keys and not the queries
+MOST_DEEP = 128  # elements of a query, and of a value, that an attention's tile has room for
+MOST_DEEP_FEW = 512  # the same for few queries
 MOST_LOOKED = 4 * MOST_FOLDS  # reductions below a node that are asked whether they may join
 MOST_GATES = 256  # nodes behind a reduction that it may be put into memory with
 MANY_ROWS = 512  # with so many rows, one group a row keeps the card busy whatever a row's length
@@ -326,7 +328,7 @@ class Cut:
         kernel.folds.append(fold)
         if kernel.rows is None:
             kernel.rows = _rows_of(point, kernel)
-        found = find(node) if number == 0 and is_contraction(node) else None
+        found = find(node) if number == 0 else None
         if found is None or not self._attends(kernel, fold, found):
             self._access(kernel, node.sources[0], fold.inner)
 
@@ -335,14 +337,13 @@ class Cut:
         inside = (found.weights, found.logits, found.scores, found.greatest, found.total)
         if any(one in self._accesses or one in self._outputs or one in self._passing for one in inside):
             return False
-        shapes = (*found.scores.sources[0].shape, *found.result.sources[0].shape)
-        depth = product(found.scores.sources[0].shape[i] for i in found.scores.arg[1])
-        if any(not isinstance(size, int) for size in shapes) or bounds(depth)[1] > MOST_DEEP:
-            return False
         first, second = found.result.sources[0].sources
         values = first if first is found.values else second
-        logits = self._points(second if values is first else first, found.weights, fold.inner)
-        if logits is None or not _runs_over_keys(fold, found, logits):
+        factor = second if values is first else first
+        logits = self._points(factor, found.weights, fold.inner)
+        if logits is None or not _runs_over_keys(fold, found, logits) or not _has_room(found, factor, values):
+            return False
+        if _rows_of(fold.point, kernel) != frozenset(atom_of(one) for one in kernel.axes if not isinstance(one, int)):
             return False
         leaves = self._leaves(found, values, fold.inner, logits)
         at = [point for node, point in leaves if node is found.scores]
@@ -360,11 +361,11 @@ class Cut:
 
     @staticmethod
     def _points(start: Node, target: Node, point: Point) -> Point | None:
-        """Return where a node lies that movement and casts lead to from another."""
+        """Return where a node lies that movement and casts lead to from another, None if anything else is on the way."""
         node = start
         while node is not target:
             steps = list(sources(node, point))
-            if len(steps) != 1:
+            if len(steps) != 1 or node.op is Op.PAD:
                 return None
             node, point = steps[0]
         return point
@@ -386,14 +387,16 @@ class Cut:
         own = _rows_of(point, kernel)
         if (
             node in self._passing
+            or kernel.attention is not None
             or len(kernel.folds) >= MOST_FOLDS
             or own is None
             or (rows is not None and not own <= rows.axes)
             or any(fold.node is node for fold in kernel.folds)
         ):
             return False
+        own_sizes = dict(zip(kernel.axes, kernel.shape, strict=True))  # an axis is within its own size, whatever that is
         for index, size in zip(point, node.shape, strict=True):
-            if within(index, 0, size) is not True:
+            if within(index, 0, size) is not True and own_sizes.get(index) != size:
                 return False
         if _points(kernel, own) > bounds(node.size)[1]:
             return False
@@ -423,14 +426,29 @@ class Cut:
         return len(sides) == 2 and sides == _sides(node, point, kernel)
 
 
+def _has_room(found: Attention, factor: Node, values: Node) -> bool:
+    """Return whether queries and values are short enough: of few queries, of a contraction with many."""
+    mine, theirs = depends(factor), depends(values)
+    shape, axes = found.result.sources[0].shape, found.result.arg[1]
+    queries, columns = (
+        product(shape[i] for i in one - other if i not in axes) for one, other in ((mine, theirs), (theirs, mine))
+    )
+    scores = found.scores.sources[0]
+    depth = product(scores.shape[i] for i in found.scores.arg[1])
+    if not isinstance(depth, int) or not isinstance(columns, int):
+        return False
+    is_few = bounds(queries)[1] <= FEW_QUERIES
+    return max(depth, columns) <= (MOST_DEEP_FEW if is_few else MOST_DEEP) and (is_few or is_contraction(found.result))
+
+
 def _runs_over_keys(fold: Fold, found: Attention, logits: Point) -> bool:
-    """Return whether a sum runs along the softmax's axis, read at `logits`, and no other: the gradient by the values does not."""
-    keys = found.total.arg[1][0]
+    """Return whether a sum runs along the softmax's axis, read at `logits`, all of it and no other: the gradient by the values does not."""
     along = [one for one in fold.variables.values() if not isinstance(one, int)]
     own = {atom_of(one) for one in along}
-    others = [index for i, index in enumerate(logits) if i != keys]
+    others = [index for i, index in enumerate(logits) if i != found.axis]
     return (
-        logits[keys] == (along[0] if len(along) == 1 else 0)
+        found.logits.shape[found.axis] == fold.count
+        and logits[found.axis] == (along[0] if len(along) == 1 else 0)
         and len(along) < 2
         and all(own.isdisjoint(variables(one)) for one in others)
     )
@@ -526,5 +544,3 @@ def accesses(roots: Sequence[tuple[Node, Point]], inputs: Sequence[Node], folds:
                 seen.add((source, at, more))
                 stack.append((source, at, more))
     return found
-
-

@@ -20,10 +20,11 @@ from ringup.tools.progress import Progress
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import random_attention
 import random_graphs
 import random_networks
 
-CHECKS = {"graphs": random_graphs.check, "networks": random_networks.check}
+CHECKS = {"graphs": random_graphs.check, "networks": random_networks.check, "attention": random_attention.check}
 
 
 def failure(check, seed):

@@ -91,3 +91,47 @@ def test_what_else_uses_the_weights_gets_them_from_memory():
         found, seen = both.numpy(), weights.numpy()
     np.testing.assert_allclose(found, expected(q, k, v, scale=1.0), atol=2e-6)
     np.testing.assert_allclose(seen.sum(-1), 1, atol=1e-5)
+
+
+def test_only_a_sum_over_all_keys_and_over_nothing_else_is_attention():
+    q, k, v = numbers(2, 12, 8), numbers(2, 12, 8), numbers(2, 12, 8)
+    raised = np.exp((q @ k.swapaxes(-1, -2)).astype(np.float64))
+    plain = raised / raised.sum(-1, keepdims=True)
+    cases = {
+        "over heads too": (lambda w, v: w.einsum("hqk,hkd->qd", v), np.einsum("hqk,hkd->qd", plain, v)),
+        "over queries": (lambda w, v: w.permute(0, 2, 1) @ v, plain.swapaxes(1, 2) @ v),
+        "some keys": (lambda w, v: w[:, :, :5] @ v[:, :5], plain[:, :, :5] @ v[:, :5]),
+        "keys turned round": (lambda w, v: w.flip(2) @ v, plain[:, :, ::-1] @ v),
+        "rows put around": (
+            lambda w, v: w.pad(((0, 0), (2, 1), (0, 0))) @ v,
+            np.pad(plain, ((0, 0), (2, 1), (0, 0))) @ v,
+        ),
+        "one query over heads": (
+            lambda w, v: w[:, :1].einsum("hqk,hkd->qd", v),
+            np.einsum("hqk,hkd->qd", plain[:, :1], v),
+        ),
+    }
+    with device(on_cores.Cores()):
+        for name, (make, wanted) in cases.items():
+            weights = (Tensor(q) @ Tensor(k).permute(0, 2, 1)).softmax(-1)
+            np.testing.assert_allclose(make(weights, Tensor(v)).numpy(), wanted, atol=5e-6, err_msg=name)
+
+
+def test_a_softmax_without_a_guard_is_nan_where_a_row_sees_nothing():
+    q, k, v = numbers(1, 9, 8), numbers(1, 12, 8), numbers(1, 12, 8)
+    seen = np.ones((9, 12), bool)
+    seen[4] = False
+    cores = on_cores.Cores()
+    with device(cores):
+        scores = Tensor(seen).where(Tensor(q) @ Tensor(k).permute(0, 2, 1), float("-inf"))
+        found = (scores.softmax(-1) @ Tensor(v)).numpy()
+    assert len(cores.graph.launches) == 1
+    assert np.isnan(found[0, 4]).all()
+    assert np.isfinite(np.delete(found[0], 4, 0)).all()
+
+
+def test_values_too_wide_for_a_tile_go_another_way():
+    q, k, v = numbers(1, 1, 20, 16), numbers(1, 1, 12, 16), numbers(1, 1, 12, 520)
+    found, kernels = computed(q, k, v)
+    np.testing.assert_allclose(found, expected(q, k, v), atol=2e-6)
+    assert kernels == 3

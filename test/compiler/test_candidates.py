@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 
 from ringup.compiler.compile import compile_kernel
-from ringup.compiler.kernel import attention, choose, elementwise, fma, matrix, rows
+from ringup.compiler.kernel import (
+    attention_few,
+    attention_fma,
+    attention_matrix,
+    choose,
+    elementwise,
+    fma,
+    matrix,
+    rows,
+)
 from ringup.compiler.rdna.traits import TRAITS, traits
 from ringup.compiler.tensor import Tensor, device
 from ringup.compiler.tune import jobs_of
@@ -33,8 +42,15 @@ ROWS, COLUMNS = numbers(9, 10), numbers(10, 12, seed=1)
 HALF_ROWS, HALF_COLUMNS = numbers(36, 36).astype(np.float16), numbers(36, 40, seed=1).astype(np.float16)
 BYTES = np.random.default_rng(3).integers(-128, 128, (20, 24)).astype(np.int8)
 Q, K, V = numbers(1, 20, 16), numbers(1, 34, 16, seed=1), numbers(1, 34, 8, seed=2)
+FEW, HALF_Q, HALF_K, HALF_V = Q[:, :3], Q.astype(np.float16), K.astype(np.float16), V.astype(np.float16)
 SQUARE, SEEN = BYTES.astype(np.int64) @ BYTES.T, softmax(Q @ K.transpose(0, 2, 1) / 4) @ V
 PRODUCT = (HALF_ROWS.astype(np.float32) @ HALF_COLUMNS.astype(np.float32)).astype(np.float16).astype(np.float32)
+
+
+def halves():
+    return Tensor(HALF_Q).scaled_dot_product_attention(Tensor(HALF_K), Tensor(HALF_V))
+
+
 CASES = {  # name: (tensors, what NumPy says, the lowering whose candidates these are, relative tolerance)
     "elementwise": (lambda: Tensor(A) * 2 + 1, A * 2 + 1, elementwise.Shape, 1e-6),
     "elementwise by rows": (lambda: Tensor(A).permute(1, 0) + Tensor(B)[:, :40], A.T + B[:, :40], elementwise.Shape, 1e-6),
@@ -51,7 +67,11 @@ CASES = {  # name: (tensors, what NumPy says, the lowering whose candidates thes
         2 * PRODUCT**2, matrix.MatrixTile, 4e-3,
     ),
     "product of bytes": (lambda: Tensor(BYTES).cast("int32") @ Tensor(BYTES).permute(1, 0).cast("int32"), SQUARE, matrix.MatrixTile, 0),
-    "attention": (lambda: Tensor(Q).scaled_dot_product_attention(Tensor(K), Tensor(V)), SEEN, attention.AttentionTile, 1e-4),
+    "attention": (lambda: Tensor(Q).scaled_dot_product_attention(Tensor(K), Tensor(V)), SEEN, attention_fma.AttentionTile, 1e-4),
+    "attention of f16": (lambda: halves().cast("float32"), SEEN, attention_matrix.MatrixAttentionTile, 4e-3),
+    "attention of few": (
+        lambda: Tensor(FEW).scaled_dot_product_attention(Tensor(K), Tensor(V)), SEEN[:, :3], attention_few.FewTile, 1e-5
+    ),
 }  # fmt: skip
 
 

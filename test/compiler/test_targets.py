@@ -48,6 +48,15 @@ def halves(kind):
     return Tensor(np.zeros((128, 64), np.float32)).cast(kind) @ Tensor(np.zeros((64, 96), np.float32)).cast(kind)
 
 
+def attention(kind, queries, keys, heads=2):
+    """Attention of narrow floats, causal, over memory."""
+    q, k, v = (
+        Tensor(np.zeros((1, count, size, 64), np.float32)).cast(kind).contiguous()
+        for count, size in ((4, queries), (heads, keys), (heads, keys))
+    )
+    return q.scaled_dot_product_attention(k, v, causal=True, grouped=True)
+
+
 MODELS = {
     "transformer": transformer,
     "residual": residual,
@@ -55,6 +64,10 @@ MODELS = {
     "bf16": lambda: halves("bfloat16"),
     "f64": lambda: (weights(40, 50).cast("float64") @ weights(50, 30).cast("float64")) / 3,
     "integers": lambda: (weights(60).cast("int64") // 7 % 5).sort(0)[0],
+    "attention of f16": lambda: attention("float16", 70, 70),
+    "attention of bf16": lambda: attention("bfloat16", 70, 70),
+    "a query over f16": lambda: attention("float16", 1, 600),
+    "a query over f32": lambda: attention("float32", 1, 600),
     "argmax": lambda: weights(33, 70).argmax(1),
 }
 
