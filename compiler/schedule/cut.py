@@ -4,6 +4,9 @@ Movement and elementwise nodes are computed where they are used, again in each k
 is used at one point there, which depends on the kernel's own axes alone: after it (a sum and what is done with it), or once a row (a softmax, a
 norm), where the kernel's axes fall apart into rows, on which every joined reduction depends, and the rest. When a reduction cannot join, the
 last node that all of its uses go through is put into memory instead of it, if that is no larger than what was reduced.
+
+A line (a SCAN, a SORT) joins a kernel without reductions that uses it at one point, each element once: what is done with its results is done
+where they are made.
 """
 
 from __future__ import annotations
@@ -11,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ringup.compiler.graph import ELEMENTWISE, MOVEMENT, Node, Op, ordered
-from ringup.compiler.index import Atom, Int, atom_of, axis, bounds, is_axis, product, runtime_value
+from ringup.compiler.graph import ELEMENTWISE, LINES, MOVEMENT, Node, Op, ordered
+from ringup.compiler.index import Atom, Expr, Int, atom_of, axis, bounds, is_axis, product, runtime_value, variables
 from ringup.compiler.schedule.attention import Attention, find
 from ringup.compiler.schedule.views import Point, source_point, within
 
@@ -22,6 +25,7 @@ MOST_DEEP = 128  # elements of a head that an attention's tile has room for
 MANY_ROWS = 512  # with so many rows, one group a row keeps the card busy whatever a row's length
 POINTS_LIMIT = 6  # a node used at more points of one kernel than this is put into memory
 RECOMPUTED_LIMIT = 4  # a costly node is computed at most so many times for each of its elements
+_ENDS = LINES | {Op.REDUCE, Op.CONTIGUOUS, Op.IOTA, Op.GATHER, Op.CAT}
 COSTLY = frozenset((Op.EXP2, Op.LOG2, Op.SIN, Op.SQRT, Op.DIV, Op.RECIP, Op.POW, Op.IDIV, Op.MOD))
 
 
@@ -49,7 +53,8 @@ class Kernel:
     """What one launch computes: `root` at every point of `axes`, with `folds` in the order of their dependence, from nodes in memory.
 
     A STORE root writes its value into a view of a buffer. `rows`: the axes that folds depend on, None without folds. `attention`: the softmax
-    and the scores below the one fold are computed inside too.
+    and the scores below the one fold are computed inside too. `line`: the one SCAN or SORT computed inside, in a kernel without folds; its
+    variable walks along the line.
     """
 
     root: Node
@@ -59,6 +64,7 @@ class Kernel:
     rows: frozenset[Atom] | None = None
     attention: Attention | None = None
     scores: Fold | None = None  # of the attention that the one fold completes
+    line: Fold | None = None
 
     @property
     def shape(self) -> tuple[Int, ...]:
@@ -154,7 +160,7 @@ class Cut:
         return len(users) == 1 and users[0].op is Op.REDUCE
 
     def _find_passing(self) -> set[Node]:
-        """Return the reductions that read memory which a store of this graph overwrites. They join no kernel.
+        """Return the reductions and lines that read memory which a store of this graph overwrites. They join no kernel.
 
         All of what they read must be as it was, which nobody warrants inside the kernel that stores, or in one behind it.
         """
@@ -163,7 +169,7 @@ class Cut:
         reads = set(states)
         for node in self._nodes if states else ():
             if node.op is not Op.CONTIGUOUS and not lies(node) and any(source in reads for source in node.sources):
-                (found if node.op is Op.REDUCE else reads).add(node)
+                (found if node.op is Op.REDUCE or node.op in LINES else reads).add(node)
         return found
 
     def _visit(self, node: Node) -> None:
@@ -187,6 +193,8 @@ class Cut:
         for kernel, point in accesses:
             if node.op is Op.REDUCE:
                 self._join(kernel, node, point)
+            elif node.op in LINES:
+                self._walk(kernel, node, point)
             else:
                 self._pass(kernel, node, point)
 
@@ -198,6 +206,11 @@ class Cut:
                 return True
             (kernel, point), = accesses  # fmt: skip
             return not self._may_join(kernel, node, point, kernel.rows)
+        if node.op in LINES:
+            if len(accesses) > 1 or node in self._passing:
+                return True
+            (kernel, point), = accesses  # fmt: skip
+            return not _may_walk(kernel, node, point)
         if len(accesses) > POINTS_LIMIT and node.op in ELEMENTWISE:
             return True
         reduces = self._gates.get(node)
@@ -260,6 +273,8 @@ class Cut:
         kernel = self.kernels[root] = Kernel(root, axes)
         if root.op is Op.REDUCE:
             self._join(kernel, root, axes)
+        elif root.op in LINES:
+            self._walk(kernel, root, axes)
         elif root.op is Op.STORE:
             self._access(kernel, root.sources[1], axes)
         elif root.op is Op.CONTIGUOUS:
@@ -284,6 +299,13 @@ class Cut:
         found = find(node) if number == 0 and is_contraction(node) else None
         if found is None or not self._attends(kernel, fold, found):
             self._access(kernel, node.sources[0], fold.inner)
+
+    def _walk(self, kernel: Kernel, node: Node, point: Point) -> None:
+        """Let a kernel compute a line."""
+        along: int = node.arg[1]
+        kernel.line = Fold(node, point, {along: axis("line", node.shape[along])})
+        for source in node.sources:
+            self._access(kernel, source, kernel.line.inner)
 
     def _attends(self, kernel: Kernel, fold: Fold, found: Attention) -> bool:
         """Let a kernel compute a whole attention, if it may: say what it reads for that, and return True."""
@@ -342,6 +364,7 @@ class Cut:
         own = _rows_of(point, kernel)
         if (
             node in self._passing
+            or kernel.line is not None
             or len(kernel.folds) >= MOST_FOLDS
             or own is None
             or (rows is not None and rows != own)
@@ -366,6 +389,39 @@ class Cut:
             return True
         longest = max(whole // size, bounds(node.sources[0].size)[1] // bounds(node.size)[1])
         return longest <= ROW_LIMIT or size >= MANY_ROWS
+
+
+def _may_walk(kernel: Kernel, node: Node, point: Point) -> bool:
+    """Return whether a kernel may compute a line: it has none and no folds, and each of its elements uses another one of the line's."""
+    along: int = node.arg[1]
+    own = {atom_of(one) for one in kernel.axes if not isinstance(one, int)}
+    used = [_walked(index) for index in point]
+    if kernel.line is not None or kernel.folds or not own.issuperset(frozenset().union(*used)):
+        return False
+    if len(used[along]) != 1 or any(used[along] & other for i, other in enumerate(used) if i != along):
+        return False
+    (walked,) = used[along]
+    there, back = Expr(0, ((walked, 1),)), node.shape[along] - 1 - Expr(0, ((walked, 1),))
+    sizes = [size for one, size in zip(kernel.axes, kernel.shape, strict=True) if one == there]
+    if point[along] not in (there, back) or sizes != [node.shape[along]]:
+        return False
+    return product(kernel.shape) == node.size and all(
+        within(index, 0, size) is True
+        for i, (index, size) in enumerate(zip(point, node.shape, strict=True))
+        if i != along
+    )
+
+
+def walked_by(line: Fold) -> Atom:
+    """Return the kernel's axis that runs along a line, in its direction or against it."""
+    (along,) = line.variables
+    (found,) = _walked(line.point[along])
+    return found
+
+
+def _walked(index: Int) -> frozenset[Atom]:
+    """Return the axes and run-time values that an index depends on; symbolic sizes are neither."""
+    return frozenset(atom for atom in variables(index) if is_axis(atom) or atom.kind == "value")
 
 
 def lies(node: Node) -> bool:
@@ -395,7 +451,7 @@ def depends(node: Node) -> frozenset[int]:
         current, point = stack.pop()
         if current.op is Op.CONST:
             continue
-        if lies(current) or current.op in (Op.REDUCE, Op.CONTIGUOUS, Op.IOTA, Op.GATHER, Op.CAT):
+        if lies(current) or current.op in _ENDS:
             for index in point:
                 if not isinstance(index, int):
                     found |= {numbers[atom] for atom in index.variables() if atom in numbers}
@@ -496,7 +552,7 @@ def accesses(roots: Sequence[tuple[Node, Point]], inputs: Sequence[Node], folds:
             found.append(Access(node, point, guarded))
             continue
         fold = inside.get(node)
-        steps = [(node.sources[0], fold.inner)] if fold else list(_sources(node, point))
+        steps = [(source, fold.inner) for source in node.sources] if fold else list(_sources(node, point))
         more = guarded or node.op in (Op.CAT, Op.GATHER) or (node.op is Op.PAD and bool(source_point(node, point)[1]))
         for source, at in steps:
             if (source, at, more) not in seen:
@@ -505,4 +561,16 @@ def accesses(roots: Sequence[tuple[Node, Point]], inputs: Sequence[Node], folds:
     return found
 
 
-__all__ = ["Access", "Cut", "Fold", "Kernel", "accesses", "depends", "is_contraction", "lies", "memory_of", "shape_of"]
+__all__ = [
+    "Access",
+    "Cut",
+    "Fold",
+    "Kernel",
+    "accesses",
+    "depends",
+    "is_contraction",
+    "lies",
+    "memory_of",
+    "shape_of",
+    "walked_by",
+]

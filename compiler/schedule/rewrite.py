@@ -1,4 +1,4 @@
-"""Graph to graph, before kernels are cut: operations without a kernel of their own as others, and long sums in two steps.
+"""Graph to graph, before kernels are cut: operations without a kernel of their own as others, long sums in two steps, running ones in three.
 
 What has no elements goes first (`empty.py`): the cut and what follows it know sizes above 0 only."""
 
@@ -6,12 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ringup.compiler import dtypes
+from ringup.compiler import dtypes, graph
+from ringup.compiler.dtypes import Scalar
 from ringup.compiler.graph import (
     Node,
     Op,
+    Shape,
     cast,
     const,
+    contiguous,
     elementwise,
     expand,
     node,
@@ -27,6 +30,9 @@ from ringup.compiler.schedule.identity import identity, kept
 
 MOST_PARTS = 256
 LEAST_PART = 2048  # elements
+LEAST_COLUMN = 128  # elements of a stretch where memory runs across
+GROUPS_ENOUGH = 256  # groups that keep a card busy
+LANES = 32  # rows that lie side by side and share a group
 
 
 def rewritten(outputs: Sequence[Node]) -> list[Node]:
@@ -112,9 +118,101 @@ def _reduced(fold: Node) -> Node:
     return cast(reshape(reduce(op, partial, [1]), fold.shape), fold.dtype)
 
 
+def _scanned(scan: Node) -> Node:
+    """Return a SCAN of few long rows as one in stretches, that start from a SCAN over what the stretches come to: three kernels.
+
+    No stretch waits for another inside a kernel. With keys, a stretch comes to its last element: what came before joins it where the key is the
+    same, since then all of the stretch has that key.
+    """
+    op, axis, stretch = scan.arg
+    source, *keys = scan.sources
+    size = scan.shape[axis]
+    length = _stretch(scan) if stretch is None else None
+    if length is None or not isinstance(size, int):
+        return scan
+    running = kept(op, scan.dtype)
+    source, count = cast(source, running), -(-size // length)
+    inside = graph.scan(op, source, axis, keys=keys[0] if keys else None, stretch=length)
+    if keys:
+        inside = contiguous(inside)
+        ends = _last_of(inside, axis, length, count)
+        last = _last_of(keys[0], axis, length, count)
+        ends = graph.scan(op, ends, axis, keys=last)
+    else:
+        start = identity(op, running)
+        whole = _padded(source, axis, 0, count * length - size, start)
+        sums = reduce(op, reshape(whole, _split(whole.shape, axis, count, length)), [axis + 1])
+        sums = reshape(sums, _with(scan.shape, axis, count))
+        ends = _shrunk(graph.scan(op, contiguous(sums), axis), axis, 0, count - 1)
+    before = _repeated(_padded(ends, axis, 1, 0, identity(op, running)), axis, length, size)
+    joined = elementwise(op, before, inside)
+    if keys:
+        same = elementwise(Op.EQ, keys[0], _repeated(_padded(last, axis, 1, 0, 0), axis, length, size))
+        joined = elementwise(Op.WHERE, same, joined, inside)
+    return cast(joined, scan.dtype)
+
+
+def _stretch(scan: Node) -> int | None:
+    """Return the elements of a stretch, None where groups enough work on the rows as they are."""
+    axis: int = scan.arg[1]
+    size = scan.shape[axis]
+    if any(not isinstance(one, int) for one in scan.shape):
+        return None
+    inner = bounds(product(scan.shape[axis + 1 :]))[1]
+    outer = bounds(product(scan.shape[:axis]))[1]
+    groups, least = (outer, LEAST_PART) if inner == 1 else (outer * -(-inner // LANES), LEAST_COLUMN)
+    count = min(-(-GROUPS_ENOUGH // groups), bounds(size)[1] // least)
+    if count < 2 or groups * 2 > GROUPS_ENOUGH:
+        return None
+    length = -(-bounds(size)[1] // count)
+    return -(-length // least) * least
+
+
+def _split(shape: Shape, axis: int, count: int, length: int) -> Shape:
+    return (*shape[:axis], count, length, *shape[axis + 1 :])
+
+
+def _with(shape: Shape, axis: int, size: int) -> Shape:
+    return (*shape[:axis], size, *shape[axis + 1 :])
+
+
+def _padded(source: Node, axis: int, before: int, after: int, fill: Scalar) -> Node:
+    """Return a node longer by some elements on one axis."""
+    if not before and not after:
+        return source
+    size = source.shape[axis] + before + after
+    amounts = tuple((before, after) if i == axis else (0, 0) for i in range(len(source.shape)))
+    return node(Op.PAD, source.dtype, _with(source.shape, axis, bounds(size)[1]), (source,), (amounts, fill))
+
+
+def _shrunk(source: Node, axis: int, start: int, stop: int) -> Node:
+    """Return a part of a node along one axis."""
+    limits = tuple((start, stop) if i == axis else (0, size) for i, size in enumerate(source.shape))
+    return node(Op.SHRINK, source.dtype, _with(source.shape, axis, stop - start), (source,), limits)
+
+
+def _last_of(source: Node, axis: int, length: int, count: int) -> Node:
+    """Return the last element of each whole stretch but the last one."""
+    whole = _shrunk(source, axis, 0, (count - 1) * length)
+    ends = _shrunk(reshape(whole, _split(whole.shape, axis, count - 1, length)), axis + 1, length - 1, length)
+    return reshape(ends, _with(source.shape, axis, count - 1))
+
+
+def _repeated(source: Node, axis: int, length: int, size: int) -> Node:
+    """Return each element along an axis so many times, one after the other, up to a size."""
+    count = bounds(source.shape[axis])[1]
+    wide = expand(reshape(source, _split(source.shape, axis, count, 1)), _split(source.shape, axis, count, length))
+    return _shrunk(reshape(wide, _with(source.shape, axis, count * length)), axis, 0, size)
+
+
 def _seen(bitcast: Node) -> Node:
     """Return the source of a BITCAST that changes nothing: the language cuts gradients with such ones."""
     return bitcast.sources[0] if bitcast.dtype is bitcast.sources[0].dtype else bitcast
 
 
-_RULES: dict[Op, Callable[[Node], Node]] = {Op.BITCAST: _seen, Op.SCATTER: _scattered, Op.REDUCE: _reduced}
+_RULES: dict[Op, Callable[[Node], Node]] = {
+    Op.BITCAST: _seen,
+    Op.SCATTER: _scattered,
+    Op.REDUCE: _reduced,
+    Op.SCAN: _scanned,
+}

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Self
 
 from ringup.compiler import dtypes, graph
-from ringup.compiler.dtypes import Scalar
 from ringup.compiler.graph import Op
 from ringup.compiler.tensor.core import number_of, spread
 from ringup.compiler.tensor.elementwise import SIGNED
@@ -17,7 +16,6 @@ from ringup.compiler.tensor.indexing import Indexing
 
 RANKED = 1024  # rows up to this are sorted by rank alone
 BLOCK = 256  # longer ones start from blocks of this
-SCANNED = 512  # a running sum up to this is one reduction over a triangle; longer ones are cut into blocks of about the square root
 
 
 class Sorting(Indexing):
@@ -27,52 +25,27 @@ class Sorting(Indexing):
 
     # running reductions
 
-    def _scan(self, op: Op, axis: int, start: Scalar) -> Self:
-        """Return the running reduction along an axis: row i of a triangle folded up to i, in blocks where the axis is long."""
-        at = self._axis(axis)
-        size = number_of(self.shape[at], "a running reduction")
-        if size == 0:
-            return self
-        moved = self.movedim(at, -1)
-        return moved._scan_last(op, start, size).movedim(-1, at)
-
-    def _scan_last(self, op: Op, start: Scalar, size: int) -> Self:
-        lead = self.shape[:-1]
-        if size <= SCANNED:
-            wide = self.unsqueeze(-2).expand((*lead, size, size))
-            here, there = wide._places(wide.ndim - 2), wide._places(wide.ndim - 1)
-            kept = (there <= here).where(wide, wide._like(start))
-            return kept._of(graph.reduce(op, kept._node, [kept.ndim - 1])).reshape((*lead, size))
-        block = 1 << (size.bit_length() + 1) // 2
-        count = -(-size // block)
-        edges = [(0, 0)] * len(lead)
-        inside = (
-            self._pad([*edges, (0, count * block - size)], start)
-            .reshape((*lead, count, block))
-            ._scan_last(op, start, block)
-        )
-        ends = inside._cut(inside.ndim - 1, block - 1, block).reshape((*lead, count))
-        before = ends._scan_last(op, start, count)._cut(len(lead), 0, count - 1)._pad([*edges, (1, 0)], start)
-        before, inside = before.unsqueeze(-1)._fit(inside)
-        return inside._apply(op, before).reshape((*lead, count * block))._cut(len(lead), 0, size)
+    def _scan(self, op: Op, axis: int) -> Self:
+        """Return the running reduction along an axis."""
+        return self._of(graph.scan(op, self._node, self._axis(axis)))
 
     def cumsum(self, axis: int = 0) -> Self:
         """Return the running sum along an axis; narrow integers in int32, f16 and its like kept in f32 and rounded at the end."""
         x = self._wide() if self.dtype.is_float else self.cast(self._sum_dtype())
-        return x._scan(Op.ADD, axis, 0)._narrow(self)
+        return x._scan(Op.ADD, axis)._narrow(self)
 
     def cumprod(self, axis: int = 0) -> Self:
         """Return the running product along an axis."""
         x = self._wide() if self.dtype.is_float else self.cast(self._sum_dtype())
-        return x._scan(Op.MUL, axis, 1)._narrow(self)
+        return x._scan(Op.MUL, axis)._narrow(self)
 
     def cummax(self, axis: int = 0) -> Self:
         """Return the running maximum along an axis; NaN from where there is one."""
-        return self._scan(Op.MAX if self.dtype.kind != "bool" else Op.OR, axis, self.dtype.least)
+        return self._scan(Op.MAX if self.dtype.kind != "bool" else Op.OR, axis)
 
     def cummin(self, axis: int = 0) -> Self:
         """Return the running minimum along an axis; NaN from where there is one."""
-        return self._scan(Op.MIN if self.dtype.kind != "bool" else Op.AND, axis, self.dtype.greatest)
+        return self._scan(Op.MIN if self.dtype.kind != "bool" else Op.AND, axis)
 
     def logcumsumexp(self, axis: int = 0) -> Self:
         """Return the logarithm of the running sum of exponentials along an axis."""

@@ -256,6 +256,22 @@ def reduce(op, axes, x, dtype):
     ).astype(kind)
 
 
+def scan(node, sources, shape, _sizes):
+    """Return what comes out of folding element by element, each stretch and each run of equal keys afresh."""
+    (op, axis, stretch), kind = node.arg, numpy_dtype(node.dtype)
+    function = REDUCERS[op][0]
+    if node.dtype.kind == "bool":
+        function = {Op.ADD: np.logical_or, Op.MUL: np.logical_and}.get(op, function)
+    x = np.moveaxis(sources[0].astype(np.float64 if node.dtype.is_float else kind), axis, 0)
+    keys = np.moveaxis(sources[1], axis, 0) if len(sources) > 1 else None
+    made = np.array(x)
+    for i in range(1, len(x)):
+        if stretch is None or i % stretch:
+            joined = function(made[i - 1], x[i])
+            made[i] = joined if keys is None else np.where(keys[i] == keys[i - 1], joined, x[i])
+    return np.moveaxis(made, 0, axis).astype(kind)
+
+
 def gather(node, sources, shape, _sizes):
     x, places = sources
     axis = node.arg
@@ -356,6 +372,7 @@ OTHERS = {
     Op.CAT: lambda node, sources, _shape, _sizes: np.concatenate(sources, node.arg),
     Op.PAD: pad,
     Op.SHRINK: shrink,
+    Op.SCAN: scan,
     Op.GATHER: gather,
     Op.SCATTER: scatter,
     Op.STORE: store,

@@ -225,6 +225,20 @@ def summed_up(maker, x):
     return maker.rounded(Pair(x.tensor.cumsum(-1), array, x.error * x.array.shape[-1]), 4 + x.array.shape[-1])
 
 
+def run_up(maker, x):
+    """Take running extremes, in either direction."""
+    if not x.array.ndim:
+        return None
+    axis = maker.random.randrange(x.array.ndim)
+    name, function = maker.random.choice((("cummax", np.maximum), ("cummin", np.minimum)))
+    tensor, array = getattr(x.tensor.flip(axis), name)(axis), function.accumulate(np.flip(x.array, axis), axis)
+    return (
+        Pair(tensor, array, x.error)
+        if maker.random.random() < 0.5
+        else Pair(tensor.flip(axis), np.flip(array, axis), x.error)
+    )
+
+
 def written(maker, x):
     """Assign to a part of a copy."""
     if not x.array.ndim:
@@ -268,7 +282,15 @@ def shifted(maker, x):
 
 MOVES = {"reshape": reshaped, "permute": permuted, "flip": flipped, "pad": padded, "slice": sliced, "cat": joined, "expand": expanded,
          "take": picked, "unfold": strided, "setitem": written}  # fmt: skip
-BOTH = {"add": added, "mul": multiplied, "where": chosen, "max": largest, "reduce": reduced, "sort": ordered}
+BOTH = {
+    "add": added,
+    "mul": multiplied,
+    "where": chosen,
+    "max": largest,
+    "reduce": reduced,
+    "sort": ordered,
+    "run": run_up,
+}
 FLOAT_STEPS = {
     "exp": unary(lambda t, a: ((-abs(t)).exp(), np.exp(-np.abs(_wide(a)))), 3),
     "tanh": unary(lambda t, a: (t.tanh(), np.tanh(_wide(a))), 4),

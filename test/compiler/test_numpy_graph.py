@@ -158,6 +158,21 @@ def test_reductions():
         same(result(graph.reduce(op, leaf(np.zeros((0,)), dtype), (0,))), [expected])
 
 
+def test_running_folds():
+    x = leaf([[1, 2, 3, 4, 5], [5, 1, 4, 1, 9]], int32)
+    keys = leaf([[7, 7, 2, 2, 2], [0, 1, 1, 1, 3]], int32)
+    for made, expected in (
+        (graph.scan(Op.ADD, x, 1), [[1, 3, 6, 10, 15], [5, 6, 10, 11, 20]]),
+        (graph.scan(Op.MAX, x, 0), [[1, 2, 3, 4, 5], [5, 2, 4, 4, 9]]),
+        (graph.scan(Op.ADD, x, 1, stretch=2), [[1, 3, 3, 7, 5], [5, 6, 4, 5, 9]]),
+        (graph.scan(Op.MUL, x, 1, keys=keys), [[1, 2, 3, 12, 60], [5, 1, 4, 4, 9]]),
+        (graph.scan(Op.ADD, x, 1, keys=keys, stretch=2), [[1, 3, 3, 7, 5], [5, 1, 4, 5, 9]]),
+    ):
+        same(result(made), [one for row in expected for one in row])
+    same(result(graph.scan(Op.ADD, leaf([2048] + [1] * 64, float16), 0))[-3:], [2110, 2112, 2112])
+    same(result(graph.scan(Op.MAX, leaf([1, NAN, 3], float32), 0)), [1, NAN, NAN])
+
+
 def test_gather_and_scatter_outside_of_the_tensor():
     x, places = leaf([10, 20, 30], int32), leaf([2, -1, 3, 0], int64)
     same(result(graph.node(Op.GATHER, int32, (4,), (x, places), 0)), [30, 0, 0, 10])
