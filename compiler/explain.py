@@ -163,6 +163,9 @@ def does(node: Node, sources: Sequence[str], *, joined: bool = False) -> str:
             + (f" in runs of {sources[1]}" if sources[1:] else "")
             + by
         )
+    if node.op is Op.SORT:
+        along, stretch = node.arg
+        return f"{of} in order along axis {along}" + ("" if stretch is None else f", {stretch} elements by themselves")
     if node.op in MOVEMENT and node.op not in (Op.RESHAPE, Op.EXPAND):
         return f"{node.op.value} {of} {_argument(node)}"
     if node.op is Op.CAST:

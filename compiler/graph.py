@@ -76,6 +76,7 @@ class Op(Enum):
     # (x[, keys]) [(Op, axis, stretch)] each element folded with those before it along the axis, in stretches of so many elements, each by
     # itself (None: all). With keys, integers: each run of equal ones by itself; equal keys lie side by side. Ops and rounding: REDUCE's
     SCAN = "scan"
+    SORT = "sort"  # [(axis, stretch)] integers in rising order along the axis, in stretches of so many elements, each by itself (None: all)
     GATHER = "gather"  # (x, integer index) [axis] result[p] = x[p, p[axis] replaced by index[p]]; an index outside of x reads 0
     SCATTER = "scatter"  # (x, index, y) [(axis, op or None)] x with y put (None: the last one stays) or combined at index; outside: dropped
     AFTER = "after"  # (buffer, stores…) the buffer, once the stores have happened
@@ -90,7 +91,7 @@ BINARY = COMPARISONS | {
     Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.IDIV, Op.MOD, Op.MAX, Op.MIN, Op.POW, Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR,
 }  # fmt: skip
 ELEMENTWISE = UNARY | BINARY | {Op.WHERE}
-LINES = frozenset((Op.SCAN,))  # what depends on an axis as a whole and keeps it
+LINES = frozenset((Op.SCAN, Op.SORT))  # what depends on an axis as a whole and keeps it: arg ends with (axis, stretch)
 MOVEMENT = frozenset((Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.PAD, Op.SHRINK, Op.FLIP))
 FLOAT_ONLY = frozenset((Op.SQRT, Op.RECIP, Op.EXP2, Op.LOG2, Op.SIN, Op.FLOOR, Op.CEIL, Op.TRUNC, Op.ROUND, Op.DIV))
 
@@ -221,6 +222,13 @@ def scan(op: Op, source: Node, axis: int, *, keys: Node | None = None, stretch: 
     if source.shape[axis] == 1:
         return source
     return node(Op.SCAN, source.dtype, source.shape, (source, keys) if keys else (source,), (op, axis, stretch))
+
+
+def sort(source: Node, axis: int, *, stretch: int | None = None) -> Node:
+    """Return integers in rising order along an axis; one element is itself."""
+    if source.shape[axis] == 1:
+        return source
+    return node(Op.SORT, source.dtype, source.shape, (source,), (axis, stretch))
 
 
 def ordered(roots: Sequence[Node]) -> list[Node]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-from ringup.compiler.kernel import attention, contraction, elementwise, fma, matrix, rows, scan
+from ringup.compiler.graph import Op
+from ringup.compiler.kernel import attention, contraction, elementwise, fma, matrix, rows, scan, sort
 from ringup.compiler.kernel.frame import Lowered
 from ringup.compiler.kernel.traits import Traits
 from ringup.compiler.schedule.cut import Kernel
 
 # `str` of a choice names it among a kernel's candidates
 Choice: TypeAlias = (
-    elementwise.Shape | rows.Shape | scan.Shape | fma.FmaTile | matrix.MatrixTile | attention.AttentionTile
+    elementwise.Shape | rows.Shape | scan.Shape | sort.Shape | fma.FmaTile | matrix.MatrixTile | attention.AttentionTile
 )
 SMALL_SIDE = 32  # rows or columns of a contraction up to which a reduction by rows may be as good as tiles
 
@@ -28,6 +29,8 @@ def lower(kernel: Kernel, name: str, traits: Traits, choice: Choice | None = Non
 
     `choice` is one of the kernel's `candidates`; what comes out computes the same whichever it is.
     """
+    if kernel.line is not None and kernel.line.node.op is Op.SORT:
+        return sort.lower(kernel, name, traits, choice if isinstance(choice, sort.Shape) else None)
     if kernel.line is not None:
         return scan.lower(kernel, name, traits, choice if isinstance(choice, scan.Shape) else None)
     if isinstance(choice, rows.Shape):
@@ -49,6 +52,8 @@ def lower(kernel: Kernel, name: str, traits: Traits, choice: Choice | None = Non
 
 def candidates(kernel: Kernel, traits: Traits) -> list[Choice]:
     """Return every shape worth a try, the one that `lower` takes by itself first."""
+    if kernel.line is not None and kernel.line.node.op is Op.SORT:
+        return [*sort.candidates(kernel, traits)]
     if kernel.line is not None:
         return [*scan.candidates(kernel, traits)]
     if not kernel.folds:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ringup.compiler.index import Atom, Expr, Int, atom_of, axis, substitute
 from ringup.compiler.kernel.elementwise import written
 from ringup.compiler.kernel.frame import Frame
-from ringup.compiler.kernel.space import merged, places, stride
+from ringup.compiler.kernel.space import at, merged, places, stride
 from ringup.compiler.machine.ir import I1, I32, Value
 from ringup.compiler.schedule.cut import Kernel, accesses, walked_by
 from ringup.compiler.schedule.views import Point, Within, within
@@ -27,6 +27,9 @@ class Lines:
         self.kernel, self.line = kernel, kernel.line
         ((along, variable),) = kernel.line.variables.items()
         self.size: Int = kernel.line.node.shape[along]
+        stretch: int | None = kernel.line.node.arg[-1]
+        self.length: Int = self.size if stretch is None else stretch  # of what is a line by itself
+        self.stretches: Int = (self.size + self.length - 1) // self.length
         self._inner, self._outer = atom_of(variable), walked_by(kernel.line)
         outer = Expr(0, ((self._outer, 1),))
         self._is_flipped = kernel.line.point[along] != outer
@@ -38,6 +41,7 @@ class Lines:
         on = sum(any(stride(one, walked) in (1, -1) for walked in (variable, outer)) for one in moved)
         over = sum(stride(one, self.rows.variables[-1]) == 1 for one in moved) if self.rows.variables else 0
         self.across = over > on
+        self.count = self.rows.size * self.stretches
 
     def threads(self, parts: int, own: int, *, across: bool) -> tuple[Value, Value]:
         """Return which part of a row a thread works on, and which of the group's rows; lanes run along rows, or across them."""
@@ -78,6 +82,17 @@ class Lines:
             inside = build.compare("lt_u", build.op("thread_id", I32), build.const(threads))
             is_row = inside if is_row is None else build.op("and", I1, is_row, inside)
         return number, is_row
+
+    def place_row(self, number: Int, *, across: bool) -> None:
+        """Say which row, and from where on which stretch of it, the threads of a row work on."""
+        self.start: Int = 0
+        if self.stretches == 1:
+            self.row = at(self.rows, number)
+        elif across:  # neighbours in a group are neighbours in memory: rows run fastest
+            rows = self.rows.size
+            self.row, self.start = at(self.rows, number % rows), number // rows * self.length
+        else:
+            self.row, self.start = at(self.rows, number // self.stretches), number % self.stretches * self.length
 
     def source_point(self, place: Int) -> Point:
         """Return the point of the sources at a place along the row."""

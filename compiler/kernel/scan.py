@@ -19,8 +19,8 @@ from ringup.compiler.kernel.arith import cast, operate
 from ringup.compiler.kernel.axes import Axis
 from ringup.compiler.kernel.expressions import Request, divides
 from ringup.compiler.kernel.frame import Frame, Lowered
-from ringup.compiler.kernel.lines import Lines
-from ringup.compiler.kernel.space import at, most, power_of_two
+from ringup.compiler.kernel.lines import LANES, Lines
+from ringup.compiler.kernel.space import most, power_of_two
 from ringup.compiler.kernel.traits import Traits
 from ringup.compiler.machine.build import Builder
 from ringup.compiler.machine.ir import I1, I8, I32, Type, Value
@@ -28,7 +28,6 @@ from ringup.compiler.schedule.cut import Kernel
 from ringup.compiler.schedule.identity import identity, kept
 from ringup.compiler.schedule.views import Within, within
 
-LANES = 32
 ROW = 16  # lanes of a wave within which `shuffle_up` moves
 GROUP = 256
 PIECE = 4  # neighbours of a thread; twice as many of what is narrower than 32 bits, and across rows
@@ -117,14 +116,6 @@ class Scanner:
 class Scan(Lines):
     """The lowering of one kernel."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        super().__init__(kernel)
-        _, _, stretch = self.line.node.arg
-        self.length: Int = self.size if stretch is None else stretch  # of what is folded by itself
-        self.stretches: Int = (self.size + self.length - 1) // self.length
-        self.number = axis("stretch", self.stretches)
-        self.count = self.rows.size * self.stretches
-
     def choose(self) -> Shape:
         """Return the shape that suits: a tile that holds a row, or as many threads as hand over cheaply."""
         size, length, count = self.kernel.computed.dtype.size_bytes, most(self.length), most(self.count)
@@ -183,7 +174,7 @@ class Scan(Lines):
         self.part, self.own = self.threads(shape.parts, shape.own, across=shape.across)
         frame.bind(axis("part", shape.parts), self.part)
         number, self.is_row = self.row_number(self.count, shape.own, self.own, shape.parts * shape.own)
-        self._place(number)
+        self.place_row(number, across=shape.across)
         turns = self._turns()
         if turns == 1:
             self._tile(0, None, None)
@@ -197,17 +188,6 @@ class Scan(Lines):
                 loop.following = [one for one in following if one is not None]
         self.build.function.lds_bytes = self._lds_bytes()
         return frame.done((self._groups(), 1, 1), self.axes(), shape)
-
-    def _place(self, number: Int) -> None:
-        """Say which row, and which stretch of it, the threads of a row work on."""
-        self.start: Int = 0
-        if self.stretches == 1:
-            self.row = at(self.rows, number)
-        elif self.across:  # neighbours in a group are neighbours in memory: rows run fastest
-            rows = self.rows.size
-            self.row, self.start = at(self.rows, number % rows), number // rows * self.length
-        else:
-            self.row, self.start = at(self.rows, number // self.stretches), number % self.stretches * self.length
 
     def _tile(self, turn: Int, carry: Total | None, index: Value | None) -> Total:
         """Fold and store one tile of each row; return the carry into the next."""

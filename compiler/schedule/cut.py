@@ -302,7 +302,7 @@ class Cut:
 
     def _walk(self, kernel: Kernel, node: Node, point: Point) -> None:
         """Let a kernel compute a line."""
-        along: int = node.arg[1]
+        along: int = node.arg[-2]
         kernel.line = Fold(node, point, {along: axis("line", node.shape[along])})
         for source in node.sources:
             self._access(kernel, source, kernel.line.inner)
@@ -393,7 +393,7 @@ class Cut:
 
 def _may_walk(kernel: Kernel, node: Node, point: Point) -> bool:
     """Return whether a kernel may compute a line: it has none and no folds, and each of its elements uses another one of the line's."""
-    along: int = node.arg[1]
+    along: int = node.arg[-2]
     own = {atom_of(one) for one in kernel.axes if not isinstance(one, int)}
     used = [_walked(index) for index in point]
     if kernel.line is not None or kernel.folds or not own.issuperset(frozenset().union(*used)):

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ringup.compiler import dtypes, graph
-from ringup.compiler.dtypes import Scalar
+from ringup.compiler.dtypes import DType, Scalar
 from ringup.compiler.graph import (
     Node,
     Op,
@@ -32,6 +32,7 @@ MOST_PARTS = 256
 LEAST_PART = 2048  # elements
 LEAST_COLUMN = 128  # elements of a stretch where memory runs across
 GROUPS_ENOUGH = 256  # groups that keep a card busy
+SORTED_BYTES = 32 << 10  # of LDS that a group sorts a row in
 LANES = 32  # rows that lie side by side and share a group
 
 
@@ -205,6 +206,66 @@ def _repeated(source: Node, axis: int, length: int, size: int) -> Node:
     return _shrunk(reshape(wide, _with(source.shape, axis, count * length)), axis, 0, size)
 
 
+def _sorted(sort: Node) -> Node:
+    """Return a SORT of rows too long for a group as sorted stretches of which neighbours merge, two by two."""
+    axis, stretch = sort.arg
+    size, (source,) = sort.shape[axis], sort.sources
+    length = most_sorted(sort.dtype)
+    if not isinstance(size, int) or (stretch or size) <= length:
+        return sort
+    if stretch is not None:
+        raise ValueError(f"{sort}: a stretch of {stretch} elements is more than the {length} a group sorts")
+    made = graph.sort(source, axis, stretch=length)
+    while length < size:
+        made = _merged(contiguous(made), axis, length)
+        length *= 2
+    return made
+
+
+def most_sorted(dtype: DType) -> int:
+    """Return how many elements a group sorts, a power of two."""
+    return SORTED_BYTES // max(4, dtype.size_bytes)
+
+
+def _merged(source: Node, axis: int, length: int) -> Node:
+    """Return sorted stretches of `length`, a power of two, as such of twice the length.
+
+    Each element of the result finds by halving how many of the elements before it come from the first of its two stretches; equals do first.
+    """
+    shape, size = source.shape, bounds(source.shape[axis])[1]
+
+    def number(value: int) -> Node:
+        return const(value, dtypes.int32, shape)
+
+    def both(op: Op, a: Node, b: Node) -> Node:
+        return elementwise(op, a, b)
+
+    def at(place: Node) -> Node:
+        return node(Op.GATHER, source.dtype, shape, (source, place), axis)
+
+    line = node(Op.IOTA, dtypes.int32, (size,))
+    place = expand(reshape(line, tuple(size if i == axis else 1 for i in range(len(shape)))), shape)
+    inner = both(Op.AND, place, number(2 * length - 1))
+    first = both(Op.SUB, place, inner)
+    firsts = both(Op.MIN, number(length), both(Op.SUB, number(size), first))
+    second = both(Op.ADD, first, firsts)
+    seconds = both(Op.MIN, number(length), both(Op.SUB, number(size), second))
+    low = both(Op.MAX, number(0), both(Op.SUB, inner, seconds))
+    high = both(Op.MIN, inner, firsts)
+    for _ in range(length.bit_length()):
+        middle = both(Op.SHR, both(Op.ADD, low, high), number(1))
+        other = both(Op.SUB, both(Op.SUB, both(Op.ADD, second, inner), middle), number(1))
+        open_ = both(Op.LT, low, high)
+        taken = both(Op.AND, open_, both(Op.LE, at(both(Op.ADD, first, middle)), at(other)))
+        left = both(Op.AND, open_, elementwise(Op.NOT, taken))
+        low = elementwise(Op.WHERE, taken, both(Op.ADD, middle, number(1)), low)
+        high = elementwise(Op.WHERE, left, middle, high)
+    after = both(Op.SUB, inner, low)
+    mine, other = at(both(Op.ADD, first, low)), at(both(Op.ADD, second, after))
+    ordered_ = both(Op.OR, both(Op.LE, seconds, after), both(Op.LE, mine, other))
+    return elementwise(Op.WHERE, both(Op.AND, both(Op.LT, low, firsts), ordered_), mine, other)
+
+
 def _seen(bitcast: Node) -> Node:
     """Return the source of a BITCAST that changes nothing: the language cuts gradients with such ones."""
     return bitcast.sources[0] if bitcast.dtype is bitcast.sources[0].dtype else bitcast
@@ -215,4 +276,5 @@ _RULES: dict[Op, Callable[[Node], Node]] = {
     Op.SCATTER: _scattered,
     Op.REDUCE: _reduced,
     Op.SCAN: _scanned,
+    Op.SORT: _sorted,
 }

@@ -272,6 +272,16 @@ def scan(node, sources, shape, _sizes):
     return np.moveaxis(made, 0, axis).astype(kind)
 
 
+def sort(node, sources, shape, _sizes):
+    axis, stretch = node.arg
+    size = shape[axis]
+    parts = [
+        np.sort(np.take(sources[0], range(i, min(i + (stretch or size), size)), axis), axis)
+        for i in range(0, size, stretch or size)
+    ]
+    return np.concatenate(parts, axis) if parts else sources[0]
+
+
 def gather(node, sources, shape, _sizes):
     x, places = sources
     axis = node.arg
@@ -373,6 +383,7 @@ OTHERS = {
     Op.PAD: pad,
     Op.SHRINK: shrink,
     Op.SCAN: scan,
+    Op.SORT: sort,
     Op.GATHER: gather,
     Op.SCATTER: scatter,
     Op.STORE: store,

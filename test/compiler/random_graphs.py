@@ -269,6 +269,14 @@ def ordered(maker, x):
     return Pair(x.tensor.sort(-1)[0], np.sort(x.array, -1), x.error)
 
 
+def placed(maker, x):
+    """Take the places of elements in order; of floats only where rounding cannot change it."""
+    if not x.array.ndim or x.error:
+        return None
+    axis = maker.random.randrange(x.array.ndim)
+    return Pair(x.tensor.argsort(axis), np.argsort(x.array, axis, kind="stable").astype(np.int32))
+
+
 def counted(maker, x):
     if not x.array.ndim:
         return None
@@ -290,6 +298,7 @@ BOTH = {
     "reduce": reduced,
     "sort": ordered,
     "run": run_up,
+    "argsort": placed,
 }
 FLOAT_STEPS = {
     "exp": unary(lambda t, a: ((-abs(t)).exp(), np.exp(-np.abs(_wide(a)))), 3),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ringup.compiler.compile import compile_kernel
-from ringup.compiler.kernel import attention, choose, elementwise, fma, matrix, rows, scan
+from ringup.compiler.kernel import attention, choose, elementwise, fma, matrix, rows, scan, sort
 from ringup.compiler.rdna.traits import TRAITS, traits
 from ringup.compiler.tensor import Tensor, device
 from ringup.compiler.tune import jobs_of
@@ -43,6 +43,7 @@ CASES = {  # name: (tensors, what NumPy says, the lowering whose candidates thes
     "running sum": (lambda: Tensor(A).cumsum(1), A.cumsum(1), scan.Shape, 1e-5),
     "running sum in turns": (lambda: Tensor(LONG).cumsum(1), LONG.cumsum(1), scan.Shape, 1e-5),
     "running maximum down": (lambda: Tensor(A).cummax(0), np.maximum.accumulate(A, 0), scan.Shape, 0),
+    "order": (lambda: Tensor(C).argsort(1), C.argsort(1, kind="stable"), sort.Shape, 0),
     "mean": (lambda: Tensor(C).mean(), C.mean(), rows.Shape, 1e-5),
     "sum across": (lambda: Tensor(C).sum(0), C.sum(0), rows.Shape, 1e-5),
     "product": (lambda: (Tensor(ROWS) @ Tensor(COLUMNS)).relu(), np.maximum(ROWS @ COLUMNS, 0), fma.FmaTile, 1e-4),

@@ -173,6 +173,13 @@ def test_running_folds():
     same(result(graph.scan(Op.MAX, leaf([1, NAN, 3], float32), 0)), [1, NAN, NAN])
 
 
+def test_sorted_stretches():
+    x = leaf([[3, -1, 2, 2, -5], [0, 9, 8, 7, 1]], int32)
+    same(result(graph.sort(x, 1)), [-5, -1, 2, 2, 3, 0, 1, 7, 8, 9])
+    same(result(graph.sort(x, 1, stretch=3)), [-1, 2, 3, -5, 2, 0, 8, 9, 1, 7])
+    same(result(graph.sort(x, 0)), [0, -1, 2, 2, -5, 3, 9, 8, 7, 1])
+
+
 def test_gather_and_scatter_outside_of_the_tensor():
     x, places = leaf([10, 20, 30], int32), leaf([2, -1, 3, 0], int64)
     same(result(graph.node(Op.GATHER, int32, (4,), (x, places), 0)), [30, 0, 0, 10])

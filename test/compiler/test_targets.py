@@ -56,6 +56,7 @@ MODELS = {
     "f64": lambda: (weights(40, 50).cast("float64") @ weights(50, 30).cast("float64")) / 3,
     "integers": lambda: (weights(60).cast("int64") // 7 % 5).sort(0)[0],
     "running": lambda: weights(70, 33).cumsum(0) + weights(9, 1000).cumsum(1).flip(1)[:1, :33],
+    "order": lambda: weights(3, 600).argsort(1, descending=True),
     "argmax": lambda: weights(33, 70).argmax(1),
 }
 

@@ -1,4 +1,4 @@
-"""Kernels that work along an axis as a whole: running reductions of every type, length and direction, in strict mode."""
+"""Kernels that work along an axis as a whole: running reductions and sorting, of every type, length and direction, in strict mode."""
 
 import sys
 
@@ -10,7 +10,21 @@ from ringup.compiler.graph import Op
 from ringup.compiler.schedule.order import plan
 from ringup.compiler.tensor import Size, Tensor, device, order
 
-TYPES = ["float32", "float64", "float16", "bfloat16", "float8_e5m2", "int8", "uint8", "int16", "int32", "uint32", "int64", "uint64", "bool"]
+TYPES = [
+    "float32",
+    "float64",
+    "float16",
+    "bfloat16",
+    "float8_e5m2",
+    "int8",
+    "uint8",
+    "int16",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+    "bool",
+]
 OPS = {Op.ADD: np.add, Op.MUL: np.multiply, Op.MAX: np.maximum, Op.MIN: np.minimum}
 BITS = {Op.AND: np.bitwise_and, Op.OR: np.bitwise_or, Op.XOR: np.bitwise_xor}
 CLOSE = {"float32": 1e-5, "float64": 1e-13, "float16": 2e-3, "bfloat16": 1e-2, "float8_e5m2": 0.3}
@@ -83,7 +97,9 @@ def test_sums_are_as_near_as_sums_of_that_length(small):
 
 def test_values_at_the_edges(small):
     inf, nan = np.inf, np.nan
-    x = np.array([[-0.0, -0.0, 1, -1, 0], [1, inf, 2, -inf, 3], [2, 1, nan, 5, 0], [-inf, -inf, 4, inf, inf]], np.float32)
+    x = np.array(
+        [[-0.0, -0.0, 1, -1, 0], [1, inf, 2, -inf, 3], [2, 1, nan, 5, 0], [-inf, -inf, 4, inf, inf]], np.float32
+    )
     t = Tensor(x)
     with np.errstate(all="ignore"):
         cases = {
@@ -157,3 +173,91 @@ def test_gradients_of_running_reductions(small):
         with device(sys.modules["numpy_graph"].NumpyEvaluator()):
             wanted = make(name).numpy()
         np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-5, err_msg=name)
+
+
+INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
+
+
+@pytest.mark.parametrize("kind", INTEGERS)
+def test_sorted_rows_of_every_type(small, kind):
+    dtype, limits = getattr(dtypes, kind), np.iinfo(kind)
+    random = np.random.default_rng(10)
+    for shape, axis, stretch in (
+        ((3, 1), 1, None),
+        ((3, 2), 1, None),
+        ((70, 33), 1, None),
+        ((5, 3, 2), 1, None),
+        ((2, 130), 1, 32),
+        ((90,), 0, 64),
+    ):
+        x = random.integers(limits.min, limits.max, shape, kind, endpoint=True)
+        x.reshape(-1)[::7] = limits.max  # what is not there counts as this
+        x.reshape(-1)[::11] = limits.min
+        ((found, wanted),) = small.both([graph.sort(small.buffer(x, dtype), axis, stretch=stretch)])
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("size", [255, 1024, 1500])
+def test_rows_that_waves_share(bench, size):
+    x = np.random.default_rng(size).integers(-900, 900, (3, size))
+    ((found, wanted),) = bench.both([graph.sort(bench.buffer(x, dtypes.int64), 1)])
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_rows_longer_than_a_group_sorts_merge(bench):
+    x = np.random.default_rng(11).standard_normal((2, 9000)).astype(np.float32)
+    x[0, ::9], x[1, ::5] = 0.25, np.nan
+    made = Tensor(x).argsort(1)
+    assert len(kernels(made)) == 3
+    np.testing.assert_array_equal(made.numpy(), np.argsort(x, 1, kind="stable"))
+
+
+def in_order(x, axis, *, falling):
+    """Return NumPy's stable order; falling order keeps equals as they stand, NaN first."""
+    if not falling:
+        return np.argsort(x, axis, kind="stable")
+    return np.flip(x.shape[axis] - 1 - np.argsort(np.flip(x, axis), axis, kind="stable"), axis)
+
+
+@pytest.mark.parametrize(
+    "kind", ["float32", "float64", "float16", "bfloat16", "int8", "uint32", "int64", "uint64", "bool"]
+)
+def test_order_is_stable_with_nan_last(small, kind):
+    random = np.random.default_rng(12)
+    x = random.integers(0, 2 if kind == "bool" else 9, (3, 61))
+    numbers = x.astype(small.judge.numpy_dtype(getattr(dtypes, "bool_" if kind == "bool" else kind)))
+    if "float" in kind:
+        numbers[0, ::5], numbers[1, ::7], numbers[2, ::4], numbers[2, 1::4] = np.nan, np.inf, 0.0, -0.0
+        numbers[1, 1], numbers[1, 2] = -np.inf, -np.nan
+    elif kind == "uint64":
+        numbers[0, ::3] += np.uint64(1 << 63)
+    elif kind == "int64":
+        numbers[0, ::3] -= np.int64(1 << 40)
+    wide = numbers.astype(np.float64) if "float" in kind else numbers
+    for axis in (0, 1):
+        for falling in (False, True):
+            wanted = in_order(wide, axis, falling=falling)
+            found, places = Tensor(numbers).sort(axis, descending=falling)
+            np.testing.assert_array_equal(places.numpy(), wanted)
+            np.testing.assert_array_equal(found.numpy().astype(wide.dtype), np.take_along_axis(wide, wanted, axis))
+    np.testing.assert_array_equal(Tensor(numbers).topk(7, 1)[1].numpy(), in_order(wide, 1, falling=True)[:, :7])
+
+
+def test_the_greatest_of_long_rows(bench):
+    x = np.random.default_rng(13).integers(0, 4000, (2, 13000)).astype(np.float32)
+    x[0, 12999], x[1, 5] = np.nan, np.inf
+    for largest in (True, False):
+        values_, places = Tensor(x).topk(20, 1, largest=largest)
+        wanted = in_order(x, 1, falling=largest)[:, :20]
+        np.testing.assert_array_equal(places.numpy(), wanted)
+        np.testing.assert_array_equal(values_.numpy(), np.take_along_axis(x, wanted, 1))
+
+
+def test_gradients_go_back_to_where_elements_came_from(small):
+    x = np.random.default_rng(14).integers(0, 5, (3, 20)).astype(np.float32)
+    t = Tensor(x, requires_grad=True)
+    weights = np.arange(20, dtype=np.float32)
+    (t.sort(1, descending=True)[0] * Tensor(weights)).sum().backward()
+    wanted = np.zeros_like(x)
+    np.put_along_axis(wanted, in_order(x, 1, falling=True), np.broadcast_to(weights, x.shape), 1)
+    np.testing.assert_array_equal(t.grad.numpy(), wanted)
