@@ -34,7 +34,7 @@ class Lines:
         outer = Expr(0, ((self._outer, 1),))
         self._is_flipped = kernel.line.point[along] != outer
         reads = accesses([(kernel.computed, kernel.axes)], kernel.inputs, [kernel.line])
-        positions = [*places(reads), written(kernel.root, kernel.axes)]
+        positions = list(dict.fromkeys([*places(reads), written(kernel.root, kernel.axes)]))
         pairs = [pair for pair in zip(kernel.axes, kernel.shape, strict=True) if not isinstance(pair[0], int)]
         self.rows = merged([pair for pair in pairs if atom_of(pair[0]) != self._outer], positions, "row")
         moved = [substitute(one, self.rows.original) for one in positions]

@@ -27,6 +27,7 @@ from ringup.compiler.index import bounds, product
 from ringup.compiler.schedule.cut import MANY_ROWS, ROW_LIMIT, is_contraction
 from ringup.compiler.schedule.empty import without_empty
 from ringup.compiler.schedule.identity import identity, kept
+from ringup.compiler.schedule.scatter import scattered
 
 MOST_PARTS = 256
 LEAST_PART = 2048  # elements
@@ -48,47 +49,8 @@ def rewritten(outputs: Sequence[Node]) -> list[Node]:
 
 
 def _scattered(scatter: Node) -> Node:
-    """Return a SCATTER as a fold over everything that is put: each element of the result looks for what is meant for it.
-
-    Deterministic, and no two threads write one place; the cost is the product of both sizes along the axis.
-    """
-    target, index, values = scatter.sources
-    axis, op = scatter.arg
-    shape = target.shape
-    rank = len(shape)
-    count = index.shape[axis]
-    amounts = tuple((0, 0 if i == axis else shape[i] - index.shape[i]) for i in range(rank))
-    if any(after != 0 for _, after in amounts):
-        wide = tuple(index.shape[i] if i == axis else shape[i] for i in range(rank))
-        index = node(
-            Op.PAD, index.dtype, wide, (index,), (amounts, -1 if index.dtype.kind == "int" else index.dtype.greatest)
-        )
-        values = node(Op.PAD, values.dtype, wide, (values,), (amounts, 0))
-    whole = (*shape, count)
-
-    def beside(source: Node) -> Node:  # the scattered axis becomes the last of `whole`
-        order = [i for i in range(rank) if i != axis]
-        moved = permute(source, [*order, axis])
-        spread = [*(source.shape[i] for i in order), count]
-        spread.insert(axis, 1)
-        return expand(reshape(moved, tuple(spread)), whole)
-
-    numbers = node(
-        Op.IOTA, index.dtype if index.dtype in (dtypes.int32, dtypes.int64) else dtypes.int64, (shape[axis],)
-    )
-    places = expand(reshape(numbers, tuple(shape[axis] if i == axis else 1 for i in range(rank + 1))), whole)
-    here = elementwise(Op.EQ, cast(beside(index), numbers.dtype), places)
-    if op is None:
-        order = node(Op.IOTA, dtypes.int32, (count,))
-        turns = expand(reshape(order, (*(1 for _ in shape), count)), whole)
-        last = reduce(Op.MAX, elementwise(Op.WHERE, here, turns, const(-1, dtypes.int32, whole)), [rank])
-        last = reshape(last, shape)
-        found = node(Op.GATHER, values.dtype, shape, (values, last), axis)
-        is_put = elementwise(Op.LE, const(0, dtypes.int32, shape), last)
-        return elementwise(Op.WHERE, is_put, found, target)
-    nothing = const(identity(op, values.dtype), values.dtype, whole)
-    folded = reduce(op, elementwise(Op.WHERE, here, beside(values), nothing), [rank])
-    return elementwise(op, target, reshape(folded, shape))
+    """Return a SCATTER as what it is made of."""
+    return scattered(scatter, _sorted, _scanned)
 
 
 def _reduced(fold: Node) -> Node:

@@ -277,6 +277,26 @@ def placed(maker, x):
     return Pair(x.tensor.argsort(axis), np.argsort(x.array, axis, kind="stable").astype(np.int32))
 
 
+def put(maker, x):
+    """Put values at places along an axis, some of them outside: the last one stays, or the greatest."""
+    if not x.array.ndim:
+        return None
+    axis, count = maker.random.randrange(x.array.ndim), maker.random.randint(1, 12)
+    shape = tuple(count if i == axis else size for i, size in enumerate(x.array.shape))
+    places = maker.numpy.integers(-1, x.array.shape[axis] + 1, shape)
+    y, array = maker.leaf(shape, x.kind), np.array(x.array)
+    greatest = maker.random.random() < 0.5
+    for at in np.ndindex(shape):
+        to = (*at[:axis], int(places[at]), *at[axis + 1 :])
+        if 0 <= to[axis] < array.shape[axis]:
+            array[to] = max(array[to], y.array[at]) if greatest else y.array[at]
+    where = Tensor(places.astype(np.int32))
+    made = (
+        x.tensor.scatter_reduce(axis, where, y.tensor, "max") if greatest else x.tensor.scatter(axis, where, y.tensor)
+    )
+    return Pair(made, array, x.error)
+
+
 def counted(maker, x):
     if not x.array.ndim:
         return None
@@ -299,6 +319,7 @@ BOTH = {
     "sort": ordered,
     "run": run_up,
     "argsort": placed,
+    "scatter": put,
 }
 FLOAT_STEPS = {
     "exp": unary(lambda t, a: ((-abs(t)).exp(), np.exp(-np.abs(_wide(a)))), 3),
