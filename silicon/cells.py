@@ -49,6 +49,12 @@ def block_map(chip: str, block: str, instance: int) -> Map:
 
 
 @cache
+def names_from(chip: str, block: str, instance: int, prefix: str) -> tuple[str, ...]:
+    """List the registers of `block_map` whose names begin so. Every card asks for the same ones."""
+    return tuple(name for name in block_map(chip, block, instance).addresses if name.startswith(prefix))
+
+
+@cache
 def _field(chip: str, block: str, name: str, field: str) -> RegisterField:
     wanted = field.upper()
     for register in _chip(chip).registers(name.partition("[")[0], block):
@@ -65,7 +71,7 @@ class Cells:
     """
 
     def __init__(self, chip: str, block: str, instance: int = 0) -> None:
-        self.chip, self.block = chip, block
+        self.chip, self.block, self.instance = chip, block, instance
         self.map = block_map(chip, block, instance)
         self._values: dict[tuple[int, Key], int] = {}
         self._reset: dict[int, int] = {}
@@ -80,6 +86,10 @@ class Cells:
     def address(self, name: str) -> int:
         """Return the byte address of a register; a name this version lacks is a `KeyError`."""
         return self.map.addresses[name]
+
+    def names_from(self, prefix: str) -> tuple[str, ...]:
+        """List the registers whose names begin so; all of them for an empty prefix."""
+        return names_from(self.chip, self.block, self.instance, prefix)
 
     def on_read(self, name: str, hook: Callable[[], int]) -> None:
         """Answer bus reads of `name` with what `hook()` returns."""
@@ -105,7 +115,7 @@ class Cells:
         """Say that plain storage is all there is to these registers; `NAME*` means all that begin so. Unknown ones are a `KeyError`."""
         for name in names:
             if name.endswith("*"):
-                found = [known for known in self.map.addresses if known.startswith(name[:-1])]
+                found = self.names_from(name[:-1])
                 if not found:
                     raise KeyError(f"{self.block} of {self.chip} has no register {name}")
                 self.modelled.update(self.map.addresses[known] for known in found)
@@ -224,8 +234,7 @@ class RegisterSpace:
 
     def attach(self, cells: Cells) -> None:
         """Put a block's registers on the bus; an address that two blocks name belongs to the one attached first."""
-        for address in cells.map.names:
-            self._owner.setdefault(address, cells)
+        self._owner = dict.fromkeys(cells.map.names, cells) | self._owner
 
     def door(self, first: int, size_bytes: int, read: Callable[[int], int], write: Callable[[int, int], None]) -> Door:
         """Give a range of addresses to functions instead (remapped pages, aliases): they get the full byte address."""

@@ -64,7 +64,8 @@ class VirtualClock:
     def advance_ns(self, time_ns: int) -> None:
         """Let time pass and do what falls due, in order. From within an action only the time moves, what falls due comes later."""
         end_ns = self.now_ns + time_ns
-        if self._running:  # an action that itself touches the card, such as a debugger's: no nesting
+        # within an action that itself touches the card, such as a debugger's: no nesting
+        if self._running or not self._timers or self._timers[0][0] > end_ns:
             self.now_ns = end_ns
             return
         self._running = True

@@ -46,6 +46,11 @@ class Faults:
         else:
             self._on.clear()
 
+    @property
+    def none_on(self) -> bool:
+        """Whether no fault is switched on."""
+        return not self._on
+
     def get(self, name: str) -> int | None:
         """Return a fault's argument, None while it is off."""
         return self._on.get(name)

@@ -129,10 +129,11 @@ class ConfigSpace:
 
     def reset(self, keep_sticky: bool) -> None:
         """Return to the reset values; sticky bits survive all but a loss of power."""
-        keep = self._sticky if keep_sticky else bytes(SIZE)
-        self._value[:] = bytes(
-            old & kept | new & ~kept & 0xFF for old, new, kept in zip(self._value, self._reset, keep, strict=True)
-        )
+        if not keep_sticky:
+            self._value[:] = self._reset
+            return
+        old, new, kept = (int.from_bytes(store, "little") for store in (self._value, self._reset, self._sticky))
+        self._value[:] = (old & kept | new & ~kept).to_bytes(SIZE, "little")
 
     def read(self, offset: int, size_bytes: int = 4) -> int:
         """Read 1, 2 or 4 bytes inside one dword."""

@@ -72,6 +72,8 @@ class Path:
 
     def arrives(self, size_bytes: int, write: bool) -> bool:
         """Count an access against the faults, and say whether the function gets it."""
+        if self.faults.none_on and self.tree.link_up and not self._told:
+            return True
         if self.faults.reached(DROPPED, size_bytes):
             self.faults.clear(DROPPED)
             self.tree.set_link(up=False)

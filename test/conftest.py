@@ -1,5 +1,6 @@
 """Fixtures that every folder of tests may use."""
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,26 @@ def pytest_addoption(parser):
         action="store_true",
         help="write what commands print to test/tools/golden instead of comparing it",
     )
+
+
+def _settle():
+    """Spare later collections of garbage what lives on.
+
+    Twelve thousand items, tables and compiled code are millions of objects, and tests that look for what is left behind collect often.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_collection_finish(session):
+    _settle()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item, nextitem):
+    yield
+    if nextitem is None or nextitem.path != item.path:
+        _settle()
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import combinations
 
 from ringup.autogen.generate.isa_formats import Format
@@ -125,6 +126,7 @@ _OPERAND_FIELD = (
 )  # fmt: skip
 
 
+@cache
 def feeds_operands(name: str) -> bool:
     """Tell whether a field of that name can hold an operand; all others only modify."""
     return name.rstrip("0123456789xy").removesuffix("_chan") in {f.rstrip("0123456789xy") for f in _OPERAND_FIELD}

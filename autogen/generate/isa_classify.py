@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from ringup.autogen.generate.isa_probe import Decoded, Operand
 
@@ -18,6 +19,7 @@ _TYPE = re.compile(r"(?:xf|bf|fp|iu|f|i|u|b)(?:4|6|8|16|24|32|64|96|128|160|192|
 _SHARED_SUM = re.compile(r"v_(dual_)?(dot\d|mfma|smfmac|wmma|swmmac|fma_mix|mad_mix|fmamix)")
 
 
+@lru_cache(maxsize=10_000)
 def kind_of(core: str) -> str:
     """Return the letter of the operand's kind; `autogen/isa/reader.py` spells the letters out."""
     if re.fullmatch(r"v\d+|v\[\d+:\d+\]", core):

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from ringup.errors import HeaderError
 
@@ -104,12 +105,19 @@ class Disassembler:
         return found
 
     def _run(self, argv: list[str], lines: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
-        try:
-            return subprocess.run(
-                argv, input="\n".join(lines).encode(), capture_output=True, timeout=TIMEOUT_S, check=False
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise HeaderError(f"asking about {self.cpu}: {argv[0]} did not run: {error}; install llvm-22") from error
+        """Run the tool, with files for what goes in and comes out: through pipes it writes a few bytes at a time."""
+        with TemporaryFile() as asked, TemporaryFile() as said, TemporaryFile() as complaints:
+            asked.write("\n".join(lines).encode())
+            asked.seek(0)
+            try:
+                done = subprocess.run(argv, stdin=asked, stdout=said, stderr=complaints, timeout=TIMEOUT_S, check=False)
+            except (OSError, subprocess.TimeoutExpired) as error:
+                raise HeaderError(
+                    f"asking about {self.cpu}: {argv[0]} did not run: {error}; install llvm-22"
+                ) from error
+            said.seek(0)
+            complaints.seek(0)
+            return subprocess.CompletedProcess(argv, done.returncode, said.read(), complaints.read())
 
     def accepts(self, texts: Sequence[str]) -> list[bool]:
         """Tell for each text whether the assembler takes it: it is stricter about operands than the disassembler."""
@@ -190,6 +198,8 @@ def parse(text: str) -> tuple[str, tuple[Operand, ...], tuple[tuple[str, str], .
 
 
 def _split(text: str, separator: str) -> list[str]:
+    if "(" not in text and "[" not in text:
+        return [part for part in map(str.strip, text.split(separator)) if part]
     parts, depth, start = [], 0, 0
     for i, char in enumerate(text):
         if char in "([":
@@ -205,10 +215,11 @@ def _split(text: str, separator: str) -> list[str]:
 
 def _cut(part: str) -> tuple[str, str, str]:
     """Split `offset:4` at its colon; a colon inside brackets is a register range."""
-    match = re.match(r"([a-z][a-z0-9_]*):(?!:)(.*)", part)
+    match = re.match(r"([a-z][a-z0-9_]*):(?!:)(.*)", part) if ":" in part else None
     return (match[1], ":", match[2]) if match else (part, "", "")
 
 
+@lru_cache(maxsize=10_000)
 def _operand(part: str) -> Operand:
     marks = set()
     while True:

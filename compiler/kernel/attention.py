@@ -19,7 +19,7 @@ from ringup.compiler.kernel.contraction import Problem, Run, Tiled, path_to
 from ringup.compiler.kernel.expressions import Request
 from ringup.compiler.kernel.frame import Lowered
 from ringup.compiler.kernel.functions import exp2
-from ringup.compiler.kernel.space import at, most, stride
+from ringup.compiler.kernel.space import Space, at, most, stride
 from ringup.compiler.kernel.staging import Operand, Staging, masked
 from ringup.compiler.machine.ir import F32, I32, Value
 from ringup.compiler.schedule.attention import Attention
@@ -170,12 +170,18 @@ class AttentionContraction(Tiled):
         build, expressions = self.frame.build, self.frame.expressions
         count = most(self.depth.size)
         requests: list[Request] = []
-        tests: list[Value | None] = []
+        places: list[tuple[int, Value | None]] = []
         scores: dict[Point, Value] = {}
         for i in range(self.tile.rows):
             where_m, row = self.own(0, self._row(i))
+            in_row = within(row, 0, self.problem.m)
             for j in range(RUN):
                 key = number * self.tile.k + self._key(j)
+                in_key = within(key, 0, count)
+                if (
+                    in_row is False or in_key is False
+                ):  # such a place may wrap around to the point of another that counts
+                    continue
                 inner = self.point(self.fold.inner, where_m | at(self.depth, key))
                 for node in self._to_weights:
                     inner, _ = source_point(node, inner)
@@ -183,16 +189,16 @@ class AttentionContraction(Tiled):
                 for node in self._to_scores:
                     point, _ = source_point(node, point)
                 scores[point] = products[i * RUN + j]
-                test = masked(self.frame, within(key, 0, count), None)
-                tests.append(test)
-                requests.append((inner, masked(self.frame, within(row, 0, self.problem.m), test)))
+                test = masked(self.frame, in_key, None)
+                places.append((i * RUN + j, test))
+                requests.append((inner, masked(self.frame, in_row, test)))
         expressions.define(self._scores.node, scores)
         values = expressions.values(self._found.logits, requests)
         least = build.const(float("-inf"), F32)
-        return [
-            value if test is None else build.op("select", F32, test, value, least)
-            for value, test in zip(values, tests, strict=True)
-        ]
+        logits = [least] * len(products)
+        for (place, test), value in zip(places, values, strict=True):
+            logits[place] = value if test is None else build.op("select", F32, test, value, least)
+        return logits
 
     def _products(self, queries: Staging, keys: Staging) -> list[Value]:
         """Return the thread's scores: rows by RUN keys."""
@@ -297,16 +303,14 @@ class AttentionContraction(Tiled):
         size = most(inner.size)
         along = [one is not None and stride(one, deep) == 1 for one in uses]
         runs = [
-            inner.sizes[-1] if one else other
-            for one, other in zip(along, (self.sides[0].own.sizes[-1], self.depth.sizes[-1]), strict=True)
+            _last(inner) if one else other
+            for one, other in zip(along, (_last(self.sides[0].own), _last(self.depth)), strict=True)
         ]
         operands = (
             (Operand(first, query, problem.m, size, along[0], runs[0]), tile.m, tile.deep),
             (Operand(second, key, most(self.depth.size), size, along[1], runs[1]), tile.k, tile.deep),
             (
-                Operand(
-                    self._found.values, value, problem.n, most(self.depth.size), False, self.sides[1].own.sizes[-1]
-                ),
+                Operand(self._found.values, value, problem.n, most(self.depth.size), False, _last(self.sides[1].own)),
                 tile.n,
                 tile.k,
             ),
@@ -315,6 +319,11 @@ class AttentionContraction(Tiled):
             Staging(self.frame, self.thread, operand, own, k, F32, by_k=True, pad=PAD) for operand, own, k in operands
         ]
         return made[0], made[1], made[2]
+
+
+def _last(space: Space) -> Int:
+    """Return the size of the innermost variable, 1 where there is none: one query, one key or one column."""
+    return space.sizes[-1] if space.sizes else 1
 
 
 def candidates(problem: Problem) -> list[AttentionTile]:

@@ -319,7 +319,7 @@ class Cut:
         first, second = found.result.sources[0].sources
         values = first if first is found.values else second
         logits = self._points(second if values is first else first, found.weights, fold.inner)
-        if logits is None:
+        if logits is None or not _runs_over_keys(fold, found, logits):
             return False
         leaves = self._leaves(found, values, fold.inner, logits)
         at = [point for node, point in leaves if node is found.scores]
@@ -487,6 +487,19 @@ def _sources(node: Node, point: Point) -> Iterator[tuple[Node, Point]]:
         most = bounds(source.shape[along])[1] - 1
         place: Int = runtime_value("index", 0, most, (index, point)) if most > 0 else 0
         yield source, (*point[:along], place, *point[along + 1 :])
+
+
+def _runs_over_keys(fold: Fold, found: Attention, logits: Point) -> bool:
+    """Return whether a sum runs along the softmax's axis, read at `logits`, and no other: the gradient by the values does not."""
+    keys = found.total.arg[1][0]
+    along = [one for one in fold.variables.values() if not isinstance(one, int)]
+    own = {atom_of(one) for one in along}
+    others = [index for i, index in enumerate(logits) if i != keys]
+    return (
+        logits[keys] == (along[0] if len(along) == 1 else 0)
+        and len(along) < 2
+        and all(own.isdisjoint(variables(one)) for one in others)
+    )
 
 
 def _rows_of(point: Point, kernel: Kernel) -> frozenset[Atom] | None:

@@ -159,9 +159,11 @@ class Grbm:
 
     def _banks(self) -> None:
         cells = self.cells
-        every = [name for name in cells.map.addresses if name not in SHARED]
-        cells.bank([name for name in every if name.startswith(PER_QUEUE_PREFIXES)], self.slot)
-        per_pipe = [name for name in every if name.startswith(PER_PIPE_PREFIXES)]
+        per_queue, per_pipe = (
+            [name for prefix in prefixes for name in cells.names_from(prefix) if name not in SHARED]
+            for prefixes in (PER_QUEUE_PREFIXES, PER_PIPE_PREFIXES)
+        )
+        cells.bank(per_queue, self.slot)
         cells.bank([*per_pipe, *PER_PIPE], lambda: self.slot()[:2])
         cells.bank(PER_VMID, self.vmid)
         cells.bank(PER_ARRAY, self._array)

@@ -25,6 +25,8 @@ CONTROL_US = 500
 SECURE_OS_ALIVE = 0x1  # UNKNOWN: metal's word; drivers only look for a change from 0
 LOADABLE_BYTES = 1 << 20  # the host's buffer for a component, psp->fw_pri_buf
 CLIENT = "MP0"
+PAGE_BYTES = 4096
+ZEROES = bytes(PAGE_BYTES)
 
 # What must have been loaded before a component. UNKNOWN: which of the drivers between SYSDRV and SOSDRV metal insists on.
 NEEDS: dict[int, tuple[int, ...]] = {
@@ -157,7 +159,7 @@ class Psp:
         if size is not None and not psp_images.HEADER_BYTES <= size <= LOADABLE_BYTES:
             raise psp_images.BadImage(f"its header says {size:#x} bytes")
         data = self._hub.read(0, address, size or self._hub.reach(0, address, LOADABLE_BYTES), CLIENT)
-        return psp_images.check(data if size else data.rstrip(b"\0"))
+        return psp_images.check(data if size else _without_zeroes(data))
 
     def _wake_up(self, generation: int) -> None:
         if generation != self.ring.generation:
@@ -210,3 +212,11 @@ class Psp:
             self.board.log.note("psp", "violation", "a ring's write pointer before the secure OS runs")
             return
         self.ring.advance(value)
+
+
+def _without_zeroes(data: bytes) -> bytes:
+    """Cut zero bytes off the end: whole pages first, since there are many."""
+    end = len(data)
+    while end >= PAGE_BYTES and data[end - PAGE_BYTES : end] == ZEROES:
+        end -= PAGE_BYTES
+    return data[:end].rstrip(b"\0")

@@ -351,3 +351,13 @@ def random_graph(seed):
             maker.step()
     last = maker.pairs[-1]
     return last.tensor, last.array, 4 * last.error
+
+
+def check(seed):
+    """Compute the graph of that seed and compare. Raises AssertionError for what is wrong."""
+    tensor, expected, tolerance = random_graph(seed)
+    found = tensor.numpy()
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape), seed
+    np.testing.assert_allclose(
+        found.astype(np.float64), expected.astype(np.float64), rtol=0, atol=tolerance, err_msg=f"seed {seed}"
+    )

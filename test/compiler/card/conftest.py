@@ -16,6 +16,7 @@ from ringup.silicon.shader.interpreter import Interpreter
 for name, folder in (
     ("numpy_graph", 1),
     ("random_graphs", 1),
+    ("random_networks", 1),
     ("edges", 0),
 ):  # shared with the language's tests; the last is this folder's
     if name not in sys.modules:

@@ -171,3 +171,37 @@ def operations(region):
             yield from operations(item.body)
         else:
             yield item
+
+
+def test_attention_of_one_query_to_one_key(small):
+    rng = np.random.default_rng(1)
+    query, key, value = (rng.standard_normal((2, 4, 1, 4)).astype(np.float32) for _ in range(3))
+    found = Tensor(query).scaled_dot_product_attention(Tensor(key), Tensor(value)).numpy()
+    np.testing.assert_allclose(found, value, rtol=1e-6)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("keys", [1, 2, 3, 4])
+def test_attention_to_fewer_keys_than_a_thread_has(small, keys, causal):
+    rng = np.random.default_rng(keys)
+    query = rng.standard_normal((2, 3, 8))
+    key, value = rng.standard_normal((2, 2, keys, 8))
+    scores = np.einsum("hqd,hkd->hqk", query, key) / np.sqrt(8)
+    if causal:
+        scores = np.where(np.arange(keys) <= np.arange(3)[:, None] + keys - 3, scores, -np.inf)
+    top = scores.max(-1, keepdims=True)
+    powers = np.exp(scores - np.where(np.isinf(top), 0, top))
+    sums = powers.sum(-1, keepdims=True)
+    tensors = [Tensor(one.astype(np.float32)) for one in (query, key, value)]
+    found = tensors[0].scaled_dot_product_attention(*tensors[1:], causal=causal).numpy()
+    np.testing.assert_allclose(found, powers / np.where(sums == 0, 1, sums) @ value, atol=2e-6)
+
+
+def test_a_sum_over_queries_is_no_attention(small):
+    rng = np.random.default_rng(3)
+    query, key, value = (rng.standard_normal((2, 17, 8)).astype(np.float32) for _ in range(3))
+    scores = np.einsum("hqd,hkd->hqk", query, key)
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    wanted = np.einsum("hqk,hqd->hkd", powers / powers.sum(-1, keepdims=True), value)
+    weights = (Tensor(query) @ Tensor(key).transpose()).softmax(-1)
+    np.testing.assert_allclose((weights.transpose() @ Tensor(value)).numpy(), wanted, atol=2e-5)
