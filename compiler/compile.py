@@ -245,8 +245,7 @@ def name_of(kernel: Kernel) -> str:
     while root.op in (Op.RESHAPE, Op.CAST, Op.CONTIGUOUS) and root.sources and root not in kernel.inputs:
         root = root.sources[0]
     shape = "x".join(str(bounds(size)[1]) for size in kernel.shape if size != 1) or "1"
-    inside = "_".join(
-        [fold.node.arg[0].value for fold in kernel.folds] + ([kernel.line.node.op.value] if kernel.line else [])
-    )
+    lines = [kernel.line.node.op.value] if kernel.line else []
+    inside = "_".join([*(fold.node.arg[0].value for fold in kernel.folds), *lines])
     last = root.op.value if root.op is not Op.REDUCE and root.op not in LINES else ""
     return "_".join(part for part in (kind, inside, last, shape) if part)

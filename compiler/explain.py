@@ -157,12 +157,9 @@ def does(node: Node, sources: Sequence[str], *, joined: bool = False) -> str:
         return f"{op.value} over axis {where} of {of}" + ("" if joined else " (elsewhere)")
     if node.op is Op.SCAN:
         op, along, stretch = node.arg
+        runs = f" in runs of {sources[1]}" if sources[1:] else ""
         by = "" if stretch is None else f", {stretch} elements by themselves"
-        return (
-            f"running {op.value} along axis {along} of {sources[0]}"
-            + (f" in runs of {sources[1]}" if sources[1:] else "")
-            + by
-        )
+        return f"running {op.value} along axis {along} of {sources[0]}{runs}{by}"
     if node.op is Op.SORT:
         along, stretch = node.arg
         return f"{of} in order along axis {along}" + ("" if stretch is None else f", {stretch} elements by themselves")

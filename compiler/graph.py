@@ -201,11 +201,9 @@ def cast(source: Node, dtype: DType) -> Node:
 
 def contiguous(source: Node) -> Node:
     """Return the source, asked to lie in memory."""
-    return (
-        source
-        if source.op in (Op.BUFFER, Op.CONTIGUOUS)
-        else node(Op.CONTIGUOUS, source.dtype, source.shape, (source,))
-    )
+    if source.op in (Op.BUFFER, Op.CONTIGUOUS):
+        return source
+    return node(Op.CONTIGUOUS, source.dtype, source.shape, (source,))
 
 
 def reduce(op: Op, source: Node, axes: Sequence[int]) -> Node:

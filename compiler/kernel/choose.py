@@ -29,9 +29,9 @@ def lower(kernel: Kernel, name: str, traits: Traits, choice: Choice | None = Non
 
     `choice` is one of the kernel's `candidates`; what comes out computes the same whichever it is.
     """
-    if kernel.line is not None and kernel.line.node.op is Op.SORT:
-        return sort.lower(kernel, name, traits, choice if isinstance(choice, sort.Shape) else None)
     if kernel.line is not None:
+        if kernel.line.node.op is Op.SORT:
+            return sort.lower(kernel, name, traits, choice if isinstance(choice, sort.Shape) else None)
         return scan.lower(kernel, name, traits, choice if isinstance(choice, scan.Shape) else None)
     if isinstance(choice, rows.Shape):
         return rows.lower(kernel, name, traits, choice)
@@ -52,10 +52,8 @@ def lower(kernel: Kernel, name: str, traits: Traits, choice: Choice | None = Non
 
 def candidates(kernel: Kernel, traits: Traits) -> list[Choice]:
     """Return every shape worth a try, the one that `lower` takes by itself first."""
-    if kernel.line is not None and kernel.line.node.op is Op.SORT:
-        return [*sort.candidates(kernel, traits)]
     if kernel.line is not None:
-        return [*scan.candidates(kernel, traits)]
+        return [*(sort if kernel.line.node.op is Op.SORT else scan).candidates(kernel, traits)]
     if not kernel.folds:
         return [*elementwise.candidates(kernel, traits)]
     if kernel.attention is not None:

@@ -29,7 +29,7 @@ class Lines:
         self.size: Int = kernel.line.node.shape[along]
         stretch: int | None = kernel.line.node.arg[-1]
         self.length: Int = self.size if stretch is None else stretch  # of what is a line by itself
-        self.stretches: Int = (self.size + self.length - 1) // self.length
+        self.stretches: Int = 1 if stretch is None else (self.size + stretch - 1) // stretch
         self._inner, self._outer = atom_of(variable), walked_by(kernel.line)
         outer = Expr(0, ((self._outer, 1),))
         self._is_flipped = kernel.line.point[along] != outer

@@ -7,7 +7,7 @@ With keys, each run of equal ones is folded by itself: a total joins what follow
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -107,10 +107,10 @@ class Scanner:
         return self._each(lambda one: self.build.op("read_lane", one.type, one, imm=lane), total)
 
     @staticmethod
-    def _each(change: object, *totals: Total) -> Total:
-        values = change(*(one.value for one in totals))  # type: ignore[operator]
+    def _each(change: Callable[..., Value], *totals: Total) -> Total:
+        values = change(*(one.value for one in totals))
         keys = [one.key for one in totals]
-        return Total(values, None if None in keys else change(*keys))  # type: ignore[operator]
+        return Total(values, None if None in keys else change(*keys))
 
 
 class Scan(Lines):

@@ -7,8 +7,10 @@ Source: Batcher, Sorting Networks and Their Applications, 1968, "bitonic sorters
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from operator import xor
 
 from ringup.compiler.index import Int, axis
 from ringup.compiler.kernel import holders
@@ -132,7 +134,7 @@ class Sort(Lines):
             distance = block // 4
             while distance:
                 if distance < vector:
-                    values = self._within_thread(values, lambda i, by=distance: i ^ by)
+                    values = self._within_thread(values, partial(xor, distance))
                 else:
                     values = self._kept(values, self._exchanged(values, distance // vector), distance // vector)
                 distance //= 2
@@ -143,14 +145,14 @@ class Sort(Lines):
         """Compare each element with its mirror image in a block, whose halves are sorted: every lesser one is in the lower half then."""
         vector = self.shape.vector
         if block <= vector:
-            return self._within_thread(values, lambda i: i ^ (block - 1))
+            return self._within_thread(values, partial(xor, block - 1))
         lanes = block // vector - 1
         return self._kept(values, self._exchanged(values, lanes)[::-1], block // vector // 2)
 
-    def _within_thread(self, values: list[Value], other: object) -> list[Value]:
+    def _within_thread(self, values: list[Value], other: Callable[[int], int]) -> list[Value]:
         found = list(values)
         for i in range(len(values)):
-            j = other(i)  # type: ignore[operator]
+            j = other(i)
             if i < j:
                 a, b = values[i], values[j]
                 less = self.build.compare(self._less, b, a)

@@ -31,9 +31,8 @@ from ringup.compiler.schedule.cut import depends
 from ringup.compiler.schedule.identity import identity
 
 Rewrite = Callable[[Node], Node]
-LOOKED_FOR = (
-    1 << 24
-)  # pairs of a place and what is put that are looked at one by one: by the model 12 us, as long as some launches take
+# pairs of a place and what is put there that are looked at one by one: by the model 12 us, as long as some launches take
+LOOKED_FOR = 1 << 24
 FEW = 8  # things put, so few that looking through them is no work
 
 
@@ -103,26 +102,22 @@ class _Runs:
 
     def _places_of(self, index: Node) -> Node:
         """Return places as numbers of the packed dtype, those outside as one behind the last."""
-        inside = (
-            elementwise(Op.LT, index, const(self._size, index.dtype, index.shape)) if self._fits(index.dtype) else None
-        )
+        inside: Node | None = None
+        if self._size <= int(index.dtype.greatest):
+            inside = elementwise(Op.LT, index, const(self._size, index.dtype, index.shape))
         if index.dtype.kind == "int":
             positive = elementwise(Op.LE, const(0, index.dtype, index.shape), index)
             inside = positive if inside is None else elementwise(Op.AND, positive, inside)
         places = cast(index, self._dtype)
         return places if inside is None else elementwise(Op.WHERE, inside, places, self._number(self._size))
 
-    def _fits(self, dtype: DType) -> bool:
-        return self._size <= int(dtype.greatest)
-
     def _find_ends(self) -> Node:
         """Return for each place where the last thing put there stands in the order, -1 where nothing is: found by halving."""
         axis = self._axis
         shape = tuple(self._size if i == axis else one for i, one in enumerate(self._shape))
         place = _along(self._dtype, shape, axis)
-        behind = elementwise(
-            Op.SHL, elementwise(Op.ADD, place, self._number(1, shape)), self._number(self._bits, shape)
-        )
+        following = elementwise(Op.ADD, place, self._number(1, shape))
+        behind = elementwise(Op.SHL, following, self._number(self._bits, shape))
 
         def number(value: int) -> Node:
             return const(value, dtypes.int32, shape)

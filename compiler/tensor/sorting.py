@@ -88,9 +88,7 @@ class Sorting(Indexing):
 
     def _places_in_order(self, axis: int) -> Self:
         """Return the places of keys in rising order, equals as they stand."""
-        if (
-            self.dtype.bits == 64
-        ):  # by the lower half first: the second sorting keeps the order of the first where it sees equals
+        if self.dtype.bits == 64:  # by the lower half first: the second sorting keeps its order where it sees equals
             low = (self & 0xFFFF_FFFF).cast(dtypes.uint32)._places_in_order(axis)
             high = (self >> 32).cast(dtypes.int32 if self.dtype.kind == "int" else dtypes.uint32)
             return low.gather(axis, high.gather(axis, low)._places_in_order(axis))
@@ -124,15 +122,13 @@ class Sorting(Indexing):
         size = number_of(self.shape[at], "topk")
         if not 0 <= k <= size:
             raise ValueError(f"topk of {k} along axis {axis} of {list(self.shape)}: 0 to {size}")
-        places = (
-            self._first_places(at, k, descending=largest)
-            if k
-            else self._constant(0, dtypes.int32, self.shape)._cut(at, 0, 0)
-        )
+        places = self._first_places(at, k, descending=largest)
         return self.gather(at, places), places
 
     def _first_places(self, axis: int, k: int, *, descending: bool) -> Self:
         """Return the first k places in order along an axis. Of a long row, only the first k of each block are looked at again."""
+        if k == 0:
+            return self._constant(0, dtypes.int32, self.shape)._cut(axis, 0, 0)
         keys = self._order_keys(descending=descending)
         if keys.dtype.bits == 64:
             return keys._places_in_order(axis)._cut(axis, 0, k)
@@ -142,10 +138,8 @@ class Sorting(Indexing):
             blocks = -(-count // BLOCK)
             edges = [*[(0, 0)] * len(lead), (0, blocks * BLOCK - count)]
             rows = packed._pad(edges, int(packed.dtype.greatest)).reshape((*lead, blocks, BLOCK))
-            packed = (
-                rows._of(graph.sort(rows._node, rows.ndim - 1))._cut(rows.ndim - 1, 0, k).reshape((*lead, blocks * k))
-            )
-            count = blocks * k
+            firsts = rows._of(graph.sort(rows._node, rows.ndim - 1))._cut(rows.ndim - 1, 0, k)
+            packed, count = firsts.reshape((*lead, blocks * k)), blocks * k
         found = packed._of(graph.sort(packed._node, packed.ndim - 1))._cut(packed.ndim - 1, 0, k)
         return found.movedim(-1, axis)._place_of(axis, self.shape[axis])
 

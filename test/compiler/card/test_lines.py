@@ -7,6 +7,7 @@ import pytest
 
 from ringup.compiler import dtypes, graph
 from ringup.compiler.graph import Op
+from ringup.compiler.kernel.scan import Scan
 from ringup.compiler.schedule.order import plan
 from ringup.compiler.tensor import Size, Tensor, device, order
 
@@ -156,6 +157,12 @@ def test_sizes_known_when_it_runs(small):
         made = Tensor(x)[:rows, :length].cumsum(axis)
         for a, b in ((1, 1), (6, 900), (5, 257), (2, 513)):
             np.testing.assert_array_equal(made.numpy(rows=a, length=b), np.cumsum(x[:a, :b], axis))
+
+
+def test_a_row_is_one_stretch_whatever_its_size_will_be():
+    length = Size("length", 1, 900)
+    (kernel,) = kernels(Tensor(np.zeros((6, 900), np.float32))[:, :length].cumsum(1))
+    assert Scan(kernel).stretches == 1
 
 
 def test_gradients_of_running_reductions(small):
