@@ -26,7 +26,7 @@ MANY_ROWS = 512  # with so many rows, one group a row keeps the card busy whatev
 POINTS_LIMIT = 6  # a node used at more points of one kernel than this is put into memory
 RECOMPUTED_LIMIT = 4  # a costly node is computed at most so many times for each of its elements
 _ENDS = LINES | {Op.REDUCE, Op.CONTIGUOUS, Op.IOTA, Op.GATHER, Op.CAT}
-COSTLY = frozenset((Op.EXP2, Op.LOG2, Op.SIN, Op.SQRT, Op.DIV, Op.RECIP, Op.POW, Op.IDIV, Op.MOD))
+COSTLY = frozenset((Op.EXP2, Op.LOG2, Op.SIN, Op.SQRT, Op.DIV, Op.RECIP, Op.POW, Op.LOGADDEXP, Op.IDIV, Op.MOD))
 
 
 @dataclass(slots=True, eq=False)

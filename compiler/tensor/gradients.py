@@ -187,6 +187,8 @@ def _reduce(given: Tensor, result: Tensor, sources: list[Tensor], node: Node) ->
         others = full._reduce(Op.MUL, axes, keepdims=True)
         kept = (zeros == 0).where(others / full, zero.logical_and(zeros == 1).where(others, 0))
         return [given * kept]
+    if op is Op.LOGADDEXP:
+        return [given * (x - result).exp()]
     hit = (x == result).cast(x.dtype)
     return [given / hit.sum(axes, keepdims=True) * hit]
 
@@ -206,6 +208,8 @@ def _scan(given: Tensor, result: Tensor, sources: list[Tensor], node: Node) -> l
         made = back(given)
     elif op is Op.MUL:
         made = _scanned_product(given, result, x, axis, back)
+    elif op is Op.LOGADDEXP:
+        made = _scanned_logarithm(given, result, x, axis)
     else:
         made = _scanned_extreme(given, result, x, axis)
     return [made, *(None for _ in keys)]
@@ -221,6 +225,18 @@ def _scanned_product(given: Tensor, result: Tensor, x: Tensor, axis: int, back: 
     at_zero = (zeros == 1).where(given * without, 0).sum(axis, keepdims=True)
     before = back(given * result) / zero.where(1, x)
     return first.where(at_zero, (zeros == 0).where(before, 0))
+
+
+def _scanned_logarithm(given: Tensor, result: Tensor, x: Tensor, axis: int) -> Tensor:
+    """Return the gradient of a running sum of exponentials, a sum of given * e**(x - result) over what follows: of logarithms too, what is
+    positive and what is negative each by itself, since the exponentials alone may be out of range."""
+
+    def back(part: Tensor) -> Tensor:
+        there = (part > 0).logical_and(result > -math.inf)
+        terms = there.where(there.where(part, 1).log() - there.where(result, 0), -math.inf).flip(axis)
+        return (x + terms._of(graph.scan(Op.LOGADDEXP, terms.node, axis)).flip(axis)).exp()
+
+    return back(given) - back(-given)
 
 
 def _scanned_extreme(given: Tensor, result: Tensor, x: Tensor, axis: int) -> Tensor:
@@ -320,6 +336,7 @@ OP_RULES: dict[Op, OpRule] = {
     Op.MAX: lambda g, y, s, n: [_share(s[0], s[1], g, greater=True), _share(s[1], s[0], g, greater=True)],
     Op.MIN: lambda g, y, s, n: [_share(s[0], s[1], g, greater=False), _share(s[1], s[0], g, greater=False)],
     Op.POW: _pow,
+    Op.LOGADDEXP: lambda g, y, s, n: [g * (s[0] - y).exp(), g * (s[1] - y).exp()],
     Op.WHERE: lambda g, y, s, n: [None, s[0].where(g, 0), s[0].where(0, g)],
     Op.RESHAPE: lambda g, y, s, n: [g.reshape(s[0].shape)],
     Op.PERMUTE: _permute,

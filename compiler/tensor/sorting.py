@@ -48,11 +48,8 @@ class Sorting(Indexing):
         return self._scan(Op.MIN if self.dtype.kind != "bool" else Op.AND, axis)
 
     def logcumsumexp(self, axis: int = 0) -> Self:
-        """Return the logarithm of the running sum of exponentials along an axis."""
-        x = self._wide()
-        top = x.max(axis, keepdims=True).detach()
-        top = top.isfinite().where(top, 0)
-        return ((x - top).exp().cumsum(axis).log() + top)._narrow(self)
+        """Return the logarithm of the running sum of exponentials along an axis, right also far below a row's greatest."""
+        return self._wide()._scan(Op.LOGADDEXP, axis)._narrow(self)
 
     def diff(self, axis: int = -1) -> Self:
         """Return the differences of neighbours along an axis."""

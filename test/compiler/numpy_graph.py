@@ -129,6 +129,7 @@ FLOAT_BINARY = {
     Op.MAX: np.maximum,
     Op.MIN: np.minimum,
     Op.POW: np.power,
+    Op.LOGADDEXP: np.logaddexp,
 }
 BOOL_BINARY = {
     Op.ADD: np.logical_or,
@@ -233,6 +234,7 @@ REDUCERS = {
     Op.MUL: (np.multiply, 1),
     Op.MAX: (np.maximum, None),
     Op.MIN: (np.minimum, None),
+    Op.LOGADDEXP: (np.logaddexp, -np.inf),
     Op.AND: (np.bitwise_and, -1),
     Op.OR: (np.bitwise_or, 0),
     Op.XOR: (np.bitwise_xor, 0),

@@ -26,8 +26,8 @@ TYPES = [
     "uint64",
     "bool",
 ]
-OPS = {Op.ADD: np.add, Op.MUL: np.multiply, Op.MAX: np.maximum, Op.MIN: np.minimum}
-BITS = {Op.AND: np.bitwise_and, Op.OR: np.bitwise_or, Op.XOR: np.bitwise_xor}
+OPS = [Op.ADD, Op.MUL, Op.MAX, Op.MIN]
+BITS = [Op.AND, Op.OR, Op.XOR]
 CLOSE = {"float32": 1e-5, "float64": 1e-13, "float16": 2e-3, "bfloat16": 1e-2, "float8_e5m2": 0.3}
 
 
@@ -48,7 +48,7 @@ def beside(bench, nodes, kind):
 def test_every_fold_of_every_type(small, kind):
     dtype = getattr(dtypes, "bool_" if kind == "bool" else kind)
     x = small.buffer(values(kind, (3, 70)).astype(small.judge.numpy_dtype(dtype)), dtype)
-    ops = [*OPS, *BITS] if not dtype.is_float else list(OPS)
+    ops = [*OPS, Op.LOGADDEXP] if dtype.is_float else [*OPS, *BITS]
     ops = [op for op in ops if dtype.kind != "bool" or op not in (Op.ADD, Op.MUL)]
     beside(small, [graph.scan(op, x, 1) for op in ops], kind)
     beside(small, [graph.scan(op, x, 0) for op in ops[:1]], kind)
@@ -110,6 +110,34 @@ def test_values_at_the_edges(small):
         for name, wanted in cases.items():
             np.testing.assert_array_equal(getattr(t, name)(1).numpy(), wanted, err_msg=name)
     assert np.signbit(t.cumsum(1).numpy()[0]).tolist() == [True, True, False, False, False]
+
+
+def test_running_sums_of_exponentials_reach_far(small):
+    """A row's greatest says nothing about what stands before it; infinities and NaN do as NumPy has it."""
+    inf, nan = np.inf, np.nan
+    x = np.random.default_rng(15).uniform(-400, 400, (5, 700)).astype(np.float32)
+    x[0], x[1] = np.linspace(-3e4, 3e4, 700), np.linspace(3e4, -3e4, 700)
+    x[2, :9], x[3, 100], x[4, 50:52] = -inf, inf, [nan, inf]
+    with np.errstate(invalid="ignore"):
+        wanted = np.logaddexp.accumulate(x.astype(np.float64), 1)
+    found = Tensor(x).logcumsumexp(1).numpy()
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    assert len(kernels(Tensor(x).logcumsumexp(1))) == 1
+    long = np.random.default_rng(16).uniform(-90, 90, 9000).astype(np.float32)
+    made = Tensor(long).logcumsumexp()
+    assert len(kernels(made)) == 3
+    np.testing.assert_allclose(made.numpy(), np.logaddexp.accumulate(long.astype(np.float64)), rtol=1e-5)
+
+
+def test_their_gradients_reach_far_too(small):
+    x = np.linspace(-3e2, 3e2, 90).astype(np.float32)
+    x[:3], x[50:] = -np.inf, x[50]
+    weights = np.random.default_rng(17).integers(-2, 3, 90).astype(np.float32)
+    t = Tensor(x, requires_grad=True)
+    (t.logcumsumexp() * Tensor(weights))[3:].sum().backward()
+    result = np.logaddexp.accumulate(x.astype(np.float64))
+    wanted = [sum(weights[i] * np.exp(x[j] - result[i]) for i in range(max(3, j), 90)) for j in range(90)]
+    np.testing.assert_allclose(t.grad.numpy(), wanted, rtol=1e-3, atol=1e-4)
 
 
 def kernels(tensor):
