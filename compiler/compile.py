@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, Protocol
 from zlib import crc32
 
 from ringup.compiler.dtypes import DType
-from ringup.compiler.graph import Node, Op, Shape
+from ringup.compiler.graph import LINES, Node, Op, Shape
 from ringup.compiler.index import Int, bounds
 from ringup.compiler.kernel.choose import Choice, lower
 from ringup.compiler.kernel.frame import Lowered, memory_order
@@ -240,10 +240,12 @@ def arguments_of(params: Sequence[Param]) -> tuple[Argument, ...]:
 
 def name_of(kernel: Kernel) -> str:
     """Return a name that tells people what a kernel does: its kind, what it ends with, its shape."""
-    kind = "e" if not kernel.folds else "r"
+    kind = "r" if kernel.folds else "l" if kernel.line else "e"
     root = kernel.computed
     while root.op in (Op.RESHAPE, Op.CAST, Op.CONTIGUOUS) and root.sources and root not in kernel.inputs:
         root = root.sources[0]
     shape = "x".join(str(bounds(size)[1]) for size in kernel.shape if size != 1) or "1"
-    folds = "_".join(fold.node.arg[0].value for fold in kernel.folds)
-    return "_".join(part for part in (kind, folds, root.op.value if root.op is not Op.REDUCE else "", shape) if part)
+    lines = [kernel.line.node.op.value] if kernel.line else []
+    inside = "_".join([*(fold.node.arg[0].value for fold in kernel.folds), *lines])
+    last = root.op.value if root.op is not Op.REDUCE and root.op not in LINES else ""
+    return "_".join(part for part in (kind, inside, last, shape) if part)

@@ -126,7 +126,7 @@ def nodes_of(kernel: Kernel) -> list[Line]:
     names: dict[Node, str] = {}
     lines: list[Line] = []
     memory = {node: i for i, node in enumerate(memory_order(kernel))}
-    folds = {fold.node for fold in kernel.folds}
+    folds = {fold.node for fold in (*kernel.folds, kernel.line) if fold}
     stack: list[tuple[Node, int]] = [(kernel.root, 0)]
     while stack:
         node, at = stack.pop()
@@ -155,6 +155,14 @@ def does(node: Node, sources: Sequence[str], *, joined: bool = False) -> str:
         op, axes = node.arg
         where = " and ".join(str(axis) for axis in axes)
         return f"{op.value} over axis {where} of {of}" + ("" if joined else " (elsewhere)")
+    if node.op is Op.SCAN:
+        op, along, stretch = node.arg
+        runs = f" in runs of {sources[1]}" if sources[1:] else ""
+        by = "" if stretch is None else f", {stretch} elements by themselves"
+        return f"running {op.value} along axis {along} of {sources[0]}{runs}{by}"
+    if node.op is Op.SORT:
+        along, stretch = node.arg
+        return f"{of} in order along axis {along}" + ("" if stretch is None else f", {stretch} elements by themselves")
     if node.op in MOVEMENT and node.op not in (Op.RESHAPE, Op.EXPAND):
         return f"{node.op.value} {of} {_argument(node)}"
     if node.op is Op.CAST:

@@ -52,6 +52,7 @@ class Op(Enum):
     MAX = "max"  # NaN if either is
     MIN = "min"
     POW = "pow"  # floats: C's pow; integers: by repeated squaring, negative exponents give 0 (1 and -1 excepted)
+    LOGADDEXP = "logaddexp"  # floats: log(e**x + e**y), off by last places of the greatest of |x|, |y| and 1
     AND = "and"
     OR = "or"
     XOR = "xor"
@@ -72,7 +73,11 @@ class Op(Enum):
     FLIP = "flip"  # [axes]
     CAT = "cat"  # [axis] sources one after the other
     # others
-    REDUCE = "reduce"  # [(Op of ADD, MUL, MAX, MIN, AND, OR, XOR; axes)] the axes become 1; f16, bf16 and float8 sums are kept in f32
+    REDUCE = "reduce"  # [(Op of ADD, MUL, MAX, MIN, LOGADDEXP, AND, OR, XOR; axes)] the axes become 1; f16, bf16, float8 sums are kept in f32
+    # (x[, keys]) [(Op, axis, stretch)] each element folded with those before it along the axis, in stretches of so many elements, each by
+    # itself (None: all). With keys, integers: each run of equal ones by itself; equal keys lie side by side. Ops and rounding: REDUCE's
+    SCAN = "scan"
+    SORT = "sort"  # [(axis, stretch)] integers in rising order along the axis, in stretches of so many elements, each by itself (None: all)
     GATHER = "gather"  # (x, integer index) [axis] result[p] = x[p, p[axis] replaced by index[p]]; an index outside of x reads 0
     SCATTER = "scatter"  # (x, index, y) [(axis, op or None)] x with y put (None: the last one stays) or combined at index; outside: dropped
     AFTER = "after"  # (buffer, stores…) the buffer, once the stores have happened
@@ -84,11 +89,15 @@ UNARY = frozenset((
 ))  # fmt: skip
 COMPARISONS = frozenset((Op.LT, Op.LE, Op.EQ, Op.NE))
 BINARY = COMPARISONS | {
-    Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.IDIV, Op.MOD, Op.MAX, Op.MIN, Op.POW, Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR,
+    Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.IDIV, Op.MOD, Op.MAX, Op.MIN, Op.POW, Op.LOGADDEXP, Op.AND, Op.OR, Op.XOR,
+    Op.SHL, Op.SHR,
 }  # fmt: skip
 ELEMENTWISE = UNARY | BINARY | {Op.WHERE}
+LINES = frozenset((Op.SCAN, Op.SORT))  # what depends on an axis as a whole and keeps it: arg ends with (axis, stretch)
 MOVEMENT = frozenset((Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.PAD, Op.SHRINK, Op.FLIP))
-FLOAT_ONLY = frozenset((Op.SQRT, Op.RECIP, Op.EXP2, Op.LOG2, Op.SIN, Op.FLOOR, Op.CEIL, Op.TRUNC, Op.ROUND, Op.DIV))
+FLOAT_ONLY = frozenset((
+    Op.SQRT, Op.RECIP, Op.EXP2, Op.LOG2, Op.SIN, Op.FLOOR, Op.CEIL, Op.TRUNC, Op.ROUND, Op.DIV, Op.LOGADDEXP,
+))  # fmt: skip
 
 
 class Storage:
@@ -194,6 +203,13 @@ def cast(source: Node, dtype: DType) -> Node:
     return source if source.dtype is dtype else node(Op.CAST, dtype, source.shape, (source,))
 
 
+def contiguous(source: Node) -> Node:
+    """Return the source, asked to lie in memory."""
+    if source.op in (Op.BUFFER, Op.CONTIGUOUS):
+        return source
+    return node(Op.CONTIGUOUS, source.dtype, source.shape, (source,))
+
+
 def reduce(op: Op, source: Node, axes: Sequence[int]) -> Node:
     """Return the source folded along `axes`, which become 1."""
     axes = tuple(sorted(axes))
@@ -201,6 +217,20 @@ def reduce(op: Op, source: Node, axes: Sequence[int]) -> Node:
         return source
     shape = tuple(1 if i in axes else size for i, size in enumerate(source.shape))
     return node(Op.REDUCE, source.dtype, shape, (source,), (op, axes))
+
+
+def scan(op: Op, source: Node, axis: int, *, keys: Node | None = None, stretch: int | None = None) -> Node:
+    """Return the source folded up to each element along an axis; one element is itself."""
+    if source.shape[axis] == 1:
+        return source
+    return node(Op.SCAN, source.dtype, source.shape, (source, keys) if keys else (source,), (op, axis, stretch))
+
+
+def sort(source: Node, axis: int, *, stretch: int | None = None) -> Node:
+    """Return integers in rising order along an axis; one element is itself."""
+    if source.shape[axis] == 1:
+        return source
+    return node(Op.SORT, source.dtype, source.shape, (source,), (axis, stretch))
 
 
 def ordered(roots: Sequence[Node]) -> list[Node]:

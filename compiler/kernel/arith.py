@@ -78,6 +78,7 @@ _FUNCTIONS: dict[Op, Callable[..., Value]] = {
     Op.LOG2: functions.log2,
     Op.SIN: functions.sin,
     Op.POW: functions.power,
+    Op.LOGADDEXP: functions.log_add_exp,
     Op.MOD: functions.modulo,
 }
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-from ringup.compiler.kernel import attention, contraction, elementwise, fma, matrix, rows
+from ringup.compiler.graph import Op
+from ringup.compiler.kernel import attention, contraction, elementwise, fma, matrix, rows, scan, sort
 from ringup.compiler.kernel.frame import Lowered
 from ringup.compiler.kernel.traits import Traits
 from ringup.compiler.schedule.cut import Kernel
 
 # `str` of a choice names it among a kernel's candidates
-Choice: TypeAlias = elementwise.Shape | rows.Shape | fma.FmaTile | matrix.MatrixTile | attention.Tile
+Choice: TypeAlias = (
+    elementwise.Shape | rows.Shape | scan.Shape | sort.Shape | fma.FmaTile | matrix.MatrixTile | attention.Tile
+)
 SMALL_SIDE = 32  # rows or columns of a contraction up to which a reduction by rows may be as good as tiles
 
 
@@ -26,12 +29,16 @@ def lower(kernel: Kernel, name: str, traits: Traits, choice: Choice | None = Non
 
     `choice` is one of the kernel's `candidates`; what comes out computes the same whichever it is.
     """
+    if kernel.line is not None:
+        if kernel.line.node.op is Op.SORT:
+            return sort.lower(kernel, name, traits, choice if isinstance(choice, sort.Shape) else None)
+        return scan.lower(kernel, name, traits, choice if isinstance(choice, scan.Shape) else None)
     if isinstance(choice, rows.Shape):
         return rows.lower(kernel, name, traits, choice)
     if isinstance(choice, elementwise.Shape) or not kernel.folds:
         return elementwise.lower(kernel, name, traits, choice if isinstance(choice, elementwise.Shape) else None)
     if kernel.attention is not None:
-        tile = None if isinstance(choice, fma.FmaTile | matrix.MatrixTile) else choice
+        tile = choice if isinstance(choice, attention.Tile) else None
         return attention.lower(contraction.Problem(kernel), name, traits, tile)
     if contraction.fits(kernel):
         problems = contraction.problems(kernel)
@@ -45,6 +52,8 @@ def lower(kernel: Kernel, name: str, traits: Traits, choice: Choice | None = Non
 
 def candidates(kernel: Kernel, traits: Traits) -> list[Choice]:
     """Return every shape worth a try, the one that `lower` takes by itself first."""
+    if kernel.line is not None:
+        return [*(sort if kernel.line.node.op is Op.SORT else scan).candidates(kernel, traits)]
     if not kernel.folds:
         return [*elementwise.candidates(kernel, traits)]
     if kernel.attention is not None:

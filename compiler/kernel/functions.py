@@ -92,6 +92,19 @@ def log2(build: Builder, x: Value) -> Value:
     return _select(build, plain, value, x)
 
 
+def log_add_exp(build: Builder, a: Value, b: Value) -> Value:
+    """Return log(e**a + e**b), NaN if either is; off by less than 2 units in the last place of the greatest of |a|, |b| and 1."""
+    same = build.compare("feq", a, b)  # two equal infinities have no difference
+    apart = build.op("fabs", a.type, build.op("fsub", a.type, a, b))
+    power = build.op("fmul", a.type, apart, build.const(-1 / math.log(2), a.type))
+    power, one = _select(build, same, build.const(0.0, a.type), power), build.const(1.0, a.type)
+    if a.type == F32:  # the hardware's own will do: a denormal is nothing beside 1
+        more = build.op("log2", F32, build.op("fadd", F32, one, build.op("exp2", F32, power)))
+    else:
+        more = log2(build, build.op("fadd", F64, one, exp2(build, power)))
+    return build.op("fma", a.type, more, build.const(math.log(2), a.type), build.op("fmax", a.type, a, b))
+
+
 def _log2_parts(build: Builder, x: Value) -> tuple[Value, Value]:
     """Return the binary logarithm of a finite f64 above 0 as a sum (high, low), low below half an ulp of high; off by less than 2**-62 of it.
 

@@ -126,6 +126,8 @@ class _Check:
             yield f"{v.args[0].type} has no element {imm}"
         elif v.op in ("shuffle_xor", "read_lane") and not (isinstance(imm, int) and 0 <= imm < function.wave_size):
             yield f"a wave has no lane {imm}"
+        elif v.op == "shuffle_up" and not (isinstance(imm, int) and 0 < imm < 16):
+            yield f"a row has no lane {imm} below another"
         elif v.op == "store" and not self._may_write(v.args[0]):
             yield "stores to a buffer whose parameter is not `written`"
 

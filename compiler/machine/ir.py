@@ -136,6 +136,7 @@ OPS: dict[str, Row] = {
     "barrier": Row(0, "barrier"),  # the group's threads meet; what they stored to LDS and memory is seen by the others
     # lanes of a wave
     "shuffle_xor": Row(1, keeps_uniform=False),  # [mask] the value of lane_id ^ mask, mask below the wave's size
+    "shuffle_up": Row(1, keeps_uniform=False),  # [distance 1..15] the value of lane_id - distance in its row of 16 lanes; 0 in a row's first
     "shuffle": Row(2, keeps_uniform=False),  # the value of that lane (i32)
     "read_lane": Row(1),  # [lane] uniform
     "first_lane": Row(1),  # asserts that all lanes agree: uniform

@@ -100,7 +100,7 @@ def _lanes(m: Maker, v: Value) -> Value | None:
 RULES: dict[str, Rule] = {
     "mul": legal_multiply.product, "mad": legal_multiply.product_and_sum,
     "min_s": _wide_choice, "max_s": _wide_choice, "min_u": _wide_choice, "max_u": _wide_choice,
-    "shuffle_xor": _lanes, "shuffle": _lanes, "read_lane": _lanes, "first_lane": _lanes,
+    "shuffle_xor": _lanes, "shuffle_up": _lanes, "shuffle": _lanes, "read_lane": _lanes, "first_lane": _lanes,
     "div_u": legal_divide.unsigned, "div_s": legal_divide.signed, "rem_u": legal_divide.remainder, "rem_s": legal_divide.remainder,
     "to_float_s": legal_convert.to_float, "to_float_u": legal_convert.to_float,
     "to_int_s": legal_convert.to_int, "to_int_u": legal_convert.to_int, "fconvert": legal_convert.between_floats,

@@ -10,6 +10,7 @@ from ringup.compiler.rdna.emitter import Emitter, Place, bank
 from ringup.errors import CompileError
 
 Rule = Callable[[Emitter, Value, Place], None]
+ROW = 16  # lanes that DPP moves values between. Source: RDNA3 ISA reference, "DPP16"
 
 
 def _shuffle_xor(e: Emitter, v: Value, d: Place) -> None:
@@ -42,6 +43,16 @@ def _shuffle_xor(e: Emitter, v: Value, d: Place) -> None:
             e.emit("v_permlanex16_b32", to, now, *selects, op_sel=(1, 0))  # op_sel[0]: idle lanes are read too
         elif distance & 15:
             e.emit("v_mov_b32", to, now, row_xmask=distance & 15, row_mask=15, bank_mask=15, bound_ctrl=1, fi=1)
+
+
+def _shuffle_up(e: Emitter, v: Value, d: Place) -> None:
+    """Read the lane that many places below in a row of 16, by DPP; lanes without one read 0. What an idle lane holds is read as it is."""
+    distance = v.imm
+    if not isinstance(distance, int) or not 0 < distance < ROW:
+        raise CompileError(f"shuffle_up by {distance}: a row has {ROW} lanes")
+    for to, of in zip(e.pieces(d), e.parts(v.args[0]), strict=True):
+        now = of if bank(of) == "v" else e.copied([of], "v")
+        e.emit("v_mov_b32", to, now, row_shr=distance, row_mask=15, bank_mask=15, bound_ctrl=1, fi=1)
 
 
 def _shuffle(e: Emitter, v: Value, d: Place) -> None:
@@ -123,6 +134,6 @@ def _group_id(e: Emitter, v: Value, d: Place) -> None:
 
 RULES: dict[str, Rule] = {
     "thread_id": _thread_id, "group_id": _group_id,
-    "shuffle_xor": _shuffle_xor, "shuffle": _shuffle, "read_lane": _read_lane, "first_lane": _first_lane, "lane_id": _lane_id,
-    "wave_id": _wave_id,
+    "shuffle_xor": _shuffle_xor, "shuffle_up": _shuffle_up, "shuffle": _shuffle, "read_lane": _read_lane, "first_lane": _first_lane,
+    "lane_id": _lane_id, "wave_id": _wave_id,
 }  # fmt: skip

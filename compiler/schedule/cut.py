@@ -6,6 +6,9 @@ norm), where the kernel's axes fall apart into rows and the rest. The first redu
 axes, or on fewer: then each row computes them again (a norm in front of a product with a vector), which is allowed where that is little work
 beside the first. When a reduction cannot join, the last node that all of its uses go through is put into memory instead of it, if that is no
 larger than what was reduced. A contraction is a kernel's only reduction, or one of two with the same rows and columns.
+
+A line (a SCAN, a SORT) joins a kernel without reductions that uses it at one point, each element once: what is done with its results is done
+where they are made.
 """
 
 from __future__ import annotations
@@ -15,8 +18,8 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from ringup.compiler.graph import ELEMENTWISE, MOVEMENT, Node, Op, ordered
-from ringup.compiler.index import Atom, Int, atom_of, axis, bounds, is_axis, product, variables
+from ringup.compiler.graph import ELEMENTWISE, LINES, MOVEMENT, Node, Op, ordered
+from ringup.compiler.index import Atom, Expr, Int, atom_of, axis, bounds, is_axis, product, variables
 from ringup.compiler.schedule.attention import Attention, find
 from ringup.compiler.schedule.needs import depends, is_contraction, lies, sources
 from ringup.compiler.schedule.views import Point, source_point, within
@@ -31,10 +34,9 @@ MOST_GATES = 256  # nodes behind a reduction that it may be put into memory with
 MANY_ROWS = 512  # with so many rows, one group a row keeps the card busy whatever a row's length
 POINTS_LIMIT = 6  # a node used at more points of one kernel than this is put into memory
 RECOMPUTED_LIMIT = 4  # a costly node is computed at most so many times for each of its elements,
-FEW_EVALUATIONS = (
-    1 << 15
-)  # or so many times in all: a card does these in less time than it takes to start another kernel (a guess: 2 us)
-COSTLY = frozenset((Op.EXP2, Op.LOG2, Op.SIN, Op.SQRT, Op.DIV, Op.RECIP, Op.POW, Op.IDIV, Op.MOD))
+# or so many times in all: a card does these in less time than it takes to start another kernel (a guess: 2 us)
+FEW_EVALUATIONS = 1 << 15
+COSTLY = frozenset((Op.EXP2, Op.LOG2, Op.SIN, Op.SQRT, Op.DIV, Op.RECIP, Op.POW, Op.LOGADDEXP, Op.IDIV, Op.MOD))
 
 
 @dataclass(slots=True, eq=False)
@@ -75,7 +77,8 @@ class Kernel:
     """What one launch computes: `root` at every point of `axes`, with `folds` in the order of their dependence, from nodes in memory.
 
     A STORE root writes its value into a view of a buffer. `rows`: the axes that folds depend on, some on fewer, None without folds.
-    `attention`: the softmax and the scores below the one fold are computed inside too.
+    `attention`: the softmax and the scores below the one fold are computed inside too. `line`: the one
+    SCAN or SORT computed inside, in a kernel without folds; its variable walks along the line.
     """
 
     root: Node
@@ -85,6 +88,7 @@ class Kernel:
     rows: frozenset[Atom] | None = None
     attention: Attention | None = None
     scores: Fold | None = None  # of the attention that the one fold completes
+    line: Fold | None = None
 
     @property
     def shape(self) -> tuple[Int, ...]:
@@ -187,7 +191,7 @@ class Cut:
         return len(users) == 1 and users[0].op is Op.REDUCE
 
     def _find_passing(self) -> set[Node]:
-        """Return the reductions that read memory which a store of this graph overwrites. They join no kernel.
+        """Return the reductions and lines that read memory which a store of this graph overwrites. They join no kernel.
 
         All of what they read must be as it was, which nobody warrants inside the kernel that stores, or in one behind it.
         """
@@ -196,7 +200,7 @@ class Cut:
         reads = set(states)
         for node in self._nodes if states else ():
             if node.op is not Op.CONTIGUOUS and not lies(node) and any(source in reads for source in node.sources):
-                (found if node.op is Op.REDUCE else reads).add(node)
+                (found if node.op is Op.REDUCE or node.op in LINES else reads).add(node)
         return found
 
     def _visit(self, node: Node) -> None:
@@ -220,6 +224,8 @@ class Cut:
         for kernel, point in accesses:
             if node.op is Op.REDUCE:
                 self._join(kernel, node, point)
+            elif node.op in LINES:
+                self._walk(kernel, node, point)
             else:
                 self._pass(kernel, node, point)
 
@@ -231,6 +237,11 @@ class Cut:
                 return True
             (kernel, point), = accesses  # fmt: skip
             return not self._may_join(kernel, node, point, kernel.told)
+        if node.op in LINES:
+            if len(accesses) > 1 or node in self._passing:
+                return True
+            (kernel, point), = accesses  # fmt: skip
+            return not _may_walk(kernel, node, point)
         if len(accesses) > POINTS_LIMIT and node.op in ELEMENTWISE:
             return True
         reduces = self._gates.get(node)
@@ -306,6 +317,8 @@ class Cut:
         kernel = self.kernels[root] = Kernel(root, axes)
         if root.op is Op.REDUCE:
             self._join(kernel, root, axes)
+        elif root.op in LINES:
+            self._walk(kernel, root, axes)
         elif root.op is Op.STORE:
             self._access(kernel, root.sources[1], axes)
         elif root.op is Op.CONTIGUOUS:
@@ -331,6 +344,13 @@ class Cut:
         found = find(node) if number == 0 else None
         if found is None or not self._attends(kernel, fold, found):
             self._access(kernel, node.sources[0], fold.inner)
+
+    def _walk(self, kernel: Kernel, node: Node, point: Point) -> None:
+        """Let a kernel compute a line."""
+        along: int = node.arg[-2]
+        kernel.line = Fold(node, point, {along: axis("line", node.shape[along])})
+        for source in node.sources:
+            self._access(kernel, source, kernel.line.inner)
 
     def _attends(self, kernel: Kernel, fold: Fold, found: Attention) -> bool:
         """Let a kernel compute a whole attention, if it may: say what it reads for that, and return True."""
@@ -388,13 +408,15 @@ class Cut:
         if (
             node in self._passing
             or kernel.attention is not None
+            or kernel.line is not None
             or len(kernel.folds) >= MOST_FOLDS
             or own is None
             or (rows is not None and not own <= rows.axes)
             or any(fold.node is node for fold in kernel.folds)
         ):
             return False
-        own_sizes = dict(zip(kernel.axes, kernel.shape, strict=True))  # an axis is within its own size, whatever that is
+        # an axis is within its own size, whatever that is
+        own_sizes = dict(zip(kernel.axes, kernel.shape, strict=True))
         for index, size in zip(point, node.shape, strict=True):
             if within(index, 0, size) is not True and own_sizes.get(index) != size:
                 return False
@@ -439,6 +461,39 @@ def _has_room(found: Attention, factor: Node, values: Node) -> bool:
         return False
     is_few = bounds(queries)[1] <= FEW_QUERIES
     return max(depth, columns) <= (MOST_DEEP_FEW if is_few else MOST_DEEP) and (is_few or is_contraction(found.result))
+
+
+def _may_walk(kernel: Kernel, node: Node, point: Point) -> bool:
+    """Return whether a kernel may compute a line: it has none and no folds, and each of its elements uses another one of the line's."""
+    along: int = node.arg[-2]
+    own = {atom_of(one) for one in kernel.axes if not isinstance(one, int)}
+    used = [_walked(index) for index in point]
+    if kernel.line is not None or kernel.folds or not own.issuperset(frozenset().union(*used)):
+        return False
+    if len(used[along]) != 1 or any(used[along] & other for i, other in enumerate(used) if i != along):
+        return False
+    (walked,) = used[along]
+    there, back = Expr(0, ((walked, 1),)), node.shape[along] - 1 - Expr(0, ((walked, 1),))
+    sizes = [size for one, size in zip(kernel.axes, kernel.shape, strict=True) if one == there]
+    if point[along] not in (there, back) or sizes != [node.shape[along]]:
+        return False
+    return product(kernel.shape) == node.size and all(
+        within(index, 0, size) is True
+        for i, (index, size) in enumerate(zip(point, node.shape, strict=True))
+        if i != along
+    )
+
+
+def walked_by(line: Fold) -> Atom:
+    """Return the kernel's axis that runs along a line, in its direction or against it."""
+    (along,) = line.variables
+    (found,) = _walked(line.point[along])
+    return found
+
+
+def _walked(index: Int) -> frozenset[Atom]:
+    """Return the axes and run-time values that an index depends on; symbolic sizes are neither."""
+    return frozenset(atom for atom in variables(index) if is_axis(atom) or atom.kind == "value")
 
 
 def _runs_over_keys(fold: Fold, found: Attention, logits: Point) -> bool:
@@ -537,7 +592,7 @@ def accesses(roots: Sequence[tuple[Node, Point]], inputs: Sequence[Node], folds:
             found.append(Access(node, point, guarded))
             continue
         fold = inside.get(node)
-        steps = [(node.sources[0], fold.inner)] if fold else list(sources(node, point))
+        steps = [(source, fold.inner) for source in node.sources] if fold else list(sources(node, point))
         more = guarded or node.op in (Op.CAT, Op.GATHER) or (node.op is Op.PAD and bool(source_point(node, point)[1]))
         for source, at in steps:
             if (source, at, more) not in seen:

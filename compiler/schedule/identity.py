@@ -15,11 +15,11 @@ def identity(op: Op, dtype: DType) -> Scalar:
         return 1
     if op is Op.AND:
         return True if dtype.kind == "bool" else -1
-    return dtype.least if op is Op.MAX else dtype.greatest
+    return dtype.least if op in (Op.MAX, Op.LOGADDEXP) else dtype.greatest
 
 
 def kept(op: Op, dtype: DType) -> DType:
     """Return the dtype a fold's running value has: f32 for sums and products of narrower floats, int32 for those of narrower integers."""
-    if op in (Op.ADD, Op.MUL) and dtype.bits < 32 and dtype.kind != "bool":
+    if op in (Op.ADD, Op.MUL, Op.LOGADDEXP) and dtype.bits < 32 and dtype.kind != "bool":
         return dtypes.float32 if dtype.is_float else dtypes.int32
     return dtype

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from ringup.compiler.graph import ELEMENTWISE, MOVEMENT, Node, Op
+from ringup.compiler.graph import ELEMENTWISE, LINES, MOVEMENT, Node, Op
 from ringup.compiler.index import Atom, Int, atom_of, axis, bounds, is_axis, runtime_value, variables
 from ringup.compiler.schedule.views import Point, source_point, within
+
+_ENDS = LINES | {Op.REDUCE, Op.CONTIGUOUS}
 
 
 def lies(node: Node) -> bool:
@@ -37,7 +39,7 @@ def depends(node: Node) -> frozenset[int]:
 
 
 def _is_end(node: Node) -> bool:
-    return lies(node) or node.op in (Op.REDUCE, Op.CONTIGUOUS)
+    return lies(node) or node.op in _ENDS
 
 
 def used(

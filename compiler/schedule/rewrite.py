@@ -1,4 +1,4 @@
-"""Graph to graph, before kernels are cut: operations without a kernel of their own as others, and long sums in two steps.
+"""Graph to graph, before kernels are cut: operations without a kernel of their own as others, long sums in two steps, running ones in three.
 
 What has no elements goes first (`empty.py`): the cut and what follows it know sizes above 0 only."""
 
@@ -6,12 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ringup.compiler import dtypes
+from ringup.compiler import dtypes, graph
+from ringup.compiler.dtypes import DType, Scalar
 from ringup.compiler.graph import (
     Node,
     Op,
+    Shape,
     cast,
     const,
+    contiguous,
     elementwise,
     expand,
     node,
@@ -25,9 +28,14 @@ from ringup.compiler.schedule.cut import MANY_ROWS, ROW_LIMIT
 from ringup.compiler.schedule.empty import without_empty
 from ringup.compiler.schedule.identity import identity, kept
 from ringup.compiler.schedule.needs import is_contraction
+from ringup.compiler.schedule.scatter import scattered
 
 MOST_PARTS = 256
 LEAST_PART = 2048  # elements
+LEAST_COLUMN = 128  # elements of a stretch where memory runs across
+GROUPS_ENOUGH = 256  # groups that keep a card busy
+SORTED_BYTES = 32 << 10  # of LDS that a group sorts a row in
+LANES = 32  # rows that lie side by side and share a group
 
 
 def rewritten(outputs: Sequence[Node]) -> list[Node]:
@@ -42,47 +50,8 @@ def rewritten(outputs: Sequence[Node]) -> list[Node]:
 
 
 def _scattered(scatter: Node) -> Node:
-    """Return a SCATTER as a fold over everything that is put: each element of the result looks for what is meant for it.
-
-    Deterministic, and no two threads write one place; the cost is the product of both sizes along the axis.
-    """
-    target, index, values = scatter.sources
-    axis, op = scatter.arg
-    shape = target.shape
-    rank = len(shape)
-    count = index.shape[axis]
-    amounts = tuple((0, 0 if i == axis else shape[i] - index.shape[i]) for i in range(rank))
-    if any(after != 0 for _, after in amounts):
-        wide = tuple(index.shape[i] if i == axis else shape[i] for i in range(rank))
-        index = node(
-            Op.PAD, index.dtype, wide, (index,), (amounts, -1 if index.dtype.kind == "int" else index.dtype.greatest)
-        )
-        values = node(Op.PAD, values.dtype, wide, (values,), (amounts, 0))
-    whole = (*shape, count)
-
-    def beside(source: Node) -> Node:  # the scattered axis becomes the last of `whole`
-        order = [i for i in range(rank) if i != axis]
-        moved = permute(source, [*order, axis])
-        spread = [*(source.shape[i] for i in order), count]
-        spread.insert(axis, 1)
-        return expand(reshape(moved, tuple(spread)), whole)
-
-    numbers = node(
-        Op.IOTA, index.dtype if index.dtype in (dtypes.int32, dtypes.int64) else dtypes.int64, (shape[axis],)
-    )
-    places = expand(reshape(numbers, tuple(shape[axis] if i == axis else 1 for i in range(rank + 1))), whole)
-    here = elementwise(Op.EQ, cast(beside(index), numbers.dtype), places)
-    if op is None:
-        order = node(Op.IOTA, dtypes.int32, (count,))
-        turns = expand(reshape(order, (*(1 for _ in shape), count)), whole)
-        last = reduce(Op.MAX, elementwise(Op.WHERE, here, turns, const(-1, dtypes.int32, whole)), [rank])
-        last = reshape(last, shape)
-        found = node(Op.GATHER, values.dtype, shape, (values, last), axis)
-        is_put = elementwise(Op.LE, const(0, dtypes.int32, shape), last)
-        return elementwise(Op.WHERE, is_put, found, target)
-    nothing = const(identity(op, values.dtype), values.dtype, whole)
-    folded = reduce(op, elementwise(Op.WHERE, here, beside(values), nothing), [rank])
-    return elementwise(op, target, reshape(folded, shape))
+    """Return a SCATTER as what it is made of."""
+    return scattered(scatter, _sorted, _scanned)
 
 
 def _reduced(fold: Node) -> Node:
@@ -113,9 +82,162 @@ def _reduced(fold: Node) -> Node:
     return cast(reshape(reduce(op, partial, [1]), fold.shape), fold.dtype)
 
 
+def _scanned(scan: Node) -> Node:
+    """Return a SCAN of few long rows as one in stretches, that start from a SCAN over what the stretches come to: three kernels.
+
+    No stretch waits for another inside a kernel. With keys, a stretch comes to its last element: what came before joins it where the key is the
+    same, since then all of the stretch has that key.
+    """
+    op, axis, stretch = scan.arg
+    source, *keys = scan.sources
+    size = scan.shape[axis]
+    length = _stretch(scan) if stretch is None else None
+    if length is None or not isinstance(size, int):
+        return scan
+    running = kept(op, scan.dtype)
+    source, count = cast(source, running), -(-size // length)
+    inside = graph.scan(op, source, axis, keys=keys[0] if keys else None, stretch=length)
+    if keys:
+        inside = contiguous(inside)
+        ends = _last_of(inside, axis, length, count)
+        last = _last_of(keys[0], axis, length, count)
+        ends = graph.scan(op, ends, axis, keys=last)
+    else:
+        start = identity(op, running)
+        whole = _padded(source, axis, 0, count * length - size, start)
+        sums = reduce(op, reshape(whole, _split(whole.shape, axis, count, length)), [axis + 1])
+        sums = reshape(sums, _with(scan.shape, axis, count))
+        ends = _shrunk(graph.scan(op, contiguous(sums), axis), axis, 0, count - 1)
+    before = _repeated(_padded(ends, axis, 1, 0, identity(op, running)), axis, length, size)
+    joined = elementwise(op, before, inside)
+    if keys:
+        same = elementwise(Op.EQ, keys[0], _repeated(_padded(last, axis, 1, 0, 0), axis, length, size))
+        joined = elementwise(Op.WHERE, same, joined, inside)
+    return cast(joined, scan.dtype)
+
+
+def _stretch(scan: Node) -> int | None:
+    """Return the elements of a stretch, None where groups enough work on the rows as they are."""
+    axis: int = scan.arg[1]
+    size = scan.shape[axis]
+    if any(not isinstance(one, int) for one in scan.shape):
+        return None
+    inner = bounds(product(scan.shape[axis + 1 :]))[1]
+    outer = bounds(product(scan.shape[:axis]))[1]
+    groups, least = (outer, LEAST_PART) if inner == 1 else (outer * -(-inner // LANES), LEAST_COLUMN)
+    count = min(-(-GROUPS_ENOUGH // groups), bounds(size)[1] // least)
+    if count < 2 or groups * 2 > GROUPS_ENOUGH:
+        return None
+    length = -(-bounds(size)[1] // count)
+    return -(-length // least) * least
+
+
+def _split(shape: Shape, axis: int, count: int, length: int) -> Shape:
+    return (*shape[:axis], count, length, *shape[axis + 1 :])
+
+
+def _with(shape: Shape, axis: int, size: int) -> Shape:
+    return (*shape[:axis], size, *shape[axis + 1 :])
+
+
+def _padded(source: Node, axis: int, before: int, after: int, fill: Scalar) -> Node:
+    """Return a node longer by some elements on one axis."""
+    if not before and not after:
+        return source
+    size = source.shape[axis] + before + after
+    amounts = tuple((before, after) if i == axis else (0, 0) for i in range(len(source.shape)))
+    return node(Op.PAD, source.dtype, _with(source.shape, axis, bounds(size)[1]), (source,), (amounts, fill))
+
+
+def _shrunk(source: Node, axis: int, start: int, stop: int) -> Node:
+    """Return a part of a node along one axis."""
+    limits = tuple((start, stop) if i == axis else (0, size) for i, size in enumerate(source.shape))
+    return node(Op.SHRINK, source.dtype, _with(source.shape, axis, stop - start), (source,), limits)
+
+
+def _last_of(source: Node, axis: int, length: int, count: int) -> Node:
+    """Return the last element of each whole stretch but the last one."""
+    whole = _shrunk(source, axis, 0, (count - 1) * length)
+    ends = _shrunk(reshape(whole, _split(whole.shape, axis, count - 1, length)), axis + 1, length - 1, length)
+    return reshape(ends, _with(source.shape, axis, count - 1))
+
+
+def _repeated(source: Node, axis: int, length: int, size: int) -> Node:
+    """Return each element along an axis so many times, one after the other, up to a size."""
+    count = bounds(source.shape[axis])[1]
+    wide = expand(reshape(source, _split(source.shape, axis, count, 1)), _split(source.shape, axis, count, length))
+    return _shrunk(reshape(wide, _with(source.shape, axis, count * length)), axis, 0, size)
+
+
+def _sorted(sort: Node) -> Node:
+    """Return a SORT of rows too long for a group as sorted stretches of which neighbours merge, two by two."""
+    axis, stretch = sort.arg
+    size, (source,) = sort.shape[axis], sort.sources
+    length = most_sorted(sort.dtype)
+    if not isinstance(size, int) or (stretch or size) <= length:
+        return sort
+    if stretch is not None:
+        raise ValueError(f"{sort}: a stretch of {stretch} elements is more than the {length} a group sorts")
+    made = graph.sort(source, axis, stretch=length)
+    while length < size:
+        made = _merged(contiguous(made), axis, length)
+        length *= 2
+    return made
+
+
+def most_sorted(dtype: DType) -> int:
+    """Return how many elements a group sorts, a power of two."""
+    return SORTED_BYTES // max(4, dtype.size_bytes)
+
+
+def _merged(source: Node, axis: int, length: int) -> Node:
+    """Return sorted stretches of `length`, a power of two, as such of twice the length.
+
+    Each element of the result finds by halving how many of the elements before it come from the first of its two stretches; equals do first.
+    """
+    shape, size = source.shape, bounds(source.shape[axis])[1]
+
+    def number(value: int) -> Node:
+        return const(value, dtypes.int32, shape)
+
+    def both(op: Op, a: Node, b: Node) -> Node:
+        return elementwise(op, a, b)
+
+    def at(place: Node) -> Node:
+        return node(Op.GATHER, source.dtype, shape, (source, place), axis)
+
+    line = node(Op.IOTA, dtypes.int32, (size,))
+    place = expand(reshape(line, tuple(size if i == axis else 1 for i in range(len(shape)))), shape)
+    inner = both(Op.AND, place, number(2 * length - 1))
+    first = both(Op.SUB, place, inner)
+    firsts = both(Op.MIN, number(length), both(Op.SUB, number(size), first))
+    second = both(Op.ADD, first, firsts)
+    seconds = both(Op.MIN, number(length), both(Op.SUB, number(size), second))
+    low = both(Op.MAX, number(0), both(Op.SUB, inner, seconds))
+    high = both(Op.MIN, inner, firsts)
+    for _ in range(length.bit_length()):
+        middle = both(Op.SHR, both(Op.ADD, low, high), number(1))
+        other = both(Op.SUB, both(Op.SUB, both(Op.ADD, second, inner), middle), number(1))
+        open_ = both(Op.LT, low, high)
+        taken = both(Op.AND, open_, both(Op.LE, at(both(Op.ADD, first, middle)), at(other)))
+        left = both(Op.AND, open_, elementwise(Op.NOT, taken))
+        low = elementwise(Op.WHERE, taken, both(Op.ADD, middle, number(1)), low)
+        high = elementwise(Op.WHERE, left, middle, high)
+    after = both(Op.SUB, inner, low)
+    mine, other = at(both(Op.ADD, first, low)), at(both(Op.ADD, second, after))
+    ordered_ = both(Op.OR, both(Op.LE, seconds, after), both(Op.LE, mine, other))
+    return elementwise(Op.WHERE, both(Op.AND, both(Op.LT, low, firsts), ordered_), mine, other)
+
+
 def _seen(bitcast: Node) -> Node:
     """Return the source of a BITCAST that changes nothing: the language cuts gradients with such ones."""
     return bitcast.sources[0] if bitcast.dtype is bitcast.sources[0].dtype else bitcast
 
 
-_RULES: dict[Op, Callable[[Node], Node]] = {Op.BITCAST: _seen, Op.SCATTER: _scattered, Op.REDUCE: _reduced}
+_RULES: dict[Op, Callable[[Node], Node]] = {
+    Op.BITCAST: _seen,
+    Op.SCATTER: _scattered,
+    Op.REDUCE: _reduced,
+    Op.SCAN: _scanned,
+    Op.SORT: _sorted,
+}

@@ -14,7 +14,7 @@ Signature = tuple[Any, ...]
 def of_kernel(kernel: Kernel) -> tuple[Signature, list[Node]]:
     """Return a kernel's signature and its inputs in the order in which the signature counts them."""
     inputs = set(kernel.inputs)
-    folds = {fold.node for fold in kernel.folds} | ({kernel.scores.node} if kernel.scores else set())
+    folds = {fold.node for fold in (*kernel.folds, kernel.scores, kernel.line) if fold}
     numbers: dict[Node, int] = {}
     memory: dict[Node, int] = {}
     rows: list[Any] = []

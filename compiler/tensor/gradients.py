@@ -187,8 +187,68 @@ def _reduce(given: Tensor, result: Tensor, sources: list[Tensor], node: Node) ->
         others = full._reduce(Op.MUL, axes, keepdims=True)
         kept = (zeros == 0).where(others / full, zero.logical_and(zeros == 1).where(others, 0))
         return [given * kept]
+    if op is Op.LOGADDEXP:
+        return [given * (x - result).exp()]
     hit = (x == result).cast(x.dtype)
     return [given / hit.sum(axes, keepdims=True) * hit]
+
+
+def _scan(given: Tensor, result: Tensor, sources: list[Tensor], node: Node) -> list[Tensor | None]:
+    x, *keys = sources
+    op, axis, stretch = node.arg
+
+    def back(one: Tensor) -> Tensor:
+        """Return the sum of each element and what follows it in its run."""
+        runs = keys[0].flip(axis).node if keys else None
+        return one._of(graph.scan(op=Op.ADD, source=one.flip(axis).node, axis=axis, keys=runs)).flip(axis)
+
+    if stretch is not None or (keys and op is not Op.ADD):
+        raise ValueError(f"no gradient of {node}: the language makes no such node")
+    if op is Op.ADD:
+        made = back(given)
+    elif op is Op.MUL:
+        made = _scanned_product(given, result, x, axis, back)
+    elif op is Op.LOGADDEXP:
+        made = _scanned_logarithm(given, result, x, axis)
+    else:
+        made = _scanned_extreme(given, result, x, axis)
+    return [made, *(None for _ in keys)]
+
+
+def _scanned_product(given: Tensor, result: Tensor, x: Tensor, axis: int, back: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return a running product's gradient: what follows over the element itself; a row's first zero gets the products without it,
+    up to the second one, and what stands behind it nothing."""
+    zero = x == 0
+    zeros = zero.cast(dtypes.int32).cumsum(axis)
+    first = zero.logical_and(zeros == 1)
+    without = first.where(1, x)._of(graph.scan(Op.MUL, first.where(1, x).node, axis))
+    at_zero = (zeros == 1).where(given * without, 0).sum(axis, keepdims=True)
+    before = back(given * result) / zero.where(1, x)
+    return first.where(at_zero, (zeros == 0).where(before, 0))
+
+
+def _scanned_logarithm(given: Tensor, result: Tensor, x: Tensor, axis: int) -> Tensor:
+    """Return the gradient of a running sum of exponentials, a sum of given * e**(x - result) over what follows: of logarithms too, what is
+    positive and what is negative each by itself, since the exponentials alone may be out of range."""
+
+    def back(part: Tensor) -> Tensor:
+        there = (part > 0).logical_and(result > -math.inf)
+        terms = there.where(there.where(part, 1).log() - there.where(result, 0), -math.inf).flip(axis)
+        return (x + terms._of(graph.scan(Op.LOGADDEXP, terms.node, axis)).flip(axis)).exp()
+
+    return back(given) - back(-given)
+
+
+def _scanned_extreme(given: Tensor, result: Tensor, x: Tensor, axis: int) -> Tensor:
+    """Return a running extreme's gradient: each element of the result shares among the equals that it is by then."""
+    size = x.shape[axis]
+    now, before = result._cut(axis, 1, size), result._cut(axis, 0, size - 1)
+    edges = [(1, 0) if i == axis else (0, 0) for i in range(x.ndim)]
+    runs = (now != before).cast(dtypes.int32)._pad(edges, 0).cumsum(axis)
+    hit = (x == result).cast(given.dtype)
+    count = hit._of(graph.scan(Op.ADD, hit.node, axis, keys=runs.node))
+    share = (given / count).flip(axis)
+    return share._of(graph.scan(Op.ADD, share.node, axis, keys=runs.flip(axis).node)).flip(axis) * hit
 
 
 def _gather(given: Tensor, _result: Tensor, sources: list[Tensor], node: Node) -> list[Tensor | None]:
@@ -276,6 +336,7 @@ OP_RULES: dict[Op, OpRule] = {
     Op.MAX: lambda g, y, s, n: [_share(s[0], s[1], g, greater=True), _share(s[1], s[0], g, greater=True)],
     Op.MIN: lambda g, y, s, n: [_share(s[0], s[1], g, greater=False), _share(s[1], s[0], g, greater=False)],
     Op.POW: _pow,
+    Op.LOGADDEXP: lambda g, y, s, n: [g * (s[0] - y).exp(), g * (s[1] - y).exp()],
     Op.WHERE: lambda g, y, s, n: [None, s[0].where(g, 0), s[0].where(0, g)],
     Op.RESHAPE: lambda g, y, s, n: [g.reshape(s[0].shape)],
     Op.PERMUTE: _permute,
@@ -285,6 +346,7 @@ OP_RULES: dict[Op, OpRule] = {
     Op.FLIP: lambda g, y, s, n: [g.flip(n.arg)],
     Op.CAT: _cat,
     Op.REDUCE: _reduce,
+    Op.SCAN: _scan,
     Op.GATHER: _gather,
     Op.SCATTER: _scatter,
     Op.AFTER: _after,

@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ringup.compiler import graph, index
-from ringup.compiler.graph import ELEMENTWISE, Node, Op, Storage
+from ringup.compiler.graph import ELEMENTWISE, LINES, Node, Op, Storage
 from ringup.errors import CompileError
 
 WRITABLE = frozenset((Op.RESHAPE, Op.PERMUTE, Op.SHRINK, Op.FLIP))  # views whose every element is one of the buffer's
 STATES = frozenset((Op.BUFFER, Op.AFTER))
+_WHOLE = LINES | {Op.CONTIGUOUS, Op.REDUCE}  # computed from all of what they read, before anything else happens
 
 
 def state_of(node: Node) -> Node:
@@ -150,7 +151,7 @@ def prepared(roots: Sequence[Node]) -> list[Node]:
             kept = [until[source] if until[source] > latest[node] else never for source in node.sources]
             until[node] = never if node.op is Op.CONTIGUOUS else min(kept, default=never)
             close = [near[source] if until[source] > latest[node] else never for source in node.sources]
-            near[node] = never if node.op in (Op.CONTIGUOUS, Op.REDUCE) else min(close, default=never)
+            near[node] = never if node.op in _WHOLE else min(close, default=never)
         same = all(one is other for one, other in zip(sources, node.sources, strict=True))
         made[node] = node if same else graph.node(node.op, node.dtype, node.shape, tuple(sources), node.arg)
     return [made[root] for root in roots]

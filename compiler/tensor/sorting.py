@@ -1,7 +1,7 @@
 """Running sums, order, and what rests on order. All stable, NaN last as NumPy has it.
 
-Short rows are sorted by rank: how many elements come before one is a REDUCE over all pairs, and one SCATTER puts it there. Long rows are cut
-into such blocks, and sorted neighbours merge: the rank of an element in the other half is found by halving, a chain of GATHERs in one kernel.
+What is sorted are integers, each the element's key (what of its bits tells its order) with its place below it, so that no two are equal and the
+order of equals is their place's.
 """
 
 from __future__ import annotations
@@ -9,15 +9,13 @@ from __future__ import annotations
 from typing import Self
 
 from ringup.compiler import dtypes, graph
-from ringup.compiler.dtypes import Scalar
 from ringup.compiler.graph import Op
-from ringup.compiler.tensor.core import number_of, spread
+from ringup.compiler.index import Int
+from ringup.compiler.tensor.core import number_of
 from ringup.compiler.tensor.elementwise import SIGNED
 from ringup.compiler.tensor.indexing import Indexing
 
-RANKED = 1024  # rows up to this are sorted by rank alone
-BLOCK = 256  # longer ones start from blocks of this
-SCANNED = 512  # a running sum up to this is one reduction over a triangle; longer ones are cut into blocks of about the square root
+BLOCK = 4096  # of a long row, of which the greatest k are wanted; a group sorts it
 
 
 class Sorting(Indexing):
@@ -27,59 +25,31 @@ class Sorting(Indexing):
 
     # running reductions
 
-    def _scan(self, op: Op, axis: int, start: Scalar) -> Self:
-        """Return the running reduction along an axis: row i of a triangle folded up to i, in blocks where the axis is long."""
-        at = self._axis(axis)
-        size = number_of(self.shape[at], "a running reduction")
-        if size == 0:
-            return self
-        moved = self.movedim(at, -1)
-        return moved._scan_last(op, start, size).movedim(-1, at)
-
-    def _scan_last(self, op: Op, start: Scalar, size: int) -> Self:
-        lead = self.shape[:-1]
-        if size <= SCANNED:
-            wide = self.unsqueeze(-2).expand((*lead, size, size))
-            here, there = wide._places(wide.ndim - 2), wide._places(wide.ndim - 1)
-            kept = (there <= here).where(wide, wide._like(start))
-            return kept._of(graph.reduce(op, kept._node, [kept.ndim - 1])).reshape((*lead, size))
-        block = 1 << (size.bit_length() + 1) // 2
-        count = -(-size // block)
-        edges = [(0, 0)] * len(lead)
-        inside = (
-            self._pad([*edges, (0, count * block - size)], start)
-            .reshape((*lead, count, block))
-            ._scan_last(op, start, block)
-        )
-        ends = inside._cut(inside.ndim - 1, block - 1, block).reshape((*lead, count))
-        before = ends._scan_last(op, start, count)._cut(len(lead), 0, count - 1)._pad([*edges, (1, 0)], start)
-        before, inside = before.unsqueeze(-1)._fit(inside)
-        return inside._apply(op, before).reshape((*lead, count * block))._cut(len(lead), 0, size)
+    def _scan(self, op: Op, axis: int) -> Self:
+        """Return the running reduction along an axis."""
+        return self._of(graph.scan(op, self._node, self._axis(axis)))
 
     def cumsum(self, axis: int = 0) -> Self:
         """Return the running sum along an axis; narrow integers in int32, f16 and its like kept in f32 and rounded at the end."""
         x = self._wide() if self.dtype.is_float else self.cast(self._sum_dtype())
-        return x._scan(Op.ADD, axis, 0)._narrow(self)
+        return x._scan(Op.ADD, axis)._narrow(self)
 
     def cumprod(self, axis: int = 0) -> Self:
         """Return the running product along an axis."""
         x = self._wide() if self.dtype.is_float else self.cast(self._sum_dtype())
-        return x._scan(Op.MUL, axis, 1)._narrow(self)
+        return x._scan(Op.MUL, axis)._narrow(self)
 
     def cummax(self, axis: int = 0) -> Self:
         """Return the running maximum along an axis; NaN from where there is one."""
-        return self._scan(Op.MAX if self.dtype.kind != "bool" else Op.OR, axis, self.dtype.least)
+        return self._scan(Op.MAX if self.dtype.kind != "bool" else Op.OR, axis)
 
     def cummin(self, axis: int = 0) -> Self:
         """Return the running minimum along an axis; NaN from where there is one."""
-        return self._scan(Op.MIN if self.dtype.kind != "bool" else Op.AND, axis, self.dtype.greatest)
+        return self._scan(Op.MIN if self.dtype.kind != "bool" else Op.AND, axis)
 
     def logcumsumexp(self, axis: int = 0) -> Self:
-        """Return the logarithm of the running sum of exponentials along an axis."""
-        x = self._wide()
-        top = x.max(axis, keepdims=True).detach()
-        top = top.isfinite().where(top, 0)
-        return ((x - top).exp().cumsum(axis).log() + top)._narrow(self)
+        """Return the logarithm of the running sum of exponentials along an axis, right also far below a row's greatest."""
+        return self._wide()._scan(Op.LOGADDEXP, axis)._narrow(self)
 
     def diff(self, axis: int = -1) -> Self:
         """Return the differences of neighbours along an axis."""
@@ -109,69 +79,34 @@ class Sorting(Indexing):
         if not self.shape:
             raise ValueError("argsort of a tensor of shape []: no axis to sort along")
         at = self._axis(axis)
-        size = number_of(self.shape[at], "sorting")
-        keys = self._order_keys(descending=descending).movedim(at, -1)
-        lead = keys.shape[:-1]
-        rows = keys.reshape((-1 if 0 not in lead else 0, size)) if size else keys.reshape((0, 0))
-        if size == 0:
+        if number_of(self.shape[at], "sorting") == 0:
             return self._constant(0, dtypes.int32, self.shape)
-        return rows._sorted_places(size).reshape((*lead, size)).movedim(-1, at)
+        return self._order_keys(descending=descending)._places_in_order(at)
 
-    def _sorted_places(self, size: int) -> Self:
-        """Return the places of (rows, size) keys in rising order along the last axis."""
-        if size <= RANKED:
-            return self._ranked()[1]
-        top = int(self.dtype.greatest)
-        block, whole = BLOCK, BLOCK
-        while whole < size:
-            whole *= 2
-        rows = self.shape[0]
-        keys, places = self._pad([(0, 0), (0, whole - size)], top).reshape((-1, block))._ranked()
-        offsets = self._of(graph.node(Op.IOTA, dtypes.int32, (whole // block,))).reshape((1, -1, 1)) * block
-        places = (places.reshape((rows, whole // block, block)) + offsets).reshape((-1, block))
-        while block < whole:
-            keys, places = keys._merged(places, block)
-            block *= 2
-        return places.reshape((rows, whole))._cut(
-            1, 0, size
-        )  # padding is equal to the greatest at most, and came after it
+    def _places_in_order(self, axis: int) -> Self:
+        """Return the places of keys in rising order, equals as they stand."""
+        if self.dtype.bits == 64:  # by the lower half first: the second sorting keeps its order where it sees equals
+            low = (self & 0xFFFF_FFFF).cast(dtypes.uint32)._places_in_order(axis)
+            high = (self >> 32).cast(dtypes.int32 if self.dtype.kind == "int" else dtypes.uint32)
+            return low.gather(axis, high.gather(axis, low)._places_in_order(axis))
+        packed = self._with_places(axis)
+        return packed._of(graph.sort(packed._node, axis))._place_of(axis, self.shape[axis])
 
-    def _ranked(self) -> tuple[Self, Self]:
-        """Return sorted rows of keys and where each came from, by counting for every element those before it."""
-        rows, size = self.shape
-        wide = (rows, size, size)
-        mine, other = self.unsqueeze(2).expand(wide), self.unsqueeze(1).expand(wide)
-        here, there = mine._places(1), mine._places(2)
-        before = (other < mine).logical_or(other.eq(mine).logical_and(there < here))
-        rank = before.cast(dtypes.int32).sum(2)
-        return self._put(rank), self._row_places()._put(rank)
+    def _with_places(self, axis: int) -> Self:
+        """Return keys below 64 bits with their places along an axis below them in one number: no two are equal."""
+        size = number_of(self.shape[axis], "sorting")
+        bits = (size - 1).bit_length()
+        signed = self.dtype.kind == "int"
+        if self.dtype.bits + bits > 32:
+            wide, bits = dtypes.int64 if signed else dtypes.uint64, 32
+        else:
+            wide = dtypes.int32 if signed else dtypes.uint32
+        return (self.cast(wide) << bits) | self._places(axis).cast(wide)
 
-    def _row_places(self) -> Self:
-        return self._of(spread(self._places(1)._node, self.shape)).cast(dtypes.int32)
-
-    def _put(self, rank: Self) -> Self:
-        """Return rows with each element at its rank, a permutation."""
-        empty = self._like(0)
-        return self._of(
-            graph.node(Op.SCATTER, self.dtype, self.shape, (empty._node, rank._node, self._node), (1, None))
-        )
-
-    def _merged(self, places: Self, block: int) -> tuple[Self, Self]:
-        """Return sorted rows of 2 * block from pairs of sorted rows of block, with the places that went along."""
-        keys = self.contiguous().reshape((-1, 2, block))
-        other = keys.flip(1)
-        second = keys._places(1).eq(
-            1
-        )  # in the second half, equals of the first come before; in the first, those of the second after
-        low = keys._like(0).cast(dtypes.int32)
-        high = low + block
-        for _ in range(block.bit_length()):
-            middle = (low + high) >> 1
-            found = other.gather(2, middle)
-            before = second.where(found <= keys, found < keys) & (low < high)
-            low, high = before.where(middle + 1, low), before.where(high, middle)
-        rank = (low + keys._places(2)).reshape((-1, 2 * block))
-        return keys.reshape((-1, 2 * block))._put(rank), places.reshape((-1, 2 * block))._put(rank)
+    def _place_of(self, axis: int, size: Int) -> Self:
+        """Return the place in a number that `_with_places` made of an axis of `size`."""
+        bits = 32 if self.dtype.bits == 64 else (number_of(size, "sorting") - 1).bit_length()
+        return (self & ((1 << bits) - 1)).cast(dtypes.int32)
 
     def sort(self, axis: int = -1, *, descending: bool = False) -> tuple[Self, Self]:
         """Return the elements in order along an axis, and the places they came from."""
@@ -184,8 +119,26 @@ class Sorting(Indexing):
         size = number_of(self.shape[at], "topk")
         if not 0 <= k <= size:
             raise ValueError(f"topk of {k} along axis {axis} of {list(self.shape)}: 0 to {size}")
-        places = self.argsort(at, descending=largest)._cut(at, 0, k)
+        places = self._first_places(at, k, descending=largest)
         return self.gather(at, places), places
+
+    def _first_places(self, axis: int, k: int, *, descending: bool) -> Self:
+        """Return the first k places in order along an axis. Of a long row, only the first k of each block are looked at again."""
+        if k == 0:
+            return self._constant(0, dtypes.int32, self.shape)._cut(axis, 0, 0)
+        keys = self._order_keys(descending=descending)
+        if keys.dtype.bits == 64:
+            return keys._places_in_order(axis)._cut(axis, 0, k)
+        packed = keys._with_places(axis).movedim(axis, -1)
+        lead, count = packed.shape[:-1], number_of(packed.shape[-1], "topk")
+        while count > BLOCK >= 4 * k:
+            blocks = -(-count // BLOCK)
+            edges = [*[(0, 0)] * len(lead), (0, blocks * BLOCK - count)]
+            rows = packed._pad(edges, int(packed.dtype.greatest)).reshape((*lead, blocks, BLOCK))
+            firsts = rows._of(graph.sort(rows._node, rows.ndim - 1))._cut(rows.ndim - 1, 0, k)
+            packed, count = firsts.reshape((*lead, blocks * k)), blocks * k
+        found = packed._of(graph.sort(packed._node, packed.ndim - 1))._cut(packed.ndim - 1, 0, k)
+        return found.movedim(-1, axis)._place_of(axis, self.shape[axis])
 
     def median(self, axis: int | None = None, *, keepdims: bool = False) -> Self:
         """Return the middle element in order along an axis, the mean of two for an even count, as f32 or wider; NaN if there is one."""

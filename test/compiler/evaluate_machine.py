@@ -338,6 +338,14 @@ class Machine:
         lanes = np.arange(self.function.wave_size) ^ v.imm
         return self._by_wave(args[0])[:, lanes].reshape(args[0].shape)
 
+    def _shuffle_up(self, v, args, dtype):
+        lanes = np.arange(self.function.wave_size)
+        given = lanes % 16 >= v.imm
+        values = self._by_wave(args[0])[:, np.where(given, lanes - v.imm, 0)]
+        return np.where(given.reshape(-1, *[1] * (values.ndim - 2)), values, values.dtype.type(0)).reshape(
+            args[0].shape
+        )
+
     def _shuffle(self, v, args, dtype):
         lanes = self._by_wave(args[1] % self.function.wave_size)
         return np.stack([one[at] for one, at in zip(self._by_wave(args[0]), lanes, strict=True)]).reshape(args[0].shape)

@@ -129,6 +129,7 @@ FLOAT_BINARY = {
     Op.MAX: np.maximum,
     Op.MIN: np.minimum,
     Op.POW: np.power,
+    Op.LOGADDEXP: np.logaddexp,
 }
 BOOL_BINARY = {
     Op.ADD: np.logical_or,
@@ -233,6 +234,7 @@ REDUCERS = {
     Op.MUL: (np.multiply, 1),
     Op.MAX: (np.maximum, None),
     Op.MIN: (np.minimum, None),
+    Op.LOGADDEXP: (np.logaddexp, -np.inf),
     Op.AND: (np.bitwise_and, -1),
     Op.OR: (np.bitwise_or, 0),
     Op.XOR: (np.bitwise_xor, 0),
@@ -254,6 +256,32 @@ def reduce(op, axes, x, dtype):
     return np.asarray(
         function.reduce(x.astype(wide), axis=tuple(axes), keepdims=True, initial=start, dtype=wide)
     ).astype(kind)
+
+
+def scan(node, sources, shape, _sizes):
+    """Return what comes out of folding element by element, each stretch and each run of equal keys afresh."""
+    (op, axis, stretch), kind = node.arg, numpy_dtype(node.dtype)
+    function = REDUCERS[op][0]
+    if node.dtype.kind == "bool":
+        function = {Op.ADD: np.logical_or, Op.MUL: np.logical_and}.get(op, function)
+    x = np.moveaxis(sources[0].astype(np.float64 if node.dtype.is_float else kind), axis, 0)
+    keys = np.moveaxis(sources[1], axis, 0) if len(sources) > 1 else None
+    made = np.array(x)
+    for i in range(1, len(x)):
+        if stretch is None or i % stretch:
+            joined = function(made[i - 1], x[i])
+            made[i] = joined if keys is None else np.where(keys[i] == keys[i - 1], joined, x[i])
+    return np.moveaxis(made, 0, axis).astype(kind)
+
+
+def sort(node, sources, shape, _sizes):
+    axis, stretch = node.arg
+    size = shape[axis]
+    parts = [
+        np.sort(np.take(sources[0], range(i, min(i + (stretch or size), size)), axis), axis)
+        for i in range(0, size, stretch or size)
+    ]
+    return np.concatenate(parts, axis) if parts else sources[0]
 
 
 def gather(node, sources, shape, _sizes):
@@ -356,6 +384,8 @@ OTHERS = {
     Op.CAT: lambda node, sources, _shape, _sizes: np.concatenate(sources, node.arg),
     Op.PAD: pad,
     Op.SHRINK: shrink,
+    Op.SCAN: scan,
+    Op.SORT: sort,
     Op.GATHER: gather,
     Op.SCATTER: scatter,
     Op.STORE: store,

@@ -225,6 +225,20 @@ def summed_up(maker, x):
     return maker.rounded(Pair(x.tensor.cumsum(-1), array, x.error * x.array.shape[-1]), 4 + x.array.shape[-1])
 
 
+def run_up(maker, x):
+    """Take running extremes, in either direction."""
+    if not x.array.ndim:
+        return None
+    axis = maker.random.randrange(x.array.ndim)
+    name, function = maker.random.choice((("cummax", np.maximum), ("cummin", np.minimum)))
+    tensor, array = getattr(x.tensor.flip(axis), name)(axis), function.accumulate(np.flip(x.array, axis), axis)
+    return (
+        Pair(tensor, array, x.error)
+        if maker.random.random() < 0.5
+        else Pair(tensor.flip(axis), np.flip(array, axis), x.error)
+    )
+
+
 def written(maker, x):
     """Assign to a part of a copy."""
     if not x.array.ndim:
@@ -255,6 +269,34 @@ def ordered(maker, x):
     return Pair(x.tensor.sort(-1)[0], np.sort(x.array, -1), x.error)
 
 
+def placed(maker, x):
+    """Take the places of elements in order; of floats only where rounding cannot change it."""
+    if not x.array.ndim or x.error:
+        return None
+    axis = maker.random.randrange(x.array.ndim)
+    return Pair(x.tensor.argsort(axis), np.argsort(x.array, axis, kind="stable").astype(np.int32))
+
+
+def put(maker, x):
+    """Put values at places along an axis, some of them outside: the last one stays, or the greatest."""
+    if not x.array.ndim:
+        return None
+    axis, count = maker.random.randrange(x.array.ndim), maker.random.randint(1, 12)
+    shape = tuple(count if i == axis else size for i, size in enumerate(x.array.shape))
+    places = maker.numpy.integers(-1, x.array.shape[axis] + 1, shape)
+    y, array = maker.leaf(shape, x.kind), np.array(x.array)
+    greatest = maker.random.random() < 0.5
+    for at in np.ndindex(shape):
+        to = (*at[:axis], int(places[at]), *at[axis + 1 :])
+        if 0 <= to[axis] < array.shape[axis]:
+            array[to] = max(array[to], y.array[at]) if greatest else y.array[at]
+    where = Tensor(places.astype(np.int32))
+    made = (
+        x.tensor.scatter_reduce(axis, where, y.tensor, "max") if greatest else x.tensor.scatter(axis, where, y.tensor)
+    )
+    return Pair(made, array, x.error)
+
+
 def counted(maker, x):
     if not x.array.ndim:
         return None
@@ -268,7 +310,17 @@ def shifted(maker, x):
 
 MOVES = {"reshape": reshaped, "permute": permuted, "flip": flipped, "pad": padded, "slice": sliced, "cat": joined, "expand": expanded,
          "take": picked, "unfold": strided, "setitem": written}  # fmt: skip
-BOTH = {"add": added, "mul": multiplied, "where": chosen, "max": largest, "reduce": reduced, "sort": ordered}
+BOTH = {
+    "add": added,
+    "mul": multiplied,
+    "where": chosen,
+    "max": largest,
+    "reduce": reduced,
+    "sort": ordered,
+    "run": run_up,
+    "argsort": placed,
+    "scatter": put,
+}
 FLOAT_STEPS = {
     "exp": unary(lambda t, a: ((-abs(t)).exp(), np.exp(-np.abs(_wide(a)))), 3),
     "tanh": unary(lambda t, a: (t.tanh(), np.tanh(_wide(a))), 4),

@@ -220,11 +220,11 @@ class Maker:
         value = self.pick(kind)
         if value.uniform:
             return
-        op = r.choice(("shuffle_xor", "shuffle_xor", "shuffle", "read_lane"))
+        op = r.choice(("shuffle_xor", "shuffle_xor", "shuffle_up", "shuffle", "read_lane"))
         if op == "shuffle":
             made = b.op(op, kind, value, b.op("and", I32, self.pick(I32), b.const(self.wave_size - 1)))
         else:
-            made = b.op(op, kind, value, imm=r.randrange(1, self.wave_size))
+            made = b.op(op, kind, value, imm=r.randrange(1, 16 if op == "shuffle_up" else self.wave_size))
             if op == "read_lane":
                 made.uniform = True
         if r.random() < 0.5 and kind in (F32, I32):

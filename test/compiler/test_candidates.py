@@ -17,6 +17,8 @@ from ringup.compiler.kernel import (
     fma,
     matrix,
     rows,
+    scan,
+    sort,
 )
 from ringup.compiler.rdna.traits import TRAITS, traits
 from ringup.compiler.tensor import Tensor, device
@@ -41,6 +43,7 @@ A, B, C = numbers(40, 96), numbers(96, 72, seed=1), numbers(3, 200, seed=2)
 ROWS, COLUMNS = numbers(9, 10), numbers(10, 12, seed=1)
 HALF_ROWS, HALF_COLUMNS = numbers(36, 36).astype(np.float16), numbers(36, 40, seed=1).astype(np.float16)
 BYTES = np.random.default_rng(3).integers(-128, 128, (20, 24)).astype(np.int8)
+LONG = numbers(2, 1500)
 Q, K, V = numbers(1, 20, 16), numbers(1, 34, 16, seed=1), numbers(1, 34, 8, seed=2)
 FEW, HALF_Q, HALF_K, HALF_V = Q[:, :3], Q.astype(np.float16), K.astype(np.float16), V.astype(np.float16)
 SQUARE, SEEN = BYTES.astype(np.int64) @ BYTES.T, softmax(Q @ K.transpose(0, 2, 1) / 4) @ V
@@ -55,6 +58,10 @@ CASES = {  # name: (tensors, what NumPy says, the lowering whose candidates thes
     "elementwise": (lambda: Tensor(A) * 2 + 1, A * 2 + 1, elementwise.Shape, 1e-6),
     "elementwise by rows": (lambda: Tensor(A).permute(1, 0) + Tensor(B)[:, :40], A.T + B[:, :40], elementwise.Shape, 1e-6),
     "softmax": (lambda: Tensor(C).softmax(-1), softmax(C), rows.Shape, 1e-5),
+    "running sum": (lambda: Tensor(A).cumsum(1), A.cumsum(1), scan.Shape, 1e-5),
+    "running sum in turns": (lambda: Tensor(LONG).cumsum(1), LONG.cumsum(1), scan.Shape, 1e-5),
+    "running maximum down": (lambda: Tensor(A).cummax(0), np.maximum.accumulate(A, 0), scan.Shape, 0),
+    "order": (lambda: Tensor(C).argsort(1), C.argsort(1, kind="stable"), sort.Shape, 0),
     "mean": (lambda: Tensor(C).mean(), C.mean(), rows.Shape, 1e-5),
     "sum across": (lambda: Tensor(C).sum(0), C.sum(0), rows.Shape, 1e-5),
     "product": (lambda: (Tensor(ROWS) @ Tensor(COLUMNS)).relu(), np.maximum(ROWS @ COLUMNS, 0), fma.FmaTile, 1e-4),

@@ -100,6 +100,13 @@ def test_one_operand(op, dtype, x, expected):
         (Op.POW, float32, [0.0, -1, NAN, -8, 2], [0.0, INF, 0.0, 1 / 3, -1], [1, 1, 1, NAN, 0.5]),
         (Op.POW, int32, [3, 2, 1, -1, -1, 0, 0], [4, -1, -5, -2, -3, 0, -1], [81, 0, 1, 1, -1, 1, 0]),
         (Op.POW, uint64, [3], [40], [3**40]),
+        (
+            Op.LOGADDEXP,
+            float32,
+            [INF, INF, -INF, NAN, 5, -300],
+            [INF, -INF, -INF, 1, -INF, 9],
+            [INF, INF, -INF, NAN, 5, 9],
+        ),
         (Op.AND, uint8, [0b1100], [0b1010], [0b1000]),
         (Op.OR, bool_, [True, False], [False, False], [True, False]),
         (Op.XOR, int8, [-1], [1], [-2]),
@@ -152,10 +159,33 @@ def test_reductions():
     same(result(graph.reduce(Op.ADD, leaf([127, 1], int8), (0,))), [-128])
     same(result(graph.reduce(Op.ADD, leaf([2048] + [1] * 64, float16), (0,))), [2112])
     same(result(graph.reduce(Op.MAX, leaf([1, NAN, 3], float32), (0,))), [NAN])
+    same(result(graph.reduce(Op.LOGADDEXP, leaf([[-INF, 7], [-300, -INF]], float32), (0, 1))), [7])
     same(result(graph.reduce(Op.OR, leaf([False, True], bool_), (0,))), [True])
     for op, dtype, expected in ((Op.ADD, float32, 0.0), (Op.MUL, float32, 1), (Op.MAX, float32, -INF), (Op.MIN, int8, 127), (Op.MAX, uint8, 0),
                                 (Op.AND, uint8, 255), (Op.MAX, float8_e4m3, -448)):  # fmt: skip
         same(result(graph.reduce(op, leaf(np.zeros((0,)), dtype), (0,))), [expected])
+
+
+def test_running_folds():
+    x = leaf([[1, 2, 3, 4, 5], [5, 1, 4, 1, 9]], int32)
+    keys = leaf([[7, 7, 2, 2, 2], [0, 1, 1, 1, 3]], int32)
+    for made, expected in (
+        (graph.scan(Op.ADD, x, 1), [[1, 3, 6, 10, 15], [5, 6, 10, 11, 20]]),
+        (graph.scan(Op.MAX, x, 0), [[1, 2, 3, 4, 5], [5, 2, 4, 4, 9]]),
+        (graph.scan(Op.ADD, x, 1, stretch=2), [[1, 3, 3, 7, 5], [5, 6, 4, 5, 9]]),
+        (graph.scan(Op.MUL, x, 1, keys=keys), [[1, 2, 3, 12, 60], [5, 1, 4, 4, 9]]),
+        (graph.scan(Op.ADD, x, 1, keys=keys, stretch=2), [[1, 3, 3, 7, 5], [5, 1, 4, 5, 9]]),
+    ):
+        same(result(made), [one for row in expected for one in row])
+    same(result(graph.scan(Op.ADD, leaf([2048] + [1] * 64, float16), 0))[-3:], [2110, 2112, 2112])
+    same(result(graph.scan(Op.MAX, leaf([1, NAN, 3], float32), 0)), [1, NAN, NAN])
+
+
+def test_sorted_stretches():
+    x = leaf([[3, -1, 2, 2, -5], [0, 9, 8, 7, 1]], int32)
+    same(result(graph.sort(x, 1)), [-5, -1, 2, 2, 3, 0, 1, 7, 8, 9])
+    same(result(graph.sort(x, 1, stretch=3)), [-1, 2, 3, -5, 2, 0, 8, 9, 1, 7])
+    same(result(graph.sort(x, 0)), [0, -1, 2, 2, -5, 3, 9, 8, 7, 1])
 
 
 def test_gather_and_scatter_outside_of_the_tensor():

@@ -68,6 +68,9 @@ MODELS = {
     "attention of bf16": lambda: attention("bfloat16", 70, 70),
     "a query over f16": lambda: attention("float16", 1, 600),
     "a query over f32": lambda: attention("float32", 1, 600),
+    "running": lambda: weights(70, 33).cumsum(0).logcumsumexp(0) + weights(9, 1000).cumsum(1).flip(1)[:1, :33],
+    "order": lambda: weights(3, 600).argsort(1, descending=True),
+    "put": lambda: weights(500, 70).scatter_add(0, Tensor(np.zeros((700, 70), np.int32)), weights(700, 70)),
     "argmax": lambda: weights(33, 70).argmax(1),
 }
 

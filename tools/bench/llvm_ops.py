@@ -215,6 +215,7 @@ def _by_dwords(w: Writer, value: Value, move: Callable[[str], str]) -> str:
 
 
 ROW_XMASK = 0x160  # DPP control: the lane of the row of 16 whose number differs in these bits. Source: RDNA3 ISA reference, "DPP16"
+ROW_SHR = 0x110  # the lane of the row that many below
 
 
 def _shuffle_xor(w: Writer, v: Value) -> str:
@@ -233,6 +234,15 @@ def _shuffle_xor(w: Writer, v: Value) -> str:
             return number
         return w.line(
             f"call i32 @llvm.amdgcn.update.dpp.i32(i32 poison, i32 {number}, i32 {ROW_XMASK + mask}, i32 15, i32 15, i1 true)"
+        )
+
+    return _by_dwords(w, v.args[0], move)
+
+
+def _shuffle_up(w: Writer, v: Value) -> str:
+    def move(number: str) -> str:
+        return w.line(
+            f"call i32 @llvm.amdgcn.update.dpp.i32(i32 0, i32 {number}, i32 {ROW_SHR + v.imm}, i32 15, i32 15, i1 true)"
         )
 
     return _by_dwords(w, v.args[0], move)
@@ -280,5 +290,5 @@ RULES: dict[str, Callable[[Writer, Value], str]] = {
     "not": _not, "shl": _shift, "shr_u": _shift, "shr_s": _shift, "mul_hi_u": _upper_half, "mul_hi_s": _upper_half,
     "mad": _mad, "mad_wide_u": _mad_wide, "exp2": _exponential, "log2": _exponential, "fconvert": _between_floats,
     "vector": _vector, "extract": _extract, "packed": _packed, "matrix": _matrix,
-    "shuffle_xor": _shuffle_xor, "shuffle": _shuffle, "read_lane": _read_lane, "first_lane": _first_lane,
+    "shuffle_xor": _shuffle_xor, "shuffle_up": _shuffle_up, "shuffle": _shuffle, "read_lane": _read_lane, "first_lane": _first_lane,
 }  # fmt: skip

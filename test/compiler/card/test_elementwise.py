@@ -46,6 +46,21 @@ def test_operations_of_two_operands(bench, dtype):
     assert_like(edges.COMPARISONS, [0] * 4, (x, y), *made[1])
 
 
+@pytest.mark.parametrize("dtype", edges.FLOATS, ids=str)
+def test_sums_of_exponentials(small, dtype):
+    """What cancels leaves an error of the size of what cancelled: last places of the greatest operand, not of the result."""
+    x, y = edges.pairs(dtype)
+    made = elementwise(Op.LOGADDEXP, small.buffer(x, dtype), small.buffer(y, dtype))
+    ((found, wanted),) = small.both([made])
+    exact = edges.unlike(found, wanted)
+    found, wanted, x, y = (one[exact].astype(np.float64) for one in (found, wanted, x, y))
+    assert np.isfinite(found).all()
+    assert np.isfinite(wanted).all()
+    size = np.maximum(np.maximum(np.abs(x), np.abs(y)), 1)
+    places = 2.0**-dtype.mantissa_bits * (1 if dtype.bits < 32 else 2)
+    assert (np.abs(found - wanted) <= places * size).all()
+
+
 @pytest.mark.parametrize("dtype", dtypes.ALL, ids=str)
 def test_casts_from_every_dtype(small, dtype):
     longest = max(len(edges.values(one)) for one in dtypes.ALL)

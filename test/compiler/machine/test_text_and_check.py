@@ -111,6 +111,7 @@ def add(b, *value, uniform=False):
         (lambda b, t: add(b, "bitcast", I64, (t,)), "the bits differ"),
         (lambda b, t: add(b, "extract", I32, (t,), 1), "has no element 1"),
         (lambda b, t: add(b, "shuffle_xor", I32, (t,), 32), "a wave has no lane 32"),
+        (lambda b, t: add(b, "shuffle_up", I32, (t,), 16), "a row has no lane 16"),
         (lambda b, t: add(b, "param", I32, (), 0, uniform=True), "there is no argument 0 of that type"),
         (lambda b, t: add(b, "select", I32, (t, t, t)), "chooses from i32 and i32 by i32"),
         (lambda b, t: b.function.body.items.append(If(t, Region())), "is no i1"),

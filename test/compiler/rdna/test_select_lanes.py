@@ -24,6 +24,27 @@ def test_every_distance_of_an_exchange(same, wave_size):
 
 
 @pytest.mark.parametrize("wave_size", [32, 64])
+@pytest.mark.parametrize("kind", [I16, F32, I64, I32.of(2)])
+def test_every_distance_down_a_row_of_lanes(same, wave_size, kind):
+    """Also of what is the same in all lanes: the first lanes of a row read 0 all the same."""
+    b = Builder("test", [IN, OUT], 64, wave_size=wave_size)
+    thread = b.op("thread_id", I32)
+    at, size = b.mul(thread, kind.size_bytes), 64 * kind.size_bytes
+    value = b.load(kind, b.param(0), at)
+    for distance in range(1, 16):
+        b.store(b.param(1), at, b.op("shuffle_up", kind, value, imm=distance), constant=(distance - 1) * size)
+    uniform = b.load(kind, b.param(0), b.const(0))
+    b.store(b.param(1), at, b.op("shuffle_up", kind, uniform, imm=3), constant=15 * size)
+    low = b.op("lt_u", I1, b.op("lane_id", I32), b.const(11))
+    for i, one in enumerate(
+        (b.op("shuffle_up", I1, low, imm=2), b.op("shuffle_up", I1, b.compare("eq", thread, thread), imm=2))
+    ):
+        b.store(b.param(1), b.mul(thread, 4), b.op("zext", I32, one), constant=16 * size + 256 * i)
+    data = np.random.default_rng(3).integers(1, 256, size, np.uint8)
+    same(b.function, [data, np.zeros(16 * size + 512, np.uint8)])
+
+
+@pytest.mark.parametrize("wave_size", [32, 64])
 def test_types_that_cross_lanes(same, wave_size):
     b = Builder("test", [IN, OUT], 64, wave_size=wave_size)
     thread = b.op("thread_id", I32)

@@ -40,7 +40,7 @@ class InPlace:
         for event in pending:
             before = event.sources[0]
             for node in every:  # every kernel that reads the old state, now and not sooner
-                whole = node.op in (Op.CONTIGUOUS, Op.REDUCE, Op.GATHER, Op.SCATTER) or (
+                whole = node.op in (Op.CONTIGUOUS, Op.REDUCE, Op.GATHER, Op.SCATTER, Op.SCAN, Op.SORT) or (
                     node in roots and node.op is not Op.AFTER
                 )
                 if whole and node not in self.kept and self.reads(node, before) and not self.late(node, event, after):
@@ -80,7 +80,7 @@ class InPlace:
         )
         with np.errstate(all="ignore"):
             made = self.judge.one(node, [self.value(source) for source in node.sources], shape, self.sizes)
-        if node.op in (Op.CONTIGUOUS, Op.REDUCE, Op.GATHER, Op.SCATTER):
+        if node.op in (Op.CONTIGUOUS, Op.REDUCE, Op.GATHER, Op.SCATTER, Op.SCAN, Op.SORT):
             self.kept[node] = made = np.array(made)
         return made
 

@@ -136,6 +136,8 @@ ONE = {
     "cumsum": lambda t: t.cumsum(1).sin(),
     "cumprod": lambda t: t.cumprod(1),
     "cummax": lambda t: t.cummax(1) ** 2,
+    "logcumsumexp": lambda t: t.logcumsumexp(1) * Tensor([[1.0, -2.0, 3.0], [-1.0, 0.0, 2.0]], "float64"),
+    "logcumsumexp twice": lambda t: t.logcumsumexp(0).logcumsumexp(1).sin(),
     "sort": lambda t: t.sort(1)[0] * Tensor([1.0, 2.0, 4.0], "float64"),
     "median": lambda t: t.median(1),
     "reshape": lambda t: t.reshape(3, 2).T.flip(0) ** 2,

@@ -5,6 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ringup.compiler import graph
+from ringup.compiler.schedule import rewrite
 from ringup.compiler.tensor import Tensor, sorting
 
 AXES = [None, 0, 1, -1, (0, 1), (0, 2), (0, 1, 2), ()]
@@ -166,10 +168,9 @@ def order(x, axis, *, descending):
 
 
 @pytest.mark.parametrize("kind", SORTED)
-@pytest.mark.parametrize("limit", [1024, 8], ids=["ranked", "merged"])
-def test_sorting_is_stable_with_nan_last(kind, limit, monkeypatch):
-    monkeypatch.setattr(sorting, "RANKED", limit)
-    monkeypatch.setattr(sorting, "BLOCK", min(limit, 256))
+@pytest.mark.parametrize("block", [4096, 8])
+def test_sorting_is_stable_with_nan_last(kind, block, monkeypatch):
+    monkeypatch.setattr(sorting, "BLOCK", block)
     x = values(kind, (3, 37), 4)
     if kind[0] == "f":
         x[0, ::5], x[1, ::7], x[2, ::4], x[2, 1::4], x[1, 1], x[1, 2] = np.nan, np.inf, 0.0, -0.0, -np.inf, -np.nan
@@ -186,17 +187,19 @@ def test_sorting_is_stable_with_nan_last(kind, limit, monkeypatch):
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(1, 200), st.integers(0, 10**6))
-def test_merging_sorts_rows_of_any_length(size, seed):
-    x = np.random.default_rng(seed).integers(-3, 4, size).astype(np.int32)
-    x[:2] = np.iinfo(np.int32).max  # equal to what rows are padded with
-    before = sorting.RANKED, sorting.BLOCK
-    sorting.RANKED, sorting.BLOCK = 4, 4
+@given(st.integers(1, 200), st.integers(0, 10**6), st.sampled_from([2, 8, 32]))
+def test_merging_sorts_rows_of_any_length(size, seed, most):
+    """What a schedule makes of a row that no group sorts."""
+    x = np.random.default_rng(seed).integers(-3, 4, (2, size)).astype(np.int32)
+    x[:, :2] = np.iinfo(np.int32).max
+    before = rewrite.SORTED_BYTES
+    rewrite.SORTED_BYTES = 4 * most
     try:
-        found = Tensor(x).argsort().numpy()
+        (made,) = rewrite.rewritten([graph.sort(Tensor(x).node, 1)])
     finally:
-        sorting.RANKED, sorting.BLOCK = before
-    np.testing.assert_array_equal(found, np.argsort(x, kind="stable"))
+        rewrite.SORTED_BYTES = before
+    assert all(node.arg[1] == most for node in made.ordered() if node.op is graph.Op.SORT and size > most)
+    np.testing.assert_array_equal(Tensor._of(made).numpy(), np.sort(x, 1))
 
 
 def test_a_long_row():
