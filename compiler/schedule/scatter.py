@@ -27,8 +27,8 @@ from ringup.compiler.graph import (
     reshape,
 )
 from ringup.compiler.index import bounds
-from ringup.compiler.schedule.needs import depends
 from ringup.compiler.schedule.identity import identity
+from ringup.compiler.schedule.needs import depends
 
 Rewrite = Callable[[Node], Node]
 # pairs of a place and what is put there that are looked at one by one: by the model 12 us, as long as some launches take
