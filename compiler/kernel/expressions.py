@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from ringup.compiler import dtypes
-from ringup.compiler.graph import ELEMENTWISE, MOVEMENT, Node, Op
+from ringup.compiler.graph import ELEMENTWISE, LINES, MOVEMENT, Node, Op
 from ringup.compiler.index import Expr, Int, atom_of, bounds, runtime_value
 from ringup.compiler.kernel import holders
 from ringup.compiler.kernel.arith import apply
@@ -16,6 +16,7 @@ from ringup.compiler.machine.ir import I1, I32, I64, Loop, Value
 from ringup.compiler.schedule.views import Point, flat, source_point, within
 
 _ZEROS = ("0", "0.0", "False")  # not minus zero
+_OF_THEIR_OWN = LINES | {Op.BUFFER, Op.AFTER, Op.REDUCE}  # what is in memory, or computed by itself
 WIDEST_BYTES = 16  # of one load or store
 Request = tuple[
     Point, "Value | None"
@@ -140,7 +141,7 @@ class Expressions:
         if node.op is Op.GATHER:
             return self._gathered(node, requests)
         # behind conditions that no point of the kernel meets, so that it is no input: spare threads get this far, and none reads it
-        if node.op in (Op.BUFFER, Op.AFTER) and all(mask is not None for _, mask in requests):
+        if node.op in _OF_THEIR_OWN and all(mask is not None for _, mask in requests):
             return [holders.constant(build, 0, node.dtype)] * len(requests)
         raise ValueError(f"{node} has no value in the middle of a kernel")
 

@@ -9,6 +9,8 @@ from ringup.compiler import dtypes
 from ringup.compiler.graph import Op, buffer, elementwise, expand, node, permute, reduce, reshape
 from ringup.compiler.tensor import Size, Tensor
 
+ROWS_OF_FOUR = np.arange(24, dtype=np.float32).reshape(6, 4)
+
 
 @st.composite
 def chains(draw):
@@ -93,6 +95,23 @@ def test_indices_that_lie_outside_read_zero_and_write_nothing(small):
         ]
         for found, wanted in small.both([gathered, *scattered]):
             np.testing.assert_array_equal(found, wanted, err_msg=str(dtype))
+
+
+BEHIND = {
+    "memory": lambda t: Tensor(ROWS_OF_FOUR)[:, :1],
+    "reduction": lambda t: t.max(1, keepdims=True),
+    "running reduction": lambda t: t.cumsum(1)[:, :1],
+    "order": lambda t: t.sort(1)[0][:, :1],
+    "product": lambda t: (t @ Tensor(ROWS_OF_FOUR.T))[:, :1],
+}
+
+
+@pytest.mark.parametrize("name", BEHIND)
+def test_what_only_spare_threads_would_reach(small, name):
+    """Three elements of a row, for which a row has four threads: the fourth's index is that of the element which no other has."""
+    behind = BEHIND[name](Tensor(ROWS_OF_FOUR) + 1) * 2
+    none_of_it = behind.pad(((0, 0), (2, 2)), 1.0)[:, 0:1].pad(((0, 0), (1, 1)), 0.0)
+    np.testing.assert_array_equal(none_of_it.sum(1).numpy(), np.ones(6, np.float32))
 
 
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0, 2), (1,), (1, 1, 1), ()])
