@@ -123,7 +123,7 @@ OPS: dict[str, Row] = {
     "bitcast": Row(1),  # same bits in all, vectors too (i32x2 <-> i64, f16x2 <-> i32)
     # vectors
     "vector": Row(-1), "extract": Row(1),  # [index]
-    "dot2": Row(3),  # f16x2 . f16x2 + f32, each product exact, sums rounded
+    "dot2": Row(3),  # f16x2 . f16x2 + f32, products exact; rdna adds all three at once, to a unit of 2**-24 of the largest
     "dot4_s": Row(3), "dot4_u": Row(3),  # i32 (4 bytes) . i32 (4 bytes) + i32
     "packed": Row(-1),  # [op] f16x2 or i16x2, elementwise: fadd, fmul, fma, fmin, fmax, add, sub, mul
     # memory; the address is (base: i64 uniform, offset in bytes: i32 unsigned or i64) plus [constant in bytes]; it is a multiple of the

@@ -3,8 +3,9 @@
 Lane n (0…15) holds row n of A and column n of B, packed along K through its registers; lanes 16 up hold copies, which are not read. Lane n
 of C and D is column n % 16; row r is in register r // groups, lanes 16 * (r % groups) up, where a wave32 has two groups of lanes and a
 wave64 four. 16-bit C and D are half a dword each, the half by OPSEL[2]; D's other half stays.
-Float sums are rounded to nearest even and go along K by pairs, each pair as v_dot2 adds it ("internally use the DOT instructions"). UNKNOWN:
-the hardware's order.
+Float sums go along K by pairs: both products are added, then what was summed so far, each step rounded to nearest even.
+QUIRK: cards add each pair as v_dot2_f32_* does (`interp_valu_dots`), measured on gfx1151 and gfx1100, so that sums of both signs differ from
+these in their last bits. Source of that: github.com/ROCm/rocm-systems, issue 12056. UNKNOWN: the 16-bit sums.
 Source: RDNA3 ISA reference, "Wave Matrix Multiply Accumulate".
 """
 

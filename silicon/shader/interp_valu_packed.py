@@ -1,7 +1,8 @@
 """Packed 16-bit arithmetic, dot products, and multiply-adds of mixed precision.
 
-Float dot products are computed as the document writes them: every product and every sum is rounded in the type of the accumulator.
-UNKNOWN: whether the hardware rounds as often. Source: RDNA3 ISA reference, "VOP3P Instructions", "Denormalized and Rounding Modes".
+Float dot products with 16-bit results are computed as the document writes them: every product and every sum is rounded in the type of the
+accumulator. UNKNOWN: whether the hardware rounds as often; those with f32 results, which were measured, are in `interp_valu_dots`. Source:
+RDNA3 ISA reference, "VOP3P Instructions", "Denormalized and Rounding Modes".
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from ringup.silicon.shader import floats
+from ringup.silicon.shader import interp_valu_dots as dots
 from ringup.silicon.shader.floats import BF16, F16, F32, Bits, Format
 from ringup.silicon.shader.interp_context import KEEP_INPUTS, KEEP_RESULTS, Ctx, Vector, clamped
 from ringup.silicon.shader.interp_valu_convert import resized
@@ -67,19 +69,7 @@ def dot2(ctx: Ctx, form: Format, source: Format, a: Bits, b: Bits, c: Bits) -> B
 
 
 def _dot2(form: Format, source: Format) -> Vector:
-    return lambda ctx, a, b, c: dot2(ctx if form is F32 else own_mode(ctx), form, source, a, b, c)
-
-
-def _dot2_accumulate(source: Format) -> Vector:
-    """Return d + a.lo * b.lo, then + a.hi * b.hi."""
-
-    def run(ctx: Ctx, d: Bits, a: Bits, b: Bits) -> Bits:
-        inside, total = _inside(ctx), ctx.taken(F32, d)
-        for product in _products(inside, F32, source, a, b):
-            total = add(inside, F32, total, product)
-        return ctx.given(F32, total)
-
-    return run
+    return lambda ctx, a, b, c: dot2(own_mode(ctx), form, source, a, b, c)
 
 
 def elements(a: Bits, bits: int, is_signed: bool) -> Bits:
@@ -145,12 +135,12 @@ _FLOAT: dict[str, Callable[..., Bits]] = {
 PACKED: dict[str, Vector] = {name: _packed(INT[half]) for name, half in _INTEGER.items()}
 PACKED |= {name: _packed(half) for name, half in _FLOAT.items()}
 PACKED |= {
-    "v_dot2_f32_f16": _dot2(F32, F16),
-    "v_dot2_f32_bf16": _dot2(F32, BF16),
+    "v_dot2_f32_f16": dots.dot2(F16),
+    "v_dot2_f32_bf16": dots.dot2(BF16),
     "v_dot2_f16_f16": _dot2(F16, F16),
     "v_dot2_bf16_bf16": _dot2(BF16, BF16),
-    "v_dot2acc_f32_f16": _dot2_accumulate(F16),
-    "v_dot2acc_f32_bf16": _dot2_accumulate(BF16),
+    "v_dot2acc_f32_f16": dots.dot2_accumulate(F16),
+    "v_dot2acc_f32_bf16": dots.dot2_accumulate(BF16),
     "v_dot4_i32_iu8": _dot_integers(8, "i32"),
     "v_dot4_u32_u8": _dot_integers(8, "u32"),
     "v_dot8_i32_iu4": _dot_integers(4, "i32"),

@@ -4,8 +4,9 @@ Lane l of A holds row l mod 16, of B column l mod 16, the 16 elements along K pa
 of VGPR i of C and D holds row 2*i + l/16 (wave64: 4*i + l/16), column l mod 16. A product is one helper function of the module. EXEC counts as
 all ones. Source: RDNA3 ISA reference, "Wave Matrix Multiply Accumulate (WMMA)".
 
-UNKNOWN: the order and width of the sums of floats. "Internally use the DOT instructions" is taken at its word: K goes by pairs, each pair is
-added as v_dot2 of the result's type adds it, every step rounded to nearest even.
+Float sums go along K by pairs: both products are added, then what was summed so far, every step rounded to nearest even. QUIRK: cards add
+pairs as v_dot2 does (`rules_dots`), measured for f32 on gfx1151 and gfx1100; sums of both signs differ from these in their last bits.
+Source of that: github.com/ROCm/rocm-systems, issue 12056. UNKNOWN: the 16-bit sums.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def _rounded(code: Code, value: Value, kind: Kind) -> Value:
 
 
 def _add_pair(code: Code, total: Value, factors: list[tuple[Value, Value]], kind: Kind, denormals: int) -> Value:
-    """Add two products to a row of the result as v_dot2 does. `denormals` are MODE's bits of f32."""
+    """Add two products to a row of the result, the pair first. `denormals` are MODE's bits of f32."""
     low, high = (_rounded(code, code.op("fmul", *pair), kind) for pair in factors)
     pair = _rounded(code, code.op("fadd", low, high), kind)
     if kind.result == "f32" and not denormals & 1:

@@ -140,26 +140,6 @@ def _products(wave: Wave, ins: Instruction, *, is_brain: bool, denormals: int) -
     return [code.op("fmul", a, b) for a, b in zip(*factors, strict=True)]
 
 
-def _dot_single(wave: Wave, ins: Instruction) -> None:
-    """Add both products and S2 (dot2acc: add them to it) in single precision, rounding each sum; neither omod nor clamp apply.
-
-    Denormals are flushed on the way in and out as MODE says, not between; those of bf16 are zeroes always.
-    """
-    if wave.mode.round("float"):
-        wave.bail(ins)
-        return
-    unit, code, is_brain = Float(wave, "f32"), wave.code, ins.mnemonic.endswith("bf16")
-    first, second = _products(wave, ins, is_brain=is_brain, denormals=0 if is_brain else wave.mode.denorm("half"))
-    third = reads(ins)[2]
-    term = unit.source(replace(third, neg=third.neg_halves[0], abs=third.neg_halves[1]), ins)
-    terms = (term, first, second) if "dot2acc" in ins.mnemonic else (first, second, term)
-    raw = unit.closed(code.op("fadd", code.op("fadd", *terms[:2]), terms[2]))
-    wave.put(ins.defs[0], raw if unit.denormals & 2 else flushed(code, raw, unit.fmt), ins)
-
-
-rule("v_dot2_f32_f16", "v_dot2_f32_bf16", "v_dot2acc_f32_f16", "v_dot2acc_f32_bf16")(_dot_single)
-
-
 @rule("v_dot2_f16_f16")
 def _dot_half(wave: Wave, ins: Instruction) -> None:
     """Each product and sum is rounded to half precision, to nearest even whatever MODE says; denormals stay."""

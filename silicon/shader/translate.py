@@ -17,6 +17,7 @@ from ringup.silicon.shader import (
     rules_compare,
     rules_convert,
     rules_division,
+    rules_dots,
     rules_float,
     rules_functions,
     rules_global,
@@ -72,7 +73,7 @@ if TYPE_CHECKING:
     Bytes = NDArray[np.uint8]
 
 RULE_MODULES = (  # importing them fills `wave.RULES`
-    rules_atomic, rules_buffer, rules_compare, rules_convert, rules_division, rules_float, rules_functions, rules_global, rules_int,
+    rules_atomic, rules_buffer, rules_compare, rules_convert, rules_division, rules_dots, rules_float, rules_functions, rules_global, rules_int,
     rules_lanes, rules_lds, rules_matrix, rules_packed, rules_salu, rules_scalar_memory, rules_scratch,
 )  # fmt: skip
 QUANTUM = 16384  # instructions of a wave's turn; waves that wait for others burn it, so it bounds what spinning costs

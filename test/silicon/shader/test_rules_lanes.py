@@ -241,21 +241,6 @@ def test_mixed_multiply_adds_take_each_source_as_asked(run):
     assert np.array_equal(wave.vgprs[12].view(np.float32), second + np.float32(1))
 
 
-def test_dot_products_add_exact_products_in_order(run):
-    rng = np.random.default_rng(4)
-    wave = wave_of(32)
-    for i in range(2):
-        wave.vgprs[i] = half_pairs(rng)
-    wave.vgprs[2] = rng.uniform(-9, 9, 32).astype(np.float32).view(np.uint32)
-    a, b = (halves(wave.vgprs[i]).astype(np.float32) for i in range(2))
-    c = wave.vgprs[2].copy().view(np.float32)
-    bf = [wave.vgprs[i].view(ml_dtypes.bfloat16).reshape(-1, 2).astype(np.float32) for i in range(2)]
-    run("v_dot2_f32_f16 v10, v0, v1, v2\nv_dot2_f32_bf16 v11, v0, v1, v2\nv_dot2acc_f32_f16 v2, v0, v1", wave)
-    assert np.array_equal(wave.vgprs[10].view(np.float32), (a[:, 0] * b[:, 0] + a[:, 1] * b[:, 1]) + c)
-    assert np.array_equal(wave.vgprs[11].view(np.float32), (bf[0][:, 0] * bf[1][:, 0] + bf[0][:, 1] * bf[1][:, 1]) + c)
-    assert np.array_equal(wave.vgprs[2].view(np.float32), (c + a[:, 0] * b[:, 0]) + a[:, 1] * b[:, 1])
-
-
 # matrices -------------------------------------------------------------------------------------------------------------------------
 
 N = 16

@@ -166,7 +166,7 @@ def test_exec_and_the_rounding_mode_have_no_say(run):
 
 @pytest.mark.parametrize("kind", HALVES)
 def test_rounded_sums_go_along_k_by_pairs(kind, run):
-    """Each step adds a pair of products in f32, then the sum so far: what DOT2_F32_* does eight times."""
+    """Each step adds a pair of products in f32, then the sum so far."""
     wave, dtype = wave_of(32), HALVES[kind]
     rng = np.random.default_rng(12)
     a, b = (rng.normal(size=(SIDE, SIDE)).astype(dtype) for _ in "ab")

@@ -248,26 +248,6 @@ def total_of(pairs, addend, form, product_form):
     return fused(fused(products[0], 1.0, products[1], form), 1.0, addend, form)
 
 
-@pytest.mark.parametrize(("kind", "special", "value"), [("f16", HALVES, f16), ("bf16", BRAINS, bf16)])
-@pytest.mark.parametrize("selection", SELECTIONS)
-def test_dot_products_of_halves_add_up_in_f32(kind, special, value, selection, run):
-    sel, sel_hi, neg, neg_hi = ((*one[:2], last) for one, last in zip(selection, (0, 1, 0, 0), strict=True))
-    text = f"v_dot2_f32_{kind} v0, v1, v2, v3" + "".join(
-        option(name, flags)
-        for name, flags in (("op_sel", sel), ("op_sel_hi", sel_hi), ("neg_lo", neg), ("neg_hi", neg_hi))
-    )
-    registers = registers_of(8, special, special, special, SINGLES)
-    registers[1:3] = [normal(one, kind) for one in registers[1:3]]
-    got = run(text, registers)
-    for lane in range(LANES):
-        sources = [int(one[lane]) for one in registers]
-        pairs = [
-            [value(half_of(sources[i + 1], chosen[i]) ^ (0x8000 if negated[i] else 0)) for i in (0, 1)]
-            for chosen, negated in ((sel, neg), (sel_hi, neg_hi))
-        ]
-        assert is_same(f32(got[lane]), total_of(pairs, f32(sources[3]), F32, F32)), (lane, pairs)
-
-
 def normal(lanes, kind):
     """Make zeros of bf16 denormals, which dot products do not keep."""
     if kind != "bf16":
@@ -296,16 +276,6 @@ def test_dot_products_in_their_own_format_write_one_half(kind, special, value, f
             continue  # flushed somewhere on the way
         assert is_same(value(got[lane] >> 16), wanted), (lane, pairs)
         assert got[lane] & 0xFFFF == old & 0xFFFF
-
-
-def test_an_accumulated_dot_product_adds_product_after_product(run):
-    registers = registers_of(10, SINGLES, HALVES, HALVES)
-    got = run("v_dot2acc_f32_f16 v0, v1, v2", registers)
-    for lane in range(LANES):
-        total, a, b = f32(registers[0][lane]), int(registers[1][lane]), int(registers[2][lane])
-        for place in (0, 16):
-            total = fused(f16(a >> place & 0xFFFF), f16(b >> place & 0xFFFF), total, F32)  # the product itself is exact
-        assert is_same(f32(got[lane]), total)
 
 
 @pytest.mark.parametrize("clamp", [False, True])
