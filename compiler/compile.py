@@ -182,6 +182,8 @@ def _launch(kernel: Kernel, target: str, watch: Watch | None, tuning: Chooser | 
         _kernels[signature, target, choice] = made
         if watch:
             watch(step)
+        else:
+            step.code.release()
     memory = tuple(places.slot(node) for node in memory_order(kernel))
     return Launch(made.binary, memory, made.sizes, made.groups)
 

@@ -163,17 +163,20 @@ class Processor:
                 eight = "dpp8" in modifiers
                 forms = tuple(form for form in forms if (form.ext == "DPP8") == eight)
         best: Refused | None = None
-        for form in forms:
-            try:
-                return bind(form, operands, modifiers, self.limits, self.wave_size)
-            except Refused as refused:
-                if best is None or refused.depth >= best.depth:
-                    best = refused
-        if best is None:
-            raise CompileError(
-                f"{name} has no encoding {mnemonic.removeprefix(name) or 'with these modifiers'} on {self.name}"
-            )
-        raise best
+        try:
+            for form in forms:
+                try:
+                    return bind(form, operands, modifiers, self.limits, self.wave_size)
+                except Refused as refused:
+                    if best is None or refused.depth >= best.depth:
+                        best = refused
+            if best is None:
+                raise CompileError(
+                    f"{name} has no encoding {mnemonic.removeprefix(name) or 'with these modifiers'} on {self.name}"
+                )
+            raise best
+        finally:
+            best = None  # an error knows its frame: kept there it would keep all that the callers hold until the collector comes
 
     def _did_you_mean(self, name: str) -> str:
         close = self.suggestions(name)

@@ -180,13 +180,11 @@ def _rewrite(program: Program, frames: Frames, spilled: int) -> Allocation:
         base = program.base[reg]
         unit_place[base : base + reg.count] = physical_units(physical(reg.bank, number, reg.count))
 
-    def operand(one: Operand) -> Operand:
+    def placed(one: Operand) -> Operand:
         if isinstance(one, Reg):
             return physical(one.bank, number_of[one], one.count)
         if isinstance(one, Part):
             return physical(one.reg.bank, number_of[one.reg] + one.first, one.count)
-        if isinstance(one, Signed):
-            return Signed(operand(one.source), one.neg, one.abs)
         return one
 
     vanished = 0
@@ -194,7 +192,10 @@ def _rewrite(program: Program, frames: Frames, spilled: int) -> Allocation:
         kept: list[Step] = []
         for step in steps:
             instr = step.instr
-            operands = [operand(one) for one in instr.operands]
+            operands = [
+                Signed(placed(one.source), one.neg, one.abs) if type(one) is Signed else placed(one)
+                for one in instr.operands
+            ]
             if is_copy(step) and operands[0] is operands[1]:
                 vanished += 1
                 continue

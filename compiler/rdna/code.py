@@ -156,6 +156,12 @@ class Code:
     group_ids: tuple[bool, bool, bool] = (True, False, False)
     scratch_bytes: int = 0
 
+    def release(self) -> None:
+        """Let go of the instructions, which nobody wants any more: loops refer to themselves, so that only the collector would find them."""
+        for block in self.blocks:
+            block.instrs.clear()
+            block.loop_end = None
+
     def __str__(self) -> str:
         lines = []
         for block in self.blocks:
