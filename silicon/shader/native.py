@@ -41,7 +41,7 @@ class HostCode:
     `cpu` is a processor of the host's family by LLVM's name, whose instructions the code keeps to; without one it is the host itself.
     """
 
-    def __init__(self, text: str, *, level: int = 1, cpu: str = "") -> None:
+    def __init__(self, text: str, *, level: int, cpu: str = "") -> None:
         machine = _machine(level, cpu)
         if not _has(cpu, "avx2"):  # QUIRK: with narrower vectors LLVM loses some of the registers that it is to keep
             text = text.replace(KEEPS_REGISTERS, "")

@@ -62,7 +62,7 @@ from ringup.silicon.shader.scheduler import LDS_SPARE_BYTES, REGION_WORDS
 from ringup.silicon.shader.state import Counters, Dispatch, Events, Memory, MemoryFault, Region, Violation, WaveState
 from ringup.silicon.shader.strict_code import shadow_slots
 from ringup.silicon.shader.text import text
-from ringup.silicon.shader.translations import Job, Pending, Translation
+from ringup.silicon.shader.translations import THOROUGH, Job, Pending, Translation
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
@@ -89,7 +89,8 @@ class Translator:
 
     `counting` has the counters of memory kept, at a price. `host_cpu` is LLVM's name of the processor whose instructions translations keep to;
     empty for all that this host has. `beside` executes translations while the caller goes on: steps of a dispatch that needs one return at once
-    and have run nothing until it is made. Without it they wait for their translations, and every step is the same each time.
+    and have run nothing until it is made. Without it they wait for their translations, and every step is the same each time. A program is
+    translated quickly at first, and thoroughly once it has run so often that this would have been worth it.
     """
 
     wgp_count: int = NAVI31_WGPS
@@ -109,11 +110,17 @@ class Translator:
     def translation(self, machine: Machine, variant: Variant, mode: int, extra: tuple[Key, ...]) -> Translation:
         """Return the program at the dispatch's PC with ways in at 0 and `extra`, translated now or before. Raises `Pending`."""
         known = self.cache.setdefault((variant, mode), [])
-        # the latest has the most ways in
-        job = next((one for one in reversed(known) if one.suits(machine, extra)), None)
+        # the latest has the most ways in, or the better code: which is worth no waiting
+        job = latest = next((one for one in reversed(known) if one.suits(machine, extra)), None)
+        if latest is not None and not latest.made.done():
+            job = next((one for one in reversed(known) if one.made.done() and one.suits(machine, extra)), latest)
         if job is None:
             job = Job.begin(machine, variant, [Key(0, mode), *extra], self.host_cpu, self.beside)
             known.append(job)
+        elif job is latest and job.is_outgrown:
+            better = Job.begin(machine, variant, job.program.entries, self.host_cpu, self.beside, THOROUGH)
+            known.append(better)
+            job = better if better.made.done() else job
         if not job.made.done():
             raise Pending(job.made)
         if job.made.exception() is not None:
@@ -263,7 +270,7 @@ class TranslatedRun:
             result = run(address)
             reason = result & 0xFF
             if reason == Exit.DONE:
-                self._ended = True
+                self._end()
                 return True
             if reason == Exit.BUDGET:
                 break
@@ -278,6 +285,13 @@ class TranslatedRun:
         self._groups[:] = 0
         self._context[Word.NEXT] = self._context[Word.LAST]
         self._context[Word.LIVE] = 0
+        self._end()
+
+    def _end(self) -> None:
+        """Nothing runs any more: what programs did tells whether they are worth better code."""
+        if not self._ended:
+            for one in self._all:
+                one.translation.work += int(one.counts @ one.translation.lengths)
         self._ended = True
 
     # beginning --------------------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ def convert():
               store <{LANES} x {new}> %new, ptr %to, align 2
               ret void
             }}"""
-    code = HostCode(text, cpu="x86-64")
+    code = HostCode(text, level=1, cpu="x86-64")
     signature = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
     def run(name, values, kind):

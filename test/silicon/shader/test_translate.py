@@ -5,9 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ringup.silicon.shader import translations
 from ringup.silicon.shader.interpreter import Interpreter
 from ringup.silicon.shader.state import Region
 from ringup.silicon.shader.translate import Translator
+from ringup.silicon.shader.translations import QUICK, THOROUGH
 
 IN, OUT = 0x20_0000, 0x30_0000
 ARGS = {"user_sgprs": (IN, 0, OUT, 0), "vgpr_count": 24}
@@ -217,6 +219,21 @@ def test_a_program_is_translated_once_and_again_when_its_code_changes(machine, o
         out[:] = 0
         assert run.step(1000)
         assert (out[:32] == np.arange(32) + added).all()
+
+
+def levels(engine):
+    return [one.made.result().level for known in engine.cache.values() for one in known]
+
+
+def test_a_program_that_runs_often_gets_better_code(machine, out, engine, monkeypatch):
+    program = LANE + "v_add_nc_u32_e32 v2, 5, v0\n global_store_b32 v1, v2, s[2:3]\n s_endpgm\n"
+    monkeypatch.setattr(translations, "OUTGROWN", 2)
+    for made in ([QUICK], [QUICK], [QUICK, THOROUGH], [QUICK, THOROUGH]):
+        out[:] = 0
+        run = machine.start(program, engine=engine, **ARGS)
+        assert levels(engine) == made
+        assert run.step(1000)
+        assert (out[:32] == np.arange(32) + 5).all()
 
 
 def test_regions_met_before_are_forgotten_when_the_epoch_grows(machine, out, engine):

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ringup.silicon.shader import translations as programs
 from ringup.silicon.shader.state import Region
 from ringup.silicon.shader.translate import Translator
 from ringup.silicon.shader.translations import Beside
@@ -215,3 +216,15 @@ def test_a_thread_translates_and_ends_with_what_it_began(machine, out):
     assert threading.active_count() == before
     run.kill()
     assert run.step(1000)
+
+
+def test_better_code_is_not_waited_for(machine, out, engine, held, monkeypatch):
+    monkeypatch.setattr(programs, "OUTGROWN", 1)
+    assert finish(machine.start(ADD, engine=engine, **ARGS), held) == 1
+    again = machine.start(ADD, engine=engine, **ARGS)
+    assert held.given  # for the better code
+    assert finish(again, held) == 0  # by the old
+    held.work()
+    ((quick, thorough),) = engine.cache.values()
+    assert finish(machine.start(ADD, engine=engine, **ARGS), held) == 0
+    assert quick.made.result().work == 2 * thorough.made.result().work > 0
