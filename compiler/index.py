@@ -210,7 +210,9 @@ def _evaluate_atom(atom: Atom, given: Mapping[str, int]) -> int:
     if atom.kind in ("var", "value"):
         name = str(atom.parts[0])
         if name not in given:
-            raise ValueError(f"{name} ({atom.lo} to {atom.hi}) has no value; there are {', '.join(given) or 'none'}")
+            raise ValueError(
+                f"{name} ({atom.lo} to {atom.hi}) has no value; there are {', '.join(given) or f'none: give it by its name, {name}=…'}"
+            )
         if not atom.lo <= given[name] <= atom.hi:
             raise ValueError(f"{name} is {given[name]}, outside of {atom.lo} to {atom.hi}")
         return given[name]

@@ -56,6 +56,9 @@ def outputs_of(text: str) -> list[Node]:
     module = _run_file(path)
     function = _function(module, path, name)
     found = _guarded(path, function)
+    if inspect.iscoroutine(found):
+        found.close()
+        raise CompileError(f"{path}: {function.__name__} is asynchronous; write a plain function that returns tensors")
     tensors = list(found) if isinstance(found, (tuple, list)) else [found]
     for one in tensors:
         if not isinstance(one, Tensor):
@@ -100,7 +103,10 @@ def _guarded(path: Path, work: Callable[[], Any]) -> Any:
     try:
         return work()
     except SyntaxError as error:
-        raise CompileError(f"{error.filename or path}:{error.lineno}: {type(error).__name__}: {error.msg}") from error
+        line = f":{error.lineno}" if error.lineno else ""
+        raise CompileError(f"{error.filename or path}{line}: {type(error).__name__}: {error.msg}") from error
+    except SystemExit as error:  # a file of graphs has no business to end the command
+        raise CompileError(f"{_place(path, error)}: it ends Python ({type(error).__name__}: {error.code})") from error
     except Exception as error:
         place = _place(path, error)
         words = " ".join(str(error).split())

@@ -13,7 +13,7 @@ from ringup.compiler.isa import constants, decode, encode
 from ringup.compiler.isa.bus import BUS_KINDS
 from ringup.compiler.isa.decode import Instruction
 from ringup.compiler.isa.forms import Form
-from ringup.compiler.isa.plan import Plan
+from ringup.compiler.isa.plan import MOST_PLANS, Plan
 from ringup.compiler.isa.registers import Literal, Operand, Register
 from ringup.errors import CompileError
 
@@ -62,6 +62,8 @@ class DualEncoder:
             x = encode.bind(self.form(first[0], "X"), first[1], {}, limits, wave)
             y = encode.bind(self.form(second[0], "Y"), second[1], {}, limits, wave)
             x.check = y.check = None
+            if len(self._plans) >= MOST_PLANS:
+                self._plans.clear()
             plans = self._plans[key] = (x, y, (1 << x.form.width) - 1, max(x.nbytes, y.nbytes))
         x, y, low, nbytes = plans
         check_pair(x.form, first[1], y.form, second[1], self._machine.limits.generation)

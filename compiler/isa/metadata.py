@@ -32,7 +32,24 @@ def unpack(data: bytes) -> dict[str, Any]:
         raise CompileError(f"metadata of {len(data)} bytes is damaged: {error}; build the object again") from error
     if not isinstance(found, dict):
         raise CompileError("metadata is no map; build the object again")
+    _check_plain(found, 0)
     return found
+
+
+def _check_plain(value: Any, depth: int) -> None:
+    """Raise a `CompileError` for what metadata has no place for: keys that are no text, byte strings, other kinds, maps in maps without end."""
+    if depth > MAX_DEPTH:
+        raise CompileError(f"metadata is nested more than {MAX_DEPTH} deep; build the object again")
+    if isinstance(value, dict):
+        strange = next((key for key in value if not isinstance(key, str)), None)
+        if strange is not None:
+            raise CompileError(f"metadata has the key {strange!r}, which is no text; build the object again")
+    elif not isinstance(value, list):
+        if not isinstance(value, str | int | float | None):
+            raise CompileError(f"metadata holds {value!r:.80}, neither text nor number; build the object again")
+        return
+    for inner in value.values() if isinstance(value, dict) else value:
+        _check_plain(inner, depth + 1)
 
 
 def complete(

@@ -56,8 +56,10 @@ class InstructionParser:
         """Return the instruction, in two halves if it is a dual one."""
         self._in_bars = False
         halves = [self._half(reader)]
-        while reader.take("::"):
+        if reader.take("::"):
             halves.append(self._half(reader))
+        if reader.at("::"):
+            raise Complaint("a dual instruction has two halves", reader.token.at)
         if not reader.done:
             raise Complaint(f"expected the end of the line, not {reader.token.text!r}", reader.token.at)
         return halves

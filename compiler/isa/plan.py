@@ -10,6 +10,9 @@ from ringup.compiler.isa.registers import Operand
 from ringup.errors import CompileError
 
 Value = Callable[[Any], int]
+MOST_PLANS = (
+    1 << 14
+)  # that are kept: each float and literal in an instruction has a plan of its own, so there is no end of them
 
 
 class Refused(CompileError):

@@ -19,7 +19,7 @@ from ringup.compiler.isa.encode import bind
 from ringup.compiler.isa.forms import Form, forms_of
 from ringup.compiler.isa.mnemonics import aliases_of, split_suffix
 from ringup.compiler.isa.modifiers import DPP16_NAMES
-from ringup.compiler.isa.plan import Plan, Refused
+from ringup.compiler.isa.plan import MOST_PLANS, Plan, Refused
 from ringup.compiler.isa.registers import Operand
 from ringup.compiler.isa.target import LIMITS
 from ringup.errors import CompileError
@@ -102,6 +102,8 @@ class Processor:
         key = tuple(shapes)
         plan = self._plans.get(key)
         if plan is None:
+            if len(self._plans) >= MOST_PLANS:
+                self._plans.clear()  # those in use are made again in microseconds
             plan = self._plans[key] = self._plan(mnemonic, operands, modifiers)
         return plan
 

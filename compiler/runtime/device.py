@@ -13,6 +13,7 @@ from ringup.compiler.graph import Node, Storage
 from ringup.compiler.index import Int, evaluate
 from ringup.compiler.rdna.emit import Binary
 from ringup.compiler.runtime.memory import TIMEOUT_S, Memory, Pool
+from ringup.compiler.runtime.programs import Programs
 from ringup.compiler.schedule.signature import Signature, of_graph
 from ringup.errors import CompileError
 
@@ -39,10 +40,9 @@ class Device:
         self.target = str(card.blocks.ips.chip.target)
         self.pool = Pool(card)
         self._loaded: dict[Signature, Loaded] = {}
-        self._programs: dict[Binary, Any] = {}  # by all that a kernel is: names hold a checksum only
-        self._arena: Memory | None = (
-            None  # intermediates of all graphs: they run one after another, and none outlives its run
-        )
+        self._programs = Programs(card)
+        # intermediates of all graphs: they run one after another, and none outlives its run
+        self._arena: Memory | None = None
 
     def compile(self, outputs: Sequence[Node]) -> CompiledGraph:
         """Compile a graph for this card without running it."""
@@ -56,15 +56,14 @@ class Device:
     def evaluate(self, nodes: Sequence[Node], sizes: Mapping[str, int]) -> list[Memory]:
         """Compute nodes; return the memory in which each lies, row-major. What lies in memory already comes back as it is.
 
-        Raises CompileError for what cannot be compiled, and what the card raises.
+        Raises CompileError for what cannot be compiled, `ValueError` for a card that was closed, and what the card raises.
         """
+        self.pool.check()
         signature, buffers = of_graph(nodes)
         loaded = self._loaded.pop(signature, None) or self._load(self.compile(nodes))
         self._loaded[signature] = loaded  # the latest last
         while len(self._loaded) > MOST_GRAPHS:
-            oldest = self._loaded.pop(next(iter(self._loaded)))
-            if oldest.kept is not None:
-                oldest.kept.free()
+            self._drop(self._loaded.pop(next(iter(self._loaded))))
         return self._launch(loaded, [self._memory_of(node, sizes) for node in buffers], sizes)
 
     def _memory_of(self, node: Node, sizes: Mapping[str, int]) -> Memory:
@@ -83,12 +82,13 @@ class Device:
         return storage.data
 
     def _load(self, graph: CompiledGraph) -> Loaded:
-        wanted = [binary for binary in graph.binaries if binary not in self._programs]
-        if wanted:
-            program = self.card.load(graph.code_object(self._programs), "tensors")
-            for binary in wanted:
-                self._programs[binary] = program[binary.name]
-        return Loaded(graph, {one: self._programs[one] for one in graph.binaries})
+        return Loaded(graph, self._programs.take(graph))
+
+    def _drop(self, loaded: Loaded) -> None:
+        """Free what a graph has on the card. ORDER: every run was waited for, so that nothing reads it any more."""
+        if loaded.kept is not None:
+            loaded.kept.free()
+        self._programs.give_back(loaded.graph)
 
     def _arena_of(self, graph: CompiledGraph) -> int:
         """Return the address of memory for a graph's intermediates, 0 for one that has none."""

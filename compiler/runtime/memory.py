@@ -22,6 +22,12 @@ class Card(Protocol):
     @property
     def copy(self) -> Any: ...
 
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def is_closed(self) -> bool: ...
+
 
 class Memory:
     """A piece of a card's memory. `gpu_va` is where it lies; it goes back to its pool when the last reference to it goes."""
@@ -34,19 +40,30 @@ class Memory:
     @property
     def gpu_va(self) -> int:
         """Return its address for kernels."""
+        self._check()
         return int(self.buffer.gpu_va)
+
+    def _check(self) -> None:
+        if self._card.is_closed:
+            raise ValueError(
+                f"a tensor's {self.size_bytes} bytes lay in the memory of {self._card.name}, which was closed: they are gone; copy tensors "
+                "to the host (numpy, save) before you close their card"
+            )
 
     def read(self) -> bytes:
         """Copy its bytes to the host."""
+        self._check()
         return bytes(self._card.copy.download(self.buffer, size_bytes=self.size_bytes)) if self.size_bytes else b""
 
     def write(self, data: Any) -> None:
         """Copy bytes from the host to its beginning."""
+        self._check()
         if len(data):
             self._card.copy.upload(self.buffer, data).wait(TIMEOUT_S)
 
     def __repr__(self) -> str:
-        return f"<{self.size_bytes} bytes at {self.gpu_va:#x}>"
+        where = f"of {self._card.name}, closed" if self._card.is_closed else f"at {self.gpu_va:#x}"
+        return f"<{self.size_bytes} bytes {where}>"
 
 
 class Pool:
@@ -62,12 +79,20 @@ class Pool:
 
     def take(self, size_bytes: int, name: str = "tensor") -> Memory:
         """Return memory of at least that size. Raises `OutOfMemory` when the card has no more, also after what lies idle was given back."""
+        self.check()
         size = rounded(size_bytes)
         idle = self._free.get(size)
         buffer = idle.pop() if idle else self._allocated(size, name)
         made = Memory(self._card, buffer, size_bytes)
         weakref.finalize(made, _back, weakref.ref(self), size, buffer).atexit = False
         return made
+
+    def check(self) -> None:
+        """Raise a `ValueError` if the card was closed."""
+        if self._card.is_closed:
+            raise ValueError(
+                f"computing tensors on {self._card.name}: it was closed; open it again and make a Device of it, for tensors made from then on"
+            )
 
     def _allocated(self, size: int, name: str) -> Any:
         found = None
@@ -89,7 +114,8 @@ class Pool:
         """Give idle memory back to the card."""
         for size, buffers in self._free.items():
             for buffer in buffers:
-                buffer.free()
+                if not buffer.freed:  # a closed card took back all there was
+                    buffer.free()
                 self.held_bytes -= size
         self._free.clear()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, Self, TypeAlias, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary, ref
@@ -24,10 +25,17 @@ Rule: TypeAlias = "Callable[..., Sequence[Core | None]]"
 RULES: WeakKeyDictionary[Node, tuple[Rule, tuple[Node, ...]]] = WeakKeyDictionary()
 
 
+LARGEST_FLOAT = int(sys.float_info.max)  # of Python's, which constants are kept in
+
+
 def Size(name: str, lo: int, hi: int) -> Int:
     """Return a size known only when a tensor is realized (`numpy(n=17)`): `lo` to `hi`, both inclusive; usable in shapes and bounds."""
     if not name.isidentifier():
         raise ValueError(f"{name!r} is no name for a size: letters, digits and _")
+    if not isinstance(lo, int) or not isinstance(hi, int):
+        raise TypeError(f"size {name} of {lo!r} to {hi!r}: whole numbers bound it")
+    if lo > hi:
+        raise ValueError(f"size {name} of {lo} to {hi}: nothing lies between")
     if lo < 0:
         raise ValueError(f"size {name} of {lo} to {hi}: sizes are not negative")
     return index.variable(name, lo, hi)
@@ -164,6 +172,8 @@ class Core:
             raise ValueError(
                 f"{value} does not fit {kind} ({kind.least} to {kind.greatest}); cast the tensor to a wider type first"
             )
+        if kind.is_float and isinstance(value, int) and abs(value) > LARGEST_FLOAT:
+            raise ValueError(f"a whole number of {value.bit_length()} bits does not fit {kind}")
         return dtypes.promote(self.dtype, kind)
 
     def _fit(self, *others: object) -> list[Self]:

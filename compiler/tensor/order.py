@@ -10,6 +10,7 @@ What the scheduler may count on after `prepared`, events being the AFTER nodes i
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 
 from ringup.compiler import graph, index
@@ -90,13 +91,32 @@ def finals(nodes: Sequence[Node]) -> dict[Storage, Node]:
 
 def open_sizes(node: Node) -> list[str]:
     """Return names of the symbolic sizes in a node's own shape and argument."""
+    return [str(atom.parts[0]) for atom in _sizes(node)]
+
+
+def given_sizes(nodes: Sequence[Node], sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return sizes as plain numbers. Raises `ValueError` for a name that is no size of the graphs, `TypeError` for what is no whole number."""
+    if not sizes:
+        return {}
+    known = {str(atom.parts[0]): f"{atom.lo} to {atom.hi}" for node in graph.ordered(nodes) for atom in _sizes(node)}
+    for name, value in sizes.items():
+        if name not in known:
+            there = ", ".join(f"{one} ({bounds})" for one, bounds in known.items())
+            has = f"it has {there}" if there else "none of its sizes is open"
+            raise ValueError(f"{name}={value!r}: the tensor has no size {name}; {has}")
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
+            raise TypeError(f"{name} is a whole number, {known[name]}, not {value!r}")
+    return {name: operator.index(value) for name, value in sizes.items()}
+
+
+def _sizes(node: Node) -> list[index.Atom]:
     found = [size for size in node.shape if not isinstance(size, int)]
     if node.op is Op.SHRINK or node.op is Op.PAD:
         pairs = node.arg if node.op is Op.SHRINK else node.arg[0]
         found += [one for pair in pairs for one in pair if not isinstance(one, int)]
     if node.op is Op.SIZE:
         found.append(node.arg)
-    return [str(atom.parts[0]) for one in found for atom in index.variables(one)]
+    return [atom for one in found for atom in index.variables(one)]
 
 
 def check_bounds(roots: Sequence[Node], sizes: Mapping[str, int]) -> None:

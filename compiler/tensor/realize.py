@@ -117,9 +117,11 @@ def realize(tensors: Sequence[Core], sizes: Mapping[str, int]) -> None:
     """Compute tensors together; each stands for a BUFFER afterwards. The module says what happens to others."""
     asked = [one for one in tensors if not is_data(one._node)]
     if not asked:
+        order.given_sizes([one._node for one in tensors], sizes)
         return
     finals = order.finals([one._node for one in asked])
     readers, copies = _old_readers(asked, finals, sizes) if finals else ([], [])
+    sizes = order.given_sizes([one._node for one in (*tensors, *readers)], sizes)
     nodes = list(
         dict.fromkeys([*(one._node for one in asked), *finals.values(), *(one._node for one in readers), *copies])
     )

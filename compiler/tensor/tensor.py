@@ -9,7 +9,7 @@ import numpy as np
 
 from ringup.compiler import dtypes, graph, index
 from ringup.compiler.dtypes import DType
-from ringup.compiler.tensor import realize
+from ringup.compiler.tensor import order, realize
 from ringup.compiler.tensor.core import Core, DTypeLike, as_dtype
 from ringup.compiler.tensor.creation import Creation
 from ringup.compiler.tensor.gradients import backward
@@ -74,10 +74,13 @@ class Tensor(Creation):
 
     def _data(self, sizes: dict[str, int]) -> tuple[memoryview, tuple[int, ...]]:
         """Return its bytes and shape. A graph over symbolic sizes is not used up: it can be asked again with others."""
-        if not realize.is_data(self._node):
-            if sizes and realize.is_symbolic([self._node]) and not realize.assigns([self._node]):
-                (data,) = realize.evaluate([self._node], sizes)
-                return realize.bytes_of(data), tuple(index.evaluate(size, sizes) for size in self.shape)
+        if realize.is_data(self._node):
+            order.given_sizes([self._node], sizes)
+        elif sizes and realize.is_symbolic([self._node]) and not realize.assigns([self._node]):
+            sizes = order.given_sizes([self._node], sizes)
+            (data,) = realize.evaluate([self._node], sizes)
+            return realize.bytes_of(data), tuple(index.evaluate(size, sizes) for size in self.shape)
+        else:
             realize.realize([self], sizes)
         return realize.bytes_of(self._node.arg.data), cast("tuple[int, ...]", self.shape)
 

@@ -414,6 +414,11 @@ class Radeon:
         detail = str(fault) if fault is not None else interrupt.text
         return DeviceFault(f"{self.name}: {detail}: {where}")
 
+    @property
+    def is_closed(self) -> bool:
+        """Tell whether `close` was called."""
+        return self._closed
+
     # --- the end ----------------------------------------------------------------------------------------------------
     def close(self) -> None:
         """Take queues off, free memory, leave the card cold and quiet. Twice is harmless."""

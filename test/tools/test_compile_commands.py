@@ -140,7 +140,10 @@ def test_other_functions_compile_too(ringup, net):
         ("helper.py", r"helper\.py has no function main or model; it has broken: name one as helper\.py:broken"),
         ("missing.py", r"missing\.py cannot be read \(No such file or directory\); check its path"),
         ("wrong.py", r"wrong\.py:2: SyntaxError: .*"),
-        ("nul.py", r"nul\.py:?.*: (SyntaxError|ValueError): .*null bytes.*"),
+        ("nul.py", r"nul\.py: (SyntaxError|ValueError): .*null bytes.*"),
+        ("ends.py", r"ends\.py:2: it ends Python \(SystemExit: 3\)"),
+        ("ends_later.py", r"ends_later\.py:2: it ends Python \(SystemExit: bye\)"),
+        ("waits.py", r"waits\.py: main is asynchronous; write a plain function that returns tensors"),
         ("absent.py", r"absent\.py:1: ModuleNotFoundError: No module named 'no_such_module'"),
     ],
 )
@@ -149,6 +152,9 @@ def test_what_is_wrong_in_the_file_is_one_line_with_its_place(ringup, net, words
     (net / "wrong.py").write_text("def main():\n    return (\n")
     (net / "nul.py").write_bytes(b"a = 1\0\n")
     (net / "absent.py").write_text("import no_such_module\n")
+    (net / "ends.py").write_text("import sys\nsys.exit(3)\n")
+    (net / "ends_later.py").write_text("def main():\n    raise SystemExit('bye')\n")
+    (net / "waits.py").write_text("async def main():\n    return 1\n")
     status, out, err = ringup(command, words)
     assert status == CompileError.exit_code
     assert out == ""

@@ -2,10 +2,11 @@
 
 import contextlib
 import random
+import re
 
 import pytest
 
-from ringup.compiler.isa import processor
+from ringup.compiler.isa import elf, processor
 from ringup.compiler.isa.assembler import assemble
 from ringup.compiler.isa.lexer import AssemblyError
 from ringup.errors import CompileError
@@ -90,6 +91,7 @@ ERRORS = [  # text, line, column, message
     ("global_load_b32 v0, v1, off", 1, 21, r"v1 has 32 bits; here stand 64"),
     ("v_dual_add_f32 v0, v1, v2 :: v_dual_add_f32 v2, v3, v5", 1, 1, r"one destination is an even register, the other an odd one"),
     ("v_dual_add_f32 v0, v1, v2 :: v_dual_add_f32 v3, v5, v3", 1, 1, r"first sources v1 and v5 must lie in different banks"),
+    ("v_dual_mov_b32 v0, v1 :: v_dual_mov_b32 v3, v2 :: v_dual_mov_b32 v5, v6", 1, 48, r"a dual instruction has two halves"),
     ("s_branch nowhere", 1, 10, r"nowhere is defined nowhere"),
     ("a: s_nop 0\na: s_nop 0", 2, 1, r"a is defined twice"),
     ("s_waitcnt vmcnt(64)", 1, 11, r"vmcnt\(64\): the counter goes to 63"),
@@ -148,3 +150,54 @@ def test_random_text_is_refused_in_words():
         text = "".join(pick.choice(alphabet) for _ in range(60))
         with contextlib.suppress(CompileError):
             assemble(text, machine)
+
+
+TOKENS = [
+    "[", "]", ":", ",", "(", ")", '"', "'", "|", "-", "*", "<<", "%", "..", ".L", "1b", "1f", "0x", "1e999", "inf", "9" * 20, "-1", "s[",
+    "v[0:", "v256", "s106", ".macro x", ".endm", ".if", ".endif", ".rept 5", ".endr", ".amdhsa_kernel q", ".end_amdhsa_kernel", ".byte",
+    ".org", "=", "::",
+    ".p2align 99", "@", "#", "\0", "é", "/*", "*/", ".amdgpu_metadata", "hwreg(",
+    "sendmsg(", "quad_perm:[0,", "dpp8:[", "lit(", "neg(", ";",
+]  # fmt: skip
+
+
+def changed(text, pick):
+    """Return a text with characters or words left out, doubled, replaced or put in."""
+    for _ in range(pick.choice([1, 1, 2, 3])):
+        at, end = sorted(pick.randrange(len(text) + 1) for _ in range(2))
+        end = min(end, at + 12)
+        words = text.split()
+        how = pick.randrange(5)
+        if how == 4 and words:
+            text = text.replace(pick.choice(words), pick.choice(TOKENS + words), 1)
+        else:
+            text = (
+                text[:at]
+                + ["", pick.choice(TOKENS), text[at:end] * 2, chr(pick.randrange(32, 127))][how % 4]
+                + text[end if how % 4 else at + 1 :]
+            )
+    return text
+
+
+def refusal(text, machine):
+    """Return what is said of a text, empty where it becomes a code object."""
+    try:
+        elf.write(assemble(text, machine, "x.s"))
+    except CompileError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("target", ["gfx1100", "gfx1201", "gfx942"])
+def test_changed_texts_are_assembled_or_refused_with_line_and_column(target, mc_pairs):
+    pick = random.Random(f"lines of {target}")
+    texts = [f"one:\n  {text}\n  s_endpgm\n" for _, text in mc_pairs(target)]
+    asked = [changed(pick.choice(texts), pick) for _ in range(1500)]
+    answers = [(text, refusal(text, processor(target))) for text in asked]
+    refused = [(text, said) for text, said in answers if said]
+    assert 500 < len(refused) < 1500
+    for text, said in refused:
+        places = re.findall(r"^x\.s:(\d+):(\d+): \S", said, re.M)
+        assert places, (text, said)
+        most = len(re.split(r"[\n;]", text)) + 1
+        assert all(1 <= int(line) <= most for line, _ in places), (text, said)

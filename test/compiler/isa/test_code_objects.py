@@ -5,12 +5,13 @@ import random
 import re
 import subprocess
 
+import msgpack
 import numpy as np
 import pytest
 from llvmlite import binding as llvm
 
 from ringup.autogen.generate.isa_probe import llvm_mc
-from ringup.compiler.isa import LIMITS, descriptor, disassembler, elf, elf_read, processor, s, v
+from ringup.compiler.isa import LIMITS, descriptor, disassembler, elf, elf_read, metadata, processor, s, v
 from ringup.compiler.isa.assembler import assemble
 from ringup.compiler.isa.dsl import Code
 from ringup.errors import CompileError
@@ -266,3 +267,24 @@ def test_spoiled_bytes_never_make_a_traceback(image):
             data[pick.randrange(len(data))] = pick.randrange(256)
         with contextlib.suppress(CompileError):
             list(disassembler.object_lines(elf_read.read(bytes(data), "spoiled")))
+
+
+@pytest.mark.parametrize(("document", "message"), [
+    ({"a": b"\1\2"}, r"metadata holds b'\\x01\\x02', neither text nor number"),
+    ({"a": [{"b": {b"c": 4}}]}, r"metadata has the key b'c', which is no text"),
+    ({"a": msgpack.ExtType(3, b"x")}, r"metadata holds ExtType"),
+    ([1, 2], r"metadata is no map"),
+], ids=["bytes", "key", "extension", "list"])  # fmt: skip
+def test_metadata_of_strange_kinds_is_refused(document, message):
+    with pytest.raises(CompileError, match=message):
+        metadata.unpack(msgpack.packb(document))
+
+
+def test_metadata_without_end_is_refused():
+    deep = {}
+    for _ in range(40):
+        deep = {"a": [deep]}
+    with pytest.raises(CompileError, match="nested more than 16 deep"):
+        metadata.unpack(msgpack.packb(deep))
+    with pytest.raises(CompileError, match="is damaged"):
+        metadata.unpack(b"\x91" * 100_000)

@@ -2,6 +2,7 @@
 
 import random
 import re
+import sys
 from collections import Counter
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from ringup.compiler.isa import EXEC, M0, NULL, OFF, VCC_LO, Literal, abs_, lit, neg, processor, s, v
 from ringup.compiler.isa.assembler import Assembler
 from ringup.compiler.isa.dsl import Code
+from ringup.compiler.isa.processor import Processor
 from ringup.errors import CompileError
 from ringup.silicon.shader import decode as cores_decode
 from ringup.silicon.shader import text as cores_text
@@ -252,3 +254,17 @@ def test_words_of_gfx9_are_llvms_both_ways(text, code):
 def test_what_gfx9_decodes_and_does_not_have_is_refused(text, message):
     with pytest.raises(CompileError, match=re.escape(message)):
         Assembler(processor("gfx942")).instruction_bytes(text)
+
+
+def test_plans_do_not_grow_without_bound(monkeypatch):
+    for module in ("processor", "dual"):
+        monkeypatch.setattr(sys.modules[f"ringup.compiler.isa.{module}"], "MOST_PLANS", 20)
+    machine = Processor("gfx1100", 32)
+    fresh = processor("gfx1100")
+    for number in range(100):
+        value = 0.3 + number
+        assert machine.encode("v_add_f32", [v[1], value, v[2]]) == fresh.encode("v_add_f32", [v[1], value, v[2]])
+        pair = ("v_dual_mov_b32", [v[0], 1000 + number]), ("v_dual_mov_b32", [v[1], v[2]])
+        assert machine.encode_dual(*pair) == fresh.encode_dual(*pair)
+        assert len(machine._plans) <= 20
+        assert len(machine._dual._plans) <= 20

@@ -90,6 +90,34 @@ def test_the_graphs_used_last_are_kept(on_card, monkeypatch):
     assert len(on_card.graphs) == 3
 
 
+def test_kernels_go_with_the_last_graph_that_needs_them(card, monkeypatch):
+    monkeypatch.setattr(runtime, "MOST_GRAPHS", 2)
+    evaluator = Device(card)
+    loaded = []
+
+    def run(tensor, expected):
+        with device(evaluator):
+            close(tensor.numpy(), expected)
+        loaded.append(len(evaluator._programs))
+
+    sums = [X[:count] for count in (2, 3, 4)]
+    run(Tensor(sums[0]).sum(0), sums[0].sum(0))
+    run(Tensor(sums[0]).sum(0) * 2, sums[0].sum(0) * 2)
+    run((Tensor(X) + 1).contiguous() * 2, (X + 1) * 2)  # the first graph's kernel goes
+    run((Tensor(X) + 1).contiguous().sum(0), (X + 1).sum(0))  # one of its kernels is there already
+    run(
+        Tensor(sums[1]).sum(0), sums[1].sum(0)
+    )  # the graph goes that loaded the shared kernel; its program stays for the other
+    assert loaded == [1, 2, 3, 3, 4]
+    run((Tensor(Y) + 1).contiguous().sum(0), (Y + 1).sum(0))  # it still runs
+    programs = {id(one.program) for one in evaluator._programs._held.values()}
+    for count in range(4, 20):
+        run(Tensor(X[:count]).sum(0), X[:count].sum(0))
+    assert loaded[-1] == 2  # two graphs of a kernel each
+    assert not programs & {id(one.program) for one in evaluator._programs._held.values()}
+    assert card.device.violations == []
+
+
 def test_memory_comes_back_to_the_pool(on_card):
     def work():
         return ((Tensor(X) + 1).softmax(1) @ Tensor(WEIGHTS)).numpy()
@@ -255,3 +283,50 @@ def test_a_pool_gives_a_freed_piece_again(card):
     gc.collect()
     pool.trim()
     assert pool.held_bytes == 0
+
+
+def test_a_closed_card_is_named(own_card):
+    card = own_card()
+    evaluator = Device(card)
+    with device(evaluator):
+        there, later, host = Tensor(X).contiguous().realize(), Tensor(X) + 1, Tensor(Y)
+        place = there.node.arg.data
+        assert "bytes at 0x" in repr(place)
+        card.close()
+        with pytest.raises(
+            ValueError, match=r"lay in the memory of virtual:navi31, which was closed: .* copy tensors to the host"
+        ) as caught:
+            there.numpy()
+        assert caught.value.__context__ is None
+        for asked in (later, host * 2, there + 1):
+            with pytest.raises(ValueError, match=r"computing tensors on virtual:navi31: it was closed; open it again"):
+                asked.numpy()
+        with pytest.raises(ValueError, match="computing tensors on virtual:navi31: it was closed"):
+            there.assign(host).realize()
+        np.testing.assert_array_equal(host.numpy(), Y)  # it never went there
+        assert "of virtual:navi31, closed" in repr(place)
+        evaluator.pool.trim()
+        assert evaluator.pool.idle_bytes == 0
+
+
+def test_a_name_that_is_no_size_and_a_value_that_is_no_number_are_refused(on_card):
+    n = Size("n", 1, 33)
+    part = Tensor(X)[:n].sum(0)
+    for asked in (part.numpy, part.tolist, part.sum().item):
+        with pytest.raises(ValueError, match=r"m=3: the tensor has no size m; it has n \(1 to 33\)"):
+            asked(n=2, m=3)
+    with pytest.raises(ValueError, match=r"m=3: the tensor has no size m"):
+        part.realize(sizes={"m": 3})
+    with pytest.raises(ValueError, match=r"n=3: the tensor has no size n; none of its sizes is open"):
+        Tensor([1.0]).numpy(n=3)
+    with pytest.raises(ValueError, match=r"n=3: the tensor has no size n; none of its sizes is open"):
+        (Tensor([1.0]) + 1).numpy(n=3)
+    for value in (2.0, "2", None, True):
+        with pytest.raises(TypeError, match=r"n is a whole number, 1 to 33, not"):
+            part.numpy(n=value)
+    for value in (0, 34, -1, 1 << 70):
+        with pytest.raises(ValueError, match=f"n is {value}, outside of 1 to 33"):
+            part.numpy(n=value)
+    with pytest.raises(ValueError, match=r"n \(1 to 33\) has no value; there are none: give it by its name, n=…"):
+        part.numpy()
+    close(part.numpy(n=np.int64(4)), X[:4].sum(0))

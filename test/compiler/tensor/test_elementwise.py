@@ -131,6 +131,8 @@ def test_python_numbers_adapt_and_reflect():
     ):
         assert made.dtype.name == kind
         np.testing.assert_allclose(made.numpy(), expected, rtol=1e-6)
+    with pytest.raises(ValueError, match=r"a whole number of 1329 bits does not fit float32"):
+        Tensor([1.5]) + 10**400
     with pytest.raises(ValueError, match=r"300 does not fit int8 \(-128 to 127\); cast the tensor"):
         t + 300
     with pytest.raises(TypeError, match="do not go together"):

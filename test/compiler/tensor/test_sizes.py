@@ -120,3 +120,12 @@ def test_equal_work_is_one_graph(evaluator):
     count = len(evaluator.calls)
     one.realize().numpy()
     assert len(evaluator.calls) == count  # computed already
+
+
+@pytest.mark.parametrize(("bounds", "error", "message"), [
+    ((5, 1), ValueError, "size n of 5 to 1: nothing lies between"), ((-5, 1), ValueError, "size n of -5 to 1: sizes are not negative"),
+    ((1.5, 2), TypeError, r"size n of 1\.5 to 2: whole numbers bound it"), ((1, "2"), TypeError, "size n of 1 to '2': whole numbers"),
+])  # fmt: skip
+def test_a_size_that_cannot_be_is_refused(bounds, error, message):
+    with pytest.raises(error, match=message):
+        Size("n", *bounds)
