@@ -25,7 +25,7 @@ def candidates(problem: Problem, traits: Traits) -> Sequence[Tile]:
     if attention_few.suits(problem, traits):
         return attention_few.candidates(problem, traits)
     matrices = attention_matrix.candidates(problem, traits)
-    return matrices or attention_fma.candidates(problem)
+    return matrices or attention_fma.candidates(problem, traits)
 
 
 def lower(problem: Problem, name: str, traits: Traits, choice: Tile | None = None) -> Lowered:

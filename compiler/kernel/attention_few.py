@@ -79,9 +79,14 @@ class FewTile:
         return max(self.pieces(self.deep), self.pieces(self.n)) * self.vector * max(self.m, self.own)
 
     @property
+    def statistics_at(self) -> int:
+        """Return where greatest logits and sums lie in LDS, in pairs: behind the results."""
+        return -(-self.waves * self.m * self.columns // 2) * 2 * WORD
+
+    @property
     def lds_bytes(self) -> int:
         """Return the LDS in which waves meet: results, greatest logits and sums."""
-        return WORD * self.waves * self.m * (self.columns + 2)
+        return self.statistics_at + 2 * WORD * self.waves * self.m
 
     def __str__(self) -> str:
         shape = f"columns={self.n} deep={self.deep}"
@@ -241,12 +246,6 @@ class FewAttention(Attending):
         )
         return State(greatest, total, tuple(results))
 
-    @property
-    def _statistics_at(self) -> int:
-        """Return where greatest logits and sums lie in LDS, behind the results."""
-        tile = self.tile
-        return WORD * tile.waves * tile.m * tile.columns
-
     def _put(self, states: Sequence[State]) -> None:
         """Store each wave's rows to LDS: results as [wave][row][column], greatest logits and sums as [wave][row]."""
         build, tile, numbers = self.frame.build, self.tile, self.frame.expressions.numbers
@@ -263,7 +262,7 @@ class FewAttention(Attending):
         with build.when(build.compare("eq", build.op("lane_id", I32), build.const(0))):
             for row, state in enumerate(states):
                 both = build.vector([state.greatest, state.sum])
-                build.lds_store(own, both, constant=self._statistics_at + 2 * row * WORD)
+                build.lds_store(own, both, constant=tile.statistics_at + 2 * row * WORD)
 
     def _combined(self) -> None:
         """Put the waves' rows together and store them: elements of all rows side by side by threads side by side."""
@@ -287,7 +286,7 @@ class FewAttention(Attending):
         waves = range(tile.waves)
         results = [build.lds_load(F32, place, constant=WORD * one * tile.m * tile.columns) for one in waves]
         pairs = [
-            build.lds_load(F32.of(2), about, constant=self._statistics_at + 2 * WORD * one * tile.m) for one in waves
+            build.lds_load(F32.of(2), about, constant=tile.statistics_at + 2 * WORD * one * tile.m) for one in waves
         ]
         greatest = [build.extract(pair, 0) for pair in pairs]
         safe = self.safe(self.greatest(greatest))

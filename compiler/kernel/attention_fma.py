@@ -2,7 +2,7 @@
 
 A group holds m queries of one head. For each n keys it multiplies queries and keys, makes logits of the scores, and keeps of every query the
 greatest logit so far, the sum of the powers and their sum with the values; when a greater logit comes, both sums are scaled down to it.
-Eight neighbouring threads share a query's row: four keys each of the scores, and of the result every eighth run of four columns.
+Eight neighbouring threads share a query's row: neighbouring keys of the scores each, and of the result every eighth run of four columns.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from ringup.compiler.index import Int, axis
 from ringup.compiler.kernel.attending import Attending
 from ringup.compiler.kernel.axes import Axis
-from ringup.compiler.kernel.contraction import Problem, Run
+from ringup.compiler.kernel.contraction import Problem, Run, by_speed
 from ringup.compiler.kernel.frame import Lowered
 from ringup.compiler.kernel.functions import exp2
 from ringup.compiler.kernel.space import most
 from ringup.compiler.kernel.staging import Operand, Staging
+from ringup.compiler.kernel.traits import Traits
 from ringup.compiler.machine.ir import F32, I32, Value
 
 THREADS = 128
@@ -25,6 +26,13 @@ ROW_THREADS = 8  # neighbouring threads on one row
 RUN = 4
 PAD = 4  # elements behind each row in LDS
 MOST_LDS = 60 << 10
+SHAPES = (
+    (64, 4, 1.0),
+    (64, 2, 0.8),
+    (32, 4, 0.64),
+    (16, 4, 0.37),
+    (128, 2, 0.76),
+)  # queries, keys of a thread, speed by the model
 _ROW = (1, 2, 4)  # how the numbers of a row's lanes differ
 
 
@@ -47,6 +55,11 @@ class AttentionTile:
     def rows(self) -> int:
         """Return the queries of a thread."""
         return self.m * ROW_THREADS // THREADS
+
+    @property
+    def own(self) -> int:
+        """Return the keys of a thread in a turn, neighbours."""
+        return self.k // ROW_THREADS
 
     @property
     def lds_bytes(self) -> int:
@@ -120,13 +133,13 @@ class FmaAttention(Attending):
         queries, keys, values = stagings
         columns = tile.n // ROW_THREADS
         greatest, sums, totals = carried[: tile.rows], carried[tile.rows : 2 * tile.rows], carried[2 * tile.rows :]
-        cells = [(self._row(i), number * tile.k + self._key(j)) for i in range(tile.rows) for j in range(RUN)]
+        cells = [(self._row(i), number * tile.k + self._key(j)) for i in range(tile.rows) for j in range(tile.own)]
         logits = self.logits(cells, self._products(queries, keys))
         scale = build.const(self.sources.found.scale, F32)
         powers: list[list[Value]] = []
         new_greatest, new_sums, new_totals = [], [], []
         for i in range(tile.rows):
-            row = logits[i * RUN : (i + 1) * RUN]
+            row = logits[i * tile.own : (i + 1) * tile.own]
             after = self.greatest([greatest[i], self.across(self.greatest(row), _ROW, "fmax")])
             safe = self.safe(after)
 
@@ -148,24 +161,24 @@ class FmaAttention(Attending):
         return [*new_greatest, *new_sums, *new_totals]
 
     def _products(self, queries: Staging, keys: Staging) -> list[Value]:
-        """Return the thread's scores: rows by RUN keys."""
-        build = self.frame.build
+        """Return the thread's scores: rows by its keys."""
+        build, own = self.frame.build, self.tile.own
         rows = self.frame.expressions.numbers.emit(self._row(0) * 4)
         columns = self.frame.expressions.numbers.emit(self._key(0) * 4)
-        found = [build.const(0.0, F32)] * (self.tile.rows * RUN)
+        found = [build.const(0.0, F32)] * (self.tile.rows * own)
         for k in range(self.tile.deep):
             a = self._read(rows, queries.place + k * queries.stride * 4, self.tile.rows)
-            b = self._read(columns, keys.place + k * keys.stride * 4, RUN)
+            b = self._read(columns, keys.place + k * keys.stride * 4, own)
             for i in range(self.tile.rows):
-                for j in range(RUN):
-                    found[i * RUN + j] = build.op("fma", F32, a[i], b[j], found[i * RUN + j])
+                for j in range(own):
+                    found[i * own + j] = build.op("fma", F32, a[i], b[j], found[i * own + j])
         return found
 
     def _put(self, powers: Sequence[Sequence[Value]]) -> None:
         """Store the powers to LDS as [key][query]."""
         build, stride_ = self.frame.build, self.tile.m + PAD
         address = self.frame.expressions.numbers.emit((self._key(0) * stride_ + self._row(0)) * 4)
-        for j in range(RUN):
+        for j in range(self.tile.own):
             build.lds_store(
                 address, build.vector([row[j] for row in powers]), constant=self._powers_at + j * stride_ * 4
             )
@@ -190,7 +203,7 @@ class FmaAttention(Attending):
         return self.thread // ROW_THREADS * self.tile.rows + i
 
     def _key(self, j: int) -> Int:
-        return self.thread % ROW_THREADS * RUN + j
+        return self.thread % ROW_THREADS * self.tile.own + j
 
     def _column(self, j: int) -> Int:
         return j // RUN * (ROW_THREADS * RUN) + self.thread % ROW_THREADS * RUN + j % RUN
@@ -217,12 +230,10 @@ class FmaAttention(Attending):
         return made[0], made[1], made[2]
 
 
-def candidates(problem: Problem) -> list[AttentionTile]:
-    """Return every tile worth a try, the heuristic one first: the largest that fits LDS and is no larger than there are queries."""
+def candidates(problem: Problem, traits: Traits) -> list[AttentionTile]:
+    """Return every tile worth a try that LDS has room for, the heuristic one first: by when it finishes."""
     assert problem.inner is not None
     n = -(-problem.n // (ROW_THREADS * RUN)) * ROW_THREADS * RUN
     deep = -(-most(problem.inner.size) // RUN) * RUN
-    tiles = [AttentionTile(m, n, ROW_THREADS * RUN, deep) for m in (64, 32, 16)]
-    fitting = [one for one in tiles if one.lds_bytes <= MOST_LDS]
-    first = next((one for one in fitting if one.m <= max(16, problem.m)), fitting[-1])
-    return [first, *(one for one in fitting if one is not first)]
+    tiles = [AttentionTile(m, n, ROW_THREADS * own, deep, speed) for m, own, speed in SHAPES]
+    return by_speed([one for one in tiles if one.lds_bytes <= MOST_LDS], problem, traits.compute_units)

@@ -29,11 +29,12 @@ from ringup.compiler.schedule.views import within
 
 PAD = PAD_BYTES // 2  # elements behind each row in LDS
 SHAPES = (  # waves, fragments of queries of a wave, keys of a turn: worth a try, those that share most first
-    (8, 1, 32), (4, 1, 32), (2, 1, 32), (2, 1, 16), (1, 1, 16), (8, 1, 64), (4, 1, 64), (1, 1, 32), (4, 2, 32), (2, 2, 32),
+    (8, 1, 32), (4, 1, 32), (4, 1, 16), (2, 1, 32), (2, 1, 16), (1, 1, 16), (8, 1, 64), (4, 1, 64), (1, 1, 32), (4, 2, 32), (2, 2, 32),
 )  # fmt: skip
 WIDE_VALUES = 64  # elements of a query above which a wave's registers hold one fragment of queries
 MOST_STAGED = 64  # elements of a turn's keys and values that a thread has on the way
 BUSY = 2  # groups a compute unit that keep a card busy
+ENOUGH_WAVES = 8  # of a group that has a compute unit's LDS for itself
 
 
 @dataclass(frozen=True)
@@ -316,7 +317,8 @@ def candidates(problem: Problem, traits: Traits) -> list[MatrixAttentionTile]:
     def is_good(tile: MatrixAttentionTile) -> bool:
         groups = -(-problem.m // tile.m) * most(problem.batch.size)
         is_busy = tile.waves <= 2 or groups >= BUSY * traits.compute_units
-        return is_busy and tile.k * (deep + n) <= MOST_STAGED * tile.threads
+        has_company = tile.waves >= ENOUGH_WAVES or 2 * 2 * tile.slices_bytes <= traits.lds_bytes
+        return is_busy and has_company and tile.k * (deep + n) <= MOST_STAGED * tile.threads
 
     shared = [one for one in tiles if one.m <= max(FRAGMENT, problem.m)]
     first = next((one for one in shared if is_good(one)), min(shared, key=lambda one: (one.m, one.k)))

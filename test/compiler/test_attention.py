@@ -6,6 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ringup.compiler import dtypes
+from ringup.compiler.explain import explain
+from ringup.compiler.graph import buffer
 from ringup.compiler.tensor import Tensor, device
 
 spec = importlib.util.spec_from_file_location("on_cores", Path(__file__).with_name("on_cores.py"))
@@ -135,3 +138,19 @@ def test_values_too_wide_for_a_tile_go_another_way():
     found, kernels = computed(q, k, v)
     np.testing.assert_allclose(found, expected(q, k, v), atol=2e-6)
     assert kernels == 3
+
+
+@pytest.mark.parametrize(
+    ("heads", "count", "deep", "queries", "keys"),
+    [
+        (16, 1024, 64, 64, 32),  # the most that share keys
+        (8, 256, 64, 32, 32),  # compute units would be idle
+        (16, 1024, 128, 64, 16),  # LDS holds no more keys beside so many queries
+        (4, 12, 64, 16, 32),  # no more queries than there are
+    ],
+)
+def test_the_tile_suits_the_number_of_queries_and_the_length_of_heads(heads, count, deep, queries, keys):
+    nodes = [Tensor._of(buffer(dtypes.float32, (1, heads, count, deep))) for _ in range(3)]
+    (kernel,) = explain([nodes[0].scaled_dot_product_attention(*nodes[1:]).node]).kernels
+    columns = -(-deep // 32) * 32
+    assert kernel.step.lowered.choice == f"attention queries={queries} keys={keys} columns={columns} deep={deep}"

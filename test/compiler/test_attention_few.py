@@ -138,3 +138,14 @@ def test_every_key_is_moved_once_and_waves_share_them():
     assert roles["part", "reduce"] == 16  # lanes of 16 bytes for a key of 256
     assert roles["slice", "loop"] * roles["k", "unroll"] == 4096
     assert roles["k", "unroll"] % roles["keys", "reduce"] == 0
+
+
+@pytest.mark.parametrize(("batch", "queries"), [(1, 1), (8, 2), (16, 4)])
+def test_heads_that_share_keys_share_their_loads_once_compute_units_are_busy(batch, queries):
+    """Eight heads of keys for 32 of queries: apart as long as compute units are idle, in one group when there are groups enough."""
+    q, *cache = (
+        Tensor._of(buffer(dtypes.float16, (batch, heads, size, 64))) for heads, size in ((32, 1), (8, 512), (8, 512))
+    )
+    (kernel,) = explain(prepared([q.scaled_dot_product_attention(*cache, grouped=True).node])).kernels
+    assert kernel.step.lowered.choice.startswith(f"few queries={queries} ")
+    assert kernel.step.lowered.groups == (1, 4 // queries, batch * 8)

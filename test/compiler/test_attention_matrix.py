@@ -7,7 +7,9 @@ from ringup.compiler import dtypes
 from ringup.compiler.compile import compile_kernel
 from ringup.compiler.explain import explain
 from ringup.compiler.graph import buffer
+from ringup.compiler.kernel import choose
 from ringup.compiler.rdna.matrices import matrix_layout
+from ringup.compiler.rdna.traits import traits
 from ringup.compiler.tensor import Tensor, device
 from ringup.compiler.tensor.order import prepared
 from ringup.compiler.tune import jobs_of
@@ -163,3 +165,19 @@ def test_heads_beside_each_other_in_the_result_are_heads_still(queries, heads):
     assert one.step.lowered.groups == other.step.lowered.groups
     assert one.cost.flops == other.cost.flops
     assert one.cost.bytes_moved == other.cost.bytes_moved
+
+
+@pytest.mark.parametrize(
+    ("heads", "count", "deep", "queries", "keys"),
+    [
+        (16, 1024, 64, 64, 32),
+        (8, 256, 64, 32, 32),  # compute units would be idle
+        (16, 1024, 128, 64, 16),  # two groups find room in a compute unit's LDS
+        (32, 2048, 128, 128, 32),  # eight waves need no company
+    ],
+)
+def test_the_tile_suits_the_number_of_queries_and_the_length_of_heads(heads, count, deep, queries, keys):
+    nodes = [Tensor._of(buffer(dtypes.float16, (1, heads, count, deep))) for _ in range(3)]
+    (job,) = jobs_of(prepared([nodes[0].scaled_dot_product_attention(*nodes[1:]).node]))
+    choice = str(choose.candidates(job.kernel, traits("gfx1100"))[0])
+    assert choice == f"matrix attention queries={queries} keys={keys} waves={queries // 16} columns={deep} deep={deep}"

@@ -5,7 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ringup.compiler.explain import explain
 from ringup.compiler.tensor import AdamW, Tensor, no_grad
+from ringup.compiler.tensor.order import prepared
 
 TEXT = np.frombuffer((Path(__file__).parents[3] / "README.md").read_bytes(), np.uint8)
 BATCH, POSITIONS, STEPS, RATE = 4, 16, 24, 5e-3
@@ -121,3 +123,15 @@ def test_it_learns_and_goes_on_as_its_reference_does(decoder, decoder_model, eva
     check_cache(model, text, logits)
     check_reference(model, text, logits, decoder)
     check_one_graph(model, on_card)
+
+
+def test_a_step_attends_to_its_cache_in_one_kernel_a_layer(decoder, decoder_model):
+    """Lengths of the cache and of the text are known only when it runs, and the cache is written by the same graph."""
+    with no_grad():
+        model = decoder_model.Decoder(decoder.initial(SEED), ROOM, AT_ONCE)
+        made = model.following(Tensor(np.zeros((1, AT_ONCE), np.int32)))
+    kernels = explain(prepared([made.node])).kernels
+    attention = [one for one in kernels if one.step.lowered.choice.startswith("few queries")]
+    assert sum(len(one.launches) for one in attention) == decoder_model.LAYERS
+    powers = [one for one in kernels if any("exp2" in line.does for line in one.nodes) and one not in attention]
+    assert not any("max over" in line.does for one in powers for line in one.nodes)  # no softmax by itself
