@@ -5,7 +5,8 @@ is used at one point there, which depends on the kernel's own axes alone: after 
 norm), where the kernel's axes fall apart into rows and the rest. The first reduction that joins tells what a row is; others depend on the same
 axes, or on fewer: then each row computes them again (a norm in front of a product with a vector), which is allowed where that is little work
 beside the first. When a reduction cannot join, the last node that all of its uses go through is put into memory instead of it, if that is no
-larger than what was reduced. A contraction is a kernel's only reduction, or one of two with the same rows and columns.
+larger than what was reduced. A contraction is a kernel's only reduction, or one of two with the same rows and columns, or the one below a
+reduction over its columns (a mean over a convolution's places).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import NamedTuple
 from ringup.compiler.graph import ELEMENTWISE, MOVEMENT, Node, Op, ordered
 from ringup.compiler.index import Atom, Int, atom_of, axis, bounds, is_axis, product, variables
 from ringup.compiler.schedule.attention import Attention, find
-from ringup.compiler.schedule.needs import depends, is_contraction, lies, sources
+from ringup.compiler.schedule.needs import axes_of, depends, is_contraction, lies, sources
 from ringup.compiler.schedule.views import Point, source_point, within
 
 ROW_LIMIT = 16384  # elements of a row that one group works through without others to share them
@@ -27,6 +28,8 @@ MOST_DEEP = 128  # elements of a head that an attention's tile has room for
 MOST_LOOKED = 4 * MOST_FOLDS  # reductions below a node that are asked whether they may join
 MOST_GATES = 256  # nodes behind a reduction that it may be put into memory with
 MANY_ROWS = 512  # with so many rows, one group a row keeps the card busy whatever a row's length
+LEAST_TILED = 8  # rows or columns of a contraction: fewer are no tile, a reduction by rows is as good
+MOST_POOLED = 64  # columns that one tile has all of
 POINTS_LIMIT = 6  # a node used at more points of one kernel than this is put into memory
 RECOMPUTED_LIMIT = 4  # a costly node is computed at most so many times for each of its elements,
 FEW_EVALUATIONS = (
@@ -68,12 +71,20 @@ class Joinable(NamedTuple):
     undecided: set[Node]
 
 
+class Pool(NamedTuple):
+    """A fold over all columns of a contraction that is computed below it, and over nothing else. `sides`: the axes of each factor's own."""
+
+    fold: Fold
+    sides: tuple[frozenset[Atom], frozenset[Atom]]
+
+
 @dataclass(slots=True, eq=False)
 class Kernel:
     """What one launch computes: `root` at every point of `axes`, with `folds` in the order of their dependence, from nodes in memory.
 
     A STORE root writes its value into a view of a buffer. `rows`: the axes that folds depend on, some on fewer, None without folds.
-    `attention`: the softmax and the scores below the one fold are computed inside too.
+    `attention`: the softmax and the scores below the one fold are computed inside too. `pool`: the last fold, where it runs over the columns
+    of the first.
     """
 
     root: Node
@@ -83,6 +94,7 @@ class Kernel:
     rows: frozenset[Atom] | None = None
     attention: Attention | None = None
     scores: Fold | None = None  # of the attention that the one fold completes
+    pool: Pool | None = None
 
     @property
     def shape(self) -> tuple[Int, ...]:
@@ -323,6 +335,7 @@ class Cut:
         number = len(kernel.folds)
         inner = {i: axis(f"r{number}_{i}", node.sources[0].shape[i]) for i in axes}
         fold = Fold(node, point, inner)
+        kernel.pool = self._pool_of(kernel, node, point)
         kernel.folds.append(fold)
         if kernel.rows is None:
             kernel.rows = _rows_of(point, kernel)
@@ -383,18 +396,16 @@ class Cut:
         return list(leaves)
 
     def _may_join(self, kernel: Kernel, node: Node, point: Point, rows: Rows | None) -> bool:
-        own = _rows_of(point, kernel)
-        if (
-            node in self._passing
-            or len(kernel.folds) >= MOST_FOLDS
-            or own is None
-            or (rows is not None and not own <= rows.axes)
-            or any(fold.node is node for fold in kernel.folds)
-        ):
+        if node in self._passing or len(kernel.folds) >= MOST_FOLDS or any(fold.node is node for fold in kernel.folds):
             return False
         for index, size in zip(point, node.shape, strict=True):
             if within(index, 0, size) is not True:
                 return False
+        if self._pool_of(kernel, node, point) is not None:
+            return True
+        own = _rows_of(point, kernel)
+        if own is None or kernel.pool is not None or (rows is not None and not own <= rows.axes):
+            return False
         if _points(kernel, own) > bounds(node.size)[1]:
             return False
         whole = bounds(product(kernel.shape))[1]
@@ -419,8 +430,30 @@ class Cut:
             or node.dtype is not first.node.dtype
         ):
             return False
-        sides = _sides(first.node, first.inner, kernel)
-        return len(sides) == 2 and sides == _sides(node, point, kernel)
+        own = axes_of(kernel.axes)
+        sides = _sides(first.node, first.point, own)
+        return all(sides) and frozenset(sides) == frozenset(_sides(node, point, own))
+
+    def _pool_of(self, kernel: Kernel, node: Node, point: Point) -> Pool | None:
+        """Return a kernel's one fold as one over all columns of a reduction that is needed below it, None where it is none such.
+
+        Only where the columns are few, and no others share them: what is staged of the rows is used by one tile, whatever the rest is.
+        """
+        if len(kernel.folds) != 1 or not self._contractions[node] or kernel.root in self._passing:
+            return None
+        (fold,) = kernel.folds
+        if self._contractions[fold.node] or node.dtype.bits < 32 or find(node) is not None:
+            return None
+        if any(not isinstance(size, int) for size in (*kernel.shape, *node.sources[0].shape)):
+            return None
+        own, columns = axes_of(kernel.axes), axes_of(tuple(fold.variables.values()))
+        sides = _sides(node, point, own | columns)
+        if kernel.rows != own or not columns or columns not in sides:
+            return None
+        rows, wide = _points(kernel, sides[columns == sides[0]]), bounds(fold.count)[1]
+        if _points(kernel, own) * wide > bounds(node.size)[1]:
+            return None
+        return Pool(fold, sides) if rows >= LEAST_TILED and LEAST_TILED <= wide <= MOST_POOLED else None
 
 
 def _runs_over_keys(fold: Fold, found: Attention, logits: Point) -> bool:
@@ -446,15 +479,12 @@ def _rows_of(point: Point, kernel: Kernel) -> frozenset[Atom] | None:
     return frozenset(used) if used <= own else None
 
 
-def _sides(contraction: Node, point: Point, kernel: Kernel) -> frozenset[frozenset[Atom]]:
-    """Return the kernel's axes that one factor of a contraction depends on and the other does not, for each: rows and columns."""
-    own = {atom_of(one) for one in kernel.axes if not isinstance(one, int)}
-    found: list[set[Atom]] = []
-    for factor in contraction.sources[0].sources:
-        indices = [point[i] for i in depends(factor)]
-        found.append({atom for one in indices if not isinstance(one, int) for atom in one.variables()} & own)
-    first, second = found
-    return frozenset(one for one in (frozenset(first - second), frozenset(second - first)) if one)
+def _sides(contraction: Node, point: Point, axes: frozenset[Atom]) -> tuple[frozenset[Atom], frozenset[Atom]]:
+    """Return the axes that one factor of a contraction depends on and the other does not, for each: rows and columns."""
+    first, second = (
+        axes_of(tuple(point[i] for i in depends(factor))) & axes for factor in contraction.sources[0].sources
+    )
+    return first - second, second - first
 
 
 def _points(kernel: Kernel, atoms: frozenset[Atom]) -> int:
@@ -526,5 +556,3 @@ def accesses(roots: Sequence[tuple[Node, Point]], inputs: Sequence[Node], folds:
                 seen.add((source, at, more))
                 stack.append((source, at, more))
     return found
-
-
