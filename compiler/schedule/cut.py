@@ -30,7 +30,7 @@ MOST_GATES = 256  # nodes behind a reduction that it may be put into memory with
 MANY_ROWS = 512  # with so many rows, one group a row keeps the card busy whatever a row's length
 LEAST_TILED = 8  # rows or columns of a contraction: fewer are no tile, a reduction by rows is as good
 MOST_POOLED = 64  # columns that one tile has all of
-POINTS_LIMIT = 6  # a node used at more points of one kernel than this is put into memory
+POINTS_LIMIT = 6  # an elementwise node that is used at more points than this, of all kernels, is put into memory
 RECOMPUTED_LIMIT = 4  # a costly node is computed at most so many times for each of its elements,
 FEW_EVALUATIONS = (
     1 << 15
@@ -153,6 +153,7 @@ class Cut:
                 self._users.setdefault(source, []).append(node)
         self._position = {node: i for i, node in enumerate(self._nodes)}
         self._contractions = {node: is_contraction(node) for node in self._nodes if node.op is Op.REDUCE}
+        self._costly = self._find_costly()
         self._gates = self._find_gates()
         self._passing = self._find_passing()
         self._accesses: dict[Node, dict[tuple[Kernel, Point], None]] = {}
@@ -186,6 +187,16 @@ class Cut:
                     gates.setdefault(gate, []).append(node)
                 gate = after[gate]
         return gates
+
+    def _find_costly(self) -> set[Node]:
+        """Return the nodes that are costly, and those made of them element by element: the last of these is put into memory, the others not."""
+        found: set[Node] = set()
+        for node in self._nodes:
+            if node.op in ELEMENTWISE and (
+                (node.op in COSTLY and node.dtype.is_float) or any(one in found for one in node.sources)
+            ):
+                found.add(node)
+        return found
 
     def _is_term(self, node: Node) -> bool:
         """Return whether a node is a product that is reduced at once: its factors are never more than it is."""
@@ -305,8 +316,8 @@ class Cut:
         return Joinable(found, left)
 
     def _is_recomputed(self, node: Node, accesses: Mapping[tuple[Kernel, Point], None]) -> bool:
-        """Return whether a costly node would be computed many times for each of its elements, inside a reduction over something else."""
-        if node.op not in COSTLY or not node.dtype.is_float:
+        """Return whether something costly would be computed many times for each of a node's elements, inside a reduction over something else."""
+        if node not in self._costly:
             return False
         most = max(RECOMPUTED_LIMIT * bounds(node.size)[1], FEW_EVALUATIONS)
         return any(_evaluations(kernel, point) > most for kernel, point in accesses)

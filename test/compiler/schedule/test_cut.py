@@ -10,6 +10,7 @@ from ringup.compiler.schedule.cut import MOST_FOLDS, Cut, memory_of
 from ringup.compiler.schedule.order import plan
 from ringup.compiler.schedule.signature import of_graph, of_kernel
 from ringup.compiler.tensor import Tensor, order
+from ringup.compiler.tensor.gradients import gradient
 from ringup.errors import CompileError
 
 
@@ -170,6 +171,14 @@ def test_the_plan_is_the_same_each_time():
         return [of_kernel(one)[0] for one in found]
 
     assert made() == made()
+
+
+def test_of_what_costs_much_only_the_last_that_is_made_of_it_lies_in_memory():
+    """A SiLU between two products that are trained: its exponential and its quotient are no use to the second product."""
+    x, first, second = tensor(64, 96), tensor(96, 128), tensor(128, 80)
+    made = (x @ first).silu() @ second
+    inner = [one for one in kernels(made, *gradient(made.sum(), [first, second])) if one.root.shape == (64, 128)]
+    assert not {one.root.op for one in inner} & {Op.EXP2, Op.DIV, Op.RECIP}
 
 
 def chain(step, count):
