@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from ringup.compiler import dtypes
@@ -83,9 +84,20 @@ _FUNCTIONS: dict[Op, Callable[..., Value]] = {
 
 def _extreme(build: Builder, op: Op, type_: Type, args: Sequence[Value]) -> Value:
     a, b = args
+    for value, bound in ((a, b), (b, a)):
+        if bound.op == "const" and bound.imm == bound.imm:
+            return _bounded(build, op, value, bound)
     best = build.op("fmax" if op is Op.MAX else "fmin", type_, a, b)
     unordered = build.op("or", I1, build.compare("fne", a, a), build.compare("fne", b, b))
     return build.op("select", type_, unordered, build.const(float("nan"), type_), best)
+
+
+def _bounded(build: Builder, op: Op, value: Value, bound: Value) -> Value:
+    """Return the extreme of a value and a constant that is a number: NaN is not beyond it, and stays."""
+    if bound.imm == (-math.inf if op is Op.MAX else math.inf):
+        return value
+    beyond = build.compare("fle", *((value, bound) if op is Op.MAX else (bound, value)))
+    return build.op("select", value.type, beyond, bound, value)
 
 
 def _of_integers(build: Builder, op: Op, dtype: DType, args: Sequence[Value]) -> Value:

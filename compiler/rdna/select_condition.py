@@ -85,7 +85,11 @@ def choose(e: Emitter, condition: Value, choices: Sequence[tuple[Place, Operand,
             e.emit(f"s_mov_{e.b}", made, by)
             by = made
     else:
-        name, a, b = comparison(e, found[0], opposite=found[1])
+        condition, opposite = found
+        if condition.op in COMPARISONS and all(is_scalar(yes) and not is_scalar(no) for _, yes, no in choices):
+            # the short form, and that of pairs, takes another than a VGPR only for what is chosen where the condition does not hold
+            opposite, choices = not opposite, [(to, no, yes) for to, yes, no in choices]
+        name, a, b = comparison(e, condition, opposite=opposite)
         e.emit(f"v_cmp_{name}", e.vcc, a, b)
         by = e.vcc
     for to, yes, no in choices:

@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 
+from ringup.compiler import dtypes
 from ringup.compiler.tensor import Size, Source, Tensor, device
 
 
@@ -33,6 +34,22 @@ def test_running_sums(small):
         np.testing.assert_array_equal(Tensor(x).cumsum(axis).numpy(), x.cumsum(axis))
         wide = x.astype(np.float32)
         np.testing.assert_array_equal(Tensor(wide).cummax(axis).numpy(), np.maximum.accumulate(wide, axis))
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
+def test_extremes_with_a_constant_keep_nan(small, name):
+    x = np.array([0.0, -0.0, 1.5, -1.5, 3.0, 1e-7, -1e-7, np.inf, -np.inf, np.nan, 2.0], np.float32)
+    t = Tensor(x).cast(getattr(dtypes, name))
+    rounded = t.cast(dtypes.float64).numpy()
+    for bound in (0.0, -0.0, 1.5, -2.0, np.inf, -np.inf, np.nan):
+        for found, wanted in (
+            (t.maximum(bound), np.maximum(rounded, bound)),
+            (t.minimum(bound), np.minimum(rounded, bound)),
+            (Tensor(bound).cast(t.dtype).maximum(t), np.maximum(bound, rounded)),
+            (Tensor(bound).cast(t.dtype).minimum(t), np.minimum(bound, rounded)),
+        ):
+            np.testing.assert_array_equal(found.cast(dtypes.float64).numpy(), wanted)
+    np.testing.assert_array_equal(t.clip(-1.5, 2).cast(dtypes.float64).numpy(), np.clip(rounded, -1.5, 2))
 
 
 def test_random_numbers_are_the_same_everywhere(small):

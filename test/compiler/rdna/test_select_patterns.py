@@ -5,6 +5,7 @@ import pytest
 
 from ringup.compiler.machine.build import Builder
 from ringup.compiler.machine.ir import F16, F32, I1, I32, I64, Param
+from ringup.compiler.rdna.code import Reg
 from ringup.compiler.rdna.select import select
 
 C = {
@@ -106,3 +107,32 @@ def test_nan_tests_heed_nan(beside):
     (_, expected), [(_, got)] = beside(b.function, [data, np.zeros(32, np.uint32)])
     assert (expected == got).all()
     assert sorted(set(got.tolist())) == [1, 2]
+
+
+CHOICES = {
+    "number, if less": lambda b, x, y: b.op(
+        "select", F32, b.compare("fle", x, b.const(1.0, F32)), b.const(1.0, F32), x
+    ),
+    "number, if not less": lambda b, x, y: b.op(
+        "select", F32, b.op("not", I1, b.compare("flt", x, y)), b.const(1.0, F32), y
+    ),
+    "number, else": lambda b, x, y: b.op("select", F32, b.compare("feq", x, y), y, b.const(2.0, F32)),
+    "number, if NaN": lambda b, x, y: b.op(
+        "select", F32, b.op("or", I1, b.compare("fne", x, x), b.compare("fne", y, y)), b.const(4.0, F32), x
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_a_choice_takes_a_number_where_the_short_form_has_room(same, name):
+    b = Builder("choice", [Param("in", I64, True), Param("out", I64, True, True)], 64)
+    at = b.mul(b.op("thread_id", I32), 4)
+    x, y = (b.load(F32, b.param(0), at, constant=256 * i) for i in range(2))
+    b.store(b.param(1), at, CHOICES[name](b, x, y))
+    data = np.random.default_rng(3).choice(np.array([0, -0.0, 1, 1.5, -3, np.inf, -np.inf, np.nan], np.float32), 128)
+    same(b.function, [data, np.zeros(64, np.float32)])
+    (chosen,) = [
+        one for block in select(b.function, "gfx1100").blocks for one in block.instrs if one.mnemonic == "v_cndmask_b32"
+    ]
+    short = isinstance(chosen.operands[2], Reg) and chosen.operands[2].bank == "v"
+    assert short == (name != "number, if NaN")
