@@ -27,7 +27,7 @@ from ringup.compiler.kernel.staging import Operand, Staging, masked
 from ringup.compiler.machine.ir import I32, Value
 from ringup.compiler.schedule.cut import LEAST_TILED, MOST_POOLED, Access, Fold, Kernel, accesses
 from ringup.compiler.schedule.needs import axes_of, is_contraction, used
-from ringup.compiler.schedule.views import Point, source_point, within
+from ringup.compiler.schedule.views import Point, Within, source_point, within
 
 MOST_EPILOGUE = 1500  # operations behind the sum, over all results of a thread, that are written out one by one
 AnyTile = TypeVar("AnyTile", bound="Tile")
@@ -364,8 +364,7 @@ class Tiled(ABC):
         """Return what follows the sums at some points, before a pool if there is one."""
         expressions = self.frame.expressions
         for problem, path, values in zip(self.problems, self._paths, parts, strict=True):
-            reduced = [_along(path, point) for point in points]
-            expressions.define(problem.fold.node, dict(zip(reduced, values, strict=True)))
+            expressions.define(problem.fold.node, _along(path, points, values))
         return expressions.values(self._result, list(zip(points, masks, strict=True)))
 
     def _store(self, points: Sequence[Point], parts: Sequence[Sequence[Value]], mask: Value | None) -> None:
@@ -378,7 +377,7 @@ class Tiled(ABC):
             where, row = self.own(0, local)
             point = self.point(self.kernel.axes, where)
             mask = masked(self.frame, within(row, 0, self.problem.m), there)
-            self.frame.expressions.define(pool.node, {_along(path, point): value})
+            self.frame.expressions.define(pool.node, _along(path, [point], [value]))
             found = self.frame.expressions.values(self.kernel.computed, [(point, mask)])
             self.frame.store([point], found, mask)
 
@@ -482,11 +481,18 @@ class Contraction(Tiled):
         return loop.results
 
 
-def _along(path: Sequence[Node], point: Point) -> Point:
-    """Return where a point of the first of some movement nodes lies in the source of the last."""
-    for node in path:
-        point, _ = source_point(node, point)
-    return point
+def _along(path: Sequence[Node], points: Sequence[Point], values: Sequence[Value]) -> dict[Point, Value]:
+    """Return values by where points of the first of some movement nodes lie in the source of the last, without those that a PAD fills."""
+    found: dict[Point, Value] = {}
+    for point, value in zip(points, values, strict=True):
+        conditions: list[Within] | None = []
+        for node in path:
+            point, conditions = source_point(node, point)
+            if conditions is None:
+                break
+        if conditions is not None:
+            found[point] = value
+    return found
 
 
 def path_to(root: Node, target: Node) -> list[Node]:

@@ -330,6 +330,24 @@ def test_what_the_rows_are_made_of_may_lie_in_memory_with_all_columns(small):
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16], ids=str)
+@pytest.mark.parametrize("folded", [False, True])
+def test_parts_of_a_tile_may_lie_in_a_pad_as_a_whole(small, monkeypatch, dtype, folded):
+    """Of the columns 0 to 60, filled up to 128, every second: zeros from the 31st on, which is the whole second run of a thread."""
+    monkeypatch.setattr(fma, "TILES", (fma.TILES[3],))
+    monkeypatch.setattr(fma, "POOLED", ())
+    a, b = whole((32, 9), dtype, 1), whole((9, 200), dtype, 2)
+    x, y = (tensor_of(small, value, dtype).cast("float32") for value in (a, b))
+    made = (x @ y)[:, :61].pad(((0, 0), (0, 67))).reshape(32, 64, 2)[:, :, 1] * 2 + 1
+    wanted = np.zeros((32, 128), np.int64)
+    wanted[:, :61] = a @ b[:, :61]
+    wanted = wanted[:, 1::2] * 2 + 1
+    if folded:
+        made, wanted = made.sum(1), wanted.sum(1)
+    assert [len(kernel.folds) for kernel in plan([made.node]).kernels] == [1 + folded]
+    np.testing.assert_array_equal(made.numpy().astype(np.int64), wanted)
+
+
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16, dtypes.int32], ids=str)
 @pytest.mark.parametrize("spread", ["padded", "joined", "masked"])
 def test_columns_that_only_a_pad_or_a_seam_tells_apart(small, dtype, spread):
