@@ -65,7 +65,7 @@ def candidates(kernel: Kernel, traits: Traits) -> list[Choice]:
     small = min(problem.m, problem.n) <= SMALL_SIDE
     narrow = matrix.narrowed(problems, traits.matrix) if traits.matrix else None
     found: list[Choice] = [*(fma.candidates(problem, traits) if narrow is None else matrix.candidates(problem, traits))]
-    return [*found, *rows.candidates(kernel, traits)[:1]] if small else found
+    return [*found, *rows.candidates(kernel, traits)[:1]] if small and kernel.pool is None else found
 
 
 def named(kernel: Kernel, traits: Traits, text: str) -> Named | None:

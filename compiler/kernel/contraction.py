@@ -1,6 +1,7 @@
 """Kernels of matrix products and convolutions: sums of products over K for every pair of a row (M) and a column (N), tile by tile.
 
 A kernel has one such sum or two, of the same rows and columns: a convolution and the one on the way around it, two products that are multiplied.
+Where a tile has all of a result's columns, what follows the sums may be folded over them (`pooling.py`).
 
 A group computes an m x n tile of the result. Slices of k along K go to LDS, each operand's by the threads that load them best from memory,
 whatever the operand is: a convolution's window, a cast, a product with a scale are computed on the way. While a slice is multiplied the next
@@ -20,15 +21,15 @@ from ringup.compiler.kernel.axes import Axis, threads
 from ringup.compiler.kernel.elementwise import written
 from ringup.compiler.kernel.expressions import divides
 from ringup.compiler.kernel.frame import Frame, Lowered
+from ringup.compiler.kernel.pooling import Pooling
 from ringup.compiler.kernel.space import Space, at, merged, most, places, stride
 from ringup.compiler.kernel.staging import Operand, Staging, masked
 from ringup.compiler.machine.ir import I32, Value
-from ringup.compiler.schedule.cut import Access, Fold, Kernel, accesses
+from ringup.compiler.schedule.cut import LEAST_TILED, MOST_POOLED, Access, Fold, Kernel, accesses
 from ringup.compiler.schedule.needs import axes_of, is_contraction, used
-from ringup.compiler.schedule.views import Point, source_point, within
+from ringup.compiler.schedule.views import Point, Within, source_point, within
 
 MOST_EPILOGUE = 1500  # operations behind the sum, over all results of a thread, that are written out one by one
-LEAST_TILED = 8  # fewer rows or columns than this are no tile: a reduction by rows is as good
 AnyTile = TypeVar("AnyTile", bound="Tile")
 Pieces: TypeAlias = Mapping[Atom, Int]  # axes that were cut, as sums of what they were cut into
 
@@ -68,6 +69,8 @@ class Side:
 
 def fits(kernel: Kernel) -> bool:
     """Return whether a kernel is a contraction, or several of the same rows and columns, that tiles suit."""
+    if kernel.pool is not None:  # the cut made sure of it
+        return True
     if not kernel.folds or not all(is_contraction(fold.node) for fold in kernel.folds):
         return False
     if any(
@@ -99,6 +102,8 @@ def split_axes(
     if kernel.attention is not None:
         first, second = (axes_of(point) for point in _read_by_factors(kernel, pieces or {}))
         return first - second, second - first
+    if kernel.pool is not None:
+        return kernel.pool.sides
     own = axes_of(kernel.axes)
     first, second = (
         own & used(factor, fold.inner, lambda node: node in kernel.inputs) for factor in fold.node.sources[0].sources
@@ -165,6 +170,8 @@ def _divisions(variable: Int, size: Int, points: Sequence[Point]) -> list[tuple[
 def by_speed(tiles: Sequence[AnyTile], problem: Problem, compute_units: int) -> list[AnyTile]:
     """Return the tiles by when they finish, by a simple count: turns of the card's units times the size of a tile, by speed."""
     m, n, batch = problem.m, problem.n, most(problem.batch.size)
+    if problem.kernel.pool is not None:
+        tiles = [tile for tile in tiles if n <= tile.n <= MOST_POOLED]
 
     def turns(tile: AnyTile) -> float:
         groups = -(-m // tile.m) * -(-n // tile.n) * batch
@@ -185,14 +192,21 @@ class Problem:
         self.kernel, self.fold = kernel, fold or kernel.folds[0]
         product_node = self.fold.node.sources[0]
         pairs, pieces = in_pieces(kernel)
+        pool = kernel.pool.fold if kernel.pool is not None else None
+        if pool is not None:
+            reduced = [(one, pool.node.sources[0].shape[i]) for i, one in pool.variables.items()]
+            pairs += [pair for pair in reduced if isinstance(pair[0], Expr)]
         out = substitute(written(kernel.root, kernel.axes), pieces)
         reads = accesses([(kernel.computed, kernel.axes)], kernel.inputs, all_folds(kernel))
         positions = [*(substitute(one, pieces) for one in places(reads)), out]
         first, second = split_axes(kernel, self.fold, pieces) or (frozenset(), frozenset())
         factors = product_node.sources
-        # columns are the axes that run through the result's memory: threads side by side store side by side; an attention's are its values'
+        # columns are the axes that run through the result's memory: threads side by side store side by side; an attention's are its values',
+        # a pool's what it runs over
         if rows is not None:
             swapped = first != rows
+        elif pool is not None:
+            swapped = first == axes_of(tuple(pool.variables.values()))
         elif kernel.attention is not None:
             swapped = factors[0] is kernel.attention.values
         else:
@@ -245,7 +259,7 @@ def problems(kernel: Kernel) -> list[Problem]:
     By the model the order matters little: the long loop of a block of 512 channels takes 16 % longer behind nothing than behind a short one.
     """
     first = Problem(kernel)
-    found = [first, *(Problem(kernel, fold, first.rows) for fold in kernel.folds[1:])]
+    found = [first, *(Problem(kernel, fold, first.rows) for fold in kernel.folds[1:] if kernel.pool is None)]
     return sorted(found, key=lambda one: most(one.depth.size))
 
 
@@ -265,7 +279,10 @@ class Tiled(ABC):
         self._original = {atom: index for one in every for atom, index in one.original.items()}
         self.frame = Frame(problem.kernel, name, tile.threads)
         self.thread = axis("thread", tile.threads)
-        self._paths = [path_to(problem.kernel.computed, one.fold.node) for one in every]
+        self._pool = problem.kernel.pool.fold if problem.kernel.pool is not None else None
+        self._pooling: Pooling | None = None
+        self._result = self.kernel.computed if self._pool is None else self._pool.node.sources[0]
+        self._paths = [path_to(self._result, one.fold.node) for one in every]
         self._at_batch: dict[Atom, Int] = {}
 
     @abstractmethod
@@ -287,7 +304,10 @@ class Tiled(ABC):
         found += [*self.thread_axes(), *self.own_axes()]
         if slices != 1:
             found.append(Axis("slice", "loop", slices, "slices of K, the next one on its way from memory"))
-        return [*found, Axis("k", "unroll", self.tile.k, "of a slice in LDS")]
+        found.append(Axis("k", "unroll", self.tile.k, "of a slice in LDS"))
+        if self._pool is not None:
+            found.append(Axis("column", "unroll", self.problem.n, "columns of a row, folded through LDS"))
+        return found
 
     def thread_axes(self) -> list[Axis]:
         """Return who the group's threads are."""
@@ -326,6 +346,7 @@ class Tiled(ABC):
     def _finish(self, products: Sequence[Sequence[Value]], runs: Sequence[Run]) -> None:
         """Compute what follows the sums, each with a value for every result of the thread, and store it, run by run."""
         rows, columns = (side.own.size for side in self.sides)
+        axes = self.kernel.axes if self._pool is None else self._pool.inner
         for run in runs:
             where_m, row = self.own(0, run.row)
             mask = masked(self.frame, within(row, 0, rows), None)
@@ -333,10 +354,13 @@ class Tiled(ABC):
             tests = []
             for step in range(run.length):
                 where_n, column = self.own(1, run.column + step)
-                points.append(self.point(self.kernel.axes, where_m | where_n))
+                points.append(self.point(axes, where_m | where_n))
                 tests.append(within(column, 0, columns))
             parts = [values[run.first : run.first + run.length] for values in products]
-            if divides(run.length, columns):  # a run lies inside or outside as a whole
+            if self._pooling is not None:
+                masks = [masked(self.frame, test, mask) for test in tests]
+                self._pooling.put(run.row, run.column // run.length, self._behind(points, parts, masks), masks)
+            elif divides(run.length, columns):  # a run lies inside or outside as a whole
                 self._store(points, parts, masked(self.frame, tests[0], mask))
             else:
                 for i, (point, test) in enumerate(zip(points, tests, strict=True)):
@@ -375,7 +399,7 @@ class Tiled(ABC):
         type_ = products[0][0].type
         size, threads = type_.size_bytes, self.tile.threads
         each, rows = len(products[0]) // self.rolled_rows, self.rolled_rows // len(products)
-        build.function.lds_bytes = max(build.function.lds_bytes, len(products) * rows * each * threads * size)
+        build.function.lds_bytes = max(build.function.lds_bytes, self._waiting_bytes(products))
         place = expressions.numbers.emit(self.thread * size)
         build.barrier()
         row = axis("row", rows)
@@ -394,13 +418,33 @@ class Tiled(ABC):
                 ]
                 self._finish(found, self.rolled_runs(row + first))
 
-    def _store(self, points: Sequence[Point], parts: Sequence[Sequence[Value]], mask: Value | None) -> None:
+    def _waiting_bytes(self, products: Sequence[Sequence[Value]]) -> int:
+        """Return the LDS that results take which wait for their rows' turn."""
+        rows = self.rolled_rows // len(products) * len(products)
+        return rows * (len(products[0]) // self.rolled_rows) * self.tile.threads * products[0][0].type.size_bytes
+
+    def _behind(
+        self, points: Sequence[Point], parts: Sequence[Sequence[Value]], masks: Sequence[Value | None]
+    ) -> list[Value]:
+        """Return what follows the sums at some points, before a pool if there is one."""
         expressions = self.frame.expressions
         for problem, path, values in zip(self.problems, self._paths, parts, strict=True):
-            reduced = [_along(path, point) for point in points]
-            expressions.define(problem.fold.node, dict(zip(reduced, values, strict=True)))
-        found = expressions.values(self.kernel.computed, [(point, mask) for point in points])
-        self.frame.store(points, found, mask)
+            expressions.define(problem.fold.node, _along(path, points, values))
+        return expressions.values(self._result, list(zip(points, masks, strict=True)))
+
+    def _store(self, points: Sequence[Point], parts: Sequence[Sequence[Value]], mask: Value | None) -> None:
+        self.frame.store(points, self._behind(points, parts, [mask] * len(points)), mask)
+
+    def _store_pooled(self, pool: Fold, pooling: Pooling) -> None:
+        """Store what follows the fold over the tile's columns."""
+        path = path_to(self.kernel.computed, pool.node)
+        for local, there, value in pooling.taken_up():
+            where, row = self.own(0, local)
+            point = self.point(self.kernel.axes, where)
+            mask = masked(self.frame, within(row, 0, self.problem.m), there)
+            self.frame.expressions.define(pool.node, _along(path, [point], [value]))
+            found = self.frame.expressions.values(self.kernel.computed, [(point, mask)])
+            self.frame.store([point], found, mask)
 
 
 class Contraction(Tiled):
@@ -409,6 +453,8 @@ class Contraction(Tiled):
     def operand(self, problem: Problem, number: int) -> Operand:
         """Return what is staged of a product's rows (0) or columns (1)."""
         side, depth = problem.sides[number], problem.depth
+        # along the other's axes the factor does not change, though what it is read from may have them
+        anywhere: dict[Atom, Int] = dict.fromkeys(axes_of(problem.sides[1 - number].own.variables), 0)
         along_k = (
             side.position is not None and stride(side.position, depth.variables[-1] if depth.variables else 0) == 1
         )
@@ -416,7 +462,7 @@ class Contraction(Tiled):
         def place(slice_: Int, own: Int, k: Int) -> tuple[Point, Int, Int]:
             where, at_own = self.own(number, own)
             at_k = slice_ * self.tile.k + k
-            return self.point(problem.fold.inner, where | at(depth, at_k)), at_own, at_k
+            return self.point(problem.fold.inner, anywhere | where | at(depth, at_k)), at_own, at_k
 
         run = depth.sizes[-1] if along_k else side.own.sizes[-1]
         return Operand(side.factor, place, most(side.own.size), most(depth.size), along_k, run)
@@ -449,10 +495,20 @@ class Contraction(Tiled):
                 build.barrier()  # ORDER: the slices lie where the ones before are read
             values, runs = self.results(self._product(problem))
             products.append(values)
-        if self.rolled_rows > len(products) and self._epilogue_size() * len(products[0]) > MOST_EPILOGUE:
+        is_rolled = self.rolled_rows > len(products) and self._epilogue_size() * len(products[0]) > MOST_EPILOGUE
+        if self._pool is not None:
+            base = self._waiting_bytes(products) if is_rolled else 0
+            pieces = -(-self.problem.n // runs[0].length)
+            self._pooling = Pooling(
+                self.frame, self._pool, self.thread, self.tile.m, self.tile.n // runs[0].length, pieces, base
+            )
+            build.barrier()  # ORDER: what is folded lies where the slices were
+        if is_rolled:
             self._finish_rolled(products)
         else:
             self._finish(products, runs)
+        if self._pool is not None and self._pooling is not None:
+            self._store_pooled(self._pool, self._pooling)
         return self.frame.done(groups, self.axes(groups, self._slices(self.problem)), self.tile)
 
     def _slices(self, problem: Problem) -> int:
@@ -490,11 +546,18 @@ class Contraction(Tiled):
         return loop.results
 
 
-def _along(path: Sequence[Node], point: Point) -> Point:
-    """Return where a point of the first of some movement nodes lies in the source of the last."""
-    for node in path:
-        point, _ = source_point(node, point)
-    return point
+def _along(path: Sequence[Node], points: Sequence[Point], values: Sequence[Value]) -> dict[Point, Value]:
+    """Return values by where points of the first of some movement nodes lie in the source of the last, without those that a PAD fills."""
+    found: dict[Point, Value] = {}
+    for point, value in zip(points, values, strict=True):
+        conditions: list[Within] | None = []
+        for node in path:
+            point, conditions = source_point(node, point)
+            if conditions is None:
+                break
+        if conditions is not None:
+            found[point] = value
+    return found
 
 
 def path_to(root: Node, target: Node) -> list[Node]:

@@ -10,7 +10,7 @@ from ringup.compiler.graph import Node, Op
 from ringup.compiler.kernel import holders
 from ringup.compiler.kernel.arith import cast, operate
 from ringup.compiler.machine.build import Builder
-from ringup.compiler.machine.ir import I1, I8, I32, Value
+from ringup.compiler.machine.ir import I1, I8, I32, Type, Value
 from ringup.compiler.schedule.identity import identity, kept
 
 LANES = 32
@@ -93,9 +93,7 @@ class Folder:
 
         `base` is the constant part of both places; the LDS there is used for nothing else before the next barrier of the kernel's.
         """
-        build = self.build
-        is_bool = total.type is I1
-        lying = build.op("zext", I8, total) if is_bool else total
+        build, lying = self.build, self.laid(total)
         if writes is None:
             build.lds_store(place, lying, constant=base)
         else:
@@ -112,6 +110,15 @@ class Folder:
         for i in range(0, count, width):
             vector = build.lds_load(lying.type.of(width), first, constant=base + i * stride_bytes)
             for k in range(width):
-                value = build.extract(vector, k)
-                found.append(build.compare("ne", build.op("zext", I32, value), build.const(0)) if is_bool else value)
+                found.append(self.taken_up(build.extract(vector, k), total.type))
         return self.joined(found)
+
+    def laid(self, total: Value) -> Value:
+        """Return a running value as it lies in LDS."""
+        return self.build.op("zext", I8, total) if total.type is I1 else total
+
+    def taken_up(self, lying: Value, type_: Type) -> Value:
+        """Return a running value of a type from what lies in LDS."""
+        if type_ is not I1:
+            return lying
+        return self.build.compare("ne", self.build.op("zext", I32, lying), self.build.const(0))

@@ -5,7 +5,8 @@ is used at one point there, which depends on the kernel's own axes alone: after 
 norm), where the kernel's axes fall apart into rows and the rest. The first reduction that joins tells what a row is; others depend on the same
 axes, or on fewer: then each row computes them again (a norm in front of a product with a vector), which is allowed where that is little work
 beside the first. When a reduction cannot join, the last node that all of its uses go through is put into memory instead of it, if that is no
-larger than what was reduced. A contraction is a kernel's only reduction, or one of two with the same rows and columns.
+larger than what was reduced. A contraction is a kernel's only reduction, or one of two with the same rows and columns, or the one below a
+reduction over its columns (a mean over a convolution's places).
 
 A line (a SCAN, a SORT) joins a kernel without reductions that uses it at one point, each element once: what is done with its results is done
 where they are made.
@@ -21,7 +22,7 @@ from typing import NamedTuple
 from ringup.compiler.graph import ELEMENTWISE, LINES, MOVEMENT, Node, Op, ordered
 from ringup.compiler.index import Atom, Expr, Int, atom_of, axis, bounds, is_axis, product, variables
 from ringup.compiler.schedule.attention import Attention, find
-from ringup.compiler.schedule.needs import depends, is_contraction, lies, sources
+from ringup.compiler.schedule.needs import axes_of, depends, is_contraction, lies, sources
 from ringup.compiler.schedule.views import Point, source_point, within
 
 ROW_LIMIT = 16384  # elements of a row that one group works through without others to share them
@@ -32,7 +33,9 @@ MOST_DEEP_FEW = 512  # the same for few queries
 MOST_LOOKED = 4 * MOST_FOLDS  # reductions below a node that are asked whether they may join
 MOST_GATES = 256  # nodes behind a reduction that it may be put into memory with
 MANY_ROWS = 512  # with so many rows, one group a row keeps the card busy whatever a row's length
-POINTS_LIMIT = 6  # a node used at more points of one kernel than this is put into memory
+LEAST_TILED = 8  # rows or columns of a contraction: fewer are no tile, a reduction by rows is as good
+MOST_POOLED = 64  # columns that one tile has all of
+POINTS_LIMIT = 6  # an elementwise node that is used at more points than this, of all kernels, is put into memory
 RECOMPUTED_LIMIT = 4  # a costly node is computed at most so many times for each of its elements,
 # or so many times in all: a card does these in less time than it takes to start another kernel (a guess: 2 us)
 FEW_EVALUATIONS = 1 << 15
@@ -72,13 +75,20 @@ class Joinable(NamedTuple):
     undecided: set[Node]
 
 
+class Pool(NamedTuple):
+    """A fold over all columns of a contraction that is computed below it, and over nothing else. `sides`: the axes of each factor's own."""
+
+    fold: Fold
+    sides: tuple[frozenset[Atom], frozenset[Atom]]
+
+
 @dataclass(slots=True, eq=False)
 class Kernel:
     """What one launch computes: `root` at every point of `axes`, with `folds` in the order of their dependence, from nodes in memory.
 
     A STORE root writes its value into a view of a buffer. `rows`: the axes that folds depend on, some on fewer, None without folds.
-    `attention`: the softmax and the scores below the one fold are computed inside too. `line`: the one
-    SCAN or SORT computed inside, in a kernel without folds; its variable walks along the line.
+    `attention`: the softmax and the scores below the one fold are computed inside too. `line`: the one SCAN or SORT computed inside, in a
+    kernel without folds; its variable walks along the line. `pool`: the last fold, where it runs over the columns of the first.
     """
 
     root: Node
@@ -89,6 +99,7 @@ class Kernel:
     attention: Attention | None = None
     scores: Fold | None = None  # of the attention that the one fold completes
     line: Fold | None = None
+    pool: Pool | None = None
 
     @property
     def shape(self) -> tuple[Int, ...]:
@@ -147,6 +158,7 @@ class Cut:
                 self._users.setdefault(source, []).append(node)
         self._position = {node: i for i, node in enumerate(self._nodes)}
         self._contractions = {node: is_contraction(node) for node in self._nodes if node.op is Op.REDUCE}
+        self._costly = self._find_costly()
         self._gates = self._find_gates()
         self._passing = self._find_passing()
         self._accesses: dict[Node, dict[tuple[Kernel, Point], None]] = {}
@@ -180,6 +192,16 @@ class Cut:
                     gates.setdefault(gate, []).append(node)
                 gate = after[gate]
         return gates
+
+    def _find_costly(self) -> set[Node]:
+        """Return the nodes that are costly, and those made of them element by element: the last of these is put into memory, the others not."""
+        found: set[Node] = set()
+        for node in self._nodes:
+            if node.op in ELEMENTWISE and (
+                (node.op in COSTLY and node.dtype.is_float) or any(one in found for one in node.sources)
+            ):
+                found.add(node)
+        return found
 
     def _is_term(self, node: Node) -> bool:
         """Return whether a node is a product that is reduced at once: its factors are never more than it is."""
@@ -306,8 +328,8 @@ class Cut:
         return Joinable(found, left)
 
     def _is_recomputed(self, node: Node, accesses: Mapping[tuple[Kernel, Point], None]) -> bool:
-        """Return whether a costly node would be computed many times for each of its elements, inside a reduction over something else."""
-        if node.op not in COSTLY or not node.dtype.is_float:
+        """Return whether something costly would be computed many times for each of a node's elements, inside a reduction over something else."""
+        if node not in self._costly:
             return False
         most = max(RECOMPUTED_LIMIT * bounds(node.size)[1], FEW_EVALUATIONS)
         return any(_evaluations(kernel, point) > most for kernel, point in accesses)
@@ -338,6 +360,7 @@ class Cut:
         number = len(kernel.folds)
         inner = {i: axis(f"r{number}_{i}", node.sources[0].shape[i]) for i in axes}
         fold = Fold(node, point, inner)
+        kernel.pool = self._pool_of(kernel, node, point)
         kernel.folds.append(fold)
         if kernel.rows is None:
             kernel.rows = _rows_of(point, kernel)
@@ -404,14 +427,11 @@ class Cut:
         return list(leaves)
 
     def _may_join(self, kernel: Kernel, node: Node, point: Point, rows: Rows | None) -> bool:
-        own = _rows_of(point, kernel)
         if (
             node in self._passing
             or kernel.attention is not None
             or kernel.line is not None
             or len(kernel.folds) >= MOST_FOLDS
-            or own is None
-            or (rows is not None and not own <= rows.axes)
             or any(fold.node is node for fold in kernel.folds)
         ):
             return False
@@ -420,6 +440,11 @@ class Cut:
         for index, size in zip(point, node.shape, strict=True):
             if within(index, 0, size) is not True and own_sizes.get(index) != size:
                 return False
+        if self._pool_of(kernel, node, point) is not None:
+            return True
+        own = _rows_of(point, kernel)
+        if own is None or kernel.pool is not None or (rows is not None and not own <= rows.axes):
+            return False
         if _points(kernel, own) > bounds(node.size)[1]:
             return False
         whole = bounds(product(kernel.shape))[1]
@@ -444,8 +469,30 @@ class Cut:
             or node.dtype is not first.node.dtype
         ):
             return False
-        sides = _sides(first.node, first.inner, kernel)
-        return len(sides) == 2 and sides == _sides(node, point, kernel)
+        own = axes_of(kernel.axes)
+        sides = _sides(first.node, first.point, own)
+        return all(sides) and frozenset(sides) == frozenset(_sides(node, point, own))
+
+    def _pool_of(self, kernel: Kernel, node: Node, point: Point) -> Pool | None:
+        """Return a kernel's one fold as one over all columns of a reduction that is needed below it, None where it is none such.
+
+        Only where the columns are few, and no others share them: what is staged of the rows is used by one tile, whatever the rest is.
+        """
+        if len(kernel.folds) != 1 or not self._contractions[node] or kernel.root in self._passing:
+            return None
+        (fold,) = kernel.folds
+        if self._contractions[fold.node] or node.dtype.bits < 32 or find(node) is not None:
+            return None
+        if any(not isinstance(size, int) for size in (*kernel.shape, *node.sources[0].shape)):
+            return None
+        own, columns = axes_of(kernel.axes), axes_of(tuple(fold.variables.values()))
+        sides = _sides(node, point, own | columns)
+        if kernel.rows != own or not columns or columns not in sides:
+            return None
+        rows, wide = _points(kernel, sides[columns == sides[0]]), bounds(fold.count)[1]
+        if _points(kernel, own) * wide > bounds(node.size)[1]:
+            return None
+        return Pool(fold, sides) if rows >= LEAST_TILED and LEAST_TILED <= wide <= MOST_POOLED else None
 
 
 def _has_room(found: Attention, factor: Node, values: Node) -> bool:
@@ -519,15 +566,12 @@ def _rows_of(point: Point, kernel: Kernel) -> frozenset[Atom] | None:
     return frozenset(used) if used <= own else None
 
 
-def _sides(contraction: Node, point: Point, kernel: Kernel) -> frozenset[frozenset[Atom]]:
-    """Return the kernel's axes that one factor of a contraction depends on and the other does not, for each: rows and columns."""
-    own = {atom_of(one) for one in kernel.axes if not isinstance(one, int)}
-    found: list[set[Atom]] = []
-    for factor in contraction.sources[0].sources:
-        indices = [point[i] for i in depends(factor)]
-        found.append({atom for one in indices if not isinstance(one, int) for atom in one.variables()} & own)
-    first, second = found
-    return frozenset(one for one in (frozenset(first - second), frozenset(second - first)) if one)
+def _sides(contraction: Node, point: Point, axes: frozenset[Atom]) -> tuple[frozenset[Atom], frozenset[Atom]]:
+    """Return the axes that one factor of a contraction depends on and the other does not, for each: rows and columns."""
+    first, second = (
+        axes_of(tuple(point[i] for i in depends(factor))) & axes for factor in contraction.sources[0].sources
+    )
+    return first - second, second - first
 
 
 def _points(kernel: Kernel, atoms: frozenset[Atom]) -> int:

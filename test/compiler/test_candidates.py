@@ -73,6 +73,10 @@ CASES = {  # name: (tensors, what NumPy says, the lowering whose candidates thes
         lambda: (Tensor(HALF_ROWS) @ Tensor(HALF_COLUMNS)).cast("float32") * (Tensor(HALF_ROWS) @ Tensor(HALF_COLUMNS) * 2).cast("float32"),
         2 * PRODUCT**2, matrix.MatrixTile, 4e-3,
     ),
+    "sums of a product": (lambda: (Tensor(ROWS) @ Tensor(COLUMNS)).relu().sum(1), np.maximum(ROWS @ COLUMNS, 0).sum(1), fma.FmaTile, 1e-4),
+    "sums of a product of f16": (
+        lambda: (Tensor(HALF_ROWS) @ Tensor(HALF_COLUMNS)).cast("float32").sum(1), PRODUCT.sum(1), matrix.MatrixTile, 2e-3,
+    ),
     "product of bytes": (lambda: Tensor(BYTES).cast("int32") @ Tensor(BYTES).permute(1, 0).cast("int32"), SQUARE, matrix.MatrixTile, 0),
     "attention": (lambda: Tensor(Q).scaled_dot_product_attention(Tensor(K), Tensor(V)), SEEN, attention_fma.AttentionTile, 1e-4),
     "attention of f16": (lambda: halves().cast("float32"), SEEN, attention_matrix.MatrixAttentionTile, 4e-3),

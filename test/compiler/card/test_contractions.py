@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 
 from ringup.compiler import dtypes
 from ringup.compiler.compile import compile_graph
+from ringup.compiler.graph import Op, reduce
 from ringup.compiler.kernel import contraction, fma, matrix
 from ringup.compiler.machine.ir import Loop
 from ringup.compiler.schedule.order import plan
 from ringup.compiler.tensor import Tensor
 from ringup.compiler.tensor.gradients import gradient
+from ringup.compiler.tune import modelled
 
 KINDS = [
     "float64",
@@ -199,7 +201,7 @@ def test_results_of_two_products_wait_in_lds_while_a_long_epilogue_runs_over_row
     monkeypatch.setattr(fma, "TILES", (tile,))
     monkeypatch.setattr(contraction, "MOST_EPILOGUE", 20)
     random = np.random.default_rng(tile.m)
-    a, b = (Tensor(random.standard_normal((70, 70)).astype(np.float32) * 0.1) for _ in range(2))
+    a, b = (Tensor(random.standard_normal((34, 34)).astype(np.float32) * 0.1) for _ in range(2))
     made = (a @ b).gelu("none") * (b @ a).gelu("none")
     steps = []
     compile_graph([made.node], "gfx1100", watch=steps.append)
@@ -211,6 +213,139 @@ def test_results_of_two_products_wait_in_lds_while_a_long_epilogue_runs_over_row
     assert steps[0].lowered.function.lds_bytes == max(waiting, 2 * 4 * tile.k * (tile.m + tile.n + 2 * fma.PAD))
     ((found, wanted),) = small.both([made.node])
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def pooled(made):
+    """Return the lowered steps of a tensor that is one kernel with a fold over a contraction's columns."""
+    steps = []
+    compile_graph([made.node], "gfx1100", watch=steps.append)
+    assert [(len(step.kernel.folds), step.kernel.pool is not None) for step in steps] == [(2, True)]
+    return steps[0].lowered
+
+
+@pytest.mark.parametrize(
+    ("kind", "m", "n", "k", "along"),
+    [
+        *((kind, 17, 31, 20, 1) for kind in ("float64", "int32", "uint32", "int64", "float16", "bfloat16", "int8")),
+        *((kind, 37, 49, 18, 0) for kind in ("float32", "float16", "int8")),
+        ("float32", 8, 8, 3, 1),
+        ("float32", 70, 64, 33, 1),
+        ("float16", 130, 64, 33, 1),
+    ],
+)
+def test_a_fold_over_all_columns_of_a_product(small, kind, m, n, k, along):
+    dtype = dtypes.BY_NAME[kind]
+    wide = dtypes.float32 if dtype.is_float and dtype.bits < 32 else dtypes.int32 if dtype.bits == 8 else dtype
+    a, b, c = (whole(shape, dtype, i) for i, shape in enumerate([(m, k), (k, n), (m, n)]))
+    x, y, z = (tensor_of(small, value, dtype) for value in (a, b, c))
+    product_ = x.cast(wide) @ y.cast(wide)
+    made = (product_ + z.cast(wide)).permute(*((1, 0) if along == 0 else (0, 1)))
+    lowered = pooled(made.sum(along) * 3)
+    by_matrix = any(value.op == "matrix" for value in operations(lowered.function.body))
+    assert by_matrix == (dtype.bits < 32)
+    found = (made.sum(along) * 3).numpy()
+    wanted = 3 * (a.astype(np.int64) @ b.astype(np.int64) + c).sum(1)
+    np.testing.assert_array_equal(found.astype(np.int64), wanted.astype(found.dtype).astype(np.int64))
+
+
+@pytest.mark.parametrize("op", [Op.MAX, Op.MIN, Op.MUL, Op.ADD], ids=lambda op: op.value)
+@pytest.mark.parametrize("batch", [1, 3])
+def test_columns_are_folded_by_any_operation(small, op, batch):
+    random = np.random.default_rng(batch)
+    a, b = (Tensor(random.standard_normal(shape).astype(np.float32)) for shape in ((batch, 21, 30), (batch, 30, 11)))
+    made = reduce(op, (a @ b * 0.3).node, (2,))
+    assert [kernel.pool is not None for kernel in plan([made]).kernels] == [True]
+    ((found, wanted),) = small.both([made])
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_whether_any_column_is_above(small):
+    a, b = (whole(shape, dtypes.float32, i) for i, shape in enumerate([(40, 9), (9, 33)]))
+    made = reduce(Op.MAX, ((tensor_of(small, a, dtypes.float32) @ tensor_of(small, b, dtypes.float32)) > 25).node, (1,))
+    assert [kernel.pool is not None for kernel in plan([made]).kernels] == [True]
+    ((found, wanted),) = small.both([made])
+    assert 0 < wanted.sum() < wanted.size
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16"])
+@pytest.mark.parametrize(("size", "stride"), [((7, 7), 1), ((9, 5), 1), ((11, 15), 2)])
+def test_the_mean_of_a_convolution_its_norm_and_the_way_around_it(small, kind, size, stride):
+    """The tail of a residual network, with its gradients; f16's sums are f32 and rounded where the graph says so."""
+    random = np.random.default_rng(size[0])
+    x, kernel, scale = (
+        Tensor((random.standard_normal(shape) * 0.5).astype(kind))
+        for shape in ((1, 6, *size), (10, 6, 3, 3), (1, 10, 1, 1))
+    )
+    out = [-(-one // stride) for one in size]
+    around = Tensor(random.standard_normal((1, 10, *out)).astype(kind))
+    made = ((x.conv2d(kernel, stride=stride, padding=1) * scale + around).relu()).mean((2, 3))
+    pooled(made)
+    slopes = gradient((made * made).sum(), [x, kernel, scale, around])
+    tolerance = 1e-4 if kind == "float32" else 2e-2
+    for found, wanted in small.both([made.node, *(one.node for one in slopes)]):
+        np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("tile", [fma.TILES[4], fma.TILES[3]], ids=str)
+def test_a_long_epilogue_runs_over_rows_before_its_columns_are_folded(small, monkeypatch, tile):
+    monkeypatch.setattr(fma, "TILES", (tile,))
+    monkeypatch.setattr(fma, "POOLED", ())
+    monkeypatch.setattr(contraction, "MOST_EPILOGUE", 20)
+    random = np.random.default_rng(tile.m)
+    a, b = (Tensor(random.standard_normal(shape).astype(np.float32) * 0.1) for shape in ((70, 40), (40, 51)))
+    made = (a @ b).gelu("none").sum(1).exp()
+    function = pooled(made).function
+    assert len([item for item in function.body.items if isinstance(item, Loop)]) == 2  # slices, then rows
+    waiting = (
+        tile.m * tile.n * 4 + tile.m * (tile.n // 4 + 1) * 4
+    )  # bytes: results, then pieces of four columns behind them
+    assert function.lds_bytes == max(waiting, 2 * 4 * tile.k * (tile.m + tile.n + 2 * fma.PAD))
+    ((found, wanted),) = small.both([made.node])
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(64, 64, 4096), (1024, 33, 1024), (512, 16, 512), (4096, 64, 512)])
+def test_a_fold_behind_a_product_takes_no_longer_than_after_it(m, n, k):
+    """By the model, which leaves out what it takes to start the second kernel."""
+
+    def cycles(apart):
+        made = (Tensor.empty(m, k) @ Tensor.empty(k, n)).relu()
+        steps = []
+        compile_graph([(made.contiguous() if apart else made).sum(1).node], "gfx1100", watch=steps.append)
+        assert len(steps) == 1 + apart
+        return sum(modelled(step).cycles for step in steps)
+
+    assert cycles(apart=False) <= cycles(apart=True)
+
+
+def test_what_the_rows_are_made_of_may_lie_in_memory_with_all_columns(small):
+    """A factor that is an output too is read where it lies; it is the same in every column."""
+    random = np.random.default_rng(5)
+    a, b = (random.standard_normal(shape).astype(np.float32) for shape in ((19, 12), (12, 10)))
+    wide = Tensor(a).reshape(19, 12, 1).expand(19, 12, 10).exp()
+    made = (wide * Tensor(b).reshape(1, 12, 10)).sum(1).relu().sum(1)
+    assert [kernel.pool is not None for kernel in plan([wide.node, made.node]).kernels] == [False, True]
+    for found, wanted in small.both([wide.node, made.node]):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16], ids=str)
+@pytest.mark.parametrize("folded", [False, True])
+def test_parts_of_a_tile_may_lie_in_a_pad_as_a_whole(small, monkeypatch, dtype, folded):
+    """Of the columns 0 to 60, filled up to 128, every second: zeros from the 31st on, which is the whole second run of a thread."""
+    monkeypatch.setattr(fma, "TILES", (fma.TILES[3],))
+    monkeypatch.setattr(fma, "POOLED", ())
+    a, b = whole((32, 9), dtype, 1), whole((9, 200), dtype, 2)
+    x, y = (tensor_of(small, value, dtype).cast("float32") for value in (a, b))
+    made = (x @ y)[:, :61].pad(((0, 0), (0, 67))).reshape(32, 64, 2)[:, :, 1] * 2 + 1
+    wanted = np.zeros((32, 128), np.int64)
+    wanted[:, :61] = a @ b[:, :61]
+    wanted = wanted[:, 1::2] * 2 + 1
+    if folded:
+        made, wanted = made.sum(1), wanted.sum(1)
+    assert [len(kernel.folds) for kernel in plan([made.node]).kernels] == [1 + folded]
+    np.testing.assert_array_equal(made.numpy().astype(np.int64), wanted)
 
 
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16, dtypes.int32], ids=str)

@@ -10,6 +10,7 @@ from ringup.compiler.schedule.cut import MOST_FOLDS, Cut, memory_of
 from ringup.compiler.schedule.order import plan
 from ringup.compiler.schedule.signature import of_graph, of_kernel
 from ringup.compiler.tensor import Tensor, order
+from ringup.compiler.tensor.gradients import gradient
 from ringup.errors import CompileError
 
 
@@ -77,6 +78,14 @@ def shortcut(x, kernel, around):
         (lambda: sum((tensor(40, 64) @ tensor(64, 48) for _ in range(2)), tensor(40, 64) @ tensor(64, 48)), 2),
         (lambda: tensor(40, 64) @ tensor(64, 48) + (tensor(8, 24) @ tensor(24, 48)).repeat(5, 1), 2),
         (lambda: shortcut(tensor(1, 16, 12, 12), tensor(24, 16, 3, 3), tensor(24, 16, 1, 1)), 1),
+        # all columns of a product are folded in its kernel where they are few, not beside other kinds of columns, nor behind an attention
+        (lambda: (tensor(40, 64) @ tensor(64, 49) + tensor(49)).relu().sum(1), 1),
+        (lambda: (tensor(40, 64) @ tensor(64, 65) + tensor(65)).relu().sum(1), 2),
+        (lambda: (tensor(40, 64) @ tensor(64, 49)).sum(), 2),
+        (lambda: tensor(1, 16, 7, 7).conv2d(tensor(24, 16, 3, 3), padding=1).relu().mean((2, 3)), 1),
+        (lambda: tensor(4, 16, 7, 7).conv2d(tensor(24, 16, 3, 3), padding=1).relu().mean((2, 3)), 2),
+        (lambda: tensor(64, 16).scaled_dot_product_attention(tensor(64, 16), tensor(64, 16)).sum(1), 2),
+        (lambda: (tensor(40, 64) @ tensor(64, 49)).softmax(-1), 2),
         # exponentials are done again if they are few
         (lambda: tensor(4, 1, 128).softmax(-1) @ tensor(4, 128, 64), 1),
         (lambda: tensor(4, 1, 1024).softmax(-1) @ tensor(4, 1024, 64), 2),
@@ -169,6 +178,14 @@ def test_the_plan_is_the_same_each_time():
         return [of_kernel(one)[0] for one in found]
 
     assert made() == made()
+
+
+def test_of_what_costs_much_only_the_last_that_is_made_of_it_lies_in_memory():
+    """A SiLU between two products that are trained: its exponential and its quotient are no use to the second product."""
+    x, first, second = tensor(64, 96), tensor(96, 128), tensor(128, 80)
+    made = (x @ first).silu() @ second
+    inner = [one for one in kernels(made, *gradient(made.sum(), [first, second])) if one.root.shape == (64, 128)]
+    assert not {one.root.op for one in inner} & {Op.EXP2, Op.DIV, Op.RECIP}
 
 
 def chain(step, count):
