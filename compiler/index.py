@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from math import gcd
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 Int: TypeAlias = "int | Expr"
 Key: TypeAlias = tuple[object, ...]
@@ -130,13 +130,20 @@ class Atom:
         sign = {"div": "//", "mod": "%", "mul": "*"}[self.kind]
         return f"(({self.parts[0]}) {sign} ({self.parts[1]}))"
 
+    @property
+    def sides(self) -> tuple[Int, Int]:
+        """Return the two numbers that a quotient, a remainder or a product is of."""
+        a, b = self.parts
+        return cast("Int", a), cast("Int", b)
+
     def substitute(self, values: Mapping[Atom, Int]) -> Int:
         """Return it with variables replaced."""
         if self in values:
             return values[self]
         if self.kind in ("var", "value"):
             return Expr(0, ((self, 1),))
-        a, b = (substitute(part, values) for part in self.parts)  # type: ignore[arg-type]
+        a, b = self.sides
+        a, b = substitute(a, values), substitute(b, values)
         return a // b if self.kind == "div" else a % b if self.kind == "mod" else a * b
 
 
@@ -216,9 +223,10 @@ def _evaluate_atom(atom: Atom, given: Mapping[str, int]) -> int:
         if not atom.lo <= given[name] <= atom.hi:
             raise ValueError(f"{name} is {given[name]}, outside of {atom.lo} to {atom.hi}")
         return given[name]
-    a, b = (evaluate(part, given) for part in atom.parts)  # type: ignore[arg-type]
+    left, right = atom.sides
+    a, b = evaluate(left, given), evaluate(right, given)
     if atom.kind in ("div", "mod") and not b:
-        raise ValueError(f"{atom} divides by nothing: {atom.parts[1]} is 0")
+        raise ValueError(f"{atom} divides by nothing: {right} is 0")
     return a // b if atom.kind == "div" else a % b if atom.kind == "mod" else a * b
 
 

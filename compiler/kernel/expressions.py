@@ -232,11 +232,12 @@ class Expressions:
         type_ = holders.stored(node.dtype)
         size = node.dtype.size_bytes
         places = [flat(point, node.shape) for point, _ in requests]
+        masks = [mask for _, mask in requests]
         found: list[Value] = []
         i = 0
         while i < len(requests):
-            mask = requests[i][1]
-            count = run_length(places, i, size, lambda k, mask=mask: requests[k][1] is mask)
+            mask = masks[i]
+            count = run_length(places, i, size, masks)
             base, offset, constant = self.address(node, places[i], masked=mask is not None)
             vector = build.load(type_.of(count), base, offset, constant=constant, mask=mask)
             found += [holders.from_memory(build, build.extract(vector, k), node.dtype) for k in range(count)]
@@ -253,7 +254,7 @@ class Expressions:
         lying = [holders.to_memory(build, value, node.dtype) for value in values]
         i = 0
         while i < len(places):
-            count = run_length(places, i, node.dtype.size_bytes, lambda k: True)
+            count = run_length(places, i, node.dtype.size_bytes)
             base, offset, constant = self.address(node, places[i], masked=mask is not None)
             build.store(base, offset, build.vector(lying[i : i + count]), constant=constant, mask=mask)
             i += count
@@ -292,13 +293,13 @@ class Expressions:
         return build.add(base, value)
 
 
-def run_length(places: Sequence[Int], first: int, size_bytes: int, alike: object) -> int:
-    """Return how many elements from `first` on lie side by side, as a width that one access has and that divides their position."""
+def run_length(places: Sequence[Int], first: int, size_bytes: int, masks: Sequence[Value | None] = ()) -> int:
+    """Return how many elements from `first` on lie side by side under one mask, as a width that one access has and that divides their place."""
     count = 1
     start = places[first]
     while first + count < len(places) and count * size_bytes < WIDEST_BYTES:
         step = places[first + count] - start
-        if not isinstance(step, int) or step != count or not alike(first + count):  # type: ignore[operator]
+        if not isinstance(step, int) or step != count or (masks and masks[first + count] is not masks[first]):
             break
         count += 1
     while count > 1 and (count & count - 1 or not divides(count, start)):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from ringup.compiler.index import Atom, Expr, Int, bounds
 from ringup.compiler.machine.build import Builder
 from ringup.compiler.machine.ir import I1, I32, I64, Type, Value
@@ -112,12 +114,9 @@ class Numbers:
     def _made(self, atom: Atom, type_: Type) -> Value:
         build = self._builder
         if atom.kind in ("var", "value"):
-            value = self._bound.get(atom)
-            if value is None:
-                value = atom.parts[1]  # type: ignore[assignment]
-            return self._as(value, type_)  # type: ignore[arg-type]
-        a: Int = atom.parts[0]  # type: ignore[assignment]
-        b: Int = atom.parts[1]  # type: ignore[assignment]
+            bound = self._bound.get(atom)
+            return self._as(cast("Value", atom.parts[1]) if bound is None else bound, type_)
+        a, b = atom.sides
         if atom.kind == "mul":
             return build.mul(self.emit(a, type_), self.emit(b, type_))
         inner = I32 if fits(a, I32) and fits(b, I32) else I64
