@@ -102,7 +102,10 @@ def _cut(make, arrays, tensors):
     make.trail.append(f"{sizes}")
     last = sizes["count"] + sizes.get("at", 0)
     cut = [q[:, :, : sizes["count"]], k[:, :, :last], v[:, :, :last]]
-    return cut, [tensors[0][:, :, :count], *(one[:, :, : at + count] for one in tensors[1:])], sizes
+    given = {
+        name: sizes[name] for name, size in (("count", count), ("at", at)) if not isinstance(size, int)
+    }  # one value: no size
+    return cut, [tensors[0][:, :, :count], *(one[:, :, : at + count] for one in tensors[1:])], given
 
 
 def _mask(make, shape):
