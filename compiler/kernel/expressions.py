@@ -194,6 +194,8 @@ class Expressions:
             both = test if mask is None else build.op("and", I1, test, mask)
             part = self.value(source, moved, both)
             value = part if value is None else build.op("select", part.type, test, part, value)
+        if value is None and mask is not None:  # spare threads get this far, and none reads it
+            return holders.constant(build, 0, node.dtype)
         if value is None:
             raise ValueError(f"{node} has no element at {point}")
         return value

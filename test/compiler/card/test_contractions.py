@@ -431,3 +431,12 @@ def test_a_sum_over_queries_is_no_attention(small):
     wanted = np.einsum("hqk,hqd->hkd", powers / powers.sum(-1, keepdims=True), value)
     weights = (Tensor(query) @ Tensor(key).transpose()).softmax(-1)
     np.testing.assert_allclose((weights.transpose() @ Tensor(value)).numpy(), wanted, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["float16", "float32"])
+def test_seams_behind_a_product_of_fewer_rows_than_a_tile(small, name):
+    rng = np.random.default_rng(6)
+    a, b, c, d = (rng.integers(-4, 5, size).astype(np.float32) for size in ((10, 24), (24, 36), (4, 36), (6, 36)))
+    whole, other, first, second = (Tensor(one).cast(name) for one in (a, b, c, d))
+    found = whole @ other + Tensor.cat(first, second, axis=0)
+    np.testing.assert_array_equal(found.cast("float32").numpy(), a @ b + np.concatenate((c, d)))
