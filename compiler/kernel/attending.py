@@ -13,6 +13,7 @@ from ringup.compiler.graph import Node, Op
 from ringup.compiler.index import Atom, Expr, Int, atom_of, axis, substitute
 from ringup.compiler.kernel import visible
 from ringup.compiler.kernel.arith import operate
+from ringup.compiler.kernel.axes import WAVE
 from ringup.compiler.kernel.contraction import Problem, Tile, Tiled, path_to
 from ringup.compiler.kernel.expressions import Request
 from ringup.compiler.kernel.space import at, most, stride
@@ -55,6 +56,14 @@ class Attending(Tiled):
         self._to_scores = path_to(found.logits, self.sources.scores.node)
         weights = next(side.factor for side in self.sides if side.factor is not found.values)
         self._to_weights = path_to(weights, found.weights)
+
+    def place_in_waves(self, waves: int) -> tuple[Int, Int]:
+        """Return a thread's lane and its wave, of so many in a group."""
+        build = self.frame.build
+        lane, wave = axis("lane", WAVE), axis("wave", waves)
+        self.frame.bind(lane, build.op("lane_id", I32))
+        self.frame.bind(wave, build.op("wave_id", I32))
+        return lane, wave
 
     @property
     def keys(self) -> Int:

@@ -111,9 +111,7 @@ class FewAttention(Attending):
 
     def __init__(self, problem: Problem, name: str, tile: FewTile) -> None:
         super().__init__(problem, name, tile)
-        self._lane, self._wave = axis("lane", LANES), axis("wave", tile.waves)
-        self.frame.bind(self._lane, self.frame.build.op("lane_id", I32))
-        self.frame.bind(self._wave, self.frame.build.op("wave_id", I32))
+        self._lane, self._wave = self.place_in_waves(tile.waves)
 
     def lower(self) -> Lowered:
         """Return the machine IR."""

@@ -81,9 +81,7 @@ class MatrixAttention(Attending):
         )
         self._dtype = self._values.dtype
         self._type = holders.stored(self._dtype)
-        self._lane, self._wave = axis("lane", 32), axis("wave", tile.waves)
-        self.frame.bind(self._lane, self.frame.build.op("lane_id", I32))
-        self.frame.bind(self._wave, self.frame.build.op("wave_id", I32))
+        self._lane, self._wave = self.place_in_waves(tile.waves)
 
     def lower(self) -> Lowered:
         """Return the machine IR."""

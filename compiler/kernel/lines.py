@@ -43,23 +43,6 @@ class Lines:
         self.across = over > on
         self.count = self.rows.size * self.stretches
 
-    def threads(self, parts: int, own: int, *, across: bool) -> tuple[Value, Value]:
-        """Return which part of a row a thread works on, and which of the group's rows; lanes run along rows, or across them."""
-        build = self.frame.build
-        thread = build.op("thread_id", I32)
-        fast, slow = (own, parts) if across else (parts, own)
-        if fast * slow < LANES:  # a group has whole waves: spare threads do what others do
-            thread = build.op("and", I32, thread, build.const(fast * slow - 1))
-        if slow == 1:
-            low, high = thread, build.const(0)
-        elif fast >= LANES:
-            low = build.op("lane_id", I32) if fast == LANES else build.op("and", I32, thread, build.const(fast - 1))
-            high = build.op("shr_u", I32, build.op("wave_id", I32), build.const((fast // LANES).bit_length() - 1))
-        else:
-            low = build.op("and", I32, thread, build.const(fast - 1))
-            high = build.op("shr_u", I32, thread, build.const(fast.bit_length() - 1))
-        return (high, low) if across else (low, high)
-
     def row_number(self, count: Int, own: int, own_row: Value, threads: int) -> tuple[Int, Value | None]:
         """Return the number of a thread's row and the condition for its being there (None: always), of `count` rows with `own` a group.
 

@@ -16,6 +16,7 @@ from ringup.compiler.kernel.elementwise import written
 from ringup.compiler.kernel.expressions import WIDEST_BYTES, divides
 from ringup.compiler.kernel.folding import LANES, Folder
 from ringup.compiler.kernel.frame import Frame, Lowered
+from ringup.compiler.kernel.sharing import Sharing, place_of_thread
 from ringup.compiler.kernel.space import Space, at, merged, most, places, power_of_two, stride
 from ringup.compiler.kernel.traits import Traits
 from ringup.compiler.machine.ir import I1, I32, Value
@@ -32,22 +33,10 @@ MOST_PARTS_ACROSS = 16
 MOST_THREADS = 512  # of a group, that are worth a try
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(Sharing):
     """How rows fall to threads."""
 
-    parts: int
-    own: int
-    vector: int
-    across: bool
-
-    def __str__(self) -> str:
-        return f"rows parts={self.parts} own={self.own} vector={self.vector}{' across' if self.across else ''}"
-
-    @property
-    def group(self) -> int:
-        """Return the threads of a group."""
-        return max(LANES, self.parts * self.own)
+    kind = "rows"
 
 
 @dataclass(frozen=True)
@@ -193,7 +182,7 @@ class Rows:
         self.shape = choice or self.choose()
         self.frame = Frame(self.kernel, name, self.shape.group)
         shape, build = self.shape, self.frame.build
-        part, own = self._threads()
+        part, own = place_of_thread(self.frame.build, self.shape.parts, self.shape.own, across=self.shape.across)
         count = self.rows.size
         group = axis("group", (count + shape.own - 1) // shape.own)
         self.frame.bind(group, build.op("group_id", I32, imm=0))
@@ -217,23 +206,6 @@ class Rows:
         self._store(is_row, part)
         self.frame.build.function.lds_bytes = self._lds_bytes
         return self.frame.done(((count + shape.own - 1) // shape.own, 1, 1), self.axes(), shape)
-
-    def _threads(self) -> tuple[Value, Value]:
-        """Return which part of a row a thread works on, and which of the group's rows."""
-        shape, build = self.shape, self.frame.build
-        thread = build.op("thread_id", I32)
-        fast, slow = (shape.own, shape.parts) if shape.across else (shape.parts, shape.own)
-        if fast * slow < shape.group:  # a group has whole waves: spare threads do what others do
-            thread = build.op("and", I32, thread, build.const(fast * slow - 1))
-        if slow == 1 or fast == 1:
-            low, high = (thread, build.const(0)) if slow == 1 else (build.const(0), thread)
-        elif fast >= LANES:
-            low = build.op("lane_id", I32) if fast == LANES else build.op("and", I32, thread, build.const(fast - 1))
-            high = build.op("shr_u", I32, build.op("wave_id", I32), build.const((fast // LANES).bit_length() - 1))
-        else:
-            low = build.op("and", I32, thread, build.const(fast - 1))
-            high = build.op("shr_u", I32, thread, build.const(fast.bit_length() - 1))
-        return (high, low) if shape.across else (low, high)
 
     def _fold(self, number: int, fold: Fold, part: Value, own: Value) -> None:
         folder = Folder(self.frame.build, fold.node)

@@ -8,7 +8,6 @@ With keys, each run of equal ones is folded by itself: a total joins what follow
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from ringup.compiler.dtypes import DType
@@ -20,6 +19,7 @@ from ringup.compiler.kernel.axes import Axis
 from ringup.compiler.kernel.expressions import Request, divides
 from ringup.compiler.kernel.frame import Frame, Lowered
 from ringup.compiler.kernel.lines import LANES, Lines
+from ringup.compiler.kernel.sharing import Sharing, place_of_thread
 from ringup.compiler.kernel.space import most, power_of_two
 from ringup.compiler.kernel.traits import Traits
 from ringup.compiler.machine.build import Builder
@@ -35,22 +35,10 @@ MOST_UNITS = 16  # whose totals each thread reads
 MOST_THREADS = 1024
 
 
-@dataclass(frozen=True)
-class Shape:
-    """How rows fall to threads: `parts` of a row, each `vector` neighbours a turn; `own` rows a group."""
+class Shape(Sharing):
+    """How rows fall to threads."""
 
-    parts: int
-    own: int
-    vector: int
-    across: bool
-
-    def __str__(self) -> str:
-        return f"scan parts={self.parts} own={self.own} vector={self.vector}{' across' if self.across else ''}"
-
-    @property
-    def group(self) -> int:
-        """Return the threads of a group."""
-        return max(LANES, self.parts * self.own)
+    kind = "scan"
 
     @property
     def tile(self) -> int:
@@ -171,7 +159,7 @@ class Scan(Lines):
         self.frame = frame = Frame(self.kernel, name, shape.group)
         self.build = frame.build
         self.scanner = Scanner(self.build, self.line.node)
-        self.part, self.own = self.threads(shape.parts, shape.own, across=shape.across)
+        self.part, self.own = place_of_thread(self.frame.build, shape.parts, shape.own, across=shape.across)
         frame.bind(axis("part", shape.parts), self.part)
         number, self.is_row = self.row_number(self.count, shape.own, self.own, shape.parts * shape.own)
         self.place_row(number, across=shape.across)

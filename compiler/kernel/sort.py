@@ -18,6 +18,7 @@ from ringup.compiler.kernel.axes import Axis
 from ringup.compiler.kernel.expressions import divides
 from ringup.compiler.kernel.frame import Frame, Lowered
 from ringup.compiler.kernel.lines import LANES, Lines
+from ringup.compiler.kernel.sharing import place_of_thread
 from ringup.compiler.kernel.space import most, power_of_two
 from ringup.compiler.kernel.traits import Traits
 from ringup.compiler.machine.ir import I1, I32, Value
@@ -88,7 +89,7 @@ class Sort(Lines):
         self.shape = shape = choice or self.choose()
         self.frame = frame = Frame(self.kernel, name, shape.group)
         self.build = frame.build
-        self.part, self.own = self.threads(shape.parts, shape.own, across=False)
+        self.part, self.own = place_of_thread(self.frame.build, shape.parts, shape.own, across=False)
         frame.bind(axis("part", shape.parts), self.part)
         number, self.is_row = self.row_number(self.count, shape.own, self.own, shape.parts * shape.own)
         self.place_row(number, across=False)

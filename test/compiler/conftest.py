@@ -9,6 +9,7 @@ import pytest
 
 from ringup.autogen.generate.isa_probe import llvm_mc
 from ringup.compiler.rdna.select import select
+from ringup.compiler.tensor import device
 from ringup.silicon.shader.interpreter import Interpreter
 from ringup.silicon.shader.translate import Translator
 
@@ -82,3 +83,24 @@ def same(beside):
         return expected
 
     return check
+
+
+@pytest.fixture
+def numpy(module):
+    """What NumPy says of attention."""
+    return module("attention_numpy")
+
+
+@pytest.fixture
+def computed(module, numpy):
+    """`computed(kind, q, k, v, ...)`: an attention of that type as f32, made by one kernel."""
+
+    def run(kind, *arrays, **options):
+        cores = module("on_cores").Cores()
+        with device(cores):
+            q, k, v = (numpy.tensor(kind, one) for one in arrays)
+            found = q.scaled_dot_product_attention(k, v, **options).numpy().astype(np.float32)
+        assert len(cores.graph.launches) == 1
+        return found
+
+    return run

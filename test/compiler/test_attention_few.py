@@ -17,26 +17,6 @@ def draw():
     return np.random.default_rng(12)
 
 
-@pytest.fixture
-def numpy(module):
-    return module("attention_numpy")
-
-
-@pytest.fixture
-def computed(module, numpy):
-    """`computed(kind, q, k, v, ...)`: the result as f32, made by one kernel."""
-
-    def run(kind, *arrays, **options):
-        cores = module("on_cores").Cores()
-        with device(cores):
-            q, k, v = (numpy.tensor(kind, one) for one in arrays)
-            found = q.scaled_dot_product_attention(k, v, **options).numpy().astype(np.float32)
-        assert len(cores.graph.launches) == 1
-        return found
-
-    return run
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("queries", "keys", "deep", "wide"),
