@@ -128,7 +128,7 @@ class Rows:
                     if own <= rows and LANES <= own * parts <= MOST_THREADS and parts <= power_of_two(self.longest):
                         found.append(Shape(parts, own, 1, True))
             return list(dict.fromkeys(found))
-        for vector in dict.fromkeys((first.vector, max(1, first.vector // 2))):
+        for vector in dict.fromkeys((first.vector, max(1, first.vector // 2), 1)):
             needed = power_of_two(-(-self.longest // vector))
             for parts in (first.parts // 4, first.parts // 2, first.parts, first.parts * 2, first.parts * 4):
                 if not 1 <= parts <= min(needed, MOST_THREADS):

@@ -122,7 +122,7 @@ class Scan(Lines):
         first = self.choose()
         found = [first]
         length, count = most(self.length), power_of_two(most(self.count))
-        for vector in (first.vector, first.vector * 2, max(1, first.vector // 2)):
+        for vector in dict.fromkeys((first.vector, first.vector * 2, max(1, first.vector // 2), 1)):
             for parts in (first.parts // 2, first.parts, first.parts * 2, first.parts * 4):
                 if self.across:
                     if 1 <= parts <= MOST_UNITS and LANES <= parts * first.own <= MOST_THREADS:

@@ -33,6 +33,10 @@ class Argument(NamedTuple):
     is_buffer: bool
 
 
+class TooFar(CompileError):
+    """A branch does not reach its goal: there is too much code between."""
+
+
 @dataclass(frozen=True, slots=True)
 class Binary:
     """One kernel as machine code. Counts are of a lane (VGPRs, scratch), a wave (SGPRs) or a group (LDS, `group_size` work-items).
@@ -97,7 +101,7 @@ def emit(program: Program, vgprs: int, sgprs: int, arguments: tuple[Argument, ..
         goal = instr.operands[0]
         distance = (starts[goal] - place - 4) // 4  # type: ignore[index]
         if not -FARTHEST <= distance < FARTHEST:
-            raise CompileError(
+            raise TooFar(
                 f"kernel {code.name}: `{instr}` is {4 * distance} bytes away; branches reach {4 * FARTHEST}: unroll less"
             )
         chunks[chunk_number] = encode(instr.mnemonic, [distance & 0xFFFF])
