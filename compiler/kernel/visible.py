@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ringup.compiler.graph import MOVEMENT, Node, Op
-from ringup.compiler.index import Atom, Expr, Int, atom_of, substitute
+from ringup.compiler.index import Atom, Expr, Int, atom_of, bounds, substitute
 from ringup.compiler.kernel.space import stride
 from ringup.compiler.schedule.views import Point, source_point
 
@@ -68,9 +68,15 @@ def _is_least(node: Node) -> bool:
 
 
 def _number(node: Node, point: Point) -> Int | None:
-    """Return a whole number of the graph as an expression, None if it is none."""
-    if not node.dtype.is_integer or node.dtype.bits < 32:
+    """Return a whole number of the graph as an expression, None if it is none, or may wrap around in its type."""
+    found = _unwrapped(node, point) if node.dtype.is_integer else None
+    if found is None:
         return None
+    low, high = bounds(found)
+    return found if node.dtype.least <= low and high <= node.dtype.greatest else None
+
+
+def _unwrapped(node: Node, point: Point) -> Int | None:
     if node.op is Op.CONST:
         return int(node.arg)
     if node.op is Op.IOTA:

@@ -149,3 +149,22 @@ def test_the_tile_suits_the_number_of_queries_and_the_length_of_heads(heads, cou
     (kernel,) = explain([nodes[0].scaled_dot_product_attention(*nodes[1:]).node]).kernels
     columns = -(-deep // 32) * 32
     assert kernel.step.lowered.choice == f"attention queries={queries} keys={keys} columns={columns} deep={deep}"
+
+
+@pytest.mark.parametrize("dtype", [dtypes.uint32, dtypes.int32, dtypes.int8])
+def test_places_that_wrap_around_hide_what_the_graph_says(dtype):
+    """Without a sign, the first queries' places less 3 are the greatest there are: these queries see every key."""
+    q, k, v = numbers(1, 9, 8), numbers(1, 120, 8), numbers(1, 120, 8)
+    kind = np.dtype(dtype.name)
+    with np.errstate(over="ignore"):
+        last = np.arange(9).astype(kind) - kind.type(3)
+    seen = np.arange(120).astype(kind)[None, :] <= last[:, None]
+    with device(on_cores.Cores()):
+        keys, queries = (Tensor.arange(count, dtype=dtype) for count in (120, 9))
+        logits = (keys.reshape(1, 120) <= (queries - 3).reshape(9, 1)).where(
+            Tensor(q) @ Tensor(k).permute(0, 2, 1), float("-inf")
+        )
+        found = (logits.softmax(-1) @ Tensor(v)).numpy()
+    wanted = expected(q[:, None], k[:, None], v[:, None], seen, scale=1.0)[:, 0]
+    rows = seen.any(1).nonzero()[0]  # others are NaN
+    np.testing.assert_allclose(found[0, rows], wanted[0, rows], atol=5e-6)
