@@ -8,12 +8,14 @@ logits, sums and results of its own; at the end those of a wave are put together
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 from ringup.compiler.graph import Node
 from ringup.compiler.index import Int, axis
 from ringup.compiler.kernel.attending import Attending, Sources
-from ringup.compiler.kernel.axes import Axis
+from ringup.compiler.kernel.axes import WAVE, Axis
 from ringup.compiler.kernel.contraction import Problem, Run
 from ringup.compiler.kernel.expressions import WIDEST_BYTES, Request, divides
 from ringup.compiler.kernel.frame import Lowered
@@ -24,9 +26,8 @@ from ringup.compiler.kernel.staging import masked, zeroed
 from ringup.compiler.kernel.traits import Traits
 from ringup.compiler.machine.ir import F32, I32, Value
 from ringup.compiler.schedule.cut import FEW_QUERIES
-from ringup.compiler.schedule.views import Point, within
+from ringup.compiler.schedule.views import Point, Within, within
 
-LANES = 32
 WORD = 4  # bytes of what goes through LDS
 MOST_HELD = 256  # elements of queries, of results, of keys or of values that a thread has registers for
 MOST_QUERIES, MANY_KEYS = 32, 512  # more queries than a group has rows for are worth it over so many keys
@@ -52,12 +53,12 @@ class FewTile:
     @property
     def threads(self) -> int:
         """Return the threads of a group of 32-lane waves."""
-        return LANES * self.waves
+        return WAVE * self.waves
 
     @property
     def slots(self) -> int:
         """Return the keys that a wave works on at once."""
-        return LANES // self.parts
+        return WAVE // self.parts
 
     @property
     def k(self) -> int:
@@ -186,6 +187,9 @@ class FewAttention(Attending):
         sources = self.sources
         return self._elements(sources.queries, sources.deep, lambda k: self.query_place(row, k)[0], inside)
 
+    def _value_point(self, key: Int, column: Int) -> Point:
+        return self.value_place(key, column)[0]
+
     def _key(self, number: Int, i: int) -> Int:
         """Return the i-th of this lane's keys in a turn: keys side by side belong to lanes, then waves, side by side."""
         tile = self.tile
@@ -198,11 +202,11 @@ class FewAttention(Attending):
         keys = [self._key(number, i) for i in range(self.tile.own)]
         inside = [masked(self.frame, within(key, 0, self.keys), None) for key in keys]
         loaded = [
-            self._elements(sources.keys, sources.deep, lambda k, key=key: self.key_place(key, k), test)  # type: ignore[misc]
+            self._elements(sources.keys, sources.deep, partial(self.key_place, key), test)
             for key, test in zip(keys, inside, strict=True)
         ]
         values = [
-            self._elements(sources.values, self.tile.n, lambda column, key=key: self.value_place(key, column)[0], test)  # type: ignore[misc]
+            self._elements(sources.values, self.tile.n, partial(self._value_point, key), test)
             for key, test in zip(keys, inside, strict=True)
         ]
         products = [self._product(query, key) for query in queries for key in loaded]
@@ -234,7 +238,7 @@ class FewAttention(Attending):
 
     def _gathered(self, state: State) -> State:
         """Return a row of the whole wave, in each of its lanes."""
-        build, over = self.frame.build, _distances(self.tile.parts, LANES)
+        build, over = self.frame.build, _distances(self.tile.parts, WAVE)
         if not over:
             return state
         greatest = self.across(state.greatest, over, "fmax")
@@ -270,10 +274,8 @@ class FewAttention(Attending):
             element = self.thread + first
             row, column = element // tile.columns, element % tile.columns
             test = within(element, 0, count)
-            if test is True:
-                self._finish([[self._element(row, column)]], [Run(0, row, column, 1)])
-                continue
-            with expressions.when(expressions.numbers.condition(test)):  # type: ignore[arg-type]
+            # the last threads may have none
+            with expressions.when(expressions.numbers.condition(test)) if isinstance(test, Within) else nullcontext():
                 self._finish([[self._element(row, column)]], [Run(0, row, column, 1)])
 
     def _element(self, row: Int, column: Int) -> Value:
@@ -316,7 +318,7 @@ def candidates(problem: Problem, traits: Traits) -> list[FewTile]:
     vector = WIDEST_BYTES // widest
     while vector > 1 and not (divides(vector, sources.deep) and divides(vector, problem.n)):
         vector //= 2
-    parts = min(LANES, power_of_two(-(-max(sources.deep, problem.n) // vector)))
+    parts = min(WAVE, power_of_two(-(-max(sources.deep, problem.n) // vector)))
     keys, groups, rows = most(problem.depth.size), most(problem.batch.size), power_of_two(problem.m)
     # queries of a group share its loads; as long as compute units are idle, they are better apart, and share a cache
     shares = [m for m in (FEW_QUERIES, 4, 2, 1) if m <= rows]

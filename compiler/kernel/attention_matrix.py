@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ringup.compiler.index import Int, axis
 from ringup.compiler.kernel import holders
 from ringup.compiler.kernel.attending import Attending, Sources
-from ringup.compiler.kernel.axes import Axis
+from ringup.compiler.kernel.axes import WAVE, Axis
 from ringup.compiler.kernel.contraction import Problem, Run
 from ringup.compiler.kernel.expressions import Request, divides
 from ringup.compiler.kernel.frame import Lowered
@@ -51,7 +51,7 @@ class MatrixAttentionTile:
     @property
     def threads(self) -> int:
         """Return the threads of a group of 32-lane waves."""
-        return 32 * self.waves
+        return WAVE * self.waves
 
     @property
     def fragments(self) -> int:

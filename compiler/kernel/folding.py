@@ -13,8 +13,6 @@ from ringup.compiler.machine.build import Builder
 from ringup.compiler.machine.ir import I1, I8, I32, Type, Value
 from ringup.compiler.schedule.identity import identity, kept
 
-LANES = 32
-
 
 @dataclass(frozen=True)
 class Folder:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ringup.compiler.index import Atom, Expr, Int, atom_of, axis, substitute
+from ringup.compiler.kernel.axes import WAVE
 from ringup.compiler.kernel.elementwise import written
 from ringup.compiler.kernel.frame import Frame
 from ringup.compiler.kernel.space import at, merged, places, stride
 from ringup.compiler.machine.ir import I1, I32, Value
 from ringup.compiler.schedule.cut import Kernel, accesses, walked_by
 from ringup.compiler.schedule.views import Point, Within, within
-
-LANES = 32
 
 
 class Lines:
@@ -61,7 +60,7 @@ class Lines:
             last = numbers.emit(count - 1, value.type)
             number = axis("row", count)
             self.frame.bind(number, build.op("min_u", value.type, value, last))
-        if threads < LANES:
+        if threads < WAVE:
             inside = build.compare("lt_u", build.op("thread_id", I32), build.const(threads))
             is_row = inside if is_row is None else build.op("and", I1, is_row, inside)
         return number, is_row

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ringup.compiler.index import Atom, Int, atom_of, axis, substitute
-from ringup.compiler.kernel.axes import Axis
+from ringup.compiler.kernel.axes import WAVE, Axis
 from ringup.compiler.kernel.elementwise import written
 from ringup.compiler.kernel.expressions import WIDEST_BYTES, divides
-from ringup.compiler.kernel.folding import LANES, Folder
+from ringup.compiler.kernel.folding import Folder
 from ringup.compiler.kernel.frame import Frame, Lowered
 from ringup.compiler.kernel.sharing import Sharing, place_of_thread
 from ringup.compiler.kernel.space import Space, at, merged, most, places, power_of_two, stride
@@ -105,8 +105,8 @@ class Rows:
         count, longest, vector = self.count, self.longest, self.vector
         if self.across:
             own = min(LANE_WIDE, power_of_two(count))
-            parts = LANES // own
-            while parts < MOST_PARTS_ACROSS and count * parts // LANES < FEW_GROUPS and parts * 2 * UNROLLED <= longest:
+            parts = WAVE // own
+            while parts < MOST_PARTS_ACROSS and count * parts // WAVE < FEW_GROUPS and parts * 2 * UNROLLED <= longest:
                 parts *= 2
             return Shape(parts, own, 1, True)
         share = SHARE if count >= FEW_GROUPS else 1
@@ -125,7 +125,7 @@ class Rows:
         if self.across:
             for own in (first.own, max(8, first.own // 2)):
                 for parts in (1, 2, 4, 8, 16, 32):
-                    if own <= rows and LANES <= own * parts <= MOST_THREADS and parts <= power_of_two(self.longest):
+                    if own <= rows and WAVE <= own * parts <= MOST_THREADS and parts <= power_of_two(self.longest):
                         found.append(Shape(parts, own, 1, True))
             return list(dict.fromkeys(found))
         for vector in dict.fromkeys((first.vector, max(1, first.vector // 2), 1)):
@@ -133,7 +133,7 @@ class Rows:
             for parts in (first.parts // 4, first.parts // 2, first.parts, first.parts * 2, first.parts * 4):
                 if not 1 <= parts <= min(needed, MOST_THREADS):
                     continue
-                for group in (LANES, 128, GROUP):
+                for group in (WAVE, 128, GROUP):
                     own = max(1, min(group // parts, rows))
                     found.append(Shape(parts, own, vector, False))
         return list(dict.fromkeys(found))
@@ -142,7 +142,7 @@ class Rows:
         """Return who walks through what."""
         shape = self.shape
         rows, parts = (
-            Axis("own", "wave" if shape.parts >= LANES else "lane", shape.own, "rows of a group"),
+            Axis("own", "wave" if shape.parts >= WAVE else "lane", shape.own, "rows of a group"),
             Axis("part", "reduce", shape.parts, "threads that share a row"),
         )
         found = [Axis("group", "grid", (self.rows.size + shape.own - 1) // shape.own, "groups of rows"), rows, parts]
@@ -235,8 +235,8 @@ class Rows:
             place = build.add(build.mul(part, step), build.mul(own, size))
             first = build.mul(row, size)
         else:
-            total = folder.across_lanes(total, min(shape.parts, LANES))
-            count = shape.parts // LANES
+            total = folder.across_lanes(total, min(shape.parts, WAVE))
+            count = shape.parts // WAVE
             if count <= 1:
                 return total
             lane = build.op("lane_id", I32)
@@ -245,7 +245,7 @@ class Rows:
             first = build.mul(own, count * size)
         base = self._lds_bytes
         self._lds_bytes += (
-            -(-max(shape.group // LANES, shape.parts * shape.own if shape.across else 0) * size // 16) * 16
+            -(-max(shape.group // WAVE, shape.parts * shape.own if shape.across else 0) * size // 16) * 16
         )
         return folder.through_lds(total, place, first, step, count, base=base, writes=writes)
 

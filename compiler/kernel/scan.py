@@ -15,10 +15,10 @@ from ringup.compiler.graph import Node, Op
 from ringup.compiler.index import Int, axis
 from ringup.compiler.kernel import holders
 from ringup.compiler.kernel.arith import cast, operate
-from ringup.compiler.kernel.axes import Axis
+from ringup.compiler.kernel.axes import WAVE, Axis
 from ringup.compiler.kernel.expressions import Request, divides
 from ringup.compiler.kernel.frame import Frame, Lowered
-from ringup.compiler.kernel.lines import LANES, Lines
+from ringup.compiler.kernel.lines import Lines
 from ringup.compiler.kernel.sharing import Sharing, place_of_thread
 from ringup.compiler.kernel.space import most, power_of_two
 from ringup.compiler.kernel.traits import Traits
@@ -108,9 +108,9 @@ class Scan(Lines):
         """Return the shape that suits: a tile that holds a row, or as many threads as hand over cheaply."""
         size, length, count = self.kernel.computed.dtype.size_bytes, most(self.length), most(self.count)
         if self.across:
-            own = min(LANES, power_of_two(most(self.rows.sizes[-1])))
+            own = min(WAVE, power_of_two(most(self.rows.sizes[-1])))
             vector = min(2 * PIECE, power_of_two(length))
-            parts = max(LANES // own, min(MOST_UNITS // 2, power_of_two(-(-length // vector))))
+            parts = max(WAVE // own, min(MOST_UNITS // 2, power_of_two(-(-length // vector))))
             return Shape(parts, own, vector, True)
         vector = PIECE if size >= 4 else 2 * PIECE
         vector = min(vector, power_of_two(length))
@@ -125,12 +125,12 @@ class Scan(Lines):
         for vector in dict.fromkeys((first.vector, first.vector * 2, max(1, first.vector // 2), 1)):
             for parts in (first.parts // 2, first.parts, first.parts * 2, first.parts * 4):
                 if self.across:
-                    if 1 <= parts <= MOST_UNITS and LANES <= parts * first.own <= MOST_THREADS:
+                    if 1 <= parts <= MOST_UNITS and WAVE <= parts * first.own <= MOST_THREADS:
                         found.append(Shape(parts, first.own, vector, True))
                     continue
-                if parts < 1 or parts > LANES * MOST_UNITS or parts // 2 * vector >= length:
+                if parts < 1 or parts > WAVE * MOST_UNITS or parts // 2 * vector >= length:
                     continue
-                if parts < LANES and parts * vector < length:
+                if parts < WAVE and parts * vector < length:
                     continue
                 found += [Shape(parts, max(1, min(group // parts, count)), vector, False) for group in (128, GROUP)]
         return list(dict.fromkeys(found))
@@ -140,7 +140,7 @@ class Scan(Lines):
         shape = self.shape
         found = [
             Axis("group", "grid", self._groups(), "groups of rows"),
-            Axis("own", "lane" if shape.across or shape.parts < LANES else "wave", shape.own, "rows of a group"),
+            Axis("own", "lane" if shape.across or shape.parts < WAVE else "wave", shape.own, "rows of a group"),
             Axis("part", "reduce", shape.parts, "threads that share a row"),
             Axis("vector", "unroll", shape.vector, "neighbouring elements of a thread"),
         ]
@@ -219,15 +219,15 @@ class Scan(Lines):
         shape, scanner = self.shape, self.scanner
         below: Total | None = None
         if not shape.across and shape.parts > 1:
-            total, below = self._over_lanes(total, min(shape.parts, LANES))
-        units = shape.parts if shape.across else shape.parts // LANES
+            total, below = self._over_lanes(total, min(shape.parts, WAVE))
+        units = shape.parts if shape.across else shape.parts // WAVE
         if units > 1:
             if not shape.across:
-                total = scanner.of_lane(total, LANES - 1)
+                total = scanner.of_lane(total, WAVE - 1)
             before, after = self._over_units(total, carry, index, units)
         else:
             if below is not None and carry is not None:  # one wave a row
-                total = scanner.of_lane(total, LANES - 1)
+                total = scanner.of_lane(total, WAVE - 1)
             before, after = carry, total if carry is None else scanner.joined(carry, total)
         if below is None or before is None:
             return below if before is None else before, after
@@ -293,7 +293,7 @@ class Scan(Lines):
     def _half_bytes(self) -> int:
         """Return the bytes of LDS that one turn's totals take."""
         shape = self.shape
-        units = shape.parts if shape.across else shape.parts // LANES
+        units = shape.parts if shape.across else shape.parts // WAVE
         if units < 2:
             return 0
         dtypes_ = [self.scanner.dtype, *([self.scanner.keys] if self.scanner.keys else [])]

@@ -14,10 +14,10 @@ from operator import xor
 
 from ringup.compiler.index import Int, axis
 from ringup.compiler.kernel import holders
-from ringup.compiler.kernel.axes import Axis
+from ringup.compiler.kernel.axes import WAVE, Axis
 from ringup.compiler.kernel.expressions import divides
 from ringup.compiler.kernel.frame import Frame, Lowered
-from ringup.compiler.kernel.lines import LANES, Lines
+from ringup.compiler.kernel.lines import Lines
 from ringup.compiler.kernel.sharing import place_of_thread
 from ringup.compiler.kernel.space import most, power_of_two
 from ringup.compiler.kernel.traits import Traits
@@ -45,7 +45,7 @@ class Shape:
     @property
     def group(self) -> int:
         """Return the threads of a group."""
-        return max(LANES, self.parts * self.own)
+        return max(WAVE, self.parts * self.own)
 
 
 class Sort(Lines):
@@ -70,7 +70,7 @@ class Sort(Lines):
         """Return every shape worth a try, the one that `choose` takes first."""
         found = [self.choose()]
         for vector in (2, 4, 8, 16):
-            shapes = [self._shape(vector, group) for group in (LANES, GROUP, 2 * GROUP)]
+            shapes = [self._shape(vector, group) for group in (WAVE, GROUP, 2 * GROUP)]
             found += [one for one in shapes if one.group <= MOST_THREADS]
         return list(dict.fromkeys(found))
 
@@ -79,7 +79,7 @@ class Sort(Lines):
         shape = self.shape
         return [
             Axis("group", "grid", (self.count + shape.own - 1) // shape.own, "groups of rows"),
-            Axis("own", "lane" if shape.parts < LANES else "wave", shape.own, "rows of a group"),
+            Axis("own", "lane" if shape.parts < WAVE else "wave", shape.own, "rows of a group"),
             Axis("part", "reduce", shape.parts, "threads that share a row"),
             Axis("vector", "unroll", shape.vector, "neighbouring elements of a thread"),
         ]
@@ -96,7 +96,7 @@ class Sort(Lines):
         places, masks = self._places()
         values = self._sorted(self._elements(places, masks))
         self.finish(places, masks, values[: len(places)], shape.vector)
-        if shape.parts > LANES:
+        if shape.parts > WAVE:
             self.build.function.lds_bytes = shape.own * self.padded * self.type.size_bytes
         return frame.done(((self.count + shape.own - 1) // shape.own, 1, 1), self.axes(), shape)
 
@@ -174,7 +174,7 @@ class Sort(Lines):
     def _exchanged(self, values: list[Value], mask: int) -> list[Value]:
         """Return the elements of the thread whose number in the row differs in the bits of a mask."""
         build = self.build
-        if mask < LANES:
+        if mask < WAVE:
             return [build.op("shuffle_xor", one.type, one, imm=mask) for one in values]
         size, parts = self.type.size_bytes, self.shape.parts
         row = build.mul(self.own, self.padded * size)
