@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ringup.compiler.rdna.coalesce import Frame, Frames, coalesce, is_copy
-from ringup.compiler.rdna.code import Instr, Operand, Part, Reg, Signed, physical
+from ringup.compiler.rdna.code import Operand, Part, Reg, Signed, physical
 from ringup.compiler.rdna.effects import VCC_HI, VCC_LO
 from ringup.compiler.rdna.limits import limits
 from ringup.compiler.rdna.liveness import Liveness
@@ -171,6 +171,7 @@ def _rewrite(program: Program, frames: Frames, spilled: int) -> Allocation:
     """Replace virtual registers in operands and units, drop copies onto themselves, count what is used."""
     unit_place = list(range(FIRST)) + [0] * (program.unit_count - FIRST)
     number_of: dict[Reg, int] = {}
+    whole: dict[Reg, Operand] = {}
     highest = {"v": 0, "s": 0}
     for reg in program.regs:
         frame, at = frames.place[reg]
@@ -178,30 +179,27 @@ def _rewrite(program: Program, frames: Frames, spilled: int) -> Allocation:
         if number < VCC_SGPR or reg.bank == "v":
             highest[reg.bank] = max(highest[reg.bank], number + reg.count)
         base = program.base[reg]
-        unit_place[base : base + reg.count] = physical_units(physical(reg.bank, number, reg.count))
+        whole[reg] = place = physical(reg.bank, number, reg.count)
+        unit_place[base : base + reg.count] = physical_units(place)
 
     def placed(one: Operand) -> Operand:
-        if isinstance(one, Reg):
-            return physical(one.bank, number_of[one], one.count)
+        kind = type(one)
+        if kind is Reg:
+            return whole[one]  # type: ignore[index]
         if isinstance(one, Part):
             return physical(one.reg.bank, number_of[one.reg] + one.first, one.count)
-        return one
+        return Signed(placed(one.source), one.neg, one.abs) if isinstance(one, Signed) else one
 
     vanished = 0
     for b, steps in enumerate(program.blocks):
         kept: list[Step] = []
         for step in steps:
             instr = step.instr
-            operands = [
-                Signed(placed(one.source), one.neg, one.abs) if type(one) is Signed else placed(one)
-                for one in instr.operands
-            ]
+            operands = [one if type(one) is int else placed(one) for one in instr.operands]
             if is_copy(step) and operands[0] is operands[1]:
                 vanished += 1
                 continue
-            made = Instr(instr.mnemonic, *operands, note=instr.note)
-            made.modifiers, made.buffer = instr.modifiers, instr.buffer
-            step.instr = made
+            instr.operands = operands
             step.reads = tuple([unit_place[unit] for unit in step.reads])
             step.writes = tuple([unit_place[unit] for unit in step.writes])
             kept.append(step)

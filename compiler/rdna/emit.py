@@ -75,7 +75,6 @@ def emit(program: Program, vgprs: int, sgprs: int, arguments: tuple[Argument, ..
     starts: dict[Block, int] = {}
     branches: list[tuple[int, int, Instr]] = []  # chunk, byte offset, instruction
     at = count = 0
-    convert = _operand
     for block, steps in zip(code.blocks, program.blocks, strict=True):
         starts[block] = at
         for step in steps:
@@ -86,12 +85,9 @@ def emit(program: Program, vgprs: int, sgprs: int, arguments: tuple[Argument, ..
                     chunk = b"\0\0\0\0"
                 elif type(instr) is Pair:
                     x, y = instr.x, instr.y
-                    chunk = dual(
-                        (x.mnemonic, [convert(one) for one in x.operands]),
-                        (y.mnemonic, [convert(one) for one in y.operands]),
-                    )
+                    chunk = dual((x.mnemonic, _operands(x)), (y.mnemonic, _operands(y)))
                 else:
-                    chunk = encode(instr.mnemonic, [convert(one) for one in instr.operands], **instr.modifiers)
+                    chunk = encode(instr.mnemonic, _operands(instr), **instr.modifiers)
             except CompileError as error:
                 raise CompileError(f"kernel {code.name}, {block}: `{instr}`: {error}") from error
             chunks.append(chunk)
@@ -124,6 +120,10 @@ def first_group_sgpr(target: str, group_ids: tuple[bool, bool, bool]) -> int:
     FeatureUserSGPRInit16Bug; SIISelLowering.cpp, allocateSystemSGPRs.
     """
     return max(KERNARG_SGPRS, limits(target).padded_sgprs - sum(group_ids))
+
+
+def _operands(instr: Instr) -> list[registers.Operand]:
+    return [_register(one) if type(one) is Physical else _operand(one) for one in instr.operands]
 
 
 def _operand(one: Operand) -> registers.Operand:

@@ -39,7 +39,9 @@ POINTS_LIMIT = 6  # an elementwise node that is used at more points than this, o
 RECOMPUTED_LIMIT = 4  # a costly node is computed at most so many times for each of its elements,
 # or so many times in all: a card does these in less time than it takes to start another kernel (a guess: 2 us)
 FEW_EVALUATIONS = 1 << 15
-COSTLY = frozenset((Op.EXP2, Op.LOG2, Op.SIN, Op.SQRT, Op.DIV, Op.RECIP, Op.POW, Op.LOGADDEXP, Op.IDIV, Op.MOD))
+COSTLY = frozenset(
+    (Op.EXP2, Op.LOG2, Op.SIN, Op.SQRT, Op.DIV, Op.RECIP, Op.RSQRT, Op.POW, Op.LOGADDEXP, Op.IDIV, Op.MOD)
+)
 
 
 @dataclass(slots=True, eq=False)
