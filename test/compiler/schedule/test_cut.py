@@ -172,6 +172,21 @@ def test_equal_layers_are_one_kernel_to_the_cache_and_unequal_ones_are_not():
     assert of_graph([first.node])[0] == of_graph([second.node])[0]
 
 
+def test_kernels_that_read_the_same_memory_in_other_shapes_are_one_kernel_and_others_are_not():
+    """What a pool leaves has axes of one element; it is read as any other image is."""
+
+    def mark(value):
+        root = (value @ tensor(64, 32)).node
+        (kernel,) = (one for one in plan([root]).kernels if one.root is root)
+        return of_kernel(kernel)[0]
+
+    plain, flat, turned = tensor(16, 64), tensor(16, 64, 1, 1), tensor(64, 16)
+    assert mark(plain) == mark(flat.reshape(16, 64)) == mark(tensor(1024).reshape(16, 64)) != mark(turned.permute(1, 0))
+    square = tensor(64)
+    apart, same = (square.reshape(8, 8) + tensor(8, 8)).node, (square.reshape(8, 8) + square.reshape(8, 8).flip(0)).node
+    assert len({of_kernel(plan([one]).kernels[0])[0] for one in (apart, same)}) == 2
+
+
 def test_the_plan_is_the_same_each_time():
     def made():
         found = kernels(block(tensor(1, 32, 64), 64, 4))
