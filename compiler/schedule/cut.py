@@ -24,6 +24,7 @@ from ringup.compiler.index import Atom, Expr, Int, atom_of, axis, bounds, is_axi
 from ringup.compiler.schedule.attention import Attention, find
 from ringup.compiler.schedule.needs import axes_of, depends, is_contraction, lies, sources
 from ringup.compiler.schedule.views import Point, source_point, within
+from ringup.compiler.schedule.work import HEAVY, HEAVY_UNROLLED, LIGHT, Work, most_behind
 
 ROW_LIMIT = 16384  # elements of a row that one group works through without others to share them
 MOST_FOLDS = 8  # of one kernel: registers hold a row's share for each
@@ -102,6 +103,7 @@ class Kernel:
     scores: Fold | None = None  # of the attention that the one fold completes
     line: Fold | None = None
     pool: Pool | None = None
+    work: int = 0  # instructions for an element of the root, counted up to HEAVY
 
     @property
     def shape(self) -> tuple[Int, ...]:
@@ -161,6 +163,7 @@ class Cut:
         self._position = {node: i for i, node in enumerate(self._nodes)}
         self._contractions = {node: is_contraction(node) for node in self._nodes if node.op is Op.REDUCE}
         self._costly = self._find_costly()
+        self._work = Work(self._nodes, self._users)
         self._gates = self._find_gates()
         self._passing = self._find_passing()
         self._accesses: dict[Node, dict[tuple[Kernel, Point], None]] = {}
@@ -205,6 +208,9 @@ class Cut:
                 found.add(node)
         return found
 
+    def _most_behind(self, reduction: Node) -> int:
+        return most_behind(reduction, is_contraction=self._contractions[reduction])
+
     def _is_term(self, node: Node) -> bool:
         """Return whether a node is a product that is reduced at once: its factors are never more than it is."""
         if node.op is not Op.MUL:
@@ -229,7 +235,11 @@ class Cut:
 
     def _visit(self, node: Node) -> None:
         accesses = self._accesses.pop(node, {})
-        if node in self._outputs or node.op is Op.STORE or (node.op is Op.CONTIGUOUS and accesses):
+        if (
+            node in self._outputs
+            or node.op is Op.STORE
+            or (accesses and (node.op is Op.CONTIGUOUS or node in self._work.kept))
+        ):
             for kernel, _ in accesses:
                 _note(kernel, node)
             self._start(node)
@@ -265,7 +275,7 @@ class Cut:
             if len(accesses) > 1 or node in self._passing:
                 return True
             (kernel, point), = accesses  # fmt: skip
-            return not _may_walk(kernel, node, point)
+            return kernel.work >= HEAVY or not _may_walk(kernel, node, point)
         if len(accesses) > POINTS_LIMIT and node.op in ELEMENTWISE:
             return True
         reduces = self._gates.get(node)
@@ -276,6 +286,9 @@ class Cut:
     def _is_gate(self, node: Node, accesses: Mapping[tuple[Kernel, Point], None], reduces: Sequence[Node]) -> bool:
         """Return whether a node is put into memory for the sake of a reduction below it: one that cannot join the node's users, but the node."""
         kernels = list(dict.fromkeys(kernel for kernel, _ in accesses))
+        most = min(self._most_behind(one) for one in reduces)
+        if self._work.of(node) > LIGHT and any(kernel.work >= most for kernel in kernels):
+            return False
         if len(kernels) == 1:
             joined, undecided = self._joinable(kernels[0], [(node, point) for _, point in accesses], reduces)
             if joined:  # what the kernel has no room for finds a node in front of the ones that join
@@ -283,7 +296,7 @@ class Cut:
             reduces = [one for one in reduces if one not in joined]
         if not reduces:
             return False
-        own = Kernel(node, tuple(axis(f"i{i}", size) for i, size in enumerate(node.shape)))
+        own = self._kernel(node)
         return not self._joinable(own, [(node, own.axes)], reduces).found.isdisjoint(reduces)
 
     def _joinable(self, kernel: Kernel, roots: Sequence[tuple[Node, Point]], wanted: Sequence[Node]) -> Joinable:
@@ -336,9 +349,13 @@ class Cut:
         most = max(RECOMPUTED_LIMIT * bounds(node.size)[1], FEW_EVALUATIONS)
         return any(_evaluations(kernel, point) > most for kernel, point in accesses)
 
-    def _start(self, root: Node) -> None:
+    def _kernel(self, root: Node) -> Kernel:
         axes = tuple(axis(f"i{i}", size) for i, size in enumerate(shape_of(root)))
-        kernel = self.kernels[root] = Kernel(root, axes)
+        return Kernel(root, axes, work=0 if root.op is Op.REDUCE or root.op in LINES else self._work.of(root))
+
+    def _start(self, root: Node) -> None:
+        kernel = self.kernels[root] = self._kernel(root)
+        axes = kernel.axes
         if root.op is Op.REDUCE:
             self._join(kernel, root, axes)
         elif root.op in LINES:
@@ -381,6 +398,8 @@ class Cut:
         """Let a kernel compute a whole attention, if it may: say what it reads for that, and return True."""
         inside = (found.weights, found.logits, found.scores, found.greatest, found.total)
         if any(one in self._accesses or one in self._outputs or one in self._passing for one in inside):
+            return False
+        if self._work.of(found.logits) >= HEAVY_UNROLLED:
             return False
         first, second = found.result.sources[0].sources
         values = first if first is found.values else second
@@ -431,6 +450,7 @@ class Cut:
     def _may_join(self, kernel: Kernel, node: Node, point: Point, rows: Rows | None) -> bool:
         if (
             node in self._passing
+            or kernel.work >= self._most_behind(node)
             or kernel.attention is not None
             or kernel.line is not None
             or len(kernel.folds) >= MOST_FOLDS
