@@ -22,8 +22,8 @@ LIGHT: Final = 100  # what the last of a reduction's kernel may be where too muc
 PLAIN: Final = 2
 # instructions of an element of 32 bits and of 64, as code for gfx1100 has them
 COSTS: Final = {
-    Op.SQRT: (21, 32), Op.RECIP: (17, 17), Op.RSQRT: (6, 49), Op.DIV: (17, 17), Op.EXP2: (9, 70), Op.LOG2: (10, 156), Op.SIN: (236, 877), Op.IDIV: (47, 131),
-    Op.MOD: (60, 133), Op.POW: (260, 265), Op.LOGADDEXP: (15, 239),
+    Op.SQRT: (21, 32), Op.RECIP: (17, 17), Op.RSQRT: (6, 49), Op.DIV: (17, 17), Op.EXP2: (9, 70), Op.LOG2: (10, 156), Op.SIN: (236, 877),
+    Op.IDIV: (47, 131), Op.MOD: (60, 133), Op.POW: (260, 265), Op.LOGADDEXP: (15, 239),
 }  # fmt: skip
 ROUNDED: Final = {
     "bfloat16": 10,
