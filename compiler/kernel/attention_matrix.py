@@ -243,7 +243,7 @@ class MatrixAttention(Attending):
         logits = self.logits(cells, scores)
         after = self.greatest([before, self.across(self.greatest(logits), (FRAGMENT,), "fmax")])
         scale = build.const(self.sources.found.scale, F32)
-        lowered = build.op("fneg", F32, build.op("fmul", F32, self.safe(after), scale))
+        lowered = build.op("fmul", F32, self.safe(after), build.const(-self.sources.found.scale, F32))
         # the hardware's power flushes denormal results: they are nothing beside a sum of 1 or more
         down, *powers = (build.op("exp2", F32, build.op("fma", F32, one, scale, lowered)) for one in (before, *logits))
         return after, down, powers

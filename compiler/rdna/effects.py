@@ -72,6 +72,8 @@ _IGNORES_EXEC = re.compile(
 _ANY_LANE = re.compile(
     r"v_(readlane|readfirstlane|writelane|wmma|swmmac|permlane|permlanex)|ds_(permute|bpermute|swizzle)"
 )
+# With op_sel[0], which fetches from idle lanes, every lane gets something: the destination is not read.
+_GATHERS = re.compile(r"v_permlanex?16_b32")
 _WAITS = re.compile(r"s_wait(cnt)?(_\w+)?$")
 _MODE_WRITES = re.compile(r"s_(setreg|round_mode|denorm_mode)")
 _ORDERED = re.compile(
@@ -209,8 +211,11 @@ class EffectTable:
             or _high_result(modifiers, operands)
         )
         defs = tuple(i for i, one in enumerate(operands) if one.direction != "use")
+        fetched = bool(_GATHERS.match(name)) and _first_set(modifiers)
         uses = tuple(
-            i for i, one in enumerate(operands) if one.direction != "def" or (keeps and one.kinds == ("vgpr",))
+            i
+            for i, one in enumerate(operands)
+            if (one.direction != "def" and not (fetched and i == 0)) or (keeps and one.kinds == ("vgpr",))
         )
         hidden_defs, hidden_uses = self._hidden(name, form)
         memory = _MEMORY_FORMATS.get(form.format, "")
@@ -314,6 +319,11 @@ def _wanted(forms: tuple[InstructionFacts, ...]) -> str:
 
 def _whole(modifiers: dict[str, object]) -> bool:
     return modifiers.get("row_mask", 15) == 15 and modifiers.get("bank_mask", 15) == 15
+
+
+def _first_set(modifiers: dict[str, object]) -> bool:
+    op_sel = modifiers.get("op_sel")
+    return isinstance(op_sel, (tuple, list)) and bool(op_sel) and bool(op_sel[0])
 
 
 def _high_result(modifiers: dict[str, object], operands: Sequence[OperandFacts]) -> bool:

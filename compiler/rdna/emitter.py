@@ -76,6 +76,7 @@ class Emitter:
         self.leaves: dict[str, Reg] = {}
         self.bases: dict[tuple[Value, int], Place] = {}
         self.moved: dict[tuple[Value, int], Reg] = {}
+        self.constants: dict[int, Reg] = {}
         self.params: dict[int, Place] = {}
         self._bounds = bounds
 
@@ -150,6 +151,10 @@ class Emitter:
         if kind == "b64" and is_literal(found):
             return self.scalar_pair(bits)
         return found
+
+    def constant(self, bits: int) -> Reg:
+        """Return an SGPR with 32 bits, filled once at the kernel's start."""
+        return self.constants.setdefault(bits, Reg("s"))
 
     def scalar_pair(self, bits: int) -> Reg:
         """Return SGPRs with a 64-bit constant."""

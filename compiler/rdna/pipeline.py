@@ -11,7 +11,7 @@ from ringup.compiler.rdna.delay import insert_delays
 from ringup.compiler.rdna.dual import pair
 from ringup.compiler.rdna.emit import KERNARG_SGPRS, Argument, Binary, emit, first_group_sgpr
 from ringup.compiler.rdna.hazards import avoid_hazards
-from ringup.compiler.rdna.pair_stores import pair_stores
+from ringup.compiler.rdna.join_accesses import join_accesses
 from ringup.compiler.rdna.schedule import schedule
 from ringup.compiler.rdna.steps import Program, split_blocks
 from ringup.compiler.rdna.waits import insert_waits
@@ -43,7 +43,7 @@ def finish(
     split_blocks(code)
     place_group_ids(code)
     program = Program(code)
-    pair_stores(program)
+    join_accesses(program)
     schedule(program)
     show("schedule")
     allocation = allocate(program, max_vgprs, max_sgprs)

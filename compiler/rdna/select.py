@@ -53,8 +53,8 @@ class _Selection:
         e, function = self.e, self.e.function
         self.out.append(Instr("s_endpgm", 0))
         self._region(function.body, last=True)
-        if e.bases or e.moved:
-            select_memory.descriptors(e)
+        if e.bases or e.moved or e.constants:
+            select_memory.constants(e)
             self._flush()
         self.prologue.emit()
         self._flush()

@@ -29,9 +29,8 @@ def _shuffle_xor(e: Emitter, v: Value, d: Place) -> None:
         return
     selects: list[Operand] = []
     if distance & 16:
-        for first in (0, 8):
-            lanes = sum((lane ^ distance & 15) << 4 * (lane - first) for lane in range(first, first + 8))
-            selects.append(e.copied([lanes], "s"))
+        low, high = (sum((first + i ^ distance & 15) << 4 * i for i in range(8)) for first in (0, 8))
+        selects = [e.constant(low), high]  # one literal is what the instruction holds
     for to, of in zip(e.pieces(d), parts, strict=True):
         now = of
         if distance & 32:
@@ -39,7 +38,6 @@ def _shuffle_xor(e: Emitter, v: Value, d: Place) -> None:
             e.valu("v_permlane64_b32", halves, now)
             now = halves
         if distance & 16:
-            e.move(to, now)  # the instruction reads its destination, for lanes that get nothing
             e.emit("v_permlanex16_b32", to, now, *selects, op_sel=(1, 0))  # op_sel[0]: idle lanes are read too
         elif distance & 15:
             e.emit("v_mov_b32", to, now, row_xmask=distance & 15, row_mask=15, bank_mask=15, bound_ctrl=1, fi=1)

@@ -264,9 +264,11 @@ def _descriptor(e: Emitter, base: Value) -> Place:
     return found
 
 
-def descriptors(e: Emitter) -> None:
-    """Write what makes the descriptors and moved bases that were asked for, at the kernel's start."""
+def constants(e: Emitter) -> None:
+    """Write what makes the constants, descriptors and moved bases that were asked for, at the kernel's start."""
     word3 = e.row.buffer_word3
+    for bits, reg in e.constants.items():
+        e.emit("s_mov_b32", reg, bits)
     for (base, far), pair in e.moved.items():
         _move_base(e, base, far, pair)
     for (base, _), made in e.bases.items():

@@ -104,11 +104,16 @@ def text_of(code):
                     if name.startswith("v_") and not name.startswith("v_pk") and not code.target.startswith("gfx12")
                     else []
                 )
-            half = halves[name]
-            operands = [_spelled(one, places, i < len(half) and half[i]) for i, one in enumerate(instr.operands)]
-            lines.append(
-                f"  {name} {', '.join(operands)} {' '.join(_modifier(*one) for one in instr.modifiers.items())}"
-            )
+            half, modifiers = halves[name], dict(instr.modifiers)
+            upper = [0] * len(instr.operands)
+            if any(half) and "op_sel" in modifiers:  # where registers have halves it is their names that say which
+                *sources, result = modifiers.pop("op_sel")
+                upper = [result, *sources]
+            operands = [
+                _spelled(one, places, ("", (".l", ".h")[upper[i]])[i < len(half) and half[i]])
+                for i, one in enumerate(instr.operands)
+            ]
+            lines.append(f"  {name} {', '.join(operands)} {' '.join(_modifier(*one) for one in modifiers.items())}")
             if name.startswith(_TRANSCENDENTAL):  # va_vdst(0): their results come late
                 lines.append("  s_wait_alu 0xfff" if code.target.startswith("gfx12") else "  s_waitcnt_depctr 0xfff")
             if name.startswith(_ACCESSES):
@@ -142,7 +147,7 @@ def _spelled(operand, places, half):
         reg = _registers(operand)
         first = places[reg] + (operand.first if isinstance(operand, Part) else 0)
         if operand.count == 1:
-            return f"{reg.bank}{first}" + (".l" if half and reg.bank == "v" else "")
+            return f"{reg.bank}{first}" + (half if reg.bank == "v" else "")
         return f"{reg.bank}[{first}:{first + operand.count - 1}]"
     return repr(operand) if isinstance(operand, float) else str(operand) if -16 <= operand <= 64 else hex(operand)
 

@@ -21,6 +21,9 @@ SHAPES = {
     "ResNet-18": (1, 1000),
     "decoder step": (1, 1, 1000),
     "attention": (1, 8, 256, 64),
+    "attention f16": (1, 8, 256, 64),
+    "attention of one query": (1, 8, 1, 64),
+    "attention of one query f16": (1, 8, 1, 64),
     "matmul f16": (1024, 1024),
     "conv": (1, 64, 56, 56),
 }

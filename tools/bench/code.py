@@ -34,9 +34,20 @@ from ringup.tools.bench.models import GRAPHS, Maker
 from ringup.tools.bench.ours import kit
 
 TARGET = "gfx1100"
-MEASURED = ("matmul 1024", "matmul f16", "softmax", "layer norm", "conv", "attention")
+MEASURED = (
+    "matmul 1024",
+    "matmul f16",
+    "softmax",
+    "layer norm",
+    "conv",
+    "attention",
+    "attention f16",
+    "attention of one query",
+    "attention of one query f16",
+)
 MOST_GROUPS = 4  # run of each kernel: enough to know how often loops go round
 NO_WORSE, PEAK = Goal("ratio", 1), Goal("ours", 80)
+WITH_POWERS = ("attention f16",)  # what stands between its products keeps them from the peak, whoever compiles it
 NO_SLOWER = Goal("ratio", 0.995)  # what is less than half a percent apart is the same to the model
 TOLERANCE = (
     1e-5  # of values about 1; the same operations in the same order leave no more than the two quotients of a division
@@ -69,7 +80,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
         for step in kernels(graph):
             name = f"{graph}, {step.binary.name.rpartition('_')[0]}"  # without the signature's checksum
             bench.say(name)
-            yield from _figures(name, *compared(step))
+            yield from _figures(name, *compared(step), NO_WORSE if graph in WITH_POWERS else PEAK)
 
 
 def kernels(graph: str) -> list[Step]:
@@ -79,7 +90,7 @@ def kernels(graph: str) -> list[Step]:
     return list({step.binary.name: step for step in found}.values())
 
 
-def _figures(name: str, ours: Counted, theirs: Counted) -> Iterator[Figure]:
+def _figures(name: str, ours: Counted, theirs: Counted, peak: Goal = PEAK) -> Iterator[Figure]:
     beside = f"LLVM {llvm.version()} -O3"
     rows: Sequence[tuple[str, str, float, float, Goal | None, str]] = (
         ("loop: instructions", "instructions", ours.loop_instructions, theirs.loop_instructions, NO_WORSE, LOOP_NOTE),
@@ -100,7 +111,7 @@ def _figures(name: str, ours: Counted, theirs: Counted) -> Iterator[Figure]:
             "%",
             100 * ours.matrix_share,
             100 * theirs.matrix_share,
-            PEAK,
+            peak,
             "more",
             beside,
             CYCLE_NOTE,

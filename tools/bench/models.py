@@ -42,9 +42,9 @@ class Maker:
         """Return 1024 rows of 1024, normalised, scaled and shifted."""
         return self.kit.layer_norm(self.new(1024, 1024)) * self.new(1024) + self.new(1024)
 
-    def attention(self, batch: int = 1, heads: int = 8, tokens: int = 256, width: int = 64) -> T:
-        """Return attention of queries, keys and values of (batch, heads, tokens, width)."""
-        query, key, value = (self.new(batch, heads, tokens, width) for _ in range(3))
+    def attention(self, queries: int = 256, keys: int = 256, dtype: str = "float32") -> T:
+        """Return attention of queries, keys and values of (1, 8 heads, tokens, 64 wide)."""
+        query, key, value = (self.new(1, 8, tokens, 64, dtype=dtype) for tokens in (queries, keys, keys))
         return query.scaled_dot_product_attention(key, value)
 
     def conv(self, channels: int = 64, size: int = 56) -> T:
@@ -112,6 +112,9 @@ GRAPHS: dict[str, Callable[[Maker], T]] = {
     "ResNet-18": lambda make: make.resnet(),
     "decoder step": lambda make: make.decoder_step(),
     "attention": lambda make: make.attention(),
+    "attention f16": lambda make: make.attention(dtype="float16"),
+    "attention of one query": lambda make: make.attention(1, 1024),
+    "attention of one query f16": lambda make: make.attention(1, 1024, "float16"),
     "matmul f16": lambda make: make.matmul(dtype="float16"),
     "conv": lambda make: make.conv(),
 }

@@ -23,6 +23,20 @@ def test_every_distance_of_an_exchange(same, wave_size):
     same(b.function, [np.zeros(64 * wave_size, np.uint32)])
 
 
+def test_exchanges_across_rows_share_a_constant_that_is_made_once(same):
+    b = Builder("test", [OUT], 32)
+    thread = b.op("thread_id", I32)
+    with b.loop(0, 4, 1, []) as turn:
+        far = b.op("shuffle_xor", I32, b.op("shuffle_xor", I32, b.add(b.mul(thread, 3), turn.index), imm=16), imm=17)
+        b.store(b.param(0), b.add(b.mul(thread, 4), b.mul(turn.index, 128)), b.op("shuffle_xor", I32, far, imm=16))
+    same(b.function, [np.zeros(128, np.uint32)])
+    blocks = select(b.function, "gfx1100").blocks
+    inside = [one for block in blocks if block.depth for one in block.instrs]
+    assert [one.mnemonic for one in inside].count("v_permlanex16_b32") == 3
+    assert not [one for one in inside if one.mnemonic == "s_mov_b32"]
+    assert [one.operands[1] for one in blocks[0].instrs if one.mnemonic == "s_mov_b32"].count(0x76543210) == 1
+
+
 @pytest.mark.parametrize("wave_size", [32, 64])
 @pytest.mark.parametrize("kind", [I16, F32, I64, I32.of(2)])
 def test_every_distance_down_a_row_of_lanes(same, wave_size, kind):

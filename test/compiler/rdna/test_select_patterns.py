@@ -94,6 +94,22 @@ def test_what_lies_together_is_not_copied(same):
     assert lines.count("v_mov_b32") == 3  # the thread's number, and two parts that lie across
 
 
+@pytest.mark.parametrize("count", [2, 8])
+def test_halves_are_rounded_into_the_register_they_share(same, count):
+    b = Builder("halves", [Param("in", I64, True), Param("out", I64, True, True)], 32)
+    at = b.mul(b.op("thread_id", I32), 4)
+    wide = [b.load(F32, b.param(0), at, constant=128 * i) for i in range(count)]
+    halves = [b.op("fconvert", F16, b.op("fneg", F32, one) if i % 2 else one) for i, one in enumerate(wide)]
+    again = b.op("fconvert", F32, halves[0])
+    b.store(b.param(1), b.mul(at, count // 2), b.vector(halves))
+    b.store(b.param(1), at, b.op("fadd", F32, again, again), constant=64 * count)
+    data = np.random.default_rng(4).normal(size=32 * count).astype(np.float32) * 1000
+    same(b.function, [data, np.zeros(32 * count + 64, np.float16)])
+    lines = [one.mnemonic for block in select(b.function, "gfx1100").blocks for one in block.instrs]
+    assert "v_perm_b32" not in lines
+    assert lines.count("v_cvt_f16_f32") == count
+
+
 def test_nan_tests_heed_nan(beside):
     b = Builder("nan", [Param("in", I64, True), Param("out", I64, True, True)], 32)
     at = b.mul(b.op("thread_id", I32), 4)

@@ -106,6 +106,8 @@ class Evaluator:
         name, ops = instr.mnemonic, instr.operands
         if name == "s_endpgm":
             return "end"
+        if name == "s_barrier":
+            return None  # there is one wave
         if name.startswith("s_cbranch_") or name == "s_branch":
             taken = {"s_branch": True, "s_cbranch_scc1": self.scc, "s_cbranch_scc0": not self.scc, "s_cbranch_execz": not self.exec,
                      "s_cbranch_vccz": not self.vcc, "s_cbranch_vccnz": self.vcc}[name]  # fmt: skip
