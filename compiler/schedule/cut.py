@@ -23,7 +23,7 @@ from ringup.compiler.graph import ELEMENTWISE, LINES, MOVEMENT, Node, Op, ordere
 from ringup.compiler.index import Atom, Expr, Int, atom_of, axis, bounds, is_axis, product, variables
 from ringup.compiler.schedule.attention import Attention, find
 from ringup.compiler.schedule.needs import axes_of, depends, is_contraction, lies, sources
-from ringup.compiler.schedule.views import Point, source_point, within
+from ringup.compiler.schedule.views import Point, in_shape, source_point, within
 
 ROW_LIMIT = 16384  # elements of a row that one group works through without others to share them
 MOST_FOLDS = 8  # of one kernel: registers hold a row's share for each
@@ -86,7 +86,8 @@ class Pool(NamedTuple):
 class Kernel:
     """What one launch computes: `root` at every point of `axes`, with `folds` in the order of their dependence, from nodes in memory.
 
-    A STORE root writes its value into a view of a buffer. `rows`: the axes that folds depend on, some on fewer, None without folds.
+    A STORE root writes its value into a view of a buffer. `beside`: further roots, of the same axes but for those of one element.
+    `rows`: the axes that folds depend on, some on fewer, None without folds.
     `attention`: the softmax and the scores below the one fold are computed inside too. `line`: the one SCAN or SORT computed inside, in a
     kernel without folds; its variable walks along the line. `pool`: the last fold, where it runs over the columns of the first.
     """
@@ -100,6 +101,25 @@ class Kernel:
     scores: Fold | None = None  # of the attention that the one fold completes
     line: Fold | None = None
     pool: Pool | None = None
+    beside: tuple[Node, ...] = ()
+
+    @property
+    def roots(self) -> tuple[Node, ...]:
+        """Return the root and those beside it."""
+        return (self.root, *self.beside)
+
+    @property
+    def results(self) -> list[tuple[Node, Point]]:
+        """Return the nodes whose values are computed, each with its point in terms of the axes."""
+        return [(value_of(root), self.point_of(root, self.axes)) for root in self.roots]
+
+    def forwards(self, node: Node) -> bool:
+        """Return whether a node is memory that one of the roots has written, read as what is written."""
+        return node.op is Op.AFTER and node.sources[1] in self.roots and node not in self.inputs
+
+    def point_of(self, root: Node, point: Point) -> Point:
+        """Return a point of the axes as one of a root's."""
+        return point if root is self.root else in_shape(point, self.shape, shape_of(root))
 
     @property
     def shape(self) -> tuple[Int, ...]:
@@ -114,7 +134,12 @@ class Kernel:
     @property
     def computed(self) -> Node:
         """Return the node whose values are computed: the root, or what a STORE stores."""
-        return self.root.sources[1] if self.root.op is Op.STORE else self.root
+        return value_of(self.root)
+
+
+def value_of(root: Node) -> Node:
+    """Return the node whose values a kernel of this root computes."""
+    return root.sources[1] if root.op is Op.STORE else root
 
 
 def shape_of(root: Node) -> tuple[Int, ...]:
