@@ -33,12 +33,16 @@ class Reads(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class _Group:
-    """Kernels that become `kernel`. `number` is its bit in `above`: the groups that run before it, by whatever way."""
+    """Kernels that become `kernel`. `number` is its bit in `above`: the groups that run before it, by whatever way.
+
+    `multiplies`: its first kernel is a contraction, the others are none.
+    """
 
     number: int
     kernel: Kernel
     members: list[Kernel]
     above: int
+    multiplies: bool
     reads: Reads | None = None  # known when it was asked for
 
 
@@ -49,10 +53,11 @@ def joined(kernels: Sequence[Kernel], before: Before, outputs: Collection[Node])
     groups: list[_Group] = []
     for kernel in kernels:
         needed = [of[one] for one in before[kernel] if one in of]
+        multiplies = any(is_contraction(fold.node) for fold in kernel.folds)
         mates: list[_Group] = []
         if kernel.attention is None and kernel.line is None and kernel.pool is None:
             mates = by_shape.setdefault(squeezed(kernel.shape), [])
-        for group in reversed(mates[-MOST_MATES:]):
+        for group in reversed(() if multiplies else mates[-MOST_MATES:]):
             between = [one for one in needed if one is not group]
             if any(one.above >> group.number & 1 for one in between):
                 continue  # one that needs the group comes before the kernel
@@ -64,7 +69,7 @@ def joined(kernels: Sequence[Kernel], before: Before, outputs: Collection[Node])
                 of[kernel] = group
                 break
         else:
-            of[kernel] = _Group(len(groups), kernel, [kernel], _above(needed))
+            of[kernel] = _Group(len(groups), kernel, [kernel], _above(needed), multiplies)
             groups.append(of[kernel])
             mates.append(of[kernel])
     if len(groups) == len(kernels):
@@ -100,13 +105,16 @@ def _put_below(group: _Group, needed: Sequence[_Group], groups: Sequence[_Group]
 def _together(group: _Group, kernel: Kernel) -> Kernel | None:
     """Return a group's kernel with one root more, None where it may not be or is not worth it."""
     first = group.kernel
-    moved = _moved(kernel, first)
-    if moved is None or len(first.roots) >= MOST_ROOTS:
+    if len(first.roots) >= MOST_ROOTS or (group.multiplies and kernel.folds):
         return None
     targets = {memory_of(_target(root)): root for root in first.roots}
     uses = any(memory_of(node) in targets for node in kernel.inputs)
-    is_worth = not (_multiplies(first) and _is_costly(kernel)) if uses else _may_share(first, moved)
-    if not is_worth:
+    if group.multiplies and (not uses or _is_costly(kernel)):
+        return None
+    if not uses and not _may_share(first, kernel):
+        return None
+    moved = _moved(kernel, first)
+    if moved is None:
         return None
     if group.reads is None:
         group.reads = _reads(first)
@@ -133,10 +141,6 @@ def _target(root: Node) -> Node:
     return viewed(root) if root.op is Op.STORE else root
 
 
-def _multiplies(kernel: Kernel) -> bool:
-    return any(is_contraction(fold.node) for fold in kernel.folds)
-
-
 def _is_costly(kernel: Kernel) -> bool:
     """Return whether a root takes divisions or the like: behind a contraction few threads would do many of them, one after the other."""
     stack, seen = [kernel.computed], {kernel.computed}
@@ -159,9 +163,7 @@ def _are_few(first: Kernel, second: Kernel) -> bool:
 
 
 def _may_share(first: Kernel, second: Kernel) -> bool:
-    """Return whether kernels, neither of which uses the other's root, may be worth reading memory for together: no contraction is."""
-    if _multiplies(first):
-        return False
+    """Return whether kernels, neither of which uses the other's root, may be worth reading memory for together."""
     return _are_few(first, second) or not set(map(memory_of, first.inputs)).isdisjoint(map(memory_of, second.inputs))
 
 
@@ -170,8 +172,6 @@ def _moved(kernel: Kernel, first: Kernel) -> Kernel | None:
 
     Folds over as many elements have the same variables, so that one walk does for all of them.
     """
-    if _multiplies(kernel):
-        return None
     axes = in_shape(first.axes, first.shape, kernel.shape)
     atoms = {atom_of(old): new for old, new in zip(kernel.axes, axes, strict=True) if not isinstance(old, int)}
     rows = kernel.rows and frozenset(atom_of(atoms[one]) for one in kernel.rows)
@@ -187,8 +187,6 @@ def _moved(kernel: Kernel, first: Kernel) -> Kernel | None:
             made.append(Fold(fold.node, point, _variables(fold, [*first.folds, *made])))
     if kernel.folds and first.folds:
         if rows != first.rows or len({*known, *(fold.node for fold in made)}) > MOST_FOLDS:
-            return None
-        if _multiplies(first):
             return None
         if kernel.folds[0].count != first.folds[0].count:
             return None
