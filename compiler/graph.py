@@ -32,6 +32,7 @@ class Op(Enum):
     NOT = "not"  # bool: logical; integers: every bit
     SQRT = "sqrt"
     RECIP = "recip"  # 1 / x
+    RSQRT = "rsqrt"  # 1 / sqrt(x), within 1 ulp
     EXP2 = "exp2"
     LOG2 = "log2"
     SIN = "sin"  # radians, right for large ones too
@@ -85,7 +86,8 @@ class Op(Enum):
 
 
 UNARY = frozenset((
-    Op.NEG, Op.ABS, Op.NOT, Op.SQRT, Op.RECIP, Op.EXP2, Op.LOG2, Op.SIN, Op.FLOOR, Op.CEIL, Op.TRUNC, Op.ROUND, Op.CAST, Op.BITCAST,
+    Op.NEG, Op.ABS, Op.NOT, Op.SQRT, Op.RECIP, Op.RSQRT, Op.EXP2, Op.LOG2, Op.SIN, Op.FLOOR, Op.CEIL, Op.TRUNC, Op.ROUND, Op.CAST,
+    Op.BITCAST,
 ))  # fmt: skip
 COMPARISONS = frozenset((Op.LT, Op.LE, Op.EQ, Op.NE))
 BINARY = COMPARISONS | {
@@ -96,7 +98,7 @@ ELEMENTWISE = UNARY | BINARY | {Op.WHERE}
 LINES = frozenset((Op.SCAN, Op.SORT))  # what depends on an axis as a whole and keeps it: arg ends with (axis, stretch)
 MOVEMENT = frozenset((Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.PAD, Op.SHRINK, Op.FLIP))
 FLOAT_ONLY = frozenset((
-    Op.SQRT, Op.RECIP, Op.EXP2, Op.LOG2, Op.SIN, Op.FLOOR, Op.CEIL, Op.TRUNC, Op.ROUND, Op.DIV, Op.LOGADDEXP,
+    Op.SQRT, Op.RECIP, Op.RSQRT, Op.EXP2, Op.LOG2, Op.SIN, Op.FLOOR, Op.CEIL, Op.TRUNC, Op.ROUND, Op.DIV, Op.LOGADDEXP,
 ))  # fmt: skip
 
 

@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from math import gcd
+from threading import Lock
 from typing import TypeAlias, cast
+from weakref import WeakValueDictionary
 
 Int: TypeAlias = "int | Expr"
-Key: TypeAlias = tuple[object, ...]
+Parts: TypeAlias = tuple[object, ...]
 
 
 class Expr:
     """A whole number with bounds `lo` and `hi`, both inclusive. Immutable; equal ones compare equal and hash alike."""
 
-    __slots__ = ("_hash", "constant", "hi", "key", "lo", "terms")
+    __slots__ = ("_hash", "constant", "hi", "lo", "terms")
 
     def __init__(self, constant: int, terms: tuple[tuple[Atom, int], ...]) -> None:
         self.constant, self.terms = constant, terms
@@ -29,17 +31,18 @@ class Expr:
             else:
                 lo, hi = lo + factor * atom.hi, hi + factor * atom.lo
         self.lo, self.hi = lo, hi
-        self.key: Key = (constant, *((atom.key, factor) for atom, factor in terms))
-        self._hash = hash(self.key)
+        self._hash = hash((constant, terms))
 
     def __hash__(self) -> int:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Expr) and self._hash == other._hash and self.key == other.key)
+        return self is other or (
+            isinstance(other, Expr) and self.constant == other.constant and self.terms == other.terms
+        )
 
     def __repr__(self) -> str:
-        parts = [f"{factor}*{atom}" if factor != 1 else str(atom) for atom, factor in self.terms]
+        parts = [f"{factor}*{atom.text}" if factor != 1 else atom.text for atom, factor in self.terms]
         return " + ".join(parts + ([str(self.constant)] if self.constant or not parts else []))
 
     def __add__(self, other: Int) -> Int:
@@ -110,25 +113,19 @@ class Expr:
 
 
 class Atom:
-    """What a normal form counts multiples of. `kind`: var, value, div, mod, mul; `parts`: a name, or the expressions inside."""
+    """What a normal form counts multiples of. `kind`: var, value, div, mod, mul; `parts`: a name, or the expressions inside.
 
-    __slots__ = ("_hash", "hi", "key", "kind", "lo", "parts")
+    There is one atom of a meaning at a time (`_atom` makes them), so that atoms are compared by identity.
+    """
 
-    def __init__(self, kind: str, parts: tuple[object, ...], lo: int, hi: int, key: Key) -> None:
-        self.kind, self.parts, self.lo, self.hi, self.key = kind, parts, lo, hi, key
-        self._hash = hash(key)
+    __slots__ = ("__weakref__", "hi", "kind", "lo", "parts", "text")
 
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Atom) and self._hash == other._hash and self.key == other.key)
+    def __init__(self, kind: str, parts: Parts, lo: int, hi: int) -> None:
+        self.kind, self.parts, self.lo, self.hi = kind, parts, lo, hi
+        self.text = str(parts[0]) if kind in ("var", "value") else f"(({parts[0]}) {_SIGNS[kind]} ({parts[1]}))"
 
     def __repr__(self) -> str:
-        if self.kind in ("var", "value"):
-            return str(self.parts[0])
-        sign = {"div": "//", "mod": "%", "mul": "*"}[self.kind]
-        return f"(({self.parts[0]}) {sign} ({self.parts[1]}))"
+        return self.text
 
     @property
     def sides(self) -> tuple[Int, Int]:
@@ -147,16 +144,30 @@ class Atom:
         return a // b if self.kind == "div" else a % b if self.kind == "mod" else a * b
 
 
+_SIGNS = {"div": "//", "mod": "%", "mul": "*"}
+_atoms: WeakValueDictionary[tuple[str, Parts, int, int], Atom] = WeakValueDictionary()
+_making = Lock()  # two threads that compile must not make two atoms of one meaning
+
+
+def _atom(kind: str, parts: Parts, lo: int, hi: int) -> Atom:
+    key = (kind, parts, lo, hi)
+    with _making:
+        found = _atoms.get(key)
+        if found is None:
+            found = _atoms[key] = Atom(kind, parts, lo, hi)
+        return found
+
+
 def variable(name: str, lo: int, hi: int) -> Int:
     """Return a variable of inclusive bounds; one that can have a single value is that number."""
     if lo > hi:
         raise ValueError(f"variable {name} has no value: {lo} to {hi}")
-    return lo if lo == hi else Expr(0, ((Atom("var", (name,), lo, hi, ("var", name, lo, hi)), 1),))
+    return lo if lo == hi else Expr(0, ((_atom("var", (name,), lo, hi), 1),))
 
 
 def runtime_value(name: str, lo: int, hi: int, identity: object) -> Expr:
     """Return a number that is known when the kernel runs (a loaded index); `identity`, hashable, is what computes it."""
-    return Expr(0, ((Atom("value", (name, identity), lo, hi, ("value", name, identity, lo, hi)), 1),))
+    return Expr(0, ((_atom("value", (name, identity), lo, hi), 1),))
 
 
 def axis(name: str, size: Int) -> Int:
@@ -248,22 +259,47 @@ def _made(constant: int, terms: tuple[tuple[Atom, int], ...]) -> Int:
     return Expr(constant, terms) if terms else constant
 
 
+def total(values: Iterable[Int], factors: Iterable[int]) -> Int:
+    """Return the sum of some numbers, each so many times: at once, so that nothing in between is made."""
+    constant = 0
+    counts: dict[Atom, int] = {}
+    for value, by in zip(values, factors, strict=True):
+        if isinstance(value, int):
+            constant += value * by
+        elif by:
+            constant += value.constant * by
+            for atom, factor in value.terms:
+                counts[atom] = counts.get(atom, 0) + factor * by
+    return _summed(constant, counts) if counts else constant
+
+
 def _sum(constant: int, *groups: tuple[tuple[Atom, int], ...]) -> Int:
     factors: dict[Atom, int] = {}
     for terms in groups:
         for atom, factor in terms:
             factors[atom] = factors.get(atom, 0) + factor
-    _rejoin(factors)
-    found = sorted(((atom, factor) for atom, factor in factors.items() if factor), key=_order)
+    return _summed(constant, factors)
+
+
+def _summed(constant: int, factors: dict[Atom, int]) -> Int:
+    for atom in factors:
+        if atom.kind == "mod":
+            while _rejoin(factors):
+                pass
+            break
+    found = [(atom, factor) for atom, factor in factors.items() if factor]
+    if len(found) > 1:
+        found.sort(key=_order)
     return _made(constant, tuple(found))
 
 
 def _order(term: tuple[Atom, int]) -> str:
-    return str(term[0])
+    return term[0].text
 
 
-def _rejoin(factors: dict[Atom, int]) -> None:
-    """Make `k*(x % c) + k*c*(x // c)` into `k*x`, in place, for constant c."""
+def _rejoin(factors: dict[Atom, int]) -> bool:
+    """Make `k*(x % c) + k*c*(x // c)` into `k*x`, in place, for constant c; return whether there was any."""
+    done = False
     for atom in [one for one in factors if one.kind == "mod" and isinstance(one.parts[1], int)]:
         whole, divisor = atom.parts
         factor = factors.get(atom, 0)
@@ -277,6 +313,8 @@ def _rejoin(factors: dict[Atom, int]) -> None:
             del factors[atom], factors[pair]
             for inner, count in whole.terms:
                 factors[inner] = factors.get(inner, 0) + factor * count
+            done = True
+    return done
 
 
 @lru_cache(maxsize=16384)
@@ -293,7 +331,7 @@ def _product(a: Expr, b: Expr) -> Int:
 def _multiplied(x: Atom, y: Atom) -> Atom:
     corners = [p * q for p in (x.lo, x.hi) for q in (y.lo, y.hi)]
     first, second = sorted((_expr_of(x), _expr_of(y)), key=str)
-    return Atom("mul", (first, second), min(corners), max(corners), ("mul", first.key, second.key))
+    return _atom("mul", (first, second), min(corners), max(corners))
 
 
 @lru_cache(maxsize=16384)
@@ -307,7 +345,7 @@ def _divide(a: Expr, b: Int) -> Int:
         corners = [p // q for p in (a.lo, a.hi) for q in (max(b.lo, 1), max(b.hi, 1))]
         if min(corners) == max(corners):
             return corners[0]
-        return _expr_of(Atom("div", (a, b), min(corners), max(corners), ("div", a.key, b.key)))
+        return _expr_of(_atom("div", (a, b), min(corners), max(corners)))
     if b <= 0:
         raise ValueError(f"a division of {a} by {b}")
     if b == 1 or not a.terms:
@@ -330,7 +368,7 @@ def _divide_rest(a: Int, b: int) -> Int:
         inner, by = a.terms[0][0].parts
         if isinstance(inner, Expr) and isinstance(by, int):
             return inner // (by * b)
-    return _expr_of(Atom("div", (a, b), a.lo // b, a.hi // b, ("div", a.key, b)))
+    return _expr_of(_atom("div", (a, b), a.lo // b, a.hi // b))
 
 
 @lru_cache(maxsize=16384)
@@ -342,7 +380,7 @@ def _remainder(a: Expr, b: Int) -> Int:
             return a
         if b.lo < 0:
             raise ValueError(f"a remainder of {a} by {b}, which may be negative")
-        return _expr_of(Atom("mod", (a, b), 0, max(b.hi, 1) - 1, ("mod", a.key, b.key)))
+        return _expr_of(_atom("mod", (a, b), 0, max(b.hi, 1) - 1))
     if b <= 0:
         raise ValueError(f"a remainder of {a} by {b}")
     rest = _made(a.constant % b, tuple((atom, factor % b if factor % b <= b // 2 or factor > 0 else factor % b - b)
@@ -359,7 +397,7 @@ def _remainder(a: Expr, b: Int) -> Int:
         inner, by = rest.terms[0][0].parts
         if isinstance(inner, Expr) and isinstance(by, int) and by % b == 0:
             return inner % b
-    return _expr_of(Atom("mod", (rest, b), 0, min(b - 1, rest.hi) if rest.lo >= 0 else b - 1, ("mod", rest.key, b)))
+    return _expr_of(_atom("mod", (rest, b), 0, min(b - 1, rest.hi) if rest.lo >= 0 else b - 1))
 
 
 def _steps(a: Expr, b: int) -> list[int]:

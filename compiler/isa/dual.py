@@ -7,7 +7,7 @@ register banks, at most two scalar values and one literal shared by both.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ringup.compiler.isa import constants, decode, encode
 from ringup.compiler.isa.bus import BUS_KINDS
@@ -23,6 +23,21 @@ if TYPE_CHECKING:
 Half = tuple[str, Sequence[Operand]]
 READS_RESULT = ("v_dual_fmac_f32", "v_dual_dot2acc_f32_f16", "v_dual_dot2acc_f32_bf16")
 SCALARS = 2
+PORTS = {
+    "first source": 3,
+    "second source": 3,
+    "third source": 1,
+}  # and the bits of register numbers of which one must differ
+
+
+class _Pair(NamedTuple):
+    """The plans of two halves, the bits below the literal, the bytes of both, and what `_meetings` says of their operands."""
+
+    x: Plan
+    y: Plan
+    low: int
+    nbytes: int
+    meetings: tuple[tuple[int, int, int], ...] | None
 
 
 class DualEncoder:
@@ -31,7 +46,7 @@ class DualEncoder:
     def __init__(self, machine: Processor) -> None:
         self._machine = machine
         self._forms: dict[tuple[str, str], Form] = {}
-        self._plans: dict[object, tuple[Plan, Plan, int, int]] = {}
+        self._plans: dict[object, _Pair] = {}
 
     def form(self, mnemonic: str, side: str) -> Form:
         """Return the form of a mnemonic on side X or Y; a `CompileError` where it has none there."""
@@ -64,9 +79,11 @@ class DualEncoder:
             x.check = y.check = None
             if len(self._plans) >= MOST_PLANS:
                 self._plans.clear()
-            plans = self._plans[key] = (x, y, (1 << x.form.width) - 1, max(x.nbytes, y.nbytes))
-        x, y, low, nbytes = plans
-        check_pair(x.form, first[1], y.form, second[1], self._machine.limits.generation)
+            meetings = _meetings(x.form, first[1], y.form, second[1])
+            plans = self._plans[key] = _Pair(x, y, (1 << x.form.width) - 1, max(x.nbytes, y.nbytes), meetings)
+        x, y, low, nbytes, meetings = plans
+        if meetings is None or any((first[1][i].code ^ second[1][j].code) & mask == 0 for i, j, mask in meetings):  # type: ignore[union-attr]
+            check_pair(x.form, first[1], y.form, second[1], self._machine.limits.generation)
         word_x, word_y = x.word(first[1], {}), y.word(second[1], {})
         literal_x, literal_y = word_x >> x.form.width, word_y >> y.form.width
         if x.nbytes > 8 and y.nbytes > 8 and literal_x != literal_y:
@@ -109,6 +126,22 @@ def _shapes(operands: Sequence[Operand]) -> list[object]:
     return found
 
 
+def _meetings(
+    x: Form, x_operands: Sequence[Operand], y: Form, y_operands: Sequence[Operand]
+) -> tuple[tuple[int, int, int], ...] | None:
+    """Return which operands of both halves must differ in which bits of their numbers, where no more than that can be wrong; None otherwise."""
+    for form, operands in ((x, x_operands), (y, y_operands)):
+        if form.implicit_reads or not all(isinstance(one, Register) and one.kind == "v" for one in operands):
+            return None
+    ports = [_ports(form, operands) for form, operands in ((x, x_operands), (y, y_operands))]
+    both = (
+        (ports[0][place], ports[1][place], mask)
+        for place, mask in PORTS.items()
+        if place in ports[0] and place in ports[1]
+    )
+    return ((0, 0, 1), *both)
+
+
 def check_pair(x: Form, x_operands: Sequence[Operand], y: Form, y_operands: Sequence[Operand], generation: int) -> None:
     """Raise a `CompileError` where two operations cannot be one dual instruction."""
     name = f"{x.mnemonic} :: {y.mnemonic}"
@@ -137,7 +170,7 @@ def check_pair(x: Form, x_operands: Sequence[Operand], y: Form, y_operands: Sequ
         raise CompileError(f"{name} reads {len(scalars) + literals} scalar values; both halves together read {SCALARS}")
     if generation == 12 and x.name == y.name == "v_dual_mov_b32":
         return  # the second move reads through a port of its own
-    for place, mask in (("first source", 3), ("second source", 3), ("third source", 1)):
+    for place, mask in PORTS.items():
         one, two = sides[0].get(place), sides[1].get(place)
         if one is not None and two is not None and (one.code ^ two.code) & mask == 0:
             banks = "banks (register number modulo 4)" if mask == 3 else "parities"
@@ -146,14 +179,19 @@ def check_pair(x: Form, x_operands: Sequence[Operand], y: Form, y_operands: Sequ
 
 def _sources(form: Form, operands: Sequence[Operand]) -> dict[str, Register]:
     """Return the vector registers that a half reads, by the port they are read through."""
-    ports: dict[str, Register] = {}
-    for slot, operand in zip(form.slots, operands, strict=False):
+    return {place: operands[i] for place, i in _ports(form, operands).items()}  # type: ignore[misc]
+
+
+def _ports(form: Form, operands: Sequence[Operand]) -> dict[str, int]:
+    """Return the numbers of the operands that are vector registers, by the port they are read through."""
+    ports: dict[str, int] = {}
+    for i, (slot, operand) in enumerate(zip(form.slots, operands, strict=False)):
         if not isinstance(operand, Register) or operand.kind != "v":
             continue
         if slot.field.startswith("srcx") or slot.field.startswith("srcy"):
-            ports["first source"] = operand
+            ports["first source"] = i
         elif slot.field.startswith("vsrc"):
-            ports["third source" if "fmamk" in form.name else "second source"] = operand
+            ports["third source" if "fmamk" in form.name else "second source"] = i
         elif form.name in READS_RESULT:
-            ports["third source"] = operand
+            ports["third source"] = i
     return ports

@@ -20,7 +20,7 @@ from ringup.compiler.isa.forms import Form, forms_of
 from ringup.compiler.isa.mnemonics import aliases_of, split_suffix
 from ringup.compiler.isa.modifiers import DPP16_NAMES
 from ringup.compiler.isa.plan import MOST_PLANS, Plan, Refused
-from ringup.compiler.isa.registers import Operand
+from ringup.compiler.isa.registers import Operand, Register
 from ringup.compiler.isa.target import LIMITS
 from ringup.errors import CompileError
 
@@ -76,7 +76,9 @@ class Processor:
         """Return the plan for operands of these shapes, made when they are met first."""
         shapes: list[object] = [mnemonic]
         for operand in operands:
-            if type(operand) is int:
+            if type(operand) is Register:
+                shapes.append(operand.shape)
+            elif type(operand) is int:
                 if -16 <= operand <= 64:
                     shapes.append("i")
                 else:  # one that may be the bits of an inline float has a plan of its own

@@ -76,6 +76,7 @@ def _of_floats(build: Builder, op: Op, dtype: DType, args: Sequence[Value]) -> V
 _FUNCTIONS: dict[Op, Callable[..., Value]] = {
     Op.EXP2: functions.exp2,
     Op.LOG2: functions.log2,
+    Op.RSQRT: functions.inverse_root,
     Op.SIN: functions.sin,
     Op.POW: functions.power,
     Op.LOGADDEXP: functions.log_add_exp,

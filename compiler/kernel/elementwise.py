@@ -13,6 +13,7 @@ from ringup.compiler.kernel.traits import Traits
 from ringup.compiler.machine.ir import I32
 from ringup.compiler.schedule.cut import Kernel, accesses
 from ringup.compiler.schedule.views import within, written
+from ringup.compiler.schedule.work import HEAVY
 
 GROUP = 256  # threads of a full group: 8 waves of 32
 GROUPS = (256, 128, 64, 512)  # sizes worth a try
@@ -69,7 +70,7 @@ class Plan:
     def choose(self) -> Shape:
         """Return the shape that suits a kernel: accesses of 16 bytes where the last axis allows, enough threads to fill a card."""
         total = most(self.space.size)
-        vectors = self.vectors()
+        vectors = self.vectors() if self.kernel.work < HEAVY else [1]  # so much code once is enough
         return self._shape(next((one for one in vectors if total // one >= BUSY_THREADS), 1), GROUP)
 
     def _shape(self, vector: int, group: int, *, flat_: bool = False) -> Shape:

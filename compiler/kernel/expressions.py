@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import cast
 
 from ringup.compiler import dtypes
 from ringup.compiler.graph import ELEMENTWISE, LINES, MOVEMENT, Node, Op
@@ -13,6 +14,7 @@ from ringup.compiler.kernel.arith import apply
 from ringup.compiler.kernel.numbers import Numbers
 from ringup.compiler.machine.build import Builder
 from ringup.compiler.machine.ir import I1, I32, I64, Loop, Value
+from ringup.compiler.machine.scoped import Scoped
 from ringup.compiler.schedule.views import Point, flat, source_point, within
 
 _ZEROS = ("0", "0.0", "False")  # not minus zero
@@ -33,7 +35,7 @@ class Expressions:
     ) -> None:
         self.builder, self._params, self._inputs, self._stores = builder, params, frozenset(inputs), stores
         self.numbers = Numbers(builder)
-        self._known: list[dict[tuple[Node, Point, Value | None], Value]] = [{}]
+        self._known: Scoped[tuple[Node, Point, Value | None], Value] = Scoped()
         self._folded: dict[Node, Value | dict[Point, Value]] = {}
 
     # regions
@@ -66,18 +68,17 @@ class Expressions:
 
     def enter(self) -> None:
         """Enter a region: what is evaluated in it is forgotten when it is left."""
-        self._known.append({})
+        self._known.enter()
         self.numbers.enter()
 
     def leave(self) -> None:
         """Leave the innermost region."""
-        self._known.pop()
+        self._known.leave()
         self.numbers.leave()
 
     def forget(self) -> None:
         """Forget every value: what lies in memory may have changed."""
-        for known in self._known:
-            known.clear()
+        self._known.clear()
 
     def define(self, node: Node, value: Value | dict[Point, Value]) -> None:
         """Say what a reduction's value is: at the one point of it that a thread uses, or at each of several points."""
@@ -91,25 +92,18 @@ class Expressions:
 
     def values(self, node: Node, requests: Sequence[Request]) -> list[Value]:
         """Return a node's values at several points, as held; points that lie side by side in memory are loaded together."""
-        found: list[Value | None] = [self._find(node, point, mask) for point, mask in requests]
-        missing: dict[Request, None] = {}
-        for request, value in zip(requests, found, strict=True):
-            if value is None:
-                missing[request] = None
+        found = [self._find(node, *request) for request in requests]
+        missing = dict.fromkeys(request for request, value in zip(requests, found, strict=True) if value is None)
         if missing:
-            todo = list(missing)
-            made = dict(zip(todo, self._made(node, todo), strict=True))
-            for (point, mask), value in made.items():
-                self._known[-1][node, point, mask] = value
+            made = dict(zip(missing, self._made(node, list(missing)), strict=True))
+            for request, value in made.items():
+                self._known.put((node, *request), value)
             found = [made[request] if value is None else value for request, value in zip(requests, found, strict=True)]
-        return found  # type: ignore[return-value]
+        return cast("list[Value]", found)
 
     def _find(self, node: Node, point: Point, mask: Value | None) -> Value | None:
-        for known in reversed(self._known):
-            value = known.get((node, point, mask)) or (known.get((node, point, None)) if mask is not None else None)
-            if value is not None:
-                return value
-        return None
+        value = self._known.get((node, point, mask))
+        return self._known.get((node, point, None)) if value is None and mask is not None else value
 
     def _made(self, node: Node, requests: list[Request]) -> list[Value]:
         if node in self._inputs:
@@ -123,9 +117,16 @@ class Expressions:
         if node.op is Op.PAD:
             return self._padded(node, requests)
         if node.op in MOVEMENT:
-            moved = [(source_point(node, point)[0], mask) for point, mask in requests]
-            return self.values(node.sources[0], moved)
+            return self._moved_to(node, requests)
         return self._special(node, requests)
+
+    def _moved_to(self, node: Node, requests: list[Request]) -> list[Value]:
+        """Return values behind movement, as far as it goes: what is in between is not worth remembering."""
+        points = [point for point, _ in requests]
+        while node.op in MOVEMENT and node.op is not Op.PAD and node not in self._inputs and node not in self._folded:
+            points = [source_point(node, point)[0] for point in points]
+            node = node.sources[0]
+        return self.values(node, [(point, mask) for point, (_, mask) in zip(points, requests, strict=True)])
 
     def _special(self, node: Node, requests: list[Request]) -> list[Value]:
         build = self.builder
@@ -277,18 +278,18 @@ class Expressions:
         if masked and isinstance(place, Expr) and size_bytes < 1 << 31 and -(1 << 31) <= place.lo <= place.hi < 1 << 31:
             return base, self.numbers.emit(place, I32), 0
         if isinstance(place, int):
-            return self._moved(base, place - place % 4096), build.const(0), place % 4096
+            return self._based(base, place - place % 4096), build.const(0), place % 4096
         constant = place.constant % 4096
         uniform = tuple(term for term in place.terms if self.numbers.is_uniform(term[0]))
         rest = tuple(term for term in place.terms if term not in uniform)
-        moved = self._moved(base, Expr(place.constant - constant, uniform))
+        moved = self._based(base, Expr(place.constant - constant, uniform))
         if not rest:
             return moved, build.const(0), constant
         varying = Expr(0, rest)
         unsigned = varying.lo >= 0 and varying.hi < 1 << 32  # a 32-bit offset counts as unsigned
         return moved, self.numbers.emit(varying, I32 if unsigned else I64), constant
 
-    def _moved(self, base: Value, by: Int) -> Value:
+    def _based(self, base: Value, by: Int) -> Value:
         build = self.builder
         number = by if isinstance(by, int) or by.terms else by.constant
         if isinstance(number, int):

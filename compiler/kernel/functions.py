@@ -61,6 +61,16 @@ def _select(build: Builder, condition: Value, a: Value, b: Value) -> Value:
     return build.op("select", a.type, condition, a, b)
 
 
+def inverse_root(build: Builder, x: Value) -> Value:
+    """Return 1 / sqrt(x); of 0 infinity with its sign, of negative numbers NaN. f32: the hardware's. f64: within 1 ulp."""
+    if x.type == F32:  # the hardware takes denormals for 0: scaled up first
+        low = build.compare("flt", x, build.const(2.0**-126, F32))
+        scaled = build.op("fmul", F32, x, _select(build, low, build.const(2.0**24, F32), build.const(1.0, F32)))
+        value = build.op("rsq", F32, scaled)
+        return build.op("fmul", F32, value, _select(build, low, build.const(2.0**12, F32), build.const(1.0, F32)))
+    return build.op("div", F64, build.const(1.0, F64), build.op("fsqrt", F64, x))
+
+
 def exp2(build: Builder, x: Value) -> Value:
     """Return 2**x. f32: the hardware's, denormal results too. f64: within 1 ulp."""
     if x.type == F32:  # the hardware flushes denormal results: scaled up and down again

@@ -7,6 +7,7 @@ from typing import cast
 from ringup.compiler.index import Atom, Expr, Int, bounds
 from ringup.compiler.machine.build import Builder
 from ringup.compiler.machine.ir import I1, I32, I64, Type, Value
+from ringup.compiler.machine.scoped import Scoped
 from ringup.compiler.schedule.views import Within
 
 INT32 = 1 << 31
@@ -24,7 +25,7 @@ class Numbers:
     def __init__(self, builder: Builder) -> None:
         self._builder = builder
         self._bound: dict[Atom, Value] = {}
-        self._known: list[dict[tuple[Atom, Type], Value]] = [{}]
+        self._known: Scoped[tuple[Atom, Type], Value] = Scoped()
 
     def bind(self, variable: Atom, value: Value) -> None:
         """Say which i32 (or i64) value a variable is."""
@@ -39,11 +40,11 @@ class Numbers:
 
     def enter(self) -> None:
         """Enter a region: what is emitted in it is forgotten when it is left."""
-        self._known.append({})
+        self._known.enter()
 
     def leave(self) -> None:
         """Leave the innermost region."""
-        self._known.pop()
+        self._known.leave()
 
     def emit(self, number: Int, type_: Type | None = None) -> Value:
         """Return the number as i32 where it fits, as i64 otherwise or where asked. i32 sums may be asked of what fits unsigned: they wrap."""
@@ -103,12 +104,10 @@ class Numbers:
         return build.mul(term, factor)
 
     def _atom(self, atom: Atom, type_: Type) -> Value:
-        for known in reversed(self._known):
-            found = known.get((atom, type_))
-            if found is not None:
-                return found
-        value = self._made(atom, type_)
-        self._known[-1][atom, type_] = value
+        value = self._known.get((atom, type_))
+        if value is None:
+            value = self._made(atom, type_)
+            self._known.put((atom, type_), value)
         return value
 
     def _made(self, atom: Atom, type_: Type) -> Value:

@@ -21,6 +21,7 @@ from ringup.compiler.machine.ir import (
     Type,
     Value,
 )
+from ringup.compiler.machine.scoped import Scoped
 
 _COMPARING = frozenset(("eq", "ne", "lt_s", "le_s", "lt_u", "le_u", "feq", "fne", "flt", "fle"))
 
@@ -31,7 +32,7 @@ class Builder:
     def __init__(self, name: str, params: Sequence[Param], group_size: int, *, wave_size: int = 32) -> None:
         self.function = Function(name, tuple(params), Region(), group_size, wave_size=wave_size)
         self._regions = [self.function.body]
-        self._known: list[dict[tuple[object, ...], Value]] = [{}]
+        self._known: Scoped[tuple[object, ...], Value] = Scoped()
 
     def op(self, op: str, type_: Type, *args: Value, imm: object = None) -> Value:
         """Return the value of an operation: an equal one that is in reach, a folded constant, or a new one put at the end of the region."""
@@ -49,16 +50,16 @@ class Builder:
             op, args, imm = "const", (), folded
         mark = repr(imm) if isinstance(imm, float) else imm  # -0.0 is not 0.0, and NaN is NaN
         key = (op, type_, mark, *map(id, args))
-        for known in reversed(self._known):
-            if key in known:
-                return known[key]
+        known = self._known.get(key)
+        if known is not None:
+            return known
         made = Value(op, type_, args, imm, uniform=row.keeps_uniform and all(one.uniform for one in args))
         if op == "const" or not args:  # leaves live at the top, known everywhere
-            self._known[0][key] = made
+            self._known.keep(key, made)
             self.function.body.items.insert(self._leaves, made)
             self._leaves += 1
         else:
-            self._known[-1][key] = made
+            self._known.put(key, made)
             self._regions[-1].items.append(made)
         return made
 
@@ -130,10 +131,10 @@ class Builder:
             [Value("result", one.type, imm=i) for i, one in enumerate(initial)], sure, unroll,
         )  # fmt: skip
         self._regions.append(made.body)
-        self._known.append({})
+        self._known.enter()
         yield made
         self._regions.pop()
-        self._known.pop()
+        self._known.leave()
         if len(made.following) != len(made.carried):
             raise ValueError(f"a loop carries {len(made.carried)} values, {len(made.following)} follow")
         self._regions[-1].items.append(made)
@@ -143,10 +144,10 @@ class Builder:
         """Make a condition: what is made inside runs where it holds."""
         made = If(condition, Region())
         self._regions.append(made.body)
-        self._known.append({})
+        self._known.enter()
         yield made
         self._regions.pop()
-        self._known.pop()
+        self._known.leave()
         self._regions[-1].items.append(made)
 
 

@@ -7,6 +7,7 @@ scalar values at most, one literal. Source: RDNA3 and RDNA4 ISA references, "Dua
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from typing import Final
 
@@ -21,6 +22,7 @@ EXCHANGED: Final = {  # instructions whose sources may change places: the name t
     name: name for name in ("v_fmac_f32", "v_add_f32", "v_mul_f32", "v_max_f32", "v_min_f32", "v_max_num_f32", "v_min_num_f32", "v_add_nc_u32",
                             "v_and_b32", "v_mul_dx9_zero_f32", "v_dot2acc_f32_f16", "v_dot2acc_f32_bf16")
 } | {"v_sub_f32": "v_subrev_f32", "v_subrev_f32": "v_sub_f32"}  # fmt: skip
+_PLAIN: Final = frozenset((Physical, Special, int, float))  # operands that a half can have
 ADDS_TO_RESULT: Final = frozenset(("v_fmac_f32", "v_dot2acc_f32_f16", "v_dot2acc_f32_bf16"))
 
 
@@ -29,12 +31,24 @@ class _Half:
     read.
     """
 
-    __slots__ = ("exchanged", "literal", "name", "operands", "result", "scalars", "src0", "src1", "src2")
+    __slots__ = (
+        "_exchanged",
+        "_other_name",
+        "literal",
+        "name",
+        "operands",
+        "result",
+        "scalars",
+        "src0",
+        "src1",
+        "src2",
+    )
 
-    def __init__(self, name: str, operands: list[Operand]) -> None:
+    def __init__(self, name: str, operands: list[Operand], other_name: str | None = None) -> None:
         self.name, self.operands = name, operands
         self.result = operands[0].first  # type: ignore[union-attr]
-        self.exchanged: _Half | None = None
+        self._other_name = other_name
+        self._exchanged: _Half | None = None
         self.scalars: set[object] = set()
         self.literal: object = None
         self.src0 = self._source(operands[1])
@@ -50,6 +64,14 @@ class _Half:
             self.src2 = self.result
         if name == "v_cndmask_b32":
             self.scalars.add("vcc_lo")
+
+    @property
+    def exchanged(self) -> _Half | None:
+        """Return the same with its two sources in each other's place, None where they must stay."""
+        if self._exchanged is None and self._other_name is not None:
+            result, first, second = self.operands
+            self._exchanged = _Half(self._other_name, [result, second, first])
+        return self._exchanged
 
     def _source(self, operand: Operand) -> int:
         if isinstance(operand, Physical):
@@ -101,29 +123,24 @@ class _Finder:
             if str(operands[3]) != "vcc_lo":
                 return None
             operands = operands[:3]
-        kinds = [type(one) for one in operands]
-        if kinds[0] is not Physical or not all(kind in (Physical, Special, int, float) for kind in kinds):
+        if type(operands[0]) is not Physical or not _PLAIN.issuperset(map(type, operands)):
             return None
         second = 3 if name == "v_fmamk_f32" else 2
         swapped = EXCHANGED.get(name)
         right = len(operands) <= 2 or _is_vector(operands[second])
         if not right and not (swapped and _is_vector(operands[1])):
             return None
-        found = _Half(name, list(operands)) if right else None
-        other = None
-        if swapped in self.sides and len(operands) == 3 and _is_vector(operands[1]):
-            assert swapped is not None
-            other = _Half(swapped, [operands[0], operands[2], operands[1]])
-        if found is None:
-            return other
-        found.exchanged = other
-        return found
+        may_exchange = swapped in self.sides and len(operands) == 3 and _is_vector(operands[1])
+        if right:
+            return _Half(name, operands, swapped if may_exchange else None)
+        return _Half(swapped, [operands[0], operands[2], operands[1]]) if may_exchange and swapped is not None else None
 
     def block(self, steps: list[Step]) -> list[Step]:
         """Return a block's steps with pairs."""
         halves = [self.half(step) for step in steps]
         if sum(half is not None for half in halves) < 2:
             return steps
+        stops = [step.effects.ordered or EXEC_LO in step.writes for step in steps]
         reads, writes = [_bits(step.reads) for step in steps], [_bits(step.writes) for step in steps]
         made: list[Step] = []
         gone = bytearray(len(steps))
@@ -140,7 +157,6 @@ class _Finder:
                 for j in range(i + 1, min(i + 1 + WINDOW, len(steps))):
                     if gone[j]:
                         continue
-                    later = steps[j]
                     second = halves[j]
                     if (
                         second is not None
@@ -152,7 +168,7 @@ class _Finder:
                         if joined is not None:
                             found = j
                             break
-                    if later.effects.ordered or EXEC_LO in later.writes:
+                    if stops[j]:
                         break
                     read |= reads[j]
                     written |= writes[j]
@@ -173,16 +189,13 @@ class _Finder:
         if (first.result ^ second.result) & 1 == 0:
             return None
         sides = self.sides
-        for a in (first, first.exchanged):
-            if a is None:
+        for a, b in _ways(first, second):
+            if not self._ports(a, b) or not _scalars_fit(a, b):
                 continue
-            for b in (second, second.exchanged):
-                if b is None or not self._ports(a, b) or not _scalars_fit(a, b):
-                    continue
-                if sides[a.name][0] and sides[b.name][1]:
-                    return a, b
-                if not overwrites and sides[b.name][0] and sides[a.name][1]:
-                    return b, a
+            if sides[a.name][0] and sides[b.name][1]:
+                return a, b
+            if not overwrites and sides[b.name][0] and sides[a.name][1]:
+                return b, a
         return None
 
     @staticmethod
@@ -192,6 +205,15 @@ class _Finder:
             if one >= 0 and other >= 0 and (one ^ other) & 3 == 0:
                 return False
         return not (a.src2 >= 0 and b.src2 >= 0 and (a.src2 ^ b.src2) & 1 == 0)
+
+
+def _ways(first: _Half, second: _Half) -> Iterator[tuple[_Half, _Half]]:
+    """Yield the two with their sources as they stand and exchanged."""
+    for i in range(4):
+        a = first.exchanged if i & 2 else first
+        b = second.exchanged if i & 1 else second
+        if a is not None and b is not None:
+            yield a, b
 
 
 class _Loads:

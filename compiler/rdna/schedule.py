@@ -70,24 +70,19 @@ class _Block:
         for unit in self.live_in:
             self.at_start[banks[unit]] += 1
         self.peak = [0, 0, 0]
-
-    def _counts(self) -> dict[int, int]:
-        """Count the instructions of the block that read each unit of a file."""
-        found: dict[int, int] = {}
-        banks = self.banks
-        for step in self.steps:
-            for unit in set(step.reads):
+        self.readers: dict[int, int] = {}  # of each unit of a file: how many instructions
+        for step in steps:
+            for unit in step.reads:
                 if banks[unit]:
-                    found[unit] = found.get(unit, 0) + 1
-        return found
+                    self.readers[unit] = self.readers.get(unit, 0) + 1
 
     def peak_of(self, steps: list[Step]) -> list[int]:
         """Return the dwords of each file live at once when the steps go in that order."""
-        left, live, banks, live_out = self._counts(), set(self.live_in), self.banks, self.live_out
+        left, live, banks, live_out = dict(self.readers), set(self.live_in), self.banks, self.live_out
         now = list(self.at_start)
         peak = list(now)
         for step in steps:
-            for unit in set(step.reads):
+            for unit in step.reads:
                 bank = banks[unit]
                 if bank:
                     left[unit] -= 1
@@ -112,7 +107,7 @@ class _Block:
 
     def reorder(self, budget: int, roots: Roots) -> None:
         old, before = self.steps, self.peak
-        self.left, self.live, self.now = self._counts(), set(self.live_in), list(self.at_start)
+        self.left, self.live, self.now = dict(self.readers), set(self.live_in), list(self.at_start)
         made: list[Step] = []
         region: list[Step] = []
         for step in old:
@@ -133,7 +128,7 @@ class _Block:
     def _take(self, step: Step) -> None:
         """Count registers that end and begin with a step."""
         left, live, banks, live_out, now = self.left, self.live, self.banks, self.live_out, self.now
-        for unit in set(step.reads):
+        for unit in step.reads:
             bank = banks[unit]
             if bank:
                 left[unit] -= 1
@@ -150,7 +145,7 @@ class _Block:
         """Return by how much a step raises the number of live registers of a file."""
         left, live, banks, live_out = self.left, self.live, self.banks, self.live_out
         found = 0
-        for unit in set(step.reads):
+        for unit in step.reads:
             if banks[unit] == bank and left[unit] == 1 and unit not in live_out:
                 found -= 1
         for unit in step.writes:
@@ -174,12 +169,13 @@ class _Block:
                 if way > best:
                     best = way
             height[i] = best + steps[i].effects.cycles
-        key = [(-height[i] - (FIRST_OF_ALL if names_a_load(step) else 0), i) for i, step in enumerate(steps)]
+        is_load = [names_a_load(step) for step in steps]
+        key = [(-height[i] - (FIRST_OF_ALL if is_load[i] else 0), i) for i in range(count)]
         ready: list[tuple[int, int]] = []
         loads: list[
             tuple[int, int]
         ] = []  # ready ones: apart, so that under pressure they do not hide what ends registers
-        home = [loads if names_a_load(step) else ready for step in steps]
+        home = [loads if one else ready for one in is_load]
         pending: list[tuple[int, int]] = []  # (cycle, index)
         ready_at = [0] * count
         done = bytearray(count)

@@ -20,7 +20,7 @@ VCC_SGPR: Final = 106  # its number among the SGPRs
 
 
 class Step:
-    """One instruction, its effects, and the units that it reads and writes."""
+    """One instruction, its effects, and the units that it reads (each told once) and writes."""
 
     __slots__ = ("effects", "instr", "reads", "writes")
 
@@ -95,11 +95,15 @@ class Program:
             x, y = self.step(instr.x), self.step(instr.y)
             return Step(instr, x.effects, x.reads + y.reads, x.writes + y.writes)
         found = self.table.of(instr)
-        operands, reads, writes = instr.operands, list(found.hidden_uses), list(found.hidden_defs)
+        operands, reads, writes, units = instr.operands, list(found.hidden_uses), list(found.hidden_defs), self.units
         for i in found.uses:
-            reads += self.units(operands[i])
+            operand = operands[i]
+            if type(operand) is not int:
+                reads += units(operand)
         for i in found.defs:
-            writes += self.units(operands[i])
+            writes += units(operands[i])
+        if len(reads) > 1 and len(set(reads)) < len(reads):
+            reads = list(dict.fromkeys(reads))
         return Step(instr, found, tuple(reads), tuple(writes))
 
     def write_back(self) -> Code:

@@ -13,12 +13,16 @@ from typing import NamedTuple
 
 from ringup.compiler.graph import Node, Op, Shape
 from ringup.compiler.index import Int, atom_of, axis, bounds, product, substitute
-from ringup.compiler.schedule.cut import COSTLY, MOST_FOLDS, Access, Fold, Kernel, accesses, memory_of, shape_of, viewed
+from ringup.compiler.schedule.cut import MOST_FOLDS, Access, Fold, Kernel, accesses, memory_of, shape_of, viewed
 from ringup.compiler.schedule.needs import is_contraction
 from ringup.compiler.schedule.views import flat, in_shape, squeezed, written
+from ringup.compiler.schedule.work import HEAVY
 
 MOST_ROOTS = 8  # of one kernel: each has code of its own, and memory
 MOST_INPUTS = 24
+MOST_BEHIND = (
+    50  # instructions of other roots for an element of a contraction: few threads do many elements, one after the other
+)
 MOST_MATES = 16  # kernels of a shape, the latest, that one is held beside
 FEW_ELEMENTS = 8192  # so few are done in less time than it takes to start a kernel: they need share nothing
 Before = Mapping[Kernel, Mapping[Kernel, None]]  # kernels that run before each
@@ -109,7 +113,8 @@ def _together(group: _Group, kernel: Kernel) -> Kernel | None:
         return None
     targets = {memory_of(_target(root)): root for root in first.roots}
     uses = any(memory_of(node) in targets for node in kernel.inputs)
-    if group.multiplies and (not uses or _is_costly(kernel)):
+    work = first.work + kernel.work
+    if work >= HEAVY or (group.multiplies and (not uses or work - group.members[0].work > MOST_BEHIND)):
         return None
     if not uses and not _may_share(first, kernel):
         return None
@@ -134,27 +139,12 @@ def _together(group: _Group, kernel: Kernel) -> Kernel | None:
         inputs=inputs,
         rows=moved.rows if first.rows is None else first.rows,
         beside=(*first.beside, kernel.root),
+        work=work,
     )
 
 
 def _target(root: Node) -> Node:
     return viewed(root) if root.op is Op.STORE else root
-
-
-def _is_costly(kernel: Kernel) -> bool:
-    """Return whether a root takes divisions or the like: behind a contraction few threads would do many of them, one after the other."""
-    stack, seen = [kernel.computed], {kernel.computed}
-    while stack:
-        node = stack.pop()
-        if node in kernel.inputs:
-            continue
-        if node.op in COSTLY and node.dtype.is_float:
-            return True
-        for source in node.sources:
-            if source not in seen:
-                seen.add(source)
-                stack.append(source)
-    return False
 
 
 def _are_few(first: Kernel, second: Kernel) -> bool:

@@ -24,6 +24,7 @@ from ringup.compiler.index import Atom, Expr, Int, atom_of, axis, bounds, is_axi
 from ringup.compiler.schedule.attention import Attention, find
 from ringup.compiler.schedule.needs import axes_of, depends, is_contraction, lies, sources
 from ringup.compiler.schedule.views import Point, in_shape, source_point, within
+from ringup.compiler.schedule.work import HEAVY, HEAVY_UNROLLED, LIGHT, Work, most_behind
 
 ROW_LIMIT = 16384  # elements of a row that one group works through without others to share them
 MOST_FOLDS = 8  # of one kernel: registers hold a row's share for each
@@ -39,7 +40,9 @@ POINTS_LIMIT = 6  # an elementwise node that is used at more points than this, o
 RECOMPUTED_LIMIT = 4  # a costly node is computed at most so many times for each of its elements,
 # or so many times in all: a card does these in less time than it takes to start another kernel (a guess: 2 us)
 FEW_EVALUATIONS = 1 << 15
-COSTLY = frozenset((Op.EXP2, Op.LOG2, Op.SIN, Op.SQRT, Op.DIV, Op.RECIP, Op.POW, Op.LOGADDEXP, Op.IDIV, Op.MOD))
+COSTLY = frozenset(
+    (Op.EXP2, Op.LOG2, Op.SIN, Op.SQRT, Op.DIV, Op.RECIP, Op.RSQRT, Op.POW, Op.LOGADDEXP, Op.IDIV, Op.MOD)
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -101,6 +104,7 @@ class Kernel:
     scores: Fold | None = None  # of the attention that the one fold completes
     line: Fold | None = None
     pool: Pool | None = None
+    work: int = 0  # instructions for an element of each root, together, counted up to HEAVY
     beside: tuple[Node, ...] = ()
 
     @property
@@ -184,6 +188,7 @@ class Cut:
         self._position = {node: i for i, node in enumerate(self._nodes)}
         self._contractions = {node: is_contraction(node) for node in self._nodes if node.op is Op.REDUCE}
         self._costly = self._find_costly()
+        self._work = Work(self._nodes, self._users)
         self._gates = self._find_gates()
         self._passing = self._find_passing()
         self._accesses: dict[Node, dict[tuple[Kernel, Point], None]] = {}
@@ -228,6 +233,9 @@ class Cut:
                 found.add(node)
         return found
 
+    def _most_behind(self, reduction: Node) -> int:
+        return most_behind(reduction, is_contraction=self._contractions[reduction])
+
     def _is_term(self, node: Node) -> bool:
         """Return whether a node is a product that is reduced at once: its factors are never more than it is."""
         if node.op is not Op.MUL:
@@ -252,7 +260,11 @@ class Cut:
 
     def _visit(self, node: Node) -> None:
         accesses = self._accesses.pop(node, {})
-        if node in self._outputs or node.op is Op.STORE or (node.op is Op.CONTIGUOUS and accesses):
+        if (
+            node in self._outputs
+            or node.op is Op.STORE
+            or (accesses and (node.op is Op.CONTIGUOUS or node in self._work.kept))
+        ):
             for kernel, _ in accesses:
                 _note(kernel, node)
             self._start(node)
@@ -288,7 +300,7 @@ class Cut:
             if len(accesses) > 1 or node in self._passing:
                 return True
             (kernel, point), = accesses  # fmt: skip
-            return not _may_walk(kernel, node, point)
+            return kernel.work >= HEAVY or not _may_walk(kernel, node, point)
         if len(accesses) > POINTS_LIMIT and node.op in ELEMENTWISE:
             return True
         reduces = self._gates.get(node)
@@ -299,6 +311,9 @@ class Cut:
     def _is_gate(self, node: Node, accesses: Mapping[tuple[Kernel, Point], None], reduces: Sequence[Node]) -> bool:
         """Return whether a node is put into memory for the sake of a reduction below it: one that cannot join the node's users, but the node."""
         kernels = list(dict.fromkeys(kernel for kernel, _ in accesses))
+        most = min(self._most_behind(one) for one in reduces)
+        if self._work.of(node) > LIGHT and any(kernel.work >= most for kernel in kernels):
+            return False
         if len(kernels) == 1:
             joined, undecided = self._joinable(kernels[0], [(node, point) for _, point in accesses], reduces)
             if joined:  # what the kernel has no room for finds a node in front of the ones that join
@@ -306,7 +321,7 @@ class Cut:
             reduces = [one for one in reduces if one not in joined]
         if not reduces:
             return False
-        own = Kernel(node, tuple(axis(f"i{i}", size) for i, size in enumerate(node.shape)))
+        own = self._kernel(node)
         return not self._joinable(own, [(node, own.axes)], reduces).found.isdisjoint(reduces)
 
     def _joinable(self, kernel: Kernel, roots: Sequence[tuple[Node, Point]], wanted: Sequence[Node]) -> Joinable:
@@ -359,9 +374,13 @@ class Cut:
         most = max(RECOMPUTED_LIMIT * bounds(node.size)[1], FEW_EVALUATIONS)
         return any(_evaluations(kernel, point) > most for kernel, point in accesses)
 
-    def _start(self, root: Node) -> None:
+    def _kernel(self, root: Node) -> Kernel:
         axes = tuple(axis(f"i{i}", size) for i, size in enumerate(shape_of(root)))
-        kernel = self.kernels[root] = Kernel(root, axes)
+        return Kernel(root, axes, work=0 if root.op is Op.REDUCE or root.op in LINES else self._work.of(root))
+
+    def _start(self, root: Node) -> None:
+        kernel = self.kernels[root] = self._kernel(root)
+        axes = kernel.axes
         if root.op is Op.REDUCE:
             self._join(kernel, root, axes)
         elif root.op in LINES:
@@ -404,6 +423,8 @@ class Cut:
         """Let a kernel compute a whole attention, if it may: say what it reads for that, and return True."""
         inside = (found.weights, found.logits, found.scores, found.greatest, found.total)
         if any(one in self._accesses or one in self._outputs or one in self._passing for one in inside):
+            return False
+        if self._work.of(found.logits) >= HEAVY_UNROLLED:
             return False
         first, second = found.result.sources[0].sources
         values = first if first is found.values else second
@@ -454,6 +475,7 @@ class Cut:
     def _may_join(self, kernel: Kernel, node: Node, point: Point, rows: Rows | None) -> bool:
         if (
             node in self._passing
+            or kernel.work >= self._most_behind(node)
             or kernel.attention is not None
             or kernel.line is not None
             or len(kernel.folds) >= MOST_FOLDS

@@ -13,7 +13,10 @@ Signature = tuple[Any, ...]
 
 
 def of_kernel(kernel: Kernel) -> tuple[Signature, list[Node]]:
-    """Return a kernel's signature and its inputs in the order in which the signature counts them."""
+    """Return a kernel's signature and its inputs in the order in which the signature counts them.
+
+    Memory is read in the shape the kernel shows it in: what reshapes an input before anything else is part of reading it.
+    """
     inputs = set(kernel.inputs)
     folds = {fold.node for fold in (*kernel.folds, kernel.scores, kernel.line) if fold}
     numbers: dict[Node, int] = {}
@@ -26,12 +29,13 @@ def of_kernel(kernel: Kernel) -> tuple[Signature, list[Node]]:
         if node in numbers:
             continue
         # a store's root writes to the memory that its view shows: it counts like an input
-        if node in inputs or (lies(node) and node is not kernel.root and not kernel.forwards(node)):
-            there = memory.setdefault(memory_of(node), len(memory))
+        read = _read(node, inputs)
+        if read is not None or (lies(node) and node is not kernel.root and not kernel.forwards(node)):
+            there = memory.setdefault(memory_of(read or node), len(memory))
             numbers[node] = len(rows)
-            rows.append((there, node.dtype, node.shape, node in inputs))
-            if node in inputs:
-                found.append(node)
+            rows.append((there, node.dtype, node.shape, read is not None))
+            if read is not None and read not in found:
+                found.append(read)
             continue
         if at < len(node.sources):
             stack.append((node, at + 1))
@@ -44,6 +48,15 @@ def of_kernel(kernel: Kernel) -> tuple[Signature, list[Node]]:
     if kernel.beside:
         rows.append(tuple(numbers[root] for root in kernel.roots))
     return tuple(rows), found
+
+
+def _read(node: Node, inputs: set[Node]) -> Node | None:
+    """Return the input that a node is, in whatever shape, None for anything else."""
+    while node not in inputs:
+        if node.op is not Op.RESHAPE:
+            return None
+        node = node.sources[0]
+    return node
 
 
 def of_graph(outputs: Sequence[Node]) -> tuple[Signature, list[Node]]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from ringup.compiler.graph import MOVEMENT, Node, Op, Shape
-from ringup.compiler.index import Int, bounds, product
+from ringup.compiler.index import Int, bounds, product, total
 
 Point = tuple[Int, ...]
 
@@ -32,10 +33,26 @@ def within(value: Int, lo: Int, hi: Int) -> Within | bool:
 
 def flat(point: Point, shape: Shape) -> Int:
     """Return the row-major position of a point."""
-    total: Int = 0
+    strides = _strides(shape)
+    if strides is not None:
+        return total(point, strides)
+    position: Int = 0
     for index, size in zip(point, shape, strict=True):
-        total = total * size + index
-    return total
+        position = position * size + index
+    return position
+
+
+@lru_cache(maxsize=4096)
+def _strides(shape: Shape) -> tuple[int, ...] | None:
+    """Return the elements from one index of each axis to the next, None where a size is known at run time only."""
+    found: list[int] = []
+    stride = 1
+    for size in reversed(shape):
+        if not isinstance(size, int):
+            return None
+        found.append(stride)
+        stride *= size
+    return tuple(reversed(found))
 
 
 def unflat(position: Int, shape: Shape) -> Point:
@@ -52,6 +69,18 @@ def unflat(position: Int, shape: Shape) -> Point:
 def reshaped(point: Point, shape: Shape, source: Shape) -> Point:
     """Return where a point of `shape` lies in `source`, group by group of axes that hold as many elements on both sides."""
     found: list[Int] = []
+    for first, last, one, other in _groups(shape, source):
+        if len(one) == len(other) == 1:
+            found.append(point[first])
+        else:
+            found += unflat(flat(point[first:last], one), other)
+    return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def _groups(shape: Shape, source: Shape) -> tuple[tuple[int, int, Shape, Shape], ...]:
+    """Return (first axis, last axis + 1, sizes, sizes in the source) of the least groups of axes that hold as many elements on both sides."""
+    found: list[tuple[int, int, Shape, Shape]] = []
     i = j = 0
     while i < len(shape) or j < len(source):
         first, second = i, j
@@ -63,11 +92,8 @@ def reshaped(point: Point, shape: Shape, source: Shape) -> Point:
             elif i < len(shape):
                 left, i = left * shape[i], i + 1
             else:
-                return unflat(flat(point, shape), source)
-        if i - first == 1 and j - second == 1:
-            found.append(point[first])
-        else:
-            found += unflat(flat(point[first:i], shape[first:i]), source[second:j])
+                return ((0, len(shape), shape, source),)
+        found.append((first, i, shape[first:i], source[second:j]))
     return tuple(found)
 
 

@@ -60,8 +60,9 @@ class Functions(Elementwise):
         return x._apply(Op.SQRT)
 
     def rsqrt(self) -> Self:
-        """Return 1 / sqrt(x)."""
-        return self._wide()._apply(Op.SQRT).reciprocal()._narrow(self)
+        """Return 1 / sqrt(x), within 1 ulp."""
+        x = self if self.dtype.is_float else self.float()
+        return x._apply(Op.RSQRT)
 
     def reciprocal(self) -> Self:
         """Return 1 / x."""

@@ -323,6 +323,7 @@ OP_RULES: dict[Op, OpRule] = {
     Op.ABS: lambda g, y, s, n: [g * (s[0] > 0).where(1.0, (s[0] < 0).where(-1.0, 0.0)).cast(g.dtype)],
     Op.SQRT: lambda g, y, s, n: [g * 0.5 / y],
     Op.RECIP: lambda g, y, s, n: [-(g * y * y)],
+    Op.RSQRT: lambda g, y, s, n: [g * -0.5 * y * y * y],
     Op.EXP2: lambda g, y, s, n: [g * y * math.log(2)],
     Op.LOG2: lambda g, y, s, n: [g / (s[0] * math.log(2))],
     Op.SIN: lambda g, y, s, n: [g * s[0].cos()],

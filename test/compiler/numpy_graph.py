@@ -94,6 +94,7 @@ FLOAT_UNARY = {
     Op.ABS: np.abs,
     Op.SQRT: np.sqrt,
     Op.RECIP: lambda x: x.dtype.type(1) / x,
+    Op.RSQRT: lambda x: x.dtype.type(1) / np.sqrt(x),
     Op.EXP2: np.exp2,
     Op.LOG2: np.log2,
     Op.SIN: np.sin,

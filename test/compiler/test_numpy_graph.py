@@ -66,6 +66,7 @@ def same(found, expected):
         (Op.NOT, uint8, [0, 0xF0], [255, 15]),
         (Op.SQRT, float32, [-0.0, 4, -1, INF], [-0.0, 2, NAN, INF]),
         (Op.RECIP, float32, [0.0, -0.0, 4, INF], [INF, -INF, 0.25, 0.0]),
+        (Op.RSQRT, float32, [0.0, -0.0, 4, INF], [INF, -INF, 0.5, 0.0]),
         (Op.EXP2, float32, [0, 128, -149, -150, -INF, NAN], [1, INF, 2.0**-149, 0.0, 0.0, NAN]),
         (Op.LOG2, float32, [0.0, -1, 8, INF], [-INF, NAN, 3, INF]),
         (Op.SIN, float32, [0.0, -0.0, INF], [0.0, -0.0, NAN]),

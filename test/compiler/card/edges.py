@@ -13,7 +13,20 @@ INTEGERS = [one for one in dtypes.ALL if one.is_integer]
 
 # operations by kind of dtype; what else there is in BINARY and UNARY means nothing for them
 UNARY = {
-    "float": [Op.NEG, Op.ABS, Op.SQRT, Op.RECIP, Op.EXP2, Op.LOG2, Op.SIN, Op.FLOOR, Op.CEIL, Op.TRUNC, Op.ROUND],
+    "float": [
+        Op.NEG,
+        Op.ABS,
+        Op.SQRT,
+        Op.RECIP,
+        Op.RSQRT,
+        Op.EXP2,
+        Op.LOG2,
+        Op.SIN,
+        Op.FLOOR,
+        Op.CEIL,
+        Op.TRUNC,
+        Op.ROUND,
+    ],
     "int": [Op.NEG, Op.ABS, Op.NOT],
     "uint": [Op.NEG, Op.ABS, Op.NOT],
     "bool": [Op.NOT],
@@ -29,6 +42,8 @@ COMPARISONS = [Op.LT, Op.LE, Op.EQ, Op.NE]
 # units in the last place of the result's dtype, beyond a rounding of its own; everything else is exact. Narrow dtypes are f32 arithmetic
 # rounded, so that an error of f32's last place moves the result to its neighbour at most
 ULPS = {
+    (Op.RSQRT, "float32"): 1,
+    (Op.RSQRT, "float64"): 0,  # the judge's two roundings are the card's
     (Op.EXP2, "float32"): 2,
     (Op.LOG2, "float32"): 2,
     (Op.SIN, "float32"): 2,
@@ -43,7 +58,7 @@ SIGN_OF_ZERO_FREE = frozenset((Op.MAX, Op.MIN))  # IEEE 754's maximum of 0 and -
 
 def ulps(op, dtype):
     """Return how many units in the last place a result may be off."""
-    if op not in (Op.EXP2, Op.LOG2, Op.SIN, Op.POW):
+    if op not in (Op.RSQRT, Op.EXP2, Op.LOG2, Op.SIN, Op.POW):
         return 0
     return ULPS.get((op, dtype.name), 1)
 

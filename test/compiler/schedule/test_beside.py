@@ -57,9 +57,9 @@ BIG = (128, 128)
         (lambda x: [x.softmax(-1), x.softmax(-1) * 2], [2]),
         # few elements need share nothing, whatever of the same shape they are
         (lambda x: [tensor(2, 4) + 1, tensor(8) + 1, tensor(8, 1) * 2], [2, 1]),
-        # a product and what is done with it, but for what takes divisions
+        # a product and what is done with it, if it is not much
         (lambda x: [y := x @ tensor(*BIG), y + x], [2]),
-        (lambda x: [y := x @ tensor(*BIG), y / x], [1, 1]),
+        (lambda x: [y := x @ tensor(*BIG), (y / x).sqrt().exp() / y], [1, 1]),
         (lambda x: [x @ tensor(*BIG), x @ tensor(*BIG)], [1, 1]),
         # what is between two roots parts them
         (lambda x: [y := x.exp(), z := y @ tensor(*BIG), (y * z).exp()], [1, 1, 1]),
