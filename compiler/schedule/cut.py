@@ -224,11 +224,22 @@ class Cut:
         return gates
 
     def _find_costly(self) -> set[Node]:
-        """Return the nodes that are costly, and those made of them element by element: the last of these is put into memory, the others not."""
+        """Return the nodes that are costly, and those made of them element by element: the last of these is put into memory, the others not.
+
+        What is made of several fetched elements is costly too: an interpolated image.
+        """
         found: set[Node] = set()
+        fetched: dict[Node, frozenset[Node]] = {}
         for node in self._nodes:
+            below = [fetched[one] for one in node.sources if one in fetched]
+            if node.op is Op.GATHER:
+                fetched[node] = frozenset((node,))
+            elif below and (node.op in ELEMENTWISE or node.op in MOVEMENT):
+                fetched[node] = next((one for one in below if len(one) > 1), below[0].union(*below[1:]))
             if node.op in ELEMENTWISE and (
-                (node.op in COSTLY and node.dtype.is_float) or any(one in found for one in node.sources)
+                (node.op in COSTLY and node.dtype.is_float)
+                or any(one in found for one in node.sources)
+                or len(fetched.get(node, ())) > 1
             ):
                 found.add(node)
         return found
