@@ -250,4 +250,5 @@ def name_of(kernel: Kernel) -> str:
     lines = [kernel.line.node.op.value] if kernel.line else []
     inside = "_".join([*(fold.node.arg[0].value for fold in kernel.folds), *lines])
     last = root.op.value if root.op is not Op.REDUCE and root.op not in LINES else ""
-    return "_".join(part for part in (kind, inside, last, shape) if part)
+    more = f"and_{len(kernel.beside)}" if kernel.beside else ""
+    return "_".join(part for part in (kind, inside, last, more, shape) if part)

@@ -23,7 +23,7 @@ from ringup.compiler.graph import ELEMENTWISE, LINES, MOVEMENT, Node, Op, ordere
 from ringup.compiler.index import Atom, Expr, Int, atom_of, axis, bounds, is_axis, product, variables
 from ringup.compiler.schedule.attention import Attention, find
 from ringup.compiler.schedule.needs import axes_of, depends, is_contraction, lies, sources
-from ringup.compiler.schedule.views import Point, source_point, within
+from ringup.compiler.schedule.views import Point, in_shape, source_point, within
 from ringup.compiler.schedule.work import HEAVY, HEAVY_UNROLLED, LIGHT, Work, most_behind
 
 ROW_LIMIT = 16384  # elements of a row that one group works through without others to share them
@@ -89,7 +89,8 @@ class Pool(NamedTuple):
 class Kernel:
     """What one launch computes: `root` at every point of `axes`, with `folds` in the order of their dependence, from nodes in memory.
 
-    A STORE root writes its value into a view of a buffer. `rows`: the axes that folds depend on, some on fewer, None without folds.
+    A STORE root writes its value into a view of a buffer. `beside`: further roots, of the same axes but for those of one element.
+    `rows`: the axes that folds depend on, some on fewer, None without folds.
     `attention`: the softmax and the scores below the one fold are computed inside too. `line`: the one SCAN or SORT computed inside, in a
     kernel without folds; its variable walks along the line. `pool`: the last fold, where it runs over the columns of the first.
     """
@@ -103,7 +104,26 @@ class Kernel:
     scores: Fold | None = None  # of the attention that the one fold completes
     line: Fold | None = None
     pool: Pool | None = None
-    work: int = 0  # instructions for an element of the root, counted up to HEAVY
+    work: int = 0  # instructions for an element of each root, together, counted up to HEAVY
+    beside: tuple[Node, ...] = ()
+
+    @property
+    def roots(self) -> tuple[Node, ...]:
+        """Return the root and those beside it."""
+        return (self.root, *self.beside)
+
+    @property
+    def results(self) -> list[tuple[Node, Point]]:
+        """Return the nodes whose values are computed, each with its point in terms of the axes."""
+        return [(value_of(root), self.point_of(root, self.axes)) for root in self.roots]
+
+    def forwards(self, node: Node) -> bool:
+        """Return whether a node is memory that one of the roots has written, read as what is written."""
+        return node.op is Op.AFTER and node.sources[1] in self.roots and node not in self.inputs
+
+    def point_of(self, root: Node, point: Point) -> Point:
+        """Return a point of the axes as one of a root's."""
+        return point if root is self.root else in_shape(point, self.shape, shape_of(root))
 
     @property
     def shape(self) -> tuple[Int, ...]:
@@ -118,7 +138,12 @@ class Kernel:
     @property
     def computed(self) -> Node:
         """Return the node whose values are computed: the root, or what a STORE stores."""
-        return self.root.sources[1] if self.root.op is Op.STORE else self.root
+        return value_of(self.root)
+
+
+def value_of(root: Node) -> Node:
+    """Return the node whose values a kernel of this root computes."""
+    return root.sources[1] if root.op is Op.STORE else root
 
 
 def shape_of(root: Node) -> tuple[Int, ...]:
@@ -199,11 +224,22 @@ class Cut:
         return gates
 
     def _find_costly(self) -> set[Node]:
-        """Return the nodes that are costly, and those made of them element by element: the last of these is put into memory, the others not."""
+        """Return the nodes that are costly, and those made of them element by element: the last of these is put into memory, the others not.
+
+        What is made of several fetched elements is costly too: an interpolated image.
+        """
         found: set[Node] = set()
+        fetched: dict[Node, frozenset[Node]] = {}
         for node in self._nodes:
+            below = [fetched[one] for one in node.sources if one in fetched]
+            if node.op is Op.GATHER:
+                fetched[node] = frozenset((node,))
+            elif below and (node.op in ELEMENTWISE or node.op in MOVEMENT):
+                fetched[node] = next((one for one in below if len(one) > 1), below[0].union(*below[1:]))
             if node.op in ELEMENTWISE and (
-                (node.op in COSTLY and node.dtype.is_float) or any(one in found for one in node.sources)
+                (node.op in COSTLY and node.dtype.is_float)
+                or any(one in found for one in node.sources)
+                or len(fetched.get(node, ())) > 1
             ):
                 found.add(node)
         return found

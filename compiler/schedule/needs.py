@@ -124,3 +124,5 @@ def sources(node: Node, point: Point) -> Iterator[tuple[Node, Point]]:
         most = bounds(source.shape[along])[1] - 1
         place: Int = runtime_value("index", 0, most, (index, point)) if most > 0 else 0
         yield source, (*point[:along], place, *point[along + 1 :])
+    elif node.op is Op.AFTER:  # of a store that the kernel does itself: it has the value that was stored
+        yield node.sources[1].sources[1], point

@@ -88,6 +88,9 @@ def shortcut(x, kernel, around):
         (lambda: tensor(4, 16, 7, 7).conv2d(tensor(24, 16, 3, 3), padding=1).relu().mean((2, 3)), 2),
         (lambda: tensor(64, 16).scaled_dot_product_attention(tensor(64, 16), tensor(64, 16)).sum(1), 2),
         (lambda: (tensor(40, 64) @ tensor(64, 49)).softmax(-1), 2),
+        # what is made of several fetched elements is not made again for each product; one that is fetched is
+        (lambda: tensor(1, 8, 20, 20).interpolate((40, 40), "linear").conv2d(tensor(8, 8, 3, 3), padding=1), 2),
+        (lambda: tensor(100, 96)[Tensor(np.zeros(40, np.int32))] @ tensor(96, 64), 1),
         # exponentials are done again if they are few
         (lambda: tensor(4, 1, 128).softmax(-1) @ tensor(4, 128, 64), 1),
         (lambda: tensor(4, 1, 1024).softmax(-1) @ tensor(4, 1024, 64), 2),
@@ -144,7 +147,7 @@ def test_readers_of_the_state_before_come_before_the_store():
     after = graph.node(Op.AFTER, dtypes.float32, (8,), (memory, store))
     both = graph.elementwise(Op.ADD, before, after)
     found = plan([both]).kernels
-    assert [one.root.op for one in found] == [Op.CONTIGUOUS, Op.STORE, Op.ADD]
+    assert [root.op for one in found for root in one.roots] == [Op.CONTIGUOUS, Op.STORE, Op.ADD]
 
 
 def test_a_value_of_before_that_a_later_one_needs_too_is_refused():
