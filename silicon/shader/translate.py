@@ -62,7 +62,7 @@ from ringup.silicon.shader.scheduler import LDS_SPARE_BYTES, REGION_WORDS
 from ringup.silicon.shader.state import Counters, Dispatch, Events, Memory, MemoryFault, Region, Violation, WaveState
 from ringup.silicon.shader.strict_code import shadow_slots
 from ringup.silicon.shader.text import text
-from ringup.silicon.shader.translations import THOROUGH, Job, Pending, Translation
+from ringup.silicon.shader.translations import MOST_KEPT, THOROUGH, Job, Pending, Translation
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
@@ -90,14 +90,16 @@ class Translator:
     `counting` has the counters of memory kept, at a price. `host_cpu` is LLVM's name of the processor whose instructions translations keep to;
     empty for all that this host has. `beside` executes translations while the caller goes on: steps of a dispatch that needs one return at once
     and have run nothing until it is made. Without it they wait for their translations, and every step is the same each time. A program is
-    translated quickly at first, and thoroughly once it has run so often that this would have been worth it.
+    translated quickly at first, and thoroughly once it has run so often that this would have been worth it. The `most_kept` used last are kept.
     """
 
     wgp_count: int = NAVI31_WGPS
     counting: bool = False
     host_cpu: str = ""
     beside: Executor | None = None
+    most_kept: int = MOST_KEPT
     cache: dict[tuple[Variant, int], list[Job]] = field(default_factory=dict)
+    _used: dict[Job, list[Job]] = field(default_factory=dict)  # by its last use, with the list it is in
 
     def start(self, dispatch: Dispatch, memory: Memory, events: Events, *, strict: bool = True) -> TranslatedRun:
         """Begin a dispatch; nothing runs before the first `step`."""
@@ -116,16 +118,28 @@ class Translator:
             job = next((one for one in reversed(known) if one.made.done() and one.suits(machine, extra)), latest)
         if job is None:
             job = Job.begin(machine, variant, [Key(0, mode), *extra], self.host_cpu, self.beside)
-            known.append(job)
+            self._keep(job, known)
         elif job is latest and job.is_outgrown:
             better = Job.begin(machine, variant, job.program.entries, self.host_cpu, self.beside, THOROUGH)
-            known.append(better)
+            self._keep(better, known)
             job = better if better.made.done() else job
         if not job.made.done():
             raise Pending(job.made)
-        if job.made.exception() is not None:
-            known.remove(job)
+        held = self._used.pop(job, None)
+        if held is not None and job.made.exception() is not None:
+            held.remove(job)
+        elif held is not None:
+            self._used[job] = held
         return job.made.result()
+
+    def _keep(self, job: Job, known: list[Job]) -> None:
+        """Keep a translation, and no more than so many: what was not used for longest goes. Who runs it still has it."""
+        known.append(job)
+        self._used[job] = known
+        if len(self._used) > self.most_kept:
+            oldest = next((one for one in self._used if one.made.done() and one is not job), None)
+            if oldest is not None:
+                self._used.pop(oldest).remove(oldest)
 
 
 @dataclass(frozen=True, slots=True)

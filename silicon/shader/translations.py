@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -27,6 +27,7 @@ QUICK, THOROUGH = (
     0,
     1,
 )  # levels of LLVM's code generation: the first takes three fifths of the second's time, its code runs up to 1.8 times as long
+MOST_KEPT = 2048  # translations of a card: some 0.5 MiB each
 # How often the average instruction of a program runs until the time lost by quick code is what thorough code takes to make: some 0.2 ms an
 # instruction, for 12 ns saved each time a wave executes it.
 OUTGROWN = 16_000
@@ -131,7 +132,7 @@ def _translated(program: Program, variant: Variant, host_cpu: str, level: int) -
     lowered = lower(program, variant)
     lengths = np.array([len(program.blocks[key].code) for key in lowered.blocks], np.uint64)
     host = HostCode(lowered.text, level=level, cpu=host_cpu)
-    return Translation(program, lowered, lengths, host, host.address("program"), level)
+    return Translation(program, replace(lowered, text=""), lengths, host, host.address("program"), level)
 
 
 def _translated_beside(program: Program, variant: Variant, host_cpu: str, level: int) -> Translation:

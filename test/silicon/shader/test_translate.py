@@ -221,6 +221,31 @@ def test_a_program_is_translated_once_and_again_when_its_code_changes(machine, o
         assert (out[:32] == np.arange(32) + added).all()
 
 
+def test_what_was_used_last_is_kept_and_no_more_than_so_many(machine, out, monkeypatch):
+    """A session that compiles all day must not hold every program it has run; those it still runs it has."""
+    engine = Translator(most_kept=2)
+    begun = []
+    begin = translations.Job.begin
+    monkeypatch.setattr(translations.Job, "begin", lambda *words: begun.append(1) or begin(*words))
+
+    def started(added):
+        program = LANE + f"v_add_nc_u32_e32 v2, {added}, v0\n global_store_b32 v1, v2, s[2:3]\n s_endpgm\n"
+        return machine.start(program, engine=engine, **ARGS)
+
+    runs = {added: started(added) for added in (1, 2, 3)}
+    assert (len(begun), sum(map(len, engine.cache.values()))) == (3, 2)
+    started(2)
+    started(4)  # for 3
+    started(2)
+    assert (len(begun), sum(map(len, engine.cache.values()))) == (4, 2)
+    started(3)
+    assert len(begun) == 5
+    for added, run in runs.items():
+        out[:] = 0
+        assert run.step(1000)
+        assert (out[:32] == np.arange(32) + added).all()
+
+
 def levels(engine):
     return [one.made.result().level for known in engine.cache.values() for one in known]
 
