@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol
 from zlib import crc32
@@ -13,14 +13,14 @@ from zlib import crc32
 from ringup.compiler.dtypes import DType
 from ringup.compiler.graph import LINES, Node, Op, Shape
 from ringup.compiler.index import Int, bounds
-from ringup.compiler.kernel.choose import Choice, candidates, lower
+from ringup.compiler.kernel.choose import Choice, lower
 from ringup.compiler.kernel.frame import Lowered, memory_order
 from ringup.compiler.kernel.traits import Traits
 from ringup.compiler.machine.ir import Function, Param
 from ringup.compiler.machine.motion import improve
 from ringup.compiler.machine.text import print_function
 from ringup.compiler.rdna.code import Code
-from ringup.compiler.rdna.emit import Argument, Binary, TooFar
+from ringup.compiler.rdna.emit import Argument, Binary
 from ringup.compiler.rdna.objects import object_of
 from ringup.compiler.rdna.pipeline import finish
 from ringup.compiler.rdna.prologue import kernarg_layout
@@ -193,38 +193,8 @@ def compile_kernel(
 ) -> Step:
     """Compile one kernel, whose inputs are in the order of its signature, in the shape chosen or the heuristic one.
 
-    Where the heuristic one makes more code than branches reach over, it is the largest of the others that does not. `passes` hears the text of
-    the kernel after each pass. Raises CompileError for what cannot be compiled.
+    `passes` hears the text of the kernel after each pass. Raises CompileError for what cannot be compiled.
     """
-    heard: list[tuple[str, str, str]] = []
-
-    def attempt(shape: Choice | None) -> Step:
-        heard.clear()
-        step = _compiled(kernel, signature, target, shape, (lambda *said: heard.append(said)) if passes else None)
-        for said in heard:
-            if passes is not None:
-                passes(*said)
-        return step
-
-    try:
-        return attempt(choice)
-    except TooFar:
-        if choice is not None:
-            raise
-        for other in _shorter(kernel, traits(target)):
-            with suppress(TooFar):
-                return attempt(other)
-        raise
-
-
-def _shorter(kernel: Kernel, chip: Traits) -> list[Choice]:
-    """Return the shapes of less code than the heuristic one, the longest first."""
-    lengths = {one: lower(kernel, "sized", chip, one).function.body.count for one in candidates(kernel, chip)}
-    most = next(iter(lengths.values()))
-    return sorted((one for one, length in lengths.items() if length < most), key=lambda one: -lengths[one])
-
-
-def _compiled(kernel: Kernel, signature: Signature, target: str, choice: Choice | None, passes: Passes | None) -> Step:
     chip = traits(target)
     mark = repr(signature) + (f" {choice}" if choice is not None else "")
     lowered = lower(kernel, f"{name_of(kernel)}_{crc32(mark.encode()):08x}", chip, choice)
@@ -280,4 +250,5 @@ def name_of(kernel: Kernel) -> str:
     lines = [kernel.line.node.op.value] if kernel.line else []
     inside = "_".join([*(fold.node.arg[0].value for fold in kernel.folds), *lines])
     last = root.op.value if root.op is not Op.REDUCE and root.op not in LINES else ""
-    return "_".join(part for part in (kind, inside, last, shape) if part)
+    more = f"and_{len(kernel.beside)}" if kernel.beside else ""
+    return "_".join(part for part in (kind, inside, last, more, shape) if part)

@@ -17,6 +17,7 @@ from ringup.compiler.isa.processor import processor
 from ringup.compiler.kernel.frame import memory_order
 from ringup.compiler.rdna.roofline import Launch
 from ringup.compiler.schedule.cut import Kernel, memory_of
+from ringup.compiler.schedule.needs import lies
 from ringup.compiler.tune import modelled
 
 
@@ -127,12 +128,12 @@ def nodes_of(kernel: Kernel) -> list[Line]:
     lines: list[Line] = []
     memory = {node: i for i, node in enumerate(memory_order(kernel))}
     folds = {fold.node for fold in (*kernel.folds, kernel.line) if fold}
-    stack: list[tuple[Node, int]] = [(kernel.root, 0)]
+    stack: list[tuple[Node, int]] = [(root, 0) for root in reversed(kernel.roots)]
     while stack:
         node, at = stack.pop()
         if node in names:
             continue
-        is_input = node in kernel.inputs or (node is not kernel.root and node.op in (Op.BUFFER, Op.AFTER))
+        is_input = node in kernel.inputs or (node is not kernel.root and lies(node) and not kernel.forwards(node))
         if not is_input and at < len(node.sources):
             stack += [(node, at + 1), (node.sources[at], 0)]
             continue

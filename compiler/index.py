@@ -282,10 +282,14 @@ def _sum(constant: int, *groups: tuple[tuple[Atom, int], ...]) -> Int:
 
 
 def _summed(constant: int, factors: dict[Atom, int]) -> Int:
-    while any(atom.kind == "mod" for atom in factors) and _rejoin(factors):
-        pass
+    for atom in factors:
+        if atom.kind == "mod":
+            while _rejoin(factors):
+                pass
+            break
     found = [(atom, factor) for atom, factor in factors.items() if factor]
-    found.sort(key=_order)
+    if len(found) > 1:
+        found.sort(key=_order)
     return _made(constant, tuple(found))
 
 

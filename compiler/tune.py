@@ -160,7 +160,7 @@ def bytes_moved(step: Step, groups: int) -> int:
     done = work(step.lowered.function)
     threads = groups * step.binary.group_size
     there = sum(_most(node.size) * node.dtype.size_bytes for node in dict.fromkeys(kernel.inputs))
-    written = kernel.computed.dtype.size_bytes
+    written = sum(root.dtype.size_bytes for root in kernel.roots)
     for size in kernel.shape:
         written *= _most(size)
     return min(there, done.loaded_bytes * threads) + written

@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 from ringup.compiler.graph import ELEMENTWISE, Node, Op
 from ringup.compiler.index import Atom, Expr, Int, atom_of, axis, product, substitute
 from ringup.compiler.kernel.axes import Axis, threads
-from ringup.compiler.kernel.elementwise import written
+from ringup.compiler.kernel.elementwise import all_written
 from ringup.compiler.kernel.expressions import divides
 from ringup.compiler.kernel.frame import Frame, Lowered
 from ringup.compiler.kernel.pooling import Pooling
@@ -196,9 +196,9 @@ class Problem:
         if pool is not None:
             reduced = [(one, pool.node.sources[0].shape[i]) for i, one in pool.variables.items()]
             pairs += [pair for pair in reduced if isinstance(pair[0], Expr)]
-        out = substitute(written(kernel.root, kernel.axes), pieces)
-        reads = accesses([(kernel.computed, kernel.axes)], kernel.inputs, all_folds(kernel))
-        positions = [*(substitute(one, pieces) for one in places(reads)), out]
+        out, *others = (substitute(one, pieces) for one in all_written(kernel))
+        reads = accesses(kernel.results, kernel.inputs, all_folds(kernel))
+        positions = [*(substitute(one, pieces) for one in places(reads)), out, *others]
         first, second = split_axes(kernel, self.fold, pieces) or (frozenset(), frozenset())
         factors = product_node.sources
         # columns are the axes that run through the result's memory: threads side by side store side by side; an attention's are its values',
@@ -281,8 +281,10 @@ class Tiled(ABC):
         self.thread = axis("thread", tile.threads)
         self._pool = problem.kernel.pool.fold if problem.kernel.pool is not None else None
         self._pooling: Pooling | None = None
-        self._result = self.kernel.computed if self._pool is None else self._pool.node.sources[0]
-        self._paths = [path_to(self._result, one.fold.node) for one in every]
+        result, self._axes = (
+            self.kernel.results[0] if self._pool is None else (self._pool.node.sources[0], self._pool.inner)
+        )
+        self._paths = [path_to(result, one.fold.node) for one in every]
         self._at_batch: dict[Atom, Int] = {}
 
     @abstractmethod
@@ -346,7 +348,6 @@ class Tiled(ABC):
     def _finish(self, products: Sequence[Sequence[Value]], runs: Sequence[Run]) -> None:
         """Compute what follows the sums, each with a value for every result of the thread, and store it, run by run."""
         rows, columns = (side.own.size for side in self.sides)
-        axes = self.kernel.axes if self._pool is None else self._pool.inner
         for run in runs:
             where_m, row = self.own(0, run.row)
             mask = masked(self.frame, within(row, 0, rows), None)
@@ -354,12 +355,15 @@ class Tiled(ABC):
             tests = []
             for step in range(run.length):
                 where_n, column = self.own(1, run.column + step)
-                points.append(self.point(axes, where_m | where_n))
+                points.append(self.point(self._axes, where_m | where_n))
                 tests.append(within(column, 0, columns))
             parts = [values[run.first : run.first + run.length] for values in products]
             if self._pooling is not None:
                 masks = [masked(self.frame, test, mask) for test in tests]
-                self._pooling.put(run.row, run.column // run.length, self._behind(points, parts, masks), masks)
+                self._define(points, parts)
+                requests = list(zip(points, masks, strict=True))
+                values = self.frame.expressions.values(self._pooling.source, requests)
+                self._pooling.put(run.row, run.column // run.length, values, masks)
             elif divides(run.length, columns):  # a run lies inside or outside as a whole
                 self._store(points, parts, masked(self.frame, tests[0], mask))
             else:
@@ -379,7 +383,7 @@ class Tiled(ABC):
         """Return how many operations follow the sum for each result."""
         folds = {one.fold.node for one in self.problems}
         seen: set[Node] = set()
-        stack = [self.kernel.computed]
+        stack = [node for node, _ in self.kernel.results]
         count = 0
         while stack:
             node = stack.pop()
@@ -423,17 +427,14 @@ class Tiled(ABC):
         rows = self.rolled_rows // len(products) * len(products)
         return rows * (len(products[0]) // self.rolled_rows) * self.tile.threads * products[0][0].type.size_bytes
 
-    def _behind(
-        self, points: Sequence[Point], parts: Sequence[Sequence[Value]], masks: Sequence[Value | None]
-    ) -> list[Value]:
-        """Return what follows the sums at some points, before a pool if there is one."""
-        expressions = self.frame.expressions
+    def _define(self, points: Sequence[Point], parts: Sequence[Sequence[Value]]) -> None:
+        """Say what the sums are that some points of the result, or of what a pool is made of, need."""
         for problem, path, values in zip(self.problems, self._paths, parts, strict=True):
-            expressions.define(problem.fold.node, _along(path, points, values))
-        return expressions.values(self._result, list(zip(points, masks, strict=True)))
+            self.frame.expressions.define(problem.fold.node, _along(path, points, values))
 
     def _store(self, points: Sequence[Point], parts: Sequence[Sequence[Value]], mask: Value | None) -> None:
-        self.frame.store(points, self._behind(points, parts, [mask] * len(points)), mask)
+        self._define(points, parts)
+        self.frame.store(points, self.frame.results(points, [mask] * len(points)), mask)
 
     def _store_pooled(self, pool: Fold, pooling: Pooling) -> None:
         """Store what follows the fold over the tile's columns."""
@@ -443,8 +444,7 @@ class Tiled(ABC):
             point = self.point(self.kernel.axes, where)
             mask = masked(self.frame, within(row, 0, self.problem.m), there)
             self.frame.expressions.define(pool.node, _along(path, [point], [value]))
-            found = self.frame.expressions.values(self.kernel.computed, [(point, mask)])
-            self.frame.store([point], found, mask)
+            self.frame.store([point], self.frame.results([point], [mask]), mask)
 
 
 class Contraction(Tiled):

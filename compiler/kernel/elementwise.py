@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ringup.compiler.graph import Node, Op
 from ringup.compiler.index import Int, atom_of, axis, product, substitute
 from ringup.compiler.kernel.axes import Axis, threads
 from ringup.compiler.kernel.expressions import WIDEST_BYTES, divides
@@ -13,7 +12,8 @@ from ringup.compiler.kernel.space import Space, merged, most, places, stride
 from ringup.compiler.kernel.traits import Traits
 from ringup.compiler.machine.ir import I32
 from ringup.compiler.schedule.cut import Kernel, accesses
-from ringup.compiler.schedule.views import Point, flat, source_point, within
+from ringup.compiler.schedule.views import within, written
+from ringup.compiler.schedule.work import HEAVY
 
 GROUP = 256  # threads of a full group: 8 waves of 32
 GROUPS = (256, 128, 64, 512)  # sizes worth a try
@@ -34,19 +34,12 @@ class Shape:
 
 def positions(kernel: Kernel) -> list[Int]:
     """Return every position in memory that a kernel reads or writes, in terms of its axes."""
-    reads = accesses([(kernel.computed, kernel.axes)], kernel.inputs, kernel.folds)
-    return [*places(reads), written(kernel.root, kernel.axes)]
+    return [*places(accesses(kernel.results, kernel.inputs, kernel.folds)), *all_written(kernel)]
 
 
-def written(root: Node, point: Point) -> Int:
-    """Return the position that a kernel writes for a point of its axes."""
-    if root.op is not Op.STORE:
-        return flat(point, root.shape)
-    node = root.sources[0]
-    while node.sources and node.op not in (Op.BUFFER, Op.AFTER):
-        point, _ = source_point(node, point)
-        node = node.sources[0]
-    return flat(point, node.shape)
+def all_written(kernel: Kernel) -> list[Int]:
+    """Return the position that each root is written at, in terms of the kernel's axes."""
+    return [written(root, kernel.point_of(root, kernel.axes)) for root in kernel.roots]
 
 
 class Plan:
@@ -62,7 +55,7 @@ class Plan:
         """Return how many neighbours a thread may compute, widest first: accesses of 16 bytes at most, and only where one runs along."""
         space = self.space
         last = space.sizes[-1] if space.sizes else 1
-        widest = max(one.dtype.size_bytes for one in (self.kernel.computed, *self.kernel.inputs))
+        widest = max(one.dtype.size_bytes for one in (*self.kernel.roots, *self.kernel.inputs))
         steady = (
             any(stride(position, space.variables[-1]) == 1 for position in self._moved) if space.variables else False
         )
@@ -77,7 +70,7 @@ class Plan:
     def choose(self) -> Shape:
         """Return the shape that suits a kernel: accesses of 16 bytes where the last axis allows, enough threads to fill a card."""
         total = most(self.space.size)
-        vectors = self.vectors()
+        vectors = self.vectors() if self.kernel.work < HEAVY else [1]  # so much code once is enough
         return self._shape(next((one for one in vectors if total // one >= BUSY_THREADS), 1), GROUP)
 
     def _shape(self, vector: int, group: int, *, flat_: bool = False) -> Shape:
@@ -182,5 +175,4 @@ def _compute(frame: Frame, space: Space, shape: Shape, first: Int, outer: dict[I
             places_[space.variables[-1]] = rest
         atoms = {atom_of(variable): value for variable, value in places_.items() if not isinstance(variable, int)}
         points.append(tuple(substitute(index, atoms) for index in space.moved(frame.kernel.axes)))
-    values = frame.expressions.values(frame.kernel.computed, [(point, None) for point in points])
-    frame.store(points, values)
+    frame.store(points, frame.results(points, [None] * len(points)))

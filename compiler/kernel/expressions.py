@@ -27,11 +27,13 @@ Request = tuple[
 
 class Expressions:
     """Evaluates nodes in one kernel. `params` tells which argument a node in memory is, `inputs` which of them are read from there
-    (the others are what the kernel computes); reductions are told by `define`.
+    (the others are what the kernel computes); reductions are told by `define`. What one of `stores` wrote, and is no input, is its value.
     """
 
-    def __init__(self, builder: Builder, params: Mapping[Node, int], inputs: Collection[Node]) -> None:
-        self.builder, self._params, self._inputs = builder, params, frozenset(inputs)
+    def __init__(
+        self, builder: Builder, params: Mapping[Node, int], inputs: Collection[Node], stores: Collection[Node] = ()
+    ) -> None:
+        self.builder, self._params, self._inputs, self._stores = builder, params, frozenset(inputs), stores
         self.numbers = Numbers(builder)
         self._known: Scoped[tuple[Node, Point, Value | None], Value] = Scoped()
         self._folded: dict[Node, Value | dict[Point, Value]] = {}
@@ -132,6 +134,8 @@ class Expressions:
             return [holders.constant(build, node.arg, node.dtype)] * len(requests)
         if node.op is Op.CONTIGUOUS:
             return self.values(node.sources[0], requests)
+        if node.op is Op.AFTER and node.sources[1] in self._stores:
+            return self.values(node.sources[1].sources[1], requests)
         if node.op is Op.IOTA:
             type_ = holders.held(node.dtype)
             return [self._number(point[0], type_ is I64) for point, _ in requests]

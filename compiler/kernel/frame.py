@@ -1,4 +1,4 @@
-"""What every kernel's lowering starts with: arguments, symbolic sizes, the values of its root; and what comes out."""
+"""What every kernel's lowering starts with: arguments, symbolic sizes, the values of its roots; and what comes out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ringup.compiler.kernel.axes import Axis
 from ringup.compiler.kernel.expressions import Expressions
 from ringup.compiler.machine.build import Builder
 from ringup.compiler.machine.ir import I32, I64, Function, Param, Value
-from ringup.compiler.schedule.cut import Kernel, memory_of
+from ringup.compiler.schedule.cut import Kernel, memory_of, value_of
 from ringup.compiler.schedule.needs import lies
 from ringup.compiler.schedule.views import Point, flat, source_point
 
@@ -39,30 +39,49 @@ class Frame:
 
     def __init__(self, kernel: Kernel, name: str, group_size: int, wave_size: int = 32) -> None:
         self.kernel = kernel
-        target = target_of(kernel.root)
+        targets = [target_of(root) for root in kernel.roots]
         self.memory = memory_order(kernel)
         self.sizes = tuple(_sizes(kernel))
         params = [
-            Param(f"m{i}", I64, True, one is target, bounds(one.size)[1] * one.dtype.size_bytes)
+            Param(f"m{i}", I64, True, one in targets, bounds(one.size)[1] * one.dtype.size_bytes)
             for i, one in enumerate(self.memory)
         ]
         params += [Param(str(one), I32 if one.hi < 1 << 31 else I64) for one in self.sizes]
         self.build = Builder(name, params, group_size, wave_size=wave_size)
         numbers = {one: i for i, one in enumerate(self.memory)}
-        places = {one: numbers[memory_of(one)] for one in kernel.inputs} | {target: numbers[target]}
-        self.expressions = Expressions(self.build, places, kernel.inputs)
+        places = {one: numbers[memory_of(one)] for one in kernel.inputs} | {one: numbers[one] for one in targets}
+        self.expressions = Expressions(self.build, places, kernel.inputs, kernel.roots)
         for i, size in enumerate(self.sizes):
             self.expressions.numbers.bind(size, self.build.param(len(self.memory) + i))
-        self._target = target
+        self._targets = targets
 
     def bind(self, variable: Int, value: Value) -> None:
         """Say what an axis is; one that can only be 0 needs nothing."""
         if isinstance(variable, Expr):
             self.expressions.numbers.bind(index.atom_of(variable), value)
 
-    def store(self, points: Sequence[Point], values: Sequence[Value], mask: Value | None = None) -> None:
-        """Store the root's values at points of the kernel's axes."""
-        root = self.kernel.root
+    def results(self, points: Sequence[Point], masks: Sequence[Value | None]) -> list[list[Value]]:
+        """Return the values of each root at points of the kernel's axes."""
+        kernel = self.kernel
+        return [
+            self.expressions.values(
+                value_of(root),
+                [(kernel.point_of(root, point), mask) for point, mask in zip(points, masks, strict=True)],
+            )
+            for root in kernel.roots
+        ]
+
+    def store(self, points: Sequence[Point], results: Sequence[Sequence[Value]], mask: Value | None = None) -> None:
+        """Store the values of each root at points of the kernel's axes.
+
+        ORDER: all that a thread reads at these points is read before; another root may read what one of them overwrites.
+        """
+        for root, target, values in zip(self.kernel.roots, self._targets, results, strict=True):
+            self._store(root, target, [self.kernel.point_of(root, point) for point in points], values, mask)
+
+    def _store(
+        self, root: Node, target: Node, points: Sequence[Point], values: Sequence[Value], mask: Value | None
+    ) -> None:
         if root.op is not Op.STORE:
             self.expressions.store(root, points, values, mask)
             return
@@ -75,7 +94,7 @@ class Frame:
                     raise ValueError("a padded view cannot be stored to")
                 node = node.sources[0]
             places.append(flat(point, node.shape))
-        self.expressions.store_at(self._target, places, values, mask)
+        self.expressions.store_at(target, places, values, mask)
 
     def done(self, groups: Groups, axes: Sequence[Axis], choice: object) -> Lowered:
         """Return what was built."""
@@ -84,7 +103,7 @@ class Frame:
 
 def memory_order(kernel: Kernel) -> tuple[Node, ...]:
     """Return the nodes whose memory a kernel's arguments are: what it writes first, then what it reads."""
-    return tuple(dict.fromkeys([target_of(kernel.root), *(memory_of(one) for one in kernel.inputs)]))
+    return tuple(dict.fromkeys([*map(target_of, kernel.roots), *(memory_of(one) for one in kernel.inputs)]))
 
 
 def target_of(root: Node) -> Node:
@@ -107,10 +126,10 @@ def storage_of(node: Node) -> Storage | None:
 def _sizes(kernel: Kernel) -> list[Atom]:
     """Return the symbolic sizes that anything in a kernel may depend on, by name."""
     found: dict[str, Atom] = {}
-    stack, seen = [kernel.root], {kernel.root}
+    stack, seen = [*kernel.roots], {*kernel.roots}
     while stack:
         node = stack.pop()
-        if node is kernel.root or node not in kernel.inputs:
+        if node in kernel.roots or node not in kernel.inputs:
             for source in node.sources:
                 if source not in seen:
                     seen.add(source)

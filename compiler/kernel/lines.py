@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ringup.compiler.index import Atom, Expr, Int, atom_of, axis, substitute
 from ringup.compiler.kernel.axes import WAVE
-from ringup.compiler.kernel.elementwise import written
+from ringup.compiler.kernel.elementwise import all_written
 from ringup.compiler.kernel.frame import Frame
 from ringup.compiler.kernel.space import at, merged, places, stride
 from ringup.compiler.machine.ir import I1, I32, Value
@@ -32,8 +32,8 @@ class Lines:
         self._inner, self._outer = atom_of(variable), walked_by(kernel.line)
         outer = Expr(0, ((self._outer, 1),))
         self._is_flipped = kernel.line.point[along] != outer
-        reads = accesses([(kernel.computed, kernel.axes)], kernel.inputs, [kernel.line])
-        positions = list(dict.fromkeys([*places(reads), written(kernel.root, kernel.axes)]))
+        reads = accesses(kernel.results, kernel.inputs, [kernel.line])
+        positions = list(dict.fromkeys([*places(reads), *all_written(kernel)]))
         pairs = [pair for pair in zip(kernel.axes, kernel.shape, strict=True) if not isinstance(pair[0], int)]
         self.rows = merged([pair for pair in pairs if atom_of(pair[0]) != self._outer], positions, "row")
         moved = [substitute(one, self.rows.original) for one in positions]
@@ -88,7 +88,7 @@ class Lines:
             moved = self.size - 1 - place if self._is_flipped else place
             points.append(self._moved(self.kernel.axes, {self._outer: moved}))
         frame.expressions.define(self.line.node, dict(zip(map(self._asked, points), values, strict=True)))
-        made = frame.expressions.values(self.kernel.computed, list(zip(points, masks, strict=True)))
+        made = frame.results(points, masks)
         i = 0
         while i < len(points):
             count = 1
@@ -96,7 +96,7 @@ class Lines:
                 count += 1
             mask, is_row = masks[i], self.is_row
             both = is_row if mask is None else mask if is_row is None else build.op("and", I1, mask, is_row)
-            frame.store(points[i : i + count], made[i : i + count], both)
+            frame.store(points[i : i + count], [values[i : i + count] for values in made], both)
             i += count
 
     def _asked(self, point: Point) -> Point:

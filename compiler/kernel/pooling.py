@@ -16,12 +16,12 @@ from ringup.compiler.schedule.views import within
 class Pooling:
     """The fold of one kernel. `rows` x `pieces` running values lie in LDS from byte `base` on, of which `real` have columns of the result.
 
-    A piece is of neighbouring columns, which one thread folds.
+    A piece is of neighbouring columns, which one thread folds. `source`: what is folded.
     """
 
     def __init__(self, frame: Frame, fold: Fold, thread: Int, rows: int, pieces: int, real: int, base: int) -> None:
         self._frame, self._thread, self._rows, self._real, self._base = frame, thread, rows, real, base
-        self._folder = Folder(frame.build, fold.node)
+        self._folder, self.source = Folder(frame.build, fold.node), fold.node.sources[0]
         self._type: Type = self._folder.first().type
         self._size = self._folder.laid(self._folder.first()).type.size_bytes
         self._stride = pieces | 1  # odd: threads that take up neighbouring rows find them in other banks

@@ -7,12 +7,13 @@ next and for the output, as long as a row's share fits into registers; a longer 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from ringup.compiler.graph import Node
 from ringup.compiler.index import Atom, Int, atom_of, axis, substitute
 from ringup.compiler.kernel.axes import WAVE, Axis
-from ringup.compiler.kernel.elementwise import written
+from ringup.compiler.kernel.elementwise import all_written
 from ringup.compiler.kernel.expressions import WIDEST_BYTES, divides
 from ringup.compiler.kernel.folding import Folder
 from ringup.compiler.kernel.frame import Frame, Lowered
@@ -56,7 +57,7 @@ Place = tuple[
 ]  # where the axes of a walk are, and the condition for there being an element
 Totals = list["Value | None"]
 Take = Callable[[Sequence[Place], Totals], Totals]
-First = Callable[[], Value] | None
+Firsts = Sequence[Callable[[], Value]]
 
 
 class Rows:
@@ -71,18 +72,22 @@ class Rows:
         self.kernel = kernel
         rows = kernel.rows or frozenset()
         pairs = [pair for pair in zip(kernel.axes, kernel.shape, strict=True) if not isinstance(pair[0], int)]
-        reads = accesses([(kernel.computed, kernel.axes)], kernel.inputs, kernel.folds)
-        positions = [*places(reads), written(kernel.root, kernel.axes)]
+        reads = accesses(kernel.results, kernel.inputs, kernel.folds)
+        positions = [*places(reads), *all_written(kernel)]
         self.rows = merged([pair for pair in pairs if atom_of(pair[0]) in rows], positions, "row")
         inner = [pair for pair in pairs if atom_of(pair[0]) not in rows]
         self.output = Walk(merged(inner, positions, "x")) if inner else None
-        self.walks = [Walk(merged(_reduced(fold), positions, f"k{i}_")) for i, fold in enumerate(kernel.folds)]
+        walks: dict[Point, Walk] = {}
+        for i, fold in enumerate(kernel.folds):
+            along = tuple(fold.variables.values())
+            if along not in walks:
+                walks[along] = Walk(merged(_reduced(fold), positions, f"k{i}_"))
+        self.walks = [walks[tuple(fold.variables.values())] for fold in kernel.folds]
         self.original: dict[Atom, Int] = dict(self.rows.original)
         for walk in (*self.walks, *([self.output] if self.output else [])):
             self.original |= walk.space.original
-        sizes = [most(one.node.size) for one in reads] + [
-            most(self.rows.size) * (most(self.output.space.size) if self.output else 1)
-        ]
+        size = most(self.rows.size) * (most(self.output.space.size) if self.output else 1)
+        sizes = [most(one.node.size) for one in reads] + [size] * len(kernel.roots)
         self._fit([substitute(one, self.original) for one in positions], sizes)
 
     def _fit(self, positions: Sequence[Int], sizes: Sequence[int]) -> None:
@@ -95,7 +100,7 @@ class Rows:
         over = sum(size for one, size in pairs if stride(one, row) == 1) if not isinstance(row, int) else 0
         self.count, self.longest = most(self.rows.size), max(most(walk.shared) for walk in everything)
         self.across = over > along
-        widest = max(one.dtype.size_bytes for one in (self.kernel.computed, *self.kernel.inputs))
+        widest = max(one.dtype.size_bytes for one in (*self.kernel.roots, *self.kernel.inputs))
         self.vector = 1 if self.across else max(1, WIDEST_BYTES // widest)
         while self.vector > 1 and not (along and all(divides(self.vector, walk.shared) for walk in everything)):
             self.vector //= 2
@@ -201,28 +206,43 @@ class Rows:
             inside = build.compare("lt_u", build.op("thread_id", I32), build.const(shape.parts * shape.own))
             is_row = inside if is_row is None else build.op("and", I1, is_row, inside)
         self._row = at(self.rows, number)
-        for i, fold in enumerate(self.kernel.folds):
-            self._fold(i, fold, part, own)
+        for number, folds in self._passes().items():
+            self._fold(number, folds, part, own)
         self._store(is_row, part)
         self.frame.build.function.lds_bytes = self._lds_bytes
         return self.frame.done(((count + shape.own - 1) // shape.own, 1, 1), self.axes(), shape)
 
-    def _fold(self, number: int, fold: Fold, part: Value, own: Value) -> None:
-        folder = Folder(self.frame.build, fold.node)
-        source = fold.node.sources[0]
+    def _passes(self) -> dict[int, list[Fold]]:
+        """Return the folds that are made together, by the number of the first: one after another, over the same elements, none of the other."""
+        found: dict[int, list[Fold]] = {}
+        last = 0
+        for i, fold in enumerate(self.kernel.folds):
+            before = {one.node for one in found.get(last, ())}
+            is_beside = bool(before) and self.walks[last] is self.walks[i]
+            if is_beside and not _needs(fold.node.sources[0], before, self.kernel.inputs):
+                found[last].append(fold)
+            else:
+                found[i], last = [fold], i
+        return found
 
-        def take(points: Sequence[Place], totals: list[Value | None]) -> list[Value | None]:
-            moved = [(self._moved(fold.inner, point), mask) for point, mask in points]
-            values = self.frame.expressions.values(source, moved)
-            for i, (value, (_, mask)) in enumerate(zip(values, points, strict=True)):
-                at = i % len(totals)
-                totals[at] = folder.step(totals[at], folder.taken(value, mask))
+    def _fold(self, number: int, folds: Sequence[Fold], part: Value, own: Value) -> None:
+        folders = [Folder(self.frame.build, fold.node) for fold in folds]
+        width = max(1, min(8, self.shape.vector * UNROLLED) // len(folds))
+
+        def take(points: Sequence[Place], totals: Totals) -> Totals:
+            for first, folder, fold in zip(range(0, len(totals), width), folders, folds, strict=True):
+                moved = [(self._moved(fold.inner, point), mask) for point, mask in points]
+                values = self.frame.expressions.values(fold.node.sources[0], moved)
+                for i, (value, (_, mask)) in enumerate(zip(values, points, strict=True)):
+                    at = first + i % width
+                    totals[at] = folder.step(totals[at], folder.taken(value, mask))
             return totals
 
-        width = min(8, self.shape.vector * UNROLLED)
-        totals = self._walk(f"c{number}", self.walks[number], [None] * width, take, folder.first)
-        total = self._combined(folder, folder.joined(totals), part, own)
-        self.frame.expressions.define(fold.node, folder.finished(total))
+        firsts = [folder.first for folder in folders for _ in range(width)]
+        totals = self._walk(f"c{number}", self.walks[number], [None] * len(firsts), take, firsts)
+        for first, folder, fold in zip(range(0, len(totals), width), folders, folds, strict=True):
+            total = self._combined(folder, folder.joined(totals[first : first + width]), part, own)
+            self.frame.expressions.define(fold.node, folder.finished(total))
 
     def _combined(self, folder: Folder, total: Value, part: Value, own: Value) -> Value:
         """Return a row's value from those of its parts, in every thread of the row."""
@@ -257,30 +277,30 @@ class Rows:
         return tuple(found)
 
     def _walk(
-        self, name: str, walk: Walk, totals: Totals, take: Take, first: Callable[[], Value] | None = None
+        self, name: str, walk: Walk, totals: Totals, take: Take, firsts: Sequence[Callable[[], Value]] = ()
     ) -> Totals:
         """Let `take` have every element of a walk that is this thread's; return what the carried values are then.
 
-        A carried value that has met no element is None; `first` makes the identity that a loop needs instead.
+        A carried value that has met no element is None; `firsts` make the identities that a loop needs instead.
         """
         outer = list(zip(walk.space.variables[:-1], walk.space.sizes[:-1], strict=True))
         if outer:
-            totals = _begun(totals, first)
-        return self._outer(name, walk, outer, totals, take, first)
+            totals = _begun(totals, firsts)
+        return self._outer(name, walk, outer, totals, take, firsts)
 
     def _outer(
-        self, name: str, walk: Walk, outer: list[tuple[Int, Int]], totals: Totals, take: Take, first: First
+        self, name: str, walk: Walk, outer: list[tuple[Int, Int]], totals: Totals, take: Take, firsts: Firsts
     ) -> Totals:
         if not outer:
-            return self._shared(name, walk, totals, take, first)
+            return self._shared(name, walk, totals, take, firsts)
         (variable, size), *rest = outer
         expressions = self.frame.expressions
         stop = size if isinstance(size, int) else expressions.numbers.emit(size)
         with expressions.loop(variable, 0, stop, 1, totals) as loop:  # type: ignore[arg-type]
-            loop.following = self._outer(name, walk, rest, list(loop.carried), take, first)  # type: ignore[assignment]
+            loop.following = self._outer(name, walk, rest, list(loop.carried), take, firsts)  # type: ignore[assignment]
         return list(loop.results)
 
-    def _shared(self, name: str, walk: Walk, totals: Totals, take: Take, first: First) -> Totals:
+    def _shared(self, name: str, walk: Walk, totals: Totals, take: Take, firsts: Firsts) -> Totals:
         shape, size = self.shape, walk.shared
         variable = walk.space.variables[-1] if walk.space.variables else 0
         span = shape.parts * shape.vector
@@ -305,7 +325,7 @@ class Rows:
         expressions = self.frame.expressions
         index = axis(name, turns)
         stop = turns if isinstance(turns, int) else expressions.numbers.emit(turns)
-        with expressions.loop(index, 0, stop, 1, _begun(totals, first)) as loop:  # type: ignore[arg-type]
+        with expressions.loop(index, 0, stop, 1, _begun(totals, firsts)) as loop:  # type: ignore[arg-type]
             loop.following = take(requests(index * (span * UNROLLED), UNROLLED), list(loop.carried))  # type: ignore[assignment]
         totals = list(loop.results)
         if isinstance(size, int) and size % (span * UNROLLED):
@@ -315,18 +335,17 @@ class Rows:
 
     def _store(self, is_row: Value | None, part: Value) -> None:
         frame, build = self.frame, self.frame.build
-        root = self.kernel.computed
         if self.output is None:
-            point = self._moved(self.kernel.axes, {})
-            value = frame.expressions.value(root, point)
+            points = [self._moved(self.kernel.axes, {})]
+            results = frame.results(points, [None])
             first = build.compare("eq", part, build.const(0)) if self.shape.parts > 1 else None
             mask = first if is_row is None else is_row if first is None else build.op("and", I1, first, is_row)
-            frame.store([point], [value], mask)
+            frame.store(points, results, mask)
             return
 
         def take(points: Sequence[Place], totals: Totals) -> Totals:
-            moved = [(self._moved(self.kernel.axes, place), mask) for place, mask in points]
-            values = frame.expressions.values(root, moved)
+            moved = [self._moved(self.kernel.axes, place) for place, _ in points]
+            results = frame.results(moved, [mask for _, mask in points])
             i = 0
             while i < len(points):
                 count = 1
@@ -334,7 +353,7 @@ class Rows:
                     count += 1
                 mask = points[i][1]
                 both = is_row if mask is None else mask if is_row is None else build.op("and", I1, mask, is_row)
-                frame.store([point for point, _ in moved[i : i + count]], values[i : i + count], both)
+                frame.store(moved[i : i + count], [values[i : i + count] for values in results], both)
                 i += count
             return totals
 
@@ -351,8 +370,22 @@ def lower(kernel: Kernel, name: str, traits: Traits, choice: Shape | None = None
     return Rows(kernel).lower(name, choice)
 
 
-def _begun(totals: Totals, first: First) -> Totals:
-    return [first() if total is None and first else total for total in totals]
+def _begun(totals: Totals, firsts: Firsts) -> Totals:
+    return [first() if total is None else total for total, first in zip(totals, firsts, strict=True)]
+
+
+def _needs(node: Node, others: Collection[Node], inputs: Collection[Node]) -> bool:
+    """Return whether a value is made of some others in a kernel that reads `inputs`."""
+    stack, seen = [node], {node}
+    while stack:
+        current = stack.pop()
+        if current in others:
+            return True
+        for source in current.sources if current not in inputs else ():
+            if source not in seen:
+                seen.add(source)
+                stack.append(source)
+    return False
 
 
 def _reduced(fold: Fold) -> list[tuple[Int, Int]]:

@@ -67,9 +67,12 @@ def rounded(value: float, type_: Type) -> float:
         return math.copysign(math.inf, value)
 
 
+_NEVER = frozenset(("const", "fma", "mad", "packed", "matrix"))
+
+
 def fold(op: str, type_: Type, args: Sequence[Value], imm: object) -> Value | int | float | None:
     """Return an operand that the result equals, the constant it is, or None when it must be computed."""
-    if op == "const" or not args:
+    if op in _NEVER or not args:
         return None
     if op in ("zext", "truncate", "sext", "bitcast", "fconvert") and args[0].type == type_:
         return args[0]

@@ -174,11 +174,6 @@ class Region:
 
     items: list[Item] = field(default_factory=list)
 
-    @property
-    def count(self) -> int:
-        """Return how many values it computes, those of regions inside too."""
-        return sum(1 if isinstance(one, Value) else one.body.count for one in self.items)
-
 
 @dataclass(slots=True, eq=False)
 class Loop:

@@ -9,11 +9,11 @@ say the same. Registers that do not fit are spilled (`spill.py`) and all is done
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ringup.compiler.rdna.coalesce import Frame, Frames, coalesce, is_copy
-from ringup.compiler.rdna.code import Operand, Part, Reg, Signed, physical
+from ringup.compiler.rdna.code import Operand, Part, Physical, Reg, Signed, physical
 from ringup.compiler.rdna.effects import VCC_HI, VCC_LO
 from ringup.compiler.rdna.limits import limits
 from ringup.compiler.rdna.liveness import Liveness
@@ -167,35 +167,33 @@ def _place(frame: Frame, occupied: list[int], size: int, hints: Sequence[tuple[F
     return -1
 
 
+def _placed(one: Operand, whole: Mapping[Reg, Physical]) -> Operand:
+    if isinstance(one, Reg):
+        return whole[one]
+    if isinstance(one, Part):
+        return physical(one.reg.bank, whole[one.reg].first + one.first, one.count)
+    return Signed(_placed(one.source, whole), one.neg, one.abs) if isinstance(one, Signed) else one
+
+
 def _rewrite(program: Program, frames: Frames, spilled: int) -> Allocation:
     """Replace virtual registers in operands and units, drop copies onto themselves, count what is used."""
     unit_place = list(range(FIRST)) + [0] * (program.unit_count - FIRST)
-    number_of: dict[Reg, int] = {}
-    whole: dict[Reg, Operand] = {}
+    whole: dict[Reg, Physical] = {}
     highest = {"v": 0, "s": 0}
     for reg in program.regs:
         frame, at = frames.place[reg]
-        number_of[reg] = number = frame.number + at
+        number = frame.number + at
         if number < VCC_SGPR or reg.bank == "v":
             highest[reg.bank] = max(highest[reg.bank], number + reg.count)
         base = program.base[reg]
         whole[reg] = place = physical(reg.bank, number, reg.count)
         unit_place[base : base + reg.count] = physical_units(place)
-
-    def placed(one: Operand) -> Operand:
-        kind = type(one)
-        if kind is Reg:
-            return whole[one]  # type: ignore[index]
-        if isinstance(one, Part):
-            return physical(one.reg.bank, number_of[one.reg] + one.first, one.count)
-        return Signed(placed(one.source), one.neg, one.abs) if isinstance(one, Signed) else one
-
     vanished = 0
     for b, steps in enumerate(program.blocks):
         kept: list[Step] = []
         for step in steps:
             instr = step.instr
-            operands = [one if type(one) is int else placed(one) for one in instr.operands]
+            operands = [one if type(one) is int else _placed(one, whole) for one in instr.operands]
             if is_copy(step) and operands[0] is operands[1]:
                 vanished += 1
                 continue

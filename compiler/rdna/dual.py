@@ -140,6 +140,7 @@ class _Finder:
         halves = [self.half(step) for step in steps]
         if sum(half is not None for half in halves) < 2:
             return steps
+        stops = [step.effects.ordered or EXEC_LO in step.writes for step in steps]
         reads, writes = [_bits(step.reads) for step in steps], [_bits(step.writes) for step in steps]
         made: list[Step] = []
         gone = bytearray(len(steps))
@@ -156,7 +157,6 @@ class _Finder:
                 for j in range(i + 1, min(i + 1 + WINDOW, len(steps))):
                     if gone[j]:
                         continue
-                    later = steps[j]
                     second = halves[j]
                     if (
                         second is not None
@@ -168,7 +168,7 @@ class _Finder:
                         if joined is not None:
                             found = j
                             break
-                    if later.effects.ordered or EXEC_LO in later.writes:
+                    if stops[j]:
                         break
                     read |= reads[j]
                     written |= writes[j]

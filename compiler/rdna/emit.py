@@ -1,4 +1,4 @@
-"""Physical instructions to bytes: branches resolved, the end padded, and what a kernel descriptor must say about the kernel.
+"""Physical instructions to bytes: branches linked, the end padded, and what a kernel descriptor must say about the kernel.
 
 Source: LLVM AMDGPUUsage, "Kernel Descriptor"; AMDGPUTargetELFStreamer / AMDGPUAsmPrinter.cpp (s_code_end padding: the instruction prefetcher
 reads ahead of the last instruction).
@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from ringup.compiler.isa import registers
 from ringup.compiler.isa.processor import processor
 from ringup.compiler.rdna.code import Block, Instr, Operand, Physical, Signed, Special
+from ringup.compiler.rdna.islands import BRANCH_BYTES, Branch, link
 from ringup.compiler.rdna.limits import limits
 from ringup.compiler.rdna.steps import VCC_SGPR, Pair, Program
 from ringup.errors import CompileError
@@ -21,7 +22,10 @@ CACHE_LINE: Final = 128  # bytes of an instruction cache line on gfx11 and gfx12
 PREFETCHED_LINES: Final = 3
 KERNARG_SGPRS: Final = 2
 FLOAT_MODE: Final = 0xF0  # round to nearest even, denormals of f32 and of f16/f64 kept. Source: AMDGPUUsage, "Floating Point Denorm Mode"
-FARTHEST: Final = 1 << 15  # dwords a branch reaches
+COUNTED: Final = {
+    "s_clause": (0, 0x3F),
+    "s_delay_alu": (4, 7),
+}  # where they say how many more than one they are about: shift, mask
 
 
 class Argument(NamedTuple):
@@ -31,10 +35,6 @@ class Argument(NamedTuple):
     offset: int
     size_bytes: int
     is_buffer: bool
-
-
-class TooFar(CompileError):
-    """A branch does not reach its goal: there is too much code between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Binary:
 
 
 def emit(program: Program, vgprs: int, sgprs: int, arguments: tuple[Argument, ...] = ()) -> Binary:
-    """Encode all steps of a program whose registers are physical. A branch too far, or what no encoding holds, is a CompileError."""
+    """Encode all steps of a program whose registers are physical. What no encoding holds is a CompileError."""
     code = program.code
     last = next((steps[-1] for steps in reversed(program.blocks) if steps), None)
     if last is None or not last.effects.branch or last.instr.mnemonic.startswith("s_cbranch"):
@@ -73,16 +73,15 @@ def emit(program: Program, vgprs: int, sgprs: int, arguments: tuple[Argument, ..
     encode, dual = chip.encode, chip.encode_dual
     chunks: list[bytes] = []
     starts: dict[Block, int] = {}
-    branches: list[tuple[int, int, Instr]] = []  # chunk, byte offset, instruction
-    at = count = 0
+    branches: list[tuple[int, Block, str]] = []  # chunk, goal, mnemonic
     for block, steps in zip(code.blocks, program.blocks, strict=True):
-        starts[block] = at
+        starts[block] = len(chunks)
         for step in steps:
             instr = step.instr
             try:
                 if step.effects.branch and instr.operands and isinstance(instr.operands[0], Block):
-                    branches.append((len(chunks), at, instr))
-                    chunk = b"\0\0\0\0"
+                    branches.append((len(chunks), instr.operands[0], instr.mnemonic))
+                    chunk = bytes(BRANCH_BYTES)
                 elif type(instr) is Pair:
                     x, y = instr.x, instr.y
                     chunk = dual((x.mnemonic, _operands(x)), (y.mnemonic, _operands(y)))
@@ -91,16 +90,9 @@ def emit(program: Program, vgprs: int, sgprs: int, arguments: tuple[Argument, ..
             except CompileError as error:
                 raise CompileError(f"kernel {code.name}, {block}: `{instr}`: {error}") from error
             chunks.append(chunk)
-            at += len(chunk)
-            count += 1
-    for chunk_number, place, instr in branches:
-        goal = instr.operands[0]
-        distance = (starts[goal] - place - 4) // 4  # type: ignore[index]
-        if not -FARTHEST <= distance < FARTHEST:
-            raise TooFar(
-                f"kernel {code.name}: `{instr}` is {4 * distance} bytes away; branches reach {4 * FARTHEST}: unroll less"
-            )
-        chunks[chunk_number] = encode(instr.mnemonic, [distance & 0xFFFF])
+    linked = [Branch(place, starts[goal], mnemonic) for place, goal, mnemonic in branches]
+    chunks = link(chunks, linked, lambda: _together(program), encode)
+    at, count = sum(map(len, chunks)), len(chunks)
     end = encode("s_code_end")
     padding = -(-at // CACHE_LINE) * CACHE_LINE + PREFETCHED_LINES * CACHE_LINE - at
     chunks.append(end * (padding // len(end)))
@@ -111,6 +103,18 @@ def emit(program: Program, vgprs: int, sgprs: int, arguments: tuple[Argument, ..
         code.wave_size, first_id, code.group_ids, row.occupancy(vgprs, code.lds_bytes, code.group_size, code.wave_size),
         instructions=count, arguments=arguments,
     )  # fmt: skip
+
+
+def _together(program: Program) -> set[int]:
+    """Return before which instructions nothing may come: those of a clause, and those that a delay counts to."""
+    found: set[int] = set()
+    for i, step in enumerate(step for steps in program.blocks for step in steps):
+        if step.instr.mnemonic in COUNTED:
+            shift, mask = COUNTED[step.instr.mnemonic]
+            number = step.instr.operands[0]
+            assert isinstance(number, int)
+            found.update(range(i + 1, i + (number >> shift & mask) + 2))
+    return found
 
 
 def first_group_sgpr(target: str, group_ids: tuple[bool, bool, bool]) -> int:

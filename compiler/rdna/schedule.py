@@ -169,12 +169,13 @@ class _Block:
                 if way > best:
                     best = way
             height[i] = best + steps[i].effects.cycles
-        key = [(-height[i] - (FIRST_OF_ALL if names_a_load(step) else 0), i) for i, step in enumerate(steps)]
+        is_load = [names_a_load(step) for step in steps]
+        key = [(-height[i] - (FIRST_OF_ALL if is_load[i] else 0), i) for i in range(count)]
         ready: list[tuple[int, int]] = []
         loads: list[
             tuple[int, int]
         ] = []  # ready ones: apart, so that under pressure they do not hide what ends registers
-        home = [loads if names_a_load(step) else ready for step in steps]
+        home = [loads if one else ready for one in is_load]
         pending: list[tuple[int, int]] = []  # (cycle, index)
         ready_at = [0] * count
         done = bytearray(count)

@@ -23,7 +23,8 @@ from ringup.compiler.graph import ELEMENTWISE, LINES, MOVEMENT, Node, Op, ordere
 from ringup.compiler.index import Atom, Expr, Int, atom_of, axis, bounds, is_axis, product, variables
 from ringup.compiler.schedule.attention import Attention, find
 from ringup.compiler.schedule.needs import axes_of, depends, is_contraction, lies, sources
-from ringup.compiler.schedule.views import Point, source_point, within
+from ringup.compiler.schedule.views import Point, in_shape, source_point, within
+from ringup.compiler.schedule.work import HEAVY, HEAVY_UNROLLED, LIGHT, Work, most_behind
 
 ROW_LIMIT = 16384  # elements of a row that one group works through without others to share them
 MOST_FOLDS = 8  # of one kernel: registers hold a row's share for each
@@ -88,7 +89,8 @@ class Pool(NamedTuple):
 class Kernel:
     """What one launch computes: `root` at every point of `axes`, with `folds` in the order of their dependence, from nodes in memory.
 
-    A STORE root writes its value into a view of a buffer. `rows`: the axes that folds depend on, some on fewer, None without folds.
+    A STORE root writes its value into a view of a buffer. `beside`: further roots, of the same axes but for those of one element.
+    `rows`: the axes that folds depend on, some on fewer, None without folds.
     `attention`: the softmax and the scores below the one fold are computed inside too. `line`: the one SCAN or SORT computed inside, in a
     kernel without folds; its variable walks along the line. `pool`: the last fold, where it runs over the columns of the first.
     """
@@ -102,6 +104,26 @@ class Kernel:
     scores: Fold | None = None  # of the attention that the one fold completes
     line: Fold | None = None
     pool: Pool | None = None
+    work: int = 0  # instructions for an element of each root, together, counted up to HEAVY
+    beside: tuple[Node, ...] = ()
+
+    @property
+    def roots(self) -> tuple[Node, ...]:
+        """Return the root and those beside it."""
+        return (self.root, *self.beside)
+
+    @property
+    def results(self) -> list[tuple[Node, Point]]:
+        """Return the nodes whose values are computed, each with its point in terms of the axes."""
+        return [(value_of(root), self.point_of(root, self.axes)) for root in self.roots]
+
+    def forwards(self, node: Node) -> bool:
+        """Return whether a node is memory that one of the roots has written, read as what is written."""
+        return node.op is Op.AFTER and node.sources[1] in self.roots and node not in self.inputs
+
+    def point_of(self, root: Node, point: Point) -> Point:
+        """Return a point of the axes as one of a root's."""
+        return point if root is self.root else in_shape(point, self.shape, shape_of(root))
 
     @property
     def shape(self) -> tuple[Int, ...]:
@@ -116,7 +138,12 @@ class Kernel:
     @property
     def computed(self) -> Node:
         """Return the node whose values are computed: the root, or what a STORE stores."""
-        return self.root.sources[1] if self.root.op is Op.STORE else self.root
+        return value_of(self.root)
+
+
+def value_of(root: Node) -> Node:
+    """Return the node whose values a kernel of this root computes."""
+    return root.sources[1] if root.op is Op.STORE else root
 
 
 def shape_of(root: Node) -> tuple[Int, ...]:
@@ -161,6 +188,7 @@ class Cut:
         self._position = {node: i for i, node in enumerate(self._nodes)}
         self._contractions = {node: is_contraction(node) for node in self._nodes if node.op is Op.REDUCE}
         self._costly = self._find_costly()
+        self._work = Work(self._nodes, self._users)
         self._gates = self._find_gates()
         self._passing = self._find_passing()
         self._accesses: dict[Node, dict[tuple[Kernel, Point], None]] = {}
@@ -196,14 +224,28 @@ class Cut:
         return gates
 
     def _find_costly(self) -> set[Node]:
-        """Return the nodes that are costly, and those made of them element by element: the last of these is put into memory, the others not."""
+        """Return the nodes that are costly, and those made of them element by element: the last of these is put into memory, the others not.
+
+        What is made of several fetched elements is costly too: an interpolated image.
+        """
         found: set[Node] = set()
+        fetched: dict[Node, frozenset[Node]] = {}
         for node in self._nodes:
+            below = [fetched[one] for one in node.sources if one in fetched]
+            if node.op is Op.GATHER:
+                fetched[node] = frozenset((node,))
+            elif below and (node.op in ELEMENTWISE or node.op in MOVEMENT):
+                fetched[node] = next((one for one in below if len(one) > 1), below[0].union(*below[1:]))
             if node.op in ELEMENTWISE and (
-                (node.op in COSTLY and node.dtype.is_float) or any(one in found for one in node.sources)
+                (node.op in COSTLY and node.dtype.is_float)
+                or any(one in found for one in node.sources)
+                or len(fetched.get(node, ())) > 1
             ):
                 found.add(node)
         return found
+
+    def _most_behind(self, reduction: Node) -> int:
+        return most_behind(reduction, is_contraction=self._contractions[reduction])
 
     def _is_term(self, node: Node) -> bool:
         """Return whether a node is a product that is reduced at once: its factors are never more than it is."""
@@ -229,7 +271,11 @@ class Cut:
 
     def _visit(self, node: Node) -> None:
         accesses = self._accesses.pop(node, {})
-        if node in self._outputs or node.op is Op.STORE or (node.op is Op.CONTIGUOUS and accesses):
+        if (
+            node in self._outputs
+            or node.op is Op.STORE
+            or (accesses and (node.op is Op.CONTIGUOUS or node in self._work.kept))
+        ):
             for kernel, _ in accesses:
                 _note(kernel, node)
             self._start(node)
@@ -265,7 +311,7 @@ class Cut:
             if len(accesses) > 1 or node in self._passing:
                 return True
             (kernel, point), = accesses  # fmt: skip
-            return not _may_walk(kernel, node, point)
+            return kernel.work >= HEAVY or not _may_walk(kernel, node, point)
         if len(accesses) > POINTS_LIMIT and node.op in ELEMENTWISE:
             return True
         reduces = self._gates.get(node)
@@ -276,6 +322,9 @@ class Cut:
     def _is_gate(self, node: Node, accesses: Mapping[tuple[Kernel, Point], None], reduces: Sequence[Node]) -> bool:
         """Return whether a node is put into memory for the sake of a reduction below it: one that cannot join the node's users, but the node."""
         kernels = list(dict.fromkeys(kernel for kernel, _ in accesses))
+        most = min(self._most_behind(one) for one in reduces)
+        if self._work.of(node) > LIGHT and any(kernel.work >= most for kernel in kernels):
+            return False
         if len(kernels) == 1:
             joined, undecided = self._joinable(kernels[0], [(node, point) for _, point in accesses], reduces)
             if joined:  # what the kernel has no room for finds a node in front of the ones that join
@@ -283,7 +332,7 @@ class Cut:
             reduces = [one for one in reduces if one not in joined]
         if not reduces:
             return False
-        own = Kernel(node, tuple(axis(f"i{i}", size) for i, size in enumerate(node.shape)))
+        own = self._kernel(node)
         return not self._joinable(own, [(node, own.axes)], reduces).found.isdisjoint(reduces)
 
     def _joinable(self, kernel: Kernel, roots: Sequence[tuple[Node, Point]], wanted: Sequence[Node]) -> Joinable:
@@ -336,9 +385,13 @@ class Cut:
         most = max(RECOMPUTED_LIMIT * bounds(node.size)[1], FEW_EVALUATIONS)
         return any(_evaluations(kernel, point) > most for kernel, point in accesses)
 
-    def _start(self, root: Node) -> None:
+    def _kernel(self, root: Node) -> Kernel:
         axes = tuple(axis(f"i{i}", size) for i, size in enumerate(shape_of(root)))
-        kernel = self.kernels[root] = Kernel(root, axes)
+        return Kernel(root, axes, work=0 if root.op is Op.REDUCE or root.op in LINES else self._work.of(root))
+
+    def _start(self, root: Node) -> None:
+        kernel = self.kernels[root] = self._kernel(root)
+        axes = kernel.axes
         if root.op is Op.REDUCE:
             self._join(kernel, root, axes)
         elif root.op in LINES:
@@ -381,6 +434,8 @@ class Cut:
         """Let a kernel compute a whole attention, if it may: say what it reads for that, and return True."""
         inside = (found.weights, found.logits, found.scores, found.greatest, found.total)
         if any(one in self._accesses or one in self._outputs or one in self._passing for one in inside):
+            return False
+        if self._work.of(found.logits) >= HEAVY_UNROLLED:
             return False
         first, second = found.result.sources[0].sources
         values = first if first is found.values else second
@@ -431,6 +486,7 @@ class Cut:
     def _may_join(self, kernel: Kernel, node: Node, point: Point, rows: Rows | None) -> bool:
         if (
             node in self._passing
+            or kernel.work >= self._most_behind(node)
             or kernel.attention is not None
             or kernel.line is not None
             or len(kernel.folds) >= MOST_FOLDS

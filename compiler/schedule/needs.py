@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from weakref import WeakKeyDictionary
 
 from ringup.compiler.graph import ELEMENTWISE, LINES, MOVEMENT, Node, Op
 from ringup.compiler.index import Atom, Int, atom_of, axis, bounds, is_axis, runtime_value, variables
@@ -33,6 +34,16 @@ def is_contraction(node: Node) -> bool:
 
 def depends(node: Node) -> frozenset[int]:
     """Return the axes of a node along which its value may change."""
+    found = _known.get(node)
+    if found is None:
+        found = _known[node] = _depends(node)
+    return found
+
+
+_known: WeakKeyDictionary[Node, frozenset[int]] = WeakKeyDictionary()  # asked about again and again, and slow to tell
+
+
+def _depends(node: Node) -> frozenset[int]:
     axes = tuple(axis(f"d{i}", size) for i, size in enumerate(node.shape))
     found = used(node, axes, _is_end)
     return frozenset(i for i, one in enumerate(axes) if not isinstance(one, int) and atom_of(one) in found)
@@ -113,3 +124,5 @@ def sources(node: Node, point: Point) -> Iterator[tuple[Node, Point]]:
         most = bounds(source.shape[along])[1] - 1
         place: Int = runtime_value("index", 0, most, (index, point)) if most > 0 else 0
         yield source, (*point[:along], place, *point[along + 1 :])
+    elif node.op is Op.AFTER:  # of a store that the kernel does itself: it has the value that was stored
+        yield node.sources[1].sources[1], point

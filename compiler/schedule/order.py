@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ringup.compiler.graph import Node, Op
 from ringup.compiler.index import bounds, product
+from ringup.compiler.schedule.beside import joined
 from ringup.compiler.schedule.cut import Cut, Kernel, memory_of, states_before, viewed
 from ringup.compiler.schedule.needs import lies
 from ringup.compiler.schedule.rewrite import rewritten
@@ -15,11 +16,8 @@ from ringup.errors import CompileError
 ALIGN = 256  # bytes; of every piece of the arena
 
 
-def in_order(kernels: Mapping[Node, Kernel]) -> list[Kernel]:
-    """Return kernels such that each comes after what it reads, and after every reader of an older state of what it overwrites.
-
-    Raises CompileError where there is no such order: a value of before a store is wanted by something that the store itself waits for.
-    """
+def waits(kernels: Mapping[Node, Kernel]) -> dict[Kernel, dict[Kernel, None]]:
+    """Return what each kernel comes after: what makes what it reads, and every reader of an older state of what it overwrites."""
     before: dict[Kernel, dict[Kernel, None]] = {kernel: {} for kernel in kernels.values()}
     readers: dict[Node, list[Kernel]] = {}
     for kernel in kernels.values():
@@ -37,7 +35,7 @@ def in_order(kernels: Mapping[Node, Kernel]) -> list[Kernel]:
             for reader in readers.get(older, []):
                 if reader is not kernel:
                     before[kernel][reader] = None
-    return _sorted(before)
+    return before
 
 
 def _makers(node: Node, kernels: Mapping[Node, Kernel]) -> list[Kernel]:
@@ -52,7 +50,11 @@ def _makers(node: Node, kernels: Mapping[Node, Kernel]) -> list[Kernel]:
     return found
 
 
-def _sorted(before: Mapping[Kernel, Mapping[Kernel, None]]) -> list[Kernel]:
+def in_order(before: Mapping[Kernel, Mapping[Kernel, None]]) -> list[Kernel]:
+    """Return kernels such that each comes after those it waits for.
+
+    Raises CompileError where there is no such order: a value of before a store is wanted by something that the store itself waits for.
+    """
     done: dict[Kernel, None] = {}
     waiting: dict[Kernel, None] = {}
     for start in before:
@@ -92,23 +94,25 @@ class Plan:
 def plan(outputs: Sequence[Node]) -> Plan:
     """Return the plan that computes the outputs."""
     outputs = rewritten(outputs)
-    cut = Cut(outputs)
-    kernels = [kernel for kernel in in_order(cut.kernels) if bounds(product(kernel.shape))[1]]
+    before = waits(Cut(outputs).kernels)
+    kernels = [kernel for kernel in in_order(before) if bounds(product(kernel.shape))[1]]
+    kernels = in_order(joined(kernels, before, outputs))
     kept = {memory_of(one) for one in outputs}
     last: dict[Node, int] = {}
     for i, kernel in enumerate(kernels):
         for node in kernel.inputs:
             last[memory_of(node)] = i
-        if kernel.root.op is Op.STORE:
-            last[memory_of(viewed(kernel.root))] = i
+        for root in kernel.roots:
+            if root.op is Op.STORE:
+                last[memory_of(viewed(root))] = i
     free = _Arena()
     ending: dict[int, list[Node]] = {}
     places: dict[Node, int] = {}
     for i, kernel in enumerate(kernels):
-        root = kernel.root
-        if root.op is not Op.STORE and root not in kept and not lies(root):
-            places[root] = free.take(bounds(root.size)[1] * root.dtype.size_bytes)
-            ending.setdefault(last.get(root, i), []).append(root)
+        for root in kernel.roots:
+            if root.op is not Op.STORE and root not in kept and not lies(root):
+                places[root] = free.take(bounds(root.size)[1] * root.dtype.size_bytes)
+                ending.setdefault(last.get(root, i), []).append(root)
         for node in ending.pop(i, []):
             free.give(places[node], bounds(node.size)[1] * node.dtype.size_bytes)
     return Plan(tuple(outputs), tuple(kernels), places, free.highest)

@@ -25,6 +25,7 @@ from ringup.compiler.graph import (
 )
 from ringup.compiler.index import bounds, product
 from ringup.compiler.schedule.cut import MANY_ROWS, ROW_LIMIT
+from ringup.compiler.schedule.deep import in_parts
 from ringup.compiler.schedule.empty import without_empty
 from ringup.compiler.schedule.identity import identity, kept
 from ringup.compiler.schedule.needs import is_contraction
@@ -59,8 +60,10 @@ def _reduced(fold: Node) -> Node:
     op, axes = fold.arg
     source = fold.sources[0]
     sizes = [source.shape[axis] for axis in axes]
-    if any(not isinstance(size, int) for size in source.shape) or is_contraction(fold):
+    if any(not isinstance(size, int) for size in source.shape):
         return fold
+    if is_contraction(fold):
+        return in_parts(fold)
     count, results = bounds(product(sizes))[1], bounds(fold.size)[1]
     if count <= ROW_LIMIT or results >= MANY_ROWS // 4:
         return fold

@@ -7,6 +7,7 @@ from typing import Any
 
 from ringup.compiler.graph import Node, Op, ordered
 from ringup.compiler.schedule.cut import Kernel, memory_of
+from ringup.compiler.schedule.needs import lies
 
 Signature = tuple[Any, ...]
 
@@ -22,14 +23,14 @@ def of_kernel(kernel: Kernel) -> tuple[Signature, list[Node]]:
     memory: dict[Node, int] = {}
     rows: list[Any] = []
     found: list[Node] = []
-    stack: list[tuple[Node, int]] = [(kernel.root, 0)]
+    stack: list[tuple[Node, int]] = [(root, 0) for root in reversed(kernel.roots)]
     while stack:
         node, at = stack.pop()
         if node in numbers:
             continue
         # a store's root writes to the memory that its view shows: it counts like an input
         read = _read(node, inputs)
-        if read is not None or (node.op in (Op.BUFFER, Op.AFTER) and node is not kernel.root):
+        if read is not None or (lies(node) and node is not kernel.root and not kernel.forwards(node)):
             there = memory.setdefault(memory_of(read or node), len(memory))
             numbers[node] = len(rows)
             rows.append((there, node.dtype, node.shape, read is not None))
@@ -44,6 +45,8 @@ def of_kernel(kernel: Kernel) -> tuple[Signature, list[Node]]:
         rows.append(
             (node.op, node.dtype, node.shape, tuple(numbers[one] for one in node.sources), _mark(node), node in folds)
         )
+    if kernel.beside:
+        rows.append(tuple(numbers[root] for root in kernel.roots))
     return tuple(rows), found
 
 

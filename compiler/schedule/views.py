@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from ringup.compiler.graph import Node, Op, Shape
+from ringup.compiler.graph import MOVEMENT, Node, Op, Shape
 from ringup.compiler.index import Int, bounds, product, total
 
 Point = tuple[Int, ...]
@@ -153,6 +153,28 @@ _RULES: dict[Op, Callable[[Node, Point], tuple[Point, list[Within] | None]]] = {
         [],
     ),
 }
+
+
+def squeezed(shape: Shape) -> Shape:
+    """Return a shape without its axes of one element."""
+    return tuple(size for size in shape if size != 1)
+
+
+def in_shape(point: Point, shape: Shape, other: Shape) -> Point:
+    """Return a point of a shape as one of another that has the same axes but for those of one element."""
+    rest = iter([index for index, size in zip(point, shape, strict=True) if size != 1])
+    return tuple(0 if size == 1 else next(rest) for size in other)
+
+
+def written(root: Node, point: Point) -> Int:
+    """Return the position, in its memory, that a kernel writes for a point of a root's shape."""
+    node = root
+    if root.op is Op.STORE:
+        node = root.sources[0]
+        while node.op in MOVEMENT:
+            point, _ = source_point(node, point)
+            node = node.sources[0]
+    return flat(point, node.shape)
 
 
 def is_whole(shape: Shape) -> bool:

@@ -23,8 +23,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 import random_attention
 import random_graphs
 import random_networks
+import random_steps
 
-CHECKS = {"graphs": random_graphs.check, "networks": random_networks.check, "attention": random_attention.check}
+CHECKS = {
+    "graphs": random_graphs.check,
+    "networks": random_networks.check,
+    "attention": random_attention.check,
+    "steps": random_steps.check,
+}
 
 
 def failure(check, seed):

@@ -21,8 +21,8 @@ def numpy_dtype(dtype):
     return NUMPY.get(dtype.numpy) or np.dtype(dtype.numpy)
 
 
-def evaluate(nodes, sizes=None):
-    """Return the arrays of `nodes`, for values of the symbolic sizes by name."""
+def evaluate(nodes, sizes=None, *, changed=None):
+    """Return the arrays of `nodes`, for values of the symbolic sizes by name; `changed` makes another value of each node's."""
     sizes = sizes or {}
     values, left = {}, {}
     order = ordered(nodes)
@@ -35,6 +35,8 @@ def evaluate(nodes, sizes=None):
         for node in order:
             shape = tuple(index.evaluate(size, sizes) for size in node.shape)
             made = one(node, [values[source] for source in node.sources], shape, sizes)
+            if changed is not None:
+                made = changed(node, made)
             if node.op is not Op.STORE:
                 assert made.shape == shape, f"{node} came out as {made.shape}, sources {node.sources}"
                 assert made.dtype == numpy_dtype(node.dtype), f"{node} came out as {made.dtype}"

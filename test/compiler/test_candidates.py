@@ -116,6 +116,29 @@ def test_every_candidate_computes_the_same(name):
     assert len(names) == len(found)  # programs are kept by name: another shape is another one
 
 
+BESIDE = {  # name: tensors that are roots of one kernel, what NumPy says they are
+    "elementwise": (lambda: ((x := Tensor(A)) + 1, x * 2), (A + 1, A * 2)),
+    "reductions": (lambda: ((x := Tensor(LONG)).sum(1), x.max(1)), (LONG.sum(1), LONG.max(1))),
+    "reductions across": (lambda: ((x := Tensor(A)).sum(0), (x * x).sum(0)), (A.sum(0), (A * A).sum(0))),
+    "softmax": (lambda: (x := Tensor(C).softmax(-1), x * Tensor(C)), (softmax(C), softmax(C) * C)),
+    "product": (lambda: (x := Tensor(ROWS) @ Tensor(COLUMNS), x.relu()), (ROWS @ COLUMNS, np.maximum(ROWS @ COLUMNS, 0))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_every_candidate_of_several_roots_computes_the_same(name):
+    make, expected = BESIDE[name]
+    (job,) = jobs_of([one.node for one in make()])
+    for choice in choose.candidates(job.kernel, traits("gfx1100")):
+        found = make()
+        with device(on_cores.Cores(Always(choice))):
+            found[0].realize(*found[1:])
+            got = [one.numpy() for one in found]
+        for one, wanted in zip(got, expected, strict=True):
+            scale = np.abs(wanted).max()
+            np.testing.assert_allclose(one, wanted, rtol=1e-4, atol=1e-5 * scale, err_msg=str(choice))
+
+
 @pytest.mark.parametrize("target", TRAITS)
 @pytest.mark.parametrize("name", CASES)
 def test_the_first_candidate_is_the_heuristic_shape(name, target):

@@ -1,6 +1,7 @@
 """Whole-number expressions: whatever normal form they take, they are the number that the plain formula gives, within the bounds they state."""
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -86,3 +87,35 @@ def test_a_value_out_of_its_bounds_and_a_missing_one_are_named():
 def test_nothing_is_divided_by_what_may_be_negative():
     with pytest.raises(ValueError, match="which may be negative"):
         i // (j - 5)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_total_is_what_its_terms_come_to_one_by_one(seed):
+    draw = random.Random(seed)
+    terms = [grown(draw, draw.randrange(3))[1] for _ in range(draw.randint(1, 5))]
+    factors = [draw.choice((-2, 0, 1, 3, 4, 12, 24)) for _ in terms]
+    one_by_one = 0
+    for term, factor in zip(terms, factors, strict=True):
+        one_by_one = one_by_one + term * factor
+    at_once = index.total(terms, factors)
+    for _ in range(20):
+        given = {name: draw.randrange(size) for name, size in SIZES.items()}
+        assert index.evaluate(at_once, given) == index.evaluate(one_by_one, given)
+
+
+def test_digits_of_digits_come_together_again():
+    x = index.variable("x", 0, 999)
+    digits = [x % 10, x // 10 % 10, x // 100]
+    assert index.total(digits, [1, 10, 100]) == x
+
+
+def test_there_is_one_atom_of_a_meaning_whoever_makes_it():
+    x = index.variable("x", 0, 999)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda i: index.variable("y", 0, 5000 + i // 8) // 7 * x, range(800)))
+    for i in range(0, 800, 8):
+        assert len({id(index.atom_of(one)) for one in found[i : i + 8]}) == 1
+    gone = index.runtime_value("index", 0, 7, object())
+    known = len(index._atoms)
+    del gone
+    assert len(index._atoms) == known - 1  # nobody needs it any more

@@ -152,7 +152,7 @@ def test_output_that_cannot_be_written_is_one_line_and_status_1(words):
     [
         ["mem", "virtual:navi31", "read", "0", "64", "--out"],
         ["report", "virtual:navi31", "--html"],
-        ["bench", "import", "--quick", "--no-peer", "--html"],
+        ["bench", "registers", "--quick", "--no-peer", "--html"],
         ["run", "virtual:navi31", "CODE", "--block", "256", "--arg", "zero:1K", *NUMBERS, "--trace"],
     ],
 )
@@ -162,7 +162,7 @@ def test_a_file_that_cannot_be_written_is_named_and_noticed_before_the_work(
     words = [mandelbrot if word == "CODE" else word for word in words]
     status, _, err = ringup(*words, "/dev/full")
     assert (status, err.splitlines()[-1]) == (1, f"ringup {words[0]}: {FULL.format('/dev/full')}")
-    for start in ("ringup.cards.connect", "ringup.tools.bench.imports.measure"):
+    for start in ("ringup.cards.connect", "ringup.tools.bench.registers.measure"):
         monkeypatch.setattr(start, pytest.fail)
     (tmp_path / "file").touch()
     for path, why in {

@@ -95,6 +95,26 @@ def test_shapes_strides_and_batches(small, m, n, k, batch, turned, name):
     np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.parametrize("name", ["float32", "float64", "int32", "bfloat16"])
+@pytest.mark.parametrize("depth", [2048, 1801])
+def test_a_great_depth_of_few_results_is_cut_into_parts(bench, name, depth):
+    dtype = dtypes.BY_NAME[name]
+    product(bench, whole((20, depth), dtype, 1, 1), whole((depth, 17), dtype, 2, 1), dtypes.BY_NAME[name])
+
+
+def test_gradients_by_the_weights_of_a_convolution_of_many_places(bench):
+    kind = dtypes.float32
+    x, weight, given = (
+        tensor_of(bench, whole(shape, kind, i), kind)
+        for i, shape in enumerate(((2, 9, 21, 23), (10, 9, 3, 3), (2, 10, 21, 23)))
+    )
+    made = (x.conv2d(weight, padding=1) * given).sum()
+    (found,) = gradient(made, [weight])
+    assert len(plan([found.node]).kernels) == 2
+    (wanted,) = bench.judge.evaluate([found.node])
+    np.testing.assert_array_equal(found.numpy(), wanted)
+
+
 def test_what_is_computed_on_the_way_in_and_out(small):
     """Operands and results with arithmetic, casts, padding and cuts of their own, in the kernel of the product."""
     a, b = whole((40, 24), dtypes.float32, 1), whole((24, 48), dtypes.float32, 2)

@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 
 from ringup.compiler import dtypes, graph
+from ringup.compiler.compile import compile_graph
 from ringup.compiler.graph import Op
 from ringup.compiler.schedule import cut
 from ringup.compiler.schedule.cut import MOST_FOLDS, Cut, memory_of
 from ringup.compiler.schedule.order import plan
 from ringup.compiler.schedule.signature import of_graph, of_kernel
+from ringup.compiler.schedule.work import HEAVY
 from ringup.compiler.tensor import Tensor, order
 from ringup.compiler.tensor.gradients import gradient
 from ringup.errors import CompileError
@@ -86,6 +88,9 @@ def shortcut(x, kernel, around):
         (lambda: tensor(4, 16, 7, 7).conv2d(tensor(24, 16, 3, 3), padding=1).relu().mean((2, 3)), 2),
         (lambda: tensor(64, 16).scaled_dot_product_attention(tensor(64, 16), tensor(64, 16)).sum(1), 2),
         (lambda: (tensor(40, 64) @ tensor(64, 49)).softmax(-1), 2),
+        # what is made of several fetched elements is not made again for each product; one that is fetched is
+        (lambda: tensor(1, 8, 20, 20).interpolate((40, 40), "linear").conv2d(tensor(8, 8, 3, 3), padding=1), 2),
+        (lambda: tensor(100, 96)[Tensor(np.zeros(40, np.int32))] @ tensor(96, 64), 1),
         # exponentials are done again if they are few
         (lambda: tensor(4, 1, 128).softmax(-1) @ tensor(4, 128, 64), 1),
         (lambda: tensor(4, 1, 1024).softmax(-1) @ tensor(4, 1024, 64), 2),
@@ -142,7 +147,7 @@ def test_readers_of_the_state_before_come_before_the_store():
     after = graph.node(Op.AFTER, dtypes.float32, (8,), (memory, store))
     both = graph.elementwise(Op.ADD, before, after)
     found = plan([both]).kernels
-    assert [one.root.op for one in found] == [Op.CONTIGUOUS, Op.STORE, Op.ADD]
+    assert [root.op for one in found for root in one.roots] == [Op.CONTIGUOUS, Op.STORE, Op.ADD]
 
 
 def test_a_value_of_before_that_a_later_one_needs_too_is_refused():
@@ -170,6 +175,21 @@ def test_equal_layers_are_one_kernel_to_the_cache_and_unequal_ones_are_not():
     ]
     assert marks[0] == marks[1] != marks[2]
     assert of_graph([first.node])[0] == of_graph([second.node])[0]
+
+
+def test_kernels_that_read_the_same_memory_in_other_shapes_are_one_kernel_and_others_are_not():
+    """What a pool leaves has axes of one element; it is read as any other image is."""
+
+    def mark(value):
+        root = (value @ tensor(64, 32)).node
+        (kernel,) = (one for one in plan([root]).kernels if one.root is root)
+        return of_kernel(kernel)[0]
+
+    plain, flat, turned = tensor(16, 64), tensor(16, 64, 1, 1), tensor(64, 16)
+    assert mark(plain) == mark(flat.reshape(16, 64)) == mark(tensor(1024).reshape(16, 64)) != mark(turned.permute(1, 0))
+    square = tensor(64)
+    apart, same = (square.reshape(8, 8) + tensor(8, 8)).node, (square.reshape(8, 8) + square.reshape(8, 8).flip(0)).node
+    assert len({of_kernel(plan([one]).kernels[0])[0] for one in (apart, same)}) == 2
 
 
 def test_the_plan_is_the_same_each_time():
@@ -226,3 +246,65 @@ def test_a_chain_of_softmaxes_fills_kernels_with_whole_ones():
     found = kernels(chain(lambda x: x.softmax(-1), 12))
     assert sum(len(one.folds) for one in found) == 24
     assert all(len(one.folds) in range(4, MOST_FOLDS + 1, 2) for one in found)
+
+
+def heavy(x, count=6):
+    """A chain of so many sines: more for each element than one kernel does beside anything that repeats it."""
+    for _ in range(count):
+        x = x.sin() + 1
+    return x
+
+
+@pytest.mark.parametrize(
+    ("made", "roots"),
+    [
+        (lambda x: x.sum(1, keepdims=True), [Op.ADD, Op.REDUCE]),
+        (lambda x: x.softmax(1), [Op.ADD, Op.DIV]),
+        (lambda x: x.T.cumsum(1), [Op.ADD, Op.SCAN]),
+        (lambda x: x @ tensor(64, 8), [Op.ADD, Op.RESHAPE]),
+        (lambda x: x.reshape(64, 1, 64).expand(64, 3, 64) * tensor(3, 64), [Op.ADD, Op.MUL]),
+        (lambda x: x[np.arange(64)[::-1].copy()], [Op.ADD, Op.GATHER]),
+        (lambda x: x[np.array([3, 5])], [Op.GATHER]),
+        (lambda x: x.relu(), [Op.MAX]),
+    ],
+    ids=["sum", "softmax", "scan", "product", "repeated", "fetched", "fetched in part", "alone"],
+)
+def test_much_work_for_an_element_is_done_once_and_lies_in_memory(made, roots):
+    assert [one.root.op for one in kernels(made(heavy(tensor(64, 64))))] == roots
+
+
+@pytest.mark.parametrize("before", [lambda x: x @ tensor(64, 64), lambda x: x.softmax(1), lambda x: x.sum(1)])
+def test_much_work_behind_a_reduction_is_a_kernel_of_its_own(before):
+    first, second = kernels(heavy(before(tensor(64, 64))))
+    assert first.folds
+    assert not second.folds
+    assert (first.work < HEAVY, second.work) == (True, HEAVY)
+
+
+def test_less_is_much_where_a_thread_writes_many_elements_out():
+    """Behind matrix instructions, which leave 64 results in a thread, and on the scores of an attention; not behind multiply-adds."""
+    half = tensor(64, 64).cast("float16").contiguous()
+    assert [len(one.folds) for one in kernels(heavy(half @ half, 2))] == [0, 1, 0]
+    assert len(kernels(heavy(tensor(64, 64) @ tensor(64, 64), 2))) == 1
+    q = tensor(2, 64, 16)
+    scores = q @ q.permute(0, 2, 1)
+    attended = [kernels(heavy(scores, count).softmax(-1) @ q) for count in (1, 2)]
+    assert [[one.attention is not None for one in found] for found in attended] == [[True], [False] * 3]
+
+
+def test_a_wide_graph_is_as_much_work_as_a_long_one_and_what_is_shared_counts_once():
+    x = tensor(64, 64)
+    wide = sum(((x + i).sin() for i in range(1, 6)), x)
+    assert [one.work for one in kernels(wide.sum(1))] == [HEAVY, 0]
+    shared = x
+    for _ in range(40):
+        shared = shared * shared + shared
+    assert len(kernels(shared.sum(1))) == 1
+
+
+def test_a_chain_of_transcendentals_in_front_of_long_rows_is_not_megabytes_of_code():
+    x = tensor(64, 4096)
+    for _ in range(12):
+        x = (x.abs() + 1.5).log().sin().exp() / 3
+    graph_ = compile_graph(order.prepared([x.softmax(1).node]))
+    assert sum(len(one.code) for one in graph_.binaries) < 40_000

@@ -434,7 +434,7 @@ class Maker:
         self.depth += 1
         head = self.block("loop")
         body(counter)
-        self("s_add_u32", counter, counter, 1)
+        self("s_add_co_u32" if self.code.target == "gfx1201" else "s_add_u32", counter, counter, 1)
         self("s_cmp_lt_u32", counter, count)
         self("s_cbranch_scc1", head)
         head.loop_end = self.blocks[-1]

@@ -1,0 +1,194 @@
+"""Kernels put together: which roots become one kernel, what they may use of each other, what is not stored at all."""
+
+import numpy as np
+import pytest
+
+from ringup.compiler.graph import Op
+from ringup.compiler.schedule.beside import MOST_ROOTS
+from ringup.compiler.schedule.cut import memory_of
+from ringup.compiler.schedule.order import plan
+from ringup.compiler.schedule.signature import of_kernel
+from ringup.compiler.schedule.views import squeezed
+from ringup.compiler.tensor import SGD, AdamW, Tensor, gradient, order
+from ringup.compiler.tensor.realize import device
+
+
+class Nowhere:
+    """Gives memory of zeros for whatever is asked."""
+
+    def evaluate(self, nodes, sizes):
+        return [bytearray(int(np.prod(one.shape, dtype=int)) * one.dtype.size_bytes) for one in nodes]
+
+
+def tensor(*shape, kind=np.float32):
+    return Tensor(np.zeros(shape, kind))
+
+
+def planned(*tensors):
+    return plan(order.prepared(list(dict.fromkeys(one.node for one in tensors if one.node.op is not Op.BUFFER))))
+
+
+def roots(*tensors):
+    """Return how many roots each kernel has."""
+    return [len(one.roots) for one in planned(*tensors).kernels]
+
+
+def state(*shape):
+    made = tensor(*shape)
+    made.assign(made + 0.0)
+    with device(Nowhere()):
+        made.realize()
+    return made
+
+
+BIG = (128, 128)
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        # what is read together is one kernel, if it is read at the same places
+        (lambda x: [x * 2, x.exp(), x + 1], [3]),
+        (lambda x: [x * 2, x.flip(0) + 1], [1, 1]),
+        (lambda x: [x * 2, tensor(*BIG) + 1], [1, 1]),
+        (lambda x: [x.sum(1), x.max(1), (x * x).sum(1)], [3]),
+        (lambda x: [x.sum(1), x.sum(0)], [1, 1]),
+        (lambda x: [x.sum(1), x.sum(1, keepdims=True) * 2], [2]),
+        (lambda x: [x.softmax(-1), x.softmax(-1) * 2], [2]),
+        # few elements need share nothing, whatever of the same shape they are
+        (lambda x: [tensor(2, 4) + 1, tensor(8) + 1, tensor(8, 1) * 2], [2, 1]),
+        # a product and what is done with it, if it is not much
+        (lambda x: [y := x @ tensor(*BIG), y + x], [2]),
+        (lambda x: [y := x @ tensor(*BIG), (y / x).sqrt().exp() / y], [1, 1]),
+        (lambda x: [x @ tensor(*BIG), x @ tensor(*BIG)], [1, 1]),
+        # what is between two roots parts them
+        (lambda x: [y := x.exp(), z := y @ tensor(*BIG), (y * z).exp()], [1, 1, 1]),
+        # so does what was asked to lie in memory
+        (lambda x: [y := (x + 1).contiguous(), y * 2], [1, 1]),
+    ],
+)
+def test_so_many_roots(made, expected):
+    assert roots(*made(tensor(*BIG))) == expected
+
+
+@pytest.mark.parametrize("made", [lambda p: SGD(p, momentum=0.9), AdamW], ids=["momentum", "AdamW"])
+def test_a_step_of_an_optimiser_is_one_kernel_a_parameter(made):
+    parameters = [Tensor(np.zeros(size, np.float32), requires_grad=True) for size in (20000, 30000)]
+    optimiser = made(parameters)
+    with device(Nowhere()):
+        optimiser.realize()
+        for one in parameters:
+            one.grad = tensor(*one.shape)
+        optimiser.step()
+        found = planned(*parameters, *optimiser.state())
+    kept = [one for one in found.kernels if one.shape != ()]
+    assert [len(one.roots) for one in kept] == ([2, 2] if isinstance(optimiser, SGD) else [3, 3])
+    assert len(found.kernels) - len(kept) == (0 if isinstance(optimiser, SGD) else 1)  # what the running means sum to
+    for one in kept:  # each memory is read once, as it was before
+        assert len({memory_of(node) for node in one.inputs}) == len(one.inputs)
+
+
+def test_a_gradient_that_only_its_optimiser_uses_is_not_stored():
+    weight = Tensor(np.zeros((64, 48), np.float32), requires_grad=True)
+    optimiser = SGD([weight], momentum=0.9)
+    with device(Nowhere()):
+        optimiser.realize()
+        loss = (tensor(32, 64) @ weight).square().sum()
+        loss.backward()
+        optimiser.step()
+        last = planned(weight, *optimiser.state()).kernels[-1]
+    assert [one.op for one in last.roots] == [Op.STORE, Op.STORE]
+    assert last.folds
+
+
+@pytest.mark.parametrize(
+    ("reads", "expected"),
+    [
+        (lambda x: x * 2, [2]),  # each thread reads its own element before it writes it
+        (lambda x: x.flip(0) * 2, [1, 1]),  # another thread's
+        (lambda x: x * x.max(0), [1, 2]),  # all of a column's, by the maximum's
+    ],
+)
+def test_what_is_overwritten_is_read_at_the_very_places_or_by_another_kernel_before(reads, expected):
+    x = state(*BIG)
+    before = reads(x)
+    x.assign(x + 1)
+    found = planned(before, x).kernels
+    assert [len(one.roots) for one in found] == expected
+    assert found[-1].roots[-1].op is Op.STORE
+
+
+@pytest.mark.parametrize(
+    ("write", "read", "expected"),
+    [
+        (slice(None), lambda x: x * 2, [2]),
+        (slice(None), lambda x: x.permute(1, 0) * 2, [1, 1]),
+        (slice(64, None), lambda x: x[64:] * 2, [1, 1]),  # of a part, the rest is older
+    ],
+)
+def test_what_was_written_is_used_at_the_very_places_or_by_another_kernel_behind(write, read, expected):
+    x = state(*BIG)
+    if write == slice(None):
+        x.assign(x + 1)
+    else:
+        x[write] = x[write] + 1
+    found = planned(x, read(x)).kernels
+    assert [len(one.roots) for one in found] == expected
+    assert found[0].roots[0].op is Op.STORE
+
+
+def test_roots_are_no_more_than_a_kernel_has_room_for():
+    x = tensor(*BIG)
+    assert roots(*(x * float(i) for i in range(MOST_ROOTS + 2))) == [MOST_ROOTS, 2]
+
+
+def test_kernels_that_differ_in_which_values_are_stored_are_not_the_same():
+    x = tensor(*BIG)
+    y = x.exp()
+    marks = [of_kernel(one)[0] for many in ([y, y * 2], [y + 1, y * 2]) for one in planned(*many).kernels]
+    assert marks[0] != marks[1]
+    again = tensor(*BIG).exp()
+    assert of_kernel(planned(again, again * 2).kernels[0])[0] == marks[0]
+
+
+def test_the_running_means_of_a_norm_and_the_norm_take_two_kernels():
+    x, mean, variance = tensor(4, 8, 10, 10), state(8), state(8)
+    middle = x.mean((0, 2, 3))
+    apart = x - middle.reshape(1, 8, 1, 1)
+    spread = (apart * apart).mean((0, 2, 3))
+    mean.assign(mean * 0.9 + middle * 0.1)
+    variance.assign(variance * 0.9 + spread * 0.1)
+    normal = apart * (spread.reshape(1, 8, 1, 1) + 1e-5).rsqrt()
+    assert len(planned(normal, mean, variance).kernels) == 2
+
+
+def test_gradients_by_the_weights_of_a_norm_are_one_walk_over_what_they_are_made_of():
+    x, weight, bias = tensor(64, 512), tensor(512), tensor(512)
+    made = x.layer_norm(weight, bias) * tensor(64, 512)
+    found = planned(*gradient(made.sum(), [weight, bias])).kernels
+    (both,) = [one for one in found if squeezed(one.shape) == (512,)]
+    assert len(both.roots) == 2
+    assert len({tuple(one.variables.values()) for one in both.folds}) == 1
+
+
+@pytest.mark.parametrize(
+    "read", [lambda x: x.flip(0), lambda x: x.permute(1, 0), lambda x: x.roll(1, 1)], ids=["flip", "turn", "roll"]
+)
+def test_what_is_read_together_does_not_excuse_a_place_that_another_thread_overwrites(read):
+    x, shared = state(*BIG), tensor(*BIG)
+    before = read(x) + shared
+    x.assign(x + shared)
+    assert roots(before, x) == [1, 1]
+
+
+def test_parts_of_one_memory_are_stored_by_kernels_one_after_the_other():
+    x, shared = state(192, 128), tensor(64, 128)
+    x[:64] = shared * 2
+    x[32:96] = shared + 1
+    assert roots(x) == [1, 1]
+
+
+def test_what_was_written_through_a_view_is_read_behind_it():
+    x, shared = state(*BIG), tensor(*BIG)
+    x.permute(1, 0).assign(shared + 1)
+    assert roots(x, x * shared) == [1, 1]
