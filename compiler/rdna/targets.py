@@ -30,8 +30,8 @@ class Row(NamedTuple):
     `global_offsets` is the range of a global instruction's offset, `scalar_offset_end` the first offset that s_load cannot hold.
     `buffer_word3` is the last word of a descriptor of untyped memory with byte offsets, None where masked accesses go by EXEC only.
     `barrier` is the instructions that let the group meet, `wait_*` those before it, `invalidate` what drops stale lines of the vector cache.
-    `scalar_floats`: the SALU computes with f32 and f16. `matrix` names the layout of fragments (`matrices.py`). `upper_halves`: conversions to f16
-    write the upper half of a register where op_sel says so. UNKNOWN: LLVM 22 neither prints nor uses that bit of gfx12, so it is left alone.
+    `scalar_floats`: the SALU computes with f32 and f16. `matrix` names the layout of fragments (`matrices.py`). `upper_halves`: conversions to
+    f16 write the upper half of a register where op_sel says so. UNKNOWN: LLVM 22 neither prints nor uses that bit of gfx12, so it is left alone.
     """
 
     global_offsets: tuple[int, int]
