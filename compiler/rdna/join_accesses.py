@@ -310,7 +310,7 @@ class _Rewriting:
         return _Accepted(group, joined, at, data if made is None else [made])
 
     def _grows_only(self, b: int, first: int, last: int, form: Form) -> bool:
-        """Tell whether registers cannot become more by joining: nothing ends between loads, nothing begins between stores."""
+        """Tell whether joining leaves the most that live as it is: nothing but addresses ends between loads, nothing begins between stores."""
         between = self._program.blocks[b][first + 1 : last]
         if form.load:
             return all(step.effects.access == "read" for step in between)

@@ -117,7 +117,9 @@ def _join(e: Emitter, d: Place, ones: tuple[Value, ...], width: int) -> None:
         return e.valu("v_perm_b32", d, pairs[1], pairs[0], 0x05040100)
     if len(ones) == 1:
         return e.move(d, e.any(ones[0]))
-    if _rounded(e, ones[1]) and e.claim(ones[0], d):  # the upper half is made where it is wanted, beside the lower
+    if (
+        e.row.upper_halves and _rounded(e, ones[1]) and e.claim(ones[0], d)
+    ):  # the upper half is made where it is wanted, beside the lower
         return e.valu("v_cvt_f16_f32", d, e.float(ones[1].args[0], "b32"), op_sel=(0, 1))
     (low, low_bytes), (high, high_bytes) = (_half(e, one) for one in ones)
     return e.valu("v_perm_b32", d, high, low, (high_bytes + 0x0404) << 16 | low_bytes)

@@ -107,6 +107,8 @@ def test_halves_are_rounded_into_the_register_they_share(same, count):
     same(b.function, [data, np.zeros(32 * count + 64, np.float16)])
     lines = [one.mnemonic for block in select(b.function, "gfx1100").blocks for one in block.instrs]
     assert "v_perm_b32" not in lines
+    other = [one for block in select(b.function, "gfx1201").blocks for one in block.instrs]
+    assert not [one for one in other if one.mnemonic == "v_cvt_f16_f32" and one.modifiers]
     assert lines.count("v_cvt_f16_f32") == count
 
 
