@@ -114,7 +114,9 @@ def _together(group: _Group, kernel: Kernel) -> Kernel | None:
     targets = {memory_of(_target(root)): root for root in first.roots}
     uses = any(memory_of(node) in targets for node in kernel.inputs)
     work = first.work + kernel.work
-    if work >= HEAVY or (group.multiplies and (not uses or work - group.members[0].work > MOST_BEHIND)):
+    if work >= HEAVY and (first.folds or kernel.folds):
+        return None
+    if group.multiplies and (not uses or work - group.members[0].work > MOST_BEHIND):
         return None
     if not uses and not _may_share(first, kernel):
         return None
@@ -139,7 +141,7 @@ def _together(group: _Group, kernel: Kernel) -> Kernel | None:
         inputs=inputs,
         rows=moved.rows if first.rows is None else first.rows,
         beside=(*first.beside, kernel.root),
-        work=work,
+        work=min(work, HEAVY),
     )
 
 

@@ -24,6 +24,7 @@ from ringup.compiler.index import Atom, Expr, Int, atom_of, axis, bounds, is_axi
 from ringup.compiler.schedule.attention import Attention, find
 from ringup.compiler.schedule.needs import axes_of, depends, is_contraction, lies, sources
 from ringup.compiler.schedule.views import Point, in_shape, source_point, within
+from ringup.compiler.schedule.wide import find_wide
 from ringup.compiler.schedule.work import HEAVY, HEAVY_UNROLLED, LIGHT, Work, most_behind
 
 ROW_LIMIT = 16384  # elements of a row that one group works through without others to share them
@@ -188,6 +189,7 @@ class Cut:
         self._position = {node: i for i, node in enumerate(self._nodes)}
         self._contractions = {node: is_contraction(node) for node in self._nodes if node.op is Op.REDUCE}
         self._costly = self._find_costly()
+        self._wide = find_wide(self._nodes)
         self._work = Work(self._nodes, self._users)
         self._gates = self._find_gates()
         self._passing = self._find_passing()
@@ -316,6 +318,8 @@ class Cut:
             return True
         reduces = self._gates.get(node)
         if reduces is not None and self._is_gate(node, accesses, reduces):
+            return True
+        if node in self._wide and len({kernel for kernel, _ in accesses}) > 1:
             return True
         return node.op in ELEMENTWISE and self._is_recomputed(node, accesses)
 

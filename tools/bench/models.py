@@ -7,17 +7,26 @@ Imports nothing of ringup.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 T = Any  # a tensor of either language
 
 
 class Kit(NamedTuple):
-    """A language of tensors: `empty` makes memory of (sizes, type), `layer_norm` normalises the last axis, `cat` joins along an axis."""
+    """A language of tensors: `empty` makes memory of (sizes, type), `layer_norm` normalises the last axis, `cat` joins along an axis.
+
+    `cross_entropy` is the mean loss of logits and classes; `gradients` are a loss's by some weights; `step` returns what a step of AdamW
+    computes, of weights by a loss.
+    """
 
     empty: Callable[[Sequence[int], str], T]
     layer_norm: Callable[[T], T]
     cat: Callable[[T, T, int], T]
+    cross_entropy: Callable[[T, T], T]
+    gradients: Callable[[T, Sequence[T]], Sequence[T]]
+    weight: Callable[[Sequence[int]], T]
+    step: Callable[[T, Sequence[T]], Sequence[T]]
 
 
 class Maker:
@@ -101,6 +110,67 @@ class Maker:
         for into, stride in ((64, 1), (64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), (512, 1)):
             x = self._residual(x, into, stride)
         return x.mean((2, 3)) @ self.new(512, 1000) + self.new(1000)
+
+    def batch_norm_trained(self) -> tuple[T, ...]:
+        """Return 8 images of 64 channels normalised by their own mean and variance, and the running ones with these."""
+        x, scale, shift = self.new(8, 64, 28, 28), self.new(1, 64, 1, 1), self.new(1, 64, 1, 1)
+        running_mean, running_variance = self.new(64), self.new(64)
+        mean = x.mean((0, 2, 3))
+        apart = x - mean.reshape(1, 64, 1, 1)
+        variance = (apart * apart).mean((0, 2, 3))
+        normal = apart * (variance.reshape(1, 64, 1, 1) + 1e-5).rsqrt() * scale + shift
+        running_mean.assign(running_mean * 0.9 + mean * 0.1)
+        running_variance.assign(running_variance * 0.9 + variance * 0.1)
+        return normal.relu(), running_mean, running_variance
+
+    def layer_norm_gradients(self) -> tuple[T, ...]:
+        """Return the gradients of 256 normalised rows of 512 by the rows, their scale and their shift."""
+        x, scale, shift = (self.kit.weight(sizes) for sizes in ((256, 512), (512,), (512,)))
+        loss = ((self.kit.layer_norm(x) * scale + shift) * self.new(256, 512)).sum()
+        return tuple(self.kit.gradients(loss, (x, scale, shift)))
+
+    def convolution_gradients(self) -> tuple[T, ...]:
+        """Return the gradients of two convolutions of 4 images, by the images and both kernels."""
+        x, first, second = (self.kit.weight(sizes) for sizes in ((4, 16, 28, 28), (32, 16, 3, 3), (32, 32, 3, 3)))
+        y = x.conv2d(first, padding=1).relu().conv2d(second, padding=1, stride=2).relu()
+        return tuple(self.kit.gradients((y * y).mean(), (x, first, second)))
+
+    def perceptron_step(self) -> tuple[T, ...]:
+        """Return a step of AdamW of a perceptron: 64 rows of 784, layers of 256, 128 and 10."""
+        sizes = (784, 256, 128, 10)
+        weights = [self.kit.weight(one) for i, o in pairwise(sizes) for one in ((i, o), (o,))]
+        x = self.new(64, 784)
+        for i in range(0, 6, 2):
+            x = x @ weights[i] + weights[i + 1]
+            x = x.relu() if i < 4 else x
+        return tuple(self.kit.step(self.kit.cross_entropy(x, self.new(64, dtype="int32")), weights))
+
+    def lstm(self, steps: int = 8, width: int = 256) -> tuple[T, ...]:
+        """Return what an LSTM's cells leave of 32 sequences: the last output and the last state."""
+        x, into, around, shift = (
+            self.new(*one) for one in ((32, steps, 128), (128, 4 * width), (width, 4 * width), (4 * width,))
+        )
+        output, state = self.new(32, width), self.new(32, width)
+        for i in range(steps):
+            gates = x[:, i] @ into + output @ around + shift
+            taken, kept, shown, new = (gates[:, k * width : (k + 1) * width] for k in range(4))
+            state = kept.sigmoid() * state + taken.sigmoid() * new.tanh()
+            output = shown.sigmoid() * state.tanh()
+        return output, state
+
+
+SEVERAL: dict[str, Callable[[Maker], tuple[T, ...]]] = {  # graphs of several results
+    "batch norm, trained": lambda make: make.batch_norm_trained(),
+    "layer norm, gradients": lambda make: make.layer_norm_gradients(),
+    "convolutions, gradients": lambda make: make.convolution_gradients(),
+    "perceptron, a step of AdamW": lambda make: make.perceptron_step(),
+    "LSTM": lambda make: make.lstm(),
+}
+
+
+def results(graph: str, make: Maker) -> tuple[T, ...]:
+    """Return the tensors that a graph of either kind computes."""
+    return SEVERAL[graph](make) if graph in SEVERAL else (GRAPHS[graph](make),)
 
 
 GRAPHS: dict[str, Callable[[Maker], T]] = {

