@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ringup.compiler.isa import descriptor, metadata
 from ringup.compiler.isa.assembler import Assembler
 from ringup.compiler.isa.decode import Instruction
+from ringup.compiler.isa.directives import MAX_SOURCE
 from ringup.compiler.isa.elf_read import ElfSymbol, Object
 from ringup.compiler.isa.lexer import AssemblyError
 from ringup.compiler.isa.processor import Processor, processor
@@ -44,6 +46,7 @@ class Listing:
         self._assembler = Assembler(machine)
         self._checked: dict[str, bytes | None] = {}
         found = list(machine.walk(code))
+        self.unused_sources = self._assembler.unused_sources = _unused_sources(code, found)
         starts = {offset for offset, _ in found}
         for offset, instruction in found:
             target = branch_target(offset, instruction)
@@ -103,6 +106,8 @@ class Listing:
 
     def lines(self, *, places: bool = True) -> Iterator[str]:
         """Yield the text, with offsets and words as comments if `places`."""
+        if self.unused_sources:
+            yield f"  .unused_sources {self.unused_sources}"
         for row in self.rows:
             if row.offset in self.labels:
                 yield f"{self.labels[row.offset]}:"
@@ -120,6 +125,19 @@ class Listing:
         end = self.rows[-1].offset + len(self.rows[-1].data) if self.rows else 0
         if end in self.labels:
             yield f"{self.labels[end]}:"
+
+
+def _unused_sources(code: bytes, found: Sequence[tuple[int, Instruction | None]]) -> int:
+    """Return what most source fields hold that instructions have no operand for.
+
+    AMD's compilers of ROCm 7.14 and later leave the code of the constant 0 there for gfx11 and gfx12, others leave zeros.
+    """
+    counts: Counter[int] = Counter()
+    for offset, instruction in found:
+        if instruction is not None and instruction.second is None:
+            word = int.from_bytes(code[offset : offset + 8], "little")
+            counts.update(word >> place & MAX_SOURCE for place in instruction.form.unused_sources)
+    return max(counts, key=counts.__getitem__, default=0)
 
 
 def branch_target(offset: int, instruction: Instruction | None) -> int | None:

@@ -240,6 +240,20 @@ def test_source_lines_are_those_of_the_line_table(headers, tmp_path):
         assert "  // one.cl:7" in list(disassembler.object_lines(found))
 
 
+def test_sources_without_an_operand_read_back_as_compilers_fill_them():
+    """AMD's compilers of ROCm 7.14 and later put the constant 0 there, others nothing."""
+    machine = processor("gfx1100")
+    words = bytes.fromhex(
+        "010000d70006020203003cd782020202"
+    )  # v_add_co_u32 v1, s0, s0, v3; v_lshlrev_b64 v[3:4], 2, v[1:2]
+    lines = list(disassembler.Listing(machine, words).lines(places=False))
+    assert lines == ["  .unused_sources 128", "  v_add_co_u32 v1, s0, s0, v3", "  v_lshlrev_b64 v[3:4], 2, v[1:2]"]
+    assert assemble("\n".join(lines), machine).sections[".text"] == words
+    plain = assemble("\n".join(lines[1:]), machine).sections[".text"]
+    assert plain.hex() == "010000d70006020003003cd782020200"  # llvm-mc 22
+    assert list(disassembler.Listing(machine, plain).lines(places=False)) == lines[1:]
+
+
 def test_local_labels_keep_their_names():
     text = ".p2align 8\nk:\n s_cbranch_scc1 done\n s_nop 0\ndone:\n s_endpgm\n"
     text += ".amdhsa_kernel k\n.amdhsa_next_free_vgpr 1\n.amdhsa_next_free_sgpr 1\n"
