@@ -20,6 +20,7 @@ from ringup.errors import CompileError
 FILL_FROM = 4  # equal dwords in a row that become one .fill
 COLUMN = 56  # where comments begin
 GLOBAL = (1, 2)
+FUNCTION = 2  # STT_FUNC
 
 
 class Row(NamedTuple):
@@ -150,11 +151,11 @@ def branch_target(offset: int, instruction: Instruction | None) -> int | None:
     return None
 
 
-def of_object(found: Object) -> tuple[Processor, Listing]:
-    """Return the code of a code object: waves as wide as its first kernel's."""
+def of_object(found: Object, kernel: str = "") -> tuple[Processor, Listing]:
+    """Return the code of a code object, or that of one of its kernels alone: waves as wide as that kernel's, or as its first one's."""
     limits = LIMITS[found.processor]
     wave = limits.wave_sizes[0]
-    for data in found.descriptors.values():
+    for data in [found.descriptors[kernel]] if kernel else found.descriptors.values():
         try:
             given, _ = descriptor.read(data, limits)
         except CompileError:
@@ -164,8 +165,26 @@ def of_object(found: Object) -> tuple[Processor, Listing]:
         break
     machine = processor(found.processor, wave)
     section = found.sections.get(TEXT)
+    code = section.data if section else b""
     names = {symbol.offset: symbol.name for symbol in reversed(_text_symbols(found))}
-    return machine, Listing(machine, section.data if section else b"", names, found.lines)
+    if not kernel:
+        return machine, Listing(machine, code, names, found.lines)
+    start, end = _extent(found, kernel, len(code))
+    names = {offset - start: name for offset, name in names.items() if start <= offset < end}
+    lines = {offset - start: line for offset, line in found.lines.items() if start <= offset < end}
+    return machine, Listing(machine, code[start:end], names, lines)
+
+
+def _extent(found: Object, kernel: str, end: int) -> tuple[int, int]:
+    """Return where a kernel's code begins and ends: as long as its symbol says, else up to the next function."""
+    functions = [symbol for symbol in found.symbols if symbol.section == TEXT and symbol.kind in (0, FUNCTION)]
+    own = next((symbol for symbol in functions if symbol.name == kernel), None)
+    if own is None:
+        raise CompileError(f"kernel {kernel} has a descriptor and no code under its name")
+    following = min(
+        (symbol.offset for symbol in functions if symbol.offset > own.offset and symbol.kind == FUNCTION), default=end
+    )
+    return own.offset, min(own.offset + own.size_bytes if own.size_bytes else following, end)
 
 
 def _text_symbols(found: Object) -> list[ElfSymbol]:
@@ -188,7 +207,7 @@ def object_lines(found: Object, *, places: bool = True) -> Iterator[str]:
     for symbol in _text_symbols(found):
         if symbol.binding in GLOBAL:
             yield f"{'.globl' if symbol.binding == 1 else '.weak'} {symbol.name}"
-        if symbol.kind == 2 and symbol.binding in GLOBAL:
+        if symbol.kind == FUNCTION and symbol.binding in GLOBAL:
             yield f".type {symbol.name},@function"
     yield ".p2align 8"
     yield from listing.lines(places=places)
