@@ -131,7 +131,7 @@ class Listing:
 def _unused_sources(code: bytes, found: Sequence[tuple[int, Instruction | None]]) -> int:
     """Return what most source fields hold that instructions have no operand for.
 
-    AMD's compilers of ROCm 7.14 and later leave the code of the constant 0 there for gfx11 and gfx12, others leave zeros.
+    Compilers newer than LLVM 22 leave the code of the constant 0 there for gfx11 and gfx12, older ones leave zeros.
     """
     counts: Counter[int] = Counter()
     for offset, instruction in found:
