@@ -29,6 +29,8 @@ CODE, KERNARG, PACKET, SCRATCH, BUFFERS = (
 )
 BUFFER_STEP = 1 << 36  # buffers lie far apart, so that an access beyond one reaches no other
 SHARED_APERTURE, PRIVATE_APERTURE = 1, 2  # gpu_va >> 48. Source: amdkfd kfd_flat_memory.c, MAKE_LDS_APP_BASE_V9
+# Compilers load more dwords at once than there are arguments, as long as what is loaded begins within their alignment: 7 by an s_load_b256.
+KERNARG_STEP = 64
 STACK_BYTES = 1024  # of a work-item, behind what is known; HIP's default, hipLimitStackSize
 SLICE = 100_000  # wave-instructions between two looks at violations
 
@@ -164,7 +166,7 @@ def _kernel_arguments(
     explicit = [one for one in kernel.arguments if not one.kind.startswith("hidden_")]
     if len(explicit) != len(values):
         raise ValueError(f"kernel {kernel.name} takes {len(explicit)} arguments, not {len(values)}")
-    data = bytearray(max(kernel.kernarg_bytes, 4))
+    data = bytearray(-(-max(kernel.kernarg_bytes, 1) // KERNARG_STEP) * KERNARG_STEP)
     for one in kernel.arguments:
         if one.kind in hidden:
             data[one.offset : one.offset + one.size_bytes] = hidden[one.kind].to_bytes(one.size_bytes, "little")

@@ -53,6 +53,14 @@ define amdgpu_kernel void @turned(ptr addrspace(1) %data) #0 {
   ret void
 }
 declare void @llvm.amdgcn.s.barrier()
+define amdgpu_kernel void @seven(ptr addrspace(1) %a, ptr addrspace(1) %b, i32 %c, i32 %d, i32 %e) #1 {
+  %sum = add i32 %c, %d
+  %more = add i32 %sum, %e
+  store i32 %more, ptr addrspace(1) %a
+  store i32 %c, ptr addrspace(1) %b
+  ret void
+}
+attributes #1 = { "amdgpu-no-implicitarg-ptr" }
 define amdgpu_kernel void @forever() #0 {
   br label %again
 again:
@@ -83,6 +91,14 @@ def test_an_object_file_of_a_compiler_runs_without_a_linker(program, engine):
     done = workbench.run(engine, program, "scale", [data, 2.5, 100], groups=(2, 1, 1), group_size=(64, 1, 1))
     assert (data == wanted).all()
     assert done.counters.waves == 4
+
+
+def test_more_may_be_loaded_than_there_are_arguments(program, engine):
+    """Seven dwords come by a load of eight."""
+    assert program.kernels["seven"].kernarg_bytes == 28
+    first, second = np.zeros(1, np.int32), np.zeros(1, np.int32)
+    workbench.run(engine, program, "seven", [first, second, 1, 2, 4], groups=(1, 1, 1), group_size=(1, 1, 1))
+    assert (first[0], second[0]) == (7, 1)
 
 
 def test_a_kernel_gets_lds_beside_what_it_says_it_needs(program, engine):
