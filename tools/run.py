@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import ringup
-from ringup.errors import CompileError
+from ringup.errors import CompileError, DeviceTimeout
 from ringup.queues import code_object, fat_binary
 from ringup.queues.code_object import CodeObject
 from ringup.tools import files, kernel_arguments, numbers
@@ -167,7 +167,13 @@ def carry_out(card: Any, work: Work) -> list[dict[str, Any]]:
             stream.barrier()
     except (ValueError, TypeError) as error:
         raise WrongUsage(str(error)) from error
-    card.compute.submit(stream).wait(work.timeout_s)
+    try:
+        card.compute.submit(stream).wait(work.timeout_s)
+    except DeviceTimeout as error:
+        seen = [event.text for event in getattr(card.device, "violations", ())]
+        if not seen:
+            raise
+        raise DeviceTimeout(f"{error}; what the virtual card saw, and a real one does not tell: {seen[0]}") from error
     return kernel_arguments.collect(card, work.arguments, placed)
 
 

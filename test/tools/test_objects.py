@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from ringup.errors import CompileError, WrongTarget
+from ringup.errors import CompileError, DeviceTimeout, WrongTarget
 from ringup.tools import cli
 
 STORE = """
@@ -178,3 +178,13 @@ def test_a_kernel_of_it_runs_by_a_part_of_its_name(ask, fat):
     ):
         status, _, err = ask("run", "virtual:navi31", fat, *words)
         assert (status, message in err) == (2, True)
+
+
+def test_what_a_virtual_card_saw_go_wrong_is_told(ask, fat, tmp_path):
+    text = ask("disasm", fat, "--object", "3", "--plain")[1]
+    (tmp_path / "hasty.s").write_text(text.replace("s_waitcnt lgkmcnt(0)", "s_nop 0"))
+    assert ask("asm", "hasty.s")[0] == 0
+    status, _, err = ask("run", "virtual:navi31", "hasty.co", "--arg", "zero:256", "--timeout", "1")
+    assert status == DeviceTimeout.exit_code
+    assert "what the virtual card saw, and a real one does not tell: " in err
+    assert "s2 is still being loaded; wait on lgkmcnt" in err
