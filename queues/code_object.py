@@ -8,11 +8,11 @@ Source: LLVM AMDGPUUsage, "ELF Code Object", "Relocation Records" and "Kernel De
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ringup.autogen.amd.gc_compute import COMPUTE_PGM_RSRC2
 from ringup.errors import CompileError, NotSupported
-from ringup.queues import amd_target, amdhsa_metadata, elf
+from ringup.queues import amd_target, amdhsa_metadata, elf, fat_binary
 from ringup.queues import kernel_descriptor as kd
 from ringup.queues.amd_target import Target
 from ringup.queues.amdhsa_metadata import Argument, KernelMetadata
@@ -22,7 +22,6 @@ __all__ = ["Argument", "CodeObject", "Kernel", "parse", "raw"]
 
 EM_AMDGPU, OS_ABI_HSA = 224, 64
 VERSIONS = {2: 4, 3: 5, 4: 6}  # ELFABIVERSION_AMDGPU_HSA_V4 to V6: code object version
-BUNDLES = (b"__CLANG_OFFLOAD_BUNDLE__", b"CCOB")  # several objects in one file, plain and compressed
 ENTRY_ALIGN, DESCRIPTOR_ALIGN = 256, 64
 DESCRIPTOR_SUFFIX = ".kd"
 MAX_GROUP_SIZE = 1024
@@ -88,6 +87,7 @@ class Kernel:
     vgprs: int = 0
     agprs: int = 0
     arguments: tuple[Argument, ...] | None = None
+    empty: bool = False  # it begins where the code ends: nothing is there to run
 
     @property
     def wave32(self) -> bool:
@@ -190,20 +190,28 @@ class CodeObject:
 
 
 def parse(
-    data: bytes, what: str = "code object", chip: Target | str | None = None, *, stack_bytes: int = STACK_BYTES
+    data: bytes,
+    what: str = "code object",
+    chip: Target | str | None = None,
+    *,
+    kernel: str = "",
+    stack_bytes: int = STACK_BYTES,
 ) -> CodeObject:
     """Read a code object; `what` names it in errors, `chip` is where it shall run.
+
+    A fat binary (a bundle, or a program or library for the host that holds some) gives its object for the chip; where it has one of each
+    source, the one with `kernel`.
 
     `stack_bytes` of scratch memory a work-item are added for kernels whose stack has no depth that the compiler knows (`dynamic_stack`):
     recursion, calls through pointers.
 
     Raises `CompileError` for damage, `NotSupported` for formats not read here, `WrongTarget` when it is built for another chip.
     """
-    for magic in BUNDLES:
-        if data[: len(magic)] == magic:
-            raise NotSupported(
-                f"{what}: a bundle of objects for several targets; take yours out (clang-offload-bundler)"
-            )
+    if fat_binary.is_fat(data):
+        if chip is None:
+            targets = dict.fromkeys(one.target for one in fat_binary.members(data, what))
+            raise CompileError(f"{what} holds code objects for {', '.join(targets)}: say for which chip one is wanted")
+        data = bytes(fat_binary.choose(data, what, chip, kernel).data)
     file = elf.read(data, what)
     if file.machine != EM_AMDGPU or file.os_abi != OS_ABI_HSA:
         raise NotSupported(
@@ -217,7 +225,11 @@ def parse(
     for relocation in file.relocations:
         _check_relocation(relocation, file, what)
     relocations = tuple(relocation for relocation in file.relocations if relocation.kind != R_NONE)
-    kernels = {kernel.name: kernel for kernel in _kernels(file, target, what, stack_bytes)}
+    ends = {piece.offset + piece.size_bytes for piece in file.pieces if piece.executable}
+    kernels = {
+        kernel.name: replace(kernel, empty=True) if kernel.entry_offset in ends else kernel
+        for kernel in _kernels(file, target, what, stack_bytes)
+    }
     return CodeObject(
         what,
         target,
@@ -328,7 +340,8 @@ def _descriptor(symbol: elf.Symbol, file: elf.Elf, what: str) -> tuple[int, int,
         )
     if entry % ENTRY_ALIGN:
         raise CompileError(f"{what}: its entry at {entry:#x} is not aligned to {ENTRY_ALIGN} bytes; build it again")
-    if not any(piece.executable and 0 <= entry - piece.offset < piece.size_bytes for piece in file.pieces):
+    # a body that cannot be reached is compiled to nothing, and lies at the end of the code where it comes last
+    if not any(piece.executable and 0 <= entry - piece.offset <= piece.size_bytes for piece in file.pieces):
         raise CompileError(f"{what}: its entry at {entry:#x} lies in no code; build it again")
     return at, entry, word
 

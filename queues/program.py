@@ -60,12 +60,18 @@ class Program(Mapping[str, LoadedKernel]):
         """`owner`: of the card that holds the code; streams of others refuse it. None: any may run it."""
         self.code, self.base_va, self._free, self.owner = code, base_va, free, owner
         self.lost = ""  # how, once it is
-        self._kernels = {name: LoadedKernel(self, kernel, base_va) for name, kernel in code.kernels.items()}
+        self._kernels = {
+            name: LoadedKernel(self, kernel, base_va) for name, kernel in code.kernels.items() if not kernel.empty
+        }
 
     def __getitem__(self, name: str) -> LoadedKernel:
         try:
             return self._kernels[name]
         except KeyError:
+            if name in self.code.kernels:
+                raise KeyError(
+                    f"{self.code.what}: kernel {name!r} has no code; its compiler left none for {self.code.target}"
+                ) from None
             raise KeyError(f"{self.code.what} has no kernel {name!r}; it has {', '.join(self._kernels)}") from None
 
     def __iter__(self) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Gets header packages and tools from the distribution's own mirror, by package name, into a cache folder. Installs nothing."""
+"""Gets header packages, tools and others' kernels from the distribution's mirror or Python's registry into a cache folder. Installs nothing."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -36,7 +39,7 @@ def fetch(package: Package, cache: Path, say: Say) -> Path:
         raise HeaderError(
             f"{package.label} is in no registry: name its source tree with --tree {package.label}=DIR (release {package.read})"
         )
-    for tool in ("apt-get", "dpkg-deb", "tar", "xz"):
+    for tool in () if package.kind == "wheel" else ("apt-get", "dpkg-deb", "tar", "xz"):
         if shutil.which(tool) is None:
             raise HeaderError(
                 f"fetching {package.label} needs {tool}: install it (Debian packages apt, dpkg, tar, xz-utils)"
@@ -53,7 +56,9 @@ def _fetch_into(package: Package, cache: Path, say: Say) -> Path:
     cache.mkdir(parents=True, exist_ok=True)
     target = cache / package.label
     with _locked(cache / f".{package.label}.lock"):
-        if (target / STAMP).is_file():
+        if (target / STAMP).is_file() and (
+            package.kind != "wheel" or (target / STAMP).read_text().strip() == package.read
+        ):
             LOG.info("%s is in place already: %s", package.label, target)
             return target
         with tempfile.TemporaryDirectory(prefix=f".{package.label}.", dir=cache) as folder:
@@ -69,6 +74,8 @@ def _fetch_into(package: Package, cache: Path, say: Say) -> Path:
 
 
 def _download_and_unpack(package: Package, work: Path, out: Path, say: Say) -> str:
+    if package.kind == "wheel":
+        return _unpack_wheel(package, work, out)
     options = _options(package.suites, work)
     _run([*_apt(options), "update"], work, f"reading the package lists of {' '.join(package.suites) or 'this system'}")
     if package.kind == "deb-source":
@@ -93,6 +100,31 @@ def _download_and_unpack(package: Package, work: Path, out: Path, say: Say) -> s
     if package.kind == "deb":
         _untar(raw / package.inside, out, package.take)
     return versions[package.names[0]]
+
+
+def _unpack_wheel(package: Package, work: Path, out: Path) -> str:
+    """Take what is wanted of a Python package, of exactly one version, without installing it."""
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "-q",
+        "--disable-pip-version-check",
+        "--no-deps",
+        "--only-binary=:all:",
+    ]
+    _run([*pip, "-d", str(work), f"{package.name}=={package.read}"], work, f"downloading {package.name} {package.read}")
+    wheels = sorted(work.glob("*.whl"))
+    if not wheels:
+        raise HeaderError(f"downloading {package.name} {package.read}: pip said nothing and left no wheel")
+    with zipfile.ZipFile(wheels[0]) as archive:
+        wanted = [name for name in archive.namelist() if any(fnmatch(name, pattern) for pattern in package.take)]
+        if not wanted:
+            raise HeaderError(f"{wheels[0].name} holds no {' or '.join(package.take)}")
+        for name in wanted:
+            archive.extract(name, out)
+    return package.read
 
 
 def _untar(tar: Path, out: Path, take: Sequence[str]) -> None:
@@ -189,7 +221,7 @@ def _try(command: Sequence[str], folder: Path) -> str:
     if done.returncode == 0:
         return ""
     errors = [
-        line for line in done.stderr.splitlines() if line.startswith(("E:", "tar:", "dpkg"))
+        line for line in done.stderr.splitlines() if line.startswith(("E:", "tar:", "dpkg", "ERROR:"))
     ] or done.stderr.splitlines()
     return (errors or [f"{command[0]} ended with {done.returncode}"])[-1]
 

@@ -1,15 +1,15 @@
-"""`ringup program`: what is inside a code object: its target, its kernels, how they start and what they take."""
+"""`ringup program`: what is inside a code object: its target, its kernels, how they start and what they take; or which a fat binary holds."""
 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from ringup.drivers.amd.chips import CHIPS
 from ringup.errors import CompileError
-from ringup.queues import amd_target, code_object
+from ringup.queues import amd_target, code_object, fat_binary
 from ringup.queues.code_object import CodeObject, Kernel
+from ringup.tools import files, objects
 from ringup.tools.json_text import json_text
 
 LIMIT_BYTES = 1 << 30  # of a file
@@ -18,8 +18,16 @@ LIMIT_BYTES = 1 << 30  # of a file
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
     """Add the command to `ringup`'s parser."""
     parser = subparsers.add_parser("program", help="show the kernels of a code object", description=__doc__)
-    parser.add_argument("file", type=Path, help="an AMDHSA code object (ELF), linked or not")
-    parser.add_argument("--chip", type=_chip, help="say whether it runs there, such as gfx1100 or navi31")
+    parser.add_argument(
+        "file",
+        help="an AMDHSA code object (ELF), linked or not, or a bundle or library of HIP's compiler with several; - reads standard input",
+    )
+    parser.add_argument(
+        "--chip",
+        type=_chip,
+        help="say whether it runs there, such as gfx1100 or navi31; of a fat binary: show its object for it",
+    )
+    objects.add_object_arguments(parser)
     parser.add_argument("--hidden", action="store_true", help="arguments that the launch fills in, too")
     parser.add_argument("--json", action="store_true", help="for programs: one JSON document")
     parser.set_defaults(run=run)
@@ -28,15 +36,24 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Write what is inside to standard output. Raises what reading it raises, `WrongTarget` when it does not run on `--chip`."""
-    try:
-        with args.file.open("rb") as file:
-            data = file.read(LIMIT_BYTES + 1)
-    except OSError as error:
-        raise CompileError(f"{args.file} cannot be read ({error.strerror}); check its path") from error
-    if len(data) > LIMIT_BYTES:
-        raise CompileError(f"{args.file} has more than {LIMIT_BYTES} bytes; no code object does")
-    program = code_object.parse(data, str(args.file))
-    shown = _document(program, hidden=args.hidden)
+    data = files.read_program(args.file, LIMIT_BYTES)
+    fat = fat_binary.is_fat(data)
+    if fat and (args.list or (args.chip is None and args.object is None and not args.kernel)):
+        print(
+            json_text(objects.rows(data, args.file), indent=1)
+            if args.json
+            else "\n".join(objects.lines(data, args.file))
+        )
+        return 0
+    if args.list:
+        raise CompileError(f"{args.file} is one code object; --list is for files with several")
+    if fat and args.chip and args.object is None:
+        data = bytes(fat_binary.choose(data, args.file, args.chip, args.kernel or "").data)
+    elif fat:
+        data = objects.pick(data, args.file, args, None)
+    program = code_object.parse(data, args.file)
+    kernel = fat_binary.match(program.kernels, args.kernel, args.file) if args.kernel else ""
+    shown = _document(program, kernel, hidden=args.hidden)
     if args.json:
         print(json_text(shown, indent=1))
     else:
@@ -58,14 +75,14 @@ def _chip(text: str) -> str:
     return target
 
 
-def _document(program: CodeObject, *, hidden: bool) -> dict[str, Any]:
+def _document(program: CodeObject, only: str, *, hidden: bool) -> dict[str, Any]:
     return {
         "target": str(program.target),
         "code object": f"v{program.version}",
         "image": f"{program.image_bytes} bytes, aligned to {program.image_align:#x}",
         "relocations": len(program.relocations),
         "undefined": list(program.undefined),
-        "kernels": [_kernel(kernel, hidden=hidden) for kernel in program.kernels.values()],
+        "kernels": [_kernel(kernel, hidden=hidden) for kernel in program.kernels.values() if only in ("", kernel.name)],
     }
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import ringup
-from ringup.errors import CompileError
-from ringup.queues import code_object
+from ringup.errors import CompileError, DeviceTimeout
+from ringup.queues import code_object, fat_binary
 from ringup.queues.code_object import CodeObject
 from ringup.tools import files, kernel_arguments, numbers
 from ringup.tools.card_argument import WrongUsage, add_card_arguments, card_name, is_card
@@ -28,7 +28,7 @@ MAX_TIMES = 1000  # one profile has places for some thousands
 class Work:
     """A kernel to run: grid counts groups, or work-items where `items`; `times` it runs, one after the other."""
 
-    code: CodeObject
+    code: CodeObject | bytes  # a fat binary as it is, until the card is known
     kernel: str
     grid: Counts
     items: bool
@@ -59,7 +59,8 @@ def add_work_arguments(parser: argparse.ArgumentParser, nargs: str) -> None:
         "words",
         nargs=nargs,
         metavar="[CARD] CODE_OBJECT [KERNEL]",
-        help="a card's name, an ELF file for its processor, a kernel in it if there are several",
+        help="a card's name, an ELF file for its processor or a library of HIP's compiler, a kernel in it if there are several: its name, or a "
+        "part that no other has",
     )
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--grid", type=counts, metavar="X[,Y[,Z]]", help="work-groups along each axis (default: 1)")
@@ -130,25 +131,25 @@ def read_work(args: argparse.Namespace) -> tuple[str | None, Work]:
     if not 1 <= len(words) <= 2:
         raise WrongUsage("a code object and at most one kernel of it are wanted" if words else "which code object?")
     arguments = [kernel_arguments.parse(word) for word in args.arg]
-    code = read_code(Path(words[0]))
-    kernel = words[1] if len(words) > 1 else _only_kernel(code)
-    if kernel not in code.kernels:
-        raise WrongUsage(f"{words[0]} has no kernel {kernel}; it has {', '.join(code.kernels)}")
+    code, kernel = _program(words)
     return card, Work(
         code, kernel, args.items or args.grid or (1,), args.items is not None, args.block, args.lds, arguments, args.times, args.timeout
     )  # fmt: skip
 
 
-def read_code(path: Path) -> CodeObject:
-    """Read a code object. Raises `CompileError`."""
+def _program(words: list[str]) -> tuple[CodeObject | bytes, str]:
+    """Return a code object, or a fat binary's bytes, and the kernel that is meant. Raises `WrongUsage`, `CompileError`."""
+    data = files.read_program(words[0], LIMIT_BYTES)
+    fat = fat_binary.is_fat(data)
+    code = data if fat else code_object.parse(data, words[0])
+    if isinstance(code, CodeObject):
+        names = list(code.kernels)
+    else:
+        names = list(dict.fromkeys(name for one in fat_binary.members(code, words[0]) for name in one.kernels()))
     try:
-        with path.open("rb") as file:
-            data = file.read(LIMIT_BYTES + 1)
-    except OSError as error:
-        raise CompileError(f"{path} cannot be read ({error.strerror}); check its path") from error
-    if len(data) > LIMIT_BYTES:
-        raise CompileError(f"{path} has more than {LIMIT_BYTES} bytes; no code object does")
-    return code_object.parse(data, str(path))
+        return code, fat_binary.match(names, words[1], words[0]) if len(words) > 1 else _only(names, words[0])
+    except CompileError as error:
+        raise WrongUsage(str(error)) from error
 
 
 def carry_out(card: Any, work: Work) -> list[dict[str, Any]]:
@@ -156,7 +157,7 @@ def carry_out(card: Any, work: Work) -> list[dict[str, Any]]:
 
     Raises `WrongUsage` for a grid or arguments that do not fit, and what running raises.
     """
-    kernel = card.load(work.code, work.kernel)[work.kernel]
+    kernel = card.load(work.code, work.kernel, kernel=work.kernel)[work.kernel]
     placed = kernel_arguments.place(card, work.arguments)
     stream = card.compute.stream()
     start = stream.dispatch_items if work.items else stream.dispatch
@@ -166,7 +167,13 @@ def carry_out(card: Any, work: Work) -> list[dict[str, Any]]:
             stream.barrier()
     except (ValueError, TypeError) as error:
         raise WrongUsage(str(error)) from error
-    card.compute.submit(stream).wait(work.timeout_s)
+    try:
+        card.compute.submit(stream).wait(work.timeout_s)
+    except DeviceTimeout as error:
+        seen = [event.text for event in getattr(card.device, "violations", ())]
+        if not seen:
+            raise
+        raise DeviceTimeout(f"{error}; what the virtual card saw, and a real one does not tell: {seen[0]}") from error
     return kernel_arguments.collect(card, work.arguments, placed)
 
 
@@ -188,10 +195,11 @@ def _times(text: str) -> int:
     return times
 
 
-def _only_kernel(code: CodeObject) -> str:
-    names: Sequence[str] = list(code.kernels)
+def _only(names: Sequence[str], what: str) -> str:
     if len(names) != 1:
-        raise WrongUsage(f"{code.what} has {len(names)} kernels, name one: {', '.join(names) or 'none'}")
+        raise WrongUsage(
+            f"{what} has {len(names)} kernels, name one: {', '.join(names[:SHOWN]) or 'none'}{', …' * (len(names) > SHOWN)}"
+        )
     return names[0]
 
 

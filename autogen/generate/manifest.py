@@ -15,7 +15,7 @@ from ringup.errors import HeaderError
 
 LIMIT_BYTES = 4 << 20  # of a manifest; ours has a hundredth of it
 MANIFEST = Path(__file__).with_name("manifest.toml")
-Kind = Literal["deb", "deb-source", "deb-root", "tree"]
+Kind = Literal["deb", "deb-source", "deb-root", "wheel", "tree"]
 Language = Literal["c", "objective-c"]
 READERS = re.compile(r"ringup\.autogen\.generate\.[a-z][a-z0-9_]*:(generate|read)_[a-z0-9_]+", re.ASCII)
 _CHOICES = {"Kind": get_args(Kind), "Language": get_args(Language)}
@@ -30,7 +30,7 @@ class Package:
     kind: Kind
     read: str
     terms: str
-    name: str = ""  # the distribution's package name
+    name: str = ""  # the distribution's package name, or the registry's
     also: tuple[str, ...] = ()  # "deb-root": further packages unpacked into the same root
     suites: tuple[str, ...] = ()
     inside: str = ""  # the tar inside a binary package

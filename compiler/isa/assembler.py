@@ -47,6 +47,7 @@ class Assembler:
         self.parser = InstructionParser(machine.limits.generation, self.aliases, self.constants)
         self.fixups: list[Fixup] = []
         self.errors: list[AssemblyError] = []
+        self.unused_sources = 0  # what source fields hold that an instruction has no operand for
         self._numbered: dict[str, int] = {}
         self._directives = Directives(self)
 
@@ -210,7 +211,8 @@ class Assembler:
                 raise Complaint(str(error), x.at) from None
         (half,) = halves
         try:
-            return self.machine.encode(half.mnemonic, self._values(half, place), **half.modifiers)
+            code = self.machine.encode(half.mnemonic, self._values(half, place), **half.modifiers)
+            return self._filled(code) if self.unused_sources else code
         except Refused as refused:
             at = (
                 half.columns[refused.operand]
@@ -222,6 +224,14 @@ class Assembler:
             raise Complaint(str(error), self._modifier_column(half, str(error), half.at)) from None
         except TypeError as error:
             raise Complaint(f"a modifier has a value of the wrong kind: {error}", half.at) from None
+
+    def _filled(self, code: bytes) -> bytes:
+        """Return an instruction with its unused source fields filled."""
+        found = self.machine.decode(code)
+        word = int.from_bytes(code, "little")
+        for place in found.form.unused_sources if found else ():
+            word |= self.unused_sources << place
+        return word.to_bytes(len(code), "little")
 
     @staticmethod
     def _modifier_column(half: Parsed, message: str, at: int) -> int:

@@ -10,6 +10,7 @@ import struct
 
 from ringup.errors import CompileError
 
+LAST_INLINE_INT = 208  # -16
 LITERAL_CODE = 255
 INLINE_INTS = {**{value: 128 + value for value in range(65)}, **{-value: 192 + value for value in range(1, 17)}}
 INLINE_FLOATS = {0.5: 240, -0.5: 241, 1.0: 242, -1.0: 243, 2.0: 244, -2.0: 245, 4.0: 246, -4.0: 247}
@@ -93,6 +94,14 @@ def inline_code(value: int | float, type_: str, size_bits: int) -> int | None:
     return PATTERNS["f32"].get(value)
 
 
+def operand_code(mnemonic: str, value: int | float, type_: str, size_bits: int, generation: int) -> int | None:
+    """Return `inline_code` as that instruction's encoding chooses it."""
+    code = inline_code(value, type_, size_bits)
+    if mnemonic == "v_pk_fmac_f16" and code is not None and code > LAST_INLINE_INT and generation > 9:
+        return None  # as LLVM does: what an inline float is in both halves is not said here
+    return code
+
+
 def literal_bits(value: int | float, type_: str, size_bits: int) -> int:
     """Return the literal dword that makes an operand read `value`; a `CompileError` for what 32 bits cannot say."""
     if isinstance(value, float):
@@ -119,7 +128,7 @@ def literal_bits(value: int | float, type_: str, size_bits: int) -> int:
 
 def inline_text(code: int, type_: str, size_bits: int) -> str:
     """Return the text of an inline constant's code."""
-    if code <= 208:
+    if code <= LAST_INLINE_INT:
         return str(code - 128 if code <= 192 else 192 - code)
     if code == INVERSE_TWO_PI_CODE:
         return {"f64": "0.15915494309189532"}.get(float_kind(type_, size_bits), "0.15915494")

@@ -113,6 +113,9 @@ class _Reader:
         if codec == "implied":
             plain = slot.text.removesuffix("_lo")
             return special(plain + "_lo" * (self.wave_size == 32)) if plain in ("vcc", "exec") else special(slot.text)
+        if codec == "compare":
+            code = self.word >> slot.shift & (1 << slot.width) - 1
+            return self._register(slot, code, 2) if self.word >> slot.scalar_bit & 1 else special("vcc")
         if codec == "literal":
             return Literal(self._literal())
         if codec == "attr":

@@ -24,6 +24,7 @@ IGNORED = frozenset((  # say nothing that the code object keeps
     ".ident", ".file", ".loc", ".cfi_startproc", ".cfi_endproc", ".cfi_sections", ".addrsig", ".addrsig_sym", ".amdgpu_hsa_kernel",
     ".build_version", ".previous", ".popsection", ".end",
 ))  # fmt: skip
+MAX_SOURCE = 511  # nine bits
 MAX_ALIGN, MAX_FILL = 1 << 16, 1 << 28
 
 
@@ -43,7 +44,7 @@ class Directives:
             ".fill": self._fill, ".space": self._space, ".zero": self._space, ".skip": self._space, ".org": self._org,
             ".ascii": self._ascii, ".asciz": self._asciz, ".string": self._asciz,
             ".amdgcn_target": self._target, ".amdhsa_code_object_version": self._version,
-            ".amdhsa_kernel": self._open_kernel, ".end_amdhsa_kernel": self._close_kernel,
+            ".unused_sources": self._unused_sources, ".amdhsa_kernel": self._open_kernel, ".end_amdhsa_kernel": self._close_kernel,
         }  # fmt: skip
 
     def run(self, reader: Reader, line: Line) -> None:
@@ -238,6 +239,14 @@ class Directives:
         name = text.rpartition("--")[2].split(":")[0]
         if name != self._asm.machine.name:
             raise Complaint(f"the text is for {name}; it is assembled for {self._asm.machine.name}", token.at)
+
+    def _unused_sources(self, reader: Reader) -> None:
+        """Say what the source fields hold from here on that instructions have no operand for: 0, or 128 as newer compilers have it."""
+        at = reader.token.at
+        code = self._number(reader)
+        if not 0 <= code <= MAX_SOURCE:
+            raise Complaint(f"{code} is no code of a source: 0 to {MAX_SOURCE}", at)
+        self._asm.unused_sources = code
 
     def _version(self, reader: Reader) -> None:
         at = reader.token.at

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ringup.compiler.isa import descriptor, metadata
 from ringup.compiler.isa.assembler import Assembler
 from ringup.compiler.isa.decode import Instruction
+from ringup.compiler.isa.directives import MAX_SOURCE
 from ringup.compiler.isa.elf_read import ElfSymbol, Object
 from ringup.compiler.isa.lexer import AssemblyError
 from ringup.compiler.isa.processor import Processor, processor
@@ -18,6 +20,7 @@ from ringup.errors import CompileError
 FILL_FROM = 4  # equal dwords in a row that become one .fill
 COLUMN = 56  # where comments begin
 GLOBAL = (1, 2)
+FUNCTION = 2  # STT_FUNC
 
 
 class Row(NamedTuple):
@@ -44,6 +47,7 @@ class Listing:
         self._assembler = Assembler(machine)
         self._checked: dict[str, bytes | None] = {}
         found = list(machine.walk(code))
+        self.unused_sources = self._assembler.unused_sources = _unused_sources(code, found)
         starts = {offset for offset, _ in found}
         for offset, instruction in found:
             target = branch_target(offset, instruction)
@@ -103,6 +107,8 @@ class Listing:
 
     def lines(self, *, places: bool = True) -> Iterator[str]:
         """Yield the text, with offsets and words as comments if `places`."""
+        if self.unused_sources:
+            yield f"  .unused_sources {self.unused_sources}"
         for row in self.rows:
             if row.offset in self.labels:
                 yield f"{self.labels[row.offset]}:"
@@ -122,6 +128,19 @@ class Listing:
             yield f"{self.labels[end]}:"
 
 
+def _unused_sources(code: bytes, found: Sequence[tuple[int, Instruction | None]]) -> int:
+    """Return what most source fields hold that instructions have no operand for.
+
+    Compilers newer than LLVM 22 leave the code of the constant 0 there for gfx11 and gfx12, older ones leave zeros.
+    """
+    counts: Counter[int] = Counter()
+    for offset, instruction in found:
+        if instruction is not None and instruction.second is None:
+            word = int.from_bytes(code[offset : offset + 8], "little")
+            counts.update(word >> place & MAX_SOURCE for place in instruction.form.unused_sources)
+    return max(counts, key=counts.__getitem__, default=0)
+
+
 def branch_target(offset: int, instruction: Instruction | None) -> int | None:
     """Return the byte that a branch or call at `offset` goes to; None for other instructions."""
     if instruction is None or instruction.second is not None:
@@ -132,11 +151,11 @@ def branch_target(offset: int, instruction: Instruction | None) -> int | None:
     return None
 
 
-def of_object(found: Object) -> tuple[Processor, Listing]:
-    """Return the code of a code object: waves as wide as its first kernel's."""
+def of_object(found: Object, kernel: str = "") -> tuple[Processor, Listing]:
+    """Return the code of a code object, or that of one of its kernels alone: waves as wide as that kernel's, or as its first one's."""
     limits = LIMITS[found.processor]
     wave = limits.wave_sizes[0]
-    for data in found.descriptors.values():
+    for data in [found.descriptors[kernel]] if kernel else found.descriptors.values():
         try:
             given, _ = descriptor.read(data, limits)
         except CompileError:
@@ -146,8 +165,26 @@ def of_object(found: Object) -> tuple[Processor, Listing]:
         break
     machine = processor(found.processor, wave)
     section = found.sections.get(TEXT)
+    code = section.data if section else b""
     names = {symbol.offset: symbol.name for symbol in reversed(_text_symbols(found))}
-    return machine, Listing(machine, section.data if section else b"", names, found.lines)
+    if not kernel:
+        return machine, Listing(machine, code, names, found.lines)
+    start, end = _extent(found, kernel, len(code))
+    names = {offset - start: name for offset, name in names.items() if start <= offset < end}
+    lines = {offset - start: line for offset, line in found.lines.items() if start <= offset < end}
+    return machine, Listing(machine, code[start:end], names, lines)
+
+
+def _extent(found: Object, kernel: str, end: int) -> tuple[int, int]:
+    """Return where a kernel's code begins and ends: as long as its symbol says, else up to the next function."""
+    functions = [symbol for symbol in found.symbols if symbol.section == TEXT and symbol.kind in (0, FUNCTION)]
+    own = next((symbol for symbol in functions if symbol.name == kernel), None)
+    if own is None:
+        raise CompileError(f"kernel {kernel} has a descriptor and no code under its name")
+    following = min(
+        (symbol.offset for symbol in functions if symbol.offset > own.offset and symbol.kind == FUNCTION), default=end
+    )
+    return own.offset, min(own.offset + own.size_bytes if own.size_bytes else following, end)
 
 
 def _text_symbols(found: Object) -> list[ElfSymbol]:
@@ -170,7 +207,7 @@ def object_lines(found: Object, *, places: bool = True) -> Iterator[str]:
     for symbol in _text_symbols(found):
         if symbol.binding in GLOBAL:
             yield f"{'.globl' if symbol.binding == 1 else '.weak'} {symbol.name}"
-        if symbol.kind == 2 and symbol.binding in GLOBAL:
+        if symbol.kind == FUNCTION and symbol.binding in GLOBAL:
             yield f".type {symbol.name},@function"
     yield ".p2align 8"
     yield from listing.lines(places=places)

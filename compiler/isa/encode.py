@@ -51,7 +51,11 @@ def bind(form: Form, operands: Sequence[Operand], modifiers: Mapping[str, Any], 
         placed = [(slot, count, i) for i, (slot, count) in enumerate(memory.matrix_slots(form, modifiers, wave_size))]
         if form.name == "s_endpgm" and not operands:
             placed = []
-        if form.row.format == "VOPC" and len(operands) == len(placed) - 1 and placed[0][0].codec == "implied":
+        if (
+            form.row.format == "VOPC"
+            and len(operands) == len(placed) - 1
+            and placed[0][0].codec in ("implied", "compare")
+        ):
             placed = [(slot, count, i - 1) for slot, count, i in placed[1:]]  # VCC may be left out
         if (
             name == "SMEM"

@@ -61,6 +61,9 @@ def put_operand(
             if operand.text() not in _implied(slot.text, wave_size):
                 raise CompileError(f"it is always {_implied(slot.text, wave_size)[0]}, not {operand}")
             return
+        if codec == "compare":
+            _put_result(plan, slot, operand, i, limits)
+            return
         raise CompileError(f"{operand} is a register; here stands {describe(slot)}")
     if isinstance(operand, tuple):
         raise CompileError(f"a list of registers; here stands {describe(slot)}")
@@ -106,6 +109,20 @@ def _put_offset_register(plan: Plan, slot: Slot, register: Register, i: int, lim
         plan.base |= limits.m0 << place
     else:
         plan.registers.append((i, 0, 127, place))
+
+
+def _put_result(plan: Plan, slot: Slot, register: Register, i: int, limits: Limits) -> None:
+    """Put the result of a compare in SDWA: VCC is in no bits. Source: CDNA3 ISA, "SDWAB", SD and SDST."""
+    if register.text() == "vcc":
+        return
+    if (
+        register.kind not in slot.kinds
+        or register.count != 2
+        or (register.kind == "s" and register.code + 2 > limits.sgprs)
+    ):
+        raise CompileError(f"{register}: here stands vcc, or {describe(slot)}")
+    plan.base |= 1 << slot.scalar_bit
+    plan.registers.append((i, 0, (1 << slot.width) - 1, slot.shift))
 
 
 def _implied(text: str, wave_size: int) -> tuple[str, ...]:
@@ -245,9 +262,8 @@ def _put_constant(plan: Plan, slot: Slot, operand: Scalar, i: int, limits: Limit
         code = None
         plain = plain.value
     else:
-        code = constants.inline_code(plain, type_, size) if not isinstance(plain, Register) else None
-    if form.name == "v_pk_fmac_f16" and code is not None and code > 208 and limits.generation > 9:
-        code = None  # as LLVM does: what an inline float is in both halves is not said here
+        known = not isinstance(plain, Register)
+        code = constants.operand_code(form.name, plain, type_, size, limits.generation) if known else None
     if code is not None and ("i" in slot.kinds or "f" in slot.kinds):
         plan.base |= 1 << slot.scalar_bit if slot.scalar_bit >= 0 else 0
         if isinstance(operand, Marked) or isinstance(plain, float) or operand_is_open(plain):

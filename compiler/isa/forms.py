@@ -15,6 +15,7 @@ from ringup.compiler.isa.slots import Slot, slots_of
 SHORT = {"VOP1": "e32", "VOP2": "e32", "VOPC": "e32"}
 NO_OPERANDS = ("v_nop", "v_pipeflush", "v_clrexcp")  # of these only the long encoding has a suffix in texts
 LONG = ("VOP3", "VOP3SD", "VOP3A", "VOP3B")
+UNUSED_IN = ("VOP3", "VOP3SD", "VOP3P")  # formats whose source fields compilers fill where no operand does
 
 
 _OTHER_ORDER: dict[str, dict[str, float]] = {
@@ -28,7 +29,7 @@ class Form:
 
     __slots__ = (
         "base", "ext", "format", "implicit_reads", "mask", "mnemonic", "modifiers", "name", "needs", "row", "slots", "sources",
-        "suffix", "tail", "width",
+        "suffix", "tail", "unused_sources", "width",
     )  # fmt: skip
 
     def __init__(
@@ -77,6 +78,11 @@ class Form:
             self.base |= value << fmt.fields[name][1]
         self.slots: tuple[Slot, ...] = tuple(slots_of(row, fmt, ext, ext_format, signed))
         self.sources = tuple(slot for slot in self.slots if slot.field.startswith(("src", "vsrc", "ssrc")))
+        self.unused_sources = tuple(  # lowest bits of source fields that no operand fills
+            fmt.fields[name][1]
+            for name in ("src1", "src2")
+            if row.format in UNUSED_IN and name in fmt.fields and all(slot.field != name for slot in self.slots)
+        )
         self.implicit_reads = any(
             o.field == "hidden" and o.direction == "use" and "vcc" in o.kinds for o in row.operands
         )

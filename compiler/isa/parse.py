@@ -50,6 +50,7 @@ class InstructionParser:
 
     def __init__(self, generation: int, aliases: dict[str, Register], constants: dict[str, int]) -> None:
         self._generation, self._aliases, self._constants = generation, aliases, constants
+        self._flags = FLAG_MODIFIERS - {"a16"} if generation == 9 else FLAG_MODIFIERS  # an accumulation register there
         self._in_bars = False
 
     def parse(self, reader: Reader) -> list[Parsed]:
@@ -92,9 +93,7 @@ class InstructionParser:
                     continue
                 following = reader.token
                 if following.kind == "number" or (
-                    following.kind == "name"
-                    and self._is_register(following.text)
-                    and following.text not in FLAG_MODIFIERS
+                    following.kind == "name" and self._is_register(following.text) and following.text not in self._flags
                 ):
                     raise Complaint(f"expected ',' before {following.text}", following.at)
                 break
@@ -107,9 +106,8 @@ class InstructionParser:
     def _at_end(reader: Reader) -> bool:
         return reader.done or reader.at("::")
 
-    @staticmethod
-    def _at_modifier(reader: Reader) -> bool:
-        return reader.token.kind == "name" and (reader.token.text in FLAG_MODIFIERS or reader.peek().text == ":")
+    def _at_modifier(self, reader: Reader) -> bool:
+        return reader.token.kind == "name" and (reader.token.text in self._flags or reader.peek().text == ":")
 
     def _chain(self, reader: Reader, kind: str) -> int:
         start = reader.token.at

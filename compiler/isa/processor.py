@@ -37,8 +37,8 @@ class Processor:
 
     def __init__(self, name: str, wave_size: int) -> None:
         self.name, self.wave_size = name, wave_size
-        self.facts = facts_of.target(name)
         self.limits = LIMITS[name]
+        self.facts = facts_of.target(self.limits.instructions)
         self._plans: dict[object, Plan] = {}
         self._forms: dict[str, tuple[Form, ...]] = {}
         self._decoders: dict[tuple[str, int], tuple[Form, ...]] = {}
@@ -123,7 +123,7 @@ class Processor:
         for form in forms:
             if form.ext.startswith("DPP") and form.format.width_bits == 64:
                 for slot in form.slots:
-                    vector = self.name == "gfx1100" or form.name.startswith(("v_dot4_f32", "v_fma_mix"))
+                    vector = self.limits.instructions == "gfx1100" or form.name.startswith(("v_dot4_f32", "v_fma_mix"))
                     if slot.field == "src1" and vector:
                         slot.kinds = "v" if "v" in slot.kinds else slot.kinds.replace("l", "")
                     elif slot.field == "src2" and form.name.startswith("v_dot4_f32"):

@@ -24,7 +24,8 @@ class Slot:
     """One operand of the text: the bits that hold it and the kinds of operand they can hold.
 
     `codec` is how: `src` (a code of the 9-bit source space), `vgpr` (8 bits), `imm` (a number), `literal`, `implied` (in no bits),
-    `attr`, `target`, `address` (an image's, several registers). `scale` is log2 of the registers one unit of the field counts.
+    `compare` (a compare's result in SDWA: VCC, or a register where a bit says so), `attr`, `target`, `address` (an image's, several
+    registers). `scale` is log2 of the registers one unit of the field counts.
     """
 
     __slots__ = (
@@ -110,6 +111,11 @@ def slots_of(
             _extend(slot, fmt, ext, ext_format, signed)
         elif ext_format is not None and ext.startswith(("SDWA", "DPP")) and facts.field == "vsrc1":
             _extend_second(slot, fmt, ext, ext_format, signed)
+        elif ext_format is not None and ext == "SDWAB" and facts.field == "implied" and facts.direction == "def":
+            hi, lo = ext_format.fields["sdst"]
+            slot.codec, slot.kinds = "compare", "stcx"
+            slot.shift, slot.width = fmt.width_bits + lo, hi - lo + 1
+            slot.scalar_bit = fmt.width_bits + ext_format.fields["sd"][1]
         yield slot
 
 
@@ -166,6 +172,8 @@ def _all_kinds(facts: OperandFacts, kinds: str, row: InstructionFacts) -> str:
             kinds = "stcmn"
     if row.mnemonic == "v_mfma_ld_scale_b32":
         kinds += "tcxm"
+    if row.mnemonic == "v_writelane_b32" and row.format == "VOP3A":
+        kinds += "" if facts.field == "vdst" else "tcxmFXP"
     if row.format == "SMEM" and facts.field == "soffset":
         kinds += "n" * ("n" not in kinds)
     if row.format == "SMEM" and facts.field == "offset":

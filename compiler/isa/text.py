@@ -21,6 +21,7 @@ HEXADECIMAL = frozenset((
     "s_clause", "s_round_mode", "s_set_inst_prefetch_distance", "s_wait_event", "s_ttracedata_imm", "s_wait_loadcnt", "s_wait_storecnt",
     "s_wait_samplecnt", "s_wait_bvhcnt", "s_wait_expcnt", "s_wait_dscnt", "s_wait_kmcnt", "s_wait_loadcnt_dscnt", "s_wait_storecnt_dscnt",
 ))  # fmt: skip
+NEGATIVE_HALVES = 0xFFFF_8000  # literals from here on are numbers of 16 bits below zero
 
 
 def text(instruction: Instruction, limits: Limits) -> str:
@@ -85,7 +86,7 @@ def operand_text(form: Form, slot: Slot, operand: Operand, limits: Limits) -> st
     if isinstance(operand, Literal):
         if form.name == "s_setreg_imm32_b32" and operand.value in constants.INLINE_INTS:
             return str(operand.value)
-        return f"{int(operand.value):#x}"
+        return literal_text(form, slot, int(operand.value), limits)
     if isinstance(operand, float):
         return constants.inline_text(_float_code(operand), slot.type, slot.size)
     if slot.codec == "imm":
@@ -97,6 +98,16 @@ def operand_text(form: Form, slot: Slot, operand: Operand, limits: Limits) -> st
     if form.format.name == "SMEM" and slot.field in ("soffset", "offset"):
         return f"{operand:#x}" if operand >= 0 else f"-{-operand:#x}"
     return str(operand)
+
+
+def literal_text(form: Form, slot: Slot, value: int, limits: Limits) -> str:
+    """Return the text of a literal that gives the same dword again: what alone would become an inline constant, or be too wide, is said so."""
+    half = slot.size == 16 and slot.type not in constants.HALF_FLOATS
+    if value >= NEGATIVE_HALVES and (half or (slot.codec == "literal" and slot.type == "f16")):
+        return f"-{(1 << 32) - value:#x}"  # compilers fill the upper half with the sign
+    code = constants.operand_code(form.name, value, slot.type, slot.size, limits.generation)
+    inline = slot.codec == "src" and code is not None and not {"i", "f"}.isdisjoint(slot.kinds)
+    return f"lit({value:#x})" if inline else f"{value:#x}"
 
 
 def _float_code(value: float) -> int:

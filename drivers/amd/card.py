@@ -234,16 +234,17 @@ class Radeon:
         self._check()
         return self.spaces.user.import_host(self.device.pin(memoryview(buffer).cast("B")), name, adopt=True)
 
-    def load(self, code: bytes | CodeObject, name: str = "program") -> Program:
+    def load(self, code: bytes | CodeObject, name: str = "program", *, kernel: str = "") -> Program:
         """Put a code object (an ELF for the amdgcn target, or one that was parsed) into the card's memory.
 
+        A fat binary, such as a library that HIP's compiler made, gives its object for this card; where it has several, the one with `kernel`.
         Raises `WrongTarget` for another chip's, `CompileError` for a damaged one, `OutOfMemory`.
         """
         self._check()
         if not isinstance(code, (bytes, bytearray, memoryview, CodeObject)):
             raise TypeError(f"code is the bytes of an ELF file, such as `Path.read_bytes` gives, not {code!r:.80}")
         target = self.blocks.ips.chip.target
-        parsed = code if isinstance(code, CodeObject) else code_object.parse(bytes(code), name, target)
+        parsed = code if isinstance(code, CodeObject) else code_object.parse(bytes(code), name, target, kernel=kernel)
         parsed.check_runs_on(target)
         align = max(parsed.image_align, PROGRAM_ALIGN)
         size_bytes = parsed.image_bytes + PREFETCH_BYTES

@@ -13,6 +13,8 @@ from ringup.silicon.shader.strict import RuleBroken, Tracker
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ringup.silicon.shader.decode import Instruction
+
     Lanes = NDArray[np.bool_]
     Words = NDArray[np.uint32]
 
@@ -48,6 +50,7 @@ class Registers:
         self.words = wave.words
         self.vgpr_count = 0 if wave.words[STATUS] & STATUS_NO_VGPRS else wave.vgprs.shape[0]
         self.lane_count = wave.wave_size
+        self.ins: Instruction | None = None  # that reads and writes now
 
     # ---- scalars
 
@@ -149,7 +152,7 @@ class Registers:
         tracker = self.tracker
         if tracker is not None:
             if tracker.waits.vgprs:
-                tracker.check_flight(tracker.waits.vgprs, index, f"v{index}", None)
+                tracker.check_vector(index, None, self.ins)
             if decides:
                 self.check_lanes(index, lanes & ~tracker.vgprs[index])
         row: Words = self.wave.vgprs[index]
@@ -182,6 +185,6 @@ class Registers:
         tracker = self.tracker
         if tracker is not None:
             if tracker.waits.vgprs:
-                tracker.check_flight(tracker.waits.vgprs, index, f"v{index}", order)
+                tracker.check_vector(index, order, self.ins)
             tracker.vgprs[index][lanes] = True if undefined is None else ~undefined[lanes]
         np.copyto(self.wave.vgprs[index], values, where=lanes)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ringup.silicon.shader.memory_effects import loaded_half
 from ringup.silicon.shader.state import Counters, Dispatch, Events, Memory, MemoryFault, Region, Violation
 from ringup.silicon.shader.strict import InFlight, RuleBroken
 
@@ -149,6 +150,8 @@ class Step:
     ) -> None:
         """Count an operation that completes later; its registers are out of bounds until a wait covers it, in the counters `guards`."""
         if self.regs.tracker is not None:
+            half = loaded_half(self.ins) if len(vgprs) == 1 else 0
+            vgprs = range(vgprs.start + half, vgprs.stop + half)
             operation = InFlight(self.ins.mnemonic, self.pc, dict(order), cost, vgprs, sgprs, guards)
             self.regs.tracker.waits.issue(operation)
 

@@ -99,6 +99,7 @@ def _step(regs: Registers, group: Group, machine: Machine, sequence: Sequence | 
         ins, execute, name = _fetch(machine, pc)
         _count(machine.counters, regs, pc, name)
         step = Step(ins, pc, regs, group, machine)
+        regs.ins = ins
         if sequence is not None:
             sequence.check(ins)
         wave.pc = pc + ins.size_bytes

@@ -35,6 +35,13 @@ _READS_M0 = frozenset(("ds_load_addtid_b32", "ds_store_addtid_b32", "ds_append",
 _COMPARES = ("cmpswap", "cmpstore", "condxchg", "bvh_stack")
 # 16-bit loads that fill both halves of their registers
 _WHOLE = ("_xy", "_xyzw")
+# stores that take the low half of their register, or a byte of it
+_NARROW = ("_b8", "_b16", "_d16_format_x")
+
+# A D16 load has one half of its register in flight; the other half can be read and written meanwhile. Source: RDNA3 ISA reference, "LDS
+# Indexed Load/Store": "into low-half of VGPR"; LLVM's waits follow the halves apart. What is in flight is numbered so far above its register.
+LOW_HALF, HIGH_HALF = 256, 512
+HALVES = (LOW_HALF, HIGH_HALF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +79,37 @@ def memory_effects(ins: Instruction) -> MemoryEffects | None:
     return MemoryEffects(
         unit, counters, 2 if wide else 1, tuple(fills), tuple(address), tuple(data), keeps, unit != "smem"
     )
+
+
+def loaded_half(ins: Instruction) -> int:
+    """Return `LOW_HALF` or `HIGH_HALF` of a load that fills one half of one register, 0 of all others."""
+    memory = memory_effects(ins)
+    if memory is None or not memory.keeps or len(memory.fills) != 1:
+        return 0
+    return HIGH_HALF if "d16_hi" in ins.mnemonic else LOW_HALF
+
+
+def touched_halves(ins: Instruction) -> dict[int, int]:
+    """Return the VGPRs of which an instruction touches one half alone, each with `LOW_HALF` or `HIGH_HALF`."""
+    found: dict[int, set[int]] = {}
+    for part in ins.parts or (ins,):
+        for operand in part.operands:
+            if operand.kind == "vgpr":
+                for one in registers(operand):
+                    found.setdefault(one - FIRST_VGPR, set()).add(_half_of(part, operand))
+    return {one: halves.pop() for one, halves in found.items() if len(halves) == 1 and 0 not in halves}
+
+
+def _half_of(ins: Instruction, operand: Operand) -> int:
+    if ins.format not in UNITS:
+        return 0 if operand.size_bits != 16 else HIGH_HALF if operand.high else LOW_HALF
+    if operand.direction != "use":
+        return loaded_half(ins)
+    if operand.field not in _DATA_FIELDS or "store" not in ins.mnemonic:
+        return 0
+    if "d16_hi" in ins.mnemonic:
+        return HIGH_HALF
+    return LOW_HALF if ins.mnemonic.endswith(_NARROW) else 0
 
 
 def registers(operand: Operand) -> list[int]:

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ringup.silicon.shader.launch import Group, initialised
+from ringup.silicon.shader.memory_effects import HALVES, touched_halves
 from ringup.silicon.shader.state import NULL, SCC, TTMP0
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ringup.silicon.shader.decode import Instruction
     from ringup.silicon.shader.state import WaveState
 
 ALL_BITS = 0xFFFF_FFFF
@@ -63,7 +65,7 @@ class InFlight:
     pc: int
     order: dict[str, str]
     cost: int = 1
-    vgprs: range = range(0)
+    vgprs: range = range(0)  # of half a register as `memory_effects` numbers it
     sgprs: range = range(0)
     guards: frozenset[str] | None = None
 
@@ -140,6 +142,14 @@ class Tracker:
         self.vgprs[:vgprs] = True
         self.waits = Waits()
         self.met = False
+
+    def check_vector(self, index: int, order: dict[str, str] | None, ins: Instruction | None) -> None:
+        """Refuse to let an instruction touch a VGPR, or the half of it that it touches, which a load will still write."""
+        held = self.waits.vgprs
+        self.check_flight(held, index, f"v{index}", order)
+        for half in HALVES:
+            if index + half in held and (ins is None or touched_halves(ins).get(index, half) == half):
+                self.check_flight(held, index + half, f"v{index}", order)
 
     def check_flight(
         self, held: dict[int, InFlight], register: int, name: str, same_order: dict[str, str] | None

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ringup.silicon.shader import dpp, state
 from ringup.silicon.shader.analysis import ALL, FIRST_VGPR, M0_BIT, SCC_BIT, numbers, registers
-from ringup.silicon.shader.memory_effects import OWN_MEMORY, memory_effects
+from ringup.silicon.shader.memory_effects import (
+    HALVES,
+    LOW_HALF,
+    OWN_MEMORY,
+    loaded_half,
+    memory_effects,
+    touched_halves,
+)
 from ringup.silicon.shader.strict import PART_SOURCES
 
 if TYPE_CHECKING:
@@ -57,7 +64,7 @@ _MESSAGE = Pending("lgkmcnt", "message", in_order=False)
 class Issue(NamedTuple):
     """What a memory instruction has in flight."""
 
-    fills: int
+    fills: int  # registers; halves of them by `memory_effects.HALVES` above
     waits: tuple[Pending, ...]
     cost: int
 
@@ -361,8 +368,9 @@ def issue(ins: Instruction, lanes: int) -> Issue | None:
     memory = memory_effects(ins)
     if memory is None or not memory.counters:
         return None
+    half = loaded_half(ins)
     for one in memory.fills:
-        fills |= 1 << one
+        fills |= 1 << one + half
     waits = tuple(
         Pending(one, _KINDS.get(memory.unit, _KINDS_OF_COUNTER[one]), in_order=memory.in_order)
         for one in memory.counters
@@ -394,14 +402,24 @@ def _touched(step: Step, facts: Facts, lanes: int) -> int:
     read = 0  # a half that a D16 load keeps is not read at issue: what it loads is merged when it returns
     for operand in step.ins.operands:
         read |= registers(operand, lanes) if operand.direction == "use" else 0
+    halves = touched_halves(step.ins) if max(facts.flying) >= FIRST_VGPR + LOW_HALF else {}
     for one, why in facts.flying.items():
-        if not touched >> one & 1:
+        register, half = split(one)
+        if not touched >> register & 1 or (half and halves.get(register - FIRST_VGPR, half) != half):
             continue
-        again = own is not None and own.fills >> one & 1 and not read >> one & 1
+        again = (
+            own is not None and any(own.fills >> register + at & 1 for at in (0, *HALVES)) and not read >> register & 1
+        )
         if again and own is not None and set(why) == set(own.waits) and all(pending.in_order for pending in why):
             continue
         found |= 1 << one
     return found
+
+
+def split(one: int) -> tuple[int, int]:
+    """Return the register of what is in flight, and which half of it, 0 for all."""
+    half = max(one - FIRST_VGPR, 0) // LOW_HALF * LOW_HALF
+    return one - half, half
 
 
 def moved_by_m0(ins: Instruction) -> tuple[tuple[Operand, tuple[int, int] | None], ...]:

@@ -29,6 +29,7 @@ from ringup.silicon.shader.strict_analysis import (
     limits,
     moved_by_m0,
     reads,
+    split,
 )
 
 if TYPE_CHECKING:
@@ -128,6 +129,7 @@ class Guard:
                 "shl", code.cast("zext", busy, "i64"), code.const(32 + COUNTERS.index(pending.counter), "i64")
             )
             total = code.op("or", total, bit)
+        one, _ = split(one)
         detail = code.op("or", total, code.const(one, "i64"))
         broken = code.icmp("ne", total, code.const(0, "i64"))
         if moved and one != state.M0:

@@ -29,6 +29,8 @@ CODE, KERNARG, PACKET, SCRATCH, BUFFERS = (
 )
 BUFFER_STEP = 1 << 36  # buffers lie far apart, so that an access beyond one reaches no other
 SHARED_APERTURE, PRIVATE_APERTURE = 1, 2  # gpu_va >> 48. Source: amdkfd kfd_flat_memory.c, MAKE_LDS_APP_BASE_V9
+# Compilers load more dwords at once than there are arguments, as long as what is loaded begins within their alignment: 7 by an s_load_b256.
+KERNARG_STEP = 64
 STACK_BYTES = 1024  # of a work-item, behind what is known; HIP's default, hipLimitStackSize
 SLICE = 100_000  # wave-instructions between two looks at violations
 
@@ -78,13 +80,15 @@ def start(
     *,
     groups: Size,
     group_size: Size,
+    dynamic_lds_bytes: int = 0,
     strict: bool = True,
 ) -> Run:
     """Begin a kernel; `run.step` takes it further.
 
     Arrays among the arguments become buffers and are passed by address; integers and floats take the size that the kernel's metadata gives.
-    `groups` and `group_size` count along x, y, z. Raises `WrongTarget` for another processor's code, `GuestError` for a kernel that is not
-    there and `ValueError` for arguments or groups that do not fit it.
+    `groups` and `group_size` count along x, y, z; `dynamic_lds_bytes` come on top of the LDS that the kernel says it needs. Raises
+    `WrongTarget` for another processor's code, `GuestError` for a kernel that is not there and `ValueError` for arguments or groups that do
+    not fit it.
     """
     if program.target not in MACHINES.values():
         raise WrongTarget(
@@ -104,14 +108,15 @@ def start(
             values.append(BUFFERS - number * BUFFER_STEP)
         else:
             values.append(argument)
-    arena.place(KERNARG, _kernel_arguments(kernel, values, groups, group_size), writable=False)
+    arena.place(KERNARG, _kernel_arguments(kernel, values, groups, group_size, dynamic_lds_bytes), writable=False)
     arena.place(PACKET, _packet(groups, group_size), writable=False)
     lane_bytes = kernel.scratch_bytes + STACK_BYTES * kernel.uses_dynamic_stack
     wave_bytes = -(-lane_bytes * kernel.wave_size // 1024) * 1024
     waves = -(-int(np.prod(group_size)) // kernel.wave_size) * int(np.prod(groups))
     if wave_bytes:
         arena.place(SCRATCH, np.zeros(wave_bytes * waves, np.uint8))
-    return engine.start(_dispatch(kernel, groups, group_size, wave_bytes), arena, Deaf(), strict=strict)
+    dispatch = _dispatch(kernel, groups, group_size, wave_bytes, kernel.lds_bytes + dynamic_lds_bytes)
+    return engine.start(dispatch, arena, Deaf(), strict=strict)
 
 
 def run(
@@ -122,11 +127,21 @@ def run(
     *,
     groups: Size,
     group_size: Size,
+    dynamic_lds_bytes: int = 0,
     strict: bool = True,
     limit: int = 10_000_000_000,
 ) -> Run:
     """Run a kernel to its end; arguments as in `start`. A rule it breaks, or `limit` wave-instructions, is a `GuestError`."""
-    under_way = start(engine, program, name, arguments, groups=groups, group_size=group_size, strict=strict)
+    under_way = start(
+        engine,
+        program,
+        name,
+        arguments,
+        groups=groups,
+        group_size=group_size,
+        dynamic_lds_bytes=dynamic_lds_bytes,
+        strict=strict,
+    )
     while not under_way.step(SLICE):
         if under_way.violations:
             raise GuestError(f"kernel {name}: {under_way.violations[0]}")
@@ -137,11 +152,12 @@ def run(
 
 
 def _kernel_arguments(
-    kernel: Kernel, values: list[int | float | bytes], groups: Size, group_size: Size
+    kernel: Kernel, values: list[int | float | bytes], groups: Size, group_size: Size, dynamic_lds_bytes: int
 ) -> NDArray[np.uint8]:
     """Lay out explicit and hidden arguments as the metadata has them."""
     hidden = {
         "hidden_private_base": PRIVATE_APERTURE << 16, "hidden_shared_base": SHARED_APERTURE << 16,
+        "hidden_dynamic_lds_size": dynamic_lds_bytes,
         "hidden_grid_dims": max(axis + 1 for axis in range(3) if axis == 0 or groups[axis] * group_size[axis] > 1),
     }  # fmt: skip
     for axis, letter in enumerate("xyz"):
@@ -150,7 +166,7 @@ def _kernel_arguments(
     explicit = [one for one in kernel.arguments if not one.kind.startswith("hidden_")]
     if len(explicit) != len(values):
         raise ValueError(f"kernel {kernel.name} takes {len(explicit)} arguments, not {len(values)}")
-    data = bytearray(max(kernel.kernarg_bytes, 4))
+    data = bytearray(-(-max(kernel.kernarg_bytes, 1) // KERNARG_STEP) * KERNARG_STEP)
     for one in kernel.arguments:
         if one.kind in hidden:
             data[one.offset : one.offset + one.size_bytes] = hidden[one.kind].to_bytes(one.size_bytes, "little")
@@ -176,7 +192,7 @@ def _packet(groups: Size, group_size: Size) -> NDArray[np.uint8]:
     return np.frombuffer(struct.pack("<4x3H2x3I", *group_size, *grid).ljust(64, b"\0"), np.uint8).copy()
 
 
-def _dispatch(kernel: Kernel, groups: Size, group_size: Size, wave_bytes: int) -> Dispatch:
+def _dispatch(kernel: Kernel, groups: Size, group_size: Size, wave_bytes: int, lds_bytes: int) -> Dispatch:
     """Say what the dispatcher would hand to the cores, from the descriptor. Source: AMDGPUUsage, compute_pgm_rsrc1, compute_pgm_rsrc2."""
     pointers = {"dispatch_ptr": PACKET, "kernarg_segment_ptr": KERNARG, "private_segment_size": kernel.scratch_bytes}
     user = [
@@ -190,7 +206,7 @@ def _dispatch(kernel: Kernel, groups: Size, group_size: Size, wave_bytes: int) -
         pc=CODE + kernel.entry_address, wave_size=kernel.wave_size, group_size=group_size, group_count=groups,
         vgpr_count=kernel.vgpr_count, user_sgprs=tuple(user),
         enable_group_id=(bool(kernel.rsrc2 >> 7 & 1), bool(kernel.rsrc2 >> 8 & 1), bool(kernel.rsrc2 >> 9 & 1)),
-        enable_group_info=bool(kernel.rsrc2 >> 10 & 1), tidig_comp_cnt=kernel.rsrc2 >> 11 & 3, lds_size_bytes=kernel.lds_bytes,
+        enable_group_info=bool(kernel.rsrc2 >> 10 & 1), tidig_comp_cnt=kernel.rsrc2 >> 11 & 3, lds_size_bytes=lds_bytes,
         scratch_base=SCRATCH if wave_bytes else 0, scratch_wave_bytes=wave_bytes, float_mode=kernel.rsrc1 >> 12 & 0xFF,
         dx10_clamp=bool(kernel.rsrc1 >> 21 & 1), ieee_mode=bool(kernel.rsrc1 >> 23 & 1),
         shared_aperture=SHARED_APERTURE, private_aperture=PRIVATE_APERTURE,

@@ -318,9 +318,10 @@ def test_an_old_generic_object_is_not_run(llvm_tool):
         (7, b"\x00", NotSupported, "machine 224, OS ABI 0; AMDHSA objects have 224 and 64"),
         (8, b"\x01", NotSupported, "ABI version 1; code objects v4 to v6"),
         (16, b"\x02", NotSupported, "ELF type 2; a shared object"),
-        (18, b"\x3e", NotSupported, "machine 62, OS ABI 64"),
+        (18, b"\x3e", CompileError, "a program for a host, without code for AMD's shader cores"),
+        (18, b"\xf7", CompileError, "a program for a host, without code for AMD's shader cores"),
         (48, b"\x20", NotSupported, "built for machine 0x20 of e_flags; gfx900 and later"),
-        (0, b"__CLANG_OFFLOAD_BUNDLE__", NotSupported, "a bundle of objects for several targets"),
+        (0, b"__CLANG_OFFLOAD_BUNDLE__" + bytes(8), CompileError, "bundle 1 begins with 4000000000000000, not as one"),
     ],
 )
 def test_other_files_are_told_apart(compile_cl, at, value, error, message):

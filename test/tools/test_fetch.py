@@ -1,6 +1,7 @@
 """Fetching header packages: what goes wrong in the cache folder is one error. Nothing here uses the network."""
 
 import logging
+import zipfile
 
 import pytest
 
@@ -52,6 +53,43 @@ def test_a_package_that_is_there_is_left_alone_and_the_log_says_so(package, tool
     with caplog.at_level(logging.INFO, "ringup.tools.fetch"):
         assert fetch.fetch(package, tmp_path, quiet) == tmp_path / "linux"
     assert caplog.messages == [f"linux is in place already: {tmp_path / 'linux'}"]
+
+
+def test_of_a_python_package_only_what_is_wanted_is_taken(monkeypatch, tmp_path):
+    package = load().packages["bitsandbytes"]
+    asked = []
+
+    def pip(command, folder):
+        asked.append(command)
+        with zipfile.ZipFile(folder / "bitsandbytes-0.50.2-py3-none-any.whl", "w") as wheel:
+            for name in names:
+                wheel.writestr(name, name)
+        return ""
+
+    monkeypatch.setattr(fetch, "_try", pip)
+    names = [
+        "bitsandbytes/libbitsandbytes_rocm64.so",
+        "bitsandbytes/__init__.py",
+        "bitsandbytes/libbitsandbytes_cpu.so",
+    ]
+    found = fetch.fetch(package, tmp_path, quiet)
+    assert [path.name for path in sorted(found.rglob("*")) if path.is_file()] == [STAMP, "libbitsandbytes_rocm64.so"]
+    assert "bitsandbytes==0.50.2" in asked[0]
+    fetch.fetch(package, tmp_path, quiet)
+    assert len(asked) == 1
+    (found / STAMP).write_text("0.50.1\n")  # another pin than today's
+    fetch.fetch(package, tmp_path, quiet)
+    assert (len(asked), (found / STAMP).read_text()) == (2, "0.50.2\n")
+    names = names[1:]
+    (found / STAMP).unlink()
+    with pytest.raises(HeaderError, match=r"0.50.2-py3-none-any.whl holds no bitsandbytes/libbitsandbytes_rocm\*.so"):
+        fetch.fetch(package, tmp_path, quiet)
+
+
+def test_a_package_that_pip_does_not_give_is_one_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(fetch, "_try", lambda command, folder: "ERROR: No matching distribution")
+    with pytest.raises(HeaderError, match=r"downloading bitsandbytes 0\.50\.2: ERROR: No matching distribution"):
+        fetch.fetch(load().packages["bitsandbytes"], tmp_path, quiet)
 
 
 def test_what_a_program_complains_of_may_be_any_bytes(tmp_path):

@@ -97,7 +97,10 @@ def test_what_cannot_be_read_is_listed_with_its_reason(tree):
         (("[[c]]", "[[c]"), "reading the manifest"),
         (('headers = ["card.h"]', 'headers = ["card.h"]\ntypes = ["windows"]'), "unknown types windows"),
         (('headers = ["card.h"]', 'headers = ["card.h"]\nlanguage = "c++"'), "language must be one of c, objective-c"),
-        (('kind = "tree"', 'kind = "bogus"'), "kind must be one of deb, deb-source, deb-root, tree, not 'bogus'"),
+        (
+            ('kind = "tree"', 'kind = "bogus"'),
+            "kind must be one of deb, deb-source, deb-root, wheel, tree, not 'bogus'",
+        ),
         (("[package.cards]", '[package."a/../b"]'), "package 'a/../b': want letters"),
         (('module = "amd/card"', 'module = "/tmp/x"'), "module '/tmp/x': want Python names joined by /"),
         (('module = "amd/card"', 'module = "../../evil/x"'), "want Python names"),

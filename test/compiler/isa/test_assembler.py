@@ -97,6 +97,7 @@ ERRORS = [  # text, line, column, message
     ("s_waitcnt vmcnt(64)", 1, 11, r"vmcnt\(64\): the counter goes to 63"),
     ("s_getreg_b32 s0, hwreg(HW_REG_BLUE)", 1, 18, r"no hardware register HW_REG_BLUE"),
     (".amdhsa_kernel k\n.amdhsa_blue 1\n.end_amdhsa_kernel", 2, 1, r"gfx1100 has no directive \.amdhsa_blue"),
+    (".unused_sources 512", 1, 17, r"512 is no code of a source: 0 to 511"),
     (".blue", 1, 1, r"no directive \.blue"),
     ("v_mov_b32 v0, 1 @", 1, 17, r"expected a modifier"),
     ("s_nop 1 / 0", 1, 9, r"a division by zero"),

@@ -16,6 +16,7 @@ from ringup.compiler.isa.assembler import assemble
 from ringup.compiler.isa.dsl import Code
 from ringup.errors import CompileError
 from ringup.queues import code_object
+from ringup.queues.program import Program
 from ringup.silicon.shader import program as cores_program
 from ringup.silicon.shader import workbench
 from ringup.silicon.shader.interpreter import Interpreter
@@ -238,6 +239,42 @@ def test_source_lines_are_those_of_the_line_table(headers, tmp_path):
             12: "one.cl:300",
         }
         assert "  // one.cl:7" in list(disassembler.object_lines(found))
+
+
+def test_sources_without_an_operand_read_back_as_compilers_fill_them():
+    """AMD's compilers of ROCm 7.14 and later put the constant 0 there, others nothing."""
+    machine = processor("gfx1100")
+    words = bytes.fromhex(
+        "010000d70006020203003cd782020202"
+    )  # v_add_co_u32 v1, s0, s0, v3; v_lshlrev_b64 v[3:4], 2, v[1:2]
+    lines = list(disassembler.Listing(machine, words).lines(places=False))
+    assert lines == ["  .unused_sources 128", "  v_add_co_u32 v1, s0, s0, v3", "  v_lshlrev_b64 v[3:4], 2, v[1:2]"]
+    assert assemble("\n".join(lines), machine).sections[".text"] == words
+    plain = assemble("\n".join(lines[1:]), machine).sections[".text"]
+    assert plain.hex() == "010000d70006020003003cd782020200"  # llvm-mc 22
+    assert list(disassembler.Listing(machine, plain).lines(places=False)) == lines[1:]
+
+
+def test_a_kernel_that_was_compiled_to_nothing_does_not_spoil_the_others():
+    """AMD's compiler leaves such where a body cannot be reached, as rocPRIM's for other processors; the last one begins where the code ends."""
+    text = """
+      .text
+      .p2align 8
+    work:
+      s_endpgm
+      .p2align 8
+    none:
+    """ + "".join(
+        f".amdhsa_kernel {name}\n.amdhsa_next_free_vgpr 1\n.amdhsa_next_free_sgpr 1\n.end_amdhsa_kernel\n"
+        for name in ("work", "none")
+    )
+    code = code_object.parse(elf.write(assemble(text, processor("gfx1100"))), "two kernels")
+    assert [(kernel.name, kernel.empty) for kernel in code.kernels.values()] == [("work", False), ("none", True)]
+    program = Program(code, 0x1_0000_0000, lambda: None)
+    assert list(program) == ["work"]
+    assert program.only().name == "work"
+    with pytest.raises(KeyError, match="two kernels: kernel 'none' has no code; its compiler left none for gfx1100"):
+        program["none"]
 
 
 def test_local_labels_keep_their_names():

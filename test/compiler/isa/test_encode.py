@@ -207,6 +207,10 @@ GFX9_WORDS = [  # llvm-mc 22, gfx942
     ("ds_append v1", "00007cd900000001"),
     ("s_set_gpr_idx_on 3, gpr_idx(SRC0,SRC1)", "830311bf"),
     ("v_writelane_b32 v1, s1, m0", "01008ad201f80000"),
+    ("v_writelane_b32 v76, vcc_lo, 30", "4c008ad26a3c0100"),
+    ("v_accvgpr_read_b32 v178, a16", "b240d8d310010018"),
+    ("v_cmp_eq_u32_sdwa s[0:1], v1, v9 src0_sel:WORD_0 src1_sel:DWORD", "f912947d01800406"),
+    ("v_cmp_eq_u32_sdwa vcc, v1, v9 src0_sel:WORD_0 src1_sel:DWORD", "f912947d01000406"),
 ]  # fmt: skip
 GFX9_REFUSED = [
     ("ds_add_rtn_u32 v1, v2, a3", "v1 and a3 are both vector registers or both accumulation registers"),
@@ -224,6 +228,10 @@ GFX11_WORDS = [  # llvm-mc 22, gfx1100
     ("v_sat_pk_u8_i16_e32 v5.l, 0x12345678", "ffc40a7e78563412"),
     ("s_load_b128 s[20:23], null, 0x10", "3e0508f4100000f8"),
     ("v_fmamk_f16 v5.l, v1.l, 0xffef, v3.l", "01070a6eefff0000"),
+    ("s_addc_u32 s9, s9, lit(0xffffffff)", "09ff0982ffffffff"),
+    ("v_add_f64 v[0:1], lit(0x3ff00000), v[2:3]", "000027d7ff0402000000f03f"),
+    ("v_or_b16 v3.l, -0x8000, v1.l", "030063d7ff0202000080ffff"),
+    ("v_fmaak_f16 v1.l, v1.h, v1.l, -0x4eab", "8103027055b1ffff"),
 ]
 
 

@@ -151,13 +151,25 @@ def test_random_dual_instructions_are_taken_or_refused_as_by_llvm(target, llvm, 
         except CompileError:
             found.append(None)
     told = llvm(target).assemble(texts)
-    assert [
-        (t, f, c) for t, f, c in zip(texts, found, told, strict=True) if f != (c if isinstance(c, bytes) else None)
-    ] == []
+    rows = zip(texts, found, told, strict=True)
+    others = [(t, f, c) for t, f, c in rows if f != (c if isinstance(c, bytes) else None)]
+    if (
+        target == "gfx1201"
+    ):  # RDNA4 ISA, "VOPD: Dual-Issue": "or be the same VGPR"; AMD's compiler of ROCm 7.14 makes such pairs
+        assert all(f and "different VGPR banks" in c and share_a_source(t) for t, f, c in others), others
+        assert len(others) == 5
+    else:
+        assert others == []
     good = [code for code in found if code]
     assert len(good) > 200
     decoded = llvm(target).disassemble(good)
     assert [machine.text(machine.decode(code)) for code in good] == [decoded[code] for code in good]
+
+
+def share_a_source(text):
+    """Tell whether both halves read one vector register through one port."""
+    ports = [re.findall(r"[^,]+", half)[1:3] for half in text.split(" :: ")]
+    return any(one.strip() == two.strip() and one.strip().startswith("v") for one, two in zip(*ports, strict=False))
 
 
 def plain(operand):

@@ -122,6 +122,50 @@ def test_a_load_of_half_a_register_may_not_follow_one_of_another_order(buffers):
     assert violation.text.startswith("global_load_d16_hi_b16")
 
 
+OTHER_HALF = {  # while the high half of v2 is loaded
+    "stored": "ds_store_b16 v1, v2",
+    "a byte of it stored": "global_store_b8 v1, v2, s[2:3]",
+    "read": "v_cvt_f32_f16_e32 v3, v2.l",
+    "written": "v_mov_b16_e32 v2.l, 0",
+    "computed in place": "v_add_f16_e64 v2.l, v2.l, v0.h",
+    "loaded from elsewhere": "ds_load_u16_d16 v2, v1\n s_waitcnt lgkmcnt(0)\n ds_store_b16 v1, v2",
+}
+SAME_HALF = {
+    "stored": "ds_store_b16_d16_hi v1, v2",
+    "stored to memory": "global_store_d16_hi_b8 v1, v2, s[2:3]",
+    "read": "v_cvt_f32_f16_e32 v3, v2.h",
+    "written": "v_mov_b16_e32 v2.h, 0",
+    "read with the other": "v_mov_b32_e32 v3, v2",
+    "both read": "v_add_f16_e32 v3.l, v2.l, v2.h",
+    "an address": "ds_store_b16 v2, v1",
+    "stored with the other": "global_store_b32 v1, v2, s[2:3]",
+    "loaded from elsewhere": "ds_load_u16_d16_hi v2, v1",
+}
+LOAD_HIGH = (
+    "v_mov_b32_e32 v2, v0\n ds_store_b32 v1, v0\n s_waitcnt lgkmcnt(0)\n global_load_d16_hi_b16 v2, v1, s[0:1]\n"
+)
+
+
+@pytest.mark.parametrize("name", OTHER_HALF)
+def test_the_other_half_of_what_is_loaded_can_be_used(buffers, name):
+    """Triton 3.9's LLVM stores the one while the other is on its way."""
+    buffers.run(LANE + LOAD_HIGH + OTHER_HALF[name] + END, **ARGS)
+
+
+@pytest.mark.parametrize("name", SAME_HALF)
+def test_the_half_that_is_loaded_cannot_be_used(buffers, name):
+    violation = buffers.broken(LANE + LOAD_HIGH + SAME_HALF[name] + END, **ARGS)
+    assert violation.kind == "hazard"
+    assert "v2 is still being loaded" in str(violation)
+
+
+def test_halves_are_waited_for_apart(buffers):
+    """The low half returns before the high one does, as vector loads return in order."""
+    loads = "v_mov_b32_e32 v2, 0\n global_load_d16_b16 v2, v1, s[0:1]\n global_load_d16_hi_b16 v2, v1, s[0:1] offset:4\n s_waitcnt vmcnt(1)\n"
+    buffers.run(LANE + loads + "v_cvt_f32_f16_e32 v3, v2.l" + END, **ARGS)
+    assert buffers.broken(LANE + loads + "v_cvt_f32_f16_e32 v3, v2.h" + END, **ARGS).kind == "hazard"
+
+
 def test_a_full_counter_waits_by_itself(buffers):
     loads = "".join(f"global_load_b32 v2, v1, s[0:1] offset:{4 * i}\n" for i in range(64))
     buffers.run(LANE + "global_load_b32 v3, v1, s[0:1]\n" + loads + "v_mov_b32_e32 v4, v3" + END, **ARGS)

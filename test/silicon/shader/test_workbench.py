@@ -37,6 +37,30 @@ work:
 done:
   ret void
 }
+@shared = external addrspace(3) global [0 x i32], align 4
+define amdgpu_kernel void @turned(ptr addrspace(1) %data) #0 {
+  %local = call i32 @llvm.amdgcn.workitem.id.x()
+  %mine = getelementptr i32, ptr addrspace(3) @shared, i32 %local
+  store i32 %local, ptr addrspace(3) %mine
+  fence syncscope("workgroup") release
+  call void @llvm.amdgcn.s.barrier()
+  fence syncscope("workgroup") acquire
+  %other = sub i32 99, %local
+  %theirs = getelementptr i32, ptr addrspace(3) @shared, i32 %other
+  %value = load i32, ptr addrspace(3) %theirs
+  %place = getelementptr i32, ptr addrspace(1) %data, i32 %local
+  store i32 %value, ptr addrspace(1) %place
+  ret void
+}
+declare void @llvm.amdgcn.s.barrier()
+define amdgpu_kernel void @seven(ptr addrspace(1) %a, ptr addrspace(1) %b, i32 %c, i32 %d, i32 %e) #1 {
+  %sum = add i32 %c, %d
+  %more = add i32 %sum, %e
+  store i32 %more, ptr addrspace(1) %a
+  store i32 %c, ptr addrspace(1) %b
+  ret void
+}
+attributes #1 = { "amdgpu-no-implicitarg-ptr" }
 define amdgpu_kernel void @forever() #0 {
   br label %again
 again:
@@ -67,6 +91,23 @@ def test_an_object_file_of_a_compiler_runs_without_a_linker(program, engine):
     done = workbench.run(engine, program, "scale", [data, 2.5, 100], groups=(2, 1, 1), group_size=(64, 1, 1))
     assert (data == wanted).all()
     assert done.counters.waves == 4
+
+
+def test_more_may_be_loaded_than_there_are_arguments(program, engine):
+    """Seven dwords come by a load of eight."""
+    assert program.kernels["seven"].kernarg_bytes == 28
+    first, second = np.zeros(1, np.int32), np.zeros(1, np.int32)
+    workbench.run(engine, program, "seven", [first, second, 1, 2, 4], groups=(1, 1, 1), group_size=(1, 1, 1))
+    assert (first[0], second[0]) == (7, 1)
+
+
+def test_a_kernel_gets_lds_beside_what_it_says_it_needs(program, engine):
+    data = np.zeros(100, np.int32)
+    shape = {"groups": (1, 1, 1), "group_size": (100, 1, 1)}
+    workbench.run(engine, program, "turned", [data], **shape, dynamic_lds_bytes=400)
+    assert (data == np.arange(100)[::-1]).all()
+    with pytest.raises(GuestError, match="0x18c bytes are allocated"):
+        workbench.run(engine, program, "turned", [data], **shape, dynamic_lds_bytes=396)
 
 
 @pytest.mark.parametrize(
