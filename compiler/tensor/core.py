@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar, Self, TypeAlias, cast
+from typing import Any, ClassVar, Self, TypeAlias, TypeGuard, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 
 import numpy as np
@@ -67,6 +67,18 @@ def as_shape(sizes: Sequence[object]) -> Shape:
     if any(index.bounds(size)[0] < 0 for size in shape):
         raise ValueError(f"a shape of {list(shape)}: sizes are not negative")
     return shape
+
+
+def is_list(value: object) -> TypeGuard[Sequence[Any]]:
+    """Return whether something holds numbers one by one, where one alone may stand too."""
+    return isinstance(value, (tuple, list, range, np.ndarray))
+
+
+def whole_number(value: object, what: str) -> int:
+    """Return a count, a size or a step as a plain int; a TypeError where it is none."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{what} of {value!r}: it is a whole number")
+    return int(value)
 
 
 def number_of(size: Int, why: str) -> int:
@@ -165,6 +177,11 @@ class Core:
         raise TypeError(
             f"a tensor and {type(other).__name__} do not go together: give a number, a list, an array or a tensor"
         )
+
+    @classmethod
+    def _counted(cls, count: Int, dtype: DType = dtypes.int32) -> Self:
+        """Return 0, 1, … before `count`."""
+        return cls._of(graph.node(Op.IOTA, dtype, as_shape((count,))))
 
     def _scalar_dtype(self, value: Scalar) -> DType:
         kind = dtypes.of_scalar(value, self.dtype)

@@ -320,8 +320,7 @@ class Indexing(Convolution):
         """Return int32 1 where the class is this integer, 0 elsewhere, along a new last axis of `classes`."""
         if not self.dtype.is_integer:
             raise TypeError(f"one_hot of {self.dtype}: integers only")
-        counted = self._of(graph.node(Op.IOTA, dtypes.int32, (classes,)))
-        return self.unsqueeze(-1).eq(counted).cast(dtypes.int32)
+        return self.unsqueeze(-1).eq(self._counted(classes)).cast(dtypes.int32)
 
     def _with_part(self, key: Any, value: Any) -> Self:
         """Return it with `value` at `key`: what `t[key] = value` makes of a part that is no plain view, through one SCATTER."""

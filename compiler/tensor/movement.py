@@ -10,7 +10,18 @@ from ringup.compiler import dtypes, graph, index
 from ringup.compiler.dtypes import Scalar
 from ringup.compiler.graph import Node, Op
 from ringup.compiler.index import Int
-from ringup.compiler.tensor.core import Axes, Core, as_shape, broadcast_shapes, is_size, number_of, spread, total
+from ringup.compiler.tensor.core import (
+    Axes,
+    Core,
+    as_shape,
+    broadcast_shapes,
+    is_list,
+    is_size,
+    number_of,
+    spread,
+    total,
+    whole_number,
+)
 
 PADDINGS = ("constant", "reflect", "replicate", "circular")
 
@@ -204,12 +215,16 @@ class Movement(Core):
         """
         if mode not in PADDINGS:
             raise ValueError(f"there is no padding {mode!r}; there are {', '.join(PADDINGS)}")
-        given = [widths] * self.ndim if isinstance(widths, int) else list(widths)
+        given = list(widths) if is_list(widths) else [whole_number(widths, "a width")] * self.ndim
         if len(given) != self.ndim:
             raise ValueError(f"pad of {list(self.shape)} by {len(given)} widths: one for each axis")
         pairs: list[tuple[Int, Int]] = [
             (0, 0) if one is None else one if isinstance(one, tuple) else (one, one) for one in given
         ]
+        if not all(len(pair) == 2 and all(map(is_size, pair)) for pair in pairs):
+            raise TypeError(
+                f"pad of {list(self.shape)} by {widths!r}: whole numbers, one or a pair (before, after) for each axis"
+            )
         cut = tuple((max(-a, 0) if isinstance(a, int) else 0, size - max(-b, 0) if isinstance(b, int) else size)
                     for (a, b), size in zip(pairs, self.shape, strict=True))  # fmt: skip
         grown = [tuple(max(one, 0) if isinstance(one, int) else one for one in pair) for pair in pairs]
@@ -277,7 +292,8 @@ class Movement(Core):
         """Return pieces of `sizes` (all of one size but the last, or as listed) along `axis`."""
         at = self._axis(axis)
         whole = number_of(self.shape[at], "split")
-        if isinstance(sizes, int):
+        if not is_list(sizes):
+            sizes = whole_number(sizes, "a size")
             if sizes <= 0:
                 raise ValueError(f"split of axis {axis} of {list(self.shape)} into pieces of {sizes}: give 1 or more")
             sizes = [min(sizes, whole - start) for start in range(0, whole, sizes)] or [0]
@@ -288,6 +304,7 @@ class Movement(Core):
 
     def chunk(self, count: int, axis: int = 0) -> list[Self]:
         """Return up to `count` pieces of equal size (the last may be smaller) along `axis`."""
+        count = whole_number(count, "a count")
         if count <= 0:
             raise ValueError(f"chunk into {count} pieces: give 1 or more")
         size = number_of(self.shape[self._axis(axis)], "chunk")
@@ -298,6 +315,7 @@ class Movement(Core):
         given = cast(
             "Sequence[int]", counts[0] if len(counts) == 1 and isinstance(counts[0], (tuple, list)) else counts
         )
+        given = [whole_number(count, "a count") for count in given]
         if len(given) < self.ndim or any(count < 0 for count in given):
             raise ValueError(f"repeat of {list(self.shape)} by {list(given)}: a count for each axis, none negative")
         shape = (1,) * (len(given) - self.ndim) + self.shape
@@ -317,6 +335,7 @@ class Movement(Core):
         """Return each element repeated in place along `axis`, of the flattened tensor for None."""
         if axis is None:
             return self.flatten().repeat_interleave(count, 0)
+        count = whole_number(count, "a count")
         if count < 0:
             raise ValueError(f"repeat_interleave by {count}: give 0 or more")
         at = self._axis(axis)
@@ -326,10 +345,10 @@ class Movement(Core):
     def roll(self, shift: int | Sequence[int], axis: Axes = None) -> Self:
         """Return it turned around by `shift` along axes; what falls off comes in on the other side. None: of the flattened tensor."""
         if axis is None:
-            if not isinstance(shift, int):
+            if is_list(shift):
                 raise ValueError("roll by several shifts needs as many axes")
             return self.flatten().roll(shift, 0).reshape(self.shape)
-        shifts = [shift] if isinstance(shift, int) else list(shift)
+        shifts = [whole_number(one, "a shift") for one in (shift if is_list(shift) else [shift])]
         axes = [axis] if isinstance(axis, int) else list(axis)
         if len(shifts) != len(axes):
             raise ValueError(f"roll by {shift} along {axis}: as many shifts as axes")
@@ -390,7 +409,11 @@ class Movement(Core):
     def unfold(self, axis: int, size: int, step: int = 1) -> Self:
         """Return windows of `size` elements, `step` apart, along an axis: that axis counts them, a new last one lies inside them."""
         at = self._axis(axis)
-        length = number_of(self.shape[at], "unfold")
+        length, size, step = (
+            number_of(self.shape[at], "unfold"),
+            whole_number(size, "a size"),
+            whole_number(step, "a step"),
+        )
         if not 1 <= size <= length or step < 1:
             raise ValueError(
                 f"unfold of axis {axis} of {list(self.shape)} into windows of {size}, {step} apart: 1 to {length}, a step of 1 or more"
@@ -402,7 +425,7 @@ class Movement(Core):
         a, b = self._axis(first), self._axis(second)
         if a == b:
             raise ValueError(f"diagonal of {list(self.shape)}: axes {first} and {second} are the same")
-        made = self.movedim((a, b), (-2, -1))
+        made, offset = self.movedim((a, b), (-2, -1)), whole_number(offset, "an offset")
         rows, columns = (number_of(size, "diagonal") for size in made.shape[-2:])
         count = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
         at = made.ndim - 2
