@@ -16,6 +16,7 @@ from ringup.compiler.index import Int
 
 DTypeLike: TypeAlias = DType | str
 Axes: TypeAlias = int | Sequence[int] | None
+Steps: TypeAlias = tuple[Callable[[Node], Node], ...]
 
 # every tensor there is, by identity: what an assignment must not change under another tensor's feet, and where backward() looks for leaves
 LIVE: WeakValueDictionary[int, Core] = WeakValueDictionary()
@@ -97,8 +98,8 @@ class Core:
     __hash__ = object.__hash__
 
     _node: Node
-    # where `assign` writes: the tensor this is a plain view of (None: a copy of a part), that one's node and this one's when it was taken
-    _base: tuple[ref[Core] | None, Node, Node] | None
+    # where `assign` writes: the tensor this is a plain view of (None: a copy of a part), and the steps that make the view of that one's node
+    _base: tuple[ref[Core] | None, Steps] | None
     _owns: bool  # whether the node is a state of memory that is this tensor's alone
     grad: Self | None
     requires_grad: bool

@@ -14,7 +14,6 @@ import numpy as np
 from ringup.compiler import dtypes, graph, index
 from ringup.compiler.graph import Op
 from ringup.compiler.index import Int
-from ringup.compiler.tensor import order
 from ringup.compiler.tensor.convolution import Convolution
 from ringup.compiler.tensor.core import Core, broadcast_shapes, is_size, number_of, spread, total
 
@@ -38,14 +37,9 @@ class Indexing(Convolution):
     def __getitem__(self, key: Any) -> Self:
         made, advanced = self._basic(key)
         made = made._advanced(advanced) if advanced else made
-        if made is not self and (
-            made._base is None or not order.is_view(made._node, made._base[1]) or made._base[1] not in self._roots()
-        ):
-            made._base = (None, self._node, made._node)
+        if made is not self and not made._is_view_of(self._viewed()):
+            made._base = (None, ())
         return made
-
-    def _roots(self) -> tuple[graph.Node, ...]:
-        return (self._node,) if self._base is None else (self._node, self._base[1])
 
     def __iter__(self) -> Any:
         return (self[i] for i in range(len(self)))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Self, cast
 from weakref import ref
 
@@ -31,15 +32,21 @@ class Movement(Core):
 
     __slots__ = ()
 
-    def _view(self, node: Node) -> Self:
+    def _view(self, step: Callable[[Node], Node]) -> Self:
         """Return a plain view, which remembers what it is a view of: `assign` on it writes there."""
-        made = self._of(node)
-        base = self._base
-        if base is None or (base[0] is not None and base[0]() is None):
-            made._base = (ref(self), self._node, node)
-        else:
-            made._base = (base[0], base[1], node)
+        made, viewed = self._of(step(self._node)), self._viewed()
+        before = self._base[1] if self._base is not None and viewed is not self else ()
+        made._base = (ref(viewed), (*before, step))
         return made
+
+    def _viewed(self) -> Self:
+        """Return the tensor that writing into views of this one writes: the one it is a view of itself, this one where there is none such."""
+        found = None if self._base is None or self._base[0] is None else self._base[0]()
+        return self if found is None else cast("Self", found)
+
+    def _is_view_of(self, other: Core) -> bool:
+        """Return whether it is a plain view of another tensor."""
+        return self._base is not None and self._base[0] is not None and self._base[0]() is other
 
     def reshape(self, *sizes: Int | Sequence[Int]) -> Self:
         """Return the elements in row-major order under another shape; one size may be -1 and follows from the others."""
@@ -57,7 +64,7 @@ class Movement(Core):
             raise ValueError(
                 f"{list(self.shape)} ({self.size} elements) does not reshape to {list(shape)} ({total(shape)})"
             )
-        return self._view(graph.reshape(self._node, shape))
+        return self._view(partial(graph.reshape, shape=shape))
 
     def _missing(self, wanted: list[Any]) -> Int:
         have, given = list(self.shape), [size for size in wanted if not (isinstance(size, int) and size == -1)]
@@ -119,7 +126,7 @@ class Movement(Core):
         order = [self._axis(axis) for axis in given]
         if sorted(order) != list(range(self.ndim)):
             raise ValueError(f"permute of {list(self.shape)} by {list(given)}: every axis once")
-        return self._view(graph.permute(self._node, order))
+        return self._view(partial(graph.permute, axes=order))
 
     def transpose(self, first: int = -2, second: int = -1) -> Self:
         """Return it with two axes swapped."""
@@ -186,8 +193,7 @@ class Movement(Core):
     def _shrink(self, pairs: Sequence[tuple[Int, Int]]) -> Self:
         if all(pair == (0, size) for pair, size in zip(pairs, self.shape, strict=True)):
             return self
-        shape = tuple(stop - start for start, stop in pairs)
-        return self._view(graph.node(Op.SHRINK, self.dtype, shape, (self._node,), tuple(pairs)))
+        return self._view(partial(_shrunk, pairs=tuple(pairs)))
 
     def _cut(self, axis: int, start: Int, stop: Int) -> Self:
         return self._shrink([(start, stop) if i == axis else (0, size) for i, size in enumerate(self.shape)])
@@ -195,7 +201,7 @@ class Movement(Core):
     def flip(self, axis: Axes = None) -> Self:
         """Return it with axes reversed, all of them for None."""
         axes = tuple(one for one in self._axes(axis) if self.shape[one] != 1)
-        return self._view(graph.node(Op.FLIP, self.dtype, self.shape, (self._node,), axes)) if axes else self
+        return self._view(partial(_flipped, axes=axes)) if axes else self
 
     def _pad(self, widths: Sequence[tuple[Int, Int]], value: Scalar = 0) -> Self:
         if all(pair == (0, 0) for pair in widths):
@@ -438,6 +444,14 @@ class Movement(Core):
             made.reshape((*lead, count * count))._pad([(0, 0)] * at + [(0, count)]).reshape((*lead, count, count + 1))
         )
         return rows_of_one_more._cut(at + 1, 0, 1).reshape((*lead, count))
+
+
+def _shrunk(node: Node, pairs: tuple[tuple[Int, Int], ...]) -> Node:
+    return graph.node(Op.SHRINK, node.dtype, tuple(stop - start for start, stop in pairs), (node,), pairs)
+
+
+def _flipped(node: Node, axes: tuple[int, ...]) -> Node:
+    return graph.node(Op.FLIP, node.dtype, node.shape, (node,), axes)
 
 
 def meshgrid(*tensors: Movement, indexing: str = "ij") -> list[Movement]:

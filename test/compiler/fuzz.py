@@ -20,11 +20,17 @@ from ringup.tools.progress import Progress
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import random_assignments
 import random_attention
 import random_graphs
 import random_networks
 
-CHECKS = {"graphs": random_graphs.check, "networks": random_networks.check, "attention": random_attention.check}
+CHECKS = {
+    "graphs": random_graphs.check,
+    "networks": random_networks.check,
+    "attention": random_attention.check,
+    "assignments": random_assignments.check,
+}
 
 
 def failure(check, seed):
