@@ -120,9 +120,17 @@ def promote(a: DType, b: DType) -> DType:
 
 
 def of_scalar(value: Scalar, beside: DType | None = None) -> DType:
-    """Return the type of a Python number beside a tensor of `beside`: it adapts, unless a float meets integers (float32) or an int bools."""
+    """Return the type of a Python number beside a tensor of `beside`: it adapts, unless a float meets integers (float32) or an int bools.
+
+    An integer alone is int32, or what it fits of int64 and uint64; a ValueError for one that fits neither.
+    """
     if isinstance(value, bool):
         return beside or bool_
     if isinstance(value, int):
-        return int32 if beside is None or beside is bool_ else beside
+        if beside is not None and beside is not bool_:
+            return beside
+        found = next((one for one in (int32, int64, uint64) if int(one.least) <= value <= int(one.greatest)), None)
+        if found is None:
+            raise ValueError(f"{value} does not fit 64 bits; give it as a float")
+        return found
     return beside if beside is not None and beside.is_float else float32

@@ -112,9 +112,9 @@ def float8_value(build: Builder, bits: Value, dtype: DType) -> Value:
     sign = build.op("shl", I32, build.op("and", I32, bits, build.const(0x80)), build.const(24))
     small = build.op("bitcast", F32, build.op("shl", I32, magnitude, build.const(20)))
     value = build.op("fmul", F32, small, build.const(2.0**120, F32))
-    signed = build.op("bitcast", F32, build.op("or", I32, build.op("bitcast", I32, value), sign))
     is_nan = build.compare("eq", magnitude, build.const(0x7F))
-    return build.op("select", F32, is_nan, build.const(float("nan"), F32), signed)
+    value = build.op("select", F32, is_nan, build.const(float("nan"), F32), value)  # a NaN keeps its sign too
+    return build.op("bitcast", F32, build.op("or", I32, build.op("bitcast", I32, value), sign))
 
 
 def float8_bits(build: Builder, value: Value, dtype: DType) -> Value:

@@ -67,9 +67,9 @@ class Device:
         return self._launch(loaded, [self._memory_of(node, sizes) for node in buffers], sizes)
 
     def _memory_of(self, node: Node, sizes: Mapping[str, int]) -> Memory:
-        """Return the memory of a BUFFER; host data goes there first."""
+        """Return the memory of a BUFFER; host data, and data in the memory of another card, goes there first."""
         storage: Storage = node.arg
-        if not isinstance(storage.data, Memory):
+        if not isinstance(storage.data, Memory) or not storage.data.is_of(self.card):
             place = self.pool.take(evaluate(storage.size, sizes) * storage.dtype.size_bytes, storage.name or "tensor")
             if storage.data is not None:
                 data: Any = storage.data

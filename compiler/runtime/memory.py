@@ -43,6 +43,10 @@ class Memory:
         self._check()
         return int(self.buffer.gpu_va)
 
+    def is_of(self, card: Card) -> bool:
+        """Return whether it is memory of that card."""
+        return self._card is card
+
     def _check(self) -> None:
         if self._card.is_closed:
             raise ValueError(

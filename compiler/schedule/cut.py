@@ -246,8 +246,11 @@ class Cut:
                 found.add(node)
         return found
 
-    def _most_behind(self, reduction: Node) -> int:
-        return most_behind(reduction, is_contraction=self._contractions[reduction])
+    def _is_heavy(self, kernel: Kernel, reduction: Node) -> bool:
+        """Return whether a kernel does too much for each element of its root to compute a reduction too."""
+        if kernel.work < HEAVY_UNROLLED:
+            return False
+        return kernel.work >= most_behind(reduction, is_contraction=self._contractions[reduction])
 
     def _is_term(self, node: Node) -> bool:
         """Return whether a node is a product that is reduced at once: its factors are never more than it is."""
@@ -326,8 +329,7 @@ class Cut:
     def _is_gate(self, node: Node, accesses: Mapping[tuple[Kernel, Point], None], reduces: Sequence[Node]) -> bool:
         """Return whether a node is put into memory for the sake of a reduction below it: one that cannot join the node's users, but the node."""
         kernels = list(dict.fromkeys(kernel for kernel, _ in accesses))
-        most = min(self._most_behind(one) for one in reduces)
-        if self._work.of(node) > LIGHT and any(kernel.work >= most for kernel in kernels):
+        if self._work.of(node) > LIGHT and any(self._is_heavy(kernel, one) for kernel in kernels for one in reduces):
             return False
         if len(kernels) == 1:
             joined, undecided = self._joinable(kernels[0], [(node, point) for _, point in accesses], reduces)
@@ -490,7 +492,7 @@ class Cut:
     def _may_join(self, kernel: Kernel, node: Node, point: Point, rows: Rows | None) -> bool:
         if (
             node in self._passing
-            or kernel.work >= self._most_behind(node)
+            or self._is_heavy(kernel, node)
             or kernel.attention is not None
             or kernel.line is not None
             or len(kernel.folds) >= MOST_FOLDS

@@ -7,13 +7,12 @@ the element and reading it again costs as much as a hundred instructions do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ringup.compiler.dtypes import DType
 from ringup.compiler.graph import ELEMENTWISE, LINES, MOVEMENT, Node, Op
 from ringup.compiler.index import bounds
-from ringup.compiler.schedule.needs import lies
 
 HEAVY: Final = 1000  # instructions for one element that are not computed beside a reduction
 # the same where 32 or 64 are written out: behind a product by matrix instructions, between an attention's scores and its softmax
@@ -30,7 +29,7 @@ ROUNDED: Final = {
     "float8_e4m3": 25,
     "float8_e5m2": 25,
 }  # more where results are rounded to a type that has no instructions
-_ENDS = LINES | {Op.REDUCE, Op.CONTIGUOUS}
+_ENDS = LINES | {Op.BUFFER, Op.AFTER, Op.REDUCE, Op.CONTIGUOUS}
 
 
 def cost(op: Op, dtype: DType) -> int:
@@ -62,27 +61,33 @@ class Work:
         self._users = users
         self._of: dict[Node, int] = {}
         self.kept: set[Node] = set()
+        below: dict[Node, int] = {}  # what a node adds to the work of its users
         for node in nodes:
-            self._of[node] = found = self._count(node)
-            if found >= HEAVY and node.op in ELEMENTWISE and self._is_repeated(node):
-                self.kept.add(node)
+            found = sum([below[one] for one in node.sources])
+            if node.op in ELEMENTWISE:
+                found += cost(node.op, node.dtype)
+            if found >= HEAVY_UNROLLED:
+                found = self._exactly(node, found)
+                if found >= HEAVY and node.op in ELEMENTWISE and self._is_repeated(node):
+                    self.kept.add(node)
+            self._of[node] = found
+            below[node] = 0 if node.op in _ENDS or node in self.kept else found
 
     def of(self, node: Node) -> int:
         """Return the work for an element of a kernel's root."""
         return self._of[node]
 
-    def _below(self, node: Node) -> Iterable[Node]:
+    def _below(self, node: Node) -> list[Node]:
         """Return the sources that are computed with a node."""
-        return (one for one in node.sources if not lies(one) and one.op not in _ENDS and one not in self.kept)
+        return [one for one in node.sources if one.op not in _ENDS and one not in self.kept]
 
-    def _count(self, node: Node) -> int:
-        own = cost(node.op, node.dtype) if node.op in ELEMENTWISE else 0
-        found = own + sum(self._of[one] for one in self._below(node))
-        if found < HEAVY_UNROLLED or any(self._of[one] >= HEAVY for one in self._below(node)):
-            return min(found, HEAVY)
-        seen, stack = {node}, [node]  # what is used twice is computed once
+    def _exactly(self, node: Node, most: int) -> int:
+        """Return the work for an element with each node counted once, of which `most` counts some again for each of their users."""
+        if any(self._of[one] >= HEAVY for one in self._below(node)):
+            return HEAVY
+        seen, stack = {node}, [node]
         total = 0
-        while stack and total < HEAVY:
+        while stack and total < min(most, HEAVY):
             current = stack.pop()
             total += cost(current.op, current.dtype) if current.op in ELEMENTWISE else 0
             more = [one for one in self._below(current) if one not in seen]

@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Self, TypeAlias
 
+import numpy as np
+
 from ringup.compiler import dtypes
 from ringup.compiler.dtypes import Scalar
 from ringup.compiler.index import Int
-from ringup.compiler.tensor.core import Core, number_of
+from ringup.compiler.tensor.core import Core, is_list, number_of, whole_number
 from ringup.compiler.tensor.linear import Linear
 
 PerAxis: TypeAlias = int | Sequence[int]
@@ -55,7 +57,11 @@ class Convolution(Linear):
             raise ValueError(
                 f"conv of {list(self.shape)} with weight {list(weight.shape)}: (N, C, …) and (outputs, C / groups, …) of equal rank"
             )
-        if groups < 1 or weight.shape[0] % groups != 0 or weight.shape[1] * groups != self.shape[1]:
+        if (
+            whole_number(groups, "a count of groups") < 1
+            or weight.shape[0] % groups != 0
+            or weight.shape[1] * groups != self.shape[1]
+        ):
             raise ValueError(
                 f"conv of {list(self.shape)} with weight {list(weight.shape)} in {groups} groups: it takes {weight.shape[1] * groups} channels"
             )
@@ -183,7 +189,7 @@ class Convolution(Linear):
         beyond: Scalar,
     ) -> tuple[Self, list[int]]:
         """Return (…, outputs…, taps…) of the last axes, edges filled with `value`, what `ceil` adds with `beyond`; and the axes of the taps."""
-        n = 2 if isinstance(kernel, int) else len(kernel)
+        n = len(kernel) if is_list(kernel) else 2
         sizes = per_axis(kernel, n, "kernel")
         steps = sizes if stride is None else per_axis(stride, n, "stride")
         taps = per_axis(dilation, n, "dilation")
@@ -255,6 +261,7 @@ class Convolution(Linear):
         """Return the last axes resampled to `sizes`: the nearest to the left, or linearly between neighbours (half-pixel centres or corners)."""
         if mode not in INTERPOLATIONS:
             raise ValueError(f"interpolate has no mode {mode!r}; there are {', '.join(INTERPOLATIONS)}")
+        sizes = [whole_number(one, "a size") for one in sizes]
         if not 0 < len(sizes) <= self.ndim or min(sizes) < 1:
             raise ValueError(
                 f"interpolate of {list(self.shape)} to {list(sizes)}: a size of 1 or more for some of the last axes"
@@ -299,14 +306,15 @@ class Convolution(Linear):
 
 def per_axis(value: PerAxis, n: int, what: str) -> list[int]:
     """Return one positive number for each of `n` axes."""
-    made = [value] * n if isinstance(value, int) else list(value)
+    made = list(value) if is_list(value) else [value] * n
     if len(made) != n or any(
-        not isinstance(one, int) or one < (what == "output_padding" and -1) + (what != "output_padding") for one in made
+        not isinstance(one, (int, np.integer)) or one < (what == "output_padding" and -1) + (what != "output_padding")
+        for one in made
     ):
         raise ValueError(
             f"{what} of {value}: one whole number for all {n} axes or one for each, at least {int(what != 'output_padding')}"
         )
-    return made
+    return [whole_number(one, what) for one in made]
 
 
 def widths(
@@ -324,11 +332,12 @@ def widths(
             for tap, size in zip(taps, kernel, strict=True)
         ]
     if isinstance(padding, str):
-        raise ValueError(f'padding {padding!r}: a number, pairs, "same" or "valid"')  # noqa: TRY004
-    given = [padding] * n if isinstance(padding, int) else list(padding)
+        raise ValueError(f'padding {padding!r}: a whole number, pairs, "same" or "valid"')  # noqa: TRY004
+    given = list(padding) if is_list(padding) else [padding] * n
     if len(given) != n:
         raise ValueError(f"padding of {padding} for {n} axes: one for all or one for each")
-    made: Widths = [(one, one) if isinstance(one, int) else (int(one[0]), int(one[1])) for one in given]  # type: ignore[index]
+    pairs = [tuple(one) if is_list(one) else (one, one) for one in given]
+    made: Widths = [(whole_number(a, "padding"), whole_number(b, "padding")) for a, b in pairs]
     if any(one < 0 for pair in made for one in pair):
         raise ValueError(f"padding of {padding}: none negative")
     return made

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar, Self, TypeAlias, cast
+from typing import Any, ClassVar, Self, TypeAlias, TypeGuard, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 
 import numpy as np
@@ -16,6 +16,7 @@ from ringup.compiler.index import Int
 
 DTypeLike: TypeAlias = DType | str
 Axes: TypeAlias = int | Sequence[int] | None
+Steps: TypeAlias = tuple[Callable[[Node], Node], ...]
 
 # every tensor there is, by identity: what an assignment must not change under another tensor's feet, and where backward() looks for leaves
 LIVE: WeakValueDictionary[int, Core] = WeakValueDictionary()
@@ -69,6 +70,18 @@ def as_shape(sizes: Sequence[object]) -> Shape:
     return shape
 
 
+def is_list(value: object) -> TypeGuard[Sequence[Any]]:
+    """Return whether something holds numbers one by one, where one alone may stand too."""
+    return isinstance(value, (tuple, list, range, np.ndarray))
+
+
+def whole_number(value: object, what: str) -> int:
+    """Return a count, a size or a step as a plain int; a TypeError where it is none."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{what} of {value!r}: it is a whole number")
+    return int(value)
+
+
 def number_of(size: Int, why: str) -> int:
     """Return a size that has to be a plain number here."""
     if not isinstance(size, int):
@@ -85,8 +98,8 @@ class Core:
     __hash__ = object.__hash__
 
     _node: Node
-    # where `assign` writes: the tensor this is a plain view of (None: a copy of a part), that one's node and this one's when it was taken
-    _base: tuple[ref[Core] | None, Node, Node] | None
+    # where `assign` writes: the tensor this is a plain view of (None: a copy of a part), and the steps that make the view of that one's node
+    _base: tuple[ref[Core] | None, Steps] | None
     _owns: bool  # whether the node is a state of memory that is this tensor's alone
     grad: Self | None
     requires_grad: bool
@@ -165,6 +178,11 @@ class Core:
         raise TypeError(
             f"a tensor and {type(other).__name__} do not go together: give a number, a list, an array or a tensor"
         )
+
+    @classmethod
+    def _counted(cls, count: Int, dtype: DType = dtypes.int32) -> Self:
+        """Return 0, 1, … before `count`."""
+        return cls._of(graph.node(Op.IOTA, dtype, as_shape((count,))))
 
     def _scalar_dtype(self, value: Scalar) -> DType:
         kind = dtypes.of_scalar(value, self.dtype)

@@ -6,12 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import Self, cast
 
+import numpy as np
+
 from ringup.compiler import dtypes, graph, index
 from ringup.compiler.dtypes import Scalar
-from ringup.compiler.graph import Op, Shape
+from ringup.compiler.graph import Shape
 from ringup.compiler.index import Int
 from ringup.compiler.tensor import random
-from ringup.compiler.tensor.core import DTypeLike, as_dtype, as_shape, number_of
+from ringup.compiler.tensor.core import DTypeLike, as_dtype, as_shape, number_of, whole_number
 from ringup.compiler.tensor.memory import Memory
 from ringup.compiler.tensor.random import Source
 
@@ -24,6 +26,7 @@ class Creation(Memory):
     @classmethod
     def full(cls, shape: Sequence[Int], value: Scalar, dtype: DTypeLike | None = None) -> Self:
         """Return a tensor of one value everywhere; of its type unless said."""
+        value = cast("Scalar", value.item()) if isinstance(value, np.generic) else value
         return cls._constant(
             value, dtypes.of_scalar(value) if dtype is None else as_dtype(dtype), as_shape([tuple(shape)])
         )
@@ -62,9 +65,13 @@ class Creation(Memory):
         cls, start: Scalar | Int, stop: Scalar | Int | None = None, step: Scalar = 1, dtype: DTypeLike | None = None
     ) -> Self:
         """Return start, start + step, … before `stop` (from 0 for one argument); int32 of integers, f32 else, unless said."""
-        first, last = (0, start) if stop is None else (start, stop)
+        first, last = (cast("Scalar", one.item()) if isinstance(one, np.generic) else one
+                       for one in ((0, start) if stop is None else (start, stop)))  # fmt: skip
+        step = cast("Scalar", step.item()) if isinstance(step, np.generic) else step
         if step == 0:
             raise ValueError("arange with a step of 0")
+        if not all(math.isfinite(one) for one in (first, last, step) if isinstance(one, float)):
+            raise ValueError(f"arange from {first} to {last} in steps of {step}: it ends nowhere")
         floats = any(isinstance(one, float) for one in (first, last, step))
         kind = as_dtype(dtype) if dtype is not None else dtypes.float32 if floats else dtypes.int32
         if isinstance(first, index.Expr) or isinstance(last, index.Expr):
@@ -84,9 +91,7 @@ class Creation(Memory):
             if kind is dtypes.float64
             else dtypes.float32
         )
-        counted = cls._of(
-            graph.node(Op.IOTA, dtypes.int64 if wide in (dtypes.int64, dtypes.float64) else dtypes.int32, (count,))
-        )
+        counted = cls._counted(count, dtypes.int64 if wide in (dtypes.int64, dtypes.float64) else dtypes.int32)
         made = counted.cast(wide) if wide.is_float else counted
         if step != 1:
             made = made * made._constant(step, made.dtype)
@@ -97,10 +102,11 @@ class Creation(Memory):
     @classmethod
     def linspace(cls, start: float, stop: float, count: int, dtype: DTypeLike = dtypes.float32) -> Self:
         """Return `count` numbers from `start` to `stop`, both included, evenly spread."""
+        count = whole_number(count, "a count")
         if count < 0:
             raise ValueError(f"linspace of {count} numbers")
         kind = as_dtype(dtype)
-        places = cls._of(graph.node(Op.IOTA, dtypes.int32, (count,)))
+        places = cls._counted(count)
         wide = places.cast(dtypes.float64 if kind is dtypes.float64 else dtypes.float32)
         made = wide * ((stop - start) / max(count - 1, 1)) + start
         return places.eq(count - 1).where(float(stop), made).cast(kind) if count > 1 else made.cast(kind)
@@ -108,8 +114,8 @@ class Creation(Memory):
     @classmethod
     def eye(cls, rows: int, columns: int | None = None, dtype: DTypeLike = dtypes.float32) -> Self:
         """Return a matrix of ones on the diagonal, zeros elsewhere."""
-        down = cls._of(graph.node(Op.IOTA, dtypes.int32, (rows,))).reshape((rows, 1))
-        across = cls._of(graph.node(Op.IOTA, dtypes.int32, (rows if columns is None else columns,))).reshape((1, -1))
+        down = cls._counted(rows).reshape((rows, 1))
+        across = cls._counted(rows if columns is None else columns).reshape((1, -1))
         return down.eq(across).cast(as_dtype(dtype))
 
     # random numbers
@@ -177,7 +183,7 @@ class Creation(Memory):
     @classmethod
     def randperm(cls, count: int, source: Source | None = None) -> Self:
         """Return 0 … count - 1 in random order, int32."""
-        return random.words(cls, (count,), source)[0].argsort(0)
+        return random.words(cls, as_shape((count,)), source)[0].argsort(0)
 
     permutation = randperm
 

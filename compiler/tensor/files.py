@@ -11,8 +11,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ringup.compiler import dtypes, graph
 from ringup.compiler.dtypes import DType
 from ringup.compiler.tensor.tensor import Tensor
@@ -90,7 +88,7 @@ def save_safetensors(
     if tensors:
         first, *others = tensors.values()
         first.realize(*others)
-    arrays = {name: np.ascontiguousarray(one.numpy()) for name, one in tensors.items()}
+    arrays = {name: one.numpy() for name, one in tensors.items()}
     Path(path).write_bytes(library.save(arrays, metadata))
 
 

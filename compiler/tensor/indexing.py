@@ -14,7 +14,6 @@ import numpy as np
 from ringup.compiler import dtypes, graph, index
 from ringup.compiler.graph import Op
 from ringup.compiler.index import Int
-from ringup.compiler.tensor import order
 from ringup.compiler.tensor.convolution import Convolution
 from ringup.compiler.tensor.core import Core, broadcast_shapes, is_size, number_of, spread, total
 
@@ -38,14 +37,9 @@ class Indexing(Convolution):
     def __getitem__(self, key: Any) -> Self:
         made, advanced = self._basic(key)
         made = made._advanced(advanced) if advanced else made
-        if made is not self and (
-            made._base is None or not order.is_view(made._node, made._base[1]) or made._base[1] not in self._roots()
-        ):
-            made._base = (None, self._node, made._node)
+        if made is not self and not made._is_view_of(self._viewed()):
+            made._base = (None, ())
         return made
-
-    def _roots(self) -> tuple[graph.Node, ...]:
-        return (self._node,) if self._base is None else (self._node, self._base[1])
 
     def __iter__(self) -> Any:
         return (self[i] for i in range(len(self)))
@@ -320,8 +314,7 @@ class Indexing(Convolution):
         """Return int32 1 where the class is this integer, 0 elsewhere, along a new last axis of `classes`."""
         if not self.dtype.is_integer:
             raise TypeError(f"one_hot of {self.dtype}: integers only")
-        counted = self._of(graph.node(Op.IOTA, dtypes.int32, (classes,)))
-        return self.unsqueeze(-1).eq(counted).cast(dtypes.int32)
+        return self.unsqueeze(-1).eq(self._counted(classes)).cast(dtypes.int32)
 
     def _with_part(self, key: Any, value: Any) -> Self:
         """Return it with `value` at `key`: what `t[key] = value` makes of a part that is no plain view, through one SCATTER."""

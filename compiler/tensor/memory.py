@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from ringup.compiler import graph
 from ringup.compiler.graph import Node, Op
-from ringup.compiler.tensor import order
-from ringup.compiler.tensor.core import Core, spread
+from ringup.compiler.tensor.core import Core, Steps, spread
 from ringup.compiler.tensor.indexing import without_leading_ones
 from ringup.compiler.tensor.layers import Layers
 
@@ -33,17 +31,17 @@ class Memory(Layers):
         return self._put_here(value, copies=False)
 
     def _put_here(self, value: Any, *, copies: bool) -> Self:
-        new = self._fitting(value)
-        if self._base is None or (copies and self._base[0] is None):
-            self._node = _stored(self._node, self._node, new) if self._owns and self._base is None else new
-            return self
-        found, seen, view = self._base
-        base = None if found is None else cast("Self | None", found())
-        if base is None:
+        new, base = self._fitting(value), self._viewed()
+        if base is not self and self._base is not None:
+            self._node = base._write(self._base[1], new)
+        elif self._base is None:
+            self._node = _stored(self._node, self._node, new) if self._owns else new
+        elif copies:
+            self._node = new
+        else:
             raise TypeError(
                 "assign to a part that is a copy (index arrays, steps, or of a tensor that is gone): write t[...] = value"
             )
-        self._node = base._write(_path(view, seen), new)
         return self
 
     def _fitting(self, value: Any) -> Node:
@@ -55,29 +53,27 @@ class Memory(Layers):
             raise ValueError(f"a value of shape {list(y.shape)} does not go into {list(self.shape)}")
         return spread(graph.cast(y._node, self.dtype), self.shape)
 
-    def _write(self, path: Callable[[Node], Node], value: Node) -> Node:
+    def _write(self, steps: Steps, value: Node) -> Node:
         """Store a value through a view of this tensor; return the view of what is there then."""
-        self._adopt()  # ORDER: the path is laid over the node after this
-        self._node = _stored(self._node, path(self._node), value)
-        return path(self._node)
+        self._adopt()  # ORDER: the view is laid over the node after this
+        self._node = _stored(self._node, _laid(steps, self._node), value)
+        return _laid(steps, self._node)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         part, advanced = self._basic(key)
         if isinstance(value, Core) and value._node is part._node:
             return  # t[key] += x has written already
-        if advanced or not order.is_view(part._node, self._node):
+        base = self._viewed()
+        if advanced or not (part is self or part._is_view_of(base)):
+            if base is not self and self._base is not None:  # what is not written stays as it is there now
+                self._node = _laid(self._base[1], base._node)
             self._put_here(self._with_part(key, value), copies=True)
             return
         y = self._lift(value)
         new = part._fitting(y.reshape(without_leading_ones(y.shape, part.ndim)) if y.ndim > part.ndim else y)
-        base = None if self._base is None or self._base[0] is None else cast("Self | None", self._base[0]())
-        if base is None or self._base is None:
-            self._adopt()
-            self._write(_path(self._basic(key)[0]._node, self._node), new)
-            return
-        mine, inner = _path(self._base[2], self._base[1]), _path(part._node, self._node)
-        base._write(lambda state: inner(mine(state)), new)
-        self._node = mine(base._node)
+        base._write(() if part is base or part._base is None else part._base[1], new)
+        if base is not self and self._base is not None:
+            self._node = _laid(self._base[1], base._node)
 
     def __iadd__(self, other: Any) -> Self:
         return self._put_here(self + other, copies=True)
@@ -121,18 +117,8 @@ def _stored(state: Node, view: Node, value: Node) -> Node:
     return graph.node(Op.AFTER, state.dtype, state.shape, (state, store))
 
 
-def _path(view: Node, state: Node) -> Callable[[Node], Node]:
-    """Return what makes the same view of another node that `view` is of `state`."""
-    steps: list[Node] = []
-    while view is not state:
-        if view.op not in order.WRITABLE:
-            raise TypeError(f"assign to a part that is a copy (there is a {view.op.value} in it): write t[...] = value")
-        steps.append(view)
-        view = view.sources[0]
-
-    def made(node: Node) -> Node:
-        for step in reversed(steps):
-            node = graph.node(step.op, step.dtype, step.shape, (node,), step.arg)
-        return node
-
-    return made
+def _laid(steps: Steps, node: Node) -> Node:
+    """Return the view of a node that the steps make."""
+    for step in steps:
+        node = step(node)
+    return node

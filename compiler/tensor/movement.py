@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Self, cast
 from weakref import ref
 
@@ -10,7 +11,18 @@ from ringup.compiler import dtypes, graph, index
 from ringup.compiler.dtypes import Scalar
 from ringup.compiler.graph import Node, Op
 from ringup.compiler.index import Int
-from ringup.compiler.tensor.core import Axes, Core, as_shape, broadcast_shapes, is_size, number_of, spread, total
+from ringup.compiler.tensor.core import (
+    Axes,
+    Core,
+    as_shape,
+    broadcast_shapes,
+    is_list,
+    is_size,
+    number_of,
+    spread,
+    total,
+    whole_number,
+)
 
 PADDINGS = ("constant", "reflect", "replicate", "circular")
 
@@ -20,15 +32,21 @@ class Movement(Core):
 
     __slots__ = ()
 
-    def _view(self, node: Node) -> Self:
+    def _view(self, step: Callable[[Node], Node]) -> Self:
         """Return a plain view, which remembers what it is a view of: `assign` on it writes there."""
-        made = self._of(node)
-        base = self._base
-        if base is None or (base[0] is not None and base[0]() is None):
-            made._base = (ref(self), self._node, node)
-        else:
-            made._base = (base[0], base[1], node)
+        made, viewed = self._of(step(self._node)), self._viewed()
+        before = self._base[1] if self._base is not None and viewed is not self else ()
+        made._base = (ref(viewed), (*before, step))
         return made
+
+    def _viewed(self) -> Self:
+        """Return the tensor that writing into views of this one writes: the one it is a view of itself, this one where there is none such."""
+        found = None if self._base is None or self._base[0] is None else self._base[0]()
+        return self if found is None else cast("Self", found)
+
+    def _is_view_of(self, other: Core) -> bool:
+        """Return whether it is a plain view of another tensor."""
+        return self._base is not None and self._base[0] is not None and self._base[0]() is other
 
     def reshape(self, *sizes: Int | Sequence[Int]) -> Self:
         """Return the elements in row-major order under another shape; one size may be -1 and follows from the others."""
@@ -46,7 +64,7 @@ class Movement(Core):
             raise ValueError(
                 f"{list(self.shape)} ({self.size} elements) does not reshape to {list(shape)} ({total(shape)})"
             )
-        return self._view(graph.reshape(self._node, shape))
+        return self._view(partial(graph.reshape, shape=shape))
 
     def _missing(self, wanted: list[Any]) -> Int:
         have, given = list(self.shape), [size for size in wanted if not (isinstance(size, int) and size == -1)]
@@ -108,7 +126,7 @@ class Movement(Core):
         order = [self._axis(axis) for axis in given]
         if sorted(order) != list(range(self.ndim)):
             raise ValueError(f"permute of {list(self.shape)} by {list(given)}: every axis once")
-        return self._view(graph.permute(self._node, order))
+        return self._view(partial(graph.permute, axes=order))
 
     def transpose(self, first: int = -2, second: int = -1) -> Self:
         """Return it with two axes swapped."""
@@ -175,8 +193,7 @@ class Movement(Core):
     def _shrink(self, pairs: Sequence[tuple[Int, Int]]) -> Self:
         if all(pair == (0, size) for pair, size in zip(pairs, self.shape, strict=True)):
             return self
-        shape = tuple(stop - start for start, stop in pairs)
-        return self._view(graph.node(Op.SHRINK, self.dtype, shape, (self._node,), tuple(pairs)))
+        return self._view(partial(_shrunk, pairs=tuple(pairs)))
 
     def _cut(self, axis: int, start: Int, stop: Int) -> Self:
         return self._shrink([(start, stop) if i == axis else (0, size) for i, size in enumerate(self.shape)])
@@ -184,7 +201,7 @@ class Movement(Core):
     def flip(self, axis: Axes = None) -> Self:
         """Return it with axes reversed, all of them for None."""
         axes = tuple(one for one in self._axes(axis) if self.shape[one] != 1)
-        return self._view(graph.node(Op.FLIP, self.dtype, self.shape, (self._node,), axes)) if axes else self
+        return self._view(partial(_flipped, axes=axes)) if axes else self
 
     def _pad(self, widths: Sequence[tuple[Int, Int]], value: Scalar = 0) -> Self:
         if all(pair == (0, 0) for pair in widths):
@@ -204,12 +221,16 @@ class Movement(Core):
         """
         if mode not in PADDINGS:
             raise ValueError(f"there is no padding {mode!r}; there are {', '.join(PADDINGS)}")
-        given = [widths] * self.ndim if isinstance(widths, int) else list(widths)
+        given = list(widths) if is_list(widths) else [whole_number(widths, "a width")] * self.ndim
         if len(given) != self.ndim:
             raise ValueError(f"pad of {list(self.shape)} by {len(given)} widths: one for each axis")
         pairs: list[tuple[Int, Int]] = [
             (0, 0) if one is None else one if isinstance(one, tuple) else (one, one) for one in given
         ]
+        if not all(len(pair) == 2 and all(map(is_size, pair)) for pair in pairs):
+            raise TypeError(
+                f"pad of {list(self.shape)} by {widths!r}: whole numbers, one or a pair (before, after) for each axis"
+            )
         cut = tuple((max(-a, 0) if isinstance(a, int) else 0, size - max(-b, 0) if isinstance(b, int) else size)
                     for (a, b), size in zip(pairs, self.shape, strict=True))  # fmt: skip
         grown = [tuple(max(one, 0) if isinstance(one, int) else one for one in pair) for pair in pairs]
@@ -277,7 +298,8 @@ class Movement(Core):
         """Return pieces of `sizes` (all of one size but the last, or as listed) along `axis`."""
         at = self._axis(axis)
         whole = number_of(self.shape[at], "split")
-        if isinstance(sizes, int):
+        if not is_list(sizes):
+            sizes = whole_number(sizes, "a size")
             if sizes <= 0:
                 raise ValueError(f"split of axis {axis} of {list(self.shape)} into pieces of {sizes}: give 1 or more")
             sizes = [min(sizes, whole - start) for start in range(0, whole, sizes)] or [0]
@@ -288,6 +310,7 @@ class Movement(Core):
 
     def chunk(self, count: int, axis: int = 0) -> list[Self]:
         """Return up to `count` pieces of equal size (the last may be smaller) along `axis`."""
+        count = whole_number(count, "a count")
         if count <= 0:
             raise ValueError(f"chunk into {count} pieces: give 1 or more")
         size = number_of(self.shape[self._axis(axis)], "chunk")
@@ -298,6 +321,7 @@ class Movement(Core):
         given = cast(
             "Sequence[int]", counts[0] if len(counts) == 1 and isinstance(counts[0], (tuple, list)) else counts
         )
+        given = [whole_number(count, "a count") for count in given]
         if len(given) < self.ndim or any(count < 0 for count in given):
             raise ValueError(f"repeat of {list(self.shape)} by {list(given)}: a count for each axis, none negative")
         shape = (1,) * (len(given) - self.ndim) + self.shape
@@ -317,6 +341,7 @@ class Movement(Core):
         """Return each element repeated in place along `axis`, of the flattened tensor for None."""
         if axis is None:
             return self.flatten().repeat_interleave(count, 0)
+        count = whole_number(count, "a count")
         if count < 0:
             raise ValueError(f"repeat_interleave by {count}: give 0 or more")
         at = self._axis(axis)
@@ -326,10 +351,10 @@ class Movement(Core):
     def roll(self, shift: int | Sequence[int], axis: Axes = None) -> Self:
         """Return it turned around by `shift` along axes; what falls off comes in on the other side. None: of the flattened tensor."""
         if axis is None:
-            if not isinstance(shift, int):
+            if is_list(shift):
                 raise ValueError("roll by several shifts needs as many axes")
             return self.flatten().roll(shift, 0).reshape(self.shape)
-        shifts = [shift] if isinstance(shift, int) else list(shift)
+        shifts = [whole_number(one, "a shift") for one in (shift if is_list(shift) else [shift])]
         axes = [axis] if isinstance(axis, int) else list(axis)
         if len(shifts) != len(axes):
             raise ValueError(f"roll by {shift} along {axis}: as many shifts as axes")
@@ -390,7 +415,11 @@ class Movement(Core):
     def unfold(self, axis: int, size: int, step: int = 1) -> Self:
         """Return windows of `size` elements, `step` apart, along an axis: that axis counts them, a new last one lies inside them."""
         at = self._axis(axis)
-        length = number_of(self.shape[at], "unfold")
+        length, size, step = (
+            number_of(self.shape[at], "unfold"),
+            whole_number(size, "a size"),
+            whole_number(step, "a step"),
+        )
         if not 1 <= size <= length or step < 1:
             raise ValueError(
                 f"unfold of axis {axis} of {list(self.shape)} into windows of {size}, {step} apart: 1 to {length}, a step of 1 or more"
@@ -402,7 +431,7 @@ class Movement(Core):
         a, b = self._axis(first), self._axis(second)
         if a == b:
             raise ValueError(f"diagonal of {list(self.shape)}: axes {first} and {second} are the same")
-        made = self.movedim((a, b), (-2, -1))
+        made, offset = self.movedim((a, b), (-2, -1)), whole_number(offset, "an offset")
         rows, columns = (number_of(size, "diagonal") for size in made.shape[-2:])
         count = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
         at = made.ndim - 2
@@ -415,6 +444,14 @@ class Movement(Core):
             made.reshape((*lead, count * count))._pad([(0, 0)] * at + [(0, count)]).reshape((*lead, count, count + 1))
         )
         return rows_of_one_more._cut(at + 1, 0, 1).reshape((*lead, count))
+
+
+def _shrunk(node: Node, pairs: tuple[tuple[Int, Int], ...]) -> Node:
+    return graph.node(Op.SHRINK, node.dtype, tuple(stop - start for start, stop in pairs), (node,), pairs)
+
+
+def _flipped(node: Node, axes: tuple[int, ...]) -> Node:
+    return graph.node(Op.FLIP, node.dtype, node.shape, (node,), axes)
 
 
 def meshgrid(*tensors: Movement, indexing: str = "ij") -> list[Movement]:

@@ -130,9 +130,14 @@ def realize(tensors: Sequence[Core], sizes: Mapping[str, int]) -> None:
     buffers = {one: _buffer(one, data, sizes) for one, data in made.items()}
     keep = _keeping.get() and bool(LEAVES)
     leaves = {_origin(one._node) for one in LEAVES.values()} if keep else set()
+    owned: set[Node] = set()
     for one in dict.fromkeys([*asked, *readers]):
         before = one._node
-        one._node, one._owns = buffers[before], True
+        one._node, one._owns = (
+            buffers[before],
+            before not in owned,
+        )  # tensors of one value share its memory: the first may write there
+        owned.add(before)
         if keep and before not in finals.values() and not leaves.isdisjoint(_reach(before)):
             HISTORY[one._node] = before
     _replace({node: buffers[node] for node in [*finals.values(), *copies]})
@@ -170,25 +175,39 @@ def _old_readers(
     """Return live tensors that read states which this evaluation overwrites, and, for those that cannot be computed now, the states to copy."""
     last = set(finals.values())
     old: dict[Node, frozenset[Node]] = {}  # states a node reads that are not the last ones, seen from above
-    readers, copies = [], dict[Node, None]()
+    # states that come after the last ones, and what reads these: they are left for another evaluation
+    beyond: set[Node] = set()
+    readers = []
+    copies = dict.fromkeys(
+        one._node
+        for one in asked
+        if one._node not in last and one._node.op in order.STATES and order.storage_of(one._node) in finals
+    )
     waiting = [
         one
         for one in LIVE.values()
-        if not is_data(one._node) and one._node not in last and all(one is not other for other in asked)
+        if (not is_data(one._node) or one._node.arg in finals)  # a clone, a view of the whole
+        and one._node not in last
+        and all(one is not other for other in asked)
     ]
     for one in waiting:
         for node in graph.ordered([one._node]):
             if node in old:
                 continue
+            before = node.sources[0] if node.op is Op.AFTER else None
+            if before in last or any(source in beyond for source in node.sources):
+                beyond.add(node)
             if node in last:
                 old[node] = frozenset()
-            elif node.op in (Op.BUFFER, Op.AFTER) and order.storage_of(node) in finals:
+            elif node.op in order.STATES and node not in beyond and order.storage_of(node) in finals:
                 old[node] = frozenset((node,))
             else:
                 old[node] = frozenset().union(*(old[source] for source in node.sources))
         if old[one._node]:
-            if one._node.op is not Op.AFTER and all(
-                name in sizes for node in graph.ordered([one._node]) for name in order.open_sizes(node)
+            if (
+                one._node.op not in order.STATES
+                and one._node not in beyond
+                and all(name in sizes for node in graph.ordered([one._node]) for name in order.open_sizes(node))
             ):
                 readers.append(one)
             else:
@@ -202,7 +221,7 @@ def _replace(new: Mapping[Node, Node]) -> None:
         return
     known = dict(new)
     for tensor in list(LIVE.values()):
-        if not is_data(tensor._node):
+        if not is_data(tensor._node) or tensor._node in new:
             tensor._node = substituted(tensor._node, known)
     for key, value in list(HISTORY.items()):
         HISTORY[key] = substituted(value, known)

@@ -11,7 +11,7 @@ from typing import Self
 from ringup.compiler import dtypes, graph
 from ringup.compiler.graph import Op
 from ringup.compiler.index import Int
-from ringup.compiler.tensor.core import number_of
+from ringup.compiler.tensor.core import number_of, whole_number
 from ringup.compiler.tensor.elementwise import SIGNED
 from ringup.compiler.tensor.indexing import Indexing
 
@@ -116,7 +116,7 @@ class Sorting(Indexing):
     def topk(self, k: int, axis: int = -1, *, largest: bool = True) -> tuple[Self, Self]:
         """Return the k greatest (or least) along an axis, in order, and their places."""
         at = self._axis(axis)
-        size = number_of(self.shape[at], "topk")
+        size, k = number_of(self.shape[at], "topk"), whole_number(k, "a count")
         if not 0 <= k <= size:
             raise ValueError(f"topk of {k} along axis {axis} of {list(self.shape)}: 0 to {size}")
         places = self._first_places(at, k, descending=largest)

@@ -63,6 +63,8 @@ class Tensor(Creation):
     @classmethod
     def from_dlpack(cls, source: Any) -> Self:
         """Return a tensor of the bytes of a DLPack object on the host, copied."""
+        if not hasattr(source, "__dlpack__"):
+            raise TypeError(f"{type(source).__name__} is no DLPack object: it has no __dlpack__")
         return cls._from_array(np.from_dlpack(source))
 
     # realizing
@@ -107,10 +109,14 @@ class Tensor(Creation):
         return self._plain().numpy(**sizes).reshape(()).item()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        if copy is False:
+            raise ValueError("a tensor's bytes lie on the card: an array of them is a copy")
         made = self.numpy()
         return made if dtype is None else made.astype(dtype)
 
     def __dlpack__(self, **how: Any) -> Any:
+        if how.get("copy") is False:
+            raise BufferError("a tensor's bytes lie on the card: what is handed out is a copy")
         return self.numpy().__dlpack__(**how)
 
     def __dlpack_device__(self) -> tuple[int, int]:

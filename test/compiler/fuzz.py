@@ -20,6 +20,7 @@ from ringup.tools.progress import Progress
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import random_assignments
 import random_attention
 import random_graphs
 import random_networks
@@ -30,6 +31,7 @@ CHECKS = {
     "networks": random_networks.check,
     "attention": random_attention.check,
     "steps": random_steps.check,
+    "assignments": random_assignments.check,
 }
 
 

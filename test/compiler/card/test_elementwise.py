@@ -111,6 +111,7 @@ def test_the_same_bits_as_other_dtypes(small, bits):
         held = values.view(small.judge.numpy_dtype(one))
         kept = ~np.isnan(held.astype(np.float64)) if one.is_float else np.ones(len(values), bool)
         np.testing.assert_array_equal(row[kept], values[kept], err_msg=str(one))  # a NaN may lose its payload
+        np.testing.assert_array_equal(row >> bits - 1, values >> bits - 1, err_msg=str(one))  # and keeps its sign
 
 
 @pytest.mark.parametrize("dtype", dtypes.ALL, ids=str)

@@ -330,3 +330,28 @@ def test_a_name_that_is_no_size_and_a_value_that_is_no_number_are_refused(on_car
     with pytest.raises(ValueError, match=r"n \(1 to 33\) has no value; there are none: give it by its name, n=…"):
         part.numpy()
     close(part.numpy(n=np.int64(4)), X[:4].sum(0))
+
+
+def test_tensors_that_lie_on_another_card_are_brought_to_the_one_that_computes(card, own_card):
+    """In graphs that are kept, with others of the card's own, assigned to, and back again; a closed card is named."""
+    here, there = Device(card), Device(own_card())
+    values = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+    def made(evaluator):
+        with device(evaluator):
+            return (Tensor(values) * 2).realize()
+
+    one, other = made(here), made(there)
+    for evaluator in (there, here, there):
+        with device(evaluator):
+            close((one + other + 1).numpy(), values * 4 + 1)
+    with device(here):
+        other[0] = 7
+        close(other.numpy(), np.concatenate([np.full((1, 4), 7), values[1:] * 2]))
+        close((other - one).numpy(), np.concatenate([7 - values[:1] * 2, np.zeros((2, 4))]))
+    with device(there):
+        one.realize()
+        gone = (Tensor(values) + 1).realize()
+    there.card.close()
+    with device(here), pytest.raises(ValueError, match="which was closed"):
+        (gone * 3).numpy()

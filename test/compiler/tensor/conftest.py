@@ -8,7 +8,11 @@ import pytest
 
 from ringup.compiler.tensor import device
 
-for name in ("numpy_graph", "random_graphs"):  # beside the folder, shared with the tests of kernels
+for name in (
+    "numpy_graph",
+    "random_graphs",
+    "random_assignments",
+):  # beside the folder, shared with the tests of kernels
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[1] / f"{name}.py")
         sys.modules[name] = importlib.util.module_from_spec(spec)

@@ -44,7 +44,7 @@ class InPlace:
                     node in roots and node.op is not Op.AFTER
                 )
                 if whole and node not in self.kept and self.reads(node, before) and not self.late(node, event, after):
-                    self.kept[node] = self.value(node)
+                    self.kept[node] = np.array(self.value(node))  # a view would change with the memory
             for store in event.sources[1:]:
                 self.store(store, before)
         return [np.array(self.value(node)).reshape(-1).view(np.uint8) for node in nodes]
@@ -279,6 +279,57 @@ def test_views_are_written_through():
         t[2] = np.ones((2, 4))
     with pytest.raises(ValueError, match=r"a value of shape \[3\] does not go into \[4\]"):
         t[0].assign([1, 2, 3])
+
+
+def test_what_shares_memory_with_an_assigned_tensor_keeps_its_value():
+    """A clone, views of the whole, and a tensor that came to the same value in the same evaluation."""
+    for share in (lambda x: x.clone(), lambda x: x.reshape(3), lambda x: x.permute(0), lambda x: x[:]):
+        t = Tensor(np.arange(3.0))
+        other = share(t)
+        t += 5
+        t.realize()
+        np.testing.assert_array_equal(other.numpy(), np.arange(3.0))
+        np.testing.assert_array_equal(t.numpy(), np.arange(3.0) + 5)
+    x = Tensor(np.arange(3.0))
+    one, other = x + 1, x + 1
+    one.realize(other)
+    one += 1
+    other += 2
+    np.testing.assert_array_equal(one.numpy(), np.arange(3.0) + 2)
+    np.testing.assert_array_equal(other.numpy(), np.arange(3.0) + 3)
+
+
+def test_views_of_a_view_that_was_written_through_write_there_too():
+    t = Tensor(np.arange(8.0))
+    view = t.reshape(2, 4)
+    view[0, 0] = 10
+    inner = view.permute(1, 0)[1]
+    inner.assign(20)
+    inner[0] = 30
+    np.testing.assert_array_equal(t.numpy(), [10, 30, 2, 3, 4, 20, 6, 7])
+
+
+def test_a_part_written_through_a_view_leaves_the_rest_as_it_is_there_now():
+    t = Tensor(np.zeros(5))
+    view = t[:]
+    t += 1  # the view shows zeros still
+    view[[0, 3]] = 7
+    view[::2] = 8
+    np.testing.assert_array_equal(t.numpy(), [8, 1, 8, 7, 8])
+    np.testing.assert_array_equal(view.numpy(), [8, 1, 8, 7, 8])
+
+
+def test_a_view_of_what_nothing_else_refers_to_is_changed_in_place():
+    t = Tensor(np.arange(4.0)).reshape(2, 2)
+    t += 1
+    t[0] = 7
+    np.testing.assert_array_equal(t.numpy(), [[7, 7], [3, 4]])
+
+
+@pytest.mark.parametrize("first", range(0, 200, 40))
+def test_random_chains_of_assignments_through_views(first):
+    for seed in range(first, first + 40):
+        sys.modules["random_assignments"].check(seed)
 
 
 def test_every_in_place_operator():

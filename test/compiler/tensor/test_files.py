@@ -17,7 +17,7 @@ OPTIONAL = "a library for weights, of the dev dependencies"
 def test_safetensors_there_and_back(tmp_path):
     library = pytest.importorskip("safetensors", reason=OPTIONAL)
     arrays = {"a": RNG.normal(size=(3, 4)).astype(np.float32), "b": np.arange(5, dtype=np.int64), "c": np.array([[True, False]]),
-    "e": np.zeros((0, 2), np.float16),
+              "e": np.zeros((0, 2), np.float16), "g": np.array(2.5, np.float32),
               "d": RNG.normal(size=6).astype(ml_dtypes.bfloat16), "f": RNG.normal(size=4).astype(ml_dtypes.float8_e4m3fn)}  # fmt: skip
     save_safetensors({name: Tensor(one) for name, one in arrays.items()}, tmp_path / "x", {"made": "here"})
     theirs = dict(library.deserialize((tmp_path / "x").read_bytes()))
