@@ -286,6 +286,7 @@ class Tiled(ABC):
         )
         self._paths = [path_to(result, one.fold.node) for one in every]
         self._at_batch: dict[Atom, Int] = {}
+        self.storing: Value | None = None  # where several threads have a result: which of them stores it
 
     @abstractmethod
     def lower(self) -> Lowered:
@@ -350,7 +351,7 @@ class Tiled(ABC):
         rows, columns = (side.own.size for side in self.sides)
         for run in runs:
             where_m, row = self.own(0, run.row)
-            mask = masked(self.frame, within(row, 0, rows), None)
+            mask = masked(self.frame, within(row, 0, rows), self.storing if self._pooling is None else None)
             points: list[Point] = []
             tests = []
             for step in range(run.length):

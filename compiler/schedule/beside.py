@@ -114,7 +114,7 @@ def _together(group: _Group, kernel: Kernel) -> Kernel | None:
     targets = {memory_of(_target(root)): root for root in first.roots}
     uses = any(memory_of(node) in targets for node in kernel.inputs)
     work = first.work + kernel.work
-    if work >= HEAVY and (first.folds or kernel.folds):
+    if work >= HEAVY and (first.folds or kernel.folds or not uses):
         return None
     if group.multiplies and (not uses or work - group.members[0].work > MOST_BEHIND):
         return None

@@ -37,6 +37,7 @@ MOST_GATES = 256  # nodes behind a reduction that it may be put into memory with
 MANY_ROWS = 512  # with so many rows, one group a row keeps the card busy whatever a row's length
 LEAST_TILED = 8  # rows or columns of a contraction: fewer are no tile, a reduction by rows is as good
 MOST_POOLED = 64  # columns that one tile has all of
+POOLED_DEPTH = 16  # of a contraction for each of its rows: deeper ones want more groups than there are then
 POINTS_LIMIT = 6  # an elementwise node that is used at more points than this, of all kernels, is put into memory
 RECOMPUTED_LIMIT = 4  # a costly node is computed at most so many times for each of its elements,
 # or so many times in all: a card does these in less time than it takes to start another kernel (a guess: 2 us)
@@ -556,7 +557,8 @@ class Cut:
         rows, wide = _points(kernel, sides[columns == sides[0]]), bounds(fold.count)[1]
         if _points(kernel, own) * wide > bounds(node.size)[1]:
             return None
-        return Pool(fold, sides) if rows >= LEAST_TILED and LEAST_TILED <= wide <= MOST_POOLED else None
+        is_deep = _length(node) > POOLED_DEPTH * rows
+        return Pool(fold, sides) if rows >= LEAST_TILED and LEAST_TILED <= wide <= MOST_POOLED and not is_deep else None
 
 
 def _has_room(found: Attention, factor: Node, values: Node) -> bool:

@@ -19,7 +19,7 @@ from ringup.compiler.schedule.needs import depends
 GROUPS_ENOUGH = 192  # two for each compute unit of a large card
 TILE = 256  # results of the smallest tile
 LEAST_DEPTH = 256  # of a part
-LEAST_SAVED = 512  # steps along the depth that are worth another kernel: 6 us by the model at least, where one takes 2 to start (a guess)
+LEAST_SAVED = 4096  # steps along the depth that are worth another kernel: waves of a group share them, and do as many in 6 us by the model
 
 
 class Piece(NamedTuple):

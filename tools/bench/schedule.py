@@ -22,7 +22,6 @@ MEASURED = (
     *SEVERAL,
 )
 EXCUSED = {  # graphs without a goal: fewer kernels or bytes would be slower
-    "convolutions, gradients": "those by the weights are cut along their depth: two kernels more, for 36 us by the model instead of 79",
     "LSTM": "the peer makes each output again in every one of the 1024 columns of the next product",
 }
 

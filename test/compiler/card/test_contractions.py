@@ -8,14 +8,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ringup.compiler import dtypes
-from ringup.compiler.compile import compile_graph
+from ringup.compiler.compile import compile_graph, compile_kernel
 from ringup.compiler.graph import Op, reduce
 from ringup.compiler.kernel import contraction, fma, matrix
 from ringup.compiler.machine.ir import Loop
 from ringup.compiler.schedule.order import plan
 from ringup.compiler.tensor import Tensor
 from ringup.compiler.tensor.gradients import gradient
-from ringup.compiler.tune import modelled
+from ringup.compiler.tune import jobs_of, modelled
 
 KINDS = [
     "float64",
@@ -96,17 +96,40 @@ def test_shapes_strides_and_batches(small, m, n, k, batch, turned, name):
 
 
 @pytest.mark.parametrize("name", ["float32", "float64", "int32", "bfloat16"])
-@pytest.mark.parametrize("depth", [2048, 1801])
+@pytest.mark.parametrize("depth", [8192, 6007])
 def test_a_great_depth_of_few_results_is_cut_into_parts(bench, name, depth):
     dtype = dtypes.BY_NAME[name]
     product(bench, whole((20, depth), dtype, 1, 1), whole((depth, 17), dtype, 2, 1), dtypes.BY_NAME[name])
+
+
+@pytest.mark.parametrize("name", ["float32", "float64", "int32", "int64", "int16"])
+def test_waves_share_the_depth_of_a_product_of_few_results(small, name):
+    dtype = dtypes.BY_NAME[name]
+    a, b = tensor_of(small, whole((19, 301), dtype, 1), dtype), tensor_of(small, whole((301, 18), dtype, 2), dtype)
+    (job,) = jobs_of([(a @ b).node])
+    assert "ways=" in compile_kernel(job.kernel, job.signature, "gfx1100").lowered.choice
+    product(small, whole((19, 301), dtype, 1), whole((301, 18), dtype, 2), dtype)
+
+
+@pytest.mark.parametrize("makes", [lambda x, y: x.sin() + y.exp(), lambda x, y: x * y], ids=["long", "short"])
+def test_what_follows_two_products_whose_depth_waves_share(small, monkeypatch, makes):
+    """A long epilogue rolls over rows, its results waiting in LDS."""
+    monkeypatch.setattr(contraction, "MOST_EPILOGUE", 20)
+    kind = dtypes.float32
+    a, b, c, d = (
+        tensor_of(small, whole(shape, kind, i, 1), kind) * 0.125
+        for i, shape in enumerate(((20, 301), (301, 17), (20, 150), (150, 17)))
+    )
+    made = makes(a @ b, c @ d)
+    (wanted,) = small.judge.evaluate([made.node])
+    np.testing.assert_allclose(made.numpy(), wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max())
 
 
 def test_gradients_by_the_weights_of_a_convolution_of_many_places(bench):
     kind = dtypes.float32
     x, weight, given = (
         tensor_of(bench, whole(shape, kind, i), kind)
-        for i, shape in enumerate(((2, 9, 21, 23), (10, 9, 3, 3), (2, 10, 21, 23)))
+        for i, shape in enumerate(((8, 9, 28, 29), (10, 9, 3, 3), (8, 10, 28, 29)))
     )
     made = (x.conv2d(weight, padding=1) * given).sum()
     (found,) = gradient(made, [weight])
@@ -325,9 +348,9 @@ def test_a_long_epilogue_runs_over_rows_before_its_columns_are_folded(small, mon
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("m", "n", "k"), [(64, 64, 4096), (1024, 33, 1024), (512, 16, 512), (4096, 64, 512)])
+@pytest.mark.parametrize(("m", "n", "k"), [(512, 49, 4608), (1024, 33, 1024), (512, 16, 512), (4096, 64, 512)])
 def test_a_fold_behind_a_product_takes_no_longer_than_after_it(m, n, k):
-    """By the model, which leaves out what it takes to start the second kernel."""
+    """By the model, which leaves out what it takes to start the second kernel: 2 us are 5000 cycles."""
 
     def cycles(apart):
         made = (Tensor.empty(m, k) @ Tensor.empty(k, n)).relu()
@@ -336,7 +359,7 @@ def test_a_fold_behind_a_product_takes_no_longer_than_after_it(m, n, k):
         assert len(steps) == 1 + apart
         return sum(modelled(step).cycles for step in steps)
 
-    assert cycles(apart=False) <= cycles(apart=True)
+    assert cycles(apart=False) <= cycles(apart=True) + 5000
 
 
 def test_what_the_rows_are_made_of_may_lie_in_memory_with_all_columns(small):

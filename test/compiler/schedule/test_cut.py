@@ -88,6 +88,7 @@ def shortcut(x, kernel, around):
         (lambda: tensor(4, 16, 7, 7).conv2d(tensor(24, 16, 3, 3), padding=1).relu().mean((2, 3)), 2),
         (lambda: tensor(64, 16).scaled_dot_product_attention(tensor(64, 16), tensor(64, 16)).sum(1), 2),
         (lambda: (tensor(40, 64) @ tensor(64, 49)).softmax(-1), 2),
+        (lambda: (tensor(40, 1000) @ tensor(1000, 49)).sum(1), 2),  # too deep for so few rows
         # what is made of several fetched elements is not made again for each product; one that is fetched is
         (lambda: tensor(1, 8, 20, 20).interpolate((40, 40), "linear").conv2d(tensor(8, 8, 3, 3), padding=1), 2),
         (lambda: tensor(100, 96)[Tensor(np.zeros(40, np.int32))] @ tensor(96, 64), 1),

@@ -26,14 +26,14 @@ def parts(made):
     ("made", "count"),
     [
         (lambda: tensor(16, 65536) @ tensor(65536, 16), 128),
-        (lambda: tensor(64, 4096) @ tensor(4096, 64) + tensor(64), 8),
-        (lambda: tensor(64, 3001) @ tensor(3001, 64), 11),  # no divisor: filled up with zeros
-        (lambda: tensor(64, 3001, kind=np.int32) @ tensor(3001, 64, kind=np.int32), 11),
-        (lambda: tensor(3, 16, 4096) @ tensor(3, 4096, 16), 16),
-        (lambda: tensor(16, 600) @ tensor(600, 16), 1),  # too little is saved
-        (lambda: tensor(512, 4096) @ tensor(4096, 512), 1),  # tiles enough
-        (lambda: tensor(4, 4096) @ tensor(4096, 64), 1),  # no tile: groups share rows instead
-        (lambda: tensor(8, 64).scaled_dot_product_attention(tensor(4096, 64), tensor(4096, 32)), 1),
+        (lambda: tensor(64, 8192) @ tensor(8192, 64) + tensor(64), 8),
+        (lambda: tensor(64, 6007) @ tensor(6007, 64), 12),  # no divisor: filled up with zeros
+        (lambda: tensor(64, 6007, kind=np.int32) @ tensor(6007, 64, kind=np.int32), 12),
+        (lambda: tensor(3, 16, 8192) @ tensor(3, 8192, 16), 32),
+        (lambda: tensor(16, 4000) @ tensor(4000, 16), 1),  # too little is saved
+        (lambda: tensor(512, 8192) @ tensor(8192, 512), 1),  # tiles enough
+        (lambda: tensor(4, 8192) @ tensor(8192, 64), 1),  # no tile: groups share rows instead
+        (lambda: tensor(8, 64).scaled_dot_product_attention(tensor(8192, 64), tensor(8192, 32)), 1),
     ],
 )
 def test_so_many_parts(made, count):
@@ -41,8 +41,8 @@ def test_so_many_parts(made, count):
 
 
 def test_the_gradient_by_a_convolutions_weights_is_cut_by_images_and_rows():
-    x, weight = tensor(4, 16, 28, 28), tensor(32, 16, 3, 3)
-    made = (x.conv2d(weight, padding=1) * tensor(4, 32, 28, 28)).sum()
+    x, weight = tensor(16, 16, 28, 28), tensor(32, 16, 3, 3)
+    made = (x.conv2d(weight, padding=1) * tensor(16, 32, 28, 28)).sum()
     first, second = kernels(*gradient(made, [weight]))
     assert [len(one.folds) for one in (first, second)] == [1, 1]
     assert first.root.op is Op.CONTIGUOUS
