@@ -24,7 +24,7 @@ def pair():
     return (a @ b).relu(), a.sum(1)
 
 def twice():
-    x, y = (Tensor(np.zeros((64, 64), np.float32)) for _ in range(2))
+    x, y = (Tensor(np.zeros((128, 128), np.float32)) for _ in range(2))
     return x.exp(), y.exp()
 
 def symbolic():
