@@ -9,7 +9,7 @@ it.
 from __future__ import annotations
 
 from ringup.compiler.rdna.masks import UNKNOWN, States, states
-from ringup.compiler.rdna.steps import Program, Step
+from ringup.compiler.rdna.steps import FIRST, Program, Step
 
 
 class Liveness:
@@ -35,6 +35,8 @@ class Liveness:
             uses[b], kills[b] = _summary(steps, keeps)
         self.live_in, self.live_out = _flow(edges, uses, kills)
         undefined = self.live_in[0] & ~_set_of({unit for reg in program.code.inputs for unit in program.units(reg)})
+        if undefined >> FIRST:
+            _refuse_never_written(program, undefined >> FIRST << FIRST)
         if keeps or undefined:
             _only_behind_writes(program, edges, _set_of(keeps) | undefined, self.live_in, self.live_out)
         self.mask = [0] * program.unit_count
@@ -116,6 +118,15 @@ def _kept(program: Program, masks: States | None) -> set[int]:
         if any(one == UNKNOWN or not all(masks.within(other, one) for other in every) for one in outer):
             found.add(unit)
     return found
+
+
+def _refuse_never_written(program: Program, undefined: int) -> None:
+    """Raise a ValueError for a register that is read and that nothing writes; what is written on some ways only may be meant."""
+    written = _set_of({unit for steps in program.blocks for step in steps for unit in step.writes})
+    for unit in _bits(undefined & ~written):
+        (name,) = (reg for reg in program.regs if program.base[reg] <= unit < program.base[reg] + reg.count)
+        (step, *_) = (step for steps in program.blocks for step in steps if unit in step.reads)
+        raise ValueError(f"kernel {program.code.name}: `{step}` reads {name}, which nothing writes")
 
 
 def _summary(steps: list[Step], keeps: set[int]) -> tuple[int, int]:

@@ -75,13 +75,26 @@ def test_constants_are_made_again_and_not_spilled(tools):
 def test_one_instruction_that_needs_more_than_there_is_is_refused(tools):
     make = tools.maker()
     wide = [make.load(i, 4) for i in range(3)]
-    sum_ = Reg("v", 8)
-    make("v_wmma_f32_16x16x16_f16", sum_, Reg("v", 8), Reg("v", 8), sum_)
+    sum_, first, second = (Reg("v", 8) for _ in range(3))
+    for one in (sum_, first, second):
+        for i in range(8):
+            make("v_mov_b32", one[i], i)
+    make("v_wmma_f32_16x16x16_f16", sum_, first, second, sum_)
     for one in wide:
         make.store(one[0])
     make.store(sum_[0])
     with pytest.raises(CompileError, match=r"v_wmma.* VGPRs are needed at once .*; there are 16"):
         tools.check(make.end(), make.out_words, max_vgprs=16, engines=())
+
+
+@pytest.mark.parametrize("bank", ["s", "v"])
+def test_a_register_that_nothing_writes_is_a_mistake_of_whoever_made_the_code(tools, bank):
+    make = tools.maker()
+    value = make.load(0)
+    make("v_add_nc_u32", value, Reg(bank, name="forgotten"), value)
+    make.store(value)
+    with pytest.raises(ValueError, match=r"`v_add_nc_u32 .*` reads .%forgotten, which nothing writes"):
+        tools.check(make.end(), make.out_words, engines=())
 
 
 def test_scalar_ranges_lie_at_their_multiples(tools):
