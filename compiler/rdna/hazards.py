@@ -37,6 +37,7 @@ VA_VDST, SA_SDST, VA_SDST, VA_VCC, DIRECT = (
 TRANS_VALUS, TRANS_TRANS = 5, 1
 FORWARD_BETWEEN, FORWARD_BEHIND = 2, 4
 FRESH, BEFORE = 1, 2  # written since the last change of EXEC, before it; where ways meet it may be either
+BEGINNING: Final = frozenset(("trans", "wmma", "ldsdir"))  # kinds of instructions that rules are about, beside v_cmpx
 RULES: Final = {
     "gfx1100": frozenset(("trans", "permute", "matrix", "mask", "forwarding", "direct")),
     "gfx1151": frozenset(("permute", "matrix", "mask", "forwarding", "direct")),
@@ -59,6 +60,11 @@ class _State:
         self.pairs: frozenset[int] = frozenset()  # SGPR pairs that VALU has read
         self.pending: dict[int, int] = {}  # SGPR unit: fields of s_wait_alu that its next read needs
         self.written: dict[int, tuple[int, int]] = {}  # VGPR unit: VALU issued since it was written, FRESH and BEFORE
+
+    @property
+    def waits(self) -> bool:
+        """Whether trans, permute or matrix may still hit the next instruction; the other rules follow every one (`_Hazards._begins`)."""
+        return bool(self.trans or self.compared or self.matrix)
 
     def copy(self) -> _State:
         """Return an independent copy."""
@@ -105,10 +111,12 @@ class _Hazards:
         if program.wave_size == 32:
             rules -= {"mask", "forwarding"}
         self.rules = rules
+        self._any_begins = not rules.isdisjoint(("pair", "mask", "forwarding"))
 
     def run(self) -> int:
         blocks, edges = self.program.blocks, self.program.edges()
-        if not self._concerned(blocks):
+        begins = [[self._begins(step) for step in steps] for steps in blocks]
+        if not any(map(any, begins)):
             return 0
         entering: list[_State | None] = [None] * len(blocks)
         entering[0] = _State()
@@ -119,8 +127,9 @@ class _Hazards:
             before = entering[b]
             assert before is not None
             state = before.copy()
-            for step in blocks[b]:
-                self._step(state, step)
+            for step, begun in zip(blocks[b], begins[b], strict=True):
+                if begun or state.waits:
+                    self._step(state, step)
             for after in edges[b]:
                 there = entering[after]
                 if there is None:
@@ -132,7 +141,10 @@ class _Hazards:
         for b, steps in enumerate(blocks):
             state = (entering[b] or _State()).copy()
             made: list[Step] = []
-            for step in steps:
+            for step, begun in zip(steps, begins[b], strict=True):
+                if not (begun or state.waits):
+                    made.append(step)
+                    continue
                 front, behind = self._step(state, step)
                 made += map(self.program.step, front)
                 made.append(step)
@@ -141,17 +153,13 @@ class _Hazards:
             blocks[b] = made
         return inserted
 
-    def _concerned(self, blocks: list[list[Step]]) -> bool:
-        if "pair" in self.rules or self.program.wave_size == 64:
+    def _begins(self, step: Step) -> bool:
+        """Return whether a step is looked at even where nothing before it is waited for: by some rules every one is."""
+        if self._any_begins:
             return True
-        for steps in blocks:
-            for step in steps:
-                effects = step.effects
-                if effects.kind in ("trans", "wmma", "ldsdir") or (
-                    effects.kind in VECTOR and EXEC_LO in effects.hidden_defs
-                ):
-                    return True
-        return False
+        effects = step.effects
+        kind = effects.kind
+        return kind in BEGINNING or (kind in VECTOR and EXEC_LO in effects.hidden_defs)
 
     def _step(self, state: _State, step: Step) -> tuple[list[Instr], list[Instr]]:
         """Return what goes before and behind a step, and change the state by all of it."""

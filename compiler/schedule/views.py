@@ -31,8 +31,9 @@ def within(value: Int, lo: Int, hi: Int) -> Within | bool:
     return Within(value, lo, hi)
 
 
+@lru_cache(maxsize=4096)
 def flat(point: Point, shape: Shape) -> Int:
-    """Return the row-major position of a point."""
+    """Return the row-major position of a point. The same few are asked for again and again."""
     strides = _strides(shape)
     if strides is not None:
         return total(point, strides)
@@ -66,6 +67,7 @@ def unflat(position: Int, shape: Shape) -> Point:
     return tuple(reversed(found))
 
 
+@lru_cache(maxsize=4096)
 def reshaped(point: Point, shape: Shape, source: Shape) -> Point:
     """Return where a point of `shape` lies in `source`, group by group of axes that hold as many elements on both sides."""
     found: list[Int] = []
