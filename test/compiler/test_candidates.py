@@ -102,6 +102,10 @@ class Always:
         return self.one
 
 
+# of two products, whose shapes are those of one, every so-manieth does: they take most of a minute otherwise
+EVERY = {"two deep products": 4, "two products": 2, "two products of f16": 2, "sums of a deep product": 2}
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_every_candidate_computes_the_same(name):
     make, expected, kind, tolerance = CASES[name]
@@ -110,8 +114,9 @@ def test_every_candidate_computes_the_same(name):
     assert isinstance(found[0], kind)
     assert len(found) > 2
     assert len({str(one) for one in found}) == len(found)
+    tried = found[:: EVERY.get(name, 1)]
     names = set()
-    for choice in found:
+    for choice in tried:
         cores = on_cores.Cores(Always(choice))
         with device(cores):
             got = make().numpy()
@@ -119,7 +124,7 @@ def test_every_candidate_computes_the_same(name):
         names.add(binary.name)
         scale = np.abs(expected).max()
         np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance * scale, err_msg=str(choice))
-    assert len(names) == len(found)  # programs are kept by name: another shape is another one
+    assert len(names) == len(tried)  # programs are kept by name: another shape is another one
 
 
 BESIDE = {  # name: tensors that are roots of one kernel, what NumPy says they are

