@@ -102,7 +102,7 @@ class Always:
         return self.one
 
 
-# of two products, whose shapes are those of one, every so-manieth does: they take most of a minute otherwise
+# of two products, whose shapes are those of one, some are enough: they take most of a minute otherwise
 EVERY = {"two deep products": 4, "two products": 2, "two products of f16": 2, "sums of a deep product": 2}
 
 

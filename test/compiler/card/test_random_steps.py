@@ -2,7 +2,6 @@
 
 import pytest
 
-
 LONG = {402, 408, 409, 413, 415}  # of seconds each
 
 
