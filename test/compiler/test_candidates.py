@@ -102,8 +102,14 @@ class Always:
         return self.one
 
 
-# of two products, whose shapes are those of one, some are enough: they take most of a minute otherwise
-EVERY = {"two deep products": 4, "two products": 2, "two products of f16": 2, "sums of a deep product": 2}
+# where a product's shapes are run once more some are enough: they take most of a minute otherwise
+EVERY = {
+    "deep product": 2,
+    "two deep products": 6,
+    "two products": 2,
+    "two products of f16": 2,
+    "sums of a deep product": 3,
+}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -5,7 +5,7 @@ import pytest
 from ringup.errors import CardBusy, DeviceLost, NoSuchCard
 from ringup.tools import cli
 
-PULLED_AFTER = (0, 100, 2_000, 20_000, 150_000, 700_000, 1_500_000)  # bytes over the bus, through bring-up and work
+PULLED_AFTER = (0, 100, 2_000, 20_000, 150_000, 700_000)  # bytes over the bus, through bring-up and work
 RADEON = "virtual:navi31"
 
 

@@ -54,8 +54,9 @@ def test_every_fold_of_every_type(small, kind):
     beside(small, [graph.scan(op, x, 0) for op in ops[:1]], kind)
 
 
-@pytest.mark.parametrize("kind", ["float32", "int8", "int64", "float16", "bool"])
-@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize(
+    ("kind", "axis"), [("float32", 0), ("float32", 1), ("int8", 1), ("int64", 0), ("float16", 1), ("bool", 0)]
+)
 def test_runs_of_equal_keys(small, kind, axis):
     """Runs of one element, of a whole row, across the borders of lanes, waves, tiles and stretches."""
     dtype = getattr(dtypes, "bool_" if kind == "bool" else kind)
