@@ -114,6 +114,13 @@ def ringup(capsys):
     return run
 
 
+@pytest.fixture
+def ask(ringup, tmp_path, monkeypatch):
+    """`ringup` in an empty folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    return ringup
+
+
 @pytest.fixture(scope="session")
 def mandelbrot(tmp_path_factory):
     """A code object for gfx1100 with one kernel, `mandelbrot`: (buffer, width, steps, left, top, pixel), groups of 256."""

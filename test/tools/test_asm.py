@@ -6,7 +6,6 @@ import random
 import pytest
 
 from ringup.queues import code_object
-from ringup.tools import cli
 
 KERNEL = """
 .text
@@ -27,19 +26,6 @@ fill:
   .amdhsa_next_free_sgpr 4
 .end_amdhsa_kernel
 """
-
-
-@pytest.fixture
-def ask(capsys, tmp_path, monkeypatch):
-    """Run a command in an empty folder: status, standard output, standard error."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*words):
-        status = cli.main([str(word) for word in words])
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return run
 
 
 @pytest.fixture

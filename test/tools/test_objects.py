@@ -6,7 +6,6 @@ import struct
 import pytest
 
 from ringup.errors import CompileError, DeviceTimeout, WrongTarget
-from ringup.tools import cli
 
 STORE = """
 .text
@@ -67,19 +66,6 @@ def bundle(members):
         table += struct.pack("<QQQ", 4096 + len(body), len(data), len(name)) + name
         body += data.ljust(-(-len(data) // 4096) * 4096, b"\0")
     return (b"__CLANG_OFFLOAD_BUNDLE__" + table).ljust(4096, b"\0") + body
-
-
-@pytest.fixture
-def ask(capsys, tmp_path, monkeypatch):
-    """Run a command in a folder of its own: status, standard output, standard error."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*words):
-        status = cli.main([str(word) for word in words])
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return run
 
 
 @pytest.fixture
