@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from struct import Struct
+from typing import Generic, TypeVar
 
 from ringup.errors import CompileError, NotSupported
 
@@ -106,21 +107,26 @@ class Elf:
     notes: tuple[Note, ...] = ()
 
 
-class Bytes:
-    """Bounded reads of a file or image; `what` begins every complaint."""
+Data = TypeVar("Data", bytes, memoryview)
 
-    def __init__(self, data: bytes, what: str) -> None:
-        self.data, self.what = data, what
+
+class Bytes(Generic[Data]):
+    """Bounded reads of a file or image, pieces of the same type; `what` begins every complaint."""
+
+    def __init__(self, data: Data, what: str) -> None:
+        self.data: Data = data
+        self.what = what
 
     def bad(self, why: str) -> CompileError:
         """Make the error for damage."""
         return CompileError(f"{self.what}: {why}; build it again")
 
-    def take(self, offset: int, size_bytes: int, part: str) -> bytes:
+    def take(self, offset: int, size_bytes: int, part: str) -> Data:
         """Return that many bytes."""
         if offset + size_bytes > len(self.data):
             raise self.bad(f"{part} would end at byte {offset + size_bytes:#x}, the data ends at {len(self.data):#x}")
-        return self.data[offset : offset + size_bytes]
+        piece: Data = self.data[offset : offset + size_bytes]
+        return piece
 
     def rows(self, layout: Struct, offset: int, count: int, part: str) -> Iterator[tuple[int, ...]]:
         """Give the rows of a table."""
@@ -130,7 +136,7 @@ class Bytes:
 class Names:
     """A string table. What all names of it hold together is bounded: rows may share one long name."""
 
-    def __init__(self, table: bytes, of: Bytes) -> None:
+    def __init__(self, table: bytes, of: Bytes[bytes]) -> None:
         self._table, self._of = table, of
         self._left = 4 * len(table) + PAGE_BYTES
 
@@ -169,7 +175,7 @@ def read(data: bytes, what: str) -> Elf:
     return elf
 
 
-def _notes(file: Bytes, text: bytes) -> Iterator[Note]:
+def _notes(file: Bytes[bytes], text: bytes) -> Iterator[Note]:
     """Give the records of a note segment or section."""
     notes, at = Bytes(text, file.what), 0
     while at < len(text):
@@ -181,7 +187,7 @@ def _notes(file: Bytes, text: bytes) -> Iterator[Note]:
         at += text_bytes + -text_bytes % 4
 
 
-def _alignment(file: Bytes, align: int) -> int:
+def _alignment(file: Bytes[bytes], align: int) -> int:
     if align & (align - 1) or align > MAX_ALIGN:
         raise file.bad(f"an alignment of {align:#x}; powers of two to {MAX_ALIGN:#x} are known")
     return max(align, 1)
@@ -190,7 +196,7 @@ def _alignment(file: Bytes, align: int) -> int:
 class _Linked:
     """A shared object."""
 
-    def __init__(self, file: Bytes, elf: Elf, programs: list[tuple[int, ...]]) -> None:
+    def __init__(self, file: Bytes[bytes], elf: Elf, programs: list[tuple[int, ...]]) -> None:
         self.file, self.elf, self.programs = file, elf, programs
         self.base = 0
         self.image = Bytes(b"", file.what)
@@ -292,7 +298,7 @@ class _Linked:
 class _Unlinked:
     """An object as the compiler left it. Read-only sections come first, then code, then what is written: pages have one kind of access."""
 
-    def __init__(self, file: Bytes, elf: Elf, sections: list[tuple[int, ...]]) -> None:
+    def __init__(self, file: Bytes[bytes], elf: Elf, sections: list[tuple[int, ...]]) -> None:
         self.file, self.elf, self.sections = file, elf, sections
         self.places: dict[int, int] = {}  # section number to offset in the image
         self.got: dict[Symbol, int] = {}  # what a slot holds the address of, and its number

@@ -146,7 +146,7 @@ def match(names: Iterable[str], wanted: str, what: str) -> str:
     raise CompileError(f"{what} has no kernel {wanted}; it has {shown or 'none'}")
 
 
-def _section(file: Bytes) -> memoryview:
+def _section(file: Bytes[bytes]) -> memoryview:
     """Return the bundles of a program for a host."""
     head = HEADER.unpack(file.take(0, HEADER.size, "the ELF header"))
     table, row_bytes, count, names_at = head[6], head[11], head[12], head[13]
@@ -180,7 +180,7 @@ def _entries(view: memoryview, what: str, number: int) -> Iterator[tuple[Member,
         raise CompileError(
             f"{what} begins with {bytes(view[:8]).hex()}, not as one ({PLAIN.decode()} or {COMPRESSED.decode()})"
         )
-    file = Bytes(view, what)  # type: ignore[arg-type]
+    file = Bytes(view, what)
     (count,) = COUNT.unpack(file.take(len(PLAIN), COUNT.size, "its count of entries"))
     if count > MAX_ENTRIES:
         raise file.bad(f"{count} entries, above {MAX_ENTRIES}")
@@ -193,12 +193,12 @@ def _entries(view: memoryview, what: str, number: int) -> Iterator[tuple[Member,
         at += ENTRY.size + id_bytes
         piece = file.take(offset, size_bytes, f"entry {entry_id}")
         if size_bytes and not entry_id.startswith("host-"):
-            yield Member(number, entry_id, memoryview(piece)), offset + size_bytes
+            yield Member(number, entry_id, piece), offset + size_bytes
 
 
 def _unpacked(view: memoryview, what: str, limit_bytes: int) -> tuple[bytes, int]:
     """Return what a compressed bundle holds, and the bytes that it takes in the file."""
-    file = Bytes(view, what)  # type: ignore[arg-type]
+    file = Bytes(view, what)
     version, method = VERSION.unpack(file.take(len(COMPRESSED), VERSION.size, "its header"))
     if version not in SIZES or method not in METHODS:
         raise NotSupported(
@@ -221,7 +221,7 @@ def _unpacked(view: memoryview, what: str, limit_bytes: int) -> tuple[bytes, int
     return bundle, end if packed else len(view) - rest
 
 
-def _zlib(packed: memoryview, unpacked_bytes: int, file: Bytes) -> tuple[bytes, int]:
+def _zlib(packed: memoryview, unpacked_bytes: int, file: Bytes[memoryview]) -> tuple[bytes, int]:
     """Unpack; return what came out, and how many bytes lie behind."""
     decoder = zlib.decompressobj()
     try:
@@ -230,7 +230,7 @@ def _zlib(packed: memoryview, unpacked_bytes: int, file: Bytes) -> tuple[bytes, 
         raise file.bad(f"zlib: {error}") from error
 
 
-def _zstd(packed: memoryview, unpacked_bytes: int, file: Bytes) -> tuple[bytes, int]:
+def _zstd(packed: memoryview, unpacked_bytes: int, file: Bytes[memoryview]) -> tuple[bytes, int]:
     """Unpack one frame; return what came out, and how many bytes lie behind."""
     import zstandard  # few commands need it
 
@@ -249,4 +249,4 @@ def _zstd(packed: memoryview, unpacked_bytes: int, file: Bytes) -> tuple[bytes, 
     raise file.bad("its zstd frame is cut short")
 
 
-METHODS: dict[int, Callable[[memoryview, int, Bytes], tuple[bytes, int]]] = {0: _zlib, 1: _zstd}
+METHODS: dict[int, Callable[[memoryview, int, Bytes[memoryview]], tuple[bytes, int]]] = {0: _zlib, 1: _zstd}

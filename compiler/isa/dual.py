@@ -7,7 +7,7 @@ register banks (or, on RDNA4, the same register), at most two scalar values and 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from ringup.compiler.isa import constants, decode, encode
 from ringup.compiler.isa.bus import BUS_KINDS
@@ -82,7 +82,7 @@ class DualEncoder:
             meetings = _meetings(x.form, first[1], y.form, second[1])
             plans = self._plans[key] = _Pair(x, y, (1 << x.form.width) - 1, max(x.nbytes, y.nbytes), meetings)
         x, y, low, nbytes, meetings = plans
-        if meetings is None or any((first[1][i].code ^ second[1][j].code) & mask == 0 for i, j, mask in meetings):  # type: ignore[union-attr]
+        if meetings is None or _meet(first[1], second[1], meetings):
             check_pair(x.form, first[1], y.form, second[1], self._machine.limits.generation)
         word_x, word_y = x.word(first[1], {}), y.word(second[1], {})
         literal_x, literal_y = word_x >> x.form.width, word_y >> y.form.width
@@ -142,6 +142,12 @@ def _meetings(
     return ((0, 0, 1), *both)
 
 
+def _meet(first: Sequence[Operand], second: Sequence[Operand], meetings: Sequence[tuple[int, int, int]]) -> bool:
+    """Return whether registers that must differ do not, by what `_meetings` says of operands of these shapes: all are registers."""
+    one, two = cast("Sequence[Register]", first), cast("Sequence[Register]", second)
+    return any((one[i].code ^ two[j].code) & mask == 0 for i, j, mask in meetings)
+
+
 def check_pair(x: Form, x_operands: Sequence[Operand], y: Form, y_operands: Sequence[Operand], generation: int) -> None:
     """Raise a `CompileError` where two operations cannot be one dual instruction."""
     name = f"{x.mnemonic} :: {y.mnemonic}"
@@ -181,7 +187,7 @@ def check_pair(x: Form, x_operands: Sequence[Operand], y: Form, y_operands: Sequ
 
 def _sources(form: Form, operands: Sequence[Operand]) -> dict[str, Register]:
     """Return the vector registers that a half reads, by the port they are read through."""
-    return {place: operands[i] for place, i in _ports(form, operands).items()}  # type: ignore[misc]
+    return {place: cast("Register", operands[i]) for place, i in _ports(form, operands).items()}
 
 
 def _ports(form: Form, operands: Sequence[Operand]) -> dict[str, int]:

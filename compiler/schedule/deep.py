@@ -73,7 +73,7 @@ def _apart(factor: Node, pieces: Sequence[Piece]) -> Node:
     """Return a factor with each axis as two: the parts, and what is in one."""
     whole = tuple(piece.parts * piece.length for piece in pieces)
     if whole != factor.shape:
-        amounts = tuple((0, size - int(had)) for size, had in zip(whole, factor.shape, strict=True))  # type: ignore[arg-type]
+        amounts = tuple((0, size - had) for size, had in zip(whole, factor.shape, strict=True))
         factor = node(Op.PAD, factor.dtype, whole, (factor,), (amounts, 0))
     return reshape(factor, tuple(size for piece in pieces for size in piece))
 
