@@ -133,10 +133,8 @@ def realize(tensors: Sequence[Core], sizes: Mapping[str, int]) -> None:
     owned: set[Node] = set()
     for one in dict.fromkeys([*asked, *readers]):
         before = one._node
-        one._node, one._owns = (
-            buffers[before],
-            before not in owned,
-        )  # tensors of one value share its memory: the first may write there
+        one._node = buffers[before]
+        one._owns = before not in owned  # tensors of one value share its memory: the first may write there
         owned.add(before)
         if keep and before not in finals.values() and not leaves.isdisjoint(_reach(before)):
             HISTORY[one._node] = before

@@ -59,7 +59,7 @@ class HostCode:
         for function in module.functions:
             if not function.is_declaration:
                 passes.run(function, builder)
-        # an engine that makes code keeps the tables it did so by, a megabyte with each module: this one is given an object, and takes 40 KiB
+        # an engine that makes code keeps the tables it did so by, 0.7 MB with each module: this one is given an object, and takes 40 KB
         made = llvm.ObjectFileRef.from_data(machine.emit_object(module))
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _fresh_machine(level, cpu))
         self._engine.add_object_file(made)

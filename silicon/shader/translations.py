@@ -27,7 +27,7 @@ QUICK, THOROUGH = (
     0,
     1,
 )  # levels of LLVM's code generation: the first takes three fifths of the second's time, its code runs up to 1.8 times as long
-MOST_KEPT = 2048  # translations of a card: some 0.5 MiB each
+MOST_KEPT = 2048  # translations of a card: some 0.8 MB each
 # How often the average instruction of a program runs until the time lost by quick code is what thorough code takes to make: some 0.2 ms an
 # instruction, for 12 ns saved each time a wave executes it.
 OUTGROWN = 16_000
