@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from dataclasses import astuple, dataclass
+from importlib.metadata import EntryPoint, distributions, entry_points
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -19,7 +19,11 @@ from ringup.errors import NoSuchCard, NotSupported, RingupError, TransportError
 
 GROUP = "ringup.transports"
 LOG = logging.getLogger(__name__)
-KNOWN_PREFIXES = {  # what design.md names; a transport may add others
+OWN = "ringup."
+# What another package's code may raise: whatever it is, the other transports' cards are listed. Ctrl-C is the user's.
+THEIRS = (Exception, SystemExit)
+MAX_CARDS = 4096
+KNOWN_PREFIXES = {  # a transport may add others
     "pci": "a PCI function of this machine, pci:0000:03:00.0",
     "usb": "an enclosure on a USB port, usb:2-1",
     "mac": "through the macOS shim, mac:0",
@@ -100,14 +104,14 @@ def connect(name: str, **options: Any) -> Any:
         raise NotSupported(
             f"opening {name!r}: no installed package offers the transport {prefix!r} (entry-point group {GROUP})"
         )
-    path = _load(transports[prefix]).open(rest, **options)
+    path = _open(transports[prefix], rest, options)
     if not isinstance(path, Via):
         return path
     if path.prefix not in transports:
         raise NotSupported(
             f"opening {name!r}: it is reached through the transport {path.prefix!r}, which is not installed"
         )
-    return _load(transports[path.prefix]).open(path.rest, **path.options)
+    return _open(transports[path.prefix], path.rest, path.options)
 
 
 def cards() -> list[Found]:
@@ -115,28 +119,78 @@ def cards() -> list[Found]:
     return list(_find_all())
 
 
+def prefixes() -> set[str]:
+    """Return the prefixes that installed transports offer."""
+    return set(_transports())
+
+
 def _find_all() -> Iterator[Found]:
     for prefix, entry in sorted(_transports().items()):
+        count = 0
         try:
             for card in _load(entry).find():
                 yield _checked(card, prefix)
-        except Exception as error:  # another package's code: whatever it does, the other transports' cards are listed
+                count += 1
+                if count == MAX_CARDS:
+                    raise TransportError(f"the transport {prefix!r} lists more than {MAX_CARDS} cards")
+        except THEIRS as error:
             LOG.info("the transport %r failed", prefix, exc_info=error)
             yield Found(f"{prefix}:", "the transport failed", skipped=_reason(error))
+    for name, reason in _damaged():
+        yield Found(f"{name}:", "the package's entry points cannot be read", skipped=reason)
 
 
 def _checked(card: object, prefix: str) -> Found:
-    if not isinstance(card, Found):
-        raise TransportError(f"the transport {prefix!r} lists {card!r:.60}, which is no `ringup.cards.Found`")
+    if not isinstance(card, Found) or not all(isinstance(text, str) for text in astuple(card)):
+        raise TransportError(f"the transport {prefix!r} lists {_shown(card)}, which is no `ringup.cards.Found`")
     return card
 
 
-def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, RingupError) else f"{type(error).__name__}: {error}"
+def _shown(value: object) -> str:
+    try:
+        return f"{value!r:.60}"
+    except THEIRS:
+        return f"a {type(value).__name__}"
+
+
+def _reason(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except THEIRS as further:
+        text = f"its text cannot be had: {type(further).__name__}"
+    return text if isinstance(error, RingupError) else f"{type(error).__name__}: {text}"
 
 
 def _transports() -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=GROUP)}
+    """Return the transports by prefix. Of two that offer the same prefix ringup's own stays, else the first by where it lies."""
+    try:
+        found = list(entry_points(group=GROUP))
+    except THEIRS:  # one package's file is damaged: the others' are read each for itself
+        found = [entry for _, entries, _ in _by_package() for entry in entries]
+    ranked = sorted(found, key=lambda entry: (not entry.value.startswith(OWN), entry.value), reverse=True)
+    return {entry.name: entry for entry in ranked}
+
+
+def _damaged() -> Iterator[tuple[str, str]]:
+    """Yield the packages whose entry points cannot be read, and why."""
+    try:
+        entry_points(group=GROUP)
+    except THEIRS:
+        yield from ((name, reason) for name, _, reason in _by_package() if reason)
+
+
+def _by_package() -> Iterator[tuple[str, list[EntryPoint], str]]:
+    """Yield each installed package, its transports, and why they cannot be read."""
+    for package in distributions():
+        name = "a package"
+        try:
+            # A damaged package may have no name: then its folder has one.
+            name = str(package.metadata["Name"] or getattr(package, "_path", name))
+            entries = [entry for entry in package.entry_points if entry.group == GROUP]
+        except THEIRS as error:
+            yield name, [], _reason(error)
+        else:
+            yield name, entries, ""
 
 
 def _load(entry: EntryPoint) -> Transport:
@@ -145,12 +199,25 @@ def _load(entry: EntryPoint) -> Transport:
     LOG.debug("%s", loading)
     try:
         transport: Transport = entry.load()
-    except Exception as error:
+        lacking = [name for name in ("find", "open") if not callable(getattr(transport, name, None))]
+    except THEIRS as error:
         raise TransportError(f"{loading}: {_reason(error)}") from error
-    lacking = [name for name in ("find", "open") if not callable(getattr(transport, name, None))]
     if lacking:
-        raise TransportError(f"{loading}: {transport!r:.60} has no function {' or '.join(lacking)}")
+        raise TransportError(f"{loading}: {_shown(transport)} has no function {' or '.join(lacking)}")
     return transport
+
+
+def _open(entry: EntryPoint, rest: str, options: Mapping[str, Any]) -> Any:
+    """Let a transport open its path. What it did not mean to raise carries its name."""
+    transport = _load(entry)
+    try:
+        return transport.open(rest, **options)
+    except SystemExit as error:
+        raise TransportError(f"opening {entry.name}:{rest}: the transport ended Python with {error.code!r}") from error
+    except Exception as error:
+        if not isinstance(error, RingupError) and not entry.value.startswith(OWN):
+            error.add_note(f"the transport {entry.name!r} ({entry.value}) raised it")
+        raise
 
 
 class _Callable(ModuleType):

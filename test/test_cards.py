@@ -106,6 +106,83 @@ def test_a_transport_whose_import_fails_in_any_way_hides_no_other(tmp_path, monk
         ringup.open("torn:0")
 
 
+class Leaving(Shelf):
+    def find(self):
+        raise SystemExit("no bus")
+
+    def open(self, rest):
+        raise SystemExit(3)
+
+
+class Speechless(Exception):
+    def __str__(self):
+        raise ValueError
+
+
+class Silent(Shelf):
+    """A transport whose errors have no text."""
+
+    def find(self):
+        raise Speechless
+
+    def open(self, rest):
+        raise ZeroDivisionError("division by zero")
+
+
+class Endless(Shelf):
+    def find(self):
+        while True:
+            yield Found("bad:0", "a card")
+
+
+class Numbered(Shelf):
+    def find(self):
+        yield Found(0, "a card")
+
+
+@pytest.mark.parametrize(
+    ("transport", "reason"),
+    [
+        (Leaving(), "SystemExit: no bus"),
+        (Silent(), "Speechless: its text cannot be had: ValueError"),
+        (Endless(), "the transport 'bad' lists more than 4096 cards"),
+        (Numbered(), "the transport 'bad' lists Found(name=0, description='a card', skipped=''), which is no `rin"),
+    ],
+)
+def test_no_transport_takes_the_list_down(installed, transport, reason):
+    installed(bad=transport, shelf=Shelf())
+    bad, *others = [card for card in ringup.cards() if card.name != "bad:0"]
+    assert bad.skipped.startswith(reason)
+    assert [card.name for card in others] == ["shelf:0", "shelf:1"]
+
+
+def test_what_a_transport_raises_says_whose_it_is(installed):
+    installed(bad=Silent(), leaving=Leaving())
+    with pytest.raises(ZeroDivisionError) as raised:
+        ringup.open("bad:0")
+    assert raised.value.__notes__ == ["the transport 'bad' (ringup_test_transports:bad) raised it"]
+    with pytest.raises(TransportError, match="opening leaving:0: the transport ended Python with 3"):
+        ringup.open("leaving:0")
+
+
+def test_a_package_whose_entry_points_are_damaged_hides_no_transport(tmp_path, monkeypatch):
+    folder = tmp_path / "torn-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Name: torn\nVersion: 1.0\n")
+    (folder / "entry_points.txt").write_text("[ringup.transports]\nthis is no pair\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = {card.name: card for card in ringup.cards()}
+    assert found["torn:"].description == "the package's entry points cannot be read"
+    assert "virtual:navi31" in found
+
+
+def test_a_package_that_offers_a_prefix_of_ringup_s_own_does_not_get_it(monkeypatch):
+    own = EntryPoint("virtual", "ringup.silicon.transport", GROUP)
+    for entries in ([own, EntryPoint("virtual", "aaa:x", GROUP)], [EntryPoint("virtual", "zzz:x", GROUP), own]):
+        monkeypatch.setattr("ringup.cards.entry_points", lambda group, entries=entries: entries)
+        assert all(not card.skipped for card in ringup.cards())
+
+
 @pytest.mark.parametrize("name", [None, 3, b"pci:0"])
 def test_a_name_that_is_no_string_is_the_caller_s_error(installed, name):
     installed()

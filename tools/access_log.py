@@ -103,7 +103,7 @@ def writing(path: Path | None) -> Iterator[AccessLog | None]:
     if path is None:
         yield None
         return
-    with files.writing(path), path.open("w", encoding="utf-8", errors="backslashreplace") as stream:
+    with files.naming(path), path.open("w", encoding="utf-8", errors="backslashreplace") as stream:
         stream.write(f"{HEAD}\n")
         log = AccessLog(stream)
         try:

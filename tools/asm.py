@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     wave64 = args.wave64 or bool(_WAVE64.search(source)) or LIMITS.get(target, LIMITS["gfx1100"]).wave_sizes == (64,)
     program = assemble(source, processor(target, 64 if wave64 else 0), "<stdin>" if args.file == "-" else args.file)
     data = program.text if args.raw else elf.write(program)
-    out.write_bytes(data)
+    files.write(out, data)
     print(_summary(program, out, len(data)))
     return 0
 

@@ -22,9 +22,10 @@ from ringup.errors import FirmwareError, NotSupported, RingupError
 from ringup.firmware import asm2464pd
 from ringup.firmware.asm2464pd import SET_BYTES, parse_flash
 from ringup.firmware.store import load_file
-from ringup.tools.card_argument import WrongUsage, add_card_arguments, card_name
+from ringup.tools.card_argument import add_card_arguments, card_name
 from ringup.tools.json_text import json_text
 from ringup.tools.progress import Progress
+from ringup.tools.wrong_usage import WrongUsage
 
 INTERRUPTED = 130
 READS_OF_A_COPY, LOOKS_AT_A_BLOCK = 8, 3  # for the bar

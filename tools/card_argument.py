@@ -5,19 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 from difflib import get_close_matches
-from importlib.metadata import entry_points
 
-from ringup.cards import GROUP, KNOWN_PREFIXES, cards
+from ringup.cards import KNOWN_PREFIXES, cards, prefixes
 from ringup.drivers.transport.function import ADDRESS
 from ringup.errors import NoSuchCard
 from ringup.tools.paths import add_firmware_argument
+from ringup.tools.wrong_usage import WrongUsage
 
 ENVIRONMENT = "RINGUP_CARD"
 VIRTUAL = "virtual:"
-
-
-class WrongUsage(Exception):
-    """Words of the command line that argparse takes and no command does; the command ends with status 2."""
 
 
 def add_card_arguments(
@@ -64,7 +60,7 @@ def _given(args: argparse.Namespace) -> str:
 def is_card(text: str) -> bool:
     """Tell whether a word of the command line is a card's name: a prefix that is known or that a package brings, and a rest."""
     prefix, _, rest = text.partition(":")
-    return bool(rest) and (prefix in KNOWN_PREFIXES or prefix in entry_points(group=GROUP).names)
+    return bool(rest) and (prefix in KNOWN_PREFIXES or prefix in prefixes())
 
 
 def _only() -> str:

@@ -16,8 +16,8 @@ from ringup.drivers.amd.registers import REGISTER_BAR
 from ringup.errors import HeaderError, NotSupported
 from ringup.tools import regs
 from ringup.tools.attach import attached
-from ringup.tools.card_argument import WrongUsage
 from ringup.tools.json_text import json_text
+from ringup.tools.wrong_usage import WrongUsage
 
 NAMED = re.compile(r"(?P<name>[^=\[\]]+)(?:\[(?P<element>\d+)\])?(?:=(?P<value>.*))?")
 TAKEN_BY_READING = re.compile(

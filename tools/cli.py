@@ -44,24 +44,98 @@ COMMANDS = {  # name: (module, help); the order of `ringup --help`
     "completion": ("ringup.tools.completion", "print a completion script for a shell"),
 }
 FINE, FAILED, WRONG_USAGE = 0, 1, 2
-INTERRUPTED = 130  # what shells report for a program ended by SIGINT
+# EX_SOFTWARE of sysexits.h; no error of the tree has it.
+INTERNAL = 70
+# What shells report for a program ended by SIGINT.
+INTERRUPTED = 130
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command and return its exit status: 0, the error's own code, 2 for wrong usage, 130 when interrupted.
+    """Run one command and return its exit status: 0, the error's own code, 2 for wrong usage, 70 for an internal error, 130 when interrupted.
 
     1 stands for something wrong with what was looked at, and for an error of the operating system's, such as a full disk under standard output.
+    Whatever goes wrong is one line on standard error, and with --json an object on standard output too.
     """
     words = sys.argv[1:] if argv is None else argv
     command = next((word for word in words if not word.startswith("-")), None)
     title = f"ringup {command}" if command in COMMANDS else "ringup"
     try:
+        status = _run(words, command, title)
+    except KeyboardInterrupt:
+        status = say_interrupted(title, words)
+    if argv is None:
+        _end_quietly()
+    return status
+
+
+def _run(words: list[str], command: str | None, title: str) -> int:
+    try:
         from ringup.tools import command_line  # takes longer than many a command runs
 
-        return command_line.run(words, command, title)
+        return command_line.run(words, command)
     except KeyboardInterrupt:
-        print(f"{title}: interrupted", file=sys.stderr)
-        return INTERRUPTED
+        raise
+    except SystemExit:  # argparse has printed help, or what is wrong with the words
+        raise
+    except BaseException as error:  # noqa: BLE001  every failure is one line
+        return _tell(error, words, title)
+
+
+def _tell(error: BaseException, words: list[str], title: str) -> int:
+    """Say what went wrong; where the module that does it is damaged too, say that much."""
+    try:
+        from ringup.tools import failure
+
+        return failure.tell(error, words, title)
+    except Exception as further:  # noqa: BLE001  the last place that can tell anything
+        if sys.stderr is not None:
+            lines = (
+                f"{type(error).__name__}: {error}; reporting it failed with {type(further).__name__}: {further}".split()
+            )
+            print(f"{title}: internal error: {' '.join(lines)}; install ringup again", file=sys.stderr)
+        return INTERNAL
+
+
+def wants_json(words: list[str]) -> bool:
+    """Tell whether --json is among the words, also where they were not taken; argparse takes abbreviations."""
+    options = words[: words.index("--")] if "--" in words else words
+    return any(len(word) > len("--") and "--json".startswith(word) for word in options)
+
+
+def say_interrupted(title: str, words: list[str]) -> int:
+    """Say that the user has interrupted the command, and return the exit status."""
+    try:
+        if wants_json(words):
+            print(f'{{"error": {{"kind": "Interrupted", "message": "interrupted", "exit_status": {INTERRUPTED}}}}}')
+        if sys.stderr is not None:
+            print(f"{title}: interrupted", file=sys.stderr)
+        print(end="", flush=True)
+    except (OSError, ValueError):  # standard output or standard error takes nothing
+        _drop_output()
+    return INTERRUPTED
+
+
+def _drop_output() -> None:
+    """Let what standard output still holds go nowhere: the interpreter would fail on it at its end."""
+    import os
+
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+    except (OSError, ValueError, AttributeError):
+        return
+
+
+def _end_quietly() -> None:
+    """Let ctrl-C end the process at once from here on: a traceback of the interpreter's own end says nothing."""
+    try:
+        import signal
+
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+    except (ValueError, KeyboardInterrupt):  # not the main thread; one more ctrl-C
+        return
 
 
 if __name__ == "__main__":

@@ -5,23 +5,29 @@ from __future__ import annotations
 import argparse
 import io
 import logging
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from textwrap import fill
+from typing import NoReturn
 
 import ringup
 from ringup import errors
 from ringup.errors import RingupError
-from ringup.tools import files
-from ringup.tools.card_argument import WrongUsage
-from ringup.tools.cli import COMMANDS, FAILED, FINE, INTERRUPTED, WRONG_USAGE
+from ringup.tools import failure
+from ringup.tools.cli import COMMANDS, FAILED, FINE, INTERNAL, INTERRUPTED, WRONG_USAGE, wants_json
 from ringup.tools.examples import EXAMPLES
 
-LOG = logging.getLogger(__name__)
 HELP_WIDTH = 100  # of descriptions, which argparse leaves as they are where examples follow
 VERBOSE = "verbose_"  # names of the counters begin so
+
+
+class Refused(SystemExit):
+    """The parser has printed what is wrong with the words."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(WRONG_USAGE)
+        self.message = message
 
 
 class Parser(argparse.ArgumentParser):
@@ -37,6 +43,13 @@ class Parser(argparse.ArgumentParser):
             return self.parse_known_intermixed_args(args, namespace)
         finally:
             self._intermixed = False
+
+    def error(self, message: str) -> NoReturn:
+        """Print usage and message as argparse does."""
+        try:
+            super().error(message)
+        except SystemExit as end:
+            raise Refused(message) from end
 
 
 def build_parser(command: str | None) -> argparse.ArgumentParser:
@@ -66,6 +79,7 @@ def _exit_codes() -> str:
         FAILED: "something is wrong with what was looked at, or the operating system refused",
         WRONG_USAGE: "wrong usage",
         **{kind.exit_code: kind.__name__ for kind in vars(errors).values() if _is_leaf(kind)},
+        INTERNAL: "internal error: a fault of ringup's; the line names a report to send to its makers",
         INTERRUPTED: "interrupted",
     }
     return "\n".join(["exit status:", *(f"  {code:3}  {text}" for code, text in codes.items())])
@@ -93,57 +107,38 @@ def _add_verbose(parser: argparse.ArgumentParser, depth: int) -> None:
                 _add_verbose(inner, depth + 1)
 
 
-def run(words: Sequence[str], command: str | None, title: str) -> int:
-    """Run the command of these words and return its exit status; what went wrong is told in one line that begins with `title`."""
+def run(words: Sequence[str], command: str | None) -> int:
+    """Run the command of these words and return its exit status. Raises whatever goes wrong, also with writing standard output."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that lacks a character shows its number
-    try:
-        status = _run(words, command)
-        print(end="", flush=True)
-    except RingupError as error:
-        LOG.debug("where it came from", exc_info=error)
-        print(f"{title}: {type(error).__name__}: {error}", file=sys.stderr)
-        return error.exit_code
-    except WrongUsage as error:
-        print(f"{title}: {error}; `{title} --help` shows examples", file=sys.stderr)
-        return WRONG_USAGE
-    except BrokenPipeError:  # the reader of our output has seen enough
-        _close_output()
+    args = _parse(words, command)
+    if args is None:
         return FINE
-    except OSError as error:
-        LOG.debug("where it came from", exc_info=error)
-        elsewhere = "" if _close_output() else "standard output"
-        print(f"{title}: {files.explain(error, elsewhere)}", file=sys.stderr)
-        return FAILED
-    except MemoryError as error:
-        LOG.debug("where it came from", exc_info=error)
-        print(f"{title}: this computer's memory is too small for it", file=sys.stderr)
-        return FAILED
+    verbose = sum(count for name, count in vars(args).items() if name.startswith(VERBOSE))
+    logging.basicConfig(format="%(name)s: %(message)s")
+    logging.getLogger("ringup").setLevel((logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)])
+    try:
+        status: int = import_module(COMMANDS[args.command][0]).run(args)
+    except SystemExit as end:  # only the parser may end Python: its message is printed
+        raise RuntimeError(f"`ringup {args.command}` ended Python with {end.code!r}") from end
+    print(end="", flush=True)
     return status
 
 
-def _run(words: Sequence[str], command: str | None) -> int:
+def _parse(words: Sequence[str], command: str | None) -> argparse.Namespace | None:
+    """Return the arguments, None where no command is named and help was printed. Raises `SystemExit` behind --help and for wrong usage."""
     parser = build_parser(command)
     try:
         args = parser.parse_args(words)
-    except SystemExit:  # help was printed, or the usage was wrong
+    except Refused as refused:
+        if wants_json(list(words)):
+            failure.print_json(failure.Failure("WrongUsage", refused.message, WRONG_USAGE))
+        raise
+    except SystemExit:  # help was printed
         print(end="", flush=True)
         raise
     if args.command is None:
         parser.print_help()
-        return 0
-    verbose = sum(count for name, count in vars(args).items() if name.startswith(VERBOSE))
-    logging.basicConfig(format="%(name)s: %(message)s")
-    logging.getLogger("ringup").setLevel((logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)])
-    status: int = import_module(COMMANDS[args.command][0]).run(args)
-    return status
-
-
-def _close_output() -> bool:
-    """Send what standard output still holds nowhere if it cannot be written, lest the interpreter fails at its end; tell whether it could."""
-    try:
         print(end="", flush=True)
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return False
-    return True
+        return None
+    return args

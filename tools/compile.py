@@ -32,8 +32,7 @@ def run(args: argparse.Namespace) -> int:
     found = explain(graph_file.outputs_of(args.file), args.target, tuning=graph_file.tuning_of(args))
     if args.out is not None and found.kernels:
         code = found.graph.code_object()
-        with files.writing(args.out) as path:
-            path.write_bytes(code)
+        files.write(args.out, code)
     if args.json:
         print(json_text(document(found), indent=1))
         return 0

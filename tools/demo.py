@@ -18,7 +18,7 @@ from ringup.autogen.generate.sources import Sources
 from ringup.drivers.usb4.counts import Counts
 from ringup.errors import CompileError, DeviceFault, DeviceLost, NotSupported
 from ringup.queues.trace import Trace
-from ringup.tools import doctor
+from ringup.tools import doctor, files
 from ringup.tools.bench.plot import size_text
 from ringup.tools.card_argument import VIRTUAL, card_name
 from ringup.tools.demo_desk import SPEEDS, Desk, Up, UsbTracks, bring_up
@@ -134,8 +134,9 @@ class Demo:
 
         self._usb.add_to(self._trace)
         trace, html = folder / TRACE_FILE, folder / REPORT_FILE
-        self._trace.save(trace)
-        html.write_text(report(self.story, self._image), encoding="utf-8")
+        with files.writing(trace) as draft:
+            self._trace.save(draft)
+        files.write(html, report(self.story, self._image))
         self.story["files"] = {"trace": str(trace), "report": str(html)}
         self._heading(FILES)
         self._show.line(f"{trace}   when what ran, down to each USB transfer: open it in ui.perfetto.dev")

@@ -12,9 +12,9 @@ from pathlib import Path
 from ringup.compiler.explain import Explained, Explanation, assembly_of, explain, groups_text, passes_of
 from ringup.compiler.rdna.roofline import CHIPS
 from ringup.tools import files, graph_file
-from ringup.tools.card_argument import WrongUsage
 from ringup.tools.compile import counted, size, summary
 from ringup.tools.table import Column, plain, show
+from ringup.tools.wrong_usage import WrongUsage
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
@@ -49,8 +49,7 @@ def run(args: argparse.Namespace) -> int:
         from ringup.tools.explain_page import page_of
 
         text = page_of(args.file, found, [chosen] if chosen is not None else found.kernels)
-        with files.writing(args.html) as path:
-            path.write_text(text, encoding="utf-8")
+        files.write(args.html, text)
         print(f"{args.html}: {len(text)} bytes; {summary(found)}")
     elif chosen is not None:
         for line in kernel_lines(found, chosen):

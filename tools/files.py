@@ -7,14 +7,17 @@ import os
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 
 from ringup.errors import CompileError
-from ringup.tools.card_argument import WrongUsage
+from ringup.tools.wrong_usage import WrongUsage
 
 STREAM_BYTES = 1 << 30  # of what does not say how much it holds: a pipe, a device
+# Of a draft's name; 255 bytes are the most of a file's.
+MAX_STEM = 40
 REMEDIES = {
     errno.ENOENT: "check its path",
     errno.ENOTDIR: "check its path",
@@ -96,14 +99,66 @@ def _error(number: int, path: Path) -> OSError:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[Path]:
-    """Let an `OSError` of writing `path` name it: what the system says of a full disk names no file."""
+def naming(path: Path) -> Iterator[Path]:
+    """Let an `OSError` of writing `path` name it: what the system says of a full disk names no file. For what grows in place, such as a log."""
     try:
         yield path
     except OSError as error:
         if error.filename is None:
             error.filename = str(path)
         raise
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[Path]:
+    """Give the name of a draft to write; `path` becomes it when all is written and stays as it was when that fails. An `OSError` names `path`.
+
+    What is no ordinary file (a device, a pipe) is written itself, and so is a file in a folder that takes no new one.
+    """
+    with naming(path):
+        place = _place(path)
+        draft = _draft(place) if place else None
+        if place is None or draft is None:
+            yield path
+            return
+        try:
+            yield draft
+            os.replace(draft, place)
+        except BaseException as error:
+            with suppress(OSError):
+                draft.unlink()
+            if isinstance(error, OSError) and error.filename == str(draft):
+                # The draft is no name of the user's.
+                error.filename, error.filename2 = str(path), None
+            raise
+
+
+def write(path: Path, data: bytes | str) -> None:
+    """Write a file whole or not at all, text as UTF-8. Raises the `OSError`, with the file's name."""
+    with writing(path) as draft:
+        draft.write_bytes(data.encode() if isinstance(data, str) else data)
+
+
+def _place(path: Path) -> Path | None:
+    """Return the ordinary file that `path` is or leads to, there or not; None for anything else."""
+    absolute = Path(os.path.abspath(path))
+    if absolute.is_relative_to("/dev") or absolute.is_relative_to("/proc"):
+        return None
+    place = Path(os.path.realpath(path))
+    return None if place.exists() and not place.is_file() else place
+
+
+def _draft(place: Path) -> Path | None:
+    """Make an empty file beside `place` with its rights; None where the folder takes none. Raises other `OSError`s."""
+    draft = place.with_name(f".{place.stem[:MAX_STEM]}.{os.getpid()}-{token_hex(4)}{place.suffix}")
+    try:
+        node = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    except PermissionError:
+        return None
+    with suppress(FileNotFoundError):
+        os.fchmod(node, stat.S_IMODE(place.stat().st_mode))
+    os.close(node)
+    return draft
 
 
 def explain(error: OSError, elsewhere: str = "") -> str:

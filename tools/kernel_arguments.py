@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from ringup.tools import files, numbers
-from ringup.tools.card_argument import WrongUsage
 from ringup.tools.files import Input
 from ringup.tools.json_text import plain
+from ringup.tools.wrong_usage import WrongUsage
 
 TYPES = {  # word: NumPy's name
     "u8": "<u1", "i8": "<i1", "u16": "<u2", "i16": "<i2", "u32": "<u4", "i32": "<i4", "u64": "<u8", "i64": "<i8",
@@ -214,10 +214,10 @@ def collect(card: Any, arguments: list[Argument], placed: list[Any]) -> list[dic
 
 def _store(argument: Argument, data: bytes) -> None:
     assert argument.out is not None  # who calls has looked
-    with files.writing(argument.out):
+    with files.writing(argument.out) as draft:
         if argument.array is not None and argument.out.suffix == NPY:
             import numpy as np
 
-            np.save(argument.out, np.frombuffer(data, argument.array.dtype).reshape(argument.array.shape))
+            np.save(draft, np.frombuffer(data, argument.array.dtype).reshape(argument.array.shape))
         else:
-            argument.out.write_bytes(data)
+            draft.write_bytes(data)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from contextlib import redirect_stdout
 from dataclasses import asdict
 
 from ringup.cards import cards
@@ -19,7 +21,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    found = cards()
+    with redirect_stdout(sys.stderr):  # another package's transport may print what it likes; the list is ours
+        found = cards()
     if args.json:
         print(json_text([asdict(card) for card in found], indent=1))
         return 0
@@ -27,5 +30,6 @@ def run(args: argparse.Namespace) -> int:
         print("no transport is installed that could reach a card; `ringup doctor` shows the GPUs this machine has")
     width = max((len(card.name) for card in found), default=0)
     for card in found:
-        print(f"{card.name:{width}}  {card.description}" + (f"  (skipped: {card.skipped})" if card.skipped else ""))
+        line = f"{card.name:{width}}  {card.description}" + (f"  (skipped: {card.skipped})" if card.skipped else "")
+        print(" ".join(line.splitlines()))
     return 0

@@ -13,9 +13,10 @@ from ringup.drivers.amd.spaces import USER_VMID
 from ringup.errors import DeviceFault
 from ringup.tools import files, numbers
 from ringup.tools.attach import attached
-from ringup.tools.card_argument import WrongUsage, add_card_arguments, card_name
+from ringup.tools.card_argument import add_card_arguments, card_name
 from ringup.tools.files import Input
 from ringup.tools.json_text import json_text
+from ringup.tools.wrong_usage import WrongUsage
 
 READ, WRITE = "read", "write"
 VRAM, GPU = "vram", "gpu"
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         if source:
             _write(bare, pieces, source.read())
         elif args.out:
-            with files.writing(args.out), args.out.open("wb") as file:
+            with files.writing(args.out) as draft, draft.open("wb") as file:
                 for piece in pieces:
                     file.write(bare.window.read(*piece))
         else:

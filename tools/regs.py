@@ -8,8 +8,9 @@ from collections.abc import Iterable
 
 from ringup.autogen.regdb import Chip, Place, Register, RegisterField, chip_names, open_chip
 from ringup.errors import HeaderError
-from ringup.tools.card_argument import WrongUsage, add_card_arguments, card_name, is_card
+from ringup.tools.card_argument import add_card_arguments, card_name, is_card
 from ringup.tools.json_text import json_text
+from ringup.tools.wrong_usage import WrongUsage
 
 FULL_LIMIT = 4  # so many registers are shown with their fields
 LINE_LIMIT = 40  # so many in one line each

@@ -57,8 +57,7 @@ def run(args: argparse.Namespace) -> int:
     if args.html:
         lines = str(report).splitlines()
         text = page(f"Report of {name}", lines[0].partition(": ")[2], sections(shown))
-        with files.writing(args.html):
-            args.html.write_text(text, encoding="utf-8")
+        files.write(args.html, text)
     if args.json:
         print(json_text(shown))
     else:

@@ -8,8 +8,9 @@ from dataclasses import asdict
 from ringup.drivers.amd import quiet
 from ringup.drivers.amd.recovery import WHOLE
 from ringup.tools.attach import attached
-from ringup.tools.card_argument import WrongUsage, add_card_arguments, card_name
+from ringup.tools.card_argument import add_card_arguments, card_name
 from ringup.tools.json_text import json_text
+from ringup.tools.wrong_usage import WrongUsage
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

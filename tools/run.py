@@ -13,10 +13,11 @@ from ringup.errors import CompileError, DeviceTimeout
 from ringup.queues import code_object, fat_binary
 from ringup.queues.code_object import CodeObject
 from ringup.tools import files, kernel_arguments, numbers
-from ringup.tools.card_argument import WrongUsage, add_card_arguments, card_name, is_card
+from ringup.tools.card_argument import add_card_arguments, card_name, is_card
 from ringup.tools.json_text import json_text
 from ringup.tools.kernel_arguments import SHOWN, Argument
 from ringup.tools.stages import StageView
+from ringup.tools.wrong_usage import WrongUsage
 
 Counts = tuple[int, ...]
 LIMIT_BYTES = 1 << 30  # of a code object
@@ -101,8 +102,8 @@ def run(args: argparse.Namespace) -> int:
         results = carry_out(card, work)
     spans = [profile.duration_us(span) for span in profile.spans() if span.name == work.kernel]
     if args.trace:
-        with files.writing(args.trace):
-            profile.save(args.trace)
+        with files.writing(args.trace) as draft:
+            profile.save(draft)
     figures = {
         "card": card.name,
         "kernel": work.kernel,

@@ -22,9 +22,9 @@ from ringup.silicon.usbip_vhci import Vhci
 from ringup.silicon.usbip_wire import Record
 from ringup.silicon.vfio_user import VfioUserServer
 from ringup.tools import access_log, files
-from ringup.tools.card_argument import WrongUsage
 from ringup.tools.json_text import json_text
 from ringup.tools.numbers import size, whole
+from ringup.tools.wrong_usage import WrongUsage
 
 VIRTUAL, TEST_DEVICE = "virtual:", "virtual:usb-loopback"
 

@@ -16,9 +16,9 @@ from typing import Any
 
 from ringup.errors import PermissionNeeded, TransportError
 from ringup.tools import host_rules
-from ringup.tools.card_argument import WrongUsage
 from ringup.tools.host_rules import USB, VFIO, File
 from ringup.tools.json_text import json_text
+from ringup.tools.wrong_usage import WrongUsage
 
 NOTES = "var/lib/ringup/setup.json"  # what was there before, for --undo
 RELOAD = (("udevadm", "control", "--reload"), ("udevadm", "trigger", "--subsystem-match=usb", "--subsystem-match=vfio"))

@@ -19,12 +19,13 @@ from ringup.drivers.transport.seam import Device
 from ringup.drivers.transport.transcript import WINDOW_NAMES, Info, Op, Row
 from ringup.errors import NotSupported, RingupError, TransportError
 from ringup.tools import access_log, files
-from ringup.tools.card_argument import WrongUsage, add_card_arguments, card_name, is_card
+from ringup.tools.card_argument import add_card_arguments, card_name, is_card
 from ringup.tools.json_text import json_text
 from ringup.tools.numbers import whole
 from ringup.tools.run import add_work_arguments, carry_out, read_work
 from ringup.tools.stages import StageView, stage_rows
 from ringup.tools.up import prove_queues
+from ringup.tools.wrong_usage import WrongUsage
 
 ROWS = 40  # that text shows
 
@@ -99,8 +100,8 @@ def run(args: argparse.Namespace) -> int:
         "files": [],
     }
     if args.perfetto:
-        with files.writing(args.perfetto):
-            profile.save(args.perfetto)
+        with files.writing(args.perfetto) as draft:
+            profile.save(draft)
     figures["files"] = [str(path) for path in (args.perfetto, args.transcript) if path]
     if args.json:
         print(json_text(figures))

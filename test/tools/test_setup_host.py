@@ -9,7 +9,7 @@ import pytest
 
 from ringup.errors import PermissionNeeded
 from ringup.tools import host_rules, setup_host
-from ringup.tools.card_argument import WrongUsage
+from ringup.tools.wrong_usage import WrongUsage
 
 RULES, MODULES = "etc/udev/rules.d/70-ringup.rules", "etc/modprobe.d/ringup.conf"
 

@@ -122,8 +122,7 @@ def run(args: argparse.Namespace) -> int:
             show(name, section.figures, as_json=args.json)
             sections.append(section)
             if args.html is not None:  # after each bench, so that a later one's error loses nothing
-                with files.writing(args.html):
-                    args.html.write_text(page("ringup bench", _about(args.card), sections), encoding="utf-8")
+                files.write(args.html, page("ringup bench", _about(args.card), sections))
             progress.advance()
     return 0
 
