@@ -1,6 +1,7 @@
-# Five commands, each with all the set-up it needs; the second time it is quick. Needs Debian 12 (its gcc 12 is a judge) and its registries.
+# Commands, each with all the set-up it needs; the second time it is quick. Needs Debian 12 (its gcc 12 is a judge) and its registries.
 #   make demo    a virtual card in a virtual enclosure comes up, copies, computes, runs a published model, loses its cable and is switched off
 #   make test    lint and the whole test suite
+#   make fuzz    random programs and whole sweeps that the suite has a few cases of: new seeds each time, FUZZ_SECONDS of them
 #   make guest   a real kernel in an emulator as judge, without a card or hardware help: transports, our driver, Linux's amdgpu on our cards
 #   make bench   ringup beside its peers
 #   make lint    ruff and mypy alone
@@ -9,7 +10,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench lint guest guest-iommufd setup oracles model clean
+FUZZ_SECONDS ?= 360
+
+.PHONY: demo test fuzz bench lint guest guest-iommufd setup oracles model clean
 
 demo: setup model
 	@$(BIN)/ringup demo
@@ -20,7 +23,10 @@ lint: setup
 	$(BIN)/mypy
 
 test: lint oracles
-	$(BIN)/python -m pytest -q -n auto --dist worksteal
+	$(BIN)/python -m pytest -q -n auto --dist worksteal $(PYTEST_ARGS)
+
+fuzz: setup oracles
+	$(BIN)/python -m pytest -q -n auto --dist loadfile --fuzz --fuzz-seconds $(FUZZ_SECONDS) $(PYTEST_ARGS)
 
 bench: setup oracles
 	$(BIN)/ringup bench

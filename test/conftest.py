@@ -1,6 +1,8 @@
 """Fixtures that every folder of tests may use."""
 
 import gc
+import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,19 @@ from ringup.tools.paths import cache_folder
 pytest_plugins = ["ringup.silicon.fixtures"]  # only the top one may name plugins
 
 
-def pytest_addoption(parser):
+def _plugin(name):
+    """Load a plugin that lies in the folder beside this file, which is no package."""
+    spec = importlib.util.spec_from_file_location(
+        f"ringup_test_{name}", Path(__file__).parent / "plugins" / f"{name}.py"
+    )
+    sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[spec.name])
+    return sys.modules[spec.name]
+
+
+def pytest_addoption(parser, pluginmanager):
+    for name in ("cost", "fuzz"):
+        pluginmanager.register(_plugin(name), f"ringup-{name}")
     parser.addoption(
         "--tree",
         action="append",

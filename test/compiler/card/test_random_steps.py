@@ -1,10 +1,8 @@
-"""Random steps that change memory leave on the card what NumPy leaves: see `random_steps.py`; `fuzz.py steps` takes more of them."""
+"""Random steps that change memory leave on the card what NumPy leaves: see `random_steps.py`."""
 
 import pytest
 
-LONG = {402, 408, 409, 413, 415}  # of seconds each
 
-
-@pytest.mark.parametrize("seed", [seed for seed in range(400, 424) if seed not in LONG])
+@pytest.mark.seeds(2, first=400, also=(403, 404, 405))
 def test_random_steps_leave_what_numpy_leaves(small, module, seed):
     module("random_steps").check(seed)

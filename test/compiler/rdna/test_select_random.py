@@ -1,7 +1,4 @@
-"""Random functions: what selected code leaves in memory is what the evaluator says, on both virtual cores.
-
-Many more were run by hand: 3,000 seeds as here, and thousands through the passes behind selection.
-"""
+"""Random functions: what selected code leaves in memory is what the evaluator says, on both virtual cores."""
 
 import re
 
@@ -12,43 +9,33 @@ from ringup.compiler.rdna.pipeline import finish
 from ringup.compiler.rdna.select import select
 from ringup.silicon.shader.interpreter import Interpreter
 
-INTERPRETED, TRANSLATED, FINISHED, OTHERS = 60, 8, 60, 24
+OTHERS = 24
 
 
-@pytest.mark.parametrize("first", range(0, INTERPRETED, 20))
-def test_random_functions(module, same, first):
-    make = module("random_machine").random_function
-    for seed in range(first, first + 20):
-        function, arguments, groups = make(seed)
-        try:
-            same(function, arguments, groups, on=("interpreter",))
-        except AssertionError as error:
-            raise AssertionError(f"seed {seed}: {error}") from error
+@pytest.mark.seeds(20)
+def test_random_functions(module, same, seed):
+    function, arguments, groups = module("random_machine").random_function(seed)
+    same(function, arguments, groups, on=("interpreter",))
 
 
-@pytest.mark.parametrize("seed", range(1000, 1000 + TRANSLATED))
+@pytest.mark.seeds(4, first=1000)
 def test_random_functions_on_the_fast_core(module, same, seed):
     function, arguments, groups = module("random_machine").random_function(seed, 20)
     same(function, arguments, groups, on=("translator",))
 
 
-@pytest.mark.parametrize("first", range(3000, 3000 + FINISHED, 20))
-def test_random_functions_through_every_pass(module, first):
+@pytest.mark.seeds(20, first=3000)
+def test_random_functions_through_every_pass(module, seed):
     """Behind selection: scheduling, allocation, waits, dual issue, encoding."""
-    evaluator, runner, make = (
-        module("evaluate_machine"),
-        module("run_selected"),
-        module("random_machine").random_function,
-    )
-    for seed in range(first, first + 20):
-        function, arguments, groups = make(seed)
-        binary = finish(select(function, "gfx1100"))
-        expected, left = ([one.copy() if isinstance(one, np.ndarray) else one for one in arguments] for _ in range(2))
-        evaluator.evaluate(function, expected, groups)
-        runner.run_binary(Interpreter(), binary, function, left, groups)
-        for i, (want, got) in enumerate(zip(expected, left, strict=True)):
-            if isinstance(want, np.ndarray):
-                assert (want.view(np.uint8) == got.view(np.uint8)).all(), f"seed {seed}: argument {i}"
+    evaluator, runner = module("evaluate_machine"), module("run_selected")
+    function, arguments, groups = module("random_machine").random_function(seed)
+    binary = finish(select(function, "gfx1100"))
+    expected, left = ([one.copy() if isinstance(one, np.ndarray) else one for one in arguments] for _ in range(2))
+    evaluator.evaluate(function, expected, groups)
+    runner.run_binary(Interpreter(), binary, function, left, groups)
+    for i, (want, got) in enumerate(zip(expected, left, strict=True)):
+        if isinstance(want, np.ndarray):
+            assert (want.view(np.uint8) == got.view(np.uint8)).all(), f"argument {i}"
 
 
 @pytest.mark.parametrize("target", ["gfx1151", "gfx1201"])
