@@ -5,14 +5,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from ringup.drivers.transport.config_space import ask
 from ringup.drivers.transport.seam import Device
-from ringup.errors import DeviceLost, NotSupported
+from ringup.errors import NotSupported
 
 DRIVERS = {
     0x1002: "ringup.drivers.amd.card"
 }  # vendor id: the module whose `start` brings a card up; imported when wanted
 LATER = {0x10DE: "NVIDIA"}
-VENDOR_ID, NOBODY = 0, 0xFFFF
+VENDOR_ID = 0
 
 
 def start(device: Device, **options: Any) -> Any:
@@ -28,9 +29,7 @@ def start(device: Device, **options: Any) -> Any:
 
 
 def _driver(device: Device) -> str:
-    vendor = device.config.read(VENDOR_ID, 2)
-    if vendor == NOBODY:
-        raise DeviceLost(f"opening {device.name}: nothing answers at its place on the bus; check power and cable")
+    vendor = ask(device.config, VENDOR_ID, 2, f"opening {device.name}")
     if vendor not in DRIVERS:
         name = LATER.get(vendor, f"vendor {vendor:#06x}")
         raise NotSupported(f"opening {device.name}: there is no driver for {name} cards yet")

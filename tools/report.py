@@ -8,6 +8,7 @@ from typing import Any
 
 import ringup
 from ringup.drivers.amd.left import examine
+from ringup.errors import DeviceLost
 from ringup.tools import files
 from ringup.tools.attach import attached
 from ringup.tools.card_argument import add_card_arguments, card_name
@@ -64,6 +65,9 @@ def run(args: argparse.Namespace) -> int:
         print(report)
         if args.html:
             print(f"written to {args.html}")
+    lost = shown.get("lost") or (shown.get("unreachable") and shown.get("cause"))
+    if lost:  # what is known was told; that the card is gone is the command's answer
+        raise DeviceLost(lost)
     return 0
 
 

@@ -18,12 +18,11 @@ from ringup.drivers.amd.psp_ring import MAILBOXES
 from ringup.drivers.amd.registers import Registers
 from ringup.drivers.amd.sensors import Link, link_of
 from ringup.drivers.amd.vram import VramWindow
-from ringup.drivers.transport.config_space import find_capability
+from ringup.drivers.transport.config_space import ask, find_capability, power_state
 from ringup.drivers.transport.seam import Device
 from ringup.errors import DeviceLost, NotSupported
 
 AMD = 0x1002
-NOBODY = 0xFFFF
 COLD, CLEAN, LEFT, FOREIGN = (
     "cold: nothing runs on it",
     "at rest: its last driver closed it, and left its firmware for the next start",
@@ -39,14 +38,14 @@ class Bare:
     def __init__(self, device: Device, *, own: bool = True) -> None:
         """Wake the card where it is ours. Raises `DeviceLost`, `NotSupported` for another vendor's or one without memory of its own."""
         self.device, self.own = device, own
-        vendor = device.config.read(pci.PCI_VENDOR_ID, 2)
-        if vendor == NOBODY:
-            raise DeviceLost(f"{device.name}: nothing answers at its place on the bus; check power and cable")
+        if device.lost:
+            raise DeviceLost(f"looking at {device.name}: nothing answers at its place on the bus: it {device.why_lost}")
+        vendor = ask(device.config, pci.PCI_VENDOR_ID, 2, f"looking at {device.name}")
         if vendor != AMD:
             raise NotSupported(
                 f"{device.name}: vendor {vendor:#06x} made it; cards of AMD ({AMD:#06x}) can be looked into"
             )
-        self.found_asleep = power_state(device) != 0
+        self.found_asleep = power_state(device.config) != 0
         if own:
             decode_memory(device)
         self.registers = Registers(device)
@@ -69,7 +68,10 @@ class Bare:
     @property
     def pci_ids(self) -> tuple[int, int, int, int, int]:
         """Vendor, device, revision, subsystem vendor, subsystem."""
-        read = self.device.config.read
+
+        def read(offset: int, size_bytes: int) -> int:
+            return ask(self.device.config, offset, size_bytes, f"reading the ids of {self.device.name}")
+
         return (
             read(pci.PCI_VENDOR_ID, 2),
             read(pci.PCI_DEVICE_ID, 2),
@@ -84,7 +86,7 @@ class Bare:
         at = find_capability(self.device.config, pci.PCI_CAP_ID_EXP)
         now = link_of(self.device)
         assert at is not None  # link_of has found it
-        able = self.device.config.read(at + pci.PCI_EXP_LNKCAP)
+        able = ask(self.device.config, at + pci.PCI_EXP_LNKCAP, 4, f"reading the link of {self.device.name}")
         lanes = (able & pci.PCI_EXP_LNKCAP_MLW) >> pci.PCI_EXP_LNKSTA_NLW_SHIFT  # the width lies alike in both words
         return now, Link(able & pci.PCI_EXP_LNKCAP_SLS, lanes)
 
@@ -131,9 +133,3 @@ class Bare:
         table = self.ips.table
         seen = {name: table.find(hw_id) for name, (hw_id, _) in BLOCKS.items()}
         return {name: ".".join(map(str, ips[0].version)) for name, ips in seen.items() if ips}
-
-
-def power_state(device: Device) -> int:
-    """Return the function's power state as configuration space tells it: 0 for D0, 3 for D3hot."""
-    at = find_capability(device.config, pci.PCI_CAP_ID_PM)
-    return device.config.read(at + pci.PCI_PM_CTRL, 2) & pci.PCI_PM_CTRL_STATE_MASK if at is not None else 0

@@ -31,7 +31,7 @@ from ringup.drivers.amd.signals import Signals
 from ringup.drivers.amd.spaces import Spaces
 from ringup.drivers.amd.wiring import Blocks, wire
 from ringup.drivers.stages import Stages
-from ringup.drivers.transport.config_space import find_capability, wake
+from ringup.drivers.transport.config_space import ask, change_command, find_capability, wake
 from ringup.drivers.transport.seam import Device
 from ringup.errors import DeviceTimeout, FirmwareError, RingupError
 from ringup.firmware.store import Store
@@ -223,8 +223,7 @@ def decode_memory(device: Device) -> None:
     """Bring the function to D0 and let it answer; bus mastering stays off until its engines are known to be quiet."""
     wake(device.config, device.clock)
     stay_awake(device)
-    command = device.config.read(pci.PCI_COMMAND, 2)
-    device.config.write(pci.PCI_COMMAND, (command | pci.PCI_COMMAND_MEMORY) & ~pci.PCI_COMMAND_MASTER, 2)
+    change_command(device.config, on=pci.PCI_COMMAND_MEMORY, off=pci.PCI_COMMAND_MASTER)
 
 
 def stay_awake(device: Device) -> None:
@@ -236,16 +235,15 @@ def stay_awake(device: Device) -> None:
     at = find_capability(device.config, pci.PCI_CAP_ID_EXP)
     if at is None:
         return
-    control = device.config.read(at + pci.PCI_EXP_LNKCTL, 2)
+    control = ask(device.config, at + pci.PCI_EXP_LNKCTL, 2, "keeping the link awake")
     if control & pci.PCI_EXP_LNKCTL_ASPMC:
         device.config.write(at + pci.PCI_EXP_LNKCTL, control & ~pci.PCI_EXP_LNKCTL_ASPMC, 2)
 
 
 def set_master(device: Device, *, on: bool) -> None:
-    """Let the function send requests of its own, or not."""
-    command = device.config.read(pci.PCI_COMMAND, 2)
-    wanted = command | pci.PCI_COMMAND_MASTER if on else command & ~pci.PCI_COMMAND_MASTER
-    device.config.write(pci.PCI_COMMAND, wanted, 2)
+    """Let the function send requests of its own, or not. Raises `DeviceLost` for one that is gone, which is left alone."""
+    master = pci.PCI_COMMAND_MASTER
+    change_command(device.config, on=master if on else 0, off=0 if on else master)
 
 
 def stop(blocks: Blocks, ih: Ih | None, *, clean: bool) -> None:

@@ -27,6 +27,7 @@ from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.poll import Poller
 from ringup.drivers.stages import Stages, Watcher, patience_with
+from ringup.drivers.transport.config_space import ask
 from ringup.drivers.transport.seam import Device
 from ringup.errors import DeviceFault, DeviceHung, DeviceLost, DeviceTimeout, RingupError
 from ringup.firmware.store import Store
@@ -89,6 +90,8 @@ class Radeon:
         self._programs: weakref.WeakValueDictionary[int, Program] = weakref.WeakValueDictionary()  # by address
         self._closed = False
         self._looks = 0
+        ids = (ask(device.config, at, 2, f"opening {device.name}") for at in (pci.PCI_VENDOR_ID, pci.PCI_DEVICE_ID))
+        self._pci_id = ":".join(f"{one:04x}" for one in ids)
         self._start()
 
     def _start(self, replaced: Sequence[CardQueue] = ()) -> None:
@@ -158,7 +161,7 @@ class Radeon:
     @property
     def info(self) -> CardInfo:
         """What the card is and how it was found."""
-        ips, config, blocks = self.blocks.ips, self.device.config, self.blocks
+        ips, blocks = self.blocks.ips, self.blocks
         shape, core = ips.shape, blocks.gfx.shape
         assert core is not None  # the core is up
         versions = ("gc", "sdma0", "mmhub", "nbio", "mp0", "mp1", "osssys", "hdp", "smuio", "thm")
@@ -166,7 +169,7 @@ class Radeon:
             name=self.name,
             chip=ips.chip.name,
             target=ips.chip.target,
-            pci_id=f"{config.read(pci.PCI_VENDOR_ID, 2):04x}:{config.read(pci.PCI_DEVICE_ID, 2):04x}",
+            pci_id=self._pci_id,
             vram_bytes=blocks.window.size_bytes,
             window_bytes=blocks.window.visible_bytes,
             compute_units=core.cu_total,

@@ -8,6 +8,7 @@ from pathlib import Path
 from ringup.drivers.amd.discovery import Ips
 from ringup.drivers.amd.psp import PspFirmware
 from ringup.drivers.amd.registers import Version
+from ringup.drivers.transport.config_space import ask
 from ringup.drivers.transport.seam import Device
 from ringup.errors import FirmwareError
 from ringup.firmware.amd.files import FirmwareSet, load
@@ -37,13 +38,14 @@ class DeviceStore(Store):
 
 def firmware_set(device: Device, ips: Ips, store: Store) -> FirmwareSet:
     """Find, read and check the files that a card wants. Raises `FirmwareError` when one is missing or damaged, `NotSupported`."""
+    doing = f"reading the ids of {device.name}"
     wanted = needs(
         ips.version("gc"),
         ips.version("mp0"),
         ips.version("mp1"),
         ips.version("sdma0"),
-        device.config.read(DEVICE_ID, 2),
-        device.config.read(REVISION_ID, 1),
+        ask(device.config, DEVICE_ID, 2, doing),
+        ask(device.config, REVISION_ID, 1, doing),
     )
     check_named(store, wanted)
     return load(wanted, DeviceStore(device, store))

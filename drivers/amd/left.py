@@ -12,7 +12,7 @@ from typing import Any
 
 from ringup.autogen.amd import gc_hqd
 from ringup.drivers.amd import gfx_waves
-from ringup.drivers.amd.bare import Bare, power_state
+from ringup.drivers.amd.bare import Bare
 from ringup.drivers.amd.gfx import Gfx
 from ringup.drivers.amd.gfx_hqd import selected
 from ringup.drivers.amd.gfx_shape import Design, read_shape
@@ -21,14 +21,18 @@ from ringup.drivers.amd.gmc_hub import Hub
 from ringup.drivers.amd.gmc_words import gfxhub_words, mmhub_words
 from ringup.drivers.amd.sdma import SdmaEngine
 from ringup.drivers.amd.wiring import CUS_PER_WGP
-from ringup.errors import RingupError
+from ringup.drivers.transport.config_space import power_state
+from ringup.errors import DeviceLost, RingupError
 
 WAVES = 16  # how many are told
 
 
 @dataclass(slots=True)
 class Left:
-    """What is known. `str()` is for people, `as_dict()` for JSON. `unknown` says what could not be read, and why."""
+    """What is known. `str()` is for people, `as_dict()` for JSON.
+
+    `unknown` says what could not be read, and why; `lost` is empty while the card answers.
+    """
 
     name: str
     state: str = ""
@@ -43,6 +47,7 @@ class Left:
     registers: dict[str, dict[str, str]] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
+    lost: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values that JSON takes."""
@@ -52,7 +57,8 @@ class Left:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        yield f"{self.name}: {self.state}" + (f", {self.holder}" if self.holder else "")
+        state = "lost while it was looked at; what follows is of before" if self.lost else self.state
+        yield f"{self.name}: {state}" + (f", {self.holder}" if self.holder else "")
         yield f"  power {self.power}, link {self.link or 'not told'}"
         if self.mark:
             yield "  mark of its driver: " + ", ".join(f"{name} {value:#x}" for name, value in self.mark.items())
@@ -83,11 +89,17 @@ def examine(bare: Bare, holder: str = "") -> Left:
     for what, step in steps:
         try:
             step()
+        except DeviceLost as error:
+            left.unknown.append(f"{what}: {error}")
+            left.lost = str(error)
+            return left
         except (
             RingupError,
             ValueError,
         ) as error:  # a device for looking only refuses with a `ValueError` what would need a write
             left.unknown.append(f"{what}: {error}")
+    if bare.device.lost:
+        left.lost = f"{left.name} {bare.device.why_lost}"
     return left
 
 
@@ -97,7 +109,7 @@ class _Parts:
 
     def bus(self) -> None:
         asleep = " (it slept, and was woken)" if self._bare.found_asleep and self._bare.own else ""
-        self._left.power = f"D{power_state(self._bare.device)}{asleep}"
+        self._left.power = f"D{power_state(self._bare.device.config)}{asleep}"
         now, able = self._bare.links
         self._left.link = f"generation {now.generation} x{now.lanes} of generation {able.generation} x{able.lanes}"
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ringup.autogen.linux import pci
-from ringup.drivers.amd.bare import CLEAN, COLD, Bare, power_state
+from ringup.drivers.amd.bare import CLEAN, COLD, Bare
 from ringup.drivers.amd.gmc import Gmc
 from ringup.drivers.amd.hdp import Hdp
 from ringup.drivers.amd.layout import Layout
@@ -26,7 +26,7 @@ from ringup.drivers.amd.psp import Psp
 from ringup.drivers.amd.recovery import WHOLE, Rung, climb
 from ringup.drivers.amd.registers import Registers
 from ringup.drivers.amd.smu import Smu
-from ringup.drivers.transport.config_space import find_capability
+from ringup.drivers.transport.config_space import ask, find_capability, power_state
 from ringup.drivers.transport.seam import Device
 from ringup.errors import DeviceHung
 
@@ -111,19 +111,21 @@ def rest(bare: Bare, *, sleep: bool = True) -> Rest:
     done = Rest(bare.state())
     if done.found not in (COLD, CLEAN):
         done.rungs = _climb(bare, offered(bare.device))
-    done.power = _sleep(bare.device) if sleep else f"D{power_state(bare.device)}, as asked"
+    done.power = _sleep(bare.device) if sleep else f"D{power_state(bare.device.config)}, as asked"
+    bare.registers.check("looking at it a last time")
     return done
 
 
 def _sleep(device: Device) -> str:
     """Put the function to D3hot where it keeps its configuration there; say where it is."""
-    at = find_capability(device.config, pci.PCI_CAP_ID_PM)
+    config, doing = device.config, f"putting {device.name} to sleep"
+    at = find_capability(config, pci.PCI_CAP_ID_PM)
     if at is None:
         return "D0: the function has no power management"
-    control = device.config.read(at + pci.PCI_PM_CTRL, 2)
+    control = ask(config, at + pci.PCI_PM_CTRL, 2, doing)
     if not control & pci.PCI_PM_CTRL_NO_SOFT_RESET:
         return "D0: in D3hot this card forgets its BARs, which only the kernel may take from it"
-    device.config.write(at + pci.PCI_PM_CTRL, control & ~pci.PCI_PM_CTRL_STATE_MASK | D3HOT, 2)
+    config.write(at + pci.PCI_PM_CTRL, control & ~pci.PCI_PM_CTRL_STATE_MASK | D3HOT, 2)
     device.clock.sleep_us(SLEEP_US)
-    state = power_state(device)
+    state = ask(config, at + pci.PCI_PM_CTRL, 2, doing) & pci.PCI_PM_CTRL_STATE_MASK
     return "D3hot" if state == D3HOT else f"D{state}: it did not go to sleep"

@@ -18,6 +18,7 @@ from ringup.drivers.amd.registers import Registers
 from ringup.drivers.amd.smu import Smu
 from ringup.drivers.amd.smu_reset import mode1_reset
 from ringup.drivers.amd.wiring import Blocks
+from ringup.drivers.transport.config_space import change_command
 from ringup.drivers.transport.seam import Device
 from ringup.errors import DeviceHung, DeviceLost, RingupError
 
@@ -135,8 +136,7 @@ def _by_bus(method: str) -> Callable[[Parts], None]:
     def reset(blocks: Parts) -> None:
         device = blocks.device
         device.reset(method)
-        command = device.config.read(pci.PCI_COMMAND, 2)
-        device.config.write(pci.PCI_COMMAND, command | pci.PCI_COMMAND_MEMORY, 2)
+        change_command(device.config, on=pci.PCI_COMMAND_MEMORY)
         blocks.smu.mailbox.forget()
         _wait_cold(blocks, BUS_TIMEOUT_US)
         # ORDER: until the card's own firmware is through it trains memory and sets the hubs up, as after power on

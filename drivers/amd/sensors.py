@@ -18,7 +18,7 @@ from ringup.autogen.layout import Word
 from ringup.autogen.linux import pci
 from ringup.drivers.amd.discovery import Ips
 from ringup.drivers.amd.registers import REGISTER_BAR, Block
-from ringup.drivers.transport.config_space import find_capability
+from ringup.drivers.transport.config_space import ask, find_capability
 from ringup.drivers.transport.seam import Device
 from ringup.errors import NotSupported
 
@@ -46,7 +46,7 @@ def link_of(device: Device) -> Link:
     at = find_capability(device.config, pci.PCI_CAP_ID_EXP)
     if at is None:
         raise NotSupported(f"{device.name} has no PCI Express capability")
-    status = device.config.read(at + pci.PCI_EXP_LNKSTA, 2)
+    status = ask(device.config, at + pci.PCI_EXP_LNKSTA, 2, f"reading the link of {device.name}")
     lanes = (status & pci.PCI_EXP_LNKSTA_NLW) >> pci.PCI_EXP_LNKSTA_NLW_SHIFT
     return Link(status & pci.PCI_EXP_LNKSTA_CLS, lanes)
 

@@ -19,6 +19,7 @@ from ringup.autogen.amd.smuio import ROM_DATA, ROM_INDEX
 from ringup.autogen.linux import pci
 from ringup.drivers.amd.discovery import Ips
 from ringup.drivers.amd.registers import Block
+from ringup.drivers.transport.config_space import ask
 from ringup.drivers.transport.seam import ConfigSpace, Device, Mmio
 from ringup.errors import FirmwareError
 from ringup.firmware.amd import vbios
@@ -57,7 +58,7 @@ def board_table(image: Vbios) -> bytes | None:
 @contextmanager
 def _decoded(config: ConfigSpace) -> Iterator[None]:
     """Have the function answer at its ROM's address meanwhile. A ROM without an address stays off: it would answer at 0."""
-    before = config.read(pci.PCI_ROM_ADDRESS)
+    before = ask(config, pci.PCI_ROM_ADDRESS, 4, "switching the expansion ROM on")
     switched = bool(before & ROM_ADDRESS) and not before & pci.PCI_ROM_ADDRESS_ENABLE
     if switched:
         config.write(pci.PCI_ROM_ADDRESS, before | pci.PCI_ROM_ADDRESS_ENABLE)

@@ -9,14 +9,12 @@ from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Any
 
-from ringup.autogen.amd.nbio import RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE
 from ringup.drivers.amd import smu_published
-from ringup.drivers.amd.discovery import NBIO_EVERYWHERE, discover
+from ringup.drivers.amd.discovery import discover, memory
 from ringup.drivers.amd.layout import Layout
-from ringup.drivers.amd.registers import Block, Registers
+from ringup.drivers.amd.registers import Registers
 from ringup.drivers.amd.sensors import Activity, Link, Sensors, link_of
 from ringup.drivers.amd.smu_tables import Metrics
-from ringup.drivers.amd.vram import VramWindow
 from ringup.drivers.transport.readonly import ReadOnly, holder, open_readonly
 from ringup.drivers.transport.seam import Device
 from ringup.errors import DeviceLost, NotSupported
@@ -53,10 +51,7 @@ class Watch:
     def __init__(self, device: ReadOnly, holder_name: str = "") -> None:
         self._device, self._holder = device, holder_name
         registers = Registers(device)
-        size_mib = int(Block(registers, "NBIO", *NBIO_EVERYWHERE).read(RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE))
-        if size_mib >> 32 or registers.device.lost:
-            raise DeviceLost(f"{device.name} {device.why_lost}")
-        self._window = VramWindow(device, registers, size_mib << 20)
+        self._window = memory(device, registers)
         self._sensors: Sensors | None = None
         if self._window.visible_bytes == self._window.size_bytes:
             # what the card is made of is told at the end of its memory; index registers, which reach beyond a smaller window, are its holder's

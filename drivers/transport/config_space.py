@@ -14,6 +14,7 @@ GONE = "is gone from the bus; check power and cable, then open it again"  # what
 ANSWER_US = 1_000_000  # TIMEOUT: a function answers within 1 s of a reset. Source: PCI Express base specification, "Conventional Reset"
 POLL_US = 1_000
 WAKE_US = 10_000  # D3hot to D0. Source: PCI power management specification 1.2, table 5-6
+COMMAND_BITS = 0x07FF  # the others are reserved and read as zero. Source: PCI local bus specification 3.0, 6.2.2
 HEADER_KEPT = (  # what a reset loses of a function's header, in the order in which it goes back
     *range(pci.PCI_BASE_ADDRESS_0, pci.PCI_BASE_ADDRESS_5 + 4, 4),
     pci.PCI_ROM_ADDRESS,
@@ -61,16 +62,34 @@ def answers(config: ConfigSpace) -> bool:
     return config.read(pci.PCI_CLASS_REVISION) != ABSENT
 
 
+def ask(config: ConfigSpace, offset: int, size_bytes: int = 4, doing: str = "reading configuration space") -> int:
+    """Read 1, 2 or 4 bytes of a function that must be there: ones are what a lost one reads as, so they are asked after.
+
+    Raises `DeviceLost` when nothing answers. Every read whose value decides something, or is written back, goes through here.
+    """
+    value = config.read(offset, size_bytes)
+    if value != (1 << 8 * size_bytes) - 1:
+        return value
+    if not answers(config):
+        raise DeviceLost(f"{doing}: register {offset:#x} reads {value:#x} and nothing answers: the card {GONE}")
+    # the link may have been away for a moment: what it read as then is no value of the register's
+    return config.read(offset, size_bytes)
+
+
 def capabilities(config: ConfigSpace) -> Iterator[tuple[int, int]]:
-    """Yield (id, offset) of the standard capabilities. A loop, or a pointer outside the header, ends the walk: a card may lie."""
-    if not config.read(pci.PCI_STATUS, 2) & pci.PCI_STATUS_CAP_LIST:
+    """Yield (id, offset) of the standard capabilities. A loop, or a pointer outside the header, ends the walk: a card may lie.
+
+    Raises `DeviceLost` for a function that does not answer: it has no capabilities that can be counted.
+    """
+    doing = "looking for a capability"
+    if not ask(config, pci.PCI_STATUS, 2, doing) & pci.PCI_STATUS_CAP_LIST:
         return
-    at = config.read(pci.PCI_CAPABILITY_LIST, 1) & ~3
+    at = ask(config, pci.PCI_CAPABILITY_LIST, 1, doing) & ~3
     seen: set[int] = set()
     while at >= pci.PCI_STD_HEADER_SIZEOF and at not in seen:
         seen.add(at)
-        yield config.read(at + pci.PCI_CAP_LIST_ID, 1), at
-        at = config.read(at + pci.PCI_CAP_LIST_NEXT, 1) & ~3
+        yield ask(config, at + pci.PCI_CAP_LIST_ID, 1, doing), at
+        at = ask(config, at + pci.PCI_CAP_LIST_NEXT, 1, doing) & ~3
 
 
 def find_capability(config: ConfigSpace, wanted: int) -> int | None:
@@ -83,30 +102,42 @@ def wake(config: ConfigSpace, clock: Clock) -> None:
     at = find_capability(config, pci.PCI_CAP_ID_PM)
     if at is None:
         return
-    control = config.read(at + pci.PCI_PM_CTRL, 2)
+    control = ask(config, at + pci.PCI_PM_CTRL, 2, "waking the card")
     if not control & pci.PCI_PM_CTRL_STATE_MASK:
         return
     config.write(at + pci.PCI_PM_CTRL, control & ~pci.PCI_PM_CTRL_STATE_MASK, 2)
     clock.sleep_us(WAKE_US)
-    control = config.read(at + pci.PCI_PM_CTRL, 2)
+    control = ask(config, at + pci.PCI_PM_CTRL, 2, "waking the card")
     if control & pci.PCI_PM_CTRL_STATE_MASK:
-        if not answers(config):
-            raise DeviceLost(
-                "waking the card: nothing answers at its place on the bus any more; check power and cable, then open it again"
-            )
         raise DeviceTimeout(
             f"waking the card: PCI_PM_CTRL read {control:#06x} (D{control & pci.PCI_PM_CTRL_STATE_MASK}) after {WAKE_US / 1000:g} ms"
         )
 
 
 def change_command(config: ConfigSpace, *, on: int = 0, off: int = 0) -> None:
-    """Switch bits of the command register on and off."""
-    config.write(pci.PCI_COMMAND, config.read(pci.PCI_COMMAND, 2) & ~off | on, 2)
+    """Switch bits of the command register on and off. Raises `DeviceLost` and writes nothing when the function does not answer."""
+    command = ask(config, pci.PCI_COMMAND, 2, "changing the command register")
+    config.write(pci.PCI_COMMAND, command & COMMAND_BITS & ~off | on, 2)
 
 
-def save(config: ConfigSpace) -> dict[int, int]:
-    """Return the header registers that a reset loses."""
-    return {offset: config.read(offset) for offset in HEADER_KEPT}
+def power_state(config: ConfigSpace) -> int:
+    """Return the function's power state: 0 for D0, 3 for D3hot; 0 for one without power management. Raises `DeviceLost`."""
+    at = find_capability(config, pci.PCI_CAP_ID_PM)
+    if at is None:
+        return 0
+    return ask(config, at + pci.PCI_PM_CTRL, 2, "reading the power state") & pci.PCI_PM_CTRL_STATE_MASK
+
+
+def save(config: ConfigSpace, doing: str = "saving the header") -> dict[int, int]:
+    """Return the header registers that a reset loses. Raises `DeviceLost` when one cannot be read: ones must never be written back."""
+    saved = {offset: ask(config, offset, 4, doing) for offset in HEADER_KEPT}
+    command = saved[pci.PCI_COMMAND] & 0xFFFF
+    if command & ~COMMAND_BITS:
+        raise DeviceLost(
+            f"{doing}: the command register reads {command:#06x}, which no function has: its link is failing; "
+            "check power and cable, then open the card again"
+        )
+    return saved
 
 
 def restore(config: ConfigSpace, saved: dict[int, int]) -> None:

@@ -142,8 +142,8 @@ class PciDevice:
     def reset(self, method: str) -> None:
         """Reset, wait for the function's answer and put its header back. Host memory and interrupts stay set up.
 
-        Raises `ValueError` for a reset that is not offered, `DeviceLost` when the function never answers again, `TransportError` when its
-        header does not hold what it held.
+        Raises `ValueError` for a reset that is not offered, `DeviceLost` for a function that is gone, which is left alone, and for one that
+        never answers again, `TransportError` when its header does not hold what it held.
         """
         offered = self.resets()
         if method not in offered:
@@ -151,11 +151,13 @@ class PciDevice:
                 f"{self.name} has no reset {method!r} over {self.path}; it has {', '.join(offered) or 'none'}"
             )
         doing = f"resetting {self.name} ({method})"
-        saved = config_space.save(self.config)
+        if self.lost:  # its header reads as ones, and nothing that it held before is known to fit what comes back
+            raise DeviceLost(f"{doing}: {self.name} {self.why_lost}")
+        saved = config_space.save(self.config, doing)
         self._way.reset(method)
         config_space.wait_for_answer(self.config, self.clock, doing)
         config_space.restore(self.config, saved)
-        now = config_space.save(self.config)
+        now = config_space.save(self.config, doing)
         wrong = [offset for offset, value in saved.items() if offset != pci.PCI_COMMAND and now[offset] != value]
         if wrong:
             listed = ", ".join(f"{offset:#x} reads {now[offset]:#010x} for {saved[offset]:#010x}" for offset in wrong)
@@ -172,16 +174,22 @@ class PciDevice:
         if self._closed:
             return
         self._closed = True
-        config_space.change_command(self.config, off=pci.PCI_COMMAND_MASTER)
-        self.config.read(
-            pci.PCI_COMMAND, 2
-        )  # ORDER: answered after the card's last write went out, so its memory may go
-        for give_back in (*(memory.free for memory in self._memory), self._close_windows, self._way.close):
+        for give_back in (
+            self._stop_mastering,
+            *(memory.free for memory in self._memory),
+            self._close_windows,
+            self._way.close,
+        ):
             try:
                 give_back()
             except (RingupError, OSError) as error:  # cleaning up must not hide what went wrong before
                 LOG.warning("closing %s: %s", self.name, error)
         self._lock.release()
+
+    def _stop_mastering(self) -> None:
+        config_space.change_command(self.config, off=pci.PCI_COMMAND_MASTER)
+        # ORDER: answered after the card's last write went out, so its memory may go
+        self.config.read(pci.PCI_COMMAND, 2)
 
     def _close_windows(self) -> None:
         for window in (*self._windows.values(), *([self._rom] if self._rom else [])):

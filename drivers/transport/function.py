@@ -11,6 +11,7 @@ from ringup.errors import NoSuchCard
 
 ADDRESS = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])")
 DEVICES = "sys/bus/pci/devices"
+HEADER_BYTES = 64  # of configuration space
 ROM = 6  # its line in `resource`
 BARS = 6
 # Flags of a line of `resource`. Source: Linux ioport.h
@@ -149,6 +150,16 @@ def gpus_of(kernel: Kernel) -> list[Function]:
     """Return every GPU of known vendors, in the order of their addresses."""
     functions = (Function(kernel, name) for name in kernel.names(kernel.path(DEVICES)))
     return [function for function in functions if function.gpu]
+
+
+def reads_as_there(function: Function) -> bool:
+    """Whether the first bytes of its configuration space, which every user may read, are a function's; ones are nobody's."""
+    try:
+        with (function.path / "config").open("rb", buffering=0) as file:
+            data = file.read(HEADER_BYTES)
+    except OSError:
+        return True  # not known
+    return not data or any(byte != 0xFF for byte in data)
 
 
 def link_of(function: Function) -> str:

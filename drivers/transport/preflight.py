@@ -12,10 +12,10 @@ import resource
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from ringup.drivers.transport.function import TRANSLATING, Function, link_of
+from ringup.drivers.transport.function import TRANSLATING, Function, link_of, reads_as_there
 from ringup.drivers.transport.holders import survey
 from ringup.drivers.transport.lock import CardLock
-from ringup.errors import CardBusy, NotSupported, PermissionNeeded, RingupError
+from ringup.errors import CardBusy, DeviceLost, NotSupported, PermissionNeeded, RingupError
 
 OK, NOTE, REFUSE = "ok", "note", "refuse"
 VFIO, SYSFS = "vfio", "sysfs"
@@ -28,6 +28,8 @@ HARMLESS_DRIVERS = (
 )  # a group is viable with these. Source: Linux vfio.rst; vfio.c, vfio_dev_driver_allowed
 ENOUGH_LOCKED = 64 << 20  # bytes; rings, firmware and a staging buffer take less
 SMALL_BAR = 256 << 20  # bytes of VRAM that a card shows without a resized BAR
+# the kernel switches a function on to read its configuration space in D3cold, and a look must not. Source: Linux pci_config_pm_runtime_get
+UNREADABLE = ("D3cold",)
 READ_WRITE = os.R_OK | os.W_OK
 COHERENT_HOSTS = ("x86_64",)
 GENERIC_FRAMEBUFFERS = re.compile(
@@ -53,6 +55,7 @@ REFUSALS: dict[str, type[RingupError]] = {  # the error of a refusal; the rest a
     "group": CardBusy,
     "permissions": PermissionNeeded,
     "lockdown": PermissionNeeded,
+    "power": DeviceLost,
 }
 
 
@@ -189,9 +192,22 @@ def host(function: Function) -> Iterator[Finding]:
 
 
 def power(function: Function) -> Iterator[Finding]:
-    """A sleeping card is woken by opening it; one without power is not."""
+    """A sleeping card is woken by opening it; one without power is not, nor one that reads all ones."""
     state = function.kernel.text(function.path / "power_state")
     asleep = state not in ("", "D0", "unknown")
+    if state not in UNREADABLE and not reads_as_there(function):
+        seen = "every register reads all ones: it is gone from the bus, or its link is down"
+        if function.driver:
+            yield Finding(
+                "power",
+                REFUSE,
+                seen,
+                "check power and cable, then have the kernel look again, as root: "
+                f"echo 1 > {function.kernel.shown(function.path / 'remove')}; echo 1 > /sys/bus/pci/rescan",
+            )
+        else:
+            yield Finding("power", NOTE, seen, "check power and cable; opening it has the kernel look for it anew")
+        return
     yield Finding("power", NOTE if asleep else OK, state or "not told", "opening wakes it" if asleep else "")
 
 

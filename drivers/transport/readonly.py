@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from ringup.autogen.linux import pci
 from ringup.drivers.transport.clock import HostClock
-from ringup.drivers.transport.config_space import GONE, NodeConfig, answers
+from ringup.drivers.transport.config_space import GONE, NodeConfig, answers, ask
 from ringup.drivers.transport.function import Function
 from ringup.drivers.transport.function import find as find_function
 from ringup.drivers.transport.kernel import Kernel, Nodes
@@ -174,7 +174,7 @@ def holder(address: str, kernel: Kernel | None = None) -> str:
 
 
 def _check_answers(config: ConfigSpace, power: str, doing: str) -> None:
-    if power != AWAKE or not config.read(pci.PCI_COMMAND, 2) & pci.PCI_COMMAND_MEMORY:
+    if power != AWAKE or not ask(config, pci.PCI_COMMAND, 2, doing) & pci.PCI_COMMAND_MEMORY:
         raise NotSupported(f"{doing}: it is in {power} and answers nobody; a process that drives it wakes it")
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from ringup.autogen.linux import pci
 from ringup.drivers.transport.bus_memory import BusMemory
-from ringup.drivers.transport.config_space import answers, change_command, find_capability
+from ringup.drivers.transport.config_space import answers, ask, change_command, find_capability, wait_for_answer
 from ringup.drivers.transport.lock import CardLock
 from ringup.drivers.transport.polling import Polling
 from ringup.drivers.transport.seam import Bulk, Clock, Mmio
@@ -17,7 +17,7 @@ from ringup.drivers.usb4.bridge import SLOT_BYTES, SRAM_BUS_ADDR, SRAM_BYTES, Br
 from ringup.drivers.usb4.config import BridgeConfig, Fabric
 from ringup.drivers.usb4.counts import Counts
 from ringup.drivers.usb4.window import BridgeWindow
-from ringup.errors import NotSupported, OutOfMemory, RingupError
+from ringup.errors import DeviceLost, NotSupported, OutOfMemory, RingupError
 
 LOG = logging.getLogger(__name__)
 FUNCTION, SLOT = "function", "slot"
@@ -146,22 +146,29 @@ class BridgeDevice:
     def resets(self) -> tuple[str, ...]:
         """Name the resets this path can do, gentle first."""
         at = find_capability(self.config, pci.PCI_CAP_ID_EXP)
-        able = at is not None and self.config.read(at + pci.PCI_EXP_DEVCAP) & pci.PCI_EXP_DEVCAP_FLR
+        able = at is not None and ask(self.config, at + pci.PCI_EXP_DEVCAP) & pci.PCI_EXP_DEVCAP_FLR
         return (FUNCTION, SLOT) if able else (SLOT,)
 
     def reset(self, method: str) -> None:
-        """Reset and put addresses back. Raises `ValueError` for a reset that is not offered, `LinkDown` when the card does not come back."""
+        """Reset and put addresses back.
+
+        Raises `ValueError` for a reset that is not offered, `DeviceLost` for a card that is gone, `LinkDown` when it does not come back.
+        """
         offered = self.resets()
         if method not in offered:
             raise ValueError(f"{self.name} has no reset {method!r} over USB; it has {', '.join(offered)}")
+        doing = f"resetting {self.name} ({method})"
+        if self.lost:
+            raise DeviceLost(f"{doing}: {self.name} {self.why_lost}")
         if method == SLOT:
             topology.reset_slot(self._fabric, self.board)
             return
         at = find_capability(self.config, pci.PCI_CAP_ID_EXP)
         assert at is not None  # it was offered
-        control = self.config.read(at + pci.PCI_EXP_DEVCTL, 2)
+        control = ask(self.config, at + pci.PCI_EXP_DEVCTL, 2, doing)
         self.config.write(at + pci.PCI_EXP_DEVCTL, control | pci.PCI_EXP_DEVCTL_BCR_FLR, 2)
         self.clock.sleep_us(FLR_US)
+        wait_for_answer(self.config, self.clock, doing)
         topology.open_way(self._fabric, self.board)
 
     def firmware(self, name: str) -> bytes | None:

@@ -187,11 +187,23 @@ def _measure(fabric: Fabric, found: Found) -> tuple[list[Bar], Bar | None]:
         wide = low & pci.PCI_BASE_ADDRESS_MEM_TYPE_MASK == pci.PCI_BASE_ADDRESS_MEM_TYPE_64 and not low & 1
         if low and not low & pci.PCI_BASE_ADDRESS_SPACE_IO and low != tlp.ONES:
             high = values[index + 1] if wide and index + 1 < BARS else tlp.ONES
-            size = -((high << 32 | low) & ~0xF) & 0xFFFF_FFFF_FFFF_FFFF
+            size = _size((high << 32 | low) & ~0xF, 64, f"BAR {index} of {place}")
             bars.append(Bar(index, size, wide, bool(low & pci.PCI_BASE_ADDRESS_MEM_PREFETCH)))
         index += 2 if wide else 1
     rom = values[BARS] & pci.PCI_ROM_ADDRESS_MASK
-    return bars, Bar(BARS, -rom & tlp.ONES, wide=False, prefetchable=False) if rom else None
+    if not rom or values[BARS] == tlp.ONES:
+        return bars, None
+    return bars, Bar(BARS, _size(rom, 32, f"the ROM of {place}"), wide=False, prefetchable=False)
+
+
+def _size(mask: int, bits: int, what: str) -> int:
+    """Return the size that a BAR's writable bits tell: all of them above a power of two. Raises `NotSupported` for other bits."""
+    size = -mask & ((1 << bits) - 1)
+    if not mask or size & (size - 1):
+        raise NotSupported(
+            f"measuring {what}: of all ones {mask:#x} was kept, which is no size; the card or its link is bad"
+        )
+    return size
 
 
 def _grow(fabric: Fabric, place: Place) -> None:
@@ -280,6 +292,10 @@ def reset_slot(fabric: Fabric, board: Board) -> None:
     """Reset the whole board through the last of the bridge's own ports, number its buses and open the way again."""
     port = slot_port(board)
     (dword,) = fabric.read((port.place, pci.PCI_INTERRUPT_LINE))
+    if dword == tlp.ONES:  # written back it would set every bit of the bridge control register
+        raise LinkDown(
+            f"resetting the slot: the bridge's port {port.place} does not answer; switch the enclosure off and on"
+        )
     held = pci.PCI_BRIDGE_CTL_BUS_RESET << 16
     fabric.write((port.place, pci.PCI_INTERRUPT_LINE, dword | held, 4))
     fabric.clock.sleep_us(PULSE_US)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ringup.autogen.linux import pci as regs
-from ringup.errors import CardBusy
+from ringup.errors import CardBusy, DeviceLost
 from ringup.silicon.amd import chips, discovery, images, vbios
 from ringup.silicon.amd.apertures import Doorbells, FrameBuffer, Registers
 from ringup.silicon.amd.chips import ChipRow
@@ -256,11 +256,11 @@ class VirtualRadeon:
         return ("function", "slot") if self.gpu.resettable else ("slot",)
 
     def reset(self, method: str) -> None:
-        """Reset the card over the bus and put configuration space back. A card that is gone is not there to be reset: nothing happens."""
+        """Reset the card over the bus and put configuration space back. Raises `DeviceLost` for a card that is gone: nothing happens to it."""
         if method not in self.resets():
             raise ValueError(f"{self.name} has no reset {method!r}; it has {', '.join(self.resets())}")
         if self.lost:
-            return
+            raise DeviceLost(f"resetting {self.name} ({method}): {self.name} {self.why_lost}")
         if method == "slot":
             self.tree.reset_and_restore()
         else:
