@@ -152,6 +152,13 @@ def _bound(access: _Access, lanes: Lanes, at: int, size_bytes: int) -> Lanes:
     return lanes & access.inside(at, size_bytes) & (not access.buffer.is_unbound)
 
 
+def _bound_units(access: _Access, lanes: Lanes, size_bytes: int, unit: int) -> Lanes:
+    """Say of each dword (or less) of each lane whether it may be accessed, a lane after the other: where lanes overlap the highest wins."""
+    units = [_bound(access, lanes, at, unit) for at in range(0, size_bytes, unit)]
+    some: Lanes = np.stack(units, axis=1).reshape(-1)
+    return some
+
+
 def _check(step: Step, access: _Access, size_bytes: int, lanes: Lanes) -> Addresses:
     """Return byte addresses, aligned as SH_MEM_CONFIG wants; a swizzled access stays in its element."""
     element = ELEMENT_BYTES.get(access.buffer.swizzle)
@@ -182,12 +189,9 @@ def _load(step: Step, transfer: Transfer, access: _Access, lanes: Lanes) -> None
     if not step.regs.vector_fits(first, transfer.register_count + step.field["tfe"]):
         lanes = np.zeros_like(lanes)
     addresses = _check(step, access, size, lanes)
-    data: Bytes = np.zeros((lanes.size, size), np.uint8)
-    space = GlobalSpace(step)
     unit = min(size, 4)
-    for at in range(0, size, unit):
-        some = _bound(access, lanes, at, unit)
-        data[:, at : at + unit], _ = space.read(addresses[:, at : at + unit], some)
+    data, _ = GlobalSpace(step).read(addresses.reshape(-1, unit), _bound_units(access, lanes, size, unit))
+    data = data.reshape(lanes.size, size)
     deliver(step, first, transfer, data, None, lanes, LOADS)
     _finish_load(step, first, transfer.register_count, lanes)
 
@@ -196,10 +200,9 @@ def _store(step: Step, transfer: Transfer, access: _Access, lanes: Lanes) -> Non
     size = transfer.size_bytes
     addresses = _check(step, access, size, lanes)
     data, _ = stored(step, step.field["vdata"], transfer, lanes)
-    space, unit = GlobalSpace(step), min(size, 4)
-    for at in range(0, size, unit):
-        some = _bound(access, lanes, at, unit)
-        space.write(addresses[:, at : at + unit], some, data[:, at : at + unit], None)
+    unit = min(size, 4)
+    some = _bound_units(access, lanes, size, unit)
+    GlobalSpace(step).write(addresses.reshape(-1, unit), some, data.reshape(-1, unit), None)
     step.issue(STORES)
 
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     Access = Callable[[Value], list[Value]]
 
+ALL_LANES = "-1"  # the text of a lane mask that is constant
+
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
@@ -74,7 +76,7 @@ def _side_by_side(wave: Wave, offsets: Value, shape: Shape, active: Value) -> Va
     start = code.extract(offsets, 0)
     steps = code.lane_const(range(0, shape.total_bytes, shape.size_bytes), kind)
     equal = as_mask(code, code.icmp("eq", offsets, code.op("add", wave.splat(start), steps)))
-    if not wave.full:
+    if not _is_every_lane(active):
         equal = code.op("or", equal, code.invert(active))
     all_equal = code.icmp("eq", equal, code.const(-1, equal.type))
     if kind == "i64":
@@ -107,8 +109,16 @@ def either(
     return [code.phi((a, one_end), (b, other_end)) for a, b in zip(ones, others, strict=True)]
 
 
+def _is_every_lane(active: Value) -> bool:
+    """Say whether a lane mask is known to have all lanes.
+
+    EXEC being full says it only of accesses that every lane of EXEC makes: of a buffer's, those out of range make none.
+    """
+    return active.text == ALL_LANES
+
+
 def _all_active(wave: Wave, active: Value, near: Value) -> Value:
-    if wave.full:
+    if _is_every_lane(active):
         return near
     return wave.code.op("and", near, wave.code.icmp("eq", active, wave.code.const(-1, active.type)))
 
@@ -163,7 +173,9 @@ def store(wave: Wave, addresses: Addresses, shape: Shape, rows: Sequence[Value],
 
     def quick() -> list[Value]:
         place, packed = pointer(wave, host), shape.pack(code, rows)
-        if shape.rows == 1 and not wave.full:  # lanes that are off get back what they have: nothing else runs meanwhile
+        if shape.rows == 1 and not _is_every_lane(
+            active
+        ):  # lanes that are off get back what they have: nothing else runs meanwhile
             packed = code.select(code.bitcast(active, wave.bools), packed, code.load(place, shape.packed, 1))
         code.store(packed, place, 1)
         return []
@@ -193,8 +205,13 @@ def lds_address(wave: Wave) -> Value:
     return wave.code.emit(f"ptrtoint ptr {wave.lds().text} to i64", "i64")
 
 
-def lds_load(wave: Wave, address: Value, shape: Shape, active: Value | None = None) -> list[Value]:
-    """Load from LDS addresses (vector of i32); lanes out of range get 0 (strict: the wave stops, and bytes that nobody wrote are noted)."""
+def lds_load(
+    wave: Wave, address: Value, shape: Shape, active: Value | None = None, *, halves: bool = False
+) -> list[Value]:
+    """Load from LDS addresses (vector of i32); lanes out of range get 0 (strict: the wave stops, and bytes that nobody wrote are noted).
+
+    `halves`: these are two accesses of half the size that lie side by side.
+    """
     code = wave.code
     active = active or wave.exec_bits()
     if wave.counting:
@@ -207,11 +224,14 @@ def lds_load(wave: Wave, address: Value, shape: Shape, active: Value | None = No
         return shape.unpack(code, code.load(place, shape.packed, 1))
 
     def slow() -> list[Value]:
-        name = lds_gather(shape, strict=wave.strict).include(code)
-        answer = take(code, name, [shape.row] * shape.rows, CONTEXT, lds, address, active)
-        if wave.strict:
-            refuse(wave, answer)
-        return answer.rows
+        found = []
+        for at, part, count in _parts(wave, address, shape, halves=halves):
+            name = lds_gather(part, strict=wave.strict).include(code)
+            answer = take(code, name, [part.row] * count, CONTEXT, lds, at, active)
+            if wave.strict:
+                refuse(wave, answer)
+            found += answer.rows
+        return found
 
     rows = either(wave, near, quick, slow)
     if wave.strict:
@@ -243,8 +263,25 @@ def _written_bytes(wave: Wave, shadow: Value) -> Value:
     return pointer(wave, code.op("add", shadow, behind))
 
 
-def lds_store(wave: Wave, address: Value, shape: Shape, rows: Sequence[Value], active: Value | None = None) -> None:
-    """Store to LDS addresses (vector of i32); lanes out of range are dropped (strict: the wave stops)."""
+def _parts(wave: Wave, address: Value, shape: Shape, *, halves: bool) -> list[tuple[Value, Shape, int]]:
+    """Return the accesses that lanes make one after the other where they do not lie side by side: addresses, shape, registers."""
+    if not halves:
+        return [(address, shape, shape.rows)]
+    half = Shape(shape.size_bytes // 2, shape.align, shape.lanes)
+    second = wave.code.op("add", address, wave.const(half.size_bytes, "i32"))
+    return [(address, half, half.rows), (second, half, half.rows)]
+
+
+def lds_store(
+    wave: Wave,
+    address: Value,
+    shape: Shape,
+    rows: Sequence[Value],
+    active: Value | None = None,
+    *,
+    halves: bool = False,
+) -> None:
+    """Store to LDS addresses (vector of i32); lanes out of range are dropped (strict: the wave stops). `halves` as for `lds_load`."""
     code = wave.code
     active = active or wave.exec_bits()
     if wave.counting:
@@ -264,17 +301,20 @@ def lds_store(wave: Wave, address: Value, shape: Shape, rows: Sequence[Value], a
     def quick() -> list[Value]:
         for base, values in stores:
             place, packed = pointer(wave, code.op("add", base, start)), shape.pack(code, values)
-            if shape.rows == 1 and not wave.full:
+            if shape.rows == 1 and not _is_every_lane(active):
                 packed = code.select(code.bitcast(active, wave.bools), packed, code.load(place, shape.packed, 1))
             code.store(packed, place, 1)
         return []
 
     def slow() -> list[Value]:
-        name = lds_scatter(shape, strict=wave.strict).include(code)
-        for base, values in stores:
-            answer = take(code, name, [], CONTEXT, base, address, active, *values)
-            if wave.strict:
-                refuse(wave, answer)
+        first = 0
+        for at, part, count in _parts(wave, address, shape, halves=halves):
+            name = lds_scatter(part, strict=wave.strict).include(code)
+            for base, values in stores:
+                answer = take(code, name, [], CONTEXT, base, at, active, *values[first : first + count])
+                if wave.strict:
+                    refuse(wave, answer)
+            first += count
         return []
 
     either(wave, near, quick, slow)

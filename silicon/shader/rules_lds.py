@@ -94,8 +94,8 @@ def _offsets(ins: Instruction, scale: int) -> tuple[int, int]:
 
 def _load_pair(wave: Wave, ins: Instruction, size_bytes: int, scale: int) -> None:
     first, second = _offsets(ins, scale)
-    if second == first + size_bytes:  # one access of twice the size
-        rows = lds_load(wave, address(wave, ins, first), shape(wave, 2 * size_bytes, size_bytes))
+    if second == first + size_bytes:  # side by side, one access of twice the size
+        rows = lds_load(wave, address(wave, ins, first), shape(wave, 2 * size_bytes, size_bytes), halves=True)
     else:
         one = shape(wave, size_bytes)
         rows = [row for at in (first, second) for row in lds_load(wave, address(wave, ins, at), one)]
@@ -107,7 +107,8 @@ def _store_pair(wave: Wave, ins: Instruction, size_bytes: int, scale: int) -> No
     form = Form(size_bytes)
     low, high = (stored(wave, operand(ins, field), form) for field in ("data0", "data1"))
     if second == first + size_bytes:
-        lds_store(wave, address(wave, ins, first), shape(wave, 2 * size_bytes, size_bytes), [*low, *high])
+        both = shape(wave, 2 * size_bytes, size_bytes)
+        lds_store(wave, address(wave, ins, first), both, [*low, *high], halves=True)
         return
     places = [address(wave, ins, at) for at in (first, second)]
     for place, rows in zip(places, (low, high), strict=True):
