@@ -5,14 +5,19 @@ GGUF's quantised blocks become numbers by graph operations on the raw bytes, so 
 
 from __future__ import annotations
 
+import json
+import mmap
+import os
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from ringup.compiler import dtypes, graph
 from ringup.compiler.dtypes import DType
+from ringup.compiler.tensor import gguf_layout
+from ringup.compiler.tensor.gguf_layout import Blocks
 from ringup.compiler.tensor.tensor import Tensor
 from ringup.errors import CompileError
 
@@ -33,6 +38,8 @@ SAFETENSORS_TYPES = {  # the names in a file's header; safetensors' README, "For
     "F32": dtypes.float32,
     "F64": dtypes.float64,
 }
+# Of a draft's name; 255 bytes are the most of a file's.
+MAX_NAME = 40
 GGUF_PLAIN = {  # ggml's names of types that are not in blocks
     "F32": dtypes.float32,
     "F16": dtypes.float16,
@@ -66,9 +73,11 @@ def load_safetensors(path: str | PathLike[str]) -> dict[str, Tensor]:
     """Return the tensors of a file by name. A damaged or cut-short file is a CompileError that names it."""
     library = _library("safetensors", "loading a safetensors file")
     try:
-        found = library.deserialize(Path(path).read_bytes())
+        data = Path(path).read_bytes()
+        found = library.deserialize(data)
     except library.SafetensorError as error:
         raise CompileError(f"{path} is no whole safetensors file: {error}") from error
+    _check_names(data, path)
     made = {}
     for name, what in found:
         kind = SAFETENSORS_TYPES.get(what["dtype"])
@@ -80,6 +89,20 @@ def load_safetensors(path: str | PathLike[str]) -> dict[str, Tensor]:
     return made
 
 
+def _check_names(data: bytes, path: str | PathLike[str]) -> None:
+    """Refuse a header that says something of one tensor twice: its reader takes the last. The rest of it the reader has checked."""
+
+    def one_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        made = dict(pairs)
+        if len(made) < len(pairs):
+            twice = next(name for number, (name, _) in enumerate(pairs) if name in dict(pairs[:number]))
+            raise CompileError(f"{path} is no whole safetensors file: its header says {twice} twice; fetch it again")
+        return made
+
+    size_bytes = int.from_bytes(data[:8], "little")
+    json.loads(data[8 : 8 + size_bytes], object_pairs_hook=one_each)
+
+
 def save_safetensors(
     tensors: dict[str, Tensor], path: str | PathLike[str], metadata: dict[str, str] | None = None
 ) -> None:
@@ -89,7 +112,25 @@ def save_safetensors(
         first, *others = tensors.values()
         first.realize(*others)
     arrays = {name: one.numpy() for name, one in tensors.items()}
-    Path(path).write_bytes(library.save(arrays, metadata))
+    _write_whole(Path(path), library.save(arrays, metadata))
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all: a file that was there stays as it is until the new one is complete."""
+    place = Path(os.path.realpath(path))
+    if place.exists() and not place.is_file():  # a device or a pipe
+        place.write_bytes(data)
+        return
+    draft = place.with_name(f".{place.name[:MAX_NAME]}.{os.getpid()}")
+    try:
+        draft.write_bytes(data)
+        os.replace(draft, place)
+    except BaseException as error:
+        draft.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            # The draft is no name of the caller's.
+            error.filename, error.filename2 = str(path), None
+        raise
 
 
 def load_gguf(path: str | PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -98,11 +139,14 @@ def load_gguf(path: str | PathLike[str]) -> tuple[dict[str, Tensor], dict[str, A
     A damaged or cut-short file is a CompileError that names it.
     """
     library = _library("gguf", "loading a GGUF file")
+    types = {kind.value: Blocks(kind.name, *size) for kind, size in library.GGML_QUANT_SIZES.items()}
+    with Path(path).open("rb") as file:
+        gguf_layout.check(_mapped(file), path, types)
     try:
         reader = library.GGUFReader(str(path))
         fields = {name: field.contents() for name, field in reader.fields.items()}
         tensors = list(reader.tensors)
-    except (ValueError, IndexError, KeyError, OverflowError, UnicodeDecodeError) as error:
+    except (ValueError, IndexError, KeyError, TypeError, OverflowError, MemoryError, UnicodeDecodeError) as error:
         raise CompileError(f"{path} is no whole GGUF file: {error}") from error
     made = {}
     for one in tensors:
@@ -120,6 +164,13 @@ def load_gguf(path: str | PathLike[str]) -> tuple[dict[str, Tensor], dict[str, A
         else:
             raise CompileError(f"{path}: {one.name} is in {kind} blocks; there are {', '.join([*GGUF_PLAIN, *BLOCKS])}")
     return made, fields
+
+
+def _mapped(file: BinaryIO) -> memoryview:
+    """Return a file's bytes without reading them."""
+    if not os.fstat(file.fileno()).st_size:
+        return memoryview(b"")
+    return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def dequantised(blocks: Tensor, kind: str) -> Tensor:
