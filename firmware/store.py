@@ -72,7 +72,7 @@ class Store:
         self.explicit = tuple(Path(path) for path in explicit)
         for path in self.explicit:
             if not _is_there(path):  # a slip of the pen must not load another folder's firmware
-                raise FirmwareError(f"{path}, where firmware should be, is not there")
+                raise FirmwareError(f"{path}, where firmware should be, is not there{_dangling(path)}")
 
     def find(self, name: str) -> FoundFile | None:
         """Return a file, or None where there is none. Raises `FirmwareError` for one that cannot be read or unpacked."""
@@ -90,7 +90,8 @@ class Store:
         places = dict.fromkeys(str(place) for place in (*self.explicit, *self.folders))
         package = PACKAGES.get(names[0].partition("/")[0])
         advice = f"; install {package}, or name its folder" if package else "; name its folder"
-        raise FirmwareError(f"{' or '.join(names)} is not in {', '.join(places) or 'any folder'}{advice}")
+        links = "".join(_dangling(path, named=True) for name in names for path in self._paths(name))
+        raise FirmwareError(f"{' or '.join(names)} is not in {', '.join(places) or 'any folder'}{links}{advice}")
 
     def _paths(self, name: str) -> Iterable[Path]:
         parts = Path(name).parts
@@ -107,7 +108,7 @@ class Store:
 
 
 def load_file(path: Path) -> FoundFile:
-    """Read one file by its path, unpacked as its name says. Raises `FirmwareError` when it cannot be read or unpacked."""
+    """Read one file by its path, unpacked where it is packed. Raises `FirmwareError` when it cannot be read or unpacked."""
     return FoundFile(path.name, path, _load(path))
 
 
@@ -121,9 +122,26 @@ def _is_there(path: Path) -> bool:
     return True
 
 
+def _dangling(path: Path, *, named: bool = False) -> str:
+    """Say where a link leads that leads to nothing, and what lies beside that; empty for anything else. `named`: the link's own name, too."""
+    try:
+        target = os.readlink(path)
+    except OSError:
+        return ""
+    if _is_there(path):
+        return ""
+    aimed = path.parent / target
+    others = [aimed.name + suffix for suffix in UNPACKERS if suffix and _is_there(aimed.with_name(aimed.name + suffix))]
+    beside = f" ({others[0]} is: let the link lead there)" if others else ""
+    return f"; {f'{path} ' if named else 'it '}is a link to {target}, which is not there{beside}"
+
+
 def _load(path: Path) -> bytes:
-    unpack = next(unpack for suffix, unpack in reversed(tuple(UNPACKERS.items())) if path.name.endswith(suffix))
-    return unpack(_read(path), path)
+    """Read a file and unpack what it holds: a link, or a file that was renamed, may say nothing of it by its name."""
+    data = _read(path)
+    by_name = next(unpack for suffix, unpack in reversed(tuple(UNPACKERS.items())) if path.name.endswith(suffix))
+    unpack = next((unpack for magic, unpack in MAGICS.items() if data.startswith(magic)), by_name)
+    return unpack(data, path)
 
 
 def _read(path: Path) -> bytes:
@@ -193,3 +211,9 @@ UNPACKERS: Mapping[str, Callable[[bytes, Path], bytes]] = {
     ".zst": _zst,
     ".xz": _xz,
 }  # in the kernel's order
+# What packed files begin with; firmware does not, since its first dword is a size or another format's name.
+# Source: The .xz File Format, 2.1.1.1; RFC 8878, 3.1.1.
+MAGICS: Mapping[bytes, Callable[[bytes, Path], bytes]] = {
+    bytes.fromhex("fd377a585a00"): _xz,
+    bytes.fromhex("28b52ffd"): _zst,
+}

@@ -43,6 +43,42 @@ def test_a_file_as_it_is_comes_before_a_compressed_one(tmp_path):
     assert Store([tmp_path]).load(NAME).path.suffix == ".zst"  # the kernel's order
 
 
+@pytest.mark.parametrize("suffix", [".xz", ".zst"])
+def test_what_a_link_leads_to_is_unpacked_by_what_it_holds(tmp_path, suffix):
+    put(tmp_path / f"amdgpu/real.bin{suffix}", compressed(suffix))
+    (tmp_path / NAME).symlink_to(f"real.bin{suffix}")
+    assert Store([tmp_path]).load(NAME).data == DATA
+    assert Store([], [tmp_path / NAME]).load(NAME).data == DATA
+    assert load_file(tmp_path / NAME).data == DATA
+    wrong = put(tmp_path / f"wrong{'.zst' if suffix == '.xz' else '.xz'}", compressed(suffix))
+    assert load_file(wrong).data == DATA
+
+
+def test_a_packed_file_that_is_cut_is_refused_behind_a_link_too(tmp_path):
+    put(tmp_path / "amdgpu/real.bin.xz", compressed(".xz")[:-5])
+    (tmp_path / NAME).symlink_to("real.bin.xz")
+    with pytest.raises(FirmwareError, match=r"gc_11_0_0_mec\.bin is cut short"):
+        Store([tmp_path]).load(NAME)
+
+
+def test_a_link_that_leads_nowhere_is_named_with_what_lies_beside(tmp_path):
+    (tmp_path / "amdgpu").mkdir()
+    (tmp_path / NAME).symlink_to("real.bin")
+    with pytest.raises(FirmwareError, match=r"gc_11_0_0_mec\.bin is a link to real\.bin, which is not there; install"):
+        Store([tmp_path]).load(NAME)
+    put(tmp_path / "amdgpu/real.bin.xz", compressed(".xz"))
+    with pytest.raises(
+        FirmwareError, match=r"is a link to real\.bin, which is not there \(real\.bin\.xz is: let the link"
+    ):
+        Store([tmp_path]).load(NAME)
+    with pytest.raises(
+        FirmwareError, match=r"where firmware should be, is not there; it is a link to real\.bin, which"
+    ):
+        Store([], [tmp_path / NAME])
+    put(tmp_path / f"{NAME}.xz", compressed(".xz"))
+    assert Store([tmp_path]).load(NAME).data == DATA
+
+
 def test_the_first_folder_that_has_it_wins(tmp_path):
     put(tmp_path / "b" / NAME, b"second")
     both = Store([tmp_path / "a", tmp_path / "b", tmp_path / "missing"])
