@@ -9,6 +9,8 @@ class RingupError(Exception):
     """Base of the tree. Catch this to catch everything the world does to a card."""
 
     exit_code = 1
+    # Whether what a command printed as its result says this already.
+    in_result = False
 
 
 class NoSuchCard(RingupError):

@@ -53,8 +53,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     flash = actions.add_parser(
         "flash",
         help="write an image, block after block; the same command goes on after an interruption",
-        description="Write firmware. The flash is copied first, each block is read back, and a journal beside the copy lets the same command go "
-        "on where it stopped. Ctrl-C stops between blocks. At the end the enclosure has to be switched off and on.",
+        description="Write firmware, after a yes. The flash is copied first, each block is read back, and a journal beside the copy "
+        "lets the same command go on where it stopped. Ctrl-C stops between blocks. At the end the enclosure has to be switched off and on.",
     )
     add_card_arguments(flash)
     flash.add_argument("file", type=_file, metavar="FILE", help="an image or a copy of a flash")
@@ -75,6 +75,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     flash.add_argument(
         "--other-line", action="store_true", help="an image for other boards, or without a version, is meant"
+    )
+    flash.add_argument(
+        "--yes", action="store_true", help="write without a question; needed where no terminal answers one"
     )
     flash.add_argument("--dry-run", action="store_true", help="show the plan and what speaks against it; write nothing")
     parser.set_defaults(run=run)
@@ -199,9 +202,7 @@ def _backup(args: argparse.Namespace, name: str, port: Port, row: Row) -> int:
         for problem in problems:
             print(f"  {problem}")
     if not any(one.image for one in sets):
-        raise FirmwareError(
-            f"{args.file} holds no sound image: it is what the flash reads as, and nothing to go back to"
-        )
+        raise _in_result(f"{args.file} holds no sound image: it is what the flash reads as, and nothing to go back to")
     return 0
 
 
@@ -224,8 +225,15 @@ def _verify(args: argparse.Namespace, name: str, port: Port, row: Row) -> int:
     elif not found:
         print(f"{name}: its flash holds {image.version or 'the image'} of {args.file}, byte for byte")
     if found:
-        raise FirmwareError(f"{name}: {found[0]}" + (f" (and {len(found) - 1} more)" if len(found) > 1 else ""))
+        raise _in_result(f"{name}: {found[0]}" + (f" (and {len(found) - 1} more)" if len(found) > 1 else ""))
     return 0
+
+
+def _in_result(text: str) -> FirmwareError:
+    """Make the error of something that the printed result says too."""
+    error = FirmwareError(text)
+    error.in_result = True
+    return error
 
 
 # --- flash ----------------------------------------------------------------------------------------------------------
@@ -248,6 +256,7 @@ def _flash(args: argparse.Namespace, name: str, port: Port, row: Row) -> int:
             {"block": step.name, "flash_at": step.flash_at, "size_bytes": len(step.data)} for step in flashing.steps
         ],
         "objections": [asdict(one) for one in against],
+        "recovery": list(flashing.recovery()),
     }
     if not args.json:
         _show_plan(name, flash, flashing, report)
@@ -255,6 +264,9 @@ def _flash(args: argparse.Namespace, name: str, port: Port, row: Row) -> int:
         if args.json:
             print(json_text({**report, "done": False}, indent=1))
         return 1 if against else 0
+    if not against and not args.yes:
+        # ORDER: behind the plan and the way back, which kill -9 or a power cut would leave untold, and before the first write
+        _ask(name, as_json=args.json)
     outcome = _write(flashing, name)
     if args.json:
         ended = {"verified": outcome.verified, "written": outcome.written, "kept": outcome.kept}
@@ -269,6 +281,15 @@ def _flash(args: argparse.Namespace, name: str, port: Port, row: Row) -> int:
         )
         return INTERRUPTED
     return 0
+
+
+def _ask(name: str, *, as_json: bool) -> None:
+    """Ask on a terminal whether to write. Raises `WrongUsage` for another answer than yes, and where nobody can be asked."""
+    if as_json or sys.stdin is None or not sys.stdin.isatty():
+        raise WrongUsage(f"nothing was written to {name}: read the plan of --dry-run, then say --yes")
+    print(f"write to the flash of {name}? type yes: ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() != "yes":
+        raise WrongUsage(f"nothing was written to {name}: the answer was not yes")
 
 
 def _configs(path: Path) -> tuple[bytes, ...]:
@@ -313,6 +334,10 @@ def _show_plan(name: str, flash: Flash, flashing: Flashing, report: dict[str, An
             "blocks that are right already are kept" if flash.readable else "all blocks are written: the ROM reads none"
         )
         print(f"  an earlier run did not come to its end; {kept}")
+    if flashing.steps:
+        print("  if writing does not come to its end:")
+        for number, line in enumerate(report["recovery"], 1):
+            print(f"    {number}. {line}")
     for one in report["objections"]:
         print(f"  against it: {one['what']}: {one['seen']}; {one['remedy']}")
 

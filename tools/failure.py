@@ -68,7 +68,7 @@ def tell(error: BaseException, words: Sequence[str], title: str) -> int:
     LOG.debug("where it came from", exc_info=error)
     failure = explain(error, words, title, writable=writable)
     say(failure.line(title))
-    if wants_json(list(words)):
+    if wants_json(list(words)) and not (isinstance(error, RingupError) and error.in_result):
         print_json(failure)
     return failure.exit_status
 

@@ -1,6 +1,7 @@
 """`ringup bridge` on virtual enclosures: what it shows, what it refuses, what is left when it is stopped."""
 
 import argparse
+import io
 import json
 import logging
 import os
@@ -14,6 +15,7 @@ from ringup.errors import DeviceLost, DeviceTimeout, FirmwareError
 from ringup.firmware.asm2464pd import STOCK_BODY_BYTES, build
 from ringup.silicon.asm2464pd import Enclosure, VirtualUsbHost
 from ringup.tools import bridge, cli
+from ringup.tools.wrong_usage import WrongUsage
 
 STOCK = "virtual:navi31@asm2464pd-stock"
 SIZE = 0x40000
@@ -131,7 +133,8 @@ def test_a_difference_ends_in_its_own_status(ask, image):
 def test_a_dry_run_shows_the_plan_and_makes_no_file(ask, image, tmp_path):
     status, out, _ = ask("flash", STOCK, str(image), "--backup", str(tmp_path / "b.bin"), "--dry-run")
     assert status == 0
-    assert out.splitlines() == [
+    *plan, head = out.splitlines()[:7]
+    assert plan == [
         f"{STOCK} (174c:2464, runs 240417_85_00_00): new.bin, 231204_85_00_00",
         f"  copy of the flash: {tmp_path / 'b.bin'}",
         "  1. configuration block 0: 128 bytes at 0x00000",
@@ -139,6 +142,9 @@ def test_a_dry_run_shows_the_plan_and_makes_no_file(ask, image, tmp_path):
         "  3. part 0 of the image: 65280 bytes at 0x00100",
         "  4. part 1 of the image: 32736 bytes at 0x10000",
     ]
+    assert head == "  if writing does not come to its end:"
+    assert [line[:7] for line in out.splitlines()[7:]] == [f"    {number}. " for number in range(1, 6)]
+    assert f"the same command with {tmp_path / 'b.bin'} as the image" in out
     assert list(tmp_path.iterdir()) == [image]
 
 
@@ -155,7 +161,7 @@ def test_a_dry_run_with_objections_says_all_of_them(ask, image):
 
 
 def test_flashing_writes_reads_back_and_says_what_comes_next(ask, image, tmp_path):
-    status, out, _ = ask("flash", STOCK, str(image), "--backup", str(tmp_path / "b.bin"))
+    status, out, _ = ask("flash", STOCK, str(image), "--backup", str(tmp_path / "b.bin"), "--yes")
     assert status == 0
     assert out.splitlines()[-2:] == [
         "done: 4 blocks written, all read back",
@@ -216,11 +222,57 @@ def interrupt():
     log.setLevel(level)
 
 
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def flash_words(image, tmp_path):
+    return "flash", "usb:1-1", str(image), "--backup", str(tmp_path / "b.bin")
+
+
+@pytest.mark.parametrize(
+    ("stdin", "more"),
+    [
+        (io.StringIO("yes\n"), ()),
+        (None, ()),
+        (Terminal("yes\n"), ("--json",)),
+        (Terminal("no\n"), ()),
+        (Terminal("y\n"), ()),
+        (Terminal(""), ()),
+    ],
+)
+def test_without_a_yes_nothing_is_written(bench, image, tmp_path, monkeypatch, stdin, more):
+    before = bytes(bench.enclosure.flash.cells)
+    monkeypatch.setattr("sys.stdin", stdin)
+    with pytest.raises(WrongUsage, match="nothing was written to usb:1-1: "):
+        bench(*flash_words(image, tmp_path), *more)
+    assert bytes(bench.enclosure.flash.cells) == before
+    assert list(tmp_path.glob("b.bin*")) == []
+
+
+@pytest.mark.parametrize(("stdin", "more"), [(Terminal("Yes\n"), ()), (None, ("--yes",)), (None, ("--yes", "--json"))])
+def test_after_a_yes_the_image_is_in_the_flash_and_the_way_back_was_told_first(
+    bench, image, tmp_path, monkeypatch, capsys, stdin, more
+):
+    monkeypatch.setattr("sys.stdin", stdin)
+    told = []
+    write = bridge._write
+    monkeypatch.setattr(bridge, "_write", lambda *rest: told.append(capsys.readouterr().out) or write(*rest))
+    assert bench(*flash_words(image, tmp_path), *more) == 0
+    blob = image.read_bytes()
+    assert bench.enclosure.flash.cells[0x100 : 0x100 + len(blob)] == blob
+    if "--json" in more:
+        assert json.loads(capsys.readouterr().out)["recovery"][1].startswith("run the same command again")
+    else:
+        assert "if writing does not come to its end:\n    1. leave the enclosure on" in told[0]
+
+
 @pytest.mark.parametrize(
     "text", ["reading part 0 of set 0", "writing configuration block 0", "writing part 0 of the image"]
 )
 def test_ctrl_c_ends_a_block_and_stops_and_the_same_command_goes_on(bench, interrupt, image, tmp_path, capsys, text):
-    words = ("flash", "usb:1-1", str(image), "--backup", str(tmp_path / "b.bin"))
+    words = ("flash", "usb:1-1", str(image), "--backup", str(tmp_path / "b.bin"), "--yes")
     interrupt(text)
     assert bench(*words) == 130
     captured = capsys.readouterr()
@@ -235,7 +287,7 @@ def test_ctrl_c_ends_a_block_and_stops_and_the_same_command_goes_on(bench, inter
 
 
 def test_the_rom_which_reads_nothing_writes_all_blocks_again(bench, image, tmp_path, capsys):
-    words = ("flash", "usb:1-1", str(image), "--backup", str(tmp_path / "b.bin"))
+    words = ("flash", "usb:1-1", str(image), "--backup", str(tmp_path / "b.bin"), "--yes")
     bench.enclosure.faults.inject("flash_power_lost", 300)
     with pytest.raises((DeviceLost, DeviceTimeout)):
         bench(*words)
@@ -249,7 +301,7 @@ def test_the_rom_which_reads_nothing_writes_all_blocks_again(bench, image, tmp_p
 def test_a_failure_half_way_says_what_to_do(bench, image, tmp_path, capsys):
     bench.enclosure.faults.inject("flash_bad_page", 0x4000)
     with pytest.raises(FirmwareError):
-        bench("flash", "usb:1-1", str(image), "--backup", str(tmp_path / "b.bin"))
+        bench("flash", "usb:1-1", str(image), "--backup", str(tmp_path / "b.bin"), "--yes")
     err = capsys.readouterr().err
     assert "its flash may be half written. What to do:" in err
     assert f"to go back to what was there: the same command with {tmp_path / 'b.bin'} as the image" in err
