@@ -2,6 +2,7 @@
 
 import gc
 import importlib.util
+import signal
 import sys
 from pathlib import Path
 
@@ -10,6 +11,11 @@ import pytest
 from ringup.autogen.generate.manifest import load
 from ringup.autogen.generate.sources import Sources
 from ringup.tools.paths import cache_folder
+
+# A shell without job control starts background jobs with SIGINT and SIGQUIT ignored, and children inherit that. What ctrl-C does is tested.
+for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _handler)
 
 pytest_plugins = ["ringup.silicon.fixtures"]  # only the top one may name plugins
 
