@@ -8,6 +8,7 @@ from typing import Any
 
 from ringup.drivers.amd.bare import Bare
 from ringup.drivers.amd.firmware import DeviceStore, check_named
+from ringup.drivers.transport import bars
 from ringup.errors import FirmwareError, NotSupported
 from ringup.firmware.amd.needs import Need, needs
 from ringup.firmware.store import Store
@@ -58,7 +59,7 @@ def describe(bare: Bare, holder: str, store: Store) -> dict[str, Any]:
         "link_at_best": able._asdict(),
         "vram_bytes": window.size_bytes,
         "window_bytes": window.visible_bytes,
-        "bars": {str(number): bar.size_bytes for number, bar in bare.device.bars.items()},
+        "bars": {str(number): size for number, size in shown_sizes(bare).items()},
         "resets": ["mode1", *bare.device.resets()] if not holder else [],
         "bridge": bridge_of(bare.device),
         "blocks": {},
@@ -66,6 +67,8 @@ def describe(bare: Bare, holder: str, store: Store) -> dict[str, Any]:
         "firmware": [],
         "unknown": [],
     }
+    if wrong := bars.trouble(vendor, shown_sizes(bare)):
+        shown["unknown"].append(f"how it would run: {wrong}; {bars.REMEDY}")
     try:
         shown |= {"state": bare.state(), "blocks": bare.versions(), "firmware": _firmware(bare, store)}
         chip, shape = bare.ips.chip, bare.ips.shape
@@ -85,6 +88,11 @@ def describe(bare: Bare, holder: str, store: Store) -> dict[str, Any]:
     except (NotSupported, FirmwareError) as error:
         shown["unknown"].append(str(error))
     return shown
+
+
+def shown_sizes(bare: Bare) -> dict[int, int]:
+    """Return the bytes of every BAR that the path shows."""
+    return {number: bar.size_bytes for number, bar in bare.device.bars.items()}
 
 
 def _firmware(bare: Bare, store: Store) -> list[dict[str, Any]]:
@@ -123,8 +131,8 @@ def _lines(shown: dict[str, Any]) -> Iterator[str]:
     best = f"{able['generation']} x{able['lanes']}"
     yield f"  link      generation {now['generation']} x{now['lanes']}, at best {best}"
     yield f"  memory    {shown['vram_bytes'] >> MIB} MiB, {shown['window_bytes'] >> MIB} MiB of it in the window"
-    bars = (f"{number}: {size >> 10} KiB" for number, size in shown["bars"].items())
-    yield f"  BARs      {', '.join(bars)}"
+    sizes = (f"{number}: {size >> 10} KiB" for number, size in shown["bars"].items())
+    yield f"  BARs      {', '.join(sizes)}"
     if shown["core"]:
         core = shown["core"]
         yield (

@@ -31,6 +31,7 @@ from ringup.drivers.amd.signals import Signals
 from ringup.drivers.amd.spaces import Spaces
 from ringup.drivers.amd.wiring import Blocks, wire
 from ringup.drivers.stages import Stages
+from ringup.drivers.transport import bars
 from ringup.drivers.transport.config_space import ask, change_command, find_capability, wake
 from ringup.drivers.transport.seam import Device
 from ringup.errors import DeviceTimeout, FirmwareError, RingupError
@@ -80,6 +81,8 @@ class Bringup:
         """Start the card. Raises an error that names the failing stage; what was started is left for `stop`."""
         stage = self._stages.stage
         with stage("waking the bus", SECOND_US):
+            for row in bars.NEEDED[bars.AMD]:
+                bars.window(self._device, row.number)
             decode_memory(self._device)
         with stage("reading what the card is", 30 * SECOND_US):
             self.blocks = wire(self._device, self._store)
@@ -210,7 +213,7 @@ class Bringup:
             page, last_seen = signals.page, lambda: signals.interrupt_pointer
         else:
             page = self.spaces.firmware_page(where, 4096, "interrupt write pointer")
-        doorbell = Doorbell(self._device.bars[DOORBELL_BAR], IH_INDEX)
+        doorbell = Doorbell(bars.window(self._device, DOORBELL_BAR), IH_INDEX)
         accesses = system.access(ring), system.access(page)
         self.ih = Ih(
             blocks.ips.block("osssys"), accesses[0], ring.gpu_va, accesses[1], page.gpu_va, doorbell, last_seen

@@ -23,6 +23,7 @@ from ringup.drivers.amd.transfer import Staging
 from ringup.drivers.amd.wiring import Blocks
 from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.cleanup import undone_on_error
+from ringup.drivers.transport import bars
 from ringup.drivers.transport.bus_memory import BusMemory
 from ringup.errors import DeviceTimeout, NotSupported, RingupError
 from ringup.queues.arena import Arena
@@ -335,7 +336,7 @@ class QueueSet:
         self._both_halves: dict[type, bool] = {}  # whether queues on such hardware hear nothing less
         self._bounce: Bounce | None = None
         self._bridge_pages: dict[int, int] = {}  # gpu_va by bus address
-        self._doorbells = blocks.device.bars[DOORBELL_BAR]
+        self._doorbells = bars.window(blocks.device, DOORBELL_BAR)
 
     def compute(self) -> ComputeQueue:
         """Map another compute queue. Raises `NotSupported` when all are in use."""

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from ringup.autogen.layout import Word
+from ringup.drivers.transport import bars
 from ringup.drivers.transport.seam import Clock, Device, Mmio
 from ringup.errors import DeviceLost, DeviceTimeout
 
@@ -30,7 +31,7 @@ class Registers:
 
     def __init__(self, device: Device) -> None:
         self.device, self.clock = device, device.clock
-        self._mmio: Mmio = device.bars[REGISTER_BAR]
+        self._mmio: Mmio = bars.window(device, REGISTER_BAR)
         self._size_bytes = self._mmio.size_bytes
         self.reads = self.writes = 0
 

@@ -14,6 +14,7 @@ from functools import cached_property
 
 from ringup.autogen.amd.nbio import BIF_BX_PF0_MM_DATA, BIF_BX_PF0_MM_INDEX, BIF_BX_PF0_MM_INDEX_HI
 from ringup.drivers.amd.registers import Block, Registers
+from ringup.drivers.transport import bars
 from ringup.drivers.transport.seam import Device
 from ringup.errors import NotSupported
 
@@ -28,7 +29,7 @@ class VramWindow:
 
     def __init__(self, device: Device, registers: Registers, size_bytes: int) -> None:
         self.size_bytes = size_bytes
-        self._bar = device.bars[VRAM_BAR]
+        self._bar = bars.window(device, VRAM_BAR)
         self.visible_bytes = min(self._bar.size_bytes, size_bytes)
         self._index = Block(registers, "NBIO", INDEX_FACTS, (0,))
 

@@ -12,6 +12,7 @@ import resource
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from ringup.drivers.transport.bars import REMEDY, trouble
 from ringup.drivers.transport.function import TRANSLATING, Function, link_of, reads_as_there
 from ringup.drivers.transport.holders import survey
 from ringup.drivers.transport.lock import CardLock
@@ -159,13 +160,17 @@ def lock(function: Function) -> Iterator[Finding]:
 def bars(function: Function) -> Iterator[Finding]:
     """The kernel must have found room for the BARs; VRAM's should show all of it."""
     found = function.bars()
+    wrong = trouble(
+        function.vendor if function.gpu else 0, {bar.index: bar.size_bytes for bar in found.values() if bar.start}
+    )
     if not found or any(not bar.start for bar in found.values()):
-        yield Finding(
-            "BARs",
-            REFUSE,
-            "the kernel has given the card no addresses",
-            "switch on 'Above 4G decoding' in the firmware set-up, or boot with pci=realloc",
+        wrong = (
+            f"the kernel has given the card no addresses; {wrong}"
+            if wrong
+            else "the kernel has given the card no addresses"
         )
+    if wrong:
+        yield Finding("BARs", REFUSE, wrong, REMEDY)
         return
     sizes = ", ".join(f"{bar.index}: {bar.size_bytes >> 10} KiB" for bar in found.values())
     largest = max(bar.size_bytes for bar in found.values())

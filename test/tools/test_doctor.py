@@ -46,6 +46,11 @@ def test_a_card_that_its_own_driver_has_is_not_wrong(machine, tmp_path):
     files = pci("0000:03:00.0", vendor="0x1002", device="0x744c", **{"class": "0x030000"}, boot_vga="0")
     files["sys/bus/pci/devices/0000:03:00.0/resource"] = (
         "0x0000007800000000 0x0000007fffffffff 0x000000000014220c\n"  # 32 GiB
+        "0x0000000000000000 0x0000000000000000 0x0000000000000000\n"
+        "0x0000008000000000 0x00000080001fffff 0x000000000014220c\n"
+        "0x0000000000000000 0x0000000000000000 0x0000000000000000\n"
+        "0x000000000000e000 0x000000000000e0ff 0x0000000000040101\n"
+        "0x00000000fce00000 0x00000000fcefffff 0x0000000000040200\n"
     )
     folder = tmp_path / "sys/bus/pci/devices/0000:03:00.0"
     folder.mkdir(parents=True)
@@ -54,7 +59,7 @@ def test_a_card_that_its_own_driver_has_is_not_wrong(machine, tmp_path):
     driver = found["pci:0000:03:00.0 driver"]
     assert (driver.state, driver.seen) == (doctor.OPTIONAL, "the kernel's amdgpu drives the card")
     assert "ringup bind 0000:03:00.0" in driver.todo
-    assert found["pci:0000:03:00.0 BARs"].seen == "0: 33554432 KiB"
+    assert found["pci:0000:03:00.0 BARs"].seen == "0: 33554432 KiB, 2: 2048 KiB, 5: 1024 KiB"
     assert all(line.state != doctor.WRONG for line in found.values())
 
 
