@@ -131,6 +131,11 @@ class Bringup:
             self.found = Found.DIRTY
         if left is not None:
             self._tmr_bytes = left.tmr_mib * MIB
+            try:
+                blocks.layout.tmr(self._tmr_bytes)
+            except FirmwareError as error:  # registers that hold our magic and nonsense beside it are nobody's mark
+                LOG.warning("%s: the mark of its last driver: %s; the card is reset", self._device.name, error)
+                self.found, self.warm, self._tmr_bytes = Found.FOREIGN, False, 0
         if self._whole:
             self.found, self.warm = Found.FAILED, False
 

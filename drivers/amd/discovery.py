@@ -15,6 +15,7 @@ from functools import cached_property
 from importlib import import_module
 
 from ringup.autogen.amd import discovery as facts
+from ringup.autogen.amd.gc import CC_GC_SA_UNIT_DISABLE, CC_GC_SHADER_ARRAY_CONFIG
 from ringup.autogen.amd.mp import MP0_SMN_C2PMSG_33
 from ringup.autogen.amd.nbio import RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE
 from ringup.autogen.layout import Struct
@@ -24,10 +25,12 @@ from ringup.drivers.amd.vram import VramWindow
 from ringup.drivers.transport.seam import Device
 from ringup.errors import DeviceLost, DeviceTimeout, FirmwareError, NotSupported
 from ringup.firmware.amd import discovery as binary
+from ringup.firmware.stated import within
 
 LOG = logging.getLogger(__name__)
 IFWI_TIMEOUT_US = 2_000_000  # TIMEOUT: amdgpu_discovery.c: up to two seconds from power on, usually 60 to 100 ms
 IFWI_POLL_US = 1000
+RESET_IT = "reset its slot or power it off"
 READY = 0x8000_0000  # bit 31 of C2PMSG_33
 MP0_EVERYWHERE = (
     (13, 0, 0),
@@ -42,6 +45,16 @@ SIZED_BY: dict[
     facts.GC: (facts.gpu_info_header, "size"),
     facts.MALL_INFO: (facts.mall_info_header, "size_bytes"),
 }
+# What a stated shape can be. The registers that say what is switched off have 16 bits for arrays (CC_GC_SA_UNIT_DISABLE.sa_disable) and 16 for
+# work-group processors of an array (CC_GC_SHADER_ARRAY_CONFIG.inactive_wgps); the other bounds are ours, far above any chip
+MAX_ARRAYS, MAX_WGPS = (
+    CC_GC_SA_UNIT_DISABLE.FIELDS["sa_disable"].width,
+    CC_GC_SHADER_ARRAY_CONFIG.FIELDS["inactive_wgps"].width,
+)
+WAVE_SIZES = (32, 64)
+MAX_LDS_KIB, MAX_SCRATCH_SLOTS, MAX_L2_KIB = 1 << 10, 1 << 10, 1 << 20
+# MiB of memory. QUIRK: amdgpu's gmc_v8_0.c tells of boards with garbage in the upper half of the register
+MIN_MEMORY_MIB, MAX_MEMORY_MIB = 16, 0xFFFF
 
 BLOCKS = {  # our name: hardware id, module whose PLACES say which versions have register facts. Source: amdgpu_discovery.c, hw_id_map
     "gc": (facts.GC_HWID, "gc"),
@@ -125,14 +138,31 @@ class Ips:
                 f"the table of the graphics core is version {gc['header.version_major']!r}; version 1 is known"
             )
         number = {name: value for name, value in gc.items() if isinstance(value, int)}
+
+        def stated(name: str, low: int, high: int) -> int:
+            return within(number[name], low, high, f"{name} of the card's discovery table")
+
+        engines, arrays = stated("gc_num_se", 1, MAX_ARRAYS), stated("gc_num_sa_per_se", 1, MAX_ARRAYS)
+        within(engines * arrays, 1, MAX_ARRAYS, "the number of shader arrays by the card's discovery table")
+        wgps = stated("gc_num_wgp0_per_sa", 0, MAX_WGPS) + stated("gc_num_wgp1_per_sa", 0, MAX_WGPS)
+        wave_size = stated("gc_wave_size", min(WAVE_SIZES), max(WAVE_SIZES))
+        if wave_size not in WAVE_SIZES:
+            raise FirmwareError(
+                f"gc_wave_size of the card's discovery table is stated as {wave_size}; waves are of 32 or 64"
+            )
         return GcShape(
-            shader_engines=number["gc_num_se"],
-            arrays_per_engine=number["gc_num_sa_per_se"],
-            wgps_per_array=number["gc_num_wgp0_per_sa"] + number["gc_num_wgp1_per_sa"],
-            wave_size=number["gc_wave_size"],
-            lds_bytes_per_cu=number["gc_lds_size"] << 10,
-            scratch_slots_per_cu=number["gc_max_scratch_slots_per_cu"],
-            l2_bytes=number.get("gc_gl2c_per_gpu", 0) << 10,
+            shader_engines=engines,
+            arrays_per_engine=arrays,
+            wgps_per_array=within(
+                wgps, 1, MAX_WGPS, "the number of work-group processors of an array by the card's discovery table"
+            ),
+            wave_size=wave_size,
+            lds_bytes_per_cu=stated("gc_lds_size", 1, MAX_LDS_KIB) << 10,
+            scratch_slots_per_cu=stated("gc_max_scratch_slots_per_cu", 1, MAX_SCRATCH_SLOTS),
+            l2_bytes=within(
+                number.get("gc_gl2c_per_gpu", 0), 0, MAX_L2_KIB, "gc_gl2c_per_gpu of the card's discovery table"
+            )
+            << 10,
         )
 
     def _ip(self, name: str, instance: int) -> binary.Ip:
@@ -173,6 +203,13 @@ def memory(device: Device, registers: Registers) -> VramWindow:
         )
     if not size_mib:
         raise NotSupported(f"{device.name} has no memory of its own: processors with graphics are not driven")
+    within(
+        size_mib,
+        MIN_MEMORY_MIB,
+        MAX_MEMORY_MIB,
+        f"{device.name}: its memory in MiB (RCC_CONFIG_MEMSIZE)",
+        todo=RESET_IT,
+    )
     return VramWindow(device, registers, size_mib << 20)
 
 
@@ -200,6 +237,7 @@ def discover(device: Device, registers: Registers) -> tuple[Ips, VramWindow]:
     try:
         return Ips(registers, binary.parse(_read(window), f"{device.name} discovery table")), window
     except FirmwareError as error:
+        registers.check("reading the discovery table")  # a card that left meanwhile has no table that could be judged
         # QUIRK: amdgpu goes on without the answer as well; a sound table is what counts
         raise late or error from error
 

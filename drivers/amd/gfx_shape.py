@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ringup.autogen.amd import gc
 from ringup.drivers.amd.registers import Block
+from ringup.errors import DeviceFault
 
 CUS_OF_WGP = 2
 SaDisable = type[gc.CC_GC_SA_UNIT_DISABLE | gc.GRBM_CC_GC_SA_UNIT_DISABLE]
@@ -68,7 +69,13 @@ def read_shape(block: Block, design: Design) -> Shape:
         for array in range(design.arrays_per_engine):
             if not arrays_off >> engine * design.arrays_per_engine + array & 1:
                 masks[engine][array] = _array_mask(block, design, engine, array)
-    return Shape(design, tuple(map(tuple, masks)))
+    shape = Shape(design, tuple(map(tuple, masks)))
+    if not shape.cu_total:
+        raise DeviceFault(
+            f"every compute unit of {design} is switched off by its fuses (arrays {arrays_off:#x}): the card is broken, or its registers "
+            "are not read rightly; reset it"
+        )
+    return shape
 
 
 def _array_mask(block: Block, design: Design, engine: int, array: int) -> int:

@@ -16,6 +16,7 @@ from ringup.drivers.amd import gmc_faults
 from ringup.drivers.amd.gmc_words import HubWords, Pair
 from ringup.drivers.amd.registers import Block
 from ringup.errors import RingupError
+from ringup.firmware.stated import within
 
 CONTEXTS = 16
 ENGINES = 18
@@ -50,6 +51,19 @@ class Apertures:
     vram_bytes: int
     scratch_pa: int
     default_bus_addr: int
+
+    def __post_init__(self) -> None:
+        """Refuse places that the card's firmware left in registers and that no memory of this size can have."""
+        most = (LAST_PAGE + 1 << PAGE_SHIFT) - self.vram_bytes
+        for name, value in (("MC_VM_FB_LOCATION_BASE", self.fb_base), ("MC_VM_FB_OFFSET", self.fb_offset)):
+            within(
+                value >> LOCATION_SHIFT,
+                0,
+                most >> LOCATION_SHIFT,
+                f"{name} in units of 16 MiB",
+                bits=24,
+                todo="reset the card",
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ class GpuMemory:
             return Leaf(self._fb_base, 0, self._window.size_bytes, PAGE_BYTES, "vram", True, True)
         if not self._tables or not 0 <= gpu_va < VA_END:
             return None
-        return walk(self._window.read, self._format, self._root_pa, self._fb_offset, gpu_va)
+        return walk(self._window.read, self._format, self._root_pa, self._fb_offset, gpu_va, self._window.size_bytes)
 
     def pieces(self, gpu_va: int, size_bytes: int) -> Iterator[tuple[int, int]]:
         """Give (vram_pa, size_bytes) of what lies behind a range, in order.

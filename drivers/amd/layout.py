@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ringup.drivers.amd.psp_ring import PspBuffers
+from ringup.firmware.stated import within
 
 PAGE_BYTES = 4096
 MIB = 1 << 20
@@ -12,6 +13,7 @@ MIB = 1 << 20
 # (`fw_reserved_size_in_kb` of atom_firmware_info_v3_4), where tens of MiB were seen
 TOP_BYTES = 64 * MIB
 TOP_SHARE = 8  # a card with little memory keeps at most this part of it
+MIN_POOL_BYTES = 4 * MIB  # tables, rings and queues take less
 
 PSP_BUFFERS = PspBuffers(message=MIB, ring=PAGE_BYTES, command=2 * PAGE_BYTES)
 
@@ -34,5 +36,12 @@ class Layout:
         return (self.vram_bytes - min(TOP_BYTES, self.vram_bytes // TOP_SHARE)) // MIB * MIB
 
     def tmr(self, size_bytes: int) -> int:
-        """Return where the trusted memory region lies: whole MiB below the end."""
+        """Return where the trusted memory region lies: whole MiB below the end. Raises `FirmwareError` for a size that leaves no memory."""
+        within(
+            size_bytes,
+            0,
+            self.end - self.pool - MIN_POOL_BYTES,
+            "the size of the trusted memory region",
+            todo="reset the card",
+        )
         return self.end - -(-size_bytes // MIB) * MIB

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from ringup.autogen.amd.vm import AMDGPU_VM_PDB0, AMDGPU_VM_PDB2, AMDGPU_VM_PTB
+from ringup.autogen.amd.vm import AMDGPU_VM_PDB0, AMDGPU_VM_PDB1, AMDGPU_VM_PDB2, AMDGPU_VM_PTB
 from ringup.drivers.amd.pte import (
     ADDRESS,
     ADDRESS_BITS,
@@ -26,14 +26,17 @@ from ringup.drivers.amd.pte import (
     PAGE_FRAGMENTS,
     PDE,
     SPAN_BYTES,
+    TABLE_BYTES,
     VALID,
     Format,
     Kind,
 )
-from ringup.errors import OutOfMemory
+from ringup.errors import DeviceFault, OutOfMemory
+from ringup.firmware.stated import named, pattern
 
 PTB_BYTES = SPAN_BYTES[AMDGPU_VM_PDB0]  # what a page table covers
 VA_END = 1 << ADDRESS_BITS
+LEVEL_NAMES = {AMDGPU_VM_PDB2: "PDB2", AMDGPU_VM_PDB1: "PDB1", AMDGPU_VM_PDB0: "PDB0", AMDGPU_VM_PTB: "PTB"}
 SPLITS = 4  # tables an operation may need to cut a leaf of 1 GiB at both its ends
 Run = tuple[int, int]  # address, size in bytes
 
@@ -190,7 +193,7 @@ class PageTables:
 
     def walk(self, gpu_va: int) -> Leaf | None:
         """Find the page of an address as the card does, in VRAM itself; None when the walk ends at an entry that is not valid."""
-        return walk(self._vram.read, self.row, self._root.vram_pa, self.vram_base, gpu_va)
+        return walk(self._vram.read, self.row, self._root.vram_pa, self.vram_base, gpu_va, 1 << ADDRESS_BITS)
 
     def close(self) -> None:
         """Give every page back. The hubs must have been told to forget the root before. Twice is harmless."""
@@ -401,28 +404,44 @@ class PageTables:
             self._free_page(pages.pop())
 
 
-def walk(read: Callable[[int, int], bytes], row: Format, root_pa: int, vram_base: int, gpu_va: int) -> Leaf | None:
+def walk(
+    read: Callable[[int, int], bytes], row: Format, root_pa: int, vram_base: int, gpu_va: int, vram_bytes: int
+) -> Leaf | None:
     """Find the page of an address in tables whose root lies at `root_pa`; None when the walk ends at an entry that is not valid.
 
-    `read(vram_pa, size_bytes)` gives bytes of VRAM; `vram_base` is what entries hold for its first one. Tables lie in VRAM.
+    `read(vram_pa, size_bytes)` gives bytes of VRAM, of which there are `vram_bytes`; `vram_base` is what entries hold for its first one. Tables
+    lie in VRAM. Raises `DeviceFault` that names level, entry and value for one that leads where nothing is: the tables are damaged.
     """
     table_pa = root_pa
     for level in LEVELS:
         span = SPAN_BYTES[level]
-        index = gpu_va // span % ENTRIES
-        entry = row.pte(int.from_bytes(read(table_pa + index * ENTRY_BYTES, ENTRY_BYTES), "little"))
+        at = table_pa + gpu_va // span % ENTRIES * ENTRY_BYTES
+        what = f"the page tables are damaged: level {LEVEL_NAMES[level]}"
+        if not 0 <= table_pa <= vram_bytes - TABLE_BYTES or table_pa % PAGE_BYTES:
+            raise DeviceFault(f"{what}: its table would lie at {table_pa:#x} of VRAM, which has {vram_bytes:#x} bytes")
+        value = int.from_bytes(read(at, ENTRY_BYTES), "little")
+        entry = row.pte(value)
         if not entry.valid:
             return None
+        what = f"{what}, entry at {at:#x} of VRAM for {gpu_va:#x} holds {named(value, 64)}"
+        if pattern(value, 64):
+            raise DeviceFault(what)
         if row.is_page(entry, level):
+            start = (entry & ADDRESS) - (0 if entry.system else vram_base)
+            limit = 1 << row.bus_bits if entry.system else vram_bytes
+            if not 0 <= start <= limit - span or level < row.largest_leaf:
+                raise DeviceFault(f"{what}: a page of {span:#x} bytes at {start:#x}, which is not there")
             return Leaf(
                 gpu_va - gpu_va % span,
-                (entry & ADDRESS) - (0 if entry.system else vram_base),
+                start,
                 span,
                 PAGE_BYTES << entry.fragment,
                 "host" if entry.system else "vram",
                 bool(entry.writeable),
                 bool(entry.executable),
             )
+        if entry.system:
+            raise DeviceFault(f"{what}: it leads to a table in host memory, where no driver of these cards keeps any")
         table_pa = (entry & PDE.address.mask) - vram_base
     return None
 

@@ -25,6 +25,7 @@ from ringup.drivers.amd.registers import ONES, Block, Version
 from ringup.drivers.amd.vram import VramWindow
 from ringup.errors import DeviceTimeout, FirmwareError, NotSupported
 from ringup.firmware.amd.parts import Part
+from ringup.firmware.stated import within
 
 LOG = logging.getLogger(__name__)
 MIB = psp_boot.PSP_1_MEG
@@ -263,8 +264,14 @@ class Psp:
         toc = cmd.cmd.cmd_load_toc
         toc.toc_phy_addr_lo, toc.toc_phy_addr_hi, toc.toc_size = at & LOW, at >> 32, len(part.data)
         self.tmr_bytes = self._submit(cmd, part.name).tmr_bytes
-        if not self.tmr_bytes:
-            raise FirmwareError(f"{part.name}: the security processor wants a trusted memory region of no bytes")
+        what = f"{part.name}: the size of the trusted memory region that the security processor wants"
+        within(
+            self.tmr_bytes,
+            1,
+            self._window.size_bytes // 2,
+            what,
+            todo="take firmware files made for this card, and reset it",
+        )
 
     def _setup_tmr(self, vram_pa: int) -> None:
         if vram_pa % psp_boot.PSP_TMR_ALIGNMENT or vram_pa + self.tmr_bytes > self._window.size_bytes:

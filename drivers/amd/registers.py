@@ -14,7 +14,8 @@ from typing import TypeVar
 from ringup.autogen.layout import Word
 from ringup.drivers.transport import bars
 from ringup.drivers.transport.seam import Clock, Device, Mmio
-from ringup.errors import DeviceLost, DeviceTimeout
+from ringup.errors import DeviceLost, DeviceTimeout, FirmwareError
+from ringup.firmware.stated import named
 
 W = TypeVar("W", bound=Word)
 V = TypeVar("V", bound=Word)
@@ -23,6 +24,7 @@ ONES = 0xFFFF_FFFF
 REGISTER_BAR = 5
 SMN_INDEX, SMN_DATA = 0x50, 0x54  # RSMU_INDEX and RSMU_DATA: dwords 0x14 and 0x15 of nbio_4_3_0_offset.h, segment 0
 NO_VENDOR = 0xFFFF
+LAST_ADDRESS = 0xFFFF_FFFC  # what the index register takes: 32 bits, a byte address of a dword
 POLL_US = 10  # between two reads of a wait: a read over PCIe itself takes about 1
 
 
@@ -112,10 +114,16 @@ class Block:
         if at is None:
             offset, segment = word.place(self.version)
             if segment >= len(self.bases):
-                raise ValueError(
-                    f"{self.name} has {len(self.bases)} segments, {word.__name__} lies in segment {segment}"
+                raise FirmwareError(
+                    f"{self.name} has {len(self.bases)} segments by the card's discovery table, {word.__name__} lies in segment {segment}"
                 )
-            at = self._addresses[word] = (self.bases[segment] + offset) * 4
+            at = (self.bases[segment] + offset) * 4
+            if at > LAST_ADDRESS:
+                raise FirmwareError(
+                    f"{self.name}: segment {segment} begins at dword {named(self.bases[segment])} by the card's discovery table, so "
+                    f"{word.__name__} would lie at {at:#x}; no register lies beyond {LAST_ADDRESS:#x}"
+                )
+            self._addresses[word] = at
         return at + plus_dwords * 4
 
     def read(self, word: type[W], plus_dwords: int = 0) -> W:
