@@ -14,7 +14,7 @@ from ringup.drivers.amd.bringup import decode_memory
 from ringup.drivers.amd.discovery import BLOCKS, Ips, discover, memory
 from ringup.drivers.amd.layout import Layout
 from ringup.drivers.amd.mark import Mark, State
-from ringup.drivers.amd.psp_ring import MAILBOXES
+from ringup.drivers.amd.psp_ring import mailbox_of
 from ringup.drivers.amd.registers import Registers
 from ringup.drivers.amd.sensors import Link, link_of
 from ringup.drivers.amd.vram import VramWindow
@@ -94,7 +94,7 @@ class Bare:
     def secure_os(self) -> bool:
         """Whether a secure OS runs: some driver has started the card since its last reset."""
         block = self.ips.block("mp0")
-        return int(block.read(MAILBOXES[block.version[0]].sign_of_life)) != 0
+        return int(block.read(mailbox_of(block.version).sign_of_life)) != 0
 
     @property
     def core_awake(self) -> bool:

@@ -19,7 +19,7 @@ from ringup.drivers.amd.gfx_hqd import COMPUTE_ME, QUEUES, Hqd, Place, drop, sel
 from ringup.drivers.amd.gfx_shape import Design, Shape, read_shape
 from ringup.drivers.amd.mqd import QueueSpec
 from ringup.drivers.amd.registers import Block
-from ringup.errors import DeviceHung
+from ringup.errors import DeviceHung, NotSupported
 
 TIMEOUT_US = 100_000  # TIMEOUT: amdgpu's own bound, AMDGPU_MAX_USEC_TIMEOUT in amdgpu.h
 BOOT_TIMEOUT_US = (
@@ -85,7 +85,9 @@ class Gfx:
         self, gc: Block, smuio_block: Block, design: Design, mec_start: int, vmids: Sequence[int] = range(VMIDS)
     ) -> None:
         if gc.version[0] not in _PIPES:
-            raise ValueError(f"graphics core {gc.version} is not known")
+            raise NotSupported(
+                f"the graphics core is version {'.'.join(map(str, gc.version))}; {', '.join(map(str, _PIPES))} are known"
+            )
         self.block, self.design = gc, design
         self.pipes = _PIPES[gc.version[0]]
         self.shape: Shape | None = None

@@ -15,7 +15,7 @@ from ringup.autogen.amd.vm import AMDGPU_PTE_VALID
 from ringup.drivers.amd import gmc_faults
 from ringup.drivers.amd.gmc_words import HubWords, Pair
 from ringup.drivers.amd.registers import Block
-from ringup.errors import RingupError
+from ringup.errors import NotSupported, RingupError
 from ringup.firmware.stated import within
 
 CONTEXTS = 16
@@ -86,7 +86,7 @@ class Hub:
         self._context_step = block.distance(words.context_cntl, words.context1_cntl)
         self._table_step = block.distance(words.table_base[0], words.table1_base[0])
         if self._context_step != 1 or block.distance(words.engine_range[0], words.engine1_range[0]) != 2:
-            raise ValueError(
+            raise NotSupported(
                 f"contexts and engines of {name} {block.version} do not follow one another as in those known"
             )
 

@@ -29,7 +29,8 @@ class GpuMemory:
         if not 0 <= vmid < CONTEXTS:
             raise ValueError(f"a vmid is 0 to {CONTEXTS - 1}, not {vmid}")
         self.vmid, self._window = vmid, bare.window
-        self._format = FORMATS[bare.ips.version("gc")[0]]
+        self.chip = bare.ips.chip
+        self._format = FORMATS[bare.ips.version("gc")[0]]  # every chip that is known has a row
         hub = _hub(bare)
         self._fb_base, self._fb_offset = hub.fb_base, hub.fb_offset
         control, root = hub.context(vmid)

@@ -24,6 +24,7 @@ from ringup.autogen.amd.nbio_link import RCC_DEV0_EPF2_STRAP2
 from ringup.autogen.layout import Word
 from ringup.drivers.amd.doorbells import IH_INDEX, SDMA_EACH, SDMA_FIRST
 from ringup.drivers.amd.registers import ONES, REGISTER_BAR, Block, Version
+from ringup.errors import NotSupported
 
 ENGINE_HUNG = 0x2000_0000  # ATOM_S3_ASIC_GUI_ENGINE_HUNG of amdgpu's atombios.h: tells the VBIOS that a driver is resetting the card
 SOFT_RESET_STRAP = frozenset(
@@ -78,6 +79,10 @@ class Nbio:
     """
 
     def __init__(self, block: Block, version: Version) -> None:
+        if block.version not in ENTRIES:
+            raise NotSupported(
+                f"the bus interface is version {'.'.join(map(str, version))}, whose doorbell routes are not known"
+            )
         self.block, self.version = block, version
 
     @property

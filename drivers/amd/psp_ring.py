@@ -17,9 +17,9 @@ from ringup.autogen.amd.psp_boot import PSP_RING_TYPE__KM
 from ringup.autogen.layout import Word
 from ringup.autogen.structs import memory
 from ringup.drivers.amd.hdp import Hdp
-from ringup.drivers.amd.registers import ONES, Block
+from ringup.drivers.amd.registers import ONES, Block, Version
 from ringup.drivers.amd.vram import VramWindow
-from ringup.errors import DeviceTimeout, FirmwareError
+from ringup.errors import DeviceTimeout, FirmwareError, NotSupported
 
 RING_BYTES = 0x1000  # amdgpu_psp.c, psp_ring_init
 FRAME_BYTES = psp.psp_gfx_rb_frame.SIZE
@@ -78,6 +78,15 @@ MPASP = Mailbox(
 MAILBOXES = {13: MP0, 14: MPASP}  # by major version of MP0
 
 
+def mailbox_of(version: Version) -> Mailbox:
+    """Return the registers that the security processor is talked to through. Raises `NotSupported` for a version that is not known."""
+    if version[0] not in MAILBOXES:
+        raise NotSupported(
+            f"the security processor is version {'.'.join(map(str, version))}; {', '.join(map(str, MAILBOXES))} are known"
+        )
+    return MAILBOXES[version[0]]
+
+
 @dataclass(frozen=True, slots=True)
 class PspBuffers:
     """VRAM that the security processor is given, by vram_pa. Nobody else writes there while it runs.
@@ -116,7 +125,7 @@ class PspRing:
     """The kernel-mode ring of one card's secure OS. Up between `create` and `destroy`."""
 
     def __init__(self, block: Block, window: VramWindow, hdp: Hdp, buffers: PspBuffers, fb_base: int) -> None:
-        self.mailbox = MAILBOXES[block.version[0]]
+        self.mailbox = mailbox_of(block.version)
         self._block, self._window, self._hdp = block, window, hdp
         self._buffers, self._fb_base = buffers, fb_base
         self._fence = self._wptr_dwords = 0

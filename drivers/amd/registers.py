@@ -14,11 +14,12 @@ from typing import TypeVar
 from ringup.autogen.layout import Word
 from ringup.drivers.transport import bars
 from ringup.drivers.transport.seam import Clock, Device, Mmio
-from ringup.errors import DeviceLost, DeviceTimeout, FirmwareError
+from ringup.errors import DeviceLost, DeviceTimeout, FirmwareError, NotSupported
 from ringup.firmware.stated import named
 
 W = TypeVar("W", bound=Word)
 V = TypeVar("V", bound=Word)
+T = TypeVar("T")
 Version = tuple[int, int, int]
 ONES = 0xFFFF_FFFF
 REGISTER_BAR = 5
@@ -112,7 +113,7 @@ class Block:
         """Return the byte address of a register."""
         at = self._addresses.get(word)
         if at is None:
-            offset, segment = word.place(self.version)
+            offset, segment = self._known(lambda: word.place(self.version))
             if segment >= len(self.bases):
                 raise FirmwareError(
                     f"{self.name} has {len(self.bases)} segments by the card's discovery table, {word.__name__} lies in segment {segment}"
@@ -126,9 +127,22 @@ class Block:
             self._addresses[word] = at
         return at + plus_dwords * 4
 
+    def typed(self, word: type[W]) -> type[W]:
+        """Return a register's word as this version lays it out."""
+        return self._known(lambda: word.at(self.version))
+
+    def _known(self, look: Callable[[], T]) -> T:
+        """Look a word up by the version, which the card states: one without facts is a card that is not supported."""
+        try:
+            return look()
+        except ValueError as error:
+            raise NotSupported(
+                f"{self.name} is version {'.'.join(map(str, self.version))} by the card's discovery table: {error}"
+            ) from error
+
     def read(self, word: type[W], plus_dwords: int = 0) -> W:
         """Read a register as its word of this version."""
-        return word.at(self.version)(self.registers.read(self.address(word, plus_dwords)))
+        return self.typed(word)(self.registers.read(self.address(word, plus_dwords)))
 
     def write(self, word: Word, plus_dwords: int = 0) -> None:
         """Write a register."""
@@ -136,8 +150,8 @@ class Block:
 
     def write_pair(self, low: type[Word], high: type[Word], value: int, plus_dwords: int = 0) -> None:
         """Write a number of up to 64 bits to the two registers that hold its halves; what they have no bits for is a `ValueError`."""
-        self.write(low.at(self.version)(value & ONES), plus_dwords)
-        self.write(high.at(self.version)(value >> 32), plus_dwords)
+        self.write(self.typed(low)(value & ONES), plus_dwords)
+        self.write(self.typed(high)(value >> 32), plus_dwords)
 
     def read_pair(self, low: type[Word], high: type[Word], plus_dwords: int = 0) -> int:
         """Read the number whose halves two registers hold."""
@@ -155,17 +169,17 @@ class Block:
 
     def make(self, word: type[W], /, **fields: int) -> W:
         """Make a word as this version lays it out, unnamed fields zero."""
-        return word.at(self.version)(**fields)
+        return self.typed(word)(**fields)
 
     def read_both(self, first: type[W], second: type[V]) -> tuple[W, V]:
         """Read two registers, one after the other; one round trip on a slow link."""
         one, other = self.registers.read_all([self.address(first), self.address(second)])
-        return first.at(self.version)(one), second.at(self.version)(other)
+        return self.typed(first)(one), self.typed(second)(other)
 
     def update_each(self, word: type[Word], places: Sequence[int], /, **fields: int) -> None:
         """Change fields of a register and its siblings, each `places` dwords on: all are read, then all are written."""
         addresses = [self.address(word, place) for place in places]
-        typed = word.at(self.version)
+        typed = self.typed(word)
         for address, value in zip(addresses, self.registers.read_all(addresses), strict=True):
             self.registers.write(address, int(typed(value).replace(**fields)))
 

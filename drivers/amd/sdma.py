@@ -15,7 +15,7 @@ from ringup.autogen.amd.gc import GRBM_SOFT_RESET
 from ringup.autogen.layout import Word
 from ringup.drivers.amd.queue_limits import check_addresses, check_ring, check_vmid
 from ringup.drivers.amd.registers import Block, Version
-from ringup.errors import DeviceHung, DeviceTimeout
+from ringup.errors import DeviceHung, DeviceTimeout, NotSupported
 
 ENGINES = 2
 QUEUES = 8
@@ -90,7 +90,9 @@ class SdmaEngine:
 
     def __init__(self, gc: Block, version: Version, index: int) -> None:
         if version[0] not in _ROWS:
-            raise ValueError(f"SDMA {version} is not known")
+            raise NotSupported(
+                f"SDMA{index} is version {'.'.join(map(str, version))}; versions {', '.join(map(str, _ROWS))} are known"
+            )
         if not 0 <= index < ENGINES:
             raise ValueError(f"a card has SDMA engines 0 and 1, not {index}")
         self.index, self.row, self._gc = index, _ROWS[version[0]], gc

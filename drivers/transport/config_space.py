@@ -71,7 +71,9 @@ def ask(config: ConfigSpace, offset: int, size_bytes: int = 4, doing: str = "rea
     if value != (1 << 8 * size_bytes) - 1:
         return value
     if not answers(config):
-        raise DeviceLost(f"{doing}: register {offset:#x} reads {value:#x} and nothing answers: the card {GONE}")
+        raise DeviceLost(
+            f"{doing}: register {offset:#x} reads {value:#x} and nothing answers at its place on the bus: the card {GONE}"
+        )
     # the link may have been away for a moment: what it read as then is no value of the register's
     return config.read(offset, size_bytes)
 
