@@ -77,7 +77,7 @@ def carry_out(args: argparse.Namespace, kernel: Kernel, driver: str | None, *, w
     if args.json:
         print(json_text({**report, "done": done}, indent=1))
     elif done and steps:
-        owners = ", ".join(f"{mate.address}: {mate.driver or 'nobody'}" for mate in function.mates())
+        owners = ", ".join(f"{mate.address}: {mate.driver or 'nobody'}" for mate in function.companions())
         print(f"done: {owners}")
     return 1 if args.dry_run and against else 0
 

@@ -1,6 +1,7 @@
 """Which kernel driver a PCI function belongs to, and handing it over: a plan of writes to sysfs that can be shown, done and undone.
 
-VFIO hands out whole IOMMU groups, so every function of the group goes the same way; bridges stay with the kernel.
+VFIO hands out whole IOMMU groups, and one reset takes every function of a slot: all of them go the same way, without an IOMMU too; bridges
+stay with the kernel.
 Source: Linux ABI/testing/sysfs-bus-pci, driver_override, drivers_probe, bind, unbind; driver-api/vfio.rst.
 """
 
@@ -42,12 +43,12 @@ class Step:
 
 
 def plan_bind(function: Function, driver: str = VFIO_DRIVER) -> list[Step]:
-    """Return the steps that give the function's group to `driver`, or to nobody for "none"; empty when it is there already."""
+    """Return the steps that give the function and its companions to `driver`, or to nobody for "none"; empty when it is there already."""
     return [step for mate in _movable(function) for step in _hand_over(mate, driver)]
 
 
 def plan_unbind(function: Function) -> list[Step]:
-    """Return the steps that give the group back to the drivers that the kernel itself chooses; empty when nothing was overridden."""
+    """Return the steps that give them back to the drivers that the kernel itself chooses; empty when nothing was overridden."""
     return [step for mate in _movable(function) for step in _give_back(mate)]
 
 
@@ -102,7 +103,7 @@ def carry_out(kernel: Kernel, steps: Sequence[Step], say: Callable[[str], None] 
 
 
 def _movable(function: Function) -> list[Function]:
-    return [mate for mate in function.mates() if not mate.bridge]
+    return [mate for mate in function.companions() if not mate.bridge]
 
 
 def _strangers(function: Function) -> list[Function]:

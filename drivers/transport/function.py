@@ -105,6 +105,16 @@ class Function:
         names = self.kernel.names(self.path / "iommu_group/devices") if self.group else []
         return [Function(self.kernel, name) for name in names] or [self]
 
+    def companions(self) -> list[Function]:
+        """Return every function that must go the way of this one, this one included: its group's, and its slot's, which one reset takes.
+
+        Without an IOMMU there is no group, and behind some ports each function of a slot has a group of its own.
+        """
+        slot = self.address.rpartition(".")[0]
+        of_slot = [name for name in self.kernel.names(self.kernel.path(DEVICES)) if name.rpartition(".")[0] == slot]
+        names = {self.address, *of_slot, *(mate.address for mate in self.mates())}
+        return [Function(self.kernel, name) for name in sorted(names)]
+
     def above(self) -> Iterator[Function]:
         """Yield the bridges between it and the root, nearest first."""
         for folder in self.path.resolve().parents:

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from ringup.autogen.linux import iommufd, vfio
+from ringup.drivers.transport import advice
 from ringup.drivers.transport.function import Function
 from ringup.drivers.transport.iova import Range
 from ringup.drivers.transport.kernel import Nodes, explained
-from ringup.drivers.transport.vfio_group import HELD, LOCKED
 from ringup.errors import CardBusy, PermissionNeeded
 
 REMAPPING = "the IOMMU cannot remap interrupts (then iommufd.allow_unsafe_interrupts=1 lets it through)"
@@ -36,7 +36,7 @@ class IommufdSpace:
     def __init__(self, function: Function) -> None:
         """Raises `CardBusy` when another process holds the function or a mate of it, `PermissionNeeded`."""
         self._kernel, self._doing = function.kernel, f"opening pci:{function.address}"
-        self._nodes = Nodes(self._kernel, self._doing, HELD)
+        self._nodes = Nodes(self._kernel, self._doing, advice.of_vfio_node)
         self.device_node = -1
         try:
             self._iommu = self._nodes.open(self._kernel.path("dev/iommu"))
@@ -83,7 +83,13 @@ class IommufdSpace:
             length=size_bytes,
             iova=iova,
         )
-        self._kernel.ask(self._iommu, iommufd.IOMMU_IOAS_MAP, call, f"mapping {size_bytes} bytes for the card", LOCKED)
+        self._kernel.ask(
+            self._iommu,
+            iommufd.IOMMU_IOAS_MAP,
+            call,
+            f"mapping {size_bytes} bytes for the card",
+            lambda code: advice.of_mapping(self._kernel, code, size_bytes),
+        )
 
     def unmap(self, iova: int, size_bytes: int) -> None:
         """Take pages from the card and unpin them."""

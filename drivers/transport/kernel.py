@@ -16,6 +16,8 @@ from ringup.errors import CardBusy, DeviceLost, NotSupported, OutOfMemory, Permi
 
 Ioctl = Callable[[int, int, Any], int]
 Store = Callable[[Path, str], None]
+# What to do about a refusal; a function of the errno where that decides.
+Remedy = str | Callable[[int | None], str]
 REASONS: dict[int, type[RingupError]] = {  # what an errno of the kernel's says about the world
     errno.EPERM: PermissionNeeded,
     errno.EACCES: PermissionNeeded,
@@ -29,10 +31,11 @@ REASONS: dict[int, type[RingupError]] = {  # what an errno of the kernel's says 
 }
 
 
-def explained(error: OSError, doing: str, remedy: str = "") -> RingupError:
+def explained(error: OSError, doing: str, remedy: Remedy = "") -> RingupError:
     """Return the error of our tree for a refusal of the kernel's; the caller raises it."""
     reason = REASONS.get(error.errno or 0, TransportError)
-    return reason(f"{doing}: {error.strerror or error}" + (f"; {remedy}" if remedy else ""))
+    todo = remedy if isinstance(remedy, str) else remedy(error.errno)
+    return reason(f"{doing}: {error.strerror or error}" + (f"; {todo}" if todo else ""))
 
 
 def store(path: Path, text: str) -> None:
@@ -97,7 +100,7 @@ class Kernel:
         except OSError as error:
             raise explained(error, f"{doing}: writing {text.strip()!r} to {self.shown(path)}") from error
 
-    def open(self, path: Path, doing: str, flags: int = os.O_RDWR, remedy: str = "") -> int:
+    def open(self, path: Path, doing: str, flags: int = os.O_RDWR, remedy: Remedy = "") -> int:
         """Open a node and return its descriptor, which the caller closes."""
         try:
             return os.open(path, flags | os.O_CLOEXEC)
@@ -123,7 +126,7 @@ class Kernel:
         plain = isinstance(argument, int | bytearray)
         return self._ioctl(node, request, argument if plain else memory(argument))
 
-    def ask(self, node: int, request: int, argument: Any, doing: str, remedy: str = "") -> int:
+    def ask(self, node: int, request: int, argument: Any, doing: str, remedy: Remedy = "") -> int:
         """Call a node; a refusal is an error of our tree that says `doing`."""
         try:
             return self.call(node, request, argument)
@@ -134,7 +137,7 @@ class Kernel:
 class Nodes:
     """Nodes held open for one purpose, `doing`."""
 
-    def __init__(self, kernel: Kernel, doing: str, remedy: str = "") -> None:
+    def __init__(self, kernel: Kernel, doing: str, remedy: Remedy = "") -> None:
         self._kernel, self._doing, self._remedy = kernel, doing, remedy
         self._held: list[int] = []
 

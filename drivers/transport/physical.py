@@ -14,6 +14,7 @@ import os
 import struct
 from collections.abc import Iterator
 
+from ringup.drivers.transport import advice
 from ringup.drivers.transport.dma import PAGE, Run, joined
 from ringup.drivers.transport.kernel import Kernel
 from ringup.drivers.transport.mapping import LIBC
@@ -38,7 +39,7 @@ class Pin:
         self._locked = False
         try:
             if self._ring is not None:
-                self._register(self._ring)
+                self._register(kernel, self._ring)
             else:
                 self._lock(kernel, huge=huge)
         except BaseException:
@@ -54,12 +55,12 @@ class Pin:
             self._locked = False
             LIBC.munlock(ctypes.c_void_p(self._address), ctypes.c_size_t(self._size_bytes))
 
-    def _register(self, ring: int) -> None:
+    def _register(self, kernel: Kernel, ring: int) -> None:
         ends = range(self._address, self._address + self._size_bytes, BUFFER_BYTES)
         pieces = [(at, min(BUFFER_BYTES, self._address + self._size_bytes - at)) for at in ends]
         vectors = b"".join(struct.pack("QQ", *piece) for piece in pieces)
         if LIBC.syscall(SYS_IO_URING_REGISTER, ring, IORING_REGISTER_BUFFERS, vectors, len(pieces)):
-            raise self._refused("pinning", ctypes.get_errno())
+            raise self._refused(kernel, "pinning", ctypes.get_errno())
 
     def _lock(self, kernel: Kernel, *, huge: bool) -> None:
         movers = [name for name in MOVERS if kernel.number(kernel.path("proc/sys", name))]
@@ -70,13 +71,14 @@ class Pin:
                 f"allow io_uring (sysctl kernel.io_uring_disabled=0) or set {', '.join(movers).replace('/', '.')} to 0"
             )
         if LIBC.mlock(ctypes.c_void_p(self._address), ctypes.c_size_t(self._size_bytes)):
-            raise self._refused("locking", ctypes.get_errno())
+            raise self._refused(kernel, "locking", ctypes.get_errno())
         self._locked = True
 
-    def _refused(self, doing: str, code: int) -> OutOfMemory | PermissionNeeded:
+    def _refused(self, kernel: Kernel, doing: str, code: int) -> OutOfMemory | PermissionNeeded:
         what = f"{doing} {self._size_bytes} bytes of host memory: {os.strerror(code)}"
-        if code in (errno.ENOMEM, errno.EAGAIN):
-            return OutOfMemory(f"{what}; raise the limit of locked memory (`ulimit -l`, limits.conf)")
+        # EPERM: mlock's answer where the limit is 0. Source: mlock(2)
+        if code in (errno.ENOMEM, errno.EAGAIN) or (code == errno.EPERM and advice.locked_limit() == 0):
+            return OutOfMemory(f"{what}; {advice.of_locking(kernel, self._size_bytes)}")
         return PermissionNeeded(f"{what}; such memory cannot be held in place for a card")
 
 

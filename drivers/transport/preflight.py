@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import platform
 import re
-import resource
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from ringup.drivers.transport import advice
 from ringup.drivers.transport.bars import REMEDY, trouble
 from ringup.drivers.transport.function import TRANSLATING, Function, link_of, reads_as_there
 from ringup.drivers.transport.holders import survey
@@ -124,7 +124,10 @@ def console(function: Function) -> Iterator[Finding]:
                 "console",
                 REFUSE,
                 f"the firmware's framebuffer {name} draws on this card",
-                "boot with video=efifb:off or initcall_blacklist=sysfb_init, or let another card be the first",
+                advice.boot_option(
+                    kernel, "video=efifb:off", "initcall_blacklist=sysfb_init", otherwise="this kernel heeds it not"
+                )
+                + ", or let another card be the first",
             )
             return
     for name in kernel.names(kernel.path("sys/class/vtconsole")):
@@ -139,7 +142,7 @@ def console(function: Function) -> Iterator[Finding]:
 
 def holders(function: Function) -> Iterator[Finding]:
     """No other process may have the card's nodes open or its BARs mapped."""
-    found = survey(function.kernel, function.mates())
+    found = survey(function.kernel, function.companions())
     if found.uses:
         seen = "; ".join(map(str, found.uses))
         yield Finding("holders", REFUSE, seen, "end the holder, or wait for it")
@@ -149,6 +152,23 @@ def holders(function: Function) -> Iterator[Finding]:
         )
     else:
         yield Finding("holders", OK, "none")
+
+
+def companions(function: Function) -> Iterator[Finding]:
+    """Functions of the same slot, sound and USB above all, should not be with drivers of the kernel's: a reset of the chip takes them too."""
+    driven = [one for one in function.companions() if one.address != function.address and not one.bridge]
+    driven = [one for one in driven if one.driver not in HARMLESS_DRIVERS]
+    if not driven:
+        yield Finding("companions", OK, "none with a driver of the kernel's")
+        return
+    seen = ", ".join(f"{one.address} belongs to {one.driver}" for one in driven)
+    to = "" if function.driver == VFIO_DRIVER else " --driver none"
+    yield Finding(
+        "companions",
+        NOTE,
+        seen,
+        f"a reset of the card happens under it: `ringup bind {function.address}{to}` takes all functions of the slot",
+    )
 
 
 def lock(function: Function) -> Iterator[Finding]:
@@ -170,7 +190,7 @@ def bars(function: Function) -> Iterator[Finding]:
             else "the kernel has given the card no addresses"
         )
     if wrong:
-        yield Finding("BARs", REFUSE, wrong, REMEDY)
+        yield Finding("BARs", REFUSE, wrong, REMEDY + advice.booted_with(function.kernel, "pci=realloc"))
         return
     sizes = ", ".join(f"{bar.index}: {bar.size_bytes >> 10} KiB" for bar in found.values())
     largest = max(bar.size_bytes for bar in found.values())
@@ -230,11 +250,10 @@ def link(function: Function) -> Iterator[Finding]:
 
 def locked_memory(function: Function) -> Iterator[Finding]:
     """Memory that a card reaches must stay in place, which a limit bounds."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    few = soft != resource.RLIM_INFINITY and soft < ENOUGH_LOCKED
-    shown = "unlimited" if soft == resource.RLIM_INFINITY else f"{soft >> 10} KiB"
-    remedy = "host memory for the card ends there: `ulimit -l` or limits.conf raises it" if few else ""
-    yield Finding("locked memory", NOTE if few else OK, shown, remedy)
+    limit = advice.locked_limit()
+    few = limit is not None and limit < ENOUGH_LOCKED
+    remedy = f"host memory for the card ends there: {advice.raise_limit(function.kernel)}" if few else ""
+    yield Finding("locked memory", NOTE if few else OK, advice.shown_limit(), remedy)
 
 
 def group(function: Function) -> Iterator[Finding]:
@@ -244,7 +263,10 @@ def group(function: Function) -> Iterator[Finding]:
             "group",
             REFUSE,
             "no IOMMU group",
-            "enable VT-d or AMD-Vi in the firmware set-up and boot with intel_iommu=on or amd_iommu=on",
+            "enable VT-d or AMD-Vi in the firmware set-up and "
+            + advice.boot_option(
+                function.kernel, "intel_iommu=on", "amd_iommu=on", otherwise="the firmware does not offer it"
+            ),
         )
         return
     for mate in function.mates():
@@ -266,9 +288,13 @@ def vfio_nodes(function: Function) -> Iterator[Finding]:
     for path in pair:
         shown = kernel.shown(path)
         if not path.exists():
-            yield Finding("permissions", REFUSE, f"{shown} is not there", "as root: modprobe vfio-pci")
+            loaded = kernel.path("sys/module/vfio_pci").is_dir()
+            todo = f"`ringup bind {function.address}`" if loaded else "as root: modprobe vfio-pci"
+            yield Finding("permissions", REFUSE, f"{shown} is not there", todo)
         elif not os.access(path, READ_WRITE):
-            rule = f'a udev rule such as SUBSYSTEM=="vfio", GROUP="kvm", MODE="0660", or as root: chown $USER {shown}'
+            rule = f"`sudo ringup setup --apply` writes a rule, or as root: chown $USER {shown}"
+            if advice.rule_there(kernel, 'SUBSYSTEM=="vfio"'):
+                rule = "the rule of `ringup setup` is written and was not applied: as root udevadm trigger --subsystem-match=vfio"
             yield Finding("permissions", REFUSE, f"no permission for {shown}", rule)
         else:
             continue
@@ -318,7 +344,7 @@ def iommu(function: Function) -> Iterator[Finding]:
 
 
 Look = Callable[[Function], Iterator[Finding]]
-LOOKS: tuple[Look, ...] = (host, bars, holders, lock, power, link, locked_memory)
+LOOKS: tuple[Look, ...] = (host, bars, holders, companions, lock, power, link, locked_memory)
 LOOKS_BY_PATH: dict[str, tuple[Look, ...]] = {
     VFIO: (driver_for_vfio, group, vfio_nodes),
     SYSFS: (driver_for_sysfs, lockdown, iommu, sysfs_nodes),

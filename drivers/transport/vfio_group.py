@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from ringup.autogen.linux import vfio
+from ringup.drivers.transport import advice
 from ringup.drivers.transport.function import Function
 from ringup.drivers.transport.iova import Range
 from ringup.drivers.transport.kernel import Nodes
@@ -16,9 +17,6 @@ from ringup.errors import CardBusy, NotSupported, TransportError
 
 REPLY_BYTES = 4096  # of calls whose answer ends in a chain of capabilities; the kernel says when it needs more
 REPLY_MOST = 1 << 20
-REMAPPING = "an IOMMU that cannot remap interrupts is refused unless vfio_iommu_type1.allow_unsafe_interrupts=1"
-HELD = "another process may hold it"
-LOCKED = "the limit of locked memory may be too low: `ulimit -l`, limits.conf"
 READ_WRITE = vfio.VFIO_DMA_MAP_FLAG_READ | vfio.VFIO_DMA_MAP_FLAG_WRITE
 
 
@@ -31,7 +29,7 @@ class GroupSpace:
         """Raises `CardBusy` when another process holds the group or a mate of it, `PermissionNeeded`, `NotSupported` for another IOMMU."""
         self._kernel, self._doing = function.kernel, f"opening pci:{function.address}"
         self._function = function
-        self._nodes = Nodes(self._kernel, self._doing, HELD)
+        self._nodes = Nodes(self._kernel, self._doing, advice.of_vfio_node)
         self.device_node = -1
         try:
             self._container = self._nodes.open(self._kernel.path("dev/vfio/vfio"))
@@ -78,7 +76,11 @@ class GroupSpace:
             argsz=vfio.vfio_iommu_type1_dma_map.SIZE, flags=READ_WRITE, vaddr=address, iova=iova, size=size_bytes
         )
         self._kernel.ask(
-            self._container, vfio.VFIO_IOMMU_MAP_DMA, call, f"mapping {size_bytes} bytes for the card", LOCKED
+            self._container,
+            vfio.VFIO_IOMMU_MAP_DMA,
+            call,
+            f"mapping {size_bytes} bytes for the card",
+            lambda code: advice.of_mapping(self._kernel, code, size_bytes),
         )
 
     def unmap(self, iova: int, size_bytes: int) -> None:
@@ -118,7 +120,7 @@ class GroupSpace:
             vfio.VFIO_SET_IOMMU,
             vfio.VFIO_TYPE1v2_IOMMU,
             f"{self._doing}: setting the IOMMU up",
-            REMAPPING,
+            advice.of_set_iommu,
         )
 
     def _device(self) -> int:

@@ -5,12 +5,23 @@ A backend that has `submit` and `handle_events` itself is used as it is; over li
 
 from __future__ import annotations
 
+import ctypes.util
+import platform
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from ringup.errors import TransportError
 
-COMPLETED, TIMED_OUT, STALL, NO_DEVICE = "completed", "timed_out", "stall", "no_device"
+# Names that pyusb tries.
+LIBRARIES = ("usb-1.0", "libusb-1.0", "usb")
+# What loaders say of a library for another processor: macOS, glibc, musl.
+OTHER_MACHINE = (
+    "incompatible architecture",
+    "wrong ELF class",
+    "wrong architecture",
+    "cannot open shared object file: Exec format",
+)
+COMPLETED, TIMED_OUT, STALL, NO_DEVICE, ERROR = "completed", "timed_out", "stall", "no_device", "error"
 
 
 class Transfer(Protocol):
@@ -81,11 +92,26 @@ def system_backend() -> Any:
 
     backend = usb.backend.libusb1.get_backend()
     if backend is None:
-        raise TransportError(
-            "looking for USB devices: the library libusb 1.0 is not there; "
+        raise TransportError(f"looking for USB devices: {_why_not()}")
+    return backend
+
+
+def _why_not() -> str:
+    """Say why there is no libusb: pyusb logs it, and tells its caller nothing."""
+    found = next((path for name in LIBRARIES if (path := ctypes.util.find_library(name))), "")
+    if not found:
+        return (
+            "the library libusb 1.0 is not there; "
             "install it (Debian: apt-get install libusb-1.0-0; macOS: brew install libusb)"
         )
-    return backend
+    try:
+        ctypes.CDLL(found)
+    except OSError as error:
+        said = " ".join(str(error).split())
+        other = any(word in said for word in OTHER_MACHINE)
+        remedy = f"it is for another processor than this Python, which is for {platform.machine()}: " if other else ""
+        return f"the library {found} is there and does not load: {said}; {remedy}install libusb 1.0 again"
+    return f"the library {found} loads and cannot be used: libusb's own start failed, or it is older than 1.0"
 
 
 def asynchronous(backend: Any) -> AsyncHost:

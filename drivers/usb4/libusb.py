@@ -21,13 +21,14 @@ from typing import Any
 import usb.backend.libusb1 as pyusb
 from usb.core import USBError, USBTimeoutError
 
+from ringup.drivers.transport.clock import HostClock
 from ringup.errors import NotSupported
 
 LOG = logging.getLogger(__name__)
 CONTROL, BULK, BULK_STREAM = 0, 2, 4  # enum libusb_transfer_type
 SETUP_BYTES = 8
 MOST_BYTES = 0x7FFF_FFFF  # libusb_transfer.length is an int
-INTERRUPTED, NOT_FOUND, NO_DEVICE, NOT_SUPPORTED, TIMEOUT = -10, -5, -4, -12, -7  # enum libusb_error
+INTERRUPTED, NOT_FOUND, NO_DEVICE, NOT_SUPPORTED, TIMEOUT, INVALID = -10, -5, -4, -12, -7, -2  # enum libusb_error
 ENDED = (
     "completed",
     "error",
@@ -53,6 +54,8 @@ ERRNO = {
 }
 FAILURES = 8  # of libusb's look for events, while transfers are ended: one may be due to another device
 LOOK_S = 0.25  # libusb is left this often: another thread may have seen our events, and ctrl-C may have come to one
+# A look that returned early and brought nothing may be repeated so often at once; then pauses grow by PAUSE_S.
+FREE_TURNS, PAUSE_S, LONGEST_PAUSE_S = 8, 0.0002, 0.01
 REAP_S = (
     2.0  # TIMEOUT: a cancelled transfer comes back within a frame; a kernel that lets go of none for so long never will
 )
@@ -161,9 +164,10 @@ class LibusbHost:
     def handle_events(self, timeout_ms: float) -> None:
         """Return once at least one transfer has ended, or after `timeout_ms`. Raises `USBError` when libusb itself fails."""
         end_s = time.monotonic() + timeout_ms / 1000
+        turns = _Turns()
         while not _collect(self._lib, self._ended, self._flying):
             left_s = end_s - time.monotonic()
-            _turn(self._lib, self._ctx, max(0.0, min(left_s, LOOK_S)))
+            turns.take(self._lib, self._ctx, max(0.0, min(left_s, LOOK_S)))
             if left_s <= 0:
                 _collect(self._lib, self._ended, self._flying)
                 return
@@ -176,7 +180,10 @@ class LibusbHost:
     def alloc_streams(self, handle: Any, count: int, endpoints: Sequence[int]) -> int:
         """Give SuperSpeed bulk endpoints streams, from 1; returns how many, 0 where controller or system has none. Raises `USBError`."""
         got = self._lib.libusb_alloc_streams(handle.handle, count, _endpoints(endpoints), len(endpoints))
-        if got < 0 and got != NOT_SUPPORTED:
+        if got < 0 and got not in (
+            NOT_SUPPORTED,
+            INVALID,
+        ):  # macOS and some controllers: these endpoints have no streams
             raise _error(self._lib, got)
         return max(int(got), 0)
 
@@ -210,10 +217,10 @@ def _end(lib: Any, ctx: Any, ended: deque[Any], flying: dict[int, LibusbTransfer
     _collect(lib, ended, flying)
     for transfer in mine():
         _cancel(lib, transfer)
-    end_s, failures = time.monotonic() + REAP_S, 0
+    end_s, failures, turns = time.monotonic() + REAP_S, 0, _Turns()
     while mine() and time.monotonic() < end_s and failures < FAILURES:
         try:
-            _turn(lib, ctx, LOOK_S)
+            turns.take(lib, ctx, LOOK_S)
         except USBError as error:
             failures += 1
             LOG.info("ending transfers: %s", error)
@@ -224,6 +231,25 @@ def _end(lib: Any, ctx: Any, ended: deque[Any], flying: dict[int, LibusbTransfer
     for address in [address for address, transfer in flying.items() if transfer.done]:  # an interruption left them
         _free(lib, flying, address)
     return len(mine())
+
+
+class _Turns:
+    """Looks for events one after another. A libusb that returns at once and brings nothing is asked less and less often."""
+
+    def __init__(self) -> None:
+        self._idle = 0
+
+    def take(self, lib: Any, ctx: Any, wait_s: float) -> None:
+        """Let libusb look for events, for up to `wait_s`. Who calls again has found none."""
+        begun_s = time.monotonic()
+        _turn(lib, ctx, wait_s)
+        took_s = time.monotonic() - begun_s
+        # An early end is all right now and then: another thread's events, a signal.
+        self._idle = self._idle + 1 if took_s < wait_s / 2 else 0
+        if self._idle > FREE_TURNS:
+            HostClock().sleep_us(
+                int(1_000_000 * min(wait_s - took_s, PAUSE_S * (self._idle - FREE_TURNS), LONGEST_PAUSE_S))
+            )
 
 
 def _turn(lib: Any, ctx: Any, wait_s: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import platform
 from typing import Protocol
 
 import usb.core
@@ -19,6 +20,24 @@ from ringup.errors import (
 
 AGAIN = "try again, and if it stays so, switch the enclosure off and on"
 GONE = "is gone from USB; check power and cable, then open it again"
+RULE = (
+    "the system does not let you; `ringup setup` shows the rule that gives you the enclosure, `ringup doctor` says whether it is written "
+    "and not applied yet"
+)
+# What an errno of libusb's says beyond the codes that have an error class of their own; None: it has no errno for it.
+# Source: libusb's enum libusb_error; os/linux_usbfs.c and os/darwin_usb.c, darwin_to_libusb.
+READINGS = {
+    errno.EIO: "the cable, a hub or the port loses bytes: use another",
+    errno.EINVAL: "the host's USB does not take such a request: update libusb",
+    errno.ENOENT: "the device has no such interface or endpoint: it runs other firmware than it says, or changed meanwhile; open it again",
+    errno.EOVERFLOW: f"the device sent more than was asked for; {AGAIN}",
+    errno.EINTR: "a signal came between; try again",
+    None: f"libusb says no more; {AGAIN}",
+}
+# usbfs counts what all transfers of all programs hold. Source: Linux drivers/usb/core/devio.c, usbfs_memory_mb
+NO_MEMORY = {
+    "Linux": "transfers of all programs hold too much: as root write a larger number to /sys/module/usbcore/parameters/usbfs_memory_mb"
+}
 
 
 class Stalled(TransportError):
@@ -61,13 +80,17 @@ class Naming:
             port.lost = True
             return port.gone(doing)
         if code in (errno.EACCES, errno.EPERM):
-            return PermissionNeeded(
-                f"{doing}: the system does not let you; `ringup setup` shows the rule that gives you the enclosure"
-            )
+            if platform.system() == "Darwin":
+                # QUIRK: macOS answers so where another process has the device, kIOReturnExclusiveAccess: no rule gives it to anybody
+                return CardBusy(
+                    f"{doing}: another program, or the system's storage driver, has the enclosure open; end it first"
+                )
+            return PermissionNeeded(f"{doing}: {RULE}")
         if code == errno.EBUSY:
             return CardBusy(f"{doing}: another program holds the enclosure; `ringup doctor` tells which, end it first")
         if code == errno.ETIMEDOUT:
             return DeviceTimeout(f"{where}: the bridge did not answer in time; {AGAIN}")
         if code == errno.EPIPE:
             return Stalled(f"{where}: the bridge refused it (stall); {AGAIN}")
-        return TransportError(f"{where}: {error}")
+        no_memory = NO_MEMORY.get(platform.system(), "close other programs that use USB")
+        return TransportError(f"{where}: {error}; {no_memory if code == errno.ENOMEM else READINGS.get(code, AGAIN)}")

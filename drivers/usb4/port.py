@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import platform
 import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -15,10 +17,10 @@ import usb.core
 
 from ringup.drivers.transport.seam import Clock
 from ringup.drivers.usb4.counts import Counts
-from ringup.drivers.usb4.host import COMPLETED, NO_DEVICE, STALL, TIMED_OUT, Transfer, asynchronous
+from ringup.drivers.usb4.host import COMPLETED, ERROR, NO_DEVICE, STALL, TIMED_OUT, Transfer, asynchronous
 from ringup.drivers.usb4.naming import AGAIN, GONE, Naming
 from ringup.drivers.usb4.naming import Stalled as Stalled
-from ringup.errors import DeviceLost, DeviceTimeout, RingupError, TransportError
+from ringup.errors import DeviceLost, DeviceTimeout, PermissionNeeded, RingupError, TransportError
 
 LOG = logging.getLogger(__name__)
 SETUP = struct.Struct("<BBHHH")  # USB 2.0 specification, 9.3
@@ -27,6 +29,10 @@ VENDOR_OUT, VENDOR_IN = 0x40, 0xC0  # bmRequestType: vendor, to or from the devi
 GET_DESCRIPTOR, STRING, ENGLISH = 6, 3, 0x0409
 STRING_BYTES = 255
 TIMEOUT_MS = 1_000  # TIMEOUT: what the bridge's other drivers give a control transfer
+USB4_MODE = (
+    "answers nothing on USB. Where the host took it as a USB4 device its card is an ordinary PCI device: `ringup list` shows pci:…, and for "
+    "the USB path use a USB3 port or cable; else switch the enclosure off and on"
+)
 SILENT = "answers nothing on USB any more; switch the enclosure off and on or pull its cable, then open it again"
 SLACK_MS = 1_000  # after a transfer's own bound: the host's stack must have ended it by then
 IN_FLIGHT = 64  # posted transfers; the oldest are looked after when there are more
@@ -92,7 +98,7 @@ class Seen:
 class Pending:
     """A transfer: in line to be begun, under way, or ended; and what it is for."""
 
-    __slots__ = ("begin", "doing", "endpoint", "error", "exact", "posted", "sends", "timeout_ms", "transfer")
+    __slots__ = ("begin", "doing", "endpoint", "error", "exact", "expired", "posted", "sends", "timeout_ms", "transfer")
 
     def __init__(
         self, begin: Callable[[], Transfer], endpoint: int, doing: str, timeout_ms: int, exact: int | None, sends: bool
@@ -100,6 +106,7 @@ class Pending:
         """`exact`: how many bytes must have moved, None where fewer will do; `sends`: bytes to the device."""
         self.begin, self.endpoint, self.doing, self.timeout_ms, self.exact = begin, endpoint, doing, timeout_ms, exact
         self.sends = sends
+        self.expired = False  # the host did not end it within its bound, so we did
         self.posted = False  # whoever asked for it goes by its being sent, and waits for it no more
         self.transfer: Transfer | None = None
         self.error: RingupError | None = None  # it could not be begun
@@ -176,19 +183,46 @@ class Port:
 
     def _claim(self) -> None:
         backend, handle = self._backend, self._handle
-        try:
-            if backend.is_kernel_driver_active(handle, 0):
-                backend.detach_kernel_driver(handle, 0)
-                self._detached = True
-                LOG.info("%s: the kernel's storage driver was told to let go", self.name)
-        except NotImplementedError:  # hosts whose kernel claims nothing
-            pass
+        self._detached = self._take_from_kernel()
         if self._detached or backend.get_configuration(handle) != 1:
             # what that driver left under way ends; not for a device at rest: every reset is another chance to fall back to USB2
-            backend.reset_device(handle)
+            self._reset()
             backend.set_configuration(handle, 1)
         backend.claim_interface(handle, 0)
         self._claimed = True
+
+    def _take_from_kernel(self) -> bool:
+        """Have a driver of the kernel's let the interface go; tell whether one did."""
+        backend, handle = self._backend, self._handle
+        try:
+            if not backend.is_kernel_driver_active(handle, 0):
+                return False
+            backend.detach_kernel_driver(handle, 0)
+        except NotImplementedError:  # hosts whose kernel claims nothing
+            return False
+        except usb.core.USBError as error:
+            if error.errno == errno.ENOENT:
+                # QUIRK: macOS has no such interface in its registry while no driver of its own has one; a driver may also have gone meanwhile
+                return False
+            if error.errno == errno.EACCES and platform.system() == "Darwin":
+                raise PermissionNeeded(
+                    f"opening {self.name}: the system's storage driver has it, and only root may take it from there: run ringup with sudo, "
+                    "or flash other firmware"
+                ) from error
+            raise
+        LOG.info("%s: the kernel's storage driver was told to let go", self.name)
+        return True
+
+    def _reset(self) -> None:
+        """Reset the device over USB; one that comes back as another device is lost, and so is this handle of it."""
+        try:
+            self._backend.reset_device(self._handle)
+        except usb.core.USBError as error:
+            if error.errno != errno.ENOENT:
+                raise
+            # Source: libusb API reference, libusb_reset_device: "not found" asks for the device to be opened anew
+            self.lost, self.why_lost = True, "came back from a reset as another device; open it again"
+            raise self.gone("resetting it over USB") from error
 
     @property
     def torn(self) -> bool:
@@ -483,6 +517,8 @@ class Port:
                     self._cancel(pending)
             raise
         if open_ones:
+            for one in open_ones:
+                one.expired = True
             self._cancel(open_ones)
 
     def _let_end(self, pending: Sequence[Pending]) -> None:
@@ -533,6 +569,11 @@ class Port:
             self.lost = True
             raise self.gone(pending.doing)
         self.torn = True
+        if pending.expired:
+            raise DeviceTimeout(
+                f"{self.name}: {pending.doing}: the host's USB did not end the transfer within {pending.timeout_ms + SLACK_MS} ms "
+                f"({transfer.actual} bytes moved); {AGAIN}"
+            )
         if status == TIMED_OUT:
             raise DeviceTimeout(
                 f"{self.name}: {pending.doing}: the bridge did not answer for {pending.timeout_ms} ms "
@@ -540,6 +581,10 @@ class Port:
             )
         if status == STALL:
             raise Stalled(f"{self.name}: {pending.doing}: the bridge refused it (stall); {AGAIN}")
+        if status == ERROR and platform.system() == "Darwin" and not self.present:
+            # QUIRK: macOS ends the transfers of a device that was pulled out with an error as of a bad cable
+            self.lost = True
+            raise self.gone(pending.doing)
         raise TransportError(
             f"{self.name}: {pending.doing}: the transfer ended as {status or 'nothing: the host gave it up'}; check the cable"
         )
@@ -548,9 +593,9 @@ class Port:
         """Make the error of a device that is lost."""
         return DeviceLost(f"{self.name}: {doing}: the enclosure {self.why_lost}")
 
-    def give_up(self, doing: str) -> DeviceLost:
+    def give_up(self, doing: str, why: str = SILENT) -> DeviceLost:
         """Take a device as lost that is there and answers not even what every device must; so nothing else is waited for in vain."""
-        self.lost, self.why_lost = True, SILENT
+        self.lost, self.why_lost = True, why
         return self.gone(doing)
 
     # --- the device itself ------------------------------------------------------------------------------------------
@@ -580,7 +625,7 @@ class Port:
         try:
             self.wait(pending)
         except DeviceTimeout as error:
-            raise self.give_up(doing) from error
+            raise self.give_up(doing, USB4_MODE) from error
         return pending.data
 
     def set_alt(self, number: int) -> None:
@@ -596,7 +641,7 @@ class Port:
     def reset(self) -> None:
         """Reset the device over USB; it keeps its address."""
         with Naming("resetting the bridge over USB", self):
-            self._backend.reset_device(self._handle)
+            self._reset()
             self._backend.set_configuration(self._handle, 1)
             self._backend.claim_interface(self._handle, 0)
 
@@ -628,7 +673,9 @@ class Port:
             self._tried(partial(self._host.free_streams, handle, self._streamed), caught)
         if usable and self._claimed:
             self._tried(partial(backend.release_interface, handle, 0), caught)
-        if usable and self._detached:
+        # QUIRK: libusb on macOS crashes or stalls in it (its issue 1635).
+        # GUESS: the system takes a captured device back when its last user closes it.
+        if usable and self._detached and platform.system() != "Darwin":
             self._tried(partial(backend.attach_kernel_driver, handle, 0), caught)
         self._handle = None  # ORDER: before, since libusb bears no second time
         if ended:

@@ -47,6 +47,33 @@ def test_a_card_can_be_given_to_nobody(desktop):
     assert state(desktop) == [("amdgpu", "(null)"), ("snd_hda_intel", "(null)")]
 
 
+@pytest.mark.parametrize("groups", [("", ""), ("12", "13")], ids=["no IOMMU", "a group each"])
+def test_functions_of_the_slot_go_without_a_common_group_too(machine, groups):
+    machine.add(driver="amdgpu", group=groups[0])
+    machine.add(SOUND, ids=(0x1002, 0xAB30), code=0x040300, driver="snd_hda_intel", group=groups[1])
+    machine.add("0000:04:00.0", ids=(0x1002, 0xAB30), code=0x040300, driver="snd_hda_intel", group="")
+    bind.carry_out(machine.kernel, bind.plan_bind(card(machine), bind.NOBODY))
+    assert state(machine) == [("", "none"), ("", "none")]
+    assert machine.driver_of("0000:04:00.0") == "snd_hda_intel"
+    bind.carry_out(machine.kernel, bind.plan_unbind(card(machine)))
+    assert state(machine) == [("amdgpu", "(null)"), ("snd_hda_intel", "(null)")]
+
+
+def test_who_holds_a_companion_stands_against_the_plan_without_an_iommu_too(machine):
+    machine.add(driver="amdgpu", group="")
+    machine.add(
+        SOUND, ids=(0x1002, 0xAB30), code=0x040300, driver="snd_hda_intel", group="", bars={0: (16384, 0x40200)}
+    )
+    folder = machine.root / "proc/42"
+    (folder / "fd").mkdir(parents=True)
+    (folder / "comm").write_text("player\n")
+    (folder / "fd/3").symlink_to(machine.folder(SOUND).resolve() / "resource0")
+    found = [one.seen for one in bind.objections(card(machine), bind.NOBODY)]
+    assert len(found) == 1
+    assert found[0].startswith("process 42 (")
+    assert "03:00.1/resource0 open" in found[0]
+
+
 def test_bridges_of_the_group_stay_with_the_kernel(desktop):
     bridge = desktop.folder("0000:00:01.0")
     (desktop.root / "sys/kernel/iommu_groups/12/devices/0000:00:01.0").symlink_to(bridge)

@@ -30,6 +30,14 @@ def free(machine):
     return machine
 
 
+def test_a_companion_with_a_driver_of_the_kernel_s_is_noted(machine):
+    machine.add(group="")
+    machine.add("0000:03:00.1", ids=(0x1002, 0xAB30), code=0x040300, driver="snd_hda_intel", group="")
+    (found,) = preflight.companions(Function(machine.kernel, "0000:03:00.0"))
+    assert (found.state, found.seen) == ("note", "0000:03:00.1 belongs to snd_hda_intel")
+    assert "`ringup bind 0000:03:00.0 --driver none` takes all functions of the slot" in found.remedy
+
+
 def test_a_good_card_has_nothing_against_it(bound):
     rows = findings(bound)
     assert {row.state for row in rows.values()} <= {"ok", "note"}
