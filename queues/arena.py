@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from ringup.queues.timeline import Point
+from ringup.queues.timeline import Point, retire
 
 
 class Arena:
@@ -41,10 +41,7 @@ class Arena:
                 self._head = self._tail = -(-self._head // self.size_bytes) * self.size_bytes
                 need, at = -(-size_bytes // self.ALIGN) * self.ALIGN, 0
                 continue
-            point, end = pending[0]
-            point.wait(timeout_s)
-            self._tail = end
-            pending.popleft()
+            self._tail = retire(pending, timeout_s)
         self._head += need
         return at
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from ringup.queues.queue import ADDRESS, TIMEOUT_S, Queue, Stream
+from ringup.queues.queue import ADDRESS, PACK_ADDRESS, TIMEOUT_S, Queue, Stream
 from ringup.queues.timeline import Point
 
 ARGS_ALIGN = 256
@@ -15,9 +15,12 @@ FORMATS = {4: struct.Struct("<I"), 8: ADDRESS}
 
 @dataclass(slots=True)
 class _Place:
-    """One copy in the card's memory: the version of the image that lies there, and its last run."""
+    """One copy in the card's memory: the addresses in its image, the packets that call it, the version of the image there, its last run."""
 
     gpu_va: int
+    at_bytes: int
+    fixups: tuple[tuple[int, int], ...]  # (byte in the image, gpu_va to fill in)
+    calls: dict[int, bytes] = field(default_factory=dict)
     version: int = 0
     last: Point | None = None
 
@@ -47,13 +50,16 @@ class Kept:
         self.commands_bytes = len(commands)
         self._args_at = -(-len(commands) // ARGS_ALIGN) * ARGS_ALIGN
         self._image = bytearray(commands.ljust(self._args_at, b"\0") + stream.args)
-        self._fixups = (*stream.fixups, *((self._args_at + at, offset) for at, offset in stream.arg_fixups))
+        fixups = (*stream.fixups, *((self._args_at + at, offset) for at, offset in stream.arg_fixups))
         self._stride = -(-len(self._image) // ARGS_ALIGN) * ARGS_ALIGN
         self.gpu_va, self._write, self._free = alloc(self._stride * copies)
         self._version = 1
-        self._places = [_Place(self.gpu_va + n * self._stride) for n in range(copies)]
+        self._places: list[_Place] = []
+        for at in range(0, self._stride * copies, self._stride):
+            args_va = self.gpu_va + at + self._args_at
+            filled = tuple((byte, args_va + offset) for byte, offset in fixups)
+            self._places.append(_Place(self.gpu_va + at, at, filled))
         self._turn, self._lost = 0, ""
-        self._calls: dict[tuple[int, int], bytes] = {}
 
     def patch(self, at_bytes: int, value: int, size_bytes: int = 8) -> None:
         """Change a value of 4 or 8 bytes in the commands for the submissions to come."""
@@ -89,20 +95,27 @@ class Kept:
 
     def submit(self, timeout_s: float = TIMEOUT_S) -> Point:
         """Run it as it is patched now; return its point. Waits for the place's last run where all places are busy."""
-        if not self._places:
+        places, turn = self._places, self._turn
+        if not places:
             raise self._gone()
-        place = self._places[self._turn]
-        self._turn = (self._turn + 1) % len(self._places)
-        base = place.gpu_va
+        place = places[turn]
+        self._turn = (turn + 1) % len(places)
         if place.version != self._version:
-            if place.last is not None and not place.last.timeline.failed:
-                place.last.wait(timeout_s)
-            for at, offset in self._fixups:
-                ADDRESS.pack_into(self._image, at, base + self._args_at + offset)
-            self._write(base - self.gpu_va, self._image)
-            place.version = self._version
-        place.last = point = self.queue.call(base, self.commands_bytes, self._waits, self._calls, timeout_s)
+            self._refresh(place, timeout_s)
+        point = self.queue.call(place.gpu_va, self.commands_bytes, self._waits, place.calls, timeout_s)
+        place.last = point
         return point
+
+    def _refresh(self, place: _Place, timeout_s: float) -> None:
+        """Store the image as it is patched now in a place, once its last run has ended."""
+        last = place.last
+        if last is not None and not last.done and not last.timeline.failed:
+            last.wait(timeout_s)
+        image = self._image
+        for at, gpu_va in place.fixups:
+            PACK_ADDRESS(image, at, gpu_va)
+        self._write(place.at_bytes, image)
+        place.version = self._version
 
     def _gone(self) -> ValueError:
         return ValueError(f"a kept stream of {self.queue.name} was {self._lost}: build and keep it anew")

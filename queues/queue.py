@@ -9,6 +9,7 @@ import struct
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from threading import get_ident
 from typing import Any, NamedTuple, Protocol
 
 from ringup.errors import DeviceTimeout, RingupError
@@ -17,6 +18,7 @@ from ringup.queues.ring import Ring
 from ringup.queues.timeline import Point, Timeline, copy_of
 
 ADDRESS = struct.Struct("<Q")
+PACK_ADDRESS = ADDRESS.pack_into
 PUT_ROOM_BYTES = 512  # of the ring: what `put` of `Queue.submit` may submit itself; a call takes 128 to 256
 ARGS_ALIGN = 64  # bytes: more than any argument asks, a cache line of the scalar cache
 HEAD_BYTES, INLINE_BYTES = 4, 4096  # of a packet that carries arguments; the most that go into the ring
@@ -31,13 +33,13 @@ class Owner:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.thread = self._holder = threading.get_ident()
+        self.thread = self._holder = get_ident()
         self._cause: Exception | None = None
         self._cured: Callable[[], bool] | None = None
 
     def adopt(self) -> None:
         """Give it to the calling thread. Nobody else may be using it meanwhile."""
-        self._holder = threading.get_ident()
+        self._holder = get_ident()
         self.thread = self._holder if self._cause is None else NO_THREAD
 
     def refuse(self, cause: Exception, cured: Callable[[], bool] | None = None) -> None:
@@ -58,7 +60,7 @@ class Owner:
 
     def check(self) -> None:
         """Raise a `ValueError` in any other thread."""
-        if threading.get_ident() != self._holder:
+        if get_ident() != self._holder:
             names = {thread.ident: thread.name for thread in threading.enumerate()}
             holder = f"thread {names[self._holder]!r}" if self._holder in names else "a thread that has ended"
             raise ValueError(
@@ -165,8 +167,17 @@ class Queue:
         """`args`: memory for kernel arguments; `indirect`: memory for streams that are too long for the ring."""
         self.name, self.commands, self.timeline, self.ring = name, commands, timeline, ring
         self._args, self._indirect, self._owner = args, indirect, owner
+        self._kind, self._call_period = commands.kind, commands.call_period
+        self._longest_bytes = ring.size_bytes // 4
         self._signal = bytearray(commands.signal(timeline.gpu_va, 0))
         self._places = commands.signal_places
+        # until its value outgrows the low part, that alone changes from one submission to the next
+        self._low_at, low, _ = next(place for place in self._places if place[2] == 0)
+        self._pack_low, self._low_mask = low.pack_into, MASKS[low.size]
+        # engines that want padding fetch eight units at a time: what fills a submission up to that, by its length
+        pad = commands.pad
+        self._fetch_bytes = 8 * len(pad) or 1
+        self._fills = {n * len(pad): pad * n for n in range(8)}
         self._waits: list[Point] = []
 
     def __repr__(self) -> str:
@@ -186,7 +197,7 @@ class Queue:
 
     def admit(self) -> None:
         """Raise what keeps the calling thread from submitting, if anything does."""
-        if threading.get_ident() != self._owner.thread:
+        if get_ident() != self._owner.thread:
             self._owner.admit()
 
     def check(self, stream: Stream) -> None:
@@ -209,25 +220,28 @@ class Queue:
         A full ring waits, at most `timeout_s`. Raises a `ValueError` for a stream of another engine, card or thread, the first cause while the
         card takes no work, and what a wait raises; nothing of the stream is submitted then.
         """
-        self.admit()
-        self.check(stream)
+        if get_ident() != self._owner.thread:
+            self._owner.admit()
+        if getattr(stream, "owner", None) is not self._owner or stream.kind != self._kind:
+            self.check(stream)
         head = self._prefix(stream.waits) if self._waits or stream.waits else b""
         args = self._args
         body: bytes | bytearray = stream.body
         used_args = bool(stream.fixups)
-        used_indirect = len(body) > self.ring.size_bytes // 4
-        inline = self.inline
-        if used_args and inline is not None and not used_indirect and len(stream.args) <= INLINE_BYTES:
-            head += self._carry(inline, stream, len(head))
-            used_args, put = False, None  # they know where they lie
+        used_indirect = len(body) > self._longest_bytes
         if used_args:
-            at = args.take(len(stream.args), timeout_s)
-            base = args.gpu_va + at
-            for place, offset in stream.fixups:
-                ADDRESS.pack_into(body, place, base + offset)
-            for place, offset in stream.arg_fixups:
-                ADDRESS.pack_into(stream.args, place, base + offset)
-            args.put(at, stream.args)
+            inline = self.inline
+            if inline is not None and not used_indirect and len(stream.args) <= INLINE_BYTES:
+                head += self._carry(inline, stream, len(head))
+                used_args, put = False, None  # they know where they lie
+            else:
+                at = args.take(len(stream.args), timeout_s)
+                base = args.gpu_va + at
+                for place, offset in stream.fixups:
+                    PACK_ADDRESS(body, place, base + offset)
+                for place, offset in stream.arg_fixups:
+                    PACK_ADDRESS(stream.args, place, base + offset)
+                args.put(at, stream.args)
         if used_indirect:
             body, put = self._outside(body, len(head), timeout_s), None
         if head:
@@ -240,7 +254,8 @@ class Queue:
             args.keep_until(point)
         if used_indirect:
             self._indirect.keep_until(point)
-        self._waits.clear()
+        if self._waits:
+            self._waits.clear()
         return point
 
     def _carry(self, inline: Inline, stream: Stream, at: int) -> bytes:
@@ -248,7 +263,7 @@ class Queue:
         ring, args = self.ring, stream.args + bytes(-len(stream.args) % 4)
         room = len(args) + ARGS_ALIGN  # wherever it begins, the arguments find their alignment
         size = at + HEAD_BYTES + room + len(stream.body) + len(self._signal)
-        behind_head = ring.wptr + self._edges(ring.wptr, size)[1] + at + HEAD_BYTES
+        behind_head = ring.wptr + self._ahead(ring.wptr, size) + at + HEAD_BYTES
         skip = -behind_head % ARGS_ALIGN
         base = inline.gpu_va + (behind_head + skip) % ring.size_bytes
         for where, offset in stream.fixups:
@@ -262,22 +277,23 @@ class Queue:
         gpu_va: int,
         size_bytes: int,
         waits: list[Point],
-        known: dict[tuple[int, int], bytes],
+        known: dict[int, bytes],
         timeout_s: float = TIMEOUT_S,
     ) -> Point:
-        """Run commands that lie in the card's memory and return the point behind them. `known` keeps the packets of earlier calls."""
-        if threading.get_ident() != self._owner.thread:
+        """Run commands that lie in the card's memory and return the point behind them.
+
+        `known` keeps the packets of earlier calls of the same commands, by their place in the period.
+        """
+        if get_ident() != self._owner.thread:
             self._owner.admit()
-        commands, head = self.commands, b""
-        if self._waits or waits:
-            head = self._prefix(waits)
+        head = self._prefix(waits) if self._waits or waits else b""
         at = self.ring.wptr + len(head)
-        key = gpu_va, at % commands.call_period
+        key = at % self._call_period
         data = known.get(key)
         if data is None:
-            begin = commands.begin
-            data = known[key] = begin + commands.call(gpu_va, size_bytes, at + len(begin))
-        point = self._push(head + data, timeout_s)
+            begin = self.commands.begin
+            data = known[key] = begin + self.commands.call(gpu_va, size_bytes, at + len(begin))
+        point = self._push(head + data if head else data, timeout_s)
         if self._waits:
             self._waits.clear()
         return point
@@ -290,16 +306,13 @@ class Queue:
         self._indirect.forget()
         self._waits.clear()
 
-    def _edges(self, at: int, size: int) -> tuple[int, int]:
-        """Return how many bytes of padding go behind a submission of `size` bytes at `at`, and how many before it, up to the ring's end."""
-        ring, pad = self.ring, self.commands.pad
-        if not pad:
-            return 0, 0
-        behind = -(at + size) % (8 * len(pad))  # engines that want padding fetch eight units at a time
-        rest = ring.size_bytes - at % ring.size_bytes
+    def _ahead(self, at: int, size_bytes: int) -> int:
+        """Return how many bytes of padding go before a submission of so many bytes at `at`: up to the ring's end, where it would wrap."""
+        ring = self.ring
+        rest = ring.size_bytes - (at & ring.size_bytes - 1)
         # UNKNOWN: whether a packet may run over the ring's end; the other users of these engines pad to it (ROCr amd_blit_sdma.cpp,
         # PadRingToEnd; the kernel's submissions fill whole 256 dwords). Ends and beginnings stay multiples of eight units.
-        return behind, rest if rest < size + behind else 0
+        return rest if self.commands.pad and rest < size_bytes + -(at + size_bytes) % self._fetch_bytes else 0
 
     def _put_ahead(self, data: bytes | bytearray, put: Put, timeout_s: float) -> int:
         """Have commands put a little ahead in the ring and fill the way there; the ring does not know of them yet. Returns where they end."""
@@ -322,20 +335,28 @@ class Queue:
 
     def _push(self, data: bytes | bytearray, timeout_s: float, at: int | None = None) -> Point:
         """Store commands and the signal behind them, and publish all. `at`: where they go; what lies between was stored before."""
-        ring, signal, timeline, pad = self.ring, self._signal, self.timeline, self.commands.pad
+        ring, signal, timeline = self.ring, self._signal, self.timeline
         start, last = ring.wptr, timeline.last
-        at = start if at is None else at
+        if at is None:
+            at = start
         size = len(data) + len(signal)
-        behind, before = self._edges(at, size)
-        if before:
-            data = pad * (before // len(pad)) + data
+        fill = self._fills[-(at + size) % self._fetch_bytes]
+        size += len(fill)
+        if (at & ring.size_bytes - 1) + size > ring.size_bytes and (ahead := self._ahead(at, size)):
+            data = self.commands.pad * (ahead // len(self.commands.pad)) + data
+            size += ahead
+        value = last + 1
         try:
-            ring.reserve(at - start + before + size + behind, timeout_s)
-            value = last + 1
-            for place, form, shift in self._places:
-                form.pack_into(signal, place, value >> shift & MASKS[form.size])
-            point = timeline.next()
-            ring.put(data + signal, point, pad * (behind // len(pad)) if behind else b"", at)
+            if at + size - ring.tail > ring.usable_bytes:
+                ring.reserve(at + size - start, timeout_s)
+            if value <= self._low_mask:
+                self._pack_low(signal, self._low_at, value)
+            else:
+                for place, form, shift in self._places:
+                    form.pack_into(signal, place, value >> shift & MASKS[form.size])
+            timeline.last = value
+            point = Point(timeline, value)
+            ring.put(b"".join((data, signal, fill)), point, len(fill), at)
         except BaseException:
             self._broken_off(start, last)
             raise

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from ringup.queues.timeline import Point
+from ringup.queues.timeline import Point, retire
 
 
 class Ring:
@@ -31,36 +31,39 @@ class Ring:
         self.name, self.size_bytes = name, size_bytes
         self._write, self._publish, self._view = write, publish, view
         self._mask = size_bytes - 1
+        self.usable_bytes = size_bytes - 4  # never filled wholly, since full and empty would look alike
         self.wptr = self.tail = start  # bytes ever written; bytes known to be read
         self._pending: deque[tuple[Point, int]] = deque()
 
     @property
     def free_bytes(self) -> int:
-        """What may be written now; the ring is never filled wholly, since full and empty would look alike."""
-        return self.size_bytes - 4 - (self.wptr - self.tail)
+        """What may be written now."""
+        return self.usable_bytes - (self.wptr - self.tail)
 
     def reserve(self, size_bytes: int, timeout_s: float) -> None:
         """Make room for so many bytes, waiting for the oldest submissions where needed. Raises what their points' `wait` raises."""
-        if size_bytes > self.size_bytes - 4:
+        if size_bytes > self.usable_bytes:
             raise ValueError(f"{size_bytes} bytes never fit the {self.size_bytes} of {self.name}")
         pending = self._pending
         while self.free_bytes < size_bytes:
-            point, end = pending[0]
-            point.wait(timeout_s)
-            self.tail = end
-            pending.popleft()
+            self.tail = retire(pending, timeout_s)
 
-    def put(self, data: bytes | bytearray, point: Point, fill: bytes = b"", at: int | None = None) -> None:
+    def put(self, data: bytes | bytearray, point: Point, unread_bytes: int = 0, at: int | None = None) -> None:
         """Store one submission, whose last packet signals `point`, and publish it. Its room must have been reserved.
 
-        `fill`: packets that follow and may be still unread when `point` is done, such as padding; `at`: where it begins, if what lies between
-        the write pointer and there was stored before.
+        `unread_bytes`: the end of `data` that may be unread still when `point` is done, such as padding; `at`: where it begins, if what lies
+        between the write pointer and there was stored before.
         """
-        at = self.wptr if at is None else at
-        end = at + len(data) + len(fill)
-        self._pending.append((point, end - len(fill)))
+        if at is None:
+            at = self.wptr
+        size = len(data)
+        end, place, view = at + size, at & self._mask, self._view
+        self._pending.append((point, end - unread_bytes))
         try:
-            self.store(at, data + fill if fill else data)
+            if view is not None and place + size <= self.size_bytes:
+                view[place : place + size] = data
+            else:
+                self._store_wrapped(place, data)
         except BaseException:
             self._pending.pop()
             raise
@@ -73,16 +76,12 @@ class Ring:
 
     def store(self, at: int, data: bytes | bytearray) -> None:
         """Store packets at a place, as pointers count; nobody is told."""
-        size = len(data)
-        at &= self._mask
-        end = at + size
-        view = self._view
-        if view is not None and end <= self.size_bytes:
-            view[at:end] = data
-        else:
-            first = min(size, self.size_bytes - at)
-            self._store(at, data[:first])
-            self._store(0, data[first:])
+        self._store_wrapped(at & self._mask, data)
+
+    def _store_wrapped(self, place: int, data: bytes | bytearray) -> None:
+        first = self.size_bytes - place
+        self._store(place, data[:first])
+        self._store(0, data[first:])
 
     def _store(self, at: int, data: bytes | bytearray) -> None:
         if self._view is not None:

@@ -6,6 +6,7 @@ where the hardware writes 32, the rest is followed here, which is right as long 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -142,3 +143,17 @@ class Point:
     def wait(self, timeout_s: float = 10.0) -> None:
         """Wait until it is done. Raises `DeviceTimeout` after `timeout_s` of the card's time, or what befell the card."""
         self.timeline.waiter.wait(self.timeline, self.value, round(timeout_s * 1_000_000))
+
+
+def retire(pending: deque[tuple[Point, int]], timeout_s: float) -> int:
+    """Drop what is done from `pending`, which holds points of one timeline in order, each with an end; return the last end dropped.
+
+    Waits for the first point where none is done. Raises what its `wait` raises, and drops nothing then.
+    """
+    point, end = pending[0]
+    if not point.done:
+        point.wait(timeout_s)
+    done = max(point.value, point.timeline.known)
+    while pending and pending[0][0].value <= done:
+        _, end = pending.popleft()
+    return end
