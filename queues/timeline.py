@@ -24,10 +24,11 @@ class Waiter(Protocol):
 
 
 def copy_of(error: Exception) -> Exception:
-    """Return an error like `error`, notes and all, to be raised in its place: one that is raised twice keeps both tracebacks."""
+    """Return an error like `error`, notes, cause and all, to be raised in its place: one that is raised twice keeps both tracebacks."""
     fresh = type(error)(*error.args)
     for note in getattr(error, "__notes__", ()):
         fresh.add_note(note)
+    fresh.__cause__ = error.__cause__
     return fresh
 
 

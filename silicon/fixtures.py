@@ -6,7 +6,7 @@ look at `card.violations` itself by clearing it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +16,8 @@ from ringup.silicon import card
 if TYPE_CHECKING:
     from ringup.silicon.amd.card import VirtualRadeon
 
+MAX_FOLLOWING, SHORT = 50, 200  # mistakes behind the first, and characters of each
+CARDS = pytest.StashKey[list["VirtualRadeon"]]()
 MakeCard = Callable[..., "VirtualRadeon"]
 
 
@@ -26,14 +28,31 @@ def check(made: list[VirtualRadeon]) -> None:
             first = one.violations[0]
             before = [str(event) for event in one.log if event.time_ns <= first.time_ns][-10:]
             found = [str(event) for event in one.violations]
-            lines = ["mistakes that metal punishes:", *found, "the events before the first:", *before]
+            others = [f"then: {text[:SHORT]}" for text in found[1:MAX_FOLLOWING]]
+            if len(found) > MAX_FOLLOWING:
+                others.append(f"and {len(found) - MAX_FOLLOWING} more")
+            lines = ["mistakes that metal punishes; the first is the cause:", found[0], *others]
+            lines += ["the events before the first:", *before]
             pytest.fail("\n".join(lines), pytrace=False)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show with a test that failed what its cards saw, and what stood still in them."""
+    report = yield
+    if report.failed and report.when == "call":
+        for one in item.stash.get(CARDS, []):
+            seen = [f"mistake: {each.text}" for each in one.witness.mistakes()[:MAX_FOLLOWING]]
+            seen += [f"stands still: {each.text}" for each in one.witness.unfinished()[:MAX_FOLLOWING]]
+            if seen:
+                report.sections.append((f"what {one.name} saw", "\n".join(seen)))
+    return report
+
+
 @pytest.fixture
-def virtual_card() -> Iterator[MakeCard]:
+def virtual_card(request: pytest.FixtureRequest) -> Iterator[MakeCard]:
     """`virtual_card("navi31", vram_bytes=…)` makes a card; every card must end the test without violations."""
-    made: list[VirtualRadeon] = []
+    made: list[VirtualRadeon] = request.node.stash.setdefault(CARDS, [])
 
     def make(name: str = "navi31", **options: Any) -> VirtualRadeon:
         made.append(card(name, **options))

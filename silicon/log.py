@@ -12,13 +12,14 @@ from ringup.silicon.clock import VirtualClock
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event. `kind` is a short stable word (read, write, packet, fault, interrupt, unmodelled, …) that filters can name."""
+    """One event, the `number`th of its log. `kind` is a short stable word (read, write, packet, fault, …) that filters can name."""
 
     time_ns: int
     block: str
     kind: str
     form: str | Callable[..., str]
     values: tuple[Any, ...]
+    number: int = 0
 
     @property
     def text(self) -> str:
@@ -36,11 +37,13 @@ class EventLog:
         self._clock = clock
         self._events: deque[Event] = deque(maxlen=limit)
         self._watchers: list[Callable[[Event], None]] = []
+        self._count = 0
         self.accesses = False  # whether register accesses are noted too: many
 
     def note(self, block: str, kind: str, form: str | Callable[..., str], *values: object) -> None:
         """Add an event: `form.format(*values)` or `form(*values)` puts it into words later."""
-        event = Event(self._clock.now_ns, block, kind, form, values)
+        event = Event(self._clock.now_ns, block, kind, form, values, self._count)
+        self._count += 1
         self._events.append(event)
         for watcher in self._watchers:
             watcher(event)

@@ -335,5 +335,6 @@ def _through(
             "clock": enclosure.machine,
             "name": f"virtual:{name}@{bridge}",
             "firmware": enclosure.card.firmware,
+            "witness": enclosure.witness,
         },
     )

@@ -33,6 +33,7 @@ from ringup.silicon.closing import try_each
 from ringup.silicon.listener import Listener
 from ringup.silicon.usbip_session import Exported, Host, Session, exports
 from ringup.silicon.usbip_wire import Record, Refusal, Submit
+from ringup.silicon.witness import tell_mistakes
 
 LOG = logging.getLogger(__name__)
 PORT = 3240
@@ -89,6 +90,9 @@ class UsbipServer:
         self._wake_in.setblocking(False)
         self._selector.register(self._wake_in, selectors.EVENT_READ, self._woken)
         self._running = True
+        for host in self.hosts:
+            for name, log in getattr(host, "logs", dict)().items():
+                tell_mistakes(log, name, LOG)
 
     def __enter__(self) -> UsbipServer:
         return self

@@ -33,6 +33,7 @@ from ringup.silicon.listener import Listener
 from ringup.silicon.vfio_user_channel import Channel, Connection, close_all
 from ringup.silicon.vfio_user_function import Card, ServedFunction
 from ringup.silicon.vfio_user_wire import Answer, Command, Message, Refused
+from ringup.silicon.witness import tell_mistakes
 
 if TYPE_CHECKING:
     from ringup.silicon.shader.translations import Beside
@@ -87,6 +88,7 @@ class VfioUserServer:
         slot = _Slot(path, ServedFunction(card))
         slot.listener = Listener(self._selector, sock, lambda peer, address: self._take(slot, peer), path)
         self._slots.append(slot)
+        tell_mistakes(card.log, f"{path}: {card.name}", LOG)
 
     def run(self) -> None:
         """Serve until `stop`, or until an exception such as `KeyboardInterrupt`."""
@@ -248,8 +250,8 @@ class VfioUserServer:
             return refusal.errno, Answer()
         except RingupError as refusal:
             # the guest's mistake, or something the model lacks: what metal would do is not known
+            LOG.debug("%s: %s", slot.path, refusal, exc_info=True)
             log.note("bus", "violation", "{}", str(refusal))
-            LOG.warning("%s: %s", slot.path, refusal, exc_info=LOG.isEnabledFor(logging.DEBUG))
         except Exception as error:  # a model's own mistake costs the access, and no other card
             log.note("bus", "failed", "{}: {}", message.name, repr(error))
             LOG.exception("%s: %s", slot.path, message.name)

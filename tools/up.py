@@ -14,6 +14,7 @@ from ringup.drivers.select import start
 from ringup.drivers.stages import Stage, Stages, Watcher, patience_with
 from ringup.drivers.transport.seam import Device
 from ringup.errors import DeviceFault
+from ringup.tools import mistakes
 from ringup.tools.card_argument import add_card_arguments, card_name
 from ringup.tools.json_text import json_text
 from ringup.tools.stages import StageView, stage_rows
@@ -41,6 +42,7 @@ def run(args: argparse.Namespace) -> int:
         came_up = counts_of(path)
         test = prove_queues(card, view)
         worked = counts_of(path)
+        seen = mistakes.seen_by(card)
         info, stages = asdict(card.info), stage_rows([*card.stages, test.stage])
     usb = {}
     if opened and came_up and worked:
@@ -49,6 +51,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         counted = {"usb": {what: plain(counts) for what, counts in usb.items()}} if usb else {}
         print(json_text({"card": info, "stages": stages, "moved_bytes": test.moved_bytes} | counted))
+        mistakes.refuse(name, seen)
         return 0
     milliseconds = sum(row["ms"] for row in stages)
     print(
@@ -61,6 +64,7 @@ def run(args: argparse.Namespace) -> int:
     for what, counts in usb.items():
         print(f"  over USB, {what.replace('_', '-')}: {counts}")
     print(f"{test.moved_bytes >> 10} KiB went through both kinds of queue and came back unchanged")
+    mistakes.refuse(name, seen)
     return 0
 
 

@@ -25,10 +25,11 @@ from ringup.drivers.amd.reset import Reset
 from ringup.drivers.amd.spaces import USER_VMID
 from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.cleanup import undone_on_error
+from ringup.drivers.mistakes import Mistakes
 from ringup.drivers.poll import Poller
 from ringup.drivers.stages import Stages, Watcher, patience_with
 from ringup.drivers.transport.config_space import ask
-from ringup.drivers.transport.seam import Device
+from ringup.drivers.transport.seam import Device, Observation
 from ringup.errors import DeviceFault, DeviceHung, DeviceLost, DeviceTimeout, RingupError
 from ringup.firmware.store import Store
 from ringup.queues import code_object
@@ -92,6 +93,9 @@ class Radeon:
         self._looks = 0
         ids = (ask(device.config, at, 2, f"opening {device.name}") for at in (pci.PCI_VENDOR_ID, pci.PCI_DEVICE_ID))
         self._pci_id = ":".join(f"{one:04x}" for one in ids)
+        self._told = 0  # of the mistakes, those that were asked for
+        self._late: DeviceTimeout | None = None  # the last wait that ran out
+        self._mistakes = Mistakes(device, self._locate)
         self._start()
 
     def _start(self, replaced: Sequence[CardQueue] = ()) -> None:
@@ -109,7 +113,8 @@ class Radeon:
 
     def _start_once(self, replaced: Sequence[CardQueue], *, whole: bool) -> None:
         stages = Stages(self.device.name, self.device.clock, self._watch, patience=patience_with(self.device))
-        self.stages, self.fault = stages.done, None
+        self.stages, self.fault, self._late, self._told = stages.done, None, None, 0
+        self._mistakes.forget()
         self._bringup = start = Bringup(self.device, stages, Store(explicit=self._explicit), whole=whole)
         try:
             start.run()
@@ -120,7 +125,9 @@ class Radeon:
             self._health.start()
             with stages.stage("testing the queues", 2_000_000):
                 self._make_queues(replaced)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, RingupError):
+                self._mistakes.explain(error)
             self._abandon()
             raise
 
@@ -312,8 +319,18 @@ class Radeon:
                 queues=self._queues.queues,
                 programs=self._programs,
                 interrupts=[interrupt.text for interrupt in self.interrupts],
+                late=self._late,
+                mistakes=self._mistakes,
             )
         )
+
+    @property
+    def mistakes(self) -> list[str]:
+        """What a virtual card saw of its driver's and its work's mistakes since the start or the last reset; always empty for a real one."""
+        self.owner.check()
+        seen = self._mistakes.seen()
+        self._told = len(seen)
+        return seen
 
     def reset(self, first: str = "queue") -> list[Rung]:
         """Make the card usable again, from the rung `first` of `queue`, `engine`, `mode1`, `function`, `slot` on; return the rungs as they went.
@@ -323,7 +340,10 @@ class Radeon:
         stream of before is a `ValueError`, and queues start anew. Raises `DeviceLost`, or `DeviceHung` when no rung helped.
         """
         self._check()
-        cause = self.fault or DeviceHung(f"{self.name} was reset before the work was done")
+        cause = self.fault
+        if cause is None:
+            cause = DeviceHung(f"{self.name} was reset before the work was done")
+            self._mistakes.explain(cause)
         live = [queue for queue in self._queues.queues if not queue.closed]
         reset = Reset(self.blocks, self._queues, cause, self._calm, lambda rung: self._restart(rung, live, cause))
         try:
@@ -339,7 +359,8 @@ class Radeon:
     def _calm(self) -> None:
         """Take in what interrupts are left of a fault, forget it and let work in."""
         self._take_in()
-        self.fault = None
+        self.fault, self._late, self._told = None, None, 0
+        self._mistakes.forget()
         self.owner.accept()
 
     def _restart(self, rung: str, queues: list[CardQueue], cause: RingupError) -> None:
@@ -362,11 +383,25 @@ class Radeon:
         return self.fault is not None or self.ih.glance()
 
     def _explain(self, error: RingupError) -> None:
-        """Add to an error where queues are."""
+        """Add to an error what led to it, where that is known, and where queues are."""
         from ringup.drivers.amd import report as post_mortem
 
+        self._mistakes.explain(error)
+        if isinstance(error, DeviceTimeout):
+            self._late = error
         for line in post_mortem.brief(self._queues.queues, self.blocks, self.spaces):
             error.add_note(line)
+
+    def _locate(self, seen: Observation) -> str:
+        """Say what lies at the addresses of an observation: kernel and offset, buffer."""
+        if seen.vmid not in (-1, USER_VMID) or not hasattr(self, "spaces"):
+            return ""
+        parts = [
+            f"in {where}" for program in self._programs.values() if seen.pc >= 0 and (where := program.where(seen.pc))
+        ]
+        if seen.gpu_va >= 0:
+            parts.append(f"{seen.gpu_va:#x} is {self.spaces.user.describe(seen.gpu_va)}")
+        return "; ".join(parts)
 
     def _examine(self, last: bool) -> None:
         """Take in interrupts; raise what befell the card. `last`: nobody looks again, so the link is looked at for certain."""
@@ -436,7 +471,16 @@ class Radeon:
         except RingupError as error:
             LOG.info("%s: closing: %s", self.name, error)
         finally:
+            self._tell_mistakes()
             self.device.close()
+
+    def _tell_mistakes(self) -> None:
+        """Log the mistakes that nobody was told of: work may look well on a virtual card and not be on a real one."""
+        self._mistakes.close()
+        seen = self._mistakes.seen()[self._told :]
+        if seen and self.fault is None and self._late is None:
+            more = f" (and {len(seen) - 1} more)" if len(seen) > 1 else ""
+            LOG.warning("%s saw a mistake that a real card punishes: %s%s", self.name, seen[0], more)
 
     def _shut(self, clean: bool) -> None:
         close_queues = partial(self._queues.close, patient=clean)

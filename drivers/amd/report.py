@@ -17,6 +17,7 @@ from ringup.drivers.amd.queue_set import CardQueue
 from ringup.drivers.amd.recovery import Rung
 from ringup.drivers.amd.spaces import USER_VMID, Spaces
 from ringup.drivers.amd.wiring import Blocks
+from ringup.drivers.mistakes import Mistakes, shortened
 from ringup.drivers.stages import Stage
 from ringup.errors import RingupError
 from ringup.queues.decode import Decoder, Packet, decode_ring
@@ -26,7 +27,7 @@ from ringup.queues.program import Program
 from ringup.queues.timeline import Timeline
 from ringup.queues.umr_text import lines
 
-PACKETS, WAVES, INTERRUPTS, HOLDERS = 24, 16, 16, 8  # how much of each is told
+PACKETS, WAVES, INTERRUPTS, HOLDERS, MISTAKES = 24, 16, 16, 8, 8  # how much of each is told
 PACKET_LINES, CALL_LINES = 12, 120  # of one packet and its fields; of one that calls an indirect buffer
 HERE = ">"
 
@@ -49,6 +50,8 @@ class Report:
 
     name: str
     cause: str = ""
+    mistakes: list[str] = field(default_factory=list)
+    unfinished: list[str] = field(default_factory=list)
     befell: list[str] = field(default_factory=list)
     unreachable: str = ""
     stage: str = ""
@@ -71,7 +74,13 @@ class Report:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        yield f"{self.name}: {self.cause or 'nothing is wrong with it'}"
+        yield f"{self.name}: {self.cause or self._state()}"
+        if self.mistakes and self.mistakes[0] not in self.cause:
+            yield from _section("the first mistake that a real card punishes", self.mistakes[:1] if self.cause else [])
+        yield from _section("mistakes that followed", [shortened(line) for line in self.mistakes[1 : 1 + MISTAKES]])
+        if len(self.mistakes) > 1 + MISTAKES:
+            yield f"  and {len(self.mistakes) - 1 - MISTAKES} more"
+        yield from _section("what stands still or waits", self.unfinished)
         yield f"  {self.unreachable or 'the card is on the bus'}; it was found {self.found}; it was at: {self.stage}"
         yield from _section("what befell it so far", self.befell if self.befell != [self.cause] else [])
         yield from _section("resets", self.rungs)
@@ -89,6 +98,18 @@ class Report:
         bring_up = (f"{one['name']}: {one['took_us'] / 1000:.1f} ms {one['error']}".rstrip() for one in self.stages)
         yield from _section("stages", list(bring_up))
         yield from _section("not known", self.unknown)
+
+    def _state(self) -> str:
+        """Say how the card is that has failed nothing yet."""
+        if self.mistakes:
+            return f"it goes on after a mistake that a real card punishes: {self.mistakes[0]}"
+        under_way = [queue for queue in self.queues if queue.completed != queue.submitted]
+        if under_way:
+            queues = ", ".join(f"{queue.name} {queue.completed} of {queue.submitted} done" for queue in under_way)
+            return f"nothing has failed, and work is under way: {queues}"
+        if self.unreachable or self.unknown:
+            return f"nothing is known to be wrong with it, and not all of it can be seen: {self.unreachable or self.unknown[0]}"
+        return "nothing is wrong with it"
 
 
 def _section(title: str, entries: list[str]) -> Iterator[str]:
@@ -113,6 +134,8 @@ class Known:
     queues: list[CardQueue]
     programs: Mapping[int, Program]
     interrupts: list[str]
+    late: Exception | None  # the last wait that ran out
+    mistakes: Mistakes
 
 
 def make(known: Known) -> Report:
@@ -121,7 +144,9 @@ def make(known: Known) -> Report:
     failed = next((stage.name for stage in known.stages if stage.error), "")
     report = Report(
         name=known.name,
-        cause=f"{type(known.cause).__name__}: {known.cause}" if known.cause else "",
+        cause=_cause(known),
+        mistakes=known.mistakes.seen(),
+        unfinished=known.mistakes.unfinished() if not known.unreachable else [],
         befell=known.befell,
         unreachable=known.unreachable,
         stage=failed or "work",
@@ -142,6 +167,15 @@ def make(known: Known) -> Report:
         except Exception as error:  # noqa: BLE001  a report of a broken card meets anything; the other parts are told
             report.unknown.append(f"{what}: {type(error).__name__}: {error}")
     return report
+
+
+def _cause(known: Known) -> str:
+    """Return what failed: the card's first fault, else a wait that ran out for work that is not done even now."""
+    undone = not known.unreachable and any(
+        _completed(one.timeline) != one.timeline.last for one in known.queues if not one.closed
+    )
+    cause = known.cause or (known.late if undone else None)
+    return f"{type(cause).__name__}: {cause}" if cause else ""
 
 
 def brief(queues: list[CardQueue], blocks: Blocks, spaces: Spaces) -> list[str]:

@@ -11,7 +11,7 @@ A transcript holds what the driver stored, firmware of vendors too.
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -21,7 +21,20 @@ from typing import IO, Any, TypeVar
 
 from ringup.drivers.transport import transcript
 from ringup.drivers.transport.bus_memory import BusMemory
-from ringup.drivers.transport.seam import Batch, Clock, ConfigSpace, Device, DmaMemory, Interrupts, Mmio, Remote, Reply
+from ringup.drivers.transport.seam import (
+    Batch,
+    Clock,
+    ConfigSpace,
+    Device,
+    DmaMemory,
+    Interrupts,
+    Mmio,
+    Observation,
+    Remote,
+    Reply,
+    Witness,
+    witness_of,
+)
 from ringup.drivers.transport.transcript import CONFIG, ROM, RUN, VECTOR, Info, Op, Row, changes, wait_ns
 from ringup.errors import NotSupported, RingupError
 
@@ -54,7 +67,10 @@ class Recorder:
         self._closed = self._lost = False
         self._memories: dict[int, RecordedMemory] = {}
         rom = device.rom
-        self.write(transcript.info_row(Info(device.name, device.polls_vram, tuple(device.bars), rom is not None)))
+        witness = witness_of(device)
+        info = Info(device.name, device.polls_vram, tuple(device.bars), rom is not None, witness is not None)
+        self.write(transcript.info_row(info))
+        self.witness: Witness | None = None if witness is None else RecordedWitness(self, witness)
         self.name, self.polls_vram = device.name, device.polls_vram
         self.remote: Remote | None = None  # every access is one that a replay can answer
         self.bars: Mapping[int, Mmio] = {number: RecordedMmio(self, number, bar) for number, bar in device.bars.items()}
@@ -357,6 +373,21 @@ class RecordedInterrupts:
         """Wait for an interrupt; return the vectors."""
         row = Row(Op.WAIT, offset=wait_ns(timeout_us))
         return self._recorder.access(row, lambda: self._interrupts.wait(timeout_us), _vectors)
+
+
+class RecordedWitness:
+    """What the other end of a recorded path says of its driver's mistakes."""
+
+    def __init__(self, recorder: Recorder, witness: Witness) -> None:
+        self._recorder, self._witness = recorder, witness
+
+    def mistakes(self) -> Sequence[Observation]:
+        """Return the driver's mistakes so far."""
+        return self._recorder.access(Row(Op.WITNESS, data=b"mistakes"), self._witness.mistakes, transcript.seen_row)
+
+    def unfinished(self) -> Sequence[Observation]:
+        """Return what waits."""
+        return self._recorder.access(Row(Op.WITNESS, data=b"unfinished"), self._witness.unfinished, transcript.seen_row)
 
 
 class RecordedClock:

@@ -15,8 +15,8 @@ from typing import IO
 from ringup.cards import Found
 from ringup.drivers.transport import transcript
 from ringup.drivers.transport.bus_memory import BusMemory
-from ringup.drivers.transport.seam import Batch, Clock, ConfigSpace, DmaMemory, Interrupts, Mmio, Remote, Reply
-from ringup.drivers.transport.transcript import CONFIG, ROM, RUN, VECTOR, Op, Row, changes, wait_ns
+from ringup.drivers.transport.seam import Batch, Clock, ConfigSpace, DmaMemory, Interrupts, Mmio, Remote, Reply, Witness
+from ringup.drivers.transport.transcript import CONFIG, ROM, RUN, VECTOR, Op, Row, Seen, changes, wait_ns
 from ringup.errors import NotSupported, TransportError
 
 
@@ -57,6 +57,7 @@ class Replay:
         self.config: ConfigSpace = ReplayedConfig(self)
         self.interrupts: Interrupts = ReplayedInterrupts(self)
         self.clock: Clock = ReplayedClock(self)
+        self.witness: Witness | None = ReplayedWitness(self) if info.witness else None
 
     @property
     def left(self) -> int:
@@ -356,6 +357,21 @@ class ReplayedInterrupts:
         """Return the vectors that came; no time passes."""
         answer = self._replay.access(Row(Op.WAIT, offset=wait_ns(timeout_us))).answer
         return tuple(vector for (vector,) in VECTOR.iter_unpack(answer))
+
+
+class ReplayedWitness:
+    """What was said of the recorded driver's mistakes."""
+
+    def __init__(self, replay: Replay) -> None:
+        self._replay = replay
+
+    def mistakes(self) -> list[Seen]:
+        """Return the recorded driver's mistakes up to here."""
+        return transcript.seen_of(self._replay.access(Row(Op.WITNESS, data=b"mistakes")))
+
+    def unfinished(self) -> list[Seen]:
+        """Return what waited."""
+        return transcript.seen_of(self._replay.access(Row(Op.WITNESS, data=b"unfinished")))
 
 
 class ReplayedClock:

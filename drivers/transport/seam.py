@@ -6,7 +6,7 @@ Offsets and sizes are bytes, times are microseconds of the transport's own clock
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol, runtime_checkable
 
@@ -250,9 +250,56 @@ class Remote(Protocol):
         ...
 
 
+class Observation(Protocol):
+    """One thing that the other end of the path saw. Addresses are -1 where there is none."""
+
+    @property
+    def key(self) -> str:
+        """Tells it apart from all others."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """What was seen: the rule, the address, the instruction or packet."""
+        ...
+
+    @property
+    def pc(self) -> int:
+        """The gpu_va of the instruction."""
+        ...
+
+    @property
+    def gpu_va(self) -> int:
+        """The address that was accessed."""
+        ...
+
+    @property
+    def vmid(self) -> int:
+        """Whose addresses these are; -1 where that is not known."""
+        ...
+
+
+class Witness(Protocol):
+    """What the other end of a path says of its driver's mistakes: `Device.witness` of a virtual card. A real card has none."""
+
+    def mistakes(self) -> Sequence[Observation]:
+        """Return what the driver and its work did that a real card punishes, oldest first. Asking changes nothing."""
+        ...
+
+    def unfinished(self) -> Sequence[Observation]:
+        """Return what is under way and waits: packets and for what, waves and where they are."""
+        ...
+
+
+def witness_of(device: Device) -> Witness | None:
+    """Return the witness of a device that has one."""
+    found: Witness | None = getattr(device, "witness", None)
+    return found
+
+
 @runtime_checkable
 class Device(Protocol):
-    """One function of a card, held by this process."""
+    """One function of a card, held by this process. A device that is no metal may have `witness` too: see `witness_of`."""
 
     @property
     def name(self) -> str:

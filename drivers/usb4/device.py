@@ -11,7 +11,7 @@ from ringup.drivers.transport.bus_memory import BusMemory
 from ringup.drivers.transport.config_space import answers, ask, change_command, find_capability, wait_for_answer
 from ringup.drivers.transport.lock import CardLock
 from ringup.drivers.transport.polling import Polling
-from ringup.drivers.transport.seam import Bulk, Clock, Mmio
+from ringup.drivers.transport.seam import Bulk, Clock, Mmio, Witness
 from ringup.drivers.usb4 import topology
 from ringup.drivers.usb4.bridge import SLOT_BYTES, SRAM_BUS_ADDR, SRAM_BYTES, Bridge, Link
 from ringup.drivers.usb4.config import BridgeConfig, Fabric
@@ -34,16 +34,21 @@ class BridgeDevice:
     polls_vram = True
 
     def __init__(
-        self, name: str, bridge: Bridge, lock: CardLock | None, firmware: Callable[[str], bytes | None] | None = None
+        self,
+        name: str,
+        bridge: Bridge,
+        lock: CardLock | None,
+        firmware: Callable[[str], bytes | None] | None = None,
+        witness: Witness | None = None,
     ) -> None:
         """Take an open bridge, whose link is up, and its lock if it has one; both are let go by `close`, and here when the card fails.
 
-        `firmware`: where images of this device alone come from.
+        `firmware`: where images of this device alone come from; `witness`: what bridge and card saw, where they are virtual.
         """
         self.name, self.bridge, self._lock = name, bridge, lock
         self.clock: Clock = bridge.port.clock
         self.interrupts = Polling(self.clock)
-        self._firmware = firmware
+        self._firmware, self.witness = firmware, witness
         self._lost = self._closed = False
         self._spare: set[int] = set()  # pages that are taken
         self._fabric = Fabric(bridge)

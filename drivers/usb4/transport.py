@@ -11,7 +11,7 @@ from ringup.cards import Found
 from ringup.drivers.transport.clock import HostClock
 from ringup.drivers.transport.kernel import Kernel
 from ringup.drivers.transport.lock import CardLock
-from ringup.drivers.transport.seam import Clock
+from ringup.drivers.transport.seam import Clock, Witness
 from ringup.drivers.usb4.bridge import Bridge
 from ringup.drivers.usb4.device import BridgeDevice
 from ringup.drivers.usb4.host import system_backend
@@ -48,13 +48,14 @@ def open(
     clock: Clock | None = None,
     name: str = "",
     firmware: Callable[[str], bytes | None] | None = None,
+    witness: Witness | None = None,
     wait_s: float = 0,
     kernel: Kernel | None = None,
 ) -> BridgeDevice:
     """Hold the enclosure at `rest`, wake its slot, number what is behind it and return the card, memory decoding on, bus mastering off.
 
     `backend`: a pyusb backend that is this process's alone, the system's libusb when left out; `clock`: its time; `name`: what the card is
-    called. `wait_s`: seconds to wait for another process of ringup's.
+    called. `firmware`, `witness`: what a virtual card has of its own. `wait_s`: seconds to wait for another process of ringup's.
     Raises `NoSuchCard`, `CardBusy`, `PermissionNeeded`, `NotSupported`, `LinkDown`, each with what to do.
     """
     hold = _Hold(rest, backend, clock, name, wait_s, kernel)
@@ -71,7 +72,7 @@ def open(
     except BaseException:
         hold.release()
         raise
-    return BridgeDevice(hold.name, bridge, hold.lock, firmware)
+    return BridgeDevice(hold.name, bridge, hold.lock, firmware, witness)
 
 
 class _Hold:

@@ -35,6 +35,8 @@ CONDITIONS: dict[int, Callable[[int, int], bool]] = {
     aql.CONDITION_LT: lambda seen, wanted: seen < wanted,
     aql.CONDITION_GTE: lambda seen, wanted: seen >= wanted,
 }
+SIGNS = {aql.CONDITION_EQ: "==", aql.CONDITION_NE: "!=", aql.CONDITION_LT: "<", aql.CONDITION_GTE: ">="}
+MASK64 = (1 << 64) - 1
 Steps = Iterator[float | None]
 
 
@@ -103,7 +105,7 @@ class Aql(Parser):
         """Execute for ever."""
         self._connect()
         if self.shared.queue_inactive_signal and self._lending():
-            yield from self.poll(lambda: not self._properties().use_scratch_once)
+            yield from self.poll(lambda: not self._properties().use_scratch_once, self._lent)
         while True:
             self.packet, self.resting = None, True
             if self.queue.draining or not (self._within or self._ready()):
@@ -120,7 +122,10 @@ class Aql(Parser):
         head = aql.Header(words[0])
         if head.type == aql.INVALID:
             # ROCR's StoreRelaxed: doorbells for packets that are INVALID are fine, the hardware stalls on them until they are valid
-            yield from self.poll(lambda: self.read_number(gpu_va, 1) != aql.INVALID)
+            yield from self.poll(
+                lambda: self.read_number(gpu_va, 1) != aql.INVALID,
+                lambda: f"packet {self.index:#x} at {gpu_va:#x} is INVALID still, and the write index is behind it",
+            )
             return
         name = aql.NAMES[head.type] if head.type < len(aql.NAMES) else f"type {head.type}"
         self.packet = Packet(words[0], words[1:], gpu_va, name)
@@ -128,7 +133,7 @@ class Aql(Parser):
             self.cp.board.log.note("cp", "packet", "queue {}: {}, index {:#x}", self.hqd.slot, self.packet, self.index)
             self.cp.header_seen(self.hqd.slot, words[0])
             if head.barrier:
-                yield from self.poll(lambda: self.queue.settled)
+                yield from self.poll(lambda: self.queue.settled, self._unsettled)
             self.resting = False
             for scope in (head.acquire, head.release):
                 if scope == aql.SCOPE_RESERVED:
@@ -147,7 +152,7 @@ class Aql(Parser):
         UNKNOWN: which of signal and interrupt comes first, and whether the firmware goes on once the signal is 0 again, as it does for
         scratch. Here it does not; a queue that comes back meets the packet again.
         """
-        yield from self.poll(lambda: self.queue.settled)
+        yield from self.poll(lambda: self.queue.settled, self._unsettled)
         text = f"{self.packet}: {refused}"
         self.cp.board.log.note("cp", "violation", "queue {} stops: {}", self.hqd.slot, text)
         self.hqd.put("CP_HQD_ERROR", aql_error=1)
@@ -230,15 +235,30 @@ class Aql(Parser):
         asked = False
         while lane_bytes * wave_size > self.shared.scratch_wave64_lane_byte_size * 64:
             asked = True
-            yield from self.poll(lambda: self.queue.settled)
+            yield from self.poll(lambda: self.queue.settled, self._unsettled)
             self.inactive(aql.INACTIVE_SCRATCH_WAVE32 if wave_size == 32 else aql.INACTIVE_SCRATCH_WAVE64)
-            yield from self.poll(self._answered)
+            yield from self.poll(self._answered, self._unanswered)
         return asked
 
     def _answered(self) -> bool:
         """Whether the runtime has set queue_inactive_signal back."""
         handle = self.shared.queue_inactive_signal
         return bool(handle) and self.value(handle) == 0
+
+    # --- what is waited for, in words ---------------------------------------------------------------------------
+    def _signals(self, how: str, handles: list[int]) -> str:
+        values = ", ".join(f"{handle:#x} holds {self.value(handle):#x}" for handle in handles) or "none is named"
+        return f"{how} of its signals must be 0: {values}"
+
+    def _unsettled(self) -> str:
+        return f"what was started before is to end: {len(self.queue.grids)} grids run"
+
+    def _lent(self) -> str:
+        return f"the runtime is to clear use_scratch_once of amd_queue_t at {self.at:#x}"
+
+    def _unanswered(self) -> str:
+        handle = self.shared.queue_inactive_signal
+        return f"the runtime is to store 0 in queue_inactive_signal at {handle:#x}, once there is more scratch memory"
 
     # --- packets ------------------------------------------------------------------------------------------------
     def kernel_dispatch(self, head: aql.Header, data: bytearray) -> Steps:
@@ -253,20 +273,24 @@ class Aql(Parser):
         self.queue.dispatch(dimensions, initiator)
         self.finish(packet.completion_signal, self.cp.grbm.ticks(), lent=lent)
         if lent:
-            yield from self.poll(lambda: not self._properties().use_scratch_once)
+            yield from self.poll(lambda: not self._properties().use_scratch_once, self._lent)
 
     def barrier_and(self, head: aql.Header, data: bytearray) -> Steps:
         """Wait until all signals named are 0."""
         packet, start = aql.Barrier.view(data), self.cp.grbm.ticks()
         handles = [handle for handle in packet.dep_signal if handle]
-        yield from self.poll(lambda: all(self.value(handle) == 0 for handle in handles))
+        yield from self.poll(
+            lambda: all(self.value(handle) == 0 for handle in handles), lambda: self._signals("all", handles)
+        )
         self.finish(packet.completion_signal, start, early=True)
 
     def barrier_or(self, head: aql.Header, data: bytearray) -> Steps:
         """Wait until one of the signals named is 0. Without any it waits for ever: hsa.h calls a null handle not satisfied here."""
         packet, start = aql.Barrier.view(data), self.cp.grbm.ticks()
         handles = [handle for handle in packet.dep_signal if handle]
-        yield from self.poll(lambda: any(self.value(handle) == 0 for handle in handles))
+        yield from self.poll(
+            lambda: any(self.value(handle) == 0 for handle in handles), lambda: self._signals("any", handles)
+        )
         self.finish(packet.completion_signal, start, early=True)
 
     def vendor_specific(self, head: aql.Header, data: bytearray) -> Steps:
@@ -284,7 +308,11 @@ class Aql(Parser):
         if condition is None:
             raise Refused(aql.INACTIVE_VENDOR_FORMAT, EC_PACKET_VENDOR_UNSUPPORTED, f"condition {packet.cond}")
         yield from self.poll(
-            lambda: not packet.signal or condition(self.value(packet.signal) & packet.mask, packet.value)
+            lambda: not packet.signal or condition(self.value(packet.signal) & packet.mask, packet.value),
+            lambda: (
+                f"the signal at {packet.signal:#x} holds {self.value(packet.signal):#x}, "
+                f"wanted is {SIGNS[packet.cond]} {packet.value:#x} under mask {packet.mask & MASK64:#x}"
+            ),
         )
         self.finish(packet.completion_signal, start, early=True)
 

@@ -39,6 +39,14 @@ COMPARE: dict[int, Callable[[int, int], bool]] = {  # WAIT_REG_MEM's function, P
     6: lambda seen, wanted: seen > wanted,
 }
 
+SIGNS = {0: "anything, not", 1: "<", 2: "<=", 3: "==", 4: "!=", 5: ">=", 6: ">"}  # the functions of COMPARE in words
+
+
+def awaited(function: int, reference: int, mask: int, size_bytes: int) -> str:
+    """Say what a wait wants: a comparison, and the mask where there is one."""
+    masked = "" if mask == (1 << 8 * size_bytes) - 1 else f" under mask {mask:#x}"
+    return f"wanted is {SIGNS.get(function, '?')} {reference:#x}{masked}"
+
 
 def describe(code: int) -> tuple[Operation, int, bool] | None:
     """Return an operation, its size in bytes and whether it returns the old value; None for one that packets cannot ask for."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import replace
@@ -25,6 +26,7 @@ from ringup.silicon.amd.psp import Psp
 from ringup.silicon.amd.sdma import Sdma
 from ringup.silicon.amd.smu import Smu
 from ringup.silicon.amd.smuio import Rom, Smuio
+from ringup.silicon.amd.stuck import mistakes, unfinished
 from ringup.silicon.amd.thm import Thm
 from ringup.silicon.cells import Cells, RegisterSpace, block_map
 from ringup.silicon.clock import PowerDomain, VirtualClock
@@ -38,12 +40,13 @@ from ringup.silicon.pci_tree import Node, Tree
 from ringup.silicon.shader.state import Engine
 from ringup.silicon.shader.translate import Translator
 from ringup.silicon.transport import Bar, ConfigAccess, Path, Target
+from ringup.silicon.witness import Witness
 
 Block = TypeVar("Block", bound=Resettable)
 FB_LOCATION = 0x8000  # in 16 MiB: where the board's firmware puts VRAM in the address space of the memory controllers
 FB_UNIT = 1 << 24
 RESET_US = 100_000  # PCI Express 4.0, 6.6: a host gives a function that long before it asks again
-VIOLATIONS_KEPT = 10_000
+VIOLATIONS_KEPT, UNHEARD_KEPT = 10_000, 4
 # QUIRK: drivers load a queue by writing every dword from the first to the last of these, and a few have no name: metal ignores those.
 # Source: amdgpu_amdkfd_gfx_v11.c, hqd_load_v11
 RANGES_WITH_HOLES = (("gc", "CP_MQD_BASE_ADDR", "CP_HQD_PQ_WPTR_HI"),)
@@ -64,7 +67,8 @@ class VirtualRadeon:
     """One card in one slot. Its own firmware has posted it: discovery binary in VRAM, VBIOS in the ROM, scratch registers set.
 
     `bars` (0: VRAM, 2: doorbells, 5: registers), `rom`, `config`, `interrupts`, `clock`, `alloc_host` are what a transport offers;
-    `tree` are all functions of the board, its switch included; `log`, `faults`, `violations` are the view from inside.
+    `tree` are all functions of the board, its switch included; `log`, `faults`, `violations` are the view from inside; `witness` puts it into
+    words for a driver.
     """
 
     def __init__(
@@ -90,6 +94,8 @@ class VirtualRadeon:
         self.log = EventLog(self.clock)
         self.faults = Faults()
         self.violations: list[Event] = []
+        self.page_faults: list[Event] = []
+        self.unheard: deque[Event] = deque(maxlen=UNHEARD_KEPT)
         self.log.watch(self._collect)
         self.host = HostMemory()
         self.vram = Vram(self.chip.vram_bytes)
@@ -105,6 +111,7 @@ class VirtualRadeon:
         self.reaches_host: Callable[[], bool] = lambda: (
             True
         )  # whether what the slot belongs to lets requests pass upwards
+        self.witness = Witness([lambda: mistakes(self)], [lambda: unfinished(self)])
         self._post()
         self.places = self.tree.enumerate() if enumerated else {}
         self.bus_changed()
@@ -343,8 +350,14 @@ class VirtualRadeon:
     # --- events -------------------------------------------------------------------------------------------------
     def _collect(self, event: Event) -> None:
         """Keep a violation: the first tell, the rest follow from them; what a card does that is cut off is nobody's mistake."""
-        if event.kind == "violation" and len(self.violations) < VIOLATIONS_KEPT and not self.path.lost:
+        if self.path.lost:
+            return
+        if event.kind == "violation" and len(self.violations) < VIOLATIONS_KEPT:
             self.violations.append(event)
+        elif event.kind == "fault" and len(self.page_faults) < VIOLATIONS_KEPT:
+            self.page_faults.append(event)
+        elif event.kind == "unheard":
+            self.unheard.append(event)
 
     def _cut_off(self) -> None:
         """Stop: of what goes on inside nothing reaches the host any more, nor does the host's memory answer."""

@@ -86,11 +86,12 @@ class Queue:
         self._timer = None
         if self._steps is None or self.hung or not self.cp.may_run(self.hqd.slot):
             return
-        self._stepping = True
+        self._stepping, board = True, self.cp.board
+        board.doing = self._doing
         try:
             delay = next(self._steps)
         except PacketError as error:
-            self._hang(str(error))
+            self._hang(error)
             self.cp.bad_packet(self, error)
             return
         except VmFault as error:
@@ -105,9 +106,13 @@ class Queue:
             self.hung = "the computer's user interrupted it within a step"
             raise
         finally:
-            self._stepping = False
+            self._stepping, board.doing = False, None
         if delay is not None and self._steps is not None:
             self._timer = self.cp.board.clock.after(delay, self._step)
+
+    def _doing(self) -> str:
+        packet = self.parser.packet if self.parser is not None else None
+        return f"queue {self.hqd.slot}, {packet or 'between packets'}"
 
     @property
     def busy(self) -> bool:
@@ -121,9 +126,12 @@ class Queue:
         """Whether all grids have ended and everything that waited for them is done."""
         return not (self.grids or self._work)
 
-    def _hang(self, reason: str) -> None:
-        self.hung = reason
-        self.cp.board.log.note("cp", "violation", "queue {} stops: {}", self.hqd.slot, reason)
+    def _hang(self, reason: Exception) -> None:
+        """Stop for good; the packet that a fault befell is named, others name it themselves."""
+        packet = self.parser.packet if self.parser is not None and isinstance(reason, VmFault) else None
+        within = "" if packet is None else f"{packet}: "
+        self.hung = f"{within}{reason}"
+        self.cp.board.log.note("cp", "violation", "queue {} stops: {}{}", self.hqd.slot, within, reason)
 
     def _fault(self, error: VmFault) -> None:
         fetching = self.parser is None or self.parser.packet is None
@@ -133,7 +141,7 @@ class Queue:
             self.hqd.put("CP_HQD_ERROR", **{field: 1})
         else:
             self.cp.cells.put("CP_GFX_ERROR", **{"rb_fetcher_utcl1_error" if fetching else "me_tc_utcl1_error": 1})
-        self._hang(str(error))
+        self._hang(error)
 
     # --- work on the cores --------------------------------------------------------------------------------------
     def dispatch(self, dimensions: tuple[int, int, int], initiator: int) -> None:
@@ -163,14 +171,17 @@ class Queue:
     def _act(self) -> None:
         if not self._work or any(grid in self.grids for grid in self._work[0][0]):
             return
-        action = self._work.popleft()[1]
+        action, board = self._work.popleft()[1], self.cp.board
+        board.doing = lambda: f"queue {self.hqd.slot}, at the end of the pipe"
         try:
             action(self)
         except VmFault as error:
             if self.hqd.names is COMPUTE:
                 self.hqd.put("CP_HQD_ERROR", eop_utcl1_error=1)
-            self._hang(str(error))
+            self._hang(error)
             return
+        finally:
+            board.doing = None
         self._work_done()
 
     # --- disconnecting ------------------------------------------------------------------------------------------

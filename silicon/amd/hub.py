@@ -261,6 +261,32 @@ class VmHub:
         cache.keep(made)
         return made
 
+    def stale(self) -> Iterator[tuple[int, Leaf, str]]:
+        """Give (VMID, cached translation, what the tables say now) where both differ: an invalidation is missing, or about to come.
+
+        Tables in host memory are not looked at: whoever wrote them may have taken them away.
+        """
+        for vmid, cache in enumerate(self._cache):
+            for leaf in cache.leaves.values():
+                now = self._uncached(vmid, leaf.gpu_va)
+                if isinstance(now, str) or (now is not None and now[2:] != leaf[2:]):
+                    yield vmid, leaf, now if isinstance(now, str) else f"entry {now.flags:#x}, address {now.address:#x}"
+
+    def _uncached(self, vmid: int, gpu_va: int) -> Leaf | str | None:
+        """Walk in memory alone: the leaf, why there is none, or None for tables that lie in host memory."""
+
+        def fetch(address: int, system: bool, level: int, key: int) -> int:
+            if system:
+                raise LookupError
+            return self._entry(address, system)
+
+        try:
+            return walk(fetch, self.context(vmid), gpu_va, self.form)
+        except WalkFault as fault:
+            return fault.detail
+        except LookupError:
+            return None
+
     def _entry(self, address: int, system: bool) -> int:
         if system:
             return int.from_bytes(self.board.host.read(address, 8), "little")
@@ -333,10 +359,9 @@ class VmHub:
             self.cells[status] = self._status(vmid, write, client, error.kind)
             self.cells[self._name("VM_L2_PROTECTION_FAULT_ADDR_LO32")] = page & 0xFFFF_FFFF
             self.cells[self._name("VM_L2_PROTECTION_FAULT_ADDR_HI32")] = page >> 32
-        self.board.log.note(
-            self.row.name, "fault", "vmid {}: {} of {:#x} by {}: {} fault: {}",
-            vmid, "write" if write else "read", gpu_va, client, error.kind.name, error.detail,
-        )  # fmt: skip
+        access = VmFault(self.row.name, vmid, gpu_va, write, f"{error.kind.name} fault: {error.detail}")
+        within = f", {self.board.doing()}" if self.board.doing is not None else ""
+        self.board.log.note(self.row.name, "fault", "{} by {}{}", access, client, within)
         control = f"VM_CONTEXT{vmid}_CNTL"
         if self.interrupts and self._get(control, f"{NAMES[error.kind]}_PROTECTION_FAULT_ENABLE_INTERRUPT"):
             retry = self._get(control, "RETRY_PERMISSION_OR_INVALID_PAGE_FAULT")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,6 +27,7 @@ class Board:
     space: RegisterSpace
     vram: Vram
     host: HostMemory
+    doing: Callable[[], str] | None = None  # what an engine executes at this moment, in words, for faults that it meets
 
 
 class VmFault(Exception):

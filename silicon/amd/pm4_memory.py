@@ -151,7 +151,9 @@ def atomic_mem(parser: Parser, packet: Packet) -> Iterator[float]:
         parser.atomic_return = old
         return kind != CMPSWAP or control.command != LOOP or old == other
 
-    yield from parser.poll(once)
+    yield from parser.poll(
+        once, lambda: f"memory at {gpu_va:#x} holds {parser.atomic_return:#x}, a swap wants {other:#x}"
+    )
 
 
 def cond_write(parser: Parser, packet: Packet) -> None:

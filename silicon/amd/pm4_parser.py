@@ -63,6 +63,7 @@ class Parser:
         self.buffers: list[Buffer] = []
         self.resting = True  # between packets, or in a wait that may be given up
         self.packet: Packet | None = None
+        self.awaited: Callable[[], str] | None = None  # what is waited for now, in words
         self.atomic_return = 0
         self.bases: dict[int, int] = {}  # SET_BASE
         self.skipped = 0  # dwords to leave out behind the packet
@@ -199,13 +200,16 @@ class Parser:
         """Find what the engine does with a packet, or refuse it."""
         return check_rule(packet, self._rules, self.engines, self.cp.row.version)
 
-    def poll(self, done: Callable[[], bool], may_stop: bool = True) -> Iterator[float]:
-        """Wait until `done()`. With `may_stop` the queue may be disconnected meanwhile; it then executes the packet again."""
+    def poll(self, done: Callable[[], bool], awaited: Callable[[], str], may_stop: bool = True) -> Iterator[float]:
+        """Wait until `done()`; `awaited` says for what.
+
+        With `may_stop` the queue may be disconnected meanwhile; it then executes the packet again.
+        """
         wait = POLL_US
         while not done():
-            self.resting = may_stop
+            self.resting, self.awaited = may_stop, awaited
             yield wait
-            self.resting = False
+            self.resting, self.awaited = False, None
             wait = min(wait * 1.5, POLL_LIMIT_US)
 
     # --- indirect buffers ---------------------------------------------------------------------------------------

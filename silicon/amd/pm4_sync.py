@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator
 
 from ringup.autogen.amd import pm4, pm4_events
 from ringup.errors import Unmodelled
+from ringup.silicon.amd import atomics
 from ringup.silicon.amd.cp_queue import Queue
+from ringup.silicon.amd.parts import VmFault
 from ringup.silicon.amd.pm4_decode import Packet, Rule, compare, reserved
 from ringup.silicon.amd.pm4_memory import REGISTER_MASK
 from ringup.silicon.amd.pm4_parser import Parser
@@ -63,20 +65,39 @@ def _wait(bits: int) -> Callable[[Parser, Packet], Iterator[float]]:
                 reference & mask
             )  # drivers send a whole request here and wait for one bit (gmc_v11_0.c, emit_flush_gpu_tlb)
             yield from parser.poll(
-                lambda: compare(control.function, parser.read_register(second) & mask, wanted), may_stop=False
+                lambda: compare(control.function, parser.read_register(second) & mask, wanted),
+                lambda: _register(parser, second, control.function, wanted, mask),
+                may_stop=False,
             )
         elif control.mem_space:
             gpu_va = packet.address(1, size)
             if body[1] & size - 1:
                 parser.note("address {:#x} is not aligned to {} bytes", body[1], size)
             yield from parser.poll(
-                lambda: compare(control.function, parser.read_number(gpu_va, size) & mask, reference)
+                lambda: compare(control.function, parser.read_number(gpu_va, size) & mask, reference),
+                lambda: _memory(parser, gpu_va, size, control.function, reference, mask),
             )
         else:
             dword = body[1] & REGISTER_MASK
-            yield from parser.poll(lambda: compare(control.function, parser.read_register(dword) & mask, reference))
+            yield from parser.poll(
+                lambda: compare(control.function, parser.read_register(dword) & mask, reference),
+                lambda: _register(parser, dword, control.function, reference, mask),
+            )
 
     return execute
+
+
+def _memory(parser: Parser, gpu_va: int, size: int, function: int, reference: int, mask: int) -> str:
+    try:
+        seen = f"holds {parser.read_number(gpu_va, size):#x}"
+    except VmFault as fault:
+        seen = f"cannot be read ({fault.reason})"
+    return f"memory at {gpu_va:#x} {seen}, {atomics.awaited(function, reference, mask, size)}"
+
+
+def _register(parser: Parser, dword: int, function: int, reference: int, mask: int) -> str:
+    name, seen = parser.cp.board.space.name(dword * 4), parser.read_register(dword)
+    return f"register {name} reads {seen:#x}, {atomics.awaited(function, reference, mask, 4)}"
 
 
 def acquire_mem(parser: Parser, packet: Packet) -> Iterator[float]:
@@ -89,7 +110,11 @@ def acquire_mem(parser: Parser, packet: Packet) -> Iterator[float]:
             raise reserved(f"{packet}: pixel wait sync {packet.body[0]:#x}")
         counter = control.pws_counter_sel
         wanted = parser.released[counter] - control.pws_count  # 0: the last release
-        yield from parser.poll(lambda: parser.completed[counter] >= wanted, may_stop=False)
+        yield from parser.poll(
+            lambda: parser.completed[counter] >= wanted,
+            lambda: f"release {wanted} of counter {counter}; {parser.completed[counter]} are through",
+            may_stop=False,
+        )
     yield ACQUIRE_US
 
 
@@ -149,7 +174,7 @@ def event_write(parser: Parser, packet: Packet) -> Iterator[float]:
         )
         return
     if control.event_type == pm4_events.EVENT_TYPE_CS_PARTIAL_FLUSH:
-        yield from parser.poll(lambda: not parser.queue.grids)
+        yield from parser.poll(lambda: not parser.queue.grids, lambda: "the waves of the queue are to end")
     elif index == 2:
         raise Unmodelled(f"{packet}: pipeline statistics")
     elif control.event_type in END_OF_PIPE_EVENTS | SHADER_DONE_EVENTS:
@@ -171,7 +196,10 @@ def timestamp(parser: Parser, packet: Packet) -> None:
 
 def rewind(parser: Parser, packet: Packet) -> Iterator[float]:
     """Wait until the packet's own VALID bit is set in memory."""
-    yield from parser.poll(lambda: bool(parser.read_number(packet.gpu_va + 4) >> 31))
+    yield from parser.poll(
+        lambda: bool(parser.read_number(packet.gpu_va + 4) >> 31),
+        lambda: f"bit 31 at {packet.gpu_va + 4:#x} is to be set",
+    )
 
 
 RULES: dict[int, Rule] = {

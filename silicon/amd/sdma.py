@@ -5,7 +5,7 @@ Each queue is a coroutine: a packet's work runs until it waits or its time is up
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -52,6 +52,8 @@ class Queue:
     poll: Timer | None = None
     waiting: bool = False  # for dwords
     stopped: str = ""  # why it went no further
+    packet_va: int = 0  # of the packet that is executed
+    awaited: Callable[[], str] | None = None  # what it waits for, in words
     held_wptr: int | None = None  # written while MINOR_PTR_UPDATE held it off
     window: tuple[int, list[int]] = field(default=(0, []))  # dwords fetched ahead, from that position
 
@@ -236,8 +238,8 @@ class Sdma(Engine):
         if queue.ring is None:
             return
         if pointer & 3 or not 0 <= pointer - queue.ring.position <= queue.ring.size_bytes:
-            self._stop(queue, f"write pointer {pointer:#x} with the read pointer at {queue.ring.position:#x} of a ring of "
-                              f"{queue.ring.size_bytes:#x} bytes")  # fmt: skip
+            ring = f"the read pointer at {queue.ring.position:#x} of a ring of {queue.ring.size_bytes:#x} bytes"
+            self._stop(queue, BadPacket(f"write pointer {pointer:#x} with {ring}"))
             return
         queue.ring.end = pointer
         self._wake(queue)
@@ -249,7 +251,7 @@ class Sdma(Engine):
             try:
                 pointer = int.from_bytes(self.hub.read(queue.ring.vmid, address, 8, self.client), "little")
             except VmFault as fault:
-                self._stop(queue, str(fault))
+                self._stop(queue, fault, "its write pointer in memory: ")
                 return
             if pointer != queue.ring.end:
                 self._advance(queue, pointer)
@@ -288,10 +290,11 @@ class Sdma(Engine):
         if work is None or not self.running:
             return
         self._at_work = work
+        self.board.doing = lambda: f"{self.name} queue {queue.number}, packet at {queue.packet_va:#x}"
         try:
             delay = next(work)
         except (BadPacket, VmFault) as wrong:
-            self._stop(queue, str(wrong))
+            self._stop(queue, wrong, f"packet at {queue.packet_va:#x}: ")
         except RingupError as error:  # for whoever let the time pass; the queue goes no further
             queue.work, queue.stopped = None, str(error)
             raise
@@ -304,12 +307,15 @@ class Sdma(Engine):
             elif not queue.waiting and queue.timer is None:
                 queue.timer = self.board.clock.after(delay, partial(self._resume, queue))
         finally:
-            self._at_work = None
+            self._at_work = self.board.doing = None
 
     def _run(self, queue: Queue) -> Generator[float, None, None]:
         """Fetch and execute for ever; yields the time to let pass."""
         while True:
             yield from self._await_dwords(queue, 1)
+            source = queue.indirect or queue.ring
+            assert source is not None  # it has dwords
+            queue.packet_va = source.base + source.position % source.size_bytes
             yield from execute(self, queue)
             if queue.indirect is not None and queue.indirect.position >= queue.indirect.end:
                 queue.indirect, queue.window = None, (0, [])  # what was read ahead is not the ring's
@@ -399,14 +405,14 @@ class Sdma(Engine):
         """Tell the host that a poll gave up."""
         self._interrupt(queue, ids.GFX_11_0_0__SRCID__SDMA_POLL_TIMEOUT)
 
-    def _stop(self, queue: Queue, reason: str) -> None:
+    def _stop(self, queue: Queue, reason: BadPacket | VmFault, where: str = "") -> None:
         """Stop a queue for good; the watchdog tells the host when it is on."""
-        queue.stopped = reason
+        queue.stopped, queue.awaited = f"{where}{reason}", None
         if queue.work is not None:
             queue.work.close()
             queue.work = None
         self._save_read_pointer(queue)
-        self.board.log.note(self.name, "violation", "queue {} stops: {}", queue.number, reason)
+        self.board.log.note(self.name, "violation", "queue {} stops: {}{}", queue.number, where, reason)
         units = self.cells.get(f"SDMA{self.index}_WATCHDOG_CNTL", "QUEUE_HANG_COUNT")
         if units:
             hang = partial(self._interrupt, queue, ids.GFX_11_0_0__SRCID__SDMA_QUEUE_HANG)

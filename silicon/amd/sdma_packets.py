@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ringup.autogen.amd import sdma_packets as pkt
@@ -164,6 +165,7 @@ def _poll(engine: Engine, queue: Queue, packet: Any) -> Work:
             seen = int.from_bytes(engine.read(queue, _aligned(packet, "addr", 4), 4), "little")
         else:
             seen = board.space.read(packet.addr_31_0)
+        queue.awaited = None
         if compare(seen & packet.mask, packet.value):
             break
         tries += 1
@@ -171,8 +173,17 @@ def _poll(engine: Engine, queue: Queue, packet: Any) -> Work:
             board.log.note(engine.name, "violation", "a poll gave up: {:#x}, wanted {:#x}", seen, packet.value)
             engine.poll_timeout(queue)
             break
+        queue.awaited = partial(_awaited, board, packet, seen)
         yield max(0.1, packet.interval * POLL_INTERVAL_NS / 1_000)
     yield PACKET_US
+
+
+def _awaited(board: Board, packet: Any, seen: int) -> str:
+    """Say what a poll waits for."""
+    place = f"memory at {_address(packet, 'addr'):#x} holds"
+    if packet.hdp_flush or not packet.mem_poll:
+        place = f"register {board.space.name(packet.addr_31_0)} reads"
+    return f"POLL_REGMEM: {place} {seen:#x}, {atomics.awaited(packet.func, packet.value, packet.mask, 4)}"
 
 
 def _invalidation(engine: Engine, queue: Queue, packet: Any) -> Work:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ringup.silicon.asm2464pd import rom, timing
@@ -15,6 +16,7 @@ from ringup.silicon.asm2464pd.flash_image import PATCHED, Config, synthetic_imag
 from ringup.silicon.asm2464pd.timing import SPEEDS, Speed
 from ringup.silicon.asm2464pd.xdata import Job
 from ringup.silicon.clock import VirtualClock
+from ringup.silicon.witness import Witness, seen
 
 if TYPE_CHECKING:
     from ringup.silicon.amd.card import VirtualRadeon
@@ -99,6 +101,9 @@ class Enclosure:
         self.chip.on_detach = self._off_the_bus
         self.chip.on_power_lost = self._supply_failed
         self.faults, self.log, self.violations = self.chip.faults, self.chip.log, self.chip.violations
+        bridge = partial(seen, self.violations, "bridge")
+        sources = [(card.witness.mistakes, card.witness.unfinished)] if card is not None else []
+        self.witness = Witness([bridge, *(one for one, _ in sources)], [one for _, one in sources])
         self.flash = _flash(self.chip, firmware, image, config)
         self.flash_controller = FlashController(self.chip, self.flash)
         self.strap = False  # the boot strap is held: the next start stays in the loader

@@ -22,6 +22,7 @@ from ringup.silicon.asm2464pd.firmware import SETUP
 from ringup.silicon.asm2464pd.transfers import Bus, Count, Transfer
 from ringup.silicon.asm2464pd.usb_descriptors import Alternate, Configuration
 from ringup.silicon.clock import VirtualClock
+from ringup.silicon.log import EventLog
 
 NO_LIMIT_MS = 600_000  # virtual time after which a transfer without time-out is taken for one that never ends
 STREAMS = 31  # what xHCI leaves of 32: stream 0 is reserved
@@ -140,6 +141,15 @@ class VirtualUsbHost(IBackend):  # type: ignore[misc]  # pyusb has no types
         self._detach(port)
         self._forget(enclosure)
         enclosure.disconnect()
+
+    def logs(self) -> dict[str, EventLog]:
+        """Return the logs of what is plugged in, bridges and cards, by name."""
+        found = {}
+        for port, enclosure in self._enclosures.items():
+            found[f"bridge at {port}"] = enclosure.log
+            if enclosure.card is not None:
+                found[f"{enclosure.card.name} at {port}"] = enclosure.card.log
+        return found
 
     @staticmethod
     def _forget(enclosure: Enclosure) -> None:

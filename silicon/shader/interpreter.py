@@ -217,6 +217,11 @@ class InterpreterRun:
         return [one.regs.wave for group in self._residents for one in (*group.running, *group.waiting, *group.stopped)]
 
     @property
+    def arrived(self) -> list[WaveState]:
+        """Those of `waves` that wait at their group's barrier."""
+        return [one.regs.wave for group in self._residents for one in group.waiting]
+
+    @property
     def waiting(self) -> bool:
         """Never: all that it needs is here."""
         return False

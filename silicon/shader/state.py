@@ -201,6 +201,11 @@ class Run(Protocol):
         """The waves that were started and have not ended, to be looked at between two steps."""
         ...
 
+    @property
+    def arrived(self) -> list[WaveState]:
+        """Those of `waves` that wait at their group's barrier."""
+        ...
+
     def step(self, instructions: int) -> bool:
         """Run up to about `instructions` wave-instructions; True once every wave has ended. A dispatch with violations never ends."""
         ...

@@ -240,6 +240,11 @@ class TranslatedRun:
         return [wave for wave in map(self._wave, slots) if wave.words[STATUS_WORD] != Status.ENDED]
 
     @property
+    def arrived(self) -> list[WaveState]:
+        """Those of `waves` that wait at their group's barrier."""
+        return [wave for wave in self.waves if wave.words[STATUS_WORD] == Status.WAITS]
+
+    @property
     def stopped(self) -> list[WaveState]:
         """Waves that have halted or broke a rule.
 

@@ -39,7 +39,7 @@ def test_a_hung_kernel_is_seen_in_its_queue(bench, chip):
     assert re.search(r"vmid 8 queue 1\.0\.0 at 0x[0-9a-f]+, exec 0xffffffff, .*: spin\+0x[0-9a-f]+ of trouble$", wave)
     assert report.unknown == []
     text = str(report)
-    assert text.startswith(f"virtual:{chip}: nothing is wrong with it")
+    assert text.startswith(f"virtual:{chip}: DeviceTimeout: waiting for 2 on virtual:{chip} compute 0: it stood at 1")
     assert "queue compute 0 (compute 1.0.0): 1 of 2 done" in text
     assert json.loads(json.dumps(report.as_dict()))["name"] == f"virtual:{chip}"
     bench.card.reset()

@@ -1,0 +1,116 @@
+"""What does not go on in a virtual Radeon: queues and what their packets wait for, waves and where they are, translations that are stale,
+doorbells that nobody hears. Looking changes nothing. And what was done wrong, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from ringup.silicon.shader.decode import IllegalInstruction, decode, of_wave
+from ringup.silicon.shader.state import WaveState
+from ringup.silicon.shader.text import text
+from ringup.silicon.witness import Observation, asked, seen
+
+if TYPE_CHECKING:
+    from ringup.silicon.amd.card import VirtualRadeon
+    from ringup.silicon.amd.cp_queue import Queue
+    from ringup.silicon.amd.dispatch import Grid
+    from ringup.silicon.amd.sdma import Queue as CopyQueue
+    from ringup.silicon.amd.sdma import Sdma
+
+PAGE_BYTES = 4096
+STOPS_WITHIN_US = 10.0  # from a fault to the note of what it stopped
+MAX_PLACES = 8  # of waves of one grid that are named
+LONGEST_BYTES = 12  # of an instruction
+
+
+def mistakes(card: VirtualRadeon) -> Iterator[Observation]:
+    """Give the rules that were broken, and page faults; of a fault that stopped somebody, what it stopped says more."""
+    broken = list(seen(card.violations, card.name))
+    yield from broken
+    stops = [(one.gpu_va // PAGE_BYTES, one.time_us) for one in broken]
+    for fault in seen(card.page_faults, card.name):
+        page = fault.gpu_va // PAGE_BYTES
+        if not any(at == page and 0 <= time_us - fault.time_us <= STOPS_WITHIN_US for at, time_us in stops):
+            yield fault
+
+
+def unfinished(card: VirtualRadeon) -> Iterator[Observation]:
+    """Give what is under way and stands still or waits; what only takes its time is among it."""
+    now_us = card.clock.now_us
+    for number, found in enumerate(_all(card)):
+        words, pc, vmid = found
+        yield Observation(f"{card.name} {now_us}.{number}", now_us, words, pc, vmid=vmid)
+    yield from seen(card.unheard, card.name)
+
+
+def _all(card: VirtualRadeon) -> Iterator[tuple[str, int, int]]:
+    for queue in card.gc.cp.queues.values():
+        if queue.connected:
+            yield from ((line, -1, -1) for line in _queue(queue))
+            for grid in queue.grids:
+                yield from _grid(card, queue, grid)
+    for hub in (card.gfxhub, card.mmhub):
+        for vmid, leaf, now in islice(hub.stale(), MAX_PLACES):
+            held = f"{hub.row.name} still translates {leaf.gpu_va:#x} of vmid {vmid} by entry {leaf.flags:#x}, address {leaf.address:#x}"
+            yield f"{held}; the page tables say {now}: an invalidation is missing", -1, vmid
+    for engine in card.sdma:
+        for copy in engine.queues:
+            yield from ((line, -1, -1) for line in _copy(engine, copy))
+
+
+def _queue(queue: Queue) -> Iterator[str]:
+    name, parser = f"queue {queue.hqd.slot}", queue.parser
+    if queue.hung:
+        yield f"{name} stands: {queue.hung}"
+    elif parser is not None and parser.awaited is not None:
+        yield f"{name} waits in {parser.packet or 'its next packet'}: {asked(parser.awaited)}"
+    elif queue.hqd.pending_dwords and not queue.cp.may_run(queue.hqd.slot):
+        yield f"{name} has {queue.hqd.pending_dwords:#x} dwords to do, and its engine is halted"
+
+
+def _copy(engine: Sdma, queue: CopyQueue) -> Iterator[str]:
+    name = f"{engine.name} queue {queue.number}"
+    if queue.stopped:
+        yield f"{name} stands: {queue.stopped}"
+    elif queue.awaited is not None:
+        yield f"{name} waits in a packet at {queue.packet_va:#x}: {asked(queue.awaited)}"
+    elif queue.ring is not None and queue.ring.position != queue.ring.end and not engine.running:
+        yield f"{name} has {queue.ring.end - queue.ring.position:#x} bytes to do, and its engine is halted"
+
+
+def _grid(card: VirtualRadeon, queue: Queue, grid: Grid) -> Iterator[tuple[str, int, int]]:
+    """Give the places that a grid's waves are at: first those that run, then those at a barrier."""
+    run, vmid, slot = grid.run, grid.order.vmid, queue.hqd.slot
+    if run is None:
+        return
+    arrived = {wave.name for wave in run.arrived}
+    places: dict[tuple[bool, int], list[WaveState]] = {}
+    for wave in run.waves:
+        places.setdefault((wave.name in arrived, wave.pc), []).append(wave)
+    shown = sorted(places.items(), key=lambda place: (place[0][0], -len(place[1])))
+    for (waits, pc), waves in shown[:MAX_PLACES]:
+        first = waves[0]
+        count = "1 wave" if len(waves) == 1 else f"{len(waves)} waves"
+        what = (
+            "at a barrier that not all waves of the group have reached, before" if waits
+            else "halted, before" if grid.hung
+            else "running, before"
+        )  # fmt: skip
+        line = f"queue {slot}: {count} {what} {pc:#x}: {_instruction(card, vmid, first)}; the first is {first.name}"
+        yield f"{line}, of {run.instructions} instructions so far", pc, vmid
+    if len(shown) > MAX_PLACES:
+        yield f"queue {slot}: waves at {len(shown) - MAX_PLACES} more places", -1, -1
+
+
+def _instruction(card: VirtualRadeon, vmid: int, wave: WaveState) -> str:
+    """Return the instruction that a wave is before, as far as its memory is there to be read; nothing is recorded of that."""
+    size = card.gfxhub.reach(vmid, wave.pc, LONGEST_BYTES)
+    if not size:
+        return "no memory is there"
+    try:
+        return text(of_wave(decode(card.gfxhub.read(vmid, wave.pc, size, "SQC")), wave.wave_size))
+    except IllegalInstruction as error:
+        return str(error)
