@@ -12,7 +12,7 @@ from ringup.errors import DeviceLost, GuestError, RingupError
 
 SAW = "what the virtual card saw, and a real one does not tell"
 STANDS = "what stands still in the virtual card"
-MAX_NOTES, SHORT = 6, 160  # of what follows the first; characters of each
+MAX_NOTES, SHORT = 6, 240  # of what follows the first; characters of each
 
 
 class Mistakes:

@@ -49,9 +49,10 @@ def unfinished(card: VirtualRadeon) -> Iterator[Observation]:
 def _all(card: VirtualRadeon) -> Iterator[tuple[str, int, int]]:
     for queue in card.gc.cp.queues.values():
         if queue.connected:
-            yield from ((line, -1, -1) for line in _queue(queue))
+            # waves first: what the queue waits for may be their end
             for grid in queue.grids:
                 yield from _grid(card, queue, grid)
+            yield from ((line, -1, -1) for line in _queue(queue))
     for hub in (card.gfxhub, card.mmhub):
         for vmid, leaf, now in islice(hub.stale(), MAX_PLACES):
             held = f"{hub.row.name} still translates {leaf.gpu_va:#x} of vmid {vmid} by entry {leaf.flags:#x}, address {leaf.address:#x}"

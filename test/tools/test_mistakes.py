@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from ringup import silicon
+from ringup.drivers.amd import queue_set
 from ringup.errors import DeviceFault, DeviceTimeout, GuestError
 from ringup.silicon.asm2464pd import Enclosure, VirtualUsbHost
 from ringup.silicon.clock import VirtualClock
@@ -42,7 +43,8 @@ def compiled(tmp_path):
     return build
 
 
-def test_run_names_the_rule_and_what_stands_still(plug, ringup, faulty):
+def test_run_names_the_rule_and_what_stands_still(plug, ringup, faulty, monkeypatch):
+    monkeypatch.setattr(queue_set, "CLOSE_S", 0.001)
     card = plug()
     status, _, errors = ringup("run", "virtual:navi31", faulty, "behind", "--arg", "zero:4096")
     assert status == DeviceFault.exit_code
@@ -55,7 +57,7 @@ def test_run_names_the_rule_and_what_stands_still(plug, ringup, faulty):
     card = plug()
     status, _, errors = ringup("run", "virtual:navi31", faulty, "for_ever", "--arg", "zero:4096", "--timeout", "0.01")
     assert status == DeviceTimeout.exit_code
-    assert re.search(r"waves running, before 0x\w+: .*\(in for_ever\+0x\w+ of .*faulty\)", errors)
+    assert re.search(r"waves? running, before 0x\w+: .*\(in for_ever\+0x\w+ of .*faulty\)", errors)
 
 
 @pytest.mark.parametrize("words", [("run", "fine", "--arg", "zero:4096"), ("up",)], ids=["run", "up"])
