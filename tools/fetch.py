@@ -17,7 +17,6 @@ from fnmatch import fnmatch
 from pathlib import Path
 from urllib.parse import unquote
 
-from ringup.autogen.generate.isa_probe import loader
 from ringup.autogen.generate.manifest import Package
 from ringup.autogen.generate.sources import STAMP
 from ringup.errors import HeaderError
@@ -57,19 +56,16 @@ def _fetch_into(package: Package, cache: Path, say: Say) -> Path:
     cache.mkdir(parents=True, exist_ok=True)
     target = cache / package.label
     with _locked(cache / f".{package.label}.lock"):
-        if (target / STAMP).is_file():
-            stale = _stale(package, target)
-            if not stale:
-                LOG.info("%s is in place already: %s", package.label, target)
-                return target
-            say(f"{package.label}: fetching it again: {stale}")
+        if (target / STAMP).is_file() and (
+            package.kind != "wheel" or (target / STAMP).read_text().strip() == package.read
+        ):
+            LOG.info("%s is in place already: %s", package.label, target)
+            return target
         with tempfile.TemporaryDirectory(prefix=f".{package.label}.", dir=cache) as folder:
             work, out = Path(folder), Path(folder) / "out"
             out.mkdir()
-            say(f"{package.label}: downloading {package.name}")
+            say(f"{package.label}: downloading {' '.join(package.names)}")
             version = _download_and_unpack(package, work, out, say)
-            if problem := _broken_program(package, out):
-                raise HeaderError(f"{package.label}: {problem}; it was not put into {cache}")
             (out / STAMP).write_text(version + "\n", encoding="utf-8")
             shutil.rmtree(target, ignore_errors=True)
             out.rename(target)
@@ -91,11 +87,10 @@ def _download_and_unpack(package: Package, work: Path, out: Path, say: Say) -> s
         say(f"{package.label}: unpacking {tars[0].name}")
         _untar(tars[0], out, package.take)
         return tars[0].name.split("_")[1].split(".orig.")[0]
-    names = _closure(package, options, work) if package.kind == "deb-root" else [package.name]
-    _run([*_apt(options), "download", *names], work, f"downloading {' '.join(names)}")
+    _run([*_apt(options), "download", *package.names], work, f"downloading {' '.join(package.names)}")
     debs = sorted(work.glob("*.deb"))
     versions = {deb.name.split("_")[0]: unquote(deb.name.split("_")[1]) for deb in debs}
-    for name in names:
+    for name in package.names:
         if name not in versions:
             raise HeaderError(f"downloading {name}: apt-get said nothing and left no package")
     raw = out if package.kind == "deb-root" else work / "raw"
@@ -104,48 +99,7 @@ def _download_and_unpack(package: Package, work: Path, out: Path, say: Say) -> s
         _run(["dpkg-deb", "-x", str(deb), str(raw)], work, f"unpacking {deb.name}")
     if package.kind == "deb":
         _untar(raw / package.inside, out, package.take)
-    return versions[package.name]
-
-
-def _stale(package: Package, target: Path) -> str:
-    """Return why a package that was fetched once is fetched again; empty when it is as it should be."""
-    if package.kind == "wheel" and (version := (target / STAMP).read_text().strip()) != package.read:
-        return f"{version} is there, {package.read} is wanted"
-    return _broken_program(package, target)
-
-
-def _broken_program(package: Package, root: Path) -> str:
-    """Return which program of a package does not run by what its root holds, and why; empty when all do.
-
-    A library that the computer happens to have does not count: the next computer lacks it.
-    """
-    for name in package.programs:
-        program = root / package.folder / name
-        if not program.is_file():
-            return f"there is no {package.folder}/{name}"
-        start = loader(root, program)
-        # A link or a path with dots is the same library; what lies outside the root is not.
-        listed, problem = _output([*start, "--list", str(program)], root)
-        for line in listed.splitlines():
-            library, arrow, rest = line.strip().partition(" => ")
-            path = rest.split(" (")[0]
-            if arrow and not Path(path).resolve().is_relative_to(root.resolve()):
-                return f"{name} needs {library}, which the packages do not hold"
-        problem = problem or _try([*start, str(program), "--version"], root)
-        if problem:
-            return f"{name} does not run: {problem}"
-    return ""
-
-
-def _closure(package: Package, options: Sequence[str], work: Path) -> list[str]:
-    """Return the names of a package and of all that it depends on, as if nothing were installed."""
-    (work / "status").touch()
-    command = [*_apt([*options, "-o", f"Dir::State::status={work / 'status'}"]), "--print-uris"]
-    listed, problem = _output([*command, "--no-install-recommends", "install", package.name], work)
-    if problem:
-        raise HeaderError(f"finding what {package.name} depends on: {problem}")
-    # A line is 'URI' FILE SIZE HASH, and FILE is NAME_VERSION_ARCHITECTURE.deb.
-    return sorted({line.split()[1].split("_")[0] for line in listed.splitlines() if line.startswith("'")})
+    return versions[package.names[0]]
 
 
 def _unpack_wheel(package: Package, work: Path, out: Path) -> str:
@@ -248,11 +202,6 @@ def _run(command: Sequence[str], folder: Path, doing: str) -> None:
 
 def _try(command: Sequence[str], folder: Path) -> str:
     """Run a command; return what it complained of, empty when it succeeded."""
-    return _output(command, folder)[1]
-
-
-def _output(command: Sequence[str], folder: Path) -> tuple[str, str]:
-    """Run a command; return what it printed, and what it complained of, which is empty when it succeeded."""
     LOG.debug("running %s", " ".join(command))
     environment = {**os.environ, "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
     try:
@@ -268,15 +217,13 @@ def _output(command: Sequence[str], folder: Path) -> tuple[str, str]:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return "", f"{command[0]} did not end within {TIMEOUT_S} s"
-    except OSError as error:
-        return "", f"{command[0]} cannot be started: {error.strerror}"
+        return f"{command[0]} did not end within {TIMEOUT_S} s"
     if done.returncode == 0:
-        return done.stdout, ""
+        return ""
     errors = [
         line for line in done.stderr.splitlines() if line.startswith(("E:", "tar:", "dpkg", "ERROR:"))
     ] or done.stderr.splitlines()
-    return done.stdout, (errors or [f"{command[0]} ended with {done.returncode}"])[-1]
+    return (errors or [f"{command[0]} ended with {done.returncode}"])[-1]
 
 
 @contextmanager

@@ -172,6 +172,7 @@ class VirtualRadeon:
                 tmr_bytes=chip.tmr_bytes,
                 on_autoload=self.gc.autoload,
                 on_mode1_reset=self.mode1_reset,
+                waiting=lambda: self.hdp.holds,
             )
         )
         self.nbio.listen("ih", self.ih)

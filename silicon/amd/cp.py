@@ -89,7 +89,7 @@ class Cp:
         self.scheduler: Scheduler | None = None
         self.unmap_timeout_us = 1_000_000.0
         self.queues = {slot: Queue(self, Hqd(self.cells, slot, names)) for slot, names in self._slots()}
-        self._told: set[str] = set()
+        self._told: set[tuple[str, str]] = set()
         self._polling = False
         grbm.busy = self._busy
         grbm.on_soft_reset = self._soft_reset
@@ -198,19 +198,22 @@ class Cp:
                 return False
             if cells.get("CP_ME_CNTL", f"me_pipe{pipe}_disable") or cells.get("CP_ME_CNTL", f"me_pipe{pipe}_reset"):
                 return False
-            return self._firmware("gfx")
+            return self._firmware("gfx", pipe)
         name, letters = ("CP_MES_CNTL", "mes") if slot.me == MES else ("CP_MEC_RS64_CNTL", "mec")
         if cells.get(name, f"{letters}_halt") or cells.get(name, f"{letters}_pipe{pipe}_reset"):
             return False
         if not cells.get(name, f"{letters}_pipe{pipe}_active"):
             return False
-        return self._firmware("kiq" if slot.me == MES and pipe == MES_KIQ_PIPE else letters)
+        if slot.me == MES:
+            return self._firmware("kiq" if pipe == MES_KIQ_PIPE else "mes", None)
+        return self._firmware("mec", pipe)
 
-    def _firmware(self, engine: str) -> bool:
-        missing = self.rlc.missing(engine)
-        if missing and missing not in self._told:
-            self._told.add(missing)
-            self.board.log.note("cp", "violation", "{} was started: {}", engine, missing)
+    def _firmware(self, engine: str, pipe: int | None) -> bool:
+        missing = self.rlc.missing(engine, pipe)
+        if missing and (engine, missing) not in self._told:
+            self._told.add((engine, missing))
+            name = engine if pipe is None else f"{engine} pipe {pipe}"
+            self.board.log.note("cp", "violation", "{} was started: {}", name, missing)
         return not missing
 
     def _engines_changed(self) -> None:

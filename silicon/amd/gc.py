@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ringup.silicon.amd.cp import Cp
+from ringup.silicon.amd.direct_load import DirectLoad
 from ringup.silicon.amd.dispatch import Dispatcher
 from ringup.silicon.amd.grbm import NAVI31, GcRow, Grbm, Slot
 from ringup.silicon.amd.mes import Mes, SdmaQueues
@@ -35,6 +36,7 @@ class GraphicsCore:
     ) -> None:
         self.grbm = Grbm(board, cells, row)
         self.rlc = Rlc(board, cells)
+        self._direct = DirectLoad(board, cells)
         self.dispatcher = Dispatcher(board, self.grbm, hub, interrupts, engine, strict=strict)
         self.cp = Cp(board, self.grbm, self.rlc, hub, interrupts, self.dispatcher)
         self.sequencers = Sequencers(cells, row.version, self._waves, self._kill_waves)
@@ -70,6 +72,7 @@ class GraphicsCore:
         """Return to the state after power-on, registers apart."""
         self.cp.reset()
         self.rlc.reset()
+        self._direct.reset()
         self.grbm.reset()
 
     def doorbell(self, index: int, value: int, size_bytes: int) -> bool:

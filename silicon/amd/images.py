@@ -1,8 +1,9 @@
 """Firmware of a virtual card: files in the kernel's containers, laid out as the chip's own, with noise where those have code.
 
-No real card takes them, they name a key of their own, and nothing runs them; what checks them, a driver's parser and the model's PSP, meets
-what a real file has: headers, offsets, signed parts, room behind stacks. Source: amdgpu_ucode.h (headers); Debian's firmware-amd-graphics
-20250410 (header versions, order and kinds of the parts, start addresses, which bytes `crc32` covers: all behind the common header).
+No real card takes them, the virtual cards' own key (`psp_signing`) has signed them, and nothing runs them. What checks them, a driver's
+parser and the model's PSP, meets what a real file has: headers, offsets, signed parts, room behind stacks. Source: amdgpu_ucode.h (headers);
+Debian's firmware-amd-graphics 20250410 (header versions, order and kinds of the parts, start addresses, which bytes `crc32` covers: all
+behind the common header).
 """
 
 from __future__ import annotations
@@ -12,45 +13,56 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from hashlib import shake_128
+from hashlib import sha256, shake_128
 from typing import Any
 
 from ringup.autogen.amd import discovery as facts
 from ringup.autogen.amd import ucode
 from ringup.autogen.structs import memory
-from ringup.silicon.amd import discovery, psp_images
+from ringup.silicon.amd import discovery, psp_images, psp_parts, psp_signing
 from ringup.silicon.amd.chips import ChipRow
 
 HEADER_ROOM_BYTES = 0x100  # union amdgpu_firmware_header: parts begin behind it
 CODE_START = (0x3000, 0x7_0000)  # low and high, of the micro engines
 MES_CODE_START, MES_DATA_START = (0xF000_5000, 0xFFFF_FFFF), (0xF010_0000, 0xFFFF_FFFF)
+OTHERS = (psp_parts.TOC, psp_parts.APPLICATION)
 IP_PATH = "header"  # where the common header lies in most headers
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One image inside a file. `kind`: its header's type word; `room_bytes`: zeros sent behind it; `signed`: its header is marked so."""
+    """One image inside a file. `kind`: its header's type word; `room_bytes`: zeros sent behind it; `marked`: its header has a magic."""
 
     kind: int
     body_bytes: int = 0x400
     room_bytes: int = 0
-    signed: bool = True
+    marked: bool = True
 
     def build(self, name: str, version: int) -> bytes:
         """Return the bytes that are sent to the PSP."""
+        kind = self.kind & 0xFFFF
         body = shake_128(name.encode()).digest(self.body_bytes)
+        if kind == psp_parts.KEY_DATABASE.kind:
+            body = psp_signing.database(psp_parts.USAGES)
         head = bytearray(psp_images.HEADER_BYTES)
-        size = len(head) + len(body) + psp_images.SIGNATURE_BYTES
+        size = len(head) + len(body) + psp_signing.KEY_BYTES
         for at, value in (
-            (psp_images.BODY_SIZE_AT, len(body)), (psp_images.KIND_AT, self.kind), (psp_images.VERSION_AT, version),
-            (psp_images.SIZE_AT, size),
+            (psp_images.BODY_SIZE_AT, len(body)), (psp_images.SIGNED_AT, 1), (psp_images.KIND_AT, self.kind),
+            (psp_images.VERSION_AT, version), (psp_images.SIZE_AT, size),
         ):  # fmt: skip
             struct.pack_into("<I", head, at, value)
-        head[psp_images.KEY_AT : psp_images.KEY_AT + psp_images.KEY_BYTES] = psp_images.VIRTUAL_KEY
-        if self.signed:
+        head[psp_images.KEY_AT : psp_images.KEY_AT + psp_images.KEY_BYTES] = _key(kind)
+        head[psp_images.DIGEST_AT : psp_images.DIGEST_AT + psp_images.DIGEST_BYTES] = sha256(body).digest()
+        if self.marked:
             head[psp_images.MAGIC_AT : psp_images.MAGIC_AT + 4] = psp_images.MAGIC
         image = bytes(head) + body
-        return image + psp_images.sign(image) + bytes(self.room_bytes)
+        return image + psp_signing.sign(image) + bytes(self.room_bytes)
+
+
+def _key(kind: int) -> bytes:
+    """Return the id of the key that signs a kind of image: the ROM's for what is booted first, else one of the key database's."""
+    part = next(part for part in (*psp_parts.BOOT.values(), *psp_parts.FIRMWARE.values(), *OTHERS) if part.kind == kind)
+    return psp_signing.ROOT_ID if part.rooted else psp_signing.key_id(part.usages[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +176,7 @@ TA_VERSION = 0x0007_0001
 SYSDRV, TOC = (ucode.PSP_FW_TYPE_PSP_SYS_DRV, Part(0x8101_000A)), (ucode.PSP_FW_TYPE_PSP_TOC, Part(0x8101_200E))
 RL = (ucode.PSP_FW_TYPE_PSP_RL, Part(0x0100_0135))
 PLAIN_SOS = (ucode.PSP_FW_TYPE_PSP_SOS, Part(0x0100_0009))
-PLAIN_KDB = (ucode.PSP_FW_TYPE_PSP_KDB, Part(0x0100_004F, signed=False))
+PLAIN_KDB = (ucode.PSP_FW_TYPE_PSP_KDB, Part(0x0100_004F, marked=False))
 SPL = (ucode.PSP_FW_TYPE_PSP_SPL, Part(0x0100_0056, 0xA0))
 BOOT: dict[
     tuple[int, int, int], tuple[int, tuple[tuple[int, Part], ...]]

@@ -8,11 +8,13 @@ with an error in 7:0. The secure OS answers C2PMSG_64 the same way.
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import IntEnum
 
 from ringup.autogen.amd import psp as gfx
 from ringup.autogen.amd import psp_boot as boot
-from ringup.silicon.amd import psp_images
+from ringup.silicon.amd import psp_images, psp_keys, psp_parts
 from ringup.silicon.amd.parts import Board, FirmwareTarget, Hub, VmFault
+from ringup.silicon.amd.psp_images import Status
 from ringup.silicon.amd.psp_ring import Ring
 from ringup.silicon.cells import Cells
 from ringup.silicon.faults import FaultKind
@@ -37,10 +39,8 @@ NEEDS: dict[int, tuple[int, ...]] = {
     boot.PSP_BL__LOAD_INTFDRV: (boot.PSP_BL__LOAD_SYSDRV,),
     boot.PSP_BL__LOAD_DBGDRV: (boot.PSP_BL__LOAD_SYSDRV,),
     boot.PSP_BL__LOAD_RASDRV: (boot.PSP_BL__LOAD_SYSDRV,),
-    boot.PSP_BL__LOAD_IPKEYMGRDRV: (boot.PSP_BL__LOAD_SYSDRV,),
     boot.PSP_BL__LOAD_SOSDRV: (boot.PSP_BL__LOAD_SYSDRV,),
 }
-KINDS = {boot.PSP_BL__LOAD_SYSDRV: 0x0A, boot.PSP_BL__LOAD_SOSDRV: 0x09}  # of signed images; the others carry several
 TRAINING = (boot.PSP_BL__DRAM_LONG_TRAIN, boot.PSP_BL__DRAM_SHORT_TRAIN)
 FAULTS = (
     FaultKind("psp_bootloader_error", "the boot loader refuses the next component", "the error, 1 to 255; -1: 255"),
@@ -48,6 +48,33 @@ FAULTS = (
     FaultKind("psp_stuck_fence", "commands are done and their fences not written", "how many; -1: all"),
     FaultKind("psp_status", "commands answer with a status instead of being done", "the status"),
 )
+
+
+class LoaderError(IntEnum):
+    """The boot loader's answers in C2PMSG_35, bits 7:0. UNKNOWN: metal's numbers; drivers only see that they are not 0."""
+
+    ALIVE = 2
+    NO_SUCH_COMMAND = 3
+    ORDER = 4
+    UNMAPPED = 5
+    FORMAT = 6
+    ANOTHER_PART = 7
+    EMPTY = 8
+    SHORT = 9
+    CONTENT = 10
+    KEY = 11
+    TWICE = 12
+
+
+LOADER_ERRORS = {
+    Status.BAD_FORMAT: LoaderError.FORMAT,
+    Status.BAD_PARAMETERS: LoaderError.ANOTHER_PART,
+    Status.NO_DATA: LoaderError.EMPTY,
+    Status.SHORT_BUFFER: LoaderError.SHORT,
+    Status.SECURITY: LoaderError.CONTENT,
+    Status.ACCESS_DENIED: LoaderError.KEY,
+    Status.BAD_STATE: LoaderError.TWICE,
+}
 
 
 class Psp:
@@ -63,14 +90,17 @@ class Psp:
         tmr_bytes: int,
         on_autoload: Callable[[dict[int, bytes]], None],
         on_mode1_reset: Callable[[], None],
+        waiting: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`waiting`: how many bytes the host has written that memory does not have yet, for what a refusal says."""
         self.board, self.cells, self._hub = board, cells, hub
         self._on_mode1_reset = on_mode1_reset
+        self._waiting = waiting
         self.loaded: set[int] = set()
         self.alive = False
         self._version = 0  # of the secure OS, as its image says
         board.faults.know(*FAULTS)
-        self.ring = Ring(board, hub, targets, tmr_bytes, on_autoload)
+        self.ring = Ring(board, hub, targets, tmr_bytes, on_autoload, waiting)
         cells.on_write(self._name(35), self._boot_command)
         cells.on_write(self._name(64), self._control)
         cells.on_write(self._name(67), self._write_pointer)
@@ -112,12 +142,19 @@ class Psp:
                 self._accept(command)
             else:
                 status, reason = error
-                self.board.log.note("psp", "violation", "boot-loader command {:#x} refused: {}", command, reason)
+                part = psp_parts.BOOT.get(command)
+                name = f" ({part.name})" if part is not None else ""
+                self.board.log.note(
+                    "psp", "violation", "boot-loader command {:#x}{} refused: {}", command, name, reason
+                )
                 self.cells[self._name(35)] = READY | status
 
         self.board.clock.after(COMPONENT_US, finish)
 
     def _accept(self, command: int) -> None:
+        if command == boot.PSP_BL__LOAD_KEY_DATABASE:
+            # the first part: a driver whose start failed begins anew without a reset
+            self.loaded.clear()
         self.loaded.add(command)
         self.cells[self._name(35)] = READY
         if command == boot.PSP_BL__LOAD_SOSDRV and self.board.faults.get("psp_no_sign_of_life") is None:
@@ -131,35 +168,42 @@ class Psp:
             self.board.faults.clear("psp_bootloader_error")
             return (injected & 0xFF) or 1, "a fault that was switched on"
         if self.alive:
-            return 2, "the secure OS runs already"
+            return LoaderError.ALIVE, "the secure OS runs already"
         if command in TRAINING:
             return None
-        if command not in NEEDS:
-            return 3, "there is no such command"
-        missing = [f"{need:#x}" for need in NEEDS[command] if need not in self.loaded]
+        part = psp_parts.BOOT.get(command)
+        if part is None:
+            return LoaderError.NO_SUCH_COMMAND, "there is no such command"
+        missing = [psp_parts.BOOT[need].name for need in NEEDS[command] if need not in self.loaded]
         if missing:
-            return 4, f"{', '.join(missing)} must come before"
+            return LoaderError.ORDER, f"{', '.join(missing)} must come before"
         try:
-            image = self._component(address)
+            image = psp_images.check(self._component(address), part, self.ring.keys, self.board.chip)
+            if command in self.loaded and part is not psp_parts.KEY_DATABASE:
+                # GUESS: no driver boots a part twice, but for one that begins anew
+                return LoaderError.TWICE, "loaded already; a boot begins with the KDB"
+            if part is psp_parts.KEY_DATABASE:
+                self.ring.keys = psp_keys.read(image.body)
         except VmFault as fault:
-            return 5, str(fault)
+            return LoaderError.UNMAPPED, str(fault)
         except psp_images.BadImage as bad:
-            return 6, str(bad)
-        wanted = KINDS.get(command)
-        if wanted is not None and image.kind not in (None, wanted):
-            return 7, f"an image of kind {image.kind:#x}, not {wanted:#x}"
+            return LOADER_ERRORS[bad.status], f"{bad}{psp_images.not_arrived(bad, self._waiting())}"
+        except psp_keys.BadDatabase as bad:
+            return LoaderError.FORMAT, str(bad)
+        if image.remark:
+            self.board.log.note("psp", "firmware", "{} {:#x} {}", part.name, image.version, image.remark)
         if command == boot.PSP_BL__LOAD_SOSDRV:
             self._version = image.version
         return None
 
-    def _component(self, address: int) -> psp_images.Image:
+    def _component(self, address: int) -> bytes:
         """Read a component: its header tells its size; one without a header is looked at up to its last byte that is not 0."""
         start = self._hub.read(0, address, psp_images.HEADER_BYTES, CLIENT)
         size = psp_images.size_from_header(start)
         if size is not None and not psp_images.HEADER_BYTES <= size <= LOADABLE_BYTES:
-            raise psp_images.BadImage(f"its header says {size:#x} bytes")
+            raise psp_images.BadImage(Status.SHORT_BUFFER, f"its header says {size:#x} bytes")
         data = self._hub.read(0, address, size or self._hub.reach(0, address, LOADABLE_BYTES), CLIENT)
-        return psp_images.check(data if size else _without_zeroes(data))
+        return data if size else _without_zeroes(data)
 
     def _wake_up(self, generation: int) -> None:
         if generation != self.ring.generation:

@@ -11,8 +11,10 @@ from typing import Any
 
 from ringup.autogen.amd import psp as gfx
 from ringup.autogen.structs import memory
-from ringup.silicon.amd import psp_images
+from ringup.silicon.amd import psp_images, psp_parts
 from ringup.silicon.amd.parts import Board, FirmwareTarget, Hub, VmFault
+from ringup.silicon.amd.psp_keys import Key
+from ringup.silicon.amd.psp_parts import Part
 
 CLIENT = "MP0"
 COMMAND_US = 100
@@ -21,34 +23,13 @@ TMR_ALIGNMENT = 1 << 20  # PSP_TMR_ALIGNMENT, amdgpu_psp.h
 RING_LIMIT_BYTES = 0x10000
 TA_BUFFER_BYTES = 16 << 20  # UNKNOWN: the most on metal; drivers share 16 KiB, PSP_*_SHARED_MEM_SIZE of amdgpu_psp.h
 PAGE = 4096
-BAD_PARAMETERS, BAD_STATE, SECURITY, OUT_OF_MEMORY, NOT_FOUND = (
-    0xFFFF0006,
-    0xFFFF0007,
-    0xFFFF000F,
-    0xFFFF000C,
-    0xFFFF0008,
-)
-# the TEE client API's numbers (GlobalPlatform), whose first members psp_gfx_if.h has; UNKNOWN: which of them metal uses where
+# The TEE client API's numbers (GlobalPlatform), whose first members psp_gfx_if.h has; those for images: `psp_images.Status`.
+# UNKNOWN: which of them metal uses where
+BAD_PARAMETERS, BAD_STATE, NOT_FOUND, OUT_OF_MEMORY = 0xFFFF_0006, 0xFFFF_0007, 0xFFFF_0008, 0xFFFF_000C
 
 BEFORE_TMR = {gfx.GFX_FW_TYPE_SMU, gfx.GFX_FW_TYPE_REG_LIST, gfx.GFX_FW_TYPE_PPTABLE, gfx.GFX_FW_TYPE_P2S_TABLE}
-AUTOLOAD_NEEDS = {  # without these the graphics core cannot start; by type, with its name
-    gfx.GFX_FW_TYPE_RLC_G: "RLC_G",
-    gfx.GFX_FW_TYPE_IMU_I: "IMU_I",
-    gfx.GFX_FW_TYPE_IMU_D: "IMU_D",
-    gfx.GFX_FW_TYPE_RS64_MEC: "RS64_MEC",
-}
-KINDS = {  # the kind byte of signed images, measured on Debian's gc_11_0_*, sdma_6_0_*, smu_13_0_*, psp_13_0_*
-    gfx.GFX_FW_TYPE_SMU: {0x01}, gfx.GFX_FW_TYPE_SDMA_UCODE_TH0: {0x3E}, gfx.GFX_FW_TYPE_SDMA_UCODE_TH1: {0x3F},
-    gfx.GFX_FW_TYPE_RS64_PFP: {0x44}, gfx.GFX_FW_TYPE_RS64_ME: {0x46}, gfx.GFX_FW_TYPE_RS64_MEC: {0x48},
-    gfx.GFX_FW_TYPE_IMU_I: {0x3B}, gfx.GFX_FW_TYPE_IMU_D: {0x3C}, gfx.GFX_FW_TYPE_RLC_G: {0x09},
-    gfx.GFX_FW_TYPE_CP_MES: {0x07}, gfx.GFX_FW_TYPE_MES_STACK: {0x08},
-    gfx.GFX_FW_TYPE_CP_MES_KIQ: {0x42}, gfx.GFX_FW_TYPE_MES_KIQ_STACK: {0x43},
-}  # fmt: skip
-FIRMWARE_TYPES = frozenset(
-    value
-    for name, value in vars(gfx).items()
-    if name.startswith("GFX_FW_TYPE_") and name not in ("GFX_FW_TYPE_NONE", "GFX_FW_TYPE_MAX")
-)
+# without these the graphics core cannot start
+AUTOLOAD_NEEDS = (gfx.GFX_FW_TYPE_RLC_G, gfx.GFX_FW_TYPE_IMU_I, gfx.GFX_FW_TYPE_IMU_D, gfx.GFX_FW_TYPE_RS64_MEC)
 
 
 class Refused(Exception):
@@ -73,15 +54,17 @@ class Ring:
         targets: list[FirmwareTarget],
         tmr_bytes: int,
         on_autoload: Callable[[dict[int, bytes]], None],
+        waiting: Callable[[], int],
     ) -> None:
         self.board, self._hub, self.targets, self.tmr_bytes = board, hub, targets, tmr_bytes
-        self._on_autoload = on_autoload
+        self._on_autoload, self._waiting = on_autoload, waiting
         self.generation = 0
         self._forget()
 
     def _forget(self) -> None:
         self.base, self.size_bytes, self.rptr, self.wptr = 0, 0, 0, 0  # pointers in dwords
         self.busy = False
+        self.keys: dict[bytes, Key] = {}  # of the database that was booted
         self.images: dict[int, bytes] = {}
         self.sessions: dict[int, str] = {}
         self._next_session = 1
@@ -185,18 +168,22 @@ class Ring:
         return handler
 
     # --- commands -----------------------------------------------------------------------------------------------
-    def _image(self, address: int, size_bytes: int, limit_bytes: int = 16 << 20) -> psp_images.Image:
+    def _image(self, address: int, size_bytes: int, part: Part, limit_bytes: int = 16 << 20) -> psp_images.Image:
         if not 0 < size_bytes <= limit_bytes:
             raise Refused(BAD_PARAMETERS, f"an image of {size_bytes:#x} bytes")
         try:
-            return psp_images.check(self._hub.read(0, address, size_bytes, CLIENT))
+            image = psp_images.check(self._hub.read(0, address, size_bytes, CLIENT), part, self.keys, self.board.chip)
         except psp_images.BadImage as bad:
-            raise Refused(SECURITY, str(bad)) from bad
+            late = psp_images.not_arrived(bad, self._waiting())
+            raise Refused(bad.status, f"{part.name}: {bad}{late}") from bad
+        if image.remark:
+            self.board.log.note("psp", "firmware", "{} {:#x} {}", part.name, image.version, image.remark)
+        return image
 
     def load_toc(self, command: Any, response: Any) -> None:
         """Read the table of contents and state the size of the TMR."""
         toc = command.cmd_load_toc
-        self._image(_join(toc.toc_phy_addr_lo, toc.toc_phy_addr_hi), toc.toc_size)
+        self._image(_join(toc.toc_phy_addr_lo, toc.toc_phy_addr_hi), toc.toc_size, psp_parts.TOC)
         self.toc_seen = True
         response.tmr_size = self.tmr_bytes
 
@@ -224,13 +211,15 @@ class Ring:
         """Check an image and give it to the block it is for."""
         load = command.cmd_load_ip_fw
         kind = load.fw_type
-        if kind not in FIRMWARE_TYPES:
-            raise Refused(gfx.TEE_ERROR_NOT_SUPPORTED, f"there is no firmware type {kind}")
+        part = psp_parts.FIRMWARE.get(kind)
+        if part is None:
+            raise Refused(gfx.TEE_ERROR_NOT_SUPPORTED, f"no image of firmware type {kind} is published for this card")
         if self.tmr is None and kind not in BEFORE_TMR:
-            raise Refused(BAD_STATE, f"firmware type {kind} before the TMR is set up")
-        image = self._image(_join(load.fw_phy_addr_lo, load.fw_phy_addr_hi), load.fw_size)
-        if image.kind is not None and image.kind not in KINDS.get(kind, {image.kind}):
-            raise Refused(SECURITY, f"a signed image of kind {image.kind:#x} for firmware type {kind}")
+            raise Refused(BAD_STATE, f"{part.name} before the TMR is set up")
+        image = self._image(_join(load.fw_phy_addr_lo, load.fw_phy_addr_hi), load.fw_size, part)
+        if kind in self.images:
+            # GUESS: no driver loads a part twice without a reset between
+            raise Refused(BAD_STATE, f"{part.name} is loaded already")
         self.images[kind] = image.data
         if self.tmr is not None:
             response.fw_addr_lo, response.fw_addr_hi = self.tmr[0] & 0xFFFF_FFFF, self.tmr[0] >> 32
@@ -239,7 +228,9 @@ class Ring:
 
     def autoload_rlc(self, command: Any, response: Any) -> None:
         """Start the graphics core from what has been loaded."""
-        missing = [name for kind, name in AUTOLOAD_NEEDS.items() if kind not in self.images]
+        missing = [psp_parts.FIRMWARE[kind].name for kind in AUTOLOAD_NEEDS if kind not in self.images]
+        if not self.toc_seen:
+            missing.append(psp_parts.TOC.name)
         if missing:
             raise Refused(BAD_STATE, f"autoload without {', '.join(missing)}")
         self._on_autoload(dict(self.images))
@@ -250,7 +241,7 @@ class Ring:
         buffer, size = _join(load.cmd_buf_phy_addr_lo, load.cmd_buf_phy_addr_hi), load.cmd_buf_len
         if size % PAGE or (size and buffer % PAGE) or size > TA_BUFFER_BYTES:
             raise Refused(BAD_PARAMETERS, f"a command buffer of {size:#x} bytes at {buffer:#x}: whole pages are needed")
-        image = self._image(_join(load.app_phy_addr_lo, load.app_phy_addr_hi), load.app_len)
+        image = self._image(_join(load.app_phy_addr_lo, load.app_phy_addr_hi), load.app_len, psp_parts.APPLICATION)
         if size:
             self._hub.read(0, buffer, size, CLIENT)
         response.session_id = self._next_session

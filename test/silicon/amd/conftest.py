@@ -12,7 +12,6 @@ from ringup.silicon import card, cards
 from ringup.silicon.amd.chips import CHIPS
 from ringup.silicon.amd.gc import GraphicsCore
 from ringup.silicon.amd.parts import Board, VmFault
-from ringup.silicon.amd.rlc import NEEDED
 from ringup.silicon.cells import Cells, RegisterSpace
 from ringup.silicon.clock import VirtualClock
 from ringup.silicon.faults import Faults
@@ -32,6 +31,10 @@ def radeon(request):
 def navi31():
     """A virtual navi31 with little memory."""
     return card("navi31", vram_bytes=64 << 20)
+
+
+# psp_gfx_if.h, in a driver's order: PFP, ME, MEC and their stacks; MES and its; KIQ and its; IMU; RLC's lists, codes
+FIRMWARE = (87, 88, 89, *range(90, 98), 33, 34, 0x51, 0x52, 68, 69, 20, 21, 26, 48, 25, 7, 8)
 
 
 class FlatHub:
@@ -104,10 +107,14 @@ class GraphicsRig:
         self.flushed.append(request)
         self.cells[f"GCVM_INVALIDATE_ENG{number}_ACK"] = request & 0xFFFF
 
-    def boot(self):
-        for types in NEEDED.values():
-            for alternatives in types:
-                self.gc.firmware_loaded(alternatives[-1], b"")
+    def load(self, without=None):
+        """What the security processor hands over of Debian's files, but for one."""
+        for kind in FIRMWARE:
+            if kind != without:
+                self.gc.firmware_loaded(kind, b"")
+
+    def boot(self, without=None):
+        self.load(without)
         self.gc.autoload()
         self.clock.sleep_us(1000)
         self.set("CP_MEC_RS64_CNTL", 0x3C00_0000)  # as gfx_v11_0.c leaves it: four pipes active, not halted

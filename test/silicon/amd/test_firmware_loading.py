@@ -7,6 +7,8 @@ import zlib
 
 import pytest
 
+from ringup.autogen.amd import psp_published
+
 VRAM_AT = 0x80_0000_0000  # FB_LOCATION_BASE << 24: where the board's firmware puts VRAM for MMHUB
 BUFFER, RING, COMMAND, FENCE, IMAGE, TMR = 0x10_0000, 0x30_0000, 0x31_0000, 0x32_0000, 0x40_0000, 0x100_0000
 BOOT = (  # PSP_FW_TYPE_* in the file, boot-loader command: what psp_hw_start loads of what a file has, in its order
@@ -210,6 +212,87 @@ def test_a_flipped_bit_or_a_lost_end_of_a_cards_own_image_is_found(radeon, place
     assert host.load(89, bytes(code)) == 0
     code[place] ^= 1
     assert host.load(89, bytes(code)) == 0xFFFF000F  # TEE_ERROR_SECURITY
+
+
+@pytest.fixture
+def published(radeon, sources):
+    """`published("gc", "mec", chip)`: a file of the distribution's package, of the card's chip if none is named."""
+    folder = sources.root("firmware-amd") / "lib/firmware/amdgpu"
+    return lambda block, suffix="", chip=radeon.chip.name: (
+        folder / ("_".join(filter(None, [VERSIONS[chip][block], suffix])) + ".bin")
+    ).read_bytes()
+
+
+@pytest.mark.parametrize("place", [0x05, 0x3A, 0x62, 0x150, -0x80])
+def test_a_flipped_bit_of_a_published_boot_image_is_found(radeon, published, place):
+    """Nonce, key, version, body, signature: of what the keys in the chip's ROM sign, and of the rest."""
+    host, found = Host(radeon), parts(published("psp", "sos"))
+    for kind, command in BOOT:
+        if kind in found:
+            bad = bytearray(found[kind])
+            bad[place] ^= 4
+            assert host.boot(command, bytes(bad)) & 0xFF, kind
+            assert host.boot(command, found[kind]) == 0x8000_0000, kind
+    radeon.violations.clear()
+
+
+def test_images_of_another_chip_are_refused(radeon, published):
+    host = Host(radeon)
+    host.start(published("psp", "sos"))
+    setup(host)
+    for chip in VERSIONS:
+        mec, sos = published("gc", "mec", chip), parts(published("psp", "sos", chip))
+        ours = chip == radeon.chip.name
+        assert host.load(89, mec[word(mec, 24) :][: word(mec, 36)]) == (
+            0 if ours else 0xFFFF_0006
+        )  # TEE_ERROR_BAD_PARAMETERS
+        if not ours:
+            assert f"published for {chip}, not for {radeon.chip.name}" in radeon.violations[-1].text
+            fresh = Host(type(radeon)(radeon.chip.name, vram_bytes=64 << 20))
+            assert fresh.boot(0x80000, sos[3]) & 0xFF
+
+
+def test_another_release_is_taken_and_remarked(radeon, published, monkeypatch):
+    monkeypatch.setattr(psp_published, "PUBLISHED", {})
+    monkeypatch.setattr(psp_published, "BODIES", set())
+    host = Host(radeon)
+    host.start(published("psp", "sos"))
+    setup(host)
+    mec = published("gc", "mec")
+    assert host.load(89, mec[word(mec, 24) :][: word(mec, 36)]) == 0
+    remarks = [event.text for event in radeon.log.find("firmware", "psp")]
+    assert remarks[0].startswith("KDB")
+    assert remarks[0].endswith("published by nobody we know: signature not checked")
+    assert remarks[-1].startswith("RS64_MEC")
+    assert remarks[-1].endswith("published by nobody we know: signature is right")
+
+
+def test_keys_of_virtual_cards_and_of_the_maker_do_not_mix(radeon, published):
+    name = VERSIONS[radeon.chip.name]["gc"] + "_mec.bin"
+    for first, second in (
+        (published("psp", "sos"), radeon.firmware(name)),
+        (radeon.firmware(VERSIONS[radeon.chip.name]["psp"] + "_sos.bin"), published("gc", "mec")),
+    ):
+        host = Host(type(radeon)(radeon.chip.name, vram_bytes=64 << 20))
+        host.start(first)
+        setup(host)
+        assert host.load(89, second[word(second, 24) :][: word(second, 36)]) == 0xFFFF_0001  # TEE_ERROR_ACCESS_DENIED
+
+
+def test_an_upload_that_waits_for_a_flush_has_not_arrived(navi31):
+    radeon = navi31
+    host, found = Host(radeon), parts(radeon.firmware("psp_13_0_0_sos.bin"))
+    radeon.hdp.drain_us = None
+    radeon.bars[0].write_block(BUFFER, found[3])
+    host.set(36, VRAM_AT + BUFFER >> 20)
+    host.set(35, 0x80000)
+    radeon.clock.sleep_us(10_000)
+    assert host.get(35) & 0xFF
+    assert f"{len(found[3]):#x} bytes of the host's wait for a flush" in radeon.violations[-1].text
+    radeon.hdp.flush()
+    host.set(35, 0x80000)
+    radeon.clock.sleep_us(10_000)
+    assert host.get(35) == 0x8000_0000
 
 
 def test_a_cards_own_files_keep_the_containers_rules(radeon):

@@ -8,6 +8,7 @@ import struct
 import pytest
 
 from ringup.autogen.amd.mqd import v11_compute_mqd
+from ringup.silicon.amd.grbm import Slot
 
 WRITE_DATA = 0x37
 
@@ -260,11 +261,89 @@ def test_safe_mode_is_taken_after_a_while(core):
 
 
 def test_the_boot_status_comes_some_time_after_autoload(cold_core):
+    cold_core.load()
     cold_core.gc.autoload()
     assert cold_core.get("RLC_RLCS_BOOTLOAD_STATUS") == 0
     cold_core.clock.sleep_us(1000)
     assert cold_core.get("RLC_RLCS_BOOTLOAD_STATUS") >> 31
     assert cold_core.get("CP_STAT") == 0
+
+
+RLC_PARTS = {26: "IRAM", 48: "DRAM_BOOT", 25: "RLC_P", 7: "RLC_V"}  # psp_gfx_if.h, GFX_FW_TYPE_RLC_*
+
+
+@pytest.mark.parametrize(("left_out", "name"), [(20, "GPM_MEM"), (21, "SRM_MEM")])
+def test_autoload_does_without_the_restore_lists_and_says_so(cold_core, left_out, name):
+    cold_core.boot(without=left_out)
+    assert cold_core.get("RLC_RLCS_BOOTLOAD_STATUS") >> 31
+    assert f"{name} not loaded: power gating would lose registers" in cold_core.board.log.find("boot", "rlc")[-1].text
+
+
+@pytest.mark.parametrize("left_out", RLC_PARTS)
+def test_autoload_does_not_end_without_a_part_of_the_run_list_controller(cold_core, left_out):
+    cold_core.load(without=left_out)
+    cold_core.gc.autoload()
+    cold_core.clock.sleep_us(1_000_000)
+    assert cold_core.get("RLC_RLCS_BOOTLOAD_STATUS") == 0
+    assert RLC_PARTS[left_out] in cold_core.violations()[-1]
+    queue = cold_core.queue()
+    queue.run(*store(cold_core.DATA, 1))
+    assert not queue.done()
+
+
+# firmware left out, then the queues that are dead for it: micro engine and pipe; MEC's code is the PSP's to insist on
+ENGINES = {89: [(1, 0), (1, 1), (1, 2), (1, 3)], 94: [(1, 0)], 95: [(1, 1)], 96: [(1, 2)], 97: [(1, 3)]}
+
+
+@pytest.mark.parametrize("left_out", ENGINES)
+def test_an_engine_or_pipe_without_its_firmware_does_not_move(cold_core, left_out):
+    cold_core.boot(without=left_out)
+    assert cold_core.get("RLC_RLCS_BOOTLOAD_STATUS") >> 31
+    moved = []
+    for pipe in range(4):
+        queue = cold_core.queue(pipe=pipe, doorbell=6 + 2 * pipe)
+        queue.run(*store(cold_core.DATA + 4 * pipe, 1 + pipe))
+        if queue.done():
+            moved.append((1, pipe))
+        assert cold_core.words(cold_core.DATA + 4 * pipe, 1) == [(1 + pipe) * queue.done()]
+    dead = ENGINES[left_out]
+    assert moved == [(1, pipe) for pipe in range(4) if (1, pipe) not in dead]
+    assert "was started: its firmware has not been loaded" in cold_core.violations()[0]
+
+
+@pytest.mark.parametrize("left_out", [33, 34, 81, 82])
+def test_a_scheduler_without_its_firmware_or_stack_does_not_move(cold_core, left_out):
+    """CP_MES and MES_STACK are pipe 0's; CP_MES_KIQ and MES_KIQ_STACK are pipe 1's."""
+    cold_core.boot(without=left_out)
+    assert [cold_core.gc.cp.may_run(Slot(3, pipe, 0)) for pipe in range(2)] == [left_out >= 81, left_out < 81]
+
+
+@pytest.mark.parametrize("left_out", [None, 87, 88, 90, 91, 92, 93])
+def test_the_graphics_ring_does_not_move_without_its_engines_or_stacks(cold_core, left_out):
+    """RS64_PFP, RS64_ME, and the stacks of pipe 0 (90, 92) and pipe 1."""
+    cold_core.boot(without=left_out)
+    runs = [cold_core.gc.cp.may_run(Slot(0, pipe, 0)) for pipe in range(2)]
+    assert runs == [left_out not in (87, 88, 90, 92), left_out not in (87, 88, 91, 93)]
+
+
+def test_an_engine_without_code_stays_halted_after_autoload(cold_core):
+    cold_core.load(without=89)
+    cold_core.gc.autoload()
+    cold_core.clock.sleep_us(1000)
+    assert cold_core.get("CP_MEC_RS64_CNTL") & 1 << 30
+    assert not cold_core.get("CP_ME_CNTL") & 5 << 26
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["GFX_IMU_I_RAM_DATA", "RLC_GPM_UCODE_DATA", "CP_MEC_ME1_UCODE_DATA", "CP_CPC_IC_BASE_LO", "SDMA0_UCODE_DATA"],
+)
+def test_firmware_past_the_security_processor_is_not_taken(cold_core, name):
+    """As AMDGPU_FW_LOAD_DIRECT of gfx_v11_0.c, imu_v11_0.c and sdma_v6_0.c would have it."""
+    for word in (0x1234_5678, 0x9ABC_DEF0):
+        cold_core.set(name, word)
+    assert cold_core.get(name) == 0
+    assert cold_core.violations() == [f"{name}: firmware past the PSP, which production cards do not take"]
 
 
 def test_reset_forgets_queues_and_firmware(core, mec):

@@ -7,9 +7,11 @@ value (20); a command buffer holds the id (8), operands (28) and the response (8
 from __future__ import annotations
 
 import struct
+from hashlib import sha256, shake_128
 
 import pytest
 
+from ringup.silicon.amd import psp_images, psp_signing
 from ringup.silicon.amd.parts import Board, VmFault
 from ringup.silicon.amd.psp import Psp
 from ringup.silicon.cells import Cells, RegisterSpace
@@ -25,17 +27,35 @@ TMR_BYTES, RING_BYTES = 0x140_0000, 0x1000
 SMU, RLC_G, IMU_I, IMU_D, MEC = 18, 8, 68, 69, 89  # enum psp_gfx_fw_type
 
 
-def image(size=0x1000, kind=0x48, **changed):
-    """A signed image as the files have them: `$PS1` at 0x10, body size at 0x14, kind at 0x58, version at 0x60, size at 0x6c."""
-    data = bytearray(b"\x5a" * size)
-    data[0:0x100] = bytes(0x100)
-    words = {0x14: size - 0x200, 0x30: 1, 0x58: 0x8101_2000 | kind, 0x60: 0x0031_0032, 0x6C: size} | changed.get(
-        "words", {}
+USAGES = {0x0A: 0, 0x09: 0, 0x56: 0, 0x4F: 0, 0x3B: 0x8B, 0x3C: 0x8B, 1: 0x2F, 0: 0x11, 0x35: 0x3C}  # else graphics
+
+
+def image(size=0x1000, kind=0x48, *, words=None, key=None, body=None, magic=b"$PS1", resign=True):
+    """A signed image as the files have them, by PSPTool's header_file.py.
+
+    `$PS1` at 0x10, size of the body at 0x14, signed at 0x30, key at 0x38, kind at 0x58, version at 0x60, size at 0x6c, SHA-256 of the body at
+    0xd0, signature behind. `resign=False`: the header is changed after the signature.
+    """
+    full = {1: 0x1001, 0: 0x0000, 0x0A: 0x000A, 0x09: 0x0009, 0x56: 0x0056, 0x4F: 0x004F, 0x35: 0x0135}.get(
+        kind, 0x2000 | kind
     )
-    data[0x10:0x14] = b"$PS1"
-    for at, value in words.items():
+    body = b"\x5a" * (size - 0x200) if body is None else body
+    usage = USAGES.get(kind, 0x0A)
+    data = bytearray(0x100) + body
+    data[0x10:0x14] = magic
+    data[0x38:0x48] = key or (psp_signing.key_id(usage) if usage else psp_signing.ROOT_ID)
+    data[0xD0:0xF0] = sha256(body).digest()
+    stated = {0x14: len(body), 0x30: 1, 0x58: 0x8101_0000 | full, 0x60: 0x0031_0032, 0x6C: len(body) + 0x200}
+    for at, value in (stated | (words or {}) if resign else stated).items():
         struct.pack_into("<I", data, at, value)
-    return bytes(data)
+    signature = psp_signing.sign(bytes(data))
+    for at, value in (words or {}).items():
+        struct.pack_into("<I", data, at, value)
+    return bytes(data) + signature
+
+
+KEYS = image(kind=0x4F, body=psp_signing.database([0x0A, 0x8B, 0x2F, 0x11, 0x3C]), magic=bytes(4))
+SPL_IMAGE, SYS_IMAGE, SOS_IMAGE = (image(kind=kind) for kind in (0x56, 0x0A, 0x09))
 
 
 class Pages:
@@ -69,14 +89,14 @@ class Target:
 
 
 class Rig:
-    def __init__(self):
+    def __init__(self, **changed):
         clock = VirtualClock()
         self.board = Board("navi31", clock, EventLog(clock), Faults(), RegisterSpace(), Vram(4096), HostMemory())
         self.cells, self.pages, self.target = Cells("navi31", "mp"), Pages(), Target()
         self.autoloaded, self.resets = [], []
         self.psp = Psp(
             self.board, self.cells, self.pages, [self.target], tmr_bytes=TMR_BYTES,
-            on_autoload=self.autoloaded.append, on_mode1_reset=lambda: self.resets.append(1),
+            on_autoload=self.autoloaded.append, on_mode1_reset=lambda: self.resets.append(1), **changed,
         )  # fmt: skip
         self.wptr, self.fence = 0, 0
 
@@ -94,12 +114,7 @@ class Rig:
         return self.get(35)
 
     def secure_os(self):
-        for command, data in (
-            (KDB, b"key database"),
-            (SPL, b"key database"),
-            (SYS, image(kind=0x0A)),
-            (SOS, image(kind=0x09)),
-        ):
+        for command, data in ((KDB, KEYS), (SPL, SPL_IMAGE), (SYS, SYS_IMAGE), (SOS, SOS_IMAGE)):
             assert self.boot(command, data) == READY
         self.board.clock.sleep_us(80_000)
         return self
@@ -139,7 +154,7 @@ class Rig:
 
     def load(self, fw_type, data=None, at=IMAGE):
         data = (
-            image(kind={SMU: 1, RLC_G: 9, IMU_I: 0x3B, IMU_D: 0x3C, MEC: 0x48}.get(fw_type, 0))
+            image(kind={SMU: 1, RLC_G: 0x2009, IMU_I: 0x3B, IMU_D: 0x3C, MEC: 0x48}.get(fw_type, 0))
             if data is None
             else data
         )
@@ -177,9 +192,9 @@ def test_ready_drops_with_a_command_and_comes_back(rig):
 
 
 def test_the_sign_of_life_comes_later_than_20_ms_after_the_last_component(rig):
-    for command, data in ((KDB, b"keys"), (SPL, b"keys"), (SYS, image(kind=0x0A))):
+    for command, data in ((KDB, KEYS), (SPL, SPL_IMAGE), (SYS, SYS_IMAGE)):
         rig.boot(command, data)
-    assert rig.boot(SOS, image(kind=0x09), time_us=20_000) == READY
+    assert rig.boot(SOS, SOS_IMAGE, time_us=20_000) == READY
     assert rig.get(81) == 0
     rig.board.clock.sleep_us(80_000)  # and within the driver's 100 ms
     assert rig.get(81) != 0
@@ -191,28 +206,145 @@ def test_the_sign_of_life_comes_later_than_20_ms_after_the_last_component(rig):
     "order", [[SYS], [SPL], [SOS], [KDB, SOS], [KDB, SPL, SOS]], ids=lambda order: "-".join(hex(one) for one in order)
 )
 def test_components_out_of_order_are_refused(rig, order):
-    data = {KDB: b"keys", SPL: b"keys", SYS: image(kind=0x0A), SOS: image(kind=0x09)}
+    data = {KDB: KEYS, SPL: SPL_IMAGE, SYS: SYS_IMAGE, SOS: SOS_IMAGE}
     answers = [rig.boot(command, data[command]) for command in order]
     assert answers[:-1] == [READY] * (len(order) - 1)
     assert answers[-1] != READY
     assert "must come before" in rig.refusals[-1]
 
 
+MISTAKES = {  # answers of the boot loader and of the secure OS are those of GlobalPlatform's TEE client API where it has one
+    "zeros": (lambda good: bytes(len(good)), "nothing has arrived", psp_images.Status.NO_DATA),
+    "noise": (lambda good: shake_128(good).digest(len(good)), "no signed header", psp_images.Status.BAD_FORMAT),
+    "whole file": (
+        lambda good: (
+            struct.pack("<IIHHHHIII", 0x100 + len(good), 44, 2, 0, 11, 0, 1, len(good), 0x100).ljust(0x100, b"\0")
+            + good
+        ),
+        "a whole file of the kernel's firmware folder",
+        psp_images.Status.BAD_FORMAT,
+    ),
+    "late slice": (lambda good: bytes(range(64)) + good, "0x40 bytes further on", psp_images.Status.BAD_FORMAT),
+    "no header": (lambda good: good[0x100:], "a part without its header", psp_images.Status.BAD_FORMAT),
+    "cut": (lambda good: good[:-16], "it has", psp_images.Status.SHORT_BUFFER),
+    "head alone": (lambda good: good[:0x80], "", psp_images.Status.SHORT_BUFFER),
+    "flipped in the body": (lambda good: flip(good, 0x234), "SHA-256", psp_images.Status.SECURITY),
+    "flipped in the header": (lambda good: flip(good, 0x62), "its signature", psp_images.Status.SECURITY),
+    "flipped in the signature": (lambda good: flip(good, -7), "its signature", psp_images.Status.SECURITY),
+    "half arrived": (
+        lambda good: good[:0x800].ljust(len(good), b"\0"),
+        "not all has arrived",
+        psp_images.Status.SECURITY,
+    ),
+}
+
+
+def flip(data, at):
+    changed = bytearray(data)
+    changed[at] ^= 0x10
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_each_mistake_with_an_image_has_its_answer_from_the_secure_os(ring, name):
+    damage, reason, status = MISTAKES[name]
+    ring.setup_tmr()
+    assert ring.load(MEC, damage(image())) == status
+    assert reason in ring.refusals[-1]
+    assert "RS64_MEC" in ring.refusals[-1]
+    assert ring.target.got == []
+    assert ring.load(MEC) == 0
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.parametrize("command", [KDB, SYS])
+def test_each_mistake_with_an_image_is_refused_by_the_boot_loader(rig, command, name):
+    if command == SYS:
+        rig.boot(KDB, KEYS)
+    good = {KDB: KEYS, SYS: SYS_IMAGE}[command]
+    answer = rig.boot(command, MISTAKES[name][0](good))
+    assert answer & 0xFF
+    assert "refused" in rig.refusals[-1]
+    assert rig.boot(command, good) == READY
+
+
+def test_answers_of_the_boot_loader_differ_by_kind_of_mistake(rig):
+    rig.boot(KDB, KEYS)
+    answers = {rig.boot(SYS, MISTAKES[name][0](SYS_IMAGE)) for name in ("zeros", "noise", "flipped in the body")} | {
+        rig.boot(SYS, SOS_IMAGE),
+        rig.boot(SYS, image(kind=0x0A, key=bytes(16))),
+    }
+    assert rig.boot(SYS, SYS_IMAGE) == READY
+    assert len(answers | {rig.boot(SYS, SYS_IMAGE)}) == 6
+
+
+def test_a_boot_that_begins_anew_begins_with_the_key_database(rig):
+    for _ in range(2):
+        for command, data in ((KDB, KEYS), (SPL, SPL_IMAGE), (SYS, SYS_IMAGE)):
+            assert rig.boot(command, data) == READY
+            assert (rig.boot(command, data) == READY) == (command == KDB)
+
+
 @pytest.mark.parametrize(
-    ("data", "reason"),
+    ("changed", "status", "reason"),
     [
-        (b"", "bytes of nothing"),
-        (image(kind=0x0A, words={0x6C: 0x2000}), "body of"),
-        (image(kind=0x0A, words={0x14: 0x100}), "body of"),
-        (image(kind=0x0A, words={0x6C: 0x20_0000}), "header says"),
-        (image(kind=0x09), "image of kind 0x9"),
+        ({"key": b"a key of mine \0\0"}, psp_images.Status.ACCESS_DENIED, "which this card does not know"),
+        ({"key": psp_signing.key_id(0x8B)}, psp_images.Status.ACCESS_DENIED, "for usage 0x8b, not for RS64_MEC"),
+        ({"key": psp_signing.ROOT_ID}, psp_images.Status.ACCESS_DENIED, "which this card does not know"),
+        ({"kind": 0x3E}, psp_images.Status.BAD_PARAMETERS, "SDMA_UCODE_TH0 where RS64_MEC"),
+        ({"words": {0x14: 0x100}}, psp_images.Status.BAD_FORMAT, "a body of"),
+        ({"words": {0x6C: 0x2000}}, psp_images.Status.BAD_FORMAT, "a body of"),
+        ({"words": {0x30: 0}}, psp_images.Status.BAD_FORMAT, "not signed"),
+        ({"words": {0x18: 1}}, psp_images.Status.BAD_FORMAT, "encrypted"),
+        ({"words": {0x34: 7}}, psp_images.Status.BAD_FORMAT, "not signed"),
+        ({"words": {0x60: 5}, "resign": False}, psp_images.Status.SECURITY, "signature"),
     ],
-    ids=["empty", "size", "body", "too large", "another part"],
 )
-def test_an_image_that_contradicts_itself_is_refused(rig, data, reason):
-    rig.boot(KDB, b"keys")
-    assert rig.boot(SYS, data) & 0xFF
-    assert reason in rig.refusals[-1]
+def test_a_header_that_is_none_of_this_part_is_refused(ring, changed, status, reason):
+    ring.setup_tmr()
+    assert ring.load(MEC, image(**changed)) == status
+    assert reason in ring.refusals[-1]
+
+
+def test_a_part_is_taken_once_until_a_reset(ring):
+    ring.setup_tmr()
+    assert ring.load(MEC) == 0
+    assert ring.load(MEC) == psp_images.Status.BAD_STATE
+    assert len(ring.target.got) == 1
+
+
+def test_the_key_database_serves_where_the_roll_back_table_is_asked_for(rig):
+    """As psp_v13_0.c has it: bootloader_load_spl sends the KDB."""
+    assert rig.boot(KDB, KEYS) == READY
+    assert rig.boot(SPL, SYS_IMAGE) & 0xFF
+    assert rig.boot(SPL, KEYS) == READY
+
+
+def test_keys_are_those_of_the_database_that_was_booted(rig):
+    database = image(kind=0x4F, body=psp_signing.database([0x0A]))
+    for command, data in ((KDB, database), (SPL, SPL_IMAGE), (SYS, SYS_IMAGE), (SOS, SOS_IMAGE)):
+        assert rig.boot(command, data) == READY
+    rig.board.clock.sleep_us(80_000)
+    rig.set(69, RING)
+    rig.set(71, RING_BYTES)
+    rig.control(2 << 16)
+    rig.setup_tmr()
+    assert rig.load(MEC) == 0
+    assert rig.load(SMU) == psp_images.Status.ACCESS_DENIED
+
+
+@pytest.mark.parametrize(
+    "body", [b"\x11" * 0x400, psp_signing.database([1])[:-4], psp_signing.database([1]).replace(b"KDB", b"KDC")]
+)
+def test_a_key_database_that_cannot_be_read_is_refused(rig, body):
+    assert rig.boot(KDB, image(kind=0x4F, body=body)) & 0xFF
+    assert "key" in rig.refusals[-1]
+
+
+def test_bytes_of_the_hosts_that_still_wait_are_told_with_a_refusal():
+    late = Rig(waiting=lambda: 0x1800)
+    assert late.boot(KDB, b"") & 0xFF
+    assert "0x1800 bytes of the host's wait for a flush" in late.refusals[-1]
 
 
 def test_an_unknown_boot_command_and_an_unmapped_image_are_refused(rig):
@@ -311,12 +443,6 @@ def test_room_behind_an_image_is_no_part_of_it(ring):
     assert ring.load(94, image(0x1550, kind=0x49) + bytes(0x1000)) == 0  # RS64_MEC_P0_STACK as amdgpu sends it
 
 
-def test_a_synthetic_image_without_a_signed_header_is_loaded(ring):
-    ring.setup_tmr()
-    assert ring.load(MEC, b"\x01" * 777) == 0
-    assert ring.target.got == [(MEC, 777)]
-
-
 @pytest.mark.parametrize(
     "data",
     [image()[:-4], bytes(64), image(kind=0x3E)],
@@ -337,10 +463,13 @@ def test_unknown_firmware_types_are_refused(ring, fw_type):
 def test_autoload_needs_the_graphics_cores_images_and_hands_them_on(ring):
     ring.setup_tmr()
     for fw_type in (RLC_G, IMU_I, IMU_D):
-        ring.load(fw_type)
+        assert ring.load(fw_type) == 0
     assert ring.command(0x21)["status"] != 0
-    assert "RS64_MEC" in ring.refusals[-1]
+    assert "RS64_MEC, TOC" in ring.refusals[-1]
     ring.load(MEC)
+    assert ring.command(0x21)["status"] != 0
+    ring.pages.data[IMAGE : IMAGE + 0x900] = image(0x900, kind=0x0E)
+    ring.command(0x20, IMAGE, 0, 0x900)
     assert ring.command(0x21)["status"] == 0
     assert sorted(ring.autoloaded[0]) == [RLC_G, IMU_I, IMU_D, MEC]
 
@@ -398,7 +527,7 @@ def test_reset_forgets_the_secure_os_the_ring_and_what_was_loaded(ring):
     ring.load(MEC)
     ring.psp.reset()
     assert (ring.get(35), ring.get(81), ring.get(64)) == (READY, 0, 0)
-    assert ring.boot(SYS, image(kind=0x0A)) != READY
+    assert ring.boot(SYS, SYS_IMAGE) != READY
     ring.wptr = ring.fence = 0
     ring.ring()
     assert ring.load(MEC) != 0  # the TMR is gone too
@@ -414,8 +543,8 @@ def test_work_under_way_at_a_reset_is_never_answered(ring):
 @pytest.mark.parametrize(("argument", "error"), [(9, 9), (-1, 0xFF)])
 def test_a_boot_loader_error_can_be_switched_on(rig, argument, error):
     rig.board.faults.inject("psp_bootloader_error", argument)
-    assert rig.boot(KDB, b"keys") == READY | error
-    assert rig.boot(KDB, b"keys") == READY
+    assert rig.boot(KDB, KEYS) == READY | error
+    assert rig.boot(KDB, KEYS) == READY
 
 
 def test_other_faults_of_the_psp_can_be_switched_on(ring):
