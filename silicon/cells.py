@@ -1,16 +1,23 @@
-"""A block's registers: storage by address, with hooks where the block acts. What no header names is refused."""
+"""A block's registers: storage by address, with hooks where the block acts. What no header names is refused.
+
+Which registers a block acts on, which are kept without effect, and which are not modelled says the block's table (`rows`).
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterable
 from functools import cache
-from typing import NamedTuple
+from importlib import import_module
+from typing import NamedTuple, Protocol
 
 from ringup.autogen.regdb import Chip, Register, RegisterField, open_chip
-from ringup.errors import GuestError
+from ringup.errors import GuestError, Unmodelled
+from ringup.silicon.rows import Kind, Row, Rows
 
 ALL = 0xFFFF_FFFF
 PAGE_SHIFT = 12  # doors are found by page
+RESERVED = re.compile("(RESERVED|RSVD|UNUSED)[0-9_]*", re.IGNORECASE)  # how headers name bits without a meaning
 Key = Hashable  # what selects a bank, such as (me, pipe, queue)
 
 
@@ -54,6 +61,60 @@ def names_from(chip: str, block: str, instance: int, prefix: str) -> tuple[str, 
     return tuple(name for name in block_map(chip, block, instance).addresses if name.startswith(prefix))
 
 
+class Table(NamedTuple):
+    """The rows of a block by address. `twins`: names of a register that has several. `may_set`: bits that some field has, of
+    registers that were written before."""
+
+    rows: dict[int, Row]
+    resets: dict[int, int]
+    read_only: dict[int, int]
+    clears: dict[int, int]
+    starts: dict[int, tuple[str, ...]]
+    twins: dict[int, list[str]]
+    may_set: dict[int, int]
+
+
+@cache
+def rows_of(chip: str, block: str) -> Rows:
+    """Return a block's table, which its vendor's models have; an empty one makes the whole block unmodelled."""
+    tables: dict[str, Rows] = import_module(f"ringup.silicon.{_chip(chip).row.vendor}.rows").TABLES
+    return tables.get(block, Rows(()))
+
+
+@cache
+def table(chip: str, block: str, instance: int, rows: Rows) -> Table:
+    """Find the row of every register of a block. Cards are made often: this happens once for each chip."""
+    addresses = block_map(chip, block, instance).addresses
+    named = rows.of(addresses)
+    twins: dict[int, list[str]] = {}
+    for name, address in addresses.items():
+        twins.setdefault(address, []).append(name)
+    found: dict[int, Row] = {}
+    # Some registers have two names; the row that says most has both.
+    for kind in (Kind.UNMODELLED, Kind.INERT, Kind.BEHAVIOUR):
+        found |= {addresses[name]: row for name, row in named.items() if row.kind is kind}
+    return Table(
+        found,
+        {address: row.reset for address, row in found.items() if row.reset},
+        {address: row.read_only for address, row in found.items() if row.read_only},
+        {address: row.clears for address, row in found.items() if row.clears},
+        {address: row.starts for address, row in found.items() if row.starts},
+        {address: names for address, names in twins.items() if len(names) > 1},
+        {},
+    )
+
+
+def _named_bits(chip: str, block: str, names: Iterable[str]) -> int:
+    """Return the bits of a register that its header gives a field with a meaning; all of them where it lists no fields."""
+    found = (register for name in names for register in _chip(chip).registers(name.partition("[")[0], block))
+    fields = [one for register in found for one in register.fields]
+    bits = 0
+    for one in fields:
+        if not RESERVED.fullmatch(one.name):
+            bits |= one.mask
+    return bits if fields else ALL
+
+
 @cache
 def _field(chip: str, block: str, name: str, field: str) -> RegisterField:
     wanted = field.upper()
@@ -64,23 +125,35 @@ def _field(chip: str, block: str, name: str, field: str) -> RegisterField:
     raise KeyError(f"{name} has no field {field}")
 
 
+class Note(Protocol):
+    """`EventLog.note`."""
+
+    def __call__(self, block: str, kind: str, form: str, *values: object) -> None:
+        """Add an event."""
+        ...
+
+
 class Cells:
     """The registers of one block instance. Values are kept by address and bank; names are the header's.
 
     `cells["NAME"]` reads and stores without hooks: that is the block's own hand. `read` and `write` are the bus.
+    `rows` is the block's table, its vendor's when left out. A hook is for a register whose row says that it acts; only
+    tests have others.
     """
 
-    def __init__(self, chip: str, block: str, instance: int = 0) -> None:
+    def __init__(self, chip: str, block: str, instance: int = 0, rows: Rows | None = None) -> None:
         self.chip, self.block, self.instance = chip, block, instance
         self.map = block_map(chip, block, instance)
+        self.note: Note | None = None  # where the log is; `RegisterSpace.attach` says
+        self._table = table(chip, block, instance, rows or rows_of(chip, block))
+        self._noted: set[tuple[str, int]] = set()
         self._values: dict[tuple[int, Key], int] = {}
-        self._reset: dict[int, int] = {}
+        self._reset = dict(self._table.resets)
         self._read: dict[int, Callable[[], int]] = {}
         self._write: dict[int, Callable[[int], None]] = {}
-        self._fixed: dict[int, int] = {}  # bits the bus cannot change
-        self._clears: dict[int, int] = {}  # bits that a written 1 clears
+        # bits the bus cannot change, bits that a written 1 clears
+        self._fixed, self._clears = dict(self._table.read_only), dict(self._table.clears)
         self._bank: dict[int, Callable[[], Key]] = {}
-        self.modelled: set[int] = set()
 
     # --- setting up, once, by the block -------------------------------------------------------------------------
     def address(self, name: str) -> int:
@@ -93,44 +166,42 @@ class Cells:
 
     def on_read(self, name: str, hook: Callable[[], int]) -> None:
         """Answer bus reads of `name` with what `hook()` returns."""
-        self._read[self._known(name)] = hook
+        self._read[self.map.addresses[name]] = hook
 
     def on_write(self, name: str, hook: Callable[[int], None]) -> None:
         """Call `hook(value)` after a bus write was stored; the value is the one stored."""
-        self._write[self._known(name)] = hook
+        self._write[self.map.addresses[name]] = hook
 
     def read_only(self, name: str, bits: int = ALL) -> None:
         """Make bus writes leave `bits` alone."""
-        self._fixed[self._known(name)] = bits
+        self._fixed[self.map.addresses[name]] = bits
 
     def write_one_clears(self, name: str, bits: int = ALL) -> None:
         """Make a written 1 clear the bit, and a written 0 leave it."""
-        self._clears[self._known(name)] = bits
+        self._clears[self.map.addresses[name]] = bits
 
     def resets_to(self, name: str, value: int) -> None:
         """Give a register its value after reset; 0 for those not named. It takes that value at once."""
-        self._reset[self._known(name)] = value
-
-    def storage(self, names: Iterable[str]) -> None:
-        """Say that plain storage is all there is to these registers; `NAME*` means all that begin so. Unknown ones are a `KeyError`."""
-        for name in names:
-            if name.endswith("*"):
-                found = self.names_from(name[:-1])
-                if not found:
-                    raise KeyError(f"{self.block} of {self.chip} has no register {name}")
-                self.modelled.update(self.map.addresses[known] for known in found)
-            else:
-                self._known(name)
+        self._reset[self.map.addresses[name]] = value
 
     def bank(self, names: Iterable[str], key: Callable[[], Key]) -> None:
         """Keep a value of each of `names` for every bank; `key()` tells the bank that the bus sees now."""
         for name in names:
-            self._bank[self._known(name)] = key
+            self._bank[self.map.addresses[name]] = key
 
-    def _known(self, name: str) -> int:
+    def row(self, name: str) -> Row | None:
+        """Return the row of a register; None: it has none, and is not modelled."""
+        return self._table.rows.get(self.map.addresses[name])
+
+    def kind(self, name: str) -> Kind:
+        """Return what a register is to the model."""
+        row = self.row(name)
+        return Kind.UNMODELLED if row is None else row.kind
+
+    def hooked(self, name: str) -> bool:
+        """Say whether the block answers reads of a register, or hears of writes."""
         address = self.map.addresses[name]
-        self.modelled.add(address)
-        return address
+        return address in self._read or address in self._write
 
     # --- the block's own hand -----------------------------------------------------------------------------------
     def __getitem__(self, name: str) -> int:
@@ -185,7 +256,12 @@ class Cells:
         hook = self._read.get(address)
         if hook is not None:
             return hook() & ALL
-        return self.peek(address)
+        value = self.peek(address)
+        if self.note is not None:
+            row = self._table.rows.get(address)
+            if row is None or row.kind is Kind.UNMODELLED:
+                self._once("read", address, "unmodelled", "{} is read as {:#x}, without a model{}", value, _why(row))
+        return value
 
     def peek(self, address: int) -> int:
         """Return what is stored at a byte address, without a hook; one that no header names is a `GuestError`."""
@@ -199,6 +275,7 @@ class Cells:
             raise GuestError(
                 f"writing {value:#x} to {self.block} register {address:#x}: no header of {self.chip} names it"
             )
+        self._look(address, value & ALL)
         key = self._key(address)
         old = self._values.get((address, key), self._reset.get(address, 0))
         new = value & ALL
@@ -211,9 +288,46 @@ class Cells:
         if hook is not None:
             hook(new if not clears else value & ALL)
 
+    def _look(self, address: int, value: int) -> None:
+        """Compare a write with the register's row. One that starts what the model lacks raises `Unmodelled`."""
+        table = self._table
+        row = table.rows.get(address)
+        if address in table.starts and row is not None:
+            self._refuse(address, value, row)
+        if row is None or row.kind is Kind.UNMODELLED:
+            self._once("write", address, "unmodelled", "{} = {:#x} is kept without effect{}", value, _why(row))
+        if value:
+            may_set = table.may_set.get(address)
+            if may_set is None:
+                names = table.twins.get(address, [self.map.names[address]])
+                may_set = _named_bits(self.chip, self.block, names) | (row.spare if row else 0)
+                table.may_set[address] = may_set
+            if extra := value & ~may_set:
+                text = "{} = {:#x}: reserved bits {:#x} written, which no field of the header has"
+                self._once("reserved", address, "reserved", text, value, extra)
+
+    def _refuse(self, address: int, value: int, row: Row) -> None:
+        name = self.map.names[address]
+        for start in row.starts:
+            field, _, wanted = start.partition("=")
+            found = value if field == "*" else self.field(name, field, value)
+            if found and (not wanted or found == int(wanted, 0)):
+                what = "" if field == "*" else f".{field}"
+                raise Unmodelled(f"{self.block}.{name}{what} was set to {found:#x}: {row.why}")
+
+    def _once(self, way: str, address: int, kind: str, form: str, *values: object) -> None:
+        """Note something about a register once."""
+        if self.note is not None and (way, address) not in self._noted:
+            self._noted.add((way, address))
+            self.note(self.block, kind, form, f"{self.block}.{self.map.names[address]}", *values)
+
     def _key(self, address: int) -> Key:
         bank = self._bank.get(address)
         return None if bank is None else bank()
+
+
+def _why(row: Row | None) -> str:
+    return "" if row is None else f": {row.why}"
 
 
 class Door(NamedTuple):
@@ -228,12 +342,15 @@ class Door(NamedTuple):
 class RegisterSpace:
     """All registers of a card by byte address: finds the block that a bus access is for."""
 
-    def __init__(self) -> None:
+    def __init__(self, note: Note | None = None) -> None:
+        """`note`: of the card's log, which is told once of each register that is accessed and not modelled."""
+        self._note = note
         self._owner: dict[int, Cells] = {}
         self._doors: dict[int, list[Door]] = {}  # by page of addresses
 
     def attach(self, cells: Cells) -> None:
         """Put a block's registers on the bus; an address that two blocks name belongs to the one attached first."""
+        cells.note = self._note
         self._owner = dict.fromkeys(cells.map.names, cells) | self._owner
 
     def door(self, first: int, size_bytes: int, read: Callable[[int], int], write: Callable[[int, int], None]) -> Door:

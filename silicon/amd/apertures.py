@@ -56,14 +56,10 @@ class Doorbells:
 
 
 class Registers:
-    """BAR 5. A quadword is two dwords, low one first; smaller reads give part of a dword, smaller writes are refused.
-
-    The first access to a register that a block only stores, and nobody thought about, is noted as `unmodelled`.
-    """
+    """BAR 5. A quadword is two dwords, low one first; smaller reads give part of a dword, smaller writes are refused."""
 
     def __init__(self, board: Board) -> None:
         self._space, self._log = board.space, board.log
-        self._noted: set[int] = set()
         self.watch: Callable[[int], None] | None = None  # called before each access with the byte address
 
     def read(self, offset: int, size_bytes: int) -> bytes:
@@ -95,12 +91,6 @@ class Registers:
     def _look(self, address: int) -> None:
         if self.watch is not None:
             self.watch(address)
-        if address in self._noted:
-            return
-        self._noted.add(address)
-        cells = self._space.owner(address)
-        if cells is not None and address not in cells.modelled:
-            self._log.note(cells.block, "unmodelled", "{} is only storage", self._space.name(address))
 
     def _block(self, address: int) -> str:
         cells = self._space.owner(address)

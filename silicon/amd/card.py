@@ -23,6 +23,8 @@ from ringup.silicon.amd.ih import Ih
 from ringup.silicon.amd.nbio import Nbio
 from ringup.silicon.amd.parts import Board, Resettable
 from ringup.silicon.amd.psp import Psp
+from ringup.silicon.amd.rows import unnamed
+from ringup.silicon.amd.rows.unnamed import Unnamed
 from ringup.silicon.amd.sdma import Sdma
 from ringup.silicon.amd.smu import Smu
 from ringup.silicon.amd.smuio import Rom, Smuio
@@ -47,20 +49,8 @@ FB_LOCATION = 0x8000  # in 16 MiB: where the board's firmware puts VRAM in the a
 FB_UNIT = 1 << 24
 RESET_US = 100_000  # PCI Express 4.0, 6.6: a host gives a function that long before it asks again
 VIOLATIONS_KEPT, UNHEARD_KEPT = 10_000, 4
-# QUIRK: drivers load a queue by writing every dword from the first to the last of these, and a few have no name: metal ignores those.
-# Source: amdgpu_amdkfd_gfx_v11.c, hqd_load_v11
-RANGES_WITH_HOLES = (("gc", "CP_MQD_BASE_ADDR", "CP_HQD_PQ_WPTR_HI"),)
-# QUIRK: the state that a driver dumps of a hung SDMA engine 1 is asked for at this distance (bytes) from engine 0's, and not all of it is an
-# engine's: metal answers 0. Source: sdma_v6_0.c, sdma_reg_list_6_0
-STRAYS = (("gc", "GRBM_STATUS2", 0x1800),)
-# QUIRK: amdgpu has one header for the command processors of this generation, and dumps what it names: where a chip lacks it, metal answers 0.
-# Source: gfx_v11_0.c, gc_reg_list_11_0
-FOREIGN = (
-    "gc",
-    "navi31",
-    ("CP_MES_DEBUG_INTERRUPT_INSTR_PNTR", "GRBM_STATUS_SE3", "GRBM_STATUS_SE4", "GRBM_STATUS_SE5"),
-)
-STORAGE_BLOCKS = (("athub", 0), ("lsdma", 0), ("vcn", 0), ("vcn", 1), ("dcn", 0))
+# blocks that are listed, and have no model
+UNMODELLED_BLOCKS = (("athub", 0), ("lsdma", 0), ("vcn", 0), ("vcn", 1), ("dcn", 0))
 
 
 class VirtualRadeon:
@@ -99,7 +89,9 @@ class VirtualRadeon:
         self.log.watch(self._collect)
         self.host = HostMemory()
         self.vram = Vram(self.chip.vram_bytes)
-        self.board = Board(self.chip.name, self.clock, self.log, self.faults, RegisterSpace(), self.vram, self.host)
+        self.board = Board(
+            self.chip.name, self.clock, self.log, self.faults, RegisterSpace(self.log.note), self.vram, self.host
+        )
         self.interrupts = Interrupts(self.clock)
         self._holder = ""  # who has it open
         self._wire_bus()
@@ -179,22 +171,21 @@ class VirtualRadeon:
         self.nbio.listen("gc", self.gc)
         for copier in self.sdma:
             self.nbio.listen("sdma", copier)
-        for block, instance in STORAGE_BLOCKS:
+        for block, instance in UNMODELLED_BLOCKS:
             self._registers(block, instance)
 
-        for block, first, last in RANGES_WITH_HOLES:
-            self._fill_holes(block, first, last)
-        for block, name, distance in STRAYS:
-            self._hole(block_map(chip.name, block, 0).addresses[name] + distance)
-        block, other, names = FOREIGN
-        for name in set(names) - set(block_map(chip.name, block, 0).addresses):
-            self._hole(block_map(other, block, 0).addresses[name])
+        for row in unnamed.ROWS:
+            self._unnamed(row)
 
-    def _fill_holes(self, block: str, first: str, last: str) -> None:
-        """Make the unnamed dwords between two registers read as 0 and take writes without effect."""
-        places = block_map(self.chip.name, block, 0)
-        for address in range(places.addresses[first], places.addresses[last], 4):
-            if address not in places.names:
+    def _unnamed(self, row: Unnamed) -> None:
+        """Make dwords that no header names read as 0 and take writes without effect."""
+        places = block_map(self.chip.name, row.block, 0)
+        if row.chip and row.first in places.addresses:
+            return
+        first = block_map(row.chip or self.chip.name, row.block, 0).addresses[row.first] + row.distance
+        for address in range(first, places.addresses[row.to] if row.to else first + 4, 4):
+            # behind a distance the space belongs to the row whatever is named there
+            if row.distance or address not in places.names:
                 self._hole(address)
 
     def _hole(self, address: int) -> None:
@@ -398,6 +389,7 @@ class VirtualRadeon:
             "power state": f"D{self.gpu.power_state}",
             "bytes waiting in HDP": self.hdp.holds,
             "interrupts pending": len(self.interrupts.pending),
+            "registers used that are not modelled": len({event.values[0] for event in self.log.find("unmodelled")}),
             "violations": [event.text for event in self.violations],
         }
 

@@ -91,21 +91,6 @@ PER_ARRAY = (
     "CC_GC_SHADER_RATE_CONFIG",
     "GC_USER_SHADER_RATE_CONFIG",
 )
-RESET_VALUES = {  # gc_11_0_0_default.h; queue pointers and addresses start at 0
-    "GRBM_CNTL": 0x18, "GRBM_GFX_INDEX": 0xE000_0000, "CP_MEC_ME1_HEADER_DUMP": 0xDEF0_DEF0, "CP_MEC_ME2_HEADER_DUMP": 0xDEF0_DEF0,
-    "CP_ME_HEADER_DUMP": 0xDEF0_DEF0, "CP_PFP_HEADER_DUMP": 0xDEF0_DEF0, "CP_MES_HEADER_DUMP": 0xDEF0_DEF0,
-    "CP_RB_DOORBELL_RANGE_UPPER": 0x108, "CP_MEC_DOORBELL_RANGE_LOWER": 0x110, "CP_MEC_DOORBELL_RANGE_UPPER": 0xFFC,
-    "CP_HQD_PERSISTENT_STATE": 0x0BE0_5501, "CP_HQD_PQ_CONTROL": 0x0030_8509, "CP_HQD_IB_CONTROL": 0x0030_0000,
-    "CP_MQD_CONTROL": 0x100, "CP_HQD_EOP_CONTROL": 0x6, "CP_GFX_HQD_CNTL": 0x00A0_0000, "CP_RB0_CNTL": 0x00A0_0000,
-    "CP_GFX_HQD_QUANTUM": 0xA01, "CP_MEC_CNTL": 0x5000_0000, "CP_ME_CNTL": 0x1500_0000, "CP_MES_CNTL": 0x4000_0000,
-    "CP_MEC_RS64_CNTL": 0x4000_0000, "RLC_CP_SCHEDULERS": 0x3038, "SH_MEM_CONFIG": 0xC000, "COMPUTE_PIPELINESTAT_ENABLE": 1,
-    "COMPUTE_MISC_RESERVED": 7, "COMPUTE_DISPATCH_INTERLEAVE": 0x40,
-    **{f"COMPUTE_STATIC_THREAD_MGMT_SE{engine}": 0xFFFF_FFFF for engine in range(PRESENT_LIMIT)},
-}  # fmt: skip
-STORAGE = (
-    "SCRATCH_REG*", "GRBM_*", "CP_*", "CPC_*", "CPF_*", "CPG_*", "COMPUTE_*", "GDS_*", "SPI_*", "SQ_*", "SQC_*", "SQG_*", "SH_MEM_*",
-    "CC_*", "GC_USER_*", "CGTS_*", "TA_*", "TCP_*", "GB_*", "PA_*", "VGT_*", "DB_*", "CB_*", "GE_*", "IA_*", "WD_*", "RMI_*", "GL*",
-)  # fmt: skip
 
 
 class Grbm:
@@ -116,13 +101,9 @@ class Grbm:
         self.busy: Callable[[], tuple[bool, bool, bool]] = lambda: (False, False, False)  # graphics, compute, shaders
         self.on_soft_reset: Callable[[int], None] = lambda mask: None
         self._actor: tuple[Slot, int] | None = None
-        cells.storage(STORAGE)
         self._banks()
-        for name, value in RESET_VALUES.items():
-            cells.resets_to(name, value)
         for name in ("GB_ADDR_CONFIG", "GB_ADDR_CONFIG_READ"):
             cells.resets_to(name, row.gb_addr_config)
-        cells.read_only("GB_ADDR_CONFIG_READ")
         self._status()
         self._clocks()
         cells.on_write("GRBM_SOFT_RESET", lambda mask: self.on_soft_reset(mask))
@@ -169,8 +150,6 @@ class Grbm:
         cells.bank(PER_ARRAY, self._array)
         for name in PER_ARRAY:
             cells.on_write(name, self._spreader(name))
-            if name.startswith("CC_"):
-                cells.read_only(name)
 
     def _index(self) -> gc.GRBM_GFX_INDEX:
         return gc.GRBM_GFX_INDEX(self.cells["GRBM_GFX_INDEX"])

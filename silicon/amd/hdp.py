@@ -27,9 +27,6 @@ class Hdp:
     def __init__(self, board: Board) -> None:
         self._vram, self._clock = board.vram, board.clock
         self.cells = Cells(board.chip, "hdp")
-        self.cells.storage(
-            ["HDP_CLK_CNTL", "HDP_MEM_POWER_CTRL", "HDP_MISC_CNTL", "HDP_HOST_PATH_CNTL", "HDP_NONSURFACE_*"]
-        )
         board.space.attach(self.cells)
         self.coherent = False
         self.flushes = 0

@@ -128,12 +128,7 @@ class VmHub:
             cells.on_write(self._name(f"VM_INVALIDATE_ENG{number}_REQ"), partial(self._request, number))
             cells.on_read(self._name(f"VM_INVALIDATE_ENG{number}_SEM"), partial(self._take, number))
             cells.on_write(self._name(f"VM_INVALIDATE_ENG{number}_SEM"), partial(self._give, number))
-            cells.read_only(self._name(f"VM_INVALIDATE_ENG{number}_ACK"))
-        cells.storage(
-            [self._name("VM_INVALIDATE_ENG*"), self._name("VM_CONTEXT*"), self._name("VM_L2_*"), self._name("MC_VM_*")]
-        )
         cells.on_write(self._name("VM_L2_PROTECTION_FAULT_CNTL"), self._fault_control)
-        cells.read_only(self._name("VM_L2_PROTECTION_FAULT_STATUS"))
         cells.on_write(self._name("VM_L2_CNTL2"), self._cache_control)
 
     def reset(self) -> None:

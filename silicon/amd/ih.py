@@ -56,10 +56,6 @@ class Ih:
         cells.on_write("IH_RING1_CLIENT_CFG_DATA", self._route)
         cells.on_read("IH_RING1_CLIENT_CFG_DATA", lambda: self._routes[self._index()])
         cells.on_read("IH_STATUS", self._status)
-        cells.storage(
-            ["IH_VMID_*", "IH_RB_*", "IH_DOORBELL_*", "IH_CNTL*", "IH_MSI_*", "IH_STORM_*", "IH_INT_*", "IH_RETRY_*"]
-        )
-        cells.storage(["IH_CHICKEN", "IH_CLIENT_CFG*", "IH_CID_REMAP_*", "IH_MEM_POWER_*", "IH_SCRATCH", "IH_CLK_CTRL"])
 
     def reset(self) -> None:
         """Return to power-on: rings off, nothing pending."""

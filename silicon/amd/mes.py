@@ -146,7 +146,9 @@ class Mes:
 
     # --- resources and processes --------------------------------------------------------------------------------
     def set_hw_resources(self, frame: Any) -> Steps:
-        """Take the VMIDs and slots that MES may give away."""
+        """Take the VMIDs and slots that MES may give away. What it is told of itself beyond them is speed and logging."""
+        if frame.limit_single_process or frame.enable_mes_event_int_logging:
+            raise Unmodelled(f"MES SET_HW_RSRC: flags {frame.uint32_t_all:#x}: one process at a time, a log in memory")
         self.resources = Resources(frame.vmid_mask_gfxhub, list(frame.compute_hqd_mask), list(frame.sdma_hqd_mask))
         return None
 
@@ -192,7 +194,13 @@ class Mes:
 
     # --- queues -------------------------------------------------------------------------------------------------
     def add_queue(self, frame: Any) -> Steps:
-        """Map a kernel queue to the slot named, or a process's queue to a free one."""
+        """Map a kernel queue to the slot named, or a process's queue to a free one.
+
+        Of a process's queue `gds_size` is the size of the queue. Source: mes_v11_0.c, add_hw_queue.
+        """
+        wanted = ("gws_size", "oa_mask", "program_gds", "is_tmz_queue", "exclusively_scheduled", "debug_vmid")
+        if found := [name for name in wanted if getattr(frame, name)]:
+            raise Unmodelled(f"MES ADD_QUEUE: {', '.join(found)}")
         client = Client(
             frame.doorbell_offset, frame.queue_type, frame.mqd_addr, frame.wptr_addr, frame.gang_context_addr, None
         )
@@ -285,6 +293,9 @@ class Mes:
             if not client.process.queues:
                 del self.processes[client.process.context]
                 self._cp.board.space.write(self._osssys[f"IH_VMID_{client.process.vmid}_LUT"], 0)
+        self._place_waiting()
+
+    def _place_waiting(self) -> None:
         for waiting in self.clients:
             if waiting.process is not None and waiting.slot is None and waiting.sdma is None and not waiting.suspended:
                 self._place(waiting)
@@ -390,6 +401,8 @@ class Mes:
         elif process is not None:
             with self._cp.grbm.acting(Slot(3, 0, 0), process.vmid):
                 self._write("SPI_GDBG_PER_VMID_CNTL", asked.spi_gdbg_per_vmid_cntl)
+            if asked.flags.single_memop or asked.flags.single_alu_op or any(asked.tcp_watch_cntl):
+                raise Unmodelled("MES SET_SHADER_DEBUGGER: address watches, one instruction at a time")
         return None
 
     def update_root_page_table(self, frame: Any) -> Steps:
@@ -403,39 +416,83 @@ class Mes:
         self._write(f"GCVM_CONTEXT{process.vmid}_PAGE_TABLE_BASE_ADDR_HI32", base >> 32)
         return flush(self._cp, 1 << process.vmid, 0)
 
-    def nothing(self, frame: Any) -> Steps:
-        """Only answer: it sets a policy that the model does not have, or asks whether MES is there."""
+    def notify_work(self, frame: Any) -> Steps:
+        """Look for slots for the queues that wait for one, of which some have work now."""
+        self._place_waiting()
+        return None
+
+    def change_config(self, frame: Any) -> Steps:
+        """Change what SET_HW_RSRC said: nothing that this MES has but off is known. Source: mes_v11_api_def.h, CHANGE_CONFIG."""
+        asked = frame.change_config
+        if asked.option.all or asked.opcode == api.MESAPI_MISC__CHANGE_CONFIG_OPTION_CHANGE_TDR_CONFIG:
+            raise Unmodelled(f"MES CHANGE_CONFIG option {asked.opcode}, {asked.option.all:#x}")
+        return None
+
+    def set_hw_resources_1(self, frame: Any) -> Steps:
+        """Take memory for MES's own notes, in which it writes nothing here: amdgpu gives it and never looks at it.
+
+        Source: mes_v11_0.c, set_hw_resources_1.
+        """
+        if frame.cleaner_shader_fence_mc_addr:
+            raise Unmodelled("MES SET_HW_RSRC_1: a cleaner shader between processes")
+        return None
+
+    def query_status(self, frame: Any) -> Steps:
+        """Answer by the fence alone, which is all that drivers look at. Source: mes_v11_0.c, query_sched_status."""
         return None
 
 
 Handler = Callable[[Mes, Any], Steps]
+
+
+def lacking(what: str) -> Handler:
+    """Make the handler of an operation that the model does not have."""
+
+    def refuse(mes: Mes, frame: Any) -> Steps:
+        raise Unmodelled(f"MES {what}")
+
+    return refuse
+
+
+# What is lacking here amdgpu does not send to a card of this generation (mes_v11_0.c, amdgpu_mes.c). Queues keep their
+# slot, so priorities, quanta and yields, which metal obeys, would have nothing to act on.
 MISC: dict[int, Handler] = {
     api.MESAPI_MISC__WRITE_REG: Mes.write_register,
     api.MESAPI_MISC__INV_GART: Mes.invalidate_gart,
-    api.MESAPI_MISC__QUERY_STATUS: Mes.nothing,
+    api.MESAPI_MISC__QUERY_STATUS: Mes.query_status,
     api.MESAPI_MISC__READ_REG: Mes.read_register,
     api.MESAPI_MISC__WAIT_REG_MEM: Mes.wait_register,
     api.MESAPI_MISC__SET_SHADER_DEBUGGER: Mes.set_shader_debugger,
-    api.MESAPI_MISC__NOTIFY_WORK_ON_UNMAPPED_QUEUE: Mes.nothing,
-    api.MESAPI_MISC__NOTIFY_TO_UNMAP_PROCESSES: Mes.nothing,
-    api.MESAPI_MISC__CHANGE_CONFIG: Mes.nothing,
+    api.MESAPI_MISC__NOTIFY_WORK_ON_UNMAPPED_QUEUE: Mes.notify_work,
+    api.MESAPI_MISC__NOTIFY_TO_UNMAP_PROCESSES: lacking("NOTIFY_TO_UNMAP_PROCESSES"),
+    api.MESAPI_MISC__CHANGE_CONFIG: Mes.change_config,
 }
 HANDLERS: dict[int, tuple[Any, Handler]] = {
     api.MES_SCH_API_SET_HW_RSRC: (api.MESAPI_SET_HW_RESOURCES, Mes.set_hw_resources),
-    api.MES_SCH_API_SET_HW_RSRC_1: (api.MESAPI_SET_HW_RESOURCES_1, Mes.nothing),
-    api.MES_SCH_API_SET_SCHEDULING_CONFIG: (api.MESAPI__SET_SCHEDULING_CONFIG, Mes.nothing),
+    api.MES_SCH_API_SET_HW_RSRC_1: (api.MESAPI_SET_HW_RESOURCES_1, Mes.set_hw_resources_1),
+    api.MES_SCH_API_SET_SCHEDULING_CONFIG: (
+        api.MESAPI__SET_SCHEDULING_CONFIG,
+        lacking("SET_SCHEDULING_CONFIG: time slices"),
+    ),
     api.MES_SCH_API_ADD_QUEUE: (api.MESAPI__ADD_QUEUE, Mes.add_queue),
     api.MES_SCH_API_REMOVE_QUEUE: (api.MESAPI__REMOVE_QUEUE, Mes.remove_queue),
-    api.MES_SCH_API_PERFORM_YIELD: (api.MESAPI__PERFORM_YIELD, Mes.nothing),
-    api.MES_SCH_API_SET_GANG_PRIORITY_LEVEL: (api.MESAPI__CHANGE_GANG_PRIORITY_LEVEL, Mes.nothing),
+    api.MES_SCH_API_PERFORM_YIELD: (api.MESAPI__PERFORM_YIELD, lacking("PERFORM_YIELD: time slices")),
+    api.MES_SCH_API_SET_GANG_PRIORITY_LEVEL: (
+        api.MESAPI__CHANGE_GANG_PRIORITY_LEVEL,
+        lacking("SET_GANG_PRIORITY_LEVEL: order among queues that wait for a slot"),
+    ),
     api.MES_SCH_API_SUSPEND: (api.MESAPI__SUSPEND, Mes.suspend),
     api.MES_SCH_API_RESUME: (api.MESAPI__RESUME, Mes.resume),
     api.MES_SCH_API_RESET: (api.MESAPI__RESET, Mes.reset_queue),
-    api.MES_SCH_API_SET_LOG_BUFFER: (api.MESAPI__SET_LOGGING_BUFFER, Mes.nothing),
-    api.MES_SCH_API_CHANGE_GANG_PRORITY: (api.MESAPI__CHANGE_GANG_PRIORITY_LEVEL, Mes.nothing),
-    api.MES_SCH_API_QUERY_SCHEDULER_STATUS: (api.MESAPI__QUERY_MES_STATUS, Mes.nothing),
-    api.MES_SCH_API_PROGRAM_GDS: (api.MESAPI__PROGRAM_GDS, Mes.nothing),
+    api.MES_SCH_API_SET_LOG_BUFFER: (api.MESAPI__SET_LOGGING_BUFFER, lacking("SET_LOG_BUFFER: a log in memory")),
+    api.MES_SCH_API_CHANGE_GANG_PRORITY: (
+        api.MESAPI__CHANGE_GANG_PRIORITY_LEVEL,
+        lacking("CHANGE_GANG_PRORITY: order among queues that wait for a slot"),
+    ),
+    api.MES_SCH_API_QUERY_SCHEDULER_STATUS: (api.MESAPI__QUERY_MES_STATUS, Mes.query_status),
+    api.MES_SCH_API_PROGRAM_GDS: (api.MESAPI__PROGRAM_GDS, lacking("PROGRAM_GDS")),
+    api.MES_SCH_API_SET_DEBUG_VMID: (api.MESAPI__SET_DEBUG_VMID, lacking("SET_DEBUG_VMID: debuggers")),
     api.MES_SCH_API_MISC: (api.MESAPI__MISC, Mes.misc),
     api.MES_SCH_API_UPDATE_ROOT_PAGE_TABLE: (api.MESAPI__UPDATE_ROOT_PAGE_TABLE, Mes.update_root_page_table),
-    api.MES_SCH_API_AMD_LOG: (api.MESAPI_AMD_LOG, Mes.nothing),
+    api.MES_SCH_API_AMD_LOG: (api.MESAPI_AMD_LOG, lacking("AMD_LOG: a log in memory")),
 }

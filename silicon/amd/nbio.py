@@ -15,13 +15,13 @@ from ringup.errors import GuestError, Unmodelled
 from ringup.silicon.amd.chips import ChipRow
 from ringup.silicon.amd.hdp import Hdp
 from ringup.silicon.amd.parts import FIRST_PAGE_DWORDS, Board, DoorbellClient
+from ringup.silicon.amd.rows import bus, unnamed
 from ringup.silicon.cells import ALL, Cells, Door
 from ringup.silicon.pci import Function
 
 MM_VRAM = 1 << 31  # MM_INDEX.MM_APER: the window shows VRAM, not registers
 HDP_FLUSH_US = 0.5
-ASIC_INIT_COMPLETE = 0x200  # BIOS_SCRATCH_7, ATOM_S7_ASIC_INIT_COMPLETE_MASK of atombios.h
-REMAP_DEFAULTS = {"MEM": 0x385C, "REG": 0x3858}  # the flush registers themselves
+REMAP_DEFAULTS = {"MEM": bus.FLUSH_MEM, "REG": bus.FLUSH_REG}
 DOORBELL_ENTRIES = 16
 # Which engines an entry's AWID leads to. Source: nbio_v4_3.c, *_doorbell_range and gc_doorbell_init.
 AWID_CLIENTS = {0x3: ("gc", "sdma"), 0x6: ("gc", "sdma"), 0xE: ("sdma",), 0x0: ("ih",), 0x4: ("vcn",), 0x7: ("vcn",)}
@@ -35,20 +35,11 @@ CONFIG_ALIASES = (
     ("BIF_CFG_DEV0_RC_SUB_BUS_NUMBER_LATENCY", regs.PCI_PRIMARY_BUS, "downstream"),
     ("PSWUSCFG0_SUB_BUS_NUMBER_LATENCY", regs.PCI_PRIMARY_BUS, "upstream"),
 )
-# QUIRK: before it knows the VBIOS, amdgpu asks for BIOS_SCRATCH_7 with a base of 0 and reads this unnamed dword; metal gives 0
-UNNAMED = 7 * 4
 UNMODELLED = {  # fields that switch on what this model lacks
     "BIF_BX0_GFX_MMIOREG_CAM_CNTL": "CAM_ENABLE",
     "BIF_BX0_BIF_RB_CNTL": "RB_ENABLE",
     "BIF_BX0_BIF_MM_INDACCESS_CNTL": "MM_INDACCESS_DIS",
 }
-STORAGE = (
-    "BIF_BX0_BIOS_SCRATCH_*", "BIF_BX0_SBIOS_SCRATCH_*", "BIF_BX0_DRIVER_SCRATCH_*", "BIF_BX0_FW_SCRATCH_*",
-    "BIF_BX0_INTERRUPT_CNTL", "BIF_BX0_INTERRUPT_CNTL2", "BIF_BX0_BIF_DOORBELL_CNTL", "BIF_BX0_BIF_DOORBELL_INT_CNTL",
-    "BIF_BX_PF0_DOORBELL_SELFRING_GPA_APER_*", "RCC_DEV0_EPF0_RCC_DOORBELL_APER_EN", "S2A_DOORBELL_*", "BIF_BX0_BIF_FB_EN",
-    "BIF_BX_PF0_MM_INDEX", "BIF_BX_PF0_MM_INDEX_HI", "RCC_DEV0_EPF2_STRAP2", "BIF_BX0_BIF_MM_INDACCESS_CNTL", "PCIE_CNTL2",
-    "CPM_CONTROL",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +90,7 @@ class Nbio:
         self._straps()
         self._hooks()
         board.space.attach(self.cells)
-        board.space.door(UNNAMED, 4, lambda address: 0, lambda address, value: None)
+        board.space.door(unnamed.BASE_ZERO, 4, lambda address: 0, lambda address, value: None)
         for name, offset, function in CONFIG_ALIASES:
             if function in functions:  # not every board has all of them
                 self._alias(self.cells.address(name) - offset, functions[function])
@@ -108,7 +99,6 @@ class Nbio:
     # --- making it ----------------------------------------------------------------------------------------------
     def _straps(self) -> None:
         cells, gpu, chip = self.cells, self._gpu.row, self._chip
-        cells.storage(STORAGE)
         strap = "RCC_STRAP0_RCC_DEV0_EPF0_STRAP0"
         fixed = {
             strap: cells.replace(
@@ -121,26 +111,19 @@ class Nbio:
         }  # fmt: skip
         for name, value in fixed.items():
             cells.resets_to(name, value)
-            cells.read_only(name)
         cells.on_read("RCC_DEV0_0_RCC_CONFIG_APER_SIZE", lambda: self._gpu.sizes[0] & ALL)
         cells.on_read("RCC_DEV0_0_RCC_CONFIG_REG_APER_SIZE", lambda: self._gpu.sizes[5])
-        cells.resets_to("BIF_BX0_BIOS_SCRATCH_7", ASIC_INIT_COMPLETE)  # the card has been posted by its own firmware
-        cells.resets_to("BIF_BX0_BIF_FB_EN", 3)
-        for kind, address in REMAP_DEFAULTS.items():
-            cells.resets_to(f"BIF_BX0_REMAP_HDP_{kind}_FLUSH_CNTL", address)
 
     def _hooks(self) -> None:
         cells = self.cells
         cells.on_read("BIF_BX_PF0_MM_DATA", self._mm_read)
         cells.on_write("BIF_BX_PF0_MM_DATA", self._mm_write)
         for window in WINDOWS:
-            cells.storage([window.index, window.high])
             cells.on_read(window.data, partial(self._window_read, window))
             cells.on_write(window.data, partial(self._window_write, window))
         for name in ("MEM_COHERENCY_FLUSH", "REG_COHERENCY_FLUSH", "MEM_COHERENCY_FLUSH_ONLY"):
             cells.on_write(f"BIF_BX_PF0_HDP_{name}_CNTL", lambda value: self._hdp.flush())
         cells.on_write("BIF_BX_PF0_GPU_HDP_FLUSH_REQ", self._flush_request)
-        cells.read_only("BIF_BX_PF0_GPU_HDP_FLUSH_DONE")
         for kind in REMAP_DEFAULTS:
             cells.on_write(f"BIF_BX0_REMAP_HDP_{kind}_FLUSH_CNTL", lambda value: self._remap_all())
         for name, field in UNMODELLED.items():
@@ -148,7 +131,6 @@ class Nbio:
         for number in range(DOORBELL_ENTRIES):
             cells.on_write(f"S2A_DOORBELL_ENTRY_{number}_CTRL", self._read_routes)
         status = "BIF_BX_PF0_BIF_BME_STATUS"
-        cells.read_only(status, 1)
         cells.on_write(status, self._bme_status)
 
     def _refuse(self, name: str, field: str, value: int) -> None:

@@ -104,10 +104,6 @@ class Psp:
         cells.on_write(self._name(35), self._boot_command)
         cells.on_write(self._name(64), self._control)
         cells.on_write(self._name(67), self._write_pointer)
-        cells.read_only(self._name(33))
-        cells.read_only(self._name(58))
-        cells.read_only(self._name(81))
-        cells.storage([self._name(number) for number in (36, 69, 70, 71)])
         self._power_on()
 
     @staticmethod

@@ -35,7 +35,6 @@ NEEDED: dict[str, tuple[tuple[int, ...], ...]] = {
 NAMES = {
     value: name.removeprefix("GFX_FW_TYPE_") for name, value in vars(psp).items() if name.startswith("GFX_FW_TYPE_")
 }
-STORAGE = ("RLC_*", "GFX_IMU_*")
 
 
 class Rlc:
@@ -45,8 +44,6 @@ class Rlc:
         self.board, self.cells = board, cells
         self.loaded: set[int] = set()
         self._booted = False
-        cells.storage(STORAGE)
-        cells.read_only("RLC_RLCS_BOOTLOAD_STATUS")
         cells.on_write("RLC_SAFE_MODE", self._safe_mode)
         cells.on_read("RLC_GPM_STAT", self._power_status)
         cells.on_read("RLC_STAT", lambda: 0)

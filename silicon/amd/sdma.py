@@ -73,8 +73,6 @@ class Sdma(Engine):
 
     def _set_up(self) -> None:
         cells, prefix = self.cells, f"SDMA{self.index}_"
-        cells.storage([f"{prefix}*"])
-        cells.resets_to(f"{prefix}F32_CNTL", 1)  # HALT: the threads wait for a driver
         cells.on_write(f"{prefix}F32_CNTL", self._halt)
         cells.on_read(f"{prefix}STATUS_REG", self._status)
         cells.on_write(f"{prefix}QUEUE_RESET_REQ", self._reset_queues)

@@ -79,8 +79,6 @@ class Smu:
         board.faults.know(*FAULTS)
         cells.on_write(MESSAGE, self._message)
         cells.on_write(DEBUG_MESSAGE, self._debug_message)
-        cells.read_only(FLAGS)
-        cells.storage([ARGUMENT, ANSWER, DEBUG_ARGUMENT, DEBUG_ANSWER, "MP1_SMN_IH_SW_INT", "MP1_SMN_IH_SW_INT_CTRL"])
         first = PUBLIC_ALIAS | cells.address(FLAGS) & (ALIAS_BYTES - 1) & ~0xFFF
         offset = first - (cells.address(FLAGS) & ~0xFFF)
         flags = cells.address(FLAGS)

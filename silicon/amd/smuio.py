@@ -20,17 +20,12 @@ class Smuio:
         self._rom = rom
         self._hertz = chip.reference_clock_10khz * 10_000
         self.cells = cells = Cells(board.chip, "smuio")
-        cells.storage(["SCRATCH_REGISTER*", "SMUIO_MCM_CONFIG", "IP_DISCOVERY_VERSION", "ROM_INDEX"])
-        cells.read_only("SMUIO_MCM_CONFIG")  # one package, die 0
-        cells.read_only("IP_DISCOVERY_VERSION")
         cells.on_read("ROM_DATA", self._data)
-        cells.read_only("ROM_DATA")
         for name, hook in (
             ("GOLDEN_TSC_COUNT_UPPER", lambda: self.ticks() >> 32 & TSC_UPPER_MASK),
             ("GOLDEN_TSC_COUNT_LOWER", lambda: self.ticks() & ALL),
         ):
             cells.on_read(name, hook)
-            cells.read_only(name)
         board.space.attach(cells)
 
     def reset(self) -> None:

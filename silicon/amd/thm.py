@@ -30,7 +30,6 @@ class Thm:
         self.cells.on_read("THM_TCON_CUR_TMP", self._current)
         self.cells.on_read("CG_MULT_THERMAL_STATUS", self._status)
         self.cells.on_write(ENABLE, self._enabled)
-        self.cells.storage([CONTROL, "CG_FDO_CTRL*", "CG_TACH_*"])
         self._timer: Timer | None = None
         self._hot = False
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ringup.errors import GuestError
+from ringup.errors import GuestError, Unmodelled
 from ringup.silicon.cells import Cells, RegisterSpace
+from ringup.silicon.rows import Kind, Rows, behaviour, inert, unmodelled
 
 MEMSIZE = (
     0xDE3 * 4
@@ -15,7 +16,7 @@ MQD_BASE = (0x1260 + 0x1FA9) * 4  # regCP_MQD_BASE_ADDR 0x1fa9 of gc_11_0_0_offs
 
 @pytest.fixture
 def gc() -> Cells:
-    return Cells("navi31", "gc")
+    return Cells("navi31", "gc", rows=Rows(()))
 
 
 def test_a_register_lies_where_the_header_and_the_segment_base_put_it():
@@ -94,11 +95,85 @@ def test_reset_gives_reset_values_and_keeps_what_survives(gc):
     assert (gc["CP_STAT"], gc["CP_MQD_BASE_ADDR"], gc["SCRATCH_REG0"]) == (7, 0, 3)
 
 
-def test_storage_takes_patterns_and_refuses_names_the_version_lacks(gc):
-    gc.storage(["SPI_SHADER_PGM_LO_*", "CP_STAT"])
-    assert gc.address("SPI_SHADER_PGM_LO_PS") in gc.modelled
-    with pytest.raises(KeyError, match="NO_SUCH_"):
-        gc.storage(["NO_SUCH_*"])
+QUANTUM, PERFMON = "CP_HQD_QUANTUM", "CP_PERFMON_CNTL"
+ROWS = Rows(
+    (
+        behaviour("CP_MQD_BASE_ADDR", "moves the queue", reset=0x100, read_only=0xF, spare=3),
+        inert("CP_HQD_*", "share of time", "gfx_v11_0.c"),
+        unmodelled("CP_PERFMON_CNTL", "performance counters", starts=("PERFMON_STATE=1", "SPM_PERFMON_STATE")),
+        behaviour("CP_HQD_ACTIVE", "connects the queue"),
+        inert("CP_HQD_QUANTUM", "of the second row of two, which counts for nothing", "none"),
+    )
+)
+
+
+@pytest.fixture
+def tabled():
+    """The core's registers with a small table, on a bus whose log is `told`."""
+    cells, told = Cells("navi31", "gc", rows=ROWS), []
+    RegisterSpace(lambda block, kind, form, *values: told.append((block, kind, form.format(*values)))).attach(cells)
+    return cells, told
+
+
+def test_a_row_gives_reset_value_and_access(tabled):
+    gc, _ = tabled
+    assert gc.read(MQD_BASE) == 0x100
+    gc.write(MQD_BASE, 0xABF3)
+    assert gc["CP_MQD_BASE_ADDR"] == 0xABF0
+    gc.reset()
+    assert gc["CP_MQD_BASE_ADDR"] == 0x100
+
+
+def test_an_exact_name_goes_before_a_pattern_and_of_patterns_the_first(tabled):
+    gc, _ = tabled
+    assert [gc.kind(name) for name in ("CP_HQD_ACTIVE", QUANTUM, "CP_HQD_VMID", PERFMON, "CP_STAT")] == [
+        Kind.BEHAVIOUR, Kind.INERT, Kind.INERT, Kind.UNMODELLED, Kind.UNMODELLED,
+    ]  # fmt: skip
+    assert gc.row("CP_HQD_VMID").why == "share of time"
+    assert gc.row("CP_STAT") is None
+
+
+def test_what_is_not_modelled_is_kept_and_noted_once_each_way(tabled):
+    gc, told = tabled
+    place = gc.address("CP_STAT")
+    gc.write(place, 0x200)
+    gc.write(place, 0x400)
+    assert [gc.read(place), gc.read(place)] == [0x400, 0x400]
+    gc.write(gc.address(PERFMON), 0)
+    gc.write(gc.address(QUANTUM), 1)
+    gc.read(gc.address(QUANTUM))
+    assert told == [
+        ("gc", "unmodelled", "gc.CP_STAT = 0x200 is kept without effect"),
+        ("gc", "unmodelled", "gc.CP_STAT is read as 0x400, without a model"),
+        ("gc", "unmodelled", "gc.CP_PERFMON_CNTL = 0x0 is kept without effect: performance counters"),
+    ]
+
+
+def test_what_starts_something_that_is_lacking_raises_and_is_not_stored(tabled):
+    gc, _ = tabled
+    for value in (1, 1 << 4):  # PERFMON_STATE 3:0, SPM_PERFMON_STATE 7:4: gc_11_0_0_sh_mask.h
+        with pytest.raises(
+            Unmodelled, match=r"gc\.CP_PERFMON_CNTL\.(SPM_)?PERFMON_STATE was set to 0x1: performance counters"
+        ):
+            gc.write(gc.address(PERFMON), value)
+    gc.write(gc.address(PERFMON), 2)  # stops counters: none runs
+    assert gc[PERFMON] == 2
+
+
+def test_reserved_bits_are_noted_once_unless_the_row_knows_them(tabled):
+    gc, told = tabled
+    gc.write(gc.address("CP_HQD_VMID"), 0xF)  # VMID 3:0, IB_VMID 11:8, VQID 25:16
+    assert told == []
+    gc.write(gc.address("CP_HQD_VMID"), 0x8000_0001)
+    gc.write(gc.address("CP_HQD_VMID"), 0x8000_0002)
+    gc.write(MQD_BASE, 0x1003)  # BASE_ADDR 31:2, and two spare bits
+    assert told == [
+        (
+            "gc",
+            "reserved",
+            "gc.CP_HQD_VMID = 0x80000001: reserved bits 0x80000000 written, which no field of the header has",
+        )
+    ]
 
 
 def test_the_register_space_finds_the_block_and_refuses_the_rest():

@@ -9,6 +9,8 @@ import pytest
 from ringup.autogen.amd import mes_v11 as api
 from ringup.autogen.amd import mqd
 from ringup.autogen.structs import memory
+from ringup.errors import Unmodelled
+from ringup.silicon.amd.mes import HANDLERS
 
 KIQ_RING, MES_RING, GFX_RING, USER_RING = 0x60_0000, 0x61_0000, 0x62_0000, 0x63_0000
 MES_MQD, GFX_MQD, KCQ_MQD, USER_MQD = 0x70_0000, 0x70_2000, 0x70_4000, 0x70_6000
@@ -395,6 +397,64 @@ def test_a_queue_more_than_there_are_slots_waits_for_one(core, mes):
     assert mes.remove(0x1000)
     core.clock.sleep_us(500)
     assert core.number(core.DATA) == 9
+
+
+def test_a_queue_that_waits_gets_a_slot_that_became_free_when_the_host_tells_of_work(core, mes):
+    queues = [mes.add_user_queue(number) for number in range(9)]
+    queues[8].write(*store(core.DATA, 9))
+    core.put(POINTERS + 0x9000, 5, 0)
+    assert queues[8].ring_bell()
+    core.select(1, 0, 2)
+    core.set("CP_HQD_DEQUEUE_REQUEST", core.DRAIN)  # behind the scheduler's back
+    core.clock.sleep_us(500)
+    assert core.number(core.DATA) == 0
+    assert mes.misc(api.MESAPI_MISC__NOTIFY_WORK_ON_UNMAPPED_QUEUE, queue_sch_level=1)
+    core.clock.sleep_us(500)
+    assert core.number(core.DATA) == 9
+
+
+LACKING = (  # operation, its layout, members that ask for something
+    (api.MES_SCH_API_SET_SCHEDULING_CONFIG, api.MESAPI__SET_SCHEDULING_CONFIG, {"normal_yield_percent": 10}),
+    (api.MES_SCH_API_PERFORM_YIELD, api.MESAPI__PERFORM_YIELD, {}),
+    (api.MES_SCH_API_SET_GANG_PRIORITY_LEVEL, api.MESAPI__CHANGE_GANG_PRIORITY_LEVEL, {"gang_context_addr": 0xC001}),
+    (api.MES_SCH_API_CHANGE_GANG_PRORITY, api.MESAPI__CHANGE_GANG_PRIORITY_LEVEL, {"gang_context_addr": 0xC001}),
+    (api.MES_SCH_API_SET_LOG_BUFFER, api.MESAPI__SET_LOGGING_BUFFER, {"logging_buffer_addr": STATUS}),
+    (api.MES_SCH_API_PROGRAM_GDS, api.MESAPI__PROGRAM_GDS, {"gds_size": 0x1000}),
+    (api.MES_SCH_API_SET_DEBUG_VMID, api.MESAPI__SET_DEBUG_VMID, {"debug_vmid": 1}),
+    (api.MES_SCH_API_AMD_LOG, api.MESAPI_AMD_LOG, {"p_buffer_memory": STATUS}),
+    (api.MES_SCH_API_SET_HW_RSRC, api.MESAPI_SET_HW_RESOURCES, {"limit_single_process": 1}),
+    (api.MES_SCH_API_SET_HW_RSRC_1, api.MESAPI_SET_HW_RESOURCES_1, {"cleaner_shader_fence_mc_addr": STATUS}),
+    (api.MES_SCH_API_ADD_QUEUE, api.MESAPI__ADD_QUEUE, {"gws_size": 1}),
+    (api.MES_SCH_API_ADD_QUEUE, api.MESAPI__ADD_QUEUE, {"is_tmz_queue": 1}),
+    (api.MES_SCH_API_MISC, api.MESAPI__MISC, {"opcode": api.MESAPI_MISC__NOTIFY_TO_UNMAP_PROCESSES}),
+    (api.MES_SCH_API_MISC, api.MESAPI__MISC,
+     {"opcode": api.MESAPI_MISC__CHANGE_CONFIG, "change_config": {"opcode": 0, "option": {"all": 1}}}),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("operation", "layout", "members"), LACKING)
+def test_what_the_scheduler_does_not_have_is_no_success(core, mes, operation, layout, members):
+    core.put(STATUS, 0, 0)
+    with pytest.raises(Unmodelled, match=r"^MES "):
+        mes.call(layout, operation, **members)
+    assert core.number(STATUS, 8) == 0  # and no fence
+
+
+def test_what_metal_does_without_a_trace_is_answered(core, mes):
+    for operation, layout, members in (
+        (api.MES_SCH_API_QUERY_SCHEDULER_STATUS, api.MESAPI__QUERY_MES_STATUS, {}),
+        (api.MES_SCH_API_SET_HW_RSRC_1, api.MESAPI_SET_HW_RESOURCES_1, {"enable_mes_info_ctx": 1}),
+        (api.MES_SCH_API_MISC, api.MESAPI__MISC, {"opcode": api.MESAPI_MISC__QUERY_STATUS}),
+        (api.MES_SCH_API_MISC, api.MESAPI__MISC, {"opcode": api.MESAPI_MISC__CHANGE_CONFIG}),
+    ):
+        assert mes.call(layout, operation, **members)
+
+
+def test_every_operation_of_the_header_is_known():
+    named = {
+        value for name, value in vars(api).items() if name.startswith("MES_SCH_API_") and not name.endswith("_MAX")
+    }
+    assert set(HANDLERS) == named
 
 
 def test_suspend_and_resume_all_gangs(core, mes):

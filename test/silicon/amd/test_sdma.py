@@ -310,7 +310,7 @@ def test_an_invalidation_goes_to_the_named_engine_of_the_hub_and_is_awaited(rig)
     assert rig.cells.read(hub_register(rig, "ADDR_RANGE_LO32")) == 0xFFFF_FFFF
     assert rig.cells.read(hub_register(rig, "ADDR_RANGE_HI32")) == 0x1F
     assert rig.data(4) == bytes(4)  # nobody acknowledged
-    rig.cells.write(hub_register(rig, "ACK"), 0x0018)
+    rig.cells["GCVM_INVALIDATE_ENG12_ACK"] = 0x0018
     rig.board.clock.sleep_us(10)
     assert rig.data(4) == FENCE[3].to_bytes(4, "little")
 

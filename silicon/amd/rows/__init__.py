@@ -1,0 +1,21 @@
+"""What every register of a Radeon is to its model: a table a block. `docs/silicon.md`, "Registers", counts them."""
+
+from __future__ import annotations
+
+from ringup.silicon.amd.rows import bus, gc_compute, gc_core, gc_lacking, gc_rlc, memory, sdma, small, vm_hub
+from ringup.silicon.rows import Rows
+
+TABLES = {
+    "gc": Rows(
+        (*gc_lacking.ROWS, *gc_compute.ROWS, *gc_core.ROWS, *gc_rlc.ROWS, *sdma.ROWS, *vm_hub.rows("GC"), *memory.GC)
+    ),
+    "mmhub": Rows((*memory.MMHUB, *vm_hub.rows("MM"))),
+    "nbio": Rows(bus.NBIO),
+    "mp": Rows(bus.MP),
+    "hdp": Rows(small.HDP),
+    "osssys": Rows(small.OSSSYS),
+    "smuio": Rows(small.SMUIO),
+    "thm": Rows(small.THM),
+    "athub": Rows(memory.ATHUB),
+    "lsdma": Rows(memory.LSDMA),
+}

@@ -1,0 +1,78 @@
+"""The graphics core's compute queues and waves: hardware queue descriptors, dispatch state, shader memory, sequencers.
+
+Sources: amdgpu gfx_v11_0.c (compute_mqd_init, init_compute_vmid), amdgpu_amdkfd_gfx_v11.c, gc_11_0_0_default.h for values after reset.
+"""
+
+from __future__ import annotations
+
+from ringup.silicon.rows import ALL, behaviour, inert, unmodelled
+
+TIME = "share of time and order among queues, of which the model promises nothing"
+
+ROWS = (
+    # --- queue descriptors ---------------------------------------------------------------------------------------
+    behaviour("CP_HQD_ACTIVE CP_HQD_DEQUEUE_REQUEST CP_HQD_VMID", "cp.py, hqd.py: connect, stop and save a queue"),
+    behaviour(
+        "CP_HQD_PQ_BASE CP_HQD_PQ_BASE_HI CP_HQD_PQ_RPTR CP_HQD_PQ_WPTR_LO CP_HQD_PQ_WPTR_HI"
+        " CP_HQD_PQ_RPTR_REPORT_ADDR CP_HQD_PQ_RPTR_REPORT_ADDR_HI CP_HQD_PQ_WPTR_POLL_ADDR"
+        " CP_HQD_PQ_WPTR_POLL_ADDR_HI CP_HQD_PQ_DOORBELL_CONTROL CP_MQD_BASE_ADDR CP_MQD_BASE_ADDR_HI",
+        "hqd.py: ring, pointers, doorbell, memory image",
+    ),
+    behaviour("CP_HQD_PQ_CONTROL", "hqd.py: size, privilege, what the pointers count", reset=0x0030_8509),
+    behaviour("CP_HQD_PERSISTENT_STATE", "aql.py, cp_queue.py: waves saved with the queue", reset=0x0BE0_5501),
+    behaviour("CP_HQD_IB_CONTROL", "pm4_parser.py: the indirect buffer under way", reset=0x0030_0000),
+    behaviour("CP_HQD_IB_BASE_ADDR CP_HQD_IB_BASE_ADDR_HI CP_HQD_IB_RPTR", "pm4_parser.py: the same"),
+    behaviour("CP_HQD_AQL_CONTROL", "cp.py: packets are AQL's"),
+    behaviour("CP_HQD_ERROR", "aql.py: why the queue stopped"),
+    unmodelled("CP_MQD_CONTROL", "VMID and rights by which the memory image is reached: here always VMID 0", reset=0x100),
+    inert("CP_HQD_PIPE_PRIORITY CP_HQD_QUEUE_PRIORITY CP_HQD_QUANTUM", TIME, "gfx_v11_0.c, compute_mqd_init"),
+    unmodelled("CP_HQD_EOP_CONTROL", "size of the end-of-pipe queue: here what ends is known without one", reset=0x6),
+    unmodelled(
+        "CP_HQD_EOP_BASE_ADDR CP_HQD_EOP_BASE_ADDR_HI CP_HQD_EOP_RPTR CP_HQD_EOP_WPTR CP_HQD_EOP_WPTR_MEM"
+        " CP_HQD_EOP_EVENTS",
+        "the end-of-pipe queue: here what ends is known without one",
+    ),
+    unmodelled(
+        "CP_HQD_CTX_SAVE_* CP_HQD_CNTL_STACK_* CP_HQD_WG_STATE_OFFSET CP_HQD_SUSPEND_*",
+        "where saved waves go: here they are kept inside the model, not in that memory",
+    ),
+    unmodelled("CP_HQD_GDS_RESOURCE_STATE", "GDS is not modelled"),
+    # bits that only amdkfd names: set up the dispatch pointer, and where the queue is AQL's. Source: kfd_mqd_manager_v11.c
+    unmodelled("CP_HQD_HQ_SCHEDULER0 CP_HQD_HQ_STATUS0", "what the firmware keeps of the queue", spare=1 << 14 | 1 << 29),
+    unmodelled("CP_HQD_*", "what the firmware keeps of the queue; it goes to the memory image and back"),
+    # --- dispatch ------------------------------------------------------------------------------------------------
+    behaviour(
+        "COMPUTE_START_* COMPUTE_NUM_THREAD_* COMPUTE_PGM_LO COMPUTE_PGM_HI COMPUTE_PGM_RSRC1 COMPUTE_PGM_RSRC2 COMPUTE_TMPRING_SIZE"
+        " COMPUTE_USER_DATA_# COMPUTE_DISPATCH_SCRATCH_BASE_LO COMPUTE_DISPATCH_SCRATCH_BASE_HI",
+        "dispatch.py: a grid on the cores",
+    ),
+    behaviour("COMPUTE_STATIC_THREAD_MGMT_SE#", "dispatch.py: CUs that may run; none is an error", reset=ALL),
+    behaviour("COMPUTE_DISPATCH_PKT_ADDR_LO COMPUTE_DISPATCH_PKT_ADDR_HI COMPUTE_DISPATCH_ID", "aql_dispatch.py"),
+    inert(
+        "COMPUTE_PGM_RSRC3", "how far instructions are prefetched: speed; traps at a wave's ends are refused",
+        "LLVM AMDGPUUsage, compute_pgm_rsrc3 for GFX10-GFX11", starts=("TRAP_ON_START", "TRAP_ON_END"),
+    ),
+    inert("COMPUTE_RESOURCE_LIMITS", "how many waves run at once, and on which SIMDs: speed alone", "Mesa radv_shader.c"),
+    inert(
+        "COMPUTE_DISPATCH_INTERLEAVE", "threads that go to one shader engine before the next: cache hits, no results",
+        "Mesa ac_cmdbuf.c, init_compute_preamble_state", reset=0x40,
+    ),
+    unmodelled("COMPUTE_PIPELINESTAT_ENABLE", "pipeline statistics", reset=1),
+    unmodelled("COMPUTE_MISC_RESERVED", "what waves tell the sequencers' interrupts", reset=7),
+    unmodelled("COMPUTE_PERFCOUNT_ENABLE COMPUTE_THREAD_TRACE_ENABLE", "counters and traces of this queue's waves"),
+    unmodelled("COMPUTE_DISPATCH_INITIATOR", "a dispatch by register; packets dispatch here", starts=("COMPUTE_SHADER_EN",)),
+    unmodelled("COMPUTE_*", "restart, relaunch and identity of a dispatch: here kept inside the model"),
+    # --- shader memory, trap handlers, sequencers ----------------------------------------------------------------
+    behaviour("SH_MEM_CONFIG", "dispatch.py: address mode, alignment", reset=0xC000),
+    behaviour("SH_MEM_BASES", "dispatch.py: where LDS and scratch lie in flat addresses"),
+    behaviour("SQ_SHADER_TBA_LO SQ_SHADER_TBA_HI SQ_SHADER_TMA_LO SQ_SHADER_TMA_HI", "dispatch.py: the trap handler"),
+    behaviour("SQ_CMD SQ_IND_INDEX SQ_IND_DATA", "sq.py: waves as debuggers read and kill them"),
+    behaviour("SPI_COMPUTE_QUEUE_RESET", "cp.py: the waves of a queue end"),
+    inert(
+        "SPI_GDBG_PER_VMID_CNTL", "TRAP_EN: trap handlers run where the VMID has one; the debugger's other fields are refused",
+        "gfx_v11_0.c, init_compute_vmid", starts=("STALL_VMID", "LAUNCH_MODE", "EXCP_EN", "TRAP_ON_START", "TRAP_ON_END"),
+    ),
+    unmodelled("SQ_WATCH#_CNTL TCP_WATCH#_CNTL", "address watches of debuggers", starts=("VALID",)),
+    unmodelled("SPI_GDBG_WAVE_CNTL SPI_GDBG_WAVE_CNTL#", "waves held back for a debugger", starts=("*",)),
+    unmodelled("SQ_DEBUG", "one instruction at a time", starts=("SINGLE_MEMOP", "SINGLE_ALU_OP")),
+)  # fmt: skip

@@ -1,0 +1,43 @@
+"""The run-list controller and the units that power the graphics core.
+
+Sources: amdgpu gfx_v11_0.c (rlc_*, update_*_clock_gating), imu_v11_0.c, psp_gfx_if.h.
+"""
+
+from __future__ import annotations
+
+from ringup.silicon.rows import ALL, behaviour, inert, unmodelled
+
+GATING = "gfx_v11_0.c, update_gfx_clock_gating"
+
+ROWS = (
+    behaviour("RLC_RLCS_BOOTLOAD_STATUS", "rlc.py: how far the boot is", read_only=ALL),
+    behaviour("RLC_CNTL", "rlc.py: the controller runs after the boot"),
+    behaviour("RLC_SAFE_MODE", "rlc.py: the message is taken"),
+    behaviour("RLC_GPM_STAT RLC_STAT", "rlc.py: power and clock are on", read_only=ALL),
+    behaviour("RLC_CP_SCHEDULERS", "cp.py: which queues are kernels' own", reset=0x3038),
+    behaviour("RLC_CAPTURE_GPU_CLOCK_COUNT RLC_CAPTURE_GPU_CLOCK_COUNT_#", "grbm.py: the counters latch"),
+    behaviour("RLC_GPU_CLOCK_COUNT_LSB* RLC_GPU_CLOCK_COUNT_MSB*", "grbm.py: the latched counters", read_only=ALL),
+    inert("RLC_CGCG_CGLS_CTRL RLC_CGCG_CGLS_CTRL_3D RLC_CGTT_MGCG_OVERRIDE RLC_MGCG_CTRL RLC_MEM_SLP_CNTL", "clock gating: power alone", GATING),
+    inert(
+        "RLC_CSIB_ADDR_LO RLC_CSIB_ADDR_HI RLC_CSIB_LENGTH RLC_SRM_CNTL",
+        "what is restored after the core was off: here it never is", "gfx_v11_0.c, init_csb, rlc_enable_srm",
+    ),
+    inert(
+        "RLC_SPM_MC_CNTL", "the VMID of streamed counters, which cannot be started here",
+        "gfx_v11_0.c, update_spm_vmid",
+    ),
+    inert(
+        "RLC_PG_CNTL", "power gating is refused; the rest are handshakes with the SMU about it",
+        "gfx_v11_0.c, rlc_smu_handshake_cntl",
+        starts=("GFX_POWER_GATING_ENABLE", "DYN_PER_WGP_PG_ENABLE", "STATIC_PER_WGP_PG_ENABLE", "GFX_PIPELINE_PG_ENABLE"),
+    ),
+    unmodelled("RLC_AUTO_PG_CTRL", "power gating of its own accord", starts=("AUTO_PG_EN",)),
+    unmodelled("RLC_DYN_PG_REQUEST RLC_SRM_GPM_COMMAND", "power gating, and what it saves", starts=("*",)),
+    unmodelled(
+        "RLC_*UCODE_DATA RLC_*IRAM_DATA RLC_*DRAM_DATA GFX_IMU_I_RAM_DATA GFX_IMU_D_RAM_DATA",
+        "firmware stored by register; the model runs what the PSP has loaded", starts=("*",),
+    ),
+    unmodelled("RLC_GPU_IOV_VF_ENABLE", "virtual functions", starts=("VF_ENABLE",)),
+    unmodelled("GFX_IMU_*", "the unit that boots the core; here the PSP's autoload does"),
+    unmodelled("RLC_*", "the controller's firmware answers for these; here there is none"),
+)  # fmt: skip

@@ -1,0 +1,36 @@
+"""The paths to memory beside the VM hubs: arbiters, ATHUB, LSDMA.
+
+Sources: amdgpu mmhub_v3_0.c, athub_v3_0.c, lsdma_v6_0.c.
+"""
+
+from __future__ import annotations
+
+from ringup.silicon.rows import inert, unmodelled
+
+COUNTERS = "performance counters"
+ARBITERS = "order and share of requests on their way to memory, which all take no time here"
+
+GC = (unmodelled("GCEA_* GUS_* RMI_* UTCL1_* GCUTCL2_* GCVML2_* GL1* GL2* CH* GCR_* GCRD_*", ARBITERS),)
+MMHUB = (
+    inert(
+        "MM_ATC_L2_MISC_CG DAGB#_CNTL_MISC2",
+        "clock gating: power alone",
+        "mmhub_v3_0.c, update_medium_grain_clock_gating",
+    ),
+    unmodelled("*_PERFCOUNTER_RSLT_CNTL", COUNTERS, starts=("ENABLE_ANY", "START_TRIGGER")),
+    unmodelled("*_PERFCOUNTER*", COUNTERS),
+    unmodelled("DAGB* MMEA* PCTL*", ARBITERS),
+)
+ATHUB = (
+    inert("ATHUB_MISC_CNTL", "clock gating: power alone", "athub_v3_0.c, update_medium_grain_clock_gating"),
+    unmodelled("*_PERFCOUNTER_RSLT_CNTL", COUNTERS, starts=("ENABLE_ANY", "START_TRIGGER")),
+    unmodelled("*_PERFCOUNTER* *_PERF_COUNTER_*", COUNTERS),
+    unmodelled("XPB_* RPB_*", ARBITERS),
+)
+LSDMA = (
+    inert("LSDMA_MEM_POWER_CTRL", "memory of the block that sleeps while it rests: power alone", "lsdma_v6_0.c, update_memory_power_gating"),
+    unmodelled("LSDMA_PIO_COMMAND", "a copy by register", starts=("*",)),
+    unmodelled("LSDMA_QUEUE#_RB_CNTL", "a queue of the block", starts=("RB_ENABLE",)),
+    unmodelled("LSDMA_UCODE_DATA", "firmware stored by register", starts=("*",)),
+    unmodelled("*_PERFCOUNTER_RSLT_CNTL", COUNTERS, starts=("ENABLE_ANY", "START_TRIGGER")),
+)  # fmt: skip
