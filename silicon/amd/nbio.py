@@ -35,11 +35,6 @@ CONFIG_ALIASES = (
     ("BIF_CFG_DEV0_RC_SUB_BUS_NUMBER_LATENCY", regs.PCI_PRIMARY_BUS, "downstream"),
     ("PSWUSCFG0_SUB_BUS_NUMBER_LATENCY", regs.PCI_PRIMARY_BUS, "upstream"),
 )
-UNMODELLED = {  # fields that switch on what this model lacks
-    "BIF_BX0_GFX_MMIOREG_CAM_CNTL": "CAM_ENABLE",
-    "BIF_BX0_BIF_RB_CNTL": "RB_ENABLE",
-    "BIF_BX0_BIF_MM_INDACCESS_CNTL": "MM_INDACCESS_DIS",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,16 +121,10 @@ class Nbio:
         cells.on_write("BIF_BX_PF0_GPU_HDP_FLUSH_REQ", self._flush_request)
         for kind in REMAP_DEFAULTS:
             cells.on_write(f"BIF_BX0_REMAP_HDP_{kind}_FLUSH_CNTL", lambda value: self._remap_all())
-        for name, field in UNMODELLED.items():
-            cells.on_write(name, partial(self._refuse, name, field))
         for number in range(DOORBELL_ENTRIES):
             cells.on_write(f"S2A_DOORBELL_ENTRY_{number}_CTRL", self._read_routes)
         status = "BIF_BX_PF0_BIF_BME_STATUS"
         cells.on_write(status, self._bme_status)
-
-    def _refuse(self, name: str, field: str, value: int) -> None:
-        if self.cells.field(name, field, value):
-            raise Unmodelled(f"{name}.{field} was set to {self.cells.field(name, field, value):#x}")
 
     def _alias(self, first: int, function: Function) -> None:
         def place(address: int) -> int:

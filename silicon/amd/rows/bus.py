@@ -49,9 +49,9 @@ NBIO = (
         "nbio_v4_3.c, init_registers",
     ),
     unmodelled("BIF_BX_PF0_DOORBELL_SELFRING_GPA_APER_*", "doorbells that the card rings itself, by a write to host memory"),
-    behaviour("BIF_BX0_GFX_MMIOREG_CAM_CNTL", "nbio.py: refuses CAM_ENABLE, registers that lie elsewhere"),
-    behaviour("BIF_BX0_BIF_RB_CNTL", "nbio.py: refuses RB_ENABLE, interrupts of the bus interface's own"),
-    behaviour("BIF_BX0_BIF_MM_INDACCESS_CNTL", "nbio.py: refuses MM_INDACCESS_DIS, windows that are closed"),
+    unmodelled("BIF_BX0_GFX_MMIOREG_CAM_CNTL", "registers that lie elsewhere", starts=("CAM_ENABLE",)),
+    unmodelled("BIF_BX0_BIF_RB_CNTL", "the bus interface's own ring of interrupts", starts=("RB_ENABLE",)),
+    unmodelled("BIF_BX0_BIF_MM_INDACCESS_CNTL", "windows to registers that are closed", starts=("MM_INDACCESS_DIS",)),
 )  # fmt: skip
 
 MP = (

@@ -29,6 +29,8 @@ ROWS = (
     unmodelled("GDS_WR_DATA GDS_WR_BURST_DATA GDS_ATOM_OP GDS_MEMORY_CLEAN GDS_GWS_RESOURCE_CNTL", GDS, starts=("*",)),
     unmodelled("GDS_* CP_*GDS_*", GDS),
     # --- drawing -------------------------------------------------------------------------------------------------
+    # the clear state sets policies of the generation before, which this one's header leaves out: clearstate_gfx11.h
+    unmodelled("CB_RMI_GL2_CACHE_CONTROL", DRAWING, spare=0x5_0050),
     unmodelled("VGT_DRAW_INITIATOR VGT_EVENT_INITIATOR", "drawing by register", starts=("*",)),
     unmodelled("PA_* DB_* CB_* VGT_* GE_* GE1_* GE2_* IA_* WD_* SX_* PC_* SPI_PS_* SPI_SHADER_* SPI_VS_* SPI_GFX_*", DRAWING),
     unmodelled("SPI_INTERP_* SPI_BARYC_* SPI_ATTRIBUTE_* SPI_TMPRING_SIZE COHER_DEST_*", DRAWING),

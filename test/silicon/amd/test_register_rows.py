@@ -115,6 +115,24 @@ def test_nothing_that_amdgpu_writes_starts_what_is_lacking_or_sets_reserved_bits
     assert [text for kind, text in told if kind != "unmodelled"] == []
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("CB_RMI_GL2_CACHE_CONTROL", 0x0055_0055),  # clearstate_gfx11.h, as the next two
+        ("DB_RMI_L2_CACHE_CONTROL", 0x0015_0055),
+        ("PA_SC_CONSERVATIVE_RASTERIZATION_CNTL", 0x0010_0000),
+        ("CP_HQD_HQ_SCHEDULER0", 1 << 14 | 1 << 29),  # kfd_mqd_manager_v11.c, init_mqd
+        ("COMPUTE_MISC_RESERVED", 7),  # gfx_v11_0.c, compute_mqd_init
+        ("TCP_CNTL", 0x2000_0000),  # gfx_v11_0.c, golden_settings_gc_11_0
+        ("COMPUTE_DISPATCH_INTERLEAVE", 256),  # Mesa ac_cmdbuf.c, init_compute_preamble_state
+    ],
+)
+def test_values_of_other_known_drivers_set_no_reserved_bits(navi31, name, value):
+    cells = navi31.gc.grbm.cells
+    cells.write(cells.address(name), value)
+    assert navi31.log.find("reserved") == []
+
+
 @pytest.mark.parametrize("block", ["gc", "mmhub", "mp", "hdp", "osssys", "smuio", "thm", "athub", "lsdma", "vcn"])
 def test_every_register_without_a_model_is_noted_or_refused(navi31, block):
     """One bit into each register that the model does not have, drawing and GDS among them."""
@@ -160,6 +178,12 @@ def test_what_starts_a_feature_that_is_lacking_is_refused_by_name(navi31, block,
     address = block_map("navi31", block, 0).addresses[name]
     with pytest.raises(Unmodelled, match=rf"{block}\.{name}.* was set to 0x\w+: "):
         navi31.board.space.write(address, value)
+
+
+def test_a_packet_that_starts_counters_tells_whoever_lets_time_pass(core, mec):
+    set_uconfig_reg, first = 0xC001_7900, 0xC000  # nvd.h
+    with pytest.raises(Unmodelled, match=r"gc\.CP_PERFMON_CNTL\.PERFMON_STATE was set to 0x1"):
+        mec.run(set_uconfig_reg, core.cells.address("CP_PERFMON_CNTL") // 4 - first, 1)
 
 
 def test_dwords_without_a_name_answer_0_and_keep_nothing(navi31):
