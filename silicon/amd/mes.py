@@ -147,8 +147,12 @@ class Mes:
     # --- resources and processes --------------------------------------------------------------------------------
     def set_hw_resources(self, frame: Any) -> Steps:
         """Take the VMIDs and slots that MES may give away. What it is told of itself beyond them is speed and logging."""
-        if frame.limit_single_process or frame.enable_mes_event_int_logging:
-            raise Unmodelled(f"MES SET_HW_RSRC: flags {frame.uint32_t_all:#x}: one process at a time, a log in memory")
+        if frame.limit_single_process:
+            raise Unmodelled("MES SET_HW_RSRC: one process at a time")
+        if frame.enable_mes_event_int_logging:
+            self._cp.board.log.note(
+                "mes", "unmodelled", "the event log at {:#x} stays empty", frame.event_intr_history_gpu_mc_ptr
+            )
         self.resources = Resources(frame.vmid_mask_gfxhub, list(frame.compute_hqd_mask), list(frame.sdma_hqd_mask))
         return None
 

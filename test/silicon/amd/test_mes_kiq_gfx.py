@@ -450,6 +450,18 @@ def test_what_metal_does_without_a_trace_is_answered(core, mes):
         assert mes.call(layout, operation, **members)
 
 
+def test_an_event_log_that_stays_empty_is_noted(core, mes):
+    members = {
+        "enable_mes_event_int_logging": 1,
+        "event_intr_history_gpu_mc_ptr": 0x74_0000,
+        "vmid_mask_gfxhub": 0xFF00,
+    }
+    assert mes.call(api.MESAPI_SET_HW_RESOURCES, api.MES_SCH_API_SET_HW_RSRC, **members)
+    assert [event.text for event in core.board.log.find("unmodelled", "mes")] == [
+        "the event log at 0x740000 stays empty"
+    ]
+
+
 def test_every_operation_of_the_header_is_known():
     named = {
         value for name, value in vars(api).items() if name.startswith("MES_SCH_API_") and not name.endswith("_MAX")
