@@ -146,7 +146,9 @@ class Cells:
         self.map = block_map(chip, block, instance)
         self.note: Note | None = None  # where the log is; `RegisterSpace.attach` says
         self._table = table(chip, block, instance, rows or rows_of(chip, block))
-        self._noted: set[tuple[str, int]] = set()
+        # by address: bits that may be written without a look at the row; registers whose reads have been told of
+        self._quiet: dict[int, int] = {}
+        self._heard: set[int] = set()
         self._values: dict[tuple[int, Key], int] = {}
         self._reset = dict(self._table.resets)
         self._read: dict[int, Callable[[], int]] = {}
@@ -257,10 +259,11 @@ class Cells:
         if hook is not None:
             return hook() & ALL
         value = self.peek(address)
-        if self.note is not None:
+        if address not in self._heard:
+            self._heard.add(address)
             row = self._table.rows.get(address)
             if row is None or row.kind is Kind.UNMODELLED:
-                self._once("read", address, "unmodelled", "{} is read as {:#x}, without a model{}", value, _why(row))
+                self._tell(address, "unmodelled", "{} is read as {:#x}, without a model{}", value, _why(row))
         return value
 
     def peek(self, address: int) -> int:
@@ -275,7 +278,9 @@ class Cells:
             raise GuestError(
                 f"writing {value:#x} to {self.block} register {address:#x}: no header of {self.chip} names it"
             )
-        self._look(address, value & ALL)
+        quiet = self._quiet.get(address)
+        if quiet is None or value & ALL & ~quiet or address in self._table.starts:
+            self._look(address, value & ALL)
         key = self._key(address)
         old = self._values.get((address, key), self._reset.get(address, 0))
         new = value & ALL
@@ -294,17 +299,25 @@ class Cells:
         row = table.rows.get(address)
         if address in table.starts and row is not None:
             self._refuse(address, value, row)
-        if row is None or row.kind is Kind.UNMODELLED:
-            self._once("write", address, "unmodelled", "{} = {:#x} is kept without effect{}", value, _why(row))
-        if value:
-            may_set = table.may_set.get(address)
-            if may_set is None:
-                names = table.twins.get(address, [self.map.names[address]])
-                may_set = _named_bits(self.chip, self.block, names) | (row.spare if row else 0)
-                table.may_set[address] = may_set
-            if extra := value & ~may_set:
+        if address not in self._quiet and (row is None or row.kind is Kind.UNMODELLED):
+            self._tell(address, "unmodelled", "{} = {:#x} is kept without effect{}", value, _why(row))
+        quiet = self._quiet.get(address, 0)
+        if value & ~quiet:
+            quiet = self._may_set(address, row)
+            if extra := value & ~quiet:
                 text = "{} = {:#x}: reserved bits {:#x} written, which no field of the header has"
-                self._once("reserved", address, "reserved", text, value, extra)
+                self._tell(address, "reserved", text, value, extra)
+                quiet = ALL
+        self._quiet[address] = quiet
+
+    def _may_set(self, address: int, row: Row | None) -> int:
+        """Return the bits of a register that some field has, or that known drivers set."""
+        known = self._table.may_set.get(address)
+        if known is None:
+            names = self._table.twins.get(address, [self.map.names[address]])
+            known = _named_bits(self.chip, self.block, names) | (row.spare if row else 0)
+            self._table.may_set[address] = known
+        return known
 
     def _refuse(self, address: int, value: int, row: Row) -> None:
         name = self.map.names[address]
@@ -315,10 +328,9 @@ class Cells:
                 what = "" if field == "*" else f".{field}"
                 raise Unmodelled(f"{self.block}.{name}{what} was set to {found:#x}: {row.why}")
 
-    def _once(self, way: str, address: int, kind: str, form: str, *values: object) -> None:
-        """Note something about a register once."""
-        if self.note is not None and (way, address) not in self._noted:
-            self._noted.add((way, address))
+    def _tell(self, address: int, kind: str, form: str, *values: object) -> None:
+        """Note something about a register; the callers do so once."""
+        if self.note is not None:
             self.note(self.block, kind, form, f"{self.block}.{self.map.names[address]}", *values)
 
     def _key(self, address: int) -> Key:

@@ -91,13 +91,14 @@ def _expression(pattern: str) -> re.Pattern[str]:
 
 
 def _matching(pattern: str, names: Sequence[str]) -> Iterator[str]:
-    """Yield those of the sorted `names` that a pattern means; only names that begin as it does are looked at."""
-    start = re.split(r"[*#]", pattern, maxsplit=1)[0]
+    """Yield those of the sorted `names` that a pattern means. Only names that begin as it does are compared, or have its longest part."""
+    parts = re.split(r"[*#]", pattern)
+    start, longest = parts[0], max(parts, key=len)
     matches = _expression(pattern).fullmatch
     for name in names[bisect_left(names, start) :]:
         if not name.startswith(start):
             return
-        if matches(name):
+        if longest in name and matches(name):
             yield name
 
 
