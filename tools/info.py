@@ -8,6 +8,7 @@ from typing import Any
 
 from ringup.drivers.amd.bare import Bare
 from ringup.drivers.amd.firmware import DeviceStore, check_named
+from ringup.drivers.amd.quiet import doubts
 from ringup.drivers.transport import bars
 from ringup.errors import FirmwareError, NotSupported
 from ringup.firmware.amd.needs import Need, needs
@@ -65,12 +66,14 @@ def describe(bare: Bare, holder: str, store: Store) -> dict[str, Any]:
         "blocks": {},
         "core": None,
         "firmware": [],
+        "doubts": [],
         "unknown": [],
     }
     if wrong := bars.trouble(vendor, shown_sizes(bare)):
         shown["unknown"].append(f"how it would run: {wrong}; {bars.REMEDY}")
     try:
         shown |= {"state": bare.state(), "blocks": bare.versions(), "firmware": _firmware(bare, store)}
+        shown["doubts"] += doubts(bare)
         chip, shape = bare.ips.chip, bare.ips.shape
         shown |= {
             "chip": chip.name,
@@ -148,5 +151,7 @@ def _lines(shown: dict[str, Any]) -> Iterator[str]:
             "missing, optional" if row["optional"] else "missing: `ringup firmware check` says more"
         )
         yield f"  firmware  {row['kind']:8} {row['name']:32} {where}"
+    for text in shown["doubts"]:
+        yield f"  uncertain {text}"
     for text in shown["unknown"]:
         yield f"  not known: {text}"

@@ -28,6 +28,8 @@ TITLES = {  # keys of a report: how they are headed on a page, in their order
     "mark": "Mark of its driver",
     "versions": "Blocks",
     "stages": "Stages of its bring-up",
+    "silent": "Processors that do not answer",
+    "doubts": "Silent, or not what the driver was written for",
     "unknown": "Not known",
 }
 

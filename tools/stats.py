@@ -16,6 +16,7 @@ from ringup.tools.json_text import json_text
 
 PRIVATE = ("virtual:", "usb:")  # cards that live in one process, or whose path does: brought up for the occasion
 EVERY_S = 1.0
+MARK = " (uncertain: see doubts)"
 
 
 class Source(Protocol):
@@ -75,15 +76,18 @@ def looks(text: str) -> int:
 def _lines(seen: dict[str, Any], depth: int = 0) -> Iterator[str]:
     """Give a table of nested values, a line each; what is not known is left out."""
     pad = "  " * depth
+    doubtful = MARK if not depth and seen.get("doubts") else ""
     for name, value in seen.items():
         if isinstance(value, dict):
             if value:
-                yield f"{pad}{name}"
+                yield f"{pad}{name}{doubtful if name == 'metrics' else ''}"
                 yield from _lines(value, depth + 1)
         elif isinstance(value, list | tuple) and value and isinstance(value[0], dict):
             for entry in value:
                 yield f"{pad}{entry['name']}"
                 yield from _lines({key: inner for key, inner in entry.items() if key != "name"}, depth + 1)
+        elif name == "doubts":
+            yield from (f"{pad}{name:26} {text}" for text in value)
         elif isinstance(value, list | tuple):
             yield f"{pad}{name:26} {', '.join(map(str, value)) or 'none'}"
         elif value is not None:

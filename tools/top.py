@@ -94,6 +94,8 @@ def _parts(seen: dict[str, Any], history: dict[str, deque[float]], bars: str) ->
         if seen.get("temperature_c") is not None:
             yield Text(f"{seen['temperature_c']} °C")
         return
+    for doubt in seen.get("doubts") or ():
+        yield Text(f"uncertain: {doubt}", style="yellow")
     yield _gauges(metrics, seen, history, bars)
     if throttled := metrics.get("throttled"):
         yield Text(f"held back by: {', '.join(map(str, throttled))}", style="red")

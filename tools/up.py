@@ -61,6 +61,8 @@ def run(args: argparse.Namespace) -> int:
     print(f"it was {info['found']}; {len(stages)} stages took {milliseconds:.0f} ms")
     for rung in info["resets"]:
         print(f"  {rung}")
+    for doubt in info["doubts"]:
+        print(f"  not what the driver was written for: {doubt}")
     for what, counts in usb.items():
         print(f"  over USB, {what.replace('_', '-')}: {counts}")
     print(f"{test.moved_bytes >> 10} KiB went through both kinds of queue and came back unchanged")

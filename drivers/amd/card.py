@@ -51,7 +51,7 @@ LINK_CHECK_EVERY = 8  # naps of a wait between two looks at the link
 
 @dataclass(frozen=True, slots=True)
 class CardInfo:
-    """What a card is. Sizes in bytes."""
+    """What a card is. Sizes in bytes. `doubts`: what of its firmware and tables is not what the driver was written for."""
 
     name: str
     chip: str
@@ -68,6 +68,7 @@ class CardInfo:
     firmware: dict[str, str]
     found: str
     resets: tuple[str, ...]
+    doubts: tuple[str, ...]
 
 
 class Radeon:
@@ -91,6 +92,8 @@ class Radeon:
         self._programs: weakref.WeakValueDictionary[int, Program] = weakref.WeakValueDictionary()  # by address
         self._closed = False
         self._looks = 0
+        self._warned: set[str] = set()  # doubts that were told
+        self._stalled: dict[CardQueue, tuple[int, int]] = {}  # by queue whose wait ran out: how far it was, when
         ids = (ask(device.config, at, 2, f"opening {device.name}") for at in (pci.PCI_VENDOR_ID, pci.PCI_DEVICE_ID))
         self._pci_id = ":".join(f"{one:04x}" for one in ids)
         self._told = 0  # of the mistakes, those that were asked for
@@ -119,6 +122,10 @@ class Radeon:
         try:
             start.run()
             self.blocks, self.spaces, self.ih = start.blocks, start.spaces, start.ih
+            for doubt in self._doubts:
+                if doubt not in self._warned:
+                    self._warned.add(doubt)
+                    LOG.warning("%s: %s", self.name, doubt)
             self.spaces.user.admit = self.owner.check
             self._control = Control(self.blocks.smu)
             self._health = Health(self.blocks, self._control, self._too_hot)
@@ -185,10 +192,22 @@ class Radeon:
             lds_bytes=shape.lds_bytes_per_cu,
             l2_bytes=shape.l2_bytes,
             versions={name: ".".join(map(str, ips.version(name))) for name in versions},
-            firmware={kind: f"{version:#x}" for kind, version in blocks.firmware.versions.items()},
+            firmware=self._firmware,
             found=self._bringup.found.value,
             resets=tuple(map(str, self._bringup.ladder.rungs)) if self._bringup.ladder else (),
+            doubts=self._doubts,
         )
+
+    @property
+    def _firmware(self) -> dict[str, str]:
+        """Versions by kind: of the files, and of what runs where that can be asked."""
+        versions = {kind: f"{version:#x}" for kind, version in self.blocks.firmware.versions.items()}
+        return versions | ({"smu": f"{running:#x}"} if (running := self.blocks.smu.firmware_version) else {})
+
+    @property
+    def _doubts(self) -> tuple[str, ...]:
+        smu = self.blocks.smu
+        return tuple(filter(None, (smu.mismatch, *smu.doubts, *self.blocks.ips.doubts)))
 
     # --- queues -----------------------------------------------------------------------------------------------------
     @property
@@ -321,6 +340,8 @@ class Radeon:
                 interrupts=[interrupt.text for interrupt in self.interrupts],
                 late=self._late,
                 mistakes=self._mistakes,
+                stalled=self._stalled,
+                doubts=self._doubts,
             )
         )
 
@@ -384,6 +405,14 @@ class Radeon:
 
     def _explain(self, error: RingupError) -> None:
         """Add to an error what led to it, where that is known, and where queues are."""
+        if isinstance(error, DeviceTimeout):
+            now = self.device.clock.now_us
+            late = [
+                queue
+                for queue in self._queues.queues
+                if not queue.closed and queue.timeline.known != queue.timeline.last
+            ]
+            self._stalled |= {queue: (queue.timeline.known, now) for queue in late if queue not in self._stalled}
         from ringup.drivers.amd import report as post_mortem
 
         self._mistakes.explain(error)

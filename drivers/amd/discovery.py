@@ -25,6 +25,7 @@ from ringup.drivers.amd.vram import VramWindow
 from ringup.drivers.transport.seam import Device
 from ringup.errors import DeviceLost, DeviceTimeout, FirmwareError, NotSupported
 from ringup.firmware.amd import discovery as binary
+from ringup.firmware.amd.layouts import Fields, integer
 from ringup.firmware.stated import within
 
 LOG = logging.getLogger(__name__)
@@ -163,6 +164,26 @@ class Ips:
                 number.get("gc_gl2c_per_gpu", 0), 0, MAX_L2_KIB, "gc_gl2c_per_gpu of the card's discovery table"
             )
             << 10,
+        )
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Say which tables of the card are newer than those known, and which were left out and why."""
+        kinds = {"gc": binary.GC_INFO, "mall": binary.MALL_INFO, "vcn": binary.VCN_INFO, "nps": binary.NPS_INFO}
+        told = []
+        for name, known in kinds.items():
+            seen: Fields | None = getattr(self.table, name)
+            if seen is None:
+                continue
+            major, minor = integer(seen, "header.version_major"), integer(seen, "header.version_minor")
+            if minor > max(known[major]):
+                told.append(
+                    f"the card's {name} table is version {major}.{minor}, the driver knows {major}.{max(known[major])}"
+                )
+        left_out = self.table.reasons.items()
+        return (
+            *told,
+            *(f"the card's {name} table is left out: {why}" for name, why in left_out if why != binary.ABSENT),
         )
 
     def _ip(self, name: str, instance: int) -> binary.Ip:

@@ -166,6 +166,11 @@ class Gfx:
         for asserted in (1, 0):
             gc.update(gc_cp.CP_MEC_RS64_CNTL, **{f"mec_pipe{pipe}_reset": asserted for pipe in range(self.pipes)})
 
+    @property
+    def halted(self) -> bool:
+        """Whether the compute micro engine stands still, so that no compute queue goes on."""
+        return bool(self.block.read(gc_cp.CP_MEC_RS64_CNTL).mec_halt)
+
     def _halt_mec(self, halt: bool) -> None:
         """Halt the micro engine or let it run. Source: gfx_v11_0_cp_compute_enable."""
         pipes = range(self.pipes)

@@ -21,7 +21,7 @@ from ringup.drivers.amd.gfx_hqd import Hqd
 from ringup.drivers.amd.memory import Usage
 from ringup.drivers.amd.queue_set import CardQueue
 from ringup.drivers.amd.sensors import Activity, Link, Sensors
-from ringup.drivers.amd.smu_tables import Limits, Metrics, decode_metrics
+from ringup.drivers.amd.smu_tables import METRICS, Limits, Metrics, decode_metrics, sifted
 from ringup.drivers.amd.smu_thermal import Thermal
 from ringup.drivers.amd.wiring import Blocks
 from ringup.errors import DeviceLost, RingupError
@@ -52,7 +52,10 @@ class QueueStats:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What a card does. `at_us` is the card's clock; `copy_engines_busy` at this moment, `metrics` averages over about a second."""
+    """What a card does. `at_us` is the card's clock; `copy_engines_busy` at this moment, `metrics` averages over about a second.
+
+    `doubts` says why numbers of `metrics` may not be what they are called; one that cannot be is 0.
+    """
 
     name: str
     at_us: int
@@ -68,6 +71,7 @@ class Stats:
     interrupt_overflows: int
     faults: int
     resets: int
+    doubts: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values that JSON takes."""
@@ -105,6 +109,7 @@ class Health:
         self._sensors = Sensors(blocks.device, blocks.ips)
         self._thermal = Thermal(blocks.ips.block("thm"), blocks.ips.block("mp1"))
         self._published = 0
+        self._doubts: tuple[str, ...] = ()  # of the last metrics
         self._next_us = blocks.registers.clock.now_us + LOOK_US
         self._wait_us = LOOK_US
 
@@ -142,9 +147,15 @@ class Health:
         table = blocks.smu.metrics_table()
         self._published += 1
         smu_published.publish(
-            blocks.window, blocks.hdp, blocks.layout.metrics, blocks.ips.version("mp1"), table, self._published
+            blocks.window,
+            blocks.hdp,
+            blocks.layout.metrics,
+            blocks.ips.version("mp1"),
+            table,
+            self._published,
+            blocks.smu.interface,
         )
-        metrics = decode_metrics(blocks.smu.row, table)
+        metrics, self._doubts = sifted(decode_metrics(blocks.smu.row, table), METRICS)
         limits = blocks.smu.limits
         if self._control.slowed:
             if not hot(metrics, limits, COOLED_C):
@@ -162,10 +173,11 @@ class Health:
     def stats(self, memory: dict[str, Usage], queues: list[CardQueue], counts: Counts, overflows: int) -> Stats:
         """Return everything at once. Raises `DeviceLost` when the card is gone."""
         blocks = self._blocks
+        metrics = self.look()
         return Stats(
             name=blocks.device.name,
             at_us=blocks.registers.clock.now_us,
-            metrics=self.look(),
+            metrics=metrics,
             power_limit_w=self._control.power_limit_w,
             too_hot=self._control.slowed,
             link=self._sensors.link(),
@@ -177,6 +189,7 @@ class Health:
             interrupt_overflows=overflows,
             faults=counts.faults,
             resets=counts.resets,
+            doubts=tuple(filter(None, (blocks.smu.mismatch, *self._doubts, *blocks.smu.doubts))),
         )
 
 

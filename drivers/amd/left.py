@@ -19,11 +19,13 @@ from ringup.drivers.amd.gfx_shape import Design, read_shape
 from ringup.drivers.amd.gmc_faults import GFXHUB, MMHUB
 from ringup.drivers.amd.gmc_hub import Hub
 from ringup.drivers.amd.gmc_words import gfxhub_words, mmhub_words
+from ringup.drivers.amd.quiet import doubts
 from ringup.drivers.amd.sdma import SdmaEngine
 from ringup.drivers.amd.wiring import CUS_PER_WGP
 from ringup.drivers.transport.config_space import power_state
 from ringup.errors import DeviceLost, RingupError
 
+DOUBTS = "silent, or not what the driver was written for"
 WAVES = 16  # how many are told
 
 
@@ -48,6 +50,7 @@ class Left:
     metrics: dict[str, Any] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
     lost: str = ""
+    doubts: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values that JSON takes."""
@@ -62,7 +65,12 @@ class Left:
         yield f"  power {self.power}, link {self.link or 'not told'}"
         if self.mark:
             yield "  mark of its driver: " + ", ".join(f"{name} {value:#x}" for name, value in self.mark.items())
-        for title, entries in (("faults", self.faults), ("queues that are mapped", self.queues), ("waves", self.waves)):
+        for title, entries in (
+            (DOUBTS, self.doubts),
+            ("faults", self.faults),
+            ("queues that are mapped", self.queues),
+            ("waves", self.waves),
+        ):
             if entries:
                 yield f"{title}:"
                 yield from (f"  {entry}" for entry in entries)
@@ -82,6 +90,7 @@ def examine(bare: Bare, holder: str = "") -> Left:
     steps: list[tuple[str, Callable[[], None]]] = [
         ("bus", parts.bus),
         ("state", parts.state),
+        ("firmware and tables", parts.doubts),
         ("metrics", parts.metrics),
         ("faults of the memory hub", parts.hub),
         ("graphics core", parts.core),
@@ -120,9 +129,13 @@ class _Parts:
             mark = self._bare.mark()
             self._left.mark = mark._asdict() if mark is not None else {}
 
+    def doubts(self) -> None:
+        self._left.doubts += doubts(self._bare)
+
     def metrics(self) -> None:
         seen = self._bare.published
         if seen is not None:
+            self._left.doubts += [text for text in seen.doubts if text not in self._left.doubts]
             self._left.metrics = {name: value for name, value in asdict(seen.metrics).items() if value is not None}
 
     def hub(self) -> None:

@@ -213,7 +213,8 @@ class Psp:
             return int(word) == READY if exact else bool(int(word) & READY) and int(word) != ONES
 
         try:
-            self._block.wait(mailbox.command, ready, LOADER_TIMEOUT_US, doing, poll_us=LOADER_POLL_US)
+            with self.ring.heard.asking(doing):
+                self._block.wait(mailbox.command, ready, LOADER_TIMEOUT_US, doing, poll_us=LOADER_POLL_US)
         except DeviceTimeout as error:
             answer = int(self._block.read(mailbox.command))
             if not answer & READY:

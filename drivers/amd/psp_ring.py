@@ -17,6 +17,7 @@ from ringup.autogen.amd.psp_boot import PSP_RING_TYPE__KM
 from ringup.autogen.layout import Word
 from ringup.autogen.structs import memory
 from ringup.drivers.amd.hdp import Hdp
+from ringup.drivers.amd.heard import Heard
 from ringup.drivers.amd.registers import ONES, Block, Version
 from ringup.drivers.amd.vram import VramWindow
 from ringup.errors import DeviceTimeout, FirmwareError, NotSupported
@@ -131,6 +132,7 @@ class PspRing:
         self._fence = self._wptr_dwords = 0
         self._laid = 0  # the fence of the last frame that lies in the ring
         self._up = False
+        self.heard = Heard("the security processor (PSP, MP0)", block.registers.clock)
 
     def create(self, *, stale: bool) -> None:
         """Give the secure OS its ring. `stale`: it ran before, so a ring of somebody else's may be there and is taken down first.
@@ -199,7 +201,8 @@ class PspRing:
         self._wptr_dwords = (self._wptr_dwords + FRAME_BYTES // 4) % (RING_BYTES // 4)
         wptr = self.mailbox.wptr.at(self._block.version)
         self._block.write(wptr(self._wptr_dwords))
-        answer = psp.psp_gfx_resp.view(self._wait_fence(doing))
+        with self.heard.asking(doing):
+            answer = psp.psp_gfx_resp.view(self._wait_fence(doing))
         return Response(answer.status, answer.tmr_size)
 
     def _wait_fence(self, doing: str) -> bytearray:
@@ -229,12 +232,13 @@ class PspRing:
 
     def _wait(self, doing: str) -> int:
         """Wait until the secure OS has answered the last ring command."""
-        return int(
-            self._block.wait(
-                self.mailbox.control,
-                lambda word: bool(int(word) & DONE),
-                MAILBOX_TIMEOUT_US,
-                doing,
-                poll_us=MAILBOX_POLL_US,
+        with self.heard.asking(doing):
+            return int(
+                self._block.wait(
+                    self.mailbox.control,
+                    lambda word: bool(int(word) & DONE),
+                    MAILBOX_TIMEOUT_US,
+                    doing,
+                    poll_us=MAILBOX_POLL_US,
+                )
             )
-        )

@@ -25,10 +25,10 @@ from ringup.drivers.amd.nbio import Nbio
 from ringup.drivers.amd.psp import Psp
 from ringup.drivers.amd.recovery import WHOLE, Rung, climb
 from ringup.drivers.amd.registers import Registers
-from ringup.drivers.amd.smu import Smu
+from ringup.drivers.amd.smu import PING_US, Smu
 from ringup.drivers.transport.config_space import ask, find_capability, power_state
 from ringup.drivers.transport.seam import Device
-from ringup.errors import DeviceHung
+from ringup.errors import DeviceFault, DeviceHung, DeviceTimeout, NotSupported
 
 LOG = logging.getLogger(__name__)
 D3HOT = 3
@@ -74,6 +74,23 @@ def few(bare: Bare) -> Few:
         Psp(ips.block("mp0"), ips.version("mp0"), window, hdp, layout.psp, gmc.fb_base),
         Smu(ips.block("mp1"), ips.version("mp1"), window, hdp, layout.smu_table, gmc.fb_base),
     )
+
+
+def doubts(bare: Bare) -> tuple[str, ...]:
+    """Say what of a card's tables and firmware is not what the driver was written for, and whether its power controller is silent.
+
+    That one is asked only where the card is ours and a driver has started it; nothing of it is changed.
+    """
+    told = list(bare.ips.doubts)
+    if bare.own and bare.secure_os:
+        smu = few(bare).smu
+        try:
+            if smu.running:
+                smu.ask_versions(PING_US)
+        except (DeviceTimeout, DeviceFault, NotSupported) as error:
+            LOG.info("%s: %s", bare.device.name, error)
+        told += filter(None, (smu.mismatch, smu.mailbox.heard.silent))
+    return tuple(told)
 
 
 def offered(device: Device) -> tuple[str, ...]:

@@ -65,6 +65,8 @@ class Report:
     memory: dict[str, dict[str, Any]] = field(default_factory=dict)
     holders: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
+    silent: list[str] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values that JSON takes."""
@@ -83,6 +85,8 @@ class Report:
         yield from _section("what stands still or waits", self.unfinished)
         yield f"  {self.unreachable or 'the card is on the bus'}; it was found {self.found}; it was at: {self.stage}"
         yield from _section("what befell it so far", self.befell if self.befell != [self.cause] else [])
+        yield from _section("processors that do not answer", self.silent[0 if self.cause or self.mistakes else 1 :])
+        yield from _section("not what the driver was written for", self.doubts)
         yield from _section("resets", self.rungs)
         for queue in self.queues:
             state = ", ".join(f"{name} {value}" for name, value in queue.state.items())
@@ -103,6 +107,8 @@ class Report:
         """Say how the card is that has failed nothing yet."""
         if self.mistakes:
             return f"it goes on after a mistake that a real card punishes: {self.mistakes[0]}"
+        if self.silent:
+            return self.silent[0]
         under_way = [queue for queue in self.queues if queue.completed != queue.submitted]
         if under_way:
             queues = ", ".join(f"{queue.name} {queue.completed} of {queue.submitted} done" for queue in under_way)
@@ -136,6 +142,8 @@ class Known:
     interrupts: list[str]
     late: Exception | None  # the last wait that ran out
     mistakes: Mistakes
+    stalled: Mapping[CardQueue, tuple[int, int]]  # queues whose waits ran out: how far each was then, and when
+    doubts: tuple[str, ...]
 
 
 def make(known: Known) -> Report:
@@ -154,13 +162,14 @@ def make(known: Known) -> Report:
         stages=stages,
         rungs=[str(rung) for rung in known.rungs],
         interrupts=known.interrupts[-INTERRUPTS:],
+        doubts=list(known.doubts),
     )
     maker = _Maker(known, report)
     steps: list[tuple[str, Callable[[], None]]] = [("queues", maker.queues), ("memory", maker.memory)]
     if known.unreachable:
         report.unknown.append(f"registers: {known.unreachable}")
     else:
-        steps += [("registers", maker.registers), ("waves", maker.waves)]
+        steps += [("processors", maker.processors), ("registers", maker.registers), ("waves", maker.waves)]
     for what, step in steps:
         try:
             step()
@@ -231,6 +240,27 @@ class _Maker:
             except Exception as error:  # noqa: BLE001  a ring in memory of a card that is gone; what else is known is told
                 self._report.unknown.append(f"packets of {queue.name}: {error}")
         return QueueReport(queue.name, place, done, last, state, packets)
+
+    def processors(self) -> None:
+        """Say which of the card's processors do not answer, or stand still. The power controller is asked, the others were."""
+        known, silent = self._known, self._report.silent
+        blocks = known.blocks
+        blocks.smu.ping()
+        silent += filter(None, (blocks.smu.mailbox.heard.silent, blocks.psp.ring.heard.silent))
+        if not blocks.psp.alive:
+            silent.append(
+                "the security processor (PSP, MP0) runs no secure OS any more: it was reset behind the driver's back"
+            )
+        if blocks.gfx.halted:
+            silent.append("the compute micro engine (MEC) is halted: no compute queue goes on")
+        silent += [f"SDMA{engine.index} is halted: no queue of it goes on" for engine in blocks.sdma if engine.halted]
+        now = blocks.registers.clock.now_us
+        for queue, (done, since_us) in known.stalled.items():
+            if not queue.closed and _completed(queue.timeline) == done != queue.timeline.last:
+                hardware = queue.hardware
+                who = "the compute micro engine (MEC)" if isinstance(hardware, Hqd) else f"SDMA{hardware.engine.index}"
+                stood = f"{queue.name} has stood at {done} of {queue.timeline.last} since a wait ran out {(now - since_us) / 1e6:.3g} s ago"
+                silent.append(f"{who} does not go on: {stood}")
 
     def registers(self) -> None:
         blocks, told = self._known.blocks, self._report.registers

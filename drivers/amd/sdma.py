@@ -157,6 +157,11 @@ class SdmaEngine:
             raise DeviceHung(f"SDMA{self.index} is not idle after its reset: {error}") from error
 
     @property
+    def halted(self) -> bool:
+        """Whether its micro engine stands still, so that no queue of it goes on."""
+        return bool(self.block.read(self.row.control, self._control_at).halt)
+
+    @property
     def busy(self) -> bool:
         """Whether it works on something at this moment."""
         return not self.block.read(words.SDMA0_STATUS_REG, self.step).idle

@@ -9,24 +9,30 @@ Source: amdgpu amdgpu_smu.c, smu_smc_hw_setup; smu_v13_0.c; smu_cmn.c; smu_v13_0
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from functools import cached_property
 from types import ModuleType
 
 from ringup.drivers.amd.hdp import Hdp
 from ringup.drivers.amd.registers import Block, Version
-from ringup.drivers.amd.smu_mailbox import SmuMailbox
+from ringup.drivers.amd.smu_mailbox import TIMEOUT_US, SmuMailbox
 from ringup.drivers.amd.smu_rows import row
 from ringup.drivers.amd.smu_tables import (
+    MAX_MHZ,
+    MAX_W,
+    MAY_HAVE_MOVED,
     Limits,
     Metrics,
     decode_limits,
     decode_metrics,
     metrics_bytes,
     power_table,
+    sifted,
     with_board,
 )
 from ringup.drivers.amd.vram import VramWindow
 from ringup.errors import DeviceFault, DeviceTimeout, NotSupported
+from ringup.firmware.stated import named, within
 
 LOG = logging.getLogger(__name__)
 TABLE_BYTES = 0x4000  # the largest table: MP0_MP1_DATA_REGION_SIZE_COMBOPPTABLE of smu_v13_0_0_ppt.c
@@ -36,6 +42,8 @@ START_TIMEOUT_US = (
 )
 START_POLL_US = 500
 LOW = 0xFFFF_FFFF
+PING_US = 100_000  # TIMEOUT: ours; any message is answered within some milliseconds
+MAX_LEVELS = 64  # ours; no clock has more than 16. Source: smu_v13_0.h, MAX_DPM_LEVELS
 LEVELS = 0xFF  # GetDpmFreqByIndex of this level counts them
 HARDWAREDC = 0x4  # a pin tells the firmware of mains or battery: PP_PLATFORM_CAP_HARDWAREDC of smu_v13_0_0_pptable.h and its neighbours
 MODE1_BY_DEBUG = 2  # DEBUGSMC_MSG_Mode1Reset of smu_v13_0_0_ppt.c and smu_v14_0_2_ppt.c
@@ -66,7 +74,8 @@ class Smu:
         """`table_pa` is the vram_pa of 16 KiB on a page, the controller's as long as the card is powered."""
         self.row = row(version)
         self.mailbox = SmuMailbox(block)
-        self.firmware_version = 0
+        self.firmware_version = self.interface = 0  # 0: not asked for yet
+        self.doubts: tuple[str, ...] = ()  # what the tables state and cannot be
         self.features = 0
         self._block, self._window, self._hdp = block, window, hdp
         self._table_pa, self._fb_base = table_pa, fb_base
@@ -93,9 +102,13 @@ class Smu:
         self._wait_running()
         self._take_up()
         if self.row.writes_power_table and not signed:
-            if not any(self._power_table):  # written back it would leave the card without limits
+            if not any(self._power_table) or _ones(
+                self._power_table
+            ):  # written back it would leave the card without limits
                 LOG.warning("the power controller gave an empty power table; it keeps its own")
-            elif board_table is not None and len(board_table) >= self.facts.BoardTable_t.SIZE:
+            elif (
+                board_table is not None and not _ones(board_table) and len(board_table) >= self.facts.BoardTable_t.SIZE
+            ):
                 self._write_table(self.facts.TABLE_PPTABLE, with_board(self.row, self._power_table, board_table))
             else:  # GUESS: the firmware's own table is enough; amdgpu gives up here
                 LOG.warning(
@@ -134,20 +147,36 @@ class Smu:
 
     def _take_up(self) -> None:
         """Ask for versions, tell the place of tables, read what the card may do at most."""
-        interface, self.firmware_version = self.ask("GetDriverIfVersion"), self.ask("GetSmuVersion")
-        if interface != self.row.interface:  # amdgpu: the firmware stays compatible, a mismatch is only told
-            LOG.info(
-                "SMU firmware %#x speaks interface %#x, the tables are of %#x",
-                self.firmware_version,
-                interface,
-                self.row.interface,
-            )
+        self.ask_versions()
         at = self._fb_base + self._table_pa
         self.send("SetDriverDramAddrHigh", at >> 32)
         self.send("SetDriverDramAddrLow", at & LOW)
         self._power_table = self._read_table(self.facts.TABLE_COMBO_PPTABLE, power_table(self.row).SIZE)
         self.__dict__.pop("limits", None)
         self._levels.clear()
+
+    def ask_versions(self, timeout_us: int = TIMEOUT_US) -> None:
+        """Ask which firmware runs and which interface it speaks; nothing is changed. Raises what `SmuMailbox.send` raises."""
+        self.interface = self.ask("GetDriverIfVersion", timeout_us=timeout_us)
+        self.firmware_version = self.ask("GetSmuVersion", timeout_us=timeout_us)
+
+    @property
+    def mismatch(self) -> str:
+        """Say that the firmware speaks another interface than the driver's tables are of; empty where it does not, or was not asked.
+
+        Source: amdgpu smu_v13_0.c, smu_v13_0_check_fw_version: the firmware stays compatible, so a mismatch is told and refuses nothing.
+        """
+        if self.interface in (0, self.row.interface):
+            return ""
+        return (
+            f"the power controller's firmware {self.firmware_version:#x} speaks interface {named(self.interface)}, the driver's tables are of "
+            f"{self.row.interface:#x}: {MAY_HAVE_MOVED}"
+        )
+
+    def ping(self) -> None:
+        """Have it answer, `PING_US` at most; `mailbox.heard` says how that went."""
+        with suppress(DeviceTimeout, DeviceFault, NotSupported):
+            self.mailbox.send(self.facts.PPSMC_MSG_TestMessage, 1, name="TestMessage", timeout_us=PING_US)
 
     def stop(self) -> None:
         """Leave the card cold: clocks at their lowest, no hint of work to come. The firmware runs on, and so do its fan and its limits."""
@@ -159,7 +188,8 @@ class Smu:
         """What the card may do at most."""
         if not self._power_table:
             raise ValueError("the power controller has not been started")
-        return decode_limits(self.row, self._power_table)
+        limits, self.doubts = sifted(decode_limits(self.row, self._power_table), "the power table")
+        return limits
 
     def metrics(self) -> Metrics:
         """Return what the card does now."""
@@ -175,8 +205,16 @@ class Smu:
             raise ValueError(f"there is no clock {name!r}; there are {', '.join(CLOCKS)}")
         if name not in self._levels:
             clock = self._clock(name)
+            what = f"the power controller's answer to GetDpmFreqByIndex for the {name} clock"
             count = self.ask("GetDpmFreqByIndex", clock << 16 | LEVELS) & FREQUENCY
-            levels = (self.ask("GetDpmFreqByIndex", clock << 16 | level) & FREQUENCY for level in range(count))
+            within(count, 0, MAX_LEVELS, f"{what}, the number of levels,", error=DeviceFault)
+            levels = [
+                within(
+                    self.ask("GetDpmFreqByIndex", clock << 16 | level) & FREQUENCY, 0, MAX_MHZ, f"{what}, level {level} in MHz,",
+                    error=DeviceFault,
+                )
+                for level in range(count)
+            ]  # fmt: skip
             self._levels[name] = tuple(sorted(levels))
         return self._levels[name]
 
@@ -216,7 +254,8 @@ class Smu:
     @property
     def power_limit_w(self) -> int:
         """The power that the card may take, watts."""
-        return self.ask("GetPptLimit", self.facts.POWER_SOURCE_AC << 16)
+        watts = self.ask("GetPptLimit", self.facts.POWER_SOURCE_AC << 16)
+        return within(watts, 0, MAX_W, "the power controller's answer to GetPptLimit, in watts,", error=DeviceFault)
 
     def set_power_limit(self, power_w: int) -> None:
         """Set the power that the card may take, within `limits.power_min_w` and `limits.power_max_w`."""
@@ -268,9 +307,9 @@ class Smu:
         """Send `PPSMC_MSG_<name>` and wait until it is done."""
         self.mailbox.send(getattr(self.facts, f"PPSMC_MSG_{name}"), argument, name=name)
 
-    def ask(self, name: str, argument: int = 0) -> int:
+    def ask(self, name: str, argument: int = 0, timeout_us: int = TIMEOUT_US) -> int:
         """Send `PPSMC_MSG_<name>` and return what it answers."""
-        return self.mailbox.ask(getattr(self.facts, f"PPSMC_MSG_{name}"), argument, name=name)
+        return self.mailbox.ask(getattr(self.facts, f"PPSMC_MSG_{name}"), argument, name=name, timeout_us=timeout_us)
 
     def _optional(self, name: str, argument: int = 0) -> None:
         """Send a message that older firmware may not know."""
@@ -315,3 +354,8 @@ class Smu:
         self._window.write(self._table_pa, data)
         self._hdp.flush()
         self.send("TransferTableDram2Smu", table)
+
+
+def _ones(table: bytes) -> bool:
+    """Whether a table is nothing but ones, as memory reads that nobody answers for; written back it would take the card's limits away."""
+    return table.count(0xFF) == len(table)

@@ -15,6 +15,7 @@ from ringup.autogen.amd.mp import (
     MP1_SMN_C2PMSG_90,
 )
 from ringup.autogen.layout import Word
+from ringup.drivers.amd.heard import Heard
 from ringup.drivers.amd.registers import Block
 from ringup.errors import DeviceFault, DeviceTimeout, NotSupported, RingupError
 
@@ -37,29 +38,30 @@ class SmuMailbox:
 
     def __init__(self, block: Block) -> None:
         self._block = block
+        self.heard = Heard("the power controller (SMU, MP1)", block.registers.clock)
         self._pending = ""  # a message whose response never came
 
-    def ask(self, message: int, argument: int = 0, *, name: str) -> int:
+    def ask(self, message: int, argument: int = 0, *, name: str, timeout_us: int = TIMEOUT_US) -> int:
         """Send one message as `send` does and return what it left in the argument register."""
-        self.send(message, argument, name=name)
+        self.send(message, argument, name=name, timeout_us=timeout_us)
         return int(self._block.read(MP1_SMN_C2PMSG_82))
 
-    def send(self, message: int, argument: int = 0, *, name: str) -> None:
+    def send(self, message: int, argument: int = 0, *, name: str, timeout_us: int = TIMEOUT_US) -> None:
         """Send one message and wait for its response. `name` is the message's, for errors.
 
-        Raises `DeviceTimeout` when no response comes within four seconds, `NotSupported` when the firmware does not know the message,
+        Raises `DeviceTimeout` when no response comes within `timeout_us`, `NotSupported` when the firmware does not know the message,
         `DeviceFault` when it refuses it.
         """
         clock, doing = self._block.registers.clock, f"SMU message {name}({argument:#x})"
         if self._pending:
-            self._response(f"{doing}, behind {self._pending}")
-        end_us = clock.now_us + TIMEOUT_US
+            self._response(f"{doing}, behind {self._pending}", timeout_us)
+        end_us = clock.now_us + timeout_us
         while True:
             self._put(MP1_SMN_C2PMSG_90, 0)
             self._put(MP1_SMN_C2PMSG_82, argument)
             self._put(MP1_SMN_C2PMSG_66, message)
             self._pending = doing
-            response = self._response(doing)
+            response = self._response(doing, timeout_us)
             if response == OK:
                 return
             if response != BUSY or clock.now_us >= end_us:
@@ -70,6 +72,7 @@ class SmuMailbox:
     def forget(self) -> None:
         """Wait for no response any more: the card was reset."""
         self._pending = ""
+        self.heard.forget()
 
     def tell(self, message: int, argument: int = 0, *, debug: bool = False) -> None:
         """Send a message without waiting: the card is reset by it. `debug` uses the firmware's second mailbox, which it hears in every state."""
@@ -83,12 +86,13 @@ class SmuMailbox:
             self._put(MP1_SMN_C2PMSG_66, message)
         self._pending = ""
 
-    def _response(self, doing: str) -> int:
-        self._block.registers.clock.sleep_us(FIRST_LOOK_US)
-        try:
-            word = self._block.wait(MP1_SMN_C2PMSG_90, _answered, QUICK_US, doing, poll_us=QUICK_POLL_US)
-        except DeviceTimeout:
-            word = self._block.wait(MP1_SMN_C2PMSG_90, _answered, TIMEOUT_US, doing, poll_us=POLL_US)
+    def _response(self, doing: str, timeout_us: int) -> int:
+        with self.heard.asking(doing):
+            self._block.registers.clock.sleep_us(FIRST_LOOK_US)
+            try:
+                word = self._block.wait(MP1_SMN_C2PMSG_90, _answered, QUICK_US, doing, poll_us=QUICK_POLL_US)
+            except DeviceTimeout:
+                word = self._block.wait(MP1_SMN_C2PMSG_90, _answered, timeout_us, doing, poll_us=POLL_US)
         self._pending = ""
         return int(word)
 

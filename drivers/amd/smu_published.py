@@ -12,12 +12,14 @@ from typing import NamedTuple
 from ringup.drivers.amd.hdp import Hdp
 from ringup.drivers.amd.registers import Version
 from ringup.drivers.amd.smu_rows import ROWS
-from ringup.drivers.amd.smu_tables import Metrics, decode_metrics, metrics_bytes
+from ringup.drivers.amd.smu_tables import MAY_HAVE_MOVED, METRICS, Metrics, decode_metrics, metrics_bytes, sifted
 from ringup.drivers.amd.vram import VramWindow
 
 PAGE_BYTES = 0x1000
 MAGIC = b"SMUM"
-HEADER = struct.Struct("<4sIBBBxI")  # magic, counter, version of MP1, bytes of the table
+HEADER = struct.Struct(
+    "<4sIBBBBI"
+)  # magic, counter, version of MP1, interface of its firmware (0: not told), bytes of the table
 COUNTER = struct.Struct("<I")  # behind the table: the header's again
 TRIES = 4  # a writer needs microseconds for a page
 
@@ -27,16 +29,22 @@ class Published(NamedTuple):
 
     counter: int
     metrics: Metrics
+    doubts: tuple[str, ...] = ()
 
 
-def publish(window: VramWindow, hdp: Hdp, page_pa: int, version: Version, table: bytes, counter: int) -> None:
-    """Leave `table`, the `counter`th one, in the page at `page_pa` of a card whose power controller is of `version`."""
+def publish(
+    window: VramWindow, hdp: Hdp, page_pa: int, version: Version, table: bytes, counter: int, interface: int = 0
+) -> None:
+    """Leave `table`, the `counter`th one, in the page at `page_pa` of a card whose power controller is of `version`.
+
+    `interface` is what that one's firmware speaks.
+    """
     if HEADER.size + len(table) + COUNTER.size > PAGE_BYTES:
         raise ValueError(f"a page has no room for a table of {len(table)} bytes")
     # ORDER: the counter behind the table changes first and is right last; the flush between keeps the halves apart
     window.write(page_pa + HEADER.size + len(table), COUNTER.pack(0))
     hdp.flush()
-    window.write(page_pa, HEADER.pack(MAGIC, counter, *version, len(table)) + table)
+    window.write(page_pa, HEADER.pack(MAGIC, counter, *version, interface & 0xFF, len(table)) + table)
     hdp.flush()
     window.write(page_pa + HEADER.size + len(table), COUNTER.pack(counter))
     hdp.flush()
@@ -51,11 +59,15 @@ def published(window: VramWindow, page_pa: int) -> Published | None:
         raise ValueError(f"the page at {page_pa:#x} lies beyond the {window.visible_bytes:#x} bytes of the window")
     for _ in range(TRIES):
         page = window.read(page_pa, PAGE_BYTES)
-        magic, counter, major, minor, revision, size = HEADER.unpack_from(page)
+        magic, counter, major, minor, revision, interface, size = HEADER.unpack_from(page)
         row = ROWS.get((major, minor, revision))
         if magic != MAGIC or row is None or size != metrics_bytes(row):
             return None
         (behind,) = COUNTER.unpack_from(page, HEADER.size + size)
         if counter and counter == behind:
-            return Published(counter, decode_metrics(row, page[HEADER.size : HEADER.size + size]))
+            metrics, doubts = sifted(decode_metrics(row, page[HEADER.size : HEADER.size + size]), METRICS)
+            if interface and interface != row.interface & 0xFF:
+                speaks = f"the power controller's firmware speaks interface {interface:#x}"
+                doubts = (f"{speaks}, the tables are of {row.interface:#x}: {MAY_HAVE_MOVED}", *doubts)
+            return Published(counter, metrics, doubts)
     return None

@@ -7,12 +7,17 @@ smu_v13_0_0_get_gpu_metrics and smu_v13_0_0_get_power_limit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from ringup.drivers.amd.smu_rows import SmuRow
+from ringup.firmware.stated import named
 
+METRICS, MAY_HAVE_MOVED = "the table of metrics", "values of its tables may have moved"
+V = TypeVar("V", "Metrics", "Limits")
+MAX_MHZ, MAX_W = 10_000, 2_000  # bounds of ours, far above any card: what lies beyond is no clock and no power
+MOST = {"_mhz": MAX_MHZ, "_w": MAX_W, "_c": 200, "_rpm": 30_000}
 BUSY_PERCENT = 15  # above it averages leave deep sleep out: SMU_13_0_0_BUSY_THRESHOLD, SMU_14_0_2_BUSY_THRESHOLD
 PLANES = ("SVI_PLANE_GFX", "SVI_PLANE_VDD_GFX")  # the graphics core's supply, as 13 and as 14 call it
 
@@ -63,6 +68,21 @@ class Limits:
     base_clock_mhz: int
     game_clock_mhz: int
     boost_clock_mhz: int
+
+
+def sifted(values: V, where: str) -> tuple[V, tuple[str, ...]]:
+    """Return metrics or limits with 0, which means that nothing is known, for each number that cannot be; and what those were stated as."""
+    doubts: list[str] = []
+    changed: dict[str, Any] = {}
+    for one in fields(values):
+        most = next((most for unit, most in MOST.items() if one.name.endswith(unit)), None)
+        value = getattr(values, one.name)
+        if most is not None and not 0 <= value <= most:
+            doubts.append(
+                f"{one.name} of {where} is stated as {named(value, 16)}, {value} in decimal; 0 to {most} can be"
+            )
+            changed[one.name] = 0
+    return (replace(values, **changed) if changed else values), tuple(doubts)
 
 
 def metrics_bytes(row: SmuRow) -> int:

@@ -37,6 +37,7 @@ class Watched:
     activity: Activity | None
     metrics: Metrics | None
     looks: int
+    doubts: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values that JSON takes."""
@@ -80,6 +81,7 @@ class Watch:
             activity=sensors.activity() if sensors and seen else None,
             metrics=seen.metrics if seen else None,
             looks=seen.counter if seen else 0,
+            doubts=seen.doubts if seen else (),
         )
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
 """info, down, reset and report: a card is looked at and brought to rest without being started."""
 
 import json
+from dataclasses import replace
 
 import ringup as library
 
@@ -83,3 +84,27 @@ def test_firmware_that_serves_nothing_is_told(plug, ringup, tmp_path):
         status, out, err = ringup("up", card.name, "--firmware", path)
         assert (status, out, told in err, err.count("\n")) == (30, "", True, 1), err
         assert told in ringup("info", card.name, "--firmware", path)[1]
+
+
+def test_commands_show_firmware_that_the_tables_are_not_of(plug, ringup):
+    """0x41: what distributions ship in 2026; the tables are of smu13_driver_if_v13_0_0.h, 0x3d."""
+    card = plug()
+    card.smu.row = replace(card.smu.row, interface_version=0x41, firmware_version=0x4E8500)
+    both = "firmware 0x4e8500 speaks interface 0x41, the driver's tables are of 0x3d"
+    assert both in ringup("up", card.name)[1]
+    out = ringup("stats", card.name)[1]
+    assert both in out
+    assert "metrics (uncertain: see doubts)" in out
+    assert both in ringup("report", card.name, "--up")[1]
+    assert both in ringup("info", card.name)[1]  # its firmware runs on behind the last driver
+    assert both in ringup("report", card.name)[1]
+    assert json.loads(ringup("info", card.name, "--json")[1])["doubts"]
+
+
+def test_commands_name_a_power_controller_that_is_silent(plug, ringup):
+    card = plug()
+    leave(card)
+    card.faults.inject("smu_silent")
+    silent = "the power controller (SMU, MP1) is silent: no answer to SMU message GetDriverIfVersion"
+    assert silent in ringup("info", card.name)[1]
+    assert silent in ringup("report", card.name)[1]

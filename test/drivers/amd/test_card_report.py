@@ -40,6 +40,8 @@ def test_a_hung_kernel_is_seen_in_its_queue(bench, chip):
     assert report.unknown == []
     text = str(report)
     assert text.startswith(f"virtual:{chip}: DeviceTimeout: waiting for 2 on virtual:{chip} compute 0: it stood at 1")
+    assert "the compute micro engine (MEC) does not go on: compute 0 has stood at 1 of 2" in text
+    assert "nothing is wrong" not in text
     assert "queue compute 0 (compute 1.0.0): 1 of 2 done" in text
     assert json.loads(json.dumps(report.as_dict()))["name"] == f"virtual:{chip}"
     bench.card.reset()

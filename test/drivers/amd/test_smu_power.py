@@ -335,7 +335,7 @@ def test_a_table_that_is_being_replaced_is_not_read(up):
     card = up("navi31")
     table = card.smu.metrics_table()
     publish(card.window, card.hdp, card.PAGE_PA, (13, 0, 0), table, 7)
-    card.window.write(card.PAGE_PA, HEADER.pack(b"SMUM", 8, 13, 0, 0, len(table)))
+    card.window.write(card.PAGE_PA, HEADER.pack(b"SMUM", 8, 13, 0, 0, 0, len(table)))
     card.hdp.flush()
     assert published(card.window, card.PAGE_PA) is None
     with pytest.raises(ValueError, match="lies beyond the"):
