@@ -13,7 +13,17 @@ DRIVERS = {
     0x1002: "ringup.drivers.amd.card"
 }  # vendor id: the module whose `start` brings a card up; imported when wanted
 LATER = {0x10DE: "NVIDIA"}
+# vendor id: the module whose `unsupported` knows cards of its that are not driven, by device id
+IDS = {0x1002: "ringup.drivers.amd.ids"}
 VENDOR_ID = 0
+
+
+def unsupported(vendor: int, device: int) -> str:
+    """Say why no driver drives a card, by its ids alone; empty where one may."""
+    if vendor not in DRIVERS:
+        return f"there is no driver for {LATER.get(vendor, f'vendor {vendor:#06x}')} cards yet"
+    reason: str = import_module(IDS[vendor]).unsupported(device)
+    return reason
 
 
 def start(device: Device, **options: Any) -> Any:
@@ -29,8 +39,8 @@ def start(device: Device, **options: Any) -> Any:
 
 
 def _driver(device: Device) -> str:
-    vendor = ask(device.config, VENDOR_ID, 2, f"opening {device.name}")
-    if vendor not in DRIVERS:
-        name = LATER.get(vendor, f"vendor {vendor:#06x}")
-        raise NotSupported(f"opening {device.name}: there is no driver for {name} cards yet")
+    ids = ask(device.config, VENDOR_ID, 4, f"opening {device.name}")
+    vendor = ids & 0xFFFF
+    if reason := unsupported(vendor, ids >> 16):
+        raise NotSupported(f"opening {device.name}: {reason}")
     return DRIVERS[vendor]

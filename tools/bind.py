@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
+from ringup.drivers.amd.ids import PROCESSOR, family
 from ringup.drivers.transport import bind, preflight
 from ringup.drivers.transport.clock import HostClock
 from ringup.drivers.transport.function import Function, find
@@ -13,6 +14,7 @@ from ringup.drivers.transport.lock import CardLock
 from ringup.tools.card_argument import ENVIRONMENT, add_card_arguments, named
 from ringup.tools.json_text import json_text
 
+AMD = 0x1002
 PREFIX = "pci:"
 DRIVERS = (preflight.VFIO_DRIVER, bind.NOBODY)
 
@@ -57,7 +59,7 @@ def carry_out(args: argparse.Namespace, kernel: Kernel, driver: str | None, *, w
     """Give the card's group to `driver`, None for the kernel's choice. Status 1: a dry run found something that speaks against it."""
     function = find(kernel, named(args).removeprefix(PREFIX))
     steps = bind.plan_unbind(function) if driver is None else bind.plan_bind(function, driver)
-    against = bind.objections(function, driver, whole_group=whole_group)
+    against = [*_of_processor(function, driver), *bind.objections(function, driver, whole_group=whole_group)]
     done = not args.dry_run and not against
     report = {
         "card": f"{PREFIX}{function.address}",
@@ -80,6 +82,15 @@ def carry_out(args: argparse.Namespace, kernel: Kernel, driver: str | None, *, w
         owners = ", ".join(f"{mate.address}: {mate.driver or 'nobody'}" for mate in function.companions())
         print(f"done: {owners}")
     return 1 if args.dry_run and against else 0
+
+
+def _of_processor(function: Function, driver: str | None) -> list[preflight.Finding]:
+    """Object to giving away the graphics of a processor: the functions of its slot are the machine's USB and sound."""
+    name = family(function.device) if function.vendor == AMD else ""
+    if driver is None or PROCESSOR not in name:
+        return []
+    remedy = "its slot holds the machine's own USB and sound: leave it to the kernel"
+    return [preflight.Finding("card", preflight.REFUSE, f"it is {name}", remedy)]
 
 
 def _show(function: Function, steps: list[bind.Step], against: list[preflight.Finding], driver: str | None) -> None:

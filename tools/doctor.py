@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import getpass
 import os
 import platform
 import re
-import resource
 import shutil
 import subprocess
 import sys
@@ -18,7 +18,9 @@ from typing import Any
 
 import ringup
 from ringup.autogen.generate.sources import Sources
+from ringup.drivers.transport import advice
 from ringup.drivers.transport.kernel import Kernel
+from ringup.drivers.transport.preflight import ENOUGH_LOCKED
 from ringup.drivers.usb4.host import system_backend
 from ringup.errors import RingupError
 from ringup.tools import doctor_pci, doctor_usb
@@ -32,7 +34,6 @@ MARKS = {  # sign, sign where the terminal has only ASCII, colour
     WRONG: ("✗", "x", "red"),
 }
 PROBE_TIMEOUT_S = 10  # TIMEOUT: a compiler that says its version does so at once
-KIB = 1024
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -110,7 +111,8 @@ def _libusb() -> Iterator[Line]:
     try:
         system_backend()
     except RingupError as error:
-        yield Line("libraries", "libusb", OPTIONAL, "not there", f"only needed for enclosures on USB: {error}")
+        seen = "not there" if "is not there" in str(error) else "there, and cannot be used"
+        yield Line("libraries", "libusb", OPTIONAL, seen, f"only needed for enclosures on USB: {error}")
     else:
         yield Line("libraries", "libusb", FINE, "1.0 is there")
 
@@ -139,17 +141,15 @@ def _first_line(command: list[str]) -> str:
 
 
 def _permissions(root: Path, *, linux: bool) -> Iterator[Line]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    shown = "unlimited" if soft == resource.RLIM_INFINITY else f"{soft // KIB} KiB"
-    enough = soft == resource.RLIM_INFINITY or soft >= 64 * KIB * KIB
+    kernel = Kernel(root)
+    limit = advice.locked_limit()
+    enough = limit is None or limit >= ENOUGH_LOCKED
     yield Line(
         "permissions",
         "locked memory",
         FINE if enough else OPTIONAL,
-        shown,
-        ""
-        if enough
-        else f"buffers a card reads must stay in memory: `ulimit -l {hard // KIB if hard > soft else 'unlimited'}` or limits.conf",
+        advice.shown_limit(),
+        "" if enough else f"buffers a card reads must stay in memory: {advice.raise_limit(kernel)}",
     )
     if not linux:
         return  # no node of the kernel's gives a card away there
@@ -169,7 +169,7 @@ def _permissions(root: Path, *, linux: bool) -> Iterator[Line]:
                 f"/{node}",
                 WRONG,
                 "no permission",
-                f"add yourself to group {_group(path)}, then log in again",
+                advice.join_group(kernel, path, _user(), os.getgroups()),
             )
     groups = root / "sys/kernel/iommu_groups"
     count = len(list(groups.iterdir())) if groups.is_dir() else 0
@@ -179,12 +179,12 @@ def _permissions(root: Path, *, linux: bool) -> Iterator[Line]:
     yield Line("permissions", "IOMMU", FINE if count else OPTIONAL, f"{count} groups", todo)
 
 
-def _group(path: Path) -> str:
-    """Return the name of a file's group, its number when the number has no name, as in a container."""
+def _user() -> str:
+    """Return the name of who runs this; empty where it has none, as in a container."""
     try:
-        return path.group()
-    except KeyError:
-        return f"{path.stat().st_gid}, which has no name here"
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""
 
 
 def _cards(kernel: Kernel, *, linux: bool, probe: bool, backend: Any) -> Iterator[Line]:
@@ -197,7 +197,9 @@ def _cards(kernel: Kernel, *, linux: bool, probe: bool, backend: Any) -> Iterato
             "cards", "PCI cards", OPTIONAL, "out of reach: the signed shim that maps them is not there yet", todo
         )
     if not any(line.what.startswith(("pci:", "usb:", "bridge ")) for line in found):
-        yield Line("cards", "GPUs and bridges", OPTIONAL, "none seen on PCI or USB", doctor_usb.UNSEEN)
+        enclosure = any(line.what.startswith(("thunderbolt ", "billboard ")) and line.todo for line in found)
+        todo = "an enclosure is seen without its card: see there" if enclosure else doctor_usb.UNSEEN
+        yield Line("cards", "GPUs and bridges", OPTIONAL, "none seen on PCI or USB", todo)
 
 
 def _headers(sources: Sources) -> Iterator[Line]:

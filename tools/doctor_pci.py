@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ringup.drivers.select import unsupported
 from ringup.drivers.transport import preflight
 from ringup.drivers.transport.function import Function, gpus_of
 from ringup.drivers.transport.kernel import Kernel
@@ -19,14 +20,19 @@ VENDORS = {0x1002: "AMD", 0x10DE: "NVIDIA"}
 def examine(kernel: Kernel) -> Iterator[Line]:
     """Yield findings of every GPU that the kernel lists."""
     for function in gpus_of(kernel):
-        yield _card(function)
-        yield from _looks(function)
+        reason = unsupported(function.vendor, function.device)
+        yield _card(function, reason)
+        if not reason:  # what would have to be so for ringup to take it helps nobody where it cannot
+            yield from _looks(function)
 
 
-def _card(function: Function) -> Line:
+def _card(function: Function, reason: str) -> Line:
     console = function.kernel.number(function.path / "boot_vga") == 1
     todo = "this card shows the console: ringup leaves it alone" if console else ""
     seen = f"{VENDORS.get(function.vendor, '?')} {function.device:#06x}, {function.driver or 'no driver'}"
+    if reason:
+        todo = "; ".join(filter(None, (reason, todo)))
+        return Line("cards", f"pci:{function.address}", OPTIONAL, f"{seen}: seen, not supported", todo)
     return Line("cards", f"pci:{function.address}", FINE, seen, todo)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ringup.drivers.transport import advice, thunderbolt
 from ringup.drivers.transport.clock import HostClock
 from ringup.drivers.transport.kernel import Kernel
 from ringup.drivers.transport.lock import CardLock
@@ -23,8 +24,12 @@ from ringup.errors import NoSuchCard, RingupError
 from ringup.tools.finding import FINE, OPTIONAL, WRONG, Line
 
 GROUP = "cards"
-DEVICES, PCI_DEVICES, THUNDERBOLT = "sys/bus/usb/devices", "sys/bus/pci/devices", "sys/bus/thunderbolt/devices"
-USB4_IDS = ("0x1b21", "0x2463")  # the bridge as a PCI device, in USB4 mode. Source: docs/asm2464pd.md, "Identity"
+DEVICES = "sys/bus/usb/devices"
+NEWER_NVM = (
+    "an enclosure that is not seen, or only as USB, may need newer firmware of this controller: the board maker's, or "
+    "`fwupdmgr get-updates`"
+)
+NOT_APPLIED = "the rule is there and was not applied: pull the cable and plug it in again"
 STORAGE = ("usb-storage", "uas")
 USB3_MBPS = 5000
 UNSEEN = (
@@ -104,7 +109,8 @@ def _of_sysfs(kernel: Kernel, place: Place, folder: Path) -> Iterator[Line]:
     control = kernel.text(folder / "power/control")
     if control == "auto":
         asleep = ", and it sleeps" if kernel.text(folder / "power/runtime_status") == "suspended" else ""
-        todo = f"a link that slept comes back degraded: `sudo ringup setup --apply`, or as root write on to {kernel.shown(folder)}/power/control"
+        written = NOT_APPLIED if _has_rule(kernel, place) else "`sudo ringup setup --apply`"
+        todo = f"a link that slept comes back degraded: {written}, or as root write on to {kernel.shown(folder)}/power/control"
         yield Line(GROUP, f"{place.name} autosuspend", WRONG if asleep else OPTIONAL, f"on{asleep}", todo)
     node = kernel.path(
         "dev/bus/usb", f"{kernel.number(folder / 'busnum'):03}", f"{kernel.number(folder / 'devnum'):03}"
@@ -115,8 +121,17 @@ def _of_sysfs(kernel: Kernel, place: Place, folder: Path) -> Iterator[Line]:
         f"{place.name} permission",
         FINE if allowed else WRONG,
         f"{kernel.shown(node)} is {'readable and writable' if allowed else 'closed to this user' if node.exists() else 'not there'}",
-        "" if allowed else "`sudo ringup setup --apply` writes the rule; then plug it in again",
+        ""
+        if allowed
+        else NOT_APPLIED
+        if _has_rule(kernel, place)
+        else "`sudo ringup setup --apply` writes the rule; then plug it in again",
     )
+
+
+def _has_rule(kernel: Kernel, place: Place) -> bool:
+    """Whether the rule that gives such a device to users is written."""
+    return advice.rule_there(kernel, f'ATTR{{idVendor}}=="{place.vid:04x}", ATTR{{idProduct}}=="{place.pid:04x}"')
 
 
 def _firmware(place: Place, product: str | None) -> Line:
@@ -174,18 +189,27 @@ def _twins(kernel: Kernel, bridges: list[tuple[Place, Path]]) -> Iterator[Line]:
 
 
 def _usb4(kernel: Kernel) -> Iterator[Line]:
-    for name in kernel.names(kernel.path(PCI_DEVICES)):
-        folder = kernel.path(PCI_DEVICES, name)
-        if (kernel.text(folder / "vendor"), kernel.text(folder / "device")) == USB4_IDS:
-            yield Line(GROUP, f"bridge {name}", FINE, "an ASM2464PD in USB4 mode", DIRECT)
-    for name in kernel.names(kernel.path(THUNDERBOLT)):
-        folder = kernel.path(THUNDERBOLT, name)
-        if kernel.text(folder / "authorized") == "0":
-            device = (
-                " ".join(filter(None, (kernel.text(folder / key) for key in ("vendor_name", "device_name")))) or name
+    for address in thunderbolt.usb4_bridges(kernel):
+        yield Line(GROUP, f"bridge {address}", FINE, "an ASM2464PD in USB4 mode", DIRECT)
+    routers = thunderbolt.routers(kernel)
+    without = dict(thunderbolt.without_card(kernel))
+    lacking = bool(without) or not any(not one.host for one in routers)
+    for router in routers:
+        if router.host:
+            firmware = f"firmware (NVM) {router.nvm_version or 'of a version it does not tell'}"
+            shown = f"{router.label}, {firmware}" + (f", security level {router.security}" if router.security else "")
+            yield Line(GROUP, f"thunderbolt host {router.name}", FINE, shown, NEWER_NVM if lacking else "")
+        elif router in without:
+            closed = router.authorized == "0"
+            seen = (
+                f"{router.label} is not authorised" if closed else f"{router.label}: enclosure seen, no PCIe behind it"
             )
-            todo = f"`boltctl authorize`, or as root write 1 to {kernel.shown(folder)}/authorized"
-            yield Line(GROUP, f"thunderbolt {name}", WRONG, f"{device} is not authorised", todo)
+            yield Line(GROUP, f"thunderbolt {router.name}", WRONG, seen, without[router])
+        elif router.authorized:
+            yield Line(GROUP, f"thunderbolt {router.name}", FINE, f"{router.label} is authorised")
+    for name, product in thunderbolt.billboards(kernel):
+        seen = f"USB billboard {product}: enclosure or dock seen, no PCIe behind it"
+        yield Line(GROUP, f"billboard {name}", OPTIONAL, seen, thunderbolt.FAILED_MODE)
 
 
 def _probe(kernel: Kernel, place: Place, backend: Any) -> Line:

@@ -14,8 +14,10 @@ from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
+from ringup.drivers.transport import advice
+from ringup.drivers.transport.kernel import Kernel
 from ringup.errors import PermissionNeeded, TransportError
-from ringup.tools import host_rules
+from ringup.tools import doctor_usb, host_rules
 from ringup.tools.host_rules import USB, VFIO, File
 from ringup.tools.json_text import json_text
 from ringup.tools.wrong_usage import WrongUsage
@@ -39,6 +41,7 @@ class Plan:
     same: list[File] = field(default_factory=list)
     memberships: list[tuple[str, str]] = field(default_factory=list)  # user, group
     hints: list[str] = field(default_factory=list)
+    pending: list[str] = field(default_factory=list)  # devices that a rule which is there was not applied to
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -108,10 +111,13 @@ def make_plan(root: Path, parts: Sequence[str], user: str) -> Plan:
         plan.hints.append(
             f"who uses the cards should be in {' and '.join(wanted)}: sudo usermod -aG {','.join(wanted)} NAME"
         )
+    if USB in parts and not plan.changes:
+        lines = doctor_usb.examine(Kernel(root), linux=True)
+        plan.pending = [f"{line.what}: {line.todo}" for line in lines if doctor_usb.NOT_APPLIED in line.todo]
     if VFIO in parts and not any((root / "sys/kernel/iommu_groups").glob("*")):
         plan.hints.append(
-            "no IOMMU is seen: enable VT-d or AMD-Vi in the firmware set-up, and boot with intel_iommu=on on Intel's; without one "
-            "`ringup bind --driver none` lets root drive a card"
+            "no IOMMU is seen: enable VT-d or AMD-Vi in the firmware set-up, and boot with intel_iommu=on on Intel's"
+            f"{advice.booted_with(Kernel(root), 'intel_iommu=on')}; without one `ringup bind --driver none` lets root drive a card"
         )
     return plan
 
@@ -257,7 +263,8 @@ def _lines(plan: Plan, *, applied: bool) -> Iterator[str]:
     if not applied and (plan.changes or plan.memberships):
         yield "nothing was changed: `sudo ringup setup --apply` writes it, `--undo` takes it back"
     elif not plan.changes and not plan.memberships:
-        yield "there is nothing to do"
+        yield "there is nothing to do" if not plan.pending else "nothing is to be written"
+        yield from plan.pending
 
 
 def _document(plan: Plan, *, applied: bool) -> dict[str, object]:
@@ -271,4 +278,4 @@ def _document(plan: Plan, *, applied: bool) -> dict[str, object]:
         }
         for file, now in plan.changes
     ]
-    return {"applied": applied, "files": rows, "commands": _commands(plan), "hints": plan.hints}
+    return {"applied": applied, "files": rows, "commands": _commands(plan), "hints": [*plan.hints, *plan.pending]}

@@ -9,7 +9,8 @@ import logging
 from collections.abc import Callable, Iterable
 
 from ringup.cards import Found
-from ringup.drivers.transport import preflight
+from ringup.drivers.select import unsupported
+from ringup.drivers.transport import preflight, thunderbolt
 from ringup.drivers.transport.clock import HostClock
 from ringup.drivers.transport.device import PciDevice, Way
 from ringup.drivers.transport.function import Function, gpus_of
@@ -26,8 +27,12 @@ WAYS: dict[str, Callable[[Function], Way]] = {preflight.VFIO: VfioWay, preflight
 
 
 def find(kernel: Kernel | None = None) -> Iterable[Found]:
-    """List the GPUs of known vendors; one that cannot be opened as things are says why. Touches nothing."""
-    return [_found(function) for function in gpus_of(kernel or Kernel())]
+    """List the GPUs of known vendors; one that cannot be opened as things are says why, and an enclosure whose card has not come up.
+
+    Touches nothing.
+    """
+    kernel = kernel or Kernel()
+    return [*(_found(function) for function in gpus_of(kernel)), *thunderbolt.find(kernel)]
 
 
 def open(rest: str, *, path: str = AUTO, wait_s: float = 0, kernel: Kernel | None = None) -> PciDevice:
@@ -65,6 +70,8 @@ def _refuse(function: Function, path: str) -> None:
 
 
 def _found(function: Function) -> Found:
+    if reason := unsupported(function.vendor, function.device):
+        return Found(f"pci:{function.address}", function.describe(), f"seen, not supported: {reason}")
     path = preflight.path_for(function)
     skipped = ""
     try:

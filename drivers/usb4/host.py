@@ -14,6 +14,7 @@ from ringup.errors import TransportError
 
 # Names that pyusb tries.
 LIBRARIES = ("usb-1.0", "libusb-1.0", "usb")
+INSTALL = "(Debian: apt-get install libusb-1.0-0; macOS: brew install libusb)"
 # What loaders say of a library for another processor: macOS, glibc, musl.
 OTHER_MACHINE = (
     "incompatible architecture",
@@ -100,18 +101,18 @@ def _why_not() -> str:
     """Say why there is no libusb: pyusb logs it, and tells its caller nothing."""
     found = next((path for name in LIBRARIES if (path := ctypes.util.find_library(name))), "")
     if not found:
-        return (
-            "the library libusb 1.0 is not there; "
-            "install it (Debian: apt-get install libusb-1.0-0; macOS: brew install libusb)"
-        )
+        return f"the library libusb 1.0 is not there; install it {INSTALL}"
     try:
         ctypes.CDLL(found)
     except OSError as error:
         said = " ".join(str(error).split())
         other = any(word in said for word in OTHER_MACHINE)
         remedy = f"it is for another processor than this Python, which is for {platform.machine()}: " if other else ""
-        return f"the library {found} is there and does not load: {said}; {remedy}install libusb 1.0 again"
-    return f"the library {found} loads and cannot be used: libusb's own start failed, or it is older than 1.0"
+        return f"the library {found} is there and does not load: {said}; {remedy}install libusb 1.0 again {INSTALL}"
+    return (
+        f"the library {found} loads and cannot be used: libusb's own start failed, or it is older than 1.0; "
+        f"install it again {INSTALL}"
+    )
 
 
 def asynchronous(backend: Any) -> AsyncHost:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +12,7 @@ from ringup.drivers.transport.clock import HostClock
 from ringup.drivers.transport.kernel import Kernel
 from ringup.drivers.transport.lock import CardLock
 from ringup.drivers.transport.seam import Clock, Witness
+from ringup.drivers.transport.thunderbolt import usb4_bridges
 from ringup.drivers.usb4.bridge import Bridge
 from ringup.drivers.usb4.device import BridgeDevice
 from ringup.drivers.usb4.host import system_backend
@@ -22,6 +23,8 @@ from ringup.errors import CardBusy, LinkDown, NoSuchCard, NotSupported, Permissi
 
 LOG = logging.getLogger(__name__)
 SLOW_MBPS = 480
+# What an enclosure in USB4 mode shows on USB, and a bridge in its ROM too. Source: docs/asm2464pd.md, "Identity"
+IDS_IN_USB4_MODE = (0x174C, 0x2463)
 READY_US, READY_POLL_US = 2_000_000, 50_000  # TIMEOUT: ours, for udev's rule
 NO_GPU = {
     Firmware.ROM: "it runs the loader in its ROM, since its firmware is damaged or was never written: `ringup bridge flash` writes one",
@@ -29,15 +32,22 @@ NO_GPU = {
 }
 
 
-def find(backend: Any = None) -> Iterable[Found]:
+def find(backend: Any = None, kernel: Kernel | None = None) -> Iterable[Found]:
     """List enclosures by their ids. Opens none, so firmware that shares its ids with another's is told by `open` alone."""
-    return [_found(place) for place, _ in places(backend or system_backend()) if known(place)]
+    on_pci = usb4_bridges(kernel or Kernel())
+    return [_found(place, on_pci) for place, _ in places(backend or system_backend()) if known(place)]
 
 
-def _found(place: Place) -> Found:
+def _found(place: Place, on_pci: Sequence[str] = ()) -> Found:
+    """Describe an enclosure. `on_pci`: addresses of bridges that the host took as USB4 devices."""
     makers = " or ".join(dict.fromkeys(row.maker for row in ROWS if row.ids == (place.vid, place.pid)))
     speed = f", {place.speed_mbps} Mb/s" if place.speed_mbps else ""
     slow = ": fell back to USB2, use another cable or port" if 0 < place.speed_mbps <= SLOW_MBPS else ""
+    if on_pci and (slow or (place.vid, place.pid) == IDS_IN_USB4_MODE):
+        why = (
+            f"an enclosure is in USB4 mode (bridge {', '.join(on_pci)}), perhaps this one: then its card is a pci: one"
+        )
+        return Found(place.name, f"ASM2464PD bridge {place.ids} ({makers}){speed}", why)
     return Found(place.name, f"ASM2464PD bridge {place.ids} ({makers}){speed}{slow}")
 
 

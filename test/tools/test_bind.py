@@ -6,7 +6,7 @@ import json
 import pytest
 
 from ringup.drivers.transport.kernel import Kernel
-from ringup.errors import CardBusy, NoSuchCard, PermissionNeeded
+from ringup.errors import CardBusy, NoSuchCard, NotSupported, PermissionNeeded
 from ringup.tools import bind, unbind
 
 ADDRESS = "0000:03:00.0"
@@ -90,3 +90,13 @@ def test_a_step_that_nobody_may_take_names_root(kernel, monkeypatch):
 def test_a_card_that_is_not_there_is_named(kernel):
     with pytest.raises(NoSuchCard, match=r"0000:09:00\.0; GPUs seen: 0000:03:00\.0"):
         run(bind, kernel, "pci:09:00.0")
+
+
+def test_the_graphics_of_a_processor_stay_with_the_kernel(kernel):
+    folder = kernel.root / "sys/bus/pci/devices" / ADDRESS
+    (folder / "device").write_text("0x15bf\n")
+    with pytest.raises(
+        NotSupported, match="it is Phoenix, a processor with graphics; its slot holds the machine's own USB"
+    ):
+        run(bind, kernel, ADDRESS)
+    assert (kernel.root / "sys/bus/pci/drivers/amdgpu/unbind").read_text() == ""

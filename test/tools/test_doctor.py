@@ -164,3 +164,40 @@ def test_a_manifest_that_is_none_is_named_as_it_was(capsys, path):
 def test_a_manifest_without_an_end_is_not_read_to_it(capsys):
     assert cli.main(["doctor", "--manifest", "/dev/zero"]) == HeaderError.exit_code
     assert "/dev/zero: it has more than" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("vendor", "device", "reason"),
+    [
+        ("0x10de", "0x2684", "there is no driver for NVIDIA cards yet"),
+        ("0x1002", "0x687f", "there is no driver for Vega 10; ringup drives Radeon RX 7000 cards"),
+        ("0x1002", "0x15bf", "there is no driver for Phoenix, a processor with graphics; "),
+        ("0x1002", "0x1fff", "there is no driver for a processor with graphics; "),
+        ("0x1002", "0x73bf", "there is no driver for Navi 21; "),
+    ],
+)
+def test_a_card_that_nothing_drives_is_seen_and_no_step_is_advised(machine, vendor, device, reason):
+    found = machine(pci("0000:03:00.0", vendor=vendor, device=device, **{"class": "0x030000"}))
+    lines = [line for line in found.values() if line.what.startswith("pci:")]
+    assert [line.state for line in lines] == [doctor.OPTIONAL]
+    assert lines[0].seen.endswith("seen, not supported")
+    assert lines[0].todo.startswith(reason)
+
+
+def test_locked_memory_knows_the_limit_that_was_written_and_not_applied(machine, monkeypatch):
+    monkeypatch.setattr("resource.getrlimit", lambda kind: (8 << 20, 8 << 20))
+    line = machine()["locked memory"]
+    assert (line.state, line.seen) == (doctor.OPTIONAL, "8192 KiB")
+    assert "the line `@render - memlock unlimited` in /etc/security/limits.d/70-ringup.conf raises it" in line.todo
+    line = machine({"etc/security/limits.d/70-ringup.conf": "@render - memlock unlimited\n"})["locked memory"]
+    assert "was not applied to this session: log in again" in line.todo
+
+
+def test_a_group_that_was_joined_since_the_log_in_wants_one(machine, monkeypatch, tmp_path):
+    monkeypatch.setattr("ringup.tools.doctor.os.access", lambda path, mode: False)
+    monkeypatch.setattr("ringup.tools.doctor.getpass.getuser", lambda: "sam")
+    monkeypatch.setattr("ringup.tools.doctor.os.getgroups", list)
+    monkeypatch.setattr(Path, "group", lambda path: "render")
+    assert machine({"dev/kfd": ""})["/dev/kfd"].todo == "add yourself to group render, then log in again"
+    line = machine({"etc/group": "render:x:105:kim,sam\n"})["/dev/kfd"]
+    assert line.todo == "sam is in group render, and was not at the last log-in: log in again"

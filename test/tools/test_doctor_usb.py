@@ -191,3 +191,75 @@ def test_macos_needs_no_linux_node(monkeypatch, capsys):
 def test_a_probe_of_an_enclosure_that_went_away_says_so(machine):
     line = machine(bridge("2-1"), probe=True, backend=Enclosures())["usb:2-1 card"]
     assert (line.state, line.todo) == (WRONG, "plug it in again")
+
+
+# --- Thunderbolt, USB4, billboards: Linux ABI sysfs-bus-thunderbolt; the Billboard class's bDeviceClass is 0x11 ------------
+TB, PCI = "sys/bus/thunderbolt/devices", "sys/bus/pci/devices"
+
+
+def router(name, authorized="1"):
+    values = {"authorized": authorized, "vendor_name": "ADT", "device_name": "UT3G"}
+    return {f"{TB}/{name}/{key}": text for key, text in values.items()}
+
+
+def gpu(address, removable):
+    values = {"vendor": "0x1002", "device": "0x744c", "class": "0x030000", "removable": removable}
+    return {f"{PCI}/{address}/{key}": text for key, text in values.items() if text}
+
+
+def test_an_enclosure_without_a_card_on_pci_says_so(machine):
+    found = machine(router("0-1") | {f"{TB}/0-0/nvm_version": "28.0", f"{TB}/0-0/device_name": "Z590"})
+    line = found["thunderbolt 0-1"]
+    assert (line.state, line.seen) == (WRONG, "ADT UT3G: enclosure seen, no PCIe behind it")
+    assert "is a card in it, seated well, and its supply on?" in line.todo
+    assert found["thunderbolt host 0-0"].seen == "Z590, firmware (NVM) 28.0"
+    assert "newer firmware of this controller" in found["thunderbolt host 0-0"].todo
+    assert found["GPUs and bridges"].todo == "an enclosure is seen without its card: see there"
+
+
+@pytest.mark.parametrize(("removable", "state"), [("removable", FINE), ("fixed", WRONG), ("", FINE)])
+def test_a_card_that_can_be_unplugged_is_the_enclosure_s(machine, removable, state):
+    assert machine(router("0-1") | gpu("0000:3b:00.0", removable))["thunderbolt 0-1"].state == state
+
+
+@pytest.mark.parametrize(
+    ("level", "closed"), [("nopcie", True), ("dponly", True), ("usbonly", True), ("user", False), ("none", False)]
+)
+def test_a_security_level_without_pcie_is_named(machine, level, closed):
+    files = (
+        router("0-1")
+        | gpu("0000:3b:00.0", "removable")
+        | {f"{TB}/domain0/security": level, f"{TB}/0-0/nvm_version": "51.0"}
+    )
+    found = machine(files)
+    assert (found["thunderbolt 0-1"].state == WRONG) == closed
+    assert (f"security level {level} lets no PCIe through" in found["thunderbolt 0-1"].todo) == closed
+    assert found["thunderbolt host 0-0"].seen.endswith(f"firmware (NVM) 51.0, security level {level}")
+
+
+def test_what_is_no_router_is_none(machine):
+    files = {f"{TB}/{name}/authorized": "0" for name in ("0-1.1", "0-0:3.1", "domain0", "usb4_port1")}
+    assert not [what for what in machine(files) if what.startswith("thunderbolt")]
+
+
+@pytest.mark.parametrize("place", ["2-1/bDeviceClass", "2-1:1.0/bInterfaceClass"])
+def test_a_billboard_is_an_enclosure_whose_mode_failed(machine, place):
+    values = {"idVendor": "2109", "idProduct": "8884", "product": "USB Billboard Device", "bDeviceClass": "00"}
+    files = {f"{USB}/2-1/{key}": text for key, text in values.items()} | {f"{USB}/{place}": "11"}
+    line = machine(files)["billboard 2-1"]
+    assert line.seen == "USB billboard 2109:8884 USB Billboard Device: enclosure or dock seen, no PCIe behind it"
+    assert "mode did not come up" in line.todo
+
+
+RULE = {"etc/udev/rules.d/70-ringup.rules": 'ATTR{idVendor}=="add1", ATTR{idProduct}=="0001", MODE="0660"'}
+
+
+def test_a_rule_that_is_there_and_was_not_applied_is_told_as_such(machine, monkeypatch):
+    monkeypatch.setattr("ringup.tools.doctor_usb.os.access", lambda path, mode: False)
+    found = machine(bridge("2-1", control="auto") | bridge("2-2", "174c", "2464", "ASM2464", number=5) | RULE)
+    assert (
+        found["usb:2-1 permission"].todo == "the rule is there and was not applied: pull the cable and plug it in again"
+    )
+    assert "the rule is there and was not applied" in found["usb:2-1 autosuspend"].todo
+    # the rule has no line for this one
+    assert "`sudo ringup setup --apply` writes the rule" in found["usb:2-2 permission"].todo

@@ -74,6 +74,30 @@ def test_applied_twice_is_applied_once(system, setup):
     assert "there is nothing to do" in out
 
 
+def test_a_device_that_the_rule_was_not_applied_to_wants_its_cable_pulled(system, setup):
+    folder = system / "sys/bus/usb/devices/2-1"
+    values = {
+        "idVendor": "add1",
+        "idProduct": "0001",
+        "speed": "10000",
+        "busnum": "2",
+        "devnum": "4",
+        "power/control": "on",
+    }
+    for name, text in values.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text + "\n")
+    setup("--user", "ada", "--apply")
+    node = system / "dev/bus/usb/002/004"
+    told = "usb:2-1 permission: the rule is there and was not applied: pull the cable and plug it in again"
+    (system / "etc/group").write_text("plugdev:x:46:ada\nrender:x:105:ada\n")
+    assert setup("--user", "ada")[1].splitlines()[-2:] == ["nothing is to be written", told]
+    assert json.loads(setup("--user", "ada", "--json")[1])["hints"][-1] == told
+    node.parent.mkdir(parents=True)
+    node.touch()
+    assert setup("--user", "ada")[1].splitlines()[-1] == "there is nothing to do"
+
+
 def test_undo_puts_back_what_was_there(system, setup):
     (system / MODULES).write_text("options mine yes=1\n")
     before = files(system)
