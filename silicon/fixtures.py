@@ -38,7 +38,7 @@ def check(made: list[VirtualRadeon]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show with a test that failed what its cards saw, and what stood still in them."""
+    """Show with a test that failed what its cards saw, what stood still in them, and what of it they do not model."""
     report = yield
     if report.failed and report.when == "call":
         for one in item.stash.get(CARDS, []):
@@ -46,6 +46,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
             seen += [f"stands still: {each.text}" for each in one.witness.unfinished()[:MAX_FOLLOWING]]
             if seen:
                 report.sections.append((f"what {one.name} saw", "\n".join(seen)))
+            lacking = [event.text for kind in ("unmodelled", "reserved") for event in one.log.find(kind)]
+            if lacking:
+                report.sections.append((f"what {one.name} does not model", "\n".join(lacking[-MAX_FOLLOWING:])))
     return report
 
 

@@ -132,6 +132,7 @@ def test_broken(virtual_card):
 def test_failed(virtual_card):
     card = virtual_card("navi31", vram_bytes=64 << 20)
     card.log.note("cp", "violation", "odd")
+    card.bars[5].write32(0x3000, 1)
     assert not card
 """
 
@@ -155,3 +156,4 @@ def test_the_fixture_names_the_first_mistake_and_shows_them_with_a_test_that_fai
     said = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False).stdout
     assert re.search(r"the first is the cause:\n.* mistake 0\nthen: .*mistake 1\nthen: .*mistake 2\n", said), said
     assert re.search(r"what virtual:navi31 saw.*\nmistake: cp: odd", said), said
+    assert re.search(r"what virtual:navi31 does not model.*\nathub\.\w+ = 0x1 is kept without effect", said), said
