@@ -245,6 +245,22 @@ def test_context_registers_are_set_in_pairs_plain_and_packed(core, host):
     assert core.violations() == []
 
 
+@pytest.mark.parametrize(
+    "draw",
+    [
+        (0xC001_2D00, 3, 2),  # DRAW_INDEX_AUTO: three vertices, auto index. nvd.h, Mesa radv_cmd_buffer.c
+        (0xC004_2700, 3, 0x8000, 0, 3, 0),  # DRAW_INDEX_2
+    ],
+)
+def test_drawing_is_set_up_and_no_draw_is_a_success(core, host, draw):
+    gfx = gfx_by_kiq(core, host)
+    gfx.run(0xC000_6900 | 158 << 16, 0x1FF, *range(158))
+    assert gfx.done()
+    with pytest.raises(Unmodelled, match="DRAW"):
+        gfx.run(*draw)
+    assert not gfx.done()
+
+
 def spin(core, queue, gate):
     """Have a queue run waves until `gate` is not 0."""
     code = core.DATA + 0x1000
