@@ -1,6 +1,6 @@
 """A block's registers: storage by address, with hooks where the block acts. What no header names is refused.
 
-Which registers a block acts on, which are kept without effect, and which are not modelled says the block's table (`rows`).
+The block's table (`rows`) says which registers it acts on, which are kept without effect, and which are not modelled.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ class Row:
     `names`: patterns separated by blanks; `*` stands for any text, `#` for a decimal number. `why`: what it does here,
     or why it does nothing. `source`: where that is written. Bits: `read_only` ones the bus cannot change, `clears` ones
     that a written 1 clears, `spare` ones that no field of the header names and that known drivers set all the same.
-    `starts`: fields that start what the model lacks, as `NAME` (any value but 0), `NAME=value`, or `*` (any bit): such a
-    write raises `Unmodelled`.
+    `starts`: fields that start what the model lacks, as `NAME` (any value but 0), `NAME=value`, or `*` (any bit): such
+    a write raises `Unmodelled`.
     """
 
     kind: Kind
@@ -72,7 +72,7 @@ def inert(
     spare: int = 0,
     starts: tuple[str, ...] = (),
 ) -> Row:
-    """Make the row of registers that are kept and change nothing which the model could show; `source` says who knows."""
+    """Make the row of registers that are kept and change nothing that the model could show; `source` says who knows."""
     return Row(Kind.INERT, names, why, source, reset, read_only, 0, spare, starts)
 
 
@@ -91,7 +91,7 @@ def _expression(pattern: str) -> re.Pattern[str]:
 
 
 def _matching(pattern: str, names: Sequence[str]) -> Iterator[str]:
-    """Yield those of the sorted `names` that a pattern means. Only names that begin as it does are compared, or have its longest part."""
+    """Yield those of the sorted `names` that a pattern means."""
     parts = re.split(r"[*#]", pattern)
     start, longest = parts[0], max(parts, key=len)
     matches = _expression(pattern).fullmatch
@@ -104,12 +104,12 @@ def _matching(pattern: str, names: Sequence[str]) -> Iterator[str]:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The table of a block. A name spelled out goes before patterns; of several patterns the first row has the register."""
+    """A block's table. A name spelled out goes before patterns; of several patterns the first row has the register."""
 
     rows: tuple[Row, ...]
 
     def of(self, names: Iterable[str]) -> dict[str, Row]:
-        """Return the row of each of a block's registers that has one. Elements of an array, `NAME[2]`, are found by `NAME`."""
+        """Return the row of each register that has one. Elements of an array, `NAME[2]`, are found by `NAME`."""
         elements: dict[str, list[str]] = {}
         for name in names:
             elements.setdefault(name.partition("[")[0], []).append(name)

@@ -13,10 +13,14 @@ STRAPS = "nbio.py: the chip's identity and size"
 
 NBIO = (
     behaviour("RCC_STRAP0_RCC_DEV0_EPF0_STRAP0 RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE", STRAPS, read_only=ALL),
-    behaviour("RCC_DEV0_EPF0_RCC_IOV_FUNC_IDENTIFIER", "nbio.py: a physical function, virtualisation off", read_only=ALL),
+    behaviour(
+        "RCC_DEV0_EPF0_RCC_IOV_FUNC_IDENTIFIER", "nbio.py: a physical function, virtualisation off", read_only=ALL,
+    ),
     behaviour("RCC_DEV0_0_RCC_CONFIG_APER_SIZE RCC_DEV0_0_RCC_CONFIG_REG_APER_SIZE", STRAPS, read_only=ALL),
     behaviour("BIF_BX0_BIF_FB_EN", "apertures.py: BAR 0 is open for reads and writes", reset=3),
-    behaviour("BIF_BX_PF0_MM_INDEX BIF_BX_PF0_MM_INDEX_HI BIF_BX_PF0_MM_DATA", "nbio.py: a window to registers and VRAM"),
+    behaviour(
+        "BIF_BX_PF0_MM_INDEX BIF_BX_PF0_MM_INDEX_HI BIF_BX_PF0_MM_DATA", "nbio.py: a window to registers and VRAM",
+    ),
     behaviour(
         "BIF_BX_PF0_RSMU_INDEX BIF_BX_PF0_RSMU_INDEX_HI BIF_BX_PF0_RSMU_DATA BIF_BX0_PCIE_INDEX BIF_BX0_PCIE_INDEX_HI"
         " BIF_BX0_PCIE_DATA BIF_BX0_PCIE_INDEX2 BIF_BX0_PCIE_INDEX2_HI BIF_BX0_PCIE_DATA2",
@@ -43,12 +47,17 @@ NBIO = (
         "a dummy read that legacy interrupts make before they go out", "nbio_v4_3.c, ih_control",
     ),
     inert("CPM_CONTROL PCIE_CNTL2", "clock gating: power alone", "nbio_v4_3.c, update_medium_grain_clock_gating"),
-    inert("BIF_BX0_BIF_DOORBELL_INT_CNTL", "interrupts of memory errors, of which the card has none", "nbio_v4_3.c, handle_ras_*"),
+    inert(
+        "BIF_BX0_BIF_DOORBELL_INT_CNTL", "interrupts of memory errors, of which the card has none",
+        "nbio_v4_3.c, handle_ras_*",
+    ),
     inert(
         "RCC_DEV0_EPF2_STRAP2", "whether the USB function keeps its state in D3: it is configuration space only",
         "nbio_v4_3.c, init_registers",
     ),
-    unmodelled("BIF_BX_PF0_DOORBELL_SELFRING_GPA_APER_*", "doorbells that the card rings itself, by a write to host memory"),
+    unmodelled(
+        "BIF_BX_PF0_DOORBELL_SELFRING_GPA_APER_*", "doorbells that the card rings itself, by a write to host memory",
+    ),
     unmodelled("BIF_BX0_GFX_MMIOREG_CAM_CNTL", "registers that lie elsewhere", starts=("CAM_ENABLE",)),
     unmodelled("BIF_BX0_BIF_RB_CNTL", "the bus interface's own ring of interrupts", starts=("RB_ENABLE",)),
     unmodelled("BIF_BX0_BIF_MM_INDACCESS_CNTL", "windows to registers that are closed", starts=("MM_INDACCESS_DIS",)),
@@ -64,7 +73,7 @@ MP = (
     behaviour("MP1_SMN_C2PMSG_53 MP1_SMN_C2PMSG_54 MP1_SMN_C2PMSG_75", "smu.py: the same, for debugging"),
     behaviour("MP1_FIRMWARE_FLAGS", "smu.py: the SMU runs", read_only=ALL),
     inert(
-        "MP1_SMN_IH_SW_INT MP1_SMN_IH_SW_INT_CTRL", "interrupts from the SMU to the driver, which it never has cause for here",
-        "smu_v13_0.c, set_irq_state",
+        "MP1_SMN_IH_SW_INT MP1_SMN_IH_SW_INT_CTRL",
+        "interrupts from the SMU to the driver, which it never has cause for here", "smu_v13_0.c, set_irq_state",
     ),
 )  # fmt: skip

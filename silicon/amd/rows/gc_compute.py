@@ -1,6 +1,7 @@
 """The graphics core's compute queues and waves: hardware queue descriptors, dispatch state, shader memory, sequencers.
 
-Sources: amdgpu gfx_v11_0.c (compute_mqd_init, init_compute_vmid), amdgpu_amdkfd_gfx_v11.c, gc_11_0_0_default.h for values after reset.
+Sources: amdgpu gfx_v11_0.c (compute_mqd_init, init_compute_vmid), amdgpu_amdkfd_gfx_v11.c; gc_11_0_0_default.h for
+values after reset.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ ROWS = (
     behaviour("CP_HQD_IB_BASE_ADDR CP_HQD_IB_BASE_ADDR_HI CP_HQD_IB_RPTR", "pm4_parser.py: the same"),
     behaviour("CP_HQD_AQL_CONTROL", "cp.py: packets are AQL's"),
     behaviour("CP_HQD_ERROR", "aql.py: why the queue stopped"),
-    unmodelled("CP_MQD_CONTROL", "VMID and rights by which the memory image is reached: here always VMID 0", reset=0x100),
+    unmodelled(
+        "CP_MQD_CONTROL", "VMID and rights by which the memory image is reached: here always VMID 0", reset=0x100,
+    ),
     inert("CP_HQD_PIPE_PRIORITY CP_HQD_QUEUE_PRIORITY CP_HQD_QUANTUM", TIME, "gfx_v11_0.c, compute_mqd_init"),
     unmodelled("CP_HQD_EOP_CONTROL", "size of the end-of-pipe queue: here what ends is known without one", reset=0x6),
     unmodelled(
@@ -37,12 +40,15 @@ ROWS = (
         "where saved waves go: here they are kept inside the model, not in that memory",
     ),
     unmodelled("CP_HQD_GDS_RESOURCE_STATE", "GDS is not modelled"),
-    # bits that only amdkfd names: set up the dispatch pointer, and where the queue is AQL's. Source: kfd_mqd_manager_v11.c
-    unmodelled("CP_HQD_HQ_SCHEDULER0 CP_HQD_HQ_STATUS0", "what the firmware keeps of the queue", spare=1 << 14 | 1 << 29),
+    # bits that only amdkfd names, the dispatch pointer's and that of PCIe atomics: kfd_mqd_manager_v11.c
+    unmodelled(
+        "CP_HQD_HQ_SCHEDULER0 CP_HQD_HQ_STATUS0", "what the firmware keeps of the queue", spare=1 << 14 | 1 << 29,
+    ),
     unmodelled("CP_HQD_*", "what the firmware keeps of the queue; it goes to the memory image and back"),
     # --- dispatch ------------------------------------------------------------------------------------------------
     behaviour(
-        "COMPUTE_START_* COMPUTE_NUM_THREAD_* COMPUTE_PGM_LO COMPUTE_PGM_HI COMPUTE_PGM_RSRC1 COMPUTE_PGM_RSRC2 COMPUTE_TMPRING_SIZE"
+        "COMPUTE_START_* COMPUTE_NUM_THREAD_* COMPUTE_PGM_LO COMPUTE_PGM_HI COMPUTE_PGM_RSRC1 COMPUTE_PGM_RSRC2"
+        " COMPUTE_TMPRING_SIZE"
         " COMPUTE_USER_DATA_# COMPUTE_DISPATCH_SCRATCH_BASE_LO COMPUTE_DISPATCH_SCRATCH_BASE_HI",
         "dispatch.py: a grid on the cores",
     ),
@@ -52,7 +58,9 @@ ROWS = (
         "COMPUTE_PGM_RSRC3", "how far instructions are prefetched: speed; traps at a wave's ends are refused",
         "LLVM AMDGPUUsage, compute_pgm_rsrc3 for GFX10-GFX11", starts=("TRAP_ON_START", "TRAP_ON_END"),
     ),
-    inert("COMPUTE_RESOURCE_LIMITS", "how many waves run at once, and on which SIMDs: speed alone", "Mesa radv_shader.c"),
+    inert(
+        "COMPUTE_RESOURCE_LIMITS", "how many waves run at once, and on which SIMDs: speed alone", "Mesa radv_shader.c",
+    ),
     inert(
         "COMPUTE_DISPATCH_INTERLEAVE", "threads that go to one shader engine before the next: cache hits, no results",
         "Mesa ac_cmdbuf.c, init_compute_preamble_state", reset=0x40,
@@ -60,7 +68,9 @@ ROWS = (
     unmodelled("COMPUTE_PIPELINESTAT_ENABLE", "pipeline statistics", reset=1),
     unmodelled("COMPUTE_MISC_RESERVED", "what waves tell the sequencers' interrupts", reset=7),
     unmodelled("COMPUTE_PERFCOUNT_ENABLE COMPUTE_THREAD_TRACE_ENABLE", "counters and traces of this queue's waves"),
-    unmodelled("COMPUTE_DISPATCH_INITIATOR", "a dispatch by register; packets dispatch here", starts=("COMPUTE_SHADER_EN",)),
+    unmodelled(
+        "COMPUTE_DISPATCH_INITIATOR", "a dispatch by register; packets dispatch here", starts=("COMPUTE_SHADER_EN",),
+    ),
     unmodelled("COMPUTE_*", "restart, relaunch and identity of a dispatch: here kept inside the model"),
     # --- shader memory, trap handlers, sequencers ----------------------------------------------------------------
     behaviour("SH_MEM_CONFIG", "dispatch.py: address mode, alignment", reset=0xC000),
@@ -69,8 +79,10 @@ ROWS = (
     behaviour("SQ_CMD SQ_IND_INDEX SQ_IND_DATA", "sq.py: waves as debuggers read and kill them"),
     behaviour("SPI_COMPUTE_QUEUE_RESET", "cp.py: the waves of a queue end"),
     inert(
-        "SPI_GDBG_PER_VMID_CNTL", "TRAP_EN: trap handlers run where the VMID has one; the debugger's other fields are refused",
-        "gfx_v11_0.c, init_compute_vmid", starts=("STALL_VMID", "LAUNCH_MODE", "EXCP_EN", "TRAP_ON_START", "TRAP_ON_END"),
+        "SPI_GDBG_PER_VMID_CNTL",
+        "TRAP_EN: trap handlers run where the VMID has one; the debugger's other fields are refused",
+        "gfx_v11_0.c, init_compute_vmid",
+        starts=("STALL_VMID", "LAUNCH_MODE", "EXCP_EN", "TRAP_ON_START", "TRAP_ON_END"),
     ),
     unmodelled("SQ_WATCH#_CNTL TCP_WATCH#_CNTL", "address watches of debuggers", starts=("VALID",)),
     unmodelled("SPI_GDBG_WAVE_CNTL SPI_GDBG_WAVE_CNTL#", "waves held back for a debugger", starts=("*",)),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ringup.silicon.rows import ALL, behaviour, inert, unmodelled
 
-FIRMWARE = "firmware stored by register; the model runs what the PSP has loaded"
+PAST_PSP = "direct_load.py: firmware past the PSP is not taken"
 
 ROWS = (
     # --- register bus --------------------------------------------------------------------------------------------
@@ -15,7 +15,10 @@ ROWS = (
     behaviour("GRBM_GFX_INDEX", "grbm.py: shader engine and array that accesses are for", reset=0xE000_0000),
     behaviour("GRBM_STATUS GRBM_STATUS2 GRBM_STATUS_SE#", "grbm.py: what is busy", read_only=ALL),
     behaviour("GRBM_SOFT_RESET", "gc.py: resets parts of the command processor and the copy engines"),
-    inert("GRBM_CNTL", "how long an access waits for a block; here all answer", "gfx_v11_0.c, constants_init", reset=0x18),
+    inert(
+        "GRBM_CNTL", "how long an access waits for a block; here all answer", "gfx_v11_0.c, constants_init",
+        reset=0x18,
+    ),
     inert("SCRATCH_REG#", "32 bits for anybody, nothing else on metal either", "gfx_v11_0.c, ring_test_ring"),
     behaviour("GB_ADDR_CONFIG", "grbm.py: shape of pipes and packers"),
     behaviour("GB_ADDR_CONFIG_READ", "grbm.py: the same", read_only=ALL),
@@ -23,33 +26,43 @@ ROWS = (
     behaviour("GC_USER_SHADER_ARRAY_CONFIG GC_USER_SHADER_RATE_CONFIG", "grbm.py: what drivers switch off, per array"),
     # UNKNOWN: what of these is off on metal; here nothing is
     inert(
-        "CC_GC_SA_UNIT_DISABLE GC_USER_SA_UNIT_DISABLE CC_RB_BACKEND_DISABLE GC_USER_RB_BACKEND_DISABLE CGTS_TCC_DISABLE"
-        " CGTS_USER_TCC_DISABLE", "arrays, backends and cache channels that are off: the whole of the chip is there",
+        "CC_GC_SA_UNIT_DISABLE GC_USER_SA_UNIT_DISABLE CC_RB_BACKEND_DISABLE GC_USER_RB_BACKEND_DISABLE"
+        " CGTS_TCC_DISABLE CGTS_USER_TCC_DISABLE",
+        "arrays, backends and cache channels that are off: the whole of the chip is there",
         "gfx_v11_0.c, get_sa_active_bitmap, get_rb_active_bitmap, get_tcc_info",
     ),
     # --- engines and their firmware ------------------------------------------------------------------------------
     behaviour("CP_ME_CNTL", "cp.py: graphics' engines halt, reset, run", reset=0x1500_0000),
     behaviour("CP_MEC_RS64_CNTL", "cp.py: the compute engine halts, resets, runs", reset=0x4000_0000),
     behaviour("CP_MES_CNTL", "cp.py: the scheduler halts, resets, runs", reset=0x4000_0000),
-    behaviour("CP_MEC_CNTL", "cp.py: looked at again; the engine before RS64, which gfx11 has not", reset=0x5000_0000),
+    behaviour("CP_MEC_CNTL", "cp.py: queues are looked at again; the engine before RS64", reset=0x5000_0000),
     behaviour("CP_MES_GP3_LO", "cp.py: the scheduler's version"),
     behaviour("CP_MES_MTIME_LO CP_MES_MTIME_HI", "grbm.py: the reference clock", read_only=ALL),
     behaviour(
-        "CP_CPC_IC_OP_CNTL CP_PFP_IC_OP_CNTL CP_ME_IC_OP_CNTL CP_MES_IC_OP_CNTL CP_MEC_DC_OP_CNTL CP_GFX_RS64_DC_OP_CNTL",
+        "CP_CPC_IC_OP_CNTL CP_PFP_IC_OP_CNTL CP_ME_IC_OP_CNTL CP_MES_IC_OP_CNTL CP_MEC_DC_OP_CNTL"
+        " CP_GFX_RS64_DC_OP_CNTL",
         "cp.py: an operation on a cache is done at once",
     ),
-    behaviour("CP_MEC_ME#_HEADER_DUMP CP_ME_HEADER_DUMP CP_MES_HEADER_DUMP", "cp.py: the last packet", reset=0xDEF0_DEF0),
+    behaviour(
+        "CP_MEC_ME#_HEADER_DUMP CP_ME_HEADER_DUMP CP_MES_HEADER_DUMP", "cp.py: the last packet", reset=0xDEF0_DEF0,
+    ),
     unmodelled("CP_PFP_HEADER_DUMP", "the prefetch parser's last packet", reset=0xDEF0_DEF0),
     unmodelled(
         "CP_*_PRGRM_CNTR_START CP_*_PRGRM_CNTR_START_HI CP_*_IC_BASE_* CP_*_MDBASE_* CP_*_DC_BASE* CP_*_MDBOUND_*"
         " CP_*_MIBOUND_*",
         "where the firmware's code and data lie: the model has the firmware's interface, not its code",
     ),
-    unmodelled("CP_*UCODE_DATA CP_ME_RAM_DATA", FIRMWARE, starts=("*",)),
+    behaviour(
+        "CP_PFP_UCODE_DATA CP_HYP_PFP_UCODE_DATA CP_HYP_ME_UCODE_DATA CP_HYP_MEC1_UCODE_DATA CP_MEC_ME1_UCODE_DATA"
+        " CP_HYP_MEC2_UCODE_DATA CP_MEC_ME2_UCODE_DATA CP_PFP_IC_BASE_LO CP_ME_IC_BASE_LO CP_CPC_IC_BASE_LO"
+        " CP_MES_IC_BASE_LO",
+        PAST_PSP,
+    ),
+    unmodelled("CP_ME_RAM_DATA", "firmware stored by register", starts=("*",)),
     # --- rings, doorbells, interrupts ----------------------------------------------------------------------------
     behaviour(
-        "CP_RB#_BASE CP_RB#_BASE_HI CP_RB#_RPTR CP_RB#_RPTR_ADDR CP_RB#_RPTR_ADDR_HI CP_RB#_WPTR CP_RB#_WPTR_HI CP_RB#_ACTIVE"
-        " CP_RB#_CNTL",
+        "CP_RB#_BASE CP_RB#_BASE_HI CP_RB#_RPTR CP_RB#_RPTR_ADDR CP_RB#_RPTR_ADDR_HI CP_RB#_WPTR CP_RB#_WPTR_HI"
+        " CP_RB#_ACTIVE CP_RB#_CNTL",
         "gfx_ring.py: other names of a graphics queue's registers",
     ),
     behaviour("CP_RB0_CNTL", "gfx_ring.py: the same", reset=0x00A0_0000),
@@ -65,7 +78,10 @@ ROWS = (
     behaviour("CP_ME#_PIPE#_INT_CNTL CP_ME#_PIPE#_INT_STATUS", "cp.py: compute's interrupts"),
     behaviour("CPC_INT_CNTL CPC_INT_STATUS", "cp.py: an interrupt by register, as the KIQ's fence"),
     behaviour("CP_GFX_ERROR", "cp_queue.py: why a graphics queue stopped"),
-    inert("CP_INT_CNTL", "enables CNTX_BUSY and GFX_IDLE interrupts, of which drivers expect none", "gfx_v11_0.c, soft_reset"),
+    inert(
+        "CP_INT_CNTL", "enables CNTX_BUSY and GFX_IDLE interrupts, of which drivers expect none",
+        "gfx_v11_0.c, soft_reset",
+    ),
     behaviour("CP_VMID_RESET", "cp.py: graphics queues of a VMID are reset"),
     behaviour("CP_STAT CP_CPC_STATUS", "grbm.py: what is busy", read_only=ALL),
     behaviour(
@@ -79,12 +95,18 @@ ROWS = (
         "CP_GFX_HQD_QUANTUM", "share of time among queues, of which the model promises nothing",
         "gfx_v11_0.c, gfx_mqd_init", reset=0xA01,
     ),
-    inert("CP_GFX_HQD_QUEUE_PRIORITY", "order among queues, of which the model promises nothing", "gfx_v11_0.c, gfx_mqd_init"),
+    inert(
+        "CP_GFX_HQD_QUEUE_PRIORITY", "order among queues, of which the model promises nothing",
+        "gfx_v11_0.c, gfx_mqd_init",
+    ),
     inert(
         "CP_RB_WPTR_POLL_CNTL", "how often a pointer in memory is looked at",
         "gfx_v11_0.c, update_coarse_grain_clock_gating",
     ),
-    unmodelled("CP_PQ_STATUS", "whether doorbells of compute queues are heard at all: here they are", "gfx_v11_0.c, kiq_init_register"),
+    unmodelled(
+        "CP_PQ_STATUS", "whether doorbells of compute queues are heard at all: here they are",
+        "gfx_v11_0.c, kiq_init_register",
+    ),
     unmodelled("CP_VMID_PREEMPT", "preemption within a graphics queue", starts=("PREEMPT_REQUEST",)),
     unmodelled("CP_SUSPEND_RESUME_REQ", "suspended queues", starts=("*",)),
     unmodelled("CP_DMA_*_COMMAND", "a DMA by register; packets copy here", starts=("*",)),

@@ -1,6 +1,7 @@
-"""What of the graphics core the model does not have: drawing, GDS, counters, traces. Kept and noted; what starts any of them is refused.
+"""What the model of the graphics core lacks: drawing, GDS, counters, traces. What starts any of them is refused.
 
-Drivers set all of this up before the first draw (amdgpu's clear state, RADV's preamble), which is no mistake and no use either.
+The rest is kept and noted: drivers set it up before the first draw (amdgpu's clear state, RADV's preamble), which is no
+mistake and no use either.
 Sources: clearstate_gfx11.h, gfx_v11_0.c (init_gds_vmid, ring_emit_gds_switch), Mesa ac_perfcounter.c, ac_sqtt.c.
 """
 
@@ -32,9 +33,13 @@ ROWS = (
     # the clear state sets policies of the generation before, which this one's header leaves out: clearstate_gfx11.h
     unmodelled("CB_RMI_GL2_CACHE_CONTROL", DRAWING, spare=0x5_0050),
     unmodelled("VGT_DRAW_INITIATOR VGT_EVENT_INITIATOR", "drawing by register", starts=("*",)),
-    unmodelled("PA_* DB_* CB_* VGT_* GE_* GE1_* GE2_* IA_* WD_* SX_* PC_* SPI_PS_* SPI_SHADER_* SPI_VS_* SPI_GFX_*", DRAWING),
+    unmodelled(
+        "PA_* DB_* CB_* VGT_* GE_* GE1_* GE2_* IA_* WD_* SX_* PC_* SPI_PS_* SPI_SHADER_* SPI_VS_* SPI_GFX_*", DRAWING,
+    ),
     unmodelled("SPI_INTERP_* SPI_BARYC_* SPI_ATTRIBUTE_* SPI_TMPRING_SIZE COHER_DEST_*", DRAWING),
-    unmodelled("CP_INDEX_* CP_DRAW_* CP_MAX_DRAW_COUNT CP_MAX_CONTEXT CP_DEVICE_ID CP_VGT_* CP_PA_* CP_SC_* CP_GE_*", DRAWING),
+    unmodelled(
+        "CP_INDEX_* CP_DRAW_* CP_MAX_DRAW_COUNT CP_MAX_CONTEXT CP_DEVICE_ID CP_VGT_* CP_PA_* CP_SC_* CP_GE_*", DRAWING,
+    ),
     unmodelled("TA_BC_BASE_* TA_CS_BC_BASE_*", "border colours of samplers, which no instruction here uses"),
     unmodelled("*_DEBUG *_DEBUG_* *_DSM_CNTL* *_EDC_*", "debugging and error injection"),
 )  # fmt: skip

@@ -17,7 +17,10 @@ ROWS = (
     behaviour("RLC_CP_SCHEDULERS", "cp.py: which queues are kernels' own", reset=0x3038),
     behaviour("RLC_CAPTURE_GPU_CLOCK_COUNT RLC_CAPTURE_GPU_CLOCK_COUNT_#", "grbm.py: the counters latch"),
     behaviour("RLC_GPU_CLOCK_COUNT_LSB* RLC_GPU_CLOCK_COUNT_MSB*", "grbm.py: the latched counters", read_only=ALL),
-    inert("RLC_CGCG_CGLS_CTRL RLC_CGCG_CGLS_CTRL_3D RLC_CGTT_MGCG_OVERRIDE RLC_MGCG_CTRL RLC_MEM_SLP_CNTL", "clock gating: power alone", GATING),
+    inert(
+        "RLC_CGCG_CGLS_CTRL RLC_CGCG_CGLS_CTRL_3D RLC_CGTT_MGCG_OVERRIDE RLC_MGCG_CTRL RLC_MEM_SLP_CNTL",
+        "clock gating: power alone", GATING,
+    ),
     inert(
         "RLC_CSIB_ADDR_LO RLC_CSIB_ADDR_HI RLC_CSIB_LENGTH RLC_SRM_CNTL",
         "what is restored after the core was off: here it never is", "gfx_v11_0.c, init_csb, rlc_enable_srm",
@@ -29,14 +32,18 @@ ROWS = (
     inert(
         "RLC_PG_CNTL", "power gating is refused; the rest are handshakes with the SMU about it",
         "gfx_v11_0.c, rlc_smu_handshake_cntl",
-        starts=("GFX_POWER_GATING_ENABLE", "DYN_PER_WGP_PG_ENABLE", "STATIC_PER_WGP_PG_ENABLE", "GFX_PIPELINE_PG_ENABLE"),
+        starts=(
+            "GFX_POWER_GATING_ENABLE", "DYN_PER_WGP_PG_ENABLE", "STATIC_PER_WGP_PG_ENABLE", "GFX_PIPELINE_PG_ENABLE",
+        ),
     ),
     unmodelled("RLC_AUTO_PG_CTRL", "power gating of its own accord", starts=("AUTO_PG_EN",)),
     unmodelled("RLC_DYN_PG_REQUEST RLC_SRM_GPM_COMMAND", "power gating, and what it saves", starts=("*",)),
-    unmodelled(
-        "RLC_*UCODE_DATA RLC_*IRAM_DATA RLC_*DRAM_DATA GFX_IMU_I_RAM_DATA GFX_IMU_D_RAM_DATA",
-        "firmware stored by register; the model runs what the PSP has loaded", starts=("*",),
+    behaviour(
+        "RLC_GPM_UCODE_DATA RLC_PACE_UCODE_DATA RLC_GPU_IOV_UCODE_DATA GFX_IMU_I_RAM_DATA GFX_IMU_D_RAM_DATA"
+        " GFX_IMU_RLC_BOOTLOADER_SIZE",
+        "direct_load.py: firmware past the PSP is not taken",
     ),
+    unmodelled("RLC_*IRAM_DATA RLC_*DRAM_DATA", "firmware stored by register", starts=("*",)),
     unmodelled("RLC_GPU_IOV_VF_ENABLE", "virtual functions", starts=("VF_ENABLE",)),
     unmodelled("GFX_IMU_*", "the unit that boots the core; here the PSP's autoload does"),
     unmodelled("RLC_*", "the controller's firmware answers for these; here there is none"),

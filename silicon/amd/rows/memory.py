@@ -28,7 +28,10 @@ ATHUB = (
     unmodelled("XPB_* RPB_*", ARBITERS),
 )
 LSDMA = (
-    inert("LSDMA_MEM_POWER_CTRL", "memory of the block that sleeps while it rests: power alone", "lsdma_v6_0.c, update_memory_power_gating"),
+    inert(
+        "LSDMA_MEM_POWER_CTRL", "memory of the block that sleeps while it rests: power alone",
+        "lsdma_v6_0.c, update_memory_power_gating",
+    ),
     unmodelled("LSDMA_PIO_COMMAND", "a copy by register", starts=("*",)),
     unmodelled("LSDMA_QUEUE#_RB_CNTL", "a queue of the block", starts=("RB_ENABLE",)),
     unmodelled("LSDMA_UCODE_DATA", "firmware stored by register", starts=("*",)),

@@ -18,15 +18,15 @@ ROWS = (
     behaviour(
         "SDMA#_QUEUE#_RB_CNTL SDMA#_QUEUE#_RB_BASE SDMA#_QUEUE#_RB_BASE_HI SDMA#_QUEUE#_RB_RPTR SDMA#_QUEUE#_RB_RPTR_HI"
         " SDMA#_QUEUE#_RB_WPTR SDMA#_QUEUE#_RB_WPTR_HI SDMA#_QUEUE#_RB_RPTR_ADDR_LO SDMA#_QUEUE#_RB_RPTR_ADDR_HI"
-        " SDMA#_QUEUE#_RB_WPTR_POLL_ADDR_LO SDMA#_QUEUE#_RB_WPTR_POLL_ADDR_HI SDMA#_QUEUE#_IB_CNTL SDMA#_QUEUE#_DOORBELL"
-        " SDMA#_QUEUE#_DOORBELL_OFFSET SDMA#_QUEUE#_MINOR_PTR_UPDATE",
+        " SDMA#_QUEUE#_RB_WPTR_POLL_ADDR_LO SDMA#_QUEUE#_RB_WPTR_POLL_ADDR_HI SDMA#_QUEUE#_IB_CNTL"
+        " SDMA#_QUEUE#_DOORBELL SDMA#_QUEUE#_DOORBELL_OFFSET SDMA#_QUEUE#_MINOR_PTR_UPDATE",
         "sdma.py: ring, pointers, doorbell, indirect buffers",
     ),
     inert("SDMA#_RLC_CGCG_CTRL", "clock gating: power alone", "gfx_v11_0.c, update_coarse_grain_clock_gating"),
     inert("SDMA#_UTCL1_CNTL SDMA#_UTCL1_PAGE", "retries and caching of translations; here none is delayed", START),
-    inert("SDMA#_SEM_WAIT_FAIL_TIMER_CNTL", "waits of semaphore packets, which this engine has not", START),
+    inert("SDMA#_SEM_WAIT_FAIL_TIMER_CNTL", "waits of semaphore packets, which this engine does not have", START),
     unmodelled("SDMA#_QUEUE#_PREEMPT SDMA#_QUEUE#_RB_PREEMPT", "preemption within a queue", starts=("*",)),
     unmodelled("SDMA#_QUEUE#_RB_AQL_CNTL", "AQL packets for the copy engine", starts=("AQL_ENABLE",)),
-    unmodelled("SDMA#_UCODE_DATA SDMA#_BROADCAST_UCODE_DATA", "firmware stored by register", starts=("*",)),
+    behaviour("SDMA#_UCODE_DATA SDMA#_BROADCAST_UCODE_DATA", "direct_load.py: firmware past the PSP is not taken"),
     unmodelled("SDMA#_*", "the engine's firmware and caches use these; here there are none"),
 )  # fmt: skip

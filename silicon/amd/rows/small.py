@@ -16,8 +16,8 @@ HDP = (
 )
 OSSSYS = (
     behaviour(
-        "IH_RB_CNTL IH_RB_BASE IH_RB_BASE_HI IH_RB_RPTR IH_RB_WPTR IH_RB_WPTR_ADDR_LO IH_RB_WPTR_ADDR_HI IH_DOORBELL_RPTR"
-        " IH_RB_BASE_RING1 IH_RB_BASE_HI_RING1 IH_RB_RPTR_RING1 IH_RB_WPTR_RING1 IH_DOORBELL_RPTR_RING1",
+        "IH_RB_CNTL IH_RB_BASE IH_RB_BASE_HI IH_RB_RPTR IH_RB_WPTR IH_RB_WPTR_ADDR_LO IH_RB_WPTR_ADDR_HI"
+        " IH_DOORBELL_RPTR IH_RB_BASE_RING1 IH_RB_BASE_HI_RING1 IH_RB_RPTR_RING1 IH_RB_WPTR_RING1 IH_DOORBELL_RPTR_RING1",
         "ih.py: the two rings",
     ),
     # the header leaves out WPTR_WRITEBACK_ENABLE of ring 1, which amdgpu sets as of ring 0: ih_v6_0.c, rb_cntl
@@ -25,7 +25,10 @@ OSSSYS = (
     behaviour("IH_VMID_#_LUT IH_VMID_#_LUT_MM", "ih.py: process ids of VMIDs, written into entries"),
     behaviour("IH_RING1_CLIENT_CFG_INDEX IH_RING1_CLIENT_CFG_DATA", "ih.py: which sources ring 1 takes"),
     behaviour("IH_STATUS", "ih.py: idle, full, overflow", read_only=ALL),
-    inert("IH_CLK_CTRL IH_MEM_POWER_CTRL", "clock gating and sleeping memory: power alone", "ih_v6_0.c, update_clockgating_state"),
+    inert(
+        "IH_CLK_CTRL IH_MEM_POWER_CTRL", "clock gating and sleeping memory: power alone",
+        "ih_v6_0.c, update_clockgating_state",
+    ),
     inert(
         "IH_CNTL2 IH_STORM_CLIENT_LIST_CNTL IH_INT_FLOOD_CNTL IH_MSI_STORM_CTRL",
         "when messages are held back in a storm of interrupts, which no block here makes", "ih_v6_0.c, irq_init",

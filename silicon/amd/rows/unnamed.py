@@ -1,7 +1,7 @@
 """Dwords that a known driver asks for although no header of the chip names a register there.
 
-What metal answers is not public. amdgpu reads these, or stores to them, on cards that work, and goes on whatever comes; here they read 0 and
-stores are lost. A driver that uses such an answer has found nothing out.
+What metal answers is not public. amdgpu reads these, or stores to them, on cards that work, and goes on whatever comes;
+here they read 0 and stores are lost. A driver that uses such an answer has found nothing out.
 """
 
 from __future__ import annotations
@@ -25,15 +25,20 @@ class Unnamed(NamedTuple):
 
 ROWS = (
     Unnamed(
-        "gc", "CP_MQD_BASE_ADDR", "a queue is loaded by storing every dword of the range: amdgpu_amdkfd_gfx_v11.c, hqd_load_v11",
+        "gc", "CP_MQD_BASE_ADDR",
+        "a queue is loaded by storing every dword of the range: amdgpu_amdkfd_gfx_v11.c, hqd_load_v11",
         to="CP_HQD_PQ_WPTR_HI",
     ),
     Unnamed(
-        "gc", "GRBM_STATUS2", "SDMA 1's state is dumped at SDMA 0's distance, and not all of it is an engine's: sdma_v6_0.c, reg_list",
+        "gc", "GRBM_STATUS2",
+        "SDMA 1's state is dumped at SDMA 0's distance, and not all of it is an engine's: sdma_v6_0.c, reg_list",
         distance=0x1800,
     ),
     *(
-        Unnamed("gc", name, "one list of the command processor's state for every chip: gfx_v11_0.c, gc_reg_list_11_0", chip="navi31")
+        Unnamed(
+            "gc", name, "one list of the command processor's state for every chip: gfx_v11_0.c, gc_reg_list_11_0",
+            chip="navi31",
+        )
         for name in ("CP_MES_DEBUG_INTERRUPT_INSTR_PNTR", "GRBM_STATUS_SE3", "GRBM_STATUS_SE4", "GRBM_STATUS_SE5")
     ),
 )  # fmt: skip

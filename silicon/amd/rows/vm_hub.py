@@ -1,4 +1,4 @@
-"""The registers of a VM hub: contexts, invalidation engines, apertures. Two blocks have them, under the prefixes GC and MM.
+"""The registers of a VM hub: contexts, invalidation engines, apertures. Two blocks have them, prefixed GC and MM.
 
 Sources: amdgpu gfxhub_v3_0.c, mmhub_v3_0.c, gmc_v11_0.c.
 """
@@ -11,7 +11,10 @@ SPEED = "caching and prefetching of translations: speed alone"
 
 _ROWS = (
     behaviour("VM_CONTEXT#_CNTL VM_CONTEXT#_PAGE_TABLE_*", "hub.py: page tables of a VMID, and which faults interrupt"),
-    behaviour("VM_INVALIDATE_ENG#_REQ VM_INVALIDATE_ENG#_SEM VM_INVALIDATE_ENG#_ADDR_RANGE_*", "hub.py: translations are forgotten"),
+    behaviour(
+        "VM_INVALIDATE_ENG#_REQ VM_INVALIDATE_ENG#_SEM VM_INVALIDATE_ENG#_ADDR_RANGE_*",
+        "hub.py: translations are forgotten",
+    ),
     behaviour("VM_INVALIDATE_ENG#_ACK", "hub.py: VMIDs that are through", read_only=ALL),
     behaviour("VM_L2_CNTL", "hub.py: ENABLE_DEFAULT_PAGE_OUT_TO_SYSTEM_MEMORY; the rest is speed"),
     behaviour("VM_L2_CNTL2", "hub.py: all translations are forgotten"),
@@ -27,9 +30,14 @@ _ROWS = (
         "hub.py: addresses that need no table",
     ),
     behaviour("MC_VM_MX_L1_TLB_CNTL", "hub.py: translation is on"),
-    inert("VM_L2_CNTL3 VM_L2_CNTL4 VM_L2_CNTL5 VM_L2_BANK_SELECT_RESERVED_CID2", SPEED, "gfxhub_v3_0.c, init_cache_regs"),
+    inert(
+        "VM_L2_CNTL3 VM_L2_CNTL4 VM_L2_CNTL5 VM_L2_BANK_SELECT_RESERVED_CID2", SPEED, "gfxhub_v3_0.c, init_cache_regs",
+    ),
     unmodelled("VM_L2_CONTEXT1_IDENTITY_APERTURE_* VM_L2_CONTEXT_IDENTITY_*", "addresses of VMID 1 that need no table"),
-    unmodelled("MC_VM_SYSTEM_APERTURE_DEFAULT_ADDR_LSB MC_VM_SYSTEM_APERTURE_DEFAULT_ADDR_MSB", "where accesses go that hit nothing"),
+    unmodelled(
+        "MC_VM_SYSTEM_APERTURE_DEFAULT_ADDR_LSB MC_VM_SYSTEM_APERTURE_DEFAULT_ADDR_MSB",
+        "where accesses go that hit nothing",
+    ),
     unmodelled("VM_L2_PROTECTION_FAULT_CNTL2", "which clients' faults are told, and where retries end"),
     unmodelled("VM_CONTEXTS_DISABLE", "contexts that are off whatever CONTEXT#_CNTL says", starts=("*",)),
     unmodelled("MC_VM_MARC_* MC_VM_FB_SIZE_OFFSET_VF#", "relocated and virtual functions' memory"),

@@ -1,4 +1,4 @@
-"""What each register is to the model: the tables are complete, backed by the model, quiet about known drivers, and counted in the documents."""
+"""What each register is to the model: tables are complete, true, quiet about known drivers, and counted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EVERY_ROW = [(block, row) for block, table in TABLES.items() for row in table.ro
 
 @cache
 def texts(module: str) -> re.Pattern[str]:
-    """All strings of a module as one pattern: what is put into them may be anything, and they may be the end of a name."""
+    """All strings of a module as one pattern: what is put into them may be anything; they may end a name."""
     found = set()
     tree = ast.parse((MODEL / module).read_text(encoding="utf-8"))
     for node in ast.walk(tree):
@@ -168,7 +168,7 @@ STARTERS = (
     ("gc", "GCMC_VM_L2_PERFCOUNTER_RSLT_CNTL", 1 << 24), ("mmhub", "DAGB0_PERFCOUNTER_RSLT_CNTL", 1 << 24),
     ("gc", "SQ_THREAD_TRACE_CTRL", 1), ("gc", "GDS_VMID1_SIZE", 0x1000), ("gc", "GDS_GWS_VMID3", 1 << 16),
     ("gc", "GDS_OA_VMID2", 1), ("gc", "GDS_WR_DATA", 5), ("gc", "VGT_DRAW_INITIATOR", 2), ("gc", "RLC_PG_CNTL", 1),
-    ("gc", "COMPUTE_DISPATCH_INITIATOR", 1), ("gc", "RLC_GPM_UCODE_DATA", 0xC000), ("gc", "TCP_WATCH0_CNTL", 1 << 31),
+    ("gc", "COMPUTE_DISPATCH_INITIATOR", 1), ("gc", "RLC_LX6_IRAM_DATA", 0xC000), ("gc", "TCP_WATCH0_CNTL", 1 << 31),
     ("gc", "SPI_GDBG_PER_VMID_CNTL", 1), ("gc", "SDMA0_QUEUE0_RB_AQL_CNTL", 1), ("lsdma", "LSDMA_PIO_COMMAND", 1),
 )  # fmt: skip
 
