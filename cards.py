@@ -23,18 +23,14 @@ OWN = "ringup."
 # What another package's code may raise: whatever it is, the other transports' cards are listed. Ctrl-C is the user's.
 THEIRS = (Exception, SystemExit)
 MAX_CARDS = 4096
-KNOWN_PREFIXES = {  # a transport may add others
+KNOWN_PREFIXES = {  # what ringup brings; other packages may add to it
     "pci": "a PCI function of this machine, pci:0000:03:00.0",
     "usb": "an enclosure on a USB port, usb:2-1",
-    "mac": "through the macOS shim, mac:0",
-    "nvidia": "through the vendor's kernel driver, nvidia:0",
-    "kfd": "through the kernel's compute node, kfd:0",
-    "kgsl": "through Qualcomm's kernel node, kgsl:0",
-    "msm": "through the kernel's DRM node, msm:0",
-    "tcp": "a card on another machine, tcp:host:port",
     "virtual": "a device model, virtual:navi31",
     "replay": "a recorded session, replay:FILE",
 }
+# Names that are kept for transports nobody has written yet: the macOS shim, kernel nodes, another machine
+RESERVED_PREFIXES = frozenset(("mac", "nvidia", "kfd", "kgsl", "msm", "tcp"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +93,7 @@ def connect(name: str, **options: Any) -> Any:
         raise TypeError(f"a card's name is a string such as 'pci:0000:03:00.0', not {name!r}")
     prefix, colon, rest = name.partition(":")
     transports = _transports()
-    if not colon or not rest or (prefix not in transports and prefix not in KNOWN_PREFIXES):
+    if not colon or not rest or prefix not in {*transports, *KNOWN_PREFIXES, *RESERVED_PREFIXES}:
         known = "; ".join(f"{key}: {text}" for key, text in KNOWN_PREFIXES.items())
         raise NoSuchCard(f"{name!r} names no card: a name is PREFIX:REST ({known})")
     if prefix not in transports:

@@ -6,7 +6,7 @@ import argparse
 import os
 from difflib import get_close_matches
 
-from ringup.cards import KNOWN_PREFIXES, cards, prefixes
+from ringup.cards import KNOWN_PREFIXES, RESERVED_PREFIXES, cards, prefixes
 from ringup.drivers.transport.function import ADDRESS
 from ringup.errors import NoSuchCard
 from ringup.tools.paths import add_firmware_argument
@@ -60,7 +60,7 @@ def _given(args: argparse.Namespace) -> str:
 def is_card(text: str) -> bool:
     """Tell whether a word of the command line is a card's name: a prefix that is known or that a package brings, and a rest."""
     prefix, _, rest = text.partition(":")
-    return bool(rest) and (prefix in KNOWN_PREFIXES or prefix in prefixes())
+    return bool(rest) and prefix in {*KNOWN_PREFIXES, *RESERVED_PREFIXES, *prefixes()}
 
 
 def _only() -> str:

@@ -1,4 +1,4 @@
-"""A published sentence transformer on the card gives the embeddings that the same model gives in NumPy, by another hand."""
+"""A published sentence transformer on the card gives the embeddings that the same model gives in NumPy."""
 
 import json
 import shutil

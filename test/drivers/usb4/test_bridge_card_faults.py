@@ -9,7 +9,7 @@ from ringup.drivers.usb4.port import SLACK_MS
 from ringup.errors import GuestError, RingupError, Unmodelled
 from ringup.silicon.asm2464pd.faults import KINDS
 
-POINTS = 2  # of each fault in each phase; 25, 1,000 in all, were run by hand
+POINTS = 2  # of each fault in each phase
 MANY = 1 << 40  # events that no phase has
 PHASES = ("start", "upload", "download", "compute")
 # What one failure may cost beyond a phase's own time: the transfer that fails runs out of its own, and one that waits for its doing; a queue's
