@@ -52,19 +52,18 @@ def connect(radeon):
     return ringup.open(radeon.name, transport={"card": radeon})
 
 
-@pytest.fixture(params=TARGETS)
-def up(request, opencl):
-    """A card of every chip in turn with the kernels above: (virtual card, card, program)."""
-    radeon = virtual(request.param, vram_bytes=VRAM)
-    with connect(radeon) as card:
-        yield radeon, card, card.load(opencl(SOURCE, TARGETS[request.param]))
-    assert radeon.violations == []
+@pytest.fixture
+def up(card_name, open_metal, opencl):
+    """A card of every chip in turn with the kernels above: (virtual card, card, program); tests marked `metal` ask the first nothing."""
+    with open_metal(card_name) as card:
+        yield card.device, card, card.load(opencl(SOURCE, card.info.target))
 
 
 def words(card, buffer, count, at=0):
     return card.copy.download_array(buffer, np.uint32, count, 4 * at)
 
 
+@pytest.mark.metal
 def test_a_submission_begins_behind_the_dispatches_of_the_one_before(up):
     _, card, _ = up
     first = next(iter(decode_pm4(bytes(card.compute.stream().body), card.blocks.ips.version("gc"))))
@@ -169,6 +168,7 @@ def test_all_hardware_queues_are_handed_out_and_a_closed_ones_place_again(up):
     assert card.spaces.vram.free_bytes == free
 
 
+@pytest.mark.metal
 def test_a_kept_stream_is_patched_while_it_runs_and_every_run_keeps_its_values(up):
     """200 submissions, each patched just after the one before was handed over."""
     _, card, program = up
@@ -184,6 +184,7 @@ def test_a_kept_stream_is_patched_while_it_runs_and_every_run_keeps_its_values(u
         kept.free()
 
 
+@pytest.mark.metal
 def test_dispatch_tells_where_each_of_several_finds_its_arguments(up):
     _, card, program = up
     kernel = program["mark"]
@@ -198,6 +199,7 @@ def test_dispatch_tells_where_each_of_several_finds_its_arguments(up):
         kept.free()
 
 
+@pytest.mark.metal
 @pytest.mark.parametrize("size", [(8, 4, 2), (13, 9, 5), (1, 1, 1), (41, 1, 3), (8, 7, 1)])
 def test_grids_of_three_dimensions_start_every_item_once(up, size):
     _, card, program = up
@@ -214,6 +216,7 @@ def test_grids_of_three_dimensions_start_every_item_once(up, size):
     assert not got[-64:].any()
 
 
+@pytest.mark.metal
 def test_dynamic_lds_up_to_the_limit(up):
     _, card, program = up
     for count in (1, 64, 1000, 16384):
@@ -227,6 +230,7 @@ def test_dynamic_lds_up_to_the_limit(up):
         stream.dispatch(program["through_lds"], 1, 64, [target, 65540, 1], dynamic_lds_bytes=65540)
 
 
+@pytest.mark.metal
 def test_kernels_with_small_and_large_stacks_share_a_stream(up):
     _, card, program = up
     with card.alloc(4 * 64 * 16) as small, card.alloc(4 * 64 * 16) as large:
@@ -243,6 +247,7 @@ def test_kernels_with_small_and_large_stacks_share_a_stream(up):
         assert (words(card, small, 64 * 8, 64).reshape(8, 64) == 5 + item).all()
 
 
+@pytest.mark.metal
 def test_a_kernel_reads_its_dispatch_packet(up):
     _, card, program = up
     with card.alloc(64) as target:
