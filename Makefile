@@ -2,6 +2,7 @@
 #   make demo    a virtual card in a virtual enclosure comes up, copies, computes, runs a published model, loses its cable and is switched off
 #   make test    lint and the whole test suite
 #   make fuzz    random programs and whole sweeps that the suite has a few cases of: new seeds each time, FUZZ_SECONDS of them
+#   make mutants lines that matter are taken out one by one: does a test notice?
 #   make guest   a real kernel in an emulator as judge, without a card or hardware help: transports, our driver, Linux's amdgpu on our cards
 #   make bench   ringup beside its peers
 #   make lint    ruff and mypy alone
@@ -12,7 +13,7 @@ BIN := $(VENV)/bin
 
 FUZZ_SECONDS ?= 360
 
-.PHONY: demo test fuzz bench lint guest guest-iommufd setup oracles model clean
+.PHONY: demo test fuzz mutants bench lint guest guest-iommufd setup oracles model clean
 
 demo: setup model
 	@$(BIN)/ringup demo
@@ -27,6 +28,9 @@ test: lint oracles
 
 fuzz: setup oracles
 	$(BIN)/python -m pytest -q -n auto --dist loadfile --fuzz --fuzz-seconds $(FUZZ_SECONDS) $(PYTEST_ARGS)
+
+mutants: setup oracles
+	$(BIN)/python test/mutants/run.py $(MUTANTS)
 
 bench: setup oracles
 	$(BIN)/ringup bench

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ringup.autogen.generate.isa_probe import llvm_mc
-from ringup.compiler.rdna.code import Block, Instr, Reg
+from ringup.compiler.rdna.code import Reg
 from ringup.compiler.rdna.emit import Argument, first_group_sgpr
 from ringup.compiler.rdna.model import estimate, hot_loop
 from ringup.compiler.rdna.objects import object_of
@@ -82,16 +82,24 @@ def test_a_code_object_runs_and_says_what_it_needs(tools):
     assert set(theirs.kernels) == {"kernel", "again"}
 
 
-def test_llvm_reads_the_code_object(tools, headers, tmp_path):
-    (tmp_path / "k.co").write_bytes(object_of([finish(spilling(tools).end(), arguments=ARGUMENTS)]))
-    *loader, program = llvm_mc(headers("llvm-22"))
-    tool = program.replace("llvm-mc", "llvm-objdump")
-    done = subprocess.run(
-        [*loader, tool, "-d", str(tmp_path / "k.co")], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert "global_store_b32" in done.stdout
-    assert "<unknown>" not in done.stdout
-    assert "<kernel>:" in done.stdout
+@pytest.fixture
+def disassembled(headers, tmp_path):
+    """`disassembled(binary)` is what LLVM's objdump prints of a kernel's code object."""
+
+    def run(binary):
+        (tmp_path / "k.co").write_bytes(object_of([binary]))
+        *loader, program = llvm_mc(headers("llvm-22"))
+        argv = [*loader, program.replace("llvm-mc", "llvm-objdump"), "-d", str(tmp_path / "k.co")]
+        return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True).stdout
+
+    return run
+
+
+def test_llvm_reads_the_code_object(tools, disassembled):
+    text = disassembled(finish(spilling(tools).end(), arguments=ARGUMENTS))
+    assert "global_store_b32" in text
+    assert "<unknown>" not in text
+    assert "<kernel>:" in text
 
 
 def test_kernels_of_one_object_go_together(tools):
@@ -113,7 +121,9 @@ def test_registers_waves_and_dumps(tools):
     assert [name for name, _ in seen] == ["schedule", "allocate", "dual", "waits", "hazards", "clause", "delay"]
     assert "s_waitcnt" not in dict(seen)["dual"]
     assert "s_waitcnt" in dict(seen)["waits"]
-    assert binary.occupancy == 1536 // (-(-binary.vgprs // 24) * 24) or binary.occupancy == 16
+    # By clang's table, test_limits.py: 9 waves with 145 to 168 registers
+    assert 145 <= binary.vgprs <= 168
+    assert binary.occupancy == 9
 
 
 @pytest.mark.parametrize("target", ["gfx1151", "gfx1201"])
@@ -172,7 +182,7 @@ def test_the_model_of_a_matrix_loop(tools):
     found = hot_loop(code, 8)
     assert found.busy["wmma"] == 128
     assert found.busy["lds"] == 64
-    assert found.bound == "valu" or found.bound == "wmma"
+    assert found.bound in ("valu", "wmma")  # the same cycles: a matrix instruction holds both
     assert found.together == 8 * 128
     assert found.matrix_share == 1.0
     alone = hot_loop(code, 1)
@@ -197,7 +207,7 @@ def test_a_loop_of_several_blocks_is_counted_whole(tools):
     assert hot_loop(tools.maker().code, 1) is None
 
 
-def test_the_model_counts_pairs_once_and_waits(tools):
+def test_the_model_waits_for_a_load_all_its_way(tools):
     make = tools.maker()
     a, b = make.load(1), make.load(2)
     make.store(a)
@@ -205,7 +215,22 @@ def test_the_model_counts_pairs_once_and_waits(tools):
     code = make.end()
     finish(code)
     (only,) = estimate(code, 1)
-    assert only.alone > 320  # a load's way
-    code = tools.maker().end()
-    code.blocks[0].instrs[:0] = [Instr("v_mov_b32", Reg("v"), i) for i in range(2)]
-    assert isinstance(code.blocks[0], Block)
+    assert only.alone > 320
+
+
+@pytest.mark.parametrize("count", [1, 8])
+def test_the_model_counts_a_pair_once(tools, disassembled, count):
+    """What issues is counted as LLVM's disassembler lists it: a dual instruction is a line."""
+    make = tools.maker()
+    values = [make.load(at) for at in range(2 * count)]
+    for at, value in enumerate(values):
+        make("v_add_f32" if at % 2 else "v_mul_f32", value, value, value)
+    for value in values:
+        make.store(value)
+    code = make.end()
+    binary = finish(code)
+    lines = [line.split("//")[0].split() for line in disassembled(binary).splitlines()]
+    issued = [words[0] for words in lines if words and words[0].startswith("v_")]
+    assert sum(name.startswith("v_dual_") for name in issued) >= (count + 1) // 2
+    (only,) = estimate(code, 1)
+    assert only.busy["valu"] == len(issued)
