@@ -244,7 +244,9 @@ def test_every_refusal_has_its_name(up, answer, error, text):
 def test_messages_that_old_firmware_lacks_stop_nothing(up):
     card = up("navi31")
     card.radeon.faults.inject("smu_answer", 0xFE)
+    before = len(card.radeon.log.find(block="smu"))
     card.smu.workload("compute")
+    assert len(card.radeon.log.find(block="smu")) > before  # it was asked
 
 
 def test_a_clock_that_the_firmware_does_not_let_be_held_stops_nothing(up):
@@ -252,8 +254,11 @@ def test_a_clock_that_the_firmware_does_not_let_be_held_stops_nothing(up):
     for name in ("gfx", "memory", "fabric", "soc"):
         card.smu.clocks(name)
     card.radeon.faults.inject("smu_answer", 0xFF)
+    before = len(card.radeon.log.find(block="smu"))
     card.smu.quiet()
+    asked = len(card.radeon.log.find(block="smu"))
     card.smu.automatic()
+    assert before < asked < len(card.radeon.log.find(block="smu"))
 
 
 @pytest.mark.parametrize(("least", "default", "most"), [(0, 0, 0), (200, 400, 300)])

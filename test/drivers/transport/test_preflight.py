@@ -151,7 +151,10 @@ def test_a_locked_down_kernel_keeps_sysfs_closed_and_vfio_open(machine, free):
 
 def test_vfio_does_not_mind_lockdown(bound):
     bound.write("sys/kernel/security/lockdown", "none [integrity] confidentiality\n")
-    opened(bound).close()
+    device = opened(bound)
+    assert not device.lost
+    assert device.bars
+    device.close()
 
 
 def test_a_missing_node_says_which_module_makes_it(bound):

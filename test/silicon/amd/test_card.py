@@ -261,8 +261,11 @@ def test_the_discovery_table_in_vram_and_the_graphics_core_tell_the_chips_shape(
 
 def test_a_driver_with_one_header_for_a_generation_may_dump_what_a_chip_lacks(radeon):
     # gc_11_0_0_offset.h, of which gfx_v11_0.c dumps these on every chip: regGRBM_STATUS_SE3 to 5, regCP_MES_DEBUG_INTERRUPT_INSTR_PNTR
-    for dword in (0x1260 + 0x0DAF, 0x1260 + 0x0DB0, 0x1260 + 0x0DB1, 0xA000 + 0x2842):
-        radeon.bars[5].read32(dword * 4)
+    dwords = (0x1260 + 0x0DAF, 0x1260 + 0x0DB0, 0x1260 + 0x0DB1, 0xA000 + 0x2842)
+    values = [radeon.bars[5].read32(dword * 4) for dword in dwords]
+    assert values[3] == 0
+    assert any(values[:3]) == (radeon.chip.name == "navi31")  # only its six engines have the registers
+    assert radeon.violations == []
 
 
 def test_an_unknown_card_is_refused_with_the_known_ones():
