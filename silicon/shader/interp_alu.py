@@ -14,7 +14,14 @@ from ringup.silicon.shader.interp_step import Exit, Step
 from ringup.silicon.shader.interp_valu_matrix import MATRIX, undefined_elements
 from ringup.silicon.shader.interp_values import VALUES, Ctx, base_mnemonic, finish, modify
 from ringup.silicon.shader.state import EXEC_LO, M0, MODE, SCC, VCC_LO
-from ringup.silicon.shader.strict import PART_SOURCES, RuleBroken, gathered_sources
+from ringup.silicon.shader.strict import (
+    PART_SOURCES,
+    SHIFTS,
+    UPWARDS,
+    RuleBroken,
+    gathered_sources,
+    scalar_computes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -115,33 +122,68 @@ def _bitwise(mnemonic: str, sources: list[int], undefined: list[int], exec_bits:
     return _both(~a, ua, ~b, ub) if stem in ("or", "nor") else ua | ub
 
 
+def _shifted(mnemonic: str, undefined: int, by: int, width: int) -> int:
+    """Return where a shift moves undefined bits to; an arithmetic one fills with the sign."""
+    by &= width - 1
+    if mnemonic.startswith("s_lshl"):
+        return undefined << by
+    sign = undefined >> width - 1 if mnemonic.startswith("s_ashr") else 0
+    return undefined >> by | (((1 << by) - 1) << width - by) * sign
+
+
+def _computed_bits(step: Step, mnemonic: str, sources: list[int], bits: list[int], width: int) -> int:
+    """Return the undefined bits of what a scalar instruction computes from sources with the undefined `bits`."""
+    whole, merged = (1 << width) - 1, 0
+    scc_undefined = mnemonic.startswith(READS_SCC) and step.regs.scc_undefined
+    for one in bits:
+        merged |= one
+    if BITWISE.fullmatch(mnemonic):
+        exec_bits = step.regs.scalar(EXEC_LO, 2 if mnemonic.endswith("b64") else 1)
+        return _bitwise(mnemonic, sources, bits, exec_bits)
+    if scc_undefined:
+        return whole
+    if mnemonic in MOVES:
+        is_second = mnemonic.startswith("s_cselect") and not int(step.regs.words[SCC]) & 1
+        return bits[-1] if is_second else bits[0]
+    if mnemonic.startswith(SHIFTS) and not bits[1]:
+        return _shifted(mnemonic, bits[0], sources[1], width) & whole
+    if mnemonic.startswith(UPWARDS):
+        return -(merged & -merged) & whole
+    return whole if merged else 0
+
+
 def scalar_alu(step: Step) -> Exit:
     """Execute an SOP1, SOP2, SOPC or SOPK instruction."""
     ins, regs, mnemonic = step.ins, step.regs, step.ins.mnemonic
     function = _function(step, mnemonic)
-    scc = regs.scc if mnemonic.startswith(READS_SCC) else int(regs.words[SCC]) & 1
-    moves = mnemonic in MOVES
-    undefined = 0
-    bits = [_undefined_bits(step, operand) for operand in ins.uses] if regs.tracker is not None else []
-    is_bitwise = any(bits) and BITWISE.fullmatch(mnemonic) is not None
-    sources = [_scalar_source(step, operand, decides=not moves and not is_bitwise) for operand in ins.uses]
-    if is_bitwise:
-        exec_bits = regs.scalar(EXEC_LO, 2 if mnemonic.endswith("b64") else 1)
-        undefined = _bitwise(mnemonic, sources, bits, exec_bits)
+    tracker = regs.tracker
+    computes = tracker is not None and scalar_computes(ins)
+    targets = [(one.index, max(one.size_bits // 32, 1)) for one in ins.defs[:1]]
+    bits = [_undefined_bits(step, operand) for operand in ins.uses] if computes else []
+    sources = [_scalar_source(step, operand, decides=not computes) for operand in ins.uses]
+    reads_scc = mnemonic.startswith(READS_SCC)
+    undefined = scc_undefined = 0
+    if any(bits) or (computes and reads_scc and regs.scc_undefined):
+        width = 32 * max([count for _, count in targets], default=1)
+        undefined = _computed_bits(step, mnemonic, sources, bits, width)
         if undefined and "exec" in mnemonic:
-            raise RuleBroken("uninitialised", f"EXEC would get bits {undefined:#x} that were never written")
+            regs.refuse_exec(undefined)
+        scc_undefined = undefined if BITWISE.fullmatch(mnemonic) else 1
     result, new_scc, *more = function(context(step, ins, regs.exec_lanes()), *sources)
-    if moves and bits:
-        undefined = bits[-1] if mnemonic.startswith("s_cselect") and not scc else bits[0]
-    if result is not None:
-        for operand in ins.defs[:1]:
-            regs.set_scalar(operand.index, int(result), max(operand.size_bits // 32, 1), undefined=undefined)
+    for index, count in targets:
+        if result is not None:
+            regs.set_scalar(index, int(result), count, undefined=undefined)
+        elif undefined and reads_scc:  # a move that perhaps is none
+            regs.set_scalar(
+                index, sum(int(regs.words[index + at]) << 32 * at for at in range(count)), count, undefined=undefined
+            )
     if more:
         regs.set_scalar(EXEC_LO, int(more[0]), 2 if mnemonic.endswith("b64") else 1)
     if new_scc is not None:
         regs.scc = int(new_scc)
-        if undefined and not int(result) & ~undefined and regs.tracker is not None:
-            regs.tracker.scalars[SCC] = 1  # says whether the result is zero, which nobody knows
+        # of a bitwise result SCC says whether it is zero: a known one settles that
+        if scc_undefined and tracker is not None and not (BITWISE.fullmatch(mnemonic) and int(result) & ~undefined):
+            tracker.scalars[SCC], tracker.births[SCC] = 1, {0: regs.origin}
     return Exit.NEXT
 
 
@@ -189,7 +231,7 @@ def _vector_source(step: Step, operand: Operand, lanes: Lanes) -> _Source:
         return _registers(step, operand.index, operand, lanes)
     if operand.type == "mask" and operand.kind == "sgpr":
         words = lanes.size // 32
-        computes = regs.tracker is not None and regs.tracker.met
+        computes = regs.tracker is not None
         undefined = _mask_lanes(regs.scalar_undefined(operand.index, words), lanes.size) if computes else None
         return _Source(_mask_lanes(regs.scalar(operand.index, words, decides=not computes), lanes.size), undefined)
     if operand.kind == "sgpr":
@@ -301,8 +343,6 @@ def _undefined(
                 computed = computed | flag
         if mnemonic == "v_perm_b32":
             computed = computed | _without_known_bytes(sources[2].value, known[0], known[1])
-        elif not step.regs.tracker.met:
-            return results
         if gathered:
             whole = [flag for operand, flag in zip(ins.uses, known, strict=True) if operand.field in gathered]
             computed = computed | np.logical_and.reduce(whole)
@@ -334,7 +374,7 @@ def _undefined_before(step: Step, target: Operand, mnemonic: str) -> Lanes | boo
 def _computes(step: Step, mnemonic: str) -> bool:
     """Say whether what is computed of undefined operands is undefined, and no mistake yet."""
     tracker = step.regs.tracker
-    return tracker is not None and tracker.met and not mnemonic.startswith("v_cmpx")
+    return tracker is not None and not mnemonic.startswith("v_cmpx")
 
 
 def _without_known_bytes(selectors: Words, first: Lanes, second: Lanes) -> Lanes:

@@ -30,7 +30,7 @@ from ringup.silicon.shader.interp_memory import (
     memory_flush,
     split,
 )
-from ringup.silicon.shader.interp_spaces import GlobalSpace, Transfer, atomic, deliver, numbers, stored
+from ringup.silicon.shader.interp_spaces import GlobalSpace, Transfer, atomic, check_stored, deliver, numbers, stored
 from ringup.silicon.shader.strict import RuleBroken
 
 if TYPE_CHECKING:
@@ -310,6 +310,7 @@ def _deliver_components(
 def _components(
     step: Step, first: int, fmt: BufferFormat, count: int, lanes: Lanes, *, is_d16: bool, is_high: bool
 ) -> NDArray[np.uint32]:
+    check_stored(step, first, -(-count // 2) if is_d16 else count, lanes)
     if not is_d16:
         return np.stack([step.regs.vector(first + at, lanes, decides=False) for at in range(count)])
     found = []

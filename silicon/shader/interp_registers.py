@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
+from ringup.silicon.shader.analysis import FIRST_VGPR
 from ringup.silicon.shader.launch import STATUS_NO_VGPRS, STATUS_PRIV
 from ringup.silicon.shader.state import EXEC_LO, M0, NULL, SCC, SGPR_COUNT, STATUS, TTMP0, VCC_LO, WaveState
 from ringup.silicon.shader.strict import RuleBroken, Tracker
@@ -39,6 +40,11 @@ def scalar_name(index: int) -> str:
     return f"ttmp{index - TTMP0}" if TTMP0 <= index < TTMP_END else _SPECIAL[index]
 
 
+def undefined_text(name: str, birth: str) -> str:
+    """Say that a register, or a lane of one, is undefined where it decides something, and where its value began."""
+    return f"{name} is undefined: it comes of {birth}" if birth else f"{name} was never written"
+
+
 class Registers:
     """Reads and writes of one wave. Without a `tracker` only what hardware itself does is done.
 
@@ -51,6 +57,8 @@ class Registers:
         self.vgpr_count = 0 if wave.words[STATUS] & STATUS_NO_VGPRS else wave.vgprs.shape[0]
         self.lane_count = wave.wave_size
         self.ins: Instruction | None = None  # that reads and writes now
+        self.birth = ""  # where the first undefined value began that it has read in an active lane
+        self.inactive_birth = ""
 
     # ---- scalars
 
@@ -79,17 +87,41 @@ class Registers:
             index = self._aligned(index, count)
         if TTMP0 <= index < TTMP_END and not self.privileged:
             return
+        if undefined and any(index + at in (EXEC_LO, EXEC_LO + 1) for at in range(count)):
+            self.refuse_exec(undefined)
         for at in range(count):
             if self.tracker is not None:
                 self.tracker.check_flight(self.tracker.waits.sgprs, index + at, scalar_name(index + at), order)
                 self.tracker.scalars[index + at] = undefined >> 32 * at & 0xFFFF_FFFF
+                if undefined:
+                    self.tracker.births[index + at] = {0: self.origin}
             self.words[index + at] = value >> 32 * at & 0xFFFF_FFFF
+
+    def refuse_exec(self, undefined: int) -> NoReturn:
+        """Stop where undefined bits would get into EXEC."""
+        birth = f": they come of {self.birth}" if self.birth else ""
+        undefined &= (1 << 64) - 1
+        raise RuleBroken("uninitialised", f"EXEC would get bits {undefined:#x} that were never written{birth}")
 
     def scalar_undefined(self, index: int, count: int = 1) -> int:
         """Return the bits of these words that nobody made."""
         if self.tracker is None or index == NULL:
             return 0
-        return sum(int(self.tracker.scalars[index + at]) << 32 * at for at in range(count))
+        found = sum(int(self.tracker.scalars[index + at]) << 32 * at for at in range(count))
+        if found and not self.birth:
+            first = index + ((found & -found).bit_length() - 1) // 32
+            self.birth = self.tracker.born(first, 0) or f"{scalar_name(first)}, which was never written"
+        return found
+
+    @property
+    def origin(self) -> str:
+        """Where what the instruction writes of undefined values began; in lanes that are off if no other is."""
+        return self.birth or self.inactive_birth
+
+    @property
+    def scc_undefined(self) -> bool:
+        """Say whether nobody made SCC."""
+        return bool(self.scalar_undefined(SCC))
 
     @property
     def scc(self) -> int:
@@ -127,7 +159,7 @@ class Registers:
         if tracker.waits.sgprs:
             tracker.check_flight(tracker.waits.sgprs, index, scalar_name(index), None)
         if decides and tracker.scalars[index]:
-            raise RuleBroken("uninitialised", f"{scalar_name(index)} was never written")
+            raise RuleBroken("uninitialised", undefined_text(scalar_name(index), tracker.born(index, 0)))
 
     # ---- vectors
 
@@ -163,12 +195,24 @@ class Registers:
         if self.tracker is None or index >= self.vgpr_count:
             return np.zeros(self.lane_count, np.bool_)
         written: Lanes = self.tracker.vgprs[index]
-        return ~written
+        undefined: Lanes = ~written
+        if not self.birth and undefined.any():
+            active = undefined & self.exec_lanes()
+            some = active if active.any() else undefined
+            born = self.tracker.born(FIRST_VGPR + index, int(some.argmax()))
+            born = born or f"v{index}, which was never written"
+            if active.any():
+                self.birth = born
+            else:
+                self.inactive_birth = self.inactive_birth or born
+        return undefined
 
     def check_lanes(self, index: int, undefined: Lanes) -> None:
         """Stop where a lane of VGPR `index` decides something and nobody wrote it."""
         if undefined.any():
-            raise RuleBroken("uninitialised", f"lane {int(undefined.argmax())} of v{index} was never written")
+            lane = int(undefined.argmax())
+            born = self.tracker.born(FIRST_VGPR + index, lane) if self.tracker is not None else ""
+            raise RuleBroken("uninitialised", undefined_text(f"lane {lane} of v{index}", born), lane=lane)
 
     def set_vector(
         self,
@@ -187,4 +231,7 @@ class Registers:
             if tracker.waits.vgprs:
                 tracker.check_vector(index, order, self.ins)
             tracker.vgprs[index][lanes] = True if undefined is None else ~undefined[lanes]
+            if undefined is not None and (some := undefined & lanes).any():
+                births = dict.fromkeys(np.flatnonzero(some).tolist(), self.origin)
+                tracker.births[FIRST_VGPR + index] = tracker.births.get(FIRST_VGPR + index, {}) | births
         np.copyto(self.wave.vgprs[index], values, where=lanes)

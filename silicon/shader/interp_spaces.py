@@ -131,7 +131,7 @@ def deliver(
     """Write loaded bytes to VGPRs, extended or into their half."""
     regs, size = step.regs, transfer.size_bytes
     if regs.tracker is not None and undefined is not None and undefined[lanes].any():
-        regs.tracker.met = True
+        regs.birth = f"LDS that was never written, loaded at {step.pc:#x}"
     if size >= 4:
         words = np.ascontiguousarray(data).view("<u4")
         for at in range(size // 4):
@@ -157,10 +157,7 @@ def deliver(
 
 
 def stored(step: Step, first: int, transfer: Transfer, lanes: Lanes) -> tuple[Bytes, NDArray[np.bool_] | None]:
-    """Return the (lanes, bytes) that a store takes from VGPRs `first` up, and which of them nobody wrote.
-
-    Of a wave that has met LDS which nobody wrote, nothing of the kind may get where others read it.
-    """
+    """Return the (lanes, bytes) that a store takes from VGPRs `first` up, and which of them nobody wrote."""
     regs, count = step.regs, transfer.register_count
     words = np.stack([regs.vector(first + at, lanes, decides=False) for at in range(count)], axis=1)
     if transfer.half == "high":
@@ -168,10 +165,20 @@ def stored(step: Step, first: int, transfer: Transfer, lanes: Lanes) -> tuple[By
     data = np.ascontiguousarray(words).view(np.uint8)[:, : transfer.size_bytes]
     if regs.tracker is None:
         return data, None
-    for at in range(count) if regs.tracker.met and step.ins.format not in OWN_MEMORY else ():
-        regs.check_lanes(first + at, lanes & regs.vector_undefined(first + at))
+    check_stored(step, first, count, lanes)
     unknown = np.stack([regs.vector_undefined(first + at) for at in range(count)], axis=1)
     return data, np.repeat(unknown, 4, axis=1)[:, : transfer.size_bytes]
+
+
+def check_stored(step: Step, first: int, count: int, lanes: Lanes) -> None:
+    """Refuse to store undefined lanes where others read them. Of a wide store a part may be: the fourth of three numbers is padding."""
+    regs = step.regs
+    if regs.tracker is None or step.ins.format in OWN_MEMORY:
+        return
+    undefined = lanes
+    for at in range(count):
+        undefined = undefined & regs.vector_undefined(first + at)
+    regs.check_lanes(first, undefined)
 
 
 def numbers(step: Step, first: int, size_bytes: int, lanes: Lanes) -> list[int]:

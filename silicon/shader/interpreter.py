@@ -99,7 +99,7 @@ def _step(regs: Registers, group: Group, machine: Machine, sequence: Sequence | 
         ins, execute, name = _fetch(machine, pc)
         _count(machine.counters, regs, pc, name)
         step = Step(ins, pc, regs, group, machine)
-        regs.ins = ins
+        regs.ins, regs.birth, regs.inactive_birth = ins, "", ""
         if sequence is not None:
             sequence.check(ins)
         wave.pc = pc + ins.size_bytes
@@ -155,7 +155,8 @@ def _broken(broken: RuleBroken, pc: int, step: Step | None, regs: Registers, mac
         enter_trap(step, 0)
         return Exit.NEXT
     shown = text(step.ins) if step is not None else "no instruction"
-    machine.violations.append(Violation(broken.kind, pc, shown, regs.wave.name, broken.detail))
+    found = Violation(broken.kind, pc, shown, regs.wave.name, broken.detail, lane=broken.lane, gpu_va=broken.gpu_va)
+    machine.violations.append(found)
     return Exit.FAULT
 
 

@@ -67,7 +67,7 @@ class Variant:
     full: bool  # every lane is active at the beginning
     strict: bool
     counting: bool
-    tracked: bool = False  # undefined values from LDS are followed, in strict mode
+    tracked: bool = False  # what LDS gives is followed too, in strict mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,12 @@ class Lowered:
     bailed: tuple[str, ...]  # mnemonics that the interpreter runs
     all_lanes: tuple[int, ...]  # by block: vector instructions that run with every lane, not in the count of lanes
     notes: tuple[str, ...]  # what a fault's detail says by number, behind NOTE
+
+
+def written_at_start(scalars: int) -> int:
+    """Return the registers that SPI writes; trap registers are the debugger's, no program of a user sees them."""
+    trap = (1 << state.NULL) - (1 << state.TTMP0)
+    return (1 << scalars) - 1 | EXEC_BITS | trap | 1 << FIRST_VGPR
 
 
 class _Writer:
@@ -122,14 +128,9 @@ class _Writer:
     def _guard(self) -> Guard | None:
         """Return the writer of strict mode's checks, None if analysis cleared everything."""
         written = dict.fromkeys(self.program.entries, ALL)
-        written[self.program.entries[0]] = self._written()
+        written[self.program.entries[0]] = written_at_start(self.variant.scalars)
         found = analyse(self.program.blocks, written, self.full, self.variant.lanes, tracked=self.variant.tracked)
         return Guard(self.wave, self.program, found) if found.shadowed or found.flying else None
-
-    def _written(self) -> int:
-        """Return the registers that SPI writes; trap registers are the debugger's, no program of a user sees them."""
-        trap = (1 << state.NULL) - (1 << state.TTMP0)
-        return (1 << self.variant.scalars) - 1 | EXEC_BITS | trap | 1 << FIRST_VGPR
 
     def _resumed(self) -> list[Key]:
         """Return where waves go on after they let others run: behind barriers, and where branches go back to."""
@@ -211,7 +212,7 @@ class _Writer:
                     self.guard.restore()
             return
         if self.guard is not None:
-            self.guard.start(self._written())
+            self.guard.start(written_at_start(self.variant.scalars))
         written = (1 << variant.scalars) - 1 | EXEC_BITS | 1 << FIRST_VGPR
         if variant.full:
             wave.set_exec_bits(self.code.const(-1, wave.mask_type))

@@ -118,12 +118,6 @@ def _store_pair(wave: Wave, ins: Instruction, size_bytes: int, scale: int) -> No
 # lanes exchange values ------------------------------------------------------------------------------------------------------------
 
 
-def _sources(wave: Wave, ins: Instruction, field: str) -> Value:
-    """Return a VGPR's lanes, those that are off as 0."""
-    value = wave.src(operand(ins, field), "i32")
-    return value if wave.full else wave.code.select(wave.exec(), value, wave.const(0, "i32"))
-
-
 def _targets(wave: Wave, ins: Instruction) -> Value:
     """Return the lanes that the address operand names: one of the same 32."""
     code = wave.code
@@ -166,13 +160,6 @@ def _permute(lanes: int, *, forward: bool) -> Helper:
     return helper(f"lanes_{'sent' if forward else 'fetched'}_w{lanes}", (values, numbers, mask), body)
 
 
-@lds_rule("ds_permute_b32", "ds_bpermute_b32")
-def _exchange(wave: Wave, ins: Instruction) -> None:
-    name = _permute(wave.lanes, forward=ins.mnemonic == "ds_permute_b32").include(wave.code)
-    args = _sources(wave, ins, "data0"), _targets(wave, ins), wave.exec_bits()
-    wave.set_vgpr(operand(ins, "vdst").index, take(wave.code, name, [wave.row], *args).rows[0])
-
-
 def swizzled(offset: int, lane: int) -> int:
     """Return the lane that ds_swizzle_b32 reads for `lane`."""
     low, half = lane & 0x1F, lane & 0x20
@@ -188,12 +175,20 @@ def swizzled(offset: int, lane: int) -> int:
     return (low & mask | offset >> 5 & 0x1F) ^ offset >> 10 & 0x1F | half
 
 
-@lds_rule("ds_swizzle_b32")
-def _swizzle(wave: Wave, ins: Instruction) -> None:
-    value = wave.code.shuffle(
-        _sources(wave, ins, "addr"), None, [swizzled(ins.offset, lane) for lane in range(wave.lanes)]
-    )
-    wave.set_vgpr(operand(ins, "vdst").index, value)
+def exchanged(wave: Wave, ins: Instruction, values: Value) -> Value:
+    """Return what the lanes get of a row of values, in which lanes that are off have 0."""
+    if ins.mnemonic == "ds_swizzle_b32":
+        return wave.code.shuffle(values, None, [swizzled(ins.offset, lane) for lane in range(wave.lanes)])
+    name = _permute(wave.lanes, forward=ins.mnemonic == "ds_permute_b32").include(wave.code)
+    return take(wave.code, name, [wave.row], values, _targets(wave, ins), wave.exec_bits()).rows[0]
+
+
+@lds_rule("ds_permute_b32", "ds_bpermute_b32", "ds_swizzle_b32")
+def _exchange(wave: Wave, ins: Instruction) -> None:
+    source = operand(ins, "addr" if ins.mnemonic == "ds_swizzle_b32" else "data0")
+    value = wave.src(source, "i32")
+    value = value if wave.full else wave.code.select(wave.exec(), value, wave.const(0, "i32"))
+    wave.set_vgpr(operand(ins, "vdst").index, exchanged(wave, ins, value))
 
 
 for _name, _form in LOADS.items():

@@ -114,13 +114,15 @@ class Events(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A rule a program broke. `wave` is (group x, y, z, wave in group)."""
+    """A rule a program broke. `wave` is (group x, y, z, wave in group); `lane` and `gpu_va` are there where the rule has one."""
 
     kind: str  # hazard, uninitialised, alignment, memory, register, illegal, lds, trap
     pc: int
     text: str  # the instruction
     wave: tuple[int, int, int, int]
     detail: str
+    lane: int | None = None
+    gpu_va: int | None = None  # what it wanted to access
 
     def __str__(self) -> str:
         return f"{self.kind} at {self.pc:#x} in wave {self.wave}: {self.text}: {self.detail}"

@@ -31,20 +31,56 @@ IN_ORDER = frozenset({"vmem", "store", "lds", "direct", "reply"})
 PART_SOURCES = {
     "v_fma_mixlo_f16": ("vdst",), "v_fma_mixhi_f16": ("vdst",), "v_cvt_pk_u8_f32": ("src2",), "v_perm_b32": ("src0", "src1"),
 }  # fmt: skip
-# Sources of which parts are put together, once undefined lanes are computed with: all of a result is undefined only if all of these are.
+# Sources of which parts are put together: all of a result is undefined only if all of these are.
 GATHERED = {
     "v_pack_b32_f16": ("src0", "src1"), "v_or_b32": ("src0", "src1"), "v_or3_b32": ("src0", "src1", "src2"), "v_and_or_b32": ("src0", "src2"),
     "v_lshl_or_b32": ("src0", "src2"), "v_bfi_b32": ("src1", "src2"), "v_alignbit_b32": ("src0", "src1"), "v_alignbyte_b32": ("src0", "src1"),
 }  # fmt: skip
 HALVES_OF_TWO = "v_cvt_pk_"
+# Scalar instructions by where undefined bits of their sources get to: from the lowest of them up, or as far as a known distance moves
+# them. Of bitwise ones each bit has its own; of all others every bit of the result is undefined.
+UPWARDS = (
+    "s_add_",
+    "s_addc_",
+    "s_sub_",
+    "s_subb_",
+    "s_addk_",
+    "s_mul_i32",
+    "s_mulk_",
+    "s_lshl1_",
+    "s_lshl2_",
+    "s_lshl3_",
+    "s_lshl4_",
+)
+SHIFTS = ("s_lshl_b", "s_lshr_b", "s_ashr_i")
+SCALAR_ALU = ("SOP1", "SOP2", "SOPC", "SOPK")
+# They take or change other state than registers, which an undefined value would decide.
+_STATE = (
+    "s_setreg",
+    "s_getreg",
+    "s_getpc",
+    "s_setpc",
+    "s_swappc",
+    "s_call",
+    "s_rfe",
+    "s_movrel",
+    "s_sendmsg",
+    "s_subvector",
+    "s_waitcnt",
+)
 
 
 class RuleBroken(Exception):
-    """An instruction broke a rule; the wave stops before it has changed anything."""
+    """An instruction broke a rule; the wave stops before it has changed anything. `lane` and `gpu_va` say where, if known."""
 
-    def __init__(self, kind: str, detail: str) -> None:
+    def __init__(self, kind: str, detail: str, *, lane: int | None = None, gpu_va: int | None = None) -> None:
         super().__init__(f"{kind}: {detail}")
-        self.kind, self.detail = kind, detail
+        self.kind, self.detail, self.lane, self.gpu_va = kind, detail, lane, gpu_va
+
+
+def scalar_computes(ins: Instruction) -> bool:
+    """Say whether a scalar instruction only computes: what it makes of undefined bits is undefined, and no mistake yet."""
+    return ins.format in SCALAR_ALU and not ins.mnemonic.startswith(_STATE)
 
 
 def gathered_sources(mnemonic: str) -> tuple[str, ...]:
@@ -127,9 +163,10 @@ class Waits:
 class Tracker:
     """What strict mode knows of one wave: `scalars` has the undefined bits of the scalar file's words and SCC, `vgprs` the written lanes.
 
-    Scalars are followed by bit: compilers combine lane masks of which only the bits of active lanes were ever made. `met` is set once the wave
-    has loaded LDS bytes that nobody wrote: kernels fill the tiles at a matrix's edge in part, compute with whole tiles, and keep what is right.
-    From then on undefined values may be computed with, and may not decide a branch, EXEC, an address or what gets into memory.
+    Scalars are followed by bit: compilers combine lane masks of which only the bits of active lanes were ever made. Undefined values may be
+    computed with: compilers do so where what comes of it is selected away. They may not decide a branch, EXEC, an address or what gets into
+    memory. `births` says by register (as `analysis` numbers it) and lane where an undefined value began, a scalar's under lane 0;
+    what it does not name was never written.
     """
 
     def __init__(self, wave: WaveState, group: Group) -> None:
@@ -141,7 +178,11 @@ class Tracker:
         self.vgprs: NDArray[np.bool_] = np.zeros(wave.vgprs.shape, np.bool_)
         self.vgprs[:vgprs] = True
         self.waits = Waits()
-        self.met = False
+        self.births: dict[int, dict[int, str]] = {}
+
+    def born(self, register: int, lane: int) -> str:
+        """Return where the undefined value of a lane began, empty if its register was never written."""
+        return self.births.get(register, {}).get(lane, "")
 
     def check_vector(self, index: int, order: dict[str, str] | None, ins: Instruction | None) -> None:
         """Refuse to let an instruction touch a VGPR, or the half of it that it touches, which a load will still write."""

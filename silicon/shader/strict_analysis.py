@@ -13,16 +13,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from ringup.silicon.shader import dpp, state
-from ringup.silicon.shader.analysis import ALL, FIRST_VGPR, M0_BIT, SCC_BIT, numbers, registers
+from ringup.silicon.shader.analysis import ALL, FIRST_VGPR, M0_BIT, SCC_BIT, effects, numbers, registers
 from ringup.silicon.shader.memory_effects import (
     HALVES,
     LOW_HALF,
     OWN_MEMORY,
+    MemoryEffects,
     loaded_half,
     memory_effects,
     touched_halves,
 )
-from ringup.silicon.shader.strict import PART_SOURCES
+from ringup.silicon.shader.strict import PART_SOURCES, scalar_computes
 
 if TYPE_CHECKING:
     from ringup.silicon.shader.cfg import Block, Key, Step
@@ -34,7 +35,7 @@ MOST_COUNTED = {"vmcnt": 63, "vscnt": 63, "lgkmcnt": 63, "expcnt": 7}
 _KINDS = {"smem": "scalar", "gds": "gds"}
 _KINDS_OF_COUNTER = {"vmcnt": "vmem", "vscnt": "store", "lgkmcnt": "lds"}
 # What only passes values on: an undefined one is no mistake yet.
-_PASSES = frozenset(
+PASSES = frozenset(
     ("s_mov_b32", "s_mov_b64", "s_cmov_b32", "s_cmov_b64", "s_cselect_b32", "s_cselect_b64", "v_mov_b32", "v_mov_b16", "v_readlane_b32",
      "v_readfirstlane_b32", "v_writelane_b32", "v_permlane16_b32", "v_permlanex16_b32", "v_permlane64_b32", "v_cndmask_b32",
      "v_cndmask_b16", "v_swap_b32", "v_swap_b16", "v_dual_mov_b32", "v_dual_cndmask_b32")
@@ -42,8 +43,11 @@ _PASSES = frozenset(
 # Bit by bit, so that bits nobody wrote may stand beside others: lane masks of loops begin so. `SAVES` go to EXEC, where every bit decides.
 LOGIC = ("and", "or", "xor", "nand", "nor", "xnor", "and_not1", "or_not1", "not")
 _BITWISE = frozenset(f"s_{name}_b{width}" for name in LOGIC for width in (32, 64))
-_WIDE_ADDENDS = frozenset(("v_mad_u64_u32", "v_mad_i64_i32"))
-_EXEC_WORDS = (state.EXEC_LO, state.EXEC_HI)
+# the high half of their last source only gets into the high half of the result
+_HIGH_HALF_PASSES = frozenset(("v_mad_u64_u32", "v_mad_i64_i32", "v_lshlrev_b64"))
+LANE_MOVES = frozenset(("ds_bpermute_b32", "ds_permute_b32", "ds_swizzle_b32"))
+_TO_EXEC = tuple(f"{name}exec_b{width}" for name in ("save", "wr") for width in (32, 64))
+EXEC_WORDS = (state.EXEC_LO, state.EXEC_HI)
 MATRIX = "v_wmma"
 ALL_LANES = (MATRIX, "v_readlane", "v_permlane")  # lanes that are off are read too
 
@@ -76,6 +80,7 @@ class Reads:
     decide: int  # must be written in the active lanes
     decide_everywhere: int  # must be written in all lanes, or in those that DPP has read
     moves: tuple[tuple[int, tuple[int, ...]], ...]  # destination, sources: as defined as those
+    stored: int = 0  # some of them must be written in each active lane: a part of a wide store may be padding
 
 
 @dataclass(slots=True)
@@ -157,10 +162,11 @@ def analyse(
         unproven: list[int] = []
         unwaited: list[int] = []
         for index, (step, all_lanes) in enumerate(zip(block.code, full[key], strict=True)):
-            what = reads(step.ins, lanes, tracked=tracked)
+            what = reads(step.ins, lanes)
             active = facts.written_in(state.EXEC_LO)
             found.sure[key, index] = _moved_surely(step.ins, facts)
-            unproven.append(what.decide & ~active | what.decide_everywhere & ~facts.sure)
+            stored = 0 if what.stored & active else what.stored
+            unproven.append(what.decide & ~active | what.decide_everywhere & ~facts.sure | stored)
             unwaited.append(_touched(step, facts, lanes))
             for register in lds_data(step.ins):
                 found.shadowed |= 1 << register & ~active
@@ -170,89 +176,124 @@ def analyse(
             found.shadowed |= some
         for some in unwaited:
             found.flying |= some
-    _close(found, blocks, lanes, tracked=tracked)
+    _close(found, blocks, lanes)
     return found
 
 
-def _close(found: Findings, blocks: dict[Key, Block], lanes: int, *, tracked: bool) -> None:
+def _close(found: Findings, blocks: dict[Key, Block], lanes: int) -> None:
     """Follow also what flows into followed registers."""
     before = -1
     while before != found.shadowed:
         before = found.shadowed
         for key, block in blocks.items():
             for index, step in enumerate(block.code):
-                for target, sources in reads(step.ins, lanes, tracked=tracked).moves:
+                for target, sources in reads(step.ins, lanes).moves:
                     if found.shadowed >> target & 1:
                         for one in sources:
                             found.shadowed |= (1 << one) & ~found.sure[key, index]
 
 
-def reads(ins: Instruction, lanes: int, *, tracked: bool) -> Reads:
-    """Sort what an instruction reads by what it does with undefined values; `tracked`: in a wave that has met LDS which nobody wrote."""
-    decide = everywhere = 0
-    moves: list[tuple[int, tuple[int, ...]]] = []
+def reads(ins: Instruction, lanes: int) -> Reads:
+    """Sort what an instruction reads by what it does with undefined values."""
+    found = Reads(0, 0, ())
     for part in ins.parts or (ins,):
-        one = _part_reads(part, lanes, tracked=tracked)
-        decide, everywhere, moves = decide | one.decide, everywhere | one.decide_everywhere, [*moves, *one.moves]
-    return Reads(decide, everywhere, tuple(moves))
+        one = _part_reads(part, lanes)
+        everywhere = found.decide_everywhere | one.decide_everywhere
+        found = Reads(found.decide | one.decide, everywhere, (*found.moves, *one.moves), one.stored)
+    return found
 
 
-def _part_reads(ins: Instruction, lanes: int, *, tracked: bool) -> Reads:
+def _part_reads(ins: Instruction, lanes: int) -> Reads:
     name = ins.mnemonic
+    if name in LANE_MOVES:
+        return _exchange(ins)
     memory = memory_effects(ins)
     if memory is not None:
-        wanted = kept = 0
-        for one in memory.address:
-            wanted |= 1 << one
-        for one in memory.data if tracked and ins.format not in OWN_MEMORY else ():
-            wanted |= 1 << one
-        for operand in ins.operands if memory.keeps else ():
-            kept |= registers(operand, lanes) if operand.direction == "both" else 0
-        return Reads(wanted & ~kept, 0, ())
+        return _memory(ins, memory, lanes)
     implicit = _implicit(ins, lanes)
     if name.startswith(("s_movrel", "v_movrel", "v_swaprel")):
         return Reads(M0_BIT, 0, ())
     if name.startswith("s_subvector_loop"):
         return Reads(0, 0, ())
-    if tracked and computes(name) and not name.startswith("v_cmpx"):
+    if computes(name) and not name.startswith("v_cmpx"):
         return _computed(ins, lanes)
-    if name in _WIDE_ADDENDS:
-        return _wide_addend(ins, implicit, lanes)
     if name in _BITWISE:
         return _bitwise(ins, lanes)
     if name.startswith(MATRIX):
-        return _matrix(ins, lanes, tracked=tracked)
-    if name not in _PASSES:
-        wanted, everywhere, parts = implicit, 0, PART_SOURCES.get(name, ())
-        for operand in ins.uses:
-            if operand.field not in parts or operand.kind != "vgpr":
-                wanted |= registers(operand, lanes)
-                everywhere |= registers(operand, lanes) if _reads_inactive(ins, operand) else 0
-        moves: tuple[tuple[int, tuple[int, ...]], ...] = ()
-        if name == "v_perm_b32":
-            data = tuple(one.index + FIRST_VGPR for one in ins.uses if one.field in parts and one.kind == "vgpr")
-            moves = ((ins.operands[0].index + FIRST_VGPR, data),)
-        return Reads(wanted & ~everywhere, everywhere, moves)
-    return _passing(ins, implicit, lanes, tracked=tracked)
+        return _matrix(ins, lanes)
+    if name in PASSES:
+        return _passing(ins, implicit, lanes)
+    if scalar_computes(ins) and not name.endswith(_TO_EXEC):
+        return _scalar_computed(ins, implicit, lanes)
+    wanted, everywhere = implicit, 0
+    for operand in ins.uses:
+        wanted |= registers(operand, lanes)
+        everywhere |= registers(operand, lanes) if _reads_inactive(ins, operand) else 0
+    return Reads(wanted & ~everywhere, everywhere, ())
+
+
+def _exchange(ins: Instruction) -> Reads:
+    """Lanes that exchange values through the LDS's crossbar pass them on; which lane takes which is decided."""
+    source = "addr" if ins.mnemonic == "ds_swizzle_b32" else "data0"
+    decide = 0
+    data: tuple[int, ...] = ()
+    for operand in ins.uses:
+        if operand.field == source:
+            data = (operand.index + FIRST_VGPR,)
+        elif operand.kind == "vgpr":
+            decide |= 1 << operand.index + FIRST_VGPR
+    return Reads(decide, 0, ((ins.defs[0].index + FIRST_VGPR, data),))
+
+
+def _memory(ins: Instruction, memory: MemoryEffects, lanes: int) -> Reads:
+    """Addresses decide, and what others read from memory: what is stored, and what an atomic works with."""
+    wanted = data = kept = 0
+    for one in memory.address:
+        wanted |= 1 << one
+    for one in memory.data:
+        data |= 1 << one
+    for operand in ins.operands if memory.keeps else ():
+        kept |= registers(operand, lanes) if operand.direction == "both" else 0
+    if not is_store(ins):
+        return Reads((wanted | data) & ~kept, 0, ())
+    return Reads(wanted & ~kept, 0, (), 0 if ins.format in OWN_MEMORY else data)
+
+
+def is_store(ins: Instruction) -> bool:
+    """Say whether a memory instruction stores registers as they are."""
+    return "_store_" in ins.mnemonic
 
 
 def _computed(ins: Instruction, lanes: int) -> Reads:
     """What a lane computes of undefined values is undefined."""
     by_target = {}
     parts = () if ins.mnemonic == "v_perm_b32" else PART_SOURCES.get(ins.mnemonic, ())
-    sources = low = 0
+    halves = ins.mnemonic in _HIGH_HALF_PASSES
+    sources = low = decide = 0
     for operand in ins.uses:
         found = registers(operand, lanes)
         if operand.kind != "vgpr" or operand.field not in parts:
             sources |= found
-            is_addend = ins.mnemonic in _WIDE_ADDENDS and operand.field == "src2" and operand.kind == "vgpr"
-            low |= 1 << operand.index + FIRST_VGPR if is_addend else found
+            is_last = halves and operand is ins.uses[-1] and operand.kind == "vgpr"
+            low |= 1 << operand.index + FIRST_VGPR if is_last else found
     for target in ins.defs:
+        if target.kind == "sgpr" and target.index in EXEC_WORDS:
+            decide = sources
         for one in numbers(registers(target, lanes)):
             by_target[one] = tuple(numbers(sources))
-    if ins.mnemonic in _WIDE_ADDENDS:
+    if halves:
         by_target[ins.operands[0].index + FIRST_VGPR] = tuple(numbers(low))
-    return Reads(0, 0, tuple(by_target.items()))
+    return Reads(decide, 0, tuple(by_target.items()))
+
+
+def _scalar_computed(ins: Instruction, implicit: int, lanes: int) -> Reads:
+    """What comes of undefined bits is undefined, SCC too."""
+    sources = implicit
+    for operand in ins.uses:
+        sources |= registers(operand, lanes)
+    found = effects(ins, lanes).defs & SCALARS
+    into_exec = any(found >> one & 1 for one in EXEC_WORDS)
+    return Reads(sources if into_exec else 0, 0, tuple((one, tuple(numbers(sources))) for one in numbers(found)))
 
 
 def _reads_inactive(ins: Instruction, operand: Operand) -> bool:
@@ -269,25 +310,12 @@ def _moved_surely(ins: Instruction, facts: Facts) -> int:
     return facts.sure if everywhere else facts.written_in(state.EXEC_LO)
 
 
-def _wide_addend(ins: Instruction, implicit: int, lanes: int) -> Reads:
-    """The high half of the addend only gets into the high half of the sum."""
-    wanted, moves = implicit, []
-    for operand in ins.uses:
-        found = registers(operand, lanes)
-        if operand.field == "src2" and operand.kind == "vgpr":
-            high = operand.index + 1 + FIRST_VGPR
-            moves.append((ins.operands[0].index + 1 + FIRST_VGPR, (high,)))
-            found &= ~(1 << high)
-        wanted |= found
-    return Reads(wanted, 0, tuple(moves))
-
-
-def _matrix(ins: Instruction, lanes: int, *, tracked: bool) -> Reads:
-    """A row of A and a column of B get into their row and column of D. Of C only elements that lie in such may be undefined."""
+def _matrix(ins: Instruction, lanes: int) -> Reads:
+    """A row of A and a column of B get into their row and column of D; an element of C into its element."""
     a, b, c = (registers(one, lanes) for one in ins.uses)
-    sources, added = tuple(numbers(a | b)), tuple(numbers(c)) if tracked else ()
+    sources, added = tuple(numbers(a | b)), tuple(numbers(c))
     moves = tuple((one, sources + added[at : at + 1]) for at, one in enumerate(numbers(registers(ins.defs[0], lanes))))
-    return Reads(0, 0 if tracked else c, moves)
+    return Reads(0, 0, moves)
 
 
 def _bitwise(ins: Instruction, lanes: int) -> Reads:
@@ -300,23 +328,21 @@ def _bitwise(ins: Instruction, lanes: int) -> Reads:
         return Reads(0, 0, tuple(moves))
     moves += [(target + word, tuple(one + word for one in firsts)) for word in range(words)]
     wanted = 0
-    for operand in ins.uses if target in _EXEC_WORDS else ():
+    for operand in ins.uses if target in EXEC_WORDS else ():
         wanted |= registers(operand, lanes)
     return Reads(wanted, 0, tuple(moves))
 
 
-def _passing(ins: Instruction, implicit: int, lanes: int, *, tracked: bool) -> Reads:
-    name, wanted = ins.mnemonic, implicit
+def _passing(ins: Instruction, implicit: int, lanes: int) -> Reads:
+    name, wanted = ins.mnemonic, 0
     sources = []
-    masks = 0
+    # what selects: a lane mask, SCC
+    masks = implicit
     for operand in ins.uses:
-        if tracked and operand.type == "mask":
+        if operand.type == "mask":
             masks |= registers(operand, lanes)
             continue
-        decides = operand.type == "mask" or (
-            operand.field in ("src1", "src2") and name.startswith(("v_readl", "v_writel", "v_perml"))
-        )
-        if decides:
+        if operand.field in ("src1", "src2") and name.startswith(("v_readl", "v_writel", "v_perml")):
             wanted |= registers(operand, lanes)
         else:
             sources.append(operand)
@@ -333,7 +359,8 @@ def _passing(ins: Instruction, implicit: int, lanes: int, *, tracked: bool) -> R
         for word in range(max(target.size_bits // 32, 1)):
             found = [one + word for one in map(_first, sources) if one is not None]
             moves.append((first + word, (*found, *numbers(masks))))
-            if first in _EXEC_WORDS:
+            if first in EXEC_WORDS:
+                wanted |= masks
                 for operand in sources:
                     wanted |= registers(operand, lanes)
     return Reads(wanted, 0, tuple(moves))
@@ -451,7 +478,7 @@ def _reached(ins: Instruction, lanes: int) -> int:
 
 def computes(name: str) -> bool:
     """Say whether each lane of an instruction computes of its own."""
-    return name.startswith("v_") and name not in _PASSES and not name.startswith(MATRIX)
+    return name.startswith("v_") and name not in PASSES and not name.startswith(MATRIX)
 
 
 def lds_data(ins: Instruction) -> tuple[int, ...]:
@@ -484,7 +511,7 @@ def advance(facts: Facts, step: Step, *, all_lanes: bool, lanes: int, tracked: b
         vectors = 0
     read = _moved_surely(ins, facts)
     undefined = 0
-    for target, sources in reads(ins, lanes, tracked=tracked).moves:
+    for target, sources in reads(ins, lanes).moves:
         if any(not read >> one & 1 for one in sources):
             undefined |= 1 << target
     for one in lds_fills(ins) if tracked else ():

@@ -13,12 +13,16 @@ from ringup.silicon.shader.analysis import ALL, FIRST_VGPR, VECTOR_FORMATS, numb
 from ringup.silicon.shader.context import COUNTERS, EXEC_BITS_UNWRITTEN
 from ringup.silicon.shader.emitter import Value
 from ringup.silicon.shader.memory_effects import memory_effects
+from ringup.silicon.shader.rules_lds import exchanged
 from ringup.silicon.shader.rules_matrix import undefined_elements
-from ringup.silicon.shader.strict import PART_SOURCES, gathered_sources
+from ringup.silicon.shader.strict import PART_SOURCES, SHIFTS, UPWARDS, gathered_sources, scalar_computes
 from ringup.silicon.shader.strict_analysis import (
+    EXEC_WORDS,
+    LANE_MOVES,
     LOGIC,
     MATRIX,
     MOST_COUNTED,
+    PASSES,
     Findings,
     Issue,
     Pending,
@@ -108,16 +112,35 @@ class Guard:
         for one in numbers(self.findings.unwaited[key][index]):
             self._check_flight(one, moved)
         unproven = self.findings.unproven[key][index]
-        everywhere = reads(step.ins, self.wave.lanes, tracked=self.wave.tracked).decide_everywhere if unproven else 0
-        for one in numbers(unproven):
+        everywhere = self._decides_everywhere(step.ins) if unproven else 0
+        stored = reads(step.ins, self.wave.lanes).stored & unproven
+        if stored:
+            self._check_stored(step.ins, stored)
+        for one in numbers(unproven & ~stored):
             if one < FIRST_VGPR:
                 bits, into_exec = self._missing_bits(one, step.ins)
                 detail = code.const(one | EXEC_BITS_UNWRITTEN * into_exec, "i64")
             else:
                 bits = self._missing_lanes(one, step.ins, everywhere=bool(everywhere >> one & 1))
-                lane = code.resize(code.intrinsic("cttz", bits, Value("false", "i1"), overload=(bits.type,)), "i64")
-                detail = code.op("or", code.op("shl", lane, code.const(32, "i64")), code.const(one, "i64"))
+                detail = self._detail(one, bits)
             self.wave.fault(code.icmp("ne", bits, code.const(0, bits.type)), "uninitialised", detail)
+
+    def _decides_everywhere(self, ins: Instruction) -> int:
+        return reads(ins, self.wave.lanes).decide_everywhere
+
+    def _detail(self, one: int, bits: Value) -> Value:
+        """Return a fault's detail of a VGPR: its number, and above it the first of these lanes."""
+        code = self.code
+        lane = code.resize(code.intrinsic("cttz", bits, Value("false", "i1"), overload=(bits.type,)), "i64")
+        return code.op("or", code.op("shl", lane, code.const(32, "i64")), code.const(one, "i64"))
+
+    def _check_stored(self, ins: Instruction, stored: int) -> None:
+        """Stop where no part of what a lane stores is written."""
+        code, bits = self.code, self.wave.exec_bits()
+        for one in numbers(stored):
+            bits = code.op("and", bits, self._missing_lanes(one, ins, everywhere=False))
+        first = (stored & -stored).bit_length() - 1
+        self.wave.fault(code.icmp("ne", bits, code.const(0, bits.type)), "uninitialised", self._detail(first, bits))
 
     def _check_flight(self, one: int, moved: tuple[tuple[Operand, tuple[int, int] | None], ...]) -> None:
         """Stop where a register is in flight; of a move by M0 only those that it picks."""
@@ -200,6 +223,8 @@ class Guard:
                 logic = _logic(ins)
                 if logic:
                     return code.invert(self._known_bits(logic, ins, at)[0]), True
+                if scalar_computes(ins) and any(target.index in EXEC_WORDS for target in ins.defs):
+                    return code.invert(self._moved_scalar(ins.defs[0].index + at, (), ins)), True
                 if operand.type == "mask":
                     return code.op("and", code.invert(self._get(_shadow(one))), wave.sgpr(state.EXEC_LO + at)), False
         return code.invert(self._get(_shadow(one))), False
@@ -251,7 +276,7 @@ class Guard:
         moves = {
             target: (sources, part)
             for part in step.ins.parts or (step.ins,)
-            for target, sources in reads(part, wave.lanes, tracked=wave.tracked).moves
+            for target, sources in reads(part, wave.lanes).moves
         }
         changed = []
         for one in numbers(found):
@@ -287,6 +312,8 @@ class Guard:
         name, kind = ins.mnemonic, _shadow(target)
         if name in ("v_readlane_b32", "v_readfirstlane_b32"):
             return self._lane_read(sources[0], ins)
+        if name in LANE_MOVES:
+            return self._exchanged(kind, sources, ins)
         if computes(name):
             return self._computed(target, sources, ins)
         if target < FIRST_VGPR:
@@ -295,9 +322,9 @@ class Guard:
             place = target - FIRST_VGPR - ins.defs[0].index
             known = code.invert(undefined_elements(code, *self._matrix_sources(ins), wave.lanes, place))
             added = ins.uses[2].index + place + FIRST_VGPR
-            if wave.tracked and added in sources:
+            if added in sources:
                 known = code.op("and", known, self._source(added, kind))
-            keeps = wave.tracked and ins.defs[0].type in ("f16", "bf16")  # the other half of each register
+            keeps = ins.defs[0].type in ("f16", "bf16")  # the other half of each register
             return code.op("or", known, self._get(kind)) if keeps else known
         if name == "v_writelane_b32":
             bit = code.op("shl", code.const(1, wave.mask_type), code.resize(self._lane(ins), wave.mask_type))
@@ -347,7 +374,7 @@ class Guard:
             missing = code.op("or", missing, whole)
         if target >= FIRST_VGPR:
             known = code.invert(missing)
-            if wave.tracked and self._keeps_a_part(ins):
+            if self._keeps_a_part(ins):
                 known = code.op("or", known, self._get(_shadow(target)))
             return self._merged(_shadow(target), known, ins)
         first = next(one.index for one in ins.defs if one.kind == "sgpr")
@@ -416,20 +443,65 @@ class Guard:
         bit = code.cast("trunc", code.op("lshr", self._get(_shadow(source)), lane), "i1")
         return code.cast("sext", bit, "i32")
 
-    def _moved_scalar(self, target: int, sources: tuple[int, ...], ins: Instruction) -> Value:
+    def _exchanged(self, kind: Register, sources: tuple[int, ...], ins: Instruction) -> Value:
+        """Return the shadow of what lanes take from others; a lane that is off gives 0."""
         code, wave = self.code, self.wave
+        missing = code.op("and", code.invert(self._source(sources[0], kind)), wave.exec_bits())
+        row = code.cast("zext", code.bitcast(missing, wave.bools), "i32")
+        moved = code.icmp("ne", exchanged(wave, ins, row), wave.const(0, "i32"))
+        return self._merged(kind, code.invert(code.bitcast(moved, wave.mask_type)), ins)
+
+    def _every_known(self, sources: tuple[int, ...]) -> Value:
+        """Return all ones (i32) if all of these scalars are known."""
+        code, found = self.code, self.code.const(-1, "i32")
+        for one in sources:
+            found = code.op("and", found, self._source(one, ("d", 0)))
+        return code.cast("sext", code.icmp("eq", found, code.const(-1, "i32")), "i32")
+
+    def _shifted(self, ins: Instruction, word: int) -> Value:
+        """Return which bits of a word of a shifted scalar are known; an arithmetic shift fills with the sign."""
+        code, (value, by) = self.code, ins.uses[:2]
+        kind = "i64" if ins.mnemonic.endswith("64") else "i32"
+        missing = code.resize(code.invert(self._word_shadow(value, 0)), kind)
+        if kind == "i64":
+            high = code.resize(code.invert(self._word_shadow(value, 1)), kind)
+            missing = code.op("or", missing, code.op("shl", high, code.const(32, kind)))
+        distance = code.op("and", code.resize(self._word(by, 0), kind), code.const(int(kind[1:]) - 1, kind))
+        how = {"s_lshl": "shl", "s_lshr": "lshr", "s_ashr": "ashr"}[ins.mnemonic[:6]]
+        moved = code.op(how, missing, distance)
+        if word:
+            moved = code.op("lshr", moved, code.const(32, kind))
+        known = code.invert(code.resize(moved, "i32"))
+        sure = code.icmp("eq", self._word_shadow(by, 0), code.const(-1, "i32"))
+        return code.op("and", known, code.cast("sext", sure, "i32"))
+
+    def _moved_scalar(self, target: int, sources: tuple[int, ...], ins: Instruction) -> Value:
+        code, wave, name = self.code, self.wave, ins.mnemonic
         logic = _logic(ins)
         if logic:
             if target != state.SCC:
                 return self._known_bits(logic, ins, target - ins.operands[0].index)[0]
             words = [self._known_bits(logic, ins, word) for word in range(2 if ins.mnemonic.endswith("64") else 1)]
             return self._settled(words)
+        if target == state.SCC:
+            return self._every_known(sources)
         word = target - ins.operands[0].index
+        chosen = self._every_known((state.SCC,)) if state.SCC in sources else code.const(-1, "i32")
+        if name.startswith(SHIFTS):
+            return self._shifted(ins, word)
+        if name.startswith(UPWARDS):
+            missing = code.const(0, "i32")
+            for operand in ins.uses:
+                missing = code.op("or", missing, code.invert(self._word_shadow(operand, 0)))
+            upwards = code.op("or", missing, code.op("sub", code.const(0, "i32"), missing))
+            return code.op("and", code.invert(upwards), chosen)
+        if name not in PASSES:
+            return self._every_known(sources)
         found = [self._word_shadow(one, word) for one in ins.uses if one.index >= 0]
-        if ins.mnemonic.startswith("s_cselect"):
-            return code.select(wave.scc(), found[0], found[1])
-        if ins.mnemonic.startswith("s_cmov"):
-            return code.select(wave.scc(), found[0], self._get(_shadow(target)))
+        if name.startswith("s_cselect"):
+            return code.op("and", code.select(wave.scc(), found[0], found[1]), chosen)
+        if name.startswith("s_cmov"):
+            return code.op("and", code.select(wave.scc(), found[0], self._get(_shadow(target))), chosen)
         return found[0] if found else code.const(-1, "i32")
 
     def _settled(self, words: list[tuple[Value, Value]]) -> Value:

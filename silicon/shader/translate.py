@@ -53,13 +53,14 @@ from ringup.silicon.shader.context import (
     Word,
 )
 from ringup.silicon.shader.decode import LONGEST_BYTES, decode, of_wave
-from ringup.silicon.shader.interp_registers import scalar_name
+from ringup.silicon.shader.interp_registers import undefined_text
 from ringup.silicon.shader.interpreter import NAVI31_WGPS, Machine, resident_limit, step_one, unit
 from ringup.silicon.shader.interpreter import Exit as StepExit
-from ringup.silicon.shader.lower import BEGINNING, Variant
+from ringup.silicon.shader.lower import BEGINNING, Variant, written_at_start
 from ringup.silicon.shader.native import schedule
 from ringup.silicon.shader.scheduler import LDS_SPARE_BYTES, REGION_WORDS
 from ringup.silicon.shader.state import Counters, Dispatch, Events, Memory, MemoryFault, Region, Violation, WaveState
+from ringup.silicon.shader.strict_birth import birth, register_name
 from ringup.silicon.shader.strict_code import shadow_slots
 from ringup.silicon.shader.text import text
 from ringup.silicon.shader.translations import MOST_KEPT, THOROUGH, Job, Pending, Translation
@@ -498,9 +499,23 @@ class TranslatedRun:
                 return outcome
         ins = of_wave(decode(machine.fetch(wave.pc, LONGEST_BYTES)), wave.wave_size)
         notes = self._active_of(wave).translation.lowered.notes
-        said = notes[detail & ~NOTE] if detail & NOTE else _said(kind, detail)
-        self.violations.append(Violation(kind, wave.pc, text(ins), wave.name, said))
+        lane = None
+        if detail & NOTE:
+            said = notes[detail & ~NOTE]
+        else:
+            said = _said(kind, detail, self._birth(wave, detail) if kind == "uninitialised" else "")
+            is_vector = kind == "uninitialised" and detail < LDS_UNWRITTEN and detail & 0xFFFF_FFFF >= FIRST_VGPR
+            lane = detail >> 32 if is_vector else None
+        self.violations.append(Violation(kind, wave.pc, text(ins), wave.name, said, lane=lane))
         return StepExit.FAULT
+
+    def _birth(self, wave: WaveState, detail: int) -> str:
+        """Return where the undefined value began that a fault's detail names."""
+        if detail & LDS_UNWRITTEN:
+            return ""
+        program, register = self._active_of(wave).translation.program, detail & 0xFFFF_FFFF
+        dispatch = self.machine.dispatch
+        return birth(program, dispatch.pc, dispatch.wave_size, wave.pc, register, written_at_start(self._scalars))
 
     def _counters(self) -> Counters:
         """Add up what blocks did."""
@@ -538,25 +553,20 @@ def _aim(wave: WaveState, active: _Active, entry: int) -> None:
         words[word], words[word + 1] = address & 0xFFFF_FFFF, address >> 32
 
 
-def _said(kind: str, detail: int) -> str:
-    """Put a fault that comes of a wave's history into words."""
+def _said(kind: str, detail: int, birth: str) -> str:
+    """Put a fault that comes of a wave's history into words; `birth` is where an undefined value began."""
     if kind not in ("hazard", "uninitialised"):
         return f"{detail:#x}"
     if detail & LDS_UNWRITTEN:
         return f"LDS {detail & ~LDS_UNWRITTEN:#x} was never written"
-    name, above = _name(detail & 0xFFFF_FFFF), detail >> 32
+    name, above = register_name(detail & 0xFFFF_FFFF), detail >> 32
     if kind == "hazard":
         waits = " and ".join(one for bit, one in enumerate(COUNTERS) if above >> bit & 1)
         return f"{name} is still being loaded; wait on {waits}"
     if detail & EXEC_BITS_UNWRITTEN:
-        return f"EXEC would get bits of {name} that were never written"
+        return f"EXEC would get bits of {name} that were never written" + (f": they come of {birth}" if birth else "")
     is_vector = detail & 0xFFFF_FFFF >= FIRST_VGPR
-    return f"lane {above} of {name} was never written" if is_vector else f"{name} was never written"
-
-
-def _name(register: int) -> str:
-    """Name a register of `analysis`."""
-    return f"v{register - FIRST_VGPR}" if register >= FIRST_VGPR else scalar_name(register)
+    return undefined_text(f"lane {above} of {name}" if is_vector else name, birth)
 
 
 def _aligned(size_bytes: int) -> Bytes:

@@ -10,7 +10,6 @@ from ringup.silicon.shader.interp_formats import FORMATS
 from ringup.silicon.shader.interpreter import Interpreter
 from ringup.silicon.shader.translate import Translator
 
-SEEDS = 2  # more of them: `make fuzz`
 ROUNDS = 3
 INSTRUCTIONS = 12
 IN, OUT, WORK = 0x20_0000, 0x80_0000, 0x60_0000
@@ -276,7 +275,7 @@ def span(register, size):
     return f"v{register}" if rows == 1 else f"v[{register}:{register + rows - 1}]"
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.seeds(2)
 def test_random_accesses_leave_the_same_memory(machine, seed):
     program = Program(seed)
     if program.differs(machine, program.steps):

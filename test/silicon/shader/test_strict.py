@@ -176,25 +176,61 @@ def test_hazards_pass_where_strictness_is_off(buffers):
     assert run.step(100)
 
 
+STORE_V2, STORE_V3, STORE_V5 = (f"\n global_store_b32 v1, v{one}, s[2:3]" for one in (2, 3, 5))
+STORE_S8 = "\n v_mov_b32_e32 v2, s8" + STORE_V2
 UNINITIALISED = {
-    "ALU operand": ("v_add_nc_u32_e32 v2, v0, v5", "lane 0 of v5"),
+    "stored": ("global_store_b32 v1, v5, s[2:3]", "lane 0 of v5 was never written"),
+    "stored whole": ("global_store_b64 v1, v[5:6], s[2:3]", "lane 0 of v5 was never written"),
+    "shift that keeps undefined bits": ("s_lshr_b32 s8, s20, 31" + STORE_S8, "comes of s20, which was never written"),
+    "scalar that becomes EXEC": ("s_mov_b32 exec_lo, s20", "EXEC would get bits"),
+    "scalar comparison": (
+        "s_cmp_eq_u32 s20, 0\n s_cbranch_scc1 .Lend\n.Lend:",
+        "scc is undefined: it comes of s20, which",
+    ),
+    "sum of a loop": (
+        "s_mov_b32 s8, 2\n.L: v_add_nc_u32_e32 v2, v2, v0\n s_sub_u32 s8, s8, 1\n s_cmp_lg_u32 s8, 0\n s_cbranch_scc1 .L"
+        + STORE_V2,
+        "of v2",
+    ),
+    "lanes exchanged": (
+        "ds_bpermute_b32 v2, v1, v5\n s_waitcnt lgkmcnt(0)" + STORE_V2,
+        "comes of v5, which was never written",
+    ),
+    "lanes swizzled": (
+        "ds_swizzle_b32 v2, v5 offset:0x401f\n s_waitcnt lgkmcnt(0)" + STORE_V2,
+        "comes of v5, which was",
+    ),
+    "ALU operand": ("v_add_nc_u32_e32 v2, v0, v5" + STORE_V2, "lane 0 of v2 is undefined: it comes of v5, which was"),
     "address": ("global_load_b32 v2, v5, s[0:1]", "lane 0 of v5"),
-    "scalar operand": ("s_add_u32 s8, s0, s20", "s20 was never written"),
-    "scalar operand of a vector instruction": ("v_add_nc_u32_e32 v2, s20, v0", "s20 was never written"),
+    "scalar operand": ("s_add_u32 s8, s0, s20" + STORE_S8, "comes of s20, which was never written"),
+    "scalar operand of a vector instruction": (
+        "v_add_nc_u32_e32 v2, s20, v0" + STORE_V2,
+        "comes of s20, which was never written",
+    ),
     "vcc as a condition": ("s_cbranch_vccz .Lend\n.Lend:", "vcc_lo was never written"),
     "scc as a condition": ("s_cbranch_scc1 .Lend\n.Lend:", "scc was never written"),
     "m0 as an address": ("ds_load_addtid_b32 v2", "m0 was never written"),
     "scalar address": ("s_load_b32 s8, s[20:21], 0x0", "s20 was never written"),
     "one lane": (
-        "s_mov_b32 exec_lo, 0xfffffffe\n v_mov_b32_e32 v2, 1\n s_mov_b32 exec_lo, -1\n v_add_nc_u32_e32 v3, v2, v2",
-        "lane 0 of v2",
+        "s_mov_b32 exec_lo, 0xfffffffe\n v_mov_b32_e32 v2, 1\n s_mov_b32 exec_lo, -1\n v_add_nc_u32_e32 v3, v2, v2"
+        + STORE_V3,
+        "comes of v2, which was never written",
     ),
-    "moved on": ("v_mov_b32_e32 v2, v5\n v_add_nc_u32_e32 v3, v2, v2", "lane 0 of v2"),
-    "scalar moved on": ("s_mov_b64 s[8:9], s[20:21]\n s_add_u32 s10, s9, s9", "s9 was never written"),
-    "through readfirstlane": ("v_readfirstlane_b32 s8, v5\n s_add_u32 s9, s8, s8", "s8 was never written"),
+    "moved on": (
+        "v_mov_b32_e32 v2, v5\n v_add_nc_u32_e32 v3, v2, v2" + STORE_V3,
+        "lane 0 of v3 is undefined: it comes of v5",
+    ),
+    "scalar moved on": (
+        "s_mov_b64 s[8:9], s[20:21]\n s_add_u32 s8, s9, s9" + STORE_S8,
+        "comes of s2",
+    ),
+    "through readfirstlane": (
+        "v_readfirstlane_b32 s8, v5\n s_add_u32 s8, s8, s8" + STORE_S8,
+        "comes of v5, which was never written",
+    ),
     "LDS that nobody wrote": (
         "ds_load_b32 v2, v1\n s_waitcnt lgkmcnt(0)\n global_store_b32 v1, v2, s[2:3]",
-        "lane 0 of v2",
+        "lane 0 of v2 is undefined: it comes of LDS that was never written, loaded at 0x100004",
     ),
     "undefined value through LDS": (
         "ds_store_b32 v1, v5\n s_waitcnt lgkmcnt(0)\n ds_load_b32 v2, v1\n s_waitcnt lgkmcnt(0)\n"
@@ -203,46 +239,53 @@ UNINITIALISED = {
     ),
     "atomic on LDS that nobody wrote": ("ds_add_u32 v1, v0", "LDS 0x0 was never written"),
     "high half of a sum": (
-        "v_mov_b32_e32 v4, 0\n v_mad_u64_u32 v[2:3], null, s0, s0, v[4:5]\n v_add_nc_u32_e32 v6, v3, v3",
-        "lane 0 of v3",
+        "v_mov_b32_e32 v4, 0\n v_mad_u64_u32 v[2:3], null, s0, s0, v[4:5]\n v_add_nc_u32_e32 v3, v3, v3" + STORE_V3,
+        "comes of v5, which was never written",
     ),
-    "low half of an addend": ("v_mad_u64_u32 v[2:3], null, s0, s0, v[4:5]", "lane 0 of v4"),
+    "low half of an addend": (
+        "v_mad_u64_u32 v[2:3], null, s0, s0, v[4:5]" + STORE_V2,
+        "comes of v4, which was never written",
+    ),
     "bits of a lane mask": (
-        "s_mov_b32 exec_lo, 3\n s_and_not1_b32 s8, s20, exec_lo\n s_add_u32 s9, s8, s8",
-        "s8 was never written",
+        "s_mov_b32 exec_lo, 3\n s_and_not1_b32 s8, s20, exec_lo\n s_add_u32 s8, s8, s8" + STORE_S8,
+        "comes of s20, which was never written",
     ),
     "bits that become EXEC": ("s_and_saveexec_b32 s8, s20", "EXEC would get bits"),
-    "which bytes a permutation takes": ("v_perm_b32 v2, v0, v0, v5", "lane 0 of v5"),
+    "which bytes a permutation takes": ("v_perm_b32 v2, v0, v0, v5" + STORE_V2, "comes of v5, which was never written"),
     "a permutation of nothing but undefined bytes": (
-        "s_mov_b32 s8, 0x0c0c0601\n v_perm_b32 v2, v5, v6, s8\n v_add_nc_u32_e32 v3, v2, v2",
-        "lane 0 of v2",
+        "s_mov_b32 s8, 0x0c0c0601\n v_perm_b32 v2, v5, v6, s8\n v_add_nc_u32_e32 v3, v2, v2" + STORE_V3,
+        "lane 0 of v3 is undefined: it comes of v5",
     ),
     "a permutation that takes one source only, the undefined one": (
-        "s_mov_b32 s8, 0x04050607\n v_perm_b32 v2, v5, v0, s8\n v_add_nc_u32_e32 v3, v2, v2",
-        "lane 0 of v2",
+        "s_mov_b32 s8, 0x04050607\n v_perm_b32 v2, v5, v0, s8\n v_add_nc_u32_e32 v3, v2, v2" + STORE_V3,
+        "lane 0 of v3 is undefined: it comes of v5",
     ),
     "a permutation that takes but the second source": (
-        "s_mov_b32 s8, 0x09080203\n v_perm_b32 v2, v0, v5, s8\n v_add_nc_u32_e32 v3, v2, v2",
-        "lane 0 of v2",
+        "s_mov_b32 s8, 0x09080203\n v_perm_b32 v2, v0, v5, s8\n v_add_nc_u32_e32 v3, v2, v2" + STORE_V3,
+        "lane 0 of v3 is undefined: it comes of v5",
     ),
     "signs that a permutation takes": (
-        "s_mov_b32 s8, 0x0b0a0b0a\n v_perm_b32 v2, v5, v0, s8\n v_add_nc_u32_e32 v3, v2, v2",
-        "lane 0 of v2",
+        "s_mov_b32 s8, 0x0b0a0b0a\n v_perm_b32 v2, v5, v0, s8\n v_add_nc_u32_e32 v3, v2, v2" + STORE_V3,
+        "lane 0 of v3 is undefined: it comes of v5",
     ),
     "the lane whose selector takes the undefined source": (
         "v_cmp_eq_u32_e32 vcc_lo, 3, v0\n v_cndmask_b32_e64 v2, 0, -1, vcc_lo\n v_and_b32_e32 v2, 0x04040404, v2\n"
-        " v_perm_b32 v2, v5, v0, v2\n v_add_nc_u32_e32 v3, v2, v2",
-        "lane 3 of v2",
+        " v_perm_b32 v2, v5, v0, v2\n v_add_nc_u32_e32 v3, v2, v2" + STORE_V3,
+        "lane 3 of v3 is undefined: it comes of v5",
     ),
-    "which byte a conversion writes": ("v_cvt_f32_u32_e32 v2, v0\n v_cvt_pk_u8_f32 v2, v2, v5, v2", "lane 0 of v5"),
-    "what a mixed sum is of": ("v_fma_mixhi_f16 v2, v0, v5, v0", "lane 0 of v5"),
+    "which byte a conversion writes": (
+        "v_cvt_f32_u32_e32 v2, v0\n v_cvt_pk_u8_f32 v5, v2, v5, v6" + STORE_V5,
+        "lane 0 of v5",
+    ),
+    "what a mixed sum is of": ("v_fma_mixhi_f16 v2, v0, v5, v0" + STORE_V2, "lane 0 of v2 "),
     "accumulator of a matrix product": (
-        "v_mov_b32_e32 v2, 0\n v_mov_b32_e32 v3, 0\n v_wmma_i32_16x16x16_iu4 v[8:15], v[2:3], v[2:3], v[8:15]",
-        "lane 0 of v8",
+        "v_mov_b32_e32 v2, 0\n v_mov_b32_e32 v3, 0\n v_wmma_i32_16x16x16_iu4 v[8:15], v[2:3], v[2:3], v[8:15]\n"
+        "global_store_b32 v1, v8, s[2:3]",
+        "lane 0 of v8 ",
     ),
     "select of the undefined side": (
-        "s_mov_b32 vcc_lo, 1\n v_cndmask_b32_e32 v2, v0, v5, vcc_lo\n v_add_nc_u32_e32 v3, v2, v2",
-        "lane 0 of v2",
+        "s_mov_b32 vcc_lo, 1\n v_cndmask_b32_e32 v2, v0, v5, vcc_lo\n v_add_nc_u32_e32 v3, v2, v2" + STORE_V3,
+        "lane 0 of v3 is undefined: it comes of v5",
     ),
 }
 
@@ -257,7 +300,22 @@ def test_what_nobody_wrote_may_not_decide(buffers, name):
 
 PASSED_ON = {
     "move": "v_mov_b32_e32 v2, v5\n s_mov_b32 s8, s20",
-    "spill": "global_store_b32 v1, v5, s[2:3]",
+    "spill": "v_mov_b32_e32 v2, 0\n scratch_store_b32 off, v5, off",
+    "padding of a wide store": "v_mov_b32_e32 v4, 0\n global_store_b64 v1, v[4:5], s[2:3]",
+    "computed, and not used": "v_add_nc_u32_e32 v2, v0, v5\n s_add_u32 s8, s20, s0\n s_cmp_eq_u32 s20, 0",
+    "computed, and selected away": (
+        "v_max_u32_e32 v2, v0, v5\n v_cmp_gt_u32_e32 vcc_lo, v0, v5\n v_cndmask_b32_e32 v3, v0, v2, vcc_lo\n"
+        "s_mov_b32 s8, 0\n v_cndmask_b32_e64 v3, v0, v3, s8" + STORE_V3
+    ),
+    "scalar computed, and selected away": (
+        "s_max_u32 s8, s20, s0\n s_cmp_lg_u32 s0, s0\n s_cselect_b32 s8, s8, s0" + STORE_S8
+    ),
+    "undefined bits that are shifted out": "s_pack_ll_b32_b16 s9, s20, s0\n s_lshl_b32 s8, s20, 16\n s_lshr_b64 s[8:9], s[0:1], 3"
+    + STORE_S8,
+    "lanes that are not taken": (
+        "s_mov_b32 exec_lo, 1\n v_mov_b32_e32 v2, 5\n s_mov_b32 exec_lo, -1\n v_mov_b32_e32 v3, 0\n"
+        "ds_bpermute_b32 v4, v3, v2\n s_waitcnt lgkmcnt(0)\n v_mov_b32_e32 v2, v4" + STORE_V2
+    ),
     "lane write": "v_writelane_b32 v5, s20, 3",
     "lane write, then its lane read": "v_writelane_b32 v5, s0, 3\n v_readlane_b32 s8, v5, 3\n s_add_u32 s9, s8, s8",
     "inactive lanes": (
@@ -291,7 +349,8 @@ PASSED_ON = {
 
 @pytest.mark.parametrize("name", PASSED_ON)
 def test_an_undefined_value_may_be_passed_on(buffers, name):
-    buffers.run(LANE + PASSED_ON[name] + END, **ARGS)
+    buffers.buffer(0x50_0000, np.zeros(1024))
+    buffers.run(LANE + PASSED_ON[name] + END, **ARGS, scratch_base=0x50_0000, scratch_wave_bytes=512)
 
 
 def products(rows, columns, lanes):
@@ -325,20 +384,24 @@ def test_what_nobody_wrote_of_a_matrix_stays_in_its_row_and_column(buffers, seed
     for register in range(16 // groups):
         lanes_of = defined[groups * register : groups * (register + 1)].ravel()
         look = int.from_bytes(np.packbits(lanes_of, bitorder="little").tobytes(), "little")
-        right += [*_masked(look, lanes), f"v_add_nc_u32_e32 v2, v{24 + register}, v{24 + register}"]
+        right += [*_masked(look, lanes), f"v_add_nc_u32_e32 v2, v{24 + register}, v{24 + register}", STORE_V2]
         if lanes_of.all() or register % 3:
             continue
-        wrong = [*products(rows, columns, lanes), *_masked(~look, lanes), f"v_not_b32_e32 v2, v{24 + register}"]
-        violation = buffers.broken("\n".join(wrong) + END, **arguments)
+        wrong = [
+            *products(rows, columns, lanes),
+            *_masked(~look, lanes),
+            f"global_store_b32 v1, v{24 + register}, s[2:3]",
+        ]
+        violation = buffers.broken(LANE + "\n".join(wrong) + END, **arguments)
         assert violation.kind == "uninitialised"
         assert f"lane {int(lanes_of.argmin())} of v{24 + register} " in violation.detail
-    buffers.run("\n".join(right) + END, **arguments)
+    buffers.run(LANE + "\n".join(right) + END, **arguments)
 
 
 ROWS = "row_mask:0xf bank_mask:0xf"
 EIGHT = "s_mov_b32 exec_lo, 0xff\n v_mov_b32_e32 v2, 1\n s_mov_b32 exec_lo, -1\n"  # v2 is written in lanes 0..7
 FEW = EIGHT + "s_mov_b32 exec_lo, 0xff\n"
-USE = "\nv_add_nc_u32_e32 v4, v3, v3"
+USE = "\nv_add_nc_u32_e32 v4, v3, v3\n v_mov_b32_e32 v3, v4" + STORE_V3
 # what DPP reads and writes: program, what is reported, nothing where it is right
 DPP = {
     "move": (EIGHT + f"v_mov_b32_dpp v3, v2 row_ror:4 {ROWS}" + USE, "lane 0 of v3"),  # lane 0 reads lane 12
@@ -356,9 +419,17 @@ DPP = {
     "inactive lanes": (FEW + f"v_mov_b32_dpp v3, v2 row_ror:4 {ROWS}" + USE, "lane 0 of v3"),
     "inactive lanes, which read 0": (FEW + f"v_mov_b32_dpp v3, v2 row_ror:4 {ROWS} bound_ctrl:1" + USE, ""),
     "inactive lanes that are moved": (FEW + f"v_mov_b32_dpp v3, v2 row_ror:4 {ROWS} fi:1" + USE, "lane 0 of v3"),
-    "inactive lanes that decide": (FEW + f"v_add_nc_u32_dpp v3, v2, v0 row_ror:4 {ROWS} fi:1", "v2"),
-    "second source": (EIGHT + "v_add_nc_u32_dpp v3, v0, v2 row_share:0 row_mask:1 bank_mask:0xf", "lane 8 of v2"),
-    "second source in written lanes": (FEW + f"v_add_nc_u32_dpp v3, v0, v2 row_ror:4 {ROWS} fi:1", ""),
+    "inactive lanes that decide": (
+        FEW + f"v_add_nc_u32_dpp v3, v2, v0 row_ror:4 {ROWS} fi:1" + STORE_V3,
+        "comes of v2",
+    ),
+    "second source": (
+        EIGHT
+        + "v_add_nc_u32_dpp v3, v0, v2 row_share:0 row_mask:1 bank_mask:0xf\n s_mov_b32 exec_lo, 0xffff"
+        + STORE_V3,
+        "lane 8 of v3",
+    ),
+    "second source in written lanes": (FEW + f"v_add_nc_u32_dpp v3, v0, v2 row_ror:4 {ROWS} fi:1" + STORE_V3, ""),
     "select of the first": (
         EIGHT + f"s_mov_b32 vcc_lo, 0\n v_cndmask_b32_dpp v3, v2, v0, vcc_lo row_share:0 {ROWS}" + USE,
         "lane 16 of v3",

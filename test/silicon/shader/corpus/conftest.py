@@ -56,10 +56,14 @@ class Case:
         return self.name
 
 
-def cases() -> list[Case]:
-    """List the kernels of every source, by its macros."""
+BOUNDS = "bounds.c"  # runs at all levels and wave sizes
+ALL_WAYS = [(level, wave_size) for level in ("-O1", "-O2", "-O3", "-Os") for wave_size in (32, 64)]
+
+
+def cases(pattern: str = "[!b]*.c") -> list[Case]:
+    """List the kernels of sources, by their macros."""
     found = []
-    for path in sorted(HERE.glob("*.c")):
+    for path in sorted(HERE.glob(pattern)):
         for macro, name, out, first, second in _NAMED.findall(path.read_text()):
             found.append(Case(path.name, name, (out, first, first if macro == "MAP" else second)))
     return found
@@ -113,6 +117,25 @@ def pytest_generate_tests(metafunc):
         )
     elif "case" in metafunc.fixturenames:
         metafunc.parametrize("case", found, ids=str)
+    elif "case_of_bounds" in metafunc.fixturenames:
+        found = cases(BOUNDS)
+        if "way" not in metafunc.fixturenames:
+            metafunc.parametrize("case_of_bounds", found[::4], ids=str)
+            return
+        # three of eight ways for each kernel, in turn; the others are `make fuzz`'s
+        metafunc.parametrize(
+            ("case_of_bounds", "way"),
+            [
+                pytest.param(
+                    case,
+                    way,
+                    id=f"{case.name}{way[0]}-{way[1]}",
+                    marks=() if (at - i) % 8 in (0, 3, 5) else pytest.mark.fuzz,
+                )
+                for i, case in enumerate(found)
+                for at, way in enumerate(ALL_WAYS)
+            ],
+        )
     elif "case_of_few" in metafunc.fixturenames:
         metafunc.parametrize("case_of_few", found[::8], ids=str)
 

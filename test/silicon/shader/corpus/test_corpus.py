@@ -32,3 +32,11 @@ def test_the_translator_at_another_level_or_wave_size(judge, case, turn):
 
 def test_the_interpreter_on_a_part_of_the_corpus(judge, case_of_few):
     check(judge, case_of_few, "-O1", 32, "interpreter", 1)
+
+
+def test_loops_of_run_time_length_at_every_level(judge, case_of_bounds, way):
+    check(judge, case_of_bounds, *way, "translator", 2)
+
+
+def test_the_interpreter_on_loops_of_run_time_length(judge, case_of_bounds):
+    check(judge, case_of_bounds, "-O2", 32, "interpreter", 1)
