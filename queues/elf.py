@@ -323,7 +323,8 @@ class _Unlinked:
             self._symbols()
         if self.got:
             parts.append(bytes(self.got_at - end + 8 * len(self.got)))
-            self.elf.pieces += (Piece(self.got_at, 8 * len(self.got), executable=False, writable=True),)
+            # addresses of the image itself, filled in before anything runs
+            self.elf.pieces += (Piece(self.got_at, 8 * len(self.got), executable=False, writable=False),)
             slots = self.got.items()
             relocations += (Relocation(self.got_at + 8 * slot, R_ABS64, symbol, 0) for symbol, slot in slots)
         self.elf.image, self.elf.relocations = b"".join(parts), tuple(relocations)

@@ -281,6 +281,9 @@ class Radeon:
         with undone_on_error(buffer.free):
             image = parsed.relocate(buffer.gpu_va)
             self.copy.upload(buffer, image).wait()
+            # ORDER: the copy engine writes by the same mapping; from here on no kernel can overwrite code or constants
+            variables = [(piece.offset, piece.size_bytes) for piece in parsed.pieces if piece.writable]
+            self.spaces.user.write_protect(buffer, variables)
             program = self._programs[buffer.gpu_va] = Program(parsed, buffer.gpu_va, buffer.free, self.owner)
         return program
 

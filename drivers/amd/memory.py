@@ -109,12 +109,13 @@ class Usage:
 
 
 class Held(NamedTuple):
-    """What lies behind a buffer. `dma` is freed with it when it is ours."""
+    """What lies behind a buffer. `dma` is freed with it when it is ours; `runs` are known of what `alloc` gave from VRAM."""
 
     buffer: Buffer
     mapped_bytes: int
     vram: tuple[int, ...]
     dma: DmaMemory | None
+    runs: tuple[Run, ...] = ()
 
 
 class Memory:
@@ -198,7 +199,7 @@ class Memory:
         if cached is None:
             cached = where == "vram"
         buffer = Buffer(self, 0, size_bytes, where, view, name)
-        held = Held(buffer, mapped, tuple(vram_pa for vram_pa, _ in taken), dma)
+        held = Held(buffer, mapped, tuple(vram_pa for vram_pa, _ in taken), dma, tuple(taken))
         self._map(held, runs, align, cached, writable, executable)
         return buffer
 
@@ -222,6 +223,26 @@ class Memory:
         held = Held(buffer, dma.size_bytes, (), dma if adopt else None)
         self._map(held, dma.runs(), None, cached, writable, executable)
         return buffer
+
+    def write_protect(self, buffer: Buffer, writable: Iterable[Run] = ()) -> None:
+        """Take the card's right to write to a cached VRAM buffer away, but to pages that these (offset, size) ranges touch.
+
+        What was submitted before must have written all it will. Raises `OutOfMemory` where there is no page for a table; the buffer is then
+        to be freed.
+        """
+        held = self._held(buffer)
+        kept = {page for at, size in writable for page in range(at // PAGE_BYTES, -(-(at + size) // PAGE_BYTES))}
+        stale, start = False, 0
+        while start < held.mapped_bytes:
+            is_kept = start // PAGE_BYTES in kept
+            end = start + PAGE_BYTES
+            while end < held.mapped_bytes and (end // PAGE_BYTES in kept) == is_kept:
+                end += PAGE_BYTES
+            if not is_kept:
+                runs = _cut(held.runs, start, end)
+                stale |= self.tables.map(buffer.gpu_va + start, runs, buffer.where, writable=False)
+            start = end
+        self._flush(stale)
 
     def share(self, other: Memory, buffer: Buffer, name: str = "") -> Buffer:
         """Give VRAM of a buffer of another address space an address here, too; not cached. Free it before the other."""
@@ -389,6 +410,17 @@ class Memory:
         self.vram.free(*held.vram)
         if held.dma is not None:
             held.dma.free()
+
+
+def _cut(runs: Iterable[Run], start: int, end: int) -> list[Run]:
+    """Return the part of joined pieces of memory from byte `start` to `end`."""
+    found, at = [], 0
+    for address, size in runs:
+        first, last = max(start - at, 0), min(end - at, size)
+        if first < last:
+            found.append((address + first, last - first))
+        at += size
+    return found
 
 
 def _anybody() -> None:

@@ -8,8 +8,10 @@ import pytest
 from llvmlite import binding as llvm
 
 from ringup.drivers import select
-from ringup.errors import WrongTarget
+from ringup.errors import DeviceFault, WrongTarget
 from ringup.silicon import card
+from ringup.silicon.shader import program, workbench
+from ringup.silicon.shader.translate import Translator
 
 SOURCE = """
 typedef struct { int a; float b; char c[5]; } S;
@@ -30,6 +32,16 @@ __kernel void kinds(S s, uchar c, short h, double d, __global long *p, __local i
     p[0] = s.a; p[1] = (long)(s.b * 100); p[2] = s.c[4]; p[3] = fixed[31]; p[4] = l[7]; p[5] = (long)m[3]; p[6] = u;
     p[7] = __builtin_amdgcn_workgroup_size_x(); p[8] = (long)l - (long)fixed; p[9] = (long)m - (long)l;
   }
+}
+
+__kernel void scribble(__global uint *o) { *o = 0xbf800000; }
+
+__kernel void told(__global uint *o) {
+  __constant uint *packet = (__constant uint *)__builtin_amdgcn_dispatch_ptr(), *queue = (__constant uint *)__builtin_amdgcn_queue_ptr();
+  volatile int spilled[5];
+  spilled[o[0] & 3] = 1;
+  for (int i = 0; i < 16; i++) o[i] = packet[i];
+  o[16] = queue[16]; o[17] = queue[17]; o[18] = spilled[1];
 }
 
 __attribute__((noinline)) void turn(__private int *p, int n) { for (int i = 0; i < n; i++) p[i] = p[n - 1 - i] + i; }
@@ -154,3 +166,34 @@ def test_a_stack_of_unknown_depth_has_room(navi31):
 def test_another_chips_program_is_not_loaded(navi31, build):
     with pytest.raises(WrongTarget, match="built for gfx1201, this chip is a gfx1100: compile it for gfx1100"):
         navi31.load(build("gfx1201", 5))
+
+
+def test_the_workbench_tells_a_kernel_what_the_driver_tells_it(navi31, build):
+    """Dispatch packet and queue; addresses of the kernel and its arguments differ."""
+    elf = build("gfx1100", 5)
+    out = navi31.alloc(256, visible=True)
+    out.view[:] = bytes(256)
+    run(navi31, navi31.load(elf)["told"], (2, 3), (4, 2), [out], dynamic_lds_bytes=48)
+    by_card, by_itself = np.frombuffer(bytes(out.view), np.uint32)[:18].copy(), np.zeros(64, np.uint32)
+    code = program.load(elf)
+    sizes = {"groups": (2, 3, 1), "group_size": (4, 2, 1), "dynamic_lds_bytes": 48}
+    workbench.run(Translator(), code, "told", [by_itself], **sizes)
+    assert by_card[7] == 48  # group_segment_size
+    assert by_card[6] > 0  # private_segment_size
+    assert by_card[16]
+    addresses = [8, 9, 10, 11]
+    assert np.array_equal(np.delete(by_card, addresses), np.delete(by_itself[:18], addresses))
+    assert by_itself[8:10].view(np.uint64)[0] == workbench.CODE + code.kernels["told"].descriptor_address
+    assert by_itself[10:12].view(np.uint64)[0] == workbench.KERNARG
+
+
+@pytest.mark.parametrize("where", ["code", "constants"])
+def test_a_program_cannot_be_overwritten_on_the_card(build, where):
+    """A store to it is a fault that names it, and what it holds stays; its variables can be written, as `pointers` above does."""
+    with select.start(card("navi31", vram_bytes=256 << 20)) as device:
+        loaded = device.load(build("gfx1100", 5))
+        stream = device.compute.stream()
+        target = loaded["scribble"].entry_va if where == "code" else loaded.base_va
+        stream.dispatch(loaded["scribble"], 1, 1, [target])
+        with pytest.raises(DeviceFault, match=r"TCP wrote page .*program"):
+            device.compute.submit(stream).wait()
