@@ -33,7 +33,7 @@ from ringup.silicon.shader.state import (
     TTMP0,
     VCC_LO,
 )
-from ringup.silicon.shader.strict import RuleBroken
+from ringup.silicon.shader.strict import RuleBroken, misaligned
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -161,9 +161,9 @@ def enter_trap(step: Step, trap_id: int) -> None:
 def _return_from_trap(step: Step) -> Exit:
     if not step.regs.privileged:
         raise RuleBroken("illegal", "s_rfe_b64 outside a trap handler")
-    target = _pair(step)
+    target = _target(step)
     step.regs.words[STATUS] &= ~STATUS_PRIV & 0xFFFF_FFFF
-    step.regs.wave.pc = target & PC_MASK & ~3
+    step.regs.wave.pc = target
     return Exit.HALT if step.regs.words[STATUS] & STATUS_HALT else Exit.NEXT
 
 
@@ -227,15 +227,23 @@ def _get_pc(step: Step) -> Exit:
     return Exit.NEXT
 
 
+def _target(step: Step) -> int:
+    """Return where a register says to go on; an address within an instruction's word is refused."""
+    target = _pair(step) & PC_MASK
+    if target % 4:
+        raise misaligned(target)
+    return target
+
+
 def _set_pc(step: Step) -> Exit:
-    step.regs.wave.pc = _pair(step) & PC_MASK & ~3
+    step.regs.wave.pc = _target(step)
     return Exit.NEXT
 
 
 def _swap_pc(step: Step) -> Exit:
-    target = _pair(step)
+    target = _target(step)
     step.regs.set_scalar(step.field["sdst"], step.regs.wave.pc, 2)
-    step.regs.wave.pc = target & PC_MASK & ~3
+    step.regs.wave.pc = target
     return Exit.NEXT
 
 

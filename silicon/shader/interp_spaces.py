@@ -93,7 +93,7 @@ class LdsSpace:
         if self._step.machine.strict and outside.any():
             lane = int(outside.argmax())
             at = int(addresses[lane, 0])
-            raise RuleBroken("memory", f"lane {lane} reaches LDS {at:#x}; {size:#x} bytes are allocated")
+            raise RuleBroken("memory", f"lane {lane} reaches LDS {at:#x}; {size:#x} bytes are allocated", lane=lane)
         return lanes & ~outside
 
     def _count(self, addresses: Addresses, lanes: Lanes) -> None:
@@ -196,7 +196,9 @@ def check_atomic(step: Step, addresses: Addresses, size_bytes: int, lanes: Lanes
     if bad.any():
         lane = int(bad.argmax())
         at = int(addresses[lane, 0]) & 0xFFFF_FFFF_FFFF_FFFF
-        raise RuleBroken("alignment", f"lane {lane} has an atomic of {size_bytes} bytes at {at:#x}")
+        raise RuleBroken(
+            "alignment", f"lane {lane} has an atomic of {size_bytes} bytes at {at:#x}", lane=lane, gpu_va=at
+        )
 
 
 def atomic(
@@ -217,7 +219,7 @@ def atomic(
     before, undefined = space.read(addresses, lanes)
     if undefined is not None and undefined.any():
         lane = int(undefined.any(axis=1).argmax())
-        raise RuleBroken("uninitialised", f"LDS {int(addresses[lane, 0]):#x} was never written")
+        raise RuleBroken("uninitialised", f"LDS {int(addresses[lane, 0]):#x} was never written", lane=lane)
     kind = "<u8" if size_bytes == 8 else "<u4"
     found: list[int] = np.ascontiguousarray(before).view(kind)[:, 0].tolist()
     places: list[int] = addresses[:, 0].tolist()

@@ -65,7 +65,7 @@ class Machine:
     _mapped: dict[tuple[bool, bool], list[Mapped]] = field(default_factory=dict)
     _epoch: int = -1
 
-    def find(self, gpu_va: int, *, write: bool = False, execute: bool = False) -> Mapped:
+    def find(self, gpu_va: int, *, write: bool = False, execute: bool = False, lane: int | None = None) -> Mapped:
         """Return the memory around an address; a fault of translation breaks the rule `memory`, one of fetching `illegal`."""
         if self._epoch != self.memory.epoch:
             self._mapped.clear()
@@ -78,7 +78,9 @@ class Machine:
         try:
             region = self.memory.region(gpu_va, write, execute)
         except MemoryFault as fault:
-            raise RuleBroken("illegal" if execute else "memory", str(fault)) from fault
+            said = str(fault) if lane is None else f"lane {lane}: {fault}"
+            kind = "illegal" if execute else "memory"
+            raise RuleBroken(kind, said, lane=lane, gpu_va=gpu_va) from fault
         found = Mapped(region)
         known.insert(0, found)
         del known[16:]
@@ -108,8 +110,12 @@ class Machine:
         left = np.broadcast_to(lanes[:, None], addresses.shape).copy()
         pieces = []
         while left.any():
-            first = int(addresses.flat[int(left.argmax())])
-            mapped = self.find(first & 0xFFFF_FFFF_FFFF_FFFF, write=write)
+            at = int(left.argmax())
+            # rows are lanes, or parts of lanes; of a scalar access there is one
+            row, rows = at // addresses.shape[1], addresses.shape[0]
+            lane = row * self.dispatch.wave_size // rows if rows > 1 else None
+            first = int(addresses.flat[at])
+            mapped = self.find(first & 0xFFFF_FFFF_FFFF_FFFF, write=write, lane=lane)
             start = mapped.start - (mapped.start >> 63 << 64)
             offset = addresses - start
             where = left & (offset >= 0) & (offset < mapped.end - mapped.start)

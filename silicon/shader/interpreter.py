@@ -28,7 +28,7 @@ from ringup.silicon.shader.launch import (
     waves_in_group,
 )
 from ringup.silicon.shader.state import STATUS, TRAPSTS, Counters, Dispatch, Events, Memory, Violation, WaveState
-from ringup.silicon.shader.strict import RuleBroken, Tracker
+from ringup.silicon.shader.strict import RuleBroken, Tracker, misaligned
 from ringup.silicon.shader.text import text
 
 if TYPE_CHECKING:
@@ -110,6 +110,8 @@ def _step(regs: Registers, group: Group, machine: Machine, sequence: Sequence | 
 
 
 def _fetch(machine: Machine, pc: int) -> tuple[Instruction, Callable[[Step], Exit], str]:
+    if pc % 4:
+        raise misaligned(pc)
     found = machine.code.get(pc)
     if found is None:
         try:

@@ -211,6 +211,8 @@ class _Writer:
                 else:
                     self.guard.restore()
             return
+        wave.offset, wave.told = 0, 0
+        self._refuse_misaligned(wave.context_word(Word.BASE))
         if self.guard is not None:
             self.guard.start(written_at_start(self.variant.scalars))
         written = (1 << variant.scalars) - 1 | EXEC_BITS | 1 << FIRST_VGPR
@@ -326,6 +328,12 @@ class _Writer:
     def _address(self, offset: int) -> Value:
         return self.code.op("add", self.wave.context_word(Word.BASE), self.code.const(offset, "i64"))
 
+    def _refuse_misaligned(self, target: Value) -> None:
+        """Stop where a program counter is no multiple of an instruction's word."""
+        code = self.code
+        low = code.op("and", target, code.const(3, "i64"))
+        self.wave.fault(code.icmp("ne", low, code.const(0, "i64")), "alignment", target)
+
     def _ending(self, block: Block) -> None:
         """Write how a block ends. Source: RDNA3 ISA reference, "Program Flow Control"."""
         code, wave = self.code, self.wave
@@ -393,6 +401,7 @@ class _Writer:
         """Go where a register says: a known place, or out, to have it translated."""
         code, wave = self.code, self.wave
         target = wave.scalar(last.ins.operands[-1], "i64")
+        self._refuse_misaligned(target)
         if last.ins.mnemonic == "s_swappc_b64":
             wave.put_scalar(last.ins.operands[0], self._address(last.after))
         offset = code.op("sub", target, wave.context_word(Word.BASE))

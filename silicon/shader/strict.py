@@ -78,6 +78,13 @@ class RuleBroken(Exception):
         self.kind, self.detail, self.lane, self.gpu_va = kind, detail, lane, gpu_va
 
 
+def misaligned(gpu_va: int) -> RuleBroken:
+    """Return what says that a program counter would be no multiple of an instruction's word."""
+    return RuleBroken(
+        "alignment", f"the program counter would be {gpu_va:#x}, which is misaligned: no multiple of 4", gpu_va=gpu_va
+    )
+
+
 def scalar_computes(ins: Instruction) -> bool:
     """Say whether a scalar instruction only computes: what it makes of undefined bits is undefined, and no mistake yet."""
     return ins.format in SCALAR_ALU and not ins.mnemonic.startswith(_STATE)

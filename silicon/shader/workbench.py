@@ -6,7 +6,6 @@ object's descriptor asks. Source: LLVM AMDGPUUsage, "Kernel Dispatch", "Initial 
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,61 +14,41 @@ from numpy.typing import NDArray
 
 from ringup.errors import GuestError, WrongTarget
 from ringup.silicon.shader.program import MACHINES, USER_REGISTERS, CodeObject, Kernel
-from ringup.silicon.shader.state import Dispatch, Engine, MemoryFault, Region, Run, WaveState
+from ringup.silicon.shader.state import Dispatch, Engine, Run, WaveState
+from ringup.silicon.shader.whereabouts import whereabouts
+from ringup.silicon.shader.workbench_arguments import Size, Value, kernel_arguments, packet, queue_object
+from ringup.silicon.shader.workbench_memory import Arena
 
-Argument = NDArray[Any] | int | float | bytes
-Size = tuple[int, int, int]
+Argument = NDArray[Any] | Value
 
-CODE, KERNARG, PACKET, SCRATCH, BUFFERS = (
+CODE, KERNARG, PACKET, QUEUE, SCRATCH, BUFFERS = (
     0x10_0000_0000,
     0x20_0000_0000,
     0x30_0000_0000,
+    0x38_0000_0000,
     0x40_0000_0000,
     0x7F00_0000_0000,
 )
+INSTRUCTIONS_A_TICK = 10
 BUFFER_STEP = 1 << 36  # buffers lie far apart, so that an access beyond one reaches no other
 SHARED_APERTURE, PRIVATE_APERTURE = 1, 2  # gpu_va >> 48. Source: amdkfd kfd_flat_memory.c, MAKE_LDS_APP_BASE_V9
-# Compilers load more dwords at once than there are arguments, as long as what is loaded begins within their alignment: 7 by an s_load_b256.
-KERNARG_STEP = 64
 STACK_BYTES = 1024  # of a work-item, behind what is known; HIP's default, hipLimitStackSize
 SLICE = 100_000  # wave-instructions between two looks at violations
 
 
-class Arena:
-    """Memory of exact bounds: each array is mapped where it is put, and nothing is mapped between them. `shader.state.Memory`."""
+class Deaf:
+    """A card that hears nothing: `shader.state.Events`. Its clock counts what `run` executes, once that is set."""
 
     def __init__(self) -> None:
-        self.epoch = 0
-        self._regions: list[tuple[Region, NDArray[Any]]] = []
-
-    def place(self, gpu_va: int, data: NDArray[Any], *, writable: bool = True, executable: bool = False) -> None:
-        """Map an array, which stays the caller's: what a kernel stores is seen in it. One that NumPy holds read-only is so for kernels too."""
-        if not data.flags.c_contiguous:
-            raise ValueError("only a contiguous array can be mapped")
-        self._regions.append(
-            (Region(gpu_va, data.nbytes, data.ctypes.data, writable and data.flags.writeable, executable), data)
-        )
-
-    def region(self, gpu_va: int, write: bool, execute: bool = False) -> Region:
-        """Find the array that holds an address."""
-        for one, _ in self._regions:
-            if one.gpu_va <= gpu_va < one.gpu_va + one.size_bytes:
-                if (write and not one.writable) or (execute and not one.executable):
-                    raise MemoryFault(gpu_va, write, "not permitted")
-                return one
-        raise MemoryFault(gpu_va, write, "no buffer is there")
-
-
-class Deaf:
-    """A card that hears nothing: `shader.state.Events`."""
+        self.run: Run | None = None
 
     def message(self, code: int, m0: int, wave: WaveState) -> int:
         """Take a message."""
         return 0
 
     def realtime(self) -> int:
-        """Return a clock that stands."""
-        return 0
+        """Return the 100 MHz counter: a wave-instruction takes 1 ns, as on the virtual cards."""
+        return 0 if self.run is None else self.run.instructions // INSTRUCTIONS_A_TICK
 
 
 def start(
@@ -85,7 +64,8 @@ def start(
 ) -> Run:
     """Begin a kernel; `run.step` takes it further.
 
-    Arrays among the arguments become buffers and are passed by address; integers and floats take the size that the kernel's metadata gives.
+    Arrays among the arguments become buffers and are passed by address; integers and floats take the size that the kernel's metadata gives,
+    numbers of NumPy must have it.
     `groups` and `group_size` count along x, y, z; `dynamic_lds_bytes` come on top of the LDS that the kernel says it needs. Raises
     `WrongTarget` for another processor's code, `GuestError` for a kernel that is not there and `ValueError` for arguments or groups that do
     not fit it.
@@ -100,23 +80,34 @@ def start(
             f"the code object has no kernel {name!r}; it has {', '.join(sorted(program.kernels)) or 'none'}"
         )
     arena = Arena()
-    arena.place(CODE, np.frombuffer(program.image(CODE), np.uint8).copy(), executable=True)
-    values: list[int | float | bytes] = []
+    arena.place_program(program, CODE)
+    explicit = [one.name for one in kernel.arguments if not one.kind.startswith("hidden_")]
+    values: list[Value] = []
     for number, argument in enumerate(arguments):
         if isinstance(argument, np.ndarray):
-            arena.place(BUFFERS - number * BUFFER_STEP, argument)
-            values.append(BUFFERS - number * BUFFER_STEP)
+            name = explicit[number] if number < len(explicit) else ""
+            gpu_va = BUFFERS - number * BUFFER_STEP
+            arena.place(gpu_va, argument, name=f"buffer {name!r}" if name else f"the buffer of argument {number}")
+            values.append(gpu_va)
         else:
             values.append(argument)
-    arena.place(KERNARG, _kernel_arguments(kernel, values, groups, group_size, dynamic_lds_bytes), writable=False)
-    arena.place(PACKET, _packet(groups, group_size), writable=False)
+    lds_bytes = kernel.lds_bytes + dynamic_lds_bytes
+    hidden = {
+        "hidden_private_base": PRIVATE_APERTURE << 16, "hidden_shared_base": SHARED_APERTURE << 16, "hidden_queue_ptr": QUEUE,
+    }  # fmt: skip
+    kernarg = kernel_arguments(kernel, values, hidden, groups, group_size, dynamic_lds_bytes)
+    arena.place(KERNARG, kernarg, writable=False, name="the kernel's arguments")
+    sizes = packet(kernel, groups, group_size, lds_bytes, CODE, KERNARG)
+    arena.place(PACKET, sizes, writable=False, name="the dispatch packet")
+    arena.place(QUEUE, queue_object(SHARED_APERTURE, PRIVATE_APERTURE), writable=False, name="the queue's object")
     lane_bytes = kernel.scratch_bytes + STACK_BYTES * kernel.uses_dynamic_stack
     wave_bytes = -(-lane_bytes * kernel.wave_size // 1024) * 1024
     waves = -(-int(np.prod(group_size)) // kernel.wave_size) * int(np.prod(groups))
     if wave_bytes:
-        arena.place(SCRATCH, np.zeros(wave_bytes * waves, np.uint8))
-    dispatch = _dispatch(kernel, groups, group_size, wave_bytes, kernel.lds_bytes + dynamic_lds_bytes)
-    return engine.start(dispatch, arena, Deaf(), strict=strict)
+        arena.place(SCRATCH, np.zeros(wave_bytes * waves, np.uint8), name="scratch memory")
+    dispatch, events = _dispatch(kernel, groups, group_size, wave_bytes, lds_bytes), Deaf()
+    events.run = engine.start(dispatch, arena, events, strict=strict)
+    return events.run
 
 
 def run(
@@ -131,7 +122,9 @@ def run(
     strict: bool = True,
     limit: int = 10_000_000_000,
 ) -> Run:
-    """Run a kernel to its end; arguments as in `start`. A rule it breaks, or `limit` wave-instructions, is a `GuestError`."""
+    """Run a kernel to its end; arguments as in `start`. A rule it breaks, waves that wait for ever and `limit` wave-instructions are a
+    `GuestError` that says where the waves are.
+    """
     under_way = start(
         engine,
         program,
@@ -142,59 +135,25 @@ def run(
         dynamic_lds_bytes=dynamic_lds_bytes,
         strict=strict,
     )
+    before = -1
     while not under_way.step(SLICE):
         if under_way.violations:
             raise GuestError(f"kernel {name}: {under_way.violations[0]}")
-        if under_way.instructions > limit:
+        done = under_way.instructions
+        if done > limit or (done == before and not under_way.waiting):
+            where = whereabouts(under_way)
             under_way.kill()
-            raise GuestError(f"kernel {name} has not ended after {limit} wave-instructions")
+            what = f"has not ended after {limit} wave-instructions" if done > limit else "waits for ever"
+            raise GuestError(f"kernel {name} {what}: {where}")
+        before = done
     return under_way
-
-
-def _kernel_arguments(
-    kernel: Kernel, values: list[int | float | bytes], groups: Size, group_size: Size, dynamic_lds_bytes: int
-) -> NDArray[np.uint8]:
-    """Lay out explicit and hidden arguments as the metadata has them."""
-    hidden = {
-        "hidden_private_base": PRIVATE_APERTURE << 16, "hidden_shared_base": SHARED_APERTURE << 16,
-        "hidden_dynamic_lds_size": dynamic_lds_bytes,
-        "hidden_grid_dims": max(axis + 1 for axis in range(3) if axis == 0 or groups[axis] * group_size[axis] > 1),
-    }  # fmt: skip
-    for axis, letter in enumerate("xyz"):
-        hidden[f"hidden_block_count_{letter}"] = groups[axis]
-        hidden[f"hidden_group_size_{letter}"] = group_size[axis]
-    explicit = [one for one in kernel.arguments if not one.kind.startswith("hidden_")]
-    if len(explicit) != len(values):
-        raise ValueError(f"kernel {kernel.name} takes {len(explicit)} arguments, not {len(values)}")
-    data = bytearray(-(-max(kernel.kernarg_bytes, 1) // KERNARG_STEP) * KERNARG_STEP)
-    for one in kernel.arguments:
-        if one.kind in hidden:
-            data[one.offset : one.offset + one.size_bytes] = hidden[one.kind].to_bytes(one.size_bytes, "little")
-    for one, value in zip(explicit, values, strict=True):
-        data[one.offset : one.offset + one.size_bytes] = _bytes_of(value, one.size_bytes, one.name)
-    return np.frombuffer(bytes(data), np.uint8).copy()
-
-
-def _bytes_of(value: int | float | bytes, size_bytes: int, name: str) -> bytes:
-    if isinstance(value, float):
-        forms = {2: "<e", 4: "<f", 8: "<d"}
-        if size_bytes not in forms:
-            raise ValueError(f"argument {name} of {size_bytes} bytes is no float")
-        return struct.pack(forms[size_bytes], value)
-    data = value if isinstance(value, bytes) else (value & (1 << size_bytes * 8) - 1).to_bytes(size_bytes, "little")
-    if len(data) != size_bytes:
-        raise ValueError(f"argument {name} has {size_bytes} bytes, not {len(data)}")
-    return data
-
-
-def _packet(groups: Size, group_size: Size) -> NDArray[np.uint8]:
-    grid = tuple(count * size for count, size in zip(groups, group_size, strict=True))
-    return np.frombuffer(struct.pack("<4x3H2x3I", *group_size, *grid).ljust(64, b"\0"), np.uint8).copy()
 
 
 def _dispatch(kernel: Kernel, groups: Size, group_size: Size, wave_bytes: int, lds_bytes: int) -> Dispatch:
     """Say what the dispatcher would hand to the cores, from the descriptor. Source: AMDGPUUsage, compute_pgm_rsrc1, compute_pgm_rsrc2."""
-    pointers = {"dispatch_ptr": PACKET, "kernarg_segment_ptr": KERNARG, "private_segment_size": kernel.scratch_bytes}
+    pointers = {
+        "dispatch_ptr": PACKET, "kernarg_segment_ptr": KERNARG, "queue_ptr": QUEUE, "private_segment_size": kernel.scratch_bytes,
+    }  # fmt: skip
     user = [
         pointers.get(register, 0) >> 32 * word & 0xFFFF_FFFF
         for register, (_, words) in USER_REGISTERS.items()

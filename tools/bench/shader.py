@@ -19,6 +19,7 @@ from ringup.silicon.shader import workbench
 from ringup.silicon.shader.program import CodeObject, load
 from ringup.silicon.shader.state import Run
 from ringup.silicon.shader.translate import Translator
+from ringup.silicon.shader.workbench_arguments import Size
 from ringup.tools.bench.bench import Bench
 from ringup.tools.bench.figure import Figure, Goal
 from ringup.tools.bench.timing import median
@@ -126,8 +127,8 @@ class Case:
     kernel: str
     size: int
     out: tuple[int, ...]
-    groups: workbench.Size
-    group_size: workbench.Size
+    groups: Size
+    group_size: Size
     inputs: Callable[[np.random.Generator], Arrays]
     wanted: Callable[[Arrays], NDArray[Any]] | None
     tolerance: float
@@ -260,7 +261,7 @@ def _run(
     arguments: Arrays,
     *,
     strict: bool,
-    groups: workbench.Size | None = None,
+    groups: Size | None = None,
 ) -> Run:
     given: list[workbench.Argument] = [*arguments, case.size]
     return workbench.run(
@@ -301,7 +302,7 @@ def _timed(
     arguments: Arrays,
     *,
     strict: bool,
-    groups: workbench.Size | None = None,
+    groups: Size | None = None,
 ) -> float:
     start = time.perf_counter()
     _run(engine, case, program, arguments, strict=strict, groups=groups)
@@ -321,7 +322,7 @@ def _checkout(bench: Bench) -> Path | None:
     return folder
 
 
-def part(groups: workbench.Size, instructions: int) -> workbench.Size:
+def part(groups: Size, instructions: int) -> Size:
     """Return so many groups of a grid, at least one, that they do about `PEER_INSTRUCTIONS`."""
     share = min(1.0, PEER_INSTRUCTIONS / instructions)
     rows = max(1, int(groups[1] * share))

@@ -5,6 +5,8 @@ import re
 import numpy as np
 import pytest
 
+from ringup.silicon.shader.state import Dispatch
+
 IN, OUT = 0x20_0000, 0x30_0000
 NO_IDS = (False, False, False)
 ARGS = {"user_sgprs": (IN, 0, OUT, 0), "enable_group_id": NO_IDS, "lds_size_bytes": 1024, "vgpr_count": 24}
@@ -480,6 +482,16 @@ OTHERS = {
     "code that is data": ("s_setpc_b64 s[0:1]", "illegal", "0x200000: not permitted"),
     "reserved message": ("s_sendmsg 0x44", "illegal", "0x44"),
     "trap without a handler": ("s_trap 2", "trap", "trap 2"),
+    "jump into an instruction": (
+        "s_getpc_b64 s[8:9]\n s_add_u32 s8, s8, 18\n s_addc_u32 s9, s9, 0\n s_setpc_b64 s[8:9]",
+        "alignment",
+        "program counter would be 0x10001a, which is misaligned",
+    ),
+    "call of an instruction's half": (
+        "s_getpc_b64 s[8:9]\n s_or_b32 s8, s8, 1\n s_swappc_b64 s[10:11], s[8:9]",
+        "alignment",
+        "program counter would be 0x100009, which is misaligned",
+    ),
     "return from no trap": ("s_rfe_b64 s[0:1]", "illegal", "outside a trap handler"),
 }
 
@@ -493,6 +505,26 @@ def test_other_rules_stop_the_wave_and_are_named(buffers, name):
     violation = buffers.broken(LANE + program + END, **args)
     assert violation.kind == kind
     assert re.search(report, violation.detail), violation.detail
+
+
+def test_a_trap_handler_may_not_return_into_an_instruction(buffers):
+    violation = buffers.broken("s_or_b32 s0, s0, 2\n s_rfe_b64 s[0:1]" + END, **ARGS, privileged=True)
+    assert (violation.kind, violation.gpu_va) == ("alignment", IN | 2)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_code_does_not_begin_within_an_instruction(buffers, strict):
+    buffers.start("s_nop 0" + END, **ARGS)
+    dispatch = Dispatch(0x10_0002, 32, (32, 1, 1), (1, 1, 1), 24)
+    run = buffers.engine.start(dispatch, buffers.arena, buffers.heard, strict=strict)
+    assert not run.step(100)
+    assert [(one.kind, one.gpu_va) for one in run.violations] == [("alignment", 0x10_0002)]
+
+
+def test_a_violation_says_lane_and_address(buffers):
+    violation = buffers.broken(LANE + "global_load_b32 v2, v1, s[0:1] offset:900" + END, **ARGS)
+    assert (violation.lane, violation.gpu_va) == (31, 0x20_0400)
+    assert violation.detail.startswith("lane 31: read of 0x200400")
 
 
 def test_code_may_not_run_past_its_end(buffers):

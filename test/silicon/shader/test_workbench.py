@@ -61,6 +61,50 @@ define amdgpu_kernel void @seven(ptr addrspace(1) %a, ptr addrspace(1) %b, i32 %
   ret void
 }
 attributes #1 = { "amdgpu-no-implicitarg-ptr" }
+define amdgpu_kernel void @poke(ptr addrspace(1) %at, i32 %value) #0 {
+  store i32 %value, ptr addrspace(1) %at
+  ret void
+}
+define amdgpu_kernel void @kinds(ptr addrspace(1) %out, i8 %a, half %b, i64 %c, double %d) #0 {
+  %wide = zext i8 %a to i64
+  store i64 %wide, ptr addrspace(1) %out
+  %b1 = getelementptr i64, ptr addrspace(1) %out, i32 1
+  store half %b, ptr addrspace(1) %b1
+  %b2 = getelementptr i64, ptr addrspace(1) %out, i32 2
+  store i64 %c, ptr addrspace(1) %b2
+  %b3 = getelementptr i64, ptr addrspace(1) %out, i32 3
+  store double %d, ptr addrspace(1) %b3
+  ret void
+}
+define amdgpu_kernel void @clock(ptr addrspace(1) %out) #0 {
+  %now = call i64 @llvm.amdgcn.s.sendmsg.rtn.i64(i32 131)
+  br label %again
+again:
+  %i = phi i32 [0, %0], [%next, %again]
+  %next = add i32 %i, 1
+  call void @llvm.amdgcn.s.sleep(i32 0)
+  %more = icmp ult i32 %next, 500
+  br i1 %more, label %again, label %done
+done:
+  %then = call i64 @llvm.amdgcn.s.sendmsg.rtn.i64(i32 131)
+  %spent = sub i64 %then, %now
+  store i64 %spent, ptr addrspace(1) %out
+  ret void
+}
+declare i64 @llvm.amdgcn.s.sendmsg.rtn.i64(i32)
+define amdgpu_kernel void @half() #0 {
+  %local = call i32 @llvm.amdgcn.workitem.id.x()
+  %first = call i32 @llvm.amdgcn.readfirstlane.i32(i32 %local)
+  %low = icmp ult i32 %first, 32
+  br i1 %low, label %meet, label %again
+meet:
+  call void @llvm.amdgcn.s.barrier()
+  ret void
+again:
+  call void @llvm.amdgcn.s.sleep(i32 1)
+  br label %again
+}
+declare i32 @llvm.amdgcn.readfirstlane.i32(i32)
 define amdgpu_kernel void @forever() #0 {
   br label %again
 again:
@@ -123,13 +167,72 @@ def test_translations_keep_to_the_instructions_of_an_older_host(program, host_cp
 
 def test_an_access_beyond_an_array_is_told_with_its_instruction(program, engine):
     data = np.zeros(100, np.float32)
-    with pytest.raises(GuestError, match=r"kernel scale: memory at 0x[0-9a-f]+ in wave .*global_load"):
+    told = r"kernel scale: memory at 0x[0-9a-f]+ in wave .*global_load.*: lane 4: read of 0x.*, 0x0 bytes behind the end of buffer 'data'"
+    with pytest.raises(GuestError, match=told):
         workbench.run(engine, program, "scale", [data, 1.0, 128], groups=(2, 1, 1), group_size=(64, 1, 1))
 
 
 def test_a_kernel_without_end_is_given_up(program, engine):
     with pytest.raises(GuestError, match="has not ended after 1000 wave-instructions"):
         workbench.run(engine, program, "forever", [], groups=(1, 1, 1), group_size=(32, 1, 1), limit=1000)
+
+
+def test_waves_at_a_barrier_that_others_never_reach_are_named(program, engine):
+    told = r"has not ended after 1000 .*: waves 1 .* 0x[0-9a-f]+, such as wave \(0, 0, 0, [01]\); 1 .*wave \(0, 0, 0, [01]\)$"
+    with pytest.raises(GuestError, match=told) as caught:
+        workbench.run(engine, program, "half", [], groups=(1, 1, 1), group_size=(64, 1, 1), limit=1000)
+    assert "1 waiting at the barrier before 0x" in str(caught.value)
+    assert "1 running at 0x" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("place", "told"), [("code", r"the program's code \(R-X\)"), ("constants", r"its constants \(R--\)")]
+)
+def test_a_store_into_the_program_is_refused(program, engine, place, told):
+    executable = place == "code"
+    target = next(one.address for one in program.segments if one.executable == executable)
+    shape = {"groups": (1, 1, 1), "group_size": (1, 1, 1)}
+    with pytest.raises(
+        GuestError, match=f"global_store_b32 .*: lane 0: write to .*not permitted, byte 0x[0-9a-f]+ of {told}"
+    ):
+        workbench.run(engine, program, "poke", [workbench.CODE + target, 0], **shape)
+
+
+def test_numbers_of_numpy_are_taken_at_their_size(program, engine):
+    out, shape = np.zeros(4, np.uint64), {"groups": (1, 1, 1), "group_size": (1, 1, 1)}
+    values = [np.uint8(200), np.float16(1.5), np.int64(-3), np.float64(0.1)]
+    workbench.run(engine, program, "kinds", [out, *values], **shape)
+    assert (out[0], out.view(np.float16)[4], out.view(np.int64)[2], out.view(np.float64)[3]) == tuple(values)
+    workbench.run(engine, program, "kinds", [out, True, 1.5, -3, 0.1], **shape)
+    assert (out[0], out.view(np.float16)[4], out.view(np.int64)[2], out.view(np.float64)[3]) == (1, 1.5, -3, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("number", "value", "told"),
+    [
+        (1, np.uint32(3), r"kernel kinds: argument 1 \(a\) is by_value of 1 bytes, uint32 is 4"),
+        (1, 256, r"argument 1 \(a\) is by_value of 1 bytes: 256 is outside -128 to 255"),
+        (1, 1.0, "of 1 bytes, which is no float"),
+        (2, np.float32(1), r"argument 2 \(b\) is by_value of 2 bytes, float32 is 4"),
+        (2, 1e9, "of 2 bytes: 1000000000.0 does not fit"),
+        (3, -1 << 64, "of 8 bytes: .* is outside"),
+        (3, "x", r"argument 3 \(c\) .*: a number, an array or bytes, not str"),
+        (4, b"1234", "of 8 bytes, not 4"),
+        (0, 1.5, r"argument 0 \(out\) is global_buffer of 8 bytes: an array, or an address"),
+    ],
+)
+def test_a_value_that_does_not_fit_its_argument_is_named(program, engine, number, value, told):
+    arguments = [np.zeros(4, np.uint64), 1, 1.0, 1, 1.0]
+    arguments[number] = value
+    with pytest.raises((ValueError, TypeError), match=told):
+        workbench.run(engine, program, "kinds", arguments, groups=(1, 1, 1), group_size=(1, 1, 1))
+
+
+def test_the_clock_goes_on_with_what_is_executed(program, engine):
+    """An instruction takes 1 ns, a tick of the clock 10."""
+    out = np.zeros(1, np.uint64)
+    done = workbench.run(engine, program, "clock", [out], groups=(1, 1, 1), group_size=(1, 1, 1))
+    assert 0.9 * done.instructions < out[0] * 10 <= done.instructions
 
 
 def test_an_array_that_is_read_only_stays_what_it_is(program, engine):
@@ -156,7 +259,9 @@ def test_groups_that_fit_nowhere_are_told_in_one_line(program, engine):
 
 def test_mistakes_of_the_caller_are_named(program, engine):
     data = np.zeros(64, np.float32)
-    with pytest.raises(GuestError, match=r"no kernel 'scael'; it has forever, scale"):
+    with pytest.raises(
+        GuestError, match=r"no kernel 'scael'; it has clock, forever, half, kinds, poke, scale, seven, turned"
+    ):
         workbench.run(engine, program, "scael", [], groups=(1, 1, 1), group_size=(64, 1, 1))
     with pytest.raises(ValueError, match="takes 3 arguments, not 2"):
         workbench.run(engine, program, "scale", [data, 1.0], groups=(1, 1, 1), group_size=(64, 1, 1))
