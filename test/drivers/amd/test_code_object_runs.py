@@ -9,6 +9,7 @@ from llvmlite import binding as llvm
 
 from ringup.drivers import select
 from ringup.errors import DeviceFault, WrongTarget
+from ringup.queues import pm4_stream
 from ringup.silicon import card
 from ringup.silicon.shader import program, workbench
 from ringup.silicon.shader.translate import Translator
@@ -37,11 +38,11 @@ __kernel void kinds(S s, uchar c, short h, double d, __global long *p, __local i
 __kernel void scribble(__global uint *o) { *o = 0xbf800000; }
 
 __kernel void told(__global uint *o) {
-  __constant uint *packet = (__constant uint *)__builtin_amdgcn_dispatch_ptr(), *queue = (__constant uint *)__builtin_amdgcn_queue_ptr();
+  __constant uint *packet = (__constant uint *)__builtin_amdgcn_dispatch_ptr();
   volatile int spilled[5];
   spilled[o[0] & 3] = 1;
   for (int i = 0; i < 16; i++) o[i] = packet[i];
-  o[16] = queue[16]; o[17] = queue[17]; o[18] = spilled[1];
+  o[16] = spilled[1];
 }
 
 __attribute__((noinline)) void turn(__private int *p, int n) { for (int i = 0; i < n; i++) p[i] = p[n - 1 - i] + i; }
@@ -169,22 +170,22 @@ def test_another_chips_program_is_not_loaded(navi31, build):
 
 
 def test_the_workbench_tells_a_kernel_what_the_driver_tells_it(navi31, build):
-    """Dispatch packet and queue; addresses of the kernel and its arguments differ."""
+    """Dispatch packet and queue's object; addresses of the kernel and its arguments differ."""
     elf = build("gfx1100", 5)
     out = navi31.alloc(256, visible=True)
     out.view[:] = bytes(256)
     run(navi31, navi31.load(elf)["told"], (2, 3), (4, 2), [out], dynamic_lds_bytes=48)
-    by_card, by_itself = np.frombuffer(bytes(out.view), np.uint32)[:18].copy(), np.zeros(64, np.uint32)
+    by_card, by_itself = np.frombuffer(bytes(out.view), np.uint32)[:16].copy(), np.zeros(64, np.uint32)
     code = program.load(elf)
     sizes = {"groups": (2, 3, 1), "group_size": (4, 2, 1), "dynamic_lds_bytes": 48}
     workbench.run(Translator(), code, "told", [by_itself], **sizes)
     assert by_card[7] == 48  # group_segment_size
     assert by_card[6] > 0  # private_segment_size
-    assert by_card[16]
     addresses = [8, 9, 10, 11]
-    assert np.array_equal(np.delete(by_card, addresses), np.delete(by_itself[:18], addresses))
+    assert np.array_equal(np.delete(by_card, addresses), np.delete(by_itself[:16], addresses))
     assert by_itself[8:10].view(np.uint64)[0] == workbench.CODE + code.kernels["told"].descriptor_address
     assert by_itself[10:12].view(np.uint64)[0] == workbench.KERNARG
+    assert workbench.queue_object(1, 2).tobytes() == pm4_stream.queue_object(1, 2)
 
 
 @pytest.mark.parametrize("where", ["code", "constants"])

@@ -1,0 +1,136 @@
+"""Random programs that compute with registers nobody wrote: both engines stop at the same instruction, for the same lane or bits."""
+
+import numpy as np
+import pytest
+
+from ringup.silicon.shader.interpreter import Interpreter
+from ringup.silicon.shader.translate import Translator
+
+OUT = 0x30_0000
+INSTRUCTIONS = 24
+VECTORS, SCALARS = range(2, 12), range(8, 20)
+TWO = (
+    "v_add_nc_u32_e32",
+    "v_max_u32_e32",
+    "v_and_b32_e32",
+    "v_or_b32_e32",
+    "v_xor_b32_e32",
+    "v_mul_f32_e32",
+    "v_lshlrev_b32_e32",
+)
+THREE = (
+    "v_lshl_or_b32",
+    "v_and_or_b32",
+    "v_or3_b32",
+    "v_bfi_b32",
+    "v_alignbit_b32",
+    "v_add3_u32",
+    "v_perm_b32",
+    "v_mad_u32_u24",
+)
+SCALAR_TWO = (
+    "s_add_u32", "s_sub_i32", "s_mul_i32", "s_and_b32", "s_or_b32", "s_xor_b32", "s_and_not1_b32", "s_nor_b32", "s_lshl_b32", "s_lshr_b32",
+    "s_ashr_i32", "s_max_u32", "s_bfe_u32", "s_addc_u32", "s_cselect_b32", "s_pack_ll_b32_b16", "s_lshl2_add_u32", "s_bfm_b32", "s_mul_hi_u32",
+)  # fmt: skip
+SCALAR_WIDE = ("s_and_b64", "s_or_b64", "s_cselect_b64", "s_xnor_b64")
+
+
+class Program:
+    """Straight code; some of its registers are written before it, some in a part of the lanes, and what comes of them is stored behind it."""
+
+    def __init__(self, seed):
+        self.random = np.random.default_rng(seed)
+        self.lines = ["v_lshlrev_b32_e32 v1, 2, v0", "s_mov_b32 vcc_lo, 0x0f0f3355"]
+        for one in VECTORS:
+            if self.random.integers(3):
+                self.masked([f"v_add_nc_u32_e32 v{one}, {one}, v0"])
+        for one in SCALARS:
+            if self.random.integers(3):
+                self.lines.append(f"s_mov_b32 s{one}, {int(self.random.integers(1 << 32)):#x}")
+        self.lines.append("s_cmp_eq_u32 s0, 0")
+        for _ in range(INSTRUCTIONS):
+            self.masked([self.instruction()])
+        for one in VECTORS:
+            self.lines.append(f"global_store_b32 v1, v{one}, s[0:1]")
+        for one in SCALARS:
+            self.lines += [f"v_mov_b32_e32 v2, s{one}", "global_store_b32 v1, v2, s[0:1]"]
+
+    def masked(self, lines):
+        """Append lines, one time in three for some lanes only."""
+        if self.random.integers(3):
+            self.lines += lines
+            return
+        self.lines += [
+            f"s_mov_b32 exec_lo, {int(self.random.integers(1, 1 << 32)):#x}",
+            *lines,
+            "s_mov_b32 exec_lo, -1",
+        ]
+
+    def v(self):
+        return f"v{self.random.choice(VECTORS)}"
+
+    def s(self):
+        return f"s{self.random.choice(SCALARS)}"
+
+    def pair(self, what):
+        first = int(self.random.choice((VECTORS if what == "v" else SCALARS)[:-1:2]))
+        return f"{what}[{first}:{first + 1}]"
+
+    def instruction(self):
+        v, s, pick = self.v, self.s, self.random.choice
+        how = int(self.random.integers(14))
+        if how < 2:
+            return f"{pick(TWO)} {v()}, {pick([v(), s(), '3'])}, {v()}"
+        if how < 4:
+            return f"{pick(THREE)} {v()}, {v()}, {pick([v(), s(), '7'])}, {pick([v(), '0x3c'][:1])}"
+        if how == 4:
+            return f"v_cmp_{pick(['gt', 'eq', 'le'])}_u32_e64 {pick([s(), 'vcc_lo'])}, {v()}, {v()}"
+        if how == 5:
+            return f"v_cndmask_b32_e64 {v()}, {v()}, {v()}, {pick([s(), 'vcc_lo'])}"
+        if how == 6:
+            return f"v_mad_u64_u32 {self.pair('v')}, null, {v()}, {pick([v(), s()])}, {self.pair('v')}"
+        if how == 7:
+            return f"v_lshlrev_b64 {self.pair('v')}, 3, {self.pair('v')}"
+        if how == 8:
+            return f"v_readlane_b32 {s()}, {v()}, {int(self.random.integers(32))}\n v_readfirstlane_b32 {s()}, {v()}"
+        if how == 9:
+            target, data = v(), v()
+            line = f"ds_bpermute_b32 {target}, v1, {data} offset:{int(self.random.integers(32)) * 4}"
+            return f"{pick([line, f'ds_swizzle_b32 {target}, {data} offset:0x401f'])}\n s_waitcnt lgkmcnt(0)"
+        if how == 10:
+            how = f"row_ror:{int(self.random.integers(1, 16))} row_mask:0xf bank_mask:{pick(['0xf', '0x5'])}"
+            return f"v_add_nc_u32_dpp {v()}, {v()}, {v()} {how}"
+        if how == 11:
+            wide = f"{pick(SCALAR_WIDE)} {self.pair('s')}, {self.pair('s')}, {self.pair('s')}"
+            return f"{pick(['s_lshr_b64', 's_ashr_i64', 's_lshl_b64'])} {self.pair('s')}, {self.pair('s')}, 5\n {wide}"
+        if how == 12:
+            return f"s_cmp_{pick(['eq', 'lt'])}_u32 {s()}, {s()}\n s_cselect_b32 {s()}, {s()}, {s()}"
+        return f"{pick(SCALAR_TWO)} {s()}, {s()}, {pick([s(), '9'])}"
+
+
+def outcome(machine, engine, text):
+    """Return where an engine stops and why, without where the value began, and what it had stored by then."""
+    machine.arena.regions.clear()
+    out = machine.buffer(OUT, np.zeros(64))
+    run = machine.start(
+        text, engine=engine, user_sgprs=(OUT, 0), enable_group_id=(False, False, False), lds_size_bytes=256
+    )
+    run.step(10_000)
+    stopped = [
+        (one.kind, one.pc, one.detail.split(" is undefined")[0].split(" was never")[0]) for one in run.violations
+    ]
+    return [(kind, pc - machine.code_end, said) for kind, pc, said in stopped], out[:32].tolist()
+
+
+@pytest.mark.seeds(2)
+def test_engines_agree_where_an_undefined_value_decides(machine, seed):
+    lines = Program(seed).lines
+    # what is found first hides the rest: so it goes on behind it
+    for _ in range(2):
+        text = "\n".join([*lines, "s_endpgm"])
+        expected, found = (outcome(machine, one, text) for one in (Interpreter(), Translator()))
+        assert found == expected
+        if not expected[0]:
+            return
+        stored = next(at for at, line in enumerate(lines) if line.startswith("global_store"))
+        del lines[stored : stored + 3]
