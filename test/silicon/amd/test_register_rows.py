@@ -123,6 +123,7 @@ def test_nothing_that_amdgpu_writes_starts_what_is_lacking_or_sets_reserved_bits
         ("PA_SC_CONSERVATIVE_RASTERIZATION_CNTL", 0x0010_0000),
         ("CP_HQD_HQ_SCHEDULER0", 1 << 14 | 1 << 29),  # kfd_mqd_manager_v11.c, init_mqd
         ("COMPUTE_MISC_RESERVED", 7),  # gfx_v11_0.c, compute_mqd_init
+        ("GCVM_CONTEXT0_CNTL", 0x1FF_FE07),  # tinygrad am/ip.py, AM_GMC
         ("TCP_CNTL", 0x2000_0000),  # gfx_v11_0.c, golden_settings_gc_11_0
         ("COMPUTE_DISPATCH_INTERLEAVE", 256),  # Mesa ac_cmdbuf.c, init_compute_preamble_state
     ],
