@@ -120,6 +120,9 @@ def run(words: Sequence[str], command: str | None) -> int:
     try:
         status: int = import_module(COMMANDS[args.command][0]).run(args)
     except SystemExit as end:  # only the parser may end Python: its message is printed
+        if isinstance(end.__context__, BrokenPipeError):
+            # QUIRK: rich ends Python where the reader of what it draws has gone, and lets the rest go nowhere
+            return FINE
         raise RuntimeError(f"`ringup {args.command}` ended Python with {end.code!r}") from end
     print(end="", flush=True)
     return status

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import sys
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
@@ -16,7 +15,9 @@ from ringup.queues.decode_pm4 import Pm4Decoder
 from ringup.queues.decode_sdma import SdmaDecoder
 from ringup.queues.packets import Version
 from ringup.queues.umr_text import document, lines
+from ringup.tools import files
 from ringup.tools.json_text import json_text
+from ringup.tools.wrong_usage import BadInput
 
 LOG = logging.getLogger(__name__)
 LIMIT_BYTES = 64 << 20  # of a file: the largest ring is 8 MiB, the largest indirect buffer 4 MiB
@@ -53,8 +54,7 @@ def run(args: argparse.Namespace) -> int:
         data = _read(args.file)
         stream: bytes | list[int] = _dwords(data) if args.hex else data
     except ValueError as error:
-        print(f"ringup decode: {args.file}: {error}", file=sys.stderr)
-        return 1
+        raise BadInput(f"{args.file}: {error}") from error
     packets = decoder.decode(stream)
     LOG.info("%d packets in %d bytes", len(packets), len(data))
     names = RegisterNames(chip)
@@ -85,7 +85,7 @@ def _decoder(language: str, chip: Chip) -> Decoder:
 
 def _read(name: str) -> bytes:
     if name == "-":
-        data = sys.stdin.buffer.read(LIMIT_BYTES + 1)
+        data = files.read_input(LIMIT_BYTES)
     else:
         with Path(name).open("rb") as file:
             data = file.read(LIMIT_BYTES + 1)

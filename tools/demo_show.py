@@ -94,7 +94,7 @@ class Show:
 
     def ask(self, question: str, default: str) -> str:
         """Return what is typed on the terminal; the default for nothing, after a while, and where nobody watches."""
-        if self._kept is not None or not sys.stdin.isatty():
+        if self._kept is not None or sys.stdin is None or not sys.stdin.isatty():
             return default
         self.console.print(Text(f"  {question}: "), end="")
         if not select([sys.stdin], [], [], PATIENCE_S)[0]:

@@ -24,7 +24,7 @@ from ringup.errors import RingupError
 from ringup.tools import files
 from ringup.tools.cli import FAILED, FINE, INTERNAL, WRONG_USAGE, say_interrupted, wants_json
 from ringup.tools.json_text import json_text
-from ringup.tools.wrong_usage import WrongUsage
+from ringup.tools.wrong_usage import BadInput, WrongUsage
 
 LOG = logging.getLogger(__name__)
 REPORT_PREFIX, REPORT_SUFFIX = "internal-error-", ".txt"
@@ -79,6 +79,8 @@ def explain(error: BaseException, words: Sequence[str], title: str, *, writable:
         return Failure(type(error).__name__, _with_notes(error), error.exit_code)
     if isinstance(error, WrongUsage):
         return Failure("WrongUsage", f"{error}; `{title} --help` shows examples", WRONG_USAGE)
+    if isinstance(error, BadInput):
+        return Failure("BadInput", str(error), FAILED)
     if isinstance(error, UnicodeError) and (text := _unreadable_word(error, words)):
         return Failure("WrongUsage", f"{text!r} has bytes that are no text in this locale's encoding", WRONG_USAGE)
     if isinstance(error, MemoryError):

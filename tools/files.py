@@ -67,7 +67,7 @@ def read_program(name: str, limit_bytes: int) -> bytes:
     """Return a program's bytes, from standard input for -. Raises `CompileError` for a file that cannot be read or holds more than the limit."""
     try:
         if name == "-":
-            data = sys.stdin.buffer.read(limit_bytes + 1)
+            data = read_input(limit_bytes)
         else:
             with Path(name).open("rb") as file:
                 data = file.read(limit_bytes + 1)
@@ -76,6 +76,13 @@ def read_program(name: str, limit_bytes: int) -> bytes:
     if len(data) > limit_bytes:
         raise CompileError(f"{name} has more than {limit_bytes >> 20} MiB; no program does")
     return data
+
+
+def read_input(limit_bytes: int) -> bytes:
+    """Return what comes on standard input, one byte more than the limit at most. Raises `OSError` for one that is closed."""
+    if sys.stdin is None:
+        raise OSError(errno.EBADF, "it is closed", "standard input")
+    return sys.stdin.buffer.read(limit_bytes + 1)
 
 
 def check_outputs(*paths: Path | None) -> None:

@@ -201,6 +201,30 @@ def test_a_reader_that_has_gone_is_no_error(options):
     assert (out, err) == ("0\n", "")
 
 
+def test_a_drawing_library_that_ends_python_for_want_of_a_reader_is_no_error(ringup, monkeypatch):
+    reader, writer = os.pipe()
+    os.close(reader)
+
+    def draw(args):
+        try:
+            os.write(writer, b"x")
+        except BrokenPipeError:
+            raise SystemExit(1)  # noqa: B904  as rich.console.Console.on_broken_pipe
+
+    monkeypatch.setattr("ringup.tools.list_cards.run", draw)
+    assert ringup("list") == (0, "", "")
+    os.close(writer)
+
+
+@pytest.mark.parametrize("words", [["decode", "pm4", "-"], ["asm", "-"], ["disasm", "-"], ["program", "-"]])
+def test_a_closed_standard_input_is_one_line(ringup, monkeypatch, words):
+    monkeypatch.setattr("sys.stdin", None)
+    status, _, err = ringup(*words)
+    assert status in (1, 32)
+    assert err.count("\n") == 1
+    assert "it is closed" in err
+
+
 def test_ctrl_c_behind_the_end_prints_no_traceback():
     code = (
         "import atexit, os, signal, sys; import ringup.tools.list_cards as l; from ringup.tools import cli\n"
