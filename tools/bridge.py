@@ -113,7 +113,8 @@ def _held(name: str, given: Mapping[str, Any]) -> Iterator[tuple[Port, Row]]:
         raise NotSupported(
             f"{name} has no USB bridge in front of it; names of those begin with usb:, or end in @asm2464pd"
         )
-    options.pop("firmware", None)  # of the card behind it
+    for of_the_card in ("firmware", "witness"):
+        options.pop(of_the_card, None)
     with holding(rest, **options) as found:
         yield found
 
