@@ -26,6 +26,7 @@ def card(
     strict: bool = True,
     clock: VirtualClock | None = None,
     beside: Executor | None = None,
+    caches: bool = False,
 ) -> VirtualRadeon:
     """Return a virtual card, powered and posted; see `VirtualRadeon`. An unknown name is a `NoSuchCard` that lists the known ones."""
     from ringup.silicon.amd.card import VirtualRadeon
@@ -39,6 +40,7 @@ def card(
         strict=strict,
         clock=clock,
         beside=beside,
+        caches=caches,
     )
 
 

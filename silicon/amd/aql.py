@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ringup.silicon.amd import aql_packets as aql
 from ringup.silicon.amd.aql_dispatch import Refused, prepare
+from ringup.silicon.amd.cache_control import AGENT, SYSTEM, WRITE_BACK
 from ringup.silicon.amd.pm4_decode import MASK48, SRC_BAD_OPCODE, Packet, PacketError, Rule
 from ringup.silicon.amd.pm4_parser import Parser
 
@@ -48,6 +49,7 @@ class Aql(Parser):
         self.at = 0  # gpu_va of amd_queue_t
         self.index = 0  # of the packet to be launched next
         self.retired = 0  # read_dispatch_id
+        self._release = 0  # scope of the packet's release fence
         self._within = bool(self.buffers)  # the queue was disconnected in a packet's indirect buffer
 
     # --- what lies in memory ------------------------------------------------------------------------------------
@@ -138,7 +140,10 @@ class Aql(Parser):
             for scope in (head.acquire, head.release):
                 if scope == aql.SCOPE_RESERVED:
                     self.note("fence scope {} is reserved: taken as system", scope)
+            self._release = head.release
             if head.acquire:
+                if (caches := self.cp.board.caches) is not None:
+                    caches.invalidate(AGENT if head.acquire == aql.SCOPE_AGENT else SYSTEM)
                 yield FENCE_US
         kind = KINDS.get(head.type)
         if kind is None:
@@ -174,6 +179,9 @@ class Aql(Parser):
         if early:
             self.signal(signal, start if profiled else None)
             signal = 0
+        caches = self.cp.board.caches
+        if caches is not None and self._release > aql.SCOPE_AGENT:
+            self.queue.after_work(lambda queue: caches.invalidate(WRITE_BACK))
         self.queue.after_work(partial(_complete, index, signal, start if profiled else None, lent))
 
     def retire(self, index: int) -> None:

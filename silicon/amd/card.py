@@ -14,6 +14,7 @@ from ringup.autogen.linux import pci as regs
 from ringup.errors import CardBusy, DeviceLost
 from ringup.silicon.amd import chips, discovery, images, vbios
 from ringup.silicon.amd.apertures import Doorbells, FrameBuffer, Registers
+from ringup.silicon.amd.caches import Caches
 from ringup.silicon.amd.chips import ChipRow
 from ringup.silicon.amd.df import DataFabric
 from ringup.silicon.amd.gc import GraphicsCore
@@ -72,12 +73,14 @@ class VirtualRadeon:
         strict: bool = True,
         clock: VirtualClock | None = None,
         beside: Executor | None = None,
+        caches: bool = False,
     ) -> None:
         """`enumerated`: the host's firmware has given addresses and switched memory decoding on; bus mastering is the driver's.
 
         `engine`: what runs the shader programs, the translator when left out; `strict`: it stops at what metal lets pass by luck. `clock`: of
         the machine that the card is a part of, one of its own when left out. `beside`: what translates shader programs while the card goes on,
-        where others' time passes meanwhile; they wait for it when left out. Not for an `engine`.
+        where others' time passes meanwhile; they wait for it when left out. Not for an `engine`. `caches`: the graphics core has caches that
+        go stale (`caches.py`), at the cost of speed.
         """
         self.chip = _sized(chips.find(chip), vram_bytes, bar0_bytes)
         self.clock = PowerDomain(clock or VirtualClock())
@@ -98,6 +101,7 @@ class VirtualRadeon:
         self._blocks: list[Resettable] = []
         self._firmware: dict[str, bytes] = {}
         wgp_count = self.chip.gc.core.compute_units // 2
+        self._caches = caches
         self._wire_blocks(engine or Translator(wgp_count=wgp_count, beside=beside), strict=strict)
         self._wire_apertures()
         self.reaches_host: Callable[[], bool] = lambda: (
@@ -137,6 +141,8 @@ class VirtualRadeon:
         self.gfxhub = self._add(VmHub(board, gc_cells, GFXHUB, None))
         self.ih = self._add(Ih(board, self.mmhub, self.gpu.interrupt, self.gpu.intx_done))
         self.mmhub.interrupts = self.gfxhub.interrupts = self.ih
+        if self._caches:
+            self.board.caches = self.gfxhub.caches = self._add(Caches(board))
         engines = range(chip.gc.sdma_engines)
         self.sdma = [self._add(Sdma(board, self.gfxhub, self.ih, gc_cells, index)) for index in engines]
         self.gc = self._add(

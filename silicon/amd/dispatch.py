@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ringup.autogen.amd import gc, gc_compute, gc_sq
+from ringup.silicon.amd.caches import CachedMemory
 from ringup.silicon.amd.grbm import PRESENT_LIMIT, Grbm, Slot
 from ringup.silicon.amd.parts import Board, Hub, InterruptSink
 from ringup.silicon.cells import Cells
@@ -192,8 +193,14 @@ class Space:
 
     def move(self, memory: Memory) -> None:
         """Go on in another address space."""
+        self.retire()
         self._memory = memory
         self._moves += 1
+
+    def retire(self) -> None:
+        """Leave what was read to the first-level caches, if there are any."""
+        if isinstance(self._memory, CachedMemory):
+            self._memory.retire()
 
 
 class Grid:
@@ -244,6 +251,7 @@ class Grid:
     def kill(self) -> None:
         """Drop all waves."""
         self.freeze()
+        self._space.retire()
         if self.run is not None:
             self.run.kill()
 
@@ -261,6 +269,7 @@ class Grid:
         self._dispatcher.busy_ns += executed
         spent = executed * INSTRUCTION_US
         if ended:
+            self._space.retire()
             self._timer = self._dispatcher.board.clock.after(spent, partial(self._done, self))
             return
         if run.violations:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from ringup.autogen.amd import vm as bits
+from ringup.silicon.amd.caches import CachedMemory, Caches, is_cached
 from ringup.silicon.amd.hub_memory import HubMemory
 from ringup.silicon.amd.parts import Board, InterruptSink, VmFault
 from ringup.silicon.amd.pieces import Piece
@@ -108,6 +109,7 @@ class VmHub:
         self, board: Board, cells: Cells, row: HubRow, interrupts: InterruptSink | None, gc_major: int = 11
     ) -> None:
         self.board, self.cells, self.row, self.interrupts = board, cells, row, interrupts
+        self.caches: Caches | None = None  # what lies between the hub's clients and VRAM
         self.form = FORMATS[gc_major]
         self._cache = [Cache() for _ in range(CONTEXTS)]
         self._held = [False] * ENGINES
@@ -413,7 +415,8 @@ class VmHub:
         parts = []
         for _, piece, count in self._pieces(vmid, gpu_va, size_bytes, False, client):
             if piece.space == "vram":
-                parts.append(self.board.vram.read(piece.address, count))
+                memory = self.caches if self.caches is not None and is_cached(piece.flags) else self.board.vram
+                parts.append(memory.read(piece.address, count))
             elif piece.space == "host":
                 parts.append(self.board.host.read(piece.address, count))
             elif piece.space == "zero":
@@ -439,7 +442,10 @@ class VmHub:
         for at, piece, count in self._pieces(vmid, gpu_va, len(data), True, client):
             chunk = data[at : at + count]
             if piece.space == "vram":
-                self.board.vram.write(piece.address, chunk)
+                if self.caches is not None:
+                    self.caches.write(piece.address, chunk, client)
+                else:
+                    self.board.vram.write(piece.address, chunk)
             elif piece.space == "host":
                 self.board.host.write(piece.address, chunk)
             elif piece.space == "nothing":
@@ -462,4 +468,4 @@ class VmHub:
 
     def memory(self, vmid: int, client: str) -> Memory:
         """Return the address space for the shader cores."""
-        return HubMemory(self, vmid, client)
+        return HubMemory(self, vmid, client) if self.caches is None else CachedMemory(self, vmid, client, self.caches)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from ringup.silicon.amd.cache_control import CacheControl
 from ringup.silicon.cells import RegisterSpace
 from ringup.silicon.clock import VirtualClock
 from ringup.silicon.faults import Faults
@@ -18,7 +19,7 @@ FIRST_PAGE_DWORDS = 1024  # of doorbells: the driver's own; those of processes l
 
 @dataclass(slots=True)
 class Board:
-    """What every block shares: its chip's name in the register database, time, log, faults, the register bus and the memories."""
+    """What every block shares: its chip's name in the register database, time, log, faults, the register bus, memories, caches if any."""
 
     chip: str
     clock: VirtualClock
@@ -28,6 +29,7 @@ class Board:
     vram: Vram
     host: HostMemory
     doing: Callable[[], str] | None = None  # what an engine executes at this moment, in words, for faults that it meets
+    caches: CacheControl | None = None
 
 
 class VmFault(Exception):

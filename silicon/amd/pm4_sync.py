@@ -1,6 +1,6 @@
 """Packets that order work: WAIT_REG_MEM, ACQUIRE_MEM, RELEASE_MEM, EVENT_WRITE, TIMESTAMP, REWIND.
 
-Caches are not modelled: what one engine stores, the others see at once. ACQUIRE_MEM and the cache fields of RELEASE_MEM do nothing.
+On a card without caches what one engine stores the others see at once: ACQUIRE_MEM and the cache fields of RELEASE_MEM do nothing.
 Source: PAL f32_mec_pm4_packets.h, amdgpu nvd.h and gfx_v11_0.c (emit_fence, emit_reg_write_reg_wait), Mesa pkt3.json.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from ringup.autogen.amd import pm4, pm4_events
 from ringup.errors import Unmodelled
 from ringup.silicon.amd import atomics
+from ringup.silicon.amd.cache_control import from_gcr
 from ringup.silicon.amd.cp_queue import Queue
 from ringup.silicon.amd.parts import VmFault
 from ringup.silicon.amd.pm4_decode import Packet, Rule, compare, reserved
@@ -101,7 +102,7 @@ def _register(parser: Parser, dword: int, function: int, reference: int, mask: i
 
 
 def acquire_mem(parser: Parser, packet: Packet) -> Iterator[float]:
-    """Invalidate and write back caches: nothing to do without caches but time. With PWS it waits for a release before, without memory."""
+    """Invalidate and write back caches. With PWS it waits for a release before, without memory."""
     if packet.body[6] >> 19:
         raise reserved(f"{packet}: GCR_CNTL {packet.body[6]:#x}")
     if pm4.ACQUIRE_MEM_POLL_INTERVAL(packet.body[5]).pws_ena:
@@ -115,6 +116,9 @@ def acquire_mem(parser: Parser, packet: Packet) -> Iterator[float]:
             lambda: f"release {wanted} of counter {counter}; {parser.completed[counter]} are through",
             may_stop=False,
         )
+    if (caches := parser.cp.board.caches) is not None:
+        bits = pm4.ACQUIRE_MEM_GCR_CNTL(packet.body[6])
+        caches.invalidate(from_gcr(bits, instructions=bool(bits.gli_inv)))
     yield ACQUIRE_US
 
 
@@ -150,6 +154,8 @@ def _end_of_pipe(parser: Parser, packet: Packet, select: pm4.RELEASE_MEM_DATA, v
     gpu_va = packet.address(2, max(size, 4))
 
     def happen(queue: Queue) -> None:
+        if (caches := parser.cp.board.caches) is not None:
+            caches.invalidate(from_gcr(pm4.RELEASE_MEM_OP(packet.body[0])))
         where = queue.hqd.vmid or vmid  # a process's queue that was away meanwhile may have come back in another VMID
         if size:
             value = parser.cp.grbm.ticks() if select.data_sel >= 3 else data & (1 << 8 * size) - 1

@@ -8,8 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ringup.autogen.amd import sdma_packets as pkt
+from ringup.autogen.amd.pm4 import ACQUIRE_MEM_GCR_CNTL
 from ringup.errors import Unmodelled
 from ringup.silicon.amd import atomics, sdma_copy
+from ringup.silicon.amd.cache_control import from_gcr
 from ringup.silicon.amd.parts import Board, Hub
 from ringup.silicon.cells import block_map
 
@@ -283,7 +285,10 @@ def _register_write(engine: Engine, queue: Queue, packet: Any) -> Work:
 
 
 def _cache(engine: Engine, queue: Queue, packet: Any) -> Work:
-    yield PACKET_US  # the model keeps no data caches: all memory is coherent
+    if (caches := engine.board.caches) is not None:
+        bits = ACQUIRE_MEM_GCR_CNTL(packet.gcr_control_15_0 | packet.gcr_control_18_16 << 16)
+        caches.invalidate(from_gcr(bits, instructions=bool(bits.gli_inv)))
+    yield PACKET_US
 
 
 Handler = Callable[[Engine, "Queue", Any], Work]
