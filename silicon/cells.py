@@ -326,6 +326,7 @@ class Cells:
             found = value if field == "*" else self.field(name, field, value)
             if found and (not wanted or found == int(wanted, 0)):
                 what = "" if field == "*" else f".{field}"
+                self._tell(address, "unmodelled", "{} = {:#x} is refused{}", value, _why(row))
                 raise Unmodelled(f"{self.block}.{name}{what} was set to {found:#x}: {row.why}")
 
     def _tell(self, address: int, kind: str, form: str, *values: object) -> None:

@@ -150,7 +150,7 @@ def test_what_is_not_modelled_is_kept_and_noted_once_each_way(tabled):
 
 
 def test_what_starts_something_that_is_lacking_raises_and_is_not_stored(tabled):
-    gc, _ = tabled
+    gc, told = tabled
     for value in (1, 1 << 4):  # PERFMON_STATE 3:0, SPM_PERFMON_STATE 7:4: gc_11_0_0_sh_mask.h
         with pytest.raises(
             Unmodelled, match=r"gc\.CP_PERFMON_CNTL\.(SPM_)?PERFMON_STATE was set to 0x1: performance counters"
@@ -158,6 +158,11 @@ def test_what_starts_something_that_is_lacking_raises_and_is_not_stored(tabled):
             gc.write(gc.address(PERFMON), value)
     gc.write(gc.address(PERFMON), 2)  # stops counters: none runs
     assert gc[PERFMON] == 2
+    assert [text for _, _, text in told] == [
+        "gc.CP_PERFMON_CNTL = 0x1 is refused: performance counters",
+        "gc.CP_PERFMON_CNTL = 0x10 is refused: performance counters",
+        "gc.CP_PERFMON_CNTL = 0x2 is kept without effect: performance counters",
+    ]
 
 
 def test_reserved_bits_are_noted_once_unless_the_row_knows_them(tabled):
