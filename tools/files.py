@@ -163,7 +163,10 @@ def _draft(place: Path) -> Path | None:
     except PermissionError:
         return None
     with suppress(FileNotFoundError):
-        os.fchmod(node, stat.S_IMODE(place.stat().st_mode))
+        before = place.stat()
+        with suppress(PermissionError):  # root keeps a user's file the user's
+            os.fchown(node, before.st_uid, before.st_gid)
+        os.fchmod(node, stat.S_IMODE(before.st_mode))
     os.close(node)
     return draft
 

@@ -17,7 +17,7 @@ from typing import Any
 from ringup.drivers.transport import advice
 from ringup.drivers.transport.kernel import Kernel
 from ringup.errors import PermissionNeeded, TransportError
-from ringup.tools import doctor_usb, host_rules
+from ringup.tools import doctor_usb, files, host_rules
 from ringup.tools.host_rules import USB, VFIO, File
 from ringup.tools.json_text import json_text
 from ringup.tools.wrong_usage import WrongUsage
@@ -191,10 +191,9 @@ def _kept(root: Path) -> dict[str, Any]:
 def _write(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.ringup")
-    draft.write_text(text, encoding="utf-8")
-    draft.chmod(MODE)
-    draft.replace(path)
+    with files.writing(path) as draft:
+        draft.write_text(text, encoding="utf-8")
+        draft.chmod(MODE)
 
 
 def _text(path: Path) -> str | None:

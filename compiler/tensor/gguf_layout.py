@@ -47,7 +47,7 @@ class _Cursor:
     """Reads a file in order. A read beyond its end is an error that says what was to be read and where."""
 
     def __init__(self, data: memoryview, path: object) -> None:
-        self._data, self._path, self.at, self.order = data, path, 0, "<"
+        self._data, self._path, self.at = data, path, 0
 
     def fail(self, what: str) -> CompileError:
         return CompileError(f"{self._path} is no whole GGUF file: {what}; fetch it again")
@@ -60,7 +60,7 @@ class _Cursor:
         return self._data[self.at - size_bytes : self.at]
 
     def number(self, code: str, what: str) -> int:
-        return int(struct.unpack(self.order + code, self.take(struct.calcsize(code), what))[0])
+        return int(struct.unpack(f"<{code}", self.take(struct.calcsize(code), what))[0])
 
     def count(self, least_bytes: int, what: str) -> int:
         """Read a 64-bit count of things that have at least `least_bytes` each."""
@@ -86,8 +86,10 @@ def check(data: memoryview, path: object, types: Mapping[int, Blocks]) -> list[E
     if bytes(cursor.take(len(MAGIC), "its first word")) != MAGIC:
         raise cursor.fail("it does not begin with GGUF")
     if struct.unpack_from("<I", cursor.take(4, "its version"))[0] & 0xFFFF == 0:
-        # A file of the other byte order: its version, 2 or 3, is in the high half.
-        cursor.order = ">"
+        # Its version, 2 or 3, is in the high half.
+        raise CompileError(
+            f"{path} is a GGUF file of the other byte order; `gguf-convert-endian {path} little` turns it over"
+        )
     tensors = cursor.count(MIN_TENSOR_BYTES, "tensors")
     pairs = cursor.count(MIN_PAIR_BYTES, "fields")
     alignment = _pairs(cursor, pairs)

@@ -6,6 +6,7 @@ GGUF's words are written here from ggml's docs/gguf.md: magic, version, counts, 
 import json
 import struct
 
+import numpy as np
 import pytest
 
 from ringup.compiler.tensor import load_gguf, load_safetensors, save_safetensors
@@ -58,6 +59,19 @@ def test_a_sound_file_has_what_was_written(load):
     tensors, fields = load(GOOD)
     assert {name: one.tolist() for name, one in tensors.items()} == {"k": [1, 2, 3, 4], "v": [1, 2, 3, 4]}
     assert (fields["general.name"], fields["list"], fields["numbers"]) == ("a name", ["ab", "c"], [1, 2, 3])
+
+
+def test_a_file_of_the_other_byte_order_is_refused_with_what_turns_it_over(tmp_path):
+    """Its numbers were taken as they are in the file, which made others of them."""
+    library = pytest.importorskip("gguf", reason=OPTIONAL)
+    writer = library.GGUFWriter(tmp_path / "x.gguf", "llama", endianess=library.GGUFEndian.BIG)
+    writer.add_tensor("k", np.arange(4, dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(CompileError, match=r"x\.gguf is a GGUF file of the other byte order; `gguf-convert-endian "):
+        load_gguf(tmp_path / "x.gguf")
 
 
 def test_a_file_that_is_cut_anywhere_is_refused(load):
