@@ -28,6 +28,7 @@ class Poller:
         explain: Callable[[RingupError], None],
     ) -> None:
         self._device, self._examine, self._glance, self._explain = device, examine, glance, explain
+        self.advice = ""  # what an error of a wait that ran out ends with
 
     def wait(self, timeline: Timeline, value: int, timeout_us: int) -> None:
         """Return once the timeline is at `value`. Raises `DeviceTimeout` after `timeout_us`, or what `examine` raises."""
@@ -50,7 +51,7 @@ class Poller:
             if left_us <= 0:
                 error = DeviceTimeout(
                     f"waiting for {value} on {timeline.name}: it stood at {timeline.completed} (of {timeline.last} submitted)"
-                    f" for {timeout_us / 1e6:g} s; `card.report()` tells more"
+                    f" for {timeout_us / 1e6:g} s{self.advice}"
                 )
                 self._explain(error)
                 raise error

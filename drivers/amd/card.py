@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ringup.autogen.linux import pci
-from ringup.drivers.amd import bringup
+from ringup.drivers.amd import bringup, host_reach
 from ringup.drivers.amd.bringup import Bringup
 from ringup.drivers.amd.control import CardLimits, Control
 from ringup.drivers.amd.gmc_faults import GFXHUB, MMHUB
@@ -46,6 +46,7 @@ LOG = logging.getLogger(__name__)
 INTERRUPTS_KEPT = 256
 CAUSES_KEPT = 16
 SELF_TEST_US = 200_000
+REPORT_TELLS = "; `card.report()` tells more"  # of a card that came up: one that did not has no report
 LINK_CHECK_EVERY = 8  # naps of a wait between two looks at the link
 
 
@@ -131,7 +132,10 @@ class Radeon:
             self._health = Health(self.blocks, self._control, self._too_hot)
             self._health.start()
             with stages.stage("testing the queues", 2_000_000):
+                if not self.device.polls_vram:
+                    host_reach.check(self.blocks, self.spaces)
                 self._make_queues(replaced)
+            self._waiter.advice = REPORT_TELLS
         except BaseException as error:
             if isinstance(error, RingupError):
                 self._mistakes.explain(error)
@@ -139,8 +143,8 @@ class Radeon:
             raise
 
     def _make_queues(self, replaced: Sequence[CardQueue]) -> None:
-        waiter = Poller(self.device, self._examine, self._glance, self._explain)
-        self._queues = QueueSet(self.blocks, self.spaces, waiter, self.owner, self._bringup.signals)
+        self._waiter = Poller(self.device, self._examine, self._glance, self._explain)
+        self._queues = QueueSet(self.blocks, self.spaces, self._waiter, self.owner, self._bringup.signals)
         for queue in replaced:
             self._queues.replace(queue)
         if not replaced:

@@ -258,6 +258,11 @@ class Memory:
         (vram_pa,) = self._held(buffer).vram
         return vram_pa
 
+    def bus_runs(self, buffer: Buffer) -> list[Run]:
+        """Return (bus_addr, size_bytes) of every piece of a buffer in host memory, none for one in VRAM."""
+        dma = self._held(buffer).dma
+        return list(dma.runs()) if dma is not None else []
+
     def free(self, *buffers: Buffer) -> None:
         """Take buffers back with one flush for all; nothing submitted may use them any more.
 

@@ -65,6 +65,10 @@ class Way(Protocol):
         """Do one of them."""
         ...
 
+    def dma_state(self) -> str:
+        """Say what lies between the card and the host's memory."""
+        ...
+
     def close(self) -> None:
         """Let everything go."""
         ...
@@ -164,6 +168,10 @@ class PciDevice:
             raise TransportError(
                 f"{doing}: configuration space did not come back: {listed}; close the card and open it again"
             )
+
+    def dma_state(self) -> str:
+        """Say how the IOMMU treats the card, and which bridges above it let no request through."""
+        return self._way.dma_state()
 
     def firmware(self, name: str) -> bytes | None:
         """Return None: a real card's firmware lies where the system keeps it."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ringup.autogen.linux import pci
 from ringup.drivers.transport.kernel import Kernel
 from ringup.errors import NoSuchCard
 
@@ -170,6 +171,21 @@ def reads_as_there(function: Function) -> bool:
     except OSError:
         return True  # not known
     return not data or any(byte != 0xFF for byte in data)
+
+
+def way_up(function: Function) -> str:
+    """Say which bridges above a function let none of its requests through; empty where all do."""
+    shut = [bridge.address for bridge in function.above() if not _masters(bridge)]
+    return f"no request passes {' and '.join(shut)}, whose bus mastering is off" if shut else ""
+
+
+def _masters(bridge: Function) -> bool:
+    try:
+        with (bridge.path / "config").open("rb", buffering=0) as file:
+            header = file.read(HEADER_BYTES)
+    except OSError:
+        return True  # not known
+    return len(header) < HEADER_BYTES or bool(header[pci.PCI_COMMAND] & pci.PCI_COMMAND_MASTER)
 
 
 def link_of(function: Function) -> str:

@@ -374,3 +374,12 @@ class Device(Protocol):
     def close(self) -> None:
         """Switch bus mastering off and let go. Twice is harmless."""
         ...
+
+
+@runtime_checkable
+class TellsDma(Protocol):
+    """A `Device` that knows what lies between the card and the host's memory."""
+
+    def dma_state(self) -> str:
+        """Say how the IOMMU treats the card, and which bridges above it let no request through."""
+        ...

@@ -19,7 +19,7 @@ from ringup.drivers.transport.clock import HostClock
 from ringup.drivers.transport.config_space import NodeConfig, answers, change_command
 from ringup.drivers.transport.device import FUNCTION, SLOT, Window
 from ringup.drivers.transport.dma import HostMemory
-from ringup.drivers.transport.function import Function, Resource
+from ringup.drivers.transport.function import Function, Resource, way_up
 from ringup.drivers.transport.kernel import Nodes
 from ringup.drivers.transport.mmio import FileWindow, MappedWindow, WriteCombining
 from ringup.drivers.transport.physical import Pin, runs_of
@@ -141,6 +141,14 @@ class SysfsWay:
             self._kernel.write(self._function.path / "reset", "1", doing)
         finally:
             self._kernel.write(self._function.path / "reset_method", " ".join(offered), doing)
+
+    def dma_state(self) -> str:
+        """Say how the IOMMU treats the physical addresses that the card is given, and which bridges are shut."""
+        kind = self._function.group_type
+        iommu = (
+            f"the IOMMU is in mode {kind!r} and the card is given physical addresses" if kind else "no IOMMU is seen"
+        )
+        return "; ".join(filter(None, (iommu, way_up(self._function))))
 
     def close(self) -> None:
         """Put files back as they were. Twice is harmless."""

@@ -17,7 +17,7 @@ from ringup.drivers.transport import dma
 from ringup.drivers.transport.config_space import NodeConfig
 from ringup.drivers.transport.device import FUNCTION, SLOT, Window
 from ringup.drivers.transport.dma import HostMemory
-from ringup.drivers.transport.function import Function
+from ringup.drivers.transport.function import Function, way_up
 from ringup.drivers.transport.iommufd import IommufdSpace, node_of
 from ringup.drivers.transport.iova import Iovas, Range
 from ringup.drivers.transport.kernel import explained
@@ -139,6 +139,11 @@ class VfioWay:
             raise LinkDown(
                 f"{doing}: the link did not train again; check the slot's power, `dmesg` may say more"
             ) from error
+
+    def dma_state(self) -> str:
+        """Say that the IOMMU maps what the card is given, and which bridges are shut."""
+        iommu = f"the IOMMU maps its addresses for group {self._function.group} ({self.shown})"
+        return "; ".join(filter(None, (iommu, way_up(self._function))))
 
     def close(self) -> None:
         """Disable interrupts, then let the function and its addresses go. Twice is harmless."""
