@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from ringup.silicon.shader.cfg import Block, Key, Program, Step
     from ringup.silicon.shader.decode import Instruction
+    from ringup.silicon.shader.registers import Register
 
 SCALAR_BITS = (1 << state.SCALAR_FILE_WORDS) - 1
 # no effect on results here: caches that are not modelled, hints, and waits, which only strict analysis looks at
@@ -68,6 +69,7 @@ class Variant:
     strict: bool
     counting: bool
     tracked: bool = False  # what LDS gives is followed too, in strict mode
+    undefined: int = 0  # registers that may be so where waves come from another translation, which has followed them
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,8 @@ class Lowered:
     bailed: tuple[str, ...]  # mnemonics that the interpreter runs
     all_lanes: tuple[int, ...]  # by block: vector instructions that run with every lane, not in the count of lanes
     notes: tuple[str, ...]  # what a fault's detail says by number, behind NOTE
+    shadows: tuple[Register, ...] = ()  # what strict mode follows, in the order of its places behind a wave's VGPRs
+    shadowed: int = 0  # registers of which it follows whether they are written
 
 
 def written_at_start(scalars: int) -> int:
@@ -123,11 +127,12 @@ class _Writer:
             self.entries.setdefault(key, BEGINNING + 1 + len(self.entries))
         self.full = full_exec(program.blocks, full_at, variant.lanes)
         self.guard = self._guard() if variant.strict else None
+        self.wave.save_shadows = self.guard.save if self.guard is not None else None
         self.live = live_at_entry(program.blocks, self.full, self.wave.everything)
 
     def _guard(self) -> Guard | None:
         """Return the writer of strict mode's checks, None if analysis cleared everything."""
-        written = dict.fromkeys(self.program.entries, ALL)
+        written = dict.fromkeys(self.program.entries, ALL & ~self.variant.undefined)
         written[self.program.entries[0]] = written_at_start(self.variant.scalars)
         found = analyse(self.program.blocks, written, self.full, self.variant.lanes, tracked=self.variant.tracked)
         return Guard(self.wave, self.program, found) if found.shadowed or found.flying else None
@@ -168,6 +173,8 @@ class _Writer:
             tuple(sorted(self.bailed)),
             full,
             tuple(self.notes),
+            tuple(self.guard.shadows) if self.guard is not None else (),
+            self.guard.findings.shadowed if self.guard is not None else 0,
         )
 
     def _module(self) -> str:
@@ -206,7 +213,7 @@ class _Writer:
         if number != BEGINNING:
             wave.restore(live)
             if self.guard is not None:
-                if key in self.program.entries:
+                if key in self.program.entries and not self.variant.tracked:
                     self.guard.start(ALL)
                 else:
                     self.guard.restore()
@@ -411,6 +418,8 @@ class _Writer:
         code.line(f"switch i64 {offset.text}, label %{away} [{arms}]")
         code.block(away)
         wave.save(wave.everything, 0)
+        if self.guard is not None:
+            self.guard.save()
         wave.set_wave_word(state.PC_LO, target)
         wave.leave(code.const(Exit.LEAVE, "i64"))
 

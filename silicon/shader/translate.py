@@ -70,6 +70,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ringup.silicon.shader.registers import Register
+
     Words = NDArray[np.uint64]
     Bytes = NDArray[np.uint8]
 
@@ -77,6 +79,7 @@ RULE_MODULES = (  # importing them fills `wave.RULES`
     rules_atomic, rules_buffer, rules_compare, rules_convert, rules_division, rules_dots, rules_float, rules_functions, rules_global, rules_int,
     rules_lanes, rules_lds, rules_matrix, rules_packed, rules_salu, rules_scalar_memory, rules_scratch,
 )  # fmt: skip
+ALL_BITS = (1 << 64) - 1
 QUANTUM = 16384  # instructions of a wave's turn; waves that wait for others burn it, so it bounds what spinning costs
 _INTERPRET = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 _MISS = ctypes.CFUNCTYPE(
@@ -383,7 +386,11 @@ class TranslatedRun:
     def _translate(self, *, full: bool, tracked: bool) -> _Active:
         dispatch, machine = self.machine.dispatch, self.machine
         lanes, rows = dispatch.wave_size, max(dispatch.vgpr_count, 1)
-        variant = Variant(lanes, rows, self._scalars, full, machine.strict, self._translator.counting, tracked)
+        undefined = 0
+        for one in self._all if tracked else ():
+            undefined |= one.translation.lowered.shadowed
+        counting = self._translator.counting
+        variant = Variant(lanes, rows, self._scalars, full, machine.strict, counting, tracked, undefined)
         made = self._translator.translation(machine, variant, self._mode, tuple(sorted(self._extra)))
         counts = np.zeros(len(made.lowered.blocks), np.uint64)
         active = _Active(made, full, tracked, counts, np.zeros(4 * made.lowered.sites + 4, np.uint64))
@@ -479,8 +486,20 @@ class TranslatedRun:
         if key not in known:
             self._extra.add(key)
             active = self._current[before.full, tracked] = self._translate(full=before.full, tracked=tracked)
+        if active is not before and tracked:
+            self._carry(wave, before.translation.lowered.shadows, active.translation.lowered.shadows)
         _aim(wave, active, active.translation.lowered.entries[key])
         self._left = None
+
+    def _carry(self, wave: WaveState, before: tuple[Register, ...], after: tuple[Register, ...]) -> None:
+        """Put what one translation followed of a wave where another one expects it; loads in flight count as done, what is new as written."""
+        first = 4 * (state.RESERVED_WORDS + wave.vgprs.size)
+        room = shadow_slots(wave.vgprs.shape[0])
+        start = wave.address - self._states.ctypes.data + first
+        words = self._states[start : start + 8 * room].view(np.uint64)
+        known = {one: int(value) for one, value in zip(before, words.tolist(), strict=False)}
+        for at, one in enumerate(after[:room]):
+            words[at] = 0 if one[0] == "h" else known.get(one, ALL_BITS)
 
     def _active_of(self, wave: WaveState) -> _Active:
         address = int(wave.words[COUNTS_WORD]) | int(wave.words[COUNTS_WORD + 1]) << 32

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     Rule = Callable[["Wave", Instruction], None]
 
 RULES: dict[str, Rule] = {}
+SHADOW_BANKS = ("m", "d", "h")  # of `strict_code`
 _COUNTERS = {
     "lanes": Word.LANES, "memory_transactions": Word.MEMORY_TRANSACTIONS, "cache_lines": Word.CACHE_LINES,
     "lds_conflicts": Word.LDS_CONFLICTS,
@@ -74,6 +75,7 @@ class Wave(Registers):
         self.told = 0  # those that a broken rule leaves in the wave's state
         self._dirty_outside: dict[Register, None] = {}  # of `unless` or `when`, within their bodies
         self._block = 0  # of the program, counted
+        self.save_shadows: Callable[[], None] | None = None  # stores what strict mode follows to the wave's state
         self._faults: list[_Stop] = []
         self._stops: list[tuple[Value, str]] = []
 
@@ -145,7 +147,12 @@ class Wave(Registers):
         """Leave before this instruction where `condition` holds, with a set of registers stored; the block that does so is written later."""
         code, good, bad = self.code, self.code.fresh("good"), self.code.fresh("bad")
         dirty = self.dirty | self._dirty_outside
-        changed = {one: self.read(one, self.base_type(one)) for one in dirty if saved & _bit(one)}
+        goes_on = kind is None  # where what is followed is to be known
+        changed = {
+            one: self.read(one, self.base_type(one))
+            for one in dirty
+            if saved & _bit(one) or (goes_on and one[0] in SHADOW_BANKS)
+        }
         self._faults.append(_Stop(bad, self.offset, saved, changed, self._block, kind, detail))
         code.branch(condition, bad, good, likely=False)
         code.block(good)
@@ -206,6 +213,8 @@ class Wave(Registers):
         self._save(saved)
         if len(stops) == 1:
             self._save_pc(one.offset)
+            if one.kind is None and self.save_shadows is not None:
+                self.save_shadows()
             if one.kind is not None and one.detail is not None:
                 self.set_context_word(Word.FAULT_KIND, one.kind)
                 self.set_context_word(Word.FAULT_DETAIL, one.detail)

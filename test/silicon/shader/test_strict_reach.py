@@ -258,6 +258,21 @@ def test_registers_that_nobody_wrote_may_be_computed_with_and_not_stored(buffers
     assert "lane 0 of v3 is undefined: it comes of v5" in violation.detail
 
 
+@pytest.mark.parametrize(
+    ("before", "behind", "report"),
+    [
+        ("", "v_add_nc_u32_e32 v3, v5, v5" + STORE, "lane 0 of v3 is undefined: it comes of v5"),
+        ("v_mul_u32_u24_e32 v3, v5, v0\n", STORE, "lane 0 of v3 is undefined: it comes of v5"),
+        ("s_add_u32 s8, s9, s0\n", "s_cmp_eq_u32 s8, 0\n s_cbranch_scc1 .Lend\n.Lend:", "it comes of s9"),
+        ("s_mov_b32 s20, 3\n", "s_mov_b32 exec_lo, s21", "EXEC would get bits"),
+    ],
+)
+def test_a_wave_that_met_lds_nobody_wrote_keeps_what_is_known_of_its_registers(buffers, before, behind, report):
+    violation = buffers.broken(LANE + before + HALVES + behind + END, **ARGS)
+    assert violation.kind == "uninitialised"
+    assert report in violation.detail
+
+
 def test_a_wave_goes_on_behind_lds_that_nobody_wrote_with_all_its_registers(buffers):
     """Half of what is loaded nobody wrote; what decides is the other half, before and behind a loop."""
     program = (
