@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from secrets import token_hex
 
 from ringup.errors import CompileError
 from ringup.tools.wrong_usage import WrongUsage
@@ -157,7 +156,7 @@ def _place(path: Path) -> Path | None:
 
 def _draft(place: Path) -> Path | None:
     """Make an empty file beside `place` with its rights; None where the folder takes none. Raises other `OSError`s."""
-    draft = place.with_name(f".{place.stem[:MAX_STEM]}.{os.getpid()}-{token_hex(4)}{place.suffix}")
+    draft = place.with_name(f".{place.stem[:MAX_STEM]}.{os.getpid()}-{os.urandom(4).hex()}{place.suffix}")
     try:
         node = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     except PermissionError:
