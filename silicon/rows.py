@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
 ALL = 0xFFFF_FFFF
+LAST = "\x7f"  # behind every letter of a name
 
 
 class Kind(Enum):
@@ -90,16 +91,13 @@ def _expression(pattern: str) -> re.Pattern[str]:
     return re.compile("".join(_SIGNS.get(part, re.escape(part)) for part in re.split(r"([*#])", pattern)))
 
 
-def _matching(pattern: str, names: Sequence[str]) -> Iterator[str]:
-    """Yield those of the sorted `names` that a pattern means."""
+def _matching(pattern: str, names: Sequence[str]) -> list[str]:
+    """List those of the sorted `names` that a pattern means; only names that begin as it does are compared."""
     parts = re.split(r"[*#]", pattern)
     start, longest = parts[0], max(parts, key=len)
     matches = _expression(pattern).fullmatch
-    for name in names[bisect_left(names, start) :]:
-        if not name.startswith(start):
-            return
-        if longest in name and matches(name):
-            yield name
+    alike = names[bisect_left(names, start) : bisect_left(names, start + LAST)]
+    return [name for name in alike if longest in name and matches(name)]
 
 
 @dataclass(frozen=True, eq=False)
