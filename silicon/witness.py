@@ -55,7 +55,7 @@ def seen(events: Iterable[Event], place: str) -> Iterator[Observation]:
         yield Observation(
             f"{place}{event.number}",
             event.time_ns / 1000,
-            f"{event.block}: {event.text}",
+            f"{event.block}: {event.text}{_lane(event.text, broken)}",
             _number(broken, "pc"),
             _accessed(broken),
             _number(broken, "vmid"),
@@ -64,10 +64,16 @@ def seen(events: Iterable[Event], place: str) -> Iterator[Observation]:
 
 def _accessed(broken: object) -> int:
     """Return the address that a fault names; a rule that a shader program broke has it in its words."""
-    if hasattr(broken, "gpu_va"):
+    if getattr(broken, "gpu_va", None) is not None:
         return _number(broken, "gpu_va")
     named = ACCESSED.search(getattr(broken, "detail", ""))
     return int(named[1], 16) if named else NONE
+
+
+def _lane(text: str, broken: object) -> str:
+    """Return the lane of a rule that a shader program broke, where its words do not have it."""
+    lane = getattr(broken, "lane", None)
+    return "" if lane is None or f"lane {lane}" in text else f", lane {lane}"
 
 
 def _number(of: object, name: str) -> int:

@@ -106,6 +106,14 @@ def test_a_submission_waits_for_the_dispatches_before_it_then_forgets_caches():
     assert Pm4Commands(NAVI31).begin == to_bytes(begin)
 
 
+def test_a_barrier_waits_and_forgets_what_shaders_read_through():
+    """CS_PARTIAL_FLUSH (event 7, index 4), then ACQUIRE_MEM whose GCR_CNTL invalidates scalar, vector and L1 caches. nvd.h, soc15d.h."""
+    words = struct.unpack("<10I", Pm4Commands((11, 0, 0)).barrier)
+    assert words[:2] == (0xC000_4600, 0x407)
+    assert words[2] == 0xC006_5800
+    assert words[-1] == 1 << 7 | 1 << 8 | 1 << 9  # GLK_INV, GLV_INV, GL1_INV
+
+
 def test_an_indirect_buffer_of_a_users_queue_names_no_address_space():
     # ROCr amd_gpu_pm4.h, PM4_INDIRECT_BUFFER_DW3: IB_SIZE 19:0, IB_VALID 23
     assert Pm4Commands(NAVI31).call(0x1_2345_6780, 64, 0) == to_bytes([0xC002_3F00, 0x2345_6780, 1, 0x0080_0010])

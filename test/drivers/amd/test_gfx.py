@@ -149,6 +149,7 @@ def test_a_hung_queue_is_killed_and_the_others_go_on(navi31):
 def test_mapping_throws_out_what_a_previous_owner_left(navi31):
     Queue(navi31).endless()
     fresh = Queue(navi31)
+    assert not any(queue.grids for queue in navi31.radeon.gc.cp.queues.values())
     fresh.fence(5)
     assert fresh.seen == 5
     assert fresh.hqd.pointers().rptr == 8
@@ -256,6 +257,14 @@ def test_queues_that_cannot_be_are_refused(navi31):
         Place(4, 0)
     with pytest.raises(ValueError, match="no compute queue descriptor"):
         compute_mqd((9, 4, 3), spec)
+
+
+def test_a_queue_that_does_not_become_active_is_a_hang(navi31):
+    navi31.radeon.gc.grbm.cells.on_read("CP_HQD_ACTIVE", lambda: 0)
+    with pytest.raises(
+        DeviceHung, match=r"compute queue 1\.0\.0 did not become active; the graphics core needs a reset"
+    ):
+        Queue(navi31)
 
 
 def test_a_queue_that_does_not_let_go_is_a_hang(navi31, monkeypatch):
