@@ -16,6 +16,8 @@ from ringup.tools.html_page import page
 from ringup.tools.json_text import json_text
 
 TITLES = {  # keys of a report: how they are headed on a page, in their order
+    "mistakes": "Mistakes that a real card punishes",
+    "unfinished": "What stands still or waits",
     "befell": "What befell it",
     "rungs": "Resets",
     "faults": "Faults",
