@@ -80,6 +80,22 @@ def test_a_hub_that_never_answers_a_flush_is_named(hands, fault, message):
     card.gmc.flush_tlb(8)
 
 
+def test_a_flush_that_was_interrupted_as_it_took_the_semaphore_keeps_nobody_out(hands, monkeypatch):
+    """The read that takes it was answered, and nobody saw the answer."""
+    card = hands()
+    card.gmc.start_mmhub()
+    block = type(card.mmhub)
+
+    def interrupted(self, word, done, *rest, **more):
+        self.read(word)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(block, "wait", interrupted)
+        card.gmc.flush_tlb(8)
+    card.gmc.flush_tlb(8)
+
+
 def test_a_fault_is_read_once_and_the_next_one_is_kept(up):
     assert up.gmc.read_fault("gfxhub") is None
     for va in (0x6_0000_5000, 0x6_0000_6000):
