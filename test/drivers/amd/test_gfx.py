@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from ringup.autogen.amd.gc import (
@@ -9,6 +11,7 @@ from ringup.autogen.amd.gc import (
     GC_USER_SHADER_ARRAY_CONFIG,
 )
 from ringup.autogen.amd.gc_hqd import CP_HQD_ACTIVE
+from ringup.drivers.amd import mark
 from ringup.drivers.amd.doorbells import DOORBELL_BAR, Doorbell, compute_index
 from ringup.drivers.amd.gfx_gating import set_gating
 from ringup.drivers.amd.gfx_hqd import Place, selected
@@ -257,6 +260,27 @@ def test_queues_that_cannot_be_are_refused(navi31):
         Place(4, 0)
     with pytest.raises(ValueError, match="no compute queue descriptor"):
         compute_mqd((9, 4, 3), spec)
+
+
+def test_a_mark_that_was_cut_short_is_none(navi31, monkeypatch):
+    """Cut before each of its writes, over a mark of before: it is read whole, or not at all."""
+    old, new = mark.Mark(1, 2, 3), mark.Mark(4, 5, 6)
+    write = type(navi31.gc).write
+    for allowed in range(6):
+        mark.write(navi31.gc, old)
+        done = []
+
+        def cut(self, word, *rest, done=done, allowed=allowed):
+            if len(done) == allowed:
+                raise KeyboardInterrupt
+            done.append(word)
+            write(self, word, *rest)
+
+        with monkeypatch.context() as patched, suppress(KeyboardInterrupt):
+            patched.setattr(type(navi31.gc), "write", cut)
+            mark.write(navi31.gc, new)
+        assert mark.read(navi31.gc) in (None, old if not done else new)
+    assert mark.read(navi31.gc) == new
 
 
 def test_a_queue_that_does_not_become_active_is_a_hang(navi31):
