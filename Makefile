@@ -5,6 +5,7 @@
 #   make mutants lines that matter are taken out one by one: does a test notice?
 #   make guest   a real kernel in an emulator as judge, without a card or hardware help: transports, our driver, Linux's amdgpu on our cards
 #   make bench   ringup beside its peers
+#   make fresh   the demo and the suite as a newcomer has them: in a new minimal Debian 12, of a clean clone; needs root
 #   make lint    ruff and mypy alone
 
 PYTHON ?= python3
@@ -13,7 +14,11 @@ BIN := $(VENV)/bin
 
 FUZZ_SECONDS ?= 360
 
-.PHONY: demo test fuzz mutants bench lint guest guest-iommufd setup oracles model clean
+# Commands of `make fresh`; FRESH=kept takes the system that the last run left, with all it has installed and fetched.
+FRESH_COMMANDS ?= make demo && make test
+FRESH_FOLDER := $(or $(RINGUP_CACHE),$(HOME)/.cache/ringup)/fresh
+
+.PHONY: demo test fuzz mutants fresh bench lint guest guest-iommufd setup oracles model clean
 
 demo: setup model
 	@$(BIN)/ringup demo
@@ -31,6 +36,9 @@ fuzz: setup oracles
 
 mutants: setup oracles
 	$(BIN)/python test/mutants/run.py $(MUTANTS)
+
+fresh:
+	bash test/fresh.sh "$(FRESH_FOLDER)" "$(FRESH_COMMANDS)" $(FRESH)
 
 bench: setup oracles
 	$(BIN)/ringup bench

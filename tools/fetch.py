@@ -17,11 +17,13 @@ from fnmatch import fnmatch
 from pathlib import Path
 from urllib.parse import unquote
 
+from ringup.autogen.generate.isa_probe import loader
 from ringup.autogen.generate.manifest import Package
 from ringup.autogen.generate.sources import STAMP
 from ringup.errors import HeaderError
 
-SYSTEM_LISTS = (Path("/etc/apt/sources.list.d/debian.sources"), Path("/etc/apt/sources.list"))
+APT = Path("/etc/apt")
+OS_RELEASE = Path("/etc/os-release")
 COMPONENTS = "main contrib non-free non-free-firmware"
 TIMEOUT_S = 900  # TIMEOUT: a 200 MB package over a slow line; apt itself gives up on a dead one much earlier
 
@@ -56,16 +58,19 @@ def _fetch_into(package: Package, cache: Path, say: Say) -> Path:
     cache.mkdir(parents=True, exist_ok=True)
     target = cache / package.label
     with _locked(cache / f".{package.label}.lock"):
-        if (target / STAMP).is_file() and (
-            package.kind != "wheel" or (target / STAMP).read_text().strip() == package.read
-        ):
-            LOG.info("%s is in place already: %s", package.label, target)
-            return target
+        if (target / STAMP).is_file():
+            stale = _stale(package, target)
+            if not stale:
+                LOG.info("%s is in place already: %s", package.label, target)
+                return target
+            say(f"{package.label}: fetching it again: {stale}")
         with tempfile.TemporaryDirectory(prefix=f".{package.label}.", dir=cache) as folder:
             work, out = Path(folder), Path(folder) / "out"
             out.mkdir()
-            say(f"{package.label}: downloading {' '.join(package.names)}")
+            say(f"{package.label}: downloading {package.name}")
             version = _download_and_unpack(package, work, out, say)
+            if problem := _broken_program(package, out):
+                raise HeaderError(f"{package.label}: {problem}; it was not put into {cache}")
             (out / STAMP).write_text(version + "\n", encoding="utf-8")
             shutil.rmtree(target, ignore_errors=True)
             out.rename(target)
@@ -87,10 +92,11 @@ def _download_and_unpack(package: Package, work: Path, out: Path, say: Say) -> s
         say(f"{package.label}: unpacking {tars[0].name}")
         _untar(tars[0], out, package.take)
         return tars[0].name.split("_")[1].split(".orig.")[0]
-    _run([*_apt(options), "download", *package.names], work, f"downloading {' '.join(package.names)}")
+    names = _closure(package, options, work) if package.kind == "deb-root" else [package.name]
+    _run([*_apt(options), "download", *names], work, f"downloading {' '.join(names)}")
     debs = sorted(work.glob("*.deb"))
     versions = {deb.name.split("_")[0]: unquote(deb.name.split("_")[1]) for deb in debs}
-    for name in package.names:
+    for name in names:
         if name not in versions:
             raise HeaderError(f"downloading {name}: apt-get said nothing and left no package")
     raw = out if package.kind == "deb-root" else work / "raw"
@@ -99,7 +105,48 @@ def _download_and_unpack(package: Package, work: Path, out: Path, say: Say) -> s
         _run(["dpkg-deb", "-x", str(deb), str(raw)], work, f"unpacking {deb.name}")
     if package.kind == "deb":
         _untar(raw / package.inside, out, package.take)
-    return versions[package.names[0]]
+    return versions[package.name]
+
+
+def _stale(package: Package, target: Path) -> str:
+    """Return why a package that was fetched once is fetched again; empty when it is as it should be."""
+    if package.kind == "wheel" and (version := (target / STAMP).read_text().strip()) != package.read:
+        return f"{version} is there, {package.read} is wanted"
+    return _broken_program(package, target)
+
+
+def _broken_program(package: Package, root: Path) -> str:
+    """Return which program of a package does not run by what its root holds, and why; empty when all do.
+
+    A library that the computer happens to have does not count: the next computer lacks it.
+    """
+    for name in package.programs:
+        program = root / package.folder / name
+        if not program.is_file():
+            return f"there is no {package.folder}/{name}"
+        start = loader(root, program)
+        # A link or a path with dots is the same library; what lies outside the root is not.
+        listed, problem = _output([*start, "--list", str(program)], root)
+        for line in listed.splitlines():
+            library, arrow, rest = line.strip().partition(" => ")
+            path = rest.split(" (")[0]
+            if arrow and not Path(path).resolve().is_relative_to(root.resolve()):
+                return f"{name} needs {library}, which the packages do not hold"
+        problem = problem or _try([*start, str(program), "--version"], root)
+        if problem:
+            return f"{name} does not run: {problem}"
+    return ""
+
+
+def _closure(package: Package, options: Sequence[str], work: Path) -> list[str]:
+    """Return the names of a package and of all that it depends on, as if nothing were installed."""
+    (work / "status").touch()
+    command = [*_apt([*options, "-o", f"Dir::State::status={work / 'status'}"]), "--print-uris"]
+    listed, problem = _output([*command, "--no-install-recommends", "install", package.name], work)
+    if problem:
+        raise HeaderError(f"finding what {package.name} depends on: {problem}")
+    # A line is 'URI' FILE SIZE HASH, and FILE is NAME_VERSION_ARCHITECTURE.deb.
+    return sorted({line.split()[1].split("_")[0] for line in listed.splitlines() if line.startswith("'")})
 
 
 def _unpack_wheel(package: Package, work: Path, out: Path) -> str:
@@ -171,7 +218,7 @@ def _stanzas(suites: Sequence[str]) -> Iterator[str]:
     """Yield a source stanza for `suites` on each archive the system itself uses for that kind of suite."""
     archives = list(_archives())
     if not archives:
-        raise HeaderError(f"no Debian archive is named in {' or '.join(map(str, SYSTEM_LISTS))}")
+        raise HeaderError(f"no Debian archive is named in {APT}/sources.list or the files of {APT}/sources.list.d")
     for security in (False, True):
         wanted = [suite for suite in suites if suite.endswith("-security") == security]
         uri, keys = next(((u, k) for u, k, s in archives if s == security), ("", ""))
@@ -182,17 +229,28 @@ def _stanzas(suites: Sequence[str]) -> Iterator[str]:
 
 def _archives() -> Iterator[tuple[str, str, bool]]:
     """Yield (URI, key file, is a security archive) of the system's Debian sources, in both of apt's formats."""
-    for path in SYSTEM_LISTS:
+    release = OS_RELEASE.read_text(encoding="utf-8", errors="replace") if OS_RELEASE.is_file() else ""
+    named = re.search(r"^VERSION_CODENAME=\"?(\w+)", release, re.MULTILINE)
+    ours = rf"({named[1] if named else 'stable'}|stable)(/updates|-updates|-security)?"
+    parts = APT / "sources.list.d"
+    # Installers name the file as they like; the usual ones come first.
+    usual = [parts / "debian.sources", APT / "sources.list"]
+    for path in dict.fromkeys((*usual, *sorted(parts.glob("*.sources")), *sorted(parts.glob("*.list")))):
         if not path.is_file():
             continue
         text = path.read_text(encoding="utf-8", errors="replace")
         for stanza in re.split(r"\n\s*\n", text) if path.suffix == ".sources" else ():
             fields = dict(re.findall(r"^([A-Za-z-]+):[ \t]*(.+)$", stanza, re.MULTILINE))
-            if "URIs" in fields:
-                yield fields["URIs"].split()[0], fields.get("Signed-By", ""), "-security" in fields.get("Suites", "")
-        for options, uri, suite in re.findall(r"^deb\s+(?:\[([^]]*)\]\s+)?(\S+)\s+(\S+)", text, re.MULTILINE):
+            suites, components = fields.get("Suites", "").split(), fields.get("Components", "").split()
+            # Others who publish for Debian have suites or components of their own.
+            if "URIs" in fields and "main" in components and any(re.fullmatch(ours, suite) for suite in suites):
+                yield fields["URIs"].split()[0], fields.get("Signed-By", ""), "-security" in fields["Suites"]
+        for options, uri, suite, components in re.findall(
+            r"^deb\s+(?:\[([^]]*)\]\s+)?(\S+)\s+(\S+)[ \t]+(.+)$", text, re.MULTILINE
+        ):
             keys = re.search(r"signed-by=(\S+)", options)
-            yield uri, keys[1] if keys else "", "-security" in suite
+            if "main" in components.split() and re.fullmatch(ours, suite):
+                yield uri, keys[1] if keys else "", "-security" in suite
 
 
 def _run(command: Sequence[str], folder: Path, doing: str) -> None:
@@ -202,6 +260,11 @@ def _run(command: Sequence[str], folder: Path, doing: str) -> None:
 
 def _try(command: Sequence[str], folder: Path) -> str:
     """Run a command; return what it complained of, empty when it succeeded."""
+    return _output(command, folder)[1]
+
+
+def _output(command: Sequence[str], folder: Path) -> tuple[str, str]:
+    """Run a command; return what it printed, and what it complained of, which is empty when it succeeded."""
     LOG.debug("running %s", " ".join(command))
     environment = {**os.environ, "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
     try:
@@ -217,13 +280,15 @@ def _try(command: Sequence[str], folder: Path) -> str:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"{command[0]} did not end within {TIMEOUT_S} s"
+        return "", f"{command[0]} did not end within {TIMEOUT_S} s"
+    except OSError as error:
+        return "", f"{command[0]} cannot be started: {error.strerror}"
     if done.returncode == 0:
-        return ""
+        return done.stdout, ""
     errors = [
         line for line in done.stderr.splitlines() if line.startswith(("E:", "tar:", "dpkg", "ERROR:"))
     ] or done.stderr.splitlines()
-    return (errors or [f"{command[0]} ended with {done.returncode}"])[-1]
+    return done.stdout, (errors or [f"{command[0]} ended with {done.returncode}"])[-1]
 
 
 @contextmanager

@@ -43,12 +43,16 @@ class Decoded:
 
 def llvm_mc(root: Path) -> list[str]:
     """Return the command that runs llvm-mc 22 from an unpacked Debian root, through that root's own loader and libraries."""
-    libraries = root / "usr/lib/x86_64-linux-gnu"
     program = root / "usr/lib/llvm-22/bin/llvm-mc"
     if not program.is_file():
         raise HeaderError(f"no llvm-mc 22 in {root}: `ringup headers fetch llvm-22`")
-    path = f"{libraries}:{root / 'usr/lib/llvm-22/lib'}"
-    return [str(libraries / "ld-linux-x86-64.so.2"), "--library-path", path, str(program)]
+    return [*loader(root, program), str(program)]
+
+
+def loader(root: Path, program: Path) -> list[str]:
+    """Return how a program of an unpacked Debian root is started: by that root's loader, with its libraries."""
+    libraries = root / "usr/lib/x86_64-linux-gnu"
+    return [str(libraries / "ld-linux-x86-64.so.2"), "--library-path", f"{libraries}:{program.parents[1] / 'lib'}"]
 
 
 class Disassembler:

@@ -31,16 +31,13 @@ class Package:
     read: str
     terms: str
     name: str = ""  # the distribution's package name, or the registry's
-    also: tuple[str, ...] = ()  # "deb-root": further packages unpacked into the same root
+    # "deb-root": the package and all that it depends on are unpacked into one root; each of `programs` in its `folder` must run there.
+    programs: tuple[str, ...] = ()
+    folder: str = ""
     suites: tuple[str, ...] = ()
     inside: str = ""  # the tar inside a binary package
     root: str = ""  # the folder the tar unpacks to
     take: tuple[str, ...] = ()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Every distribution package this takes."""
-        return (self.name, *self.also)
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,3 +95,129 @@ def test_a_package_that_pip_does_not_give_is_one_error(tmp_path, monkeypatch):
 def test_what_a_program_complains_of_may_be_any_bytes(tmp_path):
     said = fetch._try(["sh", "-c", r"printf 'E: \377 odd\n' >&2; exit 1"], tmp_path)
     assert said == "E: \ufffd odd"
+
+
+@pytest.fixture
+def llvm():
+    return load().packages["llvm-22"]
+
+
+@pytest.fixture
+def unpacked(llvm, tmp_path):
+    """A root whose loader lists the libraries and whose programs end with the status that `unpacked(lines, status)` is told."""
+
+    def make(lines="", status=0, names=llvm.programs):
+        for path in [*(f"{llvm.folder}/{name}" for name in names), "usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"]:
+            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / path).write_text(
+                f'#!/bin/sh\n[ "$3" = --list ] && echo "{lines}" && exit 0\necho "no start" >&2\nexit {status}\n'
+            )
+            (tmp_path / path).chmod(0o755)
+        return tmp_path
+
+    return make
+
+
+def test_a_program_that_was_fetched_has_to_run(llvm, unpacked):
+    assert fetch._broken_program(llvm, unpacked()) == ""
+    assert fetch._broken_program(llvm, unpacked(status=127)) == "llvm-mc does not run: no start"
+
+
+def test_a_program_of_the_package_that_is_missing_is_named(llvm, unpacked):
+    assert fetch._broken_program(llvm, unpacked(names=["llvm-mc"])) == "there is no usr/lib/llvm-22/bin/llvm-objdump"
+
+
+def test_a_library_of_the_computer_or_of_nobody_is_no_part_of_the_package(llvm, unpacked):
+    own = "libc.so.6 => $(dirname $0)/../x86_64-linux-gnu/libc.so.6 (0x0)"
+    assert fetch._broken_program(llvm, unpacked(own)) == ""
+    host = "libcurl.so.4 => /lib/x86_64-linux-gnu/libcurl.so.4 (0x0)"
+    said = "llvm-mc needs libcurl.so.4, which the packages do not hold"
+    assert fetch._broken_program(llvm, unpacked(host)) == said
+    assert fetch._broken_program(llvm, unpacked("libcurl.so.4 => not found")) == said
+
+
+def test_a_root_with_a_broken_program_is_fetched_again_and_never_kept(llvm, tools, monkeypatch, tmp_path):
+    (tmp_path / "llvm-22").mkdir()
+    (tmp_path / "llvm-22" / STAMP).write_text("1:22\n")
+    said = []
+    monkeypatch.setattr(fetch, "_download_and_unpack", lambda package, work, out, say: "1:22.2")
+    with pytest.raises(HeaderError, match=r"llvm-22: there is no usr/lib/llvm-22/bin/llvm-mc; it was not put into"):
+        fetch.fetch(llvm, tmp_path, said.append)
+    assert said[0] == "llvm-22: fetching it again: there is no usr/lib/llvm-22/bin/llvm-mc"
+
+
+def test_all_that_a_package_depends_on_comes_with_it(llvm, monkeypatch, tmp_path):
+    listed = (
+        "'http://mirror/a' llvm-22_1%3a22.1_amd64.deb 19 SHA256:0\n'http://mirror/b' libcurl4t64_8.14_amd64.deb 3 \n"
+    )
+    asked = []
+
+    def output(command, folder):
+        asked.append(command)
+        return listed, ""
+
+    monkeypatch.setattr(fetch, "_output", output)
+    assert fetch._closure(llvm, [], tmp_path) == ["libcurl4t64", "llvm-22"]
+    assert (tmp_path / "status").read_bytes() == b""
+    assert f"Dir::State::status={tmp_path / 'status'}" in asked[0]
+
+
+def test_the_fetched_programs_need_nothing_of_this_computer(llvm, headers):
+    assert fetch._broken_program(llvm, headers("llvm-22")) == ""
+
+
+OTHERS = """Types: deb
+URIs: https://vendor.example/debian
+Suites: bookworm
+Components: stable
+"""
+OURS = """# made by an installer
+Types: deb
+URIs: http://mirror.example/debian
+Suites: bookworm bookworm-updates
+Components: main
+Signed-By: /keys
+
+Types: deb
+URIs: http://mirror.example/debian-security
+Suites: bookworm-security
+Components: main
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "keys"),
+    [
+        ("sources.list.d/debian.sources", OURS, "/keys"),
+        ("sources.list.d/0000debian.sources", OURS, "/keys"),
+        (
+            "sources.list.d/any.list",
+            "deb [signed-by=/keys] http://mirror.example/debian bookworm main contrib\n"
+            "deb http://mirror.example/debian-security bookworm-security main\n",
+            "/keys",
+        ),
+        (
+            "sources.list",
+            "deb http://mirror.example/debian stable main\ndeb http://mirror.example/debian-security stable-security main\n",
+            "",
+        ),
+    ],
+)
+def test_the_debian_archive_is_found_in_whatever_file_names_it(name, text, keys, monkeypatch, tmp_path):
+    monkeypatch.setattr(fetch, "APT", tmp_path)
+    monkeypatch.setattr(fetch, "OS_RELEASE", tmp_path / "os-release")
+    (tmp_path / "os-release").write_text("ID=debian\nVERSION_CODENAME=bookworm\n")
+    (tmp_path / "sources.list.d").mkdir()
+    (tmp_path / "sources.list.d" / "00vendor.sources").write_text(OTHERS)
+    (tmp_path / "sources.list.d" / "cloud.list").write_text("deb https://vendor.example/apt cloud-sdk-bookworm main\n")
+    (tmp_path / name).write_text(text)
+    assert list(fetch._archives()) == [
+        ("http://mirror.example/debian", keys, False),
+        ("http://mirror.example/debian-security", "", True),
+    ]
+
+
+def test_without_a_debian_archive_the_files_that_may_name_one_are_told(monkeypatch, tmp_path):
+    monkeypatch.setattr(fetch, "APT", tmp_path)
+    with pytest.raises(HeaderError, match=f"no Debian archive is named in {tmp_path}/sources.list or the files of "):
+        list(fetch._stanzas(["trixie"]))
