@@ -31,7 +31,7 @@ def _plugin(name):
 
 
 def pytest_addoption(parser, pluginmanager):
-    for name in ("cost", "fuzz", "metal"):
+    for name in ("cost", "fuzz", "metal", "unjudged"):
         pluginmanager.register(_plugin(name), f"ringup-{name}")
     parser.addoption(
         "--tree",

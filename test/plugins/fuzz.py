@@ -2,7 +2,8 @@
 
 - `@pytest.mark.seeds(3)` on a test with the argument `seed`: seeds 0, 1 and 2 in `make test`, new ones under `--fuzz`.
   `seeds(3, first=400, also=(730013,))` moves the first and adds seeds that failed once.
-- `sample(cases, few=40)`, a fixture: 40 of the cases in `make test`, always the same; under `--fuzz` all of them in random order.
+- `sample(cases, few=40)`, a fixture: 40 of the cases in `make test`, spread evenly; under `--fuzz` all of them in random order.
+  With `spread=False` the first 40. `sample.fixed` is whether the cases are the same each time, and how often what happens may be judged.
 - `@pytest.mark.fuzz`: a test, or a parameter, that runs under `--fuzz` only.
 
 Under `--fuzz` nothing else runs. Each test function has an equal share of `--fuzz-seconds`; what does not fit is left out and counted.
@@ -88,7 +89,13 @@ class Run:
         self.counts = [0, 0]  # cases that ran, cases left out
 
     def share_out(self, items):
-        functions = {_function(item) for item in items}
+        functions = {}
+        for item in items:
+            functions.setdefault(_function(item), []).append(item)
+        # What does not fit is another part of a sweep each time.
+        for one in functions.values():
+            random.Random(self.config.option.fuzz_seed).shuffle(one)
+        items[:] = [item for one in functions.values() for item in one]
         self.share = self.seconds * self.workers / max(1, len(functions))
         self.started = time.monotonic()
 
@@ -158,12 +165,10 @@ def sample(request):
     """`sample(cases, few=40)` yields 40 of a sweep's cases, the same each time; with `--fuzz` all, shuffled, until time is up."""
     run = request.config.pluginmanager.get_plugin(PLUGIN)
 
-    def draw(cases, few):
+    def draw(cases, few, *, spread=True):
         cases = list(cases)
         if run is None:
-            # In their order, so that neighbours share what they need.
-            kept = sorted(random.Random(len(cases)).sample(range(len(cases)), min(few, len(cases))))
-            yield from (cases[number] for number in kept)
+            yield from cases[:: -(-len(cases) // few) if spread else 1][:few]
             return
         random.Random(run.config.option.fuzz_seed).shuffle(cases)
         until = time.monotonic() + run.left(_function(request.node))
@@ -172,4 +177,5 @@ def sample(request):
                 return
             yield case
 
+    draw.fixed = run is None
     return draw

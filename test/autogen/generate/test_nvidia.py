@@ -67,15 +67,30 @@ def documents(sources):
     return found
 
 
-@pytest.fixture(scope="session")
-def parsed(tree):
-    """One parse of a branch for all tests: its root, the unit, and the facts by module."""
+@pytest.fixture(scope="module", autouse=True)
+def parsed_once():
+    """A tree is parsed once, by whichever test comes first: that is most of what generating from it takes."""
+    known = {}
+
+    def parse(wanted, root):
+        if root not in known:
+            known[root] = parse_tree(wanted, root)
+        return known[root]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nvidia, "parse_tree", parse)
+        yield parse
+
+
+@pytest.fixture(scope="module")
+def parsed(tree, parsed_once):
+    """What is known of a branch: its root, the unit, and the facts by module."""
     known = {}
 
     def get(branch: str):
         if branch not in known:
             root = tree(branch)
-            unit = parse_tree(WANTED_ROWS, root)
+            unit = parsed_once(WANTED_ROWS, root)
             known[branch] = root, unit, module_facts(WANTED_ROWS, root, unit)
         return known[branch]
 

@@ -26,6 +26,8 @@ TYPES = [
     "uint64",
     "bool",
 ]
+# One of each width and of each way to compute; `make fuzz` takes all.
+FEW_TYPES, FUZZ = ("float32", "float64", "bfloat16", "int8", "int64", "uint32", "bool"), pytest.mark.fuzz
 OPS = [Op.ADD, Op.MUL, Op.MAX, Op.MIN]
 BITS = [Op.AND, Op.OR, Op.XOR]
 CLOSE = {"float32": 1e-5, "float64": 1e-13, "float16": 2e-3, "bfloat16": 1e-2, "float8_e5m2": 0.3}
@@ -44,7 +46,7 @@ def beside(bench, nodes, kind):
         np.testing.assert_allclose(found.astype(np.float64), wanted.astype(np.float64), rtol=close, atol=close)
 
 
-@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=() if kind in FEW_TYPES else FUZZ) for kind in TYPES])
 def test_every_fold_of_every_type(small, kind):
     dtype = getattr(dtypes, "bool_" if kind == "bool" else kind)
     x = small.buffer(values(kind, (3, 70)).astype(small.judge.numpy_dtype(dtype)), dtype)

@@ -10,7 +10,11 @@ from ringup.errors import DeviceLost, LinkDown
 from ringup.silicon import card as virtual
 
 VRAM = 64 << 20
-RUNS = {"navi31": 600, "navi32": 200, "navi33": 200}  # 1,000 in all; the run's number is its seed
+SEEDS = range(100_000)
+# Of them in each run of the suite; the run's number is its seed.
+RUNS = {"navi31": 36, "navi32": 36, "navi33": 36}
+# Fewer runs say nothing of where losses fall.
+ENOUGH = 30
 LONGEST_VIRTUAL_US = 10_000_000  # the longest wait that a call of ours may take, queues' TIMEOUT_S
 LONGEST_WALL_S = 60  # a hang, not a slow machine: a run takes 0.03 s
 READS_OF_START, BYTES_OF_START, US_OF_START = (
@@ -104,13 +108,14 @@ def use(radeon, rng, cause, phase, code, made):
 
 
 @pytest.mark.parametrize("chip", RUNS)
-def test_1000_seeded_losses_are_told_as_lost_and_leave_nothing_behind(chip, opencl):
+def test_seeded_losses_are_told_as_lost_and_leave_nothing_behind(chip, opencl, sample):
     radeon, other = virtual(chip, vram_bytes=VRAM), virtual(chip, vram_bytes=VRAM)
     code = opencl(TWICE, {"navi31": "gfx1100", "navi32": "gfx1101", "navi33": "gfx1102"}[chip])
-    told = {}
+    told, runs = {}, 0
     with connect(other) as neighbour:
         theirs = neighbour.load(code)
-        for seed in range(RUNS[chip]):
+        for seed in sample(SEEDS, few=RUNS[chip], spread=False):
+            runs += 1
             rng, made = random.Random(seed), []
             cause, phase = ("reads", "bytes", "time")[seed % 3], seed // 3 % 3
             begun_us, begun_s = radeon.clock.now_us, time.monotonic()
@@ -127,11 +132,13 @@ def test_1000_seeded_losses_are_told_as_lost_and_leave_nothing_behind(chip, open
             assert radeon.violations == [], seed
             radeon.clock.forget()
             radeon.replug()
-            if seed % 10 == 0:
+            if runs % 10 == 0:
                 dispatch(neighbour, rng, theirs)
     assert other.violations == []
-    assert told[0] > RUNS[chip] // 5  # the losses were where they should be
-    assert told[1] > RUNS[chip] // 8
+    if sample.fixed and runs >= ENOUGH:
+        # The losses were where they should be.
+        assert told[0] > runs // 5
+        assert told[1] > runs // 8
 
 
 @pytest.mark.parametrize("timeout_s", [0.0001, 0.001, 0.1, 10.0])
@@ -181,11 +188,12 @@ def test_points_of_a_lost_card_that_was_closed_still_say_how_it_went(virtual_car
     card.close()
 
 
-def test_240_losses_in_resets_are_told_as_lost():
-    """60 of each rung; a queue hangs in half of them."""
+def test_losses_in_resets_are_told_as_lost(sample):
+    """Of each rung; a queue hangs in half of them."""
     radeon = virtual("navi31", vram_bytes=VRAM)
-    told = 0
-    for seed in range(240):
+    told = runs = 0
+    for seed in sample(SEEDS, few=ENOUGH, spread=False):
+        runs += 1
         rng, card = random.Random(seed), connect(radeon)
         if seed % 2:
             stream = card.compute.stream()
@@ -205,4 +213,4 @@ def test_240_losses_in_resets_are_told_as_lost():
         assert radeon.violations == [], seed
         radeon.clock.forget()
         radeon.replug()
-    assert told > 100
+    assert not sample.fixed or told > runs * 2 // 5
