@@ -81,10 +81,15 @@ class Caches:
     # --- second level -------------------------------------------------------------------------------------------
     def fill(self, vram_pa: int, lines: int, *, write: bool) -> int:
         """Hold lines of VRAM; return the host address of the first one's bytes."""
-        for line in range(vram_pa // LINE, vram_pa // LINE + lines):
-            at = line * LINE
+        asked = range(vram_pa // LINE, vram_pa // LINE + lines)
+        if not any(line in self._filled for line in asked):
+            # all at once: a run of code is long
+            size = lines * LINE
+            self._second.write(vram_pa, self.board.vram.view[vram_pa : vram_pa + size])
+            self._filled.update(dict.fromkeys(asked))
+        for line in asked if write or lines > 1 else ():
             if line not in self._filled:
-                self._second.write(at, self.board.vram.view[at : at + LINE])
+                self._second.write(line * LINE, self.board.vram.view[line * LINE : (line + 1) * LINE])
                 self._filled[line] = None
             if write and self._filled[line] is None:
                 self._filled[line] = self._line(line).copy()
