@@ -1,10 +1,12 @@
-"""A card that is gone: all ones, writes that vanish, a host left alone, and never an exception, whatever was under way."""
+"""A card that is gone: all ones, writes that vanish, a host left alone; of what is asked of it a reset alone raises, whatever was under way."""
 
 from __future__ import annotations
 
 import random
 
 import pytest
+
+from ringup.errors import DeviceLost
 
 MEMSIZE, SCRATCH_0 = 0xDE3 * 4, 0x4C * 4
 ONES = 0xFFFF_FFFF
@@ -81,7 +83,8 @@ def test_a_card_that_is_cut_off_answers_ones_and_leaves_its_host_alone(busy, los
         radeon.config.write(4, 7, 2)
         assert radeon.config.read(rng.randrange(0, 4096, 2), 2) == 0xFFFF
         assert radeon.interrupts.wait(10_000) == ()
-    radeon.reset("slot")
+    with pytest.raises(DeviceLost, match="is gone from the bus"):
+        radeon.reset("slot")
     radeon.close()
     assert radeon.lost
     assert bytes(busy.ring.view) == before
