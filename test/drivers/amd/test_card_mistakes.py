@@ -208,6 +208,7 @@ def test_the_first_mistake_is_the_cause_and_others_follow_in_short(bench):
     bench = bench()
     hung = bench.hang()
     for number in range(MAX_NOTES + 5):
+        bench.radeon.clock.advance_ns(1000)
         bench.radeon.log.note("nbio", "violation", "mistake {} {}", number, "x" * 300)
     with pytest.raises(DeviceTimeout) as caught:
         hung.wait(0.001)
