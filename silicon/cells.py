@@ -383,6 +383,12 @@ class RegisterSpace:
         """Return the block an address belongs to."""
         return self._owner.get(address)
 
+    def answers(self, address: int) -> bool:
+        """Tell whether a block or a door has an address now."""
+        return address in self._owner or any(
+            door.first <= address < door.end for door in self._doors.get(address >> PAGE_SHIFT, ())
+        )
+
     def name(self, address: int) -> str:
         """Return `block.REGISTER` of an address, or its number."""
         cells = self._owner.get(address)

@@ -24,6 +24,7 @@ MakeCard = Callable[..., "VirtualRadeon"]
 def check(made: list[VirtualRadeon]) -> None:
     """Fail the test with every violation of its cards, and the last events before the first of them."""
     for one in made:
+        one.settle()
         if one.violations:
             first = one.violations[0]
             before = [str(event) for event in one.log if event.time_ns <= first.time_ns][-10:]

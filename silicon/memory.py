@@ -92,11 +92,22 @@ class Vram:
         self._map = mmap.mmap(self.fileno, size_bytes)
         self.span = span_of(self._map)
         self.view = self.span.view
+        self.on_fetch: Callable[[int, int, str], None] | None = None  # looks at every `fetch` before it is answered
 
     def read(self, vram_pa: int, size_bytes: int) -> bytes:
         """Return bytes; beyond the end is an `IndexError`, which only a mistake in a model causes."""
         self._check(vram_pa, size_bytes)
         return bytes(self.view[vram_pa : vram_pa + size_bytes])
+
+    def look(self, vram_pa: int, size_bytes: int, client: str) -> None:
+        """Let `on_fetch` see what an engine, called `client`, is about to read."""
+        if self.on_fetch is not None:
+            self.on_fetch(vram_pa, size_bytes, client)
+
+    def fetch(self, vram_pa: int, size_bytes: int, client: str) -> bytes:
+        """Return bytes to an engine, called `client`."""
+        self.look(vram_pa, size_bytes, client)
+        return self.read(vram_pa, size_bytes)
 
     def write(self, vram_pa: int, data: bytes | memoryview) -> None:
         """Store bytes."""

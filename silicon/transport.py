@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ringup.autogen.linux import pci as regs
 from ringup.cards import Found, Via
 from ringup.errors import DeviceLost, NoSuchCard, NotSupported
-from ringup.silicon.clock import READ_NS, WRITE_NS, VirtualClock
+from ringup.silicon.clock import READ_NS, WRITE_NS, PowerDomain, VirtualClock
 from ringup.silicon.faults import Faults
 from ringup.silicon.log import EventLog
 from ringup.silicon.pci import Function
 from ringup.silicon.pci_tree import Tree
+from ringup.silicon.posted import PostedWrites
 
 if TYPE_CHECKING:
     from ringup.silicon.amd.card import VirtualRadeon
@@ -43,6 +44,13 @@ class Target(Protocol):
         """Take bytes."""
         ...
 
+    def check(self, offset: int, size_bytes: int) -> bool:
+        """Tell, before a write is posted, that it can arrive: False where that shows only once all before it has arrived.
+
+        Raises `GuestError` for one that never can.
+        """
+        ...
+
 
 class Path:
     """The way from the host to one function: what an access costs, and whether it arrives."""
@@ -50,6 +58,7 @@ class Path:
     def __init__(self, tree: Tree, function: Function, clock: VirtualClock, faults: Faults, log: EventLog) -> None:
         self.tree, self.function = tree, function
         self.clock, self.faults, self.log = clock, faults, log
+        self.posted = PostedWrites(clock.machine if isinstance(clock, PowerDomain) else clock)
         self.memory_open = False
         self.on_lost: Callable[[], None] = lambda: None
         self._told = False
@@ -88,6 +97,7 @@ class Path:
         lost, told = self.lost, self._told
         self._told = lost
         if lost and not told:
+            self.posted.lose()
             self.on_lost()
 
     def refuse(self, what: str) -> None:
@@ -105,6 +115,8 @@ class Bar:
         """`enabled`: a switch of its own besides memory decoding, such as the ROM's."""
         self.name = name
         self._path, self._target, self._size, self._enabled = path, target, size, enabled
+        self.mappable = True  # switched off, what reaches the window goes through the buffers on its way, as a view's stores do not
+        self.combined = False  # whether the processor maps it with write combining, where it has buffers for that: see `PostedWrites`
 
     @property
     def size_bytes(self) -> int:
@@ -116,6 +128,7 @@ class Bar:
         if offset % size_bytes or not 0 <= offset <= self._size() - size_bytes:
             raise ValueError(f"{self.name} has no {size_bytes} bytes at {offset:#x}")
         path = self._path
+        path.posted.push()
         path.clock.advance_ns(READ_NS)
         if not self._claimed(size_bytes, write=False):
             return (1 << 8 * size_bytes) - 1
@@ -128,9 +141,9 @@ class Bar:
         path = self._path
         data = value.to_bytes(size_bytes, "little")
         claimed = self._claimed(size_bytes, write=True)
-        path.clock.advance_ns(WRITE_NS)  # a posted write arrives later
+        path.clock.advance_ns(WRITE_NS)
         if claimed:
-            self._target.write(offset, data)
+            self._post(offset, data)
 
     def read32(self, offset: int) -> int:
         """Read a dword."""
@@ -152,6 +165,7 @@ class Bar:
         """Read many bytes, a request for each 64."""
         self._check_block(offset, size_bytes)
         path = self._path
+        path.posted.push()
         path.clock.advance_ns(READ_NS * -(-size_bytes // LINE_BYTES))
         if not self._claimed(size_bytes, write=False):
             return b"\xff" * size_bytes
@@ -164,24 +178,26 @@ class Bar:
         claimed = self._claimed(len(data), write=True)
         path.clock.advance_ns(WRITE_NS * -(-len(data) // LINE_BYTES))
         if claimed:
-            self._target.write(offset, data)
+            self._post(offset, bytes(data))
 
     def answer(self, offset: int, size_bytes: int) -> bytes | None:
         """Answer a read that another bus routed here in its own time; None where nothing answers."""
+        self._path.posted.push()
         return self._target.read(offset, size_bytes) if self._claimed(size_bytes, write=False) else None
 
     def accept(self, offset: int, data: bytes | memoryview) -> bool:
         """Take a write that another bus routed here in its own time; False where nothing takes it."""
         claimed = self._claimed(len(data), write=True)
         if claimed:
-            self._target.write(offset, data)
+            self._post(offset, bytes(data))
         return claimed
 
     def map(self) -> memoryview:
-        """Return plain memory where the window is that; `NotSupported` where it is not."""
+        """Return plain memory where the window is that; `NotSupported` where it is not. What is stored through it is there at once."""
         mapper: Callable[[int], memoryview] | None = getattr(self._target, "map", None)
-        if mapper is None:
+        if mapper is None or not self.mappable:
             raise NotSupported(f"{self.name} is no plain memory: use its read and write methods")
+        self._path.posted.push()
         return mapper(self._size())
 
     @contextmanager
@@ -192,6 +208,20 @@ class Bar:
             yield batch
         finally:
             batch.open = False
+
+    def _post(self, offset: int, data: bytes) -> None:
+        """Send a write on its way; the guest's mistake is told to who makes it, not when it arrives."""
+        posted = self._path.posted
+        if not self._target.check(offset, len(data)):
+            posted.push()
+            self._target.write(offset, data)
+        elif self.combined and posted.combining is not None:
+            posted.combining.write(self._send, offset, data)
+        else:
+            posted.post(self._target.write, offset, data)
+
+    def _send(self, offset: int, data: bytes) -> None:
+        self._path.posted.send(self._target.write, offset, data)
 
     def _claimed(self, size_bytes: int, write: bool) -> bool:
         path = self._path
@@ -254,6 +284,7 @@ class ConfigAccess:
 
     def read(self, offset: int, size_bytes: int = 4) -> int:
         """Read 1, 2 or 4 bytes inside a dword; all ones when nothing answers."""
+        self._path.posted.push()
         self._path.clock.advance_ns(READ_NS)
         if not self._path.arrives(size_bytes, write=False):
             return (1 << 8 * size_bytes) - 1
@@ -261,6 +292,7 @@ class ConfigAccess:
 
     def write(self, offset: int, value: int, size_bytes: int = 4) -> None:
         """Write 1, 2 or 4 bytes inside a dword; configuration writes wait for their completion."""
+        self._path.posted.push()
         if self._path.arrives(size_bytes, write=True):
             self._function.write(offset, value, size_bytes)
         self._path.clock.advance_ns(READ_NS)

@@ -30,6 +30,7 @@ from ringup.silicon import vfio_user_wire as wire
 from ringup.silicon.clock import VirtualClock
 from ringup.silicon.closing import try_each
 from ringup.silicon.listener import Listener
+from ringup.silicon.log import EventLog
 from ringup.silicon.vfio_user_channel import Channel, Connection, close_all
 from ringup.silicon.vfio_user_function import Card, ServedFunction
 from ringup.silicon.vfio_user_wire import Answer, Command, Message, Refused
@@ -56,6 +57,12 @@ class _Slot:
     def __init__(self, path: str, function: ServedFunction) -> None:
         self.path, self.function = path, function
         self.peer: Connection | None = None
+
+
+def _refused(path: str, log: EventLog, error: RingupError) -> None:
+    """Note a write that the card refuses when it arrives: its peer was told long before that it was posted."""
+    log.note("bus", "violation", "{}", str(error))
+    LOG.warning("%s: %s", path, error)
 
 
 class VfioUserServer:
@@ -85,6 +92,7 @@ class VfioUserServer:
         Raises `CardBusy` where another server listens, `PermissionNeeded`, `TransportError` for a path that cannot be.
         """
         sock = unix_socket.listen(path)
+        card.path.posted.on_refused = partial(_refused, path, card.log)
         slot = _Slot(path, ServedFunction(card))
         slot.listener = Listener(self._selector, sock, lambda peer, address: self._take(slot, peer), path)
         self._slots.append(slot)

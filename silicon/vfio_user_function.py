@@ -12,7 +12,7 @@ from ringup.silicon.interrupts import Interrupts
 from ringup.silicon.log import EventLog
 from ringup.silicon.memory import HostMemory
 from ringup.silicon.pci import SIZE, Function
-from ringup.silicon.transport import Bar, ConfigAccess
+from ringup.silicon.transport import Bar, ConfigAccess, Path
 from ringup.silicon.vfio_user_wire import Refused
 
 READ, WRITE = vfio.VFIO_REGION_INFO_FLAG_READ, vfio.VFIO_REGION_INFO_FLAG_WRITE
@@ -34,6 +34,7 @@ class Card(Protocol):
     image: bytes
     interrupts: Interrupts
     log: EventLog
+    path: Path
 
     @property
     def name(self) -> str:

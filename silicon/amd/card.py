@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from typing import TypeVar
@@ -33,6 +33,7 @@ from ringup.silicon.amd.stuck import mistakes, unfinished
 from ringup.silicon.amd.thm import Thm
 from ringup.silicon.cells import Cells, RegisterSpace, block_map
 from ringup.silicon.clock import PowerDomain, VirtualClock
+from ringup.silicon.combining import Combining, Place
 from ringup.silicon.faults import Faults
 from ringup.silicon.interrupts import Interrupts
 from ringup.silicon.log import Event, EventLog
@@ -208,7 +209,7 @@ class VirtualRadeon:
         return block
 
     def _wire_apertures(self) -> None:
-        self.registers = Registers(self.board)
+        self.registers = Registers(self.board, self.hdp)
         targets: dict[int, Target] = {
             0: FrameBuffer(self.board, self.hdp, self.nbio),
             2: Doorbells(self.nbio),
@@ -250,6 +251,15 @@ class VirtualRadeon:
             return None
         self.bars[0].map()
         return self.vram.fileno, self.vram.size_bytes
+
+    def settle(self) -> None:
+        """Let arrive what the host has written and the card has not got yet, for a look from inside; a driver reads something instead."""
+        self.path.posted.push()
+
+    def combine(self, pick: Callable[[Sequence[Place]], int] | None = None) -> None:
+        """Map BAR 0 with write combining, as hosts do with memory; `pick` says which line of the processor's buffers leaves first."""
+        self.path.posted.combining = Combining(pick)
+        self.bars[0].combined = True
 
     @property
     def lost(self) -> bool:
@@ -311,6 +321,7 @@ class VirtualRadeon:
         self.vram.write(self.vram.size_bytes - discovery.TOP_OFFSET, discovery.build(self.chip))
 
     def _reset_blocks(self, *, keep_scratch: bool) -> None:
+        self.settle()  # what resets it came behind them
         self.clock.forget()  # nothing that was under way goes on
         self.nbio.reset(keep_scratch=keep_scratch)
         for block in self._blocks:

@@ -12,7 +12,7 @@ from typing import Protocol
 from ringup.autogen.amd import pm4
 from ringup.silicon.amd import gfx_ring, pm4_flow, pm4_kiq, pm4_memory, pm4_registers, pm4_sync
 from ringup.silicon.amd.aql import Aql
-from ringup.silicon.amd.cp_queue import Queue, Saved, Stop
+from ringup.silicon.amd.cp_queue import EopFetcher, Queue, Saved, Stop
 from ringup.silicon.amd.dispatch import Dispatcher
 from ringup.silicon.amd.grbm import Grbm, Slot
 from ringup.silicon.amd.hqd import COMPUTE, GRAPHICS, Hqd, Names
@@ -111,6 +111,7 @@ class Cp:
         """Drop all queues; the registers are GRBM's to reset."""
         for queue in self.queues.values():
             queue.disconnect(save=False)
+            queue.fetcher = EopFetcher.FRESH
         while self.saved:
             self.saved.popitem()[1].drop()
         self._told.clear()
@@ -153,6 +154,9 @@ class Cp:
         if queue is None:
             self.board.log.note("cp", "violation", "queue {} is activated: there is no such slot", slot)
         elif value & 1 and not queue.connected:
+            if slot.me == MEC1:
+                queue.start_fetcher(asked=bool(queue.hqd.field("CP_HQD_EOP_RPTR", "init_fetcher")))
+                queue.hqd.put("CP_HQD_EOP_RPTR", init_fetcher=0)
             queue.connect(self._saved(queue.hqd, queue.hqd.mqd_address))
         elif not value & 1 and queue.connected:
             queue.disconnect(save=False)
@@ -218,8 +222,10 @@ class Cp:
 
     def _engines_changed(self) -> None:
         for slot, queue in self.queues.items():
-            if queue.connected and self._pipe_in_reset(slot):
-                queue.disconnect(save=False)
+            if self._pipe_in_reset(slot):
+                queue.fetcher = EopFetcher.FRESH
+                if queue.connected:
+                    queue.disconnect(save=False)
             queue.wake()
 
     def _pipe_in_reset(self, slot: Slot) -> bool:
@@ -232,6 +238,7 @@ class Cp:
         if any(self.cells.field("GRBM_SOFT_RESET", field, mask) for field in SOFT_RESET_CP):
             for queue in self.queues.values():
                 queue.disconnect(save=False)
+                queue.fetcher = EopFetcher.FRESH
 
     def program(self, queue: Queue) -> tuple[Parser | None, Iterator[float | None]]:
         """Choose what executes a queue that is connected now: the scheduler's frames, or packets."""
@@ -280,6 +287,7 @@ class Cp:
             hqd.take_pointer(int.from_bytes(self.hub.read(0, wptr_address, 8, "CPC"), "little"))
         hqd.set(hqd.names.dequeue, 0)
         hqd.active = True
+        queue.start_fetcher(asked=True)  # the firmware's own work
         queue.connect(self._saved(hqd, mqd))
         return ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import Enum, IntEnum, auto
 from typing import TYPE_CHECKING
 
 from ringup.errors import RingupError
@@ -22,6 +22,14 @@ if TYPE_CHECKING:
 WAKE_US = 0.2  # from a doorbell to the first fetch
 END_OF_PIPE_US = 0.5
 STOP_US, STOP_LIMIT_US = 2.0, 100.0  # how often a queue that is to stop is looked at
+
+
+class EopFetcher(Enum):
+    """What hands a slot of the compute micro engine the ends of its work, in the order of the EOP buffer that CP_HQD_EOP_BASE_ADDR names."""
+
+    FRESH = auto()  # since the micro engine was reset
+    USED = auto()  # it stands somewhere in the buffer of a queue
+    LOST = auto()  # it stands in the buffer of a queue that is gone: what ends is not seen
 
 
 class Stop(IntEnum):
@@ -54,6 +62,7 @@ class Queue:
         self.connected = False
         self.draining = False
         self.hung = ""  # why it makes no progress any more
+        self.fetcher = EopFetcher.FRESH
         self.grids: list[Grid] = []
         self.parser: Parser | None = None
         self._work: deque[tuple[list[Grid], Callable[[Queue], None]]] = deque()
@@ -164,8 +173,24 @@ class Queue:
         self._work.append((list(self.grids), action))
         self._work_done()
 
+    def start_fetcher(self, *, asked: bool) -> None:
+        """Take the slot's fetcher over for the queue that is about to be connected.
+
+        GUESS: what it is for is told in two words, "Start the EOP fetcher" (amdgpu_amdkfd_gfx_v11.c, hqd_load_v11, which writes
+        CP_HQD_EOP_RPTR.init_fetcher for every queue that it loads by registers). A driver that resets the micro engine before it uses a slot
+        again does without (tinygrad, AM_GFX.reset_mec). So a slot that had a queue since then must be `asked`.
+        """
+        if self.fetcher is EopFetcher.USED and not asked:
+            self.fetcher = EopFetcher.LOST
+        elif asked:
+            self.fetcher = EopFetcher.FRESH
+
     def _work_done(self) -> None:
-        if self._work and not any(grid in self.grids for grid in self._work[0][0]):
+        if self._work and self.fetcher is EopFetcher.LOST:
+            self._hang(
+                "its slot had a queue before and CP_HQD_EOP_RPTR.init_fetcher was not written: no end of work is seen"
+            )
+        elif self._work and not any(grid in self.grids for grid in self._work[0][0]):
             self.cp.board.clock.after(END_OF_PIPE_US, self._act)
 
     def _act(self) -> None:
@@ -173,6 +198,7 @@ class Queue:
             return
         action, board = self._work.popleft()[1], self.cp.board
         board.doing = lambda: f"queue {self.hqd.slot}, at the end of the pipe"
+        self.fetcher = EopFetcher.USED
         try:
             action(self)
         except VmFault as error:

@@ -1,5 +1,10 @@
 """The host data path: what the CPU writes through BAR 0 waits here for a flush, or leaves some time later; engines do not see it before.
 
+How long something waits is not public, so a driver must not count on it: bytes that nobody has flushed when the host tells an engine to work (a
+doorbell, a ring pointer, an invalidation) are marked, and an engine that reads marked bytes is a violation, whether or not the
+buffer has emptied by then. A flush clears the marks. The processors of MP0 and MP1 are slow to look: a driver that rings their mailboxes and
+rings without a flush is known to work on metal (tinygrad, AM_PSP), so for them it is only noted, unless `slow_listeners` is switched off.
+
 Source: amdgpu hdp_v6_0.c, nbio_v4_3.c; depth and time of the buffer are not public. That it empties by itself is seen from drivers which ring a
 slow listener (the security processor's mailbox) without a flush and work on metal.
 """
@@ -15,6 +20,8 @@ from ringup.silicon.memory import PAGE
 
 DRAIN_US = 10.0  # UNKNOWN: long enough that a doorbell right behind the write finds stale memory
 BUFFER_PAGES = 64  # UNKNOWN: how much really waits; older writes leave when newer ones need the room
+SLOW = ("MP0_", "MP1_")  # registers by which a host tells those who look late
+WHOLE = b"\1" * PAGE  # the mask of a page of which every byte was written
 
 
 class Hdp:
@@ -25,7 +32,7 @@ class Hdp:
     """
 
     def __init__(self, board: Board) -> None:
-        self._vram, self._clock = board.vram, board.clock
+        self._vram, self._clock, self._log = board.vram, board.clock, board.log
         self.cells = Cells(board.chip, "hdp")
         board.space.attach(self.cells)
         self.coherent = False
@@ -33,11 +40,16 @@ class Hdp:
         self.drain_us: float | None = DRAIN_US
         self._timer: Timer | None = None
         self._held: dict[int, tuple[bytearray, bytearray]] = {}  # by page: bytes, and which of them were written
+        self._left: dict[int, bytes | bytearray] = {}  # by page: what has left without a flush
+        self._marked: dict[int, bytes | bytearray] = {}  # by page: what no flush came for before a kick
+        self._kick = ""
+        self.slow_listeners = True
 
     def reset(self) -> None:
         """Drop what waits."""
         self.cells.reset()
         self._held.clear()
+        self._forget()
         self._stop()
 
     @property
@@ -49,6 +61,39 @@ class Hdp:
         """Let everything that waits reach VRAM."""
         self.flushes += 1
         self._empty()
+        self._forget()
+
+    def _forget(self) -> None:
+        """Take everything as flushed."""
+        self._left.clear()
+        self._marked.clear()
+        self._vram.on_fetch = None
+
+    def kick(self, how: str, *values: object) -> None:
+        """Mark what no flush came for: the host tells an engine to work, by what `how` and `values` say."""
+        if not self._held and not self._left:
+            return
+        self._kick = how.format(*values)
+        waits = 0
+        mark = not (self.slow_listeners and self._kick.startswith(SLOW))
+        for page, mask in (*((page, held[1]) for page, held in self._held.items()), *self._left.items()):
+            waits += mask.count(1)
+            if mark:
+                self._marked[page] = _union(self._marked.get(page), mask)
+        if mark:
+            self._vram.on_fetch = self._fetched
+        self._log.note("hdp", "unflushed", "{} bytes of the host's had no flush at {}", waits, self._kick)
+
+    def _fetched(self, vram_pa: int, size_bytes: int, client: str) -> None:
+        """Look for marked bytes in what an engine reads; each is told once."""
+        for page, start, _, count in _pages(vram_pa, size_bytes):
+            mask = self._marked.get(page)
+            if mask is not None and (at := mask.find(1, start, start + count)) >= 0:
+                del self._marked[page]
+                self._log.note(
+                    "hdp", "violation", "{} reads vram_pa {:#x}, which the host wrote and did not flush before {}",
+                    client, page * PAGE + at, self._kick,
+                )  # fmt: skip
 
     def _empty(self) -> None:
         self._stop()
@@ -95,8 +140,19 @@ class Hdp:
 
     def _drain(self, page: int) -> None:
         data, mask = self._held.pop(page)
+        self._left[page] = _union(self._left.get(page), mask)
         for lo, hi in _runs(mask, 0, PAGE):
             self._vram.write(page * PAGE + lo, memoryview(data)[lo:hi])
+
+
+def _union(one: bytes | bytearray | None, other: bytes | bytearray) -> bytes | bytearray:
+    """Return the bytes that either mask has; whole pages share one."""
+    if one is WHOLE or other is WHOLE or 0 not in other:
+        return WHOLE
+    if one is None:
+        return bytearray(other)
+    both = int.from_bytes(one) | int.from_bytes(other)
+    return both.to_bytes(PAGE)
 
 
 def _pages(vram_pa: int, size_bytes: int) -> Iterator[tuple[int, int, int, int]]:

@@ -22,6 +22,8 @@ from ringup.silicon.shader.state import Memory
 ENGINES = 18
 CONTEXTS = 16
 INVALIDATE_US = 2  # virtual time an invalidation takes; metal's is unknown, drivers poll
+PRIVATE_US = 0.5  # likewise, of the private cache; a read of its register waits for it
+PRIVATE = "MMVM_L2_BANK_SELECT_RESERVED_CID2"
 VA_MASK = (1 << 48) - 1
 UNIT = 1 << 24  # FB_LOCATION, AGP and FB_OFFSET registers count 16 MiB
 NAMES = {  # of fields that enable something per kind of fault; a context lumps the directory levels and has no TF or NACK bits
@@ -114,6 +116,8 @@ class VmHub:
         self._cache = [Cache() for _ in range(CONTEXTS)]
         self._held = [False] * ENGINES
         self._epoch = 0
+        self._private = [Cache() for _ in range(CONTEXTS)] if PRIVATE in cells else None
+        self._private_done_ns = 0
         board.faults.know(*FAULTS)
         self._set_up()
 
@@ -132,6 +136,9 @@ class VmHub:
             cells.on_write(self._name(f"VM_INVALIDATE_ENG{number}_SEM"), partial(self._give, number))
         cells.on_write(self._name("VM_L2_PROTECTION_FAULT_CNTL"), self._fault_control)
         cells.on_write(self._name("VM_L2_CNTL2"), self._cache_control)
+        if self._private is not None:
+            cells.on_write(PRIVATE, self._invalidate_private)
+            cells.on_read(PRIVATE, self._private_read)
 
     def reset(self) -> None:
         """Forget translations and semaphores; the registers are the block's to reset."""
@@ -139,8 +146,30 @@ class VmHub:
             cache.leaves.clear()
             cache.sizes.clear()
             cache.directories.clear()
+        self._drop_private()
         self._held = [False] * ENGINES
         self._epoch += 1
+
+    # MMHUB keeps translations of its clients a second time, in a cache that the invalidation engines do not reach.
+    # GUESS: of which clients is in no public source; here of all. amdgpu drops it behind each flush that it asks for by registers, with the
+    # engine's semaphore, and reads the register back "to ensure invalidation is done"; where it lets the graphics core's firmware flush,
+    # without a semaphore, it does not. Source: gmc_v11_0.c, gmc_v11_0_flush_gpu_tlb
+    def _invalidate_private(self, value: int) -> None:
+        if self._private is None or not self.cells.field(PRIVATE, "RESERVED_CACHE_PRIVATE_INVALIDATION", value):
+            return
+        self._private_done_ns = self.board.clock.now_ns + round(PRIVATE_US * 1_000)
+        self.board.clock.after(PRIVATE_US, self._drop_private)
+
+    def _private_read(self) -> int:
+        """Answer once an invalidation under way is done."""
+        if self._private_done_ns > self.board.clock.now_ns:
+            self._drop_private()
+        return self.cells[PRIVATE]
+
+    def _drop_private(self) -> None:
+        for cache in self._private or ():
+            cache.leaves.clear()
+            cache.sizes.clear()
 
     def _take(self, engine: int) -> int:
         """Reading SEM takes it: 1 says it was free and is the reader's now."""
@@ -182,6 +211,8 @@ class VmHub:
                 cache.drop(first, last)
             cache.directories = {key: entry for key, entry in cache.directories.items() if key[0] - 1 not in levels}
             cache.epoch += 1
+        if not self._held[engine]:
+            self._drop_private()
         self.cells[self._name(f"VM_INVALIDATE_ENG{engine}_ACK")] |= mask
         self.board.log.note(self.row.name, "invalidate", "vmids {:#x}, pages {:#x} to {:#x}", mask, first, last)
 
@@ -209,6 +240,7 @@ class VmHub:
                 cache.leaves.clear()
                 cache.directories.clear()
                 cache.epoch += 1
+            self._drop_private()
         self.cells.put(name, INVALIDATE_L2_CACHE=0, INVALIDATE_ALL_L1_TLBS=0)  # they act once and read back 0
 
     def _fault_control(self, value: int) -> None:
@@ -242,7 +274,9 @@ class VmHub:
     def leaf(self, vmid: int, gpu_va: int) -> Leaf:
         """Return the translation of an address, from the cache or by a walk that fills it. Raises `WalkFault`."""
         cache = self._cache[vmid]
-        found = cache.find(gpu_va)
+        found = None if self._private is None else self._private[vmid].find(gpu_va)
+        if found is None and (found := cache.find(gpu_va)) is not None and self._private is not None:
+            self._private[vmid].keep(found)
         if found is not None:
             return found
 
@@ -256,6 +290,8 @@ class VmHub:
 
         made = walk(fetch, self.context(vmid), gpu_va, self.form)
         cache.keep(made)
+        if self._private is not None:
+            self._private[vmid].keep(made)
         return made
 
     def stale(self) -> Iterator[tuple[int, Leaf, str]]:
@@ -290,7 +326,7 @@ class VmHub:
         vram_pa = self._vram_pa(address)
         if not 0 <= vram_pa <= self.board.vram.size_bytes - 8:
             raise WalkFault(Kind.NACK, f"a page table at {address:#x} lies outside the card's memory")
-        return int.from_bytes(self.board.vram.read(vram_pa, 8), "little")
+        return int.from_bytes(self.board.vram.fetch(vram_pa, 8, f"{self.row.name}'s table walk"), "little")
 
     def _vram_pa(self, address: int) -> int:
         """Entries hold frame-buffer addresses: offsets from FB_OFFSET."""
@@ -415,6 +451,7 @@ class VmHub:
         parts = []
         for _, piece, count in self._pieces(vmid, gpu_va, size_bytes, False, client):
             if piece.space == "vram":
+                self.board.vram.look(piece.address, count, client)
                 memory = self.caches if self.caches is not None and is_cached(piece.flags) else self.board.vram
                 parts.append(memory.read(piece.address, count))
             elif piece.space == "host":

@@ -228,6 +228,7 @@ class Nbio:
 
     def doorbell(self, index: int, value: int, size_bytes: int) -> None:
         """Take a write to the doorbell BAR at dword `index`; what no aperture lets through is dropped and noted."""
+        self._hdp.kick("doorbell {:#x}", index)
         if not self.cells["RCC_DEV0_EPF0_RCC_DOORBELL_APER_EN"] & 1:
             self._note(f"doorbell {index:#x} was rung while RCC_DOORBELL_APER_EN is off")
             return

@@ -260,6 +260,7 @@ def test_a_doorbell_reaches_its_engine(peer, card):
     card.nbio.doorbell = lambda index, value, size: heard.append((index, value, size))
     peer.put32(2, 0x800, 0x55)
     peer.put(2, 0x808, struct.pack("<Q", 0x1_0000_0002))
+    card.settle()
     assert heard == [(0x200, 0x55, 4), (0x202, 0x1_0000_0002, 8)]
     assert peer.get(2, 0x800, 4) == bytes(4)
 
@@ -267,6 +268,7 @@ def test_a_doorbell_reaches_its_engine(peer, card):
 def test_memory_is_read_and_written_in_any_piece(bench, peer, card):
     data = bytes(range(256)) * 4096
     peer.put(0, 3, data[:-5])
+    card.settle()
     bench.until(lambda: not card.hdp.holds)
     assert card.vram.read(3, MIB - 5) == data[:-5]
     assert peer.get(0, 3, MIB - 5) == data[:-5]
@@ -342,6 +344,7 @@ def test_many_writes_come_as_one(bench, peer, card):
     payload = struct.pack("=Q", 3) + entry(SCRATCH, 1) + entry(SCRATCH, 2) + entry(0x100, 7, 8, 0)
     assert peer.ask(MULTI, payload) == struct.pack("=Q", 3)
     assert card.bars[5].read32(SCRATCH) == 2
+    card.settle()
     bench.until(lambda: not card.hdp.holds)
     assert card.vram.read(0x100, 8) == (7).to_bytes(8, "little")
     wrong = struct.pack("=Q", 2) + entry(SCRATCH, 9) + struct.pack("=QII8s", 0, 0, 9, b"")

@@ -324,6 +324,7 @@ def copy(peer, card, source, target, count):
     )
     fence = struct.pack("<4I", 5, (FB + 0x20_0000) & 0xFFFF_FFFF, FB + 0x20_0000 >> 32, 0xFEED)
     peer.put(0, 0x10_0000, packet + fence)
+    peer.put32(5, 0x385C, 0)  # HDP_MEM_COHERENCY_FLUSH_CNTL: nbio_v4_3.c
     put("SDMA0_QUEUE0_RB_CNTL", 0)
     for name in ("RB_RPTR", "RB_RPTR_HI", "RB_WPTR", "RB_WPTR_HI"):
         put(f"SDMA0_QUEUE0_{name}", 0)
@@ -378,6 +379,7 @@ def test_a_shader_stores_nothing_where_the_guest_shares_for_reading(bench, peer,
     peer.put32(5, cells.address("GCMC_VM_MX_L1_TLB_CNTL"), 0x1859)
     peer.put32(5, cells.address("GCMC_VM_SYSTEM_APERTURE_LOW_ADDR"), FB >> 18)
     peer.put32(5, cells.address("GCMC_VM_SYSTEM_APERTURE_HIGH_ADDR"), AGP + (64 << 20) >> 18)
+    card.settle()
     memory = card.gfxhub.memory(0, "TCP")
     there = memory.region(AGP, write=False)
     assert (there.size_bytes, there.writable) == (PAGE, False)

@@ -27,6 +27,11 @@ PAGE = ROOT / "docs/amdgpu-ladder.md"
 _ACCESS = re.compile(r"(\S+) (=|is) (0x[0-9a-f]+)")
 _BY_QUEUE = re.compile(r"gc\.(?:CP_HQD_|CP_MQD_|CP_(?:MEC_RS64|MES|PFP|ME)_PRGRM_CNTR_START|CPC_INT_CNTL)")
 _BY_VMID = re.compile(r"gc\.(?:SH_MEM_|SPI_GDBG_PER_VMID_CNTL)")
+_REGISTER = re.compile(r"\S+ (read|write) (\S+) (?:=|is) 0x[0-9a-f]+")
+_HDP_FLUSH, _HDP_PUSH = (
+    "0x7f000",
+    "nbio.RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE",
+)  # nbio_v4_3_remap_hdp_registers; hdp_v6_0_flush_hdp
 _MESSAGE = re.compile(r"(0x[0-9a-f]+)\((0x[0-9a-f]+)\)(?: = 0x[0-9a-f]+)?")
 _FIRMWARE = re.compile(r"0x6, firmware type (0x[0-9a-f]+) done")
 _CARRIERS = (  # what they carry is compared instead
@@ -56,6 +61,8 @@ class Tables:
     values: tuple[tuple[str, str], ...]  # registers that both write, with other values
     unwritten: tuple[tuple[str, str], ...]  # registers that only the kernel writes
     written: tuple[tuple[str, str], ...]  # registers that only we write
+    unpushed: tuple[tuple[str, str], ...]  # reads for order alone that only the kernel has
+    pushed: tuple[tuple[str, str], ...]  # those that only we have
 
 
 def tables(path: Path = DATA / "order.toml") -> Tables:
@@ -83,6 +90,23 @@ class Bringup:
         values = self.writes.setdefault(name, [])
         if not values or values[-1] != value:
             values.append(value)
+
+    def pushes(self) -> set[str]:
+        """Return the reads that push posted writes, by their place.
+
+        A register that is read right behind its own write, and is not written again as the second half of an update, is one; its place is that
+        write. So is the memory size behind a flush of the host data path, ahead of whatever comes next.
+        """
+        accesses = [found.groups() for act in self.acts if (found := _REGISTER.fullmatch(act))]
+        found = set()
+        for (verb, wrote), (then, name), (later, following) in zip(accesses, accesses[1:], accesses[2:], strict=False):
+            if (verb, then) != ("write", "read"):
+                continue
+            if name == wrote and (later, following) != ("write", name):
+                found.add(name)
+            elif (wrote, name) == (_HDP_FLUSH, _HDP_PUSH):
+                found.add(f"HDP flush ahead of {following}")
+        return found
 
     def place(self, step: Step) -> int | None:
         """Return where a step stands, None where it is not done."""
@@ -171,8 +195,10 @@ def differences(known: Tables, one: Bringup, other: Bringup) -> list[Difference]
     places.sort(key=lambda row: row[1])
     for at, (name, _, mine) in enumerate(places):
         found += [Difference("swapped", (name, later)) for later, _, theirs in places[at + 1 :] if theirs < mine]
-    untyped = {"psp.firmware"} - one.writes.keys()  # a log of before the card told types
-    for name in (one.writes.keys() | other.writes.keys()) - untyped:
+    theirs, mine = one.pushes(), other.pushes()
+    found += [Difference("unpushed", (name,)) for name in theirs - mine]
+    found += [Difference("pushed", (name,)) for name in mine - theirs]
+    for name in one.writes.keys() | other.writes.keys():
         first, second = one.writes.get(name), other.writes.get(name)
         if second is None:
             found.append(Difference("unwritten", (name,), _hex(first or ())))
@@ -211,7 +237,7 @@ def unexplained(known: Tables, found: Sequence[Difference]) -> tuple[list[Differ
             for cell, name in zip(row, difference.names, strict=False):
                 used |= {(difference.kind, *row, cell, pattern) for pattern in matching(cell, name)}
     stale = []
-    for kind in ("missing", "added", "swapped", "values", "unwritten", "written"):
+    for kind in sorted(HEADINGS.keys() - {"steps"}):
         for row in getattr(known, kind):
             if (kind, *row) not in needed:
                 stale.append(f"{kind}: {' | '.join(row[:-1])}")
@@ -234,6 +260,8 @@ HEADINGS = {
     "values": ("register", "why"),
     "unwritten": ("register that only the kernel writes", "why"),
     "written": ("register that only we write", "why"),
+    "unpushed": ("read for order alone that only the kernel has", "why not ours"),
+    "pushed": ("read for order alone that only ours has", "why"),
 }
 
 
@@ -245,7 +273,7 @@ def _table(kind: str, known: Tables) -> str:
         else list(getattr(known, kind))
     )
     lines = ["| " + " | ".join(heading) + " |", "|" + "---|" * len(heading)]
-    code = kind in ("values", "unwritten", "written")
+    code = kind in ("values", "unwritten", "written", "unpushed", "pushed")
     for row in rows:
         cells = [f"`{cell}`" if code and at < len(row) - 1 else cell for at, cell in enumerate(row)]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")

@@ -105,6 +105,7 @@ def test_a_fault_is_read_once_and_the_next_one_is_kept(up):
         assert (fault.hub, fault.gpu_va, fault.vmid, fault.write) == ("gfxhub", va, 8, True)
         assert fault.client == "CPC"
         assert f"CPC wrote page {va:#x} of vmid 8" in str(fault)
+        up.radeon.settle()
     assert up.gmc.read_fault("gfxhub") is None
 
 

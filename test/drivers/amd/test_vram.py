@@ -27,6 +27,7 @@ def test_bytes_beyond_the_window_arrive_and_leave_their_neighbours(far, size, of
     radeon.vram.view[at - 8 : at + size + 8] = b"\xa5" * (size + 16)
     data = random.Random(size * 4 + offset).randbytes(size)
     window.write(at, data)
+    radeon.settle()
     assert bytes(radeon.vram.view[at - 8 : at + size + 8]) == b"\xa5" * 8 + data + b"\xa5" * 8
     assert window.read(at, size) == data
 
@@ -35,6 +36,7 @@ def test_what_crosses_the_end_of_the_window_is_whole(far):
     radeon, _, window = far
     data = random.Random(1).randbytes(50)
     window.write(WINDOW - 22, data)
+    radeon.settle()
     radeon.hdp.flush()
     assert bytes(radeon.vram.view[WINDOW - 22 : WINDOW + 28]) == data
     assert window.read(WINDOW - 22, 50) == data
@@ -45,6 +47,7 @@ def test_memory_above_two_gib_needs_the_high_half_of_the_index(virtual_card):
     window = VramWindow(radeon, Registers(radeon), radeon.vram.size_bytes)
     for at in (0x7FFF_FFFC, 0x8000_0000, 20 << 30):  # MM_INDEX holds 31 bits of the address
         window.write(at, at.to_bytes(8, "little"))
+        radeon.settle()
         assert bytes(radeon.vram.view[at : at + 8]) == at.to_bytes(8, "little")
         assert window.read(at, 8) == at.to_bytes(8, "little")
 

@@ -211,12 +211,14 @@ def test_a_register_that_is_only_storage_is_noted_once(radeon):
     place = next(at for at in range(0x3000, 0x3228, 4) if address.owner(at) and address.owner(at).block == "athub")
     for _ in range(3):
         radeon.bars[5].write32(place, 1)
+    radeon.settle()
     assert len(radeon.log.find("unmodelled", "athub")) == 1
 
 
 def test_accesses_are_logged_by_name_when_asked(radeon):
     radeon.log.accesses = True
     radeon.bars[5].write32(SCRATCH_0, 0x12)
+    radeon.settle()
     assert [event.text for event in radeon.log.find("write", "nbio")] == ["nbio.BIF_BX0_BIOS_SCRATCH_0 = 0x00000012"]
 
 
@@ -376,4 +378,5 @@ def test_a_soft_reset_by_grbm_reaches_the_copy_engine_it_names(radeon):
         cells[f"SDMA{number}_FREEZE"] = 1 << 4
     address = cells.address("GRBM_SOFT_RESET")
     radeon.bars[5].write32(address, 1 << 24)  # SOFT_RESET_SDMA1: gc_11_0_0_sh_mask.h
+    radeon.settle()
     assert [cells[f"SDMA{number}_FREEZE"] for number in range(2)] == [1 << 4, 0]

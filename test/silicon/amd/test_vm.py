@@ -24,6 +24,7 @@ VALID, SYSTEM, SNOOPED, EXECUTE, READ, WRITE = (1 << n for n in (0, 1, 2, 4, 5, 
 LEAF, PRT = 1 << 54, 1 << 51
 RW = VALID | READ | WRITE
 ALL_FAULTS_INTERRUPT = 0x2AAA00  # CONTEXT1_CNTL: the seven *_ENABLE_INTERRUPT bits 9, 11, ... 21 of gc_11_0_0_sh_mask.h
+PRIVATE = "VM_L2_BANK_SELECT_RESERVED_CID2"
 FULL_FLUSH = 0x00F8_0000  # get_invalidate_req of gfxhub_v3_0.c: L2 PTEs, PDE0-2 and L1 PTEs
 ROOT, PDB1, PDB0, PTB = 0x10000, 0x11000, 0x12000, 0x13000  # where the tests keep their tables
 VA = 0x0000_7F12_3456_7000  # 47:39 0xfe, 38:30 0x48, 29:21 0x1a2, 20:12 0x167
@@ -76,6 +77,9 @@ class Rig:
         self.set(f"VM_INVALIDATE_ENG{engine}_REQ", request)
         self.board.clock.sleep_us(INVALIDATE_US)
         self.set(f"VM_INVALIDATE_ENG{engine}_SEM", 0)
+        if self.prefix == "MM":
+            self.set(PRIVATE, 1 << 25)
+            self.get(PRIVATE)
 
     def read(self, va=VA, vmid=1, size=4):
         return self.hub.read(vmid, va, size, "TCP")
@@ -225,6 +229,33 @@ def test_a_translation_stays_until_it_is_invalidated(rig):
     rig.flush(FULL_FLUSH | 1 << 2)  # another VMID's
     assert rig.read() == b"old!"
     rig.flush(FULL_FLUSH | 1 << 1)
+    assert rig.read() == b"new!"
+
+
+@pytest.mark.parametrize("rig", [(MMHUB, "mmhub", "navi31")], ids=["mmhub 3.0.0"], indirect=True)
+@pytest.mark.parametrize("waits", [True, False])
+def test_mmhub_keeps_translations_that_no_invalidation_engine_reaches(waits, rig):
+    """gmc_v11_0.c, flush_gpu_tlb: bit 25, then "Read back the register to ensure the invalidation is complete"."""
+    rig.map(0x20_0000 | RW)
+    rig.board.vram.write(0x20_0000, b"old!")
+    rig.board.vram.write(0x30_0000, b"new!")
+    rig.read()
+    rig.map(0x30_0000 | RW)
+    assert rig.get("VM_INVALIDATE_ENG17_SEM") == 1
+    rig.set("VM_INVALIDATE_ENG17_REQ", FULL_FLUSH | 1 << 1)
+    rig.board.clock.sleep_us(INVALIDATE_US)
+    assert rig.get("VM_INVALIDATE_ENG17_ACK") == 1 << 1
+    rig.set("VM_INVALIDATE_ENG17_SEM", 0)
+    assert rig.read() == b"old!"
+    rig.set(PRIVATE, 0)  # without its bit
+    assert rig.get(PRIVATE) == 0
+    assert rig.read() == b"old!"
+    rig.set(PRIVATE, 1 << 25)
+    if waits:
+        assert rig.get(PRIVATE) == 1 << 25
+    else:
+        assert rig.read() == b"old!"  # under way
+        rig.board.clock.sleep_us(1)
     assert rig.read() == b"new!"
 
 

@@ -1,0 +1,94 @@
+"""What the driver does for order alone, on a bus that holds posted writes until a read pushes them and a processor that combines its writes."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from ringup.drivers.amd.smu_published import HEADER, PAGE_BYTES, publish, published
+from ringup.drivers.amd.smu_rows import ROWS
+from ringup.drivers.amd.smu_tables import metrics_bytes
+
+OLD, NEW = 0x30_0000, 0x31_0000  # pages of VRAM
+VA = 0x4_0000_0000
+VALID, RIGHTS = 1, 0x70
+
+
+@pytest.fixture
+def held(hands):
+    """A card on a bus that keeps writes until something pushes them, its memory hub up."""
+    card = hands()
+    card.gmc.start_mmhub()
+    card.radeon.settle()
+    card.radeon.path.posted.delay_ns = None
+    card.radeon.hdp.drain_us = None
+    return card
+
+
+def test_a_flush_of_the_host_data_path_has_arrived_when_it_returns(held):
+    held.radeon.bars[0].write32(0x1000, 0x1234_5678)
+    held.hdp.flush()
+    assert bytes(held.vram(0x1000, 4)) == b"\x78\x56\x34\x12"
+
+
+def test_a_flush_that_only_goes_ahead_of_a_doorbell_is_on_its_way(held):
+    held.radeon.bars[0].write32(0x1000, 1)
+    held.hdp.request()
+    assert bytes(held.vram(0x1000, 4)) == bytes(4)
+    held.radeon.bars[2].write64(0, 0)
+    held.radeon.settle()
+    held.radeon.violations.clear()  # no engine listens there
+    assert bytes(held.vram(0x1000, 4)) == b"\1\0\0\0"
+
+
+def test_no_client_of_mmhub_sees_an_old_page_once_a_flush_has_returned(held):
+    card = held
+    card.vram(OLD, 4)[:], card.vram(NEW, 4)[:] = b"old!", b"new!"
+    card.map_page(card.VMID, VA, OLD | VALID | RIGHTS)
+    card.gmc.set_context(card.VMID, card.root(card.VMID))
+    card.radeon.settle()
+    card.radeon.clock.sleep_us(10)  # nothing of this is under way any more
+    assert card.radeon.mmhub.read(card.VMID, VA, 4, "MP0") == b"old!"
+    card.map_page(card.VMID, VA, NEW | VALID | RIGHTS)
+    card.gmc.flush_tlb(card.VMID)
+    assert card.radeon.mmhub.read(card.VMID, VA, 4, "MP0") == b"new!"
+
+
+class Beside:
+    """Another process's view of the window: its reads push what is on the bus, not what the first one's processor has gathered."""
+
+    def __init__(self, radeon):
+        self.radeon, self.visible_bytes = radeon, radeon.bars[0].size_bytes
+
+    def read(self, vram_pa, size_bytes):
+        self.radeon.path.posted.arrive()
+        return self.radeon.hdp.read(vram_pa, size_bytes)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_who_looks_at_published_metrics_at_any_moment_sees_one_table_whole(boot, seed):
+    """Every line of the table says which one it is of; the lines leave the processor in any order that no flush forbids."""
+    card, chance, seen = boot(), random.Random(seed), []
+    radeon, page = card.radeon, card.PAGE_PA
+    beside = Beside(radeon)
+
+    def pick(places):
+        look()
+        return chance.randrange(len(places))
+
+    def look():
+        found = published(beside, page)
+        if found is not None:
+            seen.append(found.counter)
+            whole = radeon.hdp.read(page + HEADER.size, size)
+            assert set(whole) == {found.counter}, f"counter {found.counter} with bytes of {sorted(set(whole))}"
+
+    size = metrics_bytes(ROWS[13, 0, 0])
+    assert HEADER.size + size < PAGE_BYTES
+    radeon.combine(pick)
+    for counter in range(1, 9):
+        publish(card.window, card.hdp, page, (13, 0, 0), bytes([counter]) * size, counter)
+        look()
+        assert seen[-1] == counter  # it is there when `publish` returns
+    assert seen == sorted(seen)
