@@ -115,7 +115,9 @@ class Bar:
         """`enabled`: a switch of its own besides memory decoding, such as the ROM's."""
         self.name = name
         self._path, self._target, self._size, self._enabled = path, target, size, enabled
-        self.mappable = True  # switched off, what reaches the window goes through the buffers on its way, as a view's stores do not
+        self.mappable = (
+            True  # switched off, what reaches the window goes through the buffers on its way, as a view's stores do not
+        )
         self.combined = False  # whether the processor maps it with write combining, where it has buffers for that: see `PostedWrites`
 
     @property

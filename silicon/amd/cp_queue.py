@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum, auto
 from typing import TYPE_CHECKING
 
-from ringup.errors import RingupError
+from ringup.errors import GuestError, RingupError
 from ringup.silicon.amd.dispatch import Grid, Order
 from ringup.silicon.amd.hqd import COMPUTE, Hqd
 from ringup.silicon.amd.parts import VmFault
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 WAKE_US = 0.2  # from a doorbell to the first fetch
 END_OF_PIPE_US = 0.5
 STOP_US, STOP_LIMIT_US = 2.0, 100.0  # how often a queue that is to stop is looked at
+
+
+NO_FETCHER = "its slot had a queue before and CP_HQD_EOP_RPTR.init_fetcher was not written: no end of work is seen"
 
 
 class EopFetcher(Enum):
@@ -187,9 +190,7 @@ class Queue:
 
     def _work_done(self) -> None:
         if self._work and self.fetcher is EopFetcher.LOST:
-            self._hang(
-                "its slot had a queue before and CP_HQD_EOP_RPTR.init_fetcher was not written: no end of work is seen"
-            )
+            self._hang(GuestError(NO_FETCHER))
         elif self._work and not any(grid in self.grids for grid in self._work[0][0]):
             self.cp.board.clock.after(END_OF_PIPE_US, self._act)
 
