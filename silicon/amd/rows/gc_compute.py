@@ -29,9 +29,10 @@ ROWS = (
         "CP_MQD_CONTROL", "VMID and rights by which the memory image is reached: here always VMID 0", reset=0x100,
     ),
     inert("CP_HQD_PIPE_PRIORITY CP_HQD_QUEUE_PRIORITY CP_HQD_QUANTUM", TIME, "gfx_v11_0.c, compute_mqd_init"),
+    behaviour("CP_HQD_EOP_RPTR", "cp.py: INIT_FETCHER; the rest as the end-of-pipe queue"),
     unmodelled("CP_HQD_EOP_CONTROL", "size of the end-of-pipe queue: here what ends is known without one", reset=0x6),
     unmodelled(
-        "CP_HQD_EOP_BASE_ADDR CP_HQD_EOP_BASE_ADDR_HI CP_HQD_EOP_RPTR CP_HQD_EOP_WPTR CP_HQD_EOP_WPTR_MEM"
+        "CP_HQD_EOP_BASE_ADDR CP_HQD_EOP_BASE_ADDR_HI CP_HQD_EOP_WPTR CP_HQD_EOP_WPTR_MEM"
         " CP_HQD_EOP_EVENTS",
         "the end-of-pipe queue: here what ends is known without one",
     ),

@@ -32,9 +32,7 @@ _ROWS = (
         "hub.py: addresses that need no table",
     ),
     behaviour("MC_VM_MX_L1_TLB_CNTL", "hub.py: translation is on"),
-    inert(
-        "VM_L2_CNTL3 VM_L2_CNTL4 VM_L2_CNTL5 VM_L2_BANK_SELECT_RESERVED_CID2", SPEED, "gfxhub_v3_0.c, init_cache_regs",
-    ),
+    inert("VM_L2_CNTL3 VM_L2_CNTL4 VM_L2_CNTL5", SPEED, "gfxhub_v3_0.c, init_cache_regs"),
     unmodelled("VM_L2_CONTEXT1_IDENTITY_APERTURE_* VM_L2_CONTEXT_IDENTITY_*", "addresses of VMID 1 that need no table"),
     unmodelled(
         "MC_VM_SYSTEM_APERTURE_DEFAULT_ADDR_LSB MC_VM_SYSTEM_APERTURE_DEFAULT_ADDR_MSB",
@@ -47,6 +45,13 @@ _ROWS = (
 )  # fmt: skip
 
 
+_PRIVATE = "VM_L2_BANK_SELECT_RESERVED_CID2"
+_PRIVATE_CACHE = {
+    "MM": behaviour(_PRIVATE, "hub.py: the private cache is forgotten"),
+    "GC": inert(_PRIVATE, SPEED, "gfxhub_v3_0.c, init_cache_regs"),
+}
+
+
 def rows(prefix: str) -> tuple[Row, ...]:
     """Return the rows of the hub whose names begin with `prefix`."""
-    return tuple(row.with_prefix("", prefix) for row in _ROWS)
+    return tuple(row.with_prefix("", prefix) for row in (_PRIVATE_CACHE[prefix], *_ROWS))
