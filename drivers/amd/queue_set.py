@@ -492,10 +492,14 @@ class QueueSet:
             """Tell the engine of work.
 
             ORDER: what the host wrote through the window is in VRAM before the engine learns of it: by the write pointer in memory, which SDMA
-            polls, or by its doorbell, before which a pointer that goes through the window is flushed itself.
+            polls, or by its doorbell, before which a pointer that goes through the window is flushed itself. A pointer in host memory is seen
+            at once, so there the flush has to have arrived; the others come behind it on the same way.
             """
             value = wptr_bytes // unit_bytes
-            hdp.request()
+            if polled and not through_window:
+                hdp.flush()
+            else:
+                hdp.request()
             if polled or not through_window:
                 wptr(value)
                 if through_window:

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+import ringup
 from ringup.drivers.amd.smu_published import HEADER, PAGE_BYTES, publish, published
 from ringup.drivers.amd.smu_rows import ROWS
 from ringup.drivers.amd.smu_tables import metrics_bytes
@@ -53,6 +54,27 @@ def test_no_client_of_mmhub_sees_an_old_page_once_a_flush_has_returned(held):
     card.map_page(card.VMID, VA, NEW | VALID | RIGHTS)
     card.gmc.flush_tlb(card.VMID)
     assert card.radeon.mmhub.read(card.VMID, VA, 4, "MP0") == b"new!"
+
+
+def test_a_copy_engine_that_polls_memory_sees_what_went_through_the_window_before(virtual_card):
+    """The pointer in host memory is there at once, its doorbell and a flush that is only posted are not."""
+    radeon = virtual_card(vram_bytes=256 << 20)
+    radeon.bars[0].mappable = False
+    with ringup.open(radeon.name, transport={"card": radeon}) as card:
+        source, target = card.alloc(4096, visible=True), card.alloc(4096, "host")
+        card.copy.fill(source, 0).wait()
+        card.copy.fill(target, 0).wait()
+        radeon.hdp.drain_us = radeon.path.posted.delay_ns = None
+        data = bytes(range(256)) * 16
+        card.spaces.user.access(source).write(0, data)
+        point = card.copy.copy_buffer(target, source)
+        for engine in radeon.sdma:  # its firmware looks at the pointer in memory
+            for queue in engine.queues:
+                if queue.ring is not None:
+                    engine._poll(queue)
+        radeon.clock.sleep_us(1_000)  # nothing is read meanwhile
+        assert bytes(target.view) == data
+        point.wait()
 
 
 class Beside:
