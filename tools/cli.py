@@ -111,17 +111,19 @@ def say_interrupted(title: str, words: list[str]) -> int:
             print(f"{title}: interrupted", file=sys.stderr)
         print(end="", flush=True)
     except (OSError, ValueError):  # standard output or standard error takes nothing
-        _drop_output()
+        drop()
+        drop(errors=True)
     return INTERRUPTED
 
 
-def _drop_output() -> None:
-    """Let what standard output still holds go nowhere: the interpreter would fail on it at its end."""
+def drop(*, errors: bool = False) -> None:
+    """Let what standard output (or standard error) still holds go nowhere: the interpreter would fail on it at its end, with status 120."""
     import os
 
+    stream = sys.stderr if errors else sys.stdout
     try:
         null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())
+        os.dup2(null, stream.fileno())
         os.close(null)
     except (OSError, ValueError, AttributeError):
         return

@@ -20,6 +20,7 @@ from ringup.tools.examples import EXAMPLES
 
 HELP_WIDTH = 100  # of descriptions, which argparse leaves as they are where examples follow
 VERBOSE = "verbose_"  # names of the counters begin so
+STANDARD_OUTPUT = "standard output"
 
 
 class Refused(SystemExit):
@@ -107,10 +108,43 @@ def _add_verbose(parser: argparse.ArgumentParser, depth: int) -> None:
                 _add_verbose(inner, depth + 1)
 
 
+class StandardOutput(io.TextIOWrapper):
+    """Standard output whose errors name it: what failed to be written is forgotten, so nothing could tell afterwards."""
+
+    def __init__(self, plain: io.TextIOWrapper) -> None:
+        """Write where `plain` writes, in the same way. `plain` stays open."""
+        super().__init__(
+            plain.buffer,
+            encoding=plain.encoding,
+            errors=plain.errors,
+            line_buffering=plain.line_buffering,
+            write_through=plain.write_through,
+        )
+
+    def write(self, text: str, /) -> int:
+        """Write text. Raises an `OSError` that names standard output."""
+        try:
+            return super().write(text)
+        except OSError as error:
+            error.filename = STANDARD_OUTPUT
+            raise
+
+    def flush(self) -> None:
+        """Write what is held. Raises an `OSError` that names standard output."""
+        try:
+            super().flush()
+        except OSError as error:
+            error.filename = STANDARD_OUTPUT
+            raise
+
+
 def run(words: Sequence[str], command: str | None) -> int:
     """Run the command of these words and return its exit status. Raises whatever goes wrong, also with writing standard output."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that lacks a character shows its number
+        # A terminal that lacks a character shows its number.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    if type(sys.stdout) is io.TextIOWrapper:
+        sys.stdout = StandardOutput(sys.stdout)
     args = _parse(words, command)
     if args is None:
         return FINE

@@ -22,7 +22,7 @@ from pathlib import Path
 import ringup
 from ringup.errors import RingupError
 from ringup.tools import files
-from ringup.tools.cli import FAILED, FINE, INTERNAL, WRONG_USAGE, say_interrupted, wants_json
+from ringup.tools.cli import FAILED, FINE, INTERNAL, WRONG_USAGE, drop, say_interrupted, wants_json
 from ringup.tools.json_text import json_text
 from ringup.tools.wrong_usage import BadInput, WrongUsage
 
@@ -99,7 +99,7 @@ def say(line: str) -> None:
     try:
         print(shown, file=sys.stderr, flush=True)
     except (OSError, ValueError):
-        LOG.debug("standard error takes nothing")
+        drop(errors=True)
 
 
 def print_json(failure: Failure) -> None:
@@ -115,12 +115,7 @@ def release_output() -> bool:
     try:
         print(end="", flush=True)
     except (OSError, ValueError):
-        try:
-            null = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(null, sys.stdout.fileno())
-            os.close(null)
-        except (OSError, ValueError):
-            LOG.debug("standard output is closed")
+        drop()
         return False
     return True
 
