@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import sys
 import types
@@ -31,7 +32,14 @@ def _array_getter(lo: int, mask: int, count: int, stride: int) -> Callable[[int]
     return lambda word: tuple(word >> place & mask for place in places)
 
 
-class Field(property):
+class _Once(type):
+    """Makes one object for each set of arguments: the thousands of fields of a block lie in a few hundred places."""
+
+    if not TYPE_CHECKING:
+        __call__ = functools.cache(type.__call__)
+
+
+class Field(property, metaclass=_Once):
     """Bits `hi` down to `lo`, both inclusive, as headers write them; one bit when `lo` is left out.
 
     With `count`, element i lies `i * stride` bits higher and the value is a tuple. Being a `property` makes reading a field cost one call.
