@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import lzma
 import os
 import stat
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-
-import zstandard
 
 from ringup.errors import FirmwareError
 
@@ -178,6 +175,8 @@ def _plain(data: bytes, path: Path) -> bytes:
 
 def _xz(data: bytes, path: Path) -> bytes:
     """Unpack `.xz`. The kernel's own decoder knows CRC32 sums only; any sum is taken here."""
+    import lzma  # few machines pack their firmware so
+
     decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY_BYTES)
     try:
         unpacked = decoder.decompress(data, MAX_BYTES + 1)
@@ -191,6 +190,8 @@ def _xz(data: bytes, path: Path) -> bytes:
 
 def _zst(data: bytes, path: Path) -> bytes:
     """Unpack `.zst`; what several frames hold is joined."""
+    import zstandard  # plain files do without it
+
     try:
         decoder = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES)
         with decoder.stream_reader(data, read_across_frames=True) as reader:

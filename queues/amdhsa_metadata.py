@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import msgpack
-
 from ringup.errors import CompileError, NotSupported
 
 NOTE_OWNER, NOTE_KIND = "AMDGPU", 32  # NT_AMDGPU_METADATA
@@ -105,6 +103,8 @@ class _Map:
 
 def parse(data: bytes, what: str) -> tuple[str, tuple[KernelMetadata, ...]]:
     """Read a note; return the target's name and the kernels. Raises `CompileError` for damage, `NotSupported` for another version."""
+    import msgpack  # kernel arguments are packed without it
+
     try:
         top = _Map(msgpack.unpackb(data, strict_map_key=True), what)
     except (

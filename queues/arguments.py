@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ringup.errors import NotSupported
 from ringup.queues.amdhsa_metadata import ADDRESSES, BY_VALUE, DYNAMIC_LDS, HIDDEN, Argument
-from ringup.queues.code_object import Kernel
 from ringup.queues.launch import Launch
+
+if TYPE_CHECKING:
+    from ringup.queues.code_object import Kernel
 
 UNSIGNED = {1: "B", 2: "H", 4: "I", 8: "Q"}
 FLOATS = {2: "e", 4: "f", 8: "d"}

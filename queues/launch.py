@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 from operator import index
+from typing import TYPE_CHECKING
 
 from ringup.errors import NotSupported
-from ringup.queues.code_object import Kernel
+
+if TYPE_CHECKING:
+    from ringup.queues.code_object import Kernel
 
 Triple = tuple[int, int, int]
 AXES = "xyz"

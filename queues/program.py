@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ringup.errors import NotSupported
 from ringup.queues.arguments import Packer
-from ringup.queues.code_object import CodeObject, Kernel
+
+if TYPE_CHECKING:
+    from ringup.queues.code_object import CodeObject, Kernel
 
 ENTRY_ALIGN = 256  # bytes: COMPUTE_PGM_LO holds an address without its low eight bits
 

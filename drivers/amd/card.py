@@ -32,8 +32,6 @@ from ringup.drivers.transport.config_space import ask
 from ringup.drivers.transport.seam import Device, Observation
 from ringup.errors import DeviceFault, DeviceHung, DeviceLost, DeviceTimeout, RingupError
 from ringup.firmware.store import Store
-from ringup.queues import code_object
-from ringup.queues.code_object import CodeObject
 from ringup.queues.program import Program
 from ringup.queues.queue import Owner
 from ringup.queues.timeline import copy_of
@@ -41,6 +39,7 @@ from ringup.queues.timeline import copy_of
 if TYPE_CHECKING:
     from ringup.drivers.amd.profiling import CardProfile
     from ringup.drivers.amd.report import Report
+    from ringup.queues.code_object import CodeObject
 
 LOG = logging.getLogger(__name__)
 INTERRUPTS_KEPT = 256
@@ -273,11 +272,13 @@ class Radeon:
         A fat binary, such as a library that HIP's compiler made, gives its object for this card; where it has several, the one with `kernel`.
         Raises `WrongTarget` for another chip's, `CompileError` for a damaged one, `OutOfMemory`.
         """
+        from ringup.queues.code_object import CodeObject, parse  # whoever looks at a card does without ELF files
+
         self._check()
         if not isinstance(code, (bytes, bytearray, memoryview, CodeObject)):
             raise TypeError(f"code is the bytes of an ELF file, such as `Path.read_bytes` gives, not {code!r:.80}")
         target = self.blocks.ips.chip.target
-        parsed = code if isinstance(code, CodeObject) else code_object.parse(bytes(code), name, target, kernel=kernel)
+        parsed = code if isinstance(code, CodeObject) else parse(bytes(code), name, target, kernel=kernel)
         parsed.check_runs_on(target)
         align = max(parsed.image_align, PROGRAM_ALIGN)
         size_bytes = parsed.image_bytes + PREFETCH_BYTES
