@@ -6,8 +6,7 @@ Source: LLVM AMDGPUUsage, "Code Object Metadata" v3 to v6.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ringup.errors import CompileError, NotSupported
 
@@ -27,8 +26,7 @@ BY_VALUE, DYNAMIC_LDS = "by_value", "dynamic_shared_pointer"
 HIDDEN = "hidden_"
 
 
-@dataclass(frozen=True)
-class Argument:
+class Argument(NamedTuple):
     """One argument: where it lies in the kernel arguments and how it is set up. `type_name` is there for OpenCL alone."""
 
     kind: str
@@ -41,8 +39,7 @@ class Argument:
     read_only: bool = False
 
 
-@dataclass(frozen=True)
-class KernelMetadata:
+class KernelMetadata(NamedTuple):
     """One kernel as the compiler describes it. Sizes in bytes; `max_group_size` and `required_group_size` in work-items."""
 
     name: str

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple
 
 Version = tuple[int, int, int]
 ONES = 0xFFFF_FFFF
@@ -94,8 +95,7 @@ def to_bytes(dwords: Sequence[int]) -> bytes:
         raise ValueError(f"a packet consists of dwords, whole numbers from 0 to {ONES:#x}, not of {wrong!r}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class Hole:
+class Hole(NamedTuple):
     """A value of a template that may be patched: stored is `(value - minus) >> shift`, in 4 or 8 bytes at `at_bytes`.
 
     `align`: what the value must be a multiple of; `bits`: how wide the stored value may be.

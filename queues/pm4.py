@@ -8,8 +8,8 @@ bits, AMD's PAL headers (f32_mec_pm4_packets) for the order of dwords where the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from ringup.autogen.amd import pm4, pm4_events
 from ringup.autogen.layout import Word
@@ -64,8 +64,7 @@ class CopyTarget(IntEnum):
 MEMORY_SOURCES, MEMORY_TARGETS = (CopySource.MEMORY, CopySource.L2), (CopyTarget.MEMORY, CopyTarget.L2)
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """What one generation of the command processor has of its own.
 
     `dma_max_bytes`: of one DMA_DATA packet, a multiple of 32.

@@ -8,15 +8,14 @@ dispatch of the card sees it; only the host, the copy engines and other cards ne
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ringup.autogen.amd import pm4
 from ringup.autogen.layout import Word
 from ringup.queues.packets import Version
 
 
-@dataclass(frozen=True, slots=True)
-class Caches:
+class Caches(NamedTuple):
     """What is done to caches: the first three are forgotten, the second level is written back, or written back and forgotten."""
 
     instructions: bool = False
@@ -72,8 +71,7 @@ RELEASE_GFX9: Mapping[str, Mapping[str, int]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class CacheRow:
+class CacheRow(NamedTuple):
     """How one generation's packets say it: the acquiring word and the bits of both; `release` also sets what every release has."""
 
     acquire_word: type[Word]

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ringup.autogen.amd import gc_compute as regs
 from ringup.autogen.layout import Word
@@ -35,8 +34,7 @@ SCRATCH_UNIT = {
 SCRATCH_BY_ENGINE = (11, 12)  # generations whose WAVES counts those of one shader engine; ac_shader_util.c
 
 
-@dataclass(frozen=True, slots=True)
-class _Prepared:
+class _Prepared(NamedTuple):
     """A launch worked out: its packets, and where in them stand pointers to arguments and dispatch packet and its number; 0: nowhere."""
 
     data: bytes

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from ringup.errors import NotSupported
 from ringup.queues.arguments import Packer
@@ -123,8 +122,7 @@ def kernel_of(program: Program | LoadedKernel) -> LoadedKernel:
     return program.only()
 
 
-@dataclass(frozen=True, slots=True)
-class ScratchRoom:
+class ScratchRoom(NamedTuple):
     """Scratch memory as a dispatch names it: where, how many bytes a wave has, how many waves fit."""
 
     gpu_va: int

@@ -7,7 +7,7 @@ for use. What differs is a row of `sdma_words`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ringup.errors import NotSupported
 from ringup.queues.packets import ONES, Atomic, Compare, Template, Version, address, atomic_code, data, narrow, wide
@@ -30,8 +30,7 @@ USER_CACHES = dict.fromkeys(("gl2_wb", "gl2_inv", "gl1_inv", "glv_inv", "glk_wb"
 SLICE_MAX = 1 << 28  # elements that a slice pitch holds; of no matter to a rectangle of one slice
 
 
-@dataclass(frozen=True, slots=True)
-class Plane:
+class Plane(NamedTuple):
     """One side of a rectangle copy: its first byte, its pitches and where in it the rectangle begins, in elements."""
 
     gpu_va: int

@@ -6,7 +6,7 @@ Source: sdma_v6_0_0_pkt_open.h, vega10_sdma_pkt_open.h; for SDMA 7, whose header
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ringup.autogen.amd import sdma_packets as sdma
 from ringup.autogen.layout import Field, Word
@@ -91,8 +91,7 @@ class CONSTANT_FILL_V7(Word, width=160):
     count = Field(157, 128)
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(NamedTuple):
     """A packet: the word that spans it, and its opcodes."""
 
     name: str
@@ -158,8 +157,7 @@ V7: Mapping[str, type[Word]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SdmaRow:
+class SdmaRow(NamedTuple):
     """What one generation of the engine has of its own.
 
     `copy_max_bytes`: of one packet. `pitch_align`: of a rectangle's pitch, elements; 0: four bytes' worth. `gcr`: the graphics core's generation

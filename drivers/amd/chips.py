@@ -5,14 +5,13 @@ Source: Linux Documentation/gpu/amdgpu/dgpu-asic-info-table.csv; LLVM AMDGPUUsag
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ringup.drivers.amd.registers import Version
 from ringup.errors import NotSupported
 
 
-@dataclass(frozen=True, slots=True)
-class Chip:
+class Chip(NamedTuple):
     """What a graphics core's version tells: AMD's name, the compiler's target, engines that copy."""
 
     name: str

@@ -10,9 +10,9 @@ Source: amdgpu amdgpu_discovery.c, amdgpu_discovery_read_binary_from_mem, hw_id_
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
+from typing import NamedTuple
 
 from ringup.autogen.amd import discovery as facts
 from ringup.autogen.amd.gc import CC_GC_SA_UNIT_DISABLE, CC_GC_SHADER_ARRAY_CONFIG
@@ -91,8 +91,7 @@ SERVED_BY: dict[tuple[str, int], Version] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class GcShape:
+class GcShape(NamedTuple):
     """The graphics core as it was made; what is fused off its own registers say. A work-group processor is two compute units."""
 
     shader_engines: int

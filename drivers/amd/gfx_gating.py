@@ -6,7 +6,7 @@ gfx_v11_0_update_gfx_clock_gating, mmhub_v3_0_set_clockgating.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ringup.autogen.amd import gc_cp, gc_rlc, sdma
 from ringup.autogen.amd.gc_hqd import CP_RB_WPTR_POLL_CNTL
@@ -23,8 +23,7 @@ _REPEATERS, _MEMORIES, _COUNTERS = "gfxip_repeater_fgcg_override", "gfxip_fgcg_o
 _IDLE_INTERRUPTS = ("cntx_busy_int_enable", "cntx_empty_int_enable", "cmp_busy_int_enable", "gfx_idle_int_enable")
 
 
-@dataclass(frozen=True, slots=True)
-class GatingRow:
+class GatingRow(NamedTuple):
     """What a chip may gate: overrides that are dropped, and whether its memory hub takes part."""
 
     overrides: tuple[str, ...]

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ringup.autogen.amd import gc_hqd
 from ringup.autogen.amd.gc import GRBM_GFX_CNTL
@@ -43,8 +44,7 @@ class Place:
         return f"{COMPUTE_ME}.{self.pipe}.{self.queue}"
 
 
-@dataclass(frozen=True, slots=True)
-class Pointers:
+class Pointers(NamedTuple):
     """Where a queue stands, in dwords; `error` holds CP_HQD_ERROR."""
 
     active: bool

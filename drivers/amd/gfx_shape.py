@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ringup.autogen.amd import gc
 from ringup.drivers.amd.registers import Block
@@ -23,8 +23,7 @@ _SA_DISABLE: Mapping[int, tuple[SaDisable, SaUserDisable]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Design:
+class Design(NamedTuple):
     """What the chip has before anything is switched off, from its discovery table."""
 
     shader_engines: int
@@ -32,8 +31,7 @@ class Design:
     cus_per_array: int
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(NamedTuple):
     """What is there. `cu_masks[engine][array]` has a bit for every compute unit, 0 for an array that is off."""
 
     design: Design

@@ -6,7 +6,7 @@ Source: amdgpu gmc_v11_0.c, gmc_v11_0_process_interrupt; gfxhub_v3_0.c, gfxhub_v
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ringup.drivers.amd.gmc_words import FaultStatus
 from ringup.drivers.amd.registers import Version
@@ -65,8 +65,7 @@ _CLIENTS: dict[tuple[str, int], tuple[Mapping[int, str], Mapping[int, str]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(NamedTuple):
     """A page fault. `gpu_va` is the page's first byte; `more`: others followed that the hub did not keep.
 
     `permission` is the hub's field of refused rights and `walker_error` its field of what stopped the walk, 0 when neither was the cause.

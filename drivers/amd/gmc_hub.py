@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ringup.autogen.amd.gc_vm import GCVM_CONTEXT0_CNTL
 from ringup.autogen.amd.mmhub import MMVM_CONTEXT0_CNTL, MMVM_L2_BANK_SELECT_RESERVED_CID2
@@ -66,8 +67,7 @@ class Apertures:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(NamedTuple):
     """Page tables of a VMID: the root directory's place in VRAM, the pages it covers, how many levels lie below it (3: four levels)."""
 
     root_pa: int

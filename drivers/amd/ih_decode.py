@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ringup.autogen.amd import ih
 from ringup.autogen.layout import Field, Word
@@ -61,8 +61,7 @@ class ShaderData(Word, width=64):
     encoding = Field(32 + 7, 32 + 6)
 
 
-@dataclass(frozen=True, slots=True)
-class Interrupt:
+class Interrupt(NamedTuple):
     """One entry of the ring. `client` and `source` are numbers, `kind` is our name for the pair; `timestamp` counts the 100 MHz clock."""
 
     kind: str

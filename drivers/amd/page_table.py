@@ -11,8 +11,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ringup.autogen.amd.vm import AMDGPU_VM_PDB0, AMDGPU_VM_PDB1, AMDGPU_VM_PDB2, AMDGPU_VM_PTB
 from ringup.drivers.amd.pte import (
@@ -53,8 +52,7 @@ class TableMemory(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
+class Leaf(NamedTuple):
     """A page as the walker finds it. `address`: vram_pa or bus_addr of its first byte; `fragment_bytes`: what the caches may hold as one."""
 
     gpu_va: int

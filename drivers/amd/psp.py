@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ringup.autogen.amd import psp, psp_boot, ucode
 from ringup.autogen.layout import Word
@@ -95,8 +95,7 @@ class PspFirmware:
     register_list: Part | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """One thing that was loaded, and how long it took, in microseconds of the transport's clock."""
 
     name: str

@@ -114,8 +114,7 @@ class PspBuffers:
         return self.response - FENCE_BEFORE
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(NamedTuple):
     """What a command came back with."""
 
     status: int

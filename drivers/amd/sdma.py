@@ -8,7 +8,7 @@ Source: amdgpu sdma_v6_0.c (sdma_v6_0_start, sdma_v6_0_gfx_resume, sdma_v6_0_sof
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ringup.autogen.amd import sdma as words
 from ringup.autogen.amd.gc import GRBM_SOFT_RESET
@@ -30,8 +30,7 @@ READ_POLICY, WRITE_POLICY = 2, 3  # of L2: no allocation, bypass. Source: sdma_c
 W = TypeVar("W", bound=Word)
 
 
-@dataclass(frozen=True, slots=True)
-class EngineRow:
+class EngineRow(NamedTuple):
     """What differs by version: the halt register and its reset field, the poll field of a queue, what the engine does not have."""
 
     control: type[words.SDMA0_F32_CNTL | words.SDMA0_MCU_CNTL]
@@ -75,8 +74,7 @@ class SdmaQueueSpec:
         check_vmid(self.vmid)
 
 
-@dataclass(frozen=True, slots=True)
-class SdmaPointers:
+class SdmaPointers(NamedTuple):
     """Where a queue stands, in bytes."""
 
     enabled: bool

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from ringup.drivers.amd.access import Access
 from ringup.drivers.amd.memory import Memory
@@ -27,8 +27,7 @@ DWORD = struct.Struct("<I")
 TRIES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class TimelineWord:
+class TimelineWord(NamedTuple):
     """A timeline's word: where queues find it, how the host looks at it and stores it, how much of it is seen, how it is given back."""
 
     gpu_va: int

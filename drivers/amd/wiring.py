@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ringup.drivers.amd.discovery import Ips, discover
 from ringup.drivers.amd.firmware import firmware_set
@@ -37,8 +37,7 @@ def mec_start(image: Image) -> int:
     return image.number("ucode_start_addr_lo") | image.number("ucode_start_addr_hi") << 32
 
 
-@dataclass(frozen=True, slots=True)
-class Blocks:
+class Blocks(NamedTuple):
     """A card's blocks. `stray` is the page of host memory where accesses without a page end."""
 
     device: Device

@@ -5,7 +5,7 @@ Source: amdgpu_ucode.h (headers); amdgpu_ucode.c, amdgpu_ucode_init_single_fw, a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ringup.autogen.amd import ucode
 from ringup.autogen.amd.ucode import rlc_firmware_header_v2_2
@@ -14,8 +14,7 @@ from ringup.autogen.structs import Struct
 FILE, CODE = "", "header.ucode_array_offset_bytes"  # what a section's offset counts from
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(NamedTuple):
     """Where one section lies. `at` and `size` are header fields, counted in `unit` bytes; `base` is FILE, CODE or an earlier section.
 
     A section with a base of that kind and no `at` begins where the base does, or behind it (`behind`). One that is `inside`
@@ -32,8 +31,7 @@ class Cut:
     version: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Container:
+class Container(NamedTuple):
     """One header version: its struct, its sections, and the list of packed parts when it carries one."""
 
     header: type[Struct]

@@ -7,7 +7,7 @@ amdgpu_sdma.c, amdgpu_psp.c, smu_v13_0.c, smu_v14_0.c: the files that each reque
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ringup.errors import NotSupported
 
@@ -19,8 +19,7 @@ KICKERS = {
 RLC_1_REVISION = 0xCE  # gfx_v11_0.c: navi31 of this PCI revision takes rlc_1
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(NamedTuple):
     """One file. `kind` is what it serves as (see `parts.ROWS`); `fallbacks` serve when it is missing, in their order.
 
     A card comes up without an `optional` one.
@@ -36,8 +35,7 @@ class Need:
         return (self.name, *self.fallbacks)
 
 
-@dataclass(frozen=True, slots=True)
-class Want:
+class Want(NamedTuple):
     """A row: the name's part behind block and version, what it serves as, and whether kicker cards have their own."""
 
     suffix: str
@@ -47,8 +45,7 @@ class Want:
     fallbacks: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Blocks:
+class Blocks(NamedTuple):
     """The block versions that name a chip's files."""
 
     gc: Version

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ringup.autogen.amd import psp, ucode
 from ringup.errors import FirmwareError
@@ -29,8 +30,7 @@ class Part:
     ucode_id: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """How a section is sent. `pipe`: a copy for that pipe of the engine. `without`: a section at its end that is cut off."""
 
     ucode_id: int
