@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ringup.autogen.linux import vfio
+from ringup.errors import DeviceLost
 from ringup.silicon import vfio_user_wire as wire
 from ringup.silicon.vfio_user_function import REGIONS, ServedFunction
 from ringup.silicon.vfio_user_irqs import INTX, KINDS, MSI, Irqs
@@ -153,7 +154,11 @@ class Session:
 
     def _reset(self, message: Message) -> Answer:
         self.irqs.forget()
-        self.function.reset()
+        try:
+            self.function.reset()
+        except DeviceLost as lost:
+            # No mistake of the peer's: a virtual machine resets its devices without a look at them.
+            raise Refused(errno.ENODEV, str(lost)) from lost
         return Answer()
 
     def _feature(self, message: Message) -> Answer:

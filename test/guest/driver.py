@@ -162,7 +162,9 @@ if not os.fork():
     sys.stdout = sys.stderr = open("/run/guest/heard.log", "w", buffering=1)
     device = pci.open("{story.address}", path="vfio")
     with start(device):
-        device.interrupts.wait(0)  # the first time that somebody waits, vectors are asked for
+        # The first time that somebody waits, vectors are asked for; what the start has raised may be on its way still.
+        while device.interrupts.wait(500_000):
+            pass
         print("READY")
         print("HEARD", device.interrupts.wait(60_000_000))
         print(*(line for line in open("/proc/interrupts") if "vfio-msi" in line))

@@ -1,5 +1,6 @@
 """Peers of a server that come and go, sockets in the file system, and time, which passes for cards as it does here."""
 
+import errno
 import os
 import socket
 import stat
@@ -102,7 +103,8 @@ def test_a_card_that_is_gone_answers_with_ones(peer, card):
     assert peer.get(5, SCRATCH, 4) == b"\xff" * 4
     assert peer.get(ROM, 0, 2) == b"\xff" * 2
     peer.put32(5, SCRATCH, 1)
-    peer.ask(RESET)
+    assert peer.refused(RESET) == errno.ENODEV
+    assert card.violations == []
 
 
 # sockets
