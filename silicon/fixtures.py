@@ -43,6 +43,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if report.failed and report.when == "call":
         for one in item.stash.get(CARDS, []):
+            one.settle()
             seen = [f"mistake: {each.text}" for each in one.witness.mistakes()[:MAX_FOLLOWING]]
             seen += [f"stands still: {each.text}" for each in one.witness.unfinished()[:MAX_FOLLOWING]]
             if seen:

@@ -82,7 +82,9 @@ def _check(args: argparse.Namespace) -> int:
             )
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        raise FirmwareError(problems[0] + more)
+        error = FirmwareError(problems[0] + more)
+        error.in_result = True
+        raise error
     return 0
 
 

@@ -71,7 +71,9 @@ def run(args: argparse.Namespace) -> int:
             print(f"written to {args.html}")
     lost = shown.get("lost") or (shown.get("unreachable") and shown.get("cause"))
     if lost:  # what is known was told; that the card is gone is the command's answer
-        raise DeviceLost(lost)
+        error = DeviceLost(lost)
+        error.in_result = True
+        raise error
     return 0
 
 

@@ -111,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
         "times": len(spans),
         "us": [round(us, 2) for us in spans],
         "results": results,
-    }
+    } | ({"mistakes": seen} if seen else {})
     if args.json:
         print(json_text(figures))
         mistakes.refuse(card.name, seen)

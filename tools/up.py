@@ -50,7 +50,8 @@ def run(args: argparse.Namespace) -> int:
         stages = [row | {"transfers": count} for row, count in zip(stages, view.counted, strict=True)]
     if args.json:
         counted = {"usb": {what: plain(counts) for what, counts in usb.items()}} if usb else {}
-        print(json_text({"card": info, "stages": stages, "moved_bytes": test.moved_bytes} | counted))
+        wrong = {"mistakes": seen} if seen else {}
+        print(json_text({"card": info, "stages": stages, "moved_bytes": test.moved_bytes} | counted | wrong))
         mistakes.refuse(name, seen)
         return 0
     milliseconds = sum(row["ms"] for row in stages)

@@ -1,9 +1,12 @@
 """The host data path: what the CPU writes through BAR 0 waits here for a flush, or leaves some time later; engines do not see it before.
 
 How long something waits is not public, so a driver must not count on it: bytes that nobody has flushed when the host tells an engine to work (a
-doorbell, a ring pointer, an invalidation) are marked, and an engine that reads marked bytes is a violation, whether or not the
-buffer has emptied by then. A flush clears the marks. The processors of MP0 and MP1 are slow to look: a driver that rings their mailboxes and
-rings without a flush is known to work on metal (tinygrad, AM_PSP), so for them it is only noted, unless `slow_listeners` is switched off.
+doorbell, a ring pointer, an invalidation) are noted, whatever the host's speed. Those that wait still are marked, and an engine that reads
+marked bytes is a violation, whether or not the buffer has emptied by then. A flush clears the marks.
+
+Two things are only noted since a driver that does them is known to work on metal (tinygrad), and are violations where a test switches that
+off. `slow_listeners`: the processors of MP0 and MP1 are slow to look, and their mailboxes and rings are rung without a flush (AM_PSP).
+`forgives_left`: bytes that have left by themselves before the doorbell, as over a USB bridge, whose requests take 20 us each (is_usb).
 
 Source: amdgpu hdp_v6_0.c, nbio_v4_3.c; depth and time of the buffer are not public. That it empties by itself is seen from drivers which ring a
 slow listener (the security processor's mailbox) without a flush and work on metal.
@@ -43,7 +46,7 @@ class Hdp:
         self._left: dict[int, bytes | bytearray] = {}  # by page: what has left without a flush
         self._marked: dict[int, bytes | bytearray] = {}  # by page: what no flush came for before a kick
         self._kick = ""
-        self.slow_listeners = True
+        self.slow_listeners = self.forgives_left = True
 
     def reset(self) -> None:
         """Drop what waits."""
@@ -74,13 +77,12 @@ class Hdp:
         if not self._held and not self._left:
             return
         self._kick = how.format(*values)
-        waits = 0
-        mark = not (self.slow_listeners and self._kick.startswith(SLOW))
-        for page, mask in (*((page, held[1]) for page, held in self._held.items()), *self._left.items()):
-            waits += mask.count(1)
-            if mark:
+        waiting = [(page, held[1]) for page, held in self._held.items()]
+        unflushed = [*waiting, *self._left.items()]
+        waits = sum(mask.count(1) for _, mask in unflushed)
+        if not (self.slow_listeners and self._kick.startswith(SLOW)):
+            for page, mask in waiting if self.forgives_left else unflushed:
                 self._marked[page] = _union(self._marked.get(page), mask)
-        if mark:
             self._vram.on_fetch = self._fetched
         self._log.note("hdp", "unflushed", "{} bytes of the host's had no flush at {}", waits, self._kick)
 

@@ -178,7 +178,8 @@ def test_a_transcript_is_played_by_the_same_command(ringup, tmp_path):
     assert ringup("trace", f"replay:{path}", "--perfetto", play)[0] == 0
     assert record.read_bytes() == play.read_bytes()
     shown = json.loads(ringup("trace", "--decode", path, "--window", "config", "--rows", "1", "--json")[1])
-    assert (shown["card"], shown["shown"][0]["result"]) == ("virtual:navi31", 0x1002)  # the vendor id is read first
+    # Device and vendor id are read first, together.
+    assert (shown["card"], shown["shown"][0]["result"]) == ("virtual:navi31", 0x744C_1002)
     text = ringup("trace", "--decode", path, "--skip", "3", "--rows", "2")[1].splitlines()
     assert text[0].startswith(f"{path}: virtual:navi31, ")
     assert text[-1].startswith("... and ")

@@ -153,7 +153,7 @@ def virtual_card(virtual_card):
 
     def make(*args, **options):
         made = virtual_card(*args, **options)
-        made.hdp.slow_listeners = False
+        made.hdp.slow_listeners = made.hdp.forgives_left = False
         return made
 
     return make

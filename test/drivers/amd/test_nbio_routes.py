@@ -25,10 +25,10 @@ def test_doorbells_go_where_the_kernels_driver_leads_them(boot, chip):
     cells = card.radeon.nbio.cells
     assert {name: cells[name] for name in ROUTES} == ROUTES
     assert cells[APERTURE] == 1
-    card.nbio.stop()
-    assert cells[APERTURE] == 0
-    card.nbio.stop()
-    assert cells[APERTURE] == 0
+    for _ in range(2):
+        card.nbio.stop()
+        card.radeon.settle()
+        assert cells[APERTURE] == 0
 
 
 def test_only_the_revisions_that_need_it_lose_their_usb_functions_state(boot):
@@ -48,8 +48,10 @@ def test_the_mark_for_the_vbios_leaves_its_neighbours(boot):
     scratch = "BIF_BX0_BIOS_SCRATCH_3"
     card.radeon.nbio.cells[scratch] = 0x1234
     card.nbio.mark_hung(True)
+    card.radeon.settle()
     assert card.radeon.nbio.cells[scratch] == 0x1234 | HUNG
     card.nbio.mark_hung(False)
+    card.radeon.settle()
     assert card.radeon.nbio.cells[scratch] == 0x1234
 
 

@@ -35,6 +35,7 @@ def register(name):
 
 @pytest.mark.parametrize("passed_us", [0, 5, 100, 1_000_000])
 def test_what_an_engine_reads_unflushed_is_a_mistake_whatever_time_has_passed(radeon, passed_us):
+    radeon.hdp.forgives_left = False
     radeon.bars[0].write32(PLACE, 1)
     radeon.clock.sleep_us(passed_us)
     ring(radeon)
@@ -107,7 +108,21 @@ def test_who_looks_late_is_rung_without_a_flush_on_metal_too(radeon):
     assert "MP0_SMN_C2PMSG_67" in radeon.log.find("unflushed")[0].text
 
 
+@pytest.mark.parametrize(("before_us", "after_us", "mistakes"), [(0, 1_000_000, 1), (100, 0, 0)])
+def test_bytes_that_have_left_before_the_doorbell_are_noted_alone(radeon, before_us, after_us, mistakes):
+    """A driver over a USB bridge flushes nothing and works on metal: its requests take longer than the bytes wait."""
+    radeon.bars[0].write32(PLACE, 1)
+    radeon.clock.sleep_us(before_us)
+    ring(radeon)
+    radeon.clock.sleep_us(after_us)
+    assert fetch(radeon, PLACE, 4) == b"\1\0\0\0"
+    assert len(radeon.violations) == mistakes
+    assert "4 bytes of the host's had no flush at doorbell 0x200" in radeon.log.find("unflushed")[0].text
+    radeon.violations.clear()
+
+
 def test_a_long_write_that_has_left_the_buffer_is_unflushed_all_the_same(radeon):
+    radeon.hdp.forgives_left = False
     radeon.bars[0].write_block(1 << 20, bytes(1 << 20))
     ring(radeon)
     fetch(radeon, (1 << 20) + 5)
