@@ -130,7 +130,7 @@ def long_loop(tools, turns, target="gfx1100"):
     return make
 
 
-@pytest.mark.parametrize("engine", ["interpreter", "translator"])
+@pytest.mark.parametrize("engine", ["interpreter", pytest.param("translator", marks=pytest.mark.fuzz)])
 def test_a_loop_of_more_than_128_kib_runs(tools, engine):
     make = long_loop(tools, 12)
     binary = finish(make.end())
