@@ -163,8 +163,9 @@ if not os.fork():
     device = pci.open("{story.address}", path="vfio")
     with start(device):
         # The first time that somebody waits, vectors are asked for; what the start has raised may be on its way still.
-        while device.interrupts.wait(500_000):
-            pass
+        for _ in range(20):
+            if not device.interrupts.wait(500_000):
+                break
         print("READY")
         print("HEARD", device.interrupts.wait(60_000_000))
         print(*(line for line in open("/proc/interrupts") if "vfio-msi" in line))

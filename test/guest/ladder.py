@@ -272,11 +272,6 @@ def test_rung_13_vulkan(story, programs):
     assert vulkan_rung.run_all(story.guest, programs) == []
 
 
-@pytest.mark.xfail(
-    raises=AssertionError,
-    strict=False,
-    reason="strict translation of its kernels takes longer than the 60 s that the kernel's driver waits: to be made quicker",
-)
 def test_rung_16_a_language_model(story):
     """Before the driver is loaded with a time-out of 3 seconds: the first job waits for its programs' translation."""
     assert llama_rung.run(story.guest, llama_rung.set_up(), PRODUCT) == []
