@@ -335,7 +335,7 @@ def _undefined(
     if mnemonic not in MOVES:
         parts, gathered, computed = PART_SOURCES.get(mnemonic, ()), gathered_sources(mnemonic), none
         for operand, flag in zip(ins.uses, known, strict=True):
-            if operand.field in parts and operand.kind == "vgpr":
+            if operand.field in parts and (operand.kind == "vgpr" or mnemonic == "v_perm_b32"):
                 continue
             if not _computes(step, mnemonic):
                 _refuse(step, operand, flag & lanes)

@@ -134,6 +134,10 @@ class _Writer:
         """Return the writer of strict mode's checks, None if analysis cleared everything."""
         written = dict.fromkeys(self.program.entries, ALL & ~self.variant.undefined)
         written[self.program.entries[0]] = written_at_start(self.variant.scalars)
+        beyond = (
+            ALL >> FIRST_VGPR + self.variant.vgpr_count << FIRST_VGPR + self.variant.vgpr_count
+        )  # not allocated: other rules stop that
+        written = {key: some | beyond for key, some in written.items()}
         found = analyse(self.program.blocks, written, self.full, self.variant.lanes, tracked=self.variant.tracked)
         return Guard(self.wave, self.program, found) if found.shadowed or found.flying else None
 

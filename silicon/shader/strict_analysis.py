@@ -24,6 +24,7 @@ from ringup.silicon.shader.memory_effects import (
     touched_halves,
 )
 from ringup.silicon.shader.strict import PART_SOURCES, scalar_computes
+from ringup.silicon.shader.strict_indirect import is_indirect, moves, reached
 
 if TYPE_CHECKING:
     from ringup.silicon.shader.cfg import Block, Key, Step
@@ -191,6 +192,9 @@ def _close(found: Findings, blocks: dict[Key, Block], lanes: int) -> None:
                     if found.shadowed >> target & 1:
                         for one in sources:
                             found.shadowed |= (1 << one) & ~found.sure[key, index]
+                for move in moves(step.ins):
+                    if move.source is not None and found.shadowed & move.target.reached(lanes):
+                        found.shadowed |= move.source.reached(lanes) & ~found.sure[key, index]
 
 
 def reads(ins: Instruction, lanes: int) -> Reads:
@@ -211,7 +215,7 @@ def _part_reads(ins: Instruction, lanes: int) -> Reads:
     if memory is not None:
         return _memory(ins, memory, lanes)
     implicit = _implicit(ins, lanes)
-    if name.startswith(("s_movrel", "v_movrel", "v_swaprel")):
+    if is_indirect(ins):  # what it moves: `moves`
         return Reads(M0_BIT, 0, ())
     if name.startswith("s_subvector_loop"):
         return Reads(0, 0, ())
@@ -424,7 +428,7 @@ def _touched(step: Step, facts: Facts, lanes: int) -> int:
     if not facts.flying:
         return 0
     found = 0
-    touched = _reached(step.ins, lanes) if step.effects.uses == ALL else step.effects.uses | step.effects.defs
+    touched = reached(step.ins, lanes) if is_indirect(step.ins) else step.effects.uses | step.effects.defs
     own = issue(step.ins, lanes)
     read = 0  # a half that a D16 load keeps is not read at issue: what it loads is merged when it returns
     for operand in step.ins.operands:
@@ -449,33 +453,6 @@ def split(one: int) -> tuple[int, int]:
     return one - half, half
 
 
-def moved_by_m0(ins: Instruction) -> tuple[tuple[Operand, tuple[int, int] | None], ...]:
-    """Return the register operands of a move by M0, each with the bits of M0 (lowest, count) that are added to its number, None for none.
-
-    Source: RDNA3 ISA reference, "S_MOVRELSD_2_B32", "V_MOVRELSD_2_B32", "V_SWAPREL_B32".
-    """
-    name = ins.mnemonic
-    whole, low, high = (0, 32), (0, 10), (16, 10)
-    by_source, by_target = (low, high) if "_2_" in name or "swap" in name else (whole, whole)
-    found = []
-    for operand in ins.operands:
-        is_target = operand.direction != "use" and operand is ins.operands[0]
-        moves = "rels" not in name or "relsd" in name if is_target else "reld" not in name
-        if operand.kind in ("vgpr", "sgpr"):
-            found.append((operand, (by_target if is_target else by_source) if moves else None))
-    return tuple(found)
-
-
-def _reached(ins: Instruction, lanes: int) -> int:
-    """Return the registers that a move by M0 may touch: those from its operands up."""
-    found = M0_BIT
-    for operand, bits in moved_by_m0(ins):
-        first = operand.index + (FIRST_VGPR if operand.kind == "vgpr" else 0)
-        bank = ALL & ~SCALARS if operand.kind == "vgpr" else SCALARS
-        found |= registers(operand, lanes) if bits is None else bank >> first << first
-    return found
-
-
 def computes(name: str) -> bool:
     """Say whether each lane of an instruction computes of its own."""
     return name.startswith("v_") and name not in PASSES and not name.startswith(MATRIX)
@@ -496,8 +473,8 @@ def lds_fills(ins: Instruction) -> tuple[int, ...]:
 def advance(facts: Facts, step: Step, *, all_lanes: bool, lanes: int, tracked: bool) -> None:
     """Change what is known by one instruction."""
     ins, defs = step.ins, step.effects.defs
-    if step.effects.uses == ALL and not step.what:  # registers by number: who knows
-        facts.sure = ALL
+    if is_indirect(ins):
+        _advance_by_m0(facts, ins, all_lanes=all_lanes, lanes=lanes)
         return
     _advance_flight(facts, ins, lanes)
     if not defs:
@@ -530,6 +507,26 @@ def advance(facts: Facts, step: Step, *, all_lanes: bool, lanes: int, tracked: b
     if undefined:
         facts.sure &= ~undefined
         facts.masks = {one: written & ~undefined for one, written in facts.masks.items()}
+
+
+def _advance_by_m0(facts: Facts, ins: Instruction, *, all_lanes: bool, lanes: int) -> None:
+    """What M0 may have picked to be written is unsure where a value is that it may have got."""
+    active = facts.written_in(state.EXEC_LO)
+    targets = undefined = 0
+    for target, source in moves(ins):
+        targets |= target.reached(lanes)
+        if source is not None and source.reached(lanes) & ~active:
+            undefined |= target.reached(lanes)
+        elif target.bits is None and ins.dpp is None:
+            surely = target.reached(lanes)
+            facts.masks[state.EXEC_LO] = facts.masks.get(state.EXEC_LO, 0) | surely & ~SCALARS
+            facts.sure |= surely if all_lanes else surely & SCALARS
+    facts.sure &= ~undefined
+    facts.masks = {
+        one: written & ~undefined
+        for one, written in facts.masks.items()
+        if one == state.EXEC_LO or not targets >> one & 1
+    }
 
 
 def _advance_flight(facts: Facts, ins: Instruction, lanes: int) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ringup.silicon.shader.analysis import FIRST_VGPR
 from ringup.silicon.shader.interp_registers import scalar_name
 from ringup.silicon.shader.strict_analysis import lds_fills, reads
+from ringup.silicon.shader.strict_indirect import is_indirect, moves
 
 if TYPE_CHECKING:
     from ringup.silicon.shader.cfg import Key, Program, Step
@@ -48,14 +49,16 @@ def _search(program: Program, base: int, lanes: int, offset: int, register: int,
     seen = set(work)
     # grows meanwhile
     for key, end, one in work:
-        at = _written_before(program.blocks[key].code[:end], one)
+        at = _written_before(program.blocks[key].code[:end], one, lanes)
         more: list[Place] = []
         if at is not None:
             step = program.blocks[key].code[at]
             if one in lds_fills(step.ins):
                 return f"LDS that was never written, loaded at {base + step.offset:#x}"
+            if _picked_by_m0(step, one, lanes):
+                return f"a register that M0 picked at {base + step.offset:#x}"
             more = [(key, at, source) for source in _sources(step, one, lanes)]
-            if kept >> one & 1:
+            if kept >> one & 1 or is_indirect(step.ins):
                 more.append((key, at, one))
         elif key == program.entries[0] and not written >> one & 1:
             return "" if one == register else f"{register_name(one)}, which was never written"
@@ -66,11 +69,26 @@ def _search(program: Program, base: int, lanes: int, offset: int, register: int,
     return None
 
 
-def _written_before(code: list[Step], register: int) -> int | None:
-    """Return the last instruction that writes a register."""
-    return next((at for at in reversed(range(len(code))) if code[at].effects.defs >> register & 1), None)
+def _written_before(code: list[Step], register: int, lanes: int) -> int | None:
+    """Return the last instruction that writes a register, or may, where M0 picks what it writes."""
+    for at in reversed(range(len(code))):
+        by_m0 = any(target.reached(lanes) >> register & 1 for target, _ in moves(code[at].ins))
+        if by_m0 or code[at].effects.defs >> register & 1:
+            return at
+    return None
+
+
+def _picked_by_m0(step: Step, register: int, lanes: int) -> bool:
+    """Say whether a move certainly writes a register, from one that only M0 tells."""
+    return any(
+        target.bits is None and target.reached(lanes) >> register & 1 and source is not None and source.bits is not None
+        for target, source in moves(step.ins)
+    )
 
 
 def _sources(step: Step, register: int, lanes: int) -> tuple[int, ...]:
-    """Return the registers of which an instruction makes what it writes to another one."""
+    """Return the registers of which an instruction makes what it writes to another one, as far as the code alone says it."""
+    if is_indirect(step.ins):
+        known = [source for _, source in moves(step.ins) if source is not None and source.bits is None]
+        return tuple(source.first for source in known)
     return tuple(source for target, some in reads(step.ins, lanes).moves if target == register for source in some)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ringup.silicon.shader import dpp, state
-from ringup.silicon.shader.analysis import ALL, FIRST_VGPR, VECTOR_FORMATS, numbers, registers
+from ringup.silicon.shader.analysis import FIRST_VGPR, VECTOR_FORMATS, numbers, registers
 from ringup.silicon.shader.context import COUNTERS, EXEC_BITS_UNWRITTEN
 from ringup.silicon.shader.emitter import Value
 from ringup.silicon.shader.memory_effects import memory_effects
@@ -31,15 +31,16 @@ from ringup.silicon.shader.strict_analysis import (
     lds_data,
     lds_fills,
     limits,
-    moved_by_m0,
     reads,
     split,
 )
+from ringup.silicon.shader.strict_indirect import is_indirect, moves, sides
 
 if TYPE_CHECKING:
     from ringup.silicon.shader.cfg import Key, Program, Step
     from ringup.silicon.shader.decode import Dpp, Instruction, Operand
     from ringup.silicon.shader.registers import Register
+    from ringup.silicon.shader.strict_indirect import Side
     from ringup.silicon.shader.wave import Wave
 
 _CONSTANT_BYTE = 12  # this and higher selectors of v_perm_b32 take no byte. Source: RDNA3 ISA reference, "V_PERM_B32"
@@ -108,7 +109,7 @@ class Guard:
         """Check what an instruction touches."""
         code = self.code
         self.wave.written_rows = [self._get(_shadow(one)) if self._follows(one) else None for one in lds_data(step.ins)]
-        moved = moved_by_m0(step.ins) if step.effects.uses == ALL else ()
+        moved = sides(step.ins) if is_indirect(step.ins) else ()
         for one in numbers(self.findings.unwaited[key][index]):
             self._check_flight(one, moved)
         unproven = self.findings.unproven[key][index]
@@ -142,7 +143,7 @@ class Guard:
         first = (stored & -stored).bit_length() - 1
         self.wave.fault(code.icmp("ne", bits, code.const(0, bits.type)), "uninitialised", self._detail(first, bits))
 
-    def _check_flight(self, one: int, moved: tuple[tuple[Operand, tuple[int, int] | None], ...]) -> None:
+    def _check_flight(self, one: int, moved: tuple[Side, ...]) -> None:
         """Stop where a register is in flight; of a move by M0 only those that it picks."""
         code = self.code
         total = code.const(0, "i64")
@@ -159,19 +160,53 @@ class Guard:
             broken = code.op("and", broken, self._picked(one, moved))
         self.wave.fault(broken, "hazard", detail)
 
-    def _picked(self, one: int, moved: tuple[tuple[Operand, tuple[int, int] | None], ...]) -> Value:
+    def _picked(self, one: int, moved: tuple[Side, ...]) -> Value:
         """Return whether a move by M0 touches a register (i1)."""
         code, found = self.code, Value("false", "i1")
-        for operand, bits in moved:
-            words, distance = max(operand.size_bits // 32, 1), _distance(one, operand)
-            if distance < 0:
-                continue
-            by = code.const(0, "i32")
-            if bits is not None:
-                by = code.op("lshr", self.wave.sgpr(state.M0), code.const(bits[0], "i32"))
-                by = code.op("and", by, code.const((1 << bits[1]) - 1, "i32"))
-            word = code.op("sub", code.const(distance, "i32"), by)
-            found = code.op("or", found, code.icmp("ult", word, code.const(words, "i32")))
+        for side in moved:
+            for word in range(max(side.operand.size_bits // 32, 1)):
+                found = code.op("or", found, self._is_word(one, side, word))
+        return found
+
+    def _is_word(self, one: int, side: Side, word: int) -> Value:
+        """Return whether a register is this word of an operand that M0 moves (i1)."""
+        code, distance = self.code, one - side.first - word
+        if distance < 0 or (one >= FIRST_VGPR) != (side.operand.kind == "vgpr"):
+            return Value("false", "i1")
+        if side.bits is None:
+            return code.const(int(not distance), "i1")
+        by = code.op("lshr", self.wave.sgpr(state.M0), code.const(side.bits[0], "i32"))
+        by = code.op("and", by, code.const((1 << side.bits[1]) - 1, "i32"))
+        if side.operand.size_bits == 64:  # an even register
+            by = code.op("and", by, code.const(-2, "i32"))
+        return code.icmp("eq", by, code.const(distance, "i32"))
+
+    def _moved_by_m0(self, ins: Instruction) -> list[tuple[Register, Value]]:
+        """Return the new shadows behind a move by M0, of all that it may write."""
+        code = self.code
+        changed: dict[Register, Value] = {}
+        for target, source in moves(ins):
+            kind = _shadow(target.first)
+            words = []
+            for word in range(max(target.operand.size_bits // 32, 1)):
+                new = self._all(kind) if source is None else self._picked_shadow(source, word, kind)
+                if ins.dpp is not None:
+                    new = code.invert(self._through_dpp(code.invert(new), ins.dpp))
+                words.append(new)
+            for one in numbers(target.reached(self.wave.lanes) & self.findings.shadowed):
+                register = _shadow(one)
+                value = changed.get(register, self._get(register))
+                for word, new in enumerate(words):
+                    after = self._merged(register, new, ins) if one >= FIRST_VGPR else new
+                    value = code.select(self._is_word(one, target, word), after, value)
+                changed[register] = value
+        return list(changed.items())
+
+    def _picked_shadow(self, source: Side, word: int, kind: Register) -> Value:
+        """Return the shadow of the source that M0 picks."""
+        found = self._all(kind)
+        for one in numbers(source.reached(self.wave.lanes) & self.findings.shadowed):
+            found = self.code.select(self._is_word(one, source, word), self._source(one, kind), found)
         return found
 
     def _missing_lanes(self, one: int, ins: Instruction, *, everywhere: bool) -> Value:
@@ -269,6 +304,8 @@ class Guard:
 
     def defined(self, step: Step) -> list[tuple[Register, Value]]:
         """Return the new shadows of what an instruction writes, from the state before it: to be given to `after`."""
+        if is_indirect(step.ins):
+            return self._moved_by_m0(step.ins)
         found = step.effects.defs & self.findings.shadowed
         if not found:
             return []
@@ -602,13 +639,6 @@ def _keeps_a_half(ins: Instruction) -> bool:
     """Say whether a load leaves half of its register as it was."""
     memory = memory_effects(ins)
     return memory is not None and memory.keeps
-
-
-def _distance(one: int, operand: Operand) -> int:
-    """Return how far above an operand's first register another one of its bank is; below 0 if it is none above."""
-    if (one >= FIRST_VGPR) != (operand.kind == "vgpr"):
-        return -1
-    return (one - FIRST_VGPR if one >= FIRST_VGPR else one) - operand.index
 
 
 def _logic(ins: Instruction) -> str:

@@ -180,6 +180,8 @@ def test_hazards_pass_where_strictness_is_off(buffers):
 
 STORE_V2, STORE_V3, STORE_V5 = (f"\n global_store_b32 v1, v{one}, s[2:3]" for one in (2, 3, 5))
 STORE_S8 = "\n v_mov_b32_e32 v2, s8" + STORE_V2
+# an array in v4 and v5 and whatever follows: element 1 is written, by its number
+ARRAY = "s_mov_b32 m0, 1\n v_movreld_b32 v4, v0\n"
 UNINITIALISED = {
     "stored": ("global_store_b32 v1, v5, s[2:3]", "lane 0 of v5 was never written"),
     "stored whole": ("global_store_b64 v1, v[5:6], s[2:3]", "lane 0 of v5 was never written"),
@@ -285,6 +287,22 @@ UNINITIALISED = {
         "global_store_b32 v1, v8, s[2:3]",
         "lane 0 of v8 ",
     ),
+    "an array's element that nobody wrote": (
+        ARRAY + " s_mov_b32 m0, 2\n v_movrels_b32 v3, v4" + STORE_V3,
+        "lane 0 of v3 is undefined",
+    ),
+    "an element that got an undefined value": (
+        ARRAY + " v_movreld_b32 v4, v9\n v_mov_b32_e32 v2, v5" + STORE_V2,
+        "lane 0 of v2 is undefined: it comes of v9, which was never written",
+    ),
+    "an element that was exchanged": (
+        ARRAY + " s_mov_b32 m0, 0x10002\n v_swaprel_b32 v4, v4" + STORE_V5,
+        "lane 0 of v5",
+    ),
+    "an array of scalars": (
+        "s_mov_b32 m0, 1\n s_movrels_b32 s8, s19" + STORE_S8,
+        "lane 0 of v2 is undefined: it comes of ",
+    ),
     "select of the undefined side": (
         "s_mov_b32 vcc_lo, 1\n v_cndmask_b32_e32 v2, v0, v5, vcc_lo\n v_add_nc_u32_e32 v3, v2, v2" + STORE_V3,
         "lane 0 of v3 is undefined: it comes of v5",
@@ -345,6 +363,15 @@ PASSED_ON = {
         "s_mov_b32 s8, 0x07060c04\n v_perm_b32 v5, v5, 0, s8\n v_and_b32_e32 v6, 0xff00, v5"
     ),
     "a permutation of constants only": "s_mov_b32 s8, 0x0c0d0cff\n v_perm_b32 v5, v5, v6, s8\n v_and_b32_e32 v6, 1, v5",
+    "an array's element": ARRAY + "v_movrels_b32 v3, v4" + STORE_V3,
+    "an array's element, written and read by name": ARRAY + "v_mov_b32_e32 v2, v5" + STORE_V2,
+    "what an exchange put back": ARRAY
+    + "s_mov_b32 m0, 0x10002\n v_swaprel_b32 v4, v4\n v_mov_b32_e32 v2, v6"
+    + STORE_V2,
+    "an array of scalars": "s_mov_b32 m0, 2\n s_movreld_b32 s18, s0\n s_movrels_b32 s8, s18" + STORE_S8,
+    "a permutation that takes nothing of an undefined scalar": (
+        "s_mov_b32 s8, 0x07060504\n v_perm_b32 v2, v0, s20, s8" + STORE_V2
+    ),
     "high half of an addend": "v_mov_b32_e32 v4, 0\n v_mad_u64_u32 v[2:3], null, s0, s0, v[4:5]\n v_add_nc_u32_e32 v6, v2, v2",
 }
 

@@ -78,7 +78,7 @@ class Program:
 
     def instruction(self):
         v, s, pick = self.v, self.s, self.random.choice
-        how = int(self.random.integers(14))
+        how = int(self.random.integers(15))
         if how < 2:
             return f"{pick(TWO)} {v()}, {pick([v(), s(), '3'])}, {v()}"
         if how < 4:
@@ -105,7 +105,37 @@ class Program:
             return f"{pick(['s_lshr_b64', 's_ashr_i64', 's_lshl_b64'])} {self.pair('s')}, {self.pair('s')}, 5\n {wide}"
         if how == 12:
             return f"s_cmp_{pick(['eq', 'lt'])}_u32 {s()}, {s()}\n s_cselect_b32 {s()}, {s()}, {s()}"
+        if how == 13:
+            return self.by_m0()
         return f"{pick(SCALAR_TWO)} {s()}, {s()}, {pick([s(), '9'])}"
+
+    def by_m0(self):
+        """Return a move whose registers M0 picks, among those that all moves take."""
+        pick = self.random.choice
+        first, other = (int(one) for one in self.random.integers(len(VECTORS), size=2))
+        by = int(self.random.integers(len(VECTORS) - max(first, other)))
+        target, source = f"v{VECTORS[first]}", f"v{VECTORS[other]}"
+        vector = [
+            f"v_movreld_b32 {target}, {pick([source, self.s(), '7'])}",
+            f"v_movrels_b32 {target}, {source}",
+            f"v_movrelsd_b32 {target}, {source}",
+            f"v_movreld_b32_dpp {target}, {source} row_ror:3 row_mask:0xf bank_mask:0xf",
+        ]
+        pair = [f"v_movrelsd_2_b32 {target}, {source}", f"v_swaprel_b32 {target}, {source}"]
+        scalar = SCALARS[0] + 2 * int(self.random.integers(3))
+        to, of = pick([scalar, scalar + 2], 2)
+        scalars = [
+            f"s_movrels_b32 s{to}, s{of}",
+            f"s_movreld_b32 s{to}, s{of}",
+            f"s_movreld_b64 s[{to}:{to + 1}], s[{of}:{of + 1}]",
+            f"s_movrels_b64 s[{to}:{to + 1}], s[{of}:{of + 1}]",
+        ]
+        kind = int(self.random.integers(3))
+        if kind == 1:
+            return f"s_mov_b32 m0, {by | int(self.random.integers(len(VECTORS) - first)) << 16:#x}\n {pick(pair)}"
+        return (
+            f"s_mov_b32 m0, {by if kind else int(self.random.integers(6))}\n {pick(scalars if kind == 0 else vector)}"
+        )
 
 
 def outcome(machine, engine, text):
