@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterable
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
-from typing import NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from ringup.autogen.regdb import Chip, Register, RegisterField, open_chip
 from ringup.errors import GuestError, Unmodelled
@@ -19,6 +19,8 @@ ALL = 0xFFFF_FFFF
 PAGE_SHIFT = 12  # doors are found by page
 RESERVED = re.compile("(RESERVED|RSVD|UNUSED)[0-9_]*", re.IGNORECASE)  # how headers name bits without a meaning
 Key = Hashable  # what selects a bank, such as (me, pipe, queue)
+Place = tuple[int, Key]  # a register's address, and the bank; None for one without banks
+T = TypeVar("T")
 
 
 class Map(NamedTuple):
@@ -133,6 +135,34 @@ class Note(Protocol):
         ...
 
 
+class Derived(Generic[T]):
+    """What a function makes of stored registers, made again only once one of them has changed. Those with a bank it reads by `of`."""
+
+    __slots__ = ("_cells", "_make", "_places", "_value", "fresh")
+
+    def __init__(self, cells: Cells, make: Callable[[], T]) -> None:
+        self._cells, self._make = cells, make
+        self._places: set[Place] = set()
+        self._value: T
+        self.fresh = False
+
+    def __call__(self) -> T:
+        """Return it."""
+        cells = self._cells
+        if not self.fresh:
+            outer, cells.reads = cells.reads, set()
+            try:
+                self._value = self._make()
+                self._places = cells.reads
+            finally:
+                cells.reads = outer
+            cells.watch(self, self._places)
+            self.fresh = True
+        if cells.reads is not None:
+            cells.reads |= self._places
+        return self._value
+
+
 class Cells:
     """The registers of one block instance. Values are kept by address and bank; names are the header's.
 
@@ -149,8 +179,11 @@ class Cells:
         # by address: bits that may be written without a look at the row; registers whose reads have been told of
         self._quiet: dict[int, int] = {}
         self._heard: set[int] = set()
-        self._values: dict[tuple[int, Key], int] = {}
+        self._addresses = self.map.addresses
+        self._values: dict[Place, int] = {}
         self._reset = dict(self._table.resets)
+        self.reads: set[Place] | None = None  # what is read while a `Derived` is made
+        self._watched: dict[Place, set[Derived[Any]]] = {}
         self._read: dict[int, Callable[[], int]] = {}
         self._write: dict[int, Callable[[int], None]] = {}
         # bits the bus cannot change, bits that a written 1 clears
@@ -185,6 +218,7 @@ class Cells:
     def resets_to(self, name: str, value: int) -> None:
         """Give a register its value after reset; 0 for those not named. It takes that value at once."""
         self._reset[self.map.addresses[name]] = value
+        self._forget_derived()
 
     def bank(self, names: Iterable[str], key: Callable[[], Key]) -> None:
         """Keep a value of each of `names` for every bank; `key()` tells the bank that the bus sees now."""
@@ -210,20 +244,58 @@ class Cells:
         return self.peek(self.map.addresses[name])
 
     def __setitem__(self, name: str, value: int) -> None:
-        address = self.map.addresses[name]
-        self._values[address, self._key(address)] = value & ALL
+        address = self._addresses[name]
+        bank = self._bank.get(address)
+        self.store((address, None if bank is None else bank()), value & ALL)
 
     def __contains__(self, name: str) -> bool:
         return name in self.map.addresses
 
     def of(self, key: Key, name: str) -> int:
         """Return a register of a given bank."""
-        address = self.map.addresses[name]
-        return self._values.get((address, key), self._reset.get(address, 0))
+        return self.load((self._addresses[name], key))
 
     def set_of(self, key: Key, name: str, value: int) -> None:
         """Store a register of a given bank."""
-        self._values[self.map.addresses[name], key] = value & ALL
+        self.store((self._addresses[name], key), value & ALL)
+
+    def place(self, name: str, key: Key = None) -> Place:
+        """Return where a register of a given bank is kept, for `load` and `store`."""
+        return self._addresses[name], key
+
+    def load(self, place: Place) -> int:
+        """Return what is stored at a place."""
+        if self.reads is not None:
+            self.reads.add(place)
+        value = self._values.get(place)
+        return self._reset.get(place[0], 0) if value is None else value
+
+    def reader(self, name: str, key: Key = None) -> Callable[[], int]:
+        """Return what is `of` a register, but faster and not for what is `Derived`. What it resets to must be known."""
+        place = self.place(name, key)
+        return partial(self._values.get, place, self._reset.get(place[0], 0))  # type: ignore[return-value]
+
+    def store(self, place: Place, value: int) -> None:
+        """Store 32 bits at a place."""
+        if place in self._watched and value != self.load(place):
+            for one in self._watched[place]:
+                one.fresh = False
+        self._values[place] = value
+
+    # --- what follows from registers ----------------------------------------------------------------------------
+    def derived(self, make: Callable[[], T]) -> Derived[T]:
+        """Keep what `make()` makes of stored registers of this block, until one of them changes."""
+        return Derived(self, make)
+
+    def watch(self, derived: Derived[Any], places: Iterable[Place]) -> None:
+        """Let something be made again once what is stored at one of these places changes."""
+        for place in places:
+            self._watched.setdefault(place, set()).add(derived)
+
+    def _forget_derived(self) -> None:
+        for watchers in self._watched.values():
+            for one in watchers:
+                one.fresh = False
 
     def get(self, name: str, field: str) -> int:
         """Return a field of a register, by the header's name in either case."""
@@ -250,7 +322,9 @@ class Cells:
     def reset(self, keep: Iterable[str] = ()) -> None:
         """Give every register its reset value, except those of `keep`."""
         kept = {self.map.addresses[name] for name in keep}
-        self._values = {place: value for place, value in self._values.items() if place[0] in kept}
+        for place in [place for place in self._values if place[0] not in kept]:
+            del self._values[place]
+        self._forget_derived()
 
     # --- the bus ------------------------------------------------------------------------------------------------
     def read(self, address: int) -> int:
@@ -270,7 +344,7 @@ class Cells:
         """Return what is stored at a byte address, without a hook; one that no header names is a `GuestError`."""
         if address not in self.map.names:
             raise GuestError(f"reading {self.block} register {address:#x}: no header of {self.chip} names it")
-        return self._values.get((address, self._key(address)), self._reset.get(address, 0))
+        return self.load((address, self._key(address)))
 
     def write(self, address: int, value: int) -> None:
         """Write a register by its byte address, as the bus does."""
@@ -281,14 +355,13 @@ class Cells:
         quiet = self._quiet.get(address)
         if quiet is None or value & ALL & ~quiet or address in self._table.starts:
             self._look(address, value & ALL)
-        key = self._key(address)
-        old = self._values.get((address, key), self._reset.get(address, 0))
-        new = value & ALL
+        place = (address, self._key(address))
+        old, new = self.load(place), value & ALL
         if clears := self._clears.get(address, 0):
             new = new & ~clears | old & ~new & clears
         if fixed := self._fixed.get(address, 0):
             new = new & ~fixed | old & fixed
-        self._values[address, key] = new
+        self.store(place, new)
         hook = self._write.get(address)
         if hook is not None:
             hook(new if not clears else value & ALL)

@@ -92,6 +92,8 @@ class Registers:
 
     def read(self, offset: int, size_bytes: int) -> bytes:
         """Read registers."""
+        if size_bytes == DWORD and not offset & 3:
+            return self._load(offset).to_bytes(DWORD, "little")
         first, end = offset & ~3, offset + size_bytes
         data = b"".join(self._load(at).to_bytes(DWORD, "little") for at in range(first, end, DWORD))
         return data[offset - first : offset - first + size_bytes]
@@ -106,27 +108,28 @@ class Registers:
 
     def write(self, offset: int, data: bytes | memoryview) -> None:
         """Write registers."""
+        if len(data) == DWORD:
+            self._store(offset, int.from_bytes(data, "little"))
+            return
         for at in range(0, len(data), DWORD):
             self._store(offset + at, int.from_bytes(data[at : at + DWORD], "little"))
 
     def _load(self, address: int) -> int:
-        self._look(address)
+        if self.watch is not None:
+            self.watch(address)
         value = self._space.read(address)
         if self._log.accesses:
             self._log.note(self._block(address), "read", "{} is {:#010x}", self._space.name(address), value)
         return value
 
     def _store(self, address: int, value: int) -> None:
-        self._look(address)
+        if self.watch is not None:
+            self.watch(address)
         if self._log.accesses:
             self._log.note(self._block(address), "write", "{} = {:#010x}", self._space.name(address), value)
         if address in self._kicks:
             self._hdp.kick("{}", self._kicks[address])
         self._space.write(address, value)
-
-    def _look(self, address: int) -> None:
-        if self.watch is not None:
-            self.watch(address)
 
     def _block(self, address: int) -> str:
         cells = self._space.owner(address)

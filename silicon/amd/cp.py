@@ -29,6 +29,7 @@ from ringup.silicon.amd.pm4_decode import (
 )
 from ringup.silicon.amd.pm4_parser import Parser
 from ringup.silicon.amd.rlc import Rlc
+from ringup.silicon.cells import Derived
 
 GFX, MEC1, MEC2, MES = 0, 1, 2, 3
 MES_KIQ_PIPE = 1
@@ -90,6 +91,14 @@ class Cp:
         self.unmap_timeout_us = 1_000_000.0
         self.queues = {slot: Queue(self, Hqd(self.cells, slot, names)) for slot, names in self._slots()}
         self._told: set[tuple[str, str]] = set()
+        self._doorbell_ranges = {
+            side: self.cells.derived(partial(self._doorbell_range, side)) for side in ("RB", "MEC")
+        }
+        self._reports: dict[tuple[Slot, str], Derived[bool]] = {}  # by slot and kind of interrupt: is it enabled
+        self._header_dumps = {engine: self.cells.place(name) for engine, name in HEADER_DUMPS.items()}
+        self._released: dict[Slot, Derived[bool]] = {
+            slot: self.cells.derived(partial(self._is_released, slot)) for slot, _ in self._slots()
+        }
         self._polling = False
         grbm.busy = self._busy
         grbm.on_soft_reset = self._soft_reset
@@ -196,21 +205,23 @@ class Cp:
     # --- engines ------------------------------------------------------------------------------------------------
     def may_run(self, slot: Slot) -> bool:
         """Whether the micro engine and pipe of a slot execute; firmware that is missing is told once."""
+        if not self._released[slot]():
+            return False
+        if slot.me == MES:
+            return self._firmware("kiq" if slot.pipe == MES_KIQ_PIPE else "mes", None)
+        return self._firmware("gfx" if slot.me == GFX else "mec", slot.pipe)
+
+    def _is_released(self, slot: Slot) -> bool:
+        """Whether registers let the micro engine and pipe of a slot execute."""
         cells, pipe = self.cells, slot.pipe
         if slot.me == GFX:
-            if cells.get("CP_ME_CNTL", "me_halt") or cells.get("CP_ME_CNTL", "pfp_halt"):
-                return False
-            if cells.get("CP_ME_CNTL", f"me_pipe{pipe}_disable") or cells.get("CP_ME_CNTL", f"me_pipe{pipe}_reset"):
-                return False
-            return self._firmware("gfx", pipe)
+            control = partial(cells.get, "CP_ME_CNTL")
+            stops = ("me_halt", "pfp_halt", f"me_pipe{pipe}_disable", f"me_pipe{pipe}_reset")
+            return not any(map(control, stops))
         name, letters = ("CP_MES_CNTL", "mes") if slot.me == MES else ("CP_MEC_RS64_CNTL", "mec")
         if cells.get(name, f"{letters}_halt") or cells.get(name, f"{letters}_pipe{pipe}_reset"):
             return False
-        if not cells.get(name, f"{letters}_pipe{pipe}_active"):
-            return False
-        if slot.me == MES:
-            return self._firmware("kiq" if pipe == MES_KIQ_PIPE else "mes", None)
-        return self._firmware("mec", pipe)
+        return bool(cells.get(name, f"{letters}_pipe{pipe}_active"))
 
     def _firmware(self, engine: str, pipe: int | None) -> bool:
         missing = self.rlc.missing(engine, pipe)
@@ -265,7 +276,7 @@ class Cp:
 
     def header_seen(self, slot: Slot, header: int) -> None:
         """Show a packet's header where debuggers look for it."""
-        self.cells[HEADER_DUMPS[slot.me]] = header
+        self.cells.store(self._header_dumps[slot.me], header)
 
     # --- queues in memory ---------------------------------------------------------------------------------------
     def map_queue(self, slot: Slot, mqd: int, wptr_address: int, doorbell: int, vmid: int | None = None) -> str:
@@ -324,8 +335,8 @@ class Cp:
         queue = self.find_doorbell(index)
         if queue is None:
             return self.scheduler is not None and self.scheduler.unmapped_doorbell(index, value)
-        hqd, side = queue.hqd, "RB" if queue.hqd.slot.me == GFX else "MEC"
-        low, high = (self.cells[f"CP_{side}_DOORBELL_RANGE_{end}"] >> 2 & 0x3FF for end in ("LOWER", "UPPER"))
+        hqd = queue.hqd
+        low, high = self._doorbell_ranges["RB" if hqd.slot.me == GFX else "MEC"]()
         if index < FIRST_PAGE_DWORDS and not low <= index <= high:
             self.board.log.note(
                 "cp",
@@ -337,11 +348,16 @@ class Cp:
                 high,
             )
             return True
-        hqd.put(hqd.names.doorbell, doorbell_hit=1)
+        if not hqd.facts().doorbell_hit:
+            hqd.put(hqd.names.doorbell, doorbell_hit=1)
         hqd.ring(value, size_bytes)
         self.check_pointer(queue)
         queue.wake()
         return True
+
+    def _doorbell_range(self, side: str) -> tuple[int, int]:
+        low, high = (self.cells[f"CP_{side}_DOORBELL_RANGE_{end}"] >> 2 & 0x3FF for end in ("LOWER", "UPPER"))
+        return low, high
 
     def check_pointer(self, queue: Queue) -> None:
         """Tell whoever moved a write pointer farther than the ring is long: old packets would run again."""
@@ -386,7 +402,14 @@ class Cp:
 
     # --- interrupts ---------------------------------------------------------------------------------------------
     def _enabled(self, slot: Slot, field: str) -> bool:
-        """Whether an interrupt is enabled: per ring for graphics, per pipe for MEC, there in two registers. MES's always are."""
+        """Whether an interrupt is enabled."""
+        known = self._reports.get((slot, field))
+        if known is None:
+            known = self._reports[slot, field] = self.cells.derived(partial(self._is_enabled, slot, field))
+        return known()
+
+    def _is_enabled(self, slot: Slot, field: str) -> bool:
+        """Interrupts are enabled per ring for graphics, per pipe for MEC, there in two registers. MES's always are."""
         cells = self.cells
         if slot.me == MES:
             return True

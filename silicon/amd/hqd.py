@@ -8,7 +8,8 @@ Source: amdgpu gfx_v11_0.c (compute_mqd_init, gfx_mqd_init, kiq_init_register), 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from typing import NamedTuple
 
 from ringup.autogen.amd import mqd
 from ringup.autogen.layout import Struct
@@ -73,11 +74,53 @@ def mqd_registers(names: Names, chip: str) -> tuple[tuple[int, str], ...]:
     return tuple(found)
 
 
+class Facts(NamedTuple):
+    """What the registers of a slot say that change with its queue, not with its work. Addresses are gpu_va."""
+
+    vmid: int
+    base: int
+    size_dwords: int
+    privileged: bool
+    slot_dwords: int  # 0: unknown
+    report_address: int
+    report_shift: int  # the read pointer is reported when bits from here up have changed
+    poll_address: int
+    doorbell_index: int
+    doorbell_hit: bool
+
+
 class Hqd:
     """The registers of one slot, by what they mean."""
 
     def __init__(self, cells: Cells, slot: Slot, names: Names) -> None:
         self.cells, self.slot, self.names = cells, slot, names
+        self.facts = cells.derived(self._facts)
+        self._rptr, self._wptr = cells.place(names.rptr, slot), [cells.place(name, slot) for name in names.wptr]
+        self._read_rptr = cells.reader(names.rptr, slot)
+        self._read_wptr, self._read_wptr_high = (cells.reader(name, slot) for name in names.wptr)
+
+    def _facts(self) -> Facts:
+        names, vmid = self.names, self.get(self.names.vmid) & 15
+        control = partial(self.field, names.control)
+        if names is COMPUTE:
+            privileged = vmid == 0 or bool(control("priv_state"))
+            slot_dwords = SLOT_DWORDS.get(control("slot_based_wptr"), 0)
+            report_shift = control("rptr_block_size") + 1
+        else:
+            privileged, slot_dwords, report_shift = not control("rb_non_priv"), 1, control("rb_blksz") + 1
+        listens = self.field(names.doorbell, "doorbell_en")
+        return Facts(
+            vmid,
+            base=self.pair(names.base) << 8 & (1 << 48) - 1,
+            size_dwords=2 << control(names.size),
+            privileged=privileged,
+            slot_dwords=slot_dwords,
+            report_address=0 if control(names.no_rptr) else self.pair(names.report) & (1 << 48) - 4,
+            report_shift=report_shift,
+            poll_address=self.pair(names.poll) & (1 << 48) - 4,
+            doorbell_index=self.field(names.doorbell, "doorbell_offset") if listens else -1,
+            doorbell_hit=bool(self.field(names.doorbell, "doorbell_hit")),
+        )
 
     def get(self, name: str) -> int:
         """Return a register of this slot."""
@@ -112,53 +155,51 @@ class Hqd:
     @property
     def vmid(self) -> int:
         """The VMID of the ring and of what it reports to."""
-        return self.get(self.names.vmid) & 15
+        return self.facts().vmid
 
     @property
     def base(self) -> int:
         """The gpu_va of the ring."""
-        return self.pair(self.names.base) << 8 & (1 << 48) - 1
+        return self.facts().base
 
     @property
     def size_dwords(self) -> int:
         """The ring's size: two to the power of the field and one."""
-        return 2 << self.field(self.names.control, self.names.size)
+        return self.facts().size_dwords
 
     @property
     def privileged(self) -> bool:
         """Whether packets of the ring may reach privileged registers."""
-        if self.names is COMPUTE:
-            return self.vmid == 0 or bool(self.field(self.names.control, "priv_state"))
-        return not self.field(self.names.control, "rb_non_priv")
+        return self.facts().privileged
 
     @property
     def rptr(self) -> int:
         """The read pointer."""
-        return self.get(self.names.rptr)
+        return self._read_rptr()
 
     @rptr.setter
     def rptr(self, value: int) -> None:
-        self.set(self.names.rptr, value & LOW)
+        self.cells.store(self._rptr, value & LOW)
 
     @property
     def wptr(self) -> int:
         """The write pointer."""
-        return self.pair(self.names.wptr)
+        return self._read_wptr() | self._read_wptr_high() << 32
 
     @wptr.setter
     def wptr(self, value: int) -> None:
-        self.set(self.names.wptr[0], value & LOW)
-        self.set(self.names.wptr[1], value >> 32)
+        low, high = self._wptr
+        self.cells.store(low, value & LOW)
+        self.cells.store(high, value >> 32 & LOW)
 
     @property
     def slot_dwords(self) -> int:
         """What the write pointer in memory and the doorbell count: dwords, or AQL packets of 16."""
-        if self.names is not COMPUTE:
-            return 1
-        kind = self.field(self.names.control, "slot_based_wptr")
-        if kind not in SLOT_DWORDS:
+        found = self.facts().slot_dwords
+        if not found:
+            kind = self.field(self.names.control, "slot_based_wptr")
             raise Unmodelled(f"CP_HQD_PQ_CONTROL.slot_based_wptr {kind}")
-        return SLOT_DWORDS[kind]
+        return found
 
     def ring(self, value: int, size_bytes: int) -> None:
         """Move the write pointer as a doorbell of 4 or 8 bytes says.
@@ -185,32 +226,28 @@ class Hqd:
 
         UNKNOWN: a pointer that is more than a ring ahead (a mistake, or a stale read pointer). Here places in the ring are what counts then.
         """
-        ahead, size = self.ahead_dwords, self.size_dwords
+        ahead, size = self._read_wptr() - self._read_rptr() & LOW, self.facts().size_dwords
         return ahead if ahead <= size else ahead % size
 
     @property
     def ahead_dwords(self) -> int:
         """How far the write pointer is ahead, modulo the read pointer's 32 bits."""
-        return (self.wptr - self.rptr) & LOW
+        return self._read_wptr() - self._read_rptr() & LOW
 
     @property
     def doorbell_index(self) -> int:
         """The doorbell it listens to, -1 for none."""
-        if not self.field(self.names.doorbell, "doorbell_en"):
-            return -1
-        return self.field(self.names.doorbell, "doorbell_offset")
+        return self.facts().doorbell_index
 
     @property
     def report_address(self) -> int:
         """Where the read pointer is written, 0 for nowhere."""
-        if self.field(self.names.control, self.names.no_rptr):
-            return 0
-        return self.pair(self.names.report) & (1 << 48) - 4
+        return self.facts().report_address
 
     @property
     def poll_address(self) -> int:
         """Where the write pointer may be read from memory."""
-        return self.pair(self.names.poll) & (1 << 48) - 4
+        return self.facts().poll_address
 
     @property
     def mqd_address(self) -> int:

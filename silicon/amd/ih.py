@@ -9,6 +9,7 @@ import struct
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 from ringup.silicon.amd.parts import Board, Hub, VmFault
 from ringup.silicon.cells import Cells
@@ -25,13 +26,44 @@ RING1_ROUTES = 8  # entries behind IH_RING1_CLIENT_CFG_INDEX
 STALLED_LIMIT = 256  # entries the block holds back while a ring is full and may not overflow
 
 
+class _Settings(NamedTuple):
+    """What the registers of a ring say that its work does not change."""
+
+    enabled: bool
+    mask: int  # of pointers, which count bytes within the ring
+    base: int
+    space: int
+    vmid: int
+    writeback: int | None  # where the write pointer is stored
+    messages: bool
+    rearm: bool
+
+
 class _Ring:
     """One ring: its registers by suffix, and what waits for room."""
 
-    def __init__(self, number: int) -> None:
-        self.number = number
+    def __init__(self, cells: Cells, number: int) -> None:
+        self.number, self._cells = number, cells
         self.suffix = "_RING1" if number else ""
         self.stalled: deque[bytes] = deque()
+        self.settings = cells.derived(self._settings)
+        self.rptr, self.wptr = (cells.place(f"IH_RB_{name}{self.suffix}") for name in ("RPTR", "WPTR"))
+
+    def _settings(self) -> _Settings:
+        cells, suffix = self._cells, self.suffix
+        control = partial(cells.get, f"IH_RB_CNTL{suffix}")
+        writes_back = self.number == 0 and control("WPTR_WRITEBACK_ENABLE")
+        return _Settings(
+            bool(control("RB_ENABLE")),
+            # RB_SIZE is log2 of its dwords, which the pointers' 16 bits bound
+            (4 << control("RB_SIZE")) - 1 & POINTER_BITS,
+            (cells[f"IH_RB_BASE{suffix}"] | cells.get(f"IH_RB_BASE_HI{suffix}", "ADDR") << 32) << 8,
+            control("MC_SPACE"),
+            control("MC_VMID"),
+            cells["IH_RB_WPTR_ADDR_LO"] | cells.get("IH_RB_WPTR_ADDR_HI", "ADDR") << 32 if writes_back else None,
+            self.number == 0 and bool(control("ENABLE_INTR")),
+            self.number == 0 and bool(control("RPTR_REARM")),
+        )
 
 
 class Ih:
@@ -47,7 +79,7 @@ class Ih:
         self.board, self._hub, self._on_msi, self._on_quiet = board, hub, on_msi, on_quiet
         self.cells = cells = Cells(board.chip, "osssys")
         board.space.attach(cells)
-        self._rings = (_Ring(0), _Ring(1))
+        self._rings = (_Ring(cells, 0), _Ring(cells, 1))
         self._armed, self._storing = True, False
         self._routes = [0] * RING1_ROUTES
         for ring in self._rings:
@@ -109,7 +141,7 @@ class Ih:
 
     def _is_routed(self, client_id: int, source_id: int) -> bool:
         """Say whether ring 1 takes a client's source: an entry of the routing table names it and the ring is on."""
-        if not self.cells.get("IH_RB_CNTL_RING1", "RB_ENABLE"):
+        if not self._rings[1].settings().enabled:
             return False
         name, cells = "IH_RING1_CLIENT_CFG_DATA", self.cells
         return any(
@@ -172,20 +204,19 @@ class Ih:
 
     # --- rings --------------------------------------------------------------------------------------------------
     def _mask(self, ring: _Ring) -> int:
-        """Pointers count bytes within the ring; RB_SIZE is log2 of its dwords, which the pointers' 16 bits bound."""
-        return (4 << self.cells.get(f"IH_RB_CNTL{ring.suffix}", "RB_SIZE")) - 1 & POINTER_BITS
+        return ring.settings().mask
 
     def _write_pointer(self, ring: _Ring) -> int:
-        return self.cells.get(f"IH_RB_WPTR{ring.suffix}", "OFFSET") << 2
+        return self.cells.load(ring.wptr) & POINTER_BITS
 
     def _is_full(self, ring: _Ring) -> bool:
         mask = self._mask(ring)
-        return self._write_pointer(ring) + ENTRY.size & mask == self.cells[f"IH_RB_RPTR{ring.suffix}"] & mask
+        return self._write_pointer(ring) + ENTRY.size & mask == self.cells.load(ring.rptr) & mask
 
     def _post(self, ring: _Ring, entry: bytes) -> None:
         """Put an entry into its ring. Full: overwrite and mark (overflow enabled), drop (drain enabled) or hold back."""
         name, cells = f"IH_RB_CNTL{ring.suffix}", self.cells
-        if not cells.get(name, "RB_ENABLE"):
+        if not ring.settings().enabled:
             self.board.log.note("ih", "dropped", "an entry while ring {} is off", ring.number)
             return
         if self._is_full(ring):
@@ -202,16 +233,15 @@ class Ih:
 
     def _store(self, ring: _Ring, entry: bytes) -> None:
         """ORDER: the entry, then the pointer in memory, then the message: the host reads the pointer that memory has."""
-        cells, suffix = self.cells, ring.suffix
-        base = (cells[f"IH_RB_BASE{suffix}"] | cells.get(f"IH_RB_BASE_HI{suffix}", "ADDR") << 32) << 8
+        cells, settings = self.cells, ring.settings()
         at = self._write_pointer(ring)
         after = at + ENTRY.size & self._mask(ring)
         try:
-            self._to_memory(ring, base + at, entry)
-            cells.put(f"IH_RB_WPTR{suffix}", OFFSET=after >> 2)
-            if ring.number == 0 and cells.get("IH_RB_CNTL", "WPTR_WRITEBACK_ENABLE"):
-                address = cells["IH_RB_WPTR_ADDR_LO"] | cells.get("IH_RB_WPTR_ADDR_HI", "ADDR") << 32
-                self._to_memory(ring, address, cells["IH_RB_WPTR"].to_bytes(4, "little"))
+            self._to_memory(ring, settings.base + at, entry)
+            pointer = cells.load(ring.wptr) & ~POINTER_BITS | after
+            cells.store(ring.wptr, pointer)
+            if settings.writeback is not None:
+                self._to_memory(ring, settings.writeback, pointer.to_bytes(4, "little"))
         except VmFault as fault:
             self.board.log.note("ih", "violation", "ring {} cannot be written: {}", ring.number, fault)
             return
@@ -221,21 +251,22 @@ class Ih:
             self.interrupt(SELF_CLIENT, 0, ring_id=1, data=(after,))
 
     def _to_memory(self, ring: _Ring, address: int, data: bytes) -> None:
-        name = f"IH_RB_CNTL{ring.suffix}"
-        if self.cells.get(name, "MC_SPACE") == BUS_SPACE:
+        settings = ring.settings()
+        if settings.space == BUS_SPACE:
             self.board.host.write(address, data)
             return
         self._storing = True
         try:
-            self._hub.write(self.cells.get(name, "MC_VMID"), address, data, CLIENT)
+            self._hub.write(settings.vmid, address, data, CLIENT)
         finally:
             self._storing = False
 
     def _signal(self) -> None:
         """Send the message. With RPTR_REARM one message is sent until the host has moved the read pointer."""
-        if not self.cells.get("IH_RB_CNTL", "ENABLE_INTR"):
+        settings = self._rings[0].settings()
+        if not settings.messages:
             return
-        if self.cells.get("IH_RB_CNTL", "RPTR_REARM"):
+        if settings.rearm:
             if not self._armed:
                 return
             self._armed = False

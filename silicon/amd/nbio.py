@@ -77,6 +77,7 @@ class Nbio:
         self._routes: list[Route] = []
         self._rest: tuple[str, ...] = ()
         self.cells = Cells(board.chip, "nbio")
+        self._doorbells_on = self.cells.place("RCC_DEV0_EPF0_RCC_DOORBELL_APER_EN")
         self._own = {
             self.cells.address(name)
             for window in (MM_WINDOW, *WINDOWS)
@@ -229,7 +230,7 @@ class Nbio:
     def doorbell(self, index: int, value: int, size_bytes: int) -> None:
         """Take a write to the doorbell BAR at dword `index`; what no aperture lets through is dropped and noted."""
         self._hdp.kick("doorbell {:#x}", index)
-        if not self.cells["RCC_DEV0_EPF0_RCC_DOORBELL_APER_EN"] & 1:
+        if not self.cells.load(self._doorbells_on) & 1:
             self._note(f"doorbell {index:#x} was rung while RCC_DOORBELL_APER_EN is off")
             return
         half, index = (index & 1, index & ~1) if size_bytes == 4 else (0, index)

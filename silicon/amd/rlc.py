@@ -42,7 +42,8 @@ class Rlc:
 
     def __init__(self, board: Board, cells: Cells) -> None:
         self.board, self.cells = board, cells
-        self.loaded: set[int] = set()
+        self._loaded: set[int] = set()
+        self._missing: dict[tuple[str, int | None], str] = {}  # what `missing` has said, until something changes
         self._booted = False
         cells.on_write("RLC_SAFE_MODE", self._safe_mode)
         cells.on_read("RLC_GPM_STAT", self._power_status)
@@ -50,16 +51,19 @@ class Rlc:
 
     def reset(self) -> None:
         """Forget the firmware; the registers are GRBM's to reset."""
-        self.loaded.clear()
+        self._loaded.clear()
+        self._missing.clear()
         self._booted = False
 
     def firmware_loaded(self, fw_type: int, image: bytes) -> None:
         """Take an image that the PSP has accepted; it runs after the next autoload."""
-        self.loaded.add(fw_type)
+        self._loaded.add(fw_type)
+        self._missing.clear()
 
     def autoload(self, fw_types: Iterable[int] = ()) -> None:
         """Boot the graphics core with what is loaded. The engines' controls are set up first: what a driver writes meanwhile stays."""
-        self.loaded.update(fw_types)
+        self._loaded.update(fw_types)
+        self._missing.clear()
         self.cells["RLC_RLCS_BOOTLOAD_STATUS"] = 0
         # out of halt with their code cached; pipes start when made active. An engine without code stays halted
         for name, engine in (("CP_MEC_RS64_CNTL", "mec"), ("CP_ME_CNTL", "gfx")):
@@ -76,6 +80,7 @@ class Rlc:
         if unsaved := self._lacks("power gating"):
             self.board.log.note("rlc", "boot", "{} not loaded: power gating would lose registers", ", ".join(unsaved))
         self._booted = True
+        self._missing.clear()
         self.cells.put("RLC_RLCS_BOOTLOAD_STATUS", bootload_complete=1, gfx_init_done=1, rlc_gpm_iram_loaded=1)
         self.cells.put("RLC_CNTL", rlc_enable_f32=1)
 
@@ -86,6 +91,12 @@ class Rlc:
 
     def missing(self, engine: str, pipe: int | None = None) -> str:
         """Say why `engine` (a key of NEEDED), or one of its pipes, cannot run; empty if it can."""
+        known = self._missing.get((engine, pipe))
+        if known is None:
+            known = self._missing[engine, pipe] = self._find_missing(engine, pipe)
+        return known
+
+    def _find_missing(self, engine: str, pipe: int | None) -> str:
         if not self._booted:
             return "the graphics core has not been booted (RLC autoload)"
         lacking = self._lacks(engine) + (self._lacks(f"{engine} pipe {pipe}") if pipe is not None else [])
@@ -94,7 +105,7 @@ class Rlc:
     def _lacks(self, engine: str) -> list[str]:
         """Name what of a row is not loaded."""
         rows = NEEDED.get(engine, ())
-        return [NAMES[types[-1]] for types in rows if not self.loaded.intersection(types)]
+        return [NAMES[types[-1]] for types in rows if not self._loaded.intersection(types)]
 
     def _safe_mode(self, value: int) -> None:
         """CMD falls when the message has been taken."""

@@ -198,3 +198,55 @@ def test_a_door_stands_before_the_registers_of_its_range():
     space.write(0x7F004, 1)
     assert seen == [(0x7F004, 1)]
     assert space.read(0x7F008) == 0x7F008
+
+
+def test_what_is_derived_is_made_again_once_a_register_of_it_changes(gc):
+    gc.bank(["CP_MQD_BASE_ADDR"], lambda: 7)
+    made = []
+
+    def total():
+        made.append(gc.of(7, "CP_MQD_BASE_ADDR") + gc["CP_MEC_CNTL"])
+        return made[-1]
+
+    derived = gc.derived(total)
+    assert (derived(), derived(), made) == (0, 0, [0])
+    gc.write(MQD_BASE, 4)
+    assert (derived(), derived()) == (4, 4)
+    gc.write(MQD_BASE, 4)  # as it was
+    gc.set_of(8, "CP_MQD_BASE_ADDR", 9)  # of another bank
+    gc["CP_MEC_ME1_HEADER_DUMP"] = 1  # not looked at
+    assert (derived(), made) == (4, [0, 4])
+    gc["CP_MEC_CNTL"] = 2
+    assert derived() == 6
+    gc.reset()
+    assert (derived(), made) == (0, [0, 4, 6, 0])
+
+
+def test_what_is_derived_of_what_is_derived_changes_with_it(gc):
+    inner = gc.derived(lambda: gc["CP_MEC_CNTL"] + 1)
+    outer = gc.derived(lambda: 10 * inner())
+    assert (inner(), outer()) == (1, 10)
+    gc["CP_MEC_CNTL"] = 2
+    assert outer() == 30
+
+
+def test_what_cannot_be_derived_is_tried_again(gc):
+    def share():
+        return 100 // gc["CP_MEC_CNTL"]
+
+    derived = gc.derived(share)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            derived()
+    gc["CP_MEC_CNTL"] = 20
+    assert derived() == 5
+
+
+def test_a_reader_sees_what_is_stored_and_what_a_reset_leaves(gc):
+    gc.resets_to("CP_MEC_CNTL", 3)
+    read = gc.reader("CP_MEC_CNTL")
+    assert read() == 3
+    gc["CP_MEC_CNTL"] = 8
+    assert read() == 8
+    gc.reset()
+    assert read() == 3
