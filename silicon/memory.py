@@ -158,7 +158,8 @@ class HostMemory:
         self._spans: list[Span] = []
         self._next = self.FIRST_BUS_ADDR
         self.errors = 0
-        self.epoch = 0  # grows when a mapping goes away
+        self.epoch = 0  # grows when a mapping goes away, or is to be watched
+        self._hooks: list[Callable[[], None]] = []  # called then
         self._reachable = True
         self.on_error: Callable[[int, bool], None] = lambda bus_addr, write: None
         self._watches: list[tuple[int, int, Callable[[int, int], None]]] = []
@@ -169,6 +170,21 @@ class HostMemory:
         Stores of translated shader code go past it: they use a span's pointer.
         """
         self._watches.append((first, end, hook))
+        self._changed()
+
+    def on_change(self, hook: Callable[[], None]) -> None:
+        """Call `hook()` whenever `epoch` grows: spans that were found before may not be used any more."""
+        self._hooks.append(hook)
+
+    def _changed(self) -> None:
+        self.epoch += 1
+        for hook in self._hooks:
+            hook()
+
+    @property
+    def watched(self) -> bool:
+        """Whether somebody hears of writes."""
+        return bool(self._watches)
 
     def allocate(self, size_bytes: int) -> HostBuffer:
         """Return zeroed memory at a bus address of its own, a whole number of pages."""
@@ -207,13 +223,13 @@ class HostMemory:
         place = bisect.bisect_left(self._bases, base)
         if place < len(self._bases) and self._bases[place] == base:
             del self._bases[place], self._spans[place]
-            self.epoch += 1
+            self._changed()
 
     def detach_all(self) -> None:
         """Take every span away that a process owns, as its end does."""
         self._spans = [span for span in self._spans if span.lasting]
         self._bases = [span.base for span in self._spans]
-        self.epoch += 1
+        self._changed()
 
     @property
     def reachable(self) -> bool:
@@ -224,7 +240,7 @@ class HostMemory:
     def reachable(self, allowed: bool) -> None:
         if allowed != self._reachable:
             self._reachable = allowed
-            self.epoch += 1
+            self._changed()
 
     def find(self, bus_addr: int) -> Span | None:
         """Return the span that holds an address; None where nothing answers."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 from ringup.autogen.amd import vm as bits
 from ringup.silicon.amd.caches import CachedMemory, Caches, is_cached
@@ -17,10 +18,12 @@ from ringup.silicon.amd.pieces import Piece
 from ringup.silicon.amd.vm import FORMATS, PAGE_SHIFT, Context, Kind, Leaf, WalkFault, walk
 from ringup.silicon.cells import Cells
 from ringup.silicon.faults import FaultKind
+from ringup.silicon.memory import Span
 from ringup.silicon.shader.state import Memory
 
 ENGINES = 18
 CONTEXTS = 16
+NEAR_LIMIT = 4096  # pages of host memory that are found without a translation
 INVALIDATE_US = 2  # virtual time an invalidation takes; metal's is unknown, drivers poll
 PRIVATE_US = 0.5  # likewise, of the private cache; a read of its register waits for it
 PRIVATE = "MMVM_L2_BANK_SELECT_RESERVED_CID2"
@@ -104,6 +107,27 @@ class Cache:
             del self.leaves[key]
 
 
+class Apertures(NamedTuple):
+    """What registers say of addresses of VMID 0 that no table translates; ends are exclusive."""
+
+    tlb_on: bool
+    system_first: int
+    system_end: int
+    fb_first: int
+    fb_end: int
+    agp_first: int
+    agp_end: int
+    agp_base: int
+
+
+class Near(NamedTuple):
+    """Host memory that a client reached before: addresses from `first` to `end` are the bytes of `view`."""
+
+    first: int
+    end: int
+    view: memoryview
+
+
 class VmHub:
     """One hub: implements `parts.Hub`. `cells` are the registers of the block it sits in; the caller attaches them to the bus."""
 
@@ -118,6 +142,11 @@ class VmHub:
         self._epoch = 0
         self._private = [Cache() for _ in range(CONTEXTS)] if PRIVATE in cells else None
         self._private_done_ns = 0
+        # by VMID, page and whether it is written; only where one cache decides
+        self._near: dict[tuple[int, int, bool], Near] = {}
+        board.host.on_change(self._near.clear)
+        self._apertures = cells.derived(self._read_apertures)
+        self._fb_offset = cells.derived(lambda: self._get("MC_VM_FB_OFFSET", "FB_OFFSET") * UNIT)
         board.faults.know(*FAULTS)
         self._set_up()
 
@@ -142,6 +171,7 @@ class VmHub:
 
     def reset(self) -> None:
         """Forget translations and semaphores; the registers are the block's to reset."""
+        self._near.clear()
         for cache in self._cache:
             cache.leaves.clear()
             cache.sizes.clear()
@@ -199,6 +229,7 @@ class VmHub:
 
     def _invalidate(self, engine: int, name: str, request: int, mask: int) -> None:
         first, last = self._range(engine)
+        self._near.clear()
         pages = self.cells.field(name, "INVALIDATE_L2_PTES", request) and self.cells.field(
             name, "INVALIDATE_L1_PTES", request
         )
@@ -236,6 +267,7 @@ class VmHub:
         if self.cells.field(name, "INVALIDATE_L2_CACHE", value) and self.cells.field(
             name, "INVALIDATE_ALL_L1_TLBS", value
         ):
+            self._near.clear()
             for cache in self._cache:
                 cache.leaves.clear()
                 cache.directories.clear()
@@ -330,26 +362,30 @@ class VmHub:
 
     def _vram_pa(self, address: int) -> int:
         """Entries hold frame-buffer addresses: offsets from FB_OFFSET."""
-        return address - self._get("MC_VM_FB_OFFSET", "FB_OFFSET") * UNIT
+        return address - self._fb_offset()
+
+    def _read_apertures(self) -> Apertures:
+        get, cells, name = self._get, self.cells, self._name
+        return Apertures(
+            bool(get("MC_VM_MX_L1_TLB_CNTL", "ENABLE_L1_TLB")),
+            cells[name("MC_VM_SYSTEM_APERTURE_LOW_ADDR")] << 18,
+            (cells[name("MC_VM_SYSTEM_APERTURE_HIGH_ADDR")] + 1) << 18,
+            get("MC_VM_FB_LOCATION_BASE", "FB_BASE") * UNIT,
+            (get("MC_VM_FB_LOCATION_TOP", "FB_TOP") + 1) * UNIT,
+            get("MC_VM_AGP_BOT", "AGP_BOT") * UNIT,
+            (get("MC_VM_AGP_TOP", "AGP_TOP") + 1) * UNIT,
+            get("MC_VM_AGP_BASE", "AGP_BASE") * UNIT,
+        )
 
     def _aperture(self, gpu_va: int) -> Piece | None:
         """Return where an untranslated address of VMID 0 lies; None: it goes through the page table. Source: gfxhub_v3_0.c, system aperture."""
-        base = self._get("MC_VM_FB_LOCATION_BASE", "FB_BASE") * UNIT
-        end = (self._get("MC_VM_FB_LOCATION_TOP", "FB_TOP") + 1) * UNIT
-        tlb_on = self._get("MC_VM_MX_L1_TLB_CNTL", "ENABLE_L1_TLB")
-        low = self.cells[self._name("MC_VM_SYSTEM_APERTURE_LOW_ADDR")] << 18
-        high = (self.cells[self._name("MC_VM_SYSTEM_APERTURE_HIGH_ADDR")] + 1) << 18
-        if tlb_on and not low <= gpu_va < high:
+        now = self._apertures()
+        if now.tlb_on and not now.system_first <= gpu_va < now.system_end:
             return None
-        if base <= gpu_va < end:
-            return self._vram_piece(gpu_va - base, end - gpu_va, 0)
-        agp_low, agp_end = (
-            self._get("MC_VM_AGP_BOT", "AGP_BOT") * UNIT,
-            (self._get("MC_VM_AGP_TOP", "AGP_TOP") + 1) * UNIT,
-        )
-        if tlb_on and agp_low <= gpu_va < agp_end:
-            agp_base = self._get("MC_VM_AGP_BASE", "AGP_BASE") * UNIT
-            return Piece("host", gpu_va - agp_low + agp_base, agp_end - gpu_va, 0)
+        if now.fb_first <= gpu_va < now.fb_end:
+            return self._vram_piece(gpu_va - now.fb_first, now.fb_end - gpu_va, 0)
+        if now.tlb_on and now.agp_first <= gpu_va < now.agp_end:
+            return Piece("host", gpu_va - now.agp_first + now.agp_base, now.agp_end - gpu_va, 0)
         return Piece("nothing", gpu_va, (1 << PAGE_SHIFT) - (gpu_va & 0xFFF), 0)
 
     def piece(self, vmid: int, gpu_va: int, write: bool, execute: bool = False) -> Piece:
@@ -448,20 +484,42 @@ class VmHub:
 
     def read(self, vmid: int, gpu_va: int, size_bytes: int, client: str) -> bytes:
         """Return bytes at a virtual (or, for VMID 0, aperture) address, or raise `VmFault`."""
+        near = self._near.get((vmid, gpu_va >> PAGE_SHIFT, False))
+        if near is not None and near.first <= gpu_va and gpu_va + size_bytes <= near.end:
+            start = gpu_va - near.first
+            return near.view[start : start + size_bytes].tobytes()
         parts = []
-        for _, piece, count in self._pieces(vmid, gpu_va, size_bytes, False, client):
+        for at, piece, count in self._pieces(vmid, gpu_va, size_bytes, False, client):
             if piece.space == "vram":
                 self.board.vram.look(piece.address, count, client)
                 memory = self.caches if self.caches is not None and is_cached(piece.flags) else self.board.vram
                 parts.append(memory.read(piece.address, count))
             elif piece.space == "host":
                 parts.append(self.board.host.read(piece.address, count))
+                if vmid and piece.flags:  # a table's word, not the page of an access that faulted
+                    self._keep_near(vmid, gpu_va + at, piece, write=False)
             elif piece.space == "zero":
                 parts.append(bytes(count))
             else:
                 self.nothing(vmid, piece, client)
                 parts.append(b"\xff" * count)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _keep_near(self, vmid: int, gpu_va: int, piece: Piece, *, write: bool) -> None:
+        """Let the next access to a page of host memory that a table translates find its bytes at once."""
+        host = self.board.host
+        if self._private is not None or (write and host.watched):
+            return
+        span = host.find(piece.address)
+        if type(span) is not Span or not (span.writable if write else span.readable):
+            return
+        if len(self._near) >= NEAR_LIMIT:
+            self._near.clear()
+        start = piece.address - span.base
+        before = min(gpu_va & 0xFFF, start)
+        size = min(piece.size_bytes, span.end - piece.address)
+        view = span.view[start - before : start + size]
+        self._near[vmid, gpu_va >> PAGE_SHIFT, write] = Near(gpu_va - before, gpu_va + size, view)
 
     def reach(self, vmid: int, gpu_va: int, size_bytes: int) -> int:
         """Return how many of `size_bytes` can be read from `gpu_va` on before a fault; nothing is recorded."""
@@ -476,6 +534,12 @@ class VmHub:
 
     def write(self, vmid: int, gpu_va: int, data: bytes | memoryview, client: str) -> None:
         """Store bytes, or raise `VmFault`; what lies before the faulting page is stored."""
+        size_bytes = len(data)
+        near = self._near.get((vmid, gpu_va >> PAGE_SHIFT, True))
+        if near is not None and near.first <= gpu_va and gpu_va + size_bytes <= near.end:
+            start = gpu_va - near.first
+            near.view[start : start + size_bytes] = data
+            return
         for at, piece, count in self._pieces(vmid, gpu_va, len(data), True, client):
             chunk = data[at : at + count]
             if piece.space == "vram":
@@ -485,6 +549,8 @@ class VmHub:
                     self.board.vram.write(piece.address, chunk)
             elif piece.space == "host":
                 self.board.host.write(piece.address, chunk)
+                if vmid and piece.flags:  # a table's word, not the page of an access that faulted
+                    self._keep_near(vmid, gpu_va + at, piece, write=True)
             elif piece.space == "nothing":
                 self.nothing(vmid, piece, client)
 
