@@ -339,10 +339,10 @@ class Aql(Parser):
             self.packet, self.resting = None, True
             if self.queue.draining:
                 yield None
-            elif not self._left():
+            elif not (left := self._left()):
                 self._return()
             else:
-                fetched = self._fetch()
+                fetched = self._fetch(left)
                 assert fetched is not None  # only the ring may hold half a packet
                 yield from self._execute(fetched)
         self._within, self.packet, self.resting = False, whole, False

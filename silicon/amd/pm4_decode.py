@@ -6,7 +6,7 @@ Source: amdgpu nvd.h, soc15d.h; PAL's f32_mec/me/pfp packet headers; autogen.amd
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from ringup.autogen.amd import pm4
@@ -50,8 +50,7 @@ def unsupported(text: str) -> PacketError:
     return PacketError(SRC_BAD_OPCODE, EC_PACKET_UNSUPPORTED, text)
 
 
-@dataclass(frozen=True, slots=True)
-class Packet:
+class Packet(NamedTuple):
     """One packet: header and body dwords, and where it lies."""
 
     header: int
@@ -83,10 +82,13 @@ class Rule(NamedTuple):
     engines: str  # letters: m MEC, g graphics, k only the kernel interface queue
 
 
-def body_dwords(header: int) -> int:
-    """Return how many dwords follow a type 3 header."""
+@lru_cache(4096)
+def packet_dwords(header: int) -> int:
+    """Return how many dwords a packet has; 0 for what is no type 3 header."""
+    if header >> 30 != 3 or header & HEADER_RESERVED:
+        return 0
     count = header >> 16 & 0x3FFF
-    return 0 if count == NOP_ONE_DWORD and header >> 8 & 0xFF == pm4.NOP else count + 1
+    return 1 if count == NOP_ONE_DWORD and header >> 8 & 0xFF == pm4.NOP else count + 2
 
 
 def check_header(header: int, gpu_va: int) -> None:

@@ -19,9 +19,9 @@ from ringup.silicon.amd.pm4_decode import (
     Packet,
     PacketError,
     Rule,
-    body_dwords,
     check_header,
     check_rule,
+    packet_dwords,
     reserved,
 )
 
@@ -35,6 +35,8 @@ POLL_US, POLL_LIMIT_US = (
     40.0,
 )  # a wait polls quickly at first, then ever more slowly, so that hung queues cost little
 FETCH_DWORDS = 32
+HEADER = struct.Struct("<I")
+BODIES = [struct.Struct(f"<{max(0, size - 1)}I") for size in range(FETCH_DWORDS + 1)]  # by the packet's size
 GRAPHICS_LEVELS = 2  # indirect buffers within each other; MEC has one level: Mesa radv_amdgpu_cs.c
 OPEN_WINDOWS = (
     (0x2C00, 0x3000),
@@ -59,6 +61,7 @@ class Parser:
     def __init__(self, cp: Cp, queue: Queue, engines: str, rules: dict[int, Rule]) -> None:
         self.cp, self.queue, self.hqd = cp, queue, queue.hqd
         self.engines, self._rules = engines, rules
+        self._own_rules = {code: rule for code, rule in rules.items() if not set(engines).isdisjoint(rule.engines)}
         self.client = "CPG" if "g" in engines else "CPC"
         self.buffers: list[Buffer] = []
         self.resting = True  # between packets, or in a wait that may be given up
@@ -107,51 +110,54 @@ class Parser:
             return top.size_dwords - top.at
         return self.hqd.pending_dwords
 
-    def _words(self, first: int, count: int) -> tuple[int, tuple[int, ...]]:
+    def _bytes(self, first: int, count: int) -> tuple[int, bytes]:
         """Return the address of the dword `first` behind the current place, and `count` dwords from there."""
         if self.buffers:
             top = self.buffers[-1]
             gpu_va = top.base + (top.at + first) * 4
-            return gpu_va, struct.unpack(f"<{count}I", self.read(gpu_va, count * 4))
-        size, base = self.hqd.size_dwords, self.hqd.base
+            return gpu_va, self.cp.hub.read(top.vmid, gpu_va, count * 4, self.client)
+        facts = self.hqd.facts()
+        size = facts.size_dwords
         start = (self.hqd.rptr + first) % size
-        data = b""
-        while len(data) < count * 4:
-            place = (start + len(data) // 4) % size
-            run = min(count - len(data) // 4, size - place)
-            data += self.read(base + place * 4, run * 4)
-        return base + start * 4, struct.unpack(f"<{count}I", data)
+        gpu_va, run = facts.base + start * 4, min(count, size - start)
+        data = self.cp.hub.read(facts.vmid, gpu_va, run * 4, self.client)
+        while run < count:
+            place = (start + run) % size
+            more = min(count - run, size - place)
+            data += self.cp.hub.read(facts.vmid, facts.base + place * 4, more * 4, self.client)
+            run += more
+        return gpu_va, data
 
-    def _fetch(self) -> Packet | None:
-        """Read the next packet; None while the ring does not hold all of it."""
-        left = self._left()
-        gpu_va, words = self._words(0, min(left, FETCH_DWORDS))
-        header = words[0]
-        check_header(header, gpu_va)
-        size = 1 + body_dwords(header)
+    def _fetch(self, left: int) -> Packet | None:
+        """Read the next packet of so many dwords that are left; None while the ring does not hold all of it."""
+        count = min(left, FETCH_DWORDS)
+        gpu_va, data = self._bytes(0, count)
+        (header,) = HEADER.unpack_from(data)
+        size = packet_dwords(header)
+        if not size:
+            check_header(header, gpu_va)
         if size > left:
             if not self.buffers:
                 return None
             raise reserved(
                 f"packet {header:#010x} at {gpu_va:#x} has {size} dwords, its indirect buffer ends after {left}"
             )
-        if size > len(words):
-            words += self._words(len(words), size - len(words))[1]
-        name = self.cp.opcodes.get(header >> 8 & 0xFF, "")
-        return Packet(header, words[1:size], gpu_va, name)
+        if size > count:
+            data += self._bytes(count, size - count)[1]
+        body = BODIES[size].unpack_from(data, 4) if size <= FETCH_DWORDS else struct.unpack(f"<{size}I", data)[1:]
+        return Packet(header, body, gpu_va, self.cp.opcodes.get(header >> 8 & 0xFF, ""))
 
     def _advance(self, buffer: Buffer | None, dwords: int) -> None:
+        hqd = self.hqd
         if buffer is None:
-            self.hqd.rptr = self.hqd.rptr + dwords
-            block = self.hqd.field(
-                self.hqd.names.control, "rptr_block_size" if self.hqd.names is COMPUTE else "rb_blksz"
-            )
-            if self.hqd.rptr >> block + 1 != self._reported >> block + 1:
+            hqd.rptr = rptr = hqd.rptr + dwords & LOW
+            shift = hqd.facts().report_shift
+            if rptr >> shift != self._reported >> shift:
                 self.report()
             return
         buffer.at = min(buffer.at + dwords, buffer.size_dwords)
-        if self.hqd.names is COMPUTE:
-            self.hqd.set("CP_HQD_IB_RPTR", buffer.at)
+        if hqd.names is COMPUTE:
+            hqd.set("CP_HQD_IB_RPTR", buffer.at)
 
     def report(self) -> None:
         """Write the read pointer to memory."""
@@ -169,28 +175,38 @@ class Parser:
             if self.queue.draining:
                 yield None
                 continue
-            if not self._left():
+            left = self._left()
+            if not left:
                 if self.buffers:
                     self._return()
                 else:
                     self.report()
                     yield None
                 continue
-            packet = self._fetch()
+            packet = self._fetch(left)
             if packet is None:
                 yield None
                 continue
-            yield from self._execute(packet)
+            top = self.buffers[-1] if self.buffers else None
+            steps = self._begin(packet)
+            if steps is not None:
+                yield from steps
+            self._advance(top, 1 + len(packet.body) + self.skipped)
+            yield PACKET_US
+
+    def _begin(self, packet: Packet) -> Iterator[float | None] | None:
+        """Execute one packet; return what is left to do of it."""
+        self.resting, self.packet = False, packet
+        self.skipped = 0
+        slot, cp = self.hqd.slot, self.cp
+        cp.board.log.note("cp", "packet", "queue {}: {}", slot, packet)
+        cp.header_seen(slot, packet.header)
+        return self.rule(packet).execute(self, packet)
 
     def _execute(self, packet: Packet) -> Iterator[float | None]:
         """Execute one packet and go on behind it."""
-        self.resting, self.packet = False, packet
-        self.skipped = 0
         top = self.buffers[-1] if self.buffers else None
-        self.cp.board.log.note("cp", "packet", "queue {}: {}", self.hqd.slot, packet)
-        self.cp.header_seen(self.hqd.slot, packet.header)
-        rule = self.rule(packet)
-        steps = rule.execute(self, packet)
+        steps = self._begin(packet)
         if steps is not None:
             yield from steps
         self._advance(top, 1 + len(packet.body) + self.skipped)
@@ -198,6 +214,9 @@ class Parser:
 
     def rule(self, packet: Packet) -> Rule:
         """Find what the engine does with a packet, or refuse it."""
+        rule = self._own_rules.get(packet.header >> 8 & 0xFF)
+        if rule is not None and rule.counts[0] <= packet.header >> 16 & 0x3FFF <= rule.counts[1]:
+            return rule
         return check_rule(packet, self._rules, self.engines, self.cp.row.version)
 
     def poll(self, done: Callable[[], bool], awaited: Callable[[], str], may_stop: bool = True) -> Iterator[float]:
