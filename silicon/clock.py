@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 
 READ_NS = 1_000  # a register read crosses the link and comes back
 WRITE_NS = 100  # a write is posted
 CROWD = 1_024  # timers
 
 
-@dataclass(order=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Timer:
-    """Something that happens at `due_ns`; things due at one time happen in the order they were asked for."""
+    """Something that happens at `due_ns`; things due at one time happen in the order they were asked for. `owner`: a part of the machine."""
 
     due_ns: int
-    order: int
-    action: Callable[[], None] = field(compare=False)
-    cancelled: bool = field(default=False, compare=False)
+    action: Callable[[], None]
+    owner: PowerDomain | None = None
+    cancelled: bool = False
 
     def cancel(self) -> None:
         """Make it not happen; cancelling twice, or after it happened, is harmless."""
@@ -34,6 +34,8 @@ class VirtualClock:
         self._most = CROWD  # timers before those that were cancelled are thrown out
         self._order = 0
         self._running = False
+        self._until_ns = 0  # while it runs: how far at most, and what ends it before
+        self._done: Callable[[], object] = _never
 
     @property
     def now_us(self) -> int:
@@ -46,15 +48,20 @@ class VirtualClock:
 
     def after(self, delay_us: float, action: Callable[[], None]) -> Timer:
         """Run `action` once `delay_us` has passed; 0 means: as soon as time passes."""
+        return self.start(delay_us, action, None)
+
+    def start(self, delay_us: float, action: Callable[[], None], owner: PowerDomain | None) -> Timer:
+        """Run `action` once `delay_us` has passed, unless `owner` loses power before."""
         if delay_us < 0:
             raise ValueError(f"a timer cannot fall due {-delay_us} us ago")
-        self._order += 1
-        timer = Timer(self.now_ns + round(delay_us * 1_000), self._order, action)
-        heapq.heappush(self._timers, (timer.due_ns, timer.order, timer))
-        if len(self._timers) > self._most:  # time-outs of what ended in time
-            self._timers = [entry for entry in self._timers if not entry[2].cancelled]
-            heapq.heapify(self._timers)
-            self._most = max(CROWD, 2 * len(self._timers))
+        self._order = order = self._order + 1
+        due_ns = self.now_ns + round(delay_us * 1_000)
+        timer, timers = Timer(due_ns, action, owner), self._timers
+        heappush(timers, (due_ns, order, timer))
+        if len(timers) > self._most:  # time-outs of what ended in time
+            timers[:] = [entry for entry in timers if not entry[2].cancelled]
+            heapify(timers)
+            self._most = max(CROWD, 2 * len(timers))
         return timer
 
     def sleep_us(self, time_us: float) -> None:
@@ -64,42 +71,70 @@ class VirtualClock:
     def advance_ns(self, time_ns: int) -> None:
         """Let time pass and do what falls due, in order. From within an action only the time moves, what falls due comes later."""
         end_ns = self.now_ns + time_ns
+        self._run(end_ns, end_ns, _never)
+
+    def _run(self, end_ns: int, until_ns: int, done: Callable[[], object]) -> None:
+        """Let time pass up to `end_ns`; who calls goes on up to `until_ns`, and until `done()`, as long as something happens."""
+        timers = self._timers
         # within an action that itself touches the card, such as a debugger's: no nesting
-        if self._running or not self._timers or self._timers[0][0] > end_ns:
+        if self._running or not timers or timers[0][0] > end_ns:
             self.now_ns = end_ns
             return
-        self._running = True
+        self._running, self._until_ns, self._done = True, until_ns, done
         try:
-            while self._timers and self._timers[0][0] <= end_ns:
-                due_ns, _, timer = heapq.heappop(self._timers)
+            while timers and timers[0][0] <= end_ns:
+                due_ns, _, timer = heappop(timers)
                 if not timer.cancelled:
-                    self.now_ns = max(self.now_ns, due_ns)
+                    if due_ns > self.now_ns:
+                        self.now_ns = due_ns
                     timer.action()
-            self.now_ns = max(self.now_ns, end_ns)
+            if end_ns > self.now_ns:
+                self.now_ns = end_ns
         finally:
             self._running = False
 
-    def run_until(self, done: Callable[[], bool], timeout_us: float) -> bool:
+    def go_on(self, delay_us: float) -> bool:
+        """Let time pass from within an action, as if it ended here and the next one came after `delay_us`. False: do that instead.
+
+        It is done where nothing else is to happen before or then, and time goes on so far without anybody's say.
+        """
+        due_ns, timers = self.now_ns + round(delay_us * 1_000), self._timers
+        if due_ns > self._until_ns or (timers and timers[0][0] <= due_ns) or not self._running or self._done():
+            return False
+        self.now_ns = due_ns
+        return True
+
+    def run_until(self, done: Callable[[], object], timeout_us: float) -> bool:
         """Let time pass, event by event, until `done()` or `timeout_us` later; tell whether it was done."""
-        end_ns = self.now_ns + round(timeout_us * 1_000)
+        end_ns, timers = self.now_ns + round(timeout_us * 1_000), self._timers
         while not done():
-            due_ns = self._timers[0][0] if self._timers else end_ns
+            due_ns = timers[0][0] if timers else end_ns
             if due_ns >= end_ns:
                 self.advance_ns(max(0, end_ns - self.now_ns))
-                return done()
-            self.advance_ns(max(0, due_ns - self.now_ns))
+                return bool(done())
+            self._run(max(due_ns, self.now_ns), end_ns - 1, done)
         return True
 
     @property
     def due_ns(self) -> int | None:
         """When the next thing falls due; None while nothing is to happen."""
         while self._timers and self._timers[0][2].cancelled:
-            heapq.heappop(self._timers)
+            heappop(self._timers)
         return self._timers[0][0] if self._timers else None
 
     def forget(self) -> None:
         """Drop everything that was to happen: the card lost power."""
         self._timers.clear()
+
+    def drop(self, owner: PowerDomain) -> None:
+        """Drop what was to happen in a part of the machine."""
+        for _, _, timer in self._timers:
+            if timer.owner is owner:
+                timer.cancelled = True
+
+
+def _never() -> bool:
+    return False
 
 
 class PowerDomain(VirtualClock):
@@ -107,8 +142,6 @@ class PowerDomain(VirtualClock):
 
     def __init__(self, machine: VirtualClock) -> None:
         self.machine = machine
-        self._most = CROWD
-        self._own: dict[int, Timer] = {}
 
     @property
     def now_ns(self) -> int:  # type: ignore[override]  # read here, moved by the machine
@@ -117,28 +150,20 @@ class PowerDomain(VirtualClock):
 
     def after(self, delay_us: float, action: Callable[[], None]) -> Timer:
         """Run `action` once `delay_us` has passed, unless this part loses power before."""
-
-        def happen() -> None:
-            del self._own[timer.order]
-            action()
-
-        timer = self.machine.after(delay_us, happen)
-        self._own[timer.order] = timer
-        if len(self._own) > self._most:
-            self._own = {order: own for order, own in self._own.items() if not own.cancelled}
-            self._most = max(CROWD, 2 * len(self._own))
-        return timer
+        return self.machine.start(delay_us, action, self)
 
     def advance_ns(self, time_ns: int) -> None:
         """Let time pass, for the whole machine."""
         self.machine.advance_ns(time_ns)
 
-    def run_until(self, done: Callable[[], bool], timeout_us: float) -> bool:
+    def go_on(self, delay_us: float) -> bool:
+        """Let time pass from within an action, for the whole machine."""
+        return self.machine.go_on(delay_us)
+
+    def run_until(self, done: Callable[[], object], timeout_us: float) -> bool:
         """Let time pass for the whole machine until `done()` or `timeout_us` later; tell whether it was done."""
         return self.machine.run_until(done, timeout_us)
 
     def forget(self) -> None:
         """Drop everything that was to happen in this part: it lost power."""
-        for timer in self._own.values():
-            timer.cancel()
-        self._own.clear()
+        self.machine.drop(self)

@@ -36,7 +36,7 @@ class Interrupts:
     def wait(self, timeout_us: float) -> tuple[int, ...]:
         """Let time pass until an interrupt is pending or `timeout_us` later; return the vectors that came and forget them."""
         if self._clock is not None:
-            self._clock.run_until(lambda: bool(self.pending), timeout_us)
+            self._clock.run_until(self.pending.__len__, timeout_us)
         return self.take()
 
     def take(self) -> tuple[int, ...]:

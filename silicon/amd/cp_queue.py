@@ -96,12 +96,17 @@ class Queue:
 
     def _step(self) -> None:
         self._timer = None
-        if self._steps is None or self.hung or not self.cp.may_run(self.hqd.slot):
+        cp, slot = self.cp, self.hqd.slot
+        if self._steps is None or self.hung or not cp.may_run(slot):
             return
-        self._stepping, board = True, self.cp.board
+        self._stepping, board = True, cp.board
         board.doing = self._doing
         try:
             delay = next(self._steps)
+            while delay is not None and self._steps is not None and board.clock.go_on(delay):
+                if self.hung or not cp.may_run(slot):
+                    return
+                delay = next(self._steps)
         except PacketError as error:
             self._hang(error)
             self.cp.bad_packet(self, error)

@@ -243,7 +243,7 @@ class BulkPipe(Pipe):
             if finished and transfer.fate != "lost_completion" and not transfer.ended:
                 self.bus.end(transfer, "completed", pump=False)
             elif finished:
-                self.moving = Timer(0, 0, lambda: None)  # the host never hears of it: nothing more of this pipe moves
+                self.moving = Timer(0, lambda: None)  # the host never hears of it: nothing more of this pipe moves
             endpoint.fetched(self.stream, message, count)
         self.pump()
 

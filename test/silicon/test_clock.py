@@ -111,3 +111,36 @@ def test_time_outs_of_what_ended_in_time_do_not_pile_up(clock):
     assert len(clock._timers) <= CROWD + 1
     clock.sleep_us(1e6)
     assert happens == [1]
+
+
+def test_an_action_goes_on_where_nothing_else_happens_meanwhile(clock):
+    seen = []
+
+    def work():
+        while len(seen) < 20 and clock.go_on(2):
+            seen.append(clock.now_us)
+
+    clock.after(1, work)
+    clock.after(6, lambda: seen.append("other"))
+    clock.sleep_us(10)
+    assert seen == [3, 5, "other"]  # the next one would come behind what falls due at 6
+    assert clock.now_us == 10
+    assert not clock.go_on(1)  # nothing is under way
+    clock.after(1, work)
+    clock.sleep_us(4)
+    assert seen[3:] == [13]  # the next one would come at 15, which nobody has let come yet
+
+
+def test_an_action_goes_on_no_longer_than_somebody_waits(clock):
+    seen = []
+
+    def work():
+        while clock.go_on(1):
+            seen.append(clock.now_us)
+
+    clock.after(1, work)
+    assert clock.run_until(lambda: len(seen) == 3, timeout_us=100)
+    assert (seen, clock.now_us) == ([2, 3, 4], 4)
+    clock.after(1, work)
+    assert not clock.run_until(lambda: False, timeout_us=5)
+    assert (seen[3:], clock.now_us) == ([6, 7, 8], 9)  # what falls due at the bound itself is the clock's to do
