@@ -51,6 +51,7 @@ FB_LOCATION = 0x8000  # in 16 MiB: where the board's firmware puts VRAM in the a
 FB_UNIT = 1 << 24
 RESET_US = 100_000  # PCI Express 4.0, 6.6: a host gives a function that long before it asks again
 VIOLATIONS_KEPT, UNHEARD_KEPT = 10_000, 4
+KEPT_KINDS = ("violation", "fault", "unheard")
 # blocks that are listed, and have no model
 UNMODELLED_BLOCKS = (("athub", 0), ("lsdma", 0), ("vcn", 0), ("vcn", 1), ("dcn", 0))
 
@@ -90,7 +91,7 @@ class VirtualRadeon:
         self.violations: list[Event] = []
         self.page_faults: list[Event] = []
         self.unheard: deque[Event] = deque(maxlen=UNHEARD_KEPT)
-        self.log.watch(self._collect)
+        self.log.watch(self._collect, *KEPT_KINDS)
         self.host = HostMemory()
         self.vram = Vram(self.chip.vram_bytes)
         self.board = Board(

@@ -69,3 +69,12 @@ def test_a_watcher_gets_every_event_and_find_filters():
     assert [event.text for event in seen] == ["a", "b"]
     assert [event.time_ns for event in log.find("interrupt")] == [3_000]
     assert log.find(block="gc") == seen[:1]
+
+
+def test_a_watcher_gets_the_kinds_that_it_asks_for():
+    log, seen = EventLog(VirtualClock()), []
+    log.watch(seen.append, "fault", "violation")
+    for kind in ("read", "fault", "packet", "violation"):
+        log.note("gc", kind, "{}", kind)
+    assert [event.text for event in seen] == ["fault", "violation"]
+    assert len(log) == 4
