@@ -32,11 +32,10 @@ class Poller:
 
     def wait(self, timeline: Timeline, value: int, timeout_us: int) -> None:
         """Return once the timeline is at `value`. Raises `DeviceTimeout` after `timeout_us`, or what `examine` raises."""
-        for _ in range(LOOKS):
-            if timeline.completed >= value:
-                if self._glance():
-                    self._examine(False)
-                return
+        if timeline.look(value, LOOKS):
+            if self._glance():
+                self._examine(False)
+            return
         clock, interrupts = self._device.clock, self._device.interrupts
         end_us = clock.now_us + timeout_us
         nap_us = FIRST_NAP_US

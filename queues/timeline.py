@@ -85,6 +85,18 @@ class Timeline:
             return seen
         return done
 
+    def look(self, value: int, times: int) -> bool:
+        """Look at memory up to so many times; whether it came to `value`."""
+        read, most, is_whole, done = self._read, self.last, self.word_bits == 64, self._done
+        for _ in range(times):
+            raw = read()
+            seen = raw if is_whole else done + (raw - done & LOW)
+            if done < seen <= most:
+                self._done = done = seen
+            if done >= value:
+                return True
+        return False
+
     def fail(self, cause: Exception) -> Timeline:
         """End here, as the card's reset ends a queue's work: what is not done fails with `cause`. Returns the timeline that goes on.
 
