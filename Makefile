@@ -12,7 +12,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-FUZZ_SECONDS ?= 360
+FUZZ_SECONDS ?= 900
 
 # Commands of `make fresh`; FRESH=kept takes the system that the last run left, with all it has installed and fetched.
 FRESH_COMMANDS ?= make demo && make test

@@ -28,6 +28,7 @@ def draw():
         (1, 1, 16, 16),  # a single key
     ],
 )
+@pytest.mark.sweep(6)
 def test_one_kernel_is_what_numpy_says(kind, queries, keys, deep, wide, draw, numpy, computed):
     arrays = [numpy.numbers(draw, kind, 2, 2, *size) for size in ((queries, deep), (keys, deep), (keys, wide))]
     numpy.assert_close(computed(kind, *arrays), numpy.attended(*arrays), kind)

@@ -33,6 +33,7 @@ def draw():
         (40, 17, 12, 7),  # less than a fragment, odd columns
     ],
 )
+@pytest.mark.sweep(4)
 def test_one_kernel_is_what_numpy_says(kind, queries, keys, deep, wide, draw, numpy, computed):
     arrays = [numpy.numbers(draw, kind, 1, 2, *size) for size in ((queries, deep), (keys, deep), (keys, wide))]
     numpy.assert_close(computed(kind, *arrays), numpy.attended(*arrays), kind)

@@ -125,6 +125,7 @@ def test_elementwise(dtype, count):
 @pytest.mark.parametrize(
     ("dtype", "rows", "columns"), [(dtypes.float16, (1 << 20) + 7, 4096), (dtypes.float32, (1 << 26) + 5, 40)]
 )
+@pytest.mark.sweep(3)
 def test_rows(how, dtype, rows, columns):
     x, data = tensor("x", dtype, rows, columns)
     table = data.reshape(rows, columns)
@@ -151,6 +152,7 @@ def test_rows(how, dtype, rows, columns):
 
 @pytest.mark.parametrize(("dtype", "shape"), [(dtypes.float16, ((1 << 27) + 48, 32, 40)), (dtypes.float32, ((1 << 27) + 5, 17, 20)),
                                               (dtypes.float32, (24, 72, (1 << 25) + 3)), (dtypes.int8, ((1 << 26) + 9, 48, 33))])  # fmt: skip
+@pytest.mark.sweep(2)
 def test_contractions(dtype, shape):
     rows, deep, columns = shape
     a, left = tensor("a", dtype, rows, deep)

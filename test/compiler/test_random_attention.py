@@ -5,7 +5,7 @@ import pytest
 from ringup.compiler.tensor import device
 
 
-@pytest.mark.seeds(3, also=(5, 7))
+@pytest.mark.seeds(1, also=(5,))
 def test_random_attentions_are_what_numpy_computes(seed, module):
     module("attention_numpy")  # the next one imports it
     check = module("random_attention").check

@@ -93,6 +93,7 @@ def plain(text):
 
 @pytest.mark.parametrize("target", TRAITS)
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.sweep(16)
 def test_llvm_reads_the_code_as_we_do(name, target, objdump, tmp_path):
     graph = compile_graph(prepared([MODELS[name]().node]), target)
     path = tmp_path / "code.o"

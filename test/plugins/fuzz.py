@@ -4,6 +4,7 @@
   `seeds(3, first=400, also=(730013,))` moves the first and adds seeds that failed once.
 - `sample(cases, few=40)`, a fixture: 40 of the cases in `make test`, spread evenly; under `--fuzz` all of them in random order.
   With `spread=False` the first 40. `sample.fixed` is whether the cases are the same each time, and how often what happens may be judged.
+- `@pytest.mark.sweep(8)` on a test of many parameters: 8 of its cases in `make test`, the same each time; under `--fuzz` all in random order.
 - `@pytest.mark.fuzz`: a test, or a parameter, that runs under `--fuzz` only.
 
 Under `--fuzz` nothing else runs. Each test function has an equal share of `--fuzz-seconds`; what does not fit is left out and counted.
@@ -25,7 +26,7 @@ def pytest_addoption(parser):
     group = parser.getgroup("fuzz")
     group.addoption("--fuzz", action="store_true", help="run random cases and whole sweeps, and nothing else")
     group.addoption("--fuzz-seed", type=int, metavar="N", help="the first seed (default: by the clock, printed)")
-    group.addoption("--fuzz-seconds", type=float, default=360, metavar="S", help="time for all of them (default 360)")
+    group.addoption("--fuzz-seconds", type=float, default=900, metavar="S", help="time for all of them (default 900)")
     group.addoption("--fuzz-count", type=int, default=FUZZ_SEEDS, metavar="N", help="seeds of each test (default 500)")
 
 
@@ -57,18 +58,33 @@ def pytest_generate_tests(metafunc):
 
 
 def _is_fuzz(item):
-    return any(item.get_closest_marker(name) for name in ("fuzz", "seeds")) or "sample" in item.fixturenames
+    return any(item.get_closest_marker(name) for name in ("fuzz", "seeds", "sweep")) or "sample" in item.fixturenames
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
     fuzz = config.getoption("--fuzz")
-    kept = [item for item in items if (_is_fuzz(item) if fuzz else not item.get_closest_marker("fuzz"))]
+    kept = [item for item in items if _is_fuzz(item)] if fuzz else _few(items)
     if len(kept) < len(items):
         # Not told as deselected: each half has its own command.
         items[:] = kept
     if fuzz:
         config.pluginmanager.get_plugin(PLUGIN).share_out(items)
+
+
+def _few(items):
+    """Return what `make test` runs: of sweeps as many cases as they say, chosen by nothing but the test's name."""
+    kept, sweeps = [], {}
+    for item in items:
+        if not item.get_closest_marker("fuzz"):
+            kept.append(item)
+            if item.get_closest_marker("sweep"):
+                sweeps.setdefault(_function(item), []).append(item)
+    left_out = set()
+    for function, cases in sweeps.items():
+        few = cases[0].get_closest_marker("sweep").args[0]
+        left_out.update(random.Random(function).sample(cases, max(0, len(cases) - few)))
+    return [item for item in kept if item not in left_out]
 
 
 def _function(item):

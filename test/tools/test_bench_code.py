@@ -58,6 +58,7 @@ GRAPHS = {
 
 
 @pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.sweep(6)
 def test_llvm_computes_the_same_bits_of_the_same_machine_ir(graph):
     for step in steps_of(GRAPHS[graph]()):
         outputs = []

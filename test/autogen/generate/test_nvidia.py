@@ -421,6 +421,7 @@ CHIPS = tuple(WANTED_ROWS.chips.folders)
 
 @pytest.mark.parametrize("branch", [*ALWAYS[1:], WANTED_ROWS.chips.release])
 @pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.sweep(6)
 def test_every_published_register_of_a_chip_is_what_gcc_reads(chip, branch, tree, tmp_path):
     """The database has every register, field and value of the chip's own headers; so have the modules, of those they take."""
     folder = tree(branch) / WANTED_ROWS.chips.root / WANTED_ROWS.chips.folders[chip][0]

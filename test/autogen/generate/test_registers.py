@@ -148,6 +148,7 @@ def macros_by_gcc(header, folder):
 
 
 @pytest.mark.parametrize("stem", STEMS)
+@pytest.mark.sweep(25)
 def test_every_register_and_field_of_the_committed_databases_is_as_gcc_computes_it(stem, headers, tmp_path):
     folder, name = stem.split("/")
     root = headers("linux") / ASIC_REG / folder

@@ -19,7 +19,7 @@ def test_every_target_is_of_one_family():
 
 
 # A family that no virtual core runs; `make fuzz` asks about it. Every word of its opcode space is asked about below.
-LONG = {"gfx942": pytest.mark.fuzz}
+LONG = {"gfx942": pytest.mark.fuzz, "gfx1201": pytest.mark.fuzz}
 
 
 @pytest.mark.parametrize(

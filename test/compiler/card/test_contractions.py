@@ -50,6 +50,7 @@ def product(small, a, b, dtype):
 
 
 @pytest.mark.parametrize("name", KINDS)
+@pytest.mark.sweep(6)
 def test_every_dtype(small, name):
     dtype = dtypes.BY_NAME[name]
     most = 1 if dtype.bits == 8 else 2
@@ -101,12 +102,14 @@ def test_shapes_strides_and_batches(small, m, n, k, batch, turned, name):
 
 @pytest.mark.parametrize("name", ["float32", "float64", "int32", "bfloat16"])
 @pytest.mark.parametrize("depth", [8192, 6007])
+@pytest.mark.sweep(3)
 def test_a_great_depth_of_few_results_is_cut_into_parts(bench, name, depth):
     dtype = dtypes.BY_NAME[name]
     product(bench, whole((20, depth), dtype, 1, 1), whole((depth, 17), dtype, 2, 1), dtypes.BY_NAME[name])
 
 
 @pytest.mark.parametrize("name", ["float32", "float64", "int16", "int64"])
+@pytest.mark.sweep(2)
 def test_waves_share_the_depth_of_a_product_of_few_results(small, name):
     dtype = dtypes.BY_NAME[name]
     a, b = tensor_of(small, whole((19, 301), dtype, 1), dtype), tensor_of(small, whole((301, 18), dtype, 2), dtype)
@@ -116,6 +119,7 @@ def test_waves_share_the_depth_of_a_product_of_few_results(small, name):
 
 
 @pytest.mark.parametrize("makes", [lambda x, y: x.sin() + y.exp(), lambda x, y: x * y], ids=["long", "short"])
+@pytest.mark.sweep(1)
 def test_what_follows_two_products_whose_depth_waves_share(small, monkeypatch, makes):
     """A long epilogue rolls over rows, its results waiting in LDS."""
     monkeypatch.setattr(contraction, "MOST_EPILOGUE", 20)
@@ -189,6 +193,7 @@ def convolved(x, w, stride, dilation, padding, groups):
         (4, 8, (20, 20), (7, 7), (2, 2), (1, 1), (3, 3), 1),
     ],
 )  # fmt: skip
+@pytest.mark.sweep(3)
 def test_convolutions(small, channels, out, size, kernel, stride, dilation, padding, groups):
     dtype = dtypes.float16 if out == 16 else dtypes.float32
     x, w = whole((2, channels, *size), dtype, 1), whole((out, channels // groups, *kernel), dtype, 2)
@@ -202,6 +207,7 @@ def test_convolutions(small, channels, out, size, kernel, stride, dilation, padd
     "names", ["float32 float32", "float64 float64", "int32 int32", "float16 float16", "float32 float16"]
 )
 @pytest.mark.parametrize(("m", "n", "k", "other"), [(8, 9, 5, 40), (37, 50, 70, 3), (64, 20, 16, 16)])
+@pytest.mark.sweep(5)
 def test_two_products_in_one_kernel(small, names, m, n, k, other):
     """The second one turned; narrow factors are widened before they are multiplied, so that f16 and f32 may be added."""
     first, second = (dtypes.BY_NAME[one] for one in names.split())
@@ -244,6 +250,7 @@ def test_gradients_of_a_gated_product(small):
 
 
 @pytest.mark.parametrize("tile", [fma.TILES[-1], fma.TILES[4], fma.TILES[3]], ids=str)
+@pytest.mark.sweep(1)
 def test_results_of_two_products_wait_in_lds_while_a_long_epilogue_runs_over_rows(small, monkeypatch, tile):
     monkeypatch.setattr(fma, "TILES", (tile,))
     monkeypatch.setattr(contraction, "MOST_EPILOGUE", 20)
@@ -280,6 +287,7 @@ def pooled(made):
         ("float16", 130, 64, 33, 1),
     ],
 )
+@pytest.mark.sweep(5)
 def test_a_fold_over_all_columns_of_a_product(small, kind, m, n, k, along):
     dtype = dtypes.BY_NAME[kind]
     wide = dtypes.float32 if dtype.is_float and dtype.bits < 32 else dtypes.int32 if dtype.bits == 8 else dtype
@@ -317,6 +325,7 @@ def test_whether_any_column_is_above(small):
 
 @pytest.mark.parametrize("kind", ["float32", "float16"])
 @pytest.mark.parametrize(("size", "stride"), [((7, 7), 1), ((9, 5), 1), ((11, 15), 2)])
+@pytest.mark.sweep(2)
 def test_the_mean_of_a_convolution_its_norm_and_the_way_around_it(small, kind, size, stride):
     """The tail of a residual network, with its gradients; f16's sums are f32 and rounded where the graph says so."""
     random = np.random.default_rng(size[0])
@@ -335,6 +344,7 @@ def test_the_mean_of_a_convolution_its_norm_and_the_way_around_it(small, kind, s
 
 
 @pytest.mark.parametrize("tile", [fma.TILES[4], fma.TILES[3]], ids=str)
+@pytest.mark.sweep(1)
 def test_a_long_epilogue_runs_over_rows_before_its_columns_are_folded(small, monkeypatch, tile):
     monkeypatch.setattr(fma, "TILES", (tile,))
     monkeypatch.setattr(fma, "POOLED", ())

@@ -26,6 +26,7 @@ def assert_like(names, allowed, operands, found, wanted, free=()):
 
 
 @pytest.mark.parametrize("dtype", dtypes.ALL, ids=str)
+@pytest.mark.sweep(7)
 def test_operations_of_one_operand(small, dtype):
     values = edges.values(dtype)
     operand = small.buffer(values, dtype)
@@ -35,6 +36,7 @@ def test_operations_of_one_operand(small, dtype):
 
 
 @pytest.mark.parametrize("dtype", dtypes.ALL, ids=str)
+@pytest.mark.sweep(6)
 def test_operations_of_two_operands(bench, dtype):
     x, y = edges.pairs(dtype)
     operands = bench.buffer(x, dtype), bench.buffer(y, dtype)
@@ -47,6 +49,7 @@ def test_operations_of_two_operands(bench, dtype):
 
 
 @pytest.mark.parametrize("dtype", edges.FLOATS, ids=str)
+@pytest.mark.sweep(2)
 def test_sums_of_exponentials(small, dtype):
     """What cancels leaves an error of the size of what cancelled: last places of the greatest operand, not of the result."""
     x, y = edges.pairs(dtype)
@@ -62,6 +65,7 @@ def test_sums_of_exponentials(small, dtype):
 
 
 @pytest.mark.parametrize("dtype", dtypes.ALL, ids=str)
+@pytest.mark.sweep(6)
 def test_casts_from_every_dtype(small, dtype):
     longest = max(len(edges.values(one)) for one in dtypes.ALL)
     values = [np.resize(edges.values(one), longest) for one in dtypes.ALL]
@@ -73,6 +77,7 @@ def test_casts_from_every_dtype(small, dtype):
 
 
 @pytest.mark.parametrize("dtype", [one for one in dtypes.ALL if one.is_float and one is not dtypes.float64], ids=str)
+@pytest.mark.sweep(3)
 def test_conversions_round_once(small, dtype):
     """Ties of the result's last place, and what is next to a tie by the source's own last bits."""
     random = np.random.default_rng(5)

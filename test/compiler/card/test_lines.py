@@ -59,6 +59,7 @@ def test_every_fold_of_every_type(small, kind):
 @pytest.mark.parametrize(
     ("kind", "axis"), [("float32", 0), ("float32", 1), ("int8", 1), ("int64", 0), ("float16", 1), ("bool", 0)]
 )
+@pytest.mark.sweep(3)
 def test_runs_of_equal_keys(small, kind, axis):
     """Runs of one element, of a whole row, across the borders of lanes, waves, tiles and stretches."""
     dtype = getattr(dtypes, "bool_" if kind == "bool" else kind)
@@ -76,6 +77,7 @@ def test_runs_of_equal_keys(small, kind, axis):
 
 @pytest.mark.parametrize(("shape", "axis"), [((9000,), 0), ((2, 9001), 1), ((700, 33), 0), ((2, 600, 3), 1)])
 @pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.sweep(3)
 def test_long_rows_go_in_stretches(small, shape, axis, keyed):
     x = np.random.default_rng(2).integers(-3, 4, shape).astype(np.float32)
     keys = np.cumsum(np.random.default_rng(3).random(shape) < 0.002, axis).astype(np.int32)
@@ -217,6 +219,7 @@ INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uin
 
 
 @pytest.mark.parametrize("kind", INTEGERS)
+@pytest.mark.sweep(4)
 def test_sorted_rows_of_every_type(small, kind):
     dtype, limits = getattr(dtypes, kind), np.iinfo(kind)
     random = np.random.default_rng(10)
@@ -260,6 +263,7 @@ def in_order(x, axis, *, falling):
 @pytest.mark.parametrize(
     "kind", ["float32", "float64", "float16", "bfloat16", "int8", "uint32", "int64", "uint64", "bool"]
 )
+@pytest.mark.sweep(4)
 def test_order_is_stable_with_nan_last(small, kind):
     random = np.random.default_rng(12)
     x = random.integers(0, 2 if kind == "bool" else 9, (3, 61))

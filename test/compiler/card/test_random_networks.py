@@ -5,6 +5,6 @@ from random_networks import check
 
 
 # These were wrong once.
-@pytest.mark.seeds(1, also=(30, 52, 730013))
+@pytest.mark.seeds(1, also=(730013,))
 def test_random_networks_are_what_numpy_computes(small, seed):
     check(seed)

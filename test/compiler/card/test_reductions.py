@@ -75,6 +75,7 @@ LENGTHS = [1, 2, 31, 33, 256, 1000, 1025, 5000, 40001]
 
 
 @pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.sweep(4)
 def test_rows_of_every_length(bench, length):
     for dtype in (dtypes.float32, dtypes.int64):
         count = 3
@@ -148,6 +149,7 @@ def test_one_reduction_of_another(small):
 
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16, dtypes.float64], ids=str)
 @pytest.mark.parametrize(("length", "columns"), [(7, 13), (33, 5), (130, 67)])
+@pytest.mark.sweep(4)
 def test_rows_that_each_compute_a_norm_again(small, dtype, length, columns):
     kind = small.judge.numpy_dtype(dtype)
     random = np.random.default_rng(length)

@@ -39,6 +39,7 @@ def values(kind, shape, seed, bench):
 
 
 @pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.sweep(5)
 def test_every_way_to_combine_every_type(small, kind):
     """Places repeated, outside on both sides, and some never met."""
     x, y = values(kind, (3, 25), 0, small), values(kind, (3, 41), 1, small)
@@ -61,6 +62,7 @@ def test_places_of_every_type(small, kind):
 
 
 @pytest.mark.parametrize("shape", [(9, 30), (30, 9), (20, 2, 3), (2, 37, 3)])
+@pytest.mark.sweep(2)
 def test_any_axis_and_fewer_of_others(small, shape):
     random = np.random.default_rng(4)
     for axis in range(len(shape)):
@@ -116,6 +118,7 @@ def embedded(table, words, weights):
 
 
 @pytest.mark.parametrize(("vocabulary", "deep", "shape"), [(50, 33, (7, 20)), (200, 8, (3, 700))])
+@pytest.mark.sweep(1)
 def test_gradient_of_a_table_of_words(small, vocabulary, deep, shape):
     random = np.random.default_rng(9)
     table = random.standard_normal((vocabulary, deep)).astype(np.float32)

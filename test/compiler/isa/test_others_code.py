@@ -47,6 +47,7 @@ def same(ours, theirs):
 
 
 @pytest.mark.parametrize(("name", "target", "source"), SAMPLES)
+@pytest.mark.sweep(3)
 def test_llvm_reads_it_as_we_do(name, target, source, library, llvm_tool, tmp_path):
     path = tmp_path / "kernels.co"
     path.write_bytes(member(library(name), target, source))

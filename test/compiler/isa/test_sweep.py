@@ -76,6 +76,7 @@ def registers(operands):
 
 
 @pytest.mark.parametrize(("target", "wave"), COUNTS)
+@pytest.mark.sweep(3)
 def test_random_instructions_pass_through_llvm_both_ways(target, wave, llvm, maker):
     machine = processor(target, wave)
     make = maker(machine, random.Random(f"{target} {wave}"))

@@ -192,6 +192,7 @@ def test_integers(beside, bits, uniform):
 
 @pytest.mark.parametrize("uniform", [False, True], ids=["varying", "uniform"])
 @pytest.mark.parametrize("bits", [16, 32, 64])
+@pytest.mark.sweep(3)
 def test_floats(beside, bits, uniform):
     type_ = {16: F16, 32: F32, 64: F64}[bits]
     check(beside, FLOATING, makers_of(FLOATING), [type_] * 3, operands(type_, FLOATS[bits], uniform), uniform=uniform)

@@ -90,6 +90,7 @@ def run(library):
 
 @pytest.mark.parametrize("table", TABLES)
 @pytest.mark.parametrize(("kind", "block", "of_item"), [("float", 64, 2), ("half", 512, 2), ("bfloat16", 4096, 4)])
+@pytest.mark.sweep(4)
 def test_what_is_quantised_by_blocks_is_the_nearest_and_comes_back(run, kind, block, of_item, table):
     count, random = 4200, np.random.default_rng(table)  # the last block is not full
     blocks = -(-count // block)

@@ -190,6 +190,7 @@ def test_a_look_that_shows_more_than_was_sent_is_no_progress(docks, monkeypatch)
 
 
 @pytest.mark.parametrize("fault", ["stall", "short_packet", "lost_completion"])
+@pytest.mark.sweep(1)
 def test_a_look_that_fails_is_taken_again(docks, monkeypatch, fault):
     dock, struck = docks(), []
     dock.open()

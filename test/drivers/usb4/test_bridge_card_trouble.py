@@ -15,7 +15,7 @@ from ringup.queues.queue import Queue
 from ringup.queues.ring import Ring
 from ringup.queues.timeline import Point
 
-MIB, STEP = 1 << 20, 5
+MIB = 1 << 20
 
 
 class Pressed:
@@ -45,7 +45,7 @@ class Pressed:
 
 
 @pytest.mark.parametrize("phase", ["open", "upload", "download", "compute"])
-def test_ctrl_c_at_any_call_leaves_nothing_in_flight_and_a_card_that_opens_again(docks, phase):
+def test_ctrl_c_at_any_call_leaves_nothing_in_flight_and_a_card_that_opens_again(docks, phase, sample):
     dock = docks()
     dock.open()
     host = Pressed(dock.host)
@@ -62,7 +62,7 @@ def test_ctrl_c_at_any_call_leaves_nothing_in_flight_and_a_card_that_opens_again
         host.arm(-1)
         run(0)
     calls = host.calls * 4 // 5  # the same work takes a few calls more or less
-    for point in range(4):
+    for point in sample(range(4), few=2):
         if phase == "open":
             dock.close()
         host.arm(1 + random.Random(f"{phase} {point}").randrange(calls * point // 4, calls * (point + 1) // 4))
@@ -86,15 +86,16 @@ def refusal(dock, seed):
 
 
 @pytest.mark.parametrize("phase", ["upload", "download", "compute"])
-def test_ctrl_c_leaves_a_card_that_works_rightly_or_says_what_to_do(docks, phase):
-    """What was begun is ended, and what follows moves the right bytes or refuses; a card opened anew is well. By hand: `STEP` 1, every call."""
+def test_ctrl_c_leaves_a_card_that_works_rightly_or_says_what_to_do(docks, phase, sample):
+    """What was begun is ended, and what follows moves the right bytes or refuses; a card opened anew is well."""
     dock = docks()
     dock.open()
-    host, refused = Pressed(dock.host), 0
+    host, tried, refused = Pressed(dock.host), 0, 0
     getattr(dock, phase)(0)
     host.arm(-1)
     getattr(dock, phase)(0)
-    for point in range(1, host.calls + 1, STEP):
+    for point in sample(range(1, host.calls + 1), few=8):
+        tried += 1
         host.arm(point)
         with pytest.raises(KeyboardInterrupt):
             getattr(dock, phase)(point)
@@ -105,7 +106,7 @@ def test_ctrl_c_leaves_a_card_that_works_rightly_or_says_what_to_do(docks, phase
             refused += 1
             dock.open()
             assert not refusal(dock, point)
-    assert refused < host.calls // STEP // 2
+    assert refused <= tried // 2 + 1  # most leave nothing to refuse
 
 
 class Impatient:

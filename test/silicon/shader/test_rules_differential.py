@@ -296,6 +296,7 @@ CASES += [("float", 32, mode) for mode in list(MODES)[1:]] + [("compare", 64, "f
 
 
 @pytest.mark.parametrize(("kind", "lanes", "mode"), CASES)
+@pytest.mark.sweep(10)
 def test_rules_give_what_the_interpreter_gives(kind, lanes, mode, translated, interpreted):
     rng = random.Random(f"{kind} {lanes} {mode}")
     names = {one for one in RULES if one[:2] in ("s_", "v_") and family(one) == kind}

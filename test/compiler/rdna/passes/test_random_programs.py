@@ -14,6 +14,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.sweep(3)
 def test_the_reference_cores_store_what_is_meant(tools, shape):
     made, options = SHAPES[shape]
     spilled = 0

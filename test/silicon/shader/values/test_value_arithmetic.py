@@ -73,6 +73,7 @@ CASES = [
 
 @pytest.mark.parametrize(("form", "operation"), CASES)
 @pytest.mark.parametrize("mode", range(4))
+@pytest.mark.sweep(26)
 def test_results_are_rounded_once(alu, exact, form, mode, operation):
     count = 60 if form == "f64" else 150
     columns = [exact.samples(form, count, f"{operation} {i}") for i in range(3 if operation == "fma" else 2)]
