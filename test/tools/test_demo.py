@@ -149,6 +149,7 @@ def test_it_works_without_a_bridge_and_draws_shades_where_no_terminal_watches(ri
     plug()
     monkeypatch.setattr(demo, "COPY_BYTES", 1 << 20)
     monkeypatch.setattr(demo, "BUSY_RUNS", 5)
+    monkeypatch.setattr(demo_sentences, "TEN", demo_sentences.TEN[:2])
     status, out, err = ringup("demo", "virtual:navi31", "--out", tmp_path, "--sentence", "The dough rose overnight.")
     assert (status, err) == (0, "")
     assert "“The dough rose overnight.” became 384 numbers" in out
