@@ -86,7 +86,7 @@ def test_thin_and_shallow_ones(small, name, m, n, k):
     m=st.integers(1, 50), n=st.integers(1, 50), k=st.integers(1, 50), batch=st.sampled_from([(), (1,), (3,), (2, 3)]),
     turned=st.tuples(st.booleans(), st.booleans(), st.booleans()), name=st.sampled_from(["float32", "float16", "bfloat16", "int32"]),
 )  # fmt: skip
-@settings(max_examples=8, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 def test_shapes_strides_and_batches(small, m, n, k, batch, turned, name):
     dtype = dtypes.BY_NAME[name]
     a, b = whole((*batch, m, k), dtype, m), whole((*batch, k, n), dtype, n)
@@ -109,7 +109,7 @@ def test_a_great_depth_of_few_results_is_cut_into_parts(bench, name, depth):
 
 
 @pytest.mark.parametrize("name", ["float32", "float64", "int16", "int64"])
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(1)
 def test_waves_share_the_depth_of_a_product_of_few_results(small, name):
     dtype = dtypes.BY_NAME[name]
     a, b = tensor_of(small, whole((19, 301), dtype, 1), dtype), tensor_of(small, whole((301, 18), dtype, 2), dtype)
