@@ -5,7 +5,7 @@ Source: gfxhub_v3_0.c, mmhub_v3_0.c, gmc_v11_0.c (protocols); gc_11_0_0 and mmhu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -79,6 +79,7 @@ class Cache:
     sizes: list[int] = field(default_factory=list)
     directories: dict[tuple[int, int], int] = field(default_factory=dict)
     epoch: int = 0
+    kept: int = 0  # leaves that were ever added
 
     def find(self, gpu_va: int) -> Leaf | None:
         """Return the cached leaf of an address."""
@@ -92,6 +93,7 @@ class Cache:
         """Add a leaf."""
         size = leaf.size_bytes.bit_length() - 1
         self.leaves[size, leaf.gpu_va >> size] = leaf
+        self.kept += 1
         if size not in self.sizes:
             self.sizes.append(size)
 
@@ -146,6 +148,8 @@ class VmHub:
         self._near: dict[tuple[int, int, bool], Near] = {}
         board.host.on_change(self._near.clear)
         self._apertures = cells.derived(self._read_apertures)
+        self._contexts = [cells.derived(partial(self._context, vmid)) for vmid in range(CONTEXTS)]
+        self._memories: dict[tuple[int, str], HubMemory] = {}
         self._fb_offset = cells.derived(lambda: self._get("MC_VM_FB_OFFSET", "FB_OFFSET") * UNIT)
         board.faults.know(*FAULTS)
         self._set_up()
@@ -288,6 +292,9 @@ class VmHub:
     # --- translation --------------------------------------------------------------------------------------------
     def context(self, vmid: int) -> Context:
         """Return what the registers of a context say now."""
+        return self._contexts[vmid]()
+
+    def _context(self, vmid: int) -> Context:
         cells, name = self.cells, self._name(f"VM_CONTEXT{vmid}_")
         pair = {
             rest: cells[f"{name}PAGE_TABLE_{rest}_ADDR_LO32"] | cells[f"{name}PAGE_TABLE_{rest}_ADDR_HI32"] << 32
@@ -569,6 +576,15 @@ class VmHub:
         """Return a number that grows when cached regions of a VMID may be wrong."""
         return self._epoch + self._cache[vmid].epoch + self.board.host.epoch
 
+    def translations(self, vmid: int) -> Hashable:
+        """Return what is another value once a VMID's cached translations, or what they lead to, may be others."""
+        return self.epoch(vmid), self._cache[vmid].kept, self._fb_offset()
+
     def memory(self, vmid: int, client: str) -> Memory:
         """Return the address space for the shader cores."""
-        return HubMemory(self, vmid, client) if self.caches is None else CachedMemory(self, vmid, client, self.caches)
+        if self.caches is not None:
+            return CachedMemory(self, vmid, client, self.caches)
+        known = self._memories.get((vmid, client))
+        if known is None:
+            known = self._memories[vmid, client] = HubMemory(self, vmid, client)
+        return known

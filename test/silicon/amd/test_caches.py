@@ -41,6 +41,9 @@ class Rig:
     def epoch(self, vmid):
         return 0
 
+    def translations(self, vmid):
+        return self.flags
+
     def host(self, data, at=0):
         self.board.vram.write(PA + at, data)
 

@@ -476,6 +476,33 @@ def test_regions_for_the_cores_join_what_is_contiguous(gfx):
     assert ctypes.string_at(region.pointer, 4) == b"core"
 
 
+def test_a_region_found_again_is_as_the_tables_are_then(gfx):
+    gfx.map(0x20_0000 | RW)
+    memory = gfx.hub.memory(1, "TCP")
+    first = memory.region(VA, False)
+    assert (first.size_bytes, memory.region(VA + 8, False)) == (4096, first)
+    gfx.map(0x20_1000 | RW, VA + 4096)  # what was invalid is seen at once
+    assert memory.region(VA, False).size_bytes == 2 * 4096
+    assert gfx.hub.memory(1, "TCP").region(VA, False).size_bytes == 2 * 4096
+    gfx.map(0x30_0000 | RW)
+    assert memory.region(VA, False).pointer == first.pointer  # the translation is cached
+    gfx.flush(FULL_FLUSH | 1 << 1)
+    assert memory.region(VA, False).pointer == first.pointer + 0x10_0000
+    assert memory.region(VA, True).size_bytes == 4096
+    with pytest.raises(MemoryFault, match="EXECUTE fault"):
+        memory.region(VA, False, execute=True)
+
+
+def test_a_region_of_host_memory_goes_with_it(gfx):
+    host = gfx.board.host.allocate(4096)
+    gfx.map(host.bus_addr() | RW | SYSTEM)
+    memory = gfx.hub.memory(1, "TCP")
+    assert memory.region(VA, True) == memory.region(VA, True)
+    host.free()
+    with pytest.raises(MemoryFault, match="nothing answers"):
+        memory.region(VA, True)
+
+
 def test_an_invalidation_or_freed_host_memory_ages_the_regions(gfx):
     memory = gfx.hub.memory(1, "TCP")
     before = memory.epoch
