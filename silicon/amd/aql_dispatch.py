@@ -20,8 +20,6 @@ from ringup.silicon.amd.dispatch import (
     BadDispatch,
     NoRoom,
     Order,
-    Registers,
-    describe,
 )
 
 if TYPE_CHECKING:
@@ -69,9 +67,7 @@ def prepare(processor: Aql, head: aql.Header, packet: aql.KernelDispatch) -> tup
     order = Order(processor.hqd.slot, processor.vmid, (x, y, z), int(initiator), 0)
     dispatcher = processor.cp.dispatcher
     try:
-        describe(
-            Registers(dispatcher.cells, order.slot, order.vmid), order, dispatcher.shader_engines, dispatcher.simd_vgprs
-        )
+        dispatcher.describe(order)
     except NoRoom as error:
         _set(processor, before)
         raise Refused(aql.INACTIVE_REGISTERS, EC_REGISTERS, str(error)) from error

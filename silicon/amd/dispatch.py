@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 
 from ringup.autogen.amd import gc, gc_compute, gc_sq
 from ringup.silicon.amd.caches import CachedMemory
@@ -42,6 +42,7 @@ SCRATCH_GRANULE_BYTES = 256  # TMPRING_SIZE.wavesize, GFX11
 VGPR_GRANULE = {32: 8, 64: 4}  # RSRC1.vgprs
 VGPR_LIMIT = 256
 GROUP_LIMIT = 1024
+DESCRIBED = 1024  # dispatches that are remembered
 UNALIGNED = 3  # SH_MEM_CONFIG.alignment_mode
 CLIENT_GFX, SRC_SQ = 0x0A, 239  # soc21_ih_clientid.h, irqsrcs_gfx_11_0_0.h
 ENCODING_INSTRUCTION, ENCODING_ERROR = 1, 2  # enum SQ_INTERRUPT_WORD_ENCODING
@@ -70,26 +71,68 @@ class Order:
     doorbell: int
 
 
-class Registers:
-    """A queue's COMPUTE_* registers and the VMID's shader memory registers, as words."""
+# what `describe` looks at, but for user SGPRs: of the queue, and of the VMID
+PER_QUEUE = (
+    "COMPUTE_PGM_RSRC1", "COMPUTE_PGM_RSRC2", "COMPUTE_TMPRING_SIZE", "COMPUTE_PGM_LO", "COMPUTE_PGM_HI",
+    "COMPUTE_DISPATCH_SCRATCH_BASE_LO", "COMPUTE_DISPATCH_SCRATCH_BASE_HI",
+    *(f"COMPUTE_{what}_{axis}" for what in ("NUM_THREAD", "START") for axis in "XYZ"),
+    *(f"COMPUTE_STATIC_THREAD_MGMT_SE{engine}" for engine in range(PRESENT_LIMIT)),
+)  # fmt: skip
+PER_VMID = ("SH_MEM_BASES", "SH_MEM_CONFIG", "SQ_SHADER_TBA_LO", "SQ_SHADER_TBA_HI")
+PLACES = {name: place for place, name in enumerate((*PER_QUEUE, *PER_VMID))}
 
-    def __init__(self, cells: Cells, slot: Slot, vmid: int) -> None:
-        self._cells, self._slot, self._vmid = cells, slot, vmid
+
+class Snapshot:
+    """Those registers as they were once, as words. User SGPRs are 0."""
+
+    def __init__(self, words: tuple[int, ...]) -> None:
+        self._words = words
 
     def __getitem__(self, name: str) -> int:
-        return self._cells.of(self._slot, name)
+        return 0 if name.startswith("COMPUTE_USER_DATA_") else self._words[PLACES[name]]
 
     def per_vmid(self, name: str) -> int:
         """Return a register that each VMID has."""
-        return self._cells.of(self._vmid, name)
+        return self._words[PLACES[name]]
 
     def pair(self, name: str) -> int:
         """Return the 64 bits of NAME_LO and NAME_HI."""
         return self[f"{name}_LO"] | self[f"{name}_HI"] << 32
 
 
+class Reader:
+    """Reads what a dispatch of one slot and VMID is made of."""
+
+    def __init__(self, cells: Cells, slot: Slot, vmid: int) -> None:
+        self._words = [
+            *(cells.reader(name, slot) for name in PER_QUEUE),
+            *(cells.reader(name, vmid) for name in PER_VMID),
+        ]
+        self._user_data = [cells.reader(f"COMPUTE_USER_DATA_{number}", slot) for number in range(USER_DATA)]
+
+    def describe(self, order: Order, shader_engines: int, simd_vgprs: int) -> Dispatch:
+        """Return what the registers and a packet ask for; `BadDispatch` for what no core can start."""
+        words = tuple([read() for read in self._words])
+        found = _described(words, order.dimensions, order.initiator, order.vmid, shader_engines, simd_vgprs)
+        user_data = tuple([read() for read in self._user_data[: len(found.user_sgprs)]])
+        return found._replace(user_sgprs=user_data)
+
+
+@lru_cache(DESCRIBED)
+def _described(
+    words: tuple[int, ...],
+    dimensions: tuple[int, int, int],
+    initiator: int,
+    vmid: int,
+    shader_engines: int,
+    simd_vgprs: int,
+) -> Dispatch:
+    order = Order(Slot(0, 0, 0), vmid, dimensions, initiator, 0)
+    return describe(Snapshot(words), order, shader_engines, simd_vgprs)
+
+
 def _axes(
-    registers: Registers, order: Order
+    registers: Snapshot, order: Order
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """Work out group size, partial size, first group and number of groups along x, y, z.
 
@@ -111,7 +154,7 @@ def _axes(
     return size, partial, start, tuple(max(0, last - first) for last, first in zip(end, start, strict=True))
 
 
-def describe(registers: Registers, order: Order, shader_engines: int, simd_vgprs: int) -> Dispatch:
+def describe(registers: Snapshot, order: Order, shader_engines: int, simd_vgprs: int) -> Dispatch:
     """Turn registers into a dispatch; `BadDispatch` for one that no core can start."""
     rsrc1 = gc_compute.COMPUTE_PGM_RSRC1(registers["COMPUTE_PGM_RSRC1"])
     rsrc2 = gc_compute.COMPUTE_PGM_RSRC2(registers["COMPUTE_PGM_RSRC2"])
@@ -219,9 +262,8 @@ class Grid:
     def begin(self) -> None:
         """Start it; a dispatch that no core can run hangs."""
         dispatcher, order = self._dispatcher, self.order
-        registers = Registers(dispatcher.cells, order.slot, order.vmid)
         try:
-            self.dispatch = describe(registers, order, dispatcher.shader_engines, dispatcher.simd_vgprs)
+            self.dispatch = dispatcher.describe(order)
         except BadDispatch as error:
             self.hung = True
             dispatcher.board.log.note("spi", "violation", "queue {}: dispatch never ends: {}", order.slot, error)
@@ -330,6 +372,15 @@ class Dispatcher:
         self.cells, self.ticks = grbm.cells, grbm.ticks
         self.shader_engines, self.simd_vgprs = grbm.row.shader_engines, grbm.row.simd_vgprs
         self.busy_ns = 0
+        self._readers: dict[tuple[Slot, int], Reader] = {}
+
+    def describe(self, order: Order) -> Dispatch:
+        """Turn a queue's registers into a dispatch; `BadDispatch` for one that no core can start."""
+        key = order.slot, order.vmid
+        reader = self._readers.get(key)
+        if reader is None:
+            reader = self._readers[key] = Reader(self.cells, *key)
+        return reader.describe(order, self.shader_engines, self.simd_vgprs)
 
     def start(self, order: Order, done: Callable[[Grid], None]) -> Grid | None:
         """Start a grid; None when the initiator does not enable compute, which metal ignores."""

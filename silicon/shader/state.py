@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +31,7 @@ LDS_BASE_LO, LDS_BASE_HI = 144, 145  # host address of the workgroup's LDS
 RESERVED_WORDS = 192  # VGPRs begin here: 64-byte aligned rows for both wave sizes
 
 
-@dataclass(frozen=True, slots=True)
-class Dispatch:
+class Dispatch(NamedTuple):
     """One grid as SPI starts it. Source: amdgpu COMPUTE_* registers in gc_11_0_0; LLVM AMDGPUUsage, "Initial kernel execution state".
 
     `user_sgprs` go to s0 up; behind them, in this order, what is enabled of: group id x, y, z, tg_size word. VGPR 0 holds the work-item ids

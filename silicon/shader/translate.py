@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import operator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -35,17 +34,14 @@ from ringup.silicon.shader.analysis import FIRST_VGPR
 from ringup.silicon.shader.cfg import Key
 from ringup.silicon.shader.context import (
     CODE_WORD,
-    CONTEXT_WORDS,
     COUNTERS,
     COUNTS_WORD,
     ENTRY_WORD,
     EXEC_BITS_UNWRITTEN,
     FAULT_KINDS,
-    GROUP_WORDS,
     LDS_UNWRITTEN,
     NOTE,
     SITES_WORD,
-    SPARE_WORD,
     STATUS_WORD,
     Exit,
     Leave,
@@ -54,11 +50,11 @@ from ringup.silicon.shader.context import (
 )
 from ringup.silicon.shader.decode import LONGEST_BYTES, decode, of_wave
 from ringup.silicon.shader.interp_registers import undefined_text
-from ringup.silicon.shader.interpreter import NAVI31_WGPS, Machine, resident_limit, step_one, unit
+from ringup.silicon.shader.interpreter import NAVI31_WGPS, Machine, step_one, unit
 from ringup.silicon.shader.interpreter import Exit as StepExit
 from ringup.silicon.shader.lower import BEGINNING, Variant, written_at_start
 from ringup.silicon.shader.native import schedule
-from ringup.silicon.shader.scheduler import LDS_SPARE_BYTES, REGION_WORDS
+from ringup.silicon.shader.plan import Part, Plan, Template, key_of
 from ringup.silicon.shader.state import Counters, Dispatch, Events, Memory, MemoryFault, Region, Violation, WaveState
 from ringup.silicon.shader.strict_birth import birth, register_name
 from ringup.silicon.shader.strict_code import shadow_slots
@@ -80,7 +76,7 @@ RULE_MODULES = (  # importing them fills `wave.RULES`
     rules_lanes, rules_lds, rules_matrix, rules_packed, rules_salu, rules_scalar_memory, rules_scratch,
 )  # fmt: skip
 ALL_BITS = (1 << 64) - 1
-QUANTUM = 16384  # instructions of a wave's turn; waves that wait for others burn it, so it bounds what spinning costs
+PLANS_KEPT = 256
 _INTERPRET = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 _MISS = ctypes.CFUNCTYPE(
     ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64
@@ -104,14 +100,22 @@ class Translator:
     most_kept: int = MOST_KEPT
     cache: dict[tuple[Variant, int], list[Job]] = field(default_factory=dict)
     _used: dict[Job, list[Job]] = field(default_factory=dict)  # by its last use, with the list it is in
+    _plans: dict[tuple[object, ...], Plan] = field(default_factory=dict)
 
     def start(self, dispatch: Dispatch, memory: Memory, events: Events, *, strict: bool = True) -> TranslatedRun:
         """Begin a dispatch; nothing runs before the first `step`."""
-        fitting = launch.occupancy(dispatch)
-        if not fitting:
-            raise ValueError(launch.does_not_fit(dispatch))
-        limit = resident_limit(dispatch, fitting, self.wgp_count)
-        return TranslatedRun(self, Machine(dispatch, memory, events, strict), limit)
+        return TranslatedRun(self, Machine(dispatch, memory, events, strict))
+
+    def plan(self, machine: Machine) -> Plan:
+        """Return what a dispatch has in common with others, made now or before. Raises a `ValueError` for groups that do not fit."""
+        key = machine.strict, key_of(machine.dispatch)
+        known = self._plans.get(key)
+        if known is None:
+            known = Plan.of(machine.dispatch, strict=machine.strict, wgp_count=self.wgp_count)
+            if len(self._plans) >= PLANS_KEPT:
+                self._plans.clear()
+            self._plans[key] = known
+        return known
 
     def translation(self, machine: Machine, variant: Variant, mode: int, extra: tuple[Key, ...]) -> Translation:
         """Return the program at the dispatch's PC with ways in at 0 and `extra`, translated now or before. Raises `Pending`."""
@@ -174,40 +178,34 @@ class _Active:
     tracked: bool
     counts: Words  # by block, how often it ran
     sites: Words
+    counts_at: int  # address; the sites lie behind
+
+    @property
+    def sites_at(self) -> int:
+        """The address of `sites`."""
+        return self.counts_at + 8 * len(self.counts)
 
 
 class TranslatedRun:
     """A dispatch under way."""
 
-    def __init__(self, translator: Translator, machine: Machine, limit: int) -> None:
+    def __init__(self, translator: Translator, machine: Machine) -> None:
         self.machine = machine
         self._translator = translator
-        dispatch = machine.dispatch
-        lanes = dispatch.wave_size
-        self._group_waves = launch.waves_in_group(dispatch)
-        self._slots = max(1, min(limit, math.prod(dispatch.group_count)))
-        rows = max(dispatch.vgpr_count, 1)
-        self._row_words = state.RESERVED_WORDS + rows * lanes
-        self._wave_bytes = 4 * self._row_words + -(-8 * shadow_slots(rows) // 64) * 64 * machine.strict
-        wave_slots = self._slots * self._group_waves
-        # untouched pages of these cost nothing
-        self._states = _aligned(wave_slots * self._wave_bytes)
-        self._lds_shadow = -(-dispatch.lds_size_bytes // 64) * 64 + LDS_SPARE_BYTES
-        self._lds_stride = self._lds_shadow * (1 + machine.strict)
-        self._lds = _aligned(self._slots * self._lds_stride)
-        self._groups = np.zeros(self._slots * GROUP_WORDS, np.uint64)
-        self._regions = np.zeros(REGION_WORDS, np.uint64)
-        self._context = np.zeros(CONTEXT_WORDS, np.int64)
-        self._ids = np.array([launch.hardware_ids(dispatch, one) for one in range(wave_slots)], np.uint32)
-        self._scalars = len(launch.scalar_start(dispatch, (0, 0, 0), 0, 1))
-        self._mode = 0
+        self._plan = plan = translator.plan(machine)
+        # untouched pages of this cost nothing
+        self._memory, self._base = _aligned(plan.memory_bytes)
+        self._states = self._part(Part.STATES)
+        self._lds = self._part(Part.LDS)
+        self._groups = self._part(Part.GROUPS).view(np.uint64)
+        self._regions = self._part(Part.REGIONS).view(np.uint64)
+        self._context = plan.context.copy()
         self._current: dict[tuple[bool, bool], _Active] = {}  # by whether all lanes are active at the start; tracked
         self._all: list[_Active] = []
         self._extra: set[Key] = set()
-        self._templates: list[Bytes] = []
-        self._head_bytes = 4 * (state.RESERVED_WORDS + lanes)
+        self._is_made = False  # what waves begin with
         self._refused: MemoryFault | None = None  # the last one
-        self._table = np.zeros(8, np.uint64)
+        self._table = self._part(Part.TABLE).view(np.uint64)
         self._callbacks = (_INTERPRET(self._on_interpret), _MISS(self._on_miss))
         self._error: BaseException | None = None
         self._epoch = machine.memory.epoch
@@ -240,7 +238,7 @@ class TranslatedRun:
     @property
     def waves(self) -> list[WaveState]:
         """The waves that were started and have not ended."""
-        slots = range(int(self._context[Word.HIGH]) * self._group_waves)
+        slots = range(int(self._context[Word.HIGH]) * self._plan.group_waves)
         return [wave for wave in map(self._wave, slots) if wave.words[STATUS_WORD] != Status.ENDED]
 
     @property
@@ -255,7 +253,7 @@ class TranslatedRun:
         The state of the latter has the registers that its instruction takes, and those that may be read later: in strict mode of VGPRs only the
         former. What else it has may be older.
         """
-        slots = range(int(self._context[Word.HIGH]) * self._group_waves)
+        slots = range(int(self._context[Word.HIGH]) * self._plan.group_waves)
         return [wave for wave in map(self._wave, slots) if wave.words[STATUS_WORD] == Status.STOPPED]
 
     @property
@@ -278,7 +276,7 @@ class TranslatedRun:
     def _resume(self) -> None:
         """Do again what a translation was missing for, up to now: by now memory may have another program."""
         self._check_epoch()
-        if not self._templates:
+        if not self._is_made:
             self._make_templates()
         if self._left is not None:
             self._go_on(*self._left)
@@ -320,62 +318,45 @@ class TranslatedRun:
     # beginning --------------------------------------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        dispatch, words = self.machine.dispatch, self._context
+        words = self._context
         interpret, miss = (ctypes.cast(one, ctypes.c_void_p).value or 0 for one in self._callbacks)
-        values = {
-            Word.REGIONS: self._regions.ctypes.data, Word.BASE: dispatch.pc, Word.SHARED: dispatch.shared_aperture,
-            Word.PRIVATE: dispatch.private_aperture, Word.LDS_SIZE: dispatch.lds_size_bytes, Word.UNALIGNED: dispatch.mtype_unaligned,
-            Word.INTERPRET: interpret, Word.MISS: miss, Word.QUANTUM: QUANTUM, Word.LAST: math.prod(dispatch.group_count),
-            Word.SLOTS: self._slots, Word.GROUP_WAVES: self._group_waves, Word.WAVE_BYTES: self._wave_bytes,
-            Word.STATES: self._states.ctypes.data, Word.GROUPS: self._groups.ctypes.data, Word.LDS: self._lds.ctypes.data,
-            Word.LDS_STRIDE: self._lds_stride, Word.LDS_SHADOW: self._lds_shadow, Word.TEMPLATES: self._table.ctypes.data,
-            Word.SCRATCH_BASE: dispatch.scratch_base,
-            Word.SCRATCH_BYTES: dispatch.scratch_wave_bytes, Word.HARDWARE_IDS: self._ids.ctypes.data, Word.HEAD_BYTES: self._head_bytes,
-        }  # fmt: skip
-        for word, value in values.items():
-            words[word] = value
-        words[Word.COUNT_X : Word.COUNT_Z + 1] = dispatch.group_count
-        words[Word.START_X : Word.START_Z + 1] = dispatch.group_start
-        place = len(dispatch.user_sgprs)
-        for axis, enabled in enumerate(dispatch.enable_group_id):
-            words[Word.PLACE_X + axis] = 4 * (place if enabled else SPARE_WORD)
-            place += enabled
+        words[Word.BASE], words[Word.INTERPRET], words[Word.MISS] = self.machine.dispatch.pc, interpret, miss
+        places, base = self._plan.places, self._base
+        words[Word.REGIONS], words[Word.TEMPLATES] = base + places[Part.REGIONS][0], base + places[Part.TABLE][0]
+        words[Word.STATES], words[Word.GROUPS] = base + places[Part.STATES][0], base + places[Part.GROUPS][0]
+        words[Word.LDS] = base + places[Part.LDS][0]
+
+    @property
+    def _states_at(self) -> int:
+        return self._base + self._plan.places[Part.STATES][0]
+
+    def _part(self, part: Part) -> Bytes:
+        first, end = self._plan.places[part]
+        return self._memory[first:end]
 
     def _make_templates(self) -> None:
         """Make the first words of every wave of a group, full or partial along each axis."""
-        dispatch = self.machine.dispatch
-        partial = 0
-        for axis in range(3):
-            count, size = dispatch.group_count[axis], dispatch.partial_size[axis]
-            partial |= (1 << axis) * bool(size and count and size != dispatch.group_size[axis])
-        self._context[Word.PARTIAL] = partial
         self._current, self._all = {}, []  # nothing has run: what an earlier try found may be out of date
-        templates: dict[int, Bytes] = {}
-        for shape in range(8):
-            if shape & ~partial:
-                continue
-            only = [axis for axis in range(3) if (partial & ~shape) >> axis & 1 and dispatch.group_count[axis] == 1]
-            if only:  # the one group along that axis is the partial one
-                continue
-            x, y, z = (
-                start + (count - 1) * (shape >> axis & 1)
-                for axis, (start, count) in enumerate(zip(dispatch.group_start, dispatch.group_count, strict=True))
-            )
-            templates[shape] = self._template(launch.start_group(dispatch, (x, y, z), 0))
-        self._templates = list(templates.values())
-        for shape, template in templates.items():
-            self._table[shape] = template.ctypes.data
+        at = self._plan.places[Part.TEMPLATES][0]
+        for shape, made in self._plan.templates.items():
+            end = at + self._plan.template_bytes(made)
+            self._fill_template(made, self._memory[at:end])
+            self._table[shape] = self._base + at
+            at = end
+        self._is_made = True
 
-    def _template(self, group: launch.Group) -> Bytes:
-        head = self._head_bytes
-        template = _aligned(64 + head * len(group.waves))
-        template[:8].view(np.uint64)[0] = len(group.waves)
-        for number, wave in enumerate(group.waves):
-            self._mode = int(wave.words[state.MODE])
-            full = wave.exec_mask == (1 << self.machine.dispatch.wave_size) - 1
+    def _fill_template(self, made: Template, template: Bytes) -> None:
+        dispatch = self.machine.dispatch
+        template[:8].view(np.uint64)[0] = len(made.full)
+        words = template[64:].view(np.uint32).reshape(made.words.shape)
+        words[:] = made.words
+        words[:, : len(dispatch.user_sgprs)] = dispatch.user_sgprs
+        words[:, state.PC_LO], words[:, state.PC_HI] = dispatch.pc & 0xFFFF_FFFF, dispatch.pc >> 32
+        if all(made.full):
+            _aim(words, self._active(full=True), BEGINNING)
+            return
+        for wave, full in zip(words, made.full, strict=True):
             _aim(wave, self._active(full=full), BEGINNING)
-            template[64 + number * head : 64 + (number + 1) * head] = wave.words[: head // 4].view(np.uint8)
-        return template
 
     def _active(self, *, full: bool, tracked: bool = False) -> _Active:
         """Return the program for waves that begin with all lanes active, or with any; `tracked` once they met LDS that nobody wrote."""
@@ -390,10 +371,11 @@ class TranslatedRun:
         for one in self._all if tracked else ():
             undefined |= one.translation.lowered.shadowed
         counting = self._translator.counting
-        variant = Variant(lanes, rows, self._scalars, full, machine.strict, counting, tracked, undefined)
-        made = self._translator.translation(machine, variant, self._mode, tuple(sorted(self._extra)))
-        counts = np.zeros(len(made.lowered.blocks), np.uint64)
-        active = _Active(made, full, tracked, counts, np.zeros(4 * made.lowered.sites + 4, np.uint64))
+        variant = Variant(lanes, rows, self._plan.scalars, full, machine.strict, counting, tracked, undefined)
+        made = self._translator.translation(machine, variant, self._plan.mode, tuple(sorted(self._extra)))
+        blocks = len(made.lowered.blocks)
+        words = np.zeros(blocks + 4 * made.lowered.sites + 4, np.uint64)
+        active = _Active(made, full, tracked, words[:blocks], words[blocks:], words.ctypes.data)
         self._all.append(active)
         return active
 
@@ -429,7 +411,7 @@ class TranslatedRun:
     def _on_interpret(self, _: int, address: int) -> int:
         """Execute one instruction of a wave whose registers host code has stored."""
         try:
-            outcome = self._step((address - self._states.ctypes.data) // self._wave_bytes)
+            outcome = self._step((address - self._states_at) // self._plan.wave_bytes)
             self._check_epoch()
         except BaseException as error:  # noqa: BLE001
             self._error = error
@@ -438,28 +420,28 @@ class TranslatedRun:
 
     def _step(self, slot: int) -> StepExit:
         wave = self._wave(slot)
-        return step_one(wave, self._group(slot // self._group_waves, wave), self.machine)
+        return step_one(wave, self._group(slot // self._plan.group_waves, wave), self.machine)
 
     def _wave(self, slot: int) -> WaveState:
         """Return the wave in a slot, on the slot's own words."""
         wave = WaveState.__new__(WaveState)
         dispatch = self.machine.dispatch
-        raw = self._states[slot * self._wave_bytes : (slot + 1) * self._wave_bytes]
-        wave.words, wave.address = raw[: 4 * self._row_words].view(np.uint32), raw.ctypes.data
+        raw = self._states[slot * self._plan.wave_bytes : (slot + 1) * self._plan.wave_bytes]
+        wave.words, wave.address = raw[: 4 * self._plan.row_words].view(np.uint32), raw.ctypes.data
         wave.wave_size = dispatch.wave_size
         wave.sgprs = wave.words[: state.SCALAR_FILE_WORDS]
         wave.vgprs = wave.words[state.RESERVED_WORDS :].reshape(-1, dispatch.wave_size)
         return wave
 
     def _group(self, slot: int, wave: WaveState) -> launch.Group:
-        dispatch, first = self.machine.dispatch, slot * self._lds_stride
+        dispatch, first = self.machine.dispatch, slot * self._plan.lds_stride
         lds = self._lds[first : first + dispatch.lds_size_bytes]
-        shadow = self._lds[first + self._lds_stride - self._lds_shadow :][: dispatch.lds_size_bytes]
+        shadow = self._lds[first + self._plan.lds_stride - self._plan.lds_shadow :][: dispatch.lds_size_bytes]
         return launch.Group(dispatch, wave.name[:3], lds, shadow.view(np.bool_), [wave])
 
     def _serve(self, reason: Exit, detail: int) -> None:
         """Do for the wave at the head of the round what host code cannot; `detail` of LEAVE is a `Leave`."""
-        slot = int(self._context[Word.SLOT]) * self._group_waves + int(self._context[Word.WAVE])
+        slot = int(self._context[Word.SLOT]) * self._plan.group_waves + int(self._context[Word.WAVE])
         wave = self._wave(slot)
         outcome = StepExit.NEXT
         if reason is Exit.FAULT:
@@ -477,7 +459,7 @@ class TranslatedRun:
         """Have a wave go on at its PC."""
         before = self._active_of(wave)
         key = Key(wave.pc - self.machine.dispatch.pc, int(wave.words[state.MODE]))
-        if (before.full, tracked) not in self._current and key != Key(0, self._mode):
+        if (before.full, tracked) not in self._current and key != Key(0, self._plan.mode):
             self._extra.add(key)  # else it would be translated twice: without this way in, and with it
         active = self._active(full=before.full, tracked=tracked)
         known = active.translation.lowered.entries
@@ -488,14 +470,14 @@ class TranslatedRun:
             active = self._current[before.full, tracked] = self._translate(full=before.full, tracked=tracked)
         if active is not before and tracked:
             self._carry(wave, before.translation.lowered.shadows, active.translation.lowered.shadows)
-        _aim(wave, active, active.translation.lowered.entries[key])
+        _aim(wave.words, active, active.translation.lowered.entries[key])
         self._left = None
 
     def _carry(self, wave: WaveState, before: tuple[Register, ...], after: tuple[Register, ...]) -> None:
         """Put what one translation followed of a wave where another one expects it; loads in flight count as done, what is new as written."""
         first = 4 * (state.RESERVED_WORDS + wave.vgprs.size)
         room = shadow_slots(wave.vgprs.shape[0])
-        start = wave.address - self._states.ctypes.data + first
+        start = wave.address - self._states_at + first
         words = self._states[start : start + 8 * room].view(np.uint64)
         known = {one: int(value) for one, value in zip(before, words.tolist(), strict=False)}
         for at, one in enumerate(after[:room]):
@@ -503,7 +485,7 @@ class TranslatedRun:
 
     def _active_of(self, wave: WaveState) -> _Active:
         address = int(wave.words[COUNTS_WORD]) | int(wave.words[COUNTS_WORD + 1]) << 32
-        return next(one for one in self._all if one.counts.ctypes.data == address)
+        return next(one for one in self._all if one.counts_at == address)
 
     def _broken(self, slot: int, wave: WaveState) -> StepExit:
         """Note the rule that an instruction broke; what needs no history the interpreter finds again, and says in its own words."""
@@ -512,7 +494,7 @@ class TranslatedRun:
         if kind not in ("hazard", "uninitialised") and not detail & NOTE:
             refused, self._refused = self._refused, None
             again = Machine(machine.dispatch, _Asked(machine.memory, refused), machine.events, machine.strict)
-            outcome = step_one(wave, self._group(slot // self._group_waves, wave), again)
+            outcome = step_one(wave, self._group(slot // self._plan.group_waves, wave), again)
             self.violations.extend(again.violations)
             if again.violations or not machine.strict:  # else hidden from it, and there is no way on
                 return outcome
@@ -534,7 +516,7 @@ class TranslatedRun:
             return ""
         program, register = self._active_of(wave).translation.program, detail & 0xFFFF_FFFF
         dispatch = self.machine.dispatch
-        return birth(program, dispatch.pc, dispatch.wave_size, wave.pc, register, written_at_start(self._scalars))
+        return birth(program, dispatch.pc, dispatch.wave_size, wave.pc, register, written_at_start(self._plan.scalars))
 
     def _counters(self) -> Counters:
         """Add up what blocks did."""
@@ -560,16 +542,15 @@ class TranslatedRun:
         return found
 
 
-def _aim(wave: WaveState, active: _Active, entry: int) -> None:
-    """Make a wave go on at an entry of a program."""
-    words = wave.words
-    words[STATUS_WORD], words[ENTRY_WORD] = Status.READY, entry
+def _aim(words: NDArray[np.uint32], active: _Active, entry: int) -> None:
+    """Make a wave, or several (wave, word), go on at an entry of a program."""
+    words[..., STATUS_WORD], words[..., ENTRY_WORD] = Status.READY, entry
     for word, address in (
         (CODE_WORD, active.translation.address),
-        (COUNTS_WORD, active.counts.ctypes.data),
-        (SITES_WORD, active.sites.ctypes.data),
+        (COUNTS_WORD, active.counts_at),
+        (SITES_WORD, active.sites_at),
     ):
-        words[word], words[word + 1] = address & 0xFFFF_FFFF, address >> 32
+        words[..., word], words[..., word + 1] = address & 0xFFFF_FFFF, address >> 32
 
 
 def _said(kind: str, detail: int, birth: str) -> str:
@@ -588,8 +569,8 @@ def _said(kind: str, detail: int, birth: str) -> str:
     return undefined_text(f"lane {above} of {name}" if is_vector else name, birth)
 
 
-def _aligned(size_bytes: int) -> Bytes:
-    """Return zeroed bytes at a multiple of 64."""
+def _aligned(size_bytes: int) -> tuple[Bytes, int]:
+    """Return zeroed bytes at a multiple of 64, and their address."""
     raw = np.zeros(size_bytes + 64, np.uint8)
-    skip = -raw.ctypes.data % 64
-    return raw[skip : skip + size_bytes]
+    skip = -(address := raw.ctypes.data) % 64
+    return raw[skip : skip + size_bytes], address + skip

@@ -1,7 +1,5 @@
 """How the dispatcher fills waves: RDNA3 ISA reference, "CS SGPR Load", "Work-groups"; LLVM AMDGPUUsage, "Initial Kernel Execution State"."""
 
-import dataclasses
-
 import pytest
 
 from ringup.silicon.shader.launch import (
@@ -11,13 +9,14 @@ from ringup.silicon.shader.launch import (
     start_group,
     waves_in_group,
 )
-from ringup.silicon.shader.state import Dispatch
+from ringup.silicon.shader.plan import Plan, key_of
+from ringup.silicon.shader.state import EXEC_LO, Dispatch
 
 BASE = Dispatch(pc=0x1000, wave_size=32, group_size=(64, 1, 1), group_count=(2, 1, 1), vgpr_count=24)
 
 
 def changed(**values):
-    return dataclasses.replace(BASE, **values)
+    return BASE._replace(**values)
 
 
 def test_the_grid_is_walked_x_first_from_its_start():
@@ -103,3 +102,28 @@ def test_mode_is_that_of_the_resource_registers():
 )
 def test_occupancy_is_what_a_wgp_holds(values, groups):
     assert occupancy(changed(**values)) == groups
+
+
+def test_dispatches_share_a_plan_that_differ_in_code_and_user_sgprs_alone():
+    one = changed(user_sgprs=(1, 2))
+    assert key_of(one) == key_of(changed(user_sgprs=(3, 4), pc=0x2000))
+    others = (
+        changed(user_sgprs=(1,)),
+        changed(user_sgprs=(1, 2), group_count=(3, 1, 1)),
+        changed(user_sgprs=(1, 2), vmid=2),
+    )
+    assert all(key_of(one) != key_of(other) for other in others)
+
+
+def test_a_plan_has_the_first_words_of_full_and_partial_groups():
+    dispatch = changed(group_size=(48, 1, 1), group_count=(3, 1, 1), partial_size=(8, 0, 0), user_sgprs=(7,))
+    plan = Plan.of(dispatch, strict=True, wgp_count=1)
+    assert [(shape, len(one.full)) for shape, one in plan.templates.items()] == [(0, 2), (1, 1)]
+    assert plan.templates[0].full == (True, False)
+    assert [int(words[EXEC_LO]) for one in plan.templates.values() for words in one.words] == [
+        0xFFFF_FFFF,
+        0xFFFF,
+        0xFF,
+    ]
+    assert all(first % 64 == 0 for first, _ in plan.places)
+    assert plan.slots == 3
