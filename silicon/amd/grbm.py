@@ -5,8 +5,7 @@ Source: amdgpu soc21.c (soc21_grbm_select), gfx_v11_0.c (select_se_sh, soft_rese
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -93,6 +92,22 @@ PER_ARRAY = (
 )
 
 
+class Acting:
+    """While it is entered, register accesses are those of a queue."""
+
+    __slots__ = ("_before", "_grbm", "_is")
+
+    def __init__(self, grbm: Grbm, slot: Slot, vmid: int) -> None:
+        self._grbm, self._is = grbm, (slot, vmid)
+        self._before: tuple[Slot, int] | None = None
+
+    def __enter__(self) -> None:
+        self._before, self._grbm.actor = self._grbm.actor, self._is
+
+    def __exit__(self, *_: object) -> None:
+        self._grbm.actor = self._before
+
+
 class Grbm:
     """Who is meant by an access to the graphics core's registers. `cells` belongs to the whole core; the caller attaches and resets it."""
 
@@ -100,7 +115,7 @@ class Grbm:
         self.board, self.cells, self.row = board, cells, row
         self.busy: Callable[[], tuple[bool, bool, bool]] = lambda: (False, False, False)  # graphics, compute, shaders
         self.on_soft_reset: Callable[[int], None] = lambda mask: None
-        self._actor: tuple[Slot, int] | None = None
+        self.actor: tuple[Slot, int] | None = None  # a micro engine that acts for one of its queues
         self._banks()
         for name in ("GB_ADDR_CONFIG", "GB_ADDR_CONFIG_READ"):
             cells.resets_to(name, row.gb_addr_config)
@@ -111,32 +126,27 @@ class Grbm:
 
     def reset(self) -> None:
         """Show the fuses again after the registers were reset; that is their owner's to do."""
-        self._actor = None
+        self.actor = None
         self._fuses()
 
     # --- banks --------------------------------------------------------------------------------------------------
     def slot(self) -> Slot:
         """Return the queue that an access is for now: GRBM_GFX_CNTL names it, or a micro engine acts for its own."""
-        if self._actor is not None:
-            return self._actor[0]
+        if self.actor is not None:
+            return self.actor[0]
         word = gc.GRBM_GFX_CNTL(self.cells["GRBM_GFX_CNTL"])
         return Slot(word.meid, word.pipeid, word.queueid)
 
     def vmid(self) -> int:
         """Return the VMID that an access is for now."""
-        if self._actor is not None:
-            return self._actor[1]
+        if self.actor is not None:
+            return self.actor[1]
         vmid: int = gc.GRBM_GFX_CNTL(self.cells["GRBM_GFX_CNTL"]).vmid
         return vmid
 
-    @contextmanager
-    def acting(self, slot: Slot, vmid: int) -> Iterator[None]:
+    def acting(self, slot: Slot, vmid: int) -> Acting:
         """Let register accesses within be those of a queue, whatever the host has selected."""
-        before, self._actor = self._actor, (slot, vmid)
-        try:
-            yield
-        finally:
-            self._actor = before
+        return Acting(self, slot, vmid)
 
     def _banks(self) -> None:
         cells = self.cells

@@ -10,7 +10,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ringup.autogen.amd import pm4
-from ringup.silicon.amd.pm4_decode import Execute, Packet, Rule, reserved
+from ringup.errors import GuestError
+from ringup.silicon.amd.hqd import LOW
+from ringup.silicon.amd.pm4_decode import Execute, Packet, PacketError, Rule, reserved
 from ringup.silicon.amd.pm4_parser import Parser
 
 INSERT_VMID, KERNEL_CU_MASK = 1, 3  # index field
@@ -28,11 +30,9 @@ class Window(NamedTuple):
     end: int
     holes: bool = False  # dwords without a name take writes and forget them
 
-    def place(self, offset: int) -> int:
-        """Return the dword of an offset; outside of the window the packet is refused."""
-        if self.first + offset >= self.end:
-            raise reserved(f"{self.name} offset {offset:#x} lies outside of the window")
-        return self.first + offset
+    def refused(self, offset: int) -> PacketError:
+        """Make the error for an offset outside of the window."""
+        return reserved(f"{self.name} offset {offset:#x} lies outside of the window")
 
 
 SH = Window("SH register", pm4.SET_SH_REG_START, pm4.SET_SH_REG_END)
@@ -46,11 +46,18 @@ UCONFIG = Window("UCONFIG register", pm4.SET_UCONFIG_REG_START, 0xE000)
 
 def _store(parser: Parser, window: Window, values: Iterable[tuple[int, int]]) -> None:
     """Write (offset, value) pairs; these packets need no privilege, their windows are open."""
-    space = parser.cp.board.space
-    for offset, value in values:
-        dword = window.place(offset)
-        if not window.holes or space.owner(dword * 4) is not None:
-            parser.store_register(dword, value)
+    space, first, end, has_holes = parser.cp.board.space, window.first, window.end, window.holes
+    with parser.cp.grbm.acting(parser.hqd.slot, parser.vmid):
+        for offset, value in values:
+            dword = first + offset
+            if dword >= end:
+                raise window.refused(offset)
+            if has_holes and space.owner(dword * 4) is None:
+                continue
+            try:
+                space.write(dword * 4, value & LOW)
+            except GuestError as error:
+                parser.note("{}", error)
 
 
 def set_registers(window: Window) -> Execute:
