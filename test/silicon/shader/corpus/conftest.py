@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import importlib.util
 import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -69,16 +71,16 @@ def cases(pattern: str = "[!b]*.c") -> list[Case]:
     return found
 
 
-def compiled(source: str, flags: tuple[str, ...]) -> Path:
-    """Compile a source, or find what was compiled before; no clang is a failure."""
+def compiled(source: str | Path, flags: tuple[str, ...], folder: Path | None = None) -> Path:
+    """Compile a source of this folder, or any other into `folder`, or find what was compiled before; no clang is a failure."""
     text = (HERE / source).read_bytes() + (HERE / "common.h").read_bytes()
     name = hashlib.sha256(repr(flags).encode() + text).hexdigest()[:32]
-    path = cache_folder() / "corpus" / name
+    path = (folder or cache_folder() / "corpus") / name
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         made = path.with_suffix(".new")
         done = subprocess.run(
-            ["clang-19", *flags, str(HERE / source), "-o", str(made)],
+            ["clang-19", *flags, "-I", str(HERE), str(HERE / source), "-o", str(made)],
             capture_output=True,
             text=True,
             timeout=120,
@@ -169,6 +171,23 @@ def judge():
         return found[0], wanted[0]
 
     return run
+
+
+@pytest.fixture(scope="session")
+def corpus():
+    """What compiles and runs sources that are made as they are needed."""
+    return SimpleNamespace(
+        Source=_module("random_source").Source, GPU_FLAGS=GPU_FLAGS, HOST_FLAGS=(*HOST_FLAGS, "-DWAVE=32"), GROUP=GROUP,
+        compiled=compiled, values=values, launch=launch, translator=Translator(),
+    )  # fmt: skip
+
+
+def _module(name):
+    """Load a module that lies beside this file, which is no package."""
+    spec = importlib.util.spec_from_file_location(f"ringup_corpus_{name}", HERE / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _same(found, wanted):
