@@ -135,6 +135,8 @@ class Cp:
             cells.on_write(names.dequeue, self._dequeue)
             for name in names.wptr:
                 cells.on_write(name, lambda value: self._with_queue(Queue.wake))
+            for name in (*names.base, *names.mqd_base):
+                cells.on_write(name, partial(self._refuse_if_active, name))
         for name in ("CP_MEC_RS64_CNTL", "CP_MEC_CNTL", "CP_MES_CNTL", "CP_ME_CNTL"):
             cells.on_write(name, lambda value: self._engines_changed())
         cells.on_write("CPC_INT_STATUS", self._software_interrupt)
@@ -169,6 +171,14 @@ class Cp:
             queue.connect(self._saved(queue.hqd, queue.hqd.mqd_address))
         elif not value & 1 and queue.connected:
             queue.disconnect(save=False)
+
+    def _refuse_if_active(self, name: str, value: int) -> None:
+        """Note where a queue that runs is given other memory. Source: gfx_v11_0.c, gfx_v11_0_kiq_init_register takes it off first."""
+        del value
+        slot = self.grbm.slot()
+        queue = self.queues.get(slot)
+        if queue is not None and queue.connected:
+            self.board.log.note("cp", "violation", "queue {}: {} is written while the queue is active", slot, name)
 
     def _dequeue(self, value: int) -> None:
         how = value & 15
