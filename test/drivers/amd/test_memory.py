@@ -1,4 +1,4 @@
-"""Buffers on a virtual card whose window holds writes back until it is flushed, and whose hub walks the tables and caches what it found."""
+"""Buffers on a virtual card whose window may hold writes back until it is flushed, and whose hub walks the tables and caches what it found."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ STATE_BYTES = 2 * MIB  # lowest VRAM, the driver's own
 
 
 class Rig:
-    """A virtual card with MMHUB up, and a memory of VMID 8 on it."""
+    """A virtual card with MMHUB up, and a memory of VMID 8 on it. `mapped`: the driver maps its window, which holds nothing back then."""
 
-    def __init__(self, vram_bytes=64 * MIB, bar0_bytes=256 * MIB, va=None):
+    def __init__(self, vram_bytes=64 * MIB, bar0_bytes=256 * MIB, va=None, mapped=True):
         self.card = card("navi31", vram_bytes=vram_bytes, bar0_bytes=bar0_bytes)
+        self.card.bars[0].mappable = mapped
         self.card.hdp.drain_us = None
         self.card.config.write(4, 6, 2)  # memory decoding and bus mastering
         ips, window = discover(self.card, Registers(self.card))
@@ -163,9 +164,10 @@ def test_a_buffer_is_joined_from_pieces_when_none_is_large_enough(rig):
     assert all(rig.read(joined.gpu_va + offset, 8) == mark for offset, mark in marks.items())
     joined.free()
     assert rig.vram.free_bytes == free
-    with pytest.raises(OutOfMemory, match="40 MiB asked for an unnamed buffer"):
+    with pytest.raises(OutOfMemory, match="40 MiB asked for an unnamed buffer") as told:
         rig.memory.alloc(40 * MIB)
     assert rig.vram.free_bytes == free
+    assert str(told.value) == rig.vram.visible.shortage(40 * MIB)  # as it is now: what was gathered counts as free
 
 
 def test_what_was_freed_is_out_of_the_cards_reach_before_it_is_used_again(rig):
@@ -195,6 +197,20 @@ def test_a_page_that_faulted_is_flushed_when_it_is_mapped(make_rig):
     assert rig.flushes == 1
     rig.memory.alloc(PAGE)
     assert rig.flushes == 1
+
+
+def test_translations_are_walked_again_when_the_entries_are_in_vram(make_rig):
+    rig = make_rig(mapped=False)
+    buffer, waiting = rig.memory.alloc(2 * MIB, name="goes"), []
+
+    def flush_tlb(vmid):
+        rig.card.settle()
+        waiting.append(rig.card.hdp.holds)
+        rig.gmc.flush_tlb(vmid)
+
+    rig.memory._flush_tlb = flush_tlb
+    buffer.free()
+    assert waiting == [0]
 
 
 def test_when_the_flush_fails_memory_stays_taken(rig):

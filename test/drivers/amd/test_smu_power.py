@@ -155,6 +155,15 @@ def test_clocks_are_bounded_held_low_and_let_go(up, chip):
     assert power.bounds(GFX) == (gfx[0], gfx[0])
 
 
+@pytest.mark.parametrize(("hard", "kind"), [(False, "Soft"), (True, "Hard")])
+def test_the_upper_bound_of_a_clock_goes_first(up, hard, kind):
+    """As smu_v13_0_set_soft_freq_limited_range sends them."""
+    card = up("navi31")
+    card.smu.set_clock_range("gfx", 800, 1200, hard=hard)
+    sent = [int(event.text.partition("(")[0], 16) for event in card.radeon.log.find("message", "smu")]
+    assert sent[-2:] == [getattr(facts, f"PPSMC_MSG_Set{kind}{bound}ByFreq") for bound in ("Max", "Min")]
+
+
 def test_a_clock_outside_its_range_is_refused_before_it_is_sent(up):
     card = up("navi31")
     for low, high in ((100, 1000), (800, 9000), (1200, 800)):

@@ -118,6 +118,25 @@ def test_a_header_goes_back_with_decoding_last_and_no_status_bit_cleared(space):
     assert space[0].read_bytes() == before[:7] + bytes.fromhex("1080") + before[9:]
 
 
+def test_a_header_decodes_no_address_before_all_are_back(space, monkeypatch):
+    put(space, 0, bytes.fromhex("02104c74 07021000"))
+    put(space, 0x10, bytes(range(1, 25)))
+    saved, before = config_space.save(space[1]), space[0].read_bytes()
+    put(space, 4, bytes(2))
+    put(space, 0x10, bytes(24))
+    write, decoded = NodeConfig.write, []
+
+    def watched(self, offset, value, size_bytes=4):
+        write(self, offset, value, size_bytes)
+        image = space[0].read_bytes()
+        if image[1 + pci.PCI_COMMAND] & pci.PCI_COMMAND_MEMORY:
+            decoded.append(image)
+
+    monkeypatch.setattr(NodeConfig, "write", watched)
+    config_space.restore(space[1], saved)
+    assert decoded == [before]
+
+
 def test_a_function_that_answers_late_is_waited_for_and_one_that_never_does_is_lost(space):
     put(space, 8, b"\xff\xff\xff\xff")  # the ids stay: VFIO gives them from memory
     clock = Ticking()

@@ -191,8 +191,10 @@ class Stores:
         self.processor.buffers.write(self.processor.send, start * self.width, data)
 
     def __getitem__(self, index):
-        self.processor.seen.append(bytes(self.processor.memory[:16]))
-        return [0] if isinstance(index, slice) else 0
+        count = index.stop - index.start if isinstance(index, slice) else 1
+        if count:
+            self.processor.seen.append(bytes(self.processor.memory[:16]))
+        return memoryview(bytes(count)) if isinstance(index, slice) else 0
 
     def release(self):
         pass
@@ -206,8 +208,9 @@ class Stores:
         lambda window: window.write_block(0, bytes(8)),
         lambda window: window.read32(0),
         lambda window: window.read64(0),
+        lambda window: window.read_block(0, 8),
     ],
-    ids=["write32", "write64", "write_block", "read32", "read64"],
+    ids=["write32", "write64", "write_block", "read32", "read64", "read_block"],
 )
 @pytest.mark.parametrize(
     "fill",

@@ -191,6 +191,47 @@ def one(ask):
     return stream.getvalue()
 
 
+def told(device):
+    """Requests of every shape, as they are recorded."""
+    device.config.write(4, 6, 2)
+    device.bars[2].write32(DOORBELL, 1)
+    device.bars[0].write_block(PAGE, b"abcd")
+    device.clock.sleep_us(5)
+
+
+WRITTEN = "access 1: recorded: write32 bar2\\+0x400, 0x1; seen: "
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda d: d.config.write(4, 2, 2), "access 0: recorded: write16 config\\+0x4, 0x6; seen: .*, 0x2"),
+        (lambda d: d.config.write(6, 6, 2), "access 0: recorded: write16 config\\+0x4, 0x6; seen: .*\\+0x6, 0x6"),
+        (lambda d: d.config.write(4, 6, 4), "access 0: recorded: write16 .*; seen: write32"),
+        (lambda d: d.bars[2].write32(DOORBELL, 2), WRITTEN + "write32 bar2\\+0x400, 0x2"),
+        (lambda d: d.bars[2].write32(DOORBELL + 4, 1), WRITTEN + "write32 bar2\\+0x404, 0x1"),
+        (lambda d: d.bars[5].write32(DOORBELL, 1), WRITTEN + "write32 bar5\\+0x400, 0x1"),
+        (lambda d: d.bars[2].write64(DOORBELL, 1), WRITTEN + "write64 bar2\\+0x400, 0x1"),
+        (lambda d: d.bars[0].write_block(PAGE, b"abce"), "access 2: recorded: write_block .*61626364; seen: .*65"),
+        (lambda d: d.bars[0].write_block(PAGE + 4, b"abcd"), "access 2: recorded: write_block .*; seen: .*0x1004"),
+        (lambda d: d.clock.sleep_us(6), "access 3: recorded: sleep.*; seen: sleep"),
+    ],
+)
+def test_a_request_that_differs_in_one_thing_alone_is_named(ask, message):
+    replay = Replay(io.BytesIO(one(told)))
+    steps = (
+        lambda d: d.config.write(4, 6, 2),
+        lambda d: d.bars[2].write32(DOORBELL, 1),
+        lambda d: d.bars[0].write_block(PAGE, b"abcd"),
+    )
+    for step in steps[: int(message.split(":")[0].removeprefix("access "))]:
+        step(replay)
+    with pytest.raises(TransportError, match=message):
+        ask(replay)
+    with pytest.raises(TransportError, match=message):  # what follows means nothing
+        replay.clock.sleep_us(5)
+
+
 def test_a_card_that_falls_off_the_bus_is_replayed_so():
     radeon, stream = card("navi31", vram_bytes=64 << 20), io.BytesIO()
     recorder = Recorder(radeon, stream)

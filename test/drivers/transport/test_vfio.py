@@ -11,6 +11,7 @@ import pytest
 from ringup.autogen.linux import iommufd, vfio
 from ringup.autogen.linux import pci as regs
 from ringup.drivers.transport import pci
+from ringup.drivers.transport.config_space import NodeConfig
 from ringup.drivers.transport.seam import Device
 from ringup.errors import (
     CardBusy,
@@ -58,6 +59,47 @@ def test_opening_decodes_memory_and_lets_the_card_write_nowhere(held):
     device.close()
     device.close()
     assert not held.config(held.card, regs.PCI_COMMAND) & regs.PCI_COMMAND_MASTER
+
+
+def test_a_card_that_a_killed_process_left_running_writes_nothing_from_the_first_change_on(held, monkeypatch):
+    """Its windows, too, are only mapped when that has ended."""
+    held.set_config(held.card, regs.PCI_COMMAND, (regs.PCI_COMMAND_MASTER).to_bytes(2, "little"))
+    write, seen = NodeConfig.write, []
+
+    def watched(self, offset, value, size_bytes=4):
+        write(self, offset, value, size_bytes)
+        seen.append(held.config(held.card, regs.PCI_COMMAND))
+
+    monkeypatch.setattr(NodeConfig, "write", watched)
+    pci.open(ADDRESS, kernel=held.kernel).close()
+    assert seen
+    assert not any(command & regs.PCI_COMMAND_MASTER for command in seen)
+
+
+def test_memory_goes_when_the_card_no_longer_writes_and_has_answered_since(held, monkeypatch):
+    """A completion pushes what the card sent before it. Source: PCI Express base specification 4.0, table 2-39."""
+    device = pci.open(ADDRESS, kernel=held.kernel)
+    device.config.write(regs.PCI_COMMAND, regs.PCI_COMMAND_MEMORY | regs.PCI_COMMAND_MASTER, 2)
+    device.alloc_host(4096)
+    read, write, unmap, events = NodeConfig.read, NodeConfig.write, held._unmap, []
+
+    def watched_read(self, *args):
+        events.append("read")
+        return read(self, *args)
+
+    def watched_write(self, *args):
+        write(self, *args)
+        events.append("on" if held.config(held.card, regs.PCI_COMMAND) & regs.PCI_COMMAND_MASTER else "off")
+
+    def watched_unmap(iova, size):
+        events.append("unmap")
+        return unmap(iova, size)
+
+    monkeypatch.setattr(NodeConfig, "read", watched_read)
+    monkeypatch.setattr(NodeConfig, "write", watched_write)
+    monkeypatch.setattr(held, "_unmap", watched_unmap)
+    device.close()
+    assert events[:4] == ["read", "off", "read", "unmap"]
 
 
 def test_bars_are_the_cards(held, device):
