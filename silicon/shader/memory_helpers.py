@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SITE = Value("%site", "ptr")
+QUAD_BYTES, GROUP = 16, 16  # four dwords; lanes that are transposed at once
 
 
 class Spread(NamedTuple):
@@ -234,14 +235,18 @@ def load_lanes(code: Code, host: Value, mask: Value, shape: Shape, data: Value, 
     alike = [code.splat(row, shape.lanes) for row in alike]
     code.jump(done)
     code.block(differ)
-    rows = _load_different(code, host, mask, shape, data, places)
+    rows = _load_different(code, host, mask, shape, data, places, one)
     end = code.label
     code.jump(done)
     code.block(done)
     return [code.phi((a, same), (b, end)) for a, b in zip(alike, rows, strict=True)]
 
 
-def _load_different(code: Code, host: Value, mask: Value, shape: Shape, data: Value, places: Value) -> list[Value]:
+def _load_different(
+    code: Code, host: Value, mask: Value, shape: Shape, data: Value, places: Value, one_host: Value
+) -> list[Value]:
+    if shape.size_bytes == QUAD_BYTES:
+        return _load_quads(code, host, mask, places, one_host)
     if shape.size_bytes < 4:  # no processor gathers these
         code.store(host, places, 64)
         code.store(Value("zeroinitializer", shape.packed), data, 64)
@@ -263,6 +268,56 @@ def _load_different(code: Code, host: Value, mask: Value, shape: Shape, data: Va
         )  # fmt: skip
         rows += _halves(code, value)
     return rows
+
+
+def _load_quads(code: Code, host: Value, mask: Value, places: Value, one_host: Value) -> list[Value]:
+    """Return four rows: a load a lane and a transposition, which takes hosts a fifth of the time of gathers.
+
+    Lanes that are off load what lies at `one_host`, an address of one that is on, and get 0.
+    """
+    lanes = host.lanes
+    active = code.bitcast(mask, f"<{lanes} x i1>")
+    code.store(code.select(active, host, code.splat(one_host, lanes)), places, 64)
+    groups = [_transposed(code, places, first) for first in range(0, lanes, GROUP)]
+    rows = []
+    for parts in zip(*groups, strict=True):
+        row = _joined(code, list(parts))
+        rows.append(code.select(active, row, Value("zeroinitializer", row.type)))
+    return rows
+
+
+def _transposed(code: Code, places: Value, first: int) -> list[Value]:
+    """Load the quads of 16 lanes from `first` up; return each dword of them as a vector."""
+
+    def quad(lane: int) -> Value:
+        return code.load(_pointer(code, code.load(code.gep(places, lane, "i64"), "i64", 8)), "<4 x i32>", 1)
+
+    def interleaved(a: Value, b: Value, kind: str, at: int) -> Value:
+        """Return every other element of blocks of four dwords, of `a` and `b` in turn; `at` 0 the low ones, 1 the high ones."""
+        size = 4 if kind == "i32" else 2
+        to = f"<{size * 4} x {kind}>"
+        order = [
+            block * size + at * size // 2 + i + size * 4 * (which)
+            for block in range(4)
+            for i in range(size // 2)
+            for which in (0, 1)
+        ]
+        return code.bitcast(code.shuffle(code.bitcast(a, to), code.bitcast(b, to), order), a.type)
+
+    # the block b of the vector j holds lane 4 * b + j
+    w, x, y, z = (_joined(code, [quad(first + 4 * block + j) for block in range(4)]) for j in range(4))
+    rows = []
+    for at in (0, 1):
+        left, right = interleaved(w, x, "i32", at), interleaved(y, z, "i32", at)
+        rows += [interleaved(left, right, "i64", half) for half in (0, 1)]
+    return rows
+
+
+def _joined(code: Code, parts: list[Value]) -> Value:
+    """Put vectors behind each other, a power of two of them."""
+    while len(parts) > 1:
+        parts = [code.shuffle(a, b, range(2 * a.lanes)) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
 
 
 def _pieces(shape: Shape) -> list[tuple[str, int]]:
