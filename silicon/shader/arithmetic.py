@@ -57,6 +57,8 @@ FORMATS = {
 _BITS = {one.kind: one.bits for one in FORMATS.values()}
 # x86 without F16C has no instructions for halves; LLVM would call the compiler's library
 HOST_CONVERTS_HALF = platform.machine() not in ("x86_64", "AMD64") or llvm.get_host_cpu_features().get("f16c", False)
+# likewise for a product and a sum that are rounded once
+HOST_FUSES = platform.machine() not in ("x86_64", "AMD64") or llvm.get_host_cpu_features().get("fma", False)
 OUTPUT_SCALES = {1: 2.0, 2: 4.0, 3: 0.5}  # omod. Source: RDNA3 ISA reference, "Table 26", OMOD
 
 

@@ -14,12 +14,12 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from ringup.silicon.shader.arithmetic import flushed_single, from_brain, narrowed, to_brain, widened
+from ringup.silicon.shader.arithmetic import HOST_FUSES, flushed_single, from_brain, narrowed, to_brain, widened
 from ringup.silicon.shader.emitter import Code, Value
 from ringup.silicon.shader.wave import rule
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ringup.silicon.shader.decode import Instruction, Operand
     from ringup.silicon.shader.wave import Wave
@@ -81,14 +81,52 @@ def _rounded(code: Code, value: Value, kind: Kind) -> Value:
     return flushed_single(code, from_brain(code, to_brain(code, value))) if kind.result == "bf16" else value
 
 
-def _add_pair(code: Code, total: Value, factors: list[tuple[Value, Value]], kind: Kind, denormals: int) -> Value:
-    """Add two products to a row of the result, the pair first. `denormals` are MODE's bits of f32."""
-    low, high = (_rounded(code, code.op("fmul", *pair), kind) for pair in factors)
-    pair = _rounded(code, code.op("fadd", low, high), kind)
-    if kind.result == "f32" and not denormals & 1:
+def _flushes(kind: Kind, k: int, denormals: int) -> tuple[bool, bool]:
+    """Say whether a row of the result is flushed before the pair at `k` is added, and behind it. `denormals` are MODE's bits of f32.
+
+    What the step before has flushed needs it no more. Pairs of f16 products are 0 or at least 2**-48, next to which a denormal is nothing:
+    their sum with what is no denormal is none, so only C can be one.
+    """
+    if kind.result != "f32":
+        return False, False
+    before, behind = not denormals & 1, not denormals & 2
+    if kind.element == "f16":
+        return before and k == 0, behind and k == 0 and not before
+    return before and (k == 0 or not behind), behind
+
+
+def _add_pair(
+    code: Code, total: Value, factors: list[tuple[Value, Value]], kind: Kind, k: int, denormals: int
+) -> Value:
+    """Add the products at `k` and behind it to a row of the result, the pair first."""
+    before, behind = _flushes(kind, k, denormals)
+    low = _rounded(code, code.op("fmul", *factors[0]), kind)
+    if (
+        kind.element == "f16" and kind.result == "f32" and HOST_FUSES
+    ):  # both products are exact: what is rounded is their sum
+        pair = code.intrinsic("fma", *factors[1], low)
+    else:
+        pair = _rounded(code, code.op("fadd", low, _rounded(code, code.op("fmul", *factors[1]), kind)), kind)
+    if before:
         total = flushed_single(code, total)
     total = _rounded(code, code.op("fadd", pair, total), kind)
-    return flushed_single(code, total) if kind.result == "f32" and not denormals & 2 else total
+    return flushed_single(code, total) if behind else total
+
+
+def _rows_of(code: Code, columns: list[Value]) -> Callable[[int, int], Value]:
+    """Put the columns of A into memory, where hosts find an element for all lanes at once; return what reads one by column and row."""
+    shape = columns[0].type
+    table = code.emit(f"alloca [{N} x {shape}], align 64", "ptr")
+    # else LLVM would make shuffles of it
+    table = code.emit(f'call ptr asm "", "=r,0"(ptr {table.text})', "ptr")
+    for k, column in enumerate(columns):
+        code.store(column, code.gep(table, k, shape), 64)
+
+    def read(k: int, i: int) -> Value:
+        kind = columns[0].element
+        return code.splat(code.load(code.gep(table, N * k + i, kind), kind, 4), N)
+
+    return read
 
 
 class Variant(NamedTuple):
@@ -126,15 +164,16 @@ def _function(variant: Variant) -> Mapping[str, str]:
     if not floats and variant.clamp:
         starts, totals = totals, [code.const(0, one.type) for one in totals]
     per_dword = 32 // kind.width
+    left, right = (
+        [_column(code, one[k // per_dword], kind, k % per_dword, signed=sign) for k in range(N)]
+        for one, sign in zip((a, b), variant.signed, strict=True)
+    )
+    element = _rows_of(code, left)
     for k in range(0, N, 2):
-        columns = [
-            [_column(code, one[at // per_dword], kind, at % per_dword, signed=sign) for at in (k, k + 1)]
-            for one, sign in zip((a, b), variant.signed, strict=True)
-        ]
         for i in range(N):
-            factors = [(code.shuffle(left, None, [i] * N), right) for left, right in zip(*columns, strict=True)]
+            factors = [(right[at], element(at, i)) for at in (k, k + 1)]
             if floats:
-                totals[i] = _add_pair(code, totals[i], factors, kind, variant.denormals)
+                totals[i] = _add_pair(code, totals[i], factors, kind, k, variant.denormals)
                 continue
             for pair in factors:
                 totals[i] = code.op("add", totals[i], code.op("mul", *pair))

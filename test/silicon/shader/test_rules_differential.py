@@ -306,6 +306,34 @@ def test_rules_give_what_the_interpreter_gives(kind, lanes, mode, translated, in
     assert not wrong, "\n".join(wrong[:12])
 
 
+SMALL = {  # zeros, denormals and what is near them
+    "f16": (0, 0x8000, 1, 0x8001, 0x3FF, 0x400, 0x8400, 0x3C00, 0xBC00, 0x1234),
+    "bf16": (0, 0x8000, 1, 0x8001, 0x1F80, 0x9F80, 0x2000, 0x1FC1, 0x3F80, 0xBF80),
+    "f32": (0, 0x8000_0000, 1, 0x8000_0001, 0x7F_FFFF, 0x80_0000, 0x8080_0000, 0x100_0000, 0x2780_0000, 0xA780_0001, 0x3F80_0000),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("lanes", [32, 64])
+@pytest.mark.parametrize("element", ["f16", "bf16"])
+def test_matrices_of_small_numbers_are_flushed_alike(element, lanes, mode, assemble, translated, interpreted):
+    """Few factors are not 0, and what is added to is small: an infinity or a NaN would hide the rest of a sum."""
+    rng, last = np.random.default_rng(lanes), 256 // lanes - 1
+    ins = decode(
+        assemble(f"v_wmma_f32_16x16x16_{element} v[24:{24 + last}], v[0:7], v[8:15], v[16:{16 + last}]", lanes)
+    )
+    mine, theirs = translated([ins], lanes, VGPRS, MODES[mode]), interpreted([ins], lanes, VGPRS)
+    waves = []
+    for share in (0.05, 0.2, 0.9):
+        wave = random_wave(random.Random(share), lanes, MODES[mode])
+        factors = rng.choice(SMALL[element], (16, 16, 2)).astype(np.uint16) * (rng.random((16, 16, 2)) < share)
+        wave.vgprs[:16] = np.tile(factors.astype(np.uint16).view(np.uint32)[..., 0], lanes // 16)
+        wave.vgprs[16:24] = rng.choice(SMALL["f32"], (8, lanes))
+        waves.append(wave)
+    wrong = disagreements([ins], mine, theirs, waves)
+    assert not wrong, "\n".join(wrong[:12])
+
+
 def dual_instructions(rng: random.Random, count: int) -> list[Instruction]:
     """Random VOPD words that decode; destinations are one even, one odd by their encoding."""
     fmt = isa.target("gfx1100").formats["VOPD"]
