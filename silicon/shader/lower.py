@@ -34,7 +34,7 @@ from ringup.silicon.shader.strict_code import Guard
 from ringup.silicon.shader.wave import RULES, Wave
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from ringup.silicon.shader.cfg import Block, Key, Program, Step
     from ringup.silicon.shader.decode import Instruction
@@ -74,9 +74,10 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """The function's module as text, and what goes with it."""
+    """The function as text, and what goes with it."""
 
     text: str
+    declarations: Mapping[str, str]  # what it needs of its module
     blocks: tuple[Key, ...]  # in the order of their counts
     sites: int
     entries: dict[Key, int]
@@ -171,6 +172,7 @@ class _Writer:
         )
         return Lowered(
             self._module(),
+            self.code.declarations,
             tuple(self.program.blocks),
             wave.sites,
             self.entries,
@@ -203,11 +205,10 @@ class _Writer:
         ]
         lines += self.code.lines
         lines += ["}", 'attributes #0 = { nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512" }']
-        lines += ['!0 = !{!"branch_weights", i32 4000, i32 1}', '!1 = !{!"branch_weights", i32 1, i32 4000}']
         declared = self.code.declarations
         if "translate" in declared or any("@translate(" in one for one in declared.values()):
-            declared["translate"] = TRANSLATE
-        return "\n".join([*declared.values(), *lines, ""])
+            declared["translate"] = TRANSLATE.strip()
+        return "\n".join([*lines, ""])
 
     # ways in and between ----------------------------------------------------------------------------------------------------------
 

@@ -131,8 +131,10 @@ class Beside(ThreadPoolExecutor):
 def _translated(program: Program, variant: Variant, host_cpu: str, level: int) -> Translation:
     lowered = lower(program, variant)
     lengths = np.array([len(program.blocks[key].code) for key in lowered.blocks], np.uint64)
-    host = HostCode(lowered.text, level=level, cpu=host_cpu)
-    return Translation(program, replace(lowered, text=""), lengths, host, host.address("program"), level)
+    host = HostCode(lowered.text, level=level, cpu=host_cpu, declarations=lowered.declarations)
+    return Translation(
+        program, replace(lowered, text="", declarations={}), lengths, host, host.address("program"), level
+    )
 
 
 def _translated_beside(program: Program, variant: Variant, host_cpu: str, level: int) -> Translation:
