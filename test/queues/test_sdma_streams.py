@@ -29,6 +29,11 @@ def test_a_copy_is_the_builder_s_packets_whatever_its_size_and_place(stream):
         assert stream.body[before:] == to_bytes(copy_all(stream.sdma, target, source, size))
 
 
+def test_a_submission_begins_behind_the_copies_of_the_one_before(stream):
+    """By an empty packet, as radv_barrier of Mesa's radv_cmd_buffer.c waits for copies."""
+    assert bytes(stream.body[:4]) == bytes(4)
+
+
 @pytest.mark.parametrize(("target", "source"), [(-4096, 0), (0, -4), (1 << 64, 0), (0, 1 << 70)])
 def test_an_address_that_no_packet_holds_is_refused_and_the_stream_is_as_before(stream, target, source):
     before = bytes(stream.body)

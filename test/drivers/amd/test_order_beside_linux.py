@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from pathlib import Path
 
@@ -92,6 +93,13 @@ def test_a_read_that_pushes_posted_writes_is_missed(known, kernel, ours, lacks, 
     without = order.Bringup([act for act in ours.acts if not act.startswith(lacks)], ours.writes)
     open_ones, _ = order.unexplained(known, order.differences(known, kernel, without))
     assert ("unpushed", (told,)) in [(row.kind, row.names) for row in open_ones]
+
+
+def test_a_copy_queues_write_pointer_is_held_while_it_changes_as_the_kernel_does_it(kernel, ours):
+    name = re.compile(r"gc write gc\.SDMA0_QUEUE0_(MINOR_PTR_UPDATE|RB_WPTR|RB_WPTR_HI) = .*")
+    theirs, mine = ([act for act in side.acts if name.fullmatch(act)] for side in (kernel, ours))
+    assert len(mine) == 4
+    assert theirs[-4:] == mine
 
 
 def test_reads_of_an_update_are_no_pushes():

@@ -77,6 +77,20 @@ def test_a_copy_engine_that_polls_memory_sees_what_went_through_the_window_befor
         point.wait()
 
 
+def test_a_compute_queue_sees_what_went_through_the_window_before_its_doorbell(virtual_card):
+    radeon = virtual_card(vram_bytes=256 << 20)
+    radeon.bars[0].mappable = False
+    with ringup.open(radeon.name, transport={"card": radeon}) as card:
+        source, target = card.alloc(4096, visible=True), card.alloc(4096, "host")
+        radeon.hdp.drain_us = None
+        data = bytes(range(255, -1, -1)) * 16
+        card.spaces.user.access(source).write(0, data)
+        stream = card.compute.stream()
+        stream.append(stream.pm4.copy_memory(target.gpu_va, source.gpu_va, len(data)))
+        card.compute.submit(stream).wait()
+        assert bytes(target.view) == data
+
+
 class Beside:
     """Another process's view of the window: its reads push what is on the bus, not what the first one's processor has gathered."""
 

@@ -6,8 +6,9 @@ import random
 
 import pytest
 
-from ringup.drivers.usb4.flash import configs_of, image_of
+from ringup.drivers.usb4.flash import Flash, configs_of, image_of
 from ringup.drivers.usb4.flashing import Flashing
+from ringup.drivers.usb4.identify import ROWS
 from ringup.errors import DeviceLost, DeviceTimeout, FirmwareError, NotSupported, RingupError, TransportError
 from ringup.firmware.asm2464pd import (
     SET_BYTES,
@@ -33,6 +34,11 @@ def firmware(version="231204850000", seed=1, size=STOCK_BODY_BYTES):
 NEW = parse(firmware(), "new.bin")
 CONFIG_0 = build_device_config(0xADD1, 1, usb_product="USB 3.2 PCIe TinyEnclosure", serial="AAAABBBB0060")
 CONFIG_1 = build_router_config(bytes(42), router_vendor="somebody", router_product="something")
+
+
+def csw(tag, status=0):
+    """Bulk-Only Transport 1.0, 5.2: a command's status."""
+    return b"USBS" + tag.to_bytes(4, "little") + bytes(4) + bytes([status])
 
 
 def quiet(text):
@@ -129,6 +135,27 @@ def test_a_stop_between_blocks_is_gone_on_from(desk, backup, blocks):
     assert bench.cells[:0x100] == before[:0x100]
     assert bench.cells[0x100 : 0x100 + 98016] == NEW.blob
     assert backup.read_bytes() == before
+
+
+def test_the_journal_stays_until_the_bridge_is_off_the_bus(desk, backup):
+    """The way back goes by it, whatever stops the last step."""
+    bench = desk()
+
+    def pressed(text):
+        if text == "taking the bridge off the bus":
+            raise KeyboardInterrupt
+
+    with bench.flash() as flash:
+        first = Flashing(flash, NEW, backup)
+        with pytest.raises(KeyboardInterrupt):
+            first.run(pressed)
+        assert first.journal_path.exists()
+    with bench.flash() as flash:
+        again = Flashing(flash, NEW, backup)
+        assert again.resumes
+        assert again.run(quiet).verified
+    assert not again.journal_path.exists()
+    assert bench.ids == []
 
 
 POINTS = [*random.Random(5).sample(range(1, 98_000), 5), 0, 100, 200, 300, 98_271]
@@ -244,6 +271,18 @@ def test_usb2_speed_is_refused_and_nothing_is_touched(desk, backup):
             write(flash, backup)
     assert bench.cells == before
     assert not backup.exists()
+
+
+def test_another_makers_bridge_is_asked_for_one_harmless_thing_and_left(wire):
+    """It refuses the read of XDATA, E4, which no command of the flash may come before."""
+    device, port = wire()
+    field = bytes.fromhex("700005000000000a00000000240000000000")  # SPC-4, fixed format: 05/24/00
+    device.say(0x81, b"", csw(1, 1), field, csw(2))
+    row = next(row for row in ROWS if row.ids == STOCK)
+    with pytest.raises(NotSupported, match="refuses to read its own memory"):
+        Flash(port, row)
+    commands = [data[15] for _, _, data in device.sent]
+    assert commands == [0xE4, 0x03]  # and REQUEST SENSE
 
 
 def test_the_open_firmwares_flash_is_not_ours_to_write(desk):

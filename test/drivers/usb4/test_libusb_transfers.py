@@ -3,6 +3,7 @@
 import ctypes
 import errno
 import gc
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -334,6 +335,42 @@ def test_one_that_libusb_has_is_not_taken_as_absent_for_being_cancelled_already(
     assert [host.end(HANDLE), host.end(HANDLE)] == [1, 1]
     library.keeps = False
     assert host.end(HANDLE) == 0
+
+
+def test_a_cancellation_that_was_interrupted_is_not_taken_as_absent_when_it_is_asked_again(host, library, monkeypatch):
+    monkeypatch.setattr(libusb, "REAP_S", 0.01)
+    submit, cancel = library.libusb_submit_transfer, library.libusb_cancel_transfer
+
+    def interrupted(call, pointer):
+        call(pointer)
+        raise KeyboardInterrupt
+
+    library.libusb_submit_transfer, library.keeps = partial(interrupted, submit), True
+    with pytest.raises(KeyboardInterrupt):
+        host.submit(HANDLE, 0x81, 64, timeout_ms=0)
+    library.libusb_cancel_transfer = partial(interrupted, cancel)
+    with pytest.raises(KeyboardInterrupt):
+        host.end(HANDLE)
+    library.libusb_cancel_transfer = cancel
+    assert host.end(HANDLE) == 1
+    library.keeps = False
+    assert host.end(HANDLE) == 0
+
+
+def test_a_result_whose_taking_was_interrupted_is_not_looked_for_at_its_old_address(host, library):
+    """Another transfer may lie there by then."""
+    transfer, free = host.submit(HANDLE, 0x81, 64, timeout_ms=0), library.libusb_free_transfer
+
+    def interrupted(pointer):
+        free(pointer)
+        raise KeyboardInterrupt
+
+    library.libusb_free_transfer, library.ends = interrupted, [(COMPLETED, 0)]
+    with pytest.raises(KeyboardInterrupt):
+        host.handle_events(1000)
+    library.libusb_free_transfer = free
+    host.handle_events(0)
+    assert (transfer.status, host.in_flight) == ("completed", 0)
 
 
 def test_ending_goes_on_past_failures_of_libusb_but_not_for_ever(host, library):

@@ -121,6 +121,36 @@ def test_a_lost_transfer_makes_the_port_torn_and_ends_before_another_begins(open
     port.close()
 
 
+def test_a_transfer_that_was_taken_and_not_yet_out_of_line_is_not_begun_again(open_port):
+    host, port = open_port
+
+    class Pressed:
+        """Ctrl-C at the first look at the time: the observer's, behind all that the port stores of a transfer."""
+
+        def __init__(self, clock):
+            self.clock, self.left = clock, 1
+
+        @property
+        def now_us(self):
+            if self.left:
+                self.left -= 1
+                raise KeyboardInterrupt
+            return self.clock.now_us
+
+        def sleep_us(self, time_us):
+            self.clock.sleep_us(time_us)
+
+    port.observer, port.clock = (lambda *_: None), Pressed(port.clock)
+    host.arm(-1)
+    with pytest.raises(KeyboardInterrupt):
+        port.start_bulk_in(IN, 64, 0)
+    assert port.torn
+    port.configuration()
+    assert [one.status for one in host.begun[:1]] == ["cancelled"]
+    assert host.calls == 2  # and the configuration's
+    port.close()
+
+
 def test_who_waits_for_one_lost_in_line_is_told(open_port):
     host, port = open_port
     first = port.start_control_in(6, 0x100, 0, 18, kind=0x80)
@@ -182,6 +212,22 @@ def test_ctrl_c_in_a_step_of_closing_comes_out_when_all_were_tried(open_port, in
     port.close()
     assert done[-1] == "close_device"
     assert done.count("close_device") == 1
+
+
+def test_a_device_is_closed_once_though_closing_is_asked_for_meanwhile(open_port):
+    """As a signal's handler may, or a finalizer: libusb bears no second time."""
+    host, port = open_port
+    close, closed = host.host.close_device, []
+
+    def closing(handle):
+        closed.append(handle)
+        if len(closed) == 1:
+            port.close()
+        close(handle)
+
+    host.host.close_device = closing
+    port.close()
+    assert len(closed) == 1
 
 
 def test_a_device_whose_transfers_may_still_run_is_not_closed(open_port, monkeypatch, caplog):

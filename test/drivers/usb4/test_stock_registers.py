@@ -296,6 +296,21 @@ def test_a_small_fill_is_set_up_once_written_and_its_slots_freed(patched):
     assert patched.log == [write_16(1), *FREED, *BACK]
 
 
+def test_the_counters_go_back_one_by_one(patched):
+    """As tinygrad's usb.py writes them: each has its status before the next is sent."""
+    early, take = [], patched.take
+
+    def watched(endpoint, stream, data):
+        if endpoint == COMMAND and int.from_bytes(data[19:21], "big") in dict(BACK):
+            early.extend(place for place, waiting in patched.device.ready.items() if waiting)
+        take(endpoint, stream, data)
+
+    patched.device.answer = watched
+    patched.firmware.bulk.fill(0, b"x" * 700)
+    assert patched.log[-4:] == BACK
+    assert early == []
+
+
 def test_a_large_fill_goes_in_chunks_of_64_kib_all_at_block_0(patched):
     patched.firmware.bulk.fill(0, bytes([7]) * 0x1_4001)
     assert patched.log == [*POKES, *FREED, *BACK, write_16(128), *FREED, write_16(128), *FREED, *BACK]

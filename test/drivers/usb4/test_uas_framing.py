@@ -96,6 +96,26 @@ def test_a_command_unit_has_32_bytes_and_goes_by_tag(uas):
     assert device.sent[0][:2] == (COMMAND, 0)
 
 
+def test_status_and_data_have_buffers_before_the_device_knows_of_the_command(uas):
+    """A device that is quicker than its host may answer at once."""
+    device, chip, transport = uas
+    seen = []
+
+    def take(endpoint, stream, data):
+        if endpoint == COMMAND:
+            tag = int.from_bytes(data[2:4], "big")
+            ready = {one.place for one in device.waiting}
+            seen.append(((STATUS, tag) in ready, (DATA_IN, tag) in ready or (DATA_OUT, tag) in sent()))
+        chip.take(endpoint, stream, data)
+
+    def sent():
+        return {(endpoint, stream) for endpoint, stream, _ in device.sent}
+
+    device.answer = take
+    transport.execute([scsi.xdata_read(0x07F0, 6), scsi.config_write(0, bytes(128))])
+    assert seen == [(True, True)] * 2
+
+
 def test_commands_fill_31_tags_and_then_wait_once(uas):
     _, chip, transport = uas
     before = transport.port.counts.copy()
