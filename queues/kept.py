@@ -45,7 +45,7 @@ class Kept:
         queue.check(stream)
         pad = queue.commands.pad
         commands = bytes(stream.body)
-        commands += pad * (-len(commands) // len(pad) % 8) if pad else b""
+        commands += queue.commands.padding(-len(commands) // len(pad) % 8) if pad else b""
         self.queue, self._waits = queue, list(stream.waits)
         self.commands_bytes = len(commands)
         self._args_at = -(-len(commands) // ARGS_ALIGN) * ARGS_ALIGN

@@ -61,6 +61,13 @@ class Pm4Commands:
         self.begin = to_bytes(self.pm4.wait_for_dispatches() + self.pm4.acquire_mem(NEW_CODE))
         self.barrier = to_bytes(self.pm4.wait_for_dispatches() + self.pm4.acquire_mem(NEXT_DISPATCH))
 
+    def padding(self, count: int) -> bytes:
+        """Return one packet of `count` dwords: each packet costs the engine time.
+
+        Source: Mesa amdgpu_cs.cpp, amdgpu_pad_gfx_compute_ib; the kernel's rings do so since July 2024 (gfx_v11_0.c, ring_insert_nop).
+        """
+        return to_bytes(self.pm4.nop(count)) if count else b""
+
     def signal(self, gpu_va: int, value: int) -> bytes:
         """Store `value` when all before has ended and is visible outside, and interrupt."""
         return to_bytes(self.pm4.release_mem(gpu_va, value, interrupt=self._interrupts))

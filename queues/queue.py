@@ -86,6 +86,10 @@ class Commands(Protocol):
         """A packet that does nothing, the unit that submissions and indirect buffers are filled to; empty where any length will do."""
         ...
 
+    def padding(self, count: int) -> bytes:
+        """Return what does nothing and is as long as `count` of `pad`, 0 to 7, in as few packets as there can be."""
+        ...
+
     def signal(self, gpu_va: int, value: int) -> bytes:
         """Store 64-bit `value` at `gpu_va` when everything before is done and visible, and interrupt; the value's place is `signal_places`."""
         ...
@@ -177,7 +181,7 @@ class Queue:
         # engines that want padding fetch eight units at a time: what fills a submission up to that, by its length
         pad = commands.pad
         self._fetch_bytes = 8 * len(pad) or 1
-        self._fills = {n * len(pad): pad * n for n in range(8)}
+        self._fills = {n * len(pad): commands.padding(n) for n in range(8)}
         self._waits: list[Point] = []
 
     def __repr__(self) -> str:
@@ -379,7 +383,7 @@ class Queue:
         """Put a long stream into the indirect arena and return the call."""
         pad = self.commands.pad
         if pad:
-            body = body + pad * (-len(body) // len(pad) % 8)
+            body = body + self.commands.padding(-len(body) // len(pad) % 8)
         at = self._indirect.take(len(body), timeout_s)
         self._indirect.put(at, body)
         return self.commands.call(self._indirect.gpu_va + at, len(body), self.ring.wptr + at_bytes)

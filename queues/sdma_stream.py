@@ -39,6 +39,10 @@ class SdmaCommands:
         # FENCE stores 32 bits, its last dword; the low half goes first: a reader that comes between sees an older count, never a newer one
         self.signal_places = ((4 * half - 4, WORD, 0), (8 * half - 4, WORD, 32))
 
+    def padding(self, count: int) -> bytes:
+        """Return packets of a dword each."""
+        return self.pad * count
+
     def signal(self, gpu_va: int, value: int) -> bytes:
         """Store `value` when the copies before have ended, and interrupt."""
         return to_bytes(self.sdma.fence64(gpu_va, value) + self._trap)

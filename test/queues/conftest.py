@@ -30,6 +30,9 @@ class ToyCommands:
     def __init__(self, padded=False):
         self.pad = PAD if padded else b""
 
+    def padding(self, count):
+        return self.pad * count
+
     def signal(self, gpu_va, value):
         return PACKET.pack(SIGNAL, 0, gpu_va, value)
 

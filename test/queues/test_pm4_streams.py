@@ -122,6 +122,14 @@ def test_an_indirect_buffer_of_a_users_queue_names_no_address_space():
     )  # gfx_v11_0_ring_funcs_compute: PACKET3(PACKET3_NOP, 0x3FFF)
 
 
+def test_padding_is_one_packet():
+    # Mesa amdgpu_cs.cpp, amdgpu_pad_gfx_compute_ib: PKT3(PKT3_NOP, remaining - 2), but for a lone dword
+    commands = Pm4Commands(NAVI31)
+    wanted = [[], [0xFFFF_1000], [0xC000_1000, 0], [0xC001_1000, 0, 0]]
+    assert [commands.padding(count) for count in range(4)] == list(map(to_bytes, wanted))
+    assert commands.padding(7) == to_bytes([0xC005_1000, *[0] * 6])
+
+
 def launch(p):
     """A stream as a dispatch has it, with every value zero."""
     return [
