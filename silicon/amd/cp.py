@@ -96,8 +96,10 @@ class Cp:
         }
         self._reports: dict[tuple[Slot, str], Derived[bool]] = {}  # by slot and kind of interrupt: is it enabled
         self._header_dumps = {engine: self.cells.place(name) for engine, name in HEADER_DUMPS.items()}
-        self._released: dict[Slot, Derived[bool]] = {
-            slot: self.cells.derived(partial(self._is_released, slot)) for slot, _ in self._slots()
+        # by slot: what registers say, and whose firmware is needed
+        self._gates: dict[Slot, tuple[Derived[bool], str, int | None]] = {
+            slot: (self.cells.derived(partial(self._is_released, slot)), *self._engine_of(slot))
+            for slot, _ in self._slots()
         }
         self._polling = False
         grbm.busy = self._busy
@@ -215,11 +217,21 @@ class Cp:
     # --- engines ------------------------------------------------------------------------------------------------
     def may_run(self, slot: Slot) -> bool:
         """Whether the micro engine and pipe of a slot execute; firmware that is missing is told once."""
-        if not self._released[slot]():
+        released, engine, pipe = self._gates[slot]
+        if not released():
             return False
+        missing = self.rlc.missing(engine, pipe)
+        if missing and (engine, missing) not in self._told:
+            self._told.add((engine, missing))
+            name = engine if pipe is None else f"{engine} pipe {pipe}"
+            self.board.log.note("cp", "violation", "{} was started: {}", name, missing)
+        return not missing
+
+    def _engine_of(self, slot: Slot) -> tuple[str, int | None]:
+        """Return the engine and pipe of a slot as its firmware is called."""
         if slot.me == MES:
-            return self._firmware("kiq" if slot.pipe == MES_KIQ_PIPE else "mes", None)
-        return self._firmware("gfx" if slot.me == GFX else "mec", slot.pipe)
+            return "kiq" if slot.pipe == MES_KIQ_PIPE else "mes", None
+        return "gfx" if slot.me == GFX else "mec", slot.pipe
 
     def _is_released(self, slot: Slot) -> bool:
         """Whether registers let the micro engine and pipe of a slot execute."""
@@ -232,14 +244,6 @@ class Cp:
         if cells.get(name, f"{letters}_halt") or cells.get(name, f"{letters}_pipe{pipe}_reset"):
             return False
         return bool(cells.get(name, f"{letters}_pipe{pipe}_active"))
-
-    def _firmware(self, engine: str, pipe: int | None) -> bool:
-        missing = self.rlc.missing(engine, pipe)
-        if missing and (engine, missing) not in self._told:
-            self._told.add((engine, missing))
-            name = engine if pipe is None else f"{engine} pipe {pipe}"
-            self.board.log.note("cp", "violation", "{} was started: {}", name, missing)
-        return not missing
 
     def _engines_changed(self) -> None:
         for slot, queue in self.queues.items():
