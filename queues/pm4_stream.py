@@ -21,7 +21,7 @@ from ringup.queues.pm4_cache import NEW_CODE, NEXT_DISPATCH
 from ringup.queues.program import LoadedKernel, Program, Scratch, kernel_of
 from ringup.queues.queue import Owner, Stream
 
-QUAD = struct.Struct("<Q")
+WORD, QUAD = struct.Struct("<I"), struct.Struct("<Q")
 SIGNAL_VALUE_BYTE = 20  # of RELEASE_MEM: header, two control dwords, the address
 KERNARG_ALIGN = 64  # bytes: more than any argument's alignment, a cache line of the scalar cache
 PREPARED_LIMIT = 4096  # launches that a kernel remembers
@@ -48,12 +48,14 @@ class Pm4Commands:
     """The compute queue's packets for whoever submits."""
 
     kind = "pm4"
-    signal_places = ((SIGNAL_VALUE_BYTE, QUAD, 0),)
     call_period = 1
 
-    def __init__(self, version: Version, *, interrupts: bool = True) -> None:
-        """`interrupts`: whether a timeline's signal raises one; of no use where the host only polls."""
-        self.pm4, self._interrupts = Pm4(version), interrupts
+    def __init__(self, version: Version, *, interrupts: bool = True, word_bits: int = 64) -> None:
+        """`interrupts`: whether a timeline's signal raises one; of no use where the host only polls. `word_bits`: 32 or 64, of the timeline's
+        word.
+        """
+        self.pm4, self._interrupts, self._word_bits = Pm4(version), interrupts, word_bits
+        self.signal_places = ((SIGNAL_VALUE_BYTE, WORD if word_bits == 32 else QUAD, 0),)
         # indirect buffers are a multiple of eight dwords. Source: amdgpu_kms.c, ib_size_alignment
         self.pad = to_bytes(self.pm4.nop())
         # ORDER: the dispatches of the submission before have ended before caches are forgotten: a release does not hold the queue, and what
@@ -70,7 +72,7 @@ class Pm4Commands:
 
     def signal(self, gpu_va: int, value: int) -> bytes:
         """Store `value` when all before has ended and is visible outside, and interrupt."""
-        return to_bytes(self.pm4.release_mem(gpu_va, value, interrupt=self._interrupts))
+        return to_bytes(self.pm4.release_mem(gpu_va, value, bits=self._word_bits, interrupt=self._interrupts))
 
     def carry(self, size_bytes: int) -> bytes:
         """Return the head of a packet that does nothing; the whole dwords behind it, `size_bytes` of them, are anybody's."""

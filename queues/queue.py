@@ -91,7 +91,7 @@ class Commands(Protocol):
         ...
 
     def signal(self, gpu_va: int, value: int) -> bytes:
-        """Store 64-bit `value` at `gpu_va` when everything before is done and visible, and interrupt; the value's place is `signal_places`."""
+        """Store `value` at `gpu_va` when everything before is done and visible, and interrupt; the value's places are `signal_places`."""
         ...
 
     @property
@@ -215,11 +215,17 @@ class Queue:
                 f"the stream was begun for another card, or before {self._owner.name} lost its memory: build it anew"
             )
 
-    def submit(self, stream: Stream, timeout_s: float = TIMEOUT_S, put: Put | None = None) -> Point:
+    def submit(
+        self,
+        stream: Stream,
+        timeout_s: float = TIMEOUT_S,
+        put: Put | None = None,
+        stored: Callable[[], None] | None = None,
+    ) -> Point:
         """Hand a stream to the card and return the point that it reaches when done.
 
         `put(at_bytes, data)`, where given, stores commands at a place of the ring in the host's stead. It may submit to this queue for that,
-        up to 256 bytes, which have ended when it returns.
+        up to 256 bytes, which have ended when it returns. `stored` is called when all commands are stored, before the engine is told of them.
 
         A full ring waits, at most `timeout_s`. Raises a `ValueError` for a stream of another engine, card or thread, the first cause while the
         card takes no work, and what a wait raises; nothing of the stream is submitted then.
@@ -253,7 +259,7 @@ class Queue:
         end = None
         if put is not None and self.commands.pad:
             end, body = self._put_ahead(body, put, timeout_s), b""
-        point = self._push(body, timeout_s, end)
+        point = self._push(body, timeout_s, end, stored)
         if used_args:
             args.keep_until(point)
         if used_indirect:
@@ -337,7 +343,13 @@ class Queue:
         ring.store(ring.wptr, pad * ((begin - ring.wptr) // len(pad)))
         return start + len(data)
 
-    def _push(self, data: bytes | bytearray, timeout_s: float, at: int | None = None) -> Point:
+    def _push(
+        self,
+        data: bytes | bytearray,
+        timeout_s: float,
+        at: int | None = None,
+        stored: Callable[[], None] | None = None,
+    ) -> Point:
         """Store commands and the signal behind them, and publish all. `at`: where they go; what lies between was stored before."""
         ring, signal, timeline = self.ring, self._signal, self.timeline
         start, last = ring.wptr, timeline.last
@@ -360,7 +372,7 @@ class Queue:
                     form.pack_into(signal, place, value >> shift & MASKS[form.size])
             timeline.last = value
             point = Point(timeline, value)
-            ring.put(b"".join((data, signal, fill)), point, len(fill), at)
+            ring.put(b"".join((data, signal, fill)), point, len(fill), at, stored)
         except BaseException:
             self._broken_off(start, last)
             raise

@@ -48,11 +48,18 @@ class Ring:
         while self.free_bytes < size_bytes:
             self.tail = retire(pending, timeout_s)
 
-    def put(self, data: bytes | bytearray, point: Point, unread_bytes: int = 0, at: int | None = None) -> None:
+    def put(
+        self,
+        data: bytes | bytearray,
+        point: Point,
+        unread_bytes: int = 0,
+        at: int | None = None,
+        stored: Callable[[], None] | None = None,
+    ) -> None:
         """Store one submission, whose last packet signals `point`, and publish it. Its room must have been reserved.
 
         `unread_bytes`: the end of `data` that may be unread still when `point` is done, such as padding; `at`: where it begins, if what lies
-        between the write pointer and there was stored before.
+        between the write pointer and there was stored before; `stored`: called before the engine is told of it.
         """
         if at is None:
             at = self.wptr
@@ -64,6 +71,8 @@ class Ring:
                 view[place : place + size] = data
             else:
                 self._store_wrapped(place, data)
+            if stored is not None:
+                stored()
         except BaseException:
             self._pending.pop()
             raise

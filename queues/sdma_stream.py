@@ -25,8 +25,10 @@ class SdmaCommands:
     kind = "sdma"
     call_period = CALL_PERIOD
 
-    def __init__(self, version: Version, vmid: int, *, interrupts: bool = True) -> None:
-        """`vmid`: the queue's address space, which indirect packets name. `interrupts`: whether a timeline's signal raises one."""
+    def __init__(self, version: Version, vmid: int, *, interrupts: bool = True, word_bits: int = 64) -> None:
+        """`vmid`: the queue's address space, which indirect packets name. `interrupts`: whether a timeline's signal raises one; `word_bits`: 32
+        or 64, of the timeline's word.
+        """
         self.sdma, self._vmid = Sdma(version), vmid
         self._trap = self.sdma.trap() if interrupts else []
         self.pad = to_bytes(self.sdma.nop())
@@ -34,10 +36,10 @@ class SdmaCommands:
         copy = self.sdma.template(self.sdma.copy_linear(0, 0, 4))
         self.copy, self.fill_copy = copy.data, copy.filler(*(f"COPY_LINEAR.{name}" for name in COPY_OPERANDS))
         self.begin = to_bytes(self.sdma.wait_idle() + acquire)  # ORDER: the copies of the submission before have ended
-        fence = self.sdma.fence64(0, 0)
-        half = len(fence) // 2
+        half = 4 * len(self.sdma.fence(0, 0))
         # FENCE stores 32 bits, its last dword; the low half goes first: a reader that comes between sees an older count, never a newer one
-        self.signal_places = ((4 * half - 4, WORD, 0), (8 * half - 4, WORD, 32))
+        places = ((half - 4, WORD, 0), (2 * half - 4, WORD, 32))
+        self.signal_places = places[: word_bits // 32]
 
     def padding(self, count: int) -> bytes:
         """Return packets of a dword each."""
@@ -45,7 +47,8 @@ class SdmaCommands:
 
     def signal(self, gpu_va: int, value: int) -> bytes:
         """Store `value` when the copies before have ended, and interrupt."""
-        return to_bytes(self.sdma.fence64(gpu_va, value) + self._trap)
+        fence = self.sdma.fence64 if len(self.signal_places) > 1 else self.sdma.fence
+        return to_bytes(fence(gpu_va, value) + self._trap)
 
     def wait(self, gpu_va: int, value: int) -> bytes:
         """Hold the queue until the dword at `gpu_va` is at least the low half of `value`."""

@@ -1,8 +1,8 @@
 """Bytes between the host and a card behind a bridge: through the bridge's own memory, which its bus fills and drains at full rate.
 
 That a fill has been sent does not mean that its bytes are there: each has a mark behind them, which the copy engine waits for before it copies.
-Windows of the memory take turns, and the engine tells how many fills it has emptied. A drain is armed by the host, told to the engine by the
-bridge's byte `go`, and let out by the engine's write to the bridge.
+Windows of the memory take turns, and the engine tells how many fills it has emptied. A drain is armed by the host before the engine learns of
+its commands, or told to the engine by the bridge's byte `go`, and let out by the engine's write to the bridge.
 
 UNKNOWN: what the bridge's memory held before the first fill. A mark that stood there by chance would let bytes go early, so marks begin
 anywhere.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -82,7 +82,9 @@ class Bounce:
         """The bridge's memory and its words `go`, release and progress in the address space of the queues; None for words that it has not."""
         self._bulk, self._memory_va, self._clock = bulk, memory_va, clock
         self._go_va, self._release_va, self._progress_va = go_va, release_va, progress_va
-        self._told = 0  # what `go` stands at, once it was told
+        self._told = 0  # what `go` stands at
+        if go_va is not None:
+            bulk.tell(self._told)
         self.broken: RingupError | None = None  # why nothing is moved any more
         self._moving = False  # an engine has begun what is not at its end
         self._tag = clock.now_us * SPREAD & LOW
@@ -189,10 +191,9 @@ class Bounce:
             fills.append(fill)
         return fills
 
-    def _submit(self, queue: Any, stream: Any, steps: int) -> Point:
-        """Submit commands of so many fills or drains. Many are put into the ring by a fill of their own.
-
-        That changes nothing at the places of the other fills' marks: those lie at the end of a window.
+    def _submit(self, queue: Any, stream: Any, steps: int, stored: Callable[[], None] | None = None) -> Point:
+        """Submit commands of so many fills or drains; `stored` is called before the engine learns of them. Many are put into the ring by a fill
+        of their own. That changes nothing at the places of the other fills' marks: those lie at the end of a window.
         """
 
         moving, last = self._moving, queue.timeline.last
@@ -206,7 +207,7 @@ class Bounce:
 
         try:
             point: Point = queue.submit(
-                stream, put=put if self._progress_va is not None and steps >= PUT_STEPS else None
+                stream, put=put if self._progress_va is not None and steps >= PUT_STEPS else None, stored=stored
             )
         except BaseException:
             handed = queue.timeline.last != last  # what was taken back was not
@@ -266,32 +267,32 @@ class Bounce:
         if self._go_va is None or self._release_va is None:
             self._download_by_turns(queue, source_va, out)
             return
-        if not self._told:
-            self._bulk.tell(0)
         most = DRAINS_AT_ONCE * self._bulk.drain_bytes
         for start in range(0, len(out), most):
             self._download(queue, source_va + start, out[start : start + most], self._go_va, self._release_va)
 
     def _download(self, queue: Any, source_va: int, out: memoryview, go_va: int, release_va: int) -> None:
-        """A memoryful at a time: filled by the engine, then drained."""
+        """A memoryful at a time: filled by the engine, then drained.
+
+        ORDER: a drain is armed before the engine lets it out. The first is when the engine learns of its commands; for each of the others, which
+        are armed once what the memory held before was received, the engine waits.
+        """
         stream, room = queue.stream(), self._bulk.drain_bytes
         drains = [out[start : start + room] for start in range(0, len(out), room)]
         for number, drain in enumerate(drains):
-            go = self._told + number + 1 & BYTE
-            armed = stream.sdma.wait_mem(go_va, go, BYTE, Compare.EQUAL, GO_POLL)
             if number:
-                stream.append(armed)  # what the memory held before was received
+                go = self._told + number & BYTE
+                stream.append(stream.sdma.wait_mem(go_va, go, BYTE, Compare.EQUAL, GO_POLL))
             stream.copy(self._memory_va, source_va, len(drain))
             source_va += len(drain)
             stream.barrier()
-            if not number:
-                stream.append(armed)
             stream.append(stream.sdma.fence(release_va, RELEASE))
-        point = self._submit(queue, stream, len(drains))
-        for drain in drains:
-            self._bulk.arm(0, len(drain))
-            self._told += 1
-            self._bulk.tell(self._told & BYTE)
+        point = self._submit(queue, stream, len(drains), stored=lambda: self._bulk.arm(0, len(drains[0])))
+        for number, drain in enumerate(drains):
+            if number:
+                self._bulk.arm(0, len(drain))
+                self._told += 1
+                self._bulk.tell(self._told & BYTE)
             try:
                 self._take(drain)
             except DeviceTimeout as error:

@@ -17,7 +17,7 @@ from ringup.drivers.amd.gfx_hqd import QUEUES, Hqd, Place
 from ringup.drivers.amd.mqd import QueueSpec
 from ringup.drivers.amd.sdma import QUEUES as SDMA_QUEUES
 from ringup.drivers.amd.sdma import SdmaQueue, SdmaQueueSpec
-from ringup.drivers.amd.signals import Signals, TimelineWord
+from ringup.drivers.amd.signals import WORD_BITS, Signals, TimelineWord
 from ringup.drivers.amd.spaces import USER_VMID, Spaces
 from ringup.drivers.amd.transfer import Staging
 from ringup.drivers.amd.wiring import Blocks
@@ -329,9 +329,9 @@ class QueueSet:
         self._signals = signals
         self._blocks, self._spaces, self._waiter, self._owner = blocks, spaces, waiter, owner
         self.queues: list[CardQueue] = []
-        interrupts = signals is None
-        self._pm4 = Pm4Commands(blocks.ips.version("gc"), interrupts=interrupts)
-        self._sdma = SdmaCommands(blocks.ips.version("sdma0"), USER_VMID, interrupts=interrupts)
+        interrupts, bits = signals is None, 64 if signals is None else WORD_BITS
+        self._pm4 = Pm4Commands(blocks.ips.version("gc"), interrupts=interrupts, word_bits=bits)
+        self._sdma = SdmaCommands(blocks.ips.version("sdma0"), USER_VMID, interrupts=interrupts, word_bits=bits)
         self._where: Where = "host" if signals is None else "vram"
         self._both_halves: dict[type, bool] = {}  # whether queues on such hardware hear nothing less
         self._bounce: Bounce | None = None

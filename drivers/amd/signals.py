@@ -1,8 +1,9 @@
 """Words that the card writes and the host looks at, over a path where a look is a round trip: all in one page, read at once.
 
 The page lies in VRAM and begins with the interrupt ring's write pointer, as the ring stores it, and a canary; the timelines of the queues
-follow, a quadword each. The host writes the canary, zeroes words before they are used, and writes those that the card only reads; all else the
-card writes. A path's cheap read may give what an earlier one did when nothing answers: then no canary stands in the canary's place.
+follow, a dword each: every dword of a look takes time. The host writes the canary, zeroes words before they are used, and writes those that the
+card only reads; all else the card writes. A path's cheap read may give what an earlier one did when nothing answers: then no canary stands in
+the canary's place.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from ringup.drivers.transport.seam import Remote
 from ringup.errors import OutOfMemory
 
 PAGE_BYTES = 4096
-CANARY_AT, FIRST_AT, EACH_BYTES = 4, 8, 8
-CANARY = 0x5AFE_C0DE
+CANARY_AT, FIRST_AT, EACH_BYTES = 4, 8, 4
+WORD_BITS = 8 * EACH_BYTES
+CANARY, LOW = 0x5AFE_C0DE, 0xFFFF_FFFF
 DWORD = struct.Struct("<I")
 TRIES = 3
 
@@ -57,7 +59,11 @@ class Signals:
         """Return a word for a queue's timeline."""
         place = self.take()
         return TimelineWord(
-            self.gpu_va(place), self.reader(place), partial(self.store, place), 32, partial(self._taken.discard, place)
+            self.gpu_va(place),
+            self.reader(place),
+            partial(self.store, place),
+            WORD_BITS,
+            partial(self._taken.discard, place),
         )
 
     def take(self) -> int:
@@ -74,11 +80,11 @@ class Signals:
         return self._in_user_space.gpu_va + place
 
     def store(self, place: int, value: int) -> None:
-        """Set a timeline that no engine writes to."""
-        self._access.write(place, value.to_bytes(EACH_BYTES, "little"))
+        """Set a timeline that no engine writes to, to the low half of `value`."""
+        self._access.write(place, DWORD.pack(value & LOW))
 
     def reader(self, place: int) -> Callable[[], int]:
-        """Return what looks at the low half of a timeline; all the words are looked at then."""
+        """Return what looks at a timeline; all the words are looked at then."""
         return partial(self._look_at, place)
 
     def _look_at(self, place: int) -> int:
@@ -86,7 +92,7 @@ class Signals:
         return self.seen(place)
 
     def seen(self, place: int) -> int:
-        """Return the low half of a word as it was when the words were last looked at; 0 of one that was not there then."""
+        """Return a word as it was when the words were last looked at; 0 of one that was not there then."""
         if len(self._seen) < place + 4:
             return 0
         (value,) = DWORD.unpack_from(self._seen, place)
@@ -94,7 +100,7 @@ class Signals:
 
     def look(self) -> None:
         """Read the words anew. Raises `DeviceLost` when nothing answers."""
-        size = max(self._taken, default=FIRST_AT) + 4
+        size = max(self._taken, default=FIRST_AT) + EACH_BYTES
         for _ in range(TRIES):
             self._seen = seen = self._read(size)
             if DWORD.unpack_from(seen, CANARY_AT)[0] == CANARY:

@@ -34,6 +34,7 @@ from ringup.errors import DeviceLost, DeviceTimeout, RingupError, TransportError
 LOG = logging.getLogger(__name__)
 BULK_OUT, BULK_IN = 0x02, 0x81
 PROGRESS, GO = 0xA800, 0xA840  # XDATA: what the card sees at `OpenBulk.progress_bus_addr` and `go_bus_addr`
+# of these XDATA_WRITE and SRAM are done when they answer, so one may follow another at once; REQUEST is not. Source: main.c, handle_usb_control
 XDATA_READ, XDATA_WRITE, REQUEST, SRAM, POWER = 0xE4, 0xE5, 0xF0, 0xF2, 0xF3
 SINGLE, STREAM_WRITE, STREAM_READ = 0, 1, 2  # low bits of wIndex of `F0`
 ARGUMENTS = struct.Struct("<QI")  # of `F0`: address, value or count of dwords
@@ -107,7 +108,9 @@ class OpenFirmware:
         self.quiet()
         for at, value in enumerate(data):
             self.port.post(
-                self.port.start_control_out(XDATA_WRITE, address + at, page << 8 | value, timeout_ms=REQUEST_MS)
+                self.port.start_control_out(
+                    XDATA_WRITE, address + at, page << 8 | value, timeout_ms=REQUEST_MS, whole=True
+                )
             )
 
     def link(self) -> Link:
@@ -245,8 +248,14 @@ class OpenFirmware:
         return b"".join(parts)
 
     def poll(self, address: int, size_bytes: int) -> bytes:
-        """Stream dwords in. For one that nothing answers the firmware sends what its engine held."""
+        """Stream dwords in. For one that nothing answers the firmware sends what its engine held.
+
+        While a drain is armed the endpoint's bytes are the drain's, so each dword is asked for by itself.
+        """
         self.quiet()
+        if self.bulk.draining:
+            answers = self.request([tlp.memory_read(address + at) for at in range(0, size_bytes, 4)])
+            return b"".join(answer.value.to_bytes(4, "little") for answer in answers)
         doing = f"streaming {size_bytes} bytes from {address:#x}"
         try:
             asked = self._send(tlp.memory_read(address).kind, 0xF, STREAM_READ, address, size_bytes // 4, doing)
@@ -403,6 +412,7 @@ class OpenBulk:
 
     def fill(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         """Arm the engine, then begin to send. The engine may be armed while it moves the fill before; its bytes follow at once."""
+        self._refuse_if_draining()
         size = -(-len(data) // SECTOR_BYTES) * SECTOR_BYTES
         padded = bytes(data).ljust(size, b"\0") if size != len(data) else data
         doing = f"filling {size} bytes of the bridge's memory at {offset:#x}"
@@ -438,6 +448,7 @@ class OpenBulk:
 
     def arm(self, offset: int, size_bytes: int) -> None:
         """Arm the engine the other way, and take what comes; ordered before the requests that follow, which have it released."""
+        self._refuse_if_draining()
         self._firmware.quiet()
         self._firmware.check()
         size = -(-size_bytes // SECTOR_BYTES) * SECTOR_BYTES
@@ -461,7 +472,14 @@ class OpenBulk:
     @property
     def draining(self) -> bool:
         """Whether something is armed, or was when a transfer failed."""
-        return self._drain is not None
+        drain = self._drain
+        return drain is not None and not (drain.went_well and drain.actual == drain.exact)
+
+    def _refuse_if_draining(self) -> None:
+        """Raise `TransportError` while a drain that was broken off may be armed: a second arming would hang the engine."""
+        if self.draining:
+            self.give_up()
+            self._firmware.quiet()
 
     def give_up(self) -> None:
         """Have the bridge restarted when it is closed, and refuse to move anything until then."""
@@ -477,7 +495,7 @@ class OpenBulk:
         slots = -(-size_bytes // SLOT_BYTES)
         where = slots << 8 | offset // SLOT_BYTES
         return self._port.start_control_out(
-            SRAM, direction | size_bytes // SECTOR_BYTES, where, timeout_ms=REQUEST_MS, doing=doing
+            SRAM, direction | size_bytes // SECTOR_BYTES, where, timeout_ms=REQUEST_MS, doing=doing, whole=True
         )
 
 

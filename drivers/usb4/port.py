@@ -98,7 +98,9 @@ class Seen:
 class Pending:
     """A transfer: in line to be begun, under way, or ended; and what it is for."""
 
-    __slots__ = ("begin", "doing", "endpoint", "error", "exact", "expired", "posted", "sends", "timeout_ms", "transfer")
+    __slots__ = (
+        "begin", "doing", "endpoint", "error", "exact", "expired", "posted", "sends", "timeout_ms", "transfer", "whole",
+    )  # fmt: skip
 
     def __init__(
         self, begin: Callable[[], Transfer], endpoint: int, doing: str, timeout_ms: int, exact: int | None, sends: bool
@@ -108,6 +110,7 @@ class Pending:
         self.sends = sends
         self.expired = False  # the host did not end it within its bound, so we did
         self.posted = False  # whoever asked for it goes by its being sent, and waits for it no more
+        self.whole = False  # of endpoint 0: the device is through with it when the host has its status
         self.transfer: Transfer | None = None
         self.error: RingupError | None = None  # it could not be begun
 
@@ -141,7 +144,8 @@ class Port:
     """An open device: one configuration, interface 0 claimed. Every transfer is bounded; a device that is gone is `DeviceLost`.
 
     Transfers are begun in the order in which they were asked for. Those of endpoint 0 stand in line, each begun when the one before has ended:
-    the bridge's firmware lets the host go on before it is done with a request, and takes harm from the next one coming at once.
+    the bridge's firmware lets the host go on before it is done with a request, and takes harm from the next one coming at once. Where that is
+    not so for two that follow one another, both `whole`, the second is begun at once.
     """
 
     def __init__(self, backend: Any, device: Any, place: Place, clock: Clock, name: str = "") -> None:
@@ -298,11 +302,13 @@ class Port:
         timeout_ms: int = TIMEOUT_MS,
         doing: str = "",
         kind: int = VENDOR_OUT,
+        *,
+        whole: bool = False,
     ) -> Pending:
-        """Begin a request."""
+        """Begin a request. `whole`: the device is through with it when it answers, and takes the next at once, if that is `whole` too."""
         setup = SETUP.pack(kind, request, value, index, len(data))
         doing = doing or f"request {request:#04x} (value {value:#06x}, index {index:#06x})"
-        return self._start(0, data, setup, timeout_ms, 0, doing, len(data))
+        return self._start(0, data, setup, timeout_ms, 0, doing, len(data), whole=whole)
 
     def start_bulk_out(
         self, endpoint: int, data: bytes | bytearray | memoryview, timeout_ms: int, stream: int = 0, doing: str = ""
@@ -377,6 +383,8 @@ class Port:
         stream: int,
         doing: str,
         exact: int | None,
+        *,
+        whole: bool = False,
     ) -> Pending:
         if self.lost:
             raise self.gone(doing)
@@ -385,6 +393,7 @@ class Port:
             self._host.submit, self._handle, endpoint, payload, setup=setup, timeout_ms=timeout_ms, stream=stream
         )
         pending = Pending(begin, endpoint, doing, timeout_ms, exact, not isinstance(payload, int))
+        pending.whole = whole
         if self._beginning is not None:
             self._end()
         if endpoint:
@@ -404,10 +413,15 @@ class Port:
     def _advance(self) -> bool:
         """Begin what may be begun; tell whether anything was."""
         line, moved = self._line, False
-        while line and (line[0].endpoint or self._control is None or self._control.done):
+        while line and (line[0].endpoint or self._free(line[0])):
             self._begin()
             moved = True
         return moved
+
+    def _free(self, pending: Pending) -> bool:
+        """Tell whether endpoint 0 may be given another request."""
+        before = self._control
+        return before is None or before.done or (before.whole and pending.whole)
 
     def _begin(self) -> None:
         """Begin the first in line. Interrupted anywhere, as by ctrl-C, it leaves `_beginning` set: the host may have it unknown to us."""

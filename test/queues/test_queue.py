@@ -103,6 +103,31 @@ def test_who_puts_commands_may_not_submit_more_than_was_left_for_that(machine):
     assert toy.notes == [*range(40), 2]
 
 
+def test_who_wants_to_know_hears_that_commands_are_stored_before_the_engine_does(machine):
+    toy = machine.queue()
+    told = []
+
+    def stored():
+        told.append(toy.wptr)
+        assert bytes([41]) in bytes(machine.memory[toy.base : toy.base + toy.size])
+
+    toy.queue.submit(toy.stream(41), stored=stored).wait()
+    assert told == [0]
+    assert toy.wptr > 0
+
+
+def test_a_submission_is_taken_back_where_who_hears_of_it_objects(machine):
+    toy = machine.queue()
+
+    def object_to_it():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        toy.queue.submit(toy.stream(1), stored=object_to_it)
+    toy.queue.submit(toy.stream(2)).wait()
+    assert toy.notes == [2]
+
+
 def test_a_stream_that_fits_nowhere_is_refused(machine):
     toy = machine.queue(ring_bytes=256)
     with pytest.raises(ValueError, match="never fit an arena of 4096"):

@@ -40,3 +40,12 @@ def test_an_address_that_no_packet_holds_is_refused_and_the_stream_is_as_before(
     with pytest.raises(ValueError, match=r"COPY_LINEAR.*64-bit address"):
         stream.copy(target, source, 64)
     assert stream.body == before
+
+
+@pytest.mark.parametrize(("word_bits", "fences"), [(64, [(0, 7), (4, 1)]), (32, [(0, 7)])])
+def test_a_signal_stores_as_much_as_its_timeline_s_word_has(word_bits, fences):
+    commands = SdmaCommands((6, 0, 0), 8, interrupts=False, word_bits=word_bits)
+    value = 7 | (1 << 32 if word_bits == 64 else 0)
+    words = [dword for at, stored in fences for dword in (0x0003_0005, 0x9_0000 + at, 0, stored)]  # sdma_v6_0.c
+    assert commands.signal(0x9_0000, value) == to_bytes(words)
+    assert [(at, shift) for at, _, shift in commands.signal_places] == [(12, 0), (28, 32)][: len(fences)]
