@@ -27,10 +27,13 @@ class Arena:
 
     def take(self, size_bytes: int, timeout_s: float) -> int:
         """Return the offset of a free piece, waiting for old submissions where needed. Name its point with `keep_until` next."""
-        need = -(-size_bytes // self.ALIGN) * self.ALIGN
-        if need > self.size_bytes:
+        need, head, most = -(-size_bytes // self.ALIGN) * self.ALIGN, self._head, self.size_bytes
+        at = head % most
+        if at + need <= most and head + need - self._tail <= most:
+            self._head = head + need
+            return at
+        if need > most:
             raise ValueError(f"{size_bytes} bytes never fit an arena of {self.size_bytes}")
-        at = self._head % self.size_bytes
         if at + need > self.size_bytes:  # no piece wraps
             need += self.size_bytes - at
             at = 0
@@ -47,8 +50,9 @@ class Arena:
 
     def put(self, offset_bytes: int, data: bytes | bytearray | memoryview) -> None:
         """Store bytes in a piece that was taken."""
-        if self._view is not None:
-            self._view[offset_bytes : offset_bytes + len(data)] = data
+        view = self._view
+        if view is not None:
+            view[offset_bytes : offset_bytes + len(data)] = data
         else:
             self._write(offset_bytes, data)
 

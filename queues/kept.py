@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ringup.queues.queue import ADDRESS, PACK_ADDRESS, TIMEOUT_S, Queue, Stream
+from ringup.queues.queue import ADDRESS, PACK_ADDRESS, TIMEOUT_S, Call, Queue, Stream
 from ringup.queues.timeline import Point
 
 ARGS_ALIGN = 256
@@ -20,7 +21,7 @@ class _Place:
     gpu_va: int
     at_bytes: int
     fixups: tuple[tuple[int, int], ...]  # (byte in the image, gpu_va to fill in)
-    calls: dict[int, bytes] = field(default_factory=dict)
+    calls: dict[int, Call] = field(default_factory=dict)
     version: int = 0
     last: Point | None = None
 
@@ -59,7 +60,7 @@ class Kept:
             args_va = self.gpu_va + at + self._args_at
             filled = tuple((byte, args_va + offset) for byte, offset in fixups)
             self._places.append(_Place(self.gpu_va + at, at, filled))
-        self._turn, self._lost = 0, ""
+        self._next, self._lost = itertools.cycle(self._places).__next__, ""  # the place whose turn it is
 
     def patch(self, at_bytes: int, value: int, size_bytes: int = 8) -> None:
         """Change a value of 4 or 8 bytes in the commands for the submissions to come."""
@@ -85,44 +86,41 @@ class Kept:
             raise self._gone()
         if type(data) is not bytes:
             data = memoryview(data).tobytes()
-        start = self._args_at + at_bytes
-        if at_bytes < 0 or start + len(data) > len(self._image):
+        image, start = self._image, self._args_at + at_bytes
+        end = start + len(data)
+        if at_bytes < 0 or end > len(image):
             raise ValueError(
                 f"bytes {at_bytes} to {at_bytes + len(data)} lie outside {len(self._image) - self._args_at} bytes of arguments"
             )
-        self._image[start : start + len(data)] = data
+        image[start:end] = data
         self._version += 1
 
     def submit(self, timeout_s: float = TIMEOUT_S) -> Point:
         """Run it as it is patched now; return its point. Waits for the place's last run where all places are busy."""
-        places, turn = self._places, self._turn
-        if not places:
+        if not self._places:
             raise self._gone()
-        place = places[turn]
-        self._turn = (turn + 1) % len(places)
-        if place.version != self._version:
-            self._refresh(place, timeout_s)
+        place = self._next()
+        version = self._version
+        if place.version != version:  # store the image as it is patched now, once the place's last run has ended
+            last, image = place.last, self._image
+            if last is not None:
+                timeline = last.timeline
+                if timeline.known < last.value and timeline.completed < last.value and not timeline.failed:
+                    last.wait(timeout_s)
+            for at, gpu_va in place.fixups:
+                PACK_ADDRESS(image, at, gpu_va)
+            self._write(place.at_bytes, image)
+            place.version = version
         point = self.queue.call(place.gpu_va, self.commands_bytes, self._waits, place.calls, timeout_s)
         place.last = point
         return point
-
-    def _refresh(self, place: _Place, timeout_s: float) -> None:
-        """Store the image as it is patched now in a place, once its last run has ended."""
-        last = place.last
-        if last is not None and not last.done and not last.timeline.failed:
-            last.wait(timeout_s)
-        image = self._image
-        for at, gpu_va in place.fixups:
-            PACK_ADDRESS(image, at, gpu_va)
-        self._write(place.at_bytes, image)
-        place.version = self._version
 
     def _gone(self) -> ValueError:
         return ValueError(f"a kept stream of {self.queue.name} was {self._lost}: build and keep it anew")
 
     def lose(self, how: str) -> None:
         """For the owner: the memory is gone; every use says `how`."""
-        self._places, self._turn, self._free = [], 0, lambda: None
+        self._places, self._free = [], lambda: None
         self._lost = how
 
     def free(self) -> None:

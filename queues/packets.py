@@ -14,6 +14,7 @@ from typing import NamedTuple
 Version = tuple[int, int, int]
 ONES = 0xFFFF_FFFF
 FORMS = {4: "I", 8: "Q"}
+PACK_DWORD = struct.Struct("<I").pack_into
 
 
 class Compare(IntEnum):
@@ -93,6 +94,32 @@ def to_bytes(dwords: Sequence[int]) -> bytes:
     except struct.error as error:
         wrong = next(one for one in dwords if not hasattr(one, "__index__") or not 0 <= one <= ONES)
         raise ValueError(f"a packet consists of dwords, whole numbers from 0 to {ONES:#x}, not of {wrong!r}") from error
+
+
+class Waits:
+    """Packets that wait for a dword in memory, kept by its address: from one to the next only the value changes.
+
+    `build(gpu_va, value)` makes one from new.
+    """
+
+    MOST = 256  # addresses; a card has fewer timelines
+
+    def __init__(self, build: Callable[[int, int], Sequence[int]]) -> None:
+        self._build = build
+        self._value_byte = 4 * next(
+            at for at, pair in enumerate(zip(build(0, 0), build(0, 1), strict=True)) if len({*pair}) > 1
+        )
+        self._known: dict[int, bytearray] = {}
+
+    def __call__(self, gpu_va: int, value: int) -> bytes:
+        """Return the packet that waits for `value`, 32 bits, at `gpu_va`."""
+        packet = self._known.get(gpu_va)
+        if packet is None:
+            if len(self._known) >= self.MOST:
+                self._known.clear()
+            packet = self._known[gpu_va] = bytearray(to_bytes(self._build(gpu_va, 0)))
+        PACK_DWORD(packet, self._value_byte, value)
+        return bytes(packet)
 
 
 class Hole(NamedTuple):

@@ -15,7 +15,7 @@ from ringup.autogen.amd import gc_compute as regs
 from ringup.autogen.layout import Word
 from ringup.errors import NotSupported
 from ringup.queues.launch import NONE, Launch, Triple, triple
-from ringup.queues.packets import Version, to_bytes
+from ringup.queues.packets import Version, Waits, to_bytes
 from ringup.queues.pm4 import Pm4
 from ringup.queues.pm4_cache import NEW_CODE, NEXT_DISPATCH
 from ringup.queues.program import LoadedKernel, Program, Scratch, kernel_of
@@ -56,6 +56,7 @@ class Pm4Commands:
         """
         self.pm4, self._interrupts, self._word_bits = Pm4(version), interrupts, word_bits
         self.signal_places = ((SIGNAL_VALUE_BYTE, WORD if word_bits == 32 else QUAD, 0),)
+        self._waits = Waits(self.pm4.wait_mem)
         # indirect buffers are a multiple of eight dwords. Source: amdgpu_kms.c, ib_size_alignment
         self.pad = to_bytes(self.pm4.nop())
         # ORDER: the dispatches of the submission before have ended before caches are forgotten: a release does not hold the queue, and what
@@ -80,7 +81,7 @@ class Pm4Commands:
 
     def wait(self, gpu_va: int, value: int) -> bytes:
         """Hold the queue until the dword at `gpu_va` is at least the low half of `value`."""
-        return to_bytes(self.pm4.wait_mem(gpu_va, value & 0xFFFF_FFFF))
+        return self._waits(gpu_va, value & 0xFFFF_FFFF)
 
     def call(self, gpu_va: int, size_bytes: int, at_bytes: int) -> bytes:
         """Run an indirect buffer in the queue's address space: a queue that is not privileged has no other, whatever the packet's VMID says.

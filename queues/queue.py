@@ -5,6 +5,7 @@ A submission is: what the queue must wait for, the stream's commands, the packet
 
 from __future__ import annotations
 
+import math
 import struct
 import threading
 from collections.abc import Callable
@@ -160,6 +161,18 @@ class Inline(NamedTuple):
     carry: Callable[[int], bytes]
 
 
+class Call(NamedTuple):
+    """A call of commands that lie in memory, as `Queue.call` keeps it: its packets, the whole submission, the byte of the signal's value in it,
+    how long the padding at its end is.
+    """
+
+    packets: bytes
+    submission: bytearray
+    size_bytes: int
+    low_at: int
+    fill_bytes: int
+
+
 class Queue:
     """One queue of a card. `inline` is set where arguments are to go into the ring."""
 
@@ -171,7 +184,7 @@ class Queue:
         """`args`: memory for kernel arguments; `indirect`: memory for streams that are too long for the ring."""
         self.name, self.commands, self.timeline, self.ring = name, commands, timeline, ring
         self._args, self._indirect, self._owner = args, indirect, owner
-        self._kind, self._call_period = commands.kind, commands.call_period
+        self._kind = commands.kind
         self._longest_bytes = ring.size_bytes // 4
         self._signal = bytearray(commands.signal(timeline.gpu_va, 0))
         self._places = commands.signal_places
@@ -182,6 +195,7 @@ class Queue:
         pad = commands.pad
         self._fetch_bytes = 8 * len(pad) or 1
         self._fills = {n * len(pad): commands.padding(n) for n in range(8)}
+        self._call_period = math.lcm(commands.call_period, self._fetch_bytes)
         self._waits: list[Point] = []
 
     def __repr__(self) -> str:
@@ -230,28 +244,33 @@ class Queue:
         A full ring waits, at most `timeout_s`. Raises a `ValueError` for a stream of another engine, card or thread, the first cause while the
         card takes no work, and what a wait raises; nothing of the stream is submitted then.
         """
-        if get_ident() != self._owner.thread:
-            self._owner.admit()
-        if getattr(stream, "owner", None) is not self._owner or stream.kind != self._kind:
+        owner = self._owner
+        if get_ident() != owner.thread:
+            owner.admit()
+        try:
+            fits = stream.owner is owner and stream.kind == self._kind
+        except AttributeError:  # it is no stream at all
+            fits = False
+        if not fits:
             self.check(stream)
         head = self._prefix(stream.waits) if self._waits or stream.waits else b""
-        args = self._args
+        args, fixups = self._args, stream.fixups
         body: bytes | bytearray = stream.body
-        used_args = bool(stream.fixups)
-        used_indirect = len(body) > self._longest_bytes
-        if used_args:
+        used_args, used_indirect = False, len(body) > self._longest_bytes
+        if fixups:
             inline = self.inline
             if inline is not None and not used_indirect and len(stream.args) <= INLINE_BYTES:
                 head += self._carry(inline, stream, len(head))
-                used_args, put = False, None  # they know where they lie
+                put = None  # they know where they lie
             else:
-                at = args.take(len(stream.args), timeout_s)
+                used_args, data = True, stream.args
+                at = args.take(len(data), timeout_s)
                 base = args.gpu_va + at
-                for place, offset in stream.fixups:
+                for place, offset in fixups:
                     PACK_ADDRESS(body, place, base + offset)
                 for place, offset in stream.arg_fixups:
-                    PACK_ADDRESS(stream.args, place, base + offset)
-                args.put(at, stream.args)
+                    PACK_ADDRESS(data, place, base + offset)
+                args.put(at, data)
         if used_indirect:
             body, put = self._outside(body, len(head), timeout_s), None
         if head:
@@ -287,26 +306,53 @@ class Queue:
         gpu_va: int,
         size_bytes: int,
         waits: list[Point],
-        known: dict[int, bytes],
+        known: dict[int, Call],
         timeout_s: float = TIMEOUT_S,
     ) -> Point:
         """Run commands that lie in the card's memory and return the point behind them.
 
-        `known` keeps the packets of earlier calls of the same commands, by their place in the period.
+        `known` keeps the submissions of earlier calls of the same commands, by their place in the period.
         """
         if get_ident() != self._owner.thread:
             self._owner.admit()
+        ring = self.ring
+        start = ring.wptr
+        if not (waits or self._waits):
+            call = known.get(start % self._call_period)
+            if call is not None:
+                timeline, whole = self.timeline, call.submission
+                last, size = timeline.last, call.size_bytes
+                if (
+                    last < self._low_mask
+                    and start + size <= ring.limit
+                    and (start & ring.size_bytes - 1) + size <= ring.size_bytes
+                ):
+                    try:
+                        timeline.last = value = last + 1
+                        self._pack_low(whole, call.low_at, value)
+                        point = Point(timeline, value)
+                        ring.put_whole(whole, point, call.fill_bytes)
+                    except BaseException:
+                        self._broken_off(start, last)
+                        raise
+                    return point
         head = self._prefix(waits) if self._waits or waits else b""
-        at = self.ring.wptr + len(head)
-        key = at % self._call_period
-        data = known.get(key)
-        if data is None:
-            begin = self.commands.begin
-            data = known[key] = begin + self.commands.call(gpu_va, size_bytes, at + len(begin))
-        point = self._push(head + data if head else data, timeout_s)
+        at = start + len(head)
+        call = known.get(at % self._call_period) or self._compose(gpu_va, size_bytes, at)
+        known[at % self._call_period] = call
+        point = self._push(head + call.packets, timeout_s)
         if self._waits:
             self._waits.clear()
         return point
+
+    def _compose(self, gpu_va: int, size_bytes: int, at: int) -> Call:
+        """Return the submission that calls an indirect buffer from a place of the ring."""
+        commands = self.commands
+        packets = commands.begin + commands.call(gpu_va, size_bytes, at + len(commands.begin))
+        size = len(packets) + len(self._signal)
+        fill = self._fills[-(at + size) % self._fetch_bytes]
+        whole = bytearray(packets + self._signal + fill)
+        return Call(packets, whole, len(whole), len(packets) + self._low_at, len(fill))
 
     def restart(self, cause: Exception) -> None:
         """Go on after a reset of the hardware: what was not done fails with `cause`, pointers start at 0, nothing is under way."""
@@ -353,17 +399,20 @@ class Queue:
         """Store commands and the signal behind them, and publish all. `at`: where they go; what lies between was stored before."""
         ring, signal, timeline = self.ring, self._signal, self.timeline
         start, last = ring.wptr, timeline.last
+        usual = at is None and stored is None
         if at is None:
             at = start
         size = len(data) + len(signal)
         fill = self._fills[-(at + size) % self._fetch_bytes]
         size += len(fill)
-        if (at & ring.size_bytes - 1) + size > ring.size_bytes and (ahead := self._ahead(at, size)):
-            data = self.commands.pad * (ahead // len(self.commands.pad)) + data
-            size += ahead
+        if (at & ring.size_bytes - 1) + size > ring.size_bytes:
+            usual, ahead = False, self._ahead(at, size)
+            if ahead:
+                data = self.commands.pad * (ahead // len(self.commands.pad)) + data
+                size += ahead
         value = last + 1
         try:
-            if at + size - ring.tail > ring.usable_bytes:
+            if at + size > ring.limit:
                 ring.reserve(at + size - start, timeout_s)
             if value <= self._low_mask:
                 self._pack_low(signal, self._low_at, value)
@@ -372,7 +421,11 @@ class Queue:
                     form.pack_into(signal, place, value >> shift & MASKS[form.size])
             timeline.last = value
             point = Point(timeline, value)
-            ring.put(b"".join((data, signal, fill)), point, len(fill), at, stored)
+            whole = b"".join((data, signal, fill))
+            if usual:
+                ring.put_whole(whole, point, len(fill))
+            else:
+                ring.put(whole, point, len(fill), at, stored)
         except BaseException:
             self._broken_off(start, last)
             raise
@@ -403,12 +456,14 @@ class Queue:
     def _prefix(self, more: list[Point]) -> bytes:
         """Return the packets that wait for points; those that only the host can wait for are waited for here."""
         latest: dict[Timeline, int] = {}
+        mine = self.timeline
         for point in (*self._waits, *more):
-            if point.timeline is not self.timeline and not point.done:
-                latest[point.timeline] = max(point.value, latest.get(point.timeline, 0))
+            timeline, value = point.timeline, point.value
+            if timeline is not mine and latest.get(timeline, 0) < value and not point.done:
+                latest[timeline] = value
         parts = []
         for timeline, value in latest.items():
-            if timeline.space is self.timeline.space and timeline.comparable(value):
+            if timeline.space is mine.space and timeline.comparable(value):
                 parts.append(self.commands.wait(timeline.gpu_va, value))
             else:
                 self._wait_here(Point(timeline, value))

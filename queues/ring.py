@@ -33,12 +33,13 @@ class Ring:
         self._mask = size_bytes - 1
         self.usable_bytes = size_bytes - 4  # never filled wholly, since full and empty would look alike
         self.wptr = self.tail = start  # bytes ever written; bytes known to be read
+        self.limit = start + self.usable_bytes  # how far the write pointer may go now
         self._pending: deque[tuple[Point, int]] = deque()
 
     @property
     def free_bytes(self) -> int:
         """What may be written now."""
-        return self.usable_bytes - (self.wptr - self.tail)
+        return self.limit - self.wptr
 
     def reserve(self, size_bytes: int, timeout_s: float) -> None:
         """Make room for so many bytes, waiting for the oldest submissions where needed. Raises what their points' `wait` raises."""
@@ -47,6 +48,7 @@ class Ring:
         pending = self._pending
         while self.free_bytes < size_bytes:
             self.tail = retire(pending, timeout_s)
+            self.limit = self.tail + self.usable_bytes
 
     def put(
         self,
@@ -73,6 +75,22 @@ class Ring:
                 self._store_wrapped(place, data)
             if stored is not None:
                 stored()
+        except BaseException:
+            self._pending.pop()
+            raise
+        self.wptr = end
+        self._publish(end)
+
+    def put_whole(self, data: bytes | bytearray, point: Point, unread_bytes: int) -> None:
+        """Do so with one that does not run over the ring's end; the short way of what is submitted again and again."""
+        start = self.wptr
+        end, place, view = start + len(data), start & self._mask, self._view
+        self._pending.append((point, end - unread_bytes))
+        try:
+            if view is not None:
+                view[place : place + end - start] = data
+            else:
+                self._write(place, data)
         except BaseException:
             self._pending.pop()
             raise
@@ -111,3 +129,4 @@ class Ring:
         """Drop what was under way: the queue was mapped anew, and its pointers start at 0."""
         self._pending.clear()
         self.tail = self.wptr = 0
+        self.limit = self.usable_bytes

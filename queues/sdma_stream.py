@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from ringup.queues.packets import Version, to_bytes
+from ringup.queues.packets import Version, Waits, to_bytes
 from ringup.queues.queue import Owner, Stream
 from ringup.queues.sdma import Sdma
 from ringup.queues.sdma_copy import copy_all, copy_rect_all, fill_all
@@ -30,6 +30,7 @@ class SdmaCommands:
         or 64, of the timeline's word.
         """
         self.sdma, self._vmid = Sdma(version), vmid
+        self._waits = Waits(self.sdma.wait_mem)
         self._trap = self.sdma.trap() if interrupts else []
         self.pad = to_bytes(self.sdma.nop())
         acquire = self.sdma.acquire_user() if self.sdma.row.gcr is not None else []
@@ -52,7 +53,7 @@ class SdmaCommands:
 
     def wait(self, gpu_va: int, value: int) -> bytes:
         """Hold the queue until the dword at `gpu_va` is at least the low half of `value`."""
-        return to_bytes(self.sdma.wait_mem(gpu_va, value & 0xFFFF_FFFF))
+        return self._waits(gpu_va, value & 0xFFFF_FFFF)
 
     def call(self, gpu_va: int, size_bytes: int, at_bytes: int) -> bytes:
         """Run an indirect buffer in the queue's address space."""

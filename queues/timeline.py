@@ -47,7 +47,7 @@ class Failed:
 class Timeline:
     """One counter. `read` returns the word as memory has it; `gpu_va` is where queues of `space` (an address space) find it."""
 
-    __slots__ = ("_done", "_read", "gpu_va", "last", "name", "space", "waiter", "word_bits")
+    __slots__ = ("_read", "gpu_va", "known", "last", "name", "space", "waiter", "word_bits")
 
     def __init__(
         self,
@@ -65,10 +65,11 @@ class Timeline:
             raise ValueError(f"a timeline's word has 32 or 64 bits, not {word_bits}")
         self.name, self._read, self.gpu_va, self.space, self.waiter = name, read, gpu_va, space, waiter
         self.word_bits = word_bits
-        self.last = self._done = start
+        # the last value that was handed out; the highest that was seen done, which is all that is left of a card that is gone
+        self.last = self.known = start
 
     def __repr__(self) -> str:
-        return f"<timeline {self.name}: {self._done} of {self.last}>"
+        return f"<timeline {self.name}: {self.known} of {self.last}>"
 
     def next(self) -> Point:
         """Return the point after the last; whoever takes it must have the queue signal it."""
@@ -78,21 +79,21 @@ class Timeline:
     @property
     def completed(self) -> int:
         """The highest value known to be done. A word beyond `last` is no progress: the memory that held it is gone."""
-        raw, done = self._read(), self._done
+        raw, done = self._read(), self.known
         seen = raw if self.word_bits == 64 else done + (raw - done & LOW)
         if done < seen <= self.last:
-            self._done = seen
+            self.known = seen
             return seen
         return done
 
     def look(self, value: int, times: int) -> bool:
         """Look at memory up to so many times; whether it came to `value`."""
-        read, most, is_whole, done = self._read, self.last, self.word_bits == 64, self._done
+        read, most, is_whole, done = self._read, self.last, self.word_bits == 64, self.known
         for _ in range(times):
             raw = read()
             seen = raw if is_whole else done + (raw - done & LOW)
             if done < seen <= most:
-                self._done = done = seen
+                self.known = done = seen
             if done >= value:
                 return True
         return False
@@ -109,14 +110,9 @@ class Timeline:
         self._read, self.space, self.waiter = lambda: done, self, Failed(cause)
         return heir
 
-    @property
-    def known(self) -> int:
-        """The highest value that was seen done, without another look at memory: all that is left of a card that is gone."""
-        return self._done
-
     def skip_to(self, value: int) -> None:
         """Count on from `value`, before anything is submitted: the queue's memory is new and its count is not."""
-        self.last = self._done = value
+        self.last = self.known = value
 
     @property
     def failed(self) -> bool:
@@ -129,11 +125,11 @@ class Timeline:
         return self.completed == self.last
 
     def comparable(self, value: int) -> bool:
-        """Tell whether a queue that compares 32 bits, unsigned, waits rightly for `value` from now on.
+        """Tell whether a queue that compares 32 bits, unsigned, waits rightly for `value`, which was just seen undone, from now on.
 
         Not across a wrap of the low half: before it the old count looks larger, behind it the new one smaller.
         """
-        return self.completed >> 32 == value >> 32 and (value & LOW) < (1 << 32) - EPOCH_MARGIN
+        return self.known >> 32 == value >> 32 and (value & LOW) < (1 << 32) - EPOCH_MARGIN
 
 
 class Point:
@@ -151,7 +147,7 @@ class Point:
     def done(self) -> bool:
         """Whether the work up to here is done. What a card does behind a fault may be done and wrong: `wait` raises the fault."""
         timeline = self.timeline
-        return timeline._done >= self.value or timeline.completed >= self.value
+        return timeline.known >= self.value or timeline.completed >= self.value
 
     def wait(self, timeout_s: float = 10.0) -> None:
         """Wait until it is done. Raises `DeviceTimeout` after `timeout_s` of the card's time, or what befell the card."""
@@ -167,6 +163,10 @@ def retire(pending: deque[tuple[Point, int]], timeout_s: float) -> int:
     if not point.done:
         point.wait(timeout_s)
     done = max(point.value, point.timeline.known)
+    last, end_of_all = pending[-1]
+    if last.value <= done:  # as usual: who takes work away comes later than the work ends
+        pending.clear()
+        return end_of_all
     while pending and pending[0][0].value <= done:
         _, end = pending.popleft()
     return end

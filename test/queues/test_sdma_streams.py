@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from ringup.queues.packets import to_bytes
+from ringup.queues.packets import Waits, to_bytes
+from ringup.queues.pm4_stream import Pm4Commands
 from ringup.queues.queue import Owner
 from ringup.queues.sdma_copy import copy_all
 from ringup.queues.sdma_stream import CopyStream, SdmaCommands
@@ -49,3 +50,13 @@ def test_a_signal_stores_as_much_as_its_timeline_s_word_has(word_bits, fences):
     words = [dword for at, stored in fences for dword in (0x0003_0005, 0x9_0000 + at, 0, stored)]  # sdma_v6_0.c
     assert commands.signal(0x9_0000, value) == to_bytes(words)
     assert [(at, shift) for at, _, shift in commands.signal_places] == [(12, 0), (28, 32)][: len(fences)]
+
+
+def test_waits_are_the_builder_s_packets_however_many_timelines_there_are():
+    sdma, pm4 = SdmaCommands((6, 0, 0), 8), Pm4Commands((11, 0, 0))
+    for number in range(3 * Waits.MOST):
+        gpu_va, value = 0x1_0000_0000 + 4 * (number % (2 * Waits.MOST)), number << 28
+        assert sdma.wait(gpu_va, value) == to_bytes(sdma.sdma.wait_mem(gpu_va, value & 0xFFFF_FFFF))
+        assert pm4.wait(gpu_va, value) == to_bytes(pm4.pm4.wait_mem(gpu_va, value & 0xFFFF_FFFF))
+    with pytest.raises(ValueError, match="aligned to 4 bytes"):
+        pm4.wait(2, 1)
