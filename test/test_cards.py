@@ -223,6 +223,12 @@ def test_importing_the_package_loads_nothing_optional():
     assert done.stdout.strip() == "['ringup']"
 
 
+def test_importing_the_amd_driver_loads_no_reader_of_images():
+    code = "import sys, ringup.drivers.amd.card; print(sorted(m for m in sys.modules if m.startswith(('construct', 'ringup.firmware.amd'))))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_the_list_works_after_its_module_was_imported():
     code = "import ringup; from ringup.cards import Found; print(type(ringup.cards()).__name__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -20,7 +20,6 @@ from ringup.autogen.linux import pci
 from ringup.drivers.amd import mark
 from ringup.drivers.amd.control import Control
 from ringup.drivers.amd.doorbells import DOORBELL_BAR, IH_INDEX, Doorbell
-from ringup.drivers.amd.firmware import psp_firmware
 from ringup.drivers.amd.gfx_gating import set_gating
 from ringup.drivers.amd.gfx_reset import reset_command_processor
 from ringup.drivers.amd.ih import Ih, silence
@@ -154,6 +153,8 @@ class Bringup:
         blocks.gmc.start_mmhub()
 
     def _start_cold(self) -> None:
+        from ringup.drivers.amd.firmware import psp_firmware
+
         blocks = self.blocks
         firmware = psp_firmware(blocks.firmware, blocks.ips.version("gc"))
         with self._stages.stage("booting the secure OS", 60 * SECOND_US):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from functools import cached_property
 from importlib import import_module
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ringup.autogen.amd import discovery as facts
 from ringup.autogen.amd.gc import CC_GC_SA_UNIT_DISABLE, CC_GC_SHADER_ARRAY_CONFIG
@@ -24,9 +24,13 @@ from ringup.drivers.amd.registers import ONES, Block, Registers, Version
 from ringup.drivers.amd.vram import VramWindow
 from ringup.drivers.transport.seam import Device
 from ringup.errors import DeviceLost, DeviceTimeout, FirmwareError, NotSupported
-from ringup.firmware.amd import discovery as binary
-from ringup.firmware.amd.layouts import Fields, integer
 from ringup.firmware.stated import within
+
+if (
+    TYPE_CHECKING
+):  # at run time they are imported where a table is read: the reader of images is an eighth of the driver's import
+    from ringup.firmware.amd import discovery as binary
+    from ringup.firmware.amd.layouts import Fields
 
 LOG = logging.getLogger(__name__)
 IFWI_TIMEOUT_US = 2_000_000  # TIMEOUT: amdgpu_discovery.c: up to two seconds from power on, usually 60 to 100 ms
@@ -168,6 +172,9 @@ class Ips:
     @property
     def doubts(self) -> tuple[str, ...]:
         """Say which tables of the card are newer than those known, and which were left out and why."""
+        from ringup.firmware.amd import discovery as binary
+        from ringup.firmware.amd.layouts import integer
+
         kinds = {"gc": binary.GC_INFO, "mall": binary.MALL_INFO, "vcn": binary.VCN_INFO, "nps": binary.NPS_INFO}
         told = []
         for name, known in kinds.items():
@@ -239,6 +246,8 @@ def discover(device: Device, registers: Registers) -> tuple[Ips, VramWindow]:
     Raises `DeviceTimeout` when the firmware does not come up and left no table, `DeviceLost`, `NotSupported` for a card without memory of its
     own, `FirmwareError` when the table is damaged.
     """
+    from ringup.firmware.amd import discovery as binary
+
     late: DeviceTimeout | None = None
     try:
         Block(registers, "MP0", *MP0_EVERYWHERE).wait(
@@ -264,6 +273,8 @@ def discover(device: Device, registers: Registers) -> tuple[Ips, VramWindow]:
 
 def _read(window: VramWindow) -> bytes:
     """Return the table, all of it or what is needed of it."""
+    from ringup.firmware.amd import discovery as binary
+
     at = window.size_bytes - binary.FROM_END_BYTES
     if at + binary.SIZE_BYTES <= window.visible_bytes:
         return window.read(at, binary.SIZE_BYTES)

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ringup.autogen.amd import psp, psp_boot, ucode
 from ringup.autogen.layout import Word
@@ -24,8 +24,10 @@ from ringup.drivers.amd.psp_ring import COMMANDS, HANDSHAKE_US, LOW, PspBuffers,
 from ringup.drivers.amd.registers import ONES, Block, Version
 from ringup.drivers.amd.vram import VramWindow
 from ringup.errors import DeviceTimeout, FirmwareError, NotSupported
-from ringup.firmware.amd.parts import Part
 from ringup.firmware.stated import within
+
+if TYPE_CHECKING:
+    from ringup.firmware.amd.parts import Part
 
 LOG = logging.getLogger(__name__)
 MIB = psp_boot.PSP_1_MEG

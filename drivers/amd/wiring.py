@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ringup.drivers.amd.discovery import Ips, discover
-from ringup.drivers.amd.firmware import firmware_set
 from ringup.drivers.amd.firmware_door import LEAST_BYTES, FirmwareDoor
 from ringup.drivers.amd.gfx import Gfx
 from ringup.drivers.amd.gfx_shape import Design
@@ -22,9 +21,11 @@ from ringup.drivers.amd.spaces import SYSTEM_VMID, USER_VMID
 from ringup.drivers.amd.vram import VramWindow
 from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.transport.seam import Device, DmaMemory
-from ringup.firmware.amd.files import FirmwareSet
-from ringup.firmware.amd.image import Image
 from ringup.firmware.store import Store
+
+if TYPE_CHECKING:
+    from ringup.firmware.amd.files import FirmwareSet
+    from ringup.firmware.amd.image import Image
 
 LOG = logging.getLogger(__name__)
 CUS_PER_WGP = 2
@@ -61,6 +62,8 @@ def wire(device: Device, store: Store) -> Blocks:
 
     Raises `NotSupported` for a chip or a block without a row, `FirmwareError` for files.
     """
+    from ringup.drivers.amd.firmware import firmware_set  # as all that reads images, when there is a card
+
     registers = Registers(device)
     ips, window = discover(device, registers)
     chip, gc = ips.chip, ips.block("gc")
