@@ -141,7 +141,8 @@ class PowerDomain(VirtualClock):
     """A part of a machine that loses power alone, such as a card: its time is the machine's, what is to happen in it is its own to forget."""
 
     def __init__(self, machine: VirtualClock) -> None:
-        self.machine = machine
+        """`machine`: the clock of the machine, or of another part of it."""
+        self.machine: VirtualClock = machine.machine if isinstance(machine, PowerDomain) else machine
 
     @property
     def now_ns(self) -> int:  # type: ignore[override]  # read here, moved by the machine

@@ -144,3 +144,14 @@ def test_an_action_goes_on_no_longer_than_somebody_waits(clock):
     clock.after(1, work)
     assert not clock.run_until(lambda: False, timeout_us=5)
     assert (seen[3:], clock.now_us) == ([6, 7, 8], 9)  # what falls due at the bound itself is the clock's to do
+
+
+def test_a_part_made_with_another_parts_clock_is_of_the_same_machine(clock):
+    seen = []
+    card = PowerDomain(clock)
+    other = PowerDomain(card)
+    other.after(1, lambda: seen.append("other"))
+    card.after(1, lambda: seen.append("card"))
+    card.forget()
+    card.sleep_us(2)
+    assert seen == ["other"]
