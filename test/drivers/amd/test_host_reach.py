@@ -5,6 +5,8 @@ import pytest
 import ringup
 from ringup.autogen.linux import pci as regs
 from ringup.drivers.amd import host_reach
+from ringup.drivers.amd.doorbells import sdma_index
+from ringup.drivers.amd.sdma import SdmaQueue
 from ringup.errors import DeviceTimeout, TransportError
 from ringup.silicon import card as virtual
 
@@ -27,6 +29,31 @@ def test_a_card_that_reaches_memory_is_asked_and_nothing_is_left_behind(radeon):
         host_reach.check(card.blocks, card.spaces)
         assert {place: usage.buffers for place, usage in card.stats().memory.items()} == used
         assert not radeon.sdma[0].cells.get("SDMA0_QUEUE7_RB_CNTL", "RB_ENABLE")
+    assert radeon.violations == []
+
+
+def test_what_the_question_is_made_of_is_in_vram_before_the_engine_looks(radeon, monkeypatch):
+    """It looks at the pointer when the queue is mapped, and at all of it when the doorbell comes."""
+    radeon.bars[0].mappable = False
+    waiting, map_queue, ring = [], SdmaQueue.map, radeon.nbio.doorbell
+
+    def mapped(queue, spec):
+        radeon.settle()
+        waiting.append(radeon.hdp.holds)
+        map_queue(queue, spec)
+
+    def rung(index, value, size_bytes):
+        if index == sdma_index(host_reach.ENGINE, host_reach.QUEUE):
+            waiting.append(radeon.hdp.holds)
+        ring(index, value, size_bytes)
+
+    with opened(radeon) as card:
+        radeon.hdp.drain_us = None
+        with monkeypatch.context() as patched:
+            patched.setattr(SdmaQueue, "map", mapped)
+            patched.setattr(radeon.nbio, "doorbell", rung)
+            host_reach.check(card.blocks, card.spaces)
+    assert waiting == [0, 0]
     assert radeon.violations == []
 
 

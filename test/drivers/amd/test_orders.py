@@ -7,16 +7,20 @@ import struct
 import pytest
 
 import ringup
+from ringup.autogen.amd.gc import GRBM_SOFT_RESET
+from ringup.autogen.amd.gc_cp import CP_VMID_RESET
 from ringup.autogen.amd.gc_hqd import CP_HQD_ACTIVE
+from ringup.autogen.amd.gc_vm import GCVM_CONTEXT0_CNTL
 from ringup.autogen.amd.mmhub import MMVM_CONTEXT0_CNTL
 from ringup.drivers.amd import queue_set, quiet
 from ringup.drivers.amd.bare import Bare
 from ringup.drivers.amd.doorbells import DOORBELL_BAR, Doorbell, compute_index
 from ringup.drivers.amd.gfx_hqd import Place
+from ringup.drivers.amd.gfx_reset import CP_RESET_US, reset_command_processor, soft_reset
 from ringup.drivers.amd.mqd import QueueSpec, compute_mqd
 from ringup.drivers.amd.queue_set import RPTR_AT, WPTR_AT
 from ringup.drivers.amd.registers import Block
-from ringup.drivers.amd.sdma import SdmaQueue
+from ringup.drivers.amd.sdma import RESET_STEP_US, SdmaEngine, SdmaQueue
 from ringup.errors import DeviceFault, OutOfMemory
 
 MIB = 1 << 20
@@ -89,6 +93,70 @@ def test_an_address_space_has_its_tables_when_it_is_switched_on(hands, monkeypat
     monkeypatch.setattr(Block, "write", watched)
     card.gmc.set_context(card.VMID, card.root(card.VMID))
     assert seen == [b"here"]
+
+
+def test_tables_are_in_vram_when_an_address_space_is_switched_on(virtual_card, monkeypatch):
+    radeon, seen, write = virtual_card(vram_bytes=256 * MIB), [], Block.write
+    radeon.bars[0].mappable = False
+
+    def watched(block, word, *args):
+        if isinstance(word, (MMVM_CONTEXT0_CNTL, GCVM_CONTEXT0_CNTL)) and word.enable_context:
+            radeon.settle()
+            seen.append(radeon.hdp.holds)
+        write(block, word, *args)
+
+    monkeypatch.setattr(Block, "write", watched)
+    radeon.hdp.drain_us = None
+    ringup.open(radeon.name, transport={"card": radeon}).close()
+    assert seen
+    assert not any(seen)
+
+
+def pulses(radeon, monkeypatch):
+    """Note when writes of GRBM_SOFT_RESET arrive, on a bus that keeps writes until something pushes them."""
+    radeon.settle()
+    radeon.path.posted.delay_ns, grbm, times = None, radeon.gc.grbm, []
+    reset = grbm.on_soft_reset
+
+    def watched(mask):
+        times.append(radeon.clock.now_us)
+        reset(mask)
+
+    monkeypatch.setattr(grbm, "on_soft_reset", watched)
+    return times
+
+
+@pytest.mark.parametrize(("make", "least_us"), [("core", CP_RESET_US), ("engine", RESET_STEP_US)])
+def test_a_reset_line_is_held_as_long_as_the_driver_sleeps(hands, monkeypatch, make, least_us):
+    """The write that raises it has arrived before the sleep, not after it."""
+    card = hands().start()
+    block = SdmaEngine(card.gc, card.radeon.chip.external_ips[0][2], 0)
+    block.start()
+    times = pulses(card.radeon, monkeypatch)
+    if make == "core":
+        reset_command_processor(card.gfx)
+    else:
+        block.reset()
+    card.radeon.settle()
+    assert len(times) == 2
+    assert times[1] - times[0] >= least_us
+
+
+def test_a_soft_reset_reads_where_the_kernels_does(hands, monkeypatch):
+    """Three reads that give killed queues time, and one behind each edge of the reset lines. Source: gfx_v11_0.c, gfx_v11_0_soft_reset."""
+    card, events = hands().start(), []
+    for name, real in (("read", Block.read), ("write", Block.write)):
+
+        def watched(block, word, *args, real=real, name=name):
+            events.append((name, word if isinstance(word, type) else type(word)))
+            return real(block, word, *args)
+
+        monkeypatch.setattr(Block, name, watched)
+    soft_reset(card.gfx)
+    at = events.index(("write", CP_VMID_RESET))
+    assert events[at + 1 : at + 4] == [("read", CP_VMID_RESET)] * 3
+    pulse = [events[at + 1] for at, event in enumerate(events) if event == ("write", GRBM_SOFT_RESET)]
+    assert pulse == [("read", GRBM_SOFT_RESET)] * 2
 
 
 class Window:

@@ -56,6 +56,27 @@ def test_no_client_of_mmhub_sees_an_old_page_once_a_flush_has_returned(held):
     assert card.radeon.mmhub.read(card.VMID, VA, 4, "MP0") == b"new!"
 
 
+def window_page(card, gpu_va, entry):
+    """Write a page's entry through the window, which holds it back."""
+    table = card.root(card.VMID)
+    for shift in (39, 30, 21):
+        table = card.entry(table, gpu_va >> shift & 511) & 0xFFFF_FFFF_F000
+    card.radeon.bars[0].write64(table + 8 * (gpu_va >> 12 & 511), entry)
+
+
+@pytest.mark.parametrize("flush", [lambda card: card.gmc.flush_tlb(card.VMID), lambda card: card.gmc.start_mmhub()])
+def test_a_walk_after_a_flush_or_a_start_finds_what_the_host_wrote_to_the_tables(held, flush):
+    card = held
+    card.vram(OLD, 4)[:], card.vram(NEW, 4)[:] = b"old!", b"new!"
+    card.map_page(card.VMID, VA, OLD | VALID | RIGHTS)
+    card.gmc.set_context(card.VMID, card.root(card.VMID))
+    assert card.radeon.mmhub.read(card.VMID, VA, 4, "MP0") == b"old!"
+    window_page(card, VA, NEW | VALID | RIGHTS)
+    flush(card)
+    card.radeon.settle()
+    assert card.radeon.mmhub.read(card.VMID, VA, 4, "MP0") == b"new!"
+
+
 def test_a_copy_engine_that_polls_memory_sees_what_went_through_the_window_before(virtual_card):
     """The pointer in host memory is there at once, its doorbell and a flush that is only posted are not."""
     radeon = virtual_card(vram_bytes=256 << 20)

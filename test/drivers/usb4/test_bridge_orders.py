@@ -2,7 +2,14 @@
 
 import pytest
 
+from ringup.autogen.amd.gc_vm import GCVM_CONTEXT0_CNTL
+from ringup.autogen.amd.mmhub import MMVM_CONTEXT0_CNTL
+from ringup.drivers.amd.firmware_door import FirmwareDoor
+from ringup.drivers.amd.gfx_hqd import Hqd
 from ringup.drivers.amd.queue_set import WPTR_AT
+from ringup.drivers.amd.registers import Block
+from ringup.drivers.amd.sdma import SdmaQueue
+from ringup.queues.decode_sdma import decode_sdma
 
 BULK_OUT = 0x02
 PLACE = 128 << 20  # in BAR 0: far from what the driver has taken
@@ -56,3 +63,132 @@ def test_work_and_its_pointer_are_in_the_cards_memory_when_the_doorbell_arrives(
         queue.submit(queue.stream()).wait()
     assert len(seen) == 2
     assert all(waits == 0 and pointer == value for waits, pointer, value in seen)
+
+
+def test_a_queues_pointers_are_in_the_cards_memory_when_the_queue_is_mapped(up, monkeypatch):
+    """An engine that is on reads them there, and the memory held something else before."""
+    radeon, card, seen = up.radeon, up.card, []
+
+    def waits(gpu_va):
+        """Whether 8 bytes of VRAM wait in the host data path."""
+        leaf = card.spaces.user.tables.walk(gpu_va)
+        page, at = divmod(leaf.address + gpu_va - leaf.gpu_va, 4096)
+        held = radeon.hdp._held.get(page)
+        return held is not None and any(held[1][at : at + 8])
+
+    for kind in (SdmaQueue, Hqd):
+
+        def watched(hardware, *args, real=kind.map):
+            radeon.settle()
+            spec = args[0] if args else hardware.spec
+            seen.append((waits(spec.rptr_va), waits(spec.wptr_va)))
+            real(hardware, *args)
+
+        monkeypatch.setattr(kind, "map", watched)
+    radeon.hdp.drain_us = None
+    card.new_copy_queue()
+    card.new_compute_queue()
+    assert seen == [(False, False)] * 2
+    for rung in ("queue", "engine"):
+        card.reset(rung)
+    assert len(seen) > 4
+    assert set(seen) == {(False, False)}
+
+
+def test_tables_are_in_the_cards_memory_when_an_address_space_is_switched_on(docks, monkeypatch):
+    """Those, too, by which the security processor fetches its firmware from the bridge."""
+    dock, seen, write = docks(), [], Block.write
+    radeon = dock.radeon
+    radeon.hdp.drain_us = None
+
+    def watched(block, word, *args):
+        if isinstance(word, (MMVM_CONTEXT0_CNTL, GCVM_CONTEXT0_CNTL)) and word.enable_context:
+            block.read(type(word), *args)  # answered: all that was sent before has arrived
+            seen.append(radeon.hdp.holds)
+        write(block, word, *args)
+
+    monkeypatch.setattr(Block, "write", watched)
+    monkeypatch.setattr(
+        FirmwareDoor, "takes", lambda door, size_bytes: size_bytes <= door.size_bytes
+    )  # small ones, too
+    dock.open()
+    assert seen
+    assert not any(seen)
+
+
+def test_a_doorbell_goes_on_its_way_though_nobody_asks_for_anything_behind_it(up, monkeypatch):
+    radeon, queue, rung = up.radeon, up.card.compute, []
+    ring = radeon.nbio.doorbell
+
+    def watched(index, value, size_bytes):
+        rung.append(index)
+        ring(index, value, size_bytes)
+
+    monkeypatch.setattr(radeon.nbio, "doorbell", watched)
+    point = queue.submit(queue.stream())
+    up.clock.sleep_us(10_000)
+    assert queue.memory.doorbell.index in rung
+    point.wait()
+
+
+def test_fills_are_armed_before_their_bytes_and_one_ahead_at_most(up, monkeypatch):
+    """As two in line are known to work; what else does is not known: docs/asm2464pd.md."""
+    submit, controls, bulk, seen = up.host.submit, [], [], []
+
+    def watched(handle, endpoint, payload, **options):
+        if endpoint == BULK_OUT:
+            seen.append((sum(not one.done for one in controls), sum(not one.done for one in bulk)))
+        transfer = submit(handle, endpoint, payload, **options)
+        {BULK_OUT: bulk, 0: controls}.get(endpoint, []).append(transfer)
+        return transfer
+
+    monkeypatch.setattr(up.host, "submit", watched)
+    for _ in range(4):
+        up.card.device.bulk.fill(0, bytes(64 << 10))
+    up.card.device.bulk.settle(0)
+    assert len(seen) == 4
+    assert all(unarmed == 0 and ahead <= 1 for unarmed, ahead in seen)
+
+
+def test_the_engine_tells_of_a_copy_when_the_copy_has_ended(up, monkeypatch):
+    """A fence by itself does not wait: an empty packet does, as radv_barrier of Mesa's radv_cmd_buffer.c has it."""
+    queue, submit, streams = up.card.copy, up.card.copy.submit, []
+
+    def watched(stream, *args, **options):
+        streams.append(bytes(stream.body))
+        return submit(stream, *args, **options)
+
+    monkeypatch.setattr(queue, "submit", watched)
+    size = 3 * up.card.device.bulk.size_bytes
+    up.upload(1, size)
+    up.download(2, size)
+    told = 0
+    for body in streams:
+        names = [packet.name for packet in decode_sdma(body, up.card.blocks.ips.version("sdma0"))]
+        since = []
+        for name in names:
+            if name == "FENCE" and any(one.startswith("COPY") for one in since):
+                last = max(at for at, one in enumerate(since) if one.startswith("COPY"))
+                assert "NOP" in since[last:], names
+                told += 1
+                since = []
+            since.append(name)
+    assert told >= 6
+
+
+def test_a_stream_goes_behind_what_is_sent_to_the_bridges_memory(up, monkeypatch):
+    """Both take the same endpoint: the engine of the memory would have the stream's bytes."""
+    submit, bulk, ahead = up.host.submit, [], []
+
+    def watched(handle, endpoint, payload, **options):
+        if endpoint == BULK_OUT:
+            ahead.append(sum(not one.done for one in bulk))
+        transfer = submit(handle, endpoint, payload, **options)
+        if endpoint == BULK_OUT:
+            bulk.append(transfer)
+        return transfer
+
+    monkeypatch.setattr(up.host, "submit", watched)
+    up.card.device.bulk.fill(0, bytes(64 << 10))
+    up.card.device.bars[0].write_block(PLACE, bytes(8192))
+    assert ahead == [0, 0]
