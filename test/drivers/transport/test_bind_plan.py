@@ -103,6 +103,23 @@ def test_whatever_step_fails_all_is_as_it_was(desktop, failing):
     assert state(desktop) == before
 
 
+@pytest.mark.parametrize("number", range(6))
+def test_a_step_that_was_done_and_fails_all_the_same_is_taken_back_too(desktop, monkeypatch, number):
+    """As a driver that leaves a function and has its file answer with an error."""
+    before, plan = state(desktop), bind.plan_bind(card(desktop))
+    write, left = type(desktop.kernel).write, iter(range(20))
+
+    def watched(self, *args):
+        write(self, *args)
+        if next(left) == number:
+            raise TransportError("done, and failed")
+
+    monkeypatch.setattr(type(desktop.kernel), "write", watched)
+    with pytest.raises(TransportError, match="done, and failed; all is as it was"):
+        bind.carry_out(desktop.kernel, plan)
+    assert state(desktop) == before
+
+
 def test_what_cannot_be_taken_back_is_told(desktop):
     desktop.fails = {"snd_hda_intel/unbind": errno.EIO, "amdgpu/bind": errno.ENODEV}
     with pytest.raises(

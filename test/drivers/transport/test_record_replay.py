@@ -262,6 +262,28 @@ def test_the_drivers_write_does_not_undo_the_cards(tmp_path):
     assert bytes(memory.view[:8]) == b"cardhost"
 
 
+def test_what_was_written_is_pushed_ahead_of_whatever_follows():
+    """Ahead of each access of a batch, which may be a doorbell, and of the end of the memory or of all."""
+    radeon, stream = card("navi31", vram_bytes=64 << 20), io.BytesIO()
+    radeon.config.write(4, 6, 2)
+    recorder = Recorder(radeon, stream)
+    memory, kept = recorder.alloc_host(PAGE), recorder.alloc_host(PAGE)
+    where, seen = memory.bus_addr(0), []
+    with recorder.bars[2].batch() as batch:
+        for number, ask in enumerate((batch.write32, batch.write64, lambda at, _: batch.read32(at)), 1):
+            memory.view[0] = number
+            ask(DOORBELL, 0)
+            seen.append(radeon.host.read(where, 1)[0])
+    assert seen == [1, 2, 3]
+    radeon.violations.clear()  # nobody listens to that doorbell
+    memory.view[0] = 4
+    memory.free()
+    kept.view[0] = 5
+    recorder.close()
+    pushes = [row for row in transcript.read(io.BytesIO(stream.getvalue()), "t")[1] if row.op == Op.PUSH]
+    assert [row.data[0] for row in pushes] == [1, 2, 3, 4, 5]
+
+
 # -- hostile transcripts --
 
 
