@@ -103,7 +103,7 @@ class Always:
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.sweep(10)
+@pytest.mark.sweep(7)
 def test_every_candidate_computes_the_same(name, sample):
     make, expected, kind, tolerance = CASES[name]
     (job,) = jobs_of([make().node])

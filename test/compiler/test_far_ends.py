@@ -4,7 +4,6 @@ Memory is mapped and not filled: pages that no group touches are never there. Of
 """
 
 import mmap
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -37,7 +36,7 @@ class Some:
         self.place, self.engine = place, Interpreter()
 
     def start(self, dispatch, memory, events, *, strict):
-        chosen = replace(dispatch, group_start=self.place, group_count=(1, 1, 1))
+        chosen = dispatch._replace(group_start=self.place, group_count=(1, 1, 1))
         return self.engine.start(chosen, memory, events, strict=strict)
 
 

@@ -50,7 +50,7 @@ def product(small, a, b, dtype):
 
 
 @pytest.mark.parametrize("name", KINDS)
-@pytest.mark.sweep(6)
+@pytest.mark.sweep(4)
 def test_every_dtype(small, name):
     dtype = dtypes.BY_NAME[name]
     most = 1 if dtype.bits == 8 else 2
@@ -108,8 +108,15 @@ def test_a_great_depth_of_few_results_is_cut_into_parts(bench, name, depth):
     product(bench, whole((20, depth), dtype, 1, 1), whole((depth, 17), dtype, 2, 1), dtypes.BY_NAME[name])
 
 
-@pytest.mark.parametrize("name", ["float32", "float64", "int16", "int64"])
-@pytest.mark.sweep(1)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "float32",
+        pytest.param("float64", marks=pytest.mark.fuzz),
+        "int16",
+        pytest.param("int64", marks=pytest.mark.fuzz),
+    ],
+)
 def test_waves_share_the_depth_of_a_product_of_few_results(small, name):
     dtype = dtypes.BY_NAME[name]
     a, b = tensor_of(small, whole((19, 301), dtype, 1), dtype), tensor_of(small, whole((301, 18), dtype, 2), dtype)
@@ -207,7 +214,7 @@ def test_convolutions(small, channels, out, size, kernel, stride, dilation, padd
     "names", ["float32 float32", "float64 float64", "int32 int32", "float16 float16", "float32 float16"]
 )
 @pytest.mark.parametrize(("m", "n", "k", "other"), [(8, 9, 5, 40), (37, 50, 70, 3), (64, 20, 16, 16)])
-@pytest.mark.sweep(5)
+@pytest.mark.sweep(3)
 def test_two_products_in_one_kernel(small, names, m, n, k, other):
     """The second one turned; narrow factors are widened before they are multiplied, so that f16 and f32 may be added."""
     first, second = (dtypes.BY_NAME[one] for one in names.split())
@@ -250,7 +257,7 @@ def test_gradients_of_a_gated_product(small):
 
 
 @pytest.mark.parametrize("tile", [fma.TILES[-1], fma.TILES[4], fma.TILES[3]], ids=str)
-@pytest.mark.sweep(1)
+@pytest.mark.fuzz
 def test_results_of_two_products_wait_in_lds_while_a_long_epilogue_runs_over_rows(small, monkeypatch, tile):
     monkeypatch.setattr(fma, "TILES", (tile,))
     monkeypatch.setattr(contraction, "MOST_EPILOGUE", 20)
@@ -287,7 +294,7 @@ def pooled(made):
         ("float16", 130, 64, 33, 1),
     ],
 )
-@pytest.mark.sweep(5)
+@pytest.mark.sweep(3)
 def test_a_fold_over_all_columns_of_a_product(small, kind, m, n, k, along):
     dtype = dtypes.BY_NAME[kind]
     wide = dtypes.float32 if dtype.is_float and dtype.bits < 32 else dtypes.int32 if dtype.bits == 8 else dtype
@@ -325,7 +332,7 @@ def test_whether_any_column_is_above(small):
 
 @pytest.mark.parametrize("kind", ["float32", "float16"])
 @pytest.mark.parametrize(("size", "stride"), [((7, 7), 1), ((9, 5), 1), ((11, 15), 2)])
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(1)
 def test_the_mean_of_a_convolution_its_norm_and_the_way_around_it(small, kind, size, stride):
     """The tail of a residual network, with its gradients; f16's sums are f32 and rounded where the graph says so."""
     random = np.random.default_rng(size[0])

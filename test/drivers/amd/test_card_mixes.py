@@ -8,7 +8,7 @@ import pytest
 import ringup
 from ringup.silicon import card as virtual
 
-OPERATIONS = {"navi31": 3_000, "navi32": 500, "navi33": 500}
+OPERATIONS = {"navi31": 2_000, "navi32": 500, "navi33": 500}
 TARGETS = {"navi31": "gfx1100", "navi32": "gfx1101", "navi33": "gfx1102"}
 WORDS, SIDE, BUFFERS = 1024, 32, 6  # of a buffer, which is a square as well
 GROUP = 64

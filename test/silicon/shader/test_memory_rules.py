@@ -537,7 +537,7 @@ FAMILIES = [
 
 
 @pytest.mark.parametrize(("family", "args"), FAMILIES, ids=[f"{one.__name__}-{args}" for one, args in FAMILIES])
-@pytest.mark.sweep(20)
+@pytest.mark.sweep(15)
 def test_both_engines_leave_the_same_memory(machine, family, args):
     made, dispatch = family(*args)
     agree(machine, made, **dispatch)
