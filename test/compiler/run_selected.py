@@ -113,6 +113,11 @@ def text_of(code):
                 _spelled(one, places, ("", (".l", ".h")[upper[i]])[i < len(half) and half[i]])
                 for i, one in enumerate(instr.operands)
             ]
+            if name.startswith("v_permlane") and not code.target.startswith(
+                "gfx12"
+            ):  # it may not stand right behind v_cmpx
+                moved = operands[1].removesuffix(".l")
+                lines.append(f"  v_mov_b32 {moved}, {moved}")
             lines.append(f"  {name} {', '.join(operands)} {' '.join(_modifier(*one) for one in modifiers.items())}")
             if name.startswith(_TRANSCENDENTAL):  # va_vdst(0): their results come late
                 lines.append("  s_wait_alu 0xfff" if code.target.startswith("gfx12") else "  s_waitcnt_depctr 0xfff")
