@@ -187,26 +187,17 @@ class Parser:
             if packet is None:
                 yield None
                 continue
-            top = self.buffers[-1] if self.buffers else None
-            steps = self._begin(packet)
-            if steps is not None:
-                yield from steps
-            self._advance(top, 1 + len(packet.body) + self.skipped)
-            yield PACKET_US
-
-    def _begin(self, packet: Packet) -> Iterator[float | None] | None:
-        """Execute one packet; return what is left to do of it."""
-        self.resting, self.packet = False, packet
-        self.skipped = 0
-        slot, cp = self.hqd.slot, self.cp
-        cp.board.log.note("cp", "packet", "queue {}: {}", slot, packet)
-        cp.header_seen(slot, packet.header)
-        return self.rule(packet).execute(self, packet)
+            yield from self._execute(packet)
 
     def _execute(self, packet: Packet) -> Iterator[float | None]:
         """Execute one packet and go on behind it."""
+        self.resting, self.packet = False, packet
+        self.skipped = 0
+        slot, cp = self.hqd.slot, self.cp
         top = self.buffers[-1] if self.buffers else None
-        steps = self._begin(packet)
+        cp.board.log.note("cp", "packet", "queue {}: {}", slot, packet)
+        cp.header_seen(slot, packet.header)
+        steps = self.rule(packet).execute(self, packet)
         if steps is not None:
             yield from steps
         self._advance(top, 1 + len(packet.body) + self.skipped)

@@ -32,7 +32,7 @@ _WRITES_SCC = (
 )  # fmt: skip
 _READS_SCC = ("s_addc", "s_subb", "s_cselect", "s_cmov", "s_cbranch_scc", "s_getreg")
 # registers by a number in M0 or in memory: anything may be read or written
-_INDIRECT = ("s_movrel", "v_movrel", "v_swaprel")
+INDIRECT = ("s_movrel", "v_movrel", "v_swaprel")
 # lanes of EXEC do not bound what is written
 _ONE_LANE = frozenset(("v_writelane_b32",))
 _NO_EXEC = frozenset(("v_readlane_b32", "v_writelane_b32"))
@@ -72,7 +72,7 @@ def registers(operand: Operand, lanes: int) -> int:
 def effects(ins: Instruction, lanes: int) -> Effects:
     """Return what an instruction reads and writes in a wave of `lanes`."""
     mnemonic = ins.mnemonic
-    if mnemonic.startswith(_INDIRECT):
+    if mnemonic.startswith(INDIRECT):
         return Effects(ALL, 0, partial=True)
     uses = defs = 0
     partial = mnemonic in _ONE_LANE or "d16" in mnemonic

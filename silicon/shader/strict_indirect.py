@@ -9,13 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ringup.silicon.shader import state
-from ringup.silicon.shader.analysis import ALL, FIRST_VGPR, registers
+from ringup.silicon.shader.analysis import ALL, FIRST_VGPR, INDIRECT, registers
 from ringup.silicon.shader.interp_registers import REGIONS
 
 if TYPE_CHECKING:
     from ringup.silicon.shader.decode import Instruction, Operand
-
-INDIRECT = ("s_movrel", "v_movrel", "v_swaprel")
 
 
 class Side(NamedTuple):
