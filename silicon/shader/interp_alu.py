@@ -18,6 +18,7 @@ from ringup.silicon.shader.strict import (
     PART_SOURCES,
     SHIFTS,
     UPWARDS,
+    WIDE_SHIFTS,
     RuleBroken,
     gathered_sources,
     scalar_computes,
@@ -41,7 +42,7 @@ MOVES = frozenset(
 # How the selectors of v_perm_b32 name bytes of S0 and S1, and signs of theirs. Source: RDNA3 ISA reference, "V_PERM_B32".
 BYTES_OF_FIRST, BYTES_OF_SECOND, LAST_BYTE_TAKEN = (4, 5, 6, 7, 10, 11), (0, 1, 2, 3, 8, 9), 11
 # A carry goes upwards only: compilers leave the high dword of an addend undefined where they need but the low one of the sum.
-HIGH_HALF_PASSES = frozenset(("v_mad_u64_u32", "v_mad_i64_i32", "v_lshlrev_b64"))
+HIGH_HALF_PASSES = frozenset(("v_mad_u64_u32", "v_mad_i64_i32"))
 BITWISE = re.compile(r"s_(?:not|(?:and|or)(?:_not[01])?|xor|nand|nor|xnor)(?:_(?:save|wr)exec)?_b(?:32|64)")
 READS_SCC = (
     "s_addc_", "s_subb_", "s_cselect_", "s_cmov",
@@ -330,6 +331,8 @@ def _undefined(
     known = [none if flag is None else flag for flag in flags]
     if mnemonic in HIGH_HALF_PASSES:
         return _high_half(step, ins, known, lanes)
+    if mnemonic in WIDE_SHIFTS:
+        return [_wide_shift(step, ins, sources[0].value, known)]
     if mnemonic in MATRIX:
         return [_matrix(step, ins, known)]
     if mnemonic not in MOVES:
@@ -398,6 +401,29 @@ def _high_half(step: Step, ins: Instruction, known: list[Lanes], lanes: Lanes) -
             _refuse(step, operand, flag & lanes)
     both = np.stack([low, low | known[-1]], axis=1)
     return [both, *[low | known[-1]] * (len(ins.defs) - 1)]
+
+
+def _wide_shift(step: Step, ins: Instruction, distances: Words, known: list[Lanes]) -> Lanes:
+    """Return by lane and word where a shift of 64 bits leaves nothing that is known."""
+    low, high = _undefined_words(step, ins.uses[1], known[1])
+    by = distances & _U32(63)
+    near, whole = by < 32, by % 8 == 0
+    if ins.mnemonic == "v_lshlrev_b64":
+        into = np.where(whole, low & high, low | high)
+        words = [near & low, np.where(by == 0, high, np.where(near, into, low))]
+    else:
+        into = np.where(whole & (by != 0), low & high, low)
+        words = [np.where(near, into, high), high if ins.mnemonic == "v_ashrrev_i64" else near & high]
+    return np.stack([known[0] | one for one in words], axis=1)
+
+
+def _undefined_words(step: Step, operand: Operand, known: Lanes) -> list[Lanes]:
+    """Return where each word of a source of 64 bits is undefined."""
+    if operand.kind == "vgpr":
+        return [step.regs.vector_undefined(operand.index + at) for at in range(2)]
+    if operand.kind == "sgpr":
+        return [np.full(known.size, bool(step.regs.scalar_undefined(operand.index + at, 1))) for at in range(2)]
+    return [known, known]
 
 
 def _matrix(step: Step, ins: Instruction, known: list[Lanes]) -> Lanes:

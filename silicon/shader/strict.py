@@ -31,12 +31,16 @@ IN_ORDER = frozenset({"vmem", "store", "lds", "direct", "reply"})
 PART_SOURCES = {
     "v_fma_mixlo_f16": ("vdst",), "v_fma_mixhi_f16": ("vdst",), "v_cvt_pk_u8_f32": ("src2",), "v_perm_b32": ("src0", "src1"),
 }  # fmt: skip
+TWO_SOURCES = ("src0", "src1", "vsrc1")  # the short encodings call the second one `vsrc1`
 # Sources of which parts are put together: all of a result is undefined only if all of these are.
 GATHERED = {
-    "v_pack_b32_f16": ("src0", "src1"), "v_or_b32": ("src0", "src1"), "v_or3_b32": ("src0", "src1", "src2"), "v_and_or_b32": ("src0", "src2"),
+    "v_pack_b32_f16": TWO_SOURCES, "v_or_b32": TWO_SOURCES, "v_or3_b32": ("src0", "src1", "src2"), "v_and_or_b32": ("src0", "src2"),
     "v_lshl_or_b32": ("src0", "src2"), "v_bfi_b32": ("src1", "src2"), "v_alignbit_b32": ("src0", "src1"), "v_alignbyte_b32": ("src0", "src1"),
 }  # fmt: skip
 HALVES_OF_TWO = "v_cvt_pk_"
+# Shifts of two registers. One by whole bytes puts bytes of both together, as compilers do with arrays of them that lie in registers; by other
+# distances the lowest bit counts of what comes down, and all that goes up.
+WIDE_SHIFTS = ("v_lshlrev_b64", "v_lshrrev_b64", "v_ashrrev_i64")
 # Scalar instructions by where undefined bits of their sources get to: from the lowest of them up, or as far as a known distance moves
 # them. Of bitwise ones each bit has its own; of all others every bit of the result is undefined.
 UPWARDS = (
@@ -93,7 +97,7 @@ def scalar_computes(ins: Instruction) -> bool:
 def gathered_sources(mnemonic: str) -> tuple[str, ...]:
     """Return the fields of sources of which parts are put together."""
     if mnemonic.startswith(HALVES_OF_TWO) and mnemonic not in PART_SOURCES:
-        return ("src0", "src1")
+        return TWO_SOURCES
     return GATHERED.get(mnemonic, ())
 
 

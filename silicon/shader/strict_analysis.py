@@ -45,7 +45,7 @@ PASSES = frozenset(
 LOGIC = ("and", "or", "xor", "nand", "nor", "xnor", "and_not1", "or_not1", "not")
 _BITWISE = frozenset(f"s_{name}_b{width}" for name in LOGIC for width in (32, 64))
 # the high half of their last source only gets into the high half of the result
-_HIGH_HALF_PASSES = frozenset(("v_mad_u64_u32", "v_mad_i64_i32", "v_lshlrev_b64"))
+_HIGH_HALF_PASSES = frozenset(("v_mad_u64_u32", "v_mad_i64_i32"))
 LANE_MOVES = frozenset(("ds_bpermute_b32", "ds_permute_b32", "ds_swizzle_b32"))
 _TO_EXEC = tuple(f"{name}exec_b{width}" for name in ("save", "wr") for width in (32, 64))
 EXEC_WORDS = (state.EXEC_LO, state.EXEC_HI)

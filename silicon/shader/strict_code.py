@@ -15,7 +15,14 @@ from ringup.silicon.shader.emitter import Value
 from ringup.silicon.shader.memory_effects import memory_effects
 from ringup.silicon.shader.rules_lds import exchanged
 from ringup.silicon.shader.rules_matrix import undefined_elements
-from ringup.silicon.shader.strict import PART_SOURCES, SHIFTS, UPWARDS, gathered_sources, scalar_computes
+from ringup.silicon.shader.strict import (
+    PART_SOURCES,
+    SHIFTS,
+    UPWARDS,
+    WIDE_SHIFTS,
+    gathered_sources,
+    scalar_computes,
+)
 from ringup.silicon.shader.strict_analysis import (
     EXEC_WORDS,
     LANE_MOVES,
@@ -388,6 +395,8 @@ class Guard:
     def _computed(self, target: int, sources: tuple[int, ...], ins: Instruction) -> Value:
         """Return the shadow of what is computed lane by lane: a VGPR, or a word of a lane mask, whose bits of other lanes are 0."""
         code, wave = self.code, self.wave
+        if ins.mnemonic in WIDE_SHIFTS:
+            return self._merged(_shadow(target), code.invert(self._wide_shift(target, ins)), ins)
         permutes, gathered = ins.mnemonic == "v_perm_b32", gathered_sources(ins.mnemonic)
         missing = code.invert(self._known_bytes(ins)) if permutes else self._none(("m", 0))
         whole = self._all(("m", 0)) if gathered else missing
@@ -417,6 +426,39 @@ class Guard:
         first = next(one.index for one in ins.defs if one.kind == "sgpr")
         known = code.invert(code.op("and", missing, self._target_lanes(ins)))
         return code.resize(code.op("lshr", known, code.const(32 * (target - first), wave.mask_type)), "i32")
+
+    def _wide_shift(self, target: int, ins: Instruction) -> Value:
+        """Return the lanes in which a word of a shift of 64 bits has nothing that is known, as `interp_alu.py` says it."""
+        code, wave = self.code, self.wave
+        distance, source = ins.uses
+        low, high = self._missing_words(source)
+        by = code.op("and", wave.src(distance, "i32", ins), wave.const(63, "i32"))
+
+        def where(test: str, bits: int, other: int) -> Value:
+            some = code.op("and", by, wave.const(bits, "i32"))
+            return code.bitcast(code.icmp(test, some, wave.const(other, "i32")), wave.mask_type)
+
+        def either(choice: Value, yes: Value, no: Value) -> Value:
+            return code.op("or", code.op("and", choice, yes), code.op("and", code.invert(choice), no))
+
+        near, none, whole = where("ult", 63, 32), where("eq", 63, 0), where("eq", 7, 0)
+        both, any_ = code.op("and", low, high), code.op("or", low, high)
+        first = target == ins.operands[0].index + FIRST_VGPR
+        if ins.mnemonic == "v_lshlrev_b64":
+            far = either(near, either(whole, both, any_), low)
+            word = code.op("and", near, low) if first else either(none, high, far)
+        elif first:
+            word = either(near, either(code.op("and", whole, code.invert(none)), both, low), high)
+        else:
+            word = high if ins.mnemonic == "v_ashrrev_i64" else code.op("and", near, high)
+        return code.op("or", word, code.invert(self._side(distance, ins)))
+
+    def _missing_words(self, operand: Operand) -> list[Value]:
+        """Return the lanes in which each word of a source of 64 bits is not written."""
+        if operand.kind not in ("vgpr", "sgpr"):
+            return [self._none(("m", 0))] * 2
+        first = operand.index + (FIRST_VGPR if operand.kind == "vgpr" else 0)
+        return [self.code.invert(self._source(first + at, ("m", 0))) for at in range(2)]
 
     def _keeps_a_part(self, ins: Instruction) -> bool:
         """Say whether a result leaves a part of its register as it was: undefined is then what was so before, too."""

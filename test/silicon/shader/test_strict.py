@@ -255,6 +255,18 @@ UNINITIALISED = {
         "comes of s20, which was never written",
     ),
     "bits that become EXEC": ("s_and_saveexec_b32 s8, s20", "EXEC would get bits"),
+    "the high word of what a wide shift moves by bits": (
+        "v_mov_b32_e32 v4, v0\n v_lshlrev_b64 v[2:3], 2, v[4:5]" + STORE_V3,
+        "comes of v5, which was never written",
+    ),
+    "the word that a wide shift brings down": (
+        "v_mov_b32_e32 v4, v0\n v_lshrrev_b64 v[2:3], 33, v[4:5]" + STORE_V2,
+        "comes of v5, which was never written",
+    ),
+    "how far a wide shift goes": (
+        "v_lshrrev_b64 v[2:3], v5, v[0:1]" + STORE_V2,
+        "comes of v5, which was never written",
+    ),
     "which bytes a permutation takes": ("v_perm_b32 v2, v0, v0, v5" + STORE_V2, "comes of v5, which was never written"),
     "a permutation of nothing but undefined bytes": (
         "s_mov_b32 s8, 0x0c0c0601\n v_perm_b32 v2, v5, v6, s8\n v_add_nc_u32_e32 v3, v2, v2" + STORE_V3,
@@ -363,6 +375,28 @@ PASSED_ON = {
         "s_mov_b32 s8, 0x07060c04\n v_perm_b32 v5, v5, 0, s8\n v_and_b32_e32 v6, 0xff00, v5"
     ),
     "a permutation of constants only": "s_mov_b32 s8, 0x0c0d0cff\n v_perm_b32 v5, v5, v6, s8\n v_and_b32_e32 v6, 1, v5",
+    "bytes put together by the short encoding": (
+        "v_or_b32_e32 v2, v0, v5" + STORE_V2 + "\n v_or_b32_e32 v2, v5, v0" + STORE_V2
+    ),
+    "halves put together by the short encoding": (
+        "v_cvt_pk_rtz_f16_f32_e32 v2, v0, v5" + STORE_V2 + "\n v_cvt_pk_rtz_f16_f32_e32 v2, v5, v0" + STORE_V2
+    ),
+    "bytes of two registers that a wide shift puts together": (
+        "v_mov_b32_e32 v4, v0\n v_mov_b32_e32 v7, v0\n v_lshrrev_b64 v[2:3], 24, v[4:5]"
+        + STORE_V2
+        + "\n v_ashrrev_i64 v[2:3], v1, v[6:7]\n v_lshrrev_b64 v[2:3], 8, v[6:7]"
+        + STORE_V2
+        + "\n v_lshlrev_b64 v[2:3], 24, v[4:5]"
+        + STORE_V3
+    ),
+    "what a wide shift moves out": (
+        "v_mov_b32_e32 v4, v0\n v_mov_b32_e32 v7, v0\n v_lshlrev_b64 v[2:3], 33, v[4:5]"
+        + STORE_V2
+        + STORE_V3
+        + "\n v_lshrrev_b64 v[2:3], 33, v[6:7]"
+        + STORE_V2
+        + STORE_V3
+    ),
     "an array's element": ARRAY + "v_movrels_b32 v3, v4" + STORE_V3,
     "an array's element, written and read by name": ARRAY + "v_mov_b32_e32 v2, v5" + STORE_V2,
     "what an exchange put back": ARRAY

@@ -14,6 +14,7 @@ TWO = (
     "v_max_u32_e32",
     "v_and_b32_e32",
     "v_or_b32_e32",
+    "v_cvt_pk_rtz_f16_f32_e32",
     "v_xor_b32_e32",
     "v_mul_f32_e32",
     "v_lshlrev_b32_e32",
@@ -90,7 +91,9 @@ class Program:
         if how == 6:
             return f"v_mad_u64_u32 {self.pair('v')}, null, {v()}, {pick([v(), s()])}, {self.pair('v')}"
         if how == 7:
-            return f"v_lshlrev_b64 {self.pair('v')}, 3, {self.pair('v')}"
+            name = pick(["v_lshlrev_b64", "v_lshrrev_b64", "v_ashrrev_i64"])
+            near = f"{pick(['0', '3', '8', '24', '35', v()])}, {self.pair(pick(['v', 's']))}"
+            return f"{name} {self.pair('v')}, {pick([near, f'{s()}, ' + self.pair('v')])}"
         if how == 8:
             return f"v_readlane_b32 {s()}, {v()}, {int(self.random.integers(32))}\n v_readfirstlane_b32 {s()}, {v()}"
         if how == 9:

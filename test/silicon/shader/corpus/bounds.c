@@ -190,3 +190,53 @@ GROUP_KERNEL(group_best, u32, u32, u32) {
     out[GROUP_ID * GROUP + l] = any ? low : 3;
   END
 }
+
+/* Arrays of bytes that stay in registers, four to one. */
+KERNEL(itoa, u32, u32, u32) {
+  char t[12];
+  u32 l = 0, v = a[i];
+  do {
+    t[l++] = '0' + v % 10;
+    v /= 10;
+  } while (v);
+  u32 h = 0;
+  while (l) h = h * 31 + t[--l];
+  out[i] = h;
+}
+
+KERNEL(union_find, u32, u32, u32) {
+  u8 p[16];
+  for (u32 k = 0; k < 16; k++) p[k] = k;
+  for (u32 t = 0; t < 12; t++) {
+    u32 x = a[(i + t) % n] & 15, y = b[(i + t) % n] & 15;
+    while (p[x] != x) x = p[x];
+    while (p[y] != y) y = p[y];
+    p[x] = y;
+  }
+  u32 c = 0;
+  for (u32 k = 0; k < 16; k++) c += p[k] == k;
+  out[i] = c;
+}
+
+KERNEL(perm_next, u32, u32, u32) {
+  u8 p[6];
+  for (u32 k = 0; k < 6; k++) p[k] = k;
+  for (u32 t = 0; t < a[i] % 50; t++) {
+    i32 k = 4;
+    while (k >= 0 && p[k] > p[k + 1]) k--;
+    if (k < 0) break;
+    i32 l = 5;
+    while (p[k] > p[l]) l--;
+    u8 x = p[k];
+    p[k] = p[l];
+    p[l] = x;
+    for (i32 q = k + 1, r = 5; q < r; q++, r--) {
+      x = p[q];
+      p[q] = p[r];
+      p[r] = x;
+    }
+  }
+  u32 s = 0;
+  for (u32 k = 0; k < 6; k++) s = s * 6 + p[k];
+  out[i] = s;
+}

@@ -39,6 +39,7 @@ HOST_FLAGS = (
     "-shared",
     "-w",
 )
+CXX_FLAGS = ("-x", "c++", "-std=c++17", "-fno-exceptions", "-fno-rtti")
 TYPES = {
     "u8": np.uint8, "i8": np.int8, "u16": np.uint16, "i16": np.int16, "u32": np.uint32, "i32": np.int32, "u64": np.uint64,
     "i64": np.int64, "f16": np.float16, "f32": np.float32, "f64": np.float64,
@@ -62,7 +63,15 @@ BOUNDS = "bounds.c"  # runs at all levels and wave sizes
 ALL_WAYS = [(level, wave_size) for level in ("-O1", "-O2", "-O3", "-Os") for wave_size in (32, 64)]
 
 
-def cases(pattern: str = "[!b]*.c") -> list[Case]:
+def flags_of(source: str, *more: str, gpu: bool) -> tuple[str, ...]:
+    """Return what a source is compiled with: OpenCL's C and C, or C++."""
+    flags = GPU_FLAGS if gpu else HOST_FLAGS
+    if source.endswith(".cpp"):
+        flags = (*CXX_FLAGS, *(one for one in flags[2:] if not one.startswith("-cl-")))
+    return *flags, *more
+
+
+def cases(pattern: str = "[!b]*.c*") -> list[Case]:
     """List the kernels of sources, by their macros."""
     found = []
     for path in sorted(HERE.glob(pattern)):
@@ -152,14 +161,13 @@ def judge():
     programs, hosts = {}, {}
 
     def run(case, level, wave_size, engine, groups):
-        flags = (*GPU_FLAGS, level, f"-m{'no-' if wave_size == 32 else ''}wavefrontsize64")
+        flags = flags_of(case.source, level, f"-m{'no-' if wave_size == 32 else ''}wavefrontsize64", gpu=True)
         key = case.source, flags
         if key not in programs:
             programs[key] = load(compiled(case.source, flags).read_bytes())
         if (case.source, wave_size) not in hosts:
-            hosts[case.source, wave_size] = ctypes.CDLL(
-                str(compiled(case.source, (*HOST_FLAGS, f"-DWAVE={wave_size}")))
-            )
+            flags = flags_of(case.source, f"-DWAVE={wave_size}", gpu=False)
+            hosts[case.source, wave_size] = ctypes.CDLL(str(compiled(case.source, flags)))
         n = groups * GROUP
         draw = np.random.default_rng(list(case.name.encode()))
         inputs = [values(draw, name, n) for name in case.types[1:]]
