@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         print(report)
         if args.html:
             print(f"written to {args.html}")
-    lost = shown.get("lost") or (shown.get("unreachable") and shown.get("cause"))
+    lost = shown.get("lost") or (shown.get("unreachable") and shown.get("cause", "").removeprefix("DeviceLost: "))
     if lost:  # what is known was told; that the card is gone is the command's answer
         error = DeviceLost(lost)
         error.in_result = True

@@ -20,10 +20,10 @@ from ringup.autogen.amd.mp import MP0_SMN_C2PMSG_33
 from ringup.autogen.amd.nbio import RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE
 from ringup.autogen.layout import Struct
 from ringup.drivers.amd import chips
-from ringup.drivers.amd.registers import ONES, Block, Registers, Version
+from ringup.drivers.amd.registers import NBIO_EVERYWHERE, ONES, Block, Registers, Version
 from ringup.drivers.amd.vram import VramWindow
 from ringup.drivers.transport.seam import Device
-from ringup.errors import DeviceLost, DeviceTimeout, FirmwareError, NotSupported
+from ringup.errors import DeviceTimeout, FirmwareError, NotSupported
 from ringup.firmware.stated import within
 
 if (
@@ -41,7 +41,6 @@ MP0_EVERYWHERE = (
     (13, 0, 0),
     (0x16000,),
 )  # facts and bases that amdgpu_discovery.c has compiled in: mmMP0_SMN_C2PMSG_33 0x16061
-NBIO_EVERYWHERE = ((4, 3, 0), (0x0, 0x14, 0xD20))  # the same: mmRCC_CONFIG_MEMSIZE 0xde3
 TABLES = (facts.IP_DISCOVERY, facts.GC, facts.HARVEST_INFO, facts.MALL_INFO)  # read when reading is dear
 SIZED_BY: dict[
     int, tuple[type[Struct], str]
@@ -224,10 +223,6 @@ def memory(device: Device, registers: Registers) -> VramWindow:
     """
     nbio = Block(registers, "NBIO", *NBIO_EVERYWHERE)
     size_mib = int(nbio.read(RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE))
-    if size_mib == ONES:
-        raise DeviceLost(
-            f"{device.name}: registers read all ones though the card is on the bus: it sleeps or hangs; reset its slot or power it off"
-        )
     if not size_mib:
         raise NotSupported(f"{device.name} has no memory of its own: processors with graphics are not driven")
     within(
@@ -250,15 +245,14 @@ def discover(device: Device, registers: Registers) -> tuple[Ips, VramWindow]:
 
     late: DeviceTimeout | None = None
     try:
-        Block(registers, "MP0", *MP0_EVERYWHERE).wait(
-            MP0_SMN_C2PMSG_33,
-            lambda word: (
-                bool(int(word) & READY) and int(word) != ONES
-            ),  # behind a bus reset registers read all ones for a while
-            IFWI_TIMEOUT_US,
-            "waiting for the card's own firmware (IFWI) after power on",
-            poll_us=IFWI_POLL_US,
-        )
+        with registers.returning():
+            Block(registers, "MP0", *MP0_EVERYWHERE).wait(
+                MP0_SMN_C2PMSG_33,
+                lambda word: bool(int(word) & READY) and int(word) != ONES,
+                IFWI_TIMEOUT_US,
+                "waiting for the card's own firmware (IFWI) after power on",
+                poll_us=IFWI_POLL_US,
+            )
     except DeviceTimeout as error:
         late = error
         LOG.info("%s: %s", device.name, error)

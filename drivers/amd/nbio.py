@@ -23,7 +23,7 @@ from ringup.autogen.amd.nbio import (
 from ringup.autogen.amd.nbio_link import RCC_DEV0_EPF2_STRAP2
 from ringup.autogen.layout import Word
 from ringup.drivers.amd.doorbells import IH_INDEX, SDMA_EACH, SDMA_FIRST
-from ringup.drivers.amd.registers import ONES, REGISTER_BAR, Block, Version
+from ringup.drivers.amd.registers import Block, Version
 from ringup.errors import NotSupported
 
 ENGINE_HUNG = 0x2000_0000  # ATOM_S3_ASIC_GUI_ENGINE_HUNG of amdgpu's atombios.h: tells the VBIOS that a driver is resetting the card
@@ -93,8 +93,7 @@ class Nbio:
     @property
     def answers(self) -> bool:
         """Whether registers read as registers; false while the chip is in reset. Never raises."""
-        mmio = self.block.registers.device.bars[REGISTER_BAR]
-        return mmio.read32(self.block.address(RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE)) != ONES
+        return self.block.registers.answer
 
     @property
     def revision(self) -> int:

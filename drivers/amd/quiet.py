@@ -23,12 +23,12 @@ from ringup.drivers.amd.hdp import Hdp
 from ringup.drivers.amd.layout import Layout
 from ringup.drivers.amd.nbio import Nbio
 from ringup.drivers.amd.psp import Psp
-from ringup.drivers.amd.recovery import WHOLE, Rung, climb
+from ringup.drivers.amd.recovery import WHOLE, Rung, by_bus, climb
 from ringup.drivers.amd.registers import Registers
 from ringup.drivers.amd.smu import PING_US, Smu
 from ringup.drivers.transport.config_space import ask, find_capability, power_state
 from ringup.drivers.transport.seam import Device
-from ringup.errors import DeviceFault, DeviceHung, DeviceTimeout, NotSupported
+from ringup.errors import DeviceFault, DeviceHung, DeviceLost, DeviceTimeout, NotSupported
 
 LOG = logging.getLogger(__name__)
 D3HOT = 3
@@ -105,10 +105,29 @@ def reset(bare: Bare, first: str | None = None) -> list[Rung]:
     that is not offered, `DeviceLost`, `DeviceHung` when none helped.
     """
     names = offered(bare.device)
-    first = first or (names[0] if bare.secure_os else names[min(1, len(names) - 1)])
-    if first not in names:
+    if first is not None and first not in names:
         raise ValueError(f"{bare.device.name} has no reset {first!r}; it has {', '.join(names)}")
+    try:
+        asked = bare.secure_os
+    except DeviceLost as error:
+        if bare.device.lost:
+            raise
+        return _climb_silent(bare, names[names.index(first) if first else 0 :], error)
+    first = first or (names[0] if asked else names[min(1, len(names) - 1)])
     return _climb(bare, names[names.index(first) :])
+
+
+def _climb_silent(bare: Bare, names: Sequence[str], why: DeviceLost) -> list[Rung]:
+    """Reset a card whose registers do not answer: only the bus can. It is looked at once it answers again."""
+    rungs = list[Rung]()
+
+    def take(name: str) -> None:
+        if name not in bare.device.resets():
+            raise why
+        by_bus(bare.device, name, lambda: few(bare))
+
+    climb(bare.device, names, take, rungs)
+    return rungs
 
 
 def _climb(bare: Bare, names: Sequence[str]) -> list[Rung]:
@@ -119,7 +138,7 @@ def _climb(bare: Bare, names: Sequence[str]) -> list[Rung]:
         if parts.psp.alive:
             raise DeviceHung("the secure OS still runs")
 
-    climb(parts, names, take, rungs)
+    climb(bare.device, names, take, rungs)
     return rungs
 
 
@@ -129,7 +148,7 @@ def rest(bare: Bare, *, sleep: bool = True) -> Rest:
     if done.found not in (COLD, CLEAN):
         done.rungs = _climb(bare, offered(bare.device))
     done.power = _sleep(bare.device) if sleep else f"D{power_state(bare.device.config)}, as asked"
-    bare.registers.check("looking at it a last time")
+    bare.registers.check_link("looking at it a last time")
     return done
 
 

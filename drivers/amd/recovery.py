@@ -86,10 +86,11 @@ class Ladder:
         Raises `DeviceLost` when the card is gone, `DeviceHung` with what every rung said when none helped.
         """
         names = self.names
-        return climb(self._blocks, names[names.index(first) :], lambda name: RUNGS[name][0](self._blocks), self.rungs)
+        blocks = self._blocks
+        return climb(blocks.device, names[names.index(first) :], lambda name: RUNGS[name][0](blocks), self.rungs)
 
 
-def climb(blocks: Parts, names: Iterable[str], take: Callable[[str], None], rungs: list[Rung]) -> Rung:
+def climb(device: Device, names: Iterable[str], take: Callable[[str], None], rungs: list[Rung]) -> Rung:
     """Take rungs until `take(name)` returns: that one is verified. Append to `rungs` how each went; return the last.
 
     Raises `DeviceLost` when the card is gone, `DeviceHung` with what every rung said when none helped.
@@ -97,16 +98,17 @@ def climb(blocks: Parts, names: Iterable[str], take: Callable[[str], None], rung
     for name in names:
         try:
             take(name)
-        except DeviceLost:
-            raise
         except RingupError as error:
-            LOG.info("%s: reset rung %s failed: %s", blocks.device.name, name, error)
+            # one that is on the bus and whose registers do not answer is what the next rung is for
+            if isinstance(error, DeviceLost) and device.lost:
+                raise
+            LOG.info("%s: reset rung %s failed: %s", device.name, name, error)
             rungs.append(Rung(name, "", str(error)))
             continue
         rungs.append(Rung(name, RUNGS[name][1]))
         return rungs[-1]
     tried = "; ".join(map(str, rungs))
-    raise DeviceHung(f"{blocks.device.name}: no reset helped ({tried}); switch the card's power off and on")
+    raise DeviceHung(f"{device.name}: no reset helped ({tried}); switch the card's power off and on")
 
 
 def _queues(blocks: Blocks) -> None:
@@ -132,15 +134,20 @@ def _mode1(blocks: Parts) -> None:
     mode1_reset(blocks.device, blocks.nbio, blocks.psp, blocks.smu)
 
 
+def by_bus(device: Device, method: str, look: Callable[[], Parts]) -> None:
+    """Reset from the bus and wait until the card is cold and its boot loader listens; `look` gives its parts once it is reset."""
+    device.reset(method)
+    change_command(device.config, on=pci.PCI_COMMAND_MEMORY)
+    blocks = look()
+    blocks.smu.mailbox.forget()
+    _wait_cold(blocks, BUS_TIMEOUT_US)
+    # ORDER: until the card's own firmware is through it trains memory and sets the hubs up, as after power on
+    blocks.psp.wait_loader(f"waiting for the boot loader behind a reset of the {method}")
+
+
 def _by_bus(method: str) -> Callable[[Parts], None]:
     def reset(blocks: Parts) -> None:
-        device = blocks.device
-        device.reset(method)
-        change_command(device.config, on=pci.PCI_COMMAND_MEMORY)
-        blocks.smu.mailbox.forget()
-        _wait_cold(blocks, BUS_TIMEOUT_US)
-        # ORDER: until the card's own firmware is through it trains memory and sets the hubs up, as after power on
-        blocks.psp.wait_loader(f"waiting for the boot loader behind a reset of the {method}")
+        by_bus(blocks.device, method, lambda: blocks)
 
     reset.__doc__ = f"Reset the {method} from the bus."
     return reset
@@ -155,7 +162,7 @@ def _wait_cold(blocks: Parts, timeout_us: int) -> None:
         if blocks.nbio.answers and not blocks.psp.alive:
             return
         if late:
-            blocks.registers.check("waiting for the end of a reset")
+            blocks.registers.check_link("waiting for the end of a reset")
             alive = blocks.nbio.answers and blocks.psp.alive
             raise DeviceHung(
                 "the secure OS runs as if nothing had happened" if alive else "registers do not answer after the reset"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
+from ringup.autogen.amd.nbio import RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE
 from ringup.autogen.layout import Word
 from ringup.drivers.transport import bars
 from ringup.drivers.transport.seam import Clock, Device, Mmio
@@ -25,18 +26,29 @@ ONES = 0xFFFF_FFFF
 REGISTER_BAR = 5
 SMN_INDEX, SMN_DATA = 0x50, 0x54  # RSMU_INDEX and RSMU_DATA: dwords 0x14 and 0x15 of nbio_4_3_0_offset.h, segment 0
 NO_VENDOR = 0xFFFF
+# The bus interface's facts and bases that amdgpu_discovery.c has compiled in: mmRCC_CONFIG_MEMSIZE 0xde3
+NBIO_EVERYWHERE = ((4, 3, 0), (0x0, 0x14, 0xD20))
 LAST_ADDRESS = 0xFFFF_FFFC  # what the index register takes: 32 bits, a byte address of a dword
+SILENT = "registers read all ones though the card is on the bus: it sleeps or hangs; reset its slot or power it off"
 POLL_US = 10  # between two reads of a wait: a read over PCIe itself takes about 1
 
 
 class Registers:
-    """The register BAR of one card. Counts accesses; a read of all ones asks whether the card is still there."""
+    """The register BAR of one card. Counts accesses; a read of all ones asks whether the card is still there and its registers answer.
+
+    They may not, of a card that is on the bus: its firmware has hung, its power is off, or its window was moved. A register that holds all
+    ones is told from that by one that never does, the size of memory.
+    """
 
     def __init__(self, device: Device) -> None:
         self.device, self.clock = device, device.clock
         self._mmio: Mmio = bars.window(device, REGISTER_BAR)
         self._size_bytes = self._mmio.size_bytes
         self.reads = self.writes = 0
+        self._returning = False
+        base, segments = NBIO_EVERYWHERE
+        offset, segment = RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE.place(base)
+        self._memory_size = 4 * (segments[segment] + offset)
 
     def read(self, address: int) -> int:
         """Read the register at a byte address. Raises `DeviceLost` when the card is gone."""
@@ -92,8 +104,28 @@ class Registers:
             for at, value in enumerate(values):
                 batch.write32(address + 4 * at, value)
 
+    @property
+    def answer(self) -> bool:
+        """Whether registers read as registers; false while the chip is in reset, sleeps or hangs. Never raises."""
+        return self._mmio.read32(self._memory_size) != ONES
+
+    @contextmanager
+    def returning(self) -> Iterator[None]:
+        """Let registers read as all ones meanwhile: they do for a while behind a reset of the bus."""
+        self._returning = True
+        try:
+            yield
+        finally:
+            self._returning = False
+
     def check(self, doing: str) -> None:
-        """Raise `DeviceLost` if the card no longer answers configuration reads; `doing` is what was under way."""
+        """Raise `DeviceLost` if the card no longer answers configuration reads, or its registers none; `doing` is what was under way."""
+        self.check_link(doing)
+        if not self._returning and not self.answer:
+            raise DeviceLost(f"{doing}: {self.device.name}: {SILENT}")
+
+    def check_link(self, doing: str) -> None:
+        """Raise `DeviceLost` if the card no longer answers configuration reads, whatever its registers do: one that sleeps has none."""
         if self.device.lost or self.device.config.read(0, 2) == NO_VENDOR:
             raise DeviceLost(f"{doing}: {self.device.name} {self.device.why_lost}")
 

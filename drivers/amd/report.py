@@ -19,7 +19,7 @@ from ringup.drivers.amd.spaces import USER_VMID, Spaces
 from ringup.drivers.amd.wiring import Blocks
 from ringup.drivers.mistakes import Mistakes, shortened
 from ringup.drivers.stages import Stage
-from ringup.errors import RingupError
+from ringup.errors import DeviceLost, RingupError
 from ringup.queues.decode import Decoder, Packet, decode_ring
 from ringup.queues.decode_pm4 import Pm4Decoder
 from ringup.queues.decode_sdma import SdmaDecoder
@@ -71,6 +71,13 @@ class Report:
     def as_dict(self) -> dict[str, Any]:
         """Return plain values that JSON takes."""
         return asdict(self)
+
+    def miss(self, what: str, error: Exception) -> None:
+        """Note that a part could not be made. A card that leaves while it is reported on is lost: that is its first cause where it had none."""
+        self.unknown.append(f"{what}: {type(error).__name__}: {error}")
+        if isinstance(error, DeviceLost):
+            self.unreachable = self.unreachable or "the card is gone"
+            self.cause = self.cause or f"{type(error).__name__}: {error}"
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -174,7 +181,7 @@ def make(known: Known) -> Report:
         try:
             step()
         except Exception as error:  # noqa: BLE001  a report of a broken card meets anything; the other parts are told
-            report.unknown.append(f"{what}: {type(error).__name__}: {error}")
+            report.miss(what, error)
     return report
 
 
@@ -231,14 +238,14 @@ class _Maker:
                 more, at_bytes = _pointers(queue)
                 state |= more
             except Exception as error:  # noqa: BLE001  the ring is in memory and is told all the same
-                self._report.unknown.append(f"pointers of {queue.name}: {error}")
+                self._report.miss(f"pointers of {queue.name}", error)
         packets: tuple[str, ...] = ()
         done, last = _completed(queue.timeline), queue.timeline.last
         if done != last:
             try:
                 packets = tuple(_packet_lines(queue, self._known.blocks, self._known.spaces, at_bytes))
             except Exception as error:  # noqa: BLE001  a ring in memory of a card that is gone; what else is known is told
-                self._report.unknown.append(f"packets of {queue.name}: {error}")
+                self._report.miss(f"packets of {queue.name}", error)
         return QueueReport(queue.name, place, done, last, state, packets)
 
     def processors(self) -> None:

@@ -51,7 +51,7 @@ class Reset:
         if first not in offered:
             raise ValueError(f"the card has no reset {first!r}; it has {', '.join(offered)}")
         chosen = self._unfinished()
-        climb(self._blocks, offered[offered.index(first) :], lambda name: self._take(name, chosen), self.rungs)
+        climb(self._blocks.device, offered[offered.index(first) :], lambda name: self._take(name, chosen), self.rungs)
 
     def _unfinished(self) -> list[CardQueue]:
         """Return the queues whose work does not end within a moment; all, when that is none: then a fault is what the reset is for."""

@@ -35,7 +35,7 @@ def mode1_reset(device: Device, nbio: Nbio, psp: Psp, smu: Smu) -> None:
     end_us = device.clock.now_us + BACK_TIMEOUT_US
     while not nbio.answers:
         if device.clock.now_us >= end_us:
-            nbio.block.registers.check("waiting for registers behind a mode-1 reset")
+            nbio.block.registers.check_link("waiting for registers behind a mode-1 reset")
             raise DeviceTimeout(
                 f"mode-1 reset: registers read all ones {(away_us + BACK_TIMEOUT_US) / 1000:g} ms later; reset the slot or power the card off"
             )

@@ -13,13 +13,15 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from ringup.autogen.amd.nbio import BIF_BX_PF0_MM_DATA, BIF_BX_PF0_MM_INDEX, BIF_BX_PF0_MM_INDEX_HI
-from ringup.drivers.amd.registers import Block, Registers
+from ringup.drivers.amd.registers import ONES, Block, Registers
 from ringup.drivers.transport import bars
 from ringup.drivers.transport.seam import Device
-from ringup.errors import NotSupported
+from ringup.errors import DeviceLost, NotSupported
 
 VRAM_BAR = 0
 GONE = b"\xff\xff\xff\xff"  # what reads of a card that is gone give
+# Where the table of blocks lies in VRAM. Source: amdgpu_discovery.h, DISCOVERY_TMR_OFFSET
+TABLE_FROM_END_BYTES = 64 << 10
 INDEX_FACTS = (4, 3, 0)  # MM_INDEX, MM_DATA and MM_INDEX_HI lie at dwords 0, 1 and 6 of every chip's register BAR
 LOW_BITS = BIF_BX_PF0_MM_INDEX.FIELDS["mm_offset"].width  # MM_INDEX_HI holds the address from there on
 
@@ -40,7 +42,7 @@ class VramWindow:
         if (
             near and near[-4:] == GONE[-len(near) :]
         ):  # a card that leaves in the middle of a block leaves ones at its end
-            self._index.registers.check(f"reading {seen:#x} bytes of VRAM at {vram_pa:#x}")
+            self._check(f"reading {seen:#x} bytes of VRAM at {vram_pa:#x}")
         return near + self._read_far(vram_pa + seen, size_bytes - seen) if seen < size_bytes else near
 
     def write(self, vram_pa: int, data: bytes | memoryview) -> None:
@@ -63,6 +65,17 @@ class VramWindow:
             return self._bar.map()
         except NotSupported:
             return None
+
+    def _check(self, doing: str) -> None:
+        """Raise `DeviceLost` for a card that is gone, and for a window that leads nowhere: then the table of blocks reads as ones, too."""
+        self._index.registers.check(doing)
+        table = self.size_bytes - TABLE_FROM_END_BYTES
+        if 0 <= table <= self.visible_bytes - 4 and self._bar.read32(table) == ONES:
+            name = self._index.registers.device.name
+            raise DeviceLost(
+                f"{doing}: {name}: its window (BAR {VRAM_BAR}) reads all ones though its registers answer: the bridges above it do not lead "
+                "there; reset its slot or power it off"
+            )
 
     def _seen(self, vram_pa: int, size_bytes: int) -> int:
         """Return how many of the bytes the window shows."""
