@@ -166,6 +166,8 @@ def _parse(words: Sequence[str], command: str | None) -> argparse.Namespace | No
     """Return the arguments, None where no command is named and help was printed. Raises `SystemExit` behind --help and for wrong usage."""
     parser = build_parser(command)
     try:
+        if any("\0" in word for word in words):
+            parser.error("a word holds a zero byte, which no name of a file or card does")
         args = parser.parse_args(words)
     except Refused as refused:
         if wants_json(list(words)):

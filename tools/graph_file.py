@@ -18,8 +18,10 @@ from ringup.compiler.tensor import Tensor
 from ringup.compiler.tensor.order import finals, prepared
 from ringup.compiler.tuning import Tuning
 from ringup.errors import CompileError
+from ringup.tools import files
 from ringup.tools.paths import cache_folder
 
+LIMIT_BYTES = 64 << 20  # of a source
 DEFAULT_NAMES = ("main", "model")
 TUNING_FILE = "tuning.json"
 
@@ -80,10 +82,7 @@ def _split(text: str) -> tuple[Path, str | None]:
 
 def _run_file(path: Path) -> ModuleType:
     """Run a file as a module of its own; imports find what lies beside it, as they do for a script."""
-    try:
-        source = path.read_bytes()
-    except OSError as error:
-        raise CompileError(f"{path} cannot be read ({error.strerror}); check its path") from error
+    source = files.read_program(str(path), LIMIT_BYTES)
     spec = importlib.util.spec_from_loader(f"ringup_file_{path.stem}", None, origin=str(path))
     assert spec is not None
     module = importlib.util.module_from_spec(spec)

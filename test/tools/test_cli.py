@@ -80,6 +80,14 @@ def test_an_unknown_command_is_wrong_usage(capsys):
     assert "invalid choice: 'nonsense'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [["mem", "virtual:navi31", "read", "0", "16", "--out", "\0"], ["up", "virtual:\0"]])
+def test_a_word_with_a_zero_byte_is_wrong_usage(capsys, words):
+    with pytest.raises(SystemExit) as end:
+        cli.main(words)
+    assert end.value.code == 2
+    assert "a word holds a zero byte" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("error", [HeaderError("reading x.h: it is not there"), NoSuchCard("no card")])
 def test_an_error_is_one_line_and_its_own_exit_code(monkeypatch, capsys, error):
     def fail(args):

@@ -139,6 +139,7 @@ def test_other_functions_compile_too(ringup, net):
         ("net.py:forward", r"net\.py has no function forward; it has main, pair, .*: name one as net\.py:main"),
         ("helper.py", r"helper\.py has no function main or model; it has broken: name one as helper\.py:broken"),
         ("missing.py", r"missing\.py cannot be read \(No such file or directory\); check its path"),
+        ("/dev/zero", r"/dev/zero has more than 64 MiB; no program does"),
         ("wrong.py", r"wrong\.py:2: SyntaxError: .*"),
         ("nul.py", r"nul\.py: (SyntaxError|ValueError): .*null bytes.*"),
         ("ends.py", r"ends\.py:2: it ends Python \(SystemExit: 3\)"),
