@@ -14,6 +14,7 @@ from ringup.silicon.shader.interp_spaces import (
     Transfer,
     atomic,
     byte_addresses,
+    check_stored,
     deliver,
     numbers,
     stored,
@@ -69,7 +70,10 @@ def vector_memory(step: Step) -> None:
         order = FLAT_LOADS if is_flat else LOADS
         _load(step, first, transfer, places(step, transfer.size_bytes, lanes), lanes, order)
         return
-    data, undefined = stored(step, step.field["data"], transfer, lanes)
+    data, undefined = stored(step, step.field["data"], transfer, lanes, check=not is_flat)
+    if is_flat:  # its address says who will read what it stores
+        _, private = _apertures(step, _wide(step, step.field["addr"], lanes))
+        check_stored(step, step.field["data"], transfer.register_count, lanes & ~private)
     for space, some, addresses in places(step, transfer.size_bytes, lanes):
         space.write(addresses, some, data, undefined)
     step.issue(FLAT_STORES if is_flat else STORES)

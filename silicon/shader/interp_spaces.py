@@ -156,8 +156,10 @@ def deliver(
     regs.set_vector(first, values, lanes, undefined=unknown, order=order)
 
 
-def stored(step: Step, first: int, transfer: Transfer, lanes: Lanes) -> tuple[Bytes, NDArray[np.bool_] | None]:
-    """Return the (lanes, bytes) that a store takes from VGPRs `first` up, and which of them nobody wrote."""
+def stored(
+    step: Step, first: int, transfer: Transfer, lanes: Lanes, *, check: bool = True
+) -> tuple[Bytes, NDArray[np.bool_] | None]:
+    """Return the (lanes, bytes) that a store takes from VGPRs `first` up, and which of them nobody wrote: `check_stored` unless told not to."""
     regs, count = step.regs, transfer.register_count
     words = np.stack([regs.vector(first + at, lanes, decides=False) for at in range(count)], axis=1)
     if transfer.half == "high":
@@ -165,7 +167,8 @@ def stored(step: Step, first: int, transfer: Transfer, lanes: Lanes) -> tuple[By
     data = np.ascontiguousarray(words).view(np.uint8)[:, : transfer.size_bytes]
     if regs.tracker is None:
         return data, None
-    check_stored(step, first, count, lanes)
+    if check:
+        check_stored(step, first, count, lanes)
     unknown = np.stack([regs.vector_undefined(first + at) for at in range(count)], axis=1)
     return data, np.repeat(unknown, 4, axis=1)[:, : transfer.size_bytes]
 

@@ -34,23 +34,28 @@ def addresses(wave: Wave, ins: Instruction) -> Addresses:
     return Addresses(base, stride=4) if lanes is None else Addresses(base, wave.src(lanes, "i32"))
 
 
-def in_aperture(wave: Wave, lanes: Value) -> Value:
-    """Return whether an active lane's flat address (vector of i64) lies in the LDS or the private aperture (i1); an aperture at 0 is none."""
+def _inside(wave: Wave, lanes: Value, name: str) -> Value:
+    """Return the lanes whose flat address (vector of i64) lies in an aperture (vector of i1); one at 0 is none."""
     code = wave.code
-    top = code.op("lshr", lanes, wave.const(32, "i64"))
-    found = None
-    for name in ("shared", "private"):
-        aperture = wave.context(name)
-        start = code.op("shl", aperture, code.const(16, "i64"))
-        nowhere = code.icmp("eq", aperture, code.const(0, "i64"))
-        start = code.select(nowhere, code.const(-1, "i64"), start)
-        inside = code.icmp("eq", top, wave.splat(start))
-        if name == "shared":
-            there = code.op("and", as_mask(code, inside), wave.exec_bits())
-            wave.reaches_lds = code.icmp("ne", there, code.const(0, there.type))
-        found = inside if found is None else code.op("or", found, inside)
-    assert found is not None
-    active = code.op("and", as_mask(code, found), wave.exec_bits())
+    aperture = wave.context(name)
+    start = code.op("shl", aperture, code.const(16, "i64"))
+    nowhere = code.icmp("eq", aperture, code.const(0, "i64"))
+    start = code.select(nowhere, code.const(-1, "i64"), start)
+    return code.icmp("eq", code.op("lshr", lanes, wave.const(32, "i64")), wave.splat(start))
+
+
+def own_lanes(wave: Wave, ins: Instruction) -> Value:
+    """Return the lanes of a FLAT instruction that reach scratch (mask_type)."""
+    return as_mask(wave.code, _inside(wave, wave.src(operand(ins, "addr"), "i64"), "private"))
+
+
+def in_aperture(wave: Wave, lanes: Value) -> Value:
+    """Return whether an active lane's flat address (vector of i64) lies in the LDS or the private aperture (i1)."""
+    code = wave.code
+    shared, private = (_inside(wave, lanes, name) for name in ("shared", "private"))
+    there = code.op("and", as_mask(code, shared), wave.exec_bits())
+    wave.reaches_lds = code.icmp("ne", there, code.const(0, there.type))
+    active = code.op("and", as_mask(code, code.op("or", shared, private)), wave.exec_bits())
     return code.icmp("ne", active, code.const(0, active.type))
 
 

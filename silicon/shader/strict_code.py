@@ -13,6 +13,7 @@ from ringup.silicon.shader.analysis import FIRST_VGPR, VECTOR_FORMATS, numbers, 
 from ringup.silicon.shader.context import COUNTERS, EXEC_BITS_UNWRITTEN
 from ringup.silicon.shader.emitter import Value
 from ringup.silicon.shader.memory_effects import memory_effects
+from ringup.silicon.shader.rules_global import own_lanes
 from ringup.silicon.shader.rules_lds import exchanged
 from ringup.silicon.shader.rules_matrix import undefined_elements
 from ringup.silicon.shader.strict import (
@@ -122,8 +123,9 @@ class Guard:
         unproven = self.findings.unproven[key][index]
         everywhere = self._decides_everywhere(step.ins) if unproven else 0
         stored = reads(step.ins, self.wave.lanes).stored & unproven
-        if stored:
-            self._check_stored(step.ins, stored)
+        is_flat = step.ins.format == "FLAT"  # whose address says who will read what it stores
+        if stored and not is_flat:
+            self._check_stored(step.ins, stored, self.wave.exec_bits())
         for one in numbers(unproven & ~stored):
             if one < FIRST_VGPR:
                 bits, into_exec = self._missing_bits(one, step.ins)
@@ -132,6 +134,9 @@ class Guard:
                 bits = self._missing_lanes(one, step.ins, everywhere=bool(everywhere >> one & 1))
                 detail = self._detail(one, bits)
             self.wave.fault(code.icmp("ne", bits, code.const(0, bits.type)), "uninitialised", detail)
+        if stored and is_flat:
+            others = code.invert(own_lanes(self.wave, step.ins))
+            self._check_stored(step.ins, stored, code.op("and", self.wave.exec_bits(), others))
 
     def _decides_everywhere(self, ins: Instruction) -> int:
         return reads(ins, self.wave.lanes).decide_everywhere
@@ -142,9 +147,9 @@ class Guard:
         lane = code.resize(code.intrinsic("cttz", bits, Value("false", "i1"), overload=(bits.type,)), "i64")
         return code.op("or", code.op("shl", lane, code.const(32, "i64")), code.const(one, "i64"))
 
-    def _check_stored(self, ins: Instruction, stored: int) -> None:
-        """Stop where no part of what a lane stores is written."""
-        code, bits = self.code, self.wave.exec_bits()
+    def _check_stored(self, ins: Instruction, stored: int, bits: Value) -> None:
+        """Stop where no part of what one of these lanes stores is written."""
+        code = self.code
         for one in numbers(stored):
             bits = code.op("and", bits, self._missing_lanes(one, ins, everywhere=False))
         first = (stored & -stored).bit_length() - 1

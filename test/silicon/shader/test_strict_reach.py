@@ -31,6 +31,9 @@ MIXED_FLAT = (
 )
 LDS_HALF = "s_mov_b32 exec_lo, 0xffff\n ds_store_b32 v1, v0\n s_mov_b32 exec_lo, -1\n"  # 16 of 32 dwords are written
 
+OWN_FLAT = (
+    "v_lshlrev_b32_e32 v6, 2, v0\n v_and_b32_e32 v6, 12, v6\n v_mov_b32_e32 v7, "  # and the aperture's high dword
+)
 KEEP_V2 = "\n global_store_b32 v1, v2, s[2:3]"
 
 BROKEN = {
@@ -90,6 +93,12 @@ BROKEN = {
         "global_store_b32 v1, v3, s[2:3]",
         "uninitialised", "lane 1 of v3",
     ),
+    "undefined value, stored to scratch and memory by FLAT": (
+        OWN_FLAT + "0x20000\n v_cmp_eq_u32_e32 vcc_lo, 0, v0\n v_cndmask_b32_e32 v7, 0, v7, vcc_lo\n v_cndmask_b32_e32 v6, s0, v6, vcc_lo\n"
+        "flat_store_b32 v[6:7], v5",
+        "uninitialised", "lane 1 of v5",
+    ),
+    "undefined address of FLAT": (OWN_FLAT + "0x20000\n flat_store_b32 v[7:8], v5", "uninitialised", "lane 0 of v8"),
 }  # fmt: skip
 
 
@@ -127,6 +136,9 @@ RIGHT = {
     "bytes that make a dword": (
         "v_lshlrev_b32_e32 v2, 1, v0\n ds_store_b8 v2, v0\n ds_store_b8 v2, v0 offset:1\n ds_load_u16 v3, v2\n s_waitcnt lgkmcnt(0)\n"
         "v_add_nc_u32_e32 v4, v3, v3"
+    ),
+    "undefined value, moved to scratch by FLAT": (
+        OWN_FLAT + "0x20000\n flat_store_b32 v[6:7], v5\n flat_store_b8 v[6:7], v9\n flat_load_b32 v2, v[6:7]"
     ),
     "scratch up to its end": "v_mov_b32_e32 v2, 0\n scratch_store_b32 off, v2, off offset:12",
 }  # fmt: skip
