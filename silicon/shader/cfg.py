@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PREFETCH_BYTES = 4096
 HW_REG_MODE = 1
-MESSAGE_DEALLOC_VGPRS = 3  # RDNA3 ISA reference, "S_SENDMSG Messages"
+MESSAGE_INTERRUPT, MESSAGE_DEALLOC_VGPRS = 1, 3  # RDNA3 ISA reference, "S_SENDMSG Messages"
 _FIRST_MODE_BITS = {"s_round_mode": (0, 0xF), "s_denorm_mode": (4, 0xF)}
 ENDS = frozenset(("s_endpgm", "s_endpgm_saved", "s_endpgm_ordered_ps_done"))
 _CONDITIONS = ("s_cbranch_scc", "s_cbranch_vcc", "s_cbranch_exec")
@@ -30,6 +30,7 @@ _LEAVES = frozenset(
     ("s_trap", "s_rfe_b64", "s_sethalt", "s_sendmsg", "s_sendmsghalt", "s_subvector_loop_begin", "s_subvector_loop_end",
      "s_setreg_b32", "s_setreg_imm32_b32", "s_sendmsg_rtn_b32", "s_sendmsg_rtn_b64")
 )  # fmt: skip
+_BY_PAIRS = ("s_call_b64", "s_setpc_b64", "s_swappc_b64")
 _DEBUG_BRANCHES = "s_cbranch_cdbg"
 
 
@@ -229,10 +230,17 @@ def is_release(ins: Instruction) -> bool:
     return ins.mnemonic == "s_sendmsg" and ins.fields["simm16"] == MESSAGE_DEALLOC_VGPRS
 
 
+def is_interrupt(ins: Instruction) -> bool:
+    """Say whether a message interrupts the host, who is told M0."""
+    return ins.mnemonic in ("s_sendmsg", "s_sendmsghalt") and ins.fields["simm16"] & 0xFF == MESSAGE_INTERRUPT
+
+
 def _part(ins: Instruction) -> str:
     name = ins.mnemonic
     if ins.format not in ("SOPP", "SOPK", "SOP1"):
         return ""
+    if name in _BY_PAIRS and any(one.kind == "sgpr" and one.index % 2 for one in ins.operands):
+        return "leave"  # the interpreter says what is wrong with such a pair
     if name in ("s_branch", "s_call_b64"):
         return "jump"
     if name.startswith(_CONDITIONS):

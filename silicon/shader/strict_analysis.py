@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ringup.silicon.shader import dpp, state
 from ringup.silicon.shader.analysis import ALL, FIRST_VGPR, M0_BIT, SCC_BIT, effects, numbers, registers
+from ringup.silicon.shader.cfg import is_interrupt
 from ringup.silicon.shader.memory_effects import (
     HALVES,
     LOW_HALF,
@@ -382,7 +383,7 @@ def _implicit(ins: Instruction, lanes: int) -> int:
         found |= SCC_BIT
     if name.startswith("s_cbranch_vcc"):
         found |= (1 << lanes // 32) - 1 << state.VCC_LO
-    if ins.format == "LDSDIR":
+    if ins.format == "LDSDIR" or is_interrupt(ins):
         found |= M0_BIT
     return found
 

@@ -77,6 +77,7 @@ RULE_MODULES = (  # importing them fills `wave.RULES`
 )  # fmt: skip
 ALL_BITS = (1 << 64) - 1
 PLANS_KEPT = 256
+_ADDRESSED = ("memory", "alignment")  # faults whose detail is an address, which may have the bit of NOTE
 _INTERPRET = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 _MISS = ctypes.CFUNCTYPE(
     ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64
@@ -491,7 +492,8 @@ class TranslatedRun:
         """Note the rule that an instruction broke; what needs no history the interpreter finds again, and says in its own words."""
         words, machine = self._context, self.machine
         kind, detail = FAULT_KINDS[words[Word.FAULT_KIND]], int(words[Word.FAULT_DETAIL])
-        if kind not in ("hazard", "uninitialised") and not detail & NOTE:
+        noted = bool(detail & NOTE) and kind not in _ADDRESSED
+        if kind not in ("hazard", "uninitialised") and not noted:
             refused, self._refused = self._refused, None
             again = Machine(machine.dispatch, _Asked(machine.memory, refused), machine.events, machine.strict)
             outcome = step_one(wave, self._group(slot // self._plan.group_waves, wave), again)
@@ -501,7 +503,7 @@ class TranslatedRun:
         ins = of_wave(decode(machine.fetch(wave.pc, LONGEST_BYTES)), wave.wave_size)
         notes = self._active_of(wave).translation.lowered.notes
         lane = None
-        if detail & NOTE:
+        if noted:
             said = notes[detail & ~NOTE]
         else:
             said = _said(kind, detail, self._birth(wave, detail) if kind == "uninitialised" else "")

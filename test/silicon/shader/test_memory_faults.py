@@ -76,7 +76,7 @@ def test_misaligned_accesses_are_refused_where_the_mode_does_not_allow_them(mach
 
 
 @pytest.mark.parametrize("engine", [Interpreter, Translator])
-@pytest.mark.parametrize("address", [0, 0xA0, 0x7FFF_0000_0000])
+@pytest.mark.parametrize("address", [0, 0xA0, 0x7FFF_0000_0000, 0x4000_0000_0000_0000, 0xFFE8_FCB1_0000_0000])
 def test_an_address_without_memory_is_named_whatever_it_is(machine, engine, address):
     program = "v_mov_b32 v1, 0\nglobal_load_b32 v2, v1, s[0:1]\ns_endpgm"
     violation = machine.broken(program, engine=engine(), user_sgprs=(address & 0xFFFF_FFFF, address >> 32))

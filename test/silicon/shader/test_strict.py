@@ -267,6 +267,7 @@ UNINITIALISED = {
         "v_lshrrev_b64 v[2:3], v5, v[0:1]" + STORE_V2,
         "comes of v5, which was never written",
     ),
+    "what an interrupt tells the host": ("s_sendmsg 1", "m0 was never written"),
     "which bytes a permutation takes": ("v_perm_b32 v2, v0, v0, v5" + STORE_V2, "comes of v5, which was never written"),
     "a permutation of nothing but undefined bytes": (
         "s_mov_b32 s8, 0x0c0c0601\n v_perm_b32 v2, v5, v6, s8\n v_add_nc_u32_e32 v3, v2, v2" + STORE_V3,

@@ -61,6 +61,9 @@ BROKEN = {
         "hazard", "wait on expcnt",
     ),
     "scalar pair that begins at an odd number": (".long 0xbe840101", "alignment", "s1"),  # s_mov_b64 s[4:5], s[1:2]
+    "jump through a pair that begins at an odd number": (".long 0xbe804801", "alignment", "s1"),  # s_setpc_b64 s[1:2]
+    "call that returns through one": ("s_mov_b64 s[4:5], 0\n .long 0xbe874904", "alignment", "s7"),  # s_swappc_b64 s[7:8], s[4:5]
+    "direct call that returns through one": (".long 0xba070001", "alignment", "s7"),  # s_call_b64 s[7:8]
     "scratch beyond a lane's part": (
         "v_mov_b32_e32 v2, 0\n scratch_store_b32 off, v2, off offset:16", "memory", "lane 0 reaches scratch 0x10; 0x10 bytes",
     ),
