@@ -379,12 +379,13 @@ def float_rule(
 ) -> Rule:
     """Make the rule of an opcode whose sources and result have one format: `function` takes a `Float` and the sources as S0, S1, S2.
 
-    What rounds is left to the interpreter under any other rounding than to nearest even; the result of what only selects is not flushed.
+    What rounds, as omod does, is left to the interpreter under any other rounding than to nearest even; the result of what only selects is not
+    flushed.
     `denormals` as in `Float`.
     """
 
     def emit(wave: Wave, ins: Instruction) -> None:
-        if rounds and wave.mode.round(FORMATS[name].kind):
+        if (rounds or ins.omod) and wave.mode.round(FORMATS[name].kind):
             wave.bail(ins)
             return
         unit = Float(wave, name, denormals=denormals)
@@ -399,6 +400,9 @@ def bits_rule(name: str, function: Combine, *, denormals: int | None = None) -> 
     """Make the rule of an opcode that selects or takes apart: as `float_rule`, with bits in and out and no rounding."""
 
     def emit(wave: Wave, ins: Instruction) -> None:
+        if ins.omod and wave.mode.round(FORMATS[name].kind):
+            wave.bail(ins)
+            return
         unit = Float(wave, name, denormals=denormals)
         raw = function(unit, *(unit.raw(one, ins) for one in reads(ins)))
         wave.put(ins.defs[0], unit.result_bits(raw, ins), ins)

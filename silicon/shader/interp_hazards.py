@@ -6,7 +6,7 @@ Source: RDNA3 ISA reference, "Wave Matrix Multiply Accumulate", "Instruction Cla
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ringup.silicon.shader.strict import RuleBroken
 
@@ -46,17 +46,37 @@ def clause_type(ins: Instruction) -> str:
     return ""
 
 
+def is_vector(ins: Instruction) -> bool:
+    """Say whether the vector ALU executes an instruction."""
+    return ins.format in _VALU
+
+
+class State(NamedTuple):
+    """What the instructions before leave to look back at."""
+
+    pending: tuple[
+        tuple[int, int, int], ...
+    ] = ()  # VGPR of a transcendental result, instructions and transcendentals since
+    matrix: frozenset[int] = frozenset()  # result of the WMMA just before
+    compared: bool = False  # the vector instruction just before wrote EXEC
+    left: int = 0  # instructions of the clause still to come
+    type_: str = ""
+
+
 class Sequence:
     """The instructions a wave issued last, as far as one of the rules looks back."""
 
-    def __init__(self) -> None:
-        self._pending: dict[
-            int, list[int]
-        ] = {}  # VGPR of a transcendental result: instructions and transcendentals since
-        self._matrix: set[int] = set()  # result of the WMMA just before
-        self._compared = False  # the vector instruction just before wrote EXEC
-        self._left = 0  # instructions of the clause still to come
-        self._type = ""
+    def __init__(self, before: State | None = None) -> None:
+        start = before or State()
+        self._pending = {one: [instructions, others] for one, instructions, others in start.pending}
+        self._matrix = set(start.matrix)
+        self._compared, self._left, self._type = start.compared, start.left, start.type_
+
+    @property
+    def state(self) -> State:
+        """Return what is left to look back at."""
+        pending = tuple((one, *since) for one, since in sorted(self._pending.items()))
+        return State(pending, frozenset(self._matrix), self._compared, self._left, self._type if self._left else "")  # type: ignore[arg-type]
 
     def check(self, ins: Instruction) -> None:
         """Take the next instruction; one that comes too early breaks a rule."""

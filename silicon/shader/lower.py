@@ -24,11 +24,10 @@ from ringup.silicon.shader.analysis import (
 from ringup.silicon.shader.cfg import is_release, mode_after
 from ringup.silicon.shader.context import COUNTS_WORD, NOTE, SITES_WORD, Exit, Leave, Word
 from ringup.silicon.shader.emitter import Code, Value
-from ringup.silicon.shader.interp_hazards import Sequence
 from ringup.silicon.shader.launch import STATUS_NO_VGPRS
 from ringup.silicon.shader.registers import Mode
 from ringup.silicon.shader.scheduler import TRANSLATE
-from ringup.silicon.shader.strict import RuleBroken
+from ringup.silicon.shader.sequences import FRESH, follow
 from ringup.silicon.shader.strict_analysis import analyse
 from ringup.silicon.shader.strict_code import Guard
 from ringup.silicon.shader.wave import RULES, Wave
@@ -38,7 +37,9 @@ if TYPE_CHECKING:
 
     from ringup.silicon.shader.cfg import Block, Key, Program, Step
     from ringup.silicon.shader.decode import Instruction
+    from ringup.silicon.shader.interp_hazards import State
     from ringup.silicon.shader.registers import Register
+    from ringup.silicon.shader.strict import RuleBroken
 
 SCALAR_BITS = (1 << state.SCALAR_FILE_WORDS) - 1
 # no effect on results here: caches that are not modelled, hints, and waits, which only strict analysis looks at
@@ -128,6 +129,8 @@ class _Writer:
             self.entries.setdefault(key, BEGINNING + 1 + len(self.entries))
         self.full = full_exec(program.blocks, full_at, variant.lanes)
         self.guard = self._guard() if variant.strict else None
+        self.ways = follow(program.blocks) if variant.strict else None
+        self.states = {FRESH: 0}
         self.wave.save_shadows = self.guard.save if self.guard is not None else None
         self.live = live_at_entry(program.blocks, self.full, self.wave.everything)
 
@@ -192,6 +195,8 @@ class _Writer:
         lines += [f"{wave.variable(one)} = alloca {wave.base_type(one)}" for one in sorted(wave.used)]
         lines += [
             "%fuel = alloca i64",
+            "%behind = alloca i64",
+            "store i64 0, ptr %behind",
             f"%fuel.place = getelementptr i64, ptr %context, i64 {int(Word.FUEL)}",
             "%fuel.start = load i64, ptr %fuel.place",
             "store i64 %fuel.start, ptr %fuel",
@@ -253,7 +258,7 @@ class _Writer:
         wave.rows = self.variant.vgpr_count
         mode = key.mode
         guard = self.guard
-        broken = _out_of_sequence(block) if self.variant.strict else None
+        broken = self._out_of_sequence(key)
         out = wave.everything if block.unknown else 0
         for one in block.successors:
             out |= self.live[one]
@@ -267,8 +272,8 @@ class _Writer:
             changed = mode_after(step.ins, mode)
             if not full and step.ins.format in COUNTED_FORMATS:
                 self._lanes = code.op("add", self._lanes, self._active_lanes())
-            if broken and broken[0] == index:
-                wave.fault(code.const(1, "i1"), broken[1].kind, code.const(NOTE | self._note(broken[1].detail), "i64"))
+            for rule_, condition in broken.get(index, ()):
+                wave.fault(condition, rule_.kind, code.const(NOTE | self._note(rule_.detail), "i64"))
             if guard is not None:
                 if not self._is_interpreters(step.ins):
                     guard.before(key, index, step)
@@ -283,6 +288,32 @@ class _Writer:
         if not self._lanes.is_constant:
             wave.count("lanes", self._lanes)
         self._ending(block)
+
+    def _out_of_sequence(self, key: Key) -> dict[int, list[tuple[RuleBroken, Value]]]:
+        """Return by number the instructions of a block that follow others too closely: the rule, and whether it was those (i1).
+
+        Writes what the block leaves to those behind it, if that matters to any.
+        """
+        if self.ways is None:
+            return {}
+        code, found = self.code, self.ways.broken[key]
+        if not self.ways.tracked:
+            return {index: [(broken, code.const(1, "i1"))] for index, broken in found.values()}
+        place = Value("%behind", "ptr")
+        before = code.load(place, "i64", 8)
+        is_state = {one: code.icmp("eq", before, code.const(self._state(one), "i64")) for one in self.ways.behind[key]}
+        behind = code.const(self._state(FRESH), "i64")
+        for one, after in self.ways.behind[key].items():
+            behind = code.select(is_state[one], code.const(self._state(after), "i64"), behind)
+        code.store(behind, place, 8)
+        broken: dict[int, list[tuple[RuleBroken, Value]]] = {}
+        for one, (index, rule_) in found.items():
+            broken.setdefault(index, []).append((rule_, is_state[one]))
+        return broken
+
+    def _state(self, state: State) -> int:
+        """Number a state of what came before."""
+        return self.states.setdefault(state, len(self.states))
 
     def _active_lanes(self) -> Value:
         """Return how many lanes are active (i64), counted once for a value of EXEC."""
@@ -427,17 +458,6 @@ class _Writer:
             self.guard.save()
         wave.set_wave_word(state.PC_LO, target)
         wave.leave(code.const(Exit.LEAVE, "i64"))
-
-
-def _out_of_sequence(block: Block) -> tuple[int, RuleBroken] | None:
-    """Return the first instruction of a block that follows another one too closely, and the rule it breaks."""
-    sequence = Sequence()
-    for index, step in enumerate(block.code):
-        try:
-            sequence.check(step.ins)
-        except RuleBroken as broken:
-            return index, broken
-    return None
 
 
 def _backwards(key: Key, block: Block, target: Key) -> bool:

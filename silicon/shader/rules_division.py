@@ -51,6 +51,9 @@ def _div_scale(type_: str) -> Rule:
     power, apart, tiny = SCALES[type_]
 
     def emit(wave: Wave, ins: Instruction) -> None:
+        if wave.mode.round(FORMATS[type_].kind):  # a scaled operand may overflow
+            wave.bail(ins)
+            return
         f, code = Float(wave, type_), wave.code
         raws = [f.raw(one, ins) for one in ins.uses]
         value, bottom, top = (f.opened(one) for one in raws)
@@ -189,4 +192,4 @@ for _type in SCALES:
     rule(f"v_div_scale_{_type}")(_div_scale(_type))
     rule(f"v_div_fmas_{_type}")(_div_fmas(_type))
 for _type in ("f16", *SCALES):
-    rule(f"v_div_fixup_{_type}")(float_rule(_type, _div_fixup, rounds=False))
+    rule(f"v_div_fixup_{_type}")(float_rule(_type, _div_fixup))

@@ -189,7 +189,8 @@ CUBE: dict[str, Combine] = {
     ),
 }
 for _name, _function in CUBE.items():
-    rule(_name)(float_rule("f32", _function, rounds=False, selects=_name != "v_cubema_f32"))
+    _doubles = _name == "v_cubema_f32"
+    rule(_name)(float_rule("f32", _function, rounds=_doubles, selects=not _doubles))
 
 LARGEST = float.fromhex("0x1.fffffep127")
 

@@ -26,6 +26,11 @@ MODES = {  # MODE 9:0
     "denormals flushed": 0x100,
     "denormals kept, not ieee": 0x0F0,
 }
+ROUNDINGS = {  # where omod works too
+    "rounded to zero": 0x10F,
+    "rounded up, f32 denormals flushed": 0x1C5,
+    "rounded down, ieee": 0x30A,
+}
 
 F32 = (
     0, 0x8000_0000, 1, 0x8000_0001, 0x007F_FFFF, 0x0080_0000, 0x8080_0000, 0x3F80_0000, 0xBF80_0000, 0x3F00_0000, 0x4000_0000,
@@ -292,18 +297,31 @@ CASES = [
     for kind in ("scalar", "integer", "float", "compare", "matrix")
     for lanes in (32, 64)
 ]
-CASES += [("float", 32, mode) for mode in list(MODES)[1:]] + [("compare", 64, "f32 denormals flushed")]
+CASES += [("float", 32, mode) for mode in (*list(MODES)[1:], *ROUNDINGS)] + [("compare", 64, "f32 denormals flushed")]
 
 
 @pytest.mark.parametrize(("kind", "lanes", "mode"), CASES)
-@pytest.mark.sweep(10)
+@pytest.mark.sweep(12)
 def test_rules_give_what_the_interpreter_gives(kind, lanes, mode, translated, interpreted):
-    rng = random.Random(f"{kind} {lanes} {mode}")
+    rng, bits = random.Random(f"{kind} {lanes} {mode}"), (MODES | ROUNDINGS)[mode]
     names = {one for one in RULES if one[:2] in ("s_", "v_") and family(one) == kind}
     code = instructions(rng, names, lanes, each=1)
-    mine, theirs = translated(code, lanes, VGPRS, MODES[mode]), interpreted(code, lanes, VGPRS)
-    wrong = disagreements(code, mine, theirs, [random_wave(rng, lanes, MODES[mode]) for _ in range(2)])
+    mine, theirs = translated(code, lanes, VGPRS, bits), interpreted(code, lanes, VGPRS)
+    wrong = disagreements(code, mine, theirs, [random_wave(rng, lanes, bits) for _ in range(2)])
     assert not wrong, "\n".join(wrong[:12])
+
+
+@pytest.mark.fuzz
+@pytest.mark.seeds(1)
+def test_rules_give_what_the_interpreter_gives_in_any_mode(seed, translated, interpreted):
+    rng = random.Random(seed)
+    kind, lanes = rng.choice(("scalar", "integer", "float", "float", "compare")), rng.choice((32, 64))
+    bits = rng.choice(list(MODES.values())) | rng.choice((0, rng.randrange(16)))
+    names = {one for one in RULES if one[:2] in ("s_", "v_") and family(one) == kind}
+    code = instructions(rng, names, lanes, each=1)
+    mine, theirs = translated(code, lanes, VGPRS, bits), interpreted(code, lanes, VGPRS)
+    wrong = disagreements(code, mine, theirs, [random_wave(rng, lanes, bits) for _ in range(2)])
+    assert not wrong, f"MODE {bits:#x}\n" + "\n".join(wrong[:12])
 
 
 SMALL = {  # zeros, denormals and what is near them

@@ -628,7 +628,29 @@ def test_a_violation_reads_as_one_line(buffers):
     assert str(violation).startswith("register at 0x100000 in wave (0, 0, 0, 0): v_mov_b32")
 
 
+# a transcendental result is waited for by one of two ways only
+TWO_WAYS = (
+    "s_cmp_{}_u32 s0, s0\n s_cbranch_scc1 .Lwaits\n v_rcp_f32_e32 v2, v0\n s_branch .Luses\n"
+    ".Lwaits:\n v_rcp_f32_e32 v2, v0\n s_waitcnt_depctr 0xfff\n .Luses:\n v_mov_b32_e32 v4, 0\n v_add_nc_u32_e32 v3, v2, v2"
+)
 SEQUENCES = {
+    "transcendental result behind a branch": (
+        "v_rcp_f32_e32 v2, v0\n v_mov_b32_e32 v4, 0\n s_cbranch_execz .Lnext\n .Lnext:\n v_add_nc_u32_e32 v3, v2, v2",
+        "hazard",
+        "v2 of a transcendental",
+    ),
+    "transcendental result that one of two ways waits for": (TWO_WAYS.format("lg"), "hazard", "v2 of a transcendental"),
+    "transcendental result of the turn before": (
+        "s_mov_b32 s8, 0\n v_mov_b32_e32 v2, 0\n .Lagain:\n v_add_nc_u32_e32 v3, v2, v2\n s_add_i32 s8, s8, 1\n v_mov_b32_e32 v5, 0\n"
+        "v_rcp_f32_e32 v2, v0\n s_cmp_lt_u32 s8, 2\n s_cbranch_scc1 .Lagain",
+        "hazard",
+        "v2 of a transcendental",
+    ),
+    "permutation behind v_cmpx and a branch": (
+        "v_cmpx_eq_u32_e32 v0, v0\n s_cbranch_execz .Lnext\n .Lnext:\n v_permlane16_b32 v2, v0, s0, s0",
+        "hazard",
+        "v_cmpx",
+    ),
     "transcendental result": ("v_rcp_f32_e32 v2, v0\n v_add_nc_u32_e32 v3, v2, v2", "hazard", "v2 of a transcendental"),
     "permutation behind v_cmpx": ("v_cmpx_eq_u32_e32 v0, v0\n v_permlane16_b32 v2, v0, s0, s0", "hazard", "v_cmpx"),
     "WMMA into WMMA": (
@@ -655,6 +677,10 @@ def test_instructions_may_not_follow_too_closely(buffers, name):
 
 
 RIGHT_SEQUENCES = {
+    "transcendental result by the way that waits": TWO_WAYS.format("eq"),
+    "transcendental result over blocks, late enough": "v_rcp_f32_e32 v2, v0\n"
+    + "".join(f"v_mov_b32_e32 v4, 0\n s_cbranch_execz .Lnext{at}\n .Lnext{at}:\n" for at in range(6))
+    + "v_add_nc_u32_e32 v3, v2, v2",
     "transcendental result, waited for": "v_rcp_f32_e32 v2, v0\n s_waitcnt_depctr 0xfff\n v_add_nc_u32_e32 v3, v2, v2",
     "transcendental result, behind an access to LDS": "v_rcp_f32_e32 v2, v0\n ds_store_b32 v1, v0\n v_add_nc_u32_e32 v3, v2, v2",
     "transcendental result, behind an access to memory": (
