@@ -16,15 +16,15 @@ class Poller:
     """A `Waiter` of the queues of one card.
 
     `examine(last)` takes in interrupts and raises what befell the card; it is asked after every nap (`last`: for the last time), and behind
-    work that is done when `glance`, which must be cheap, says that something came. `explain` adds what is known to an error that is about to be
-    raised.
+    work that is done when `glance(looked)`, which must be cheap, says that something came; `looked`: words in memory were just looked at.
+    `explain` adds what is known to an error that is about to be raised.
     """
 
     def __init__(
         self,
         device: Device,
         examine: Callable[[bool], None],
-        glance: Callable[[], bool],
+        glance: Callable[[bool], bool],
         explain: Callable[[RingupError], None],
     ) -> None:
         self._device, self._examine, self._glance, self._explain = device, examine, glance, explain
@@ -32,8 +32,9 @@ class Poller:
 
     def wait(self, timeline: Timeline, value: int, timeout_us: int) -> None:
         """Return once the timeline is at `value`. Raises `DeviceTimeout` after `timeout_us`, or what `examine` raises."""
-        if timeline.look(value, LOOKS):
-            if self._glance():
+        known = timeline.known >= value
+        if known or timeline.look(value, LOOKS):
+            if self._glance(not known):
                 self._examine(False)
             return
         clock, interrupts = self._device.clock, self._device.interrupts

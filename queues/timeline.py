@@ -98,6 +98,10 @@ class Timeline:
                 return True
         return False
 
+    def reached(self, value: int) -> None:
+        """Take all up to `value` as done: whoever says so has seen what comes of it, though memory may not show it yet."""
+        self.known = max(self.known, value)
+
     def fail(self, cause: Exception) -> Timeline:
         """End here, as the card's reset ends a queue's work: what is not done fails with `cause`. Returns the timeline that goes on.
 

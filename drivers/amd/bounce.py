@@ -89,7 +89,7 @@ class Bounce:
         self._moving = False  # an engine has begun what is not at its end
         self._tag = clock.now_us * SPREAD & LOW
         # what the memory holds, as far as the host knows: no mark may stand there already
-        self._shadow = bytearray(bulk.size_bytes)
+        self._shadow = bytearray(bulk.total_bytes)
         # sent, and known to be emptied; the word goes on from where another process left it
         self._fills = self._emptied = self._seen()
         self._last: Point | None = None  # where all of them are emptied
@@ -298,6 +298,7 @@ class Bounce:
             except DeviceTimeout as error:
                 self._ask(point, error)
                 raise
+        point.timeline.reached(point.value)  # all bytes came, and behind them is nothing but its signal
         point.wait()  # else what befell the copy would come out of whatever is waited for next
         self._moving = False
 

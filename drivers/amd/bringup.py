@@ -213,10 +213,10 @@ class Bringup:
         blocks, where = self.blocks, "vram" if self._device.polls_vram else "host"
         system = self.spaces.system
         ring = self.spaces.firmware_page(where, IH_RING_BYTES, "interrupt ring")
-        last_seen: Callable[[], int] | None = None
+        last_seen: Callable[[bool], int] | None = None
         if self._device.polls_vram:
             self.signals = signals = Signals(system, self.spaces.user, blocks.registers, self._device.remote)
-            page, last_seen = signals.page, lambda: signals.interrupt_pointer
+            page, last_seen = signals.page, signals.interrupt_pointer
         else:
             page = self.spaces.firmware_page(where, 4096, "interrupt write pointer")
         doorbell = Doorbell(bars.window(self._device, DOORBELL_BAR), IH_INDEX)

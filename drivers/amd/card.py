@@ -407,9 +407,9 @@ class Radeon:
         self.fault = None
         self._start(queues)
 
-    def _glance(self) -> bool:
+    def _glance(self, looked: bool) -> bool:
         self.owner.check()
-        return self.fault is not None or self.ih.glance()
+        return self.fault is not None or self.ih.glance(looked)
 
     def _explain(self, error: RingupError) -> None:
         """Add to an error what led to it, where that is known, and where queues are."""

@@ -49,9 +49,9 @@ class Ih:
         writeback: memoryview | Access,
         writeback_va: int,
         doorbell: Doorbell | None = None,
-        last_seen: Callable[[], int] | None = None,
+        last_seen: Callable[[bool], int] | None = None,
     ) -> None:
-        """`last_seen`: the stored write pointer as it was when memory was last looked at, where a look is a round trip."""
+        """`last_seen(looked)`: the stored write pointer, where a look is a round trip; as it is known if whoever asks has just `looked`."""
         size_bytes = len(ring)
         if not MIN_BYTES <= size_bytes <= MAX_BYTES or size_bytes & size_bytes - 1:
             raise ValueError(
@@ -63,7 +63,7 @@ class Ih:
             )
         self._block, self._ring, self._ring_va = block, ring, ring_va
         self._writeback, self._writeback_va, self._doorbell = writeback, writeback_va, doorbell
-        self._last_seen = last_seen or (lambda: int(_POINTER.unpack(self._writeback[:4])[0]))
+        self._last_seen = last_seen or (lambda looked: int(_POINTER.unpack(self._writeback[:4])[0]))
         self._mask = size_bytes - 1
         self._rptr = self._glanced = self._stored_then = 0
         self.overflows = 0
@@ -119,11 +119,11 @@ class Ih:
         for clear in (0, 1, 0):
             self._block.write(control.replace(wptr_overflow_clear=clear))
 
-    def glance(self) -> bool:
+    def glance(self, looked: bool) -> bool:
         """Whether `drain` should be called: something fatal came, or so much that the ring should be emptied. Costs a look at memory,
         or none where `last_seen` tells.
         """
-        stored = self._last_seen()
+        stored = self._last_seen(looked)
         if stored == self._stored_then:
             return False
         word = self._stored()

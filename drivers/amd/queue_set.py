@@ -530,7 +530,7 @@ class QueueSet:
         if bulk is None or signals is None or not bulk.drain_bytes:
             return Staging(queue.memory.staging("upload staging"), queue.memory.staging("download staging"))
         if self._bounce is None:
-            memory = BusMemory(bulk.bus_addr, bulk.size_bytes)
+            memory = BusMemory(bulk.bus_addr, bulk.total_bytes)
             memory_va = self._spaces.user.import_host(memory, "the bridge's memory", seen=False).gpu_va
             go_va, release_va = self._bridge_word(bulk.go_bus_addr), self._bridge_word(bulk.release_bus_addr)
             progress_va = self._bridge_word(bulk.progress_bus_addr)

@@ -84,11 +84,11 @@ class Signals:
         self._access.write(place, DWORD.pack(value & LOW))
 
     def reader(self, place: int) -> Callable[[], int]:
-        """Return what looks at a timeline; all the words are looked at then."""
+        """Return what looks at a timeline; all the words up to it are looked at then."""
         return partial(self._look_at, place)
 
     def _look_at(self, place: int) -> int:
-        self.look()
+        self._look(place + EACH_BYTES)
         return self.seen(place)
 
     def seen(self, place: int) -> int:
@@ -98,11 +98,10 @@ class Signals:
         (value,) = DWORD.unpack_from(self._seen, place)
         return int(value)
 
-    def look(self) -> None:
-        """Read the words anew. Raises `DeviceLost` when nothing answers."""
-        size = max(self._taken, default=FIRST_AT) + EACH_BYTES
+    def _look(self, size_bytes: int) -> None:
+        """Read so many bytes of the words anew. Raises `DeviceLost` when nothing answers."""
         for _ in range(TRIES):
-            self._seen = seen = self._read(size)
+            self._seen = seen = self._read(size_bytes)
             if DWORD.unpack_from(seen, CANARY_AT)[0] == CANARY:
                 return
             self._registers.check("looking at the card's signals")
@@ -113,7 +112,8 @@ class Signals:
             return bytes(self._access[:size_bytes])
         return self._remote.poll(VRAM_BAR, self._vram_pa, size_bytes)
 
-    @property
-    def interrupt_pointer(self) -> int:
-        """The interrupt ring's write pointer as it was when the words were last looked at."""
+    def interrupt_pointer(self, looked: bool) -> int:
+        """Return the interrupt ring's write pointer, as it was when words were last looked at if whoever asks has just `looked`."""
+        if not looked:
+            self._look(FIRST_AT)
         return self.seen(0)

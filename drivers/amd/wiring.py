@@ -20,6 +20,7 @@ from ringup.drivers.amd.smu import Smu
 from ringup.drivers.amd.spaces import SYSTEM_VMID, USER_VMID
 from ringup.drivers.amd.vram import VramWindow
 from ringup.drivers.cleanup import undone_on_error
+from ringup.drivers.transport.bus_memory import BusMemory
 from ringup.drivers.transport.seam import Device, DmaMemory
 from ringup.firmware.store import Store
 
@@ -79,7 +80,8 @@ def wire(device: Device, store: Store) -> Blocks:
     design = Design(shape.shader_engines, shape.arrays_per_engine, shape.wgps_per_array * CUS_PER_WGP)
     gfx = Gfx(gc, ips.block("smuio"), design, mec_start(firmware.image("mec")), VMIDS)
     engines = tuple(SdmaEngine(gc, ips.version(f"sdma{n}"), n) for n in range(chip.sdma_engines))
-    stray = device.alloc_host(PAGE_BYTES)
+    remote = device.remote
+    stray = device.alloc_host(PAGE_BYTES) if remote is None else BusMemory(remote.stray_bus_addr, PAGE_BYTES)
     with undone_on_error(stray.free):
         gmc = Gmc(
             ips.block("mmhub"), gc, hdp.flush, vram_bytes=window.size_bytes, scratch_pa=layout.scratch,

@@ -155,8 +155,13 @@ class Bulk(Protocol):
         ...
 
     @property
+    def total_bytes(self) -> int:
+        """How much there is."""
+        ...
+
+    @property
     def size_bytes(self) -> int:
-        """How much there is to use."""
+        """How much of it, from its start on, may be filled."""
         ...
 
     @property
@@ -186,7 +191,7 @@ class Bulk(Protocol):
 
     @property
     def drain_bytes(self) -> int:
-        """How many bytes one drain takes at most; 0 where nothing can be drained."""
+        """How many bytes one drain takes at most, as things are now; 0 where nothing can be drained."""
         ...
 
     def fill(self, offset: int, data: bytes | bytearray | memoryview) -> None:
@@ -231,6 +236,11 @@ class Remote(Protocol):
     @property
     def bulk(self) -> Bulk | None:
         """Bytes at full rate; None where the path has no such way."""
+        ...
+
+    @property
+    def stray_bus_addr(self) -> int:
+        """A page for accesses of the card that go astray. Drains pass over it, so it keeps nothing, and what is written there may be in one."""
         ...
 
     def flush(self) -> None:

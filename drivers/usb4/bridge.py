@@ -43,6 +43,7 @@ class Bridge(Protocol):
     """One bridge with one firmware. Addresses of `request` and the blocks are those of PCI Express."""
 
     port: Port
+    lent: set[int]  # pages of the memory's last slot that somebody was given
 
     @property
     def kind(self) -> str:

@@ -22,8 +22,9 @@ from ringup.errors import DeviceLost, NotSupported, OutOfMemory, RingupError
 LOG = logging.getLogger(__name__)
 FUNCTION, SLOT = "function", "slot"
 PAGE_BYTES = 4096
-# the last slot, which nothing is moved through
-SPARE_BUS_ADDR, SPARE_BYTES = SRAM_BUS_ADDR + SRAM_BYTES - SLOT_BYTES, SLOT_BYTES
+# the last slot, which nothing is filled through: a page for what goes astray, the others for who asks for host memory
+STRAY_BUS_ADDR = SRAM_BUS_ADDR + SRAM_BYTES - SLOT_BYTES
+SPARE_BUS_ADDR, SPARE_BYTES = STRAY_BUS_ADDR + PAGE_BYTES, SLOT_BYTES - PAGE_BYTES
 CARD_GONE = "does not answer any more in an enclosure that does; check the card's seat and power, then open it again"
 FLR_US = 100_000  # TIMEOUT: PCI Express base specification 4.0, 6.6.2
 
@@ -32,6 +33,7 @@ class BridgeDevice:
     """One card in one enclosure, held by this process."""
 
     polls_vram = True
+    stray_bus_addr = STRAY_BUS_ADDR
 
     def __init__(
         self,
@@ -50,7 +52,6 @@ class BridgeDevice:
         self.interrupts = Polling(self.clock)
         self._firmware, self.witness = firmware, witness
         self._lost = self._closed = False
-        self._spare: set[int] = set()  # pages that are taken
         self._fabric = Fabric(bridge)
         try:
             self.board = topology.find_board(self._fabric)
@@ -129,17 +130,17 @@ class BridgeDevice:
         self._lost = True
 
     def alloc_host(self, size_bytes: int) -> BusMemory:
-        """Return some pages of the bridge's memory: there is no other that the card reaches. Raises `OutOfMemory` beyond 16 KiB."""
-        pages = -(-size_bytes // PAGE_BYTES)
+        """Return some pages of the bridge's memory: there is no other that the card reaches. Raises `OutOfMemory` beyond 12 KiB."""
+        pages, lent = -(-size_bytes // PAGE_BYTES), self.bridge.lent
         for first in range(SPARE_BYTES // PAGE_BYTES - pages + 1):
             taken = range(first, first + pages)
-            if not any(page in self._spare for page in taken):
-                self._spare.update(taken)
+            if lent.isdisjoint(taken):
+                lent.update(taken)
                 place = SPARE_BUS_ADDR + first * PAGE_BYTES
-                return BusMemory(place, pages * PAGE_BYTES, partial(self._spare.difference_update, taken))
+                return BusMemory(place, pages * PAGE_BYTES, partial(lent.difference_update, taken))
         raise OutOfMemory(
             f"{self.name}: {size_bytes} bytes of host memory: behind a USB bridge the card reaches {SPARE_BYTES} bytes of the bridge's own, "
-            f"{len(self._spare) * PAGE_BYTES} are taken; use memory of the card"
+            f"{len(lent) * PAGE_BYTES} are taken; use memory of the card"
         )
 
     def pin(self, buffer: memoryview) -> BusMemory:

@@ -68,6 +68,7 @@ class OpenFirmware:
 
     def __init__(self, port: Port) -> None:
         self.port, self.version = port, port.product
+        self.lent: set[int] = set()
         self._closed = self._restarted = False
         self._under_way: tuple[Pending, ...] = ()  # the stream that must be through before the next request
         self._fills: deque[Pending] = deque()  # bytes on their way into the bridge's memory
@@ -299,7 +300,14 @@ class OpenFirmware:
         port.torn = False
 
     def quiet(self) -> None:
-        """Wait for the bytes that are on their way through a bulk endpoint; set endpoints right where a transfer was broken off.
+        """Wait for the bytes that are on their way through a bulk endpoint, as `settle_memory`, and a stream's too."""
+        self.settle_memory()
+        if self._under_way:
+            self.port.wait(*self._under_way)
+            self._under_way = ()
+
+    def settle_memory(self) -> None:
+        """Wait for the bytes that are on their way into the bridge's memory; set endpoints right where a transfer was broken off.
 
         Raises `TransportError` once something was lost that was to be sent, since the card may be in any state then, or where the next bytes of
         a bulk endpoint could be taken for others.
@@ -308,9 +316,6 @@ class OpenFirmware:
             self._resync()
         self.check()
         self.settle(0)
-        if self._under_way:
-            self.port.wait(*self._under_way)
-            self._under_way = ()
 
     def fill(self, arm: Callable[[], Pending], send: Callable[[], Pending]) -> None:
         """For the bulk side: arm the engine while at most one fill is under way, then have the bytes follow that one's."""
@@ -393,22 +398,26 @@ class OpenFirmware:
 
 class OpenBulk:
     """A `Bulk`: 31 of the 32 slots, in two windows of 15 with a slot behind each that is never filled: one who filled windows to their end saw
-    the last slot damaged, though another did not (UNKNOWN). The last slot is free for others.
+    the last slot damaged, though another did not (UNKNOWN). Drains take all slots, as long as nobody was given pages of the last one.
     """
 
-    bus_addr, size_bytes = SRAM_BUS_ADDR, SRAM_BYTES - SLOT_BYTES
+    bus_addr, total_bytes, size_bytes = SRAM_BUS_ADDR, SRAM_BYTES, SRAM_BYTES - SLOT_BYTES
     windows = range(15 * SLOT_BYTES), range(16 * SLOT_BYTES, 31 * SLOT_BYTES)
     # in the second half of the page where an NVMe device finds its submission queue: stores to the first half disturb fills that are under way
     progress_bus_addr = 0x82_0800
     go_bus_addr = 0x82_0840  # a cache line further. Cards are known to read rings of theirs from this page, which the chip's CPU had filled
     release_bus_addr = 0x82_200C  # the first entry of the completion queue of the NVMe device that the chip believes in: any write will do
-    drain_bytes = size_bytes
     worth_bytes = 64 << 10  # a window takes 3.6 MB/s, a fill and the wait for it a tenth of a millisecond
 
     def __init__(self, firmware: OpenFirmware) -> None:
         self._firmware, self._port = firmware, firmware.port
         self._drain: Pending | None = None
         self._landing = Landing(firmware.port, firmware.xdata_read)
+
+    @property
+    def drain_bytes(self) -> int:
+        """All of it, as is known from metal (tinygrad, `_copyout`), or what nobody else has."""
+        return self.size_bytes if self._firmware.lent else self.total_bytes
 
     def fill(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         """Arm the engine, then begin to send. The engine may be armed while it moves the fill before; its bytes follow at once."""
@@ -447,10 +456,12 @@ class OpenBulk:
         self._firmware.xdata_write(GO, bytes([value]))
 
     def arm(self, offset: int, size_bytes: int) -> None:
-        """Arm the engine the other way, and take what comes; ordered before the requests that follow, which have it released."""
+        """Arm the engine the other way, and take what comes; ordered before the requests that follow, which have it released.
+
+        The bytes of a stream may still be on their way out: streams go out while a drain is armed (tinygrad, `_copyout`).
+        """
         self._refuse_if_draining()
-        self._firmware.quiet()
-        self._firmware.check()
+        self._firmware.settle_memory()
         size = -(-size_bytes // SECTOR_BYTES) * SECTOR_BYTES
         doing = f"draining {size} bytes of the bridge's memory at {offset:#x}"
         try:
@@ -490,8 +501,9 @@ class OpenBulk:
         self._drain = None
 
     def _arm(self, offset: int, size_bytes: int, direction: int, doing: str) -> Pending:
-        if offset % SLOT_BYTES or not 0 < size_bytes <= self.size_bytes - offset:
-            raise ValueError(f"{doing}: slots of {SLOT_BYTES} bytes up to {self.size_bytes} can be used")
+        most = self.drain_bytes if direction else self.size_bytes
+        if offset % SLOT_BYTES or not 0 < size_bytes <= most - offset:
+            raise ValueError(f"{doing}: slots of {SLOT_BYTES} bytes up to {most} can be used")
         slots = -(-size_bytes // SLOT_BYTES)
         where = slots << 8 | offset // SLOT_BYTES
         return self._port.start_control_out(

@@ -67,6 +67,11 @@ class PageBulk:
         self._armed = 0
 
     @property
+    def total_bytes(self) -> int:
+        """What may be filled: no more is shown."""
+        return self.size_bytes
+
+    @property
     def windows(self) -> tuple[range, ...]:
         """All of it: what was filled is emptied before the next fill."""
         return (range(self.size_bytes),)

@@ -44,6 +44,7 @@ class StockFirmware:
     def __init__(self, port: Port, *, patched: bool = False) -> None:
         """`patched`: by its identity it finishes writes without a drive. Raises `NotSupported` for a chip of another family."""
         self.port = port
+        self.lent: set[int] = set()
         self._scsi = scsi.connect(port)
         self._known: dict[int, int] = {}  # bytes of `FIELDS` as we left them
         self.version = self._version()

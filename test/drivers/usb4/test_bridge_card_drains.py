@@ -4,8 +4,9 @@ import random
 
 import pytest
 
-from ringup.drivers.usb4.open_firmware import OpenBulk
-from ringup.errors import TransportError
+from ringup.drivers.amd.spaces import USER_VMID
+from ringup.drivers.usb4.open_firmware import BULK_IN, BULK_OUT, OpenBulk
+from ringup.errors import DeviceFault, TransportError
 
 PLACE = 128 << 20  # in BAR 0: far from what the driver has taken
 SUBMISSION = ["streaming", "draining", "memory", "memory", "memory", "memory"]  # what is asked of endpoint 0
@@ -50,3 +51,66 @@ def test_a_drain_that_nobody_lets_out_is_no_second_one_s_nor_a_fill_s(docks):
         dock.recover()
         dock.upload(2)
         dock.download(2)
+
+
+def test_what_befalls_the_card_while_bytes_come_out_is_raised_by_that_copy(docks, monkeypatch):
+    """The bytes tell that they were copied, and nothing of a fault: that is looked for behind them."""
+    up = docks()
+    card = up.open()
+    up.download(0)
+    bulk, engine = card.device.bulk, up.radeon.sdma[0]
+    drain = bulk.drain
+
+    def faulty():
+        data = drain()
+        engine.hub.read(USER_VMID, 0x7FFF_0000_0000, 4, engine.client)
+        return data
+
+    with card.alloc(4096) as buffer:
+        monkeypatch.setattr(bulk, "drain", faulty)
+        with pytest.raises(DeviceFault, match="0x7fff"):
+            card.copy.download(buffer)
+        monkeypatch.undo()
+    card.reset()
+    up.radeon.violations.clear()
+    up.download(1)
+
+
+def test_the_engine_is_armed_while_commands_are_on_their_way_and_told_of_them_behind_both(docks, monkeypatch):
+    up, begun = docks(), []
+    card, submit = up.open(), up.host.submit
+
+    def watched(handle, endpoint, payload, *, setup=b"", **options):
+        begun.append((endpoint, setup[1:2], submit(handle, endpoint, payload, setup=setup, **options)))
+        under_way.append([transfer for _, _, transfer in begun if not transfer.done])
+        return begun[-1][-1]
+
+    up.upload(0)
+    with card.alloc(4096) as buffer:
+        under_way = []
+        monkeypatch.setattr(up.host, "submit", watched)
+        card.copy.download(buffer)
+        monkeypatch.undo()
+    (stream, _, _), (commands, _, sent), (_, arm, armed), (drain, _, drained) = begun[:4]
+    assert (stream, commands, arm, drain) == (0, BULK_OUT, b"\xf2", BULK_IN)
+    assert under_way[2] == [sent, armed]
+    assert under_way[4][:1] == [drained]  # the others have ended: what tells the engine comes behind them
+    assert not {id(sent), id(armed)} & {id(transfer) for transfer in under_way[4]}
+
+
+def test_a_drain_takes_the_whole_memory_but_for_pages_that_somebody_was_given(docks):
+    up = docks()
+    device, sizes = up.open().device, []
+    size = 2 * device.bulk.total_bytes
+    device.bridge.port.observer = lambda seen: sizes.append(seen.size_bytes) if seen.endpoint == BULK_IN else None
+    up.download(1, size)
+    page = device.alloc_host(4096)
+    kept = up.enclosure.chip.sram.view[page.bus_addr() - device.bulk.bus_addr :][:4096]
+    kept[:] = data = random.Random(5).randbytes(4096)
+    up.download(2, size)
+    assert kept == data
+    page.free()
+    up.download(3, size)
+    device.bridge.port.observer = None
+    whole, rest = device.bulk.total_bytes, device.bulk.size_bytes
+    assert [size for size in sizes if size > 4096] == [whole, whole, rest, rest, 2 * (whole - rest), whole, whole]
