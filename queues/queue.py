@@ -20,7 +20,7 @@ from ringup.queues.timeline import Point, Timeline, copy_of
 
 ADDRESS = struct.Struct("<Q")
 PACK_ADDRESS = ADDRESS.pack_into
-PUT_ROOM_BYTES = 512  # of the ring: what `put` of `Queue.submit` may submit itself; a call takes 128 to 256
+PUT_ROOM_BYTES = 256  # of the ring: what `put` of `Queue.submit` may submit itself, in one call or two
 ARGS_ALIGN = 64  # bytes: more than any argument asks, a cache line of the scalar cache
 HEAD_BYTES, INLINE_BYTES = 4, 4096  # of a packet that carries arguments; the most that go into the ring
 BROKEN_OFF_S = 0.2  # TIMEOUT: ours, for work whose submission was interrupted
@@ -239,7 +239,7 @@ class Queue:
         """Hand a stream to the card and return the point that it reaches when done.
 
         `put(at_bytes, data)`, where given, stores commands at a place of the ring in the host's stead. It may submit to this queue for that,
-        up to 256 bytes, which have ended when it returns. `stored` is called when all commands are stored, before the engine is told of them.
+        up to 128 bytes, which have ended when it returns. `stored` is called when all commands are stored, before the engine is told of them.
 
         A full ring waits, at most `timeout_s`. Raises a `ValueError` for a stream of another engine, card or thread, the first cause while the
         card takes no work, and what a wait raises; nothing of the stream is submitted then.

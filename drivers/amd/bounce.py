@@ -25,7 +25,7 @@ from ringup.queues.timeline import Point, copy_of
 LOG = logging.getLogger(__name__)
 SECTOR_BYTES, MARK = 512, struct.Struct("<I")
 FILLS_AT_ONCE, DRAINS_AT_ONCE = 128, 128  # of one submission
-PUT_STEPS = 28  # from so many on their commands go through the bridge's memory too: a window takes them at 3.6 MB/s
+PUT_STEPS = 14  # from so many on their commands go through the bridge's memory too: a window takes them at 3.6 MB/s
 TIMEOUT_US = 10_000_000  # TIMEOUT: ours; a fill takes the slowest link, USB2, 15 ms
 RELEASE = 0  # what is written to let a drain out: any value does
 SPREAD = 0x9E37_79B1  # an odd number: two processes that begin at like times begin with unlike marks

@@ -97,7 +97,7 @@ def test_commands_can_be_put_into_the_ring_by_the_queue_itself(machine, wptr):
 
 def test_who_puts_commands_may_not_submit_more_than_was_left_for_that(machine):
     toy = machine.queue(ring_bytes=4096, padded=True)
-    with pytest.raises(ValueError, match="took more of it than 512 bytes"):
+    with pytest.raises(ValueError, match="took more of it than 256 bytes"):
         toy.queue.submit(toy.stream(1), put=lambda at, data: toy.queue.submit(toy.stream(*range(40))))
     toy.queue.submit(toy.stream(2)).wait()
     assert toy.notes == [*range(40), 2]
