@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import tempfile
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -20,9 +18,13 @@ from ringup.compiler.kernel.choose import Choice, named
 from ringup.compiler.rdna.traits import traits
 from ringup.compiler.schedule.cut import Kernel
 from ringup.compiler.schedule.signature import Signature
+from ringup.compiler.whole_file import write_whole
 
 LOG = logging.getLogger(__name__)
 VERSION: Final = 1  # of the file and of what its names mean; another one is an empty file
+# How a file begins, without spaces; and how many of those there may be.
+BEGINNING: Final = b'{"version":'
+SPACES: Final = 64
 MOST_BYTES: Final = 64 << 20
 Judge = Literal["card", "model", "virtual"]
 RANK: Final = {
@@ -86,15 +88,17 @@ class Tuning:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         entries = _read(self.path) | self._changed
         document = {"version": VERSION, "kernels": {key: one._asdict() for key, one in sorted(entries.items())}}
-        handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(document, file, indent=1)
-            os.replace(name, self.path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        write_whole(self.path, json.dumps(document, indent=1).encode())
         self._entries, self._changed = entries | self._entries, {}
+
+
+def could_be(path: Path) -> bool:
+    """Tell whether `save` may write over a file: one of ours, cut short or not, an empty one, none yet, or what is no ordinary file."""
+    if not path.is_file():
+        return True
+    with path.open("rb") as file:
+        begins = b"".join(file.read(len(BEGINNING) + SPACES).split())
+    return begins.startswith(BEGINNING) or BEGINNING.startswith(begins)
 
 
 def key_of(signature: Signature, target: str) -> str:

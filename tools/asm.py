@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     out = args.out or Path(Path(args.file).stem if args.file != "-" else "out").with_suffix(
         ".bin" if args.raw else ".co"
     )
-    files.check_outputs(out)
+    files.check_outputs(out, keep=None if args.file == "-" else Path(args.file))
     stated = _TARGET.search(source)
     target = args.target or (stated[1] if stated else "gfx1100")
     wave64 = args.wave64 or bool(_WAVE64.search(source)) or LIMITS.get(target, LIMITS["gfx1100"]).wave_sizes == (64,)

@@ -28,7 +28,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Write the code object and show the kernels. Raises `CompileError` for what is wrong in the file, or cannot be compiled."""
-    files.check_outputs(args.out)
+    files.check_outputs(args.out, keep=graph_file.path_of(args.file))
     found = explain(graph_file.outputs_of(args.file), args.target, tuning=graph_file.tuning_of(args))
     if args.out is not None and found.kernels:
         code = found.graph.code_object()

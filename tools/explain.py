@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     """Show it. Raises `CompileError` for what is wrong in the file, or cannot be compiled, `WrongUsage` for a kernel or pass that is none."""
     if args.passes and args.kernel is None:
         raise WrongUsage("--pass is of one kernel: say which with --kernel")
-    files.check_outputs(args.html)
+    files.check_outputs(args.html, keep=graph_file.path_of(args.file))
     found = explain(graph_file.outputs_of(args.file), args.target, tuning=graph_file.tuning_of(args))
     chosen = None if args.kernel is None else kernel_of(found, args.kernel)
     if args.html is not None:

@@ -84,11 +84,17 @@ def read_input(limit_bytes: int) -> bytes:
     return sys.stdin.buffer.read(limit_bytes + 1)
 
 
-def check_outputs(*paths: Path | None) -> None:
-    """Raise the `OSError` that writing these files would, before there is anything to write: nothing is opened or made."""
+def check_outputs(*paths: Path | None, keep: Path | None = None) -> None:
+    """Raise the `OSError` that writing these files would, before there is anything to write: nothing is opened or made.
+
+    `keep` is what is read, which must not be written over. Raises `WrongUsage` for that.
+    """
     for path in paths:
-        if path is not None:
-            _check_output(path)
+        if path is None:
+            continue
+        _check_output(path)
+        if keep is not None and path.is_file() and keep.exists() and path.samefile(keep):
+            raise WrongUsage(f"{path} is what is read: it would be written over; name another file")
 
 
 def _check_output(path: Path) -> None:

@@ -73,6 +73,11 @@ def outputs_of(text: str) -> list[Node]:
     return prepared(list(dict.fromkeys([*nodes, *finals(nodes).values()])))
 
 
+def path_of(text: str) -> Path:
+    """Return the file that is named, with a function of it or without."""
+    return _split(text)[0]
+
+
 def _split(text: str) -> tuple[Path, str | None]:
     front, colon, name = text.rpartition(":")
     if colon and name.isidentifier() and not Path(text).exists():

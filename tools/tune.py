@@ -11,7 +11,7 @@ from pathlib import Path
 import ringup
 from ringup.compiler.runtime.measure import CardMeasure
 from ringup.compiler.tune import Measure, ModelMeasure, Tuned, jobs_of, tune_graph
-from ringup.compiler.tuning import Tuning
+from ringup.compiler.tuning import Tuning, could_be
 from ringup.errors import WrongTarget
 from ringup.tools import graph_file
 from ringup.tools.card_argument import VIRTUAL
@@ -19,6 +19,7 @@ from ringup.tools.json_text import json_text
 from ringup.tools.paths import cache_folder
 from ringup.tools.progress import Progress
 from ringup.tools.table import Column, show
+from ringup.tools.wrong_usage import WrongUsage
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
@@ -36,8 +37,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Tune and show what was found. Raises `CompileError` for what is wrong in the file, `WrongTarget` for a card of another target."""
-    outputs = graph_file.outputs_of(args.file)
     path: Path = args.tuning or cache_folder() / graph_file.TUNING_FILE
+    if args.tuning is not None and not could_be(path):
+        raise WrongUsage(
+            f"{path} holds something else than what a search found: it would be written over; name another file"
+        )
+    outputs = graph_file.outputs_of(args.file)
     tuning = Tuning(path)
     with Progress("compiling", len(jobs_of(outputs))) as progress:
         if args.card is None:

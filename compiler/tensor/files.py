@@ -19,6 +19,7 @@ from ringup.compiler.dtypes import DType
 from ringup.compiler.tensor import gguf_layout
 from ringup.compiler.tensor.gguf_layout import Blocks
 from ringup.compiler.tensor.tensor import Tensor
+from ringup.compiler.whole_file import write_whole
 from ringup.errors import CompileError
 
 SAFETENSORS_TYPES = {  # the names in a file's header; safetensors' README, "Format"
@@ -38,8 +39,6 @@ SAFETENSORS_TYPES = {  # the names in a file's header; safetensors' README, "For
     "F32": dtypes.float32,
     "F64": dtypes.float64,
 }
-# Of a draft's name; 255 bytes are the most of a file's.
-MAX_NAME = 40
 GGUF_PLAIN = {  # ggml's names of types that are not in blocks
     "F32": dtypes.float32,
     "F16": dtypes.float16,
@@ -112,25 +111,7 @@ def save_safetensors(
         first, *others = tensors.values()
         first.realize(*others)
     arrays = {name: one.numpy() for name, one in tensors.items()}
-    _write_whole(Path(path), library.save(arrays, metadata))
-
-
-def _write_whole(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all: a file that was there stays as it is until the new one is complete."""
-    place = Path(os.path.realpath(path))
-    if place.exists() and not place.is_file():  # a device or a pipe
-        place.write_bytes(data)
-        return
-    draft = place.with_name(f".{place.name[:MAX_NAME]}.{os.getpid()}")
-    try:
-        draft.write_bytes(data)
-        os.replace(draft, place)
-    except BaseException as error:
-        draft.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            # The draft is no name of the caller's.
-            error.filename, error.filename2 = str(path), None
-        raise
+    write_whole(Path(path), library.save(arrays, metadata))
 
 
 def load_gguf(path: str | PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:

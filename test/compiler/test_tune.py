@@ -16,6 +16,7 @@ from ringup.compiler.runtime.measure import CardMeasure
 from ringup.compiler.tensor import Tensor, device
 from ringup.compiler.tune import ModelMeasure, jobs_of, tune_graph
 from ringup.compiler.tuning import Entry, Tuning, key_of
+from ringup.compiler.whole_file import write_whole
 from ringup.errors import CompileError
 
 X = np.random.default_rng(0).standard_normal((48, 160)).astype(np.float32)
@@ -208,3 +209,19 @@ def test_a_card_measures_and_then_runs_what_it_found():
     assert (best is None) == (found.best == 0)
     assert ModelMeasure().unit == "cycles"
     assert kernel.group_size > 0
+
+
+def test_a_file_is_replaced_where_it_lies_and_a_pipe_never(tmp_path):
+    real, link, pipe = tmp_path / "real.json", tmp_path / "link.json", tmp_path / "pipe"
+    link.symlink_to(real)
+    tuning = Tuning(link)
+    tuning._changed["x"] = Entry("shape", "model", 1.0, 2.0, "k")
+    tuning.save()
+    assert link.is_symlink()
+    assert json.loads(real.read_text())["kernels"]["x"]["choice"] == "shape"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_whole(pipe, b"all of it")
+    assert pipe.is_fifo()
+    assert os.read(reader, 100) == b"all of it"
+    os.close(reader)

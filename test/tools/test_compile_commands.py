@@ -355,3 +355,26 @@ def test_the_terminal_gets_a_drawn_table(net, capsys, monkeypatch):
     assert "[red]a" in out  # not taken for rich's markup
     assert "─" in out
     assert explain.SCHEDULE[0].head == "#"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("compile", "net.py", "-o", "net.py"),
+        ("compile", "net.py:main", "-o", "./net.py"),
+        ("explain", "net.py", "--html", "link.py"),
+        ("tune", "net.py", "--tuning", "net.py"),
+        ("tune", "net.py", "--tuning", "other.json"),
+        ("asm", "code.s", "-o", "code.s"),
+    ],
+    ids=" ".join,
+)
+def test_a_file_of_the_users_is_not_written_over(ringup, net, words):
+    (net / "link.py").symlink_to("net.py")
+    (net / "other.json").write_text('{"name": "mine"}')
+    (net / "code.s").write_text("s_endpgm\n")
+    before = {path: path.read_bytes() for path in net.iterdir() if path.is_file()}
+    status, out, err = ringup(*words)
+    assert (status, out) == (2, "")
+    assert "it would be written over; name another file" in err
+    assert {path: path.read_bytes() for path in net.iterdir() if path.is_file()} == before
