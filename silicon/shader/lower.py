@@ -1,4 +1,6 @@
-"""A program's blocks as one function of LLVM IR: registers become variables, blocks blocks, and each way in reads the wave's state.
+"""A program's blocks as one function of LLVM IR: blocks become blocks, and registers variables, which each way in reads from the wave's state.
+
+Code that is to be made quickly keeps registers in the wave's state instead, see `registers`.
 
 `i64 program(ptr wave, ptr context, i64 entry)` runs the wave from entry number `entry` until it has to come back, see `context.Exit`. Entry 0 is
 the program's beginning: registers that SPI does not write are zero there. Every other entry follows an exit that stored what is live.
@@ -98,7 +100,7 @@ def written_at_start(scalars: int) -> int:
 class _Writer:
     """Writes one program's function."""
 
-    def __init__(self, program: Program, variant: Variant) -> None:
+    def __init__(self, program: Program, variant: Variant, *, in_state: bool) -> None:
         self.program, self.variant = program, variant
         self.code = Code()
         self.wave = Wave(
@@ -108,7 +110,9 @@ class _Writer:
             strict=variant.strict,
             counting=variant.counting,
             tracked=variant.tracked,
+            in_state=in_state,
         )
+        self._behind = 0  # registers that may be read behind the block of the program
         self.names = {key: f"b{i}" for i, key in enumerate(program.blocks)}
         # BEGINNING is none of them: whoever comes back to the first instruction has registers
         self.entries = {key: i for i, key in enumerate(program.entries, BEGINNING + 1)}
@@ -262,6 +266,7 @@ class _Writer:
         out = wave.everything if block.unknown else 0
         for one in block.successors:
             out |= self.live[one]
+        self._behind = out
         alive = live_before(block, self.full[key], out)
         for index, (step, full) in enumerate(zip(block.code, self.full[key], strict=True)):
             wave.offset, wave.full, wave.mode = step.offset, full, Mode(mode)
@@ -405,7 +410,7 @@ class _Writer:
             self._goto(block, block.successors[0])
         elif block.ending == "branch":
             condition = self._condition(last.ins)
-            wave.flush()
+            wave.flush(self._behind)
             taken = code.fresh("taken")
             code.branch(condition, taken, self.names[block.successors[1]])
             code.block(taken)
@@ -416,7 +421,7 @@ class _Writer:
     def _goto(self, block: Block, target: Key) -> None:
         """Go to a block; backwards only while the wave may still run."""
         code, wave = self.code, self.wave
-        wave.flush()
+        wave.flush(self._behind)
         if not _backwards(block.key, block, target):
             code.jump(self.names[target])
             return
@@ -448,7 +453,7 @@ class _Writer:
         if last.ins.mnemonic == "s_swappc_b64":
             wave.put_scalar(last.ins.operands[0], self._address(last.after))
         offset = code.op("sub", target, wave.context_word(Word.BASE))
-        wave.flush()
+        wave.flush(self._behind)
         away = code.fresh("away")
         arms = " ".join(f"i64 {one.offset}, label %{self.names[one]}" for one in block.successors)
         code.line(f"switch i64 {offset.text}, label %{away} [{arms}]")
@@ -468,6 +473,6 @@ def _rule(ins: Instruction) -> Callable[[Wave, Instruction], None] | None:
     return RULES.get(ins.mnemonic) or RULES.get(ins.mnemonic.replace("v_dual_", "v_", 1))
 
 
-def lower(program: Program, variant: Variant) -> Lowered:
-    """Write the module of a program."""
-    return _Writer(program, variant).run()
+def lower(program: Program, variant: Variant, *, in_state: bool = False) -> Lowered:
+    """Write the module of a program; `in_state` keeps its registers in the wave's state between blocks."""
+    return _Writer(program, variant, in_state=in_state).run()

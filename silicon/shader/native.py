@@ -75,12 +75,13 @@ def _object(text: str, level: int, cpu: str) -> bytes:
     options = llvm.create_pipeline_tuning_options(speed_level=1)
     builder = llvm.create_pass_builder(machine, options)
     passes = llvm.create_new_function_pass_manager()
-    passes.add_sroa_pass()
-    passes.add_instruction_combine_pass()
-    passes.add_simplify_cfg_pass()
-    for function in module.functions:
-        if not function.is_declaration:
-            passes.run(function, builder)
+    if level:
+        passes.add_sroa_pass()
+        passes.add_instruction_combine_pass()
+        passes.add_simplify_cfg_pass()
+        for function in module.functions:
+            if not function.is_declaration:
+                passes.run(function, builder)
     return bytes(machine.emit_object(module))
 
 

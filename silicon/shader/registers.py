@@ -1,4 +1,8 @@
-"""Registers of a wave while its program is being written: values by operand, kept in SSA within a block, in variables between blocks."""
+"""Registers of a wave while its program is being written: values by operand, kept in SSA within a block.
+
+Between blocks they lie in variables, of which LLVM makes values of the whole program where it takes the time to; or in the wave's state, where
+every way in and out finds them: that is less code, and slower only where LLVM would have taken that time.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ringup.silicon.shader import decode as dec
 from ringup.silicon.shader import dpp, state
+from ringup.silicon.shader.analysis import ALL, FIRST_VGPR, SCC_BIT
 from ringup.silicon.shader.context import Word
 from ringup.silicon.shader.emitter import Code, Value, bits, element
 
@@ -76,6 +81,14 @@ Register = tuple[str, int]  # bank and number: ("v", 5), ("s", 106); ("scc", 0)
 SCC: Register = ("scc", 0)
 
 
+def as_set(register: Register) -> int:
+    """Return a register as a set of `analysis`; of a shadow none."""
+    bank, index = register
+    if bank == "v":
+        return 1 << FIRST_VGPR + index
+    return SCC_BIT if register == SCC else 1 << index if bank == "s" else 0
+
+
 class Known(NamedTuple):
     """What is known of registers at a point of a block."""
 
@@ -88,16 +101,18 @@ class Registers:
     """Registers of the wave, at the instruction being translated.
 
     `lanes` is 32 or 64, `bools` the type `<lanes x i1>`, `mask_type` the integer of as many bits; `full` is True where EXEC is known to be all
-    ones; `mode` the MODE register; `strict` asks for checks; `offset` is the instruction's byte offset from the program's base.
+    ones; `mode` the MODE register; `strict` asks for checks; `offset` is the instruction's byte offset from the program's base; `in_state` says
+    that registers lie in the wave's state between blocks.
     """
 
-    def __init__(self, code: Code, lanes: int, vgpr_count: int) -> None:
-        self.code, self.lanes, self.vgpr_count = code, lanes, vgpr_count
+    def __init__(self, code: Code, lanes: int, vgpr_count: int, *, in_state: bool = False) -> None:
+        self.code, self.lanes, self.vgpr_count, self.in_state = code, lanes, vgpr_count, in_state
         self.bools, self.mask_type, self.row = f"<{lanes} x i1>", f"i{lanes}", f"<{lanes} x i32>"
         self.mode = Mode(0)
         self.full = False
         self.offset = 0
-        self.used: set[Register] = set()  # every register the program touches
+        self.used: set[Register] = set()  # every register that lies in a variable
+        self.shadow_words: dict[Register, int] = {}  # where the wave's state has what strict mode follows
         self.views: dict[Register, dict[str, Value]] = {}  # values of registers in this block, by LLVM type
         self.pairs: dict[Register, Value] = {}  # 64-bit values of a register and the next one
         self.dirty: dict[Register, None] = {}  # changed since the block began
@@ -164,8 +179,7 @@ class Registers:
 
     def _privileged(self) -> Value:
         """Return whether the wave is in the trap handler (i1), STATUS.priv."""
-        place = self.code.gep(Value("%wave", "ptr"), state.STATUS, "i32")
-        bit = self.code.op("lshr", self.code.load(place, "i32", 4), self.code.const(5, "i32"))
+        bit = self.code.op("lshr", self.code.load(self.state_place(state.STATUS), "i32", 4), self.code.const(5, "i32"))
         return self.code.cast("trunc", bit, "i1")
 
     def vgpr(self, index: int) -> Value:
@@ -314,6 +328,37 @@ class Registers:
         self.used.add(register)
         return f"%r.{register[0]}{register[1]}"
 
+    def state_place(self, word: int) -> Value:
+        """Return the address of a word of the wave's state."""
+        return self.code.gep(Value("%wave", "ptr"), word, "i32")
+
+    def state_word(self, register: Register) -> int | None:
+        """Return which word of the wave's state is a register's, the first one; None: a shadow for which it has no room."""
+        bank, index = register
+        if bank == "v":
+            return state.RESERVED_WORDS + index * self.lanes
+        return index if bank == "s" else state.SCC if register == SCC else self.shadow_words.get(register)
+
+    def save_register(self, register: Register) -> None:
+        """Store a register to its place in the wave's state."""
+        word = self.state_word(register)
+        assert word is not None
+        value = self.read(register, self.base_type(register))
+        if register == SCC:
+            value = self.code.cast("zext", value, "i32")
+        self.code.store(value, self.state_place(word), 64 if register[0] == "v" else 4)
+
+    def restore_register(self, register: Register) -> Value:
+        """Load a register from its place in the wave's state."""
+        word = self.state_word(register)
+        assert word is not None
+        kind = "i32" if register == SCC else self.base_type(register)
+        value = self.code.load(self.state_place(word), kind, 64 if register[0] == "v" else 4)
+        return self.code.cast("trunc", value, "i1") if register == SCC else value
+
+    def _lies_in_state(self, register: Register) -> bool:
+        return self.in_state and self.state_word(register) is not None
+
     def base_type(self, register: Register) -> str:
         """Return the type a register has between blocks."""
         return {"v": self.row, "s": "i32", "m": self.mask_type, "d": "i32", "h": "i32"}.get(register[0], "i1")
@@ -322,9 +367,15 @@ class Registers:
         """Forget values: a new block of the program starts, reached from anywhere."""
         self.views, self.pairs, self.dirty = {}, {}, {}
 
-    def flush(self) -> None:
-        """Store what changed: the block of the program ends."""
+    def flush(self, found: int = ALL) -> None:
+        """Store what changed of these registers (a set of `analysis`), and of what strict mode follows: the block of the program ends."""
         for register in self.dirty:
+            kind = as_set(register)
+            if kind and not kind & found:
+                continue
+            if self._lies_in_state(register):
+                self.save_register(register)
+                continue
             value = self.read(register, self.base_type(register))
             self.code.line(f"store {value.type} {value.text}, ptr {self.variable(register)}")
         self.dirty = {}
@@ -334,22 +385,29 @@ class Registers:
         views = self.views.get(register)
         base = self.base_type(register)
         if views is None:
-            name = self.variable(register)
-            views = self.views[register] = {base: self.code.emit(f"load {base}, ptr {name}", base)}
-        value = views.get(type_)
-        if value is None:
+            if self._lies_in_state(register):
+                value = self.restore_register(register)
+            else:
+                value = self.code.emit(f"load {base}, ptr {self.variable(register)}", base)
+            views = self.views[register] = {base: value}
+        if type_ not in views:
             have = views.get(base) or next(iter(views.values()))
-            value = views[type_] = self.code.bitcast(have, type_)
-        return value
+            views[type_] = self.code.bitcast(have, type_)
+        return views[type_]
 
     def write(self, register: Register, value: Value) -> None:
         """Give a register a value, in all lanes."""
         if self._later is not None:
             self._later.append((register, value))
             return
-        self.variable(register)
+        self._forget(register)
         self.views[register] = {value.type: value}
         self.dirty[register] = None
+
+    def _forget(self, register: Register) -> None:
+        """Take back what is known of a register."""
+        self.views.pop(register, None)
+        self.dirty.pop(register, None)
         bank, index = register
         self.pairs.pop(register, None)
         self.pairs.pop((bank, index - 1), None)

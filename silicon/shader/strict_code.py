@@ -80,6 +80,9 @@ class Guard:
                 count += 1
         self.shadows: list[Register] = [_shadow(one) for one in numbers(findings.shadowed)]
         self.shadows += [one for why in self.flights.values() for one in why.values()]
+        rows = state.RESERVED_WORDS + wave.vgpr_count * wave.lanes
+        room = shadow_slots(wave.vgpr_count)
+        wave.shadow_words = {one: rows + 2 * slot for slot, one in enumerate(self.shadows[:room])}
 
     # ways in and out --------------------------------------------------------------------------------------------------------------
 
@@ -94,22 +97,17 @@ class Guard:
 
     def restore(self) -> None:
         """Read the shadows from the wave's state."""
-        room = shadow_slots(self.wave.vgpr_count)
-        for slot, register in enumerate(self.shadows):
-            if slot >= room:
+        for register in self.shadows:
+            if register not in self.wave.shadow_words:
                 self._set(register, self._none(register) if register[0] == "h" else self._all(register))
-                continue
-            value = self.code.load(self._place(slot), "i64", 8)
-            self._set(register, self.code.resize(value, self.wave.base_type(register)))
+            elif not self.wave.in_state:
+                self._set(register, self.wave.restore_register(register))
 
     def save(self) -> None:
         """Write the shadows to the wave's state."""
-        for slot, register in enumerate(self.shadows[: shadow_slots(self.wave.vgpr_count)]):
-            self.code.store(self.code.resize(self._get(register), "i64"), self._place(slot), 8)
-
-    def _place(self, slot: int) -> Value:
-        rows = state.RESERVED_WORDS + self.wave.vgpr_count * self.wave.lanes
-        return self.code.gep(Value("%wave", "ptr"), rows + 2 * slot, "i32")
+        for register in self.wave.shadow_words:
+            if register in self.wave.dirty or not self.wave.in_state:
+                self.wave.save_register(register)
 
     # an instruction ---------------------------------------------------------------------------------------------------------------
 

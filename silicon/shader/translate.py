@@ -59,7 +59,7 @@ from ringup.silicon.shader.state import Counters, Dispatch, Events, Memory, Memo
 from ringup.silicon.shader.strict_birth import birth, register_name
 from ringup.silicon.shader.strict_code import shadow_slots
 from ringup.silicon.shader.text import text
-from ringup.silicon.shader.translations import MOST_KEPT, THOROUGH, Job, Pending, Translation
+from ringup.silicon.shader.translations import MOST_KEPT, QUICK, THOROUGH, Job, Pending, Translation
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
@@ -91,7 +91,8 @@ class Translator:
     `counting` has the counters of memory kept, at a price. `host_cpu` is LLVM's name of the processor whose instructions translations keep to;
     empty for all that this host has. `beside` executes translations while the caller goes on: steps of a dispatch that needs one return at once
     and have run nothing until it is made. Without it they wait for their translations, and every step is the same each time. A program is
-    translated quickly at first, and thoroughly once it has run so often that this would have been worth it. The `most_kept` used last are kept.
+    translated quickly at first, or as `level` says, and thoroughly once it has run so often that this would have been worth it. The `most_kept`
+    used last are kept.
     """
 
     wgp_count: int = NAVI31_WGPS
@@ -99,6 +100,7 @@ class Translator:
     host_cpu: str = ""
     beside: Executor | None = None
     most_kept: int = MOST_KEPT
+    level: int = QUICK
     cache: dict[tuple[Variant, int], list[Job]] = field(default_factory=dict)
     _used: dict[Job, list[Job]] = field(default_factory=dict)  # by its last use, with the list it is in
     _plans: dict[tuple[object, ...], Plan] = field(default_factory=dict)
@@ -126,7 +128,7 @@ class Translator:
         if latest is not None and not latest.made.done():
             job = next((one for one in reversed(known) if one.made.done() and one.suits(machine, extra)), latest)
         if job is None:
-            job = Job.begin(machine, variant, [Key(0, mode), *extra], self.host_cpu, self.beside)
+            job = Job.begin(machine, variant, [Key(0, mode), *extra], self.host_cpu, self.beside, self.level)
             self._keep(job, known)
         elif job is latest and job.is_outgrown:
             better = Job.begin(machine, variant, job.program.entries, self.host_cpu, self.beside, THOROUGH)

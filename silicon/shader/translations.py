@@ -23,10 +23,8 @@ if TYPE_CHECKING:
     from ringup.silicon.shader.interpreter import Machine
 
 
-QUICK, THOROUGH = (
-    0,
-    1,
-)  # levels of LLVM's code generation: the first takes three fifths of the second's time, its code runs up to 1.8 times as long
+# levels of LLVM's code generation: a translation by the first takes less than half of the second's time, its code runs up to 1.8 times as long
+QUICK, THOROUGH = 0, 1
 MOST_KEPT = 2048  # translations of a card: some 0.8 MB each
 # How often the average instruction of a program runs until the time lost by quick code is what thorough code takes to make: some 0.2 ms an
 # instruction, for 12 ns saved each time a wave executes it.
@@ -70,7 +68,7 @@ class Job:
         ways_in: list[Key],
         host_cpu: str,
         executor: Executor | None,
-        level: int = QUICK,
+        level: int,
     ) -> Job:
         """Read the program at a dispatch's PC, and translate it, or have `executor` do so."""
         pc = machine.dispatch.pc
@@ -129,7 +127,7 @@ class Beside(ThreadPoolExecutor):
 
 
 def _translated(program: Program, variant: Variant, host_cpu: str, level: int) -> Translation:
-    lowered = lower(program, variant)
+    lowered = lower(program, variant, in_state=level == QUICK)
     lengths = np.array([len(program.blocks[key].code) for key in lowered.blocks], np.uint64)
     host = HostCode(lowered.text, level=level, cpu=host_cpu, declarations=lowered.declarations)
     return Translation(

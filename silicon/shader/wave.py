@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from ringup.silicon.shader import state
-from ringup.silicon.shader.analysis import ALL, FIRST_VGPR, SCC_BIT, effects, numbers
+from ringup.silicon.shader.analysis import ALL, FIRST_VGPR, effects, numbers
 from ringup.silicon.shader.context import FAULT_KINDS, Exit, Leave, Word
 from ringup.silicon.shader.emitter import Code, Value
-from ringup.silicon.shader.registers import SCC, Known, Mode, Register, Registers
+from ringup.silicon.shader.registers import SCC, Known, Mode, Register, Registers, as_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,9 +59,17 @@ class Wave(Registers):
     """Registers, exits and memory of the wave, at the instruction being translated; see `Registers` for the attributes."""
 
     def __init__(
-        self, code: Code, lanes: int, vgpr_count: int, *, strict: bool, counting: bool, tracked: bool = False
+        self,
+        code: Code,
+        lanes: int,
+        vgpr_count: int,
+        *,
+        strict: bool,
+        counting: bool,
+        tracked: bool = False,
+        in_state: bool = False,
     ) -> None:
-        super().__init__(code, lanes, vgpr_count)
+        super().__init__(code, lanes, vgpr_count, in_state=in_state)
         self.tracked = tracked  # undefined values from LDS are followed
         # lanes (mask_type) by register: loaded from LDS and written by nobody; stored to LDS and written by somebody, None for all
         self.undefined_rows: list[Value] = []
@@ -87,14 +95,11 @@ class Wave(Registers):
 
     def wave_word(self, index: int, type_: str = "i32") -> Value:
         """Read a status word of the wave's state (`state.FLAT_SCRATCH_LO` and the next as i64)."""
-        return self.code.load(self._wave_place(index), type_, 4)
+        return self.code.load(self.state_place(index), type_, 4)
 
     def set_wave_word(self, index: int, value: Value) -> None:
         """Write a status word of the wave's state, or two."""
-        self.code.store(value, self._wave_place(index), 4)
-
-    def _wave_place(self, index: int) -> Value:
-        return self.code.gep(Value("%wave", "ptr"), index, "i32")
+        self.code.store(value, self.state_place(index), 4)
 
     def lds(self) -> Value:
         """Return the host address of the group's LDS; it has `context("lds_size")` bytes, and 64 spare zeroed ones behind."""
@@ -151,7 +156,7 @@ class Wave(Registers):
         changed = {
             one: self.read(one, self.base_type(one))
             for one in dirty
-            if saved & _bit(one) or (goes_on and one[0] in SHADOW_BANKS)
+            if saved & as_set(one) or (goes_on and one[0] in SHADOW_BANKS)
         }
         self._faults.append(_Stop(bad, self.offset, saved, changed, self._block, kind, detail))
         code.branch(condition, bad, good, likely=False)
@@ -194,7 +199,7 @@ class Wave(Registers):
             common &= one.alive
         for register in dict.fromkeys(register for one in stops for register in one.changed):
             if any(one.changed.get(register) != first.changed.get(register) for one in stops):
-                common &= ~_bit(register)
+                common &= ~as_set(register)
         label = first.label if len(stops) == 1 else self.code.fresh("stop")
         if common & self.everything or len(stops) == 1:
             self._way_out(label, stops, common)
@@ -209,7 +214,8 @@ class Wave(Registers):
         one = stops[0]
         self.code.block(label)
         self.begin()
-        self.views = {register: {value.type: value} for register, value in one.changed.items()}
+        for register, value in one.changed.items():
+            self.write(register, value)
         self._save(saved)
         if len(stops) == 1:
             self._save_pc(one.offset)
@@ -225,31 +231,21 @@ class Wave(Registers):
         self._save_pc(offset)
 
     def _save(self, found: int) -> None:
-        for number in numbers(found & self.everything):
-            if number >= FIRST_VGPR:
-                self.code.store(self.vgpr(number - FIRST_VGPR), self._row_place(number - FIRST_VGPR), 64)
-            elif number == state.SCC:
-                self.set_wave_word(number, self.code.cast("zext", self.scc(), "i32"))
-            else:
-                self.set_wave_word(number, self.read(("s", number), "i32"))
+        for register in self._registers(found & self.everything):
+            if register in self.dirty or not self.in_state:
+                self.save_register(register)
 
     def _save_pc(self, offset: int) -> None:
         pc = self.code.op("add", self.context_word(Word.BASE), self.code.const(offset, "i64"))
         self.set_wave_word(state.PC_LO, pc)
 
     def restore(self, found: int) -> None:
-        """Read registers (a set of `analysis`) from the wave's state."""
-        for number in numbers(found & self.everything):
-            if number >= FIRST_VGPR:
-                value = self.code.load(self._row_place(number - FIRST_VGPR), self.row, 64)
-                self.set_vgpr(number - FIRST_VGPR, value, masked=False)
-            elif number == state.SCC:
-                self.set_scc(self.code.cast("trunc", self.wave_word(number), "i1"))
+        """Have registers (a set of `analysis`) be as the wave's state has them."""
+        for register in self._registers(found & self.everything):
+            if self.in_state:
+                self._forget(register)
             else:
-                self.write(("s", number), self.wave_word(number))
-
-    def _row_place(self, index: int) -> Value:
-        return self._wave_place(state.RESERVED_WORDS + index * self.lanes)
+                self.write(register, self.restore_register(register))
 
     def bail(self, ins: Instruction) -> None:
         """Let the interpreter execute the instruction: its registers go through the wave's state. For rare things: microseconds each."""
@@ -337,14 +333,6 @@ class Wave(Registers):
         self._know(before)
         for register, first, second in zip(changed, one, other, strict=True):
             self.write(register, self.code.phi(first, second))
-
-
-def _bit(register: Register) -> int:
-    """Return a register as a set of `analysis`; of a shadow none."""
-    bank, index = register
-    if bank == "v":
-        return 1 << FIRST_VGPR + index
-    return SCC_BIT if register == SCC else 1 << index if bank == "s" else 0
 
 
 __all__ = ["RULES", "Mode", "Wave", "rule"]

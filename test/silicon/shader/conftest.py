@@ -12,11 +12,13 @@ import pytest
 from llvmlite import binding as llvm
 
 from ringup.autogen.generate.isa_probe import llvm_mc
-from ringup.silicon.shader import interpreter, state, translate
+from ringup.silicon.shader import interpreter
 from ringup.silicon.shader.emitter import Code
 from ringup.silicon.shader.interpreter import Interpreter
 from ringup.silicon.shader.launch import Group
 from ringup.silicon.shader.state import Dispatch, MemoryFault, Region
+from ringup.silicon.shader.translate import Translator
+from ringup.silicon.shader.translations import QUICK, THOROUGH
 from ringup.silicon.shader.wave import RULES, Mode, Wave
 
 CODE_VA = 0x10_0000
@@ -139,7 +141,11 @@ class Machine:
 
 # Engines are held to one set of promises by the tests of these modules.
 SHARED_PROMISES = ("test_interpreter_", "test_strict")
-ENGINES = {"interpreter": Interpreter, "translator": translate.Translator}
+ENGINES = {
+    "interpreter": None,
+    "translator": QUICK,
+    "thorough translator": THOROUGH,
+}  # None: the reference, else a level
 COUNTS = {  # look at counters of memory, which the translator keeps only if it is told to
     "test_counters_tell_classes_places_and_lanes", "test_conflicts_are_counted_by_bank",
 }  # fmt: skip
@@ -154,9 +160,9 @@ def pytest_generate_tests(metafunc):
 @pytest.fixture
 def machine(request, assemble):
     """A `Machine` with empty memory; of the reference engine unless a test says so."""
-    make = ENGINES[getattr(request, "param", "interpreter")]
-    counts = make is translate.Translator and request.function.__name__ in COUNTS
-    return Machine(assemble, make(counting=True) if counts else make())
+    level = ENGINES[getattr(request, "param", "interpreter")]
+    counts = request.function.__name__ in COUNTS
+    return Machine(assemble, Interpreter() if level is None else Translator(counting=counts, level=level))
 
 
 class _Bailed(Exception):
@@ -164,32 +170,10 @@ class _Bailed(Exception):
 
 
 class _OneRule(Wave):
-    """A wave whose variables are the words of its state; what its rule leaves to the interpreter is not translated."""
+    """A wave whose rule is by itself; what that leaves to the interpreter is not translated."""
 
     def bail(self, ins):
         raise _Bailed
-
-    def variable(self, register):
-        self.used.add(register)
-        return f"%place.{register[0]}{register[1]}"
-
-    def places(self):
-        """IR that gives the variables, and IR that takes SCC back into its word."""
-        head, tail = [], []
-        for bank, index in sorted(self.used):
-            word = {"s": index, "scc": state.SCC, "v": state.RESERVED_WORDS + index * self.lanes}[bank]
-            place = self.variable((bank, index))
-            if bank == "scc":
-                head += [f"%scc.word = getelementptr i32, ptr %wave, i64 {word}", "%scc.old = load i32, ptr %scc.word",
-                         f"{place} = alloca i1", "%scc.bit = trunc i32 %scc.old to i1", f"store i1 %scc.bit, ptr {place}"]  # fmt: skip
-                tail += [
-                    f"%scc.new = load i1, ptr {place}",
-                    "%scc.wide = zext i1 %scc.new to i32",
-                    "store i32 %scc.wide, ptr %scc.word",
-                ]
-            else:
-                head.append(f"{place} = getelementptr i32, ptr %wave, i64 {word}")
-        return head, tail
 
 
 def _rule_of(ins):
@@ -199,7 +183,7 @@ def _rule_of(ins):
 def _translated(ins, name, lanes, vgprs, mode):
     """Return the IR of one instruction as a function of the wave's words and what it declares, None if its rule bails."""
     code = Code()
-    wave = _OneRule(code, lanes, vgprs, strict=False, counting=False)
+    wave = _OneRule(code, lanes, vgprs, strict=False, counting=False, in_state=True)
     wave.mode = Mode(mode)
     wave.begin()
     try:
@@ -212,8 +196,7 @@ def _translated(ins, name, lanes, vgprs, mode):
     except _Bailed:
         return None
     wave.flush()
-    head, tail = wave.places()
-    return [f"define void @{name}(ptr %wave) {{", *head, *code.lines, *tail, "ret void", "}"], code.declarations
+    return [f"define void @{name}(ptr %wave) {{", *code.lines, "ret void", "}"], code.declarations
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ import pytest
 from ringup.silicon.shader.interp_formats import FORMATS
 from ringup.silicon.shader.interpreter import Interpreter
 from ringup.silicon.shader.translate import Translator
+from ringup.silicon.shader.translations import QUICK, THOROUGH
 
 ROUNDS = 3
 INSTRUCTIONS = 12
@@ -247,9 +248,9 @@ class Program:
             [*head, *(line for _, lines in steps for line in lines), *tail, "s_waitcnt_vscnt null, 0x0", "s_endpgm"]
         )
 
-    def differs(self, machine, steps):
+    def differs(self, machine, steps, level):
         """Say whether the engines give different results, LDS or memory."""
-        found, expected = (self.outcome(machine, one, steps) for one in (Translator(), Interpreter()))
+        found, expected = (self.outcome(machine, one, steps) for one in (Translator(level=level), Interpreter()))
         return not all(np.array_equal(ours, theirs) for ours, theirs in zip(found, expected, strict=True))
 
     def outcome(self, machine, engine, steps):
@@ -275,11 +276,12 @@ def span(register, size):
     return f"v{register}" if rows == 1 else f"v[{register}:{register + rows - 1}]"
 
 
+@pytest.mark.parametrize("level", [QUICK, THOROUGH])
 @pytest.mark.seeds(2)
-def test_random_accesses_leave_the_same_memory(machine, seed):
+def test_random_accesses_leave_the_same_memory(machine, level, seed):
     program = Program(seed)
-    if program.differs(machine, program.steps):
-        alone = [line for line, lines in program.steps if program.differs(machine, [(line, lines)])]
+    if program.differs(machine, program.steps, level):
+        alone = [line for line, lines in program.steps if program.differs(machine, [(line, lines)], level)]
         raise AssertionError(f"wave{program.lanes}, strict {program.strict}; differ alone: {alone or 'none'}")
 
 

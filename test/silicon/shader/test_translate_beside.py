@@ -189,7 +189,7 @@ def test_shapes_of_groups_never_run_different_code(machine, out, engine, held):
 
 
 def test_what_a_translation_raises_comes_out_of_the_step(machine, out, engine, held, monkeypatch):
-    monkeypatch.setattr("ringup.silicon.shader.translations.lower", lambda program, variant: 1 // 0)
+    monkeypatch.setattr("ringup.silicon.shader.translations.lower", lambda *_, **__: 1 // 0)
     run, again = (machine.start(ADD, engine=engine, **ARGS) for _ in range(2))
     held.work()
     with pytest.raises(ZeroDivisionError):
