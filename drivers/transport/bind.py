@@ -58,7 +58,7 @@ def objections(function: Function, driver: str | None, *, whole_group: bool = Fa
     `whole_group`: the user knows that other devices than the card go too.
     """
     kernel = function.kernel
-    found = [*preflight.holders(function), *preflight.lock(function)]
+    found = [*_kind(function, driver), *preflight.holders(function), *preflight.lock(function)]
     strangers = ", ".join(f"{mate.address} ({mate.driver or 'no driver'})" for mate in _strangers(function))
     if driver is not None and strangers and not whole_group:
         remedy = "a disk or a network card may be among them: put the card into another slot, or say --whole-group"
@@ -100,6 +100,17 @@ def carry_out(kernel: Kernel, steps: Sequence[Step], say: Callable[[str], None] 
             failed = "; ".join(_take_back(kernel, done, say))
             after = f"not all could be taken back: {failed}" if failed else "all is as it was"
             raise type(error)(f"{error}; {after}") from error
+
+
+def _kind(function: Function, driver: str | None) -> Iterator[Finding]:
+    """Object to a slot without a GPU: what is taken from its driver may be the machine's disk."""
+    if driver is not None and not any(mate.graphics for mate in _of_slot(function)):
+        yield from preflight.kind(function)
+
+
+def _of_slot(function: Function) -> list[Function]:
+    slot = function.address.rpartition(".")[0]
+    return [mate for mate in function.companions() if mate.address.rpartition(".")[0] == slot]
 
 
 def _movable(function: Function) -> list[Function]:

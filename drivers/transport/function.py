@@ -19,6 +19,18 @@ BARS = 6
 IORESOURCE_MEM, IORESOURCE_PREFETCH = 0x200, 0x2000
 # Base classes. Source: Linux pci_ids.h, PCI_BASE_CLASS_DISPLAY and PCI_CLASS_ACCELERATOR_PROCESSING, PCI_BASE_CLASS_BRIDGE
 CLASS_DISPLAY, CLASS_ACCELERATOR, CLASS_BRIDGE = 0x03, 0x12, 0x06
+CLASS_UNKNOWN = 0x00
+# Source: Linux pci_ids.h, PCI_BASE_CLASS_*
+CLASSES = {
+    0x01: "a disk or its controller",
+    0x02: "a network card",
+    0x04: "a sound or video function",
+    0x05: "memory",
+    CLASS_BRIDGE: "a bridge",
+    0x07: "a serial port or modem",
+    0x08: "a part of the machine's system",
+    0x0C: "a USB or other serial bus controller",
+}
 VENDORS = {
     0x1002: "AMD",
     0x10DE: "NVIDIA",
@@ -80,6 +92,19 @@ class Function:
     def gpu(self) -> bool:
         """Whether it is a GPU of a vendor that ringup knows."""
         return self.vendor in VENDORS and self.base_class in (CLASS_DISPLAY, CLASS_ACCELERATOR)
+
+    @property
+    def graphics(self) -> bool:
+        """Whether it is a display controller or an accelerator, of any vendor; true as well where the kernel does not say what it is."""
+        return self.base_class in (CLASS_UNKNOWN, CLASS_DISPLAY, CLASS_ACCELERATOR)
+
+    @property
+    def class_name(self) -> str:
+        """Say of which kind of device it is, in words where that is known."""
+        code = self.kernel.number(self.path / "class") >> 8
+        return (
+            f"{CLASSES[self.base_class]} (class {code:#06x})" if self.base_class in CLASSES else f"of class {code:#06x}"
+        )
 
     @property
     def bridge(self) -> bool:

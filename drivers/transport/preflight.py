@@ -48,6 +48,7 @@ class Finding:
     remedy: str = ""
 
 
+NAME_IT = "`ringup list` names the cards"
 REFUSALS: dict[str, type[RingupError]] = {  # the error of a refusal; the rest are NotSupported
     "driver": CardBusy,
     "holders": CardBusy,
@@ -67,7 +68,7 @@ def path_for(function: Function) -> str:
 
 def examine(function: Function, path: str) -> list[Finding]:
     """Look at everything that matters for opening `function` over `path`, what decides most first."""
-    return [finding for look in (console, *LOOKS_BY_PATH[path], *LOOKS) for finding in look(function)]
+    return [finding for look in (kind, console, *LOOKS_BY_PATH[path], *LOOKS) for finding in look(function)]
 
 
 def refuse(findings: Iterable[Finding], doing: str) -> None:
@@ -88,6 +89,12 @@ def _driver(function: Function, wanted: str) -> Finding:
     if not wanted:
         ways += f", `ringup bind {function.address} --driver none` to nobody"
     return Finding("driver", REFUSE, f"the kernel's {driver} drives the card", ways)
+
+
+def kind(function: Function) -> Iterator[Finding]:
+    """It must be a GPU: a wrong address may be a disk's."""
+    if not function.graphics:
+        yield Finding("card", REFUSE, f"it is {function.class_name}, no GPU", NAME_IT)
 
 
 def driver_for_vfio(function: Function) -> Iterator[Finding]:

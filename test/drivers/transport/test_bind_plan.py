@@ -177,3 +177,18 @@ def test_vfio_without_an_iommu_speaks_against_it(machine):
     machine.add(group="", driver="amdgpu")
     assert objections(machine) == {"group": "no IOMMU group"}
     assert objections(machine, bind.NOBODY) == {}
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [(0x010802, "a disk or its controller"), (0x020000, "a network card"), (0x0C0330, "a USB"), (0x060400, "a bridge")],
+)
+def test_a_slot_without_a_gpu_is_not_taken_from_its_driver(desktop, code, name):
+    desktop.add("0000:04:00.0", (0x144D, 0xA80A), code, "13", driver="nvme", parent="0000:00:02.0")
+    (found,) = bind.objections(Function(desktop.kernel, "0000:04:00.0"), "vfio-pci", whole_group=True)
+    assert (found.what, found.seen.partition(" (")[0].partition(" or other")[0]) == ("card", f"it is {name}")
+    assert bind.objections(Function(desktop.kernel, "0000:04:00.0"), None) == []
+
+
+def test_the_sound_function_of_a_card_names_its_slot_too(desktop):
+    assert bind.objections(Function(desktop.kernel, SOUND), "vfio-pci") == []

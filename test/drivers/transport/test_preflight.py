@@ -221,3 +221,11 @@ def test_names_of_cards_that_are_none(bound):
         find(bound.kernel, "09:00.0")
     assert find(bound.kernel, "03:00.0").address == ADDRESS
     assert [gpu.address for gpu in gpus_of(bound.kernel)] == [ADDRESS]
+
+
+def test_what_is_no_gpu_is_not_opened(machine):
+    machine.add(ids=(0x1002, 0x43F6), code=0x010601, group="")
+    with pytest.raises(
+        NotSupported, match=r"card: it is a disk or its controller \(class 0x0106\), no GPU; `ringup list`"
+    ):
+        opened(machine)
