@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -22,6 +22,7 @@ from ringup.errors import FirmwareError, NotSupported, RingupError
 from ringup.firmware import asm2464pd
 from ringup.firmware.asm2464pd import SET_BYTES, parse_flash
 from ringup.firmware.store import load_file
+from ringup.tools import ending, failure
 from ringup.tools.card_argument import add_card_arguments, card_name
 from ringup.tools.json_text import json_text
 from ringup.tools.progress import Progress
@@ -316,9 +317,9 @@ def _write(flashing: Flashing, name: str) -> Outcome:
             return flashing.run(say, patience.asked)
     except (RingupError, KeyboardInterrupt):
         if begun or flashing.resumes:
-            print(f"{name}: its flash may be half written. What to do:", file=sys.stderr)
+            failure.say(f"{name}: its flash may be half written. What to do:")
             for number, line in enumerate(flashing.recovery(), 1):
-                print(f"  {number}. {line}", file=sys.stderr)
+                failure.say(f"  {number}. {line}")
         raise
 
 
@@ -351,11 +352,11 @@ def _ending(outcome: Outcome, args: argparse.Namespace) -> Iterator[str]:
 
 
 class Patience:
-    """Ctrl-C stops between blocks: within one it is only remembered. The second ends the program at once."""
+    """Ctrl-C, SIGTERM and SIGHUP stop between blocks: within one they are only remembered. The second ends the program at once."""
 
     def __init__(self) -> None:
         self._asked = False
-        self._before: Callable[[int, FrameType | None], Any] | int | None = None
+        self._before: dict[int, Any] = {}
 
     def asked(self) -> bool:
         """Whether the user wants to stop."""
@@ -363,21 +364,21 @@ class Patience:
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         if self._asked:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt if number == signal.SIGINT else ending.Ended(number)
         self._asked = True
-        print(
-            "stopping when this block is in place; once more to stop at once, which leaves it half written",
-            file=sys.stderr,
-        )
+        failure.say("stopping when this block is in place; once more to stop at once, which leaves it half written")
 
     def __enter__(self) -> Patience:
-        self._before = signal.signal(signal.SIGINT, self._remember)
+        for number in (signal.SIGINT, *ending.STATUSES):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._remember)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        signal.signal(signal.SIGINT, self._before)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
 
 ACTIONS = {"info": _info, "backup": _backup, "verify": _verify, "flash": _flash}

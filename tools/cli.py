@@ -46,12 +46,14 @@ COMMANDS = {  # name: (module, help); the order of `ringup --help`
 FINE, FAILED, WRONG_USAGE = 0, 1, 2
 # EX_SOFTWARE of sysexits.h; no error of the tree has it.
 INTERNAL = 70
-# What shells report for a program ended by SIGINT.
-INTERRUPTED = 130
+# What shells report for a program ended by SIGINT, SIGHUP and SIGTERM.
+INTERRUPTED, HUNG_UP, TERMINATED = 130, 129, 143
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit status: 0, the error's own code, 2 for wrong usage, 70 for an internal error, 130 when interrupted.
+
+    SIGTERM and SIGHUP end it in the same way, with 128 and their number.
 
     1 stands for something wrong with what was looked at, and for an error of the operating system's, such as a full disk under standard output.
     Whatever goes wrong is one line on standard error, and with --json an object on standard output too.
@@ -61,8 +63,8 @@ def main(argv: list[str] | None = None) -> int:
     title = f"ringup {command}" if command in COMMANDS else "ringup"
     try:
         status = _run(words, command, title)
-    except KeyboardInterrupt:
-        status = say_interrupted(title, words)
+    except KeyboardInterrupt as interrupt:
+        status = say_interrupted(title, words, interrupt)
     if argv is None:
         _end_quietly()
     return status
@@ -102,18 +104,20 @@ def wants_json(words: list[str]) -> bool:
     return any(len(word) > len("--") and "--json".startswith(word) for word in options)
 
 
-def say_interrupted(title: str, words: list[str]) -> int:
-    """Say that the user has interrupted the command, and return the exit status."""
+def say_interrupted(title: str, words: list[str], interrupt: KeyboardInterrupt) -> int:
+    """Say that the user has interrupted the command, or which signal ended it, and return the exit status."""
+    status: int = getattr(interrupt, "status", INTERRUPTED)
+    text = str(interrupt) or "interrupted"
     try:
         if wants_json(words):
-            print(f'{{"error": {{"kind": "Interrupted", "message": "interrupted", "exit_status": {INTERRUPTED}}}}}')
+            print(f'{{"error": {{"kind": "Interrupted", "message": "{text}", "exit_status": {status}}}}}')
         if sys.stderr is not None:
-            print(f"{title}: interrupted", file=sys.stderr)
+            print(f"{title}: {text}", file=sys.stderr)
         print(end="", flush=True)
     except (OSError, ValueError):  # standard output or standard error takes nothing
         drop()
         drop(errors=True)
-    return INTERRUPTED
+    return status
 
 
 def drop(*, errors: bool = False) -> None:

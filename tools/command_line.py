@@ -14,8 +14,8 @@ from typing import NoReturn
 import ringup
 from ringup import errors
 from ringup.errors import RingupError
-from ringup.tools import failure
-from ringup.tools.cli import COMMANDS, FAILED, FINE, INTERNAL, INTERRUPTED, WRONG_USAGE, wants_json
+from ringup.tools import ending, failure
+from ringup.tools.cli import COMMANDS, FAILED, FINE, HUNG_UP, INTERNAL, INTERRUPTED, TERMINATED, WRONG_USAGE, wants_json
 from ringup.tools.examples import EXAMPLES
 
 HELP_WIDTH = 100  # of descriptions, which argparse leaves as they are where examples follow
@@ -82,6 +82,8 @@ def _exit_codes() -> str:
         **{kind.exit_code: kind.__name__ for kind in vars(errors).values() if _is_leaf(kind)},
         INTERNAL: "internal error: a fault of ringup's; the line names a report to send to its makers",
         INTERRUPTED: "interrupted",
+        HUNG_UP: "ended by SIGHUP",
+        TERMINATED: "ended by SIGTERM",
     }
     return "\n".join(["exit status:", *(f"  {code:3}  {text}" for code, text in codes.items())])
 
@@ -152,7 +154,8 @@ def run(words: Sequence[str], command: str | None) -> int:
     logging.basicConfig(format="%(name)s: %(message)s")
     logging.getLogger("ringup").setLevel((logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)])
     try:
-        status: int = import_module(COMMANDS[args.command][0]).run(args)
+        with ending.heard():
+            status: int = import_module(COMMANDS[args.command][0]).run(args)
     except SystemExit as end:  # only the parser may end Python: its message is printed
         if isinstance(end.__context__, BrokenPipeError):
             # QUIRK: rich ends Python where the reader of what it draws has gone, and lets the rest go nowhere

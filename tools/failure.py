@@ -60,7 +60,7 @@ def tell(error: BaseException, words: Sequence[str], title: str) -> int:
     """Say what went wrong and return the exit status."""
     if isinstance(error, KeyboardInterrupt):
         release_output()
-        return say_interrupted(title, list(words))
+        return say_interrupted(title, list(words), error)
     if isinstance(error, BrokenPipeError) and _reader_has_gone():
         release_output()
         return FINE

@@ -111,7 +111,15 @@ def test_a_reader_that_closes_early_is_no_error():
     assert done.stdout.count("\n") == 1
 
 
-def test_an_interrupt_ends_with_one_line_and_130(tmp_path):
+@pytest.mark.parametrize(
+    ("number", "status", "said"),
+    [
+        (signal.SIGINT, 130, "interrupted"),
+        (signal.SIGTERM, 143, "ended by SIGTERM"),
+        (signal.SIGHUP, 129, "ended by SIGHUP"),
+    ],
+)
+def test_an_interrupt_ends_with_one_line_and_its_status(number, status, said):
     code = (
         "import sys, time; import ringup.tools.list_cards as l; from ringup.tools import cli\n"
         "def run(args):\n    print('up', flush=True); time.sleep(60)\n"
@@ -121,9 +129,9 @@ def test_an_interrupt_ends_with_one_line_and_130(tmp_path):
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as child:
         assert child.stdout.readline() == "up\n"
-        child.send_signal(signal.SIGINT)
+        child.send_signal(number)
         _, err = child.communicate(timeout=20)
-    assert (child.returncode, err) == (130, "ringup list: interrupted\n")
+    assert (child.returncode, err) == (status, f"ringup list: {said}\n")
 
 
 @pytest.mark.parametrize("module", ["argparse", "ringup.tools.command_line", "ringup.cards", "ringup.tools.list_cards"])
