@@ -23,7 +23,11 @@ READY = gfx.GFX_FLAG_RESPONSE
 COMPONENT_US = 2_000  # the boot loader checks and starts one component; a guess
 # ORDER: later than the 20 ms that psp_v13_0.c sleeps before it reads the old value, sooner than the 100 ms it polls for a new one
 SIGN_OF_LIFE_US = 60_000
+RINGS_US = 3_000  # GUESS: from the sign of life to bit 31 of C2PMSG_64, for which psp_v13_0.c, psp_v13_0_ring_create, waits before it asks
 CONTROL_US = 500
+# ORDER: sooner than the 20 ms that psp_v13_0_ring_create and _stop sleep: "there might be handshake issue with hardware which needs delay".
+# GUESS: who reads sooner sees the answer of before
+HANDSHAKE_US = 10_000
 SECURE_OS_ALIVE = 0x1  # UNKNOWN: metal's word; drivers only look for a change from 0
 LOADABLE_BYTES = 1 << 20  # the host's buffer for a component, psp->fw_pri_buf
 CLIENT = "MP0"
@@ -98,6 +102,8 @@ class Psp:
         self._waiting = waiting
         self.loaded: set[int] = set()
         self.alive = False
+        self._answer = 0  # of the secure OS to the last control command; READY once it takes rings
+        self._commands = 0  # control commands: one is read at a time
         self._version = 0  # of the secure OS, as its image says
         board.faults.know(*FAULTS)
         self.ring = Ring(board, hub, targets, tmr_bytes, on_autoload, waiting)
@@ -118,6 +124,7 @@ class Psp:
         """Return to the boot loader: nothing loaded, no ring. The block's registers are reset with it."""
         self.loaded.clear()
         self.alive = False
+        self._answer = 0
         self.ring.reset()
         for number in (36, 58, 64, 67, 69, 70, 71, 81):
             self.cells[self._name(number)] = 0
@@ -207,27 +214,43 @@ class Psp:
         self.alive = True
         self.cells[self._name(58)] = self._version
         self.cells[self._name(81)] = SECURE_OS_ALIVE
-        self.cells[self._name(64)] = READY
         self.board.log.note("psp", "boot", "secure OS {:#x} runs", self._version)
+        self.board.clock.after(RINGS_US, lambda: self._take_rings(generation))
+
+    def _take_rings(self, generation: int) -> None:
+        if generation == self.ring.generation:
+            self._answer = self.cells[self._name(64)] = READY
 
     # --- secure OS ----------------------------------------------------------------------------------------------
     def _control(self, value: int) -> None:
         """Take a control command of the host; the answer is bit 31 with a status in 15:0."""
         generation = self.ring.generation
-
-        def finish() -> None:
-            if generation != self.ring.generation or not self.alive:
-                return
-            status = self._do_control(value & gfx.GFX_CMD_ID_MASK)
-            self.cells[self._name(64)] = READY | status
-
-        if not self.alive:
-            self.board.log.note("psp", "violation", "control command {:#x} before the secure OS runs", value)
+        if not self._answer:
+            what = "takes rings" if self.alive else "runs"
+            self.board.log.note("psp", "violation", "control command {:#x} before the secure OS {}", value, what)
             return
         if value & gfx.GFX_CMD_ID_MASK == gfx.GFX_CTRL_CMD_ID_MODE1_RST:
             self.board.clock.after(CONTROL_US, self._on_mode1_reset)
             return
+
+        self._commands += 1
+        number = self._commands
+
+        def finish() -> None:
+            if generation != self.ring.generation:
+                return
+            if number != self._commands:
+                self.board.log.note("psp", "violation", "control command {:#x}: overwritten before it was read", value)
+            else:
+                self._answer = READY | self._do_control(value & gfx.GFX_CMD_ID_MASK)
+
+        def show() -> None:
+            if generation == self.ring.generation:
+                self.cells[self._name(64)] = self._answer
+
+        show()
         self.board.clock.after(CONTROL_US, finish)
+        self.board.clock.after(HANDSHAKE_US, show)
 
     def _do_control(self, command: int) -> int:
         cells = self.cells

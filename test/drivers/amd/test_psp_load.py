@@ -162,6 +162,14 @@ def test_a_fence_that_is_never_written_is_told(boot):
         card.load()
 
 
+def test_a_fence_that_a_driver_of_before_left_is_no_answer(boot):
+    card = boot("navi31")
+    card.radeon.vram.write(card.BUFFERS.fence, (1).to_bytes(4, "little"))
+    card.radeon.faults.inject("psp_stuck_fence")
+    with pytest.raises(DeviceTimeout, match="fence is 0x0, not 0x1"):
+        card.load()
+
+
 def test_the_fence_lies_in_what_a_command_leaves_free():
     buffers, command = PspBuffers(message=0, ring=1 << 20, command=2 << 20), psp.psp_gfx_cmd_resp
     free = range(buffers.command + command.offset_of("reserved_1"), buffers.response)

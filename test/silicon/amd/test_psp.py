@@ -361,6 +361,28 @@ def test_commands_before_the_secure_os_get_no_answer(rig):
     assert "before the secure OS" in rig.refusals[0]
 
 
+def test_a_secure_os_that_runs_takes_rings_a_little_later(rig):
+    for command, data in ((KDB, KEYS), (SPL, SPL_IMAGE), (SYS, SYS_IMAGE)):
+        rig.boot(command, data)
+    rig.boot(SOS, SOS_IMAGE, time_us=0)
+    while not rig.get(81):
+        rig.board.clock.sleep_us(100)
+    assert rig.get(64) == 0
+    rig.set(64, 2 << 16)
+    assert "before the secure OS takes rings" in rig.refusals[-1]
+    rig.board.clock.sleep_us(5_000)
+    assert rig.get(64) == READY
+
+
+def test_a_ring_command_shows_the_answer_of_before_for_a_while(ring):
+    """psp_v13_0.c sleeps 20 ms before it looks: "there might be handshake issue with hardware which needs delay"."""
+    ring.set(64, 2 << 16)  # there is one already
+    ring.board.clock.sleep_us(1_000)
+    assert ring.get(64) == READY
+    ring.board.clock.sleep_us(19_000)
+    assert ring.get(64) & 0xFFFF
+
+
 @pytest.mark.parametrize(
     ("base", "size"), [(RING + 4, 0x1000), (RING, 0x1010), (RING, 0), (0xFFFF_F000, 0x1000), (RING, 0x20000)]
 )
@@ -375,6 +397,12 @@ def test_there_is_one_ring_until_it_is_destroyed(ring):
     assert ring.control(2 << 16) & 0xFFFF
     assert ring.control(3 << 16) == READY
     assert ring.control(2 << 16) & 0x8000_FFFF == READY
+
+
+def test_a_control_command_over_one_that_was_not_read_is_the_only_one(ring):
+    ring.set(64, 3 << 16)
+    assert ring.control(2 << 16) & 0xFFFF
+    assert "0x30000: overwritten" in ring.refusals[-2]
 
 
 def test_an_unknown_control_command_is_answered_with_an_error(ring):
