@@ -8,10 +8,11 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Invalidation:
-    """What is to be forgotten or written back. `vector`: GL0 and GL1; `second`: the GL2."""
+    """What is to be forgotten or written back. `scalar`: K$; `second`: the GL2."""
 
     scalar: bool = False
-    vector: bool = False
+    gl0: bool = False
+    gl1: bool = False
     instructions: bool = False
     second_writeback: bool = False
     second_invalidate: bool = False
@@ -36,16 +37,17 @@ class CacheControl(Protocol):
 
 
 # AQL's fences. Source: LLVM AMDGPUUsage, "Memory Model GFX10-GFX11"; UNKNOWN: whether the firmware drops the I$ with both
-AGENT = Invalidation(scalar=True, vector=True, instructions=True)
+AGENT = Invalidation(scalar=True, gl0=True, gl1=True, instructions=True)
 WRITE_BACK = Invalidation(second_writeback=True)
-SYSTEM = Invalidation(scalar=True, vector=True, instructions=True, second_writeback=True, second_invalidate=True)
+SYSTEM = Invalidation(scalar=True, gl0=True, gl1=True, instructions=True, second_writeback=True, second_invalidate=True)
 
 
 def from_gcr(bits: GcrBits, *, instructions: bool = False) -> Invalidation:
-    """Read the bits of GCR_CNTL. GL0 without GL1, or the other way, leaves a level that still has the line."""
+    """Read the bits of GCR_CNTL: each is for one cache. Source: nvd.h, PACKET3_ACQUIRE_MEM_GCR_CNTL_*."""
     return Invalidation(
         scalar=bool(bits.glk_inv),
-        vector=bool(bits.glv_inv and bits.gl1_inv),
+        gl0=bool(bits.glv_inv),
+        gl1=bool(bits.gl1_inv),
         instructions=instructions,
         second_writeback=bool(bits.gl2_wb),
         second_invalidate=bool(bits.gl2_inv),

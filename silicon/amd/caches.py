@@ -2,12 +2,13 @@
 
 Second level (GL2): lines of VRAM that the cores have touched and that are not MTYPE_UC. The cores, CP and SDMA see it; the host and other hubs
 see memory. What a kernel stores stays there until a write-back; what the host stores stays behind it until an invalidation. CP and SDMA write
-through: their write policy is BYPASS. First level (K$, GL0 and GL1; I$): what a kernel has read is read so by later kernels until both are
-invalidated. Stale bytes are given as they are, and the log says which line, who wrote it, and what was not invalidated.
+through: their write policy is BYPASS. First level (K$, GL0; I$) with GL1 behind it: what a kernel has read is read so by later kernels until
+each of them is invalidated, in one packet or in several. Stale bytes are given as they are, and the log says which line, who wrote it, and
+what was not invalidated.
 
 Less strict than metal: lines are never evicted, and inside one dispatch all waves are coherent. The host's memory and MTYPE_UC are never in the
-GL2. A line that was read counts as in K$ and in GL0 and GL1 alike, so both must be invalidated, by packets: instructions that invalidate are
-for inside a dispatch. The range of an invalidation is taken as everything.
+GL2. A line that was read counts as in K$, GL0 and GL1 alike, so all must be invalidated, by packets: instructions that invalidate, and the
+GLC, SLC and DLC bits of those that load, are for inside a dispatch. The range of an invalidation is taken as everything.
 Source: LLVM AMDGPUUsage, "Memory Model GFX10-GFX11"; amdgpu gfx_v11_0.c (emit_mem_sync, emit_fence), sdma_v6_0.c with sdma_common.h
 (CACHE_WRITE_POLICY_L2__DEFAULT is BYPASS), gfxhub_v3_0.c (MTYPE of what no table translates); Mesa radv_cs.c (GCR_CNTL).
 """
@@ -49,7 +50,13 @@ class Line:
 
     data: Bytes
     scalar: bool = True
-    vector: bool = True
+    gl0: bool = True
+    gl1: bool = True
+
+    @property
+    def held_in(self) -> list[str]:
+        """Name the caches that may still have it."""
+        return [name for name, there in (("K$", self.scalar), ("GL0", self.gl0), ("GL1", self.gl1)) if there]
 
 
 @dataclass(slots=True)
@@ -158,8 +165,10 @@ class Caches:
         if what.instructions:
             self._code.clear()
         for line in self._data.values():
-            line.scalar, line.vector = line.scalar and not what.scalar, line.vector and not what.vector
-        self._data = {key: line for key, line in self._data.items() if line.scalar or line.vector}
+            line.scalar &= not what.scalar
+            line.gl0 &= not what.gl0
+            line.gl1 &= not what.gl1
+        self._data = {key: line for key, line in self._data.items() if line.held_in}
         self.epoch += 1
 
     def seen(self, pointer: int, size_bytes: int, gpu_va: int, *, code: bool) -> int:
@@ -171,10 +180,10 @@ class Caches:
         if not stale.size:
             return pointer
         at = int(stale[0]) // LINE * LINE
-        left = ["I$"] if code else [name for name, there in (("K$", line.scalar), ("GL0/GL1", line.vector)) if there]
+        left = ["I$"] if code else line.held_in
         self.board.log.note(
             "gl", "stale", "line {:#x} is read as {} has it, written since by {}: not invalidated",
-            gpu_va + at, " and ".join(left), self._writer(pointer + at),
+            gpu_va + at, ", ".join(left), self._writer(pointer + at),
         )  # fmt: skip
         return line.data.ctypes.data
 
@@ -189,7 +198,8 @@ class Caches:
         if pointer not in lines:
             lines[pointer] = Line(_bytes_at(pointer, size_bytes).copy())
         else:
-            lines[pointer].scalar = lines[pointer].vector = True
+            held = lines[pointer]
+            held.scalar = held.gl0 = held.gl1 = True
 
 
 class CachedMemory:

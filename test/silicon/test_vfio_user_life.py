@@ -16,6 +16,7 @@ from ringup.silicon.vfio_user import VfioUserServer
 
 RESET = 13
 CONFIG, ROM = 7, 6
+INTERRUPT_LINE = 0x3C  # in configuration space
 SCRATCH = 0x53 * 4  # SCRATCH_7: plain storage
 MIB = 1 << 20
 
@@ -198,6 +199,13 @@ def test_time_follows_the_wall_clock_and_timers_fire(bench, card, peer):
     assert fired[0] > 0.028
     passed_ns = bench.clock.now_ns - began_ns
     assert 30e6 <= passed_ns < (time.monotonic() - began_s) * 1e9 + 2e6
+
+
+def test_an_access_finds_the_card_as_it_is_by_now(bench, card, peer):
+    caught_up(bench)
+    card.clock.after(2_000, lambda: card.gpu.write(INTERRUPT_LINE, 0x5A, 1))
+    time.sleep(0.01)
+    assert peer.get(CONFIG, INTERRUPT_LINE, 1) == b"\x5a"
 
 
 def test_a_step_does_not_outlast_what_falls_due(bench, card):

@@ -20,7 +20,7 @@ from ringup.silicon.memory import HostMemory, Vram
 RIGHTS = 0x71  # AMDGPU_PTE_VALID, EXECUTABLE, READABLE, WRITEABLE
 UNCACHED = 3 << 48
 VA, PA, SIZE = 0x10_0000, 0x4000, 0x8000
-EVERYTHING = Invalidation(True, True, True, True, True)
+EVERYTHING = Invalidation(True, True, True, True, True, True)
 
 
 class Rig:
@@ -76,12 +76,30 @@ def test_what_sdma_stores_is_seen_after_both_first_level_caches_are_invalidated(
     assert rig.kernel() == b"\1" * 4
     rig.caches.write(PA, b"\2" * 4, "SDMA0")
     assert rig.kernel() == b"\1" * 4
-    assert rig.stale == [f"line {VA:#x} is read as K$ and GL0/GL1 has it, written since by SDMA0: not invalidated"]
+    assert rig.stale == [f"line {VA:#x} is read as K$, GL0, GL1 has it, written since by SDMA0: not invalidated"]
     rig.caches.invalidate(Invalidation(scalar=True))
     assert rig.kernel() == b"\1" * 4
-    rig.caches.invalidate(Invalidation(vector=True))
+    rig.caches.invalidate(Invalidation(gl0=True, gl1=True))
     rig.caches.invalidate(Invalidation(scalar=True))
     assert rig.kernel() == b"\2" * 4
+
+
+def test_caches_may_be_invalidated_by_one_packet_each(rig):
+    rig.kernel()
+    rig.caches.write(PA, b"\2" * 4, "SDMA0")
+    for one in ("scalar", "gl0", "gl1"):
+        rig.caches.invalidate(Invalidation(**{one: True}))
+    assert rig.kernel() == b"\2" * 4
+    assert not rig.stale
+
+
+@pytest.mark.parametrize(("left_out", "name"), [("scalar", "K$"), ("gl0", "GL0"), ("gl1", "GL1")])
+def test_a_cache_that_nobody_invalidated_is_named(rig, left_out, name):
+    rig.kernel()
+    rig.caches.write(PA, b"\2" * 4, "SDMA0")
+    rig.caches.invalidate(Invalidation(**{one: True for one in ("scalar", "gl0", "gl1") if one != left_out}))
+    assert rig.kernel() == b"\1" * 4
+    assert f"is read as {name} has it" in rig.stale[0]
 
 
 @pytest.mark.parametrize(
@@ -102,11 +120,11 @@ def test_each_bit_of_gcr_cntl_that_is_left_out_leaves_a_stale_line(rig, left_out
 def test_what_the_host_stores_is_behind_the_second_level_until_that_is_invalidated(rig):
     rig.kernel()
     rig.host(b"\2" * 4)
-    first = Invalidation(scalar=True, vector=True)
+    first = Invalidation(scalar=True, gl0=True, gl1=True)
     rig.caches.invalidate(first)
     assert rig.kernel() == b"\1" * 4
     assert rig.caches.read(PA, 4) == b"\1" * 4  # and so do CP and SDMA
-    rig.caches.invalidate(Invalidation(scalar=True, vector=True, second_invalidate=True))
+    rig.caches.invalidate(Invalidation(scalar=True, gl0=True, gl1=True, second_invalidate=True))
     assert rig.kernel() == b"\2" * 4
 
 
@@ -114,7 +132,7 @@ def test_what_a_kernel_stores_is_the_hosts_after_a_write_back(rig):
     rig.kernel(store=b"\7" * 8, at=0x1010)
     assert rig.seen_by_host(0x1010) == b"\1" * 4
     assert rig.caches.read(PA + 0x1010, 4) == b"\7" * 4
-    rig.caches.invalidate(Invalidation(scalar=True, vector=True, second_invalidate=True))
+    rig.caches.invalidate(Invalidation(scalar=True, gl0=True, gl1=True, second_invalidate=True))
     assert rig.seen_by_host(0x1010) == b"\1" * 4
     rig.caches.invalidate(Invalidation(second_writeback=True))
     assert rig.seen_by_host(0x1010, 9) == b"\7" * 8 + b"\1"
@@ -132,7 +150,7 @@ def test_a_write_back_leaves_alone_what_others_stored_beside(rig):
 def test_an_invalidation_without_write_back_keeps_unwritten_lines_and_renews_the_others(rig):
     rig.kernel(store=b"\7" * 4)
     rig.host(b"\5" * 4, at=4)
-    rig.caches.invalidate(Invalidation(scalar=True, vector=True, second_invalidate=True))
+    rig.caches.invalidate(Invalidation(scalar=True, gl0=True, gl1=True, second_invalidate=True))
     assert rig.kernel(size=8) == b"\7" * 4 + b"\5" * 4
 
 
@@ -140,14 +158,14 @@ def test_a_kernel_of_another_queue_reads_lines_that_were_read_before(rig):
     rig.kernel()
     rig.kernel(store=b"\7" * 4)
     assert rig.kernel() == b"\1" * 4
-    rig.caches.invalidate(Invalidation(scalar=True, vector=True))
+    rig.caches.invalidate(Invalidation(scalar=True, gl0=True, gl1=True))
     assert rig.kernel() == b"\7" * 4
 
 
 def test_code_is_fetched_anew_after_the_instruction_cache_is_invalidated(rig):
     rig.kernel(code=True)
     rig.caches.write(PA, b"\2" * 4, "CPC")
-    rig.caches.invalidate(Invalidation(scalar=True, vector=True, second_writeback=True, second_invalidate=True))
+    rig.caches.invalidate(Invalidation(scalar=True, gl0=True, gl1=True, second_writeback=True, second_invalidate=True))
     assert rig.kernel(code=True) == b"\1" * 4
     assert rig.stale == [f"line {VA:#x} is read as I$ has it, written since by CPC: not invalidated"]
     rig.caches.invalidate(Invalidation(instructions=True))
@@ -171,7 +189,7 @@ def test_uncached_memory_is_not_held_by_the_second_level(flags):
     rig.kernel()
     rig.host(b"\2" * 4)
     assert rig.kernel() == b"\7" * 4  # the first level does hold it
-    rig.caches.invalidate(Invalidation(scalar=True, vector=True))
+    rig.caches.invalidate(Invalidation(scalar=True, gl0=True, gl1=True))
     assert rig.kernel() == b"\2" * 4
 
 
