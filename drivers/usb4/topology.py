@@ -122,14 +122,25 @@ def _look(fabric: Fabric, *places: Place) -> list[Found]:
     wanted = [
         (place, at) for place in places for at in (pci.PCI_VENDOR_ID, pci.PCI_CLASS_REVISION, pci.PCI_CACHE_LINE_SIZE)
     ]
-    values = iter(fabric.read(*wanted))
-    found = [Found(place, next(values), next(values) >> 8, next(values) >> 16 & 0xFF) for place in places]
+    values = fabric.read(*wanted)
+    for (place, _), value in zip(wanted, values, strict=True):
+        if value == tlp.ONES:  # no function has one of these: it answered a moment ago
+            raise _gone(place, "looking for the card behind the bridge")
+    each = iter(values)
+    found = [Found(place, next(each), next(each) >> 8, next(each) >> 16 & 0xFF) for place in places]
     for port in found:
         at = capability(fabric, port.place, pci.PCI_CAP_ID_EXP) if port.is_port else None
         if at is not None:
             (flags,) = fabric.read((port.place, at))
             port.port_type = (flags >> 16 & pci.PCI_EXP_FLAGS_TYPE) >> 4
     return found
+
+
+def _gone(place: Place, doing: str) -> LinkDown:
+    """Make the error of a function that stopped answering while it was looked at."""
+    return LinkDown(
+        f"{doing}: the function {place} reads as ones now and answered before; check the card's seat and its power, then open it again"
+    )
 
 
 def _descend(fabric: Fabric, port: Found, last: int, depth: int) -> int:
@@ -181,17 +192,22 @@ def _measure(fabric: Fabric, found: Found) -> tuple[list[Bar], Bar | None]:
     answers = fabric.exchange([*probes, *asked])[len(probes) :]
     values = [answer.value if answer.status == tlp.SUCCESS else 0 for answer in answers]
     fabric.write(*((place, at, 0, 4) for at in registers))
+    # the high half of a wide BAR may be all ones; a low half and the ROM have bits that hold no address
+    if values[BARS] == tlp.ONES:
+        raise _gone(place, "measuring the card's BARs")
     bars, index = [], 0
     while index < BARS:
         low = values[index]
         wide = low & pci.PCI_BASE_ADDRESS_MEM_TYPE_MASK == pci.PCI_BASE_ADDRESS_MEM_TYPE_64 and not low & 1
-        if low and not low & pci.PCI_BASE_ADDRESS_SPACE_IO and low != tlp.ONES:
+        if low == tlp.ONES:
+            raise _gone(place, "measuring the card's BARs")
+        if low and not low & pci.PCI_BASE_ADDRESS_SPACE_IO:
             high = values[index + 1] if wide and index + 1 < BARS else tlp.ONES
             size = _size((high << 32 | low) & ~0xF, 64, f"BAR {index} of {place}")
             bars.append(Bar(index, size, wide, bool(low & pci.PCI_BASE_ADDRESS_MEM_PREFETCH)))
         index += 2 if wide else 1
     rom = values[BARS] & pci.PCI_ROM_ADDRESS_MASK
-    if not rom or values[BARS] == tlp.ONES:
+    if not rom:
         return bars, None
     return bars, Bar(BARS, _size(rom, 32, f"the ROM of {place}"), wide=False, prefetchable=False)
 
@@ -212,12 +228,16 @@ def _grow(fabric: Fabric, place: Place) -> None:
     if at is None:
         return
     (control,) = fabric.read((place, at + pci.PCI_REBAR_CTRL))
+    if control == tlp.ONES:
+        raise _gone(place, "choosing the sizes of the card's BARs")
     count = min(BARS, (control & pci.PCI_REBAR_CTRL_NBAR_MASK) >> pci.PCI_REBAR_CTRL_NBAR_SHIFT)
     for number in range(count):
         here = at + 8 * number
         sizes, control = fabric.read((place, here + pci.PCI_REBAR_CAP), (place, here + pci.PCI_REBAR_CTRL))
         offered = (sizes & pci.PCI_REBAR_CAP_SIZES) >> 4
-        if offered and sizes != tlp.ONES:
+        if tlp.ONES in (sizes, control):
+            raise _gone(place, "choosing the sizes of the card's BARs")
+        if offered:
             largest = offered.bit_length() - 1
             changed = control & ~pci.PCI_REBAR_CTRL_BAR_SIZE | largest << pci.PCI_REBAR_CTRL_BAR_SHIFT
             fabric.write((place, here + pci.PCI_REBAR_CTRL, changed, 4))

@@ -447,6 +447,34 @@ def test_one_that_asks_for_ever_is_told_after_a_second(behind):
     assert ANSWER_US <= behind.clock.now_us <= ANSWER_US + 20_000
 
 
+@pytest.mark.parametrize("reads", range(9))
+def test_a_card_that_reads_as_ones_while_it_is_looked_at_is_gone_and_none_is_written_back(behind, reads):
+    place = Place(1, 0, 0)
+    behind.space[place] |= {
+        0x100: 0x0001_0015,
+        0x104: 0xFFF << 4,
+        0x108: 0x20 | 8 << 8,
+    }  # a resizable BAR, its size 256 MiB
+    left, answer = reads, behind.answer
+
+    def going(request):
+        nonlocal left
+        of_card = request.address >> 24 == place.bus
+        left -= of_card and not request.writes
+        if of_card and left < -1:  # one read is the look whether anything answers
+            behind.sent.append(request)
+            return tlp.Completion(tlp.SUCCESS, tlp.ONES)
+        return answer(request)
+
+    behind.answer = going
+    with pytest.raises(
+        LinkDown, match=r"the function 01:00\.0 reads as ones now and answered before|only ports answer"
+    ):
+        find_board(Fabric(behind))
+    written = [one.value for one in behind.sent if one.writes and one.address & 0xFFC >= 0x100]
+    assert [value for value in written if value & 0xE0 == 0xE0] == []
+
+
 # --- order -------------------------------------------------------------------------------------------------------------
 def test_a_glitch_in_a_batch_repeats_reads_alone_and_keeps_the_order(docks):
     """Index and data pairs: a repeated write of an index behind a read would have the read of another's data."""
