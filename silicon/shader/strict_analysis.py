@@ -168,7 +168,8 @@ def analyse(
             active = facts.written_in(state.EXEC_LO)
             found.sure[key, index] = _moved_surely(step.ins, facts)
             stored = 0 if what.stored & active else what.stored
-            unproven.append(what.decide & ~active | what.decide_everywhere & ~facts.sure | stored)
+            moved = into_exec(step.ins, lanes) & ~facts.sure
+            unproven.append(what.decide & ~active | what.decide_everywhere & ~facts.sure | stored | moved)
             unwaited.append(_touched(step, facts, lanes))
             for register in lds_data(step.ins):
                 found.shadowed |= 1 << register & ~active
@@ -179,6 +180,15 @@ def analyse(
         for some in unwaited:
             found.flying |= some
     _close(found, blocks, lanes)
+    return found
+
+
+def into_exec(ins: Instruction, lanes: int) -> int:
+    """Return the registers of which M0 may move one to EXEC."""
+    found = 0
+    for target, source in moves(ins):
+        if source is not None and any(target.reached(lanes) >> one & 1 for one in EXEC_WORDS):
+            found |= source.reached(lanes)
     return found
 
 

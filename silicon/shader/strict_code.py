@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ringup.silicon.shader import dpp, state
-from ringup.silicon.shader.analysis import FIRST_VGPR, VECTOR_FORMATS, numbers, registers
+from ringup.silicon.shader.analysis import FIRST_VGPR, M0_BIT, VECTOR_FORMATS, numbers, registers
 from ringup.silicon.shader.context import COUNTERS, EXEC_BITS_UNWRITTEN
 from ringup.silicon.shader.emitter import Value
 from ringup.silicon.shader.memory_effects import memory_effects
@@ -124,7 +124,9 @@ class Guard:
         is_flat = step.ins.format == "FLAT"  # whose address says who will read what it stores
         if stored and not is_flat:
             self._check_stored(step.ins, stored, self.wave.exec_bits())
-        for one in numbers(unproven & ~stored):
+        if moved and unproven & ~M0_BIT:
+            self._check_into_exec(step.ins)
+        for one in numbers(unproven & M0_BIT if moved else unproven & ~stored):
             if one < FIRST_VGPR:
                 bits, into_exec = self._missing_bits(one, step.ins)
                 detail = code.const(one | EXEC_BITS_UNWRITTEN * into_exec, "i64")
@@ -135,6 +137,19 @@ class Guard:
         if stored and is_flat:
             others = code.invert(own_lanes(self.wave, step.ins))
             self._check_stored(step.ins, stored, code.op("and", self.wave.exec_bits(), others))
+
+    def _check_into_exec(self, ins: Instruction) -> None:
+        """Stop where M0 moves undefined bits to EXEC."""
+        code = self.code
+        for target, source in moves(ins):
+            for word in range(0 if source is None else max(target.operand.size_bits // 32, 1)):
+                assert source is not None
+                known = self._picked_shadow(source, word, ("d", 0))
+                missing = code.icmp("ne", known, code.const(-1, "i32"))
+                for one in EXEC_WORDS:
+                    detail = code.const(source.first + word | EXEC_BITS_UNWRITTEN, "i64")
+                    broken = code.op("and", missing, self._is_word(one, target, word))
+                    self.wave.fault(broken, "uninitialised", detail)
 
     def _decides_everywhere(self, ins: Instruction) -> int:
         return reads(ins, self.wave.lanes).decide_everywhere

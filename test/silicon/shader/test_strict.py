@@ -267,6 +267,12 @@ UNINITIALISED = {
         "v_lshrrev_b64 v[2:3], v5, v[0:1]" + STORE_V2,
         "comes of v5, which was never written",
     ),
+    "EXEC by M0": ("s_mov_b32 m0, 0\n s_movreld_b32 exec_lo, s20", "EXEC would get bits"),
+    "the higher word of EXEC by M0": (
+        "s_mov_b32 s21, 0\n s_mov_b32 m0, 0\n s_movreld_b64 exec, s[20:21]",
+        "EXEC would get bits",
+    ),
+    "EXEC by M0, from a source of M0's": ("s_mov_b32 m0, 2\n s_movrelsd_2_b32 exec_lo, s18", "EXEC would get bits"),
     "what an interrupt tells the host": ("s_sendmsg 1", "m0 was never written"),
     "which bytes a permutation takes": ("v_perm_b32 v2, v0, v0, v5" + STORE_V2, "comes of v5, which was never written"),
     "a permutation of nothing but undefined bytes": (
@@ -361,6 +367,10 @@ PASSED_ON = {
     ),
     "scalar select of the defined side": "s_cmp_eq_u32 s0, s0\n s_cselect_b32 s8, s0, s20\n s_add_u32 s9, s8, s8",
     "exec": "s_and_saveexec_b32 s8, s0",
+    "exec by M0": "s_mov_b32 m0, 0\n s_movreld_b32 exec_lo, s0\n s_mov_b32 exec_lo, -1",
+    "exec by M0, of the defined register": (
+        "s_mov_b32 s20, -1\n s_mov_b32 m0, 2\n s_movrelsd_2_b32 exec_lo, s18\n s_movrelsd_2_b32 s18, s19"
+    ),
     "bits of a lane mask that are cut off": (
         "s_and_not1_b32 s8, s20, exec_lo\n s_and_b32 s9, exec_lo, s0\n s_or_b32 s8, s8, s9\n s_add_u32 s9, s8, s8"
     ),
