@@ -128,7 +128,11 @@ def _wait_idle(step: Step) -> Exit:
 
 
 def _barrier(step: Step) -> Exit:
-    return Exit.BARRIER if step.regs.words[STATUS] & STATUS_IN_GROUP else Exit.NEXT
+    if not step.regs.words[STATUS] & STATUS_IN_GROUP:
+        return Exit.NEXT
+    if step.regs.tracker is not None:
+        step.regs.tracker.waits.check_lds()
+    return Exit.BARRIER
 
 
 def _sleep(step: Step) -> Exit:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ringup.silicon.shader.memory_effects import loaded_half
+from ringup.silicon.shader.memory_effects import changes_lds, loaded_half
 from ringup.silicon.shader.state import Counters, Dispatch, Events, Memory, MemoryFault, Region, Violation
 from ringup.silicon.shader.strict import InFlight, RuleBroken
 
@@ -158,7 +158,8 @@ class Step:
         if self.regs.tracker is not None:
             half = loaded_half(self.ins) if len(vgprs) == 1 else 0
             vgprs = range(vgprs.start + half, vgprs.stop + half)
-            operation = InFlight(self.ins.mnemonic, self.pc, dict(order), cost, vgprs, sgprs, guards)
+            stores = changes_lds(self.ins) and bool(self.regs.exec_lanes().any())
+            operation = InFlight(self.ins.mnemonic, self.pc, dict(order), cost, vgprs, sgprs, guards, stores)
             self.regs.tracker.waits.issue(operation)
 
 

@@ -28,6 +28,7 @@ COUNTERS: dict[Unit, tuple[tuple[Counter, ...], tuple[Counter, ...]]] = {  # of 
 }
 # Invalidations of vector caches have no registers and, as LLVM's SIInsertWaitcnts has it, no counter.
 UNCOUNTED = frozenset(("buffer_gl0_inv", "buffer_gl1_inv", "ds_nop"))
+_NO_STORES = ("ds_load", "ds_bpermute", "ds_permute", "ds_swizzle", "ds_nop", "ds_gws", "ds_bvh")
 OWN_MEMORY = ("DS", "SCRATCH")  # formats of accesses to what is a wave's or a group's own
 _DATA_FIELDS = frozenset(("data", "data0", "data1", "vdata"))
 _READS_M0 = frozenset(("ds_load_addtid_b32", "ds_store_addtid_b32", "ds_append", "ds_consume"))
@@ -87,6 +88,11 @@ def loaded_half(ins: Instruction) -> int:
     if memory is None or not memory.keeps or len(memory.fills) != 1:
         return 0
     return HIGH_HALF if "d16_hi" in ins.mnemonic else LOW_HALF
+
+
+def changes_lds(ins: Instruction) -> bool:
+    """Say whether an instruction of the LDS's stores there; FLAT ones are not looked at."""
+    return ins.format == "DS" and not ins.fields["gds"] and not ins.mnemonic.startswith(_NO_STORES)
 
 
 def touched_halves(ins: Instruction) -> dict[int, int]:

@@ -89,6 +89,11 @@ def misaligned(gpu_va: int) -> RuleBroken:
     )
 
 
+def unsettled_lds(by: str, waits: str) -> str:
+    """Say that a wave comes to a barrier before others can be sure to read what it stored."""
+    return f"LDS is still being stored to{by}, and other waves read it behind the barrier; wait on {waits}"
+
+
 def scalar_computes(ins: Instruction) -> bool:
     """Say whether a scalar instruction only computes: what it makes of undefined bits is undefined, and no mistake yet."""
     return ins.format in SCALAR_ALU and not ins.mnemonic.startswith(_STATE)
@@ -115,6 +120,7 @@ class InFlight:
     vgprs: range = range(0)  # of half a register as `memory_effects` numbers it
     sgprs: range = range(0)
     guards: frozenset[str] | None = None
+    changes_lds: bool = False
 
     @property
     def missing(self) -> list[str]:
@@ -141,6 +147,12 @@ class Waits:
             self.queues[counter].append(operation)
         self.vgprs.update(dict.fromkeys(operation.vgprs, operation))
         self.sgprs.update(dict.fromkeys(operation.sgprs, operation))
+
+    def check_lds(self) -> None:
+        """Refuse a barrier while a store to LDS is in flight."""
+        late = next((one for one in self.queues["lgkm"] if one.changes_lds), None)
+        if late is not None:
+            raise RuleBroken("hazard", unsettled_lds(f" by {late.text} at {late.pc:#x}", "lgkmcnt"))
 
     def wait(self, counter: str, limit: int) -> None:
         """Wait until `counter` is at most `limit`, and retire what is then certainly done.

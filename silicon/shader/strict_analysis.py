@@ -20,6 +20,7 @@ from ringup.silicon.shader.memory_effects import (
     LOW_HALF,
     OWN_MEMORY,
     MemoryEffects,
+    changes_lds,
     loaded_half,
     memory_effects,
     touched_halves,
@@ -52,6 +53,10 @@ _TO_EXEC = tuple(f"{name}exec_b{width}" for name in ("save", "wr") for width in 
 EXEC_WORDS = (state.EXEC_LO, state.EXEC_HI)
 MATRIX = "v_wmma"
 ALL_LANES = (MATRIX, "v_readlane", "v_permlane")  # lanes that are off are read too
+
+
+# what stands among registers in flight for LDS that is being stored to
+LDS_STORED = FIRST_VGPR + 3 * LOW_HALF
 
 
 class Pending(NamedTuple):
@@ -413,6 +418,8 @@ def issue(ins: Instruction, lanes: int) -> Issue | None:
     half = loaded_half(ins)
     for one in memory.fills:
         fills |= 1 << one + half
+    if changes_lds(ins):
+        fills |= 1 << LDS_STORED
     waits = tuple(
         Pending(one, _KINDS.get(memory.unit, _KINDS_OF_COUNTER[one]), in_order=memory.in_order)
         for one in memory.counters
@@ -438,14 +445,19 @@ def _touched(step: Step, facts: Facts, lanes: int) -> int:
     """Return registers of an instruction that may be in flight, but for loads that return behind in the same order."""
     if not facts.flying:
         return 0
+    if step.what == "barrier":
+        return 1 << LDS_STORED if LDS_STORED in facts.flying else 0
     found = 0
     touched = reached(step.ins, lanes) if is_indirect(step.ins) else step.effects.uses | step.effects.defs
     own = issue(step.ins, lanes)
     read = 0  # a half that a D16 load keeps is not read at issue: what it loads is merged when it returns
     for operand in step.ins.operands:
         read |= registers(operand, lanes) if operand.direction == "use" else 0
-    halves = touched_halves(step.ins) if max(facts.flying) >= FIRST_VGPR + LOW_HALF else {}
+    last = max((one for one in facts.flying if one != LDS_STORED), default=0)
+    halves = touched_halves(step.ins) if last >= FIRST_VGPR + LOW_HALF else {}
     for one, why in facts.flying.items():
+        if one == LDS_STORED:
+            continue
         register, half = split(one)
         if not touched >> register & 1 or (half and halves.get(register - FIRST_VGPR, half) != half):
             continue

@@ -12,6 +12,7 @@ from ringup.silicon.shader import dpp, state
 from ringup.silicon.shader.analysis import FIRST_VGPR, M0_BIT, VECTOR_FORMATS, numbers, registers
 from ringup.silicon.shader.context import COUNTERS, EXEC_BITS_UNWRITTEN
 from ringup.silicon.shader.emitter import Value
+from ringup.silicon.shader.launch import STATUS_IN_GROUP
 from ringup.silicon.shader.memory_effects import memory_effects
 from ringup.silicon.shader.rules_global import own_lanes
 from ringup.silicon.shader.rules_lds import exchanged
@@ -27,6 +28,7 @@ from ringup.silicon.shader.strict import (
 from ringup.silicon.shader.strict_analysis import (
     EXEC_WORDS,
     LANE_MOVES,
+    LDS_STORED,
     LOGIC,
     MATRIX,
     MOST_COUNTED,
@@ -178,7 +180,10 @@ class Guard:
                 "shl", code.cast("zext", busy, "i64"), code.const(32 + COUNTERS.index(pending.counter), "i64")
             )
             total = code.op("or", total, bit)
-        one, _ = split(one)
+        if one == LDS_STORED:  # waves alone in their group have no barrier
+            status = code.op("and", self.wave.wave_word(state.STATUS), code.const(STATUS_IN_GROUP, "i32"))
+            total = code.select(code.icmp("ne", status, code.const(0, "i32")), total, code.const(0, "i64"))
+        one, _ = (one, 0) if one == LDS_STORED else split(one)
         detail = code.op("or", total, code.const(one, "i64"))
         broken = code.icmp("ne", total, code.const(0, "i64"))
         if moved and one != state.M0:

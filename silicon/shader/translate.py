@@ -56,6 +56,8 @@ from ringup.silicon.shader.lower import BEGINNING, Variant, written_at_start
 from ringup.silicon.shader.native import schedule
 from ringup.silicon.shader.plan import Part, Plan, Template, key_of
 from ringup.silicon.shader.state import Counters, Dispatch, Events, Memory, MemoryFault, Region, Violation, WaveState
+from ringup.silicon.shader.strict import unsettled_lds
+from ringup.silicon.shader.strict_analysis import LDS_STORED
 from ringup.silicon.shader.strict_birth import birth, register_name
 from ringup.silicon.shader.strict_code import shadow_slots
 from ringup.silicon.shader.text import text
@@ -566,6 +568,8 @@ def _said(kind: str, detail: int, birth: str) -> str:
     name, above = register_name(detail & 0xFFFF_FFFF), detail >> 32
     if kind == "hazard":
         waits = " and ".join(one for bit, one in enumerate(COUNTERS) if above >> bit & 1)
+        if detail & 0xFFFF_FFFF == LDS_STORED:
+            return unsettled_lds("", waits)
         return f"{name} is still being loaded; wait on {waits}"
     if detail & EXEC_BITS_UNWRITTEN:
         return f"EXEC would get bits of {name} that were never written" + (f": they come of {birth}" if birth else "")

@@ -124,6 +124,41 @@ def test_a_load_of_half_a_register_may_not_follow_one_of_another_order(buffers):
     assert violation.text.startswith("global_load_d16_hi_b16")
 
 
+BARRIERS = {  # of two waves, each of which stores to LDS; whether a store is under way at the barrier
+    "not waited for": ("ds_store_b32 v1, v0\n s_barrier", True),
+    "waited for": ("ds_store_b32 v1, v0\n s_waitcnt lgkmcnt(0)\n s_barrier", False),
+    "others waited for": ("ds_load_b32 v2, v1\n ds_store_b32 v1, v0\n s_waitcnt lgkmcnt(1)\n s_barrier", True),
+    "older one waited for": ("ds_store_b32 v1, v0\n ds_load_b32 v2, v1\n s_waitcnt lgkmcnt(1)\n s_barrier", False),
+    "an atomic": ("ds_store_b32 v1, v0\n s_waitcnt lgkmcnt(0)\n ds_add_u32 v1, v0\n s_barrier", True),
+    "by one way": (
+        "s_mov_b32 s8, 2\n .Lagain:\n s_waitcnt lgkmcnt(0)\n s_barrier\n s_sub_u32 s8, s8, 1\n ds_store_b32 v1, v0\n s_cmp_lg_u32 s8, 0\n"
+        "s_cbranch_scc1 .Lagain\n s_barrier",
+        True,
+    ),
+    "no lane stores": ("s_mov_b32 exec_lo, 0\n ds_store_b32 v1, v0\n s_mov_b32 exec_lo, -1\n s_barrier", False),
+    "loads": (
+        "ds_store_b32 v1, v0\n s_waitcnt lgkmcnt(0)\n ds_load_b32 v2, v1\n s_barrier\n s_waitcnt lgkmcnt(0)",
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BARRIERS)
+def test_what_is_stored_to_lds_is_there_before_a_barrier(buffers, name):
+    program, late = BARRIERS[name]
+    arguments = ARGS | {"group_size": (64, 1, 1)}
+    if not late:
+        buffers.run(LANE + program + END, **arguments)
+        return
+    violation = buffers.broken(LANE + program + END, **arguments)
+    assert (violation.kind, violation.text.split()[0]) == ("hazard", "s_barrier")
+    assert "LDS is still being stored to" in violation.detail
+
+
+def test_a_wave_alone_waits_for_nobody(buffers):
+    buffers.run(LANE + BARRIERS["not waited for"][0] + END, **ARGS)
+
+
 OTHER_HALF = {  # while the high half of v2 is loaded
     "stored": "ds_store_b16 v1, v2",
     "a byte of it stored": "global_store_b8 v1, v2, s[2:3]",
