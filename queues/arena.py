@@ -22,15 +22,16 @@ class Arena:
     ) -> None:
         self.gpu_va, self.size_bytes = gpu_va, size_bytes
         self._write, self._view = write, view
-        self._head = self._tail = 0  # bytes ever taken, bytes ever given back
+        # bytes ever taken, bytes ever given back. While `head` stands, the last piece is as it was put
+        self.head = self._tail = 0
         self._pending: deque[tuple[Point, int]] = deque()
 
     def take(self, size_bytes: int, timeout_s: float) -> int:
         """Return the offset of a free piece, waiting for old submissions where needed. Name its point with `keep_until` next."""
-        need, head, most = -(-size_bytes // self.ALIGN) * self.ALIGN, self._head, self.size_bytes
+        need, head, most = -(-size_bytes // self.ALIGN) * self.ALIGN, self.head, self.size_bytes
         at = head % most
         if at + need <= most and head + need - self._tail <= most:
-            self._head = head + need
+            self.head = head + need
             return at
         if need > most:
             raise ValueError(f"{size_bytes} bytes never fit an arena of {self.size_bytes}")
@@ -38,14 +39,14 @@ class Arena:
             need += self.size_bytes - at
             at = 0
         pending = self._pending
-        while self._head + need - self._tail > self.size_bytes:
+        while self.head + need - self._tail > self.size_bytes:
             if not pending:  # nothing is under way, so nothing is in use; the skipped end alone asked for more than all
-                self._tail = self._head
-                self._head = self._tail = -(-self._head // self.size_bytes) * self.size_bytes
+                self._tail = self.head
+                self.head = self._tail = -(-self.head // self.size_bytes) * self.size_bytes
                 need, at = -(-size_bytes // self.ALIGN) * self.ALIGN, 0
                 continue
             self._tail = retire(pending, timeout_s)
-        self._head += need
+        self.head += need
         return at
 
     def put(self, offset_bytes: int, data: bytes | bytearray | memoryview) -> None:
@@ -58,9 +59,14 @@ class Arena:
 
     def keep_until(self, point: Point) -> None:
         """Say until when what was taken so far is in use."""
-        self._pending.append((point, self._head))
+        self._pending.append((point, self.head))
+
+    def keep_on(self, point: Point) -> None:
+        """Say until when the last piece is in use, which `keep_until` was told of and which is used once more."""
+        self._pending[-1] = point, self.head  # in place of that: two with one end would tell too early that it is free
 
     def forget(self) -> None:
         """Take everything back: nothing is under way any more."""
         self._pending.clear()
-        self._tail = self._head
+        self.head += self.ALIGN  # the last piece is nobody's now
+        self._tail = self.head

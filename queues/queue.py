@@ -114,11 +114,20 @@ class Commands(Protocol):
         ...
 
 
+# Where arguments lie: the arena, its head then, how many addresses were filled in, what the arguments were
+Placed = tuple[Arena | None, int, int, bytes]
+NOWHERE: Placed = (None, 0, 0, b"")
+NONE, NEW, OLD = range(3)  # what arguments a submission uses: those of an earlier one, or a piece of its own
+
+
 class Stream:
     """Commands being built: bytes, and where addresses of kernel arguments must go. Touches no hardware; its engine's class adds verbs.
 
-    A stream may be submitted more than once, also while it runs: each time gets arguments of its own.
+    A stream may be submitted more than once, also while it runs: each time gets arguments of its own, or those of the last time where they are
+    the same and nothing was placed since.
     """
+
+    placed: Placed | None = None  # once it was submitted
 
     def __init__(self, commands: Commands, owner: Owner) -> None:
         self.kind = commands.kind
@@ -256,21 +265,31 @@ class Queue:
         head = self._prefix(stream.waits) if self._waits or stream.waits else b""
         args, fixups = self._args, stream.fixups
         body: bytes | bytearray = stream.body
-        used_args, used_indirect = False, len(body) > self._longest_bytes
+        used_args, used_indirect = NONE, len(body) > self._longest_bytes
         if fixups:
             inline = self.inline
             if inline is not None and not used_indirect and len(stream.args) <= INLINE_BYTES:
                 head += self._carry(inline, stream, len(head))
                 put = None  # they know where they lie
             else:
-                used_args, data = True, stream.args
-                at = args.take(len(data), timeout_s)
-                base = args.gpu_va + at
-                for place, offset in fixups:
-                    PACK_ADDRESS(body, place, base + offset)
-                for place, offset in stream.arg_fixups:
-                    PACK_ADDRESS(data, place, base + offset)
-                args.put(at, data)
+                data, placed = stream.args, stream.placed
+                if (
+                    placed is not None
+                    and placed[0] is args
+                    and placed[1] == args.head
+                    and placed[2] == len(fixups)
+                    and placed[3] == data
+                ):
+                    used_args = OLD
+                else:
+                    used_args = NEW
+                    at = args.take(len(data), timeout_s)
+                    base = args.gpu_va + at
+                    for place, offset in fixups:
+                        PACK_ADDRESS(body, place, base + offset)
+                    for place, offset in stream.arg_fixups:
+                        PACK_ADDRESS(data, place, base + offset)
+                    args.put(at, data)
         if used_indirect:
             body, put = self._outside(body, len(head), timeout_s), None
         if head:
@@ -279,8 +298,12 @@ class Queue:
         if put is not None and self.commands.pad:
             end, body = self._put_ahead(body, put, timeout_s), b""
         point = self._push(body, timeout_s, end, stored)
-        if used_args:
+        if used_args == NEW:
             args.keep_until(point)
+            # most streams are submitted once: what it takes to know the arguments again is noted the second time
+            stream.placed = NOWHERE if placed is None else (args, args.head, len(fixups), bytes(data))
+        elif used_args:
+            args.keep_on(point)
         if used_indirect:
             self._indirect.keep_until(point)
         if self._waits:

@@ -214,6 +214,64 @@ def test_arguments_of_every_submission_are_its_own(machine):
     assert toy.notes == [11, 22, 33, 44, 22, 33]
 
 
+def test_arguments_that_are_as_they_were_are_not_stored_again_while_nothing_else_was(machine):
+    toy, stored = machine.queue(), []
+    args = toy.queue._args
+    write = args._write
+    args._write = lambda at, data: (stored.append(at), write(at, data))
+    stream, other = note_args(toy, 7), note_args(toy, 8)
+    for _ in range(100):
+        toy.queue.submit(stream)
+    assert len(stored) == 2
+    toy.queue.submit(other)
+    toy.queue.submit(stream).wait()
+    assert len(stored) == 4
+    assert toy.notes == [7] * 100 + [8, 7]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_stream_that_is_submitted_again_finds_its_arguments_whatever_was_between(machine, seed):
+    """Other numbers, other streams, another queue, one more command for the same argument, a queue that was mapped anew."""
+    draw = random.Random(seed)
+    toys = [machine.queue(), machine.queue()]
+    streams = [note_args(toys[0], 100 + n) for n in range(2)]
+    numbers = [[100 + n] for n in range(2)]
+    expected = [[], []]
+    for step in range(200):
+        at, which = draw.choice((0, 0, 0, 1)), draw.choice((0, 0, 0, 1))
+        toy, stream, noted = toys[at], streams[which], numbers[which]
+        change = draw.randrange(12)
+        if change == 0:
+            noted[:] = [step] * len(noted)
+            ADDRESS.pack_into(stream.args, 0, step)
+        elif change == 1 and len(noted) < 8:
+            noted.append(noted[0])
+            stream.fixups.append((len(stream.body) + 8, 0))
+            stream.body += NOTE_ARGS.to_bytes(8, "little") + bytes(16)
+        elif change == 2:
+            Point(toy.timeline, toy.timeline.last).wait()
+        toy.queue.submit(stream)
+        expected[at] += noted
+    for toy, notes in zip(toys, expected, strict=True):
+        Point(toy.timeline, toy.timeline.last).wait()
+        assert toy.notes == notes
+
+
+def test_arguments_of_before_a_reset_are_stored_again(machine):
+    toy = machine.queue()
+    stream = note_args(toy, 7)
+    for _ in range(3):
+        toy.queue.submit(stream).wait()
+    toy.queue.restart(DeviceTimeout("reset"))
+    toy.rptr = toy.wptr = 0
+    toy.queue.submit(stream)
+    others = [note_args(toy, *[n] * 30) for n in range(8)]  # these fill the arena
+    for other in others:
+        toy.queue.submit(other)
+    Point(toy.queue.timeline, toy.queue.timeline.last).wait()
+    assert toy.notes == [7] * 4 + [n for n in range(8) for _ in range(30)]
+
+
 def test_arguments_come_back_when_their_work_is_done(machine):
     toy = machine.queue(ring_bytes=2048)
     for n in range(300):

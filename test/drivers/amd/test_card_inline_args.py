@@ -59,7 +59,7 @@ def test_kernels_find_their_arguments_wherever_in_the_ring_they_came_to_lie(card
         arguments.add(before % RING_BYTES // 4096)
     assert len(arguments) == RING_BYTES // 4096
     assert np.array_equal(card.copy.download_array(out, np.uint64, 400), expected)
-    assert card.compute._args._head == 0
+    assert card.compute._args.head == 0
 
 
 def test_arguments_that_are_too_many_for_the_ring_lie_in_memory_of_their_own(card, opencl):
@@ -72,4 +72,4 @@ def test_arguments_that_are_too_many_for_the_ring_lie_in_memory_of_their_own(car
     card.compute.submit(stream).wait()
     expected = np.array([sum(range(place, place + 60)) for place in range(40)], np.uint64)
     assert np.array_equal(card.copy.download_array(out, np.uint64, 40), expected)
-    assert card.compute._args._head > 0
+    assert card.compute._args.head > 0
