@@ -8,7 +8,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from ringup.silicon.shader.emitter import Value
 from ringup.silicon.shader.memory_forms import LOADS, STORES, Form, operand, put_loaded, stored
 from ringup.silicon.shader.memory_ir import Addresses, load, store
 from ringup.silicon.shader.memory_shape import as_mask
@@ -17,6 +16,7 @@ from ringup.silicon.shader.wave import rule
 
 if TYPE_CHECKING:
     from ringup.silicon.shader.decode import Instruction
+    from ringup.silicon.shader.emitter import Value
     from ringup.silicon.shader.wave import Wave
 
 # Bits of the resource's last two words that make it more than a linear buffer.
@@ -44,36 +44,36 @@ def _places(wave: Wave, ins: Instruction, size_bytes: int) -> _Places:
     resource = operand(ins, "srsrc").index
     words = [wave.sgpr(resource + at) for at in range(4)]
     scalar = wave.scalar(operand(ins, "soffset"), "i32")
-    index, offset = _index_and_offset(wave, ins)
     stride, records = _field(wave, words[1], 16, 14), words[2]
-
-    wide_stride, wide_index, wide_offset = (code.resize(one, "i64") for one in (stride, index, offset))
     base = code.op(
         "or",
         code.resize(words[0], "i64"),
         code.op("shl", code.resize(_field(wave, words[1], 0, 16), "i64"), code.const(32, "i64")),
     )
     base = code.op("add", base, code.resize(scalar, "i64"))
-    offsets = code.op("add", code.op("mul", wide_index, wave.splat(wide_stride)), wide_offset)
 
     select = _field(wave, words[3], 28, 2)
     is_structured, is_raw = (code.icmp("eq", select, code.const(one, "i32")) for one in (STRUCTURED, RAW))
-    by_index = code.icmp("ult", select, code.const(UNCHECKED, "i32"))
-    none = code.icmp("eq", records, code.const(0, "i32"))
+    index, offset = _index_and_offset(wave, ins)
+    some = _when(wave, code.icmp("ne", records, code.const(0, "i32")))
+    if index is None:  # index 0 is in range, if any is
+        offsets = measured = offset
+    else:
+        wide_index, wide_offset = (code.resize(one, "i64") for one in (index, offset))
+        offsets = code.op("add", code.op("mul", wide_index, wave.splat(code.resize(stride, "i64"))), wide_offset)
+        measured = code.select(is_raw, offsets, wide_offset)  # a raw buffer is bytes from its base, whatever the stride
+        free = _when(wave, code.icmp("uge", select, code.const(UNCHECKED, "i32")))
+        indexed = code.op("or", as_mask(code, code.icmp("ult", index, wave.splat(records))), free)
+        some = code.op("and", some, indexed)
     # what the end of an access may not exceed: the stride, or what is left of the buffer behind the scalar offset
-    left = code.resize(code.intrinsic("usub.sat", records, scalar), "i64")
-    limit = code.select(is_structured, wide_stride, code.select(is_raw, left, code.const(-1, "i64")))
-    index_limit = code.select(by_index, records, code.const(-1, "i32"))
-    indexed = code.icmp("ult", index, wave.splat(index_limit))
-    indexed = code.op("or", indexed, wave.splat(code.op("xor", by_index, Value("true", "i1"))))
-
-    measured = code.select(is_raw, offsets, wide_offset)  # a raw buffer is bytes from its base, whatever the stride
+    limit = code.select(is_structured, stride, code.intrinsic("usub.sat", records, scalar))
+    unlimited = code.invert(_when(wave, code.op("or", is_structured, is_raw)))
+    candidates = code.op("and", some, wave.exec_bits())
 
     def within(count: int) -> Value:
-        end = code.op("add", measured, wave.const(count, "i64"))
-        fits = as_mask(code, code.op("and", code.icmp("ule", end, wave.splat(limit)), indexed))
-        fits = code.select(none, code.const(0, wave.mask_type), fits)
-        return code.op("and", fits, wave.exec_bits())
+        spare = code.resize(code.intrinsic("usub.sat", limit, code.const(count - 1, "i32")), measured.element)
+        fits = as_mask(code, code.icmp("ult", measured, wave.splat(spare)))
+        return code.op("and", code.op("or", fits, unlimited), candidates)
 
     inside = within(size_bytes)
     odd = code.icmp("ne", code.op("and", words[1], code.const(_SWIZZLE, "i32")), code.const(0, "i32"))
@@ -86,10 +86,15 @@ def _places(wave: Wave, ins: Instruction, size_bytes: int) -> _Places:
     return _Places(Addresses(base, offsets), inside, odd)
 
 
-def _index_and_offset(wave: Wave, ins: Instruction) -> tuple[Value, Value]:
-    """Return the lanes' index and byte offset within the record (vectors of i32)."""
+def _when(wave: Wave, condition: Value) -> Value:
+    """Return every lane (a lane mask) where a condition (i1) holds, else none."""
+    return wave.code.cast("sext", condition, wave.mask_type)
+
+
+def _index_and_offset(wave: Wave, ins: Instruction) -> tuple[Value | None, Value]:
+    """Return the lanes' index, None for 0, and byte offset within the record (vectors of i32)."""
     code, first = wave.code, operand(ins, "vaddr").index
-    index, offset = wave.const(0, "i32"), wave.const(ins.offset, "i32")
+    index, offset = None, wave.const(ins.offset, "i32")
     if ins.fields["idxen"]:
         index = wave.vgpr(first)
         first += 1
