@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from llvmlite import binding as llvm
 
 from ringup.autogen.generate.isa_probe import llvm_mc
 from ringup.silicon.shader import interpreter
 from ringup.silicon.shader.emitter import Code
 from ringup.silicon.shader.interpreter import Interpreter
 from ringup.silicon.shader.launch import Group
+from ringup.silicon.shader.native import HostCode
 from ringup.silicon.shader.state import Dispatch, MemoryFault, Region
 from ringup.silicon.shader.translate import Translator
 from ringup.silicon.shader.translations import QUICK, THOROUGH
@@ -202,27 +202,20 @@ def _translated(ins, name, lanes, vgprs, mode):
 @pytest.fixture(scope="session")
 def translated():
     """`translated(instructions, lanes, vgprs, mode)` compiles the rule of each: a list of functions of a `WaveState`, None where it bails."""
-    kept = []  # engines own the code that functions point into
+    kept = []  # owns the code that functions point into
 
     def build(instructions, lanes, vgprs, mode):
-        llvm.initialize_native_target()
-        llvm.initialize_native_asmprinter()
         found = [_translated(ins, f"f{i}", lanes, vgprs, mode) for i, ins in enumerate(instructions)]
         declarations, lines = {}, []
         for body, needs in (one for one in found if one is not None):
             declarations |= needs
             lines += body
-        module = llvm.parse_assembly("\n".join([*declarations.values(), *lines, ""]))
-        target = llvm.Target.from_default_triple()
-        features = llvm.get_host_cpu_features().flatten()
-        host = target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=1)
-        engine = llvm.create_mcjit_compiler(module, host)
-        engine.finalize_object()
-        kept.append(engine)
+        code = HostCode("\n".join([*lines, ""]), level=QUICK, declarations=declarations)
+        kept.append(code)
         signature = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
         def call(number):
-            function = signature(engine.get_function_address(f"f{number}"))
+            function = signature(code.address(f"f{number}"))
             return lambda wave: function(wave.address)
 
         return [None if one is None else call(i) for i, one in enumerate(found)]
