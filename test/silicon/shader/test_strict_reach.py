@@ -154,6 +154,25 @@ def test_what_it_does_not_reach_is_no_mistake(buffers, name):
     buffers.run(LANE + RIGHT[name] + END, **ARGS, scratch_base=SCRATCH, scratch_wave_bytes=512, group_size=group)
 
 
+STORED_ANYHOW = {
+    "by FLAT": "v_mov_b32_e32 v6, v1\n v_mov_b32_e32 v7, 0x10000\n flat_store_b32 v[6:7], v0",
+    "by an exchange of two places": "v_mov_b32_e32 v6, 0\n ds_storexchg_2addr_rtn_b32 v[8:9], v1, v0, v6 offset1:64",
+    "by an addition": "v_mov_b32_e32 v6, 0\n ds_store_b32 v1, v6\n ds_add_u32 v1, v0",
+}
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("name", STORED_ANYHOW)
+def test_lds_holds_what_was_stored_with_and_without_strict_mode(buffers, name, strict):
+    zeroes = "v_mov_b32_e32 v2, 0\n ds_store_b32 v1, v2\n ds_store_b32 v1, v2 offset:256\n"
+    look = (
+        "\n s_waitcnt vmcnt(0) lgkmcnt(0)\n s_waitcnt_vscnt null, 0\n ds_load_b32 v2, v1\n s_waitcnt lgkmcnt(0)"
+        + KEEP_V2
+    )
+    buffers.run(LANE + zeroes + STORED_ANYHOW[name] + look + END, **ARGS, strict=strict)
+    assert buffers.out[:32].tolist() == list(range(32))
+
+
 # of what is loaded from LDS nobody wrote lanes 16 up of v2, lanes 8 up of each row of v9
 HALVES = (
     LDS_HALF
