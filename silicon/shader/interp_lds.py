@@ -174,7 +174,7 @@ def _count_lanes(step: Step) -> None:
     change = active if step.ins.mnemonic == "ds_append" else -active
     where = (step.regs.scalar(M0) & 0xFFFF) + step.ins.offset & ~3
     at = byte_addresses(np.array([where], np.int64), 4)
-    one = np.ones(1, np.bool_)
+    one = np.array([active > 0])
     found, _ = atomic(step, LdsSpace(step), at, 4, one, lambda old, src, _: old + src & 0xFFFF_FFFF, [change], [0])
     deliver(step, step.field["vdst"], Transfer(4), np.repeat(found, lanes.size, axis=0), None, lanes, ORDER)
     _issue_load(step, step.field["vdst"], 1, lanes)

@@ -87,6 +87,17 @@ class LdsSpace:
         self._group.lds_written[addresses[inside]] = True if undefined is None else ~undefined[inside]
         self._count(addresses, inside)
 
+    def changed(self, addresses: Addresses, lanes: Lanes) -> Lanes:
+        """Return the lanes whose atomics change something; refuse those that work with bytes nobody wrote."""
+        inside = self._inside(addresses, lanes)
+        if self._step.machine.strict:
+            undefined = np.zeros(addresses.shape, np.bool_)
+            undefined[inside] = ~self._group.lds_written[addresses[inside]]
+            if undefined.any():
+                lane = int(undefined.any(axis=1).argmax())
+                raise RuleBroken("uninitialised", f"LDS {int(addresses[lane, 0]):#x} was never written", lane=lane)
+        return inside
+
     def _inside(self, addresses: Addresses, lanes: Lanes) -> Lanes:
         size = self._group.lds.size
         outside = lanes & ((addresses < 0) | (addresses >= size)).any(axis=1)
@@ -219,10 +230,9 @@ def atomic(
     UNKNOWN: the order of lanes that meet at one address; the document leaves it open.
     """
     check_atomic(step, addresses, size_bytes, lanes)
-    before, undefined = space.read(addresses, lanes)
-    if undefined is not None and undefined.any():
-        lane = int(undefined.any(axis=1).argmax())
-        raise RuleBroken("uninitialised", f"LDS {int(addresses[lane, 0]):#x} was never written", lane=lane)
+    before, _ = space.read(addresses, lanes)
+    if isinstance(space, LdsSpace):
+        lanes = space.changed(addresses, lanes)
     kind = "<u8" if size_bytes == 8 else "<u4"
     found: list[int] = np.ascontiguousarray(before).view(kind)[:, 0].tolist()
     places: list[int] = addresses[:, 0].tolist()

@@ -88,6 +88,14 @@ def test_the_lane_is_the_address_of_addtid(machine):
     assert (run(machine, program)[:, 0] == np.arange(32)).all()
 
 
+def test_atomics_beyond_the_allocation_find_zero_each(machine):
+    """Lanes that meet there do not find what others would have left."""
+    program = (
+        "v_mov_b32_e32 v12, 0x3000\n v_mov_b32_e32 v13, 5\n ds_add_rtn_u32 v2, v12, v13\n ds_max_rtn_u32 v3, v12, v13"
+    )
+    assert run(machine, program, strict=False)[:, :2].tolist() == [[0, 0]] * 32
+
+
 def test_beyond_the_allocation_reads_zero_and_writes_nothing(machine):
     program = """
         ds_store_b32 v1, v0

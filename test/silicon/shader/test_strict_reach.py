@@ -91,6 +91,7 @@ BROKEN = {
         LDS_HALF + "v_xor_b32_e32 v4, 0x44, v1\n ds_load_b32 v2, v4\n s_waitcnt lgkmcnt(0)" + KEEP_V2,
         "uninitialised", "lane 0 of v2",
     ),
+    "lanes counted where nobody wrote": ("s_mov_b32 m0, 64\n ds_append v2", "uninitialised", "LDS 0x40 was never written"),
     "undefined value, stored where others are defined": (
         "ds_store_b32 v1, v0\n v_mov_b32_e32 v2, 4\n ds_store_b32 v2, v5\n ds_load_b32 v3, v1\n s_waitcnt lgkmcnt(0)\n"
         "global_store_b32 v1, v3, s[2:3]",
@@ -143,6 +144,7 @@ RIGHT = {
     "undefined value, moved to scratch by FLAT": (
         OWN_FLAT + "0x20000\n flat_store_b32 v[6:7], v5\n flat_store_b8 v[6:7], v9\n flat_load_b32 v2, v[6:7]"
     ),
+    "no lanes counted where nobody wrote": "s_mov_b32 m0, 64\n s_mov_b32 exec_lo, 0\n ds_consume v2\n s_mov_b32 exec_lo, -1",
     "scratch up to its end": "v_mov_b32_e32 v2, 0\n scratch_store_b32 off, v2, off offset:12",
 }  # fmt: skip
 
