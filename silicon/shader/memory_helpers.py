@@ -273,12 +273,24 @@ def _load_different(
 def _load_quads(code: Code, host: Value, mask: Value, places: Value, one_host: Value) -> list[Value]:
     """Return four rows: a load a lane and a transposition, which takes hosts a fifth of the time of gathers.
 
-    Lanes that are off load what lies at `one_host`, an address of one that is on, and get 0.
+    Lanes that are off load what lies at `one_host`, an address of one that is on, and get 0. Where all groups of lanes load what the first one
+    does, as for a matrix product, they get copies.
     """
     lanes = host.lanes
     active = code.bitcast(mask, f"<{lanes} x i1>")
-    code.store(code.select(active, host, code.splat(one_host, lanes)), places, 64)
-    groups = [_transposed(code, places, first) for first in range(0, lanes, GROUP)]
+    where = code.select(active, host, code.splat(one_host, lanes))
+    code.store(where, places, 64)
+    first = _transposed(code, places, 0)
+    repeated = code.shuffle(where, None, [lane % GROUP for lane in range(lanes)])
+    differs = as_mask(code, code.icmp("ne", where, repeated))
+    before, other, done = code.label, code.fresh("other"), code.fresh("groups")
+    code.branch(code.icmp("ne", differs, code.const(0, differs.type)), other, done)
+    code.block(other)
+    others = [_transposed(code, places, at) for at in range(GROUP, lanes, GROUP)]
+    code.jump(done)
+    code.block(done)
+    copies = [[code.phi((a, before), (b, other)) for a, b in zip(first, one, strict=True)] for one in others]
+    groups = [first, *copies]
     rows = []
     for parts in zip(*groups, strict=True):
         row = _joined(code, list(parts))
