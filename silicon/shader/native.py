@@ -114,6 +114,8 @@ class HostCode:
     def __init__(self, text: str, *, level: int, cpu: str = "", declarations: Mapping[str, str] | None = None) -> None:
         """`declarations`: what `text` needs of its module, as `Code` has it. Its functions are compiled by themselves, and so only once."""
         declarations = declarations or {}
+        if not level:  # at calls such code has nothing in registers: helpers that kept them all would do it for nothing
+            declarations = {name: one.replace(KEEPS_REGISTERS, "") for name, one in declarations.items()}
         whole = [*declarations.values(), text, METADATA]
         if any("half" in one for one in whole) and not _has(cpu, "f16c"):
             objects = [_object("\n".join([*whole, HALVES]), level, cpu)]
