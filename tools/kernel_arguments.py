@@ -121,8 +121,11 @@ def _in(word: str, rest: str) -> Argument:
 
         try:
             array = np.lib.format.open_memmap(path, mode="r")
-        except ValueError as error:
-            raise ValueError(f"{path} holds no NumPy array as `numpy.save` writes one: {error}") from None
+        except (OSError, MemoryError):
+            raise
+        except Exception as error:  # noqa: BLE001  a header is Python's syntax: its reader raises many classes, tokenize.TokenError too
+            why = " ".join(str(error).split())
+            raise ValueError(f"{path} holds no NumPy array as `numpy.save` writes one: {why}") from None
         return Argument(word, size_bytes=array.nbytes, array=array)
     source = files.find(path)
     return Argument(word, size_bytes=source.size_bytes, source=source)

@@ -106,6 +106,7 @@ def test_an_array_comes_back_as_it_was_shaped(plug, ringup, mandelbrot, tmp_path
         (["--arg", "in:HUGE.npy", *NUMBERS], 2, "mmap length is greater than file size"),
         (["--arg", "in:EMPTY.npy", *NUMBERS], 2, "EMPTY.npy holds no NumPy array"),
         (["--arg", "in:ZIP.npy", *NUMBERS], 2, "ZIP.npy holds no NumPy array"),
+        (["--arg", "in:OPEN.npy", *NUMBERS], 2, "OPEN.npy holds no NumPy array as `numpy.save` writes one: ('EOF in"),
         (["--arg", "out:file"], 2, "out:FILE:SIZE"),
         (["--arg", "zero:0"], 2, "a buffer of no bytes"),
         (["--arg", "show:64:text"], 2, "show:SIZE:TYPE"),
@@ -120,6 +121,8 @@ def test_what_does_not_fit_is_named(plug, ringup, mandelbrot, tmp_path, monkeypa
     with open("HUGE.npy", "wb") as claims:
         np.lib.format.write_array_header_1_0(claims, {"descr": "<f4", "fortran_order": False, "shape": (1 << 40,)})
     open("EMPTY.npy", "wb").close()
+    np.save("OPEN", np.zeros(4, "f4"))
+    Path("OPEN.npy").write_bytes(Path("OPEN.npy").read_bytes().replace(b"(4,)", b"(4,("))
     np.savez("ZIP", np.zeros(4))
     Path("ZIP.npz").rename("ZIP.npy")
     got, out, err = ringup("run", card.name, mandelbrot, *words)
