@@ -62,6 +62,8 @@ def main(argv: list[str] | None = None) -> int:
     command = next((word for word in words if not word.startswith("-")), None)
     title = f"ringup {command}" if command in COMMANDS else "ringup"
     try:
+        if argv is None:
+            _fill_standard_files()
         status = _run(words, command, title)
     except KeyboardInterrupt as interrupt:
         status = say_interrupted(title, words, interrupt)
@@ -131,6 +133,25 @@ def drop(*, errors: bool = False) -> None:
         os.close(null)
     except (OSError, ValueError, AttributeError):
         return
+
+
+def _fill_standard_files() -> None:
+    """Let a standard file that is closed be /dev/null: nothing else that is opened, such as a card's node, may get its number.
+
+    Standard output and standard error then take what is written. `sys.stdin` stays None, which who reads it asks after.
+    """
+    import os
+
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # It gets the lowest number that is free.
+            os.open(os.devnull, os.O_RDWR)
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115  open to the end of the process
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def _end_quietly() -> None:

@@ -122,6 +122,8 @@ class StandardOutput(io.TextIOWrapper):
             line_buffering=plain.line_buffering,
             write_through=plain.write_through,
         )
+        # One that nobody holds any more closes its buffer, which is this one's too.
+        self._plain = plain
 
     def write(self, text: str, /) -> int:
         """Write text. Raises an `OSError` that names standard output."""

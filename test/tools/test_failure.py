@@ -225,6 +225,27 @@ def test_a_closed_standard_input_is_one_line(ringup, monkeypatch, words):
     assert "it is closed" in err
 
 
+@pytest.mark.parametrize("shut", [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])
+@pytest.mark.parametrize("words", ["top virtual:navi31", "compile net.py"])
+def test_a_closed_standard_file_is_no_error(tmp_path, words, shut):
+    (tmp_path / "net.py").write_text(
+        "from ringup.compiler.tensor import Tensor\ndef main():\n    return Tensor([1.0]) + 1\n"
+    )
+    program = f"cd {tmp_path}; {sys.executable} -m ringup.tools.cli {words} {shut}; echo $? >&9"
+    status = tmp_path / "status"
+    _, _, err = of(["bash", "-c", f"exec 9>{status}; {program}"])
+    assert (status.read_text(), err) == ("0\n", "")
+
+
+def test_no_node_gets_the_number_of_a_standard_file_that_is_closed():
+    code = (
+        "import os, sys; import ringup.tools.list_cards as l; from ringup.tools import cli\n"
+        "l.run = lambda args: os._exit(7 if os.open('/', os.O_RDONLY) > 2 and sys.stdin is None else 8)\n"
+        "sys.argv = ['ringup', 'list']; cli.main()"
+    )
+    assert of(["bash", "-c", f'{sys.executable} -c "{code}" >&- 2>&- <&-'])[0] == 7
+
+
 def test_ctrl_c_behind_the_end_prints_no_traceback():
     code = (
         "import atexit, os, signal, sys; import ringup.tools.list_cards as l; from ringup.tools import cli\n"
