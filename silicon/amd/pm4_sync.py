@@ -7,11 +7,13 @@ Source: PAL f32_mec_pm4_packets.h, amdgpu nvd.h and gfx_v11_0.c (emit_fence, emi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
 
 from ringup.autogen.amd import pm4, pm4_events
 from ringup.errors import Unmodelled
 from ringup.silicon.amd import atomics
-from ringup.silicon.amd.cache_control import from_gcr
+from ringup.silicon.amd.cache_control import Invalidation, from_gcr
 from ringup.silicon.amd.cp_queue import Queue
 from ringup.silicon.amd.parts import VmFault
 from ringup.silicon.amd.pm4_decode import Packet, Rule, compare, reserved
@@ -29,6 +31,7 @@ END_OF_PIPE_EVENTS = {  # event_index 5
     pm4_events.EVENT_TYPE_FLUSH_AND_INV_CB_DATA_TS,
 }
 SHADER_DONE_EVENTS = {pm4_events.EVENT_TYPE_CS_DONE, pm4_events.EVENT_TYPE_PS_DONE}  # event_index 6
+EVENTS_OF_INDEX = {5: END_OF_PIPE_EVENTS, 6: SHADER_DONE_EVENTS}  # what RELEASE_MEM waits for
 INDEX_OF_EVENT = {  # EVENT_WRITE: events that need an event_index other than 0
     pm4_events.EVENT_TYPE_CS_PARTIAL_FLUSH: 4,
     pm4_events.EVENT_TYPE_VS_PARTIAL_FLUSH: 4,
@@ -45,6 +48,40 @@ DATA_BYTES = {1: 4, 2: 8, 3: 8, 4: 8}  # data_sel
 MEMORY_DESTINATIONS = (0, 1)
 INTERRUPT_ALWAYS = (1, 2, 4)  # int_sel
 INTERRUPT_COMPARE = {5: 4, 6: 8}  # int_sel: bytes compared
+WORDS_KEPT = 256  # of packets, with what they ask for: queues send the same ones again and again
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What the first dword of EVENT_WRITE asks for."""
+
+    type: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What the first two dwords of RELEASE_MEM ask for."""
+
+    event: Event
+    pixel_wait_sync: bool
+    data_sel: int
+    dst_sel: int
+    int_sel: int
+    caches: Invalidation
+
+
+@lru_cache(WORDS_KEPT)
+def _event(word: int) -> Event:
+    control = pm4.EVENT_WRITE_CONTROL(word)
+    return Event(control.event_type, control.event_index)
+
+
+@lru_cache(WORDS_KEPT)
+def _release(first: int, second: int) -> Release:
+    op, select = pm4.RELEASE_MEM_OP(first), pm4.RELEASE_MEM_DATA(second)
+    event = Event(op.event_type, op.event_index)
+    return Release(event, bool(op.pws_enable), select.data_sel, select.dst_sel, select.int_sel, from_gcr(op))
 
 
 def _wait(bits: int) -> Callable[[Parser, Packet], Iterator[float]]:
@@ -124,44 +161,45 @@ def acquire_mem(parser: Parser, packet: Packet) -> Iterator[float]:
 
 def release_mem(parser: Parser, packet: Packet) -> None:
     """Store data and interrupt once all work before it is done; the parser goes on meanwhile."""
-    op, select = pm4.RELEASE_MEM_OP(packet.body[0]), pm4.RELEASE_MEM_DATA(packet.body[1])
-    if op.pws_enable and "g" not in parser.engines:
+    asked = _release(packet.body[0], packet.body[1])
+    event = asked.event
+    if asked.pixel_wait_sync and "g" not in parser.engines:
         raise reserved(f"{packet}: pixel wait sync")
-    events = {5: END_OF_PIPE_EVENTS, 6: SHADER_DONE_EVENTS}.get(op.event_index)
+    events = EVENTS_OF_INDEX.get(event.index)
     if events is None:
-        raise reserved(f"{packet}: event_index {op.event_index}")
-    if op.event_type not in events:
-        parser.note("event {} with index {} never comes back: nothing is stored", op.event_type, op.event_index)
+        raise reserved(f"{packet}: event_index {event.index}")
+    if event.type not in events:
+        parser.note("event {} with index {} never comes back: nothing is stored", event.type, event.index)
         return
-    if select.data_sel and select.data_sel not in DATA_BYTES:
-        raise Unmodelled(f"{packet}: data_sel {select.data_sel}")
-    if select.data_sel and select.dst_sel not in MEMORY_DESTINATIONS:
-        raise Unmodelled(f"{packet}: dst_sel {select.dst_sel}")
-    if select.int_sel == 7:
+    if asked.data_sel and asked.data_sel not in DATA_BYTES:
+        raise Unmodelled(f"{packet}: data_sel {asked.data_sel}")
+    if asked.data_sel and asked.dst_sel not in MEMORY_DESTINATIONS:
+        raise Unmodelled(f"{packet}: dst_sel {asked.dst_sel}")
+    if asked.int_sel == 7:
         raise reserved(f"{packet}: int_sel 7")
-    size = DATA_BYTES.get(select.data_sel, 0)
+    size = DATA_BYTES.get(asked.data_sel, 0)
     if size and packet.body[2] & size - 1:
         parser.note("address {:#x} is not aligned to {} bytes: low bits are ignored", packet.body[2], size)
-    parser.queue.after_work(_end_of_pipe(parser, packet, select, parser.vmid))
-    if op.pws_enable:
-        counter = PWS_COUNTERS.get(op.event_type, 0)
+    parser.queue.after_work(_end_of_pipe(parser, packet, asked, parser.vmid))
+    if asked.pixel_wait_sync:
+        counter = PWS_COUNTERS.get(event.type, 0)
         parser.released[counter] += 1
         parser.queue.after_work(lambda queue: parser.complete(counter))
 
 
-def _end_of_pipe(parser: Parser, packet: Packet, select: pm4.RELEASE_MEM_DATA, vmid: int) -> Callable[[Queue], None]:
-    size, data = DATA_BYTES.get(select.data_sel, 0), packet.body[4] | packet.body[5] << 32
+def _end_of_pipe(parser: Parser, packet: Packet, asked: Release, vmid: int) -> Callable[[Queue], None]:
+    size, data = DATA_BYTES.get(asked.data_sel, 0), packet.body[4] | packet.body[5] << 32
     gpu_va = packet.address(2, max(size, 4))
 
     def happen(queue: Queue) -> None:
         if (caches := parser.cp.board.caches) is not None:
-            caches.invalidate(from_gcr(pm4.RELEASE_MEM_OP(packet.body[0])))
+            caches.invalidate(asked.caches)
         where = queue.hqd.vmid or vmid  # a process's queue that was away meanwhile may have come back in another VMID
         if size:
-            value = parser.cp.grbm.ticks() if select.data_sel >= 3 else data & (1 << 8 * size) - 1
+            value = parser.cp.grbm.ticks() if asked.data_sel >= 3 else data & (1 << 8 * size) - 1
             parser.cp.hub.write(where, gpu_va, value.to_bytes(size, "little"), parser.client)
-        wanted = select.int_sel in INTERRUPT_ALWAYS
-        if compared := INTERRUPT_COMPARE.get(select.int_sel):
+        wanted = asked.int_sel in INTERRUPT_ALWAYS
+        if compared := INTERRUPT_COMPARE.get(asked.int_sel):
             seen = int.from_bytes(parser.cp.hub.read(where, gpu_va, compared, parser.client), "little")
             wanted = seen == data & (1 << 8 * compared) - 1
         if wanted:
@@ -172,19 +210,17 @@ def _end_of_pipe(parser: Parser, packet: Packet, select: pm4.RELEASE_MEM_DATA, v
 
 def event_write(parser: Parser, packet: Packet) -> Iterator[float]:
     """Send an event down the pipe. CS_PARTIAL_FLUSH waits until all waves of the queue have ended."""
-    control = pm4.EVENT_WRITE_CONTROL(packet.body[0])
-    index = INDEX_OF_EVENT.get(control.event_type, 0)
-    if control.event_index != index:
-        parser.note(
-            "event {} needs event_index {}, not {}: it has no effect", control.event_type, index, control.event_index
-        )
+    event = _event(packet.body[0])
+    index = INDEX_OF_EVENT.get(event.type, 0)
+    if event.index != index:
+        parser.note("event {} needs event_index {}, not {}: it has no effect", event.type, index, event.index)
         return
-    if control.event_type == pm4_events.EVENT_TYPE_CS_PARTIAL_FLUSH:
+    if event.type == pm4_events.EVENT_TYPE_CS_PARTIAL_FLUSH:
         yield from parser.poll(lambda: not parser.queue.grids, lambda: "the waves of the queue are to end")
     elif index == 2:
         raise Unmodelled(f"{packet}: pipeline statistics")
-    elif control.event_type in END_OF_PIPE_EVENTS | SHADER_DONE_EVENTS:
-        parser.note("event {} wants an address: RELEASE_MEM carries it", control.event_type)
+    elif event.type in END_OF_PIPE_EVENTS | SHADER_DONE_EVENTS:
+        parser.note("event {} wants an address: RELEASE_MEM carries it", event.type)
 
 
 def timestamp(parser: Parser, packet: Packet) -> None:
