@@ -133,6 +133,13 @@ def power_state(config: ConfigSpace) -> int:
 def save(config: ConfigSpace, doing: str = "saving the header") -> dict[int, int]:
     """Return the header registers that a reset loses. Raises `DeviceLost` when one cannot be read: ones must never be written back."""
     saved = {offset: ask(config, offset, 4, doing) for offset in HEADER_KEPT}
+    for offset, value in saved.items():
+        # none can be: a BAR's low bits are its kind, the others hold a pin, a header's type or reserved bits
+        if value == ABSENT:
+            raise DeviceLost(
+                f"{doing}: register {offset:#x} reads {value:#x} twice, and no function's does: its link is failing; "
+                "check power and cable, then open the card again"
+            )
     command = saved[pci.PCI_COMMAND] & 0xFFFF
     if command & ~COMMAND_BITS:
         raise DeviceLost(

@@ -99,6 +99,20 @@ def test_a_command_register_with_reserved_bits_is_a_failing_link_not_a_header(ma
     device.close()
 
 
+@pytest.mark.parametrize("offset", config_space.HEADER_KEPT)
+def test_a_register_that_reads_ones_again_and_again_is_not_put_back(machine, offset):
+    card = machine.add(group="")
+    device = pci.open(ADDRESS, kernel=machine.kernel)
+    good, read, done = header(machine, card), device.config.read, []
+    device.config.read = lambda at, size=4: (1 << 8 * size) - 1 if at == offset and size == 4 else read(at, size)
+    machine._reset = lambda one, how: (done.append(how), back_from_reset(machine, card, good))
+    with pytest.raises(DeviceLost, match=f"register {offset:#x} reads 0xffffffff twice"):
+        device.reset(device.resets()[0])
+    assert done == []
+    assert header(machine, card) == good
+    device.close()
+
+
 def test_a_glitch_that_is_over_at_the_second_look_is_no_value(machine):
     machine.add(group="")
     device = pci.open(ADDRESS, kernel=machine.kernel)
