@@ -291,3 +291,19 @@ def test_graphics_is_refused_by_name(machine, out, program):
     run = machine.start(program + "\n s_endpgm", **ARGS)
     with pytest.raises(Unmodelled, match=program.split()[0]):
         run.step(10)
+
+
+@pytest.mark.parametrize(
+    ("rounding", "infinite"), [(0, True), (1, True), (2, False), (3, False)]
+)  # to nearest, up, down, to zero. Source: RDNA3 ISA reference, "MODE"
+@pytest.mark.parametrize(
+    "line", ["v_max_f32_e64 v2, v2, v2 mul:2", "v_floor_f32_e64 v2, v2 mul:4", "v_add_f32_e64 v2, v2, v2"]
+)
+def test_what_goes_beyond_the_largest_number_is_rounded_as_mode_says(machine, line, rounding, infinite):
+    """Output modifiers multiply, which rounds, though what they multiply only selects."""
+    out = machine.buffer(0x30_0000, np.zeros(32))
+    text = (
+        f"v_mov_b32_e32 v2, 0x7f7fffff\n{line}\nv_lshlrev_b32_e32 v1, 2, v0\nglobal_store_b32 v1, v2, s[0:1]\ns_endpgm"
+    )
+    machine.run(text, user_sgprs=(0x30_0000, 0), float_mode=rounding, ieee_mode=False)
+    assert set(out.tolist()) == {0x7F80_0000 if infinite else 0x7F7F_FFFF}
