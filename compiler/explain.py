@@ -1,6 +1,6 @@
 """What became of a graph, for people: its launches, what each kernel computes from which memory, who walks through which axis, what it costs.
 
-Nothing here is text for a terminal or a page: `tools/explain.py` and `tools/explain_page.py` write those.
+Nothing here is text for a terminal or a page: `tools/code/explain.py` and `tools/code/explain_page.py` write those.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from ringup.compiler.compile import DEFAULT_TARGET, Chooser, CompiledGraph, Step, compile_graph, compile_kernel
-from ringup.compiler.graph import MOVEMENT, Node, Op, Storage
-from ringup.compiler.index import Int
-from ringup.compiler.isa.disassembler import Listing
-from ringup.compiler.isa.processor import processor
-from ringup.compiler.kernel.frame import memory_order
+from ringup.compiler.graph.index import Int
+from ringup.compiler.graph.nodes import MOVEMENT, Node, Op, Storage
+from ringup.compiler.isa.amd.assembly.disassembler import Listing
+from ringup.compiler.isa.amd.encoding.processor import processor
+from ringup.compiler.kernel.common.frame import memory_order
 from ringup.compiler.rdna.roofline import Launch
 from ringup.compiler.schedule.cut import Kernel, memory_of
 from ringup.compiler.schedule.needs import lies

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Final, NamedTuple, Protocol
 
 from ringup.compiler.compile import DEFAULT_TARGET, Step, compile_kernel
-from ringup.compiler.graph import Node
-from ringup.compiler.index import Int, bounds
+from ringup.compiler.graph.index import Int, bounds
+from ringup.compiler.graph.nodes import Node
 from ringup.compiler.kernel.choose import candidates
 from ringup.compiler.machine.work import work
 from ringup.compiler.rdna import roofline
-from ringup.compiler.rdna.traits import traits
+from ringup.compiler.rdna.instructions.traits import traits
 from ringup.compiler.schedule.cut import Kernel
 from ringup.compiler.schedule.order import plan
 from ringup.compiler.schedule.signature import Signature, of_kernel

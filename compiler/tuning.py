@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from ringup.compiler.kernel.choose import Choice, named
-from ringup.compiler.rdna.traits import traits
+from ringup.compiler.rdna.instructions.traits import traits
 from ringup.compiler.schedule.cut import Kernel
 from ringup.compiler.schedule.signature import Signature
-from ringup.compiler.whole_file import write_whole
+from ringup.compiler.tensor.whole_file import write_whole
 
 LOG = logging.getLogger(__name__)
 VERSION: Final = 1  # of the file and of what its names mean; another one is an empty file

@@ -14,7 +14,7 @@ DRIVERS = {
 }  # vendor id: the module whose `start` brings a card up; imported when wanted
 LATER = {0x10DE: "NVIDIA"}
 # vendor id: the module whose `unsupported` knows cards of its that are not driven, by device id
-IDS = {0x1002: "ringup.drivers.amd.ids"}
+IDS = {0x1002: "ringup.drivers.amd.bus.ids"}
 VENDOR_ID = 0
 
 

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from ringup.silicon.amd.card import VirtualRadeon
-    from ringup.silicon.clock import VirtualClock
-    from ringup.silicon.shader.state import Engine
+    from ringup.silicon.common.clock import VirtualClock
+    from ringup.silicon.shader.common.state import Engine
 
 __all__ = ["card", "cards"]
 
@@ -46,6 +46,6 @@ def card(
 
 def cards() -> list[str]:
     """Return the names that `card` knows."""
-    from ringup.silicon.amd.chips import CHIPS
+    from ringup.silicon.amd.board.chips import CHIPS
 
     return sorted(CHIPS)

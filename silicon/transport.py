@@ -1,23 +1,12 @@
-"""A virtual card as a transport offers it: BARs, configuration space, host memory, interrupts, time. And the names of the virtual cards.
-
-The shapes are those of the seam (`Mmio`, `DmaMemory`, `Interrupts`, `Clock`); a driver that works over PCI works over these.
-"""
+"""Virtual cards as a transport: which there are, and opening one by its name, by itself or in a virtual enclosure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
-from ringup.autogen.linux import pci as regs
 from ringup.cards import Found, Via
-from ringup.errors import DeviceLost, NoSuchCard, NotSupported
-from ringup.silicon.clock import READ_NS, WRITE_NS, PowerDomain, VirtualClock
-from ringup.silicon.faults import Faults
-from ringup.silicon.log import EventLog
-from ringup.silicon.pci import Function
-from ringup.silicon.pci_tree import Tree
-from ringup.silicon.posted import PostedWrites
+from ringup.errors import DeviceLost, NoSuchCard
 
 if TYPE_CHECKING:
     from ringup.silicon.amd.card import VirtualRadeon
@@ -29,280 +18,11 @@ ENCLOSURES = {  # the bridges that a card may sit behind: the firmware of each
     "asm2464pd-stock": ("stock", "stock firmware"),
 }
 CARD_OPTIONS = ("vram_bytes", "bar0_bytes", "engine", "strict", "clock", "beside")
-LINE_BYTES = 64  # of a block transfer: one request each
-FALLEN, DROPPED = "all_ones_after_reads", "link_drop_after_bytes"
-
-
-class Target(Protocol):
-    """What answers behind a BAR."""
-
-    def read(self, offset: int, size_bytes: int) -> bytes:
-        """Return bytes."""
-        ...
-
-    def write(self, offset: int, data: bytes | memoryview) -> None:
-        """Take bytes."""
-        ...
-
-    def check(self, offset: int, size_bytes: int) -> bool:
-        """Tell, before a write is posted, that it can arrive: False where that shows only once all before it has arrived.
-
-        Raises `GuestError` for one that never can.
-        """
-        ...
-
-
-class Path:
-    """The way from the host to one function: what an access costs, and whether it arrives."""
-
-    def __init__(self, tree: Tree, function: Function, clock: VirtualClock, faults: Faults, log: EventLog) -> None:
-        self.tree, self.function = tree, function
-        self.clock, self.faults, self.log = clock, faults, log
-        self.posted = PostedWrites(clock.machine if isinstance(clock, PowerDomain) else clock)
-        self.memory_open = False
-        self.on_lost: Callable[[], None] = lambda: None
-        self._told = False
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Look again whether memory requests are claimed: command registers, power states or links changed."""
-        self.memory_open = self.function.decodes_memory and self.tree.passes(self.function, regs.PCI_COMMAND_MEMORY)
-        self._tell()
-
-    @property
-    def fallen(self) -> bool:
-        """Whether the fault that makes it answer all ones has struck."""
-        return self.faults.get(FALLEN) in (0, -1)
-
-    @property
-    def lost(self) -> bool:
-        """Whether the function is gone: link down, or fallen off the bus."""
-        return self.fallen or not self.tree.link_up
-
-    def arrives(self, size_bytes: int, write: bool) -> bool:
-        """Count an access against the faults, and say whether the function gets it."""
-        if self.faults.none_on and self.tree.link_up and not self._told:
-            return True
-        if self.faults.reached(DROPPED, size_bytes):
-            self.faults.clear(DROPPED)
-            self.tree.set_link(up=False)
-        lost = self.lost
-        if not write:
-            self.faults.reached(FALLEN)
-        self._tell()
-        return not lost
-
-    def _tell(self) -> None:
-        """Let the card know when it is lost, once for each time."""
-        lost, told = self.lost, self._told
-        self._told = lost
-        if lost and not told:
-            self.posted.lose()
-            self.on_lost()
-
-    def refuse(self, what: str) -> None:
-        """Answer a memory request that nothing claims: an unsupported request, and a mistake of the guest."""
-        self.function.unsupported_request()
-        self.log.note("pci", "violation", "{} was accessed while memory decoding is off or the function sleeps", what)
-
-
-class Bar:
-    """A window into a function: the seam's `Mmio`. Offsets are bytes; an access that cannot be is a `ValueError`."""
-
-    def __init__(
-        self, name: str, path: Path, target: Target, size: Callable[[], int], enabled: Callable[[], bool] | None = None
-    ) -> None:
-        """`enabled`: a switch of its own besides memory decoding, such as the ROM's."""
-        self.name = name
-        self._path, self._target, self._size, self._enabled = path, target, size, enabled
-        self.mappable = (
-            True  # switched off, what reaches the window goes through the buffers on its way, as a view's stores do not
-        )
-        self.combined = False  # whether the processor maps it with write combining, where it has buffers for that: see `PostedWrites`
-
-    @property
-    def size_bytes(self) -> int:
-        """How large the window is now; a resizable BAR changes."""
-        return self._size()
-
-    def read(self, offset: int, size_bytes: int) -> int:
-        """Read 1, 2, 4 or 8 bytes at a multiple of that; all ones when nothing answers."""
-        if offset % size_bytes or not 0 <= offset <= self._size() - size_bytes:
-            raise ValueError(f"{self.name} has no {size_bytes} bytes at {offset:#x}")
-        path = self._path
-        path.posted.push()
-        path.clock.advance_ns(READ_NS)
-        if not self._claimed(size_bytes, write=False):
-            return (1 << 8 * size_bytes) - 1
-        return int.from_bytes(self._target.read(offset, size_bytes), "little")
-
-    def write(self, offset: int, value: int, size_bytes: int) -> None:
-        """Write 1, 2, 4 or 8 bytes at a multiple of that; a write that nobody takes vanishes."""
-        if offset % size_bytes or not 0 <= offset <= self._size() - size_bytes:
-            raise ValueError(f"{self.name} has no {size_bytes} bytes at {offset:#x}")
-        path = self._path
-        data = value.to_bytes(size_bytes, "little")
-        claimed = self._claimed(size_bytes, write=True)
-        path.clock.advance_ns(WRITE_NS)
-        if claimed:
-            self._post(offset, data)
-
-    def read32(self, offset: int) -> int:
-        """Read a dword."""
-        return self.read(offset, 4)
-
-    def write32(self, offset: int, value: int) -> None:
-        """Write a dword."""
-        self.write(offset, value, 4)
-
-    def read64(self, offset: int) -> int:
-        """Read a quadword in one request."""
-        return self.read(offset, 8)
-
-    def write64(self, offset: int, value: int) -> None:
-        """Write a quadword in one request."""
-        self.write(offset, value, 8)
-
-    def read_block(self, offset: int, size_bytes: int) -> bytes:
-        """Read many bytes, a request for each 64."""
-        self._check_block(offset, size_bytes)
-        path = self._path
-        path.posted.push()
-        path.clock.advance_ns(READ_NS * -(-size_bytes // LINE_BYTES))
-        if not self._claimed(size_bytes, write=False):
-            return b"\xff" * size_bytes
-        return self._target.read(offset, size_bytes)
-
-    def write_block(self, offset: int, data: bytes | memoryview) -> None:
-        """Write many bytes, a request for each 64."""
-        self._check_block(offset, len(data))
-        path = self._path
-        claimed = self._claimed(len(data), write=True)
-        path.clock.advance_ns(WRITE_NS * -(-len(data) // LINE_BYTES))
-        if claimed:
-            self._post(offset, bytes(data))
-
-    def answer(self, offset: int, size_bytes: int) -> bytes | None:
-        """Answer a read that another bus routed here in its own time; None where nothing answers."""
-        self._path.posted.push()
-        return self._target.read(offset, size_bytes) if self._claimed(size_bytes, write=False) else None
-
-    def accept(self, offset: int, data: bytes | memoryview) -> bool:
-        """Take a write that another bus routed here in its own time; False where nothing takes it."""
-        claimed = self._claimed(len(data), write=True)
-        if claimed:
-            self._post(offset, bytes(data))
-        return claimed
-
-    def map(self) -> memoryview:
-        """Return plain memory where the window is that; `NotSupported` where it is not. What is stored through it is there at once."""
-        mapper: Callable[[int], memoryview] | None = getattr(self._target, "map", None)
-        if mapper is None or not self.mappable:
-            raise NotSupported(f"{self.name} is no plain memory: use its read and write methods")
-        self._path.posted.push()
-        return mapper(self._size())
-
-    @contextmanager
-    def batch(self) -> Iterator[Batch]:
-        """Group accesses; on this link each goes at once, and what was read is told at the end."""
-        batch = Batch(self)
-        try:
-            yield batch
-        finally:
-            batch.open = False
-
-    def _post(self, offset: int, data: bytes) -> None:
-        """Send a write on its way; the guest's mistake is told to who makes it, not when it arrives."""
-        posted = self._path.posted
-        if not self._target.check(offset, len(data)):
-            posted.push()
-            self._target.write(offset, data)
-        elif self.combined and posted.combining is not None:
-            posted.combining.write(self._send, offset, data)
-        else:
-            posted.post(self._target.write, offset, data)
-
-    def _send(self, offset: int, data: bytes) -> None:
-        self._path.posted.send(self._target.write, offset, data)
-
-    def _claimed(self, size_bytes: int, write: bool) -> bool:
-        path = self._path
-        if not path.arrives(size_bytes, write):
-            return False
-        if path.memory_open and (self._enabled is None or self._enabled()):
-            return True
-        path.refuse(self.name)
-        return False
-
-    def _check_block(self, offset: int, size_bytes: int) -> None:
-        if not 0 <= offset <= self._size() - size_bytes:
-            raise ValueError(f"{self.name} has no {size_bytes:#x} bytes at {offset:#x}")
-
-
-class Batch:
-    """Accesses of one window that go together; closed when its `with` ends."""
-
-    def __init__(self, bar: Bar) -> None:
-        self.open = True
-        self._bar = bar
-
-    def _access(self) -> Bar:
-        if not self.open:
-            raise ValueError(f"a batch of {self._bar.name} has ended: nothing can be added")
-        return self._bar
-
-    def read32(self, offset: int) -> Reply:
-        """Read a dword; its value is told once the batch has ended."""
-        return Reply(self, self._access().read32(offset))
-
-    def write32(self, offset: int, value: int) -> None:
-        """Write a dword."""
-        self._access().write32(offset, value)
-
-    def write64(self, offset: int, value: int) -> None:
-        """Write a quadword in one request."""
-        self._access().write64(offset, value)
-
-
-class Reply:
-    """What a read of a batch gave."""
-
-    def __init__(self, batch: Batch, value: int) -> None:
-        self._batch, self._value = batch, value
-
-    @property
-    def value(self) -> int:
-        """The dword; a `ValueError` before the batch has ended."""
-        if self._batch.open:
-            raise ValueError("a read's value is known when its batch has ended")
-        return self._value
-
-
-class ConfigAccess:
-    """Configuration space of one function as the host reaches it."""
-
-    def __init__(self, path: Path, function: Function) -> None:
-        self._path, self._function = path, function
-
-    def read(self, offset: int, size_bytes: int = 4) -> int:
-        """Read 1, 2 or 4 bytes inside a dword; all ones when nothing answers."""
-        self._path.posted.push()
-        self._path.clock.advance_ns(READ_NS)
-        if not self._path.arrives(size_bytes, write=False):
-            return (1 << 8 * size_bytes) - 1
-        return self._function.read(offset, size_bytes)
-
-    def write(self, offset: int, value: int, size_bytes: int = 4) -> None:
-        """Write 1, 2 or 4 bytes inside a dword; configuration writes wait for their completion."""
-        self._path.posted.push()
-        if self._path.arrives(size_bytes, write=True):
-            self._function.write(offset, value, size_bytes)
-        self._path.clock.advance_ns(READ_NS)
 
 
 def find() -> Iterable[Found]:
     """List the virtual cards, in a slot and in enclosures."""
-    from ringup.silicon.amd.chips import CHIPS  # a listing must not cost the models
+    from ringup.silicon.amd.board.chips import CHIPS  # a listing must not cost the models
 
     return [
         *(Found(f"virtual:{name}", f"{row.product}, a device model") for name, row in CHIPS.items()),
@@ -323,7 +43,7 @@ def open(
     `enclosure` is one that is there already, plugged in or not. Raises `CardBusy` for a card in a slot that is open, with who has it.
     """
     from ringup.silicon import card as make
-    from ringup.silicon.amd.chips import find as find_chip
+    from ringup.silicon.amd.board.chips import find as find_chip
 
     name, at, bridge = rest.partition("@")
     find_chip(name)

@@ -10,7 +10,7 @@ import pytest
 
 from ringup.autogen.generate.manifest import load
 from ringup.autogen.generate.sources import Sources
-from ringup.tools.paths import cache_folder
+from ringup.tools.common.paths import cache_folder
 
 # A shell without job control starts background jobs with SIGINT and SIGQUIT ignored, and children inherit that. What ctrl-C does is tested.
 for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):

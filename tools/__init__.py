@@ -1,1 +1,1 @@
-"""The `ringup` command; the only place that prints or reads the environment."""
+"""The `ringup` command. The only place that prints and reads the environment; nothing imports it."""

@@ -17,7 +17,7 @@ LIMIT_BYTES = 4 << 20  # of a manifest; ours has a hundredth of it
 MANIFEST = Path(__file__).with_name("manifest.toml")
 Kind = Literal["deb", "deb-source", "deb-root", "wheel", "tree"]
 Language = Literal["c", "objective-c"]
-READERS = re.compile(r"ringup\.autogen\.generate\.[a-z][a-z0-9_]*:(generate|read)_[a-z0-9_]+", re.ASCII)
+READERS = re.compile(r"ringup\.autogen\.generate(\.[a-z][a-z0-9_]*)+:(generate|read)_[a-z0-9_]+", re.ASCII)
 _CHOICES = {"Kind": get_args(Kind), "Language": get_args(Language)}
 _LABEL = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 

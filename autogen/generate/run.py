@@ -1,4 +1,4 @@
-"""Runs the manifest: reads what is wanted and returns the fact modules; `output.py` writes them."""
+"""Runs the manifest: reads what is wanted and returns the fact modules; `emit/output.py` writes them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ringup.autogen.generate.emit_structs import closure, emit_module, missing, nameable
-from ringup.autogen.generate.facts import BitRange, Constant, Rejected, Unit
+from ringup.autogen.generate.emit.facts import BitRange, Constant, Rejected, Unit
+from ringup.autogen.generate.emit.output import REJECTED, rejected_table
+from ringup.autogen.generate.emit.structs import closure, emit_module, missing, nameable
 from ringup.autogen.generate.manifest import CModule, Manifest, packages_of
-from ringup.autogen.generate.output import REJECTED, rejected_table
 from ringup.autogen.generate.sources import Sources
 from ringup.autogen.structs import near
 from ringup.errors import HeaderError
 
 if TYPE_CHECKING:
-    from ringup.autogen.generate.clang import Reading
+    from ringup.autogen.generate.c.clang import Reading
 
 ALL_ONES = (1 << 64) - 1
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+[<"]([^>"]+)[>"]', re.MULTILINE)
@@ -137,7 +137,7 @@ def read_module(module: CModule, sources: Sources) -> tuple[bytes, tuple[Rejecte
 
 def parse_module(module: CModule, sources: Sources) -> Reading:
     """Parse the headers of a C module, and keep what lies in them: not what they include."""
-    from ringup.autogen.generate.clang import read  # loads libclang
+    from ringup.autogen.generate.c.clang import read  # loads libclang
 
     root = sources.root(module.package)
     headers = [root / header for header in module.headers]
@@ -171,7 +171,7 @@ def parse_module(module: CModule, sources: Sources) -> Reading:
 
 def _helper_ranges(reading: Reading, names: Iterable[str]) -> tuple[list[Constant], tuple[Rejected, ...]]:
     """Return the bits that helpers such as `AMDGPU_PTE_FRAG(x)` and `F(flags, x)` place their last argument in."""
-    from ringup.autogen.generate.macros import Unreadable
+    from ringup.autogen.generate.c.macros import Unreadable
 
     ranges, refused = [], []
     for name in names:

@@ -1,4 +1,4 @@
-"""Header packages on disk: which are there, and where. Looks only; `tools/fetch.py` is what gets them."""
+"""Header packages on disk: which are there, and where. Looks only; `tools/host/fetch.py` is what gets them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Instruction facts of AMD's shader cores: encoding formats, and per opcode the mnemonic, operands and modifiers.
 
-`target("gfx1100")` opens one. The assembler, the disassembler and the virtual shader core share these facts and nothing else. The
-`.tsv` files are written by `autogen/generate/isa.py` from LLVM 22's disassembler; ranges and names of formats are AMD's ISA documents'.
+`target("gfx1100")` opens one. The assembler, the disassembler and the virtual shader core share these facts and
+nothing else. The `.tsv` files are written by `autogen/generate/isa/instructions.py` from LLVM 22's disassembler; ranges
+and names of formats are AMD's ISA documents'.
 """
 
 from ringup.autogen.isa.reader import (

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-from ringup.compiler.graph import Op
-from ringup.compiler.kernel import attention, contraction, elementwise, fma, matrix, rows, scan, sort
-from ringup.compiler.kernel.frame import Lowered
-from ringup.compiler.kernel.traits import Traits
+from ringup.compiler.graph.nodes import Op
+from ringup.compiler.kernel.attention import choose
+from ringup.compiler.kernel.axis import elementwise, rows, scan, sort
+from ringup.compiler.kernel.common.frame import Lowered
+from ringup.compiler.kernel.common.traits import Traits
+from ringup.compiler.kernel.contraction import contraction, fma, matrix
 from ringup.compiler.schedule.cut import Kernel
 
 # `str` of a choice names it among a kernel's candidates
 Choice: TypeAlias = (
-    elementwise.Shape | rows.Shape | scan.Shape | sort.Shape | fma.FmaTile | matrix.MatrixTile | attention.Tile
+    elementwise.Shape | rows.Shape | scan.Shape | sort.Shape | fma.FmaTile | matrix.MatrixTile | choose.Tile
 )
 SMALL_SIDE = 32  # rows or columns of a contraction up to which a reduction by rows may be as good as tiles
 
@@ -38,8 +40,8 @@ def lower(kernel: Kernel, name: str, traits: Traits, choice: Choice | None = Non
     if isinstance(choice, elementwise.Shape) or not kernel.folds:
         return elementwise.lower(kernel, name, traits, choice if isinstance(choice, elementwise.Shape) else None)
     if kernel.attention is not None:
-        tile = choice if isinstance(choice, attention.Tile) else None
-        return attention.lower(contraction.Problem(kernel), name, traits, tile)
+        tile = choice if isinstance(choice, choose.Tile) else None
+        return choose.lower(contraction.Problem(kernel), name, traits, tile)
     if contraction.fits(kernel):
         problems = contraction.problems(kernel)
         if not isinstance(choice, fma.FmaTile):
@@ -57,7 +59,7 @@ def candidates(kernel: Kernel, traits: Traits) -> list[Choice]:
     if not kernel.folds:
         return [*elementwise.candidates(kernel, traits)]
     if kernel.attention is not None:
-        return [*attention.candidates(contraction.Problem(kernel), traits)]
+        return [*choose.candidates(contraction.Problem(kernel), traits)]
     if not contraction.fits(kernel):
         return [*rows.candidates(kernel, traits)]
     problems = contraction.problems(kernel)

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final, NamedTuple
 
-from ringup.compiler.isa import registers
-from ringup.compiler.isa.processor import processor
-from ringup.compiler.rdna.code import Block, Instr, Operand, Physical, Signed, Special
-from ringup.compiler.rdna.islands import BRANCH_BYTES, Branch, link
-from ringup.compiler.rdna.limits import limits
-from ringup.compiler.rdna.steps import VCC_SGPR, Pair, Program
+from ringup.compiler.isa.amd.encoding import registers
+from ringup.compiler.isa.amd.encoding.processor import processor
+from ringup.compiler.rdna.branch_trampolines import BRANCH_BYTES, Branch, link
+from ringup.compiler.rdna.instructions.code import Block, Instr, Operand, Physical, Signed, Special
+from ringup.compiler.rdna.instructions.limits import limits
+from ringup.compiler.rdna.instructions.steps import VCC_SGPR, Pair, Program
 from ringup.errors import CompileError
 
 CACHE_LINE: Final = 128  # bytes of an instruction cache line on gfx11 and gfx12; prefetch reads this many lines ahead

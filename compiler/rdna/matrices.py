@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ringup.compiler.rdna.targets import row
+from ringup.compiler.rdna.instructions.targets import row
 
 Cell = tuple[int, int]
 

@@ -1,8 +1,9 @@
 """A model of one SIMD: how many cycles finished code takes, for figures and comparisons, not for promises.
 
-A wave issues in order, one instruction a cycle; results are there after the latencies of `effects.py`; memory comes back in the order of each
-counter and an s_waitcnt stands until enough is back. `waves` of the same kernel share the units: a loop takes them all as long as its busiest
-unit works, or as long as one wave alone needs for an iteration, whichever is more.
+A wave issues in order, one instruction a cycle; results are there after the latencies of `instructions/effects.py`;
+memory comes back in the order of each counter and an s_waitcnt stands until enough is back. `waves` of the same kernel
+share the units: a loop takes them all as long as its busiest unit works, or as long as one wave alone needs for an
+iteration, whichever is more.
 
 | unit | cycles of one wave32 | source |
 |---|---|---|
@@ -12,7 +13,8 @@ unit works, or as long as one wave alone needs for an iteration, whichever is mo
 | LDS | bytes / 64 | 128 bytes a cycle and CU, two SIMDs (RDNA white paper) |
 | L0 cache | bytes / 64 | the same width; everything hits, accesses are coalesced |
 
-Left out: instruction fetch, bank conflicts, cache misses and DRAM, stores' return, waves that run out of step, register-cache misses.
+Left out: instruction fetch, bank conflicts, cache misses and DRAM, stores' return, waves that run out of step,
+register-cache misses.
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from ringup.compiler.rdna.code import Block, Code
-from ringup.compiler.rdna.effects import VECTOR
-from ringup.compiler.rdna.steps import Program, Step
-from ringup.compiler.rdna.waits import waits_of
+from ringup.compiler.rdna.instructions.code import Block, Code
+from ringup.compiler.rdna.instructions.effects import VECTOR
+from ringup.compiler.rdna.instructions.steps import Program, Step
+from ringup.compiler.rdna.passes.waits import waits_of
 
 BYTES_A_CYCLE = 64
 ROUNDS = 3  # iterations until a loop's first one no longer shows
@@ -31,7 +33,8 @@ _BITS = re.compile(r"_[biuf](8|16|32|64|96|128|256|512)(?:_|$)")
 
 
 class Estimate(NamedTuple):
-    """One block, run once: cycles of a wave alone, cycles each unit is taken, cycles that `waves` together take, and what bounds them.
+    """One block, run once: cycles of a wave alone, cycles each unit is taken, cycles that `waves` together take, and
+    what bounds them.
 
     `busy["each"]` is a wave's share of the time together.
     """
@@ -49,7 +52,9 @@ class Estimate(NamedTuple):
 
 
 def estimate(code: Code, waves: int) -> list[Estimate]:
-    """Estimate every block of finished code at an occupancy of `waves` a SIMD; a block that is a loop by itself in its steady state."""
+    """Estimate every block of finished code at an occupancy of `waves` a SIMD; a block that is a loop by itself in its
+    steady state.
+    """
     program = Program(code)
     return [
         _estimate(block, steps, waves, program.wave_size, loops=block.loop_end is block)

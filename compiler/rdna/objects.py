@@ -1,4 +1,4 @@
-"""Kernels to one code object: descriptors and metadata from what the back end knows, written by `isa/elf.py`.
+"""Kernels to one code object: descriptors and metadata from what the back end knows, written by `isa/amd/objects/elf.py`.
 
 A group runs on one CU (`workgroup_processor_mode` 0): two waves of it never wait for the LDS of the other half. IEEE mode is off: minimum and
 maximum take the number beside a quiet NaN. Source: LLVM AMDGPUUsage, "Kernel Descriptor", "Code Object V5 Metadata".
@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ringup.compiler.isa import elf, program
-from ringup.compiler.isa.expression import Value
+from ringup.compiler.isa.amd.objects import elf
+from ringup.compiler.isa.common import program
+from ringup.compiler.isa.common.expression import Value
 from ringup.compiler.rdna.emit import CACHE_LINE, Binary
 
 ENTRY_ALIGN: Final = 256

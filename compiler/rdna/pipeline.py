@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ringup.compiler.rdna.allocate import allocate
-from ringup.compiler.rdna.clause import insert_clauses
-from ringup.compiler.rdna.code import Code
-from ringup.compiler.rdna.delay import insert_delays
-from ringup.compiler.rdna.dual import pair
 from ringup.compiler.rdna.emit import KERNARG_SGPRS, Argument, Binary, emit, first_group_sgpr
-from ringup.compiler.rdna.hazards import avoid_hazards
-from ringup.compiler.rdna.join_accesses import join_accesses
-from ringup.compiler.rdna.schedule import schedule
-from ringup.compiler.rdna.steps import Program, split_blocks
-from ringup.compiler.rdna.waits import insert_waits
+from ringup.compiler.rdna.instructions.code import Code
+from ringup.compiler.rdna.instructions.steps import Program, split_blocks
+from ringup.compiler.rdna.passes.clause import insert_clauses
+from ringup.compiler.rdna.passes.delay import insert_delays
+from ringup.compiler.rdna.passes.dual import pair
+from ringup.compiler.rdna.passes.hazards import avoid_hazards
+from ringup.compiler.rdna.passes.join_accesses import join_accesses
+from ringup.compiler.rdna.passes.schedule import schedule
+from ringup.compiler.rdna.passes.waits import insert_waits
+from ringup.compiler.rdna.registers.allocate import allocate
 
 Dump = Callable[[str, Code], None]
 

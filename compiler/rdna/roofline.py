@@ -11,11 +11,11 @@ from typing import Final, NamedTuple
 
 from ringup.compiler.machine.ir import Function
 from ringup.compiler.machine.work import loops, turns, work
-from ringup.compiler.rdna.code import Code
 from ringup.compiler.rdna.emit import Binary
-from ringup.compiler.rdna.limits import limits
+from ringup.compiler.rdna.instructions.code import Code
+from ringup.compiler.rdna.instructions.limits import limits
+from ringup.compiler.rdna.instructions.traits import traits
 from ringup.compiler.rdna.model import estimate
-from ringup.compiler.rdna.traits import traits
 
 
 class Chip(NamedTuple):

@@ -9,8 +9,8 @@ from math import prod
 from typing import Any
 
 from ringup.compiler.compile import Chooser, CompiledGraph, Launch, Output, Slot, compile_graph
-from ringup.compiler.graph import Node, Storage
-from ringup.compiler.index import Int, evaluate
+from ringup.compiler.graph.index import Int, evaluate
+from ringup.compiler.graph.nodes import Node, Storage
 from ringup.compiler.rdna.emit import Binary
 from ringup.compiler.runtime.memory import TIMEOUT_S, Memory, Pool
 from ringup.compiler.runtime.programs import Programs

@@ -6,7 +6,7 @@ from statistics import median
 from typing import Any, Final
 
 from ringup.compiler.compile import Step
-from ringup.compiler.index import bounds
+from ringup.compiler.graph.index import bounds
 from ringup.compiler.rdna.objects import object_of
 from ringup.compiler.runtime.memory import TIMEOUT_S, Memory, Pool
 from ringup.compiler.tuning import Judge

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ringup.compiler import dtypes
-from ringup.compiler.dtypes import DType
-from ringup.compiler.graph import ELEMENTWISE, MOVEMENT, Node, Op
+from ringup.compiler.graph import dtypes
+from ringup.compiler.graph.dtypes import DType
+from ringup.compiler.graph.nodes import ELEMENTWISE, MOVEMENT, Node, Op
 
 NARROW = (dtypes.float16, dtypes.bfloat16)  # what weights may be rounded to on the way to the sum
 

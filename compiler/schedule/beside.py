@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ringup.compiler.graph import Node, Op, Shape
-from ringup.compiler.index import Int, atom_of, axis, bounds, product, substitute
+from ringup.compiler.graph.index import Int, atom_of, axis, bounds, product, substitute
+from ringup.compiler.graph.nodes import Node, Op, Shape
 from ringup.compiler.schedule.cut import MOST_FOLDS, Access, Fold, Kernel, accesses, memory_of, shape_of, viewed
 from ringup.compiler.schedule.needs import is_contraction
 from ringup.compiler.schedule.views import flat, in_shape, squeezed, written

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from ringup.compiler.graph import ELEMENTWISE, LINES, MOVEMENT, Node, Op, ordered
-from ringup.compiler.index import Atom, Expr, Int, atom_of, axis, bounds, is_axis, product, variables
+from ringup.compiler.graph.index import Atom, Expr, Int, atom_of, axis, bounds, is_axis, product, variables
+from ringup.compiler.graph.nodes import ELEMENTWISE, LINES, MOVEMENT, Node, Op, ordered
 from ringup.compiler.schedule.attention import Attention, find
 from ringup.compiler.schedule.needs import axes_of, depends, is_contraction, lies, sources
 from ringup.compiler.schedule.views import Point, in_shape, source_point, within

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
-from ringup.compiler.graph import Node, Op, contiguous, elementwise, node, reduce, reshape
+from ringup.compiler.graph.nodes import Node, Op, contiguous, elementwise, node, reduce, reshape
 from ringup.compiler.schedule.attention import find
 from ringup.compiler.schedule.cut import LEAST_TILED
 from ringup.compiler.schedule.identity import kept

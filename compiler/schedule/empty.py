@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ringup.compiler.graph import Node, Op, const, node
-from ringup.compiler.index import bounds
+from ringup.compiler.graph.index import bounds
+from ringup.compiler.graph.nodes import Node, Op, const, node
 from ringup.compiler.schedule.identity import identity
 
 

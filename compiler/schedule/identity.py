@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ringup.compiler import dtypes
-from ringup.compiler.dtypes import DType, Scalar
-from ringup.compiler.graph import Op
+from ringup.compiler.graph import dtypes
+from ringup.compiler.graph.dtypes import DType, Scalar
+from ringup.compiler.graph.nodes import Op
 
 
 def identity(op: Op, dtype: DType) -> Scalar:

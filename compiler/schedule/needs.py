@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from weakref import WeakKeyDictionary
 
-from ringup.compiler.graph import ELEMENTWISE, LINES, MOVEMENT, Node, Op
-from ringup.compiler.index import Atom, Int, atom_of, axis, bounds, is_axis, runtime_value, variables
+from ringup.compiler.graph.index import Atom, Int, atom_of, axis, bounds, is_axis, runtime_value, variables
+from ringup.compiler.graph.nodes import ELEMENTWISE, LINES, MOVEMENT, Node, Op
 from ringup.compiler.schedule.views import Point, source_point, within
 
 _ENDS = LINES | {Op.REDUCE, Op.CONTIGUOUS}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ringup.compiler.graph import Node, Op
-from ringup.compiler.index import bounds, product
+from ringup.compiler.graph.index import bounds, product
+from ringup.compiler.graph.nodes import Node, Op
 from ringup.compiler.schedule.beside import joined
 from ringup.compiler.schedule.cut import Cut, Kernel, memory_of, states_before, viewed
 from ringup.compiler.schedule.needs import lies

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ringup.compiler import dtypes, graph
-from ringup.compiler.dtypes import DType, Scalar
-from ringup.compiler.graph import (
+from ringup.compiler.graph import dtypes
+from ringup.compiler.graph import nodes as graph
+from ringup.compiler.graph.dtypes import DType, Scalar
+from ringup.compiler.graph.index import bounds, product
+from ringup.compiler.graph.nodes import (
     Node,
     Op,
     Shape,
@@ -23,7 +25,6 @@ from ringup.compiler.graph import (
     reduce,
     reshape,
 )
-from ringup.compiler.index import bounds, product
 from ringup.compiler.schedule.cut import MANY_ROWS, ROW_LIMIT
 from ringup.compiler.schedule.deep import in_parts
 from ringup.compiler.schedule.empty import without_empty

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ringup.compiler import dtypes, graph
-from ringup.compiler.dtypes import DType
-from ringup.compiler.graph import (
+from ringup.compiler.graph import dtypes
+from ringup.compiler.graph import nodes as graph
+from ringup.compiler.graph.dtypes import DType
+from ringup.compiler.graph.index import bounds
+from ringup.compiler.graph.nodes import (
     Node,
     Op,
     Shape,
@@ -26,7 +28,6 @@ from ringup.compiler.graph import (
     reduce,
     reshape,
 )
-from ringup.compiler.index import bounds
 from ringup.compiler.schedule.identity import identity
 from ringup.compiler.schedule.needs import depends
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ringup.compiler.graph import Node, Op, ordered
+from ringup.compiler.graph.nodes import Node, Op, ordered
 from ringup.compiler.schedule.cut import Kernel, memory_of
 from ringup.compiler.schedule.needs import lies
 

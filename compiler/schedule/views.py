@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from ringup.compiler.graph import MOVEMENT, Node, Op, Shape
-from ringup.compiler.index import Int, bounds, product, total
+from ringup.compiler.graph.index import Int, bounds, product, total
+from ringup.compiler.graph.nodes import MOVEMENT, Node, Op, Shape
 
 Point = tuple[Int, ...]
 

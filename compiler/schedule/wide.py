@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ringup.compiler.graph import ELEMENTWISE, MOVEMENT, Node, Op
+from ringup.compiler.graph.nodes import ELEMENTWISE, MOVEMENT, Node, Op
 
 WIDE = 4  # times its own elements
 MOST_PARTS = 2 * WIDE  # that are told of a value: more make no difference

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ringup.compiler.dtypes import DType
-from ringup.compiler.graph import ELEMENTWISE, LINES, MOVEMENT, Node, Op
-from ringup.compiler.index import bounds
+from ringup.compiler.graph.dtypes import DType
+from ringup.compiler.graph.index import bounds
+from ringup.compiler.graph.nodes import ELEMENTWISE, LINES, MOVEMENT, Node, Op
 
 HEAVY: Final = 1000  # instructions for one element that are not computed beside a reduction
 # the same where 32 or 64 are written out: behind a product by matrix instructions, between an attention's scores and its softmax

@@ -6,8 +6,8 @@ the row is below a quarter of the type's last place over the interval, times the
 
 from __future__ import annotations
 
-from ringup.compiler import dtypes
-from ringup.compiler.dtypes import DType
+from ringup.compiler.graph import dtypes
+from ringup.compiler.graph.dtypes import DType
 
 ATAN: dict[DType, tuple[float, ...]] = {  # (atan(x) / x - 1) / z, z = x * x in 0 … tan(pi/8)^2
     dtypes.float32: (-0.333333318, 0.199995388, -0.142638971, 0.107430997, -0.0644983522),

@@ -13,9 +13,9 @@ from typing import Any, Self, TypeAlias
 
 import numpy as np
 
-from ringup.compiler import dtypes
-from ringup.compiler.dtypes import Scalar
-from ringup.compiler.index import Int
+from ringup.compiler.graph import dtypes
+from ringup.compiler.graph.dtypes import Scalar
+from ringup.compiler.graph.index import Int
 from ringup.compiler.tensor.core import Core, is_list, number_of, whole_number
 from ringup.compiler.tensor.linear import Linear
 

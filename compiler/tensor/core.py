@@ -9,10 +9,11 @@ from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 
 import numpy as np
 
-from ringup.compiler import dtypes, graph, index
-from ringup.compiler.dtypes import DType, Scalar
-from ringup.compiler.graph import Node, Op, Shape
-from ringup.compiler.index import Int
+from ringup.compiler.graph import dtypes, index
+from ringup.compiler.graph import nodes as graph
+from ringup.compiler.graph.dtypes import DType, Scalar
+from ringup.compiler.graph.index import Int
+from ringup.compiler.graph.nodes import Node, Op, Shape
 
 DTypeLike: TypeAlias = DType | str
 Axes: TypeAlias = int | Sequence[int] | None

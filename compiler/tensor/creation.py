@@ -8,10 +8,10 @@ from typing import Self, cast
 
 import numpy as np
 
-from ringup.compiler import dtypes, graph, index
-from ringup.compiler.dtypes import Scalar
-from ringup.compiler.graph import Shape
-from ringup.compiler.index import Int
+from ringup.compiler.graph import dtypes, index, nodes
+from ringup.compiler.graph.dtypes import Scalar
+from ringup.compiler.graph.index import Int
+from ringup.compiler.graph.nodes import Shape
 from ringup.compiler.tensor import random
 from ringup.compiler.tensor.core import DTypeLike, as_dtype, as_shape, number_of, whole_number
 from ringup.compiler.tensor.memory import Memory
@@ -44,7 +44,7 @@ class Creation(Memory):
     @classmethod
     def empty(cls, *sizes: Int | Sequence[Int], dtype: DTypeLike = dtypes.float32) -> Self:
         """Return memory of its own with nothing written in it; what reading it before writing gives is not said."""
-        made = cls._of(graph.buffer(as_dtype(dtype), as_shape(sizes)))
+        made = cls._of(nodes.buffer(as_dtype(dtype), as_shape(sizes)))
         made._owns = True
         return made
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from ringup.compiler import dtypes, graph
-from ringup.compiler.dtypes import DType
-from ringup.compiler.graph import Op
+from ringup.compiler.graph import dtypes
+from ringup.compiler.graph import nodes as graph
+from ringup.compiler.graph.dtypes import DType
+from ringup.compiler.graph.nodes import Op
 from ringup.compiler.tensor.core import Core, DTypeLike, as_dtype, broadcast_shapes, detached, spread
 from ringup.compiler.tensor.movement import Movement
 

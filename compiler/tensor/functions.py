@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any, Self
 
-from ringup.compiler import dtypes
-from ringup.compiler.graph import Op
+from ringup.compiler.graph import dtypes
+from ringup.compiler.graph.nodes import Op
 from ringup.compiler.tensor.coefficients import ASIN, ATAN, ERF, ERFC
 from ringup.compiler.tensor.elementwise import UNSIGNED, Elementwise
 

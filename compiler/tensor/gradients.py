@@ -10,9 +10,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ringup.compiler import dtypes, graph
-from ringup.compiler.graph import Node, Op
-from ringup.compiler.index import Int
+from ringup.compiler.graph import dtypes
+from ringup.compiler.graph import nodes as graph
+from ringup.compiler.graph.index import Int
+from ringup.compiler.graph.nodes import Node, Op
 from ringup.compiler.tensor import order
 from ringup.compiler.tensor.core import RULES
 from ringup.compiler.tensor.realize import HISTORY, LEAVES

@@ -11,9 +11,10 @@ from typing import Any, Self, cast
 
 import numpy as np
 
-from ringup.compiler import dtypes, graph, index
-from ringup.compiler.graph import Op
-from ringup.compiler.index import Int
+from ringup.compiler.graph import dtypes, index
+from ringup.compiler.graph import nodes as graph
+from ringup.compiler.graph.index import Int
+from ringup.compiler.graph.nodes import Op
 from ringup.compiler.tensor.convolution import Convolution
 from ringup.compiler.tensor.core import Core, broadcast_shapes, is_size, number_of, spread, total
 

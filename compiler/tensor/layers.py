@@ -9,8 +9,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, Self
 
-from ringup.compiler import dtypes, index
-from ringup.compiler.index import Int
+from ringup.compiler.graph import dtypes, index
+from ringup.compiler.graph.index import Int
 from ringup.compiler.tensor.core import Core, number_of
 from ringup.compiler.tensor.sorting import Sorting
 

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Self
 
-from ringup.compiler import dtypes, graph
-from ringup.compiler.dtypes import DType
-from ringup.compiler.graph import Op
-from ringup.compiler.index import Int
+from ringup.compiler.graph import dtypes, nodes
+from ringup.compiler.graph.dtypes import DType
+from ringup.compiler.graph.index import Int
+from ringup.compiler.graph.nodes import Op
 from ringup.compiler.tensor.core import Core, DTypeLike, as_dtype, broadcast_shapes, spread, total
 from ringup.compiler.tensor.reductions import Reductions
 
@@ -33,11 +33,11 @@ class Linear(Reductions):
         The sum is kept in f32 (f64, int32, …), the result has the promoted type of the two or `dtype`. Its gradients are contractions too.
         """
         kind = dtypes.promote(self.dtype, other.dtype)
-        x, y = self.cast(kind), self._of(graph.cast(other._node, kind))
+        x, y = self.cast(kind), self._of(nodes.cast(other._node, kind))
         shape = broadcast_shapes(x.shape, y.shape)
         wide = x._accumulator()
-        product = graph.elementwise(Op.MUL, *(graph.cast(spread(one._node, shape), wide) for one in (x, y)))
-        made = x._of(graph.cast(graph.reduce(Op.ADD, product, axes), dtype or (kind if kind.is_float else wide)))
+        product = nodes.elementwise(Op.MUL, *(nodes.cast(spread(one._node, shape), wide) for one in (x, y)))
+        made = x._of(nodes.cast(nodes.reduce(Op.ADD, product, axes), dtype or (kind if kind.is_float else wide)))
         return made._with_rule(partial(_contraction_rule, tuple(axes)), x, y) if made.dtype.is_float else made
 
     def matmul(self, other: Any, dtype: DTypeLike | None = None) -> Self:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from ringup.compiler import graph
-from ringup.compiler.graph import Node, Op
+from ringup.compiler.graph import nodes
+from ringup.compiler.graph.nodes import Node, Op
 from ringup.compiler.tensor.core import Core, Steps, spread
 from ringup.compiler.tensor.indexing import without_leading_ones
 from ringup.compiler.tensor.layers import Layers
@@ -19,7 +19,7 @@ class Memory(Layers):
     def _adopt(self) -> None:
         """Give a computed value memory of its own, which later assignments write."""
         if not self._owns:
-            place = graph.buffer(self.dtype, self.shape)
+            place = nodes.buffer(self.dtype, self.shape)
             self._node = _stored(place, place, self._node)
             self._owns = True
 
@@ -51,7 +51,7 @@ class Memory(Layers):
             size not in (1, wanted) for size, wanted in zip(have, self.shape, strict=True)
         ):
             raise ValueError(f"a value of shape {list(y.shape)} does not go into {list(self.shape)}")
-        return spread(graph.cast(y._node, self.dtype), self.shape)
+        return spread(nodes.cast(y._node, self.dtype), self.shape)
 
     def _write(self, steps: Steps, value: Node) -> Node:
         """Store a value through a view of this tensor; return the view of what is there then."""
@@ -113,8 +113,8 @@ class Memory(Layers):
 
 
 def _stored(state: Node, view: Node, value: Node) -> Node:
-    store = graph.node(Op.STORE, view.dtype, view.shape, (view, value))
-    return graph.node(Op.AFTER, state.dtype, state.shape, (state, store))
+    store = nodes.node(Op.STORE, view.dtype, view.shape, (view, value))
+    return nodes.node(Op.AFTER, state.dtype, state.shape, (state, store))
 
 
 def _laid(steps: Steps, node: Node) -> Node:

@@ -1,4 +1,4 @@
-"""The same elements elsewhere: shapes changed, axes moved, edges padded and cut, tensors joined and taken apart. All are views of the graph."""
+"""The same elements elsewhere: shapes changed, axes moved, edges padded and cut, tensors joined and taken apart. All are views of the nodes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any, Self, cast
 from weakref import ref
 
-from ringup.compiler import dtypes, graph, index
-from ringup.compiler.dtypes import Scalar
-from ringup.compiler.graph import Node, Op
-from ringup.compiler.index import Int
+from ringup.compiler.graph import dtypes, index, nodes
+from ringup.compiler.graph.dtypes import Scalar
+from ringup.compiler.graph.index import Int
+from ringup.compiler.graph.nodes import Node, Op
 from ringup.compiler.tensor.core import (
     Axes,
     Core,
@@ -64,7 +64,7 @@ class Movement(Core):
             raise ValueError(
                 f"{list(self.shape)} ({self.size} elements) does not reshape to {list(shape)} ({total(shape)})"
             )
-        return self._view(partial(graph.reshape, shape=shape))
+        return self._view(partial(nodes.reshape, shape=shape))
 
     def _missing(self, wanted: list[Any]) -> Int:
         have, given = list(self.shape), [size for size in wanted if not (isinstance(size, int) and size == -1)]
@@ -126,7 +126,7 @@ class Movement(Core):
         order = [self._axis(axis) for axis in given]
         if sorted(order) != list(range(self.ndim)):
             raise ValueError(f"permute of {list(self.shape)} by {list(given)}: every axis once")
-        return self._view(partial(graph.permute, axes=order))
+        return self._view(partial(nodes.permute, axes=order))
 
     def transpose(self, first: int = -2, second: int = -1) -> Self:
         """Return it with two axes swapped."""
@@ -207,9 +207,9 @@ class Movement(Core):
         if all(pair == (0, 0) for pair in widths):
             return self
         shape = tuple(before + size + after for size, (before, after) in zip(self.shape, widths, strict=True))
-        filled = graph.const(value, self.dtype).arg
+        filled = nodes.const(value, self.dtype).arg
         return self._of(
-            graph.node(Op.PAD, self.dtype, shape, (self._node,), (tuple((a, b) for a, b in widths), filled))
+            nodes.node(Op.PAD, self.dtype, shape, (self._node,), (tuple((a, b) for a, b in widths), filled))
         )
 
     def pad(
@@ -268,7 +268,7 @@ class Movement(Core):
             return cast("Self", parts[0])
         shape = list(parts[0].shape)
         shape[axis] = sum((one.shape[axis] for one in parts), 0)
-        return self._of(graph.node(Op.CAT, parts[0].dtype, tuple(shape), tuple(one._node for one in parts), axis))
+        return self._of(nodes.node(Op.CAT, parts[0].dtype, tuple(shape), tuple(one._node for one in parts), axis))
 
     def cat(self, *others: object, axis: int = 0) -> Self:
         """Return this and others one after the other along `axis`; the other axes have to be equal."""
@@ -447,11 +447,11 @@ class Movement(Core):
 
 
 def _shrunk(node: Node, pairs: tuple[tuple[Int, Int], ...]) -> Node:
-    return graph.node(Op.SHRINK, node.dtype, tuple(stop - start for start, stop in pairs), (node,), pairs)
+    return nodes.node(Op.SHRINK, node.dtype, tuple(stop - start for start, stop in pairs), (node,), pairs)
 
 
 def _flipped(node: Node, axes: tuple[int, ...]) -> Node:
-    return graph.node(Op.FLIP, node.dtype, node.shape, (node,), axes)
+    return nodes.node(Op.FLIP, node.dtype, node.shape, (node,), axes)
 
 
 def meshgrid(*tensors: Movement, indexing: str = "ij") -> list[Movement]:

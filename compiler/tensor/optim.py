@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ringup.compiler import dtypes
+from ringup.compiler.graph import dtypes
 from ringup.compiler.tensor import realize
 from ringup.compiler.tensor.tensor import Tensor
 

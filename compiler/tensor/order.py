@@ -13,8 +13,9 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 
-from ringup.compiler import graph, index
-from ringup.compiler.graph import ELEMENTWISE, LINES, Node, Op, Storage
+from ringup.compiler.graph import index
+from ringup.compiler.graph import nodes as graph
+from ringup.compiler.graph.nodes import ELEMENTWISE, LINES, Node, Op, Storage
 from ringup.errors import CompileError
 
 WRITABLE = frozenset((Op.RESHAPE, Op.PERMUTE, Op.SHRINK, Op.FLIP))  # views whose every element is one of the buffer's

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ringup.compiler import dtypes, graph
-from ringup.compiler.graph import Op, Shape
-from ringup.compiler.index import bounds, product
+from ringup.compiler.graph import dtypes, nodes
+from ringup.compiler.graph.index import bounds, product
+from ringup.compiler.graph.nodes import Op, Shape
 from ringup.compiler.tensor.memory import Memory
 
 Tensor = TypeVar("Tensor", bound=Memory)
@@ -94,7 +94,7 @@ def words(cls: type[Tensor], shape: Shape, source: Source | None = None) -> tupl
     key = cls._from_array(np.array((source or DEFAULT).next_key(), np.uint32))
     size = product(shape)
     wide = bounds(size)[1] >= 1 << 31
-    counted = cls._of(graph.node(Op.IOTA, dtypes.int64 if wide else dtypes.int32, (size,)))
+    counted = cls._of(nodes.node(Op.IOTA, dtypes.int64 if wide else dtypes.int32, (size,)))
     low = counted.cast(dtypes.uint32) if not wide else (counted & MASK).cast(dtypes.uint32)
     high = (counted >> 32).cast(dtypes.uint32) if wide else low._like(0)
     keys = (key._cut(0, 0, 1).expand((size,)), key._cut(0, 1, 2).expand((size,)))

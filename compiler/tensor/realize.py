@@ -15,8 +15,9 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from ringup.compiler import graph, index
-from ringup.compiler.graph import Node, Op, Storage
+from ringup.compiler.graph import index
+from ringup.compiler.graph import nodes as graph
+from ringup.compiler.graph.nodes import Node, Op, Storage
 from ringup.compiler.tensor import order
 from ringup.compiler.tensor.core import LIVE, RULES, Core
 from ringup.errors import CompileError

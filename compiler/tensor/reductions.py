@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from typing import Any, Self
 
-from ringup.compiler import dtypes, graph
-from ringup.compiler.dtypes import DType
-from ringup.compiler.graph import Op
-from ringup.compiler.index import Int
+from ringup.compiler.graph import dtypes, nodes
+from ringup.compiler.graph.dtypes import DType
+from ringup.compiler.graph.index import Int
+from ringup.compiler.graph.nodes import Op
 from ringup.compiler.tensor.activations import Activations
 from ringup.compiler.tensor.core import Axes, DTypeLike, as_dtype, detached, total
 
@@ -23,11 +23,11 @@ class Reductions(Activations):
 
     def _reduce(self, op: Op, axes: Axes, *, keepdims: bool) -> Self:
         folded = self._axes(axes)
-        made = self._of(graph.reduce(op, self._node, folded))
+        made = self._of(nodes.reduce(op, self._node, folded))
         return made if keepdims else made._dropped(folded)
 
     def _dropped(self, axes: tuple[int, ...]) -> Self:
-        return self._of(graph.reshape(self._node, tuple(size for i, size in enumerate(self.shape) if i not in axes)))
+        return self._of(nodes.reshape(self._node, tuple(size for i, size in enumerate(self.shape) if i not in axes)))
 
     def _sum_dtype(self) -> DType:
         if self.dtype.kind == "bool" or (self.dtype.kind == "int" and self.dtype.bits < 32):
@@ -89,8 +89,8 @@ class Reductions(Activations):
         """Return 0, 1, … along an axis, 1 wide along the others; int32, int64 where that is too narrow."""
         size = self.shape[axis]
         kind = dtypes.int32 if (size if isinstance(size, int) else size.hi) < 1 << 31 else dtypes.int64
-        counted = graph.node(Op.IOTA, kind, (size,))
-        return self._of(graph.reshape(counted, tuple(size if i == axis else 1 for i in range(self.ndim))))
+        counted = nodes.node(Op.IOTA, kind, (size,))
+        return self._of(nodes.reshape(counted, tuple(size if i == axis else 1 for i in range(self.ndim))))
 
     def argmax(self, axis: int | None = None, *, keepdims: bool = False) -> Self:
         """Return the place of the greatest along an axis (of the flattened tensor for None), the first of equals; NaN counts as greatest."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Self
 
-from ringup.compiler import dtypes, graph
-from ringup.compiler.graph import Op
-from ringup.compiler.index import Int
+from ringup.compiler.graph import dtypes, nodes
+from ringup.compiler.graph.index import Int
+from ringup.compiler.graph.nodes import Op
 from ringup.compiler.tensor.core import number_of, whole_number
 from ringup.compiler.tensor.elementwise import SIGNED
 from ringup.compiler.tensor.indexing import Indexing
@@ -27,7 +27,7 @@ class Sorting(Indexing):
 
     def _scan(self, op: Op, axis: int) -> Self:
         """Return the running reduction along an axis."""
-        return self._of(graph.scan(op, self._node, self._axis(axis)))
+        return self._of(nodes.scan(op, self._node, self._axis(axis)))
 
     def cumsum(self, axis: int = 0) -> Self:
         """Return the running sum along an axis; narrow integers in int32, f16 and its like kept in f32 and rounded at the end."""
@@ -90,7 +90,7 @@ class Sorting(Indexing):
             high = (self >> 32).cast(dtypes.int32 if self.dtype.kind == "int" else dtypes.uint32)
             return low.gather(axis, high.gather(axis, low)._places_in_order(axis))
         packed = self._with_places(axis)
-        return packed._of(graph.sort(packed._node, axis))._place_of(axis, self.shape[axis])
+        return packed._of(nodes.sort(packed._node, axis))._place_of(axis, self.shape[axis])
 
     def _with_places(self, axis: int) -> Self:
         """Return keys below 64 bits with their places along an axis below them in one number: no two are equal."""
@@ -135,9 +135,9 @@ class Sorting(Indexing):
             blocks = -(-count // BLOCK)
             edges = [*[(0, 0)] * len(lead), (0, blocks * BLOCK - count)]
             rows = packed._pad(edges, int(packed.dtype.greatest)).reshape((*lead, blocks, BLOCK))
-            firsts = rows._of(graph.sort(rows._node, rows.ndim - 1))._cut(rows.ndim - 1, 0, k)
+            firsts = rows._of(nodes.sort(rows._node, rows.ndim - 1))._cut(rows.ndim - 1, 0, k)
             packed, count = firsts.reshape((*lead, blocks * k)), blocks * k
-        found = packed._of(graph.sort(packed._node, packed.ndim - 1))._cut(packed.ndim - 1, 0, k)
+        found = packed._of(nodes.sort(packed._node, packed.ndim - 1))._cut(packed.ndim - 1, 0, k)
         return found.movedim(-1, axis)._place_of(axis, self.shape[axis])
 
     def median(self, axis: int | None = None, *, keepdims: bool = False) -> Self:

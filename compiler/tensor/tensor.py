@@ -7,8 +7,8 @@ from typing import Any, Self, cast
 
 import numpy as np
 
-from ringup.compiler import dtypes, graph, index
-from ringup.compiler.dtypes import DType
+from ringup.compiler.graph import dtypes, index, nodes
+from ringup.compiler.graph.dtypes import DType
 from ringup.compiler.tensor import order, realize
 from ringup.compiler.tensor.core import Core, DTypeLike, as_dtype
 from ringup.compiler.tensor.creation import Creation
@@ -36,14 +36,14 @@ class Tensor(Creation):
     ) -> None:
         kind = None if dtype is None else as_dtype(dtype)
         if isinstance(data, Core):
-            self._setup(graph.cast(data.node, kind or data.dtype))
+            self._setup(nodes.cast(data.node, kind or data.dtype))
         elif isinstance(data, (bool, int, float)) and not isinstance(data, np.generic):
-            self._setup(graph.const(data, kind or dtypes.of_scalar(data)))
+            self._setup(nodes.const(data, kind or dtypes.of_scalar(data)))
         else:
             array = _array(data, kind)
             self._setup(_leaf(array, name), owns=True)
             if kind is not None and kind is not self.dtype:
-                self._node, self._owns = graph.cast(self._node, kind), False
+                self._node, self._owns = nodes.cast(self._node, kind), False
         if requires_grad:
             self.requires_grad_()
 
@@ -150,7 +150,7 @@ class Tensor(Creation):
     def name(self) -> str:
         """Return what its memory is called in messages, empty for a value that has none."""
         arg = self._node.arg
-        return arg.name if isinstance(arg, graph.Storage) else ""
+        return arg.name if isinstance(arg, nodes.Storage) else ""
 
 
 def _array(data: object, kind: DType | None) -> Array:
@@ -188,9 +188,9 @@ def _default(array: Array) -> np.dtype[Any]:
     return np.dtype(np.int32 if small else np.int64)
 
 
-def _leaf(array: Array, name: str) -> graph.Node:
+def _leaf(array: Array, name: str) -> nodes.Node:
     data = array.reshape(-1).view(np.uint8).tobytes() if array.dtype != np.bool_ else array.tobytes()
-    return graph.buffer(BY_NUMPY[array.dtype.name], array.shape, name, data)
+    return nodes.buffer(BY_NUMPY[array.dtype.name], array.shape, name, data)
 
 
 def _numpy_dtype(dtype: DType) -> np.dtype[Any]:

@@ -13,16 +13,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ringup.autogen.linux import pci
-from ringup.drivers.amd import bringup, host_reach
-from ringup.drivers.amd.bringup import Bringup
-from ringup.drivers.amd.control import CardLimits, Control
-from ringup.drivers.amd.gmc_faults import GFXHUB, MMHUB
-from ringup.drivers.amd.health import Counts, Health, Stats
-from ringup.drivers.amd.ih_decode import FATAL, TOO_HOT, Interrupt
-from ringup.drivers.amd.queue_set import CardQueue, ComputeQueue, CopyQueue, QueueSet
-from ringup.drivers.amd.recovery import Rung
-from ringup.drivers.amd.reset import Reset
-from ringup.drivers.amd.spaces import USER_VMID
+from ringup.drivers.amd.bus.ih_decode import FATAL, TOO_HOT, Interrupt
+from ringup.drivers.amd.gmc.faults import GFXHUB, MMHUB
+from ringup.drivers.amd.lifecycle import bringup, host_reach
+from ringup.drivers.amd.lifecycle.bringup import Bringup
+from ringup.drivers.amd.lifecycle.recovery import Rung
+from ringup.drivers.amd.lifecycle.reset import Reset
+from ringup.drivers.amd.memory.spaces import USER_VMID
+from ringup.drivers.amd.observe.health import Counts, Health, Stats
+from ringup.drivers.amd.smu.control import CardLimits, Control
+from ringup.drivers.amd.submission.queue_set import CardQueue, ComputeQueue, CopyQueue, QueueSet
 from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.mistakes import Mistakes
@@ -32,14 +32,14 @@ from ringup.drivers.transport.config_space import ask
 from ringup.drivers.transport.seam import Device, Observation
 from ringup.errors import DeviceFault, DeviceHung, DeviceLost, DeviceTimeout, RingupError
 from ringup.firmware.store import Store
-from ringup.queues.program import Program
+from ringup.queues.amd.program import Program
 from ringup.queues.queue import Owner
 from ringup.queues.timeline import copy_of
 
 if TYPE_CHECKING:
+    from ringup.drivers.amd.observe.report import Report
     from ringup.drivers.amd.profiling import CardProfile
-    from ringup.drivers.amd.report import Report
-    from ringup.queues.code_object import CodeObject
+    from ringup.queues.amd.code_object import CodeObject
 
 LOG = logging.getLogger(__name__)
 INTERRUPTS_KEPT = 256
@@ -272,7 +272,7 @@ class Radeon:
         A fat binary, such as a library that HIP's compiler made, gives its object for this card; where it has several, the one with `kernel`.
         Raises `WrongTarget` for another chip's, `CompileError` for a damaged one, `OutOfMemory`.
         """
-        from ringup.queues.code_object import CodeObject, parse  # whoever looks at a card does without ELF files
+        from ringup.queues.amd.code_object import CodeObject, parse  # whoever looks at a card does without ELF files
 
         self._check()
         if not isinstance(code, (bytes, bytearray, memoryview, CodeObject)):
@@ -330,7 +330,7 @@ class Radeon:
         unreachable = "the card was closed" if self._closed else "the card is gone" if self.device.lost else ""
         if unreachable and not self._closed:
             self._fail(DeviceLost(f"{self.name} {self.device.why_lost}"))
-        from ringup.drivers.amd import report as post_mortem
+        from ringup.drivers.amd.observe import report as post_mortem
 
         return post_mortem.make(
             post_mortem.Known(
@@ -421,7 +421,7 @@ class Radeon:
                 if not queue.closed and queue.timeline.known != queue.timeline.last
             ]
             self._stalled |= {queue: (queue.timeline.known, now) for queue in late if queue not in self._stalled}
-        from ringup.drivers.amd import report as post_mortem
+        from ringup.drivers.amd.observe import report as post_mortem
 
         self._mistakes.explain(error)
         if isinstance(error, DeviceTimeout):

@@ -9,7 +9,7 @@ from functools import partial
 from ringup.autogen.linux import pci
 from ringup.drivers.transport.bus_memory import BusMemory
 from ringup.drivers.transport.config_space import answers, ask, change_command, find_capability, wait_for_answer
-from ringup.drivers.transport.lock import CardLock
+from ringup.drivers.transport.linux.lock import CardLock
 from ringup.drivers.transport.polling import Polling
 from ringup.drivers.transport.seam import Bulk, Clock, Mmio, Witness
 from ringup.drivers.usb4 import topology

@@ -9,10 +9,10 @@ from typing import Any
 
 from ringup.cards import Found
 from ringup.drivers.transport.clock import HostClock
-from ringup.drivers.transport.kernel import Kernel
-from ringup.drivers.transport.lock import CardLock
+from ringup.drivers.transport.linux.kernel import Kernel
+from ringup.drivers.transport.linux.lock import CardLock
+from ringup.drivers.transport.linux.thunderbolt import usb4_bridges
 from ringup.drivers.transport.seam import Clock, Witness
-from ringup.drivers.transport.thunderbolt import usb4_bridges
 from ringup.drivers.usb4.bridge import Bridge
 from ringup.drivers.usb4.device import BridgeDevice
 from ringup.drivers.usb4.host import system_backend

@@ -12,39 +12,39 @@ from typing import TypeVar
 
 from ringup.autogen.linux import pci as regs
 from ringup.errors import CardBusy, DeviceLost
-from ringup.silicon.amd import chips, discovery, images, vbios
-from ringup.silicon.amd.apertures import Doorbells, FrameBuffer, Registers
-from ringup.silicon.amd.caches import Caches
-from ringup.silicon.amd.chips import ChipRow
-from ringup.silicon.amd.df import DataFabric
-from ringup.silicon.amd.gc import GraphicsCore
-from ringup.silicon.amd.hdp import Hdp
-from ringup.silicon.amd.hub import GFXHUB, MMHUB, VmHub
-from ringup.silicon.amd.ih import Ih
-from ringup.silicon.amd.nbio import Nbio
-from ringup.silicon.amd.parts import Board, Resettable
-from ringup.silicon.amd.psp import Psp
+from ringup.silicon.amd.board import chips, discovery, images, vbios
+from ringup.silicon.amd.board.apertures import Doorbells, FrameBuffer, Registers
+from ringup.silicon.amd.board.chips import ChipRow
+from ringup.silicon.amd.board.df import DataFabric
+from ringup.silicon.amd.board.ih import Ih
+from ringup.silicon.amd.board.nbio import Nbio
+from ringup.silicon.amd.board.smuio import Rom, Smuio
+from ringup.silicon.amd.common.parts import Board, Resettable
+from ringup.silicon.amd.gc.core import GraphicsCore
+from ringup.silicon.amd.memory.caches import Caches
+from ringup.silicon.amd.memory.hdp import Hdp
+from ringup.silicon.amd.memory.hub import GFXHUB, MMHUB, VmHub
+from ringup.silicon.amd.psp.processor import Psp
 from ringup.silicon.amd.rows import unnamed
 from ringup.silicon.amd.rows.unnamed import Unnamed
-from ringup.silicon.amd.sdma import Sdma
-from ringup.silicon.amd.smu import Smu
-from ringup.silicon.amd.smuio import Rom, Smuio
+from ringup.silicon.amd.sdma.engine import Sdma
+from ringup.silicon.amd.smu.controller import Smu
+from ringup.silicon.amd.smu.thm import Thm
 from ringup.silicon.amd.stuck import mistakes, unfinished
-from ringup.silicon.amd.thm import Thm
-from ringup.silicon.cells import Cells, RegisterSpace, block_map
-from ringup.silicon.clock import PowerDomain, VirtualClock
-from ringup.silicon.combining import Combining, Place
-from ringup.silicon.faults import Faults
-from ringup.silicon.interrupts import Interrupts
-from ringup.silicon.log import Event, EventLog
-from ringup.silicon.memory import HostBuffer, HostMemory, Vram
-from ringup.silicon.pci import Function, FunctionRow
-from ringup.silicon.pci_capabilities import resizable_bars
-from ringup.silicon.pci_tree import Node, Tree
-from ringup.silicon.shader.state import Engine
-from ringup.silicon.shader.translate import Translator
-from ringup.silicon.transport import Bar, ConfigAccess, Path, Target
-from ringup.silicon.witness import Witness
+from ringup.silicon.common.cells import Cells, RegisterSpace, block_map
+from ringup.silicon.common.clock import PowerDomain, VirtualClock
+from ringup.silicon.common.combining import Combining, Place
+from ringup.silicon.common.faults import Faults
+from ringup.silicon.common.interrupts import Interrupts
+from ringup.silicon.common.log import Event, EventLog
+from ringup.silicon.common.memory import HostBuffer, HostMemory, Vram
+from ringup.silicon.common.witness import Witness
+from ringup.silicon.pci.capabilities import resizable_bars
+from ringup.silicon.pci.function import Function, FunctionRow
+from ringup.silicon.pci.path import Bar, ConfigAccess, Path, Target
+from ringup.silicon.pci.tree import Node, Tree
+from ringup.silicon.shader.common.state import Engine
+from ringup.silicon.shader.rdna.translator.engine import Translator
 
 Block = TypeVar("Block", bound=Resettable)
 FB_LOCATION = 0x8000  # in 16 MiB: where the board's firmware puts VRAM in the address space of the memory controllers
@@ -82,7 +82,7 @@ class VirtualRadeon:
         `engine`: what runs the shader programs, the translator when left out; `strict`: it stops at what metal lets pass by luck. `clock`: of
         the machine that the card is a part of, one of its own when left out. `beside`: what translates shader programs while the card goes on,
         where others' time passes meanwhile; they wait for it when left out. Not for an `engine`. `caches`: the graphics core has caches that
-        go stale (`caches.py`), at the cost of speed.
+        go stale (`memory/caches.py`), at the cost of speed.
         """
         self.chip = _sized(chips.find(chip), vram_bytes, bar0_bytes)
         self.clock = PowerDomain(clock or VirtualClock())

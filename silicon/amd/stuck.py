@@ -8,17 +8,17 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ringup.silicon.shader.decode import IllegalInstruction, decode, of_wave
-from ringup.silicon.shader.state import WaveState
-from ringup.silicon.shader.text import text
-from ringup.silicon.witness import Observation, asked, seen
+from ringup.silicon.common.witness import Observation, asked, seen
+from ringup.silicon.shader.common.state import WaveState
+from ringup.silicon.shader.rdna.decoding.decode import IllegalInstruction, decode, of_wave
+from ringup.silicon.shader.rdna.decoding.text import text
 
 if TYPE_CHECKING:
     from ringup.silicon.amd.card import VirtualRadeon
-    from ringup.silicon.amd.cp_queue import Queue
-    from ringup.silicon.amd.dispatch import Grid
-    from ringup.silicon.amd.sdma import Queue as CopyQueue
-    from ringup.silicon.amd.sdma import Sdma
+    from ringup.silicon.amd.gc.cp_queue import Queue
+    from ringup.silicon.amd.gc.dispatch import Grid
+    from ringup.silicon.amd.sdma.engine import Queue as CopyQueue
+    from ringup.silicon.amd.sdma.engine import Sdma
 
 PAGE_BYTES = 4096
 STOPS_WITHIN_US = 10.0  # from a fault to the note of what it stopped

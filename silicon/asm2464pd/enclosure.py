@@ -6,17 +6,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ringup.silicon.asm2464pd import rom, timing
-from ringup.silicon.asm2464pd.chip import Chip
-from ringup.silicon.asm2464pd.firmware import Answer, Descriptors, Firmware, Setup, Silence
+from ringup.silicon.asm2464pd import rom
 from ringup.silicon.asm2464pd.firmware_open import OpenFirmware
-from ringup.silicon.asm2464pd.flash import SpiFlash, filled
-from ringup.silicon.asm2464pd.flash_controller import FlashController
-from ringup.silicon.asm2464pd.flash_image import PATCHED, Config, synthetic_image
-from ringup.silicon.asm2464pd.timing import SPEEDS, Speed
-from ringup.silicon.asm2464pd.xdata import Job
-from ringup.silicon.clock import VirtualClock
-from ringup.silicon.witness import Witness, seen
+from ringup.silicon.asm2464pd.hardware import timing
+from ringup.silicon.asm2464pd.hardware.chip import Chip
+from ringup.silicon.asm2464pd.hardware.flash import SpiFlash, filled
+from ringup.silicon.asm2464pd.hardware.flash_controller import FlashController
+from ringup.silicon.asm2464pd.hardware.flash_image import PATCHED, Config, synthetic_image
+from ringup.silicon.asm2464pd.hardware.running_firmware import Answer, Descriptors, Firmware, Setup, Silence
+from ringup.silicon.asm2464pd.hardware.timing import SPEEDS, Speed
+from ringup.silicon.asm2464pd.hardware.xdata import Job
+from ringup.silicon.common.clock import VirtualClock
+from ringup.silicon.common.witness import Witness, seen
 
 if TYPE_CHECKING:
     from ringup.silicon.amd.card import VirtualRadeon

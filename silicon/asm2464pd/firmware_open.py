@@ -10,11 +10,11 @@ import math
 import struct
 from dataclasses import dataclass
 
-from ringup.silicon.asm2464pd import timing, tlp
-from ringup.silicon.asm2464pd.chip import Chip
-from ringup.silicon.asm2464pd.firmware import Answer, Descriptors, Setup, Silence
-from ringup.silicon.asm2464pd.timing import Speed
-from ringup.silicon.asm2464pd.xdata import Job
+from ringup.silicon.asm2464pd.hardware import timing, tlp
+from ringup.silicon.asm2464pd.hardware.chip import Chip
+from ringup.silicon.asm2464pd.hardware.running_firmware import Answer, Descriptors, Setup, Silence
+from ringup.silicon.asm2464pd.hardware.timing import Speed
+from ringup.silicon.asm2464pd.hardware.xdata import Job
 
 OUT, IN = 0x02, 0x81
 BUFFER = 0x9E00  # of endpoint 0

@@ -5,18 +5,19 @@ Source: the stock image 240417; asm2464pd-firmware registers.h for what its boot
 
 from __future__ import annotations
 
-from ringup.silicon.asm2464pd import scsi_standard, scsi_vendor, timing
-from ringup.silicon.asm2464pd.chip import Chip
-from ringup.silicon.asm2464pd.firmware import Answer, Descriptors, Setup
-from ringup.silicon.asm2464pd.flash import SpiFlash
-from ringup.silicon.asm2464pd.flash_image import BUILT_IN, STOCK_VERSION, kind_of, version_of
-from ringup.silicon.asm2464pd.mass_storage import MassStorage
-from ringup.silicon.asm2464pd.scsi import NO_MEDIUM_FLAG, Commands, Device, Power
-from ringup.silicon.asm2464pd.scsi_descriptors import descriptors
-from ringup.silicon.asm2464pd.sram_slots import SlotWriter
-from ringup.silicon.asm2464pd.timing import Speed
-from ringup.silicon.asm2464pd.tlp import LENGTH as TLP_LENGTH
-from ringup.silicon.asm2464pd.xdata import Job
+from ringup.silicon.asm2464pd.hardware import timing
+from ringup.silicon.asm2464pd.hardware.chip import Chip
+from ringup.silicon.asm2464pd.hardware.flash import SpiFlash
+from ringup.silicon.asm2464pd.hardware.flash_image import BUILT_IN, STOCK_VERSION, kind_of, version_of
+from ringup.silicon.asm2464pd.hardware.running_firmware import Answer, Descriptors, Setup
+from ringup.silicon.asm2464pd.hardware.timing import Speed
+from ringup.silicon.asm2464pd.hardware.tlp import LENGTH as TLP_LENGTH
+from ringup.silicon.asm2464pd.hardware.xdata import Job
+from ringup.silicon.asm2464pd.storage import scsi_standard, scsi_vendor
+from ringup.silicon.asm2464pd.storage.mass_storage import MassStorage
+from ringup.silicon.asm2464pd.storage.scsi import NO_MEDIUM_FLAG, Commands, Device, Power
+from ringup.silicon.asm2464pd.storage.scsi_descriptors import descriptors
+from ringup.silicon.asm2464pd.storage.sram_slots import SlotWriter
 
 BOOT_US = 2_500_000  # E8 50 to enumerated takes about 3 s (asm2464pd-soft-replug, measured); restart and enumeration have their own part
 VERSION, RAM_BYTES = 0x07F0, 0x6000

@@ -16,13 +16,14 @@ from usb.backend import IBackend
 from usb.core import USBError, USBTimeoutError
 
 from ringup.errors import GuestError
-from ringup.silicon.asm2464pd import timing, usb_descriptors
+from ringup.silicon.asm2464pd import usb_descriptors
 from ringup.silicon.asm2464pd.enclosure import Enclosure
-from ringup.silicon.asm2464pd.firmware import SETUP
+from ringup.silicon.asm2464pd.hardware import timing
+from ringup.silicon.asm2464pd.hardware.running_firmware import SETUP
 from ringup.silicon.asm2464pd.transfers import Bus, Count, Transfer
 from ringup.silicon.asm2464pd.usb_descriptors import Alternate, Configuration
-from ringup.silicon.clock import VirtualClock
-from ringup.silicon.log import EventLog
+from ringup.silicon.common.clock import VirtualClock
+from ringup.silicon.common.log import EventLog
 
 NO_LIMIT_MS = 600_000  # virtual time after which a transfer without time-out is taken for one that never ends
 STREAMS = 31  # what xHCI leaves of 32: stream 0 is reserved

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ringup.silicon.asm2464pd import scsi_standard, scsi_vendor
-from ringup.silicon.asm2464pd.chip import Chip
-from ringup.silicon.asm2464pd.firmware import Answer, Descriptors, Firmware, Setup
 from ringup.silicon.asm2464pd.firmware_stock import RESTART, StockFirmware
-from ringup.silicon.asm2464pd.flash import SpiFlash
-from ringup.silicon.asm2464pd.flash_image import BUILT_IN, Config, kind_of
-from ringup.silicon.asm2464pd.mass_storage import MassStorage
-from ringup.silicon.asm2464pd.scsi import NEVER, Commands, Device, Plan, Power
-from ringup.silicon.asm2464pd.scsi_descriptors import descriptors
-from ringup.silicon.asm2464pd.timing import Speed
-from ringup.silicon.asm2464pd.xdata import Job
+from ringup.silicon.asm2464pd.hardware.chip import Chip
+from ringup.silicon.asm2464pd.hardware.flash import SpiFlash
+from ringup.silicon.asm2464pd.hardware.flash_image import BUILT_IN, Config, kind_of
+from ringup.silicon.asm2464pd.hardware.running_firmware import Answer, Descriptors, Firmware, Setup
+from ringup.silicon.asm2464pd.hardware.timing import Speed
+from ringup.silicon.asm2464pd.hardware.xdata import Job
+from ringup.silicon.asm2464pd.storage import scsi_standard, scsi_vendor
+from ringup.silicon.asm2464pd.storage.mass_storage import MassStorage
+from ringup.silicon.asm2464pd.storage.scsi import NEVER, Commands, Device, Plan, Power
+from ringup.silicon.asm2464pd.storage.scsi_descriptors import descriptors
 
 BOOT_US = 100_000  # GUESS
 CONFIG = Config(

@@ -6,13 +6,13 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ringup.silicon.asm2464pd import timing
-from ringup.silicon.asm2464pd.chip import Chip
-from ringup.silicon.asm2464pd.endpoints import Armed, InEndpoint, Message, OutEndpoint
-from ringup.silicon.asm2464pd.faults import strikes
-from ringup.silicon.asm2464pd.firmware import Answer, Firmware, Setup, Silence
-from ringup.silicon.asm2464pd.xdata import Job
-from ringup.silicon.clock import Timer, VirtualClock
+from ringup.silicon.asm2464pd.hardware import timing
+from ringup.silicon.asm2464pd.hardware.chip import Chip
+from ringup.silicon.asm2464pd.hardware.endpoints import Armed, InEndpoint, Message, OutEndpoint
+from ringup.silicon.asm2464pd.hardware.faults import strikes
+from ringup.silicon.asm2464pd.hardware.running_firmware import Answer, Firmware, Setup, Silence
+from ringup.silicon.asm2464pd.hardware.xdata import Job
+from ringup.silicon.common.clock import Timer, VirtualClock
 
 BURST_PACKETS = 16  # bMaxBurst 15: what goes without a pause
 EP0_64 = 64

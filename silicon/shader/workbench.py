@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringup.errors import GuestError, WrongTarget
+from ringup.silicon.shader.common.state import Dispatch, Engine, Run, WaveState
+from ringup.silicon.shader.common.whereabouts import whereabouts
 from ringup.silicon.shader.program import MACHINES, USER_REGISTERS, CodeObject, Kernel
-from ringup.silicon.shader.state import Dispatch, Engine, Run, WaveState
-from ringup.silicon.shader.whereabouts import whereabouts
 from ringup.silicon.shader.workbench_arguments import Size, Value, kernel_arguments, packet, queue_object
 from ringup.silicon.shader.workbench_memory import Arena
 

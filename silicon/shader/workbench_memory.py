@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ringup.silicon.shader.common.state import MemoryFault, Region
 from ringup.silicon.shader.program import CodeObject
-from ringup.silicon.shader.state import MemoryFault, Region
 
 PAGE_BYTES = 0x1000
 NEAR_BYTES = 1 << 20  # an address this far from a buffer is told by that buffer

@@ -8,8 +8,8 @@ from contextlib import suppress
 
 import pytest
 
-from ringup.autogen.generate.regdb_writer import write_block, write_chip
-from ringup.autogen.generate.register_facts import SEGMENT_UNKNOWN, FieldFacts, RegisterFacts
+from ringup.autogen.generate.emit.regdb import write_block, write_chip
+from ringup.autogen.generate.emit.register_facts import SEGMENT_UNKNOWN, FieldFacts, RegisterFacts
 from ringup.autogen.regdb import ChipRow, Place, chip_names, open_chip
 from ringup.errors import HeaderError
 
@@ -166,8 +166,8 @@ def test_the_same_facts_give_the_same_bytes_whatever_the_hash_seed(tmp_path):
     import sys
 
     code = (
-        "import sys; from ringup.autogen.generate.regdb_writer import write_block;"
-        "from ringup.autogen.generate.register_facts import *;"
+        "import sys; from ringup.autogen.generate.emit.regdb import write_block;"
+        "from ringup.autogen.generate.emit.register_facts import *;"
         "sys.stdout.buffer.write(write_block([RegisterFacts(f'R_{i}', 'reg', i, 0, fields=(FieldFacts(f'F{i % 7}', 3, 0),))"
         " for i in range(300)]))"
     )

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ringup.autogen.generate.isa_probe import llvm_mc
-from ringup.compiler.rdna.select import select
+from ringup.autogen.generate.isa.probe import llvm_mc
+from ringup.compiler.rdna.select.function import select
 from ringup.compiler.tensor import device
-from ringup.silicon.shader.interpreter import Interpreter
-from ringup.silicon.shader.translate import Translator
+from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
+from ringup.silicon.shader.rdna.translator.engine import Translator
 
 
 def _module(name):

@@ -1,7 +1,9 @@
-"""The tensor graph evaluated with NumPy: the judge of graphs and, later, of compiled kernels. Written from the comments of `compiler/graph.py`.
+"""The tensor graph evaluated with NumPy: the judge of graphs and, later, of compiled kernels. Written from the comments
+of `compiler/graph/nodes.py`.
 
-f16, bf16 and float8 nodes are f32 arithmetic rounded once a node; f32 transcendentals and sums are taken in f64 and rounded, so that the judge
-is nearer to the truth than what it judges. Values are immutable here: AFTER makes a changed copy, nothing is ever written in place.
+f16, bf16 and float8 nodes are f32 arithmetic rounded once a node; f32 transcendentals and sums are taken in f64 and
+rounded, so that the judge is nearer to the truth than what it judges. Values are immutable here: AFTER makes a changed
+copy, nothing is ever written in place.
 """
 
 from __future__ import annotations
@@ -9,8 +11,8 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from ringup.compiler import index
-from ringup.compiler.graph import BINARY, UNARY, Op, ordered
+from ringup.compiler.graph import index
+from ringup.compiler.graph.nodes import BINARY, UNARY, Op, ordered
 
 NUMPY = {name: np.dtype(getattr(ml_dtypes, name)) for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2")}
 NARROW = ("float8_e4m3", "float8_e5m2", "float16", "bfloat16")
@@ -22,7 +24,9 @@ def numpy_dtype(dtype):
 
 
 def evaluate(nodes, sizes=None, *, changed=None):
-    """Return the arrays of `nodes`, for values of the symbolic sizes by name; `changed` makes another value of each node's."""
+    """Return the arrays of `nodes`, for values of the symbolic sizes by name; `changed` makes another value of each
+    node's.
+    """
     sizes = sizes or {}
     values, left = {}, {}
     order = ordered(nodes)
@@ -198,7 +202,9 @@ INTEGER_BINARY = {
 
 
 def cast(x, kind):
-    """Return `x` as `kind`: nearest even for floats, cut off and saturated for integers with NaN as 0, `x != 0` for bool."""
+    """Return `x` as `kind`: nearest even for floats, cut off and saturated for integers with NaN as 0, `x != 0` for
+    bool.
+    """
     from_float = x.dtype.kind == "f" or x.dtype in NUMPY.values()
     if kind == np.bool_:
         return np.asarray(x != x.dtype.type(0))

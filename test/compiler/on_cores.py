@@ -3,10 +3,10 @@
 import numpy as np
 
 from ringup.compiler.compile import compile_graph
-from ringup.compiler.index import bounds, evaluate
+from ringup.compiler.graph.index import bounds, evaluate
 from ringup.compiler.schedule.signature import of_graph
 from ringup.silicon.shader import program, workbench
-from ringup.silicon.shader.interpreter import Interpreter
+from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
 
 ENGINE = Interpreter()
 

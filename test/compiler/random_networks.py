@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import numpy_graph
 
-from ringup.compiler.graph import Op
+from ringup.compiler.graph.nodes import Op
 from ringup.compiler.tensor import Tensor, gradient
 
 KINDS = ("float32", "float32", "float32", "float16", "bfloat16")

@@ -8,9 +8,9 @@ import subprocess
 import numpy as np
 
 from ringup.autogen.isa.reader import target
-from ringup.compiler.rdna.code import Block, Part, Reg, Signed, Special
 from ringup.compiler.rdna.emit import first_group_sgpr
-from ringup.silicon.shader.state import Dispatch
+from ringup.compiler.rdna.instructions.code import Block, Part, Reg, Signed, Special
+from ringup.silicon.shader.common.state import Dispatch
 from ringup.silicon.shader.workbench import Arena, Deaf
 
 CODE_VA, KERNARG_VA, SCRATCH_VA = 0x10_0000, 0x20_0000_0000, 0x40_0000_0000
@@ -159,7 +159,7 @@ def _spelled(operand, places, half):
 
 def kernarg(function, arguments):
     """Lay out arguments as the kernel reads them."""
-    from ringup.compiler.rdna.prologue import kernarg_layout
+    from ringup.compiler.rdna.select.prologue import kernarg_layout
 
     offsets, size = kernarg_layout(function.params)
     data = bytearray(max(size, 8))

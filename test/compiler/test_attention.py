@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ringup.compiler import dtypes
 from ringup.compiler.explain import explain
-from ringup.compiler.graph import buffer
+from ringup.compiler.graph import dtypes
+from ringup.compiler.graph.nodes import buffer
 from ringup.compiler.tensor import Tensor, device
 
 

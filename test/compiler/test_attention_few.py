@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from ringup.compiler import dtypes
 from ringup.compiler.explain import explain
-from ringup.compiler.graph import buffer
+from ringup.compiler.graph import dtypes
+from ringup.compiler.graph.nodes import buffer
 from ringup.compiler.tensor import Size, Tensor, device
 from ringup.compiler.tensor.order import prepared
 

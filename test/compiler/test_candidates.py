@@ -8,19 +8,13 @@ import numpy as np
 import pytest
 
 from ringup.compiler.compile import compile_kernel
-from ringup.compiler.kernel import (
-    attention_few,
-    attention_fma,
-    attention_matrix,
-    choose,
-    elementwise,
-    fma,
-    matrix,
-    rows,
-    scan,
-    sort,
-)
-from ringup.compiler.rdna.traits import TRAITS, traits
+from ringup.compiler.kernel import choose
+from ringup.compiler.kernel.attention import few as attention_few
+from ringup.compiler.kernel.attention import fma as attention_fma
+from ringup.compiler.kernel.attention import matrix as attention_matrix
+from ringup.compiler.kernel.axis import elementwise, rows, scan, sort
+from ringup.compiler.kernel.contraction import fma, matrix
+from ringup.compiler.rdna.instructions.traits import TRAITS, traits
 from ringup.compiler.tensor import Tensor, device
 from ringup.compiler.tune import jobs_of
 from ringup.errors import CompileError

@@ -8,13 +8,13 @@ import mmap
 import numpy as np
 import pytest
 
-from ringup.compiler import dtypes
 from ringup.compiler.compile import compile_graph
-from ringup.compiler.graph import buffer
+from ringup.compiler.graph import dtypes
+from ringup.compiler.graph.nodes import buffer
 from ringup.compiler.schedule.signature import of_graph
 from ringup.compiler.tensor import Tensor
 from ringup.silicon.shader import program, workbench
-from ringup.silicon.shader.interpreter import Interpreter
+from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
 
 WINDOW = 1 << 12  # elements on each side of a place that hold something
 BYTES_MOST = 40 << 30

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ringup.compiler import index
+from ringup.compiler.graph import index
 
 SIZES = {"a": 2, "b": 3, "c": 4, "d": 8, "e": 5}
 VARIABLES = {name: index.variable(name, 0, size - 1) for name, size in SIZES.items()}

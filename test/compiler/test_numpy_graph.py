@@ -1,4 +1,4 @@
-"""The judge itself, held against values written down by hand from the comments of `compiler/graph.py`."""
+"""The judge itself, held against values written down by hand from the comments of `compiler/graph/nodes.py`."""
 
 import importlib.util
 import math
@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ringup.compiler import dtypes, graph, index
-from ringup.compiler.dtypes import (
+from ringup.compiler.graph import dtypes, index, nodes
+from ringup.compiler.graph.dtypes import (
     bfloat16,
     bool_,
     float8_e4m3,
@@ -23,7 +23,7 @@ from ringup.compiler.dtypes import (
     uint32,
     uint64,
 )
-from ringup.compiler.graph import Op
+from ringup.compiler.graph.nodes import Op
 
 _spec = importlib.util.spec_from_file_location("numpy_graph_judged", Path(__file__).parent / "numpy_graph.py")
 judge = importlib.util.module_from_spec(_spec)
@@ -33,7 +33,7 @@ INF, NAN = math.inf, math.nan
 
 def leaf(values, dtype):
     array = np.array(values, judge.numpy_dtype(dtype))
-    return graph.buffer(dtype, array.shape, "", array.reshape(-1).view(np.uint8).tobytes())
+    return nodes.buffer(dtype, array.shape, "", array.reshape(-1).view(np.uint8).tobytes())
 
 
 def result(node, **sizes):
@@ -77,7 +77,7 @@ def same(found, expected):
     ],
 )
 def test_one_operand(op, dtype, x, expected):
-    same(result(graph.elementwise(op, leaf(x, dtype))), expected)
+    same(result(nodes.elementwise(op, leaf(x, dtype))), expected)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_one_operand(op, dtype, x, expected):
     ],
 )
 def test_two_operands(op, dtype, x, y, expected):
-    same(result(graph.elementwise(op, leaf(x, dtype), leaf(y, dtype))), expected)
+    same(result(nodes.elementwise(op, leaf(x, dtype), leaf(y, dtype))), expected)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_two_operands(op, dtype, x, y, expected):
     ],
 )
 def test_casts(source, target, x, expected):
-    same(result(graph.cast(leaf(x, source), target)), expected)
+    same(result(nodes.cast(leaf(x, source), target)), expected)
 
 
 def test_reductions():
@@ -156,72 +156,72 @@ def test_reductions():
         (Op.ADD, (0,), [5, 7, 9]), (Op.ADD, (0, 1), [21]), (Op.MUL, (1,), [6, 120]), (Op.MAX, (0,), [4, 5, 6]), (Op.MIN, (1,), [1, 4]),
         (Op.AND, (1,), [0, 4]), (Op.OR, (1,), [3, 7]), (Op.XOR, (1,), [0, 7]),
     ):  # fmt: skip
-        same(result(graph.reduce(op, x, axes)), expected)
-    same(result(graph.reduce(Op.ADD, leaf([127, 1], int8), (0,))), [-128])
-    same(result(graph.reduce(Op.ADD, leaf([2048] + [1] * 64, float16), (0,))), [2112])
-    same(result(graph.reduce(Op.MAX, leaf([1, NAN, 3], float32), (0,))), [NAN])
-    same(result(graph.reduce(Op.LOGADDEXP, leaf([[-INF, 7], [-300, -INF]], float32), (0, 1))), [7])
-    same(result(graph.reduce(Op.OR, leaf([False, True], bool_), (0,))), [True])
+        same(result(nodes.reduce(op, x, axes)), expected)
+    same(result(nodes.reduce(Op.ADD, leaf([127, 1], int8), (0,))), [-128])
+    same(result(nodes.reduce(Op.ADD, leaf([2048] + [1] * 64, float16), (0,))), [2112])
+    same(result(nodes.reduce(Op.MAX, leaf([1, NAN, 3], float32), (0,))), [NAN])
+    same(result(nodes.reduce(Op.LOGADDEXP, leaf([[-INF, 7], [-300, -INF]], float32), (0, 1))), [7])
+    same(result(nodes.reduce(Op.OR, leaf([False, True], bool_), (0,))), [True])
     for op, dtype, expected in ((Op.ADD, float32, 0.0), (Op.MUL, float32, 1), (Op.MAX, float32, -INF), (Op.MIN, int8, 127), (Op.MAX, uint8, 0),
                                 (Op.AND, uint8, 255), (Op.MAX, float8_e4m3, -448)):  # fmt: skip
-        same(result(graph.reduce(op, leaf(np.zeros((0,)), dtype), (0,))), [expected])
+        same(result(nodes.reduce(op, leaf(np.zeros((0,)), dtype), (0,))), [expected])
 
 
 def test_running_folds():
     x = leaf([[1, 2, 3, 4, 5], [5, 1, 4, 1, 9]], int32)
     keys = leaf([[7, 7, 2, 2, 2], [0, 1, 1, 1, 3]], int32)
     for made, expected in (
-        (graph.scan(Op.ADD, x, 1), [[1, 3, 6, 10, 15], [5, 6, 10, 11, 20]]),
-        (graph.scan(Op.MAX, x, 0), [[1, 2, 3, 4, 5], [5, 2, 4, 4, 9]]),
-        (graph.scan(Op.ADD, x, 1, stretch=2), [[1, 3, 3, 7, 5], [5, 6, 4, 5, 9]]),
-        (graph.scan(Op.MUL, x, 1, keys=keys), [[1, 2, 3, 12, 60], [5, 1, 4, 4, 9]]),
-        (graph.scan(Op.ADD, x, 1, keys=keys, stretch=2), [[1, 3, 3, 7, 5], [5, 1, 4, 5, 9]]),
+        (nodes.scan(Op.ADD, x, 1), [[1, 3, 6, 10, 15], [5, 6, 10, 11, 20]]),
+        (nodes.scan(Op.MAX, x, 0), [[1, 2, 3, 4, 5], [5, 2, 4, 4, 9]]),
+        (nodes.scan(Op.ADD, x, 1, stretch=2), [[1, 3, 3, 7, 5], [5, 6, 4, 5, 9]]),
+        (nodes.scan(Op.MUL, x, 1, keys=keys), [[1, 2, 3, 12, 60], [5, 1, 4, 4, 9]]),
+        (nodes.scan(Op.ADD, x, 1, keys=keys, stretch=2), [[1, 3, 3, 7, 5], [5, 1, 4, 5, 9]]),
     ):
         same(result(made), [one for row in expected for one in row])
-    same(result(graph.scan(Op.ADD, leaf([2048] + [1] * 64, float16), 0))[-3:], [2110, 2112, 2112])
-    same(result(graph.scan(Op.MAX, leaf([1, NAN, 3], float32), 0)), [1, NAN, NAN])
+    same(result(nodes.scan(Op.ADD, leaf([2048] + [1] * 64, float16), 0))[-3:], [2110, 2112, 2112])
+    same(result(nodes.scan(Op.MAX, leaf([1, NAN, 3], float32), 0)), [1, NAN, NAN])
 
 
 def test_sorted_stretches():
     x = leaf([[3, -1, 2, 2, -5], [0, 9, 8, 7, 1]], int32)
-    same(result(graph.sort(x, 1)), [-5, -1, 2, 2, 3, 0, 1, 7, 8, 9])
-    same(result(graph.sort(x, 1, stretch=3)), [-1, 2, 3, -5, 2, 0, 8, 9, 1, 7])
-    same(result(graph.sort(x, 0)), [0, -1, 2, 2, -5, 3, 9, 8, 7, 1])
+    same(result(nodes.sort(x, 1)), [-5, -1, 2, 2, 3, 0, 1, 7, 8, 9])
+    same(result(nodes.sort(x, 1, stretch=3)), [-1, 2, 3, -5, 2, 0, 8, 9, 1, 7])
+    same(result(nodes.sort(x, 0)), [0, -1, 2, 2, -5, 3, 9, 8, 7, 1])
 
 
 def test_gather_and_scatter_outside_of_the_tensor():
     x, places = leaf([10, 20, 30], int32), leaf([2, -1, 3, 0], int64)
-    same(result(graph.node(Op.GATHER, int32, (4,), (x, places), 0)), [30, 0, 0, 10])
-    same(result(graph.node(Op.GATHER, int32, (1,), (x, leaf([(1 << 64) - 1], uint64)), 0)), [0])
+    same(result(nodes.node(Op.GATHER, int32, (4,), (x, places), 0)), [30, 0, 0, 10])
+    same(result(nodes.node(Op.GATHER, int32, (1,), (x, leaf([(1 << 64) - 1], uint64)), 0)), [0])
     y = leaf([1, 2, 3, 4], int32)
-    same(result(graph.node(Op.SCATTER, int32, (3,), (x, places, y), (0, None))), [4, 20, 1])
+    same(result(nodes.node(Op.SCATTER, int32, (3,), (x, places, y), (0, None))), [4, 20, 1])
     twice = leaf([1, 1, 5, 1], int32)
-    same(result(graph.node(Op.SCATTER, int32, (3,), (x, twice, y), (0, None))), [10, 4, 30])
-    same(result(graph.node(Op.SCATTER, int32, (3,), (x, twice, y), (0, Op.ADD))), [10, 27, 30])
-    same(result(graph.node(Op.SCATTER, int32, (3,), (x, twice, y), (0, Op.MIN))), [10, 1, 30])
+    same(result(nodes.node(Op.SCATTER, int32, (3,), (x, twice, y), (0, None))), [10, 4, 30])
+    same(result(nodes.node(Op.SCATTER, int32, (3,), (x, twice, y), (0, Op.ADD))), [10, 27, 30])
+    same(result(nodes.node(Op.SCATTER, int32, (3,), (x, twice, y), (0, Op.MIN))), [10, 1, 30])
     grid = leaf([[1, 2], [3, 4]], float32)
-    same(result(graph.node(Op.GATHER, float32, (1, 2), (grid, leaf([[1, 0]], int32)), 0)), [3, 2])
+    same(result(nodes.node(Op.GATHER, float32, (1, 2), (grid, leaf([[1, 0]], int32)), 0)), [3, 2])
 
 
 def test_movement_and_leaves():
     x = leaf([[1, 2, 3], [4, 5, 6]], float32)
     n = index.variable("n", 1, 3)
     same(
-        result(graph.node(Op.PAD, float32, (3, 4), (x,), (((1, 0), (0, 1)), -0.0))),
+        result(nodes.node(Op.PAD, float32, (3, 4), (x,), (((1, 0), (0, 1)), -0.0))),
         [-0.0] * 4 + [1, 2, 3, -0.0, 4, 5, 6, -0.0],
     )
-    same(result(graph.node(Op.SHRINK, float32, (1, n), (x,), ((1, 2), (0, n))), n=2), [4, 5])
-    same(result(graph.node(Op.FLIP, float32, (2, 3), (x,), (0, 1))), [6, 5, 4, 3, 2, 1])
-    same(result(graph.node(Op.CAT, float32, (4, 3), (x, x), 0)), [1, 2, 3, 4, 5, 6] * 2)
-    same(result(graph.permute(x, (1, 0))), [1, 4, 2, 5, 3, 6])
-    same(result(graph.node(Op.IOTA, int64, (n,)), n=3), [0, 1, 2])
-    same(result(graph.node(Op.SIZE, int32, (), (), n * 4 + 1), n=3), [13])
-    same(result(graph.const(300, uint8)), [44])
-    same(result(graph.const(-0.0, float64, (2,))), [-0.0, -0.0])
-    same(result(graph.node(Op.BITCAST, uint32, (1,), (leaf([1.0], float32),))), [0x3F80_0000])
+    same(result(nodes.node(Op.SHRINK, float32, (1, n), (x,), ((1, 2), (0, n))), n=2), [4, 5])
+    same(result(nodes.node(Op.FLIP, float32, (2, 3), (x,), (0, 1))), [6, 5, 4, 3, 2, 1])
+    same(result(nodes.node(Op.CAT, float32, (4, 3), (x, x), 0)), [1, 2, 3, 4, 5, 6] * 2)
+    same(result(nodes.permute(x, (1, 0))), [1, 4, 2, 5, 3, 6])
+    same(result(nodes.node(Op.IOTA, int64, (n,)), n=3), [0, 1, 2])
+    same(result(nodes.node(Op.SIZE, int32, (), (), n * 4 + 1), n=3), [13])
+    same(result(nodes.const(300, uint8)), [44])
+    same(result(nodes.const(-0.0, float64, (2,))), [-0.0, -0.0])
+    same(result(nodes.node(Op.BITCAST, uint32, (1,), (leaf([1.0], float32),))), [0x3F80_0000])
     same(
         result(
-            graph.node(Op.WHERE, int32, (2,), (leaf([True, False], bool_), leaf([1, 2], int32), leaf([3, 4], int32)))
+            nodes.node(Op.WHERE, int32, (2,), (leaf([True, False], bool_), leaf([1, 2], int32), leaf([3, 4], int32)))
         ),
         [1, 4],
     )
@@ -229,22 +229,22 @@ def test_movement_and_leaves():
 
 def test_stores_go_through_views_and_values_never_change():
     x = leaf([[1, 2, 3], [4, 5, 6]], float32)
-    view = graph.node(
+    view = nodes.node(
         Op.SHRINK,
         float32,
         (2, 1),
-        (graph.permute(graph.node(Op.FLIP, float32, (2, 3), (x,), (1,)), (1, 0)),),
+        (nodes.permute(nodes.node(Op.FLIP, float32, (2, 3), (x,), (1,)), (1, 0)),),
         ((1, 3), (1, 2)),
     )
-    store = graph.node(Op.STORE, float32, (2, 1), (view, leaf([[8], [9]], float32)))
-    after = graph.node(Op.AFTER, float32, (2, 3), (x, store))
+    store = nodes.node(Op.STORE, float32, (2, 1), (view, leaf([[8], [9]], float32)))
+    after = nodes.node(Op.AFTER, float32, (2, 3), (x, store))
     changed, before = judge.evaluate([after, x])
     same(changed, [1, 2, 3, 9, 8, 6])
     same(before, [1, 2, 3, 4, 5, 6])
     with pytest.raises(AssertionError, match="a store through"):
         result(
-            graph.node(
-                Op.AFTER, float32, (2, 3), (x, graph.node(Op.STORE, float32, (2, 3), (graph.elementwise(Op.NEG, x), x)))
+            nodes.node(
+                Op.AFTER, float32, (2, 3), (x, nodes.node(Op.STORE, float32, (2, 3), (nodes.elementwise(Op.NEG, x), x)))
             )
         )
 
@@ -253,5 +253,5 @@ def test_stores_go_through_views_and_values_never_change():
 def test_every_type_goes_in_and_out(dtype):
     x = leaf([0, 1, 1], dtype)
     assert result(x).dtype == judge.numpy_dtype(dtype)
-    same(result(graph.cast(x, float64)), [0.0, 1, 1])
-    same(result(graph.cast(graph.cast(leaf([0, 1], float64), dtype), float64)), [0.0, 1])
+    same(result(nodes.cast(x, float64)), [0.0, 1, 1])
+    same(result(nodes.cast(nodes.cast(leaf([0, 1], float64), dtype), float64)), [0.0, 1])

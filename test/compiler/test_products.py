@@ -40,7 +40,7 @@ def test_narrow_factors_go_through_matrix_instructions(kind, rows, columns, deep
     assert np.abs(found.astype(np.float64) - exact).max() <= rounding * np.abs(exact).max()
     (binary,) = graph.binaries
     assert b"\xcc" in binary.code  # VOP3P, where the matrix instructions are
-    from ringup.compiler.isa import processor
+    from ringup.compiler.isa.amd import processor
 
     names = [one.form.name for _, one in processor("gfx1100").walk(binary.code) if one is not None]
     assert any(name.startswith("v_wmma") for name in names)

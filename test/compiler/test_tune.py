@@ -14,9 +14,9 @@ from ringup.compiler.kernel import choose
 from ringup.compiler.runtime.device import Device
 from ringup.compiler.runtime.measure import CardMeasure
 from ringup.compiler.tensor import Tensor, device
+from ringup.compiler.tensor.whole_file import write_whole
 from ringup.compiler.tune import ModelMeasure, jobs_of, tune_graph
 from ringup.compiler.tuning import Entry, Tuning, key_of
-from ringup.compiler.whole_file import write_whole
 from ringup.errors import CompileError
 
 X = np.random.default_rng(0).standard_normal((48, 160)).astype(np.float32)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import boot_files
 
-from ringup.silicon.amd import chips, images
+from ringup.silicon.amd.board import chips, images
 
 BOOT_S = 900  # TIMEOUT: about 5 minutes on two slow cores without hardware help
 SHARED_BYTES, SHARED_MARK = 4 << 20, b"from the host"

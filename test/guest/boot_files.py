@@ -60,7 +60,9 @@ def set_up_firmware(cache: Path) -> Path:
     """Fetch Debian's amdgpu firmware when it is not there yet, and return its folder."""
     folder = cache / "firmware-amd"
     if not (folder / ".ringup-version").is_file():
-        subprocess.run([sys.executable, "-m", "ringup.tools.cli", "headers", "fetch", folder.name], check=True)
+        subprocess.run(
+            [sys.executable, "-m", "ringup.tools.command_line.cli", "headers", "fetch", folder.name], check=True
+        )
     return folder
 
 

@@ -23,7 +23,7 @@ BENCH_S = 500  # TIMEOUT: some 60 s on an idle machine
 RUNS = """
 import contextlib, os, random, sys, time
 import ringup
-from ringup.drivers.transport import pci
+from ringup.drivers.transport.linux import pci
 from ringup.errors import RingupError
 """
 
@@ -51,7 +51,7 @@ class Story:
     def ringup(self, words: str, timeout_s: float = UP_S, before: str = "") -> Result:
         """Run a command of ringup's in the guest."""
         return self.guest.run(
-            f"cd {boot_files.CHECKOUT} && {before} {sys.executable} -m ringup.tools.cli {words}", timeout_s
+            f"cd {boot_files.CHECKOUT} && {before} {sys.executable} -m ringup.tools.command_line.cli {words}", timeout_s
         )
 
     def up(self, before: str = "") -> dict[str, object]:
@@ -288,7 +288,7 @@ def test_taken_from_amdgpu_and_given_back(story):
     time.sleep(2)
     held = story.guest.run(
         f"cd {boot_files.CHECKOUT}; sleep 300 < /dev/dri/renderD128 & "
-        f"{sys.executable} -m ringup.tools.cli bind {story.address} --driver none; code=$?; kill %1; exit $code",
+        f"{sys.executable} -m ringup.tools.command_line.cli bind {story.address} --driver none; code=$?; kill %1; exit $code",
         UP_S,
     )
     assert held.status == 13, held.output

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from ringup.autogen.linux import pci as regs
-from ringup.drivers.transport import bind, pci, preflight
-from ringup.drivers.transport.function import Function
-from ringup.drivers.transport.kernel import Kernel
-from ringup.drivers.transport.physical import MOVERS
-from ringup.drivers.transport.sysfs import stale
+from ringup.drivers.transport.linux import bind, pci, preflight
+from ringup.drivers.transport.linux.function import Function
+from ringup.drivers.transport.linux.kernel import Kernel
+from ringup.drivers.transport.linux.physical import MOVERS
+from ringup.drivers.transport.linux.sysfs import stale
 from ringup.errors import CardBusy, LinkDown, NotSupported, PermissionNeeded
-from ringup.tools import cli
+from ringup.tools.command_line import cli
 
 KERNEL = Kernel()
 EDU_ID = 0x010000ED
@@ -194,7 +194,7 @@ def test_without_io_uring_only_pages_that_stay_are_given_to_a_card(edu):
 def test_an_ordinary_user_is_told_what_is_missing(edu):
     code = f"""
 import os
-from ringup.drivers.transport import pci
+from ringup.drivers.transport.linux import pci
 os.setuid(65534)
 pci.open({edu.address!r}, path="sysfs")
 """
@@ -256,7 +256,7 @@ def test_prefetchable_memory_is_combined_and_shared_with_the_host(shared, crowde
 def test_another_process_finds_the_lock_and_its_holder(edu):
     device = pci.open(edu.address)
     try:
-        code = f"from ringup.drivers.transport import pci; pci.open({edu.address!r})"
+        code = f"from ringup.drivers.transport.linux import pci; pci.open({edu.address!r})"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
         assert f"held by process {os.getpid()} (" in done.stderr
         found = preflight.examine(edu, "sysfs")
@@ -405,7 +405,7 @@ def test_a_killed_holder_leaves_a_card_that_opens_again(edu):
     assert run("bind", edu.address) == 0
     code = f"""
 import time
-from ringup.drivers.transport import pci
+from ringup.drivers.transport.linux import pci
 device = pci.open({edu.address!r})
 device.config.write(4, 6, 2)
 print("open", flush=True)

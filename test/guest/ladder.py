@@ -28,7 +28,7 @@ sys.path.insert(0, str(boot_files.CHECKOUT / "test/drivers/amd"))
 import order_beside_linux  # of another folder of tests
 
 from ringup.autogen.amd import smu_v13_0_0 as smu
-from ringup.silicon.amd.cp import Slot
+from ringup.silicon.amd.gc.cp import Slot
 
 CHIP, PRODUCT = "navi31", "AMD Radeon RX 7900 XTX"
 LOAD_S = 240  # TIMEOUT: some 12 s on an idle machine
@@ -310,7 +310,7 @@ def test_drivers_take_turns_without_a_restart(story, tmp_path):
 def ringup_up(story: Story) -> str:
     """Bring the card up by our own driver over sysfs, and return what state it found the card in."""
     address = story.guest.address(1)
-    command = f"cd {boot_files.CHECKOUT} && HOME=/root {sys.executable} -m ringup.tools.cli up pci:{address} --json"
+    command = f"cd {boot_files.CHECKOUT} && HOME=/root {sys.executable} -m ringup.tools.command_line.cli up pci:{address} --json"
     said = json.loads(story.guest.check(command, 200).splitlines()[-1])
     assert said["moved_bytes"] == 1 << 20
     return str(said["card"]["found"])

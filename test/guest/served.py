@@ -17,13 +17,13 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from ringup.silicon import card as make
+from ringup.silicon.amd.board.chips import CHIPS
 from ringup.silicon.amd.card import VirtualRadeon
-from ringup.silicon.amd.chips import CHIPS
-from ringup.silicon.clock import VirtualClock
-from ringup.silicon.log import Event
-from ringup.silicon.shader.translations import Beside
-from ringup.silicon.vfio_user import VfioUserServer
-from ringup.tools import access_log
+from ringup.silicon.common.clock import VirtualClock
+from ringup.silicon.common.log import Event
+from ringup.silicon.serve.vfio_user import VfioUserServer
+from ringup.silicon.shader.rdna.translator.translations import Beside
+from ringup.tools.cards import access_log
 
 Result = TypeVar("Result")
 CALL_S = 120.0  # TIMEOUT: a step of a model's, and what waits before it

@@ -33,7 +33,7 @@ from served import Served
 
 from ringup import silicon
 from ringup.errors import RingupError
-from ringup.tools.numbers import size
+from ringup.tools.common.numbers import size
 
 VIRTUAL = "virtual:"
 DEFAULT = "virtual:navi31"

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ringup.tools.access_log import HEAD, Entry, read
+from ringup.tools.cards.access_log import HEAD, Entry, read
 
 TITLES = {
     1: "probe and VBIOS",

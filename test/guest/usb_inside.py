@@ -68,7 +68,7 @@ def plugged(vendor, product):
 @contextlib.contextmanager
 def serving(*words):
     """`ringup serve usbip` in a process of its own; gives what it says when it is ready."""
-    command = [*PYTHON, "-m", "ringup.tools.cli", "serve", "usbip", *words, "--json"]
+    command = [*PYTHON, "-m", "ringup.tools.command_line.cli", "serve", "usbip", *words, "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             yield json.loads(server.stdout.readline())
@@ -379,7 +379,10 @@ def attached(ready):
 
 def up(name):
     """What `ringup up` says of a card, in a process of its own."""
-    code = f"from ringup.drivers.transport import clock; clock.NS *= {SLOWER}; from ringup.tools import cli; raise SystemExit(cli.main())"
+    code = (
+        f"from ringup.drivers.transport import clock; clock.NS *= {SLOWER}; "
+        "from ringup.tools.command_line import cli; raise SystemExit(cli.main())"
+    )
     return json.loads(said_by("-c", code, "up", name, "--firmware", FIRMWARE, "--json"))
 
 
@@ -427,7 +430,7 @@ def test_an_enclosure_unplugged_mid_copy_is_lost_and_comes_back(enclosure, monke
         card.close()
     within("it is unplugged", lambda: not plugged(*ENCLOSURE))
     port, name = attached(enclosure)
-    assert "custom v0.1" in said_by("-m", "ringup.tools.cli", "bridge", "info", name)
+    assert "custom v0.1" in said_by("-m", "ringup.tools.command_line.cli", "bridge", "info", name)
     (VHCI / "detach").write_text(port)
 
 
@@ -441,7 +444,9 @@ def test_the_kernels_own_storage_driver_has_the_stock_bridge_and_gets_it_back():
         vendors = within("INQUIRY is answered", lambda: list(found.glob("*/host*/target*/*/vendor")))
         assert {text(path) for path in vendors} == {"ASMT"}
         within("sd has looked at it", lambda: list(found.glob("*/host*/target*/*/block/sd*")))
-        assert f"usb:{found.name}" in said_by("-m", "ringup.tools.cli", "bridge", "info", f"usb:{found.name}")
+        assert f"usb:{found.name}" in said_by(
+            "-m", "ringup.tools.command_line.cli", "bridge", "info", f"usb:{found.name}"
+        )
         within("usb-storage has it again", lambda: storage(found))
     log = subprocess.run(["dmesg"], capture_output=True, text=True, check=True).stdout
     assert "ASMT" in log

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ringup.autogen.generate.isa_probe import llvm_mc
+from ringup.autogen.generate.isa.probe import llvm_mc
 from ringup.errors import DeviceTimeout
 from ringup.queues.arena import Arena
 from ringup.queues.queue import Owner, Queue, Stream

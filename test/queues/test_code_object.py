@@ -8,8 +8,8 @@ import pytest
 from llvmlite import binding as llvm
 
 from ringup.errors import CompileError, NotSupported, WrongTarget
-from ringup.queues import amd_target, code_object
-from ringup.queues.code_object import parse
+from ringup.queues.amd import code_object, processors
+from ringup.queues.amd.code_object import parse
 
 SOURCE = """
 typedef struct { int a; float b; char c[5]; } S;
@@ -259,7 +259,7 @@ def test_symbols_of_other_objects_are_reached_through_a_table(compile_cl):
 def test_relocations_that_do_not_fit_are_told():
     symbol = code_object.elf.Symbol("s", 0)
     row = code_object.elf.Relocation(0, 6, symbol, 0)  # R_AMDGPU_ABS32
-    program = code_object.CodeObject("p", amd_target.Target("gfx1100"), 5, bytes(8), 4096, (), {}, {}, (row,))
+    program = code_object.CodeObject("p", processors.Target("gfx1100"), 5, bytes(8), 4096, (), {}, {}, (row,))
     assert program.relocate(0x1000)[:4] == bytes.fromhex("00100000")
     with pytest.raises(CompileError, match="relocation 6 at 0x0 needs 0x100000000, which 4 bytes do not hold"):
         program.relocate(1 << 32)
@@ -268,12 +268,12 @@ def test_relocations_that_do_not_fit_are_told():
 
 
 def test_every_processor_has_the_number_that_llvm_gives_it(llvm_tool):
-    for mach, name in amd_target.PROCESSORS.items():
+    for mach, name in processors.PROCESSORS.items():
         if name in ("gfx940", "gfx941"):  # LLVM dropped them; AMDGPUUsage lists 0x40 and 0x4b
             continue
         data = assembled(llvm_tool, "s_endpgm", name)
         assert struct.unpack_from("<B", data, 48) == (mach,), name
-        target = amd_target.of_flags(struct.unpack_from("<I", data, 48)[0], name)
+        target = processors.of_flags(struct.unpack_from("<I", data, 48)[0], name)
         assert target.processor == name
         assert bool(target.generic_version) == name.endswith("generic")
 

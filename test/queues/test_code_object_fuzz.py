@@ -8,9 +8,9 @@ import tracemalloc
 import pytest
 
 from ringup.errors import CompileError, RingupError
-from ringup.queues import amdhsa_metadata
-from ringup.queues.arguments import Packer
-from ringup.queues.code_object import parse
+from ringup.queues.amd import hsa_metadata
+from ringup.queues.amd.arguments import Packer
+from ringup.queues.amd.code_object import parse
 
 SOURCE = """
 __constant int lut[4] = {1, 2, 3, 4};
@@ -63,13 +63,13 @@ def test_random_damage_of_the_metadata_is_one_error_or_kernels(small):
     start = small.index(b"AMDGPU\0\0") + 8
     (size,) = struct.unpack_from("<I", small, start - 16)
     note = small[start : start + size]
-    assert amdhsa_metadata.parse(note, "note")[0] == "amdgcn-amd-amdhsa--gfx1100"
+    assert hsa_metadata.parse(note, "note")[0] == "amdgcn-amd-amdhsa--gfx1100"
     for _ in range(MUTATIONS):
         data = bytearray(note)
         for _ in range(rng.randrange(1, 4)):
             data[rng.randrange(len(data))] = rng.randrange(256)
         with contextlib.suppress(RingupError):
-            amdhsa_metadata.parse(bytes(data), "note")
+            hsa_metadata.parse(bytes(data), "note")
 
 
 def test_deep_and_huge_metadata_is_refused_at_once():
@@ -82,7 +82,7 @@ def test_deep_and_huge_metadata_is_refused_at_once():
         b"\xc1",
     ):
         with pytest.raises(CompileError, match="its metadata is no MessagePack"):
-            amdhsa_metadata.parse(note, "note")
+            hsa_metadata.parse(note, "note")
 
 
 def test_an_image_of_endless_zeros_is_refused(small):

@@ -7,12 +7,12 @@ import sys
 import pytest
 
 from ringup.autogen.amd import gc_compute as regs
-from ringup.queues.decode_pm4 import Pm4Decoder
-from ringup.queues.decode_sdma import SdmaDecoder
-from ringup.queues.packets import Atomic, to_bytes
-from ringup.queues.pm4 import Pm4
-from ringup.queues.sdma import Plane, Sdma
-from ringup.queues.umr_text import lines
+from ringup.queues.amd.decode_pm4 import Pm4Decoder
+from ringup.queues.amd.decode_sdma import SdmaDecoder
+from ringup.queues.amd.packets import Atomic, to_bytes
+from ringup.queues.amd.pm4 import Pm4
+from ringup.queues.amd.sdma import Plane, Sdma
+from ringup.queues.amd.umr_text import lines
 
 STREAMS = 12_500  # of each of eight kinds
 LENGTH = 12  # dwords

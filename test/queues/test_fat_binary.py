@@ -10,8 +10,8 @@ import pytest
 import zstandard
 
 from ringup.errors import CompileError, NotSupported, RingupError, WrongTarget
-from ringup.queues import fat_binary
-from ringup.queues.code_object import parse
+from ringup.queues.amd import fat_binary
+from ringup.queues.amd.code_object import parse
 
 IDS = (
     "host-x86_64-unknown-linux-gnu-",

@@ -5,10 +5,10 @@ import pytest
 from ringup.autogen.amd import gc_compute as regs
 from ringup.autogen.amd import gc_hqd
 from ringup.errors import NotSupported
-from ringup.queues.packets import Atomic, Compare
-from ringup.queues.pm4 import CopySource, CopyTarget, Pm4
-from ringup.queues.pm4_cache import FROM_OUTSIDE, NEW_CODE, NEXT_DISPATCH, TO_OUTSIDE, Caches
-from ringup.queues.pm4_queues import (
+from ringup.queues.amd.packets import Atomic, Compare
+from ringup.queues.amd.pm4 import CopySource, CopyTarget, Pm4
+from ringup.queues.amd.pm4_cache import FROM_OUTSIDE, NEW_CODE, NEXT_DISPATCH, TO_OUTSIDE, Caches
+from ringup.queues.amd.pm4_queues import (
     QueueEngine,
     UnmapAction,
     invalidate_tlbs,

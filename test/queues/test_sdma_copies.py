@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from ringup.queues.sdma import Sdma
-from ringup.queues.sdma_copy import copy_all, copy_rect_all, fill_all
+from ringup.queues.amd.sdma import Sdma
+from ringup.queues.amd.sdma_copy import copy_all, copy_rect_all, fill_all
 
 VERSIONS = [(4, 4, 2), (6, 0, 0), (7, 0, 0)]
 COPY_MAX = {4: 0x3F_FF00, 6: 0x3FFF_FF00, 7: 0x3FFF_FF00}  # sid.h, SDMA_V2_0_ and SDMA_V5_2_COPY_MAX_BYTES

@@ -4,11 +4,11 @@ import random
 
 import pytest
 
-from ringup.queues.packets import Waits, to_bytes
-from ringup.queues.pm4_stream import Pm4Commands
+from ringup.queues.amd.packets import Waits, to_bytes
+from ringup.queues.amd.pm4_stream import Pm4Commands
+from ringup.queues.amd.sdma_copy import copy_all
+from ringup.queues.amd.sdma_stream import CopyStream, SdmaCommands
 from ringup.queues.queue import Owner
-from ringup.queues.sdma_copy import copy_all
-from ringup.queues.sdma_stream import CopyStream, SdmaCommands
 
 
 @pytest.fixture(params=[(4, 4, 2), (6, 0, 0), (6, 0, 3), (7, 0, 1)])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ringup.tools import cli
+from ringup.tools.command_line import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE, README = ((ROOT / name).read_text(encoding="utf-8") for name in ("docs/compiler.md", "README.md"))

@@ -22,11 +22,11 @@ def test_marked_tests_run_on_the_card_that_is_named_and_no_others():
 
 def test_what_is_not_marked_is_left_out():
     status, said = pytest_on(
-        "virtual:navi33", "--collect-only", "test/drivers/amd/test_card_queues.py", "test/test_errors.py"
+        "virtual:navi33", "--collect-only", "test/drivers/amd/card/test_queues.py", "test/test_errors.py"
     )
     assert status == 0, said
     chosen = re.findall(r"^(\S+)::(test_\w+)", said, re.M)
-    assert {path for path, _ in chosen} == {"test/drivers/amd/test_card_queues.py"}
+    assert {path for path, _ in chosen} == {"test/drivers/amd/card/test_queues.py"}
     assert "test_a_kept_stream_is_patched_while_it_runs_and_every_run_keeps_its_values" in dict(map(reversed, chosen))
     assert "test_all_hardware_queues_are_handed_out_and_a_closed_ones_place_again" not in dict(map(reversed, chosen))
     assert "deselected" in said

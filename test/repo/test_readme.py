@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ringup.tools import cli
+from ringup.tools.command_line import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -25,7 +25,7 @@ def test_a_command_prints_what_the_readme_shows(command, output):
     program, *words = shlex.split(command)
     assert program == "ringup"
     done = subprocess.run(
-        [sys.executable, "-m", "ringup.tools.cli", *words], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "ringup.tools.command_line.cli", *words], capture_output=True, text=True, check=False
     )
     assert done.stdout + done.stderr == output
 

@@ -17,9 +17,9 @@ import time
 
 import pytest
 
-from ringup.silicon import vfio_user_channel
-from ringup.silicon.clock import VirtualClock
-from ringup.silicon.vfio_user import VfioUserServer
+from ringup.silicon.common.clock import VirtualClock
+from ringup.silicon.serve import vfio_user_channel
+from ringup.silicon.serve.vfio_user import VfioUserServer
 
 STEPS = 4000
 VRAM = 64 << 20

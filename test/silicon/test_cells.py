@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ringup.errors import GuestError, Unmodelled
-from ringup.silicon.cells import Cells, RegisterSpace
-from ringup.silicon.rows import Kind, Rows, behaviour, inert, unmodelled
+from ringup.silicon.common.cells import Cells, RegisterSpace
+from ringup.silicon.common.rows import Kind, Rows, behaviour, inert, unmodelled
 
 MEMSIZE = (
     0xDE3 * 4

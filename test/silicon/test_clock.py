@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ringup.silicon.clock import CROWD, PowerDomain, VirtualClock
+from ringup.silicon.common.clock import CROWD, PowerDomain, VirtualClock
 
 
 @pytest.fixture

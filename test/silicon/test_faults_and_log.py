@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ringup.silicon.clock import VirtualClock
-from ringup.silicon.faults import FaultKind, Faults
-from ringup.silicon.log import EventLog
+from ringup.silicon.common.clock import VirtualClock
+from ringup.silicon.common.faults import FaultKind, Faults
+from ringup.silicon.common.log import EventLog
 
 
 def test_a_fault_strikes_as_often_as_it_was_told():

@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from ringup.silicon.memory import PAGE, HostMemory, Vram, span_of
+from ringup.silicon.common.memory import PAGE, HostMemory, Vram, span_of
 
 
 def test_vram_of_a_real_card_costs_nothing_until_it_is_written():

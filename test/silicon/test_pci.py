@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ringup.silicon.pci import Bar, Function, FunctionRow
-from ringup.silicon.pci_capabilities import advanced_errors, express, msi, power_management, resizable_bars
+from ringup.silicon.pci.capabilities import advanced_errors, express, msi, power_management, resizable_bars
+from ringup.silicon.pci.function import Bar, Function, FunctionRow
 
 MEM64_PREFETCH, MEM32 = 0xC, 0x0
 BARS = (Bar(0, 256 << 20, MEM64_PREFETCH, (256, 512, 1024)), Bar(2, 2 << 20), Bar(5, 1 << 20, MEM32))

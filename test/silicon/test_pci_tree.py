@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ringup.silicon.pci import Bar, Function, FunctionRow
-from ringup.silicon.pci_capabilities import express
-from ringup.silicon.pci_tree import Node, Tree
+from ringup.silicon.pci.capabilities import express
+from ringup.silicon.pci.function import Bar, Function, FunctionRow
+from ringup.silicon.pci.tree import Node, Tree
 
 UPSTREAM, DOWNSTREAM, ENDPOINT = 5, 6, 1  # PCI Express 4.0, 7.5.3.2
 BRIDGE = 1

@@ -6,8 +6,8 @@ import pytest
 
 from ringup.errors import GuestError
 from ringup.silicon import card
-from ringup.silicon.clock import VirtualClock
-from ringup.silicon.posted import ARRIVE_NS, PostedWrites
+from ringup.silicon.common.clock import VirtualClock
+from ringup.silicon.common.posted import ARRIVE_NS, PostedWrites
 
 SCRATCH_0, SCRATCH_1 = 0x4C * 4, 0x4D * 4  # BIOS_SCRATCH_0 and 1: nbio_4_3_0_offset.h
 REMAP_MEM = 0xE4D * 4

@@ -9,9 +9,9 @@ import pytest
 import usb.core
 
 from ringup.errors import CardBusy, NoSuchCard
-from ringup.silicon import usbip
-from ringup.silicon.usb_loopback import HIGH, SUPER, LoopbackHost
-from ringup.silicon.usbip import UsbipServer
+from ringup.silicon.serve import usbip
+from ringup.silicon.serve.usb_loopback import HIGH, SUPER, LoopbackHost
+from ringup.silicon.serve.usbip import UsbipServer
 
 STEPS = 4000
 KEEP_OUT, KEEP_IN = b"\x40\x01\0\0\0\0", b"\xc0\x01\0\0\0\0"
@@ -456,7 +456,7 @@ def test_random_bytes_never_stop_the_server(server, peer):
 
 
 def test_a_peer_with_too_much_in_flight_is_told_so(peer, monkeypatch):
-    monkeypatch.setattr("ringup.silicon.usbip_session.MOST_PENDING", 4)
+    monkeypatch.setattr("ringup.silicon.serve.usbip_session.MOST_PENDING", 4)
     peer.attach()
     peer.configure()
     for _ in range(4):

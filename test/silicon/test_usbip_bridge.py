@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from ringup.silicon.asm2464pd import Enclosure, VirtualUsbHost
-from ringup.silicon.usbip import UsbipServer
+from ringup.silicon.serve.usbip import UsbipServer
 
 ESHUTDOWN = -108
 

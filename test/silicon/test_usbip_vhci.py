@@ -5,8 +5,8 @@ import socket
 import pytest
 
 from ringup.errors import CardBusy, NotSupported, PermissionNeeded
-from ringup.silicon.usbip_vhci import Vhci
-from ringup.silicon.usbip_wire import Record, Speed
+from ringup.silicon.serve.usbip_vhci import Vhci
+from ringup.silicon.serve.usbip_wire import Record, Speed
 
 # As Linux 6.12's status_show_vhci prints it: VDEV_ST_NULL is 4, VDEV_ST_USED 6.
 STATUS = """hub port sta spd dev      sockfd local_busid

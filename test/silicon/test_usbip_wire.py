@@ -3,8 +3,8 @@
 import pytest
 
 from ringup.errors import TransportError
-from ringup.silicon import usbip_wire as wire
-from ringup.silicon.usbip_wire import Record, Refusal, Speed, Status, Submit, Unlink
+from ringup.silicon.serve import usbip_wire as wire
+from ringup.silicon.serve.usbip_wire import Record, Refusal, Speed, Status, Submit, Unlink
 
 # Documentation/usb/usbip_protocol.rst, "EXAMPLE"
 CAPTURED_IN = bytes.fromhex(

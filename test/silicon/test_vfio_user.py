@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from ringup.silicon import vfio_user
+from ringup.silicon.serve import vfio_user
 
 VERSION, DMA_MAP, DMA_UNMAP, INFO, REGION_INFO, IO_FDS, IRQ_INFO, SET_IRQS = 1, 2, 3, 4, 5, 6, 7, 8
 READ, WRITE, DMA_READ, RESET, DIRTY, MULTI, FEATURE, MIG_READ, MIG_WRITE = 9, 10, 11, 13, 14, 15, 16, 17, 18

@@ -10,7 +10,7 @@ import struct
 
 import pytest
 
-from ringup.silicon import vfio_user_channel
+from ringup.silicon.serve import vfio_user_channel
 
 VERSION, DMA_MAP, REGION_READ = 1, 2, 9
 HONEST = struct.pack("=HHIIIHH", 0, VERSION, 20, 0, 0, 0, 1)

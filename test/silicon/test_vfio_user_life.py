@@ -11,8 +11,8 @@ import time
 import pytest
 
 from ringup.errors import CardBusy, TransportError
-from ringup.silicon.clock import VirtualClock
-from ringup.silicon.vfio_user import VfioUserServer
+from ringup.silicon.common.clock import VirtualClock
+from ringup.silicon.serve.vfio_user import VfioUserServer
 
 RESET = 13
 CONFIG, ROM = 7, 6

@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from ringup.silicon import vfio_user_channel
-from ringup.silicon.amd.sdma import FIRMWARE
-from ringup.silicon.shader.state import MemoryFault
+from ringup.silicon.amd.sdma.engine import FIRMWARE
+from ringup.silicon.serve import vfio_user_channel
+from ringup.silicon.shader.common.state import MemoryFault
 
 VERSION, DMA_MAP, READ, WRITE, DMA_READ, DMA_WRITE = 1, 2, 9, 10, 11, 12
 PAGE = 4096
@@ -271,7 +271,7 @@ def test_a_file_that_grows_is_mapped_again_and_its_pieces_stay(bench, peer, card
 
 
 def test_a_peer_has_no_more_mappings_than_are_good_for_the_others(bench, peer, monkeypatch):
-    monkeypatch.setattr("ringup.silicon.vfio_user_memory.MOST_MAPPINGS", 3)
+    monkeypatch.setattr("ringup.silicon.serve.vfio_user_memory.MOST_MAPPINGS", 3)
     fd, _ = bench.memfd(PAGE)
     for number in range(3):  # one file that grows is as many
         os.ftruncate(fd, (number + 1) * PAGE)
@@ -284,7 +284,7 @@ def test_a_peer_has_no_more_mappings_than_are_good_for_the_others(bench, peer, m
 
 
 def test_a_peer_has_no_more_maps_than_was_agreed(bench, peer, monkeypatch):
-    monkeypatch.setattr("ringup.silicon.vfio_user_memory.MOST_DMA_MAPS", 2)
+    monkeypatch.setattr("ringup.silicon.serve.vfio_user_memory.MOST_DMA_MAPS", 2)
     assert [peer.map(number * PAGE, PAGE) for number in range(3)] == [0, 0, errno.ENOSPC]
     assert peer.unmap(0, PAGE) == 0
     assert peer.map(2 * PAGE, PAGE) == 0

@@ -8,12 +8,12 @@ import sys
 import pytest
 
 from ringup import silicon
-from ringup.drivers.transport import replay
+from ringup.drivers.transport.recording import replay
 from ringup.drivers.usb4 import transport as usb
 from ringup.silicon import fixtures, transport
 from ringup.silicon.asm2464pd import Enclosure, VirtualUsbHost
-from ringup.tools import cli
-from ringup.tools.demo_kernels import compile_for
+from ringup.tools.command_line import cli
+from ringup.tools.demo.kernels import compile_for
 
 MIB = 1 << 20
 VRAM_BYTES = 256 * MIB
@@ -85,7 +85,7 @@ def start_server():
     started = []
 
     def start(*words):
-        command = [sys.executable, "-m", "ringup.tools.cli", "serve", *words]
+        command = [sys.executable, "-m", "ringup.tools.command_line.cli", "serve", *words]
         started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
         return started[-1]
 
@@ -99,7 +99,7 @@ def start_server():
 def nowhere(monkeypatch):
     """A machine without any card, real or named by the environment."""
     monkeypatch.delenv("RINGUP_CARD", raising=False)
-    monkeypatch.setattr("ringup.tools.card_argument.cards", list)
+    monkeypatch.setattr("ringup.tools.command_line.card_argument.cards", list)
 
 
 @pytest.fixture

@@ -1,1 +1,4 @@
-"""The benchmarks: each measures ringup and its peer side by side in one run, and states its goal. Never a timed test."""
+"""The benchmarks' frame: what a bench is given, how things are timed, figures and how they are shown.
+
+The command and the benches import it; a figure is never a test.
+"""

@@ -13,7 +13,6 @@ from pathlib import Path
 from ringup.autogen.structs import near
 from ringup.errors import NoSuchCard, NotSupported
 from ringup.silicon import transport
-from ringup.tools import files
 from ringup.tools.bench.bench import Bench, Measure
 from ringup.tools.bench.environment import FOLDER, find_or_make, without
 from ringup.tools.bench.figure import Figure, table
@@ -21,29 +20,36 @@ from ringup.tools.bench.on_card import VIRTUAL, is_virtual
 from ringup.tools.bench.page import Section, page
 from ringup.tools.bench.plot import Plot
 from ringup.tools.bench.timing import Interpreter
-from ringup.tools.card_argument import card_name
-from ringup.tools.json_text import json_text
-from ringup.tools.paths import add_firmware_argument, add_source_arguments, cache_folder, sources_of
-from ringup.tools.progress import Progress
+from ringup.tools.command_line.card_argument import card_name
+from ringup.tools.common import files
+from ringup.tools.common.json_text import json_text
+from ringup.tools.common.paths import add_firmware_argument, add_source_arguments, cache_folder, sources_of
+from ringup.tools.common.progress import Progress
 
 BENCHES = {  # name: (module with `measure`, what it measures); the order they run in
-    "import": ("ringup.tools.bench.imports", "importing ringup and each generated module"),
-    "registers": ("ringup.tools.bench.registers", "opening a chip's register database, finding registers by name"),
-    "fields": ("ringup.tools.bench.fields", "struct fields and bit-fields, beside ctypes, cffi and the peer"),
-    "generate": ("ringup.tools.bench.generate", "generating facts from header packages"),
-    "shader": ("ringup.tools.bench.shader", "kernels on the virtual shader cores"),
-    "queues": ("ringup.tools.bench.queues", "building and submitting work, over plain memory"),
-    "latency": ("ringup.tools.bench.latency", "small work on a card: doorbell to signal, how much goes through"),
-    "transfers": ("ringup.tools.bench.transfers", "copies and fills on a card by size and direction"),
-    "bringup": ("ringup.tools.bench.bringup", "starts of a card by stage, imports, register accesses"),
+    "import": ("ringup.tools.bench.benches.imports", "importing ringup and each generated module"),
+    "registers": (
+        "ringup.tools.bench.benches.registers",
+        "opening a chip's register database, finding registers by name",
+    ),
+    "fields": ("ringup.tools.bench.benches.fields", "struct fields and bit-fields, beside ctypes, cffi and the peer"),
+    "generate": ("ringup.tools.bench.benches.generate", "generating facts from header packages"),
+    "shader": ("ringup.tools.bench.benches.shader", "kernels on the virtual shader cores"),
+    "queues": ("ringup.tools.bench.benches.queues", "building and submitting work, over plain memory"),
+    "latency": (
+        "ringup.tools.bench.benches.latency",
+        "small work on a card: doorbell to signal, how much goes through",
+    ),
+    "transfers": ("ringup.tools.bench.benches.transfers", "copies and fills on a card by size and direction"),
+    "bringup": ("ringup.tools.bench.benches.bringup", "starts of a card by stage, imports, register accesses"),
     "usb": (
-        "ringup.tools.bench.usb",
+        "ringup.tools.bench.benches.usb",
         "a card behind a USB bridge: transfers, waits, starts and copies at three speeds",
     ),
-    "compile": ("ringup.tools.bench.compile", "compiling graphs of tensors, the first time in a process"),
-    "schedule": ("ringup.tools.bench.schedule", "kernels of a graph of tensors and the bytes they move"),
-    "code": ("ringup.tools.bench.code", "compiled kernels beside what LLVM makes of the same program"),
-    "memory": ("ringup.tools.bench.memory", "ranges of a Radeon's memory, its page tables"),
+    "compile": ("ringup.tools.bench.benches.compile", "compiling graphs of tensors, the first time in a process"),
+    "schedule": ("ringup.tools.bench.benches.schedule", "kernels of a graph of tensors and the bytes they move"),
+    "code": ("ringup.tools.bench.benches.code", "compiled kernels beside what LLVM makes of the same program"),
+    "memory": ("ringup.tools.bench.benches.memory", "ranges of a Radeon's memory, its page tables"),
 }
 ON_CARD = {"latency", "transfers", "bringup", "usb"}
 KINDS = {  # cards of which a bench has figures, where that is not every card

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ringup.tools.json_text import json_text
+from ringup.tools.common.json_text import json_text
 
 Better = Literal["less", "more"]
 

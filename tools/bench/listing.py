@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ringup.compiler.isa.decode import Instruction
-from ringup.compiler.isa.disassembler import branch_target
-from ringup.compiler.isa.processor import processor
-from ringup.compiler.isa.registers import Literal, Marked, Register
-from ringup.compiler.isa.registers import Operand as Decoded
-from ringup.compiler.rdna.code import Block, Code, Instr, Operand, Special, physical
+from ringup.compiler.isa.amd.assembly.disassembler import branch_target
+from ringup.compiler.isa.amd.encoding.decode import Instruction
+from ringup.compiler.isa.amd.encoding.processor import processor
+from ringup.compiler.isa.amd.encoding.registers import Literal, Marked, Register
+from ringup.compiler.isa.amd.encoding.registers import Operand as Decoded
+from ringup.compiler.rdna.instructions.code import Block, Code, Instr, Operand, Special, physical
+from ringup.compiler.rdna.instructions.steps import Pair
 from ringup.compiler.rdna.model import Estimate, estimate
-from ringup.compiler.rdna.steps import Pair
 from ringup.errors import CompileError
 
 PADDING = ("s_code_end",)

@@ -37,7 +37,7 @@ def _sources(job: Job) -> Sources:
 
 def c_module(job: Job) -> dict[str, Any]:
     """Read the headers of a C module of the manifest; emit every struct and constant they hold."""
-    from ringup.autogen.generate.emit_structs import emit_module
+    from ringup.autogen.generate.emit.structs import emit_module
     from ringup.autogen.generate.run import parse_module
 
     sources = _sources(job)
@@ -54,8 +54,8 @@ def c_module(job: Job) -> dict[str, Any]:
 
 def headers(job: Job) -> dict[str, Any]:
     """Read headers as one translation unit; emit every struct and constant they hold."""
-    from ringup.autogen.generate.clang import parse
-    from ringup.autogen.generate.emit_structs import emit_module
+    from ringup.autogen.generate.c.clang import parse
+    from ringup.autogen.generate.emit.structs import emit_module
 
     files = [Path(file) for file in job["files"]]
     first = [Path(file) for file in job["first"]]
@@ -67,8 +67,8 @@ def headers(job: Job) -> dict[str, Any]:
 
 def registers(job: Job) -> dict[str, Any]:
     """Read blocks of register headers and make their databases; `only` takes one of a block's headers."""
-    from ringup.autogen.generate.regdb_writer import write_block
-    from ringup.autogen.generate.registers import read_block
+    from ringup.autogen.generate.amd.registers import read_block
+    from ringup.autogen.generate.emit.regdb import write_block
 
     with tempfile.TemporaryDirectory() as folder:
         stems = [Path(stem) for stem in job["stems"]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ringup.silicon.amd.rows import bus, gc_compute, gc_core, gc_lacking, gc_rlc, memory, sdma, small, vm_hub
-from ringup.silicon.rows import Rows
+from ringup.silicon.common.rows import Rows
 
 TABLES = {
     "gc": Rows(

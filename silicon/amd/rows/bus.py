@@ -5,39 +5,39 @@ Sources: amdgpu nbio_v4_3.c, amdgpu_device.c, psp_v13_0.c, smu_v13_0.c; nbio_2_3
 
 from __future__ import annotations
 
-from ringup.silicon.rows import ALL, behaviour, inert, unmodelled
+from ringup.silicon.common.rows import ALL, behaviour, inert, unmodelled
 
 ASIC_INIT_COMPLETE = 0x200  # ATOM_S7_ASIC_INIT_COMPLETE_MASK of atombios.h: the card has been posted
 FLUSH_MEM, FLUSH_REG = 0x385C, 0x3858  # the flush registers themselves
-STRAPS = "nbio.py: the chip's identity and size"
+STRAPS = "board/nbio.py: the chip's identity and size"
 
 NBIO = (
     behaviour("RCC_STRAP0_RCC_DEV0_EPF0_STRAP0 RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE", STRAPS, read_only=ALL),
     behaviour(
-        "RCC_DEV0_EPF0_RCC_IOV_FUNC_IDENTIFIER", "nbio.py: a physical function, virtualisation off", read_only=ALL,
+        "RCC_DEV0_EPF0_RCC_IOV_FUNC_IDENTIFIER", "board/nbio.py: a physical function, virtualisation off", read_only=ALL,
     ),
     behaviour("RCC_DEV0_0_RCC_CONFIG_APER_SIZE RCC_DEV0_0_RCC_CONFIG_REG_APER_SIZE", STRAPS, read_only=ALL),
-    behaviour("BIF_BX0_BIF_FB_EN", "apertures.py: BAR 0 is open for reads and writes", reset=3),
+    behaviour("BIF_BX0_BIF_FB_EN", "board/apertures.py: BAR 0 is open for reads and writes", reset=3),
     behaviour(
-        "BIF_BX_PF0_MM_INDEX BIF_BX_PF0_MM_INDEX_HI BIF_BX_PF0_MM_DATA", "nbio.py: a window to registers and VRAM",
+        "BIF_BX_PF0_MM_INDEX BIF_BX_PF0_MM_INDEX_HI BIF_BX_PF0_MM_DATA", "board/nbio.py: a window to registers and VRAM",
     ),
     behaviour(
         "BIF_BX_PF0_RSMU_INDEX BIF_BX_PF0_RSMU_INDEX_HI BIF_BX_PF0_RSMU_DATA BIF_BX0_PCIE_INDEX BIF_BX0_PCIE_INDEX_HI"
         " BIF_BX0_PCIE_DATA BIF_BX0_PCIE_INDEX2 BIF_BX0_PCIE_INDEX2_HI BIF_BX0_PCIE_DATA2",
-        "nbio.py: windows to every register",
+        "board/nbio.py: windows to every register",
     ),
     behaviour(
         "BIF_BX_PF0_HDP_MEM_COHERENCY_FLUSH_CNTL BIF_BX_PF0_HDP_REG_COHERENCY_FLUSH_CNTL"
         " BIF_BX_PF0_HDP_MEM_COHERENCY_FLUSH_ONLY_CNTL BIF_BX_PF0_GPU_HDP_FLUSH_REQ",
-        "nbio.py: the host data path is flushed",
+        "board/nbio.py: the host data path is flushed",
     ),
-    behaviour("BIF_BX_PF0_GPU_HDP_FLUSH_DONE", "nbio.py: engines whose flush is done", read_only=ALL),
-    behaviour("BIF_BX0_REMAP_HDP_MEM_FLUSH_CNTL", "nbio.py: where else the flush register is", reset=FLUSH_MEM),
-    behaviour("BIF_BX0_REMAP_HDP_REG_FLUSH_CNTL", "nbio.py: the same", reset=FLUSH_REG),
-    behaviour("BIF_BX_PF0_BIF_BME_STATUS", "nbio.py: an engine wanted the bus while mastering was off", read_only=1),
-    behaviour("RCC_DEV0_EPF0_RCC_DOORBELL_APER_EN", "nbio.py: doorbells are on"),
-    behaviour("S2A_DOORBELL_ENTRY_#_CTRL", "nbio.py: where doorbells lead"),
-    behaviour("BIF_BX0_BIOS_SCRATCH_7", "nbio.py: the card's own firmware has posted it", reset=ASIC_INIT_COMPLETE),
+    behaviour("BIF_BX_PF0_GPU_HDP_FLUSH_DONE", "board/nbio.py: engines whose flush is done", read_only=ALL),
+    behaviour("BIF_BX0_REMAP_HDP_MEM_FLUSH_CNTL", "board/nbio.py: where else the flush register is", reset=FLUSH_MEM),
+    behaviour("BIF_BX0_REMAP_HDP_REG_FLUSH_CNTL", "board/nbio.py: the same", reset=FLUSH_REG),
+    behaviour("BIF_BX_PF0_BIF_BME_STATUS", "board/nbio.py: an engine wanted the bus while mastering was off", read_only=1),
+    behaviour("RCC_DEV0_EPF0_RCC_DOORBELL_APER_EN", "board/nbio.py: doorbells are on"),
+    behaviour("S2A_DOORBELL_ENTRY_#_CTRL", "board/nbio.py: where doorbells lead"),
+    behaviour("BIF_BX0_BIOS_SCRATCH_7", "board/nbio.py: the card's own firmware has posted it", reset=ASIC_INIT_COMPLETE),
     inert(
         "BIF_BX0_BIOS_SCRATCH_# BIF_BX0_SBIOS_SCRATCH_# BIF_BX0_DRIVER_SCRATCH_# BIF_BX0_FW_SCRATCH_#",
         "32 bits that VBIOS, firmware and drivers leave each other notes in", "amdgpu_atombios.c, scratch registers",
@@ -64,14 +64,14 @@ NBIO = (
 )  # fmt: skip
 
 MP = (
-    behaviour("MP0_SMN_C2PMSG_35 MP0_SMN_C2PMSG_36", "psp.py: the boot loader's command and image"),
-    behaviour("MP0_SMN_C2PMSG_33 MP0_SMN_C2PMSG_58 MP0_SMN_C2PMSG_81", "psp.py: ready, version, alive", read_only=ALL),
+    behaviour("MP0_SMN_C2PMSG_35 MP0_SMN_C2PMSG_36", "psp/processor.py: the boot loader's command and image"),
+    behaviour("MP0_SMN_C2PMSG_33 MP0_SMN_C2PMSG_58 MP0_SMN_C2PMSG_81", "psp/processor.py: ready, version, alive", read_only=ALL),
     behaviour(
-        "MP0_SMN_C2PMSG_64 MP0_SMN_C2PMSG_67 MP0_SMN_C2PMSG_69 MP0_SMN_C2PMSG_70 MP0_SMN_C2PMSG_71", "psp.py: the ring",
+        "MP0_SMN_C2PMSG_64 MP0_SMN_C2PMSG_67 MP0_SMN_C2PMSG_69 MP0_SMN_C2PMSG_70 MP0_SMN_C2PMSG_71", "psp/processor.py: the ring",
     ),
-    behaviour("MP1_SMN_C2PMSG_66 MP1_SMN_C2PMSG_82 MP1_SMN_C2PMSG_90", "smu.py: message, argument, answer"),
-    behaviour("MP1_SMN_C2PMSG_53 MP1_SMN_C2PMSG_54 MP1_SMN_C2PMSG_75", "smu.py: the same, for debugging"),
-    behaviour("MP1_FIRMWARE_FLAGS", "smu.py: the SMU runs", read_only=ALL),
+    behaviour("MP1_SMN_C2PMSG_66 MP1_SMN_C2PMSG_82 MP1_SMN_C2PMSG_90", "smu/controller.py: message, argument, answer"),
+    behaviour("MP1_SMN_C2PMSG_53 MP1_SMN_C2PMSG_54 MP1_SMN_C2PMSG_75", "smu/controller.py: the same, for debugging"),
+    behaviour("MP1_FIRMWARE_FLAGS", "smu/controller.py: the SMU runs", read_only=ALL),
     inert(
         "MP1_SMN_IH_SW_INT MP1_SMN_IH_SW_INT_CTRL",
         "interrupts from the SMU to the driver, which it never has cause for here", "smu_v13_0.c, set_irq_state",

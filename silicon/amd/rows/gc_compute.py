@@ -6,30 +6,30 @@ values after reset.
 
 from __future__ import annotations
 
-from ringup.silicon.rows import ALL, behaviour, inert, unmodelled
+from ringup.silicon.common.rows import ALL, behaviour, inert, unmodelled
 
 TIME = "share of time and order among queues, of which the model promises nothing"
 
 ROWS = (
     # --- queue descriptors ---------------------------------------------------------------------------------------
-    behaviour("CP_HQD_ACTIVE CP_HQD_DEQUEUE_REQUEST CP_HQD_VMID", "cp.py, hqd.py: connect, stop and save a queue"),
+    behaviour("CP_HQD_ACTIVE CP_HQD_DEQUEUE_REQUEST CP_HQD_VMID", "gc/cp.py, gc/hqd.py: connect, stop and save a queue"),
     behaviour(
         "CP_HQD_PQ_BASE CP_HQD_PQ_BASE_HI CP_HQD_PQ_RPTR CP_HQD_PQ_WPTR_LO CP_HQD_PQ_WPTR_HI"
         " CP_HQD_PQ_RPTR_REPORT_ADDR CP_HQD_PQ_RPTR_REPORT_ADDR_HI CP_HQD_PQ_WPTR_POLL_ADDR"
         " CP_HQD_PQ_WPTR_POLL_ADDR_HI CP_HQD_PQ_DOORBELL_CONTROL CP_MQD_BASE_ADDR CP_MQD_BASE_ADDR_HI",
-        "hqd.py: ring, pointers, doorbell, memory image",
+        "gc/hqd.py: ring, pointers, doorbell, memory image",
     ),
-    behaviour("CP_HQD_PQ_CONTROL", "hqd.py: size, privilege, what the pointers count", reset=0x0030_8509),
-    behaviour("CP_HQD_PERSISTENT_STATE", "aql.py, cp_queue.py: waves saved with the queue", reset=0x0BE0_5501),
-    behaviour("CP_HQD_IB_CONTROL", "pm4_parser.py: the indirect buffer under way", reset=0x0030_0000),
-    behaviour("CP_HQD_IB_BASE_ADDR CP_HQD_IB_BASE_ADDR_HI CP_HQD_IB_RPTR", "pm4_parser.py: the same"),
-    behaviour("CP_HQD_AQL_CONTROL", "cp.py: packets are AQL's"),
-    behaviour("CP_HQD_ERROR", "aql.py: why the queue stopped"),
+    behaviour("CP_HQD_PQ_CONTROL", "gc/hqd.py: size, privilege, what the pointers count", reset=0x0030_8509),
+    behaviour("CP_HQD_PERSISTENT_STATE", "gc/aql.py, gc/cp_queue.py: waves saved with the queue", reset=0x0BE0_5501),
+    behaviour("CP_HQD_IB_CONTROL", "gc/pm4_parser.py: the indirect buffer under way", reset=0x0030_0000),
+    behaviour("CP_HQD_IB_BASE_ADDR CP_HQD_IB_BASE_ADDR_HI CP_HQD_IB_RPTR", "gc/pm4_parser.py: the same"),
+    behaviour("CP_HQD_AQL_CONTROL", "gc/cp.py: packets are AQL's"),
+    behaviour("CP_HQD_ERROR", "gc/aql.py: why the queue stopped"),
     unmodelled(
         "CP_MQD_CONTROL", "VMID and rights by which the memory image is reached: here always VMID 0", reset=0x100,
     ),
     inert("CP_HQD_PIPE_PRIORITY CP_HQD_QUEUE_PRIORITY CP_HQD_QUANTUM", TIME, "gfx_v11_0.c, compute_mqd_init"),
-    behaviour("CP_HQD_EOP_RPTR", "cp.py: INIT_FETCHER; the rest as the end-of-pipe queue"),
+    behaviour("CP_HQD_EOP_RPTR", "gc/cp.py: INIT_FETCHER; the rest as the end-of-pipe queue"),
     unmodelled("CP_HQD_EOP_CONTROL", "size of the end-of-pipe queue: here what ends is known without one", reset=0x6),
     unmodelled(
         "CP_HQD_EOP_BASE_ADDR CP_HQD_EOP_BASE_ADDR_HI CP_HQD_EOP_WPTR CP_HQD_EOP_WPTR_MEM"
@@ -51,10 +51,10 @@ ROWS = (
         "COMPUTE_START_* COMPUTE_NUM_THREAD_* COMPUTE_PGM_LO COMPUTE_PGM_HI COMPUTE_PGM_RSRC1 COMPUTE_PGM_RSRC2"
         " COMPUTE_TMPRING_SIZE"
         " COMPUTE_USER_DATA_# COMPUTE_DISPATCH_SCRATCH_BASE_LO COMPUTE_DISPATCH_SCRATCH_BASE_HI",
-        "dispatch.py: a grid on the cores",
+        "gc/dispatch.py: a grid on the cores",
     ),
-    behaviour("COMPUTE_STATIC_THREAD_MGMT_SE#", "dispatch.py: CUs that may run; none is an error", reset=ALL),
-    behaviour("COMPUTE_DISPATCH_PKT_ADDR_LO COMPUTE_DISPATCH_PKT_ADDR_HI COMPUTE_DISPATCH_ID", "aql_dispatch.py"),
+    behaviour("COMPUTE_STATIC_THREAD_MGMT_SE#", "gc/dispatch.py: CUs that may run; none is an error", reset=ALL),
+    behaviour("COMPUTE_DISPATCH_PKT_ADDR_LO COMPUTE_DISPATCH_PKT_ADDR_HI COMPUTE_DISPATCH_ID", "gc/aql_dispatch.py"),
     inert(
         "COMPUTE_PGM_RSRC3", "how far instructions are prefetched: speed; traps at a wave's ends are refused",
         "LLVM AMDGPUUsage, compute_pgm_rsrc3 for GFX10-GFX11", starts=("TRAP_ON_START", "TRAP_ON_END"),
@@ -74,11 +74,11 @@ ROWS = (
     ),
     unmodelled("COMPUTE_*", "restart, relaunch and identity of a dispatch: here kept inside the model"),
     # --- shader memory, trap handlers, sequencers ----------------------------------------------------------------
-    behaviour("SH_MEM_CONFIG", "dispatch.py: address mode, alignment", reset=0xC000),
-    behaviour("SH_MEM_BASES", "dispatch.py: where LDS and scratch lie in flat addresses"),
-    behaviour("SQ_SHADER_TBA_LO SQ_SHADER_TBA_HI SQ_SHADER_TMA_LO SQ_SHADER_TMA_HI", "dispatch.py: the trap handler"),
-    behaviour("SQ_CMD SQ_IND_INDEX SQ_IND_DATA", "sq.py: waves as debuggers read and kill them"),
-    behaviour("SPI_COMPUTE_QUEUE_RESET", "cp.py: the waves of a queue end"),
+    behaviour("SH_MEM_CONFIG", "gc/dispatch.py: address mode, alignment", reset=0xC000),
+    behaviour("SH_MEM_BASES", "gc/dispatch.py: where LDS and scratch lie in flat addresses"),
+    behaviour("SQ_SHADER_TBA_LO SQ_SHADER_TBA_HI SQ_SHADER_TMA_LO SQ_SHADER_TMA_HI", "gc/dispatch.py: the trap handler"),
+    behaviour("SQ_CMD SQ_IND_INDEX SQ_IND_DATA", "gc/sq.py: waves as debuggers read and kill them"),
+    behaviour("SPI_COMPUTE_QUEUE_RESET", "gc/cp.py: the waves of a queue end"),
     inert(
         "SPI_GDBG_PER_VMID_CNTL",
         "TRAP_EN: trap handlers run where the VMID has one; the debugger's other fields are refused",

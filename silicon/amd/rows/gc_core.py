@@ -5,25 +5,25 @@ Sources: amdgpu gfx_v11_0.c, soc21.c, mes_v11_0.c, gc_11_0_0_default.h for value
 
 from __future__ import annotations
 
-from ringup.silicon.rows import ALL, behaviour, inert, unmodelled
+from ringup.silicon.common.rows import ALL, behaviour, inert, unmodelled
 
-PAST_PSP = "direct_load.py: firmware past the PSP is not taken"
+PAST_PSP = "gc/direct_load.py: firmware past the PSP is not taken"
 
 ROWS = (
     # --- register bus --------------------------------------------------------------------------------------------
-    behaviour("GRBM_GFX_CNTL", "grbm.py: queue and VMID that accesses are for"),
-    behaviour("GRBM_GFX_INDEX", "grbm.py: shader engine and array that accesses are for", reset=0xE000_0000),
-    behaviour("GRBM_STATUS GRBM_STATUS2 GRBM_STATUS_SE#", "grbm.py: what is busy", read_only=ALL),
-    behaviour("GRBM_SOFT_RESET", "gc.py: resets parts of the command processor and the copy engines"),
+    behaviour("GRBM_GFX_CNTL", "gc/grbm.py: queue and VMID that accesses are for"),
+    behaviour("GRBM_GFX_INDEX", "gc/grbm.py: shader engine and array that accesses are for", reset=0xE000_0000),
+    behaviour("GRBM_STATUS GRBM_STATUS2 GRBM_STATUS_SE#", "gc/grbm.py: what is busy", read_only=ALL),
+    behaviour("GRBM_SOFT_RESET", "gc/core.py: resets parts of the command processor and the copy engines"),
     inert(
         "GRBM_CNTL", "how long an access waits for a block; here all answer", "gfx_v11_0.c, constants_init",
         reset=0x18,
     ),
     inert("SCRATCH_REG#", "32 bits for anybody, nothing else on metal either", "gfx_v11_0.c, ring_test_ring"),
-    behaviour("GB_ADDR_CONFIG", "grbm.py: shape of pipes and packers"),
-    behaviour("GB_ADDR_CONFIG_READ", "grbm.py: the same", read_only=ALL),
-    behaviour("CC_GC_SHADER_ARRAY_CONFIG CC_GC_SHADER_RATE_CONFIG", "grbm.py: fuses of each array", read_only=ALL),
-    behaviour("GC_USER_SHADER_ARRAY_CONFIG GC_USER_SHADER_RATE_CONFIG", "grbm.py: what drivers switch off, per array"),
+    behaviour("GB_ADDR_CONFIG", "gc/grbm.py: shape of pipes and packers"),
+    behaviour("GB_ADDR_CONFIG_READ", "gc/grbm.py: the same", read_only=ALL),
+    behaviour("CC_GC_SHADER_ARRAY_CONFIG CC_GC_SHADER_RATE_CONFIG", "gc/grbm.py: fuses of each array", read_only=ALL),
+    behaviour("GC_USER_SHADER_ARRAY_CONFIG GC_USER_SHADER_RATE_CONFIG", "gc/grbm.py: what drivers switch off, per array"),
     # UNKNOWN: what of these is off on metal; here nothing is
     inert(
         "CC_GC_SA_UNIT_DISABLE GC_USER_SA_UNIT_DISABLE CC_RB_BACKEND_DISABLE GC_USER_RB_BACKEND_DISABLE"
@@ -32,19 +32,19 @@ ROWS = (
         "gfx_v11_0.c, get_sa_active_bitmap, get_rb_active_bitmap, get_tcc_info",
     ),
     # --- engines and their firmware ------------------------------------------------------------------------------
-    behaviour("CP_ME_CNTL", "cp.py: graphics' engines halt, reset, run", reset=0x1500_0000),
-    behaviour("CP_MEC_RS64_CNTL", "cp.py: the compute engine halts, resets, runs", reset=0x4000_0000),
-    behaviour("CP_MES_CNTL", "cp.py: the scheduler halts, resets, runs", reset=0x4000_0000),
-    behaviour("CP_MEC_CNTL", "cp.py: queues are looked at again; the engine before RS64", reset=0x5000_0000),
-    behaviour("CP_MES_GP3_LO", "cp.py: the scheduler's version"),
-    behaviour("CP_MES_MTIME_LO CP_MES_MTIME_HI", "grbm.py: the reference clock", read_only=ALL),
+    behaviour("CP_ME_CNTL", "gc/cp.py: graphics' engines halt, reset, run", reset=0x1500_0000),
+    behaviour("CP_MEC_RS64_CNTL", "gc/cp.py: the compute engine halts, resets, runs", reset=0x4000_0000),
+    behaviour("CP_MES_CNTL", "gc/cp.py: the scheduler halts, resets, runs", reset=0x4000_0000),
+    behaviour("CP_MEC_CNTL", "gc/cp.py: queues are looked at again; the engine before RS64", reset=0x5000_0000),
+    behaviour("CP_MES_GP3_LO", "gc/cp.py: the scheduler's version"),
+    behaviour("CP_MES_MTIME_LO CP_MES_MTIME_HI", "gc/grbm.py: the reference clock", read_only=ALL),
     behaviour(
         "CP_CPC_IC_OP_CNTL CP_PFP_IC_OP_CNTL CP_ME_IC_OP_CNTL CP_MES_IC_OP_CNTL CP_MEC_DC_OP_CNTL"
         " CP_GFX_RS64_DC_OP_CNTL",
-        "cp.py: an operation on a cache is done at once",
+        "gc/cp.py: an operation on a cache is done at once",
     ),
     behaviour(
-        "CP_MEC_ME#_HEADER_DUMP CP_ME_HEADER_DUMP CP_MES_HEADER_DUMP", "cp.py: the last packet", reset=0xDEF0_DEF0,
+        "CP_MEC_ME#_HEADER_DUMP CP_ME_HEADER_DUMP CP_MES_HEADER_DUMP", "gc/cp.py: the last packet", reset=0xDEF0_DEF0,
     ),
     unmodelled("CP_PFP_HEADER_DUMP", "the prefetch parser's last packet", reset=0xDEF0_DEF0),
     unmodelled(
@@ -63,34 +63,34 @@ ROWS = (
     behaviour(
         "CP_RB#_BASE CP_RB#_BASE_HI CP_RB#_RPTR CP_RB#_RPTR_ADDR CP_RB#_RPTR_ADDR_HI CP_RB#_WPTR CP_RB#_WPTR_HI"
         " CP_RB#_ACTIVE CP_RB#_CNTL",
-        "gfx_ring.py: other names of a graphics queue's registers",
+        "gc/gfx_ring.py: other names of a graphics queue's registers",
     ),
-    behaviour("CP_RB0_CNTL", "gfx_ring.py: the same", reset=0x00A0_0000),
-    behaviour("CP_RB_VMID", "gfx_ring.py: VMIDs of the ring buffers"),
-    behaviour("CP_RB_DOORBELL_CONTROL", "hqd.py: a graphics queue's doorbell"),
-    behaviour("CP_RB_WPTR_POLL_ADDR_LO CP_RB_WPTR_POLL_ADDR_HI", "hqd.py: a graphics queue's pointer in memory"),
-    behaviour("CP_RB_DOORBELL_RANGE_LOWER", "cp.py: which doorbells are heard"),
-    behaviour("CP_RB_DOORBELL_RANGE_UPPER", "cp.py: the same", reset=0x108),
-    behaviour("CP_MEC_DOORBELL_RANGE_UPPER", "cp.py: the same", reset=0xFFC),
-    behaviour("CP_MEC_DOORBELL_RANGE_LOWER", "cp.py: the same", reset=0x110),
-    behaviour("CP_PQ_WPTR_POLL_CNTL CP_PQ_WPTR_POLL_CNTL1", "cp.py: write pointers read from memory"),
-    behaviour("CP_INT_CNTL_RING# CP_INT_STATUS_RING#", "cp.py: graphics' interrupts"),
-    behaviour("CP_ME#_PIPE#_INT_CNTL CP_ME#_PIPE#_INT_STATUS", "cp.py: compute's interrupts"),
-    behaviour("CPC_INT_CNTL CPC_INT_STATUS", "cp.py: an interrupt by register, as the KIQ's fence"),
-    behaviour("CP_GFX_ERROR", "cp_queue.py: why a graphics queue stopped"),
+    behaviour("CP_RB0_CNTL", "gc/gfx_ring.py: the same", reset=0x00A0_0000),
+    behaviour("CP_RB_VMID", "gc/gfx_ring.py: VMIDs of the ring buffers"),
+    behaviour("CP_RB_DOORBELL_CONTROL", "gc/hqd.py: a graphics queue's doorbell"),
+    behaviour("CP_RB_WPTR_POLL_ADDR_LO CP_RB_WPTR_POLL_ADDR_HI", "gc/hqd.py: a graphics queue's pointer in memory"),
+    behaviour("CP_RB_DOORBELL_RANGE_LOWER", "gc/cp.py: which doorbells are heard"),
+    behaviour("CP_RB_DOORBELL_RANGE_UPPER", "gc/cp.py: the same", reset=0x108),
+    behaviour("CP_MEC_DOORBELL_RANGE_UPPER", "gc/cp.py: the same", reset=0xFFC),
+    behaviour("CP_MEC_DOORBELL_RANGE_LOWER", "gc/cp.py: the same", reset=0x110),
+    behaviour("CP_PQ_WPTR_POLL_CNTL CP_PQ_WPTR_POLL_CNTL1", "gc/cp.py: write pointers read from memory"),
+    behaviour("CP_INT_CNTL_RING# CP_INT_STATUS_RING#", "gc/cp.py: graphics' interrupts"),
+    behaviour("CP_ME#_PIPE#_INT_CNTL CP_ME#_PIPE#_INT_STATUS", "gc/cp.py: compute's interrupts"),
+    behaviour("CPC_INT_CNTL CPC_INT_STATUS", "gc/cp.py: an interrupt by register, as the KIQ's fence"),
+    behaviour("CP_GFX_ERROR", "gc/cp_queue.py: why a graphics queue stopped"),
     inert(
         "CP_INT_CNTL", "enables CNTX_BUSY and GFX_IDLE interrupts, of which drivers expect none",
         "gfx_v11_0.c, soft_reset",
     ),
-    behaviour("CP_VMID_RESET", "cp.py: graphics queues of a VMID are reset"),
-    behaviour("CP_STAT CP_CPC_STATUS", "grbm.py: what is busy", read_only=ALL),
+    behaviour("CP_VMID_RESET", "gc/cp.py: graphics queues of a VMID are reset"),
+    behaviour("CP_STAT CP_CPC_STATUS", "gc/grbm.py: what is busy", read_only=ALL),
     behaviour(
         "CP_GFX_HQD_ACTIVE CP_GFX_HQD_VMID CP_GFX_HQD_BASE CP_GFX_HQD_BASE_HI CP_GFX_HQD_RPTR CP_GFX_HQD_RPTR_ADDR"
         " CP_GFX_HQD_RPTR_ADDR_HI CP_GFX_HQD_WPTR CP_GFX_HQD_WPTR_HI CP_GFX_HQD_DEQUEUE_REQUEST CP_GFX_MQD_BASE_ADDR"
         " CP_GFX_MQD_BASE_ADDR_HI",
-        "hqd.py: a graphics queue",
+        "gc/hqd.py: a graphics queue",
     ),
-    behaviour("CP_GFX_HQD_CNTL", "hqd.py: size, privilege, report of the read pointer", reset=0x00A0_0000),
+    behaviour("CP_GFX_HQD_CNTL", "gc/hqd.py: size, privilege, report of the read pointer", reset=0x00A0_0000),
     inert(
         "CP_GFX_HQD_QUANTUM", "share of time among queues, of which the model promises nothing",
         "gfx_v11_0.c, gfx_mqd_init", reset=0xA01,

@@ -7,7 +7,7 @@ Sources: clearstate_gfx11.h, gfx_v11_0.c (init_gds_vmid, ring_emit_gds_switch), 
 
 from __future__ import annotations
 
-from ringup.silicon.rows import unmodelled
+from ringup.silicon.common.rows import unmodelled
 
 DRAWING = "state of drawing, which no packet here does"
 GDS = "GDS, global wave sync and ordered append"

@@ -5,18 +5,18 @@ Sources: amdgpu gfx_v11_0.c (rlc_*, update_*_clock_gating), imu_v11_0.c, psp_gfx
 
 from __future__ import annotations
 
-from ringup.silicon.rows import ALL, behaviour, inert, unmodelled
+from ringup.silicon.common.rows import ALL, behaviour, inert, unmodelled
 
 GATING = "gfx_v11_0.c, update_gfx_clock_gating"
 
 ROWS = (
-    behaviour("RLC_RLCS_BOOTLOAD_STATUS", "rlc.py: how far the boot is", read_only=ALL),
-    behaviour("RLC_CNTL", "rlc.py: the controller runs after the boot"),
-    behaviour("RLC_SAFE_MODE", "rlc.py: the message is taken"),
-    behaviour("RLC_GPM_STAT RLC_STAT", "rlc.py: power and clock are on", read_only=ALL),
-    behaviour("RLC_CP_SCHEDULERS", "cp.py: which queues are kernels' own", reset=0x3038),
-    behaviour("RLC_CAPTURE_GPU_CLOCK_COUNT RLC_CAPTURE_GPU_CLOCK_COUNT_#", "grbm.py: the counters latch"),
-    behaviour("RLC_GPU_CLOCK_COUNT_LSB* RLC_GPU_CLOCK_COUNT_MSB*", "grbm.py: the latched counters", read_only=ALL),
+    behaviour("RLC_RLCS_BOOTLOAD_STATUS", "gc/rlc.py: how far the boot is", read_only=ALL),
+    behaviour("RLC_CNTL", "gc/rlc.py: the controller runs after the boot"),
+    behaviour("RLC_SAFE_MODE", "gc/rlc.py: the message is taken"),
+    behaviour("RLC_GPM_STAT RLC_STAT", "gc/rlc.py: power and clock are on", read_only=ALL),
+    behaviour("RLC_CP_SCHEDULERS", "gc/cp.py: which queues are kernels' own", reset=0x3038),
+    behaviour("RLC_CAPTURE_GPU_CLOCK_COUNT RLC_CAPTURE_GPU_CLOCK_COUNT_#", "gc/grbm.py: the counters latch"),
+    behaviour("RLC_GPU_CLOCK_COUNT_LSB* RLC_GPU_CLOCK_COUNT_MSB*", "gc/grbm.py: the latched counters", read_only=ALL),
     inert(
         "RLC_CGCG_CGLS_CTRL RLC_CGCG_CGLS_CTRL_3D RLC_CGTT_MGCG_OVERRIDE RLC_MGCG_CTRL RLC_MEM_SLP_CNTL",
         "clock gating: power alone", GATING,
@@ -41,7 +41,7 @@ ROWS = (
     behaviour(
         "RLC_GPM_UCODE_DATA RLC_PACE_UCODE_DATA RLC_GPU_IOV_UCODE_DATA GFX_IMU_I_RAM_DATA GFX_IMU_D_RAM_DATA"
         " GFX_IMU_RLC_BOOTLOADER_SIZE",
-        "direct_load.py: firmware past the PSP is not taken",
+        "gc/direct_load.py: firmware past the PSP is not taken",
     ),
     unmodelled("RLC_*IRAM_DATA RLC_*DRAM_DATA", "firmware stored by register", starts=("*",)),
     unmodelled("RLC_GPU_IOV_VF_ENABLE", "virtual functions", starts=("VF_ENABLE",)),

@@ -5,7 +5,7 @@ Sources: amdgpu mmhub_v3_0.c, athub_v3_0.c, lsdma_v6_0.c.
 
 from __future__ import annotations
 
-from ringup.silicon.rows import inert, unmodelled
+from ringup.silicon.common.rows import inert, unmodelled
 
 COUNTERS = "performance counters"
 ARBITERS = "order and share of requests on their way to memory, which all take no time here"

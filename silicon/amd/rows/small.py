@@ -5,7 +5,7 @@ Sources: amdgpu hdp_v6_0.c, ih_v6_0.c, smuio_v13_0_6.c, smu_v13_0.c.
 
 from __future__ import annotations
 
-from ringup.silicon.rows import ALL, behaviour, inert, unmodelled
+from ringup.silicon.common.rows import ALL, behaviour, inert, unmodelled
 
 HDP = (
     inert(
@@ -18,13 +18,13 @@ OSSSYS = (
     behaviour(
         "IH_RB_CNTL IH_RB_BASE IH_RB_BASE_HI IH_RB_RPTR IH_RB_WPTR IH_RB_WPTR_ADDR_LO IH_RB_WPTR_ADDR_HI"
         " IH_DOORBELL_RPTR IH_RB_BASE_RING1 IH_RB_BASE_HI_RING1 IH_RB_RPTR_RING1 IH_RB_WPTR_RING1 IH_DOORBELL_RPTR_RING1",
-        "ih.py: the two rings",
+        "board/ih.py: the two rings",
     ),
     # the header leaves out WPTR_WRITEBACK_ENABLE of ring 1, which amdgpu sets as of ring 0: ih_v6_0.c, rb_cntl
-    behaviour("IH_RB_CNTL_RING1", "ih.py: the second ring is on", spare=0x100),
-    behaviour("IH_VMID_#_LUT IH_VMID_#_LUT_MM", "ih.py: process ids of VMIDs, written into entries"),
-    behaviour("IH_RING1_CLIENT_CFG_INDEX IH_RING1_CLIENT_CFG_DATA", "ih.py: which sources ring 1 takes"),
-    behaviour("IH_STATUS", "ih.py: idle, full, overflow", read_only=ALL),
+    behaviour("IH_RB_CNTL_RING1", "board/ih.py: the second ring is on", spare=0x100),
+    behaviour("IH_VMID_#_LUT IH_VMID_#_LUT_MM", "board/ih.py: process ids of VMIDs, written into entries"),
+    behaviour("IH_RING1_CLIENT_CFG_INDEX IH_RING1_CLIENT_CFG_DATA", "board/ih.py: which sources ring 1 takes"),
+    behaviour("IH_STATUS", "board/ih.py: idle, full, overflow", read_only=ALL),
     inert(
         "IH_CLK_CTRL IH_MEM_POWER_CTRL", "clock gating and sleeping memory: power alone",
         "ih_v6_0.c, update_clockgating_state",
@@ -37,15 +37,15 @@ OSSSYS = (
     unmodelled("IH_PERFMON_CNTL", "performance counters", starts=("ENABLE0", "ENABLE1")),
 )  # fmt: skip
 SMUIO = (
-    behaviour("ROM_INDEX", "smuio.py: where the window to the flash stands"),
-    behaviour("ROM_DATA", "smuio.py: the flash", read_only=ALL),
-    behaviour("GOLDEN_TSC_COUNT_UPPER GOLDEN_TSC_COUNT_LOWER", "smuio.py: the golden time stamp", read_only=ALL),
+    behaviour("ROM_INDEX", "board/smuio.py: where the window to the flash stands"),
+    behaviour("ROM_DATA", "board/smuio.py: the flash", read_only=ALL),
+    behaviour("GOLDEN_TSC_COUNT_UPPER GOLDEN_TSC_COUNT_LOWER", "board/smuio.py: the golden time stamp", read_only=ALL),
     behaviour("SMUIO_MCM_CONFIG", "a constant: one package, die 0", read_only=ALL),
     behaviour("IP_DISCOVERY_VERSION", "a constant: 0, the first layout", read_only=ALL),
     inert("SCRATCH_REGISTER#", "32 bits for firmware", "smuio_13_0_6_offset.h: named, used by no driver"),
 )
 THM = (
-    behaviour("THM_TCON_CUR_TMP CG_MULT_THERMAL_STATUS", "thm.py: the temperature", read_only=ALL),
-    behaviour("THM_THERMAL_INT_ENA THM_THERMAL_INT_CTRL", "thm.py: thresholds and their interrupts"),
+    behaviour("THM_TCON_CUR_TMP CG_MULT_THERMAL_STATUS", "smu/thm.py: the temperature", read_only=ALL),
+    behaviour("THM_THERMAL_INT_ENA THM_THERMAL_INT_CTRL", "smu/thm.py: thresholds and their interrupts"),
     unmodelled("CG_FDO_CTRL# CG_TACH_CTRL CG_TACH_STATUS", "the fan, by register; its SMU messages are there"),
 )

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from ringup.autogen.generate.facts import BitRange, Member, StructFacts, Unit
+from ringup.autogen.generate.emit.facts import BitRange, Member, StructFacts, Unit
 
 SIZES = {"char": 1, "bool": 1, "ptr": 8} | {
     f"{kind}{bits}": bits // 8 for kind in "uif" for bits in (8, 16, 32, 64, 128)

@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
-from ringup.autogen.generate import clang, libclang
-from ringup.autogen.generate.facts import Constant, Member, TypeRef
+from ringup.autogen.generate.c import clang, libclang
+from ringup.autogen.generate.emit.facts import Constant, Member, TypeRef
 from ringup.errors import HeaderError
 
 UAPI_STUBS = {  # what the kernel's build would put beside its user headers

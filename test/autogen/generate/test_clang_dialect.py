@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ringup.autogen.generate import clang, libclang, watch
-from ringup.autogen.generate.facts import Constant
-from ringup.autogen.generate.macros import Unreadable
+from ringup.autogen.generate.c import clang, libclang, watch
+from ringup.autogen.generate.c.macros import Unreadable
+from ringup.autogen.generate.emit.facts import Constant
 from ringup.errors import HeaderError
 
 
@@ -187,7 +187,7 @@ def test_a_header_that_grows_for_ever_is_given_up(kind, header):
     doubling = "".join(f"#define L{n + 1} L{n} + L{n}\n" for n in range(36))
     path = header('#include "/dev/zero"\n' if kind == "device" else f"#define L0 1\n{doubling}#if L36\n#endif\n")
     program = (
-        "import sys\nfrom pathlib import Path\nfrom ringup.autogen.generate import clang, watch\n"
+        "import sys\nfrom pathlib import Path\nfrom ringup.autogen.generate.c import clang, watch\n"
         "from ringup.errors import HeaderError\nwatch.MEMORY_MAX_BYTES = 200 << 20\n"
         "try:\n    clang.parse([Path(sys.argv[1])])\nexcept HeaderError as error:\n    sys.exit(str(error))\n"
     )

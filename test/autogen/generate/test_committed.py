@@ -8,10 +8,11 @@ import pytest
 
 import ringup.autogen
 from ringup.autogen import isa
-from ringup.autogen.generate import manifest, output, run
-from ringup.autogen.generate.emit_structs import closure
-from ringup.autogen.generate.facts import Constant, Unit
-from ringup.autogen.generate.spelling import member_name, python_name
+from ringup.autogen.generate import manifest, run
+from ringup.autogen.generate.emit import output
+from ringup.autogen.generate.emit.facts import Constant, Unit
+from ringup.autogen.generate.emit.spelling import member_name, python_name
+from ringup.autogen.generate.emit.structs import closure
 from ringup.autogen.structs import SCALARS, Struct
 
 FACTS = Path(ringup.autogen.__file__).parent

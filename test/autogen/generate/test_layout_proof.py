@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
 from hypothesis import strategies as st
 
-from ringup.autogen.generate import clang
-from ringup.autogen.generate.emit_structs import emit_module
-from ringup.autogen.generate.facts import Unit
+from ringup.autogen.generate.c import clang
+from ringup.autogen.generate.emit.facts import Unit
+from ringup.autogen.generate.emit.structs import emit_module
 from ringup.autogen.structs import SCALARS, Row, Struct
 
 PRELUDE = """

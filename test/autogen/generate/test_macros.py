@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringup.autogen.generate import clang
-from ringup.autogen.generate import macros as macros_module
-from ringup.autogen.generate.facts import BitRange
-from ringup.autogen.generate.macros import Macros, Unreadable
+from ringup.autogen.generate.c import clang
+from ringup.autogen.generate.c import macros as macros_module
+from ringup.autogen.generate.c.macros import Macros, Unreadable
+from ringup.autogen.generate.emit.facts import BitRange
 
 HELPERS = """
 #include <stddef.h>

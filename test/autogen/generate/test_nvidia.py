@@ -13,12 +13,12 @@ from types import ModuleType
 import pytest
 
 import ringup.autogen
-from ringup.autogen.generate import nvidia
-from ringup.autogen.generate.clang import parse
-from ringup.autogen.generate.emit_structs import layout_rows, python_name
-from ringup.autogen.generate.facts import Unit
-from ringup.autogen.generate.nvidia_manifest import WANTED, load
-from ringup.autogen.generate.nvidia_unit import module_facts, parse_tree
+from ringup.autogen.generate.c.clang import parse
+from ringup.autogen.generate.emit.facts import Unit
+from ringup.autogen.generate.emit.structs import layout_rows, python_name
+from ringup.autogen.generate.nvidia import modules as nvidia
+from ringup.autogen.generate.nvidia.manifest import WANTED, load
+from ringup.autogen.generate.nvidia.unit import module_facts, parse_tree
 from ringup.autogen.layout import Struct, Word
 from ringup.autogen.regdb import open_chip
 from ringup.errors import HeaderError, NotSupported

@@ -6,9 +6,9 @@ import subprocess
 import pytest
 
 from ringup.autogen.amd import pm4, pm4_events, pm4_queues, sdma_packets
-from ringup.autogen.generate.packets import generate_packets, opcode_facts, read_wanted
-from ringup.autogen.generate.packets_pm4 import committed, from_struct, read_sources
-from ringup.autogen.generate.packets_sdma import field_names, read_header
+from ringup.autogen.generate.amd.packets import generate_packets, opcode_facts, read_wanted
+from ringup.autogen.generate.amd.pm4 import committed, from_struct, read_sources
+from ringup.autogen.generate.amd.sdma import field_names, read_header
 from ringup.autogen.layout import Word
 from ringup.errors import HeaderError
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ringup.autogen.amd import psp_published
-from ringup.autogen.generate import published
+from ringup.autogen.generate.amd import published
 from ringup.errors import HeaderError
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ringup.autogen import qcom
-from ringup.autogen.generate.qualcomm import WANTED, generate_qualcomm, make_qualcomm
+from ringup.autogen.generate.qualcomm.modules import WANTED, generate_qualcomm, make_qualcomm
 from ringup.autogen.qcom import a6xx, a6xx_cp, a6xx_perf, a6xx_rbbm, adreno_pm4, adreno_pm4_control
 from ringup.autogen.regdb import open_chip
 from ringup.errors import HeaderError

@@ -7,10 +7,10 @@ from array import array
 
 import pytest
 
-from ringup.autogen.generate.chips import ASIC_REG, read_chips
-from ringup.autogen.generate.emit_registers import emit_registers
-from ringup.autogen.generate.register_facts import SEGMENT_UNKNOWN, FieldFacts, RegisterFacts
-from ringup.autogen.generate.registers import read_block
+from ringup.autogen.generate.amd.chips import ASIC_REG, read_chips
+from ringup.autogen.generate.amd.registers import read_block
+from ringup.autogen.generate.emit.register_facts import SEGMENT_UNKNOWN, FieldFacts, RegisterFacts
+from ringup.autogen.generate.emit.registers import emit_registers
 from ringup.autogen.regdb import FOLDER, open_chip
 from ringup.autogen.regfile import BlockFile
 from ringup.errors import HeaderError

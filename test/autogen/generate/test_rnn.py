@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ringup.autogen.generate.rnn import SCALARS, read, variant_names
-from ringup.autogen.generate.rnn_xml import MAX_DEPTH, parse
+from ringup.autogen.generate.qualcomm.rnn import SCALARS, read, variant_names
+from ringup.autogen.generate.qualcomm.rnn_xml import MAX_DEPTH, parse
 from ringup.errors import HeaderError
 
 FILES = ("a2xx", "a3xx", "a4xx", "a5xx", "a6xx", "a6xx_gmu", "adreno_common", "adreno_pm4")

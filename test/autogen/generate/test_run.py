@@ -6,11 +6,12 @@ import sys
 
 import pytest
 
-from ringup.autogen.generate import manifest, output, run
-from ringup.autogen.generate.facts import Rejected
+from ringup.autogen.generate import manifest, run
+from ringup.autogen.generate.emit import output
+from ringup.autogen.generate.emit.facts import Rejected
 from ringup.autogen.generate.sources import STAMP, Sources
 from ringup.errors import HeaderError
-from ringup.tools import cli
+from ringup.tools.command_line import cli
 
 HEADER = """
 #define CARD_MAGIC 0x1234u
@@ -143,7 +144,7 @@ def test_a_manifest_of_another_shape_is_one_error(tree, text, message):
         "os:listdir",
         "nope:f",
         "os:nope",
-        "ringup.tools.cli:main",
+        "ringup.tools.command_line.cli:main",
         "ringup.autogen.generate.run:write",
         "ringup.autogen.generate.os:read_x;y",
     ],
@@ -153,7 +154,9 @@ def test_a_set_calls_only_ringups_own_readers(tree, reader):
         tree(text=MANIFEST + f'[[set]]\nname = "x"\nreader = "{reader}"\npackages = []\nwanted = ""\n')
 
 
-@pytest.mark.parametrize("reader", ["ringup.autogen.generate.nope:read_x", "ringup.autogen.generate.amd:read_nope"])
+@pytest.mark.parametrize(
+    "reader", ["ringup.autogen.generate.nope:read_x", "ringup.autogen.generate.amd.modules:read_nope"]
+)
 def test_a_reader_that_is_not_there_is_one_error(tree, reader):
     sources = tree(text=MANIFEST + f'[[set]]\nname = "x"\nreader = "{reader}"\npackages = []\nwanted = ""\n')
     with pytest.raises(HeaderError, match=f"there is no reader {reader}"):
@@ -227,7 +230,8 @@ def test_the_same_headers_give_the_same_bytes_anywhere(tree, tmp_path):
     elsewhere.mkdir()
     (elsewhere / "card.h").write_text(HEADER)
     code = (
-        "import sys\nfrom pathlib import Path\nfrom ringup.autogen.generate import manifest, output, run\n"
+        "import sys\nfrom pathlib import Path\nfrom ringup.autogen.generate import manifest, run\n"
+        "from ringup.autogen.generate.emit import output\n"
         "from ringup.autogen.generate.sources import Sources\n"
         "sources = Sources(manifest.load(Path(sys.argv[1])), Path('cache'), {'cards': Path(sys.argv[2])})\n"
         "output.write(run.generate(sources).files, Path(sys.argv[3]))"
@@ -241,12 +245,12 @@ def test_the_same_headers_give_the_same_bytes_anywhere(tree, tmp_path):
 
 def test_no_libclang_is_one_error(tree, monkeypatch):
     monkeypatch.setitem(sys.modules, "clang", None)
-    for name in [name for name in sys.modules if name.startswith(("clang", "ringup.autogen.generate.libclang"))]:
+    for name in [name for name in sys.modules if name.startswith(("clang", "ringup.autogen.generate.c.libclang"))]:
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "clang", None)
     code = (
         "import sys; sys.modules['clang'] = None\nfrom pathlib import Path\n"
-        "from ringup.errors import HeaderError\nfrom ringup.autogen.generate.clang import parse\n"
+        "from ringup.errors import HeaderError\nfrom ringup.autogen.generate.c.clang import parse\n"
         "try:\n    parse([Path(sys.argv[1])])\nexcept HeaderError as error:\n    print('HeaderError', error)"
     )
     header = tree().trees["cards"] / "card.h"

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from ringup.autogen.generate.clang import parse
-from ringup.autogen.generate.emit_structs import closure, emit_module, nameable
+from ringup.autogen.generate.c.clang import parse
+from ringup.autogen.generate.emit.structs import closure, emit_module, nameable
 
 
 @pytest.fixture

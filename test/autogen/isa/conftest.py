@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ringup.autogen.generate.isa import FEATURES
-from ringup.autogen.generate.isa_probe import Disassembler, llvm_mc
+from ringup.autogen.generate.isa.instructions import FEATURES
+from ringup.autogen.generate.isa.probe import Disassembler, llvm_mc
 
 
 @pytest.fixture(scope="session")

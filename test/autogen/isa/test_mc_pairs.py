@@ -6,9 +6,9 @@ from collections import Counter
 import pytest
 
 from ringup.autogen import isa
-from ringup.autogen.generate.isa_classify import size_bits
-from ringup.autogen.generate.isa_probe import parse
-from ringup.autogen.generate.isa_rows import base_name
+from ringup.autogen.generate.isa.classify import size_bits
+from ringup.autogen.generate.isa.probe import parse
+from ringup.autogen.generate.isa.rows import base_name
 
 # pairs, pairs whose mnemonic agrees, instructions (a dual one counts twice) whose every operand agrees in number and size
 AGREEING = {

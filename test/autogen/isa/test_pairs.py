@@ -2,7 +2,7 @@
 
 import pytest
 
-from ringup.autogen.generate.isa_pairs import pack, pairs
+from ringup.autogen.generate.isa.pairs import pack, pairs
 from ringup.errors import HeaderError
 
 SOURCE = """\

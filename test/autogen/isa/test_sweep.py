@@ -5,11 +5,11 @@ from importlib import resources
 import pytest
 
 from ringup.autogen import isa
-from ringup.autogen.generate.isa import BASE_TARGETS, FEATURES, render, survey, unsettled
-from ringup.autogen.generate.isa_bases import default
-from ringup.autogen.generate.isa_classify import size_bits
-from ringup.autogen.generate.isa_formats import formats
-from ringup.autogen.generate.isa_probe import Disassembler, llvm_mc
+from ringup.autogen.generate.isa.bases import default
+from ringup.autogen.generate.isa.classify import size_bits
+from ringup.autogen.generate.isa.formats import formats
+from ringup.autogen.generate.isa.instructions import BASE_TARGETS, FEATURES, render, survey, unsettled
+from ringup.autogen.generate.isa.probe import Disassembler, llvm_mc
 
 FAMILIES = {base: [base, *(one for one, its in BASE_TARGETS.items() if its == base)] for base in isa.TARGETS}
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import ringup
-from ringup.compiler.graph import buffer
+from ringup.compiler.graph.nodes import buffer
 from ringup.compiler.runtime.device import Device
 from ringup.compiler.tensor import device
-from ringup.silicon.shader.interpreter import Interpreter
+from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
 
 for name, folder in (
     ("numpy_graph", 1),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy_graph
 
-from ringup.compiler import dtypes
-from ringup.compiler.graph import Op
+from ringup.compiler.graph import dtypes
+from ringup.compiler.graph.nodes import Op
 
 FLOATS = [one for one in dtypes.ALL if one.is_float]
 INTEGERS = [one for one in dtypes.ALL if one.is_integer]

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ringup.compiler import dtypes
 from ringup.compiler.compile import compile_graph, compile_kernel
-from ringup.compiler.graph import Op, reduce
-from ringup.compiler.kernel import contraction, fma, matrix
+from ringup.compiler.graph import dtypes
+from ringup.compiler.graph.nodes import Op, reduce
+from ringup.compiler.kernel.contraction import contraction, fma, matrix
 from ringup.compiler.machine.ir import Loop
 from ringup.compiler.schedule.order import plan
 from ringup.compiler.tensor import Tensor

@@ -4,8 +4,8 @@ import edges
 import numpy as np
 import pytest
 
-from ringup.compiler import dtypes
-from ringup.compiler.graph import Op, cast, elementwise, node
+from ringup.compiler.graph import dtypes
+from ringup.compiler.graph.nodes import Op, cast, elementwise, node
 
 
 def packed(parts):

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from ringup.compiler import dtypes
-from ringup.compiler.graph import Op, elementwise, permute, reduce
+from ringup.compiler.graph import dtypes
+from ringup.compiler.graph.nodes import Op, elementwise, permute, reduce
 from ringup.compiler.tensor import Tensor
 
 

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from ringup.compiler import dtypes
+from ringup.compiler.graph import dtypes
 from ringup.compiler.tensor import Size, Source, Tensor, device
 
 

@@ -5,9 +5,10 @@ import sys
 import numpy as np
 import pytest
 
-from ringup.compiler import dtypes, graph
-from ringup.compiler.graph import Op
-from ringup.compiler.kernel.scan import Scan
+from ringup.compiler.graph import dtypes
+from ringup.compiler.graph import nodes as graph
+from ringup.compiler.graph.nodes import Op
+from ringup.compiler.kernel.axis.scan import Scan
 from ringup.compiler.schedule.order import plan
 from ringup.compiler.tensor import Size, Tensor, device, order
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ringup.compiler import dtypes
-from ringup.compiler.graph import Op, buffer, elementwise, expand, node, permute, reduce, reshape
+from ringup.compiler.graph import dtypes
+from ringup.compiler.graph.nodes import Op, buffer, elementwise, expand, node, permute, reduce, reshape
 from ringup.compiler.tensor import Size, Tensor
 
 ROWS_OF_FOUR = np.arange(24, dtype=np.float32).reshape(6, 4)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ringup.compiler import dtypes
-from ringup.compiler.graph import Op, permute, reduce, reshape
+from ringup.compiler.graph import dtypes
+from ringup.compiler.graph.nodes import Op, permute, reduce, reshape
 from ringup.compiler.schedule.order import plan
 from ringup.compiler.tensor import Tensor
 from ringup.compiler.tensor.gradients import gradient

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from ringup.compiler import dtypes
-from ringup.compiler.graph import Op, node
+from ringup.compiler.graph import dtypes
+from ringup.compiler.graph.nodes import Op, node
 from ringup.compiler.runtime.device import Device
 from ringup.compiler.schedule import scatter
 from ringup.compiler.schedule.order import plan

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import ringup
-from ringup.compiler import dtypes
-from ringup.compiler.graph import Op, elementwise, reduce
+from ringup.compiler.graph import dtypes
+from ringup.compiler.graph.nodes import Op, elementwise, reduce
 from ringup.compiler.runtime.device import Device
 from ringup.compiler.tensor import Tensor, device
 from ringup.silicon import card as virtual

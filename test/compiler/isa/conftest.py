@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ringup.autogen.generate.isa_probe import llvm_mc
+from ringup.autogen.generate.isa.probe import llvm_mc
 
 PAIRS = Path(__file__).parents[2] / "autogen" / "isa"
 TIMEOUT_S = 300

@@ -1,9 +1,9 @@
 """Random instructions of every form: operands that its slots can hold, modifiers in their ranges."""
 
-from ringup.compiler.isa import NULL, OFF, Literal, a, abs_, lit, neg, s, special, ttmp, v
-from ringup.compiler.isa import memory_forms as memory
-from ringup.compiler.isa.constants import CODE_VALUES
-from ringup.compiler.isa.modifiers import DPP_CONTROLS, SELECTS, UNUSED
+from ringup.compiler.isa.amd import NULL, OFF, Literal, a, abs_, lit, neg, s, special, ttmp, v
+from ringup.compiler.isa.amd.encoding import memory_forms as memory
+from ringup.compiler.isa.amd.encoding.constants import CODE_VALUES
+from ringup.compiler.isa.amd.encoding.modifiers import DPP_CONTROLS, SELECTS, UNUSED
 
 FLOATS = [0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0]
 BRANCHES = [0, 1, 0x1234, 0xFFFF]

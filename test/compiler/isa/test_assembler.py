@@ -6,9 +6,10 @@ import re
 
 import pytest
 
-from ringup.compiler.isa import elf, processor
-from ringup.compiler.isa.assembler import assemble
-from ringup.compiler.isa.lexer import AssemblyError
+from ringup.compiler.isa.amd import processor
+from ringup.compiler.isa.amd.assembly.assembler import assemble
+from ringup.compiler.isa.amd.objects import elf
+from ringup.compiler.isa.common.lexer import AssemblyError
 from ringup.errors import CompileError
 
 

@@ -10,16 +10,18 @@ import numpy as np
 import pytest
 from llvmlite import binding as llvm
 
-from ringup.autogen.generate.isa_probe import llvm_mc
-from ringup.compiler.isa import LIMITS, descriptor, disassembler, elf, elf_read, metadata, processor, s, v
-from ringup.compiler.isa.assembler import assemble
-from ringup.compiler.isa.dsl import Code
+from ringup.autogen.generate.isa.probe import llvm_mc
+from ringup.compiler.isa.amd import LIMITS, processor, s, v
+from ringup.compiler.isa.amd.assembly import disassembler
+from ringup.compiler.isa.amd.assembly.assembler import assemble
+from ringup.compiler.isa.amd.assembly.dsl import Code
+from ringup.compiler.isa.amd.objects import descriptor, elf, elf_read, metadata
 from ringup.errors import CompileError
-from ringup.queues import code_object
-from ringup.queues.program import Program
+from ringup.queues.amd import code_object
+from ringup.queues.amd.program import Program
 from ringup.silicon.shader import program as cores_program
 from ringup.silicon.shader import workbench
-from ringup.silicon.shader.interpreter import Interpreter
+from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
 
 SCALE = """
   .amdgcn_target "amdgcn-amd-amdhsa--gfx1100"

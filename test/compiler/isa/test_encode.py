@@ -7,13 +7,13 @@ from collections import Counter
 
 import pytest
 
-from ringup.compiler.isa import EXEC, M0, NULL, OFF, VCC_LO, Literal, abs_, lit, neg, processor, s, v
-from ringup.compiler.isa.assembler import Assembler
-from ringup.compiler.isa.dsl import Code
-from ringup.compiler.isa.processor import Processor
+from ringup.compiler.isa.amd import EXEC, M0, NULL, OFF, VCC_LO, Literal, abs_, lit, neg, processor, s, v
+from ringup.compiler.isa.amd.assembly.assembler import Assembler
+from ringup.compiler.isa.amd.assembly.dsl import Code
+from ringup.compiler.isa.amd.encoding.processor import Processor
 from ringup.errors import CompileError
-from ringup.silicon.shader import decode as cores_decode
-from ringup.silicon.shader import text as cores_text
+from ringup.silicon.shader.rdna.decoding import decode as cores_decode
+from ringup.silicon.shader.rdna.decoding import text as cores_text
 
 WORDS = [  # llvm-mc 22, gfx1100
     ("v_add_f32", [v[1], v[2], v[3]], {}, "02070206"),
@@ -143,7 +143,7 @@ def test_a_loop_waits_for_what_its_round_before_began():
 
 
 def test_a_label_that_is_placed_nowhere_is_named():
-    from ringup.compiler.isa.dsl import Label
+    from ringup.compiler.isa.amd.assembly.dsl import Label
 
     code = Code("gfx1100")
     code.s_branch(Label("far"))
@@ -266,7 +266,7 @@ def test_what_gfx9_decodes_and_does_not_have_is_refused(text, message):
 
 def test_plans_do_not_grow_without_bound(monkeypatch):
     for module in ("processor", "dual"):
-        monkeypatch.setattr(sys.modules[f"ringup.compiler.isa.{module}"], "MOST_PLANS", 20)
+        monkeypatch.setattr(sys.modules[f"ringup.compiler.isa.amd.encoding.{module}"], "MOST_PLANS", 20)
     machine = Processor("gfx1100", 32)
     fresh = processor("gfx1100")
     for number in range(100):

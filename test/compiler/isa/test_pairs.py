@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
-from ringup.compiler.isa import processor
-from ringup.compiler.isa.assembler import Assembler
+from ringup.compiler.isa.amd import processor
+from ringup.compiler.isa.amd.assembly.assembler import Assembler
 from ringup.errors import CompileError
 
 WAVES = {"gfx1100": (32, 64), "gfx1151": (32, 64), "gfx1201": (32, 64), "gfx942": (64,), "gfx950": (64,)}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ringup.compiler.isa import processor
-from ringup.compiler.isa.assembler import Assembler
+from ringup.compiler.isa.amd import processor
+from ringup.compiler.isa.amd.assembly.assembler import Assembler
 from ringup.errors import CompileError
 
 HERE = Path(__file__).parent

@@ -10,7 +10,7 @@ import re
 
 import pytest
 
-from ringup.compiler.isa import Register, processor
+from ringup.compiler.isa.amd import Register, processor
 from ringup.errors import CompileError
 
 TRIES = 60  # for each: a random one may break a rule that holds between operands

@@ -9,8 +9,8 @@ import pytest
 import ringup
 from ringup.compiler.runtime.device import Device
 from ringup.compiler.tensor import device
-from ringup.tools import sentence_files
-from ringup.tools.sentences_numpy import MiniLm
+from ringup.tools.embedder import files as sentence_files
+from ringup.tools.embedder.in_numpy import MiniLm
 
 HERE = Path(__file__).parent
 

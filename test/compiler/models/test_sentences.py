@@ -8,8 +8,8 @@ import pytest
 
 from ringup.compiler.tensor import Tensor, no_grad
 from ringup.errors import CompileError
-from ringup.tools import sentence_files
-from ringup.tools.sentences import STEP, Sentences, nearest
+from ringup.tools.embedder import files as sentence_files
+from ringup.tools.embedder.on_card import STEP, Sentences, nearest
 
 PER_ELEMENT, COSINE = 1e-3, 1e-5  # asked for. Seen: 2e-7 and 3e-13
 SENTENCES = (
@@ -77,7 +77,7 @@ def test_tokens_are_the_words_of_the_model(sentences):
 
 
 def test_no_model_is_told_with_the_remedy(tmp_path):
-    with pytest.raises(CompileError, match=r"all-MiniLM-L6-v2 is not in place: .*sentence_files fetches it"):
+    with pytest.raises(CompileError, match=r"all-MiniLM-L6-v2 is not in place: .*embedder.files fetches it"):
         sentence_files.open_files(tmp_path)
 
 

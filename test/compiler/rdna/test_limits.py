@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from ringup.compiler.rdna.limits import limits
+from ringup.compiler.rdna.instructions.limits import limits
 
 COUNTS = (24, 96, 97, 120, 121, 144, 145, 168, 169, 192, 193, 216, 217, 240, 241, 256)
 KERNEL = """__attribute__((reqd_work_group_size(32, 1, 1))) __kernel void k{count}(void) {{

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ringup.compiler.compile import compile_kernel
-from ringup.compiler.kernel.fma import FmaTile
+from ringup.compiler.kernel.contraction.fma import FmaTile
 from ringup.compiler.machine.work import UNKNOWN_TURNS, loops, turns, work
 from ringup.compiler.rdna.roofline import block_turns, launch
 from ringup.compiler.tensor import Size, Tensor

@@ -7,7 +7,7 @@ import pytest
 
 from ringup.compiler.machine.build import Builder
 from ringup.compiler.machine.ir import F16, F32, F64, I1, I32, I64, Param
-from ringup.compiler.rdna.legal_divide import reciprocal
+from ringup.compiler.rdna.legalize.division import reciprocal
 
 GROUP, COUNT = 256, 8192
 RAW = {F16: np.uint16, F32: np.uint32, F64: np.uint64, I32: np.uint32, I64: np.uint64}

@@ -7,7 +7,7 @@ import pytest
 from ringup.compiler.machine.build import Builder
 from ringup.compiler.machine.ir import F16, F32, F64, I1, I8, I16, I32, I64, Param, vector_type
 from ringup.compiler.rdna.matrices import matrix_layout
-from ringup.compiler.rdna.select import select
+from ringup.compiler.rdna.select.function import select
 from ringup.errors import CompileError
 
 IN, OUT = Param("in", I64, True), Param("out", I64, True, True)

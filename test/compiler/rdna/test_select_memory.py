@@ -5,7 +5,7 @@ import pytest
 
 from ringup.compiler.machine.build import Builder
 from ringup.compiler.machine.ir import F16, F32, F64, I1, I8, I16, I32, I64, VOID, Param
-from ringup.compiler.rdna.select import select
+from ringup.compiler.rdna.select.function import select
 
 OUT = Param("out", I64, True, True)
 

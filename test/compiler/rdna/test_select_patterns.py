@@ -5,8 +5,8 @@ import pytest
 
 from ringup.compiler.machine.build import Builder
 from ringup.compiler.machine.ir import F16, F32, I1, I32, I64, Param
-from ringup.compiler.rdna.code import Reg
-from ringup.compiler.rdna.select import select
+from ringup.compiler.rdna.instructions.code import Reg
+from ringup.compiler.rdna.select.function import select
 
 C = {
     "lshl_add": ("v_lshl_add_u32", "v_lshlrev_b32", lambda b, x, y, z: b.add(b.op("shl", I32, x, b.const(3)), y)),

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ringup.compiler.rdna.pipeline import finish
-from ringup.compiler.rdna.select import select
-from ringup.silicon.shader.interpreter import Interpreter
+from ringup.compiler.rdna.select.function import select
+from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
 
 OTHERS = 24
 

@@ -5,7 +5,7 @@ import pytest
 
 from ringup.compiler.machine.build import Builder
 from ringup.compiler.machine.ir import F32, I1, I32, I64, Param
-from ringup.compiler.rdna.select import select
+from ringup.compiler.rdna.select.function import select
 
 OUT = Param("out", I64, True, True)
 N = Param("n", I32)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ringup.compiler.graph import Op
+from ringup.compiler.graph.nodes import Op
 from ringup.compiler.schedule.beside import MOST_ROOTS
 from ringup.compiler.schedule.cut import memory_of
 from ringup.compiler.schedule.order import plan

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from ringup.compiler import dtypes, graph
 from ringup.compiler.compile import compile_graph
-from ringup.compiler.graph import Op
+from ringup.compiler.graph import dtypes, nodes
+from ringup.compiler.graph.nodes import Op
 from ringup.compiler.schedule import cut
 from ringup.compiler.schedule.cut import MOST_FOLDS, Cut, memory_of
 from ringup.compiler.schedule.order import plan
@@ -141,30 +141,30 @@ def test_memory_of_intermediates_is_shared_by_those_that_do_not_live_together():
 
 
 def test_readers_of_the_state_before_come_before_the_store():
-    memory = graph.buffer(dtypes.float32, (8,), "state", b"\0" * 32)
-    double = graph.elementwise(Op.ADD, memory, memory)
-    before = graph.node(Op.CONTIGUOUS, dtypes.float32, (8,), (double,))
-    store = graph.node(Op.STORE, dtypes.float32, (8,), (memory, graph.const(1.0, dtypes.float32, (8,))))
-    after = graph.node(Op.AFTER, dtypes.float32, (8,), (memory, store))
-    both = graph.elementwise(Op.ADD, before, after)
+    memory = nodes.buffer(dtypes.float32, (8,), "state", b"\0" * 32)
+    double = nodes.elementwise(Op.ADD, memory, memory)
+    before = nodes.node(Op.CONTIGUOUS, dtypes.float32, (8,), (double,))
+    store = nodes.node(Op.STORE, dtypes.float32, (8,), (memory, nodes.const(1.0, dtypes.float32, (8,))))
+    after = nodes.node(Op.AFTER, dtypes.float32, (8,), (memory, store))
+    both = nodes.elementwise(Op.ADD, before, after)
     found = plan([both]).kernels
     assert [root.op for one in found for root in one.roots] == [Op.CONTIGUOUS, Op.STORE, Op.ADD]
 
 
 def test_a_value_of_before_that_a_later_one_needs_too_is_refused():
-    memory = graph.buffer(dtypes.float32, (8,), "state", b"\0" * 32)
-    store = graph.node(Op.STORE, dtypes.float32, (8,), (memory, graph.const(1.0, dtypes.float32, (8,))))
-    after = graph.node(Op.AFTER, dtypes.float32, (8,), (memory, store))
-    both = graph.elementwise(Op.ADD, memory, after)  # one kernel would read both states
+    memory = nodes.buffer(dtypes.float32, (8,), "state", b"\0" * 32)
+    store = nodes.node(Op.STORE, dtypes.float32, (8,), (memory, nodes.const(1.0, dtypes.float32, (8,))))
+    after = nodes.node(Op.AFTER, dtypes.float32, (8,), (memory, store))
+    both = nodes.elementwise(Op.ADD, memory, after)  # one kernel would read both states
     with pytest.raises(CompileError, match=r"copy the value first \(contiguous\(\)\)"):
         plan([both])
 
 
 def test_a_sum_over_memory_that_is_stored_to_is_made_before_the_store_and_not_in_it():
-    memory = graph.buffer(dtypes.float32, (8,), "state", b"\0" * 32)
-    total = graph.expand(graph.reduce(Op.ADD, memory, [0]), (8,))
-    store = graph.node(Op.STORE, dtypes.float32, (8,), (memory, graph.elementwise(Op.DIV, memory, total)))
-    found = plan([graph.node(Op.AFTER, dtypes.float32, (8,), (memory, store))]).kernels
+    memory = nodes.buffer(dtypes.float32, (8,), "state", b"\0" * 32)
+    total = nodes.expand(nodes.reduce(Op.ADD, memory, [0]), (8,))
+    store = nodes.node(Op.STORE, dtypes.float32, (8,), (memory, nodes.elementwise(Op.DIV, memory, total)))
+    found = plan([nodes.node(Op.AFTER, dtypes.float32, (8,), (memory, store))]).kernels
     assert [one.root.op for one in found] == [Op.REDUCE, Op.STORE]
 
 

@@ -5,8 +5,9 @@ import sys
 import numpy as np
 import pytest
 
-from ringup.compiler import dtypes, graph
-from ringup.compiler.graph import Op, ordered
+from ringup.compiler.graph import dtypes
+from ringup.compiler.graph import nodes as graph
+from ringup.compiler.graph.nodes import Op, ordered
 from ringup.compiler.tensor import Size, Tensor, device
 from ringup.compiler.tensor import order as order_module
 from ringup.errors import CompileError
@@ -85,7 +86,7 @@ class InPlace:
         return made
 
     def size(self, size):
-        from ringup.compiler import index
+        from ringup.compiler.graph import index
 
         return index.evaluate(size, self.sizes)
 

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ringup.compiler import dtypes
+from ringup.compiler.graph import dtypes
 from ringup.compiler.tensor import Tensor
 
 FLOATS = ("float16", "float32", "float64")

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from ringup.compiler.graph import Op
+from ringup.compiler.graph.nodes import Op
 from ringup.compiler.tensor import Tensor, rotary_angles
 
 RNG = np.random.default_rng(8)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringup.compiler import dtypes
-from ringup.compiler.graph import MOVEMENT, Op
+from ringup.compiler.graph import dtypes
+from ringup.compiler.graph.nodes import MOVEMENT, Op
 from ringup.compiler.tensor import Tensor
 
 RNG = np.random.default_rng(0)

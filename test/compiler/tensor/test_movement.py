@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringup.compiler import index
-from ringup.compiler.graph import MOVEMENT, Op
+from ringup.compiler.graph import index
+from ringup.compiler.graph.nodes import MOVEMENT, Op
 from ringup.compiler.tensor import Tensor, meshgrid
 
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)

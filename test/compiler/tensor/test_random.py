@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ringup.compiler.graph import Op
+from ringup.compiler.graph.nodes import Op
 from ringup.compiler.tensor import Source, Tensor, manual_seed
 from ringup.compiler.tensor.random import Word, _rotate_word, threefry
 

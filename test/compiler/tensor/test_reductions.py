@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringup.compiler import graph
+from ringup.compiler.graph import nodes
 from ringup.compiler.schedule import rewrite
 from ringup.compiler.tensor import Tensor, sorting
 
@@ -195,10 +195,10 @@ def test_merging_sorts_rows_of_any_length(size, seed, most):
     before = rewrite.SORTED_BYTES
     rewrite.SORTED_BYTES = 4 * most
     try:
-        (made,) = rewrite.rewritten([graph.sort(Tensor(x).node, 1)])
+        (made,) = rewrite.rewritten([nodes.sort(Tensor(x).node, 1)])
     finally:
         rewrite.SORTED_BYTES = before
-    assert all(node.arg[1] == most for node in made.ordered() if node.op is graph.Op.SORT and size > most)
+    assert all(node.arg[1] == most for node in made.ordered() if node.op is nodes.Op.SORT and size > most)
     np.testing.assert_array_equal(Tensor._of(made).numpy(), np.sort(x, 1))
 
 

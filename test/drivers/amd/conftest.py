@@ -12,17 +12,17 @@ import ringup
 from ringup.autogen import regdb
 from ringup.autogen.amd import psp
 from ringup.autogen.amd.mmhub import MMMC_VM_FB_LOCATION_BASE
-from ringup.drivers.amd.discovery import discover
-from ringup.drivers.amd.firmware import firmware_set, psp_firmware
-from ringup.drivers.amd.gfx import Gfx
-from ringup.drivers.amd.gfx_shape import Design
-from ringup.drivers.amd.gmc import Gmc
-from ringup.drivers.amd.hdp import Hdp
-from ringup.drivers.amd.nbio import Nbio
-from ringup.drivers.amd.psp import Psp
-from ringup.drivers.amd.psp_ring import PspBuffers
-from ringup.drivers.amd.registers import Block, Registers
-from ringup.drivers.amd.smu import Smu
+from ringup.drivers.amd.bus.discovery import discover
+from ringup.drivers.amd.bus.hdp import Hdp
+from ringup.drivers.amd.bus.nbio import Nbio
+from ringup.drivers.amd.bus.registers import Block, Registers
+from ringup.drivers.amd.gfx.core import Gfx
+from ringup.drivers.amd.gfx.shape import Design
+from ringup.drivers.amd.gmc.controller import Gmc
+from ringup.drivers.amd.psp.firmware import firmware_set, psp_firmware
+from ringup.drivers.amd.psp.processor import Psp
+from ringup.drivers.amd.psp.ring import PspBuffers
+from ringup.drivers.amd.smu.controller import Smu
 from ringup.firmware.store import Store
 
 CHIPS = ("navi31", "navi32", "navi33")

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import ringup
 from ringup.silicon import card as virtual
-from ringup.tools.access_log import HEAD, AccessLog, Entry, read
+from ringup.tools.cards.access_log import HEAD, AccessLog, Entry, read
 
 ROOT = Path(__file__).resolve().parents[3]
 DATA = ROOT / "test/data/amdgpu-ladder"

@@ -9,10 +9,10 @@ from llvmlite import binding as llvm
 
 from ringup.drivers import select
 from ringup.errors import DeviceFault, WrongTarget
-from ringup.queues import pm4_stream
+from ringup.queues.amd import pm4_stream
 from ringup.silicon import card
 from ringup.silicon.shader import program, workbench
-from ringup.silicon.shader.translate import Translator
+from ringup.silicon.shader.rdna.translator.engine import Translator
 
 SOURCE = """
 typedef struct { int a; float b; char c[5]; } S;

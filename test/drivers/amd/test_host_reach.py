@@ -4,9 +4,9 @@ import pytest
 
 import ringup
 from ringup.autogen.linux import pci as regs
-from ringup.drivers.amd import host_reach
-from ringup.drivers.amd.doorbells import sdma_index
-from ringup.drivers.amd.sdma import SdmaQueue
+from ringup.drivers.amd.bus.doorbells import sdma_index
+from ringup.drivers.amd.gfx.sdma import SdmaQueue
+from ringup.drivers.amd.lifecycle import host_reach
 from ringup.errors import DeviceTimeout, TransportError
 from ringup.silicon import card as virtual
 

@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from ringup.drivers.amd.doorbells import DOORBELL_BAR, IH_INDEX, Doorbell, sdma_index
-from ringup.drivers.amd.gfx_hqd import Place
-from ringup.drivers.amd.gfx_reset import soft_reset
-from ringup.drivers.amd.ih import Ih
-from ringup.drivers.amd.mqd import QueueSpec
-from ringup.drivers.amd.sdma import SdmaEngine, SdmaQueue, SdmaQueueSpec
+from ringup.drivers.amd.bus.doorbells import DOORBELL_BAR, IH_INDEX, Doorbell, sdma_index
+from ringup.drivers.amd.bus.ih import Ih
+from ringup.drivers.amd.gfx.hqd import Place
+from ringup.drivers.amd.gfx.mqd import QueueSpec
+from ringup.drivers.amd.gfx.reset import soft_reset
+from ringup.drivers.amd.gfx.sdma import SdmaEngine, SdmaQueue, SdmaQueueSpec
 from ringup.errors import DeviceLost
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ringup.tools import access_log
+from ringup.tools.cards import access_log
 
 HERE = Path(__file__).parent
 MOST_BYTES = 350_000

@@ -12,15 +12,16 @@ from ringup.autogen.amd.gc_cp import CP_VMID_RESET
 from ringup.autogen.amd.gc_hqd import CP_HQD_ACTIVE
 from ringup.autogen.amd.gc_vm import GCVM_CONTEXT0_CNTL
 from ringup.autogen.amd.mmhub import MMVM_CONTEXT0_CNTL
-from ringup.drivers.amd import queue_set, quiet
-from ringup.drivers.amd.bare import Bare
-from ringup.drivers.amd.doorbells import DOORBELL_BAR, Doorbell, compute_index
-from ringup.drivers.amd.gfx_hqd import Place
-from ringup.drivers.amd.gfx_reset import CP_RESET_US, reset_command_processor, soft_reset
-from ringup.drivers.amd.mqd import QueueSpec, compute_mqd
-from ringup.drivers.amd.queue_set import RPTR_AT, WPTR_AT
-from ringup.drivers.amd.registers import Block
-from ringup.drivers.amd.sdma import RESET_STEP_US, SdmaEngine, SdmaQueue
+from ringup.drivers.amd.bus.doorbells import DOORBELL_BAR, Doorbell, compute_index
+from ringup.drivers.amd.bus.registers import Block
+from ringup.drivers.amd.gfx.hqd import Place
+from ringup.drivers.amd.gfx.mqd import QueueSpec, compute_mqd
+from ringup.drivers.amd.gfx.reset import CP_RESET_US, reset_command_processor, soft_reset
+from ringup.drivers.amd.gfx.sdma import RESET_STEP_US, SdmaEngine, SdmaQueue
+from ringup.drivers.amd.lifecycle import shutdown
+from ringup.drivers.amd.lifecycle.inspect import Bare
+from ringup.drivers.amd.submission import queue_set
+from ringup.drivers.amd.submission.queue_set import RPTR_AT, WPTR_AT
 from ringup.errors import DeviceFault, OutOfMemory
 
 MIB = 1 << 20
@@ -214,7 +215,7 @@ def test_a_reset_from_the_bus_ends_when_the_boot_loader_is_through(virtual_card,
         radeon.clock.after(1_000_000, power_on)
 
     monkeypatch.setattr(radeon.psp, "_power_on", trains_memory)
-    assert [rung.name for rung in quiet.reset(bare)] == ["slot"]
+    assert [rung.name for rung in shutdown.reset(bare)] == ["slot"]
     assert cells["MP0_SMN_C2PMSG_35"] & LOADER_READY
 
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import ringup
-from ringup.queues import fat_binary
+from ringup.queues.amd import fat_binary
 from ringup.silicon.shader import program, workbench
-from ringup.silicon.shader.interpreter import Interpreter
-from ringup.silicon.shader.translate import Translator
+from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
+from ringup.silicon.shader.rdna.translator.engine import Translator
 
 F32, F16 = np.float32, np.float16
 MANGLED = {"float": "f", "half": "6__half", "bfloat16": "14__hip_bfloat16"}

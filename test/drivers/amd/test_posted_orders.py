@@ -7,9 +7,9 @@ import random
 import pytest
 
 import ringup
-from ringup.drivers.amd.smu_published import HEADER, PAGE_BYTES, publish, published
-from ringup.drivers.amd.smu_rows import ROWS
-from ringup.drivers.amd.smu_tables import metrics_bytes
+from ringup.drivers.amd.smu.published import HEADER, PAGE_BYTES, publish, published
+from ringup.drivers.amd.smu.rows import ROWS
+from ringup.drivers.amd.smu.tables import metrics_bytes
 
 OLD, NEW = 0x30_0000, 0x31_0000  # pages of VRAM
 VA = 0x4_0000_0000

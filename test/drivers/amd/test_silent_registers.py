@@ -3,8 +3,8 @@
 import pytest
 
 import ringup
-from ringup.drivers.amd import quiet
-from ringup.drivers.amd.bare import Bare
+from ringup.drivers.amd.lifecycle import shutdown
+from ringup.drivers.amd.lifecycle.inspect import Bare
 from ringup.errors import DeviceHung, DeviceLost
 
 VRAM = 64 << 20
@@ -96,7 +96,7 @@ def test_a_reset_from_the_bus_gets_silent_registers_back(virtual_card):
         ones.over()
 
     radeon.reset = by_bus
-    rungs = quiet.reset(Bare(radeon))
+    rungs = shutdown.reset(Bare(radeon))
     assert [(rung.name, bool(rung.error)) for rung in rungs] == [("mode1", True), ("slot", False)]
     assert "nothing is wrong" in start(radeon)
 
@@ -105,4 +105,4 @@ def test_a_card_that_stays_silent_behind_every_reset_is_hung(virtual_card):
     radeon = virtual_card(vram_bytes=VRAM)
     Ones(radeon, 5)
     with pytest.raises(DeviceHung, match=f"no reset helped .*slot: failed: .*{SILENT}"):
-        quiet.reset(Bare(radeon))
+        shutdown.reset(Bare(radeon))

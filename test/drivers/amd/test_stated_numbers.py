@@ -8,12 +8,12 @@ import time
 import pytest
 
 import ringup
-from ringup.drivers.amd.bare import Bare
-from ringup.drivers.amd.gpu_memory import GpuMemory
+from ringup.drivers.amd.lifecycle.inspect import Bare
+from ringup.drivers.amd.observe.gpu_memory import GpuMemory
 from ringup.errors import DeviceFault, FirmwareError, NotSupported, RingupError
 from ringup.firmware import stated
 from ringup.silicon import card as virtual
-from ringup.silicon.amd import discovery as made
+from ringup.silicon.amd.board import discovery as made
 
 VRAM = 64 << 20
 LONGEST_CPU_S = 20  # a loop by a stated number took minutes; a start takes half a second

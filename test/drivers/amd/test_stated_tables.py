@@ -6,9 +6,9 @@ import struct
 
 import pytest
 
-from ringup.drivers.amd import vbios as driver
-from ringup.drivers.amd.smu_rows import ROWS
-from ringup.drivers.amd.smu_tables import MOST, decode_limits, decode_metrics, metrics_bytes, power_table, sifted
+from ringup.drivers.amd.psp import vbios as driver
+from ringup.drivers.amd.smu.rows import ROWS
+from ringup.drivers.amd.smu.tables import MOST, decode_limits, decode_metrics, metrics_bytes, power_table, sifted
 from ringup.errors import FirmwareError
 from ringup.firmware.amd import vbios
 from ringup.silicon import card as virtual

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ringup.autogen.linux import iommufd, vfio
-from ringup.drivers.transport.kernel import Kernel, store
+from ringup.drivers.transport.linux.kernel import Kernel, store
 
 MEM, MEM64_PREFETCH, MEM_ROM = 0x40200, 0x14220C, 0x46200  # flags of `resource`, as read on a desktop with a Radeon
 ALLOWED = ((0, 0xFEDFFFFF), (0xFEF00000, (1 << 48) - 1))  # VT-d: all but the window of message-signalled interrupts

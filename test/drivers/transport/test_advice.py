@@ -7,8 +7,8 @@ import resource
 import pytest
 
 from ringup.autogen.linux import vfio
-from ringup.drivers.transport import advice, pci, preflight
-from ringup.drivers.transport.function import Function
+from ringup.drivers.transport.linux import advice, pci, preflight
+from ringup.drivers.transport.linux.function import Function
 from ringup.errors import OutOfMemory, RingupError
 
 ADDRESS = "0000:03:00.0"
@@ -104,7 +104,7 @@ def test_a_node_that_does_not_open_says_why(code, said):
 
 
 def test_locking_pages_at_a_limit_of_nothing_is_about_the_limit(monkeypatch, machine, limit):
-    from ringup.drivers.transport import physical
+    from ringup.drivers.transport.linux import physical
 
     limit(0, 0)
     monkeypatch.setattr(physical, "_ring", lambda: None)

@@ -3,8 +3,9 @@
 import pytest
 
 import ringup
-from ringup.drivers.transport import bars, pci, preflight
-from ringup.drivers.transport.function import find
+from ringup.drivers.transport import bars
+from ringup.drivers.transport.linux import pci, preflight
+from ringup.drivers.transport.linux.function import find
 from ringup.errors import NotSupported
 from ringup.silicon import card as virtual
 

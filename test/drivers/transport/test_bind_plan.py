@@ -4,8 +4,8 @@ import errno
 
 import pytest
 
-from ringup.drivers.transport import bind
-from ringup.drivers.transport.function import Function
+from ringup.drivers.transport.linux import bind
+from ringup.drivers.transport.linux.function import Function
 from ringup.errors import RingupError, TransportError
 
 ADDRESS, SOUND = "0000:03:00.0", "0000:03:00.1"

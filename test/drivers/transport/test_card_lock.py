@@ -6,16 +6,16 @@ import sys
 import pytest
 
 from ringup.drivers.transport.clock import HostClock
-from ringup.drivers.transport.kernel import Kernel
-from ringup.drivers.transport.lock import CardLock
+from ringup.drivers.transport.linux.kernel import Kernel
+from ringup.drivers.transport.linux.lock import CardLock
 from ringup.errors import CardBusy, TransportError
 
 HOLD = """
 import sys, time
 from pathlib import Path
 from ringup.drivers.transport.clock import HostClock
-from ringup.drivers.transport.kernel import Kernel
-from ringup.drivers.transport.lock import CardLock
+from ringup.drivers.transport.linux.kernel import Kernel
+from ringup.drivers.transport.linux.lock import CardLock
 lock = CardLock(Kernel(Path(sys.argv[1])), "0000:03:00.0")
 lock.take(HostClock())
 print("held", flush=True)

@@ -3,7 +3,7 @@
 import pytest
 
 from ringup.autogen.linux import pci as regs
-from ringup.drivers.transport import pci
+from ringup.drivers.transport.linux import pci
 from ringup.drivers.transport.seam import TellsDma
 
 ADDRESS, BRIDGE = "0000:03:00.0", "0000:00:01.0"

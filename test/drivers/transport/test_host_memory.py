@@ -6,10 +6,10 @@ import struct
 
 import pytest
 
-from ringup.drivers.transport import dma
-from ringup.drivers.transport.dma import Anchor, HostMemory, callers_pages
-from ringup.drivers.transport.iova import Iovas
-from ringup.drivers.transport.physical import Pin, runs_of
+from ringup.drivers.transport.linux import dma
+from ringup.drivers.transport.linux.dma import Anchor, HostMemory, callers_pages
+from ringup.drivers.transport.linux.iova import Iovas
+from ringup.drivers.transport.linux.physical import Pin, runs_of
 from ringup.errors import OutOfMemory, PermissionNeeded
 
 PAGE = 4096

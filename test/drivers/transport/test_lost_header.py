@@ -3,8 +3,9 @@
 import pytest
 
 from ringup.autogen.linux import pci as regs
-from ringup.drivers.transport import config_space, pci, preflight
-from ringup.drivers.transport.function import find
+from ringup.drivers.transport import config_space
+from ringup.drivers.transport.linux import pci, preflight
+from ringup.drivers.transport.linux.function import find
 from ringup.errors import DeviceLost
 
 ADDRESS = "0000:03:00.0"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ringup.drivers.transport import mmio
-from ringup.drivers.transport.mapping import give_up, map_node
-from ringup.drivers.transport.mmio import FileWindow, MappedWindow, WriteCombining
-from ringup.silicon.combining import Combining
+from ringup.drivers.transport.linux import mmio
+from ringup.drivers.transport.linux.mapping import give_up, map_node
+from ringup.drivers.transport.linux.mmio import FileWindow, MappedWindow, WriteCombining
+from ringup.silicon.common.combining import Combining
 
 SIZE = 8192
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from ringup.drivers.transport import pci, preflight
-from ringup.drivers.transport.function import Function, find, gpus_of
-from ringup.drivers.transport.holders import survey
+from ringup.drivers.transport.linux import pci, preflight
+from ringup.drivers.transport.linux.function import Function, find, gpus_of
+from ringup.drivers.transport.linux.holders import survey
 from ringup.errors import CardBusy, NoSuchCard, NotSupported, PermissionNeeded
 
 ADDRESS = "0000:03:00.0"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ringup.drivers.transport.readonly import holder, open_readonly
+from ringup.drivers.transport.linux.readonly import holder, open_readonly
 from ringup.errors import CardBusy, NoSuchCard, NotSupported, TransportError
 
 ADDRESS = "0000:03:00.0"

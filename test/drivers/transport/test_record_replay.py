@@ -13,16 +13,16 @@ import pytest
 
 import ringup
 from ringup import cards
-from ringup.drivers.amd.discovery import discover
-from ringup.drivers.amd.hdp import Hdp
-from ringup.drivers.amd.registers import Registers
+from ringup.drivers.amd.bus.discovery import discover
+from ringup.drivers.amd.bus.hdp import Hdp
+from ringup.drivers.amd.bus.registers import Registers
 from ringup.drivers.select import start
-from ringup.drivers.transport import transcript
 from ringup.drivers.transport.bus_memory import BusMemory
-from ringup.drivers.transport.record import Recorder
-from ringup.drivers.transport.replay import Replay
+from ringup.drivers.transport.recording import transcript
+from ringup.drivers.transport.recording.record import Recorder
+from ringup.drivers.transport.recording.replay import Replay
+from ringup.drivers.transport.recording.transcript import Info, Op, Row
 from ringup.drivers.transport.seam import Device
-from ringup.drivers.transport.transcript import Info, Op, Row
 from ringup.errors import NotSupported, TransportError
 from ringup.silicon import card
 

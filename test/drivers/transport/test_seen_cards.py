@@ -3,8 +3,8 @@
 import pytest
 
 import ringup
-from ringup.drivers.amd import ids
-from ringup.drivers.transport import pci
+from ringup.drivers.amd.bus import ids
+from ringup.drivers.transport.linux import pci
 from ringup.drivers.usb4 import transport as usb
 from ringup.errors import NotSupported
 from ringup.silicon import card

@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from ringup.autogen.linux import pci as regs
-from ringup.drivers.transport import pci
+from ringup.drivers.transport.linux import pci
 from ringup.errors import DeviceLost, NotSupported, RingupError, TransportError
 
 ADDRESS = "0000:03:00.0"

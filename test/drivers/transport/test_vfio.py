@@ -10,8 +10,8 @@ import pytest
 
 from ringup.autogen.linux import iommufd, vfio
 from ringup.autogen.linux import pci as regs
-from ringup.drivers.transport import pci
 from ringup.drivers.transport.config_space import NodeConfig
+from ringup.drivers.transport.linux import pci
 from ringup.drivers.transport.seam import Device
 from ringup.errors import (
     CardBusy,
@@ -430,7 +430,7 @@ def test_a_group_with_a_mate_of_the_kernels_is_refused_by_name(machine):
 
 def test_a_capability_chain_that_runs_in_circles_ends(held):
     """A kernel does not lie, a kernel node forwarded from elsewhere may: the chain only runs forward."""
-    from ringup.drivers.transport.vfio_group import capabilities
+    from ringup.drivers.transport.linux.vfio_group import capabilities
 
     reply = bytearray(64)
     for at, (kind, after) in {16: (1, 32), 32: (2, 16)}.items():

@@ -12,7 +12,7 @@ import pytest
 import usb.core
 
 import ringup
-from ringup.drivers.transport.kernel import Kernel
+from ringup.drivers.transport.linux.kernel import Kernel
 from ringup.drivers.usb4.flash import Flash
 from ringup.drivers.usb4.port import Place, Port
 from ringup.drivers.usb4.transport import holding

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from ringup.drivers.usb4.open_firmware import OpenBulk
-from ringup.silicon.amd import sdma_copy
-from ringup.silicon.asm2464pd import timing
+from ringup.silicon.amd.sdma import copies as sdma_copy
+from ringup.silicon.asm2464pd.hardware import timing
 from ringup.silicon.asm2464pd.transfers import Bus
 
 MIB = 1 << 20

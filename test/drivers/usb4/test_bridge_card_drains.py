@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from ringup.drivers.amd.spaces import USER_VMID
+from ringup.drivers.amd.memory.spaces import USER_VMID
 from ringup.drivers.usb4.open_firmware import BULK_IN, BULK_OUT, OpenBulk
 from ringup.errors import DeviceFault, TransportError
 

@@ -7,7 +7,7 @@ import pytest
 from ringup.drivers.usb4.open_firmware import BULK_MS, REQUEST_MS
 from ringup.drivers.usb4.port import SLACK_MS
 from ringup.errors import GuestError, RingupError, Unmodelled
-from ringup.silicon.asm2464pd.faults import KINDS
+from ringup.silicon.asm2464pd.hardware.faults import KINDS
 
 # Of each fault in each phase.
 POINTS = range(1000)

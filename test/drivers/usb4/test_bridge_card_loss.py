@@ -9,7 +9,7 @@ import pytest
 import usb.core
 
 import ringup
-from ringup.drivers.transport.kernel import Kernel
+from ringup.drivers.transport.linux.kernel import Kernel
 from ringup.drivers.usb4 import transport
 from ringup.drivers.usb4.port import SLACK_MS
 from ringup.drivers.usb4.transport import find

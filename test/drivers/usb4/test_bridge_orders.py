@@ -4,12 +4,12 @@ import pytest
 
 from ringup.autogen.amd.gc_vm import GCVM_CONTEXT0_CNTL
 from ringup.autogen.amd.mmhub import MMVM_CONTEXT0_CNTL
-from ringup.drivers.amd.firmware_door import FirmwareDoor
-from ringup.drivers.amd.gfx_hqd import Hqd
-from ringup.drivers.amd.queue_set import WPTR_AT
-from ringup.drivers.amd.registers import Block
-from ringup.drivers.amd.sdma import SdmaQueue
-from ringup.queues.decode_sdma import decode_sdma
+from ringup.drivers.amd.bus.registers import Block
+from ringup.drivers.amd.gfx.hqd import Hqd
+from ringup.drivers.amd.gfx.sdma import SdmaQueue
+from ringup.drivers.amd.memory.firmware_door import FirmwareDoor
+from ringup.drivers.amd.submission.queue_set import WPTR_AT
+from ringup.queues.amd.decode_sdma import decode_sdma
 
 BULK_OUT = 0x02
 PLACE = 128 << 20  # in BAR 0: far from what the driver has taken

@@ -9,16 +9,16 @@ from functools import partial
 import pytest
 
 from ringup.silicon import card, cards
-from ringup.silicon.amd.chips import CHIPS
-from ringup.silicon.amd.gc import GraphicsCore
-from ringup.silicon.amd.parts import Board, VmFault
-from ringup.silicon.cells import Cells, RegisterSpace
-from ringup.silicon.clock import VirtualClock
-from ringup.silicon.faults import Faults
-from ringup.silicon.log import EventLog
-from ringup.silicon.memory import HostMemory, Vram, span_of
-from ringup.silicon.shader.state import MemoryFault, Region
-from ringup.silicon.shader.translate import Translator
+from ringup.silicon.amd.board.chips import CHIPS
+from ringup.silicon.amd.common.parts import Board, VmFault
+from ringup.silicon.amd.gc.core import GraphicsCore
+from ringup.silicon.common.cells import Cells, RegisterSpace
+from ringup.silicon.common.clock import VirtualClock
+from ringup.silicon.common.faults import Faults
+from ringup.silicon.common.log import EventLog
+from ringup.silicon.common.memory import HostMemory, Vram, span_of
+from ringup.silicon.shader.common.state import MemoryFault, Region
+from ringup.silicon.shader.rdna.translator.engine import Translator
 
 
 @pytest.fixture(params=cards())

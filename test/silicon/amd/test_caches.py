@@ -6,16 +6,16 @@ import ctypes
 
 import pytest
 
-from ringup.silicon.amd.cache_control import Invalidation, from_gcr
-from ringup.silicon.amd.caches import CachedMemory, Caches
-from ringup.silicon.amd.parts import Board
-from ringup.silicon.amd.pieces import Piece
-from ringup.silicon.amd.vm import Kind, WalkFault
-from ringup.silicon.cells import RegisterSpace
-from ringup.silicon.clock import VirtualClock
-from ringup.silicon.faults import Faults
-from ringup.silicon.log import EventLog
-from ringup.silicon.memory import HostMemory, Vram
+from ringup.silicon.amd.common.cache_control import Invalidation, from_gcr
+from ringup.silicon.amd.common.parts import Board
+from ringup.silicon.amd.common.pieces import Piece
+from ringup.silicon.amd.memory.caches import CachedMemory, Caches
+from ringup.silicon.amd.memory.vm import Kind, WalkFault
+from ringup.silicon.common.cells import RegisterSpace
+from ringup.silicon.common.clock import VirtualClock
+from ringup.silicon.common.faults import Faults
+from ringup.silicon.common.log import EventLog
+from ringup.silicon.common.memory import HostMemory, Vram
 
 RIGHTS = 0x71  # AMDGPU_PTE_VALID, EXECUTABLE, READABLE, WRITEABLE
 UNCACHED = 3 << 48

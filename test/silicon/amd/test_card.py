@@ -10,7 +10,7 @@ import pytest
 from ringup.drivers.transport.seam import Device
 from ringup.errors import CardBusy, GuestError, NoSuchCard, NotSupported
 from ringup.silicon import card, cards, fixtures, transport
-from ringup.silicon.amd.chips import CHIPS
+from ringup.silicon.amd.board.chips import CHIPS
 
 MEMSIZE = 0xDE3 * 4
 SCRATCH_0 = 0x4C * 4

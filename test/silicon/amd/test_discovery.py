@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from ringup.silicon.amd import discovery
-from ringup.silicon.amd.chips import CHIPS
+from ringup.silicon.amd.board import discovery
+from ringup.silicon.amd.board.chips import CHIPS
 
 HEADER, TABLES = "<IHHHH", 6
 GC_MEMBERS = 30  # dwords of gc_info_v1_2 behind its 12-byte header

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ringup.silicon.amd.apertures import kicks
+from ringup.silicon.amd.board.apertures import kicks
 
 MEM_FLUSH = 0x385C
 PLACE = 0x1000

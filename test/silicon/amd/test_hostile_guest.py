@@ -9,8 +9,8 @@ from contextlib import suppress
 import pytest
 
 from ringup.errors import RingupError
-from ringup.silicon.amd.sdma import FIRMWARE
-from ringup.silicon.amd.sdma_packets import PACKETS, VERSION
+from ringup.silicon.amd.sdma.engine import FIRMWARE
+from ringup.silicon.amd.sdma.packets import PACKETS, VERSION
 
 FB = 0x80_0000_0000
 RSMU_INDEX, RSMU_DATA = 0x14 * 4, 0x15 * 4

@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from ringup.autogen.amd.mqd import v11_compute_mqd
-from ringup.silicon.amd.grbm import Slot
+from ringup.silicon.amd.gc.grbm import Slot
 
 WRITE_DATA = 0x37
 

@@ -6,13 +6,13 @@ import struct
 
 import pytest
 
-from ringup.silicon.amd.ih import Ih
-from ringup.silicon.amd.parts import Board, VmFault
-from ringup.silicon.cells import RegisterSpace
-from ringup.silicon.clock import VirtualClock
-from ringup.silicon.faults import Faults
-from ringup.silicon.log import EventLog
-from ringup.silicon.memory import HostMemory, Vram
+from ringup.silicon.amd.board.ih import Ih
+from ringup.silicon.amd.common.parts import Board, VmFault
+from ringup.silicon.common.cells import RegisterSpace
+from ringup.silicon.common.clock import VirtualClock
+from ringup.silicon.common.faults import Faults
+from ringup.silicon.common.log import EventLog
+from ringup.silicon.common.memory import HostMemory, Vram
 
 RING, WRITE_BACK, RING1 = 0x7FFF_0000_0100, 0x7FFF_0008_0000, 0x7FFF_0009_0000
 LOG2_DWORDS = 6  # 64 dwords: eight entries

@@ -11,14 +11,14 @@ from hashlib import sha256, shake_128
 
 import pytest
 
-from ringup.silicon.amd import psp_images, psp_signing
-from ringup.silicon.amd.parts import Board, VmFault
-from ringup.silicon.amd.psp import Psp
-from ringup.silicon.cells import Cells, RegisterSpace
-from ringup.silicon.clock import VirtualClock
-from ringup.silicon.faults import Faults
-from ringup.silicon.log import EventLog
-from ringup.silicon.memory import HostMemory, Vram
+from ringup.silicon.amd.common.parts import Board, VmFault
+from ringup.silicon.amd.psp import images, signing
+from ringup.silicon.amd.psp.processor import Psp
+from ringup.silicon.common.cells import Cells, RegisterSpace
+from ringup.silicon.common.clock import VirtualClock
+from ringup.silicon.common.faults import Faults
+from ringup.silicon.common.log import EventLog
+from ringup.silicon.common.memory import HostMemory, Vram
 
 KDB, SPL, SYS, SOS = 0x80000, 0x1000_0000, 0x10000, 0x20000  # enum psp_bootloader_cmd
 READY = 0x8000_0000
@@ -43,18 +43,18 @@ def image(size=0x1000, kind=0x48, *, words=None, key=None, body=None, magic=b"$P
     usage = USAGES.get(kind, 0x0A)
     data = bytearray(0x100) + body
     data[0x10:0x14] = magic
-    data[0x38:0x48] = key or (psp_signing.key_id(usage) if usage else psp_signing.ROOT_ID)
+    data[0x38:0x48] = key or (signing.key_id(usage) if usage else signing.ROOT_ID)
     data[0xD0:0xF0] = sha256(body).digest()
     stated = {0x14: len(body), 0x30: 1, 0x58: 0x8101_0000 | full, 0x60: 0x0031_0032, 0x6C: len(body) + 0x200}
     for at, value in (stated | (words or {}) if resign else stated).items():
         struct.pack_into("<I", data, at, value)
-    signature = psp_signing.sign(bytes(data))
+    signature = signing.sign(bytes(data))
     for at, value in (words or {}).items():
         struct.pack_into("<I", data, at, value)
     return bytes(data) + signature
 
 
-KEYS = image(kind=0x4F, body=psp_signing.database([0x0A, 0x8B, 0x2F, 0x11, 0x3C]), magic=bytes(4))
+KEYS = image(kind=0x4F, body=signing.database([0x0A, 0x8B, 0x2F, 0x11, 0x3C]), magic=bytes(4))
 SPL_IMAGE, SYS_IMAGE, SOS_IMAGE = (image(kind=kind) for kind in (0x56, 0x0A, 0x09))
 
 
@@ -214,27 +214,27 @@ def test_components_out_of_order_are_refused(rig, order):
 
 
 MISTAKES = {  # answers of the boot loader and of the secure OS are those of GlobalPlatform's TEE client API where it has one
-    "zeros": (lambda good: bytes(len(good)), "nothing has arrived", psp_images.Status.NO_DATA),
-    "noise": (lambda good: shake_128(good).digest(len(good)), "no signed header", psp_images.Status.BAD_FORMAT),
+    "zeros": (lambda good: bytes(len(good)), "nothing has arrived", images.Status.NO_DATA),
+    "noise": (lambda good: shake_128(good).digest(len(good)), "no signed header", images.Status.BAD_FORMAT),
     "whole file": (
         lambda good: (
             struct.pack("<IIHHHHIII", 0x100 + len(good), 44, 2, 0, 11, 0, 1, len(good), 0x100).ljust(0x100, b"\0")
             + good
         ),
         "a whole file of the kernel's firmware folder",
-        psp_images.Status.BAD_FORMAT,
+        images.Status.BAD_FORMAT,
     ),
-    "late slice": (lambda good: bytes(range(64)) + good, "0x40 bytes further on", psp_images.Status.BAD_FORMAT),
-    "no header": (lambda good: good[0x100:], "a part without its header", psp_images.Status.BAD_FORMAT),
-    "cut": (lambda good: good[:-16], "it has", psp_images.Status.SHORT_BUFFER),
-    "head alone": (lambda good: good[:0x80], "", psp_images.Status.SHORT_BUFFER),
-    "flipped in the body": (lambda good: flip(good, 0x234), "SHA-256", psp_images.Status.SECURITY),
-    "flipped in the header": (lambda good: flip(good, 0x62), "its signature", psp_images.Status.SECURITY),
-    "flipped in the signature": (lambda good: flip(good, -7), "its signature", psp_images.Status.SECURITY),
+    "late slice": (lambda good: bytes(range(64)) + good, "0x40 bytes further on", images.Status.BAD_FORMAT),
+    "no header": (lambda good: good[0x100:], "a part without its header", images.Status.BAD_FORMAT),
+    "cut": (lambda good: good[:-16], "it has", images.Status.SHORT_BUFFER),
+    "head alone": (lambda good: good[:0x80], "", images.Status.SHORT_BUFFER),
+    "flipped in the body": (lambda good: flip(good, 0x234), "SHA-256", images.Status.SECURITY),
+    "flipped in the header": (lambda good: flip(good, 0x62), "its signature", images.Status.SECURITY),
+    "flipped in the signature": (lambda good: flip(good, -7), "its signature", images.Status.SECURITY),
     "half arrived": (
         lambda good: good[:0x800].ljust(len(good), b"\0"),
         "not all has arrived",
-        psp_images.Status.SECURITY,
+        images.Status.SECURITY,
     ),
 }
 
@@ -288,16 +288,16 @@ def test_a_boot_that_begins_anew_begins_with_the_key_database(rig):
 @pytest.mark.parametrize(
     ("changed", "status", "reason"),
     [
-        ({"key": b"a key of mine \0\0"}, psp_images.Status.ACCESS_DENIED, "which this card does not know"),
-        ({"key": psp_signing.key_id(0x8B)}, psp_images.Status.ACCESS_DENIED, "for usage 0x8b, not for RS64_MEC"),
-        ({"key": psp_signing.ROOT_ID}, psp_images.Status.ACCESS_DENIED, "which this card does not know"),
-        ({"kind": 0x3E}, psp_images.Status.BAD_PARAMETERS, "SDMA_UCODE_TH0 where RS64_MEC"),
-        ({"words": {0x14: 0x100}}, psp_images.Status.BAD_FORMAT, "a body of"),
-        ({"words": {0x6C: 0x2000}}, psp_images.Status.BAD_FORMAT, "a body of"),
-        ({"words": {0x30: 0}}, psp_images.Status.BAD_FORMAT, "not signed"),
-        ({"words": {0x18: 1}}, psp_images.Status.BAD_FORMAT, "encrypted"),
-        ({"words": {0x34: 7}}, psp_images.Status.BAD_FORMAT, "not signed"),
-        ({"words": {0x60: 5}, "resign": False}, psp_images.Status.SECURITY, "signature"),
+        ({"key": b"a key of mine \0\0"}, images.Status.ACCESS_DENIED, "which this card does not know"),
+        ({"key": signing.key_id(0x8B)}, images.Status.ACCESS_DENIED, "for usage 0x8b, not for RS64_MEC"),
+        ({"key": signing.ROOT_ID}, images.Status.ACCESS_DENIED, "which this card does not know"),
+        ({"kind": 0x3E}, images.Status.BAD_PARAMETERS, "SDMA_UCODE_TH0 where RS64_MEC"),
+        ({"words": {0x14: 0x100}}, images.Status.BAD_FORMAT, "a body of"),
+        ({"words": {0x6C: 0x2000}}, images.Status.BAD_FORMAT, "a body of"),
+        ({"words": {0x30: 0}}, images.Status.BAD_FORMAT, "not signed"),
+        ({"words": {0x18: 1}}, images.Status.BAD_FORMAT, "encrypted"),
+        ({"words": {0x34: 7}}, images.Status.BAD_FORMAT, "not signed"),
+        ({"words": {0x60: 5}, "resign": False}, images.Status.SECURITY, "signature"),
     ],
 )
 def test_a_header_that_is_none_of_this_part_is_refused(ring, changed, status, reason):
@@ -309,7 +309,7 @@ def test_a_header_that_is_none_of_this_part_is_refused(ring, changed, status, re
 def test_a_part_is_taken_once_until_a_reset(ring):
     ring.setup_tmr()
     assert ring.load(MEC) == 0
-    assert ring.load(MEC) == psp_images.Status.BAD_STATE
+    assert ring.load(MEC) == images.Status.BAD_STATE
     assert len(ring.target.got) == 1
 
 
@@ -321,7 +321,7 @@ def test_the_key_database_serves_where_the_roll_back_table_is_asked_for(rig):
 
 
 def test_keys_are_those_of_the_database_that_was_booted(rig):
-    database = image(kind=0x4F, body=psp_signing.database([0x0A]))
+    database = image(kind=0x4F, body=signing.database([0x0A]))
     for command, data in ((KDB, database), (SPL, SPL_IMAGE), (SYS, SYS_IMAGE), (SOS, SOS_IMAGE)):
         assert rig.boot(command, data) == READY
     rig.board.clock.sleep_us(80_000)
@@ -330,11 +330,11 @@ def test_keys_are_those_of_the_database_that_was_booted(rig):
     rig.control(2 << 16)
     rig.setup_tmr()
     assert rig.load(MEC) == 0
-    assert rig.load(SMU) == psp_images.Status.ACCESS_DENIED
+    assert rig.load(SMU) == images.Status.ACCESS_DENIED
 
 
 @pytest.mark.parametrize(
-    "body", [b"\x11" * 0x400, psp_signing.database([1])[:-4], psp_signing.database([1]).replace(b"KDB", b"KDC")]
+    "body", [b"\x11" * 0x400, signing.database([1])[:-4], signing.database([1]).replace(b"KDB", b"KDC")]
 )
 def test_a_key_database_that_cannot_be_read_is_refused(rig, body):
     assert rig.boot(KDB, image(kind=0x4F, body=body)) & 0xFF

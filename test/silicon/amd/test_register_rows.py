@@ -14,8 +14,8 @@ import pytest
 from ringup.errors import Unmodelled
 from ringup.silicon import card
 from ringup.silicon.amd.rows import TABLES, unnamed
-from ringup.silicon.cells import Cells, block_map
-from ringup.silicon.rows import ALL, Kind
+from ringup.silicon.common.cells import Cells, block_map
+from ringup.silicon.common.rows import ALL, Kind
 
 ROOT = Path(__file__).resolve().parents[3]
 MODEL = ROOT / "silicon/amd"
@@ -49,7 +49,7 @@ def is_constant(row) -> bool:
 
 def modules(row) -> list[str]:
     """The modules that a row of behaviour names first."""
-    return re.findall(r"(\w+\.py)", row.why.partition(":")[0])
+    return re.findall(r"((?:\w+/)*\w+\.py)", row.why.partition(":")[0])
 
 
 @pytest.mark.parametrize("block", TABLES)
@@ -215,5 +215,7 @@ def test_the_documents_count_what_the_tables_say():
 
 def test_making_another_card_looks_no_row_up_again(monkeypatch):
     card("navi31", vram_bytes=64 << 20)
-    monkeypatch.setattr("ringup.silicon.rows.Rows.of", lambda rows, names: pytest.fail("rows are looked up again"))
+    monkeypatch.setattr(
+        "ringup.silicon.common.rows.Rows.of", lambda rows, names: pytest.fail("rows are looked up again")
+    )
     card("navi31", vram_bytes=64 << 20)

@@ -13,13 +13,13 @@ import pytest
 from ringup.autogen.amd.mqd import v11_sdma_mqd
 from ringup.autogen.structs import memory
 from ringup.errors import Unmodelled
-from ringup.silicon.amd.parts import Board, VmFault
-from ringup.silicon.amd.sdma import FIRMWARE, Sdma
-from ringup.silicon.cells import Cells, RegisterSpace
-from ringup.silicon.clock import VirtualClock
-from ringup.silicon.faults import Faults
-from ringup.silicon.log import EventLog
-from ringup.silicon.memory import HostMemory, Vram
+from ringup.silicon.amd.common.parts import Board, VmFault
+from ringup.silicon.amd.sdma.engine import FIRMWARE, Sdma
+from ringup.silicon.common.cells import Cells, RegisterSpace
+from ringup.silicon.common.clock import VirtualClock
+from ringup.silicon.common.faults import Faults
+from ringup.silicon.common.log import EventLog
+from ringup.silicon.common.memory import HostMemory, Vram
 
 RING, RING_BYTES = 0x100_0000, 4096  # 1024 dwords: RB_SIZE 10
 RPTR_AT, WPTR_AT, DATA = 0x110_0000, 0x110_0008, 0x200_0000

@@ -9,15 +9,15 @@ import struct
 
 import pytest
 
-from ringup.silicon.amd import smu_tables
-from ringup.silicon.amd.parts import Board, VmFault
-from ringup.silicon.amd.smu import Smu
-from ringup.silicon.amd.thm import Thm
-from ringup.silicon.cells import Cells, RegisterSpace
-from ringup.silicon.clock import VirtualClock
-from ringup.silicon.faults import Faults
-from ringup.silicon.log import EventLog
-from ringup.silicon.memory import HostMemory, Vram
+from ringup.silicon.amd.common.parts import Board, VmFault
+from ringup.silicon.amd.smu import tables as smu_tables
+from ringup.silicon.amd.smu.controller import Smu
+from ringup.silicon.amd.smu.thm import Thm
+from ringup.silicon.common.cells import Cells, RegisterSpace
+from ringup.silicon.common.clock import VirtualClock
+from ringup.silicon.common.faults import Faults
+from ringup.silicon.common.log import EventLog
+from ringup.silicon.common.memory import HostMemory, Vram
 
 OK, FAILED, UNKNOWN, PREREQUISITE = 1, 0xFF, 0xFE, 0xFD
 DRIVER_TABLE = 0x4000

@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from ringup.silicon.amd import vbios
-from ringup.silicon.amd.chips import CHIPS
+from ringup.silicon.amd.board import vbios
+from ringup.silicon.amd.board.chips import CHIPS
 
 IDS = {"navi31": 0x744C, "navi32": 0x747E, "navi33": 0x7480}  # pci.ids
 PRODUCTS = {"navi31": "Radeon RX 7900 XTX", "navi32": "Radeon RX 7800 XT", "navi33": "Radeon RX 7600"}

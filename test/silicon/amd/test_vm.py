@@ -11,14 +11,14 @@ from functools import partial
 
 import pytest
 
-from ringup.silicon.amd.hub import GFXHUB, INVALIDATE_US, MMHUB, VmHub
-from ringup.silicon.amd.parts import Board, VmFault
-from ringup.silicon.cells import Cells, RegisterSpace
-from ringup.silicon.clock import VirtualClock
-from ringup.silicon.faults import Faults
-from ringup.silicon.log import EventLog
-from ringup.silicon.memory import HostMemory, Vram
-from ringup.silicon.shader.state import MemoryFault
+from ringup.silicon.amd.common.parts import Board, VmFault
+from ringup.silicon.amd.memory.hub import GFXHUB, INVALIDATE_US, MMHUB, VmHub
+from ringup.silicon.common.cells import Cells, RegisterSpace
+from ringup.silicon.common.clock import VirtualClock
+from ringup.silicon.common.faults import Faults
+from ringup.silicon.common.log import EventLog
+from ringup.silicon.common.memory import HostMemory, Vram
+from ringup.silicon.shader.common.state import MemoryFault
 
 VALID, SYSTEM, SNOOPED, EXECUTE, READ, WRITE = (1 << n for n in (0, 1, 2, 4, 5, 6))
 LEAF, PRT = 1 << 54, 1 << 51

@@ -5,7 +5,7 @@ import random
 import pytest
 import usb.core
 
-from ringup.silicon.asm2464pd.faults import KINDS
+from ringup.silicon.asm2464pd.hardware.faults import KINDS
 
 DRAW = random.Random(5)
 NO_DEVICE, PIPE = -4, -9

@@ -10,7 +10,7 @@ import usb.core
 
 from ringup.silicon import card as make_card
 from ringup.silicon.asm2464pd import Enclosure, VirtualUsbHost
-from ringup.silicon.clock import VirtualClock
+from ringup.silicon.common.clock import VirtualClock
 
 # bytes as usb.h has them
 DEVICE_SUPER = bytes.fromhex("120120030000000 9d1ad01000100010203 01".replace(" ", ""))

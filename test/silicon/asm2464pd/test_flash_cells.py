@@ -4,9 +4,17 @@ import zlib
 
 import pytest
 
-from ringup.silicon.asm2464pd import flash_image as image
-from ringup.silicon.asm2464pd.flash import BAD_PAGE, BYTES, POWER_LOST, WRITE_FAILS, PowerLost, SpiFlash, filled
-from ringup.silicon.faults import Faults
+from ringup.silicon.asm2464pd.hardware import flash_image as image
+from ringup.silicon.asm2464pd.hardware.flash import (
+    BAD_PAGE,
+    BYTES,
+    POWER_LOST,
+    WRITE_FAILS,
+    PowerLost,
+    SpiFlash,
+    filled,
+)
+from ringup.silicon.common.faults import Faults
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 import usb.core
 
 from ringup.silicon.asm2464pd import Enclosure, VirtualUsbHost
-from ringup.silicon.asm2464pd.flash_image import Config, body_of, synthetic_image
+from ringup.silicon.asm2464pd.hardware.flash_image import Config, body_of, synthetic_image
 
 READ, PROGRAM, ERASE, STATUS, WRITE_STATUS, ENABLE = 0x03, 0x02, 0xD8, 0x05, 0x01, 0x06
 

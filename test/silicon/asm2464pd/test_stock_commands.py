@@ -5,7 +5,7 @@ import struct
 import pytest
 import usb.util
 
-from ringup.silicon.asm2464pd.flash_image import OTHER_VERSION, Config, synthetic_image
+from ringup.silicon.asm2464pd.hardware.flash_image import OTHER_VERSION, Config, synthetic_image
 
 BAD_FIELD, BAD_OPCODE, NO_MEDIUM = (5, 0x24, 0), (5, 0x20, 0), (2, 0x3A, 0)
 # extra/usbgpu: the seven pokes, as address and bytes

@@ -6,7 +6,14 @@ import pytest
 import usb.core
 import usb.util
 
-from ringup.silicon.asm2464pd.flash_image import PATCHED, Config, body_of, kind_of, router_block, synthetic_image
+from ringup.silicon.asm2464pd.hardware.flash_image import (
+    PATCHED,
+    Config,
+    body_of,
+    kind_of,
+    router_block,
+    synthetic_image,
+)
 
 FLASH_WRITE_FAILED, FLASH_READ_FAILED, BAD_FIELD, BAD_OPCODE = (3, 0x03, 0), (3, 0x11, 0), (5, 0x24, 0), (5, 0x20, 0)
 PART_ONE = 0xFF00

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from ringup.autogen.generate.isa_probe import llvm_mc
-from ringup.silicon.shader import interpreter
-from ringup.silicon.shader.emitter import Code
-from ringup.silicon.shader.interpreter import Interpreter
-from ringup.silicon.shader.launch import Group
-from ringup.silicon.shader.native import HostCode
-from ringup.silicon.shader.state import Dispatch, MemoryFault, Region
-from ringup.silicon.shader.translate import Translator
-from ringup.silicon.shader.translations import QUICK, THOROUGH
-from ringup.silicon.shader.wave import RULES, Mode, Wave
+from ringup.autogen.generate.isa.probe import llvm_mc
+from ringup.silicon.shader.common.launch import Group
+from ringup.silicon.shader.common.state import Dispatch, MemoryFault, Region
+from ringup.silicon.shader.host.emitter import Code
+from ringup.silicon.shader.host.native import HostCode
+from ringup.silicon.shader.rdna.interpreter import engine as interpreter
+from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
+from ringup.silicon.shader.rdna.translator.engine import Translator
+from ringup.silicon.shader.rdna.translator.translations import QUICK, THOROUGH
+from ringup.silicon.shader.rdna.writer.wave import RULES, Mode, Wave
 
 CODE_VA = 0x10_0000
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ringup.silicon.shader.decode import SCC, SHARED_BASE, IllegalInstruction, decode, waitcnt
-from ringup.silicon.shader.text import text
+from ringup.silicon.shader.rdna.decoding.decode import SCC, SHARED_BASE, IllegalInstruction, decode, waitcnt
+from ringup.silicon.shader.rdna.decoding.text import text
 
 
 def operand(code, field):

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from ringup.autogen import isa
-from ringup.autogen.generate.isa import FEATURES
-from ringup.autogen.generate.isa_probe import Disassembler, llvm_mc, parse
-from ringup.autogen.generate.isa_rows import base_name
-from ringup.silicon.shader.decode import IllegalInstruction, decode
-from ringup.silicon.shader.text import text
+from ringup.autogen.generate.isa.instructions import FEATURES
+from ringup.autogen.generate.isa.probe import Disassembler, llvm_mc, parse
+from ringup.autogen.generate.isa.rows import base_name
+from ringup.silicon.shader.rdna.decoding.decode import IllegalInstruction, decode
+from ringup.silicon.shader.rdna.decoding.text import text
 
 PAIRS = Path(__file__).parents[2] / "autogen/isa/mc_gfx1100.tsv.gz"
 

@@ -7,8 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from ringup.silicon.shader.decode import decode
-from ringup.silicon.shader.state import MODE, WaveState
+from ringup.silicon.shader.common.state import MODE, WaveState
+from ringup.silicon.shader.rdna.decoding.decode import decode
 
 LANES, VGPRS, NONE = 32, 8, -2000
 # S2, the factors of both products; the result. Source: github.com/ROCm/rocm-systems, issue 12056: all positive is exact; of S2's other sign

@@ -2,15 +2,15 @@
 
 import pytest
 
-from ringup.silicon.shader.launch import (
+from ringup.silicon.shader.common.launch import (
     group_idents,
     group_shape,
     occupancy,
     start_group,
     waves_in_group,
 )
-from ringup.silicon.shader.plan import Plan, key_of
-from ringup.silicon.shader.state import EXEC_LO, Dispatch
+from ringup.silicon.shader.common.state import EXEC_LO, Dispatch
+from ringup.silicon.shader.rdna.translator.plan import Plan, key_of
 
 BASE = Dispatch(pc=0x1000, wave_size=32, group_size=(64, 1, 1), group_count=(2, 1, 1), vgpr_count=24)
 

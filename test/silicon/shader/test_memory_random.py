@@ -6,10 +6,10 @@ Every instruction runs `ROUNDS` times with other addresses, ranges and records e
 import numpy as np
 import pytest
 
-from ringup.silicon.shader.interp_formats import FORMATS
-from ringup.silicon.shader.interpreter import Interpreter
-from ringup.silicon.shader.translate import Translator
-from ringup.silicon.shader.translations import QUICK, THOROUGH
+from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
+from ringup.silicon.shader.rdna.interpreter.formats import FORMATS
+from ringup.silicon.shader.rdna.translator.engine import Translator
+from ringup.silicon.shader.rdna.translator.translations import QUICK, THOROUGH
 
 ROUNDS = 3
 INSTRUCTIONS = 12

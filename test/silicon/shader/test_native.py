@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from llvmlite import binding as llvm
 
-from ringup.silicon.shader.native import HostCode, _helper
+from ringup.silicon.shader.host.native import HostCode, _helper
 
 LANES = 16
 SHAPES = {"widen": ("half", "float"), "narrow": ("float", "half"), "narrow64": ("double", "half")}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ringup.autogen import isa
-from ringup.silicon.shader.wave import RULES
+from ringup.silicon.shader.rdna.writer.wave import RULES
 
 FORMATS = (
     "SOP1",

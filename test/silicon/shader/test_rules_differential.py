@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from ringup.autogen import isa
-from ringup.silicon.shader import state
-from ringup.silicon.shader.decode import IllegalInstruction, Instruction, decode
-from ringup.silicon.shader.state import WaveState
-from ringup.silicon.shader.text import text
-from ringup.silicon.shader.wave import RULES
+from ringup.silicon.shader.common import state
+from ringup.silicon.shader.common.state import WaveState
+from ringup.silicon.shader.rdna.decoding.decode import IllegalInstruction, Instruction, decode
+from ringup.silicon.shader.rdna.decoding.text import text
+from ringup.silicon.shader.rdna.writer.wave import RULES
 
 FORMATS = ("SOP1", "SOP2", "SOPC", "SOPK", "VOP1", "VOP2", "VOPC", "VOP3", "VOP3SD", "VOP3P")
 VGPRS = 64

@@ -8,8 +8,8 @@ import random
 import numpy as np
 import pytest
 
-from ringup.silicon.shader.decode import decode
-from ringup.silicon.shader.state import WaveState
+from ringup.silicon.shader.common.state import WaveState
+from ringup.silicon.shader.rdna.decoding.decode import decode
 
 LANES, VGPRS, MODE = 32, 32, 0x3F0
 W, D, H = (

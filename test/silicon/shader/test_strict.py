@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from ringup.silicon.shader.state import Dispatch
+from ringup.silicon.shader.common.state import Dispatch
 
 IN, OUT = 0x20_0000, 0x30_0000
 NO_IDS = (False, False, False)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ringup.silicon.shader.state import MemoryFault
+from ringup.silicon.shader.common.state import MemoryFault
 
 IN, OUT, SCRATCH = 0x20_0000, 0x30_0000, 0x50_0000
 ARGS = {

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ringup.silicon.shader import translations as programs
-from ringup.silicon.shader.state import Region
-from ringup.silicon.shader.translate import Translator
-from ringup.silicon.shader.translations import Beside
+from ringup.silicon.shader.common.state import Region
+from ringup.silicon.shader.rdna.translator import translations as programs
+from ringup.silicon.shader.rdna.translator.engine import Translator
+from ringup.silicon.shader.rdna.translator.translations import Beside
 
 IN, OUT = 0x20_0000, 0x30_0000
 ARGS = {"user_sgprs": (IN, 0, OUT, 0), "vgpr_count": 24}
@@ -189,7 +189,7 @@ def test_shapes_of_groups_never_run_different_code(machine, out, engine, held):
 
 
 def test_what_a_translation_raises_comes_out_of_the_step(machine, out, engine, held, monkeypatch):
-    monkeypatch.setattr("ringup.silicon.shader.translations.lower", lambda *_, **__: 1 // 0)
+    monkeypatch.setattr("ringup.silicon.shader.rdna.translator.translations.lower", lambda *_, **__: 1 // 0)
     run, again = (machine.start(ADD, engine=engine, **ARGS) for _ in range(2))
     held.work()
     with pytest.raises(ZeroDivisionError):

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from ringup.silicon.shader.interpreter import Interpreter
-from ringup.silicon.shader.translate import Translator
-from ringup.silicon.shader.translations import THOROUGH
+from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
+from ringup.silicon.shader.rdna.translator.engine import Translator
+from ringup.silicon.shader.rdna.translator.translations import THOROUGH
 
 OUT = 0x30_0000
 INSTRUCTIONS = 24

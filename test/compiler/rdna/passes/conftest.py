@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from ringup.autogen.generate.isa_probe import llvm_mc
-from ringup.compiler.rdna.allocate import allocate
-from ringup.compiler.rdna.code import EXEC_LO, VCC_LO, Block, Code, Instr, Part, Reg, Signed, Special
-from ringup.compiler.rdna.dual import pair
+from ringup.autogen.generate.isa.probe import llvm_mc
+from ringup.compiler.rdna.instructions.code import EXEC_LO, VCC_LO, Block, Code, Instr, Part, Reg, Signed, Special
+from ringup.compiler.rdna.instructions.steps import Pair, Program, split_blocks
+from ringup.compiler.rdna.passes.dual import pair
+from ringup.compiler.rdna.passes.schedule import schedule
 from ringup.compiler.rdna.pipeline import finish, place_group_ids
-from ringup.compiler.rdna.schedule import schedule
-from ringup.compiler.rdna.steps import Pair, Program, split_blocks
-from ringup.silicon.shader.interpreter import Interpreter
-from ringup.silicon.shader.state import Dispatch, MemoryFault, Region
-from ringup.silicon.shader.translate import Translator
+from ringup.compiler.rdna.registers.allocate import allocate
+from ringup.silicon.shader.common.state import Dispatch, MemoryFault, Region
+from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
+from ringup.silicon.shader.rdna.translator.engine import Translator
 
 LANES = 32
 CODE_VA, ARGS_VA, IN_VA, OUT_VA, SCRATCH_VA = 0x10_0000, 0x20_0000, 0x30_0000, 0x50_0000, 0x4000_0000

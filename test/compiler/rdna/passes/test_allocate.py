@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from ringup.compiler.rdna.allocate import allocate
-from ringup.compiler.rdna.code import EXEC_LO, VCC_LO, Block, Instr, Part, Physical, Reg
-from ringup.compiler.rdna.liveness import Liveness
-from ringup.compiler.rdna.steps import Program
+from ringup.compiler.rdna.instructions.code import EXEC_LO, VCC_LO, Block, Instr, Part, Physical, Reg
+from ringup.compiler.rdna.instructions.steps import Program
+from ringup.compiler.rdna.registers.allocate import allocate
+from ringup.compiler.rdna.registers.liveness import Liveness
 from ringup.errors import CompileError
 
 

@@ -5,10 +5,10 @@ from itertools import product
 
 import pytest
 
-from ringup.autogen.generate.isa_probe import Disassembler, llvm_mc
-from ringup.compiler.rdna.code import VCC_LO, Block, Code, Instr, physical
-from ringup.compiler.rdna.dual import EXCHANGED, pair
-from ringup.compiler.rdna.steps import Pair, Program
+from ringup.autogen.generate.isa.probe import Disassembler, llvm_mc
+from ringup.compiler.rdna.instructions.code import VCC_LO, Block, Code, Instr, physical
+from ringup.compiler.rdna.instructions.steps import Pair, Program
+from ringup.compiler.rdna.passes.dual import EXCHANGED, pair
 
 NAMES = tuple(
     f"v_{name}" for name in ("fmac_f32", "add_f32", "sub_f32", "subrev_f32", "mul_f32", "max_f32", "mov_b32", "cndmask_b32", "add_nc_u32",

@@ -3,13 +3,13 @@
 import pytest
 
 from ringup.autogen.isa import target
-from ringup.compiler.rdna.code import EXEC_LO, NULL, OFF, VCC_LO, Block, Code, Instr, Reg
-from ringup.compiler.rdna.effects import COSTS, EXEC_HI, M0, MODE, SCC, VCC_HI, effects
-from ringup.compiler.rdna.effects import EXEC_LO as EXEC_UNIT
-from ringup.compiler.rdna.effects import VCC_LO as VCC_UNIT
-from ringup.compiler.rdna.liveness import Liveness
-from ringup.compiler.rdna.masks import states
-from ringup.compiler.rdna.steps import Program
+from ringup.compiler.rdna.instructions.code import EXEC_LO, NULL, OFF, VCC_LO, Block, Code, Instr, Reg
+from ringup.compiler.rdna.instructions.effects import COSTS, EXEC_HI, M0, MODE, SCC, VCC_HI, effects
+from ringup.compiler.rdna.instructions.effects import EXEC_LO as EXEC_UNIT
+from ringup.compiler.rdna.instructions.effects import VCC_LO as VCC_UNIT
+from ringup.compiler.rdna.instructions.steps import Program
+from ringup.compiler.rdna.registers.liveness import Liveness
+from ringup.compiler.rdna.registers.masks import states
 from ringup.errors import CompileError
 
 A, B, C, D = (Reg("v", name=name) for name in "abcd")

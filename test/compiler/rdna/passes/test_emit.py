@@ -6,17 +6,17 @@ import subprocess
 import numpy as np
 import pytest
 
-from ringup.autogen.generate.isa_probe import llvm_mc
-from ringup.compiler.rdna.code import Reg
+from ringup.autogen.generate.isa.probe import llvm_mc
 from ringup.compiler.rdna.emit import Argument, first_group_sgpr
+from ringup.compiler.rdna.instructions.code import Reg
 from ringup.compiler.rdna.model import estimate, hot_loop
 from ringup.compiler.rdna.objects import object_of
 from ringup.compiler.rdna.pipeline import finish
 from ringup.errors import CompileError
-from ringup.queues import code_object
+from ringup.queues.amd import code_object
 from ringup.silicon.shader import workbench
-from ringup.silicon.shader.interpreter import Interpreter
 from ringup.silicon.shader.program import load
+from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
 
 ARGUMENTS = (
     Argument("source", 0, 8, True),
@@ -129,7 +129,7 @@ def test_registers_waves_and_dumps(tools):
 @pytest.mark.parametrize("target", ["gfx1151", "gfx1201"])
 def test_other_processors_differ_by_rows(tools, target):
     """Encoded, and each instruction one that LLVM's disassembler knows."""
-    from ringup.compiler.isa.processor import processor
+    from ringup.compiler.isa.amd.encoding.processor import processor
 
     make = tools.maker(target=target)
     code = make.code

@@ -2,13 +2,13 @@
 
 import pytest
 
-from ringup.compiler.rdna.clause import insert_clauses
-from ringup.compiler.rdna.code import EXEC_LO, VCC, VCC_LO, Block, Code, Instr, physical
-from ringup.compiler.rdna.delay import insert_delays
 from ringup.compiler.rdna.emit import emit
-from ringup.compiler.rdna.hazards import avoid_hazards
-from ringup.compiler.rdna.steps import Program
-from ringup.compiler.rdna.waits import insert_waits
+from ringup.compiler.rdna.instructions.code import EXEC_LO, VCC, VCC_LO, Block, Code, Instr, physical
+from ringup.compiler.rdna.instructions.steps import Program
+from ringup.compiler.rdna.passes.clause import insert_clauses
+from ringup.compiler.rdna.passes.delay import insert_delays
+from ringup.compiler.rdna.passes.hazards import avoid_hazards
+from ringup.compiler.rdna.passes.waits import insert_waits
 
 
 def v(first, count=1):

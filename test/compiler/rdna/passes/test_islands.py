@@ -6,9 +6,9 @@ import subprocess
 import numpy as np
 import pytest
 
-from ringup.autogen.generate.isa_probe import llvm_mc
-from ringup.compiler.rdna import islands
-from ringup.compiler.rdna.islands import Branch, link
+from ringup.autogen.generate.isa.probe import llvm_mc
+from ringup.compiler.rdna import branch_trampolines as islands
+from ringup.compiler.rdna.branch_trampolines import Branch, link
 from ringup.compiler.rdna.objects import object_of
 from ringup.compiler.rdna.pipeline import finish
 from ringup.errors import CompileError

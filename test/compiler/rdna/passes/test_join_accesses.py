@@ -8,15 +8,15 @@ import pytest
 from ringup.compiler.compile import arguments_of
 from ringup.compiler.machine.build import Builder
 from ringup.compiler.machine.ir import I32, I64, Param
-from ringup.compiler.rdna.code import Block, Code, Instr, Reg, Signed
-from ringup.compiler.rdna.join_accesses import FORMS, join_accesses
+from ringup.compiler.rdna.instructions.code import Block, Code, Instr, Reg, Signed
+from ringup.compiler.rdna.instructions.steps import Program
 from ringup.compiler.rdna.objects import object_of
+from ringup.compiler.rdna.passes.join_accesses import FORMS, join_accesses
 from ringup.compiler.rdna.pipeline import finish
-from ringup.compiler.rdna.select import select
-from ringup.compiler.rdna.steps import Program
+from ringup.compiler.rdna.select.function import select
 from ringup.silicon.shader import workbench
 from ringup.silicon.shader.program import load as loaded
-from ringup.silicon.shader.translate import Translator
+from ringup.silicon.shader.rdna.translator.engine import Translator
 
 A, B, X, Y, Z = (Reg("v", name=name) for name in "abxyz")
 WIDE = Reg("v", 2, name="wide")

@@ -2,10 +2,10 @@
 
 import pytest
 
-from ringup.compiler.rdna.code import EXEC_LO, OFF, SCC, Block, Code, Instr, Reg
-from ringup.compiler.rdna.limits import limits
-from ringup.compiler.rdna.schedule import schedule
-from ringup.compiler.rdna.steps import Program
+from ringup.compiler.rdna.instructions.code import EXEC_LO, OFF, SCC, Block, Code, Instr, Reg
+from ringup.compiler.rdna.instructions.limits import limits
+from ringup.compiler.rdna.instructions.steps import Program
+from ringup.compiler.rdna.passes.schedule import schedule
 
 IN, OUT, LANE = Reg("s", 2), Reg("s", 2), Reg("v")
 ARGS = Reg("s", 2, fixed=0)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from ringup.compiler.rdna.code import NULL, Block, Code, Instr, Reg
 from ringup.compiler.rdna.emit import emit
-from ringup.compiler.rdna.steps import Program
-from ringup.compiler.rdna.waits import FIELDS, insert_waits, waits_of
+from ringup.compiler.rdna.instructions.code import NULL, Block, Code, Instr, Reg
+from ringup.compiler.rdna.instructions.steps import Program
+from ringup.compiler.rdna.passes.waits import FIELDS, insert_waits, waits_of
 
 
 def waits(program):

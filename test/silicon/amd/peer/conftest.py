@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from ringup.silicon import card
-from ringup.silicon.amd import images
-from ringup.silicon.amd.chips import CHIPS
-from ringup.silicon.shader.translate import Translator
+from ringup.silicon.amd.board import images
+from ringup.silicon.amd.board.chips import CHIPS
+from ringup.silicon.shader.rdna.translator.engine import Translator
 from ringup.tools.bench.environment import FOLDER, find_or_make
-from ringup.tools.paths import cache_folder
+from ringup.tools.common.paths import cache_folder
 
 REQUEST, ANSWER = struct.Struct("<BIIQQQ"), struct.Struct("<BQQ")
 PROBE, MAP_BAR, READ_CONFIG, WRITE_CONFIG = 0, 1, 3, 4

@@ -12,11 +12,11 @@ import pytest
 from usb.core import USBError
 
 from ringup.silicon import card
-from ringup.silicon.amd import images
-from ringup.silicon.amd.chips import CHIPS
+from ringup.silicon.amd.board import images
+from ringup.silicon.amd.board.chips import CHIPS
 from ringup.silicon.asm2464pd import Enclosure, VirtualUsbHost
 from ringup.tools.bench.environment import FOLDER, find_or_make
-from ringup.tools.paths import cache_folder
+from ringup.tools.common.paths import cache_folder
 
 SESSION_S = 100  # TIMEOUT: 30 s of an idle core
 SCRIPT = Path(__file__).with_name("usb_driver.py")

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from ringup.silicon.shader import workbench
-from ringup.silicon.shader.interpreter import Interpreter
 from ringup.silicon.shader.program import load
-from ringup.silicon.shader.translate import Translator
-from ringup.tools.paths import cache_folder
+from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
+from ringup.silicon.shader.rdna.translator.engine import Translator
+from ringup.tools.common.paths import cache_folder
 
 HERE = Path(__file__).parent
 GROUP = 64

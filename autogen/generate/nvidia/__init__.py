@@ -1,0 +1,4 @@
+"""Reads NVIDIA's open kernel modules and class headers, by driver branch.
+
+Called by name from `manifest.toml`.
+"""

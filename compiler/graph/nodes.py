@@ -1,0 +1,254 @@
+"""The tensor graph: immutable nodes, equal ones the same object. What a node means is said here once; nothing here knows a target.
+
+Shapes are tuples of `int` or symbolic sizes (`index.Expr`). No node broadcasts: operands of an elementwise node have its very shape, and EXPAND
+says where one size becomes many. The language above (`compiler/tensor`) makes such graphs, the scheduler below cuts them into kernels.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from typing import Any
+
+from ringup.compiler.graph import dtypes
+from ringup.compiler.graph.dtypes import DType, Scalar
+from ringup.compiler.graph.index import Int, product
+
+Shape = tuple[Int, ...]
+
+
+class Op(Enum):
+    """What a node does. `sources -> result`, `arg` in brackets; x and y are elements at the same position."""
+
+    # leaves
+    BUFFER = "buffer"  # [Storage] elements in memory, row-major in the node's shape
+    CONST = "const"  # [number] shape ()
+    IOTA = "iota"  # [None] shape (n,): 0, 1, … n-1; int32 or int64
+    SIZE = "size"  # [Expr] shape (): a symbolic size as a number; int32 or int64
+    # elementwise, one operand. Floats follow IEEE 754 unless said; f16, bf16 and float8 results are those of f32 arithmetic, rounded
+    NEG = "neg"  # integers wrap
+    ABS = "abs"
+    NOT = "not"  # bool: logical; integers: every bit
+    SQRT = "sqrt"
+    RECIP = "recip"  # 1 / x
+    RSQRT = "rsqrt"  # 1 / sqrt(x), within 1 ulp
+    EXP2 = "exp2"
+    LOG2 = "log2"
+    SIN = "sin"  # radians, right for large ones too
+    FLOOR = "floor"
+    CEIL = "ceil"
+    TRUNC = "trunc"
+    ROUND = "round"  # to nearest, halves to even
+    CAST = "cast"  # to the node's dtype: floats round to nearest even; float to integer cuts off and saturates, NaN is 0; to bool: x != 0
+    BITCAST = "bitcast"  # the same bits, same width
+    CONTIGUOUS = "contiguous"  # the value itself, asked to lie in memory
+    # elementwise, two operands of one dtype
+    ADD = "add"
+    SUB = "sub"
+    MUL = "mul"
+    DIV = "div"  # floats only
+    IDIV = "idiv"  # integers, rounded down as Python's //; by zero: 0
+    MOD = "mod"  # sign of the divisor, as Python's %; integers by zero: 0; floats too
+    MAX = "max"  # NaN if either is
+    MIN = "min"
+    POW = "pow"  # floats: C's pow; integers: by repeated squaring, negative exponents give 0 (1 and -1 excepted)
+    LOGADDEXP = "logaddexp"  # floats: log(e**x + e**y), off by last places of the greatest of |x|, |y| and 1
+    AND = "and"
+    OR = "or"
+    XOR = "xor"
+    SHL = "shl"  # by 0 … bits-1; others give 0
+    SHR = "shr"  # arithmetic for signed types; amounts past the width shift everything out
+    LT = "lt"  # to bool; comparisons with NaN are false, NE true
+    LE = "le"
+    EQ = "eq"
+    NE = "ne"
+    # three operands
+    WHERE = "where"  # (bool, x, y)
+    # movement: the same elements elsewhere
+    RESHAPE = "reshape"  # the node's shape, row-major order kept
+    PERMUTE = "permute"  # [axes] axis i of the result is axis axes[i] of the source
+    EXPAND = "expand"  # axes of size 1 become the node's shape
+    PAD = "pad"  # [((before, after), …), value]
+    SHRINK = "shrink"  # [((start, stop), …)]
+    FLIP = "flip"  # [axes]
+    CAT = "cat"  # [axis] sources one after the other
+    # others
+    REDUCE = "reduce"  # [(Op of ADD, MUL, MAX, MIN, LOGADDEXP, AND, OR, XOR; axes)] the axes become 1; f16, bf16, float8 sums are kept in f32
+    # (x[, keys]) [(Op, axis, stretch)] each element folded with those before it along the axis, in stretches of so many elements, each by
+    # itself (None: all). With keys, integers: each run of equal ones by itself; equal keys lie side by side. Ops and rounding: REDUCE's
+    SCAN = "scan"
+    SORT = "sort"  # [(axis, stretch)] integers in rising order along the axis, in stretches of so many elements, each by itself (None: all)
+    GATHER = "gather"  # (x, integer index) [axis] result[p] = x[p, p[axis] replaced by index[p]]; an index outside of x reads 0
+    SCATTER = "scatter"  # (x, index, y) [(axis, op or None)] x with y put (None: the last one stays) or combined at index; outside: dropped
+    AFTER = "after"  # (buffer, stores…) the buffer, once the stores have happened
+    STORE = "store"  # (view of a buffer, value) writes the value to the view's places; shape of the view, no value of its own
+
+
+UNARY = frozenset((
+    Op.NEG, Op.ABS, Op.NOT, Op.SQRT, Op.RECIP, Op.RSQRT, Op.EXP2, Op.LOG2, Op.SIN, Op.FLOOR, Op.CEIL, Op.TRUNC, Op.ROUND, Op.CAST,
+    Op.BITCAST,
+))  # fmt: skip
+COMPARISONS = frozenset((Op.LT, Op.LE, Op.EQ, Op.NE))
+BINARY = COMPARISONS | {
+    Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.IDIV, Op.MOD, Op.MAX, Op.MIN, Op.POW, Op.LOGADDEXP, Op.AND, Op.OR, Op.XOR,
+    Op.SHL, Op.SHR,
+}  # fmt: skip
+ELEMENTWISE = UNARY | BINARY | {Op.WHERE}
+LINES = frozenset((Op.SCAN, Op.SORT))  # what depends on an axis as a whole and keeps it: arg ends with (axis, stretch)
+MOVEMENT = frozenset((Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.PAD, Op.SHRINK, Op.FLIP))
+FLOAT_ONLY = frozenset((
+    Op.SQRT, Op.RECIP, Op.RSQRT, Op.EXP2, Op.LOG2, Op.SIN, Op.FLOOR, Op.CEIL, Op.TRUNC, Op.ROUND, Op.DIV, Op.LOGADDEXP,
+))  # fmt: skip
+
+
+class Storage:
+    """Memory that a BUFFER node stands for: `dtype`, `size` elements. Identity counts; `data` is the runtime's (None: not there yet)."""
+
+    __slots__ = ("__weakref__", "data", "dtype", "name", "size")
+
+    def __init__(self, dtype: DType, size: Int, name: str = "", data: object = None) -> None:
+        self.dtype, self.size, self.name, self.data = dtype, size, name, data
+
+    def __repr__(self) -> str:
+        return f"Storage({self.name or hex(id(self))}, {self.size} {self.dtype})"
+
+
+class Node:
+    """One value of the graph. Made by `node` alone, so that equal nodes are one object and `is` compares them."""
+
+    __slots__ = ("__weakref__", "arg", "dtype", "op", "shape", "sources")
+
+    def __init__(self, op: Op, dtype: DType, shape: Shape, sources: tuple[Node, ...], arg: object) -> None:
+        self.op, self.dtype, self.shape, self.sources = op, dtype, shape, sources
+        self.arg: Any = arg  # as the comment of its operation says
+
+    def __repr__(self) -> str:
+        arg = "" if self.arg is None else f" {self.arg}"
+        return f"<{self.op.value}{arg} {self.dtype}{list(self.shape)}>"
+
+    @property
+    def size(self) -> Int:
+        """Return the number of elements."""
+        return product(self.shape)
+
+    def ordered(self) -> list[Node]:
+        """Return every node it depends on and itself, sources before users; the same order each time."""
+        return ordered([self])
+
+
+_known: weakref.WeakValueDictionary[tuple[object, ...], Node] = weakref.WeakValueDictionary()
+
+
+def node(op: Op, dtype: DType, shape: Shape, sources: tuple[Node, ...] = (), arg: object = None) -> Node:
+    """Return the node of that meaning. Nothing is checked here: the language checks what users write."""
+    mark = (type(arg), repr(arg)) if isinstance(arg, float) else arg  # -0.0 and nan are constants of their own
+    key = (op, dtype, shape, tuple(map(id, sources)), mark, type(arg))
+    found = _known.get(key)
+    if found is None:
+        found = _known[key] = Node(op, dtype, shape, sources, arg)
+    return found
+
+
+def buffer(dtype: DType, shape: Shape, name: str = "", data: object = None) -> Node:
+    """Return a new leaf with memory of its own."""
+    return node(Op.BUFFER, dtype, shape, (), Storage(dtype, product(shape), name, data))
+
+
+def const(value: Scalar, dtype: DType, shape: Shape = ()) -> Node:
+    """Return a constant of any shape. Integers wrap to the dtype, floats are rounded when used."""
+    if dtype.kind == "bool":
+        value = bool(value)
+    elif dtype.is_float:
+        value = float(value)
+    else:
+        value = int(value) & (1 << dtype.bits) - 1
+        if dtype.kind == "int" and value >> dtype.bits - 1:
+            value -= 1 << dtype.bits
+    made = node(Op.CONST, dtype, (), (), value)
+    return expand(reshape(made, (1,) * len(shape)), shape)
+
+
+def reshape(source: Node, shape: Shape) -> Node:
+    """Return the elements in row-major order under another shape of as many elements."""
+    if shape == source.shape:
+        return source
+    if source.op is Op.RESHAPE:
+        return reshape(source.sources[0], shape)
+    return node(Op.RESHAPE, source.dtype, shape, (source,))
+
+
+def expand(source: Node, shape: Shape) -> Node:
+    """Return the source with axes of size 1 repeated."""
+    return source if shape == source.shape else node(Op.EXPAND, source.dtype, shape, (source,))
+
+
+def permute(source: Node, axes: Sequence[int]) -> Node:
+    """Return the source with its axes in another order."""
+    axes = tuple(axes)
+    if axes == tuple(range(len(axes))):
+        return source
+    if source.op is Op.PERMUTE:
+        before: tuple[int, ...] = source.arg
+        return permute(source.sources[0], [before[axis] for axis in axes])
+    return node(Op.PERMUTE, source.dtype, tuple(source.shape[axis] for axis in axes), (source,), axes)
+
+
+def elementwise(op: Op, *sources: Node, dtype: DType | None = None) -> Node:
+    """Return an elementwise node; comparisons give bool, others the dtype of the last source unless said."""
+    result = dtypes.bool_ if op in COMPARISONS else dtype or sources[-1].dtype
+    return node(op, result, sources[0].shape, sources)
+
+
+def cast(source: Node, dtype: DType) -> Node:
+    """Return the source as another dtype."""
+    return source if source.dtype is dtype else node(Op.CAST, dtype, source.shape, (source,))
+
+
+def contiguous(source: Node) -> Node:
+    """Return the source, asked to lie in memory."""
+    if source.op in (Op.BUFFER, Op.CONTIGUOUS):
+        return source
+    return node(Op.CONTIGUOUS, source.dtype, source.shape, (source,))
+
+
+def reduce(op: Op, source: Node, axes: Sequence[int]) -> Node:
+    """Return the source folded along `axes`, which become 1."""
+    axes = tuple(sorted(axes))
+    if not axes:
+        return source
+    shape = tuple(1 if i in axes else size for i, size in enumerate(source.shape))
+    return node(Op.REDUCE, source.dtype, shape, (source,), (op, axes))
+
+
+def scan(op: Op, source: Node, axis: int, *, keys: Node | None = None, stretch: int | None = None) -> Node:
+    """Return the source folded up to each element along an axis; one element is itself."""
+    if source.shape[axis] == 1:
+        return source
+    return node(Op.SCAN, source.dtype, source.shape, (source, keys) if keys else (source,), (op, axis, stretch))
+
+
+def sort(source: Node, axis: int, *, stretch: int | None = None) -> Node:
+    """Return integers in rising order along an axis; one element is itself."""
+    if source.shape[axis] == 1:
+        return source
+    return node(Op.SORT, source.dtype, source.shape, (source,), (axis, stretch))
+
+
+def ordered(roots: Sequence[Node]) -> list[Node]:
+    """Return every node the roots depend on, sources before users, each once; deep graphs take no deep recursion."""
+    done: dict[Node, None] = {}
+    stack: list[tuple[Node, Iterator[Node]]] = []
+    for root in roots:
+        if root in done:
+            continue
+        stack.append((root, iter(root.sources)))
+        while stack:
+            current, sources = stack[-1]
+            following = next((one for one in sources if one not in done), None)
+            if following is None:
+                done[current] = None
+                stack.pop()
+            else:
+                stack.append((following, iter(following.sources)))
+    return list(done)

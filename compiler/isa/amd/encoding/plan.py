@@ -1,0 +1,66 @@
+"""What remains of an instruction when only register numbers and values may still change, and why a form is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ringup.compiler.isa.amd.encoding.forms import Form
+from ringup.compiler.isa.amd.encoding.registers import Operand
+from ringup.errors import CompileError
+
+Value = Callable[[Any], int]
+MOST_PLANS = (
+    1 << 14
+)  # that are kept: each float and literal in an instruction has a plan of its own, so there is no end of them
+
+
+class Refused(CompileError):
+    """A form that cannot hold the operands; `depth` tells how far it got, so that the best reason is reported."""
+
+    def __init__(self, message: str, depth: int, operand: int | None = None) -> None:
+        super().__init__(message)
+        self.depth, self.operand = depth, operand
+
+
+class Plan:
+    """An instruction of which only register numbers, values and offsets are open."""
+
+    __slots__ = ("base", "check", "form", "literals", "nbytes", "offsets", "others", "registers")
+
+    def __init__(self, form: Form) -> None:
+        self.form = form
+        self.base = form.base
+        self.nbytes = form.width // 8
+        self.registers: list[tuple[int, int, int, int]] = []  # operand, shift down, mask, shift up
+        self.others: list[tuple[int, Value, int]] = []  # operand, its value's bits, shift up
+        self.literals: list[tuple[int, Value]] = []  # operands that are the literal dword
+        self.offsets: list[tuple[str, int, int, int, int]] = []  # modifier, least, most, mask, shift
+        self.check: Callable[[Sequence[Operand]], None] | None = None
+
+    def word(self, operands: Sequence[Operand], modifiers: Mapping[str, Any]) -> int:
+        """Return the instruction as an integer, its first byte lowest."""
+        word = self.base
+        for i, down, mask, up in self.registers:
+            word |= (operands[i].code >> down & mask) << up  # type: ignore[union-attr]
+        for i, value, up in self.others:
+            word |= value(operands[i]) << up
+        if self.literals:
+            word |= self._literal(operands) << self.form.width
+        for name, least, most, mask, up in self.offsets:
+            number = modifiers[name]
+            if not least <= number <= most:
+                raise CompileError(f"{name}:{number} of {self.form.name}: {least} to {most}")
+            word |= (number & mask) << up
+        if self.check is not None:
+            self.check(operands)
+        return word
+
+    def _literal(self, operands: Sequence[Operand]) -> int:
+        values = {value(operands[i]) for i, value in self.literals}
+        if len(values) > 1:
+            raise CompileError(
+                f"{self.form.name}: an instruction has one literal, not {' and '.join(f'{value:#x}' for value in sorted(values))};"
+                " move one to a register first"
+            )
+        return values.pop()

@@ -1,0 +1,323 @@
+"""Attention by matrix instructions: queries, keys and values in f16 or bf16, scores, softmax and sums in f32, powers rounded in between.
+
+Both products are made on their side: keys times queries, then values times powers. So a lane holds one query's column of either result: its
+greatest logit, its sum and what scales them are one number a lane, and two lanes share a query. A's rows are dealt so that a lane's eight
+results are neighbours (`MatrixTraits.spread`): eight keys of scores, eight columns of the result. The powers are B of the second product:
+on RDNA4 as they lie, on RDNA3, where a lane of B holds all sixteen keys, after the two lanes of a query gave each other theirs.
+While a turn's keys and values are multiplied the next ones are on their way from memory; there are two places for them in LDS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ringup.compiler.graph.index import Int, axis
+from ringup.compiler.kernel.attention.parts import Attending, Sources
+from ringup.compiler.kernel.common import holders
+from ringup.compiler.kernel.common.axes import WAVE, Axis
+from ringup.compiler.kernel.common.expressions import Request, divides
+from ringup.compiler.kernel.common.frame import Lowered
+from ringup.compiler.kernel.common.space import most
+from ringup.compiler.kernel.common.staging import Staging, masked, zeroed
+from ringup.compiler.kernel.common.traits import MatrixTraits, Traits
+from ringup.compiler.kernel.contraction.contraction import Problem, Run
+from ringup.compiler.kernel.contraction.matrix import FRAGMENT, KINDS, PAD_BYTES, uncast
+from ringup.compiler.machine.ir import F32, I32, Value
+from ringup.compiler.schedule.attention import NARROW
+from ringup.compiler.schedule.views import within
+
+PAD = PAD_BYTES // 2  # elements behind each row in LDS
+SHAPES = (  # waves, fragments of queries of a wave, keys of a turn: worth a try, those that share most first
+    (8, 1, 32), (4, 1, 32), (4, 1, 16), (2, 1, 32), (2, 1, 16), (1, 1, 16), (8, 1, 64), (4, 1, 64), (1, 1, 32), (4, 2, 32), (2, 2, 32),
+)  # fmt: skip
+WIDE_VALUES = 64  # elements of a query above which a wave's registers hold one fragment of queries
+MOST_STAGED = 64  # elements of a turn's keys and values that a thread has on the way
+BUSY = 2  # groups a compute unit that keep a card busy
+ENOUGH_WAVES = 8  # of a group that has a compute unit's LDS for itself
+
+
+@dataclass(frozen=True)
+class MatrixAttentionTile:
+    """See `contraction.Tile`: `m` queries, `n` columns (all, in whole fragments), `k` keys a turn; `deep`: elements of a query, in fragments."""
+
+    m: int
+    n: int
+    k: int
+    deep: int
+    waves: int
+    speed: float = 1.0
+
+    @property
+    def threads(self) -> int:
+        """Return the threads of a group of 32-lane waves."""
+        return WAVE * self.waves
+
+    @property
+    def fragments(self) -> int:
+        """Return the fragments of queries of a wave."""
+        return self.m // self.waves // FRAGMENT
+
+    @property
+    def slices_bytes(self) -> int:
+        """Return the LDS of a turn: keys and values."""
+        return 2 * (self.k * (self.deep + PAD) + self.n * (self.k + PAD))
+
+    def __str__(self) -> str:
+        return f"matrix attention queries={self.m} keys={self.k} waves={self.waves} columns={self.n} deep={self.deep}"
+
+
+class MatrixAttention(Attending):
+    """The lowering."""
+
+    tile: MatrixAttentionTile
+
+    def __init__(self, problem: Problem, name: str, tile: MatrixAttentionTile, traits: MatrixTraits) -> None:
+        super().__init__(problem, name, tile)
+        self._traits = traits
+        inputs, sources = self.kernel.inputs, self.sources
+        self._queries, self._keys, self._values = (
+            uncast(one, inputs) for one in (sources.queries, sources.keys, sources.values)
+        )
+        self._dtype = self._values.dtype
+        self._type = holders.stored(self._dtype)
+        self._lane, self._wave = self.place_in_waves(tile.waves)
+
+    def lower(self) -> Lowered:
+        """Return the machine IR."""
+        build = self.frame.build
+        self.frame.bind(self.thread, build.op("thread_id", I32))
+        groups = self._groups()
+        turns = self.turns
+        stagings = self._stagings()
+        half = 0  # the second places lie behind the first ones
+        for staging in stagings:
+            staging.place = half
+            half += staging.slice_bytes
+        build.function.lds_bytes = half * (2 if most(turns) > 1 else 1)
+        zero = build.const(0)
+        for staging in stagings:
+            staging.put(staging.fetch(0), zero)
+        queries = [self._query(f) for f in range(self.tile.fragments)]
+        build.barrier()
+        number, following = axis("turn", turns), axis("following", turns)
+        with self.over_keys(number, self._first()) as loop:
+            last = build.add(loop.stop, -1)
+            self.frame.bind(following, build.op("min_s", I32, build.add(loop.index, 1), last))
+            ahead = [staging.fetch(following) for staging in stagings] if most(turns) > 1 else []
+            here = build.mul(build.op("and", I32, loop.index, build.const(1)), half) if ahead else zero
+            loop.following = self._turn(number, stagings, here, queries, list(loop.carried))
+            for staging, values in zip(stagings, ahead, strict=False):
+                staging.put(values, build.op("sub", I32, build.const(half), here))
+            build.barrier()
+        values, runs = self._results(loop.results)
+        self._finish([values], runs)
+        return self.frame.done(groups, self.axes(groups, turns), self.tile)
+
+    def own_axes(self) -> list[Axis]:
+        """Return what a wave holds of the tile."""
+        tile = self.tile
+        return [
+            Axis(
+                "queries",
+                "unroll",
+                tile.fragments,
+                "fragments of 16 queries of a wave, one a lane and the lane 16 further",
+            ),
+            Axis("columns", "unroll", tile.n // FRAGMENT, "fragments of 16 columns of a wave's results"),
+            Axis("deep", "unroll", tile.deep // FRAGMENT, "fragments of 16 elements of a query, in registers"),
+        ]
+
+    @property
+    def _blocks(self) -> int:
+        """Return the fragments of keys of a turn."""
+        return self.tile.k // FRAGMENT
+
+    @property
+    def _parts(self) -> int:
+        """Return the fragments of columns."""
+        return self.tile.n // FRAGMENT
+
+    def _first(self) -> list[Value]:
+        """Return what a turn is handed on before the first one: greatest logits, sums and results of each fragment of queries."""
+        build, count = self.frame.build, self.tile.fragments
+        zero, least = build.const(0.0, F32), build.const(float("-inf"), F32)
+        nothing = build.vector([zero] * self._traits.result_count)
+        return [least] * count + [zero] * count + [nothing] * (count * self._parts)
+
+    def _stagings(self) -> tuple[Staging, Staging]:
+        """Return how keys ([key][deep]) and values ([column][key]) go to LDS."""
+        tile = self.tile
+        keys, values = (
+            Staging(self.frame, self.thread, operand, own, k, self._type, by_k=False, pad=PAD)
+            for operand, own, k in (
+                (self.staged_keys(self._keys), tile.k, tile.deep),
+                (self.staged_values(self._values, along_k=self.sources.values_along_keys), tile.n, tile.k),
+            )
+        )
+        return keys, values
+
+    def _row(self, f: int) -> Int:
+        """Return the row of this lane's query in the group's tile."""
+        return self._wave * (self.tile.fragments * FRAGMENT) + f * FRAGMENT + self._lane % FRAGMENT
+
+    def _neighbours(self) -> Int:
+        """Return the first of the eight rows of a result that this lane holds."""
+        return self._lane // FRAGMENT * self._traits.result_count
+
+    def _query(self, f: int) -> list[Value]:
+        """Return this lane's part of a fragment of queries, from memory."""
+        build, count = self.frame.build, self._traits.operand_count
+        _, first = self._traits.operand(self._lane)
+        whole = divides(count, self.sources.deep)
+        requests: list[Request] = []
+        mask: Value | None = None
+        for start in range(0, self.tile.deep, FRAGMENT):
+            for i in range(count):
+                k = first + start + i
+                point, row = self.query_place(self._row(f), k)
+                if i == 0 or not whole:
+                    mask = masked(self.frame, within(row, 0, self.sides[0].own.size), None)
+                    mask = masked(self.frame, within(k, 0, self.sources.deep), mask)
+                requests.append((point, mask))
+        values = self.frame.expressions.values(self._queries, requests)
+        lying = [
+            holders.to_memory(build, zeroed(build, value, mask), self._dtype)
+            for value, (_, mask) in zip(values, requests, strict=True)
+        ]
+        return [build.vector(lying[i : i + count]) for i in range(0, len(lying), count)]
+
+    def _turn(
+        self,
+        number: Int,
+        stagings: Sequence[Staging],
+        here: Value,
+        queries: Sequence[Sequence[Value]],
+        carried: list[Value],
+    ) -> list[Value]:
+        """Return greatest logits, sums and results after one more tile of keys."""
+        build, count = self.frame.build, self.tile.fragments
+        keys, values = stagings
+        scores = self._scores(keys, here, queries)
+        powers: list[list[Value]] = []
+        greatest, sums, totals = [], [], []
+        for f in range(count):
+            before, total = carried[f], carried[count + f]
+            after, down, found = self._powers(number, f, scores[f], before)
+            powers.append([self._operand(found[i : i + 8]) for i in range(0, len(found), 8)])
+            greatest.append(after)
+            sums.append(build.op("fma", F32, total, down, self.sum(found)))
+            first = 2 * count + f * self._parts
+            totals += [self._scaled(one, down) for one in carried[first : first + self._parts]]
+        address = self._address(values, here)
+        for part in range(self._parts):
+            for block in range(self._blocks):
+                a = self._fragment(values, address, part, block)
+                for f in range(count):
+                    at = f * self._parts + part
+                    totals[at] = self._multiplied(a, powers[f][block], totals[at])
+        return [*greatest, *sums, *totals]
+
+    def _scores(self, keys: Staging, here: Value, queries: Sequence[Sequence[Value]]) -> list[list[Value]]:
+        """Return each lane's scores of its queries, in the order of the keys it has: eight of each sixteen."""
+        build, eight = self.frame.build, self._traits.result_count
+        address = self._address(keys, here)
+        found: list[list[Value]] = [[] for _ in queries]
+        for block in range(self._blocks):
+            totals = [build.vector([build.const(0.0, F32)] * eight)] * len(queries)
+            for k in range(self.tile.deep // FRAGMENT):
+                a = self._fragment(keys, address, block, k)
+                totals = [self._multiplied(a, query[k], total) for query, total in zip(queries, totals, strict=True)]
+            for scores, total in zip(found, totals, strict=True):
+                scores += [build.extract(total, i) for i in range(eight)]
+        return found
+
+    def _powers(self, number: Int, f: int, scores: Sequence[Value], before: Value) -> tuple[Value, Value, list[Value]]:
+        """Return a row's greatest logit so far, what its sums are scaled down by, and the powers of this turn's logits."""
+        build, eight = self.frame.build, self._traits.result_count
+        cells = [
+            (self._row(f), number * self.tile.k + block * FRAGMENT + self._neighbours() + i)
+            for block in range(self._blocks)
+            for i in range(eight)
+        ]
+        logits = self.logits(cells, scores)
+        after = self.greatest([before, self.across(self.greatest(logits), (FRAGMENT,), "fmax")])
+        scale = build.const(self.sources.found.scale, F32)
+        lowered = build.op("fmul", F32, self.safe(after), build.const(-self.sources.found.scale, F32))
+        # the hardware's power flushes denormal results: they are nothing beside a sum of 1 or more
+        down, *powers = (build.op("exp2", F32, build.op("fma", F32, one, scale, lowered)) for one in (before, *logits))
+        return after, down, powers
+
+    def _operand(self, powers: Sequence[Value]) -> Value:
+        """Return this lane's part of a fragment of powers, keys along K, from the eight powers of each of a query's two lanes."""
+        build, count = self.frame.build, self._traits.operand_count
+        narrow = [build.op("fconvert", self._type, one) for one in powers]
+        own = [build.op("bitcast", I32, build.vector(narrow[i : i + 2])) for i in range(0, len(narrow), 2)]
+        if count == len(powers):
+            return build.op("bitcast", self._type.of(count), build.vector(own))
+        is_first = build.compare("lt_u", build.op("lane_id", I32), build.const(FRAGMENT))
+        other = [build.op("shuffle_xor", I32, one, imm=FRAGMENT) for one in own]
+        pairs = list(zip(own, other, strict=True))
+        words = [build.op("select", I32, is_first, a, b) for a, b in pairs]
+        words += [build.op("select", I32, is_first, b, a) for a, b in pairs]
+        return build.op("bitcast", self._type.of(count), build.vector(words))
+
+    def _scaled(self, total: Value, down: Value) -> Value:
+        build = self.frame.build
+        parts = [build.extract(total, i) for i in range(self._traits.result_count)]
+        return build.vector([build.op("fmul", F32, one, down) for one in parts])
+
+    def _multiplied(self, a: Value, b: Value, total: Value) -> Value:
+        return self.frame.build.op("matrix", total.type, a, b, total, imm=KINDS[self._dtype][0])
+
+    def _address(self, staging: Staging, here: Value) -> Value:
+        """Return where in LDS this lane's part of the first fragment begins, of rows that are dealt by `spread`."""
+        own, k = self._traits.operand(self._lane)
+        place = self._traits.spread(own) * staging.stride + k
+        return self.frame.build.add(self.frame.expressions.numbers.emit(place * staging.type.size_bytes), here)
+
+    def _fragment(self, staging: Staging, address: Value, row: int, column: int) -> Value:
+        place = (row * staging.stride + column) * FRAGMENT * staging.type.size_bytes
+        type_ = staging.type.of(self._traits.operand_count)
+        return self.frame.build.lds_load(type_, address, constant=staging.place + place)
+
+    def _results(self, found: Sequence[Value]) -> tuple[list[Value], list[Run]]:
+        """Return the quotients of sums and the rows' totals, eight neighbouring columns at a time."""
+        build, count, eight = self.frame.build, self.tile.fragments, self._traits.result_count
+        values: list[Value] = []
+        runs: list[Run] = []
+        for f in range(count):
+            total = self.below(self.across(found[count + f], (FRAGMENT,), "fadd"))
+            inverse = build.op("div", F32, build.const(1.0, F32), total)
+            for part in range(self._parts):
+                runs.append(Run(len(values), self._row(f), part * FRAGMENT + self._neighbours(), eight))
+                sums = found[2 * count + f * self._parts + part]
+                values += [build.op("fmul", F32, build.extract(sums, i), inverse) for i in range(eight)]
+        return values, runs
+
+
+def candidates(problem: Problem, traits: Traits) -> list[MatrixAttentionTile]:
+    """Return every tile worth a try, the heuristic one first; none where matrix instructions do not take the factors."""
+    sources, inputs = Sources(problem), problem.kernel.inputs
+    factors = {uncast(one, inputs).dtype for one in (sources.queries, sources.keys, sources.values)}
+    narrow = sources.found.narrow
+    if traits.matrix is None or narrow not in NARROW or factors != {narrow} or narrow.name not in traits.matrix.kinds:
+        return []
+    n, deep = (-(-size // FRAGMENT) * FRAGMENT for size in (problem.n, sources.deep))
+    most_fragments = 1 if max(n, deep) > WIDE_VALUES else 2
+    tiles = [
+        MatrixAttentionTile(waves * fragments * FRAGMENT, n, k, deep, waves)
+        for waves, fragments, k in SHAPES
+        if fragments <= most_fragments
+    ]
+    tiles = [one for one in tiles if 2 * one.slices_bytes <= traits.lds_bytes]
+
+    def is_good(tile: MatrixAttentionTile) -> bool:
+        groups = -(-problem.m // tile.m) * most(problem.batch.size)
+        is_busy = tile.waves <= 2 or groups >= BUSY * traits.compute_units
+        has_company = tile.waves >= ENOUGH_WAVES or 2 * 2 * tile.slices_bytes <= traits.lds_bytes
+        return is_busy and has_company and tile.k * (deep + n) <= MOST_STAGED * tile.threads
+
+    shared = [one for one in tiles if one.m <= max(FRAGMENT, problem.m)]
+    first = next((one for one in shared if is_good(one)), min(shared, key=lambda one: (one.m, one.k)))
+    return [first, *(one for one in tiles if one is not first)]

@@ -1,0 +1,110 @@
+"""What kernels share that work along one axis as a whole (SCAN, SORT): which row a thread has, and what is done with the results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ringup.compiler.graph.index import Atom, Expr, Int, atom_of, axis, substitute
+from ringup.compiler.kernel.axis.elementwise import all_written
+from ringup.compiler.kernel.common.axes import WAVE
+from ringup.compiler.kernel.common.frame import Frame
+from ringup.compiler.kernel.common.space import at, merged, places, stride
+from ringup.compiler.machine.ir import I1, I32, Value
+from ringup.compiler.schedule.cut import Kernel, accesses, walked_by
+from ringup.compiler.schedule.views import Point, Within, within
+
+
+class Lines:
+    """A kernel's axes fallen apart into rows and the one axis worked along. `across`: memory runs across rows rather than along them."""
+
+    frame: Frame
+    row: dict[Atom, Int]  # where the axes of `rows` are
+    is_row: Value | None  # whether a thread's row is there, and its own to store
+
+    def __init__(self, kernel: Kernel) -> None:
+        assert kernel.line is not None
+        self.kernel, self.line = kernel, kernel.line
+        ((along, variable),) = kernel.line.variables.items()
+        self.size: Int = kernel.line.node.shape[along]
+        stretch: int | None = kernel.line.node.arg[-1]
+        self.length: Int = self.size if stretch is None else stretch  # of what is a line by itself
+        self.stretches: Int = 1 if stretch is None else (self.size + stretch - 1) // stretch
+        self._inner, self._outer = atom_of(variable), walked_by(kernel.line)
+        outer = Expr(0, ((self._outer, 1),))
+        self._is_flipped = kernel.line.point[along] != outer
+        reads = accesses(kernel.results, kernel.inputs, [kernel.line])
+        positions = list(dict.fromkeys([*places(reads), *all_written(kernel)]))
+        pairs = [pair for pair in zip(kernel.axes, kernel.shape, strict=True) if not isinstance(pair[0], int)]
+        self.rows = merged([pair for pair in pairs if atom_of(pair[0]) != self._outer], positions, "row")
+        moved = [substitute(one, self.rows.original) for one in positions]
+        on = sum(any(stride(one, walked) in (1, -1) for walked in (variable, outer)) for one in moved)
+        over = sum(stride(one, self.rows.variables[-1]) == 1 for one in moved) if self.rows.variables else 0
+        self.across = over > on
+        self.count = self.rows.size * self.stretches
+
+    def row_number(self, count: Int, own: int, own_row: Value, threads: int) -> tuple[Int, Value | None]:
+        """Return the number of a thread's row and the condition for its being there (None: always), of `count` rows with `own` a group.
+
+        The last group's spare threads do the last row again, and store nothing; nor do those beyond the `threads` of a group that have work.
+        """
+        build, numbers = self.frame.build, self.frame.expressions.numbers
+        group = axis("group", (count + own - 1) // own)
+        self.frame.bind(group, build.op("group_id", I32, imm=0))
+        self.frame.bind(axis("own", own), own_row)
+        number: Int = group * own + axis("own", own)
+        valid = within(number, 0, count)
+        is_row: Value | None = None
+        if isinstance(valid, Within):
+            is_row = numbers.condition(valid)
+            value = numbers.emit(number)
+            last = numbers.emit(count - 1, value.type)
+            number = axis("row", count)
+            self.frame.bind(number, build.op("min_u", value.type, value, last))
+        if threads < WAVE:
+            inside = build.compare("lt_u", build.op("thread_id", I32), build.const(threads))
+            is_row = inside if is_row is None else build.op("and", I1, is_row, inside)
+        return number, is_row
+
+    def place_row(self, number: Int, *, across: bool) -> None:
+        """Say which row, and from where on which stretch of it, the threads of a row work on."""
+        self.start: Int = 0
+        if self.stretches == 1:
+            self.row = at(self.rows, number)
+        elif across:  # neighbours in a group are neighbours in memory: rows run fastest
+            rows = self.rows.size
+            self.row, self.start = at(self.rows, number % rows), number // rows * self.length
+        else:
+            self.row, self.start = at(self.rows, number // self.stretches), number % self.stretches * self.length
+
+    def source_point(self, place: Int) -> Point:
+        """Return the point of the sources at a place along the row."""
+        return self._moved(self.line.inner, {self._inner: place})
+
+    def finish(self, along: Sequence[Int], masks: Sequence[Value | None], values: Sequence[Value], most: int) -> None:
+        """Compute and store the root at places along the row, where the line's own results are known; `most` of them go together."""
+        frame, build = self.frame, self.frame.build
+        points = []
+        for place in along:
+            moved = self.size - 1 - place if self._is_flipped else place
+            points.append(self._moved(self.kernel.axes, {self._outer: moved}))
+        frame.expressions.define(self.line.node, dict(zip(map(self._asked, points), values, strict=True)))
+        made = frame.results(points, masks)
+        i = 0
+        while i < len(points):
+            count = 1
+            while i + count < len(points) and masks[i + count] is masks[i] and count < most:
+                count += 1
+            mask, is_row = masks[i], self.is_row
+            both = is_row if mask is None else mask if is_row is None else build.op("and", I1, mask, is_row)
+            frame.store(points[i : i + count], [values[i : i + count] for values in made], both)
+            i += count
+
+    def _asked(self, point: Point) -> Point:
+        """Return the point of the line's node that a point of the root is made of."""
+        node = self.line.node
+        inputs = [node, *self.kernel.inputs]
+        return next(one.point for one in accesses([(self.kernel.computed, point)], inputs, []) if one.node is node)
+
+    def _moved(self, point: Point, along: dict[Atom, Int]) -> Point:
+        places_ = self.row | along
+        return tuple(substitute(substitute(index, self.rows.original), places_) for index in point)

@@ -1,0 +1,328 @@
+"""The values of graph nodes at given points, as machine IR: movement becomes index arithmetic, neighbouring loads become vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import cast
+
+from ringup.compiler.graph import dtypes
+from ringup.compiler.graph.index import Expr, Int, atom_of, bounds, runtime_value
+from ringup.compiler.graph.nodes import ELEMENTWISE, LINES, MOVEMENT, Node, Op
+from ringup.compiler.kernel.common import holders
+from ringup.compiler.kernel.common.arith import apply
+from ringup.compiler.kernel.common.numbers import Numbers
+from ringup.compiler.machine.build import Builder
+from ringup.compiler.machine.ir import I1, I32, I64, Loop, Value
+from ringup.compiler.machine.scoped import Scoped
+from ringup.compiler.schedule.views import Point, flat, source_point, within
+
+_ZEROS = ("0", "0.0", "False")  # not minus zero
+_OF_THEIR_OWN = LINES | {Op.BUFFER, Op.AFTER, Op.REDUCE}  # what is in memory, or computed by itself
+WIDEST_BYTES = 16  # of one load or store
+Request = tuple[
+    Point, "Value | None"
+]  # a point and the condition under which its value matters; elsewhere anything may come
+
+
+class Expressions:
+    """Evaluates nodes in one kernel. `params` tells which argument a node in memory is, `inputs` which of them are read from there
+    (the others are what the kernel computes); reductions are told by `define`. What one of `stores` wrote, and is no input, is its value.
+    """
+
+    def __init__(
+        self, builder: Builder, params: Mapping[Node, int], inputs: Collection[Node], stores: Collection[Node] = ()
+    ) -> None:
+        self.builder, self._params, self._inputs, self._stores = builder, params, frozenset(inputs), stores
+        self.numbers = Numbers(builder)
+        self._known: Scoped[tuple[Node, Point, Value | None], Value] = Scoped()
+        self._folded: dict[Node, Value | dict[Point, Value]] = {}
+
+    # regions
+
+    @contextmanager
+    def loop(
+        self,
+        variable: Int,
+        start: Value | int,
+        stop: Value | int,
+        step: int,
+        initial: Sequence[Value],
+        *,
+        unroll: int = 1,
+    ) -> Iterator[Loop]:
+        """Make a loop whose index is a variable of expressions; nothing evaluated inside is used after it."""
+        with self.builder.loop(start, stop, step, initial, unroll=unroll) as loop:
+            self.enter()
+            self.numbers.bind(atom_of(variable), loop.index)
+            yield loop
+            self.leave()
+
+    @contextmanager
+    def when(self, condition: Value) -> Iterator[None]:
+        """Make a condition; nothing evaluated inside is used after it."""
+        with self.builder.when(condition):
+            self.enter()
+            yield
+            self.leave()
+
+    def enter(self) -> None:
+        """Enter a region: what is evaluated in it is forgotten when it is left."""
+        self._known.enter()
+        self.numbers.enter()
+
+    def leave(self) -> None:
+        """Leave the innermost region."""
+        self._known.leave()
+        self.numbers.leave()
+
+    def forget(self) -> None:
+        """Forget every value: what lies in memory may have changed."""
+        self._known.clear()
+
+    def define(self, node: Node, value: Value | dict[Point, Value]) -> None:
+        """Say what a reduction's value is: at the one point of it that a thread uses, or at each of several points."""
+        self._folded[node] = value
+
+    # values
+
+    def value(self, node: Node, point: Point, mask: Value | None = None) -> Value:
+        """Return one value, as held."""
+        return self.values(node, [(point, mask)])[0]
+
+    def values(self, node: Node, requests: Sequence[Request]) -> list[Value]:
+        """Return a node's values at several points, as held; points that lie side by side in memory are loaded together."""
+        found = [self._find(node, *request) for request in requests]
+        missing = dict.fromkeys(request for request, value in zip(requests, found, strict=True) if value is None)
+        if missing:
+            made = dict(zip(missing, self._made(node, list(missing)), strict=True))
+            for request, value in made.items():
+                self._known.put((node, *request), value)
+            found = [made[request] if value is None else value for request, value in zip(requests, found, strict=True)]
+        return cast("list[Value]", found)
+
+    def _find(self, node: Node, point: Point, mask: Value | None) -> Value | None:
+        value = self._known.get((node, point, mask))
+        return self._known.get((node, point, None)) if value is None and mask is not None else value
+
+    def _made(self, node: Node, requests: list[Request]) -> list[Value]:
+        if node in self._inputs:
+            return self._loaded(node, requests)
+        if node in self._folded:
+            folded = self._folded[node]
+            return [folded if isinstance(folded, Value) else folded[point] for point, _ in requests]
+        if node.op in ELEMENTWISE:
+            columns = [self.values(source, requests) for source in node.sources]
+            return [apply(self.builder, node, args) for args in zip(*columns, strict=True)]
+        if node.op is Op.PAD:
+            return self._padded(node, requests)
+        if node.op in MOVEMENT:
+            return self._moved_to(node, requests)
+        return self._special(node, requests)
+
+    def _moved_to(self, node: Node, requests: list[Request]) -> list[Value]:
+        """Return values behind movement, as far as it goes: what is in between is not worth remembering."""
+        points = [point for point, _ in requests]
+        while node.op in MOVEMENT and node.op is not Op.PAD and node not in self._inputs and node not in self._folded:
+            points = [source_point(node, point)[0] for point in points]
+            node = node.sources[0]
+        return self.values(node, [(point, mask) for point, (_, mask) in zip(points, requests, strict=True)])
+
+    def _special(self, node: Node, requests: list[Request]) -> list[Value]:
+        build = self.builder
+        if node.op is Op.CONST:
+            return [holders.constant(build, node.arg, node.dtype)] * len(requests)
+        if node.op is Op.CONTIGUOUS:
+            return self.values(node.sources[0], requests)
+        if node.op is Op.AFTER and node.sources[1] in self._stores:
+            return self.values(node.sources[1].sources[1], requests)
+        if node.op is Op.IOTA:
+            type_ = holders.held(node.dtype)
+            return [self._number(point[0], type_ is I64) for point, _ in requests]
+        if node.op is Op.SIZE:
+            return [self._number(node.arg, holders.held(node.dtype) is I64)] * len(requests)
+        if node.op is Op.CAT:
+            return [self._joined(node, point, mask) for point, mask in requests]
+        if node.op is Op.GATHER:
+            return self._gathered(node, requests)
+        # behind conditions that no point of the kernel meets, so that it is no input: spare threads get this far, and none reads it
+        if node.op in _OF_THEIR_OWN and all(mask is not None for _, mask in requests):
+            return [holders.constant(build, 0, node.dtype)] * len(requests)
+        raise ValueError(f"{node} has no value in the middle of a kernel")
+
+    def _number(self, number: Int, wide: bool) -> Value:
+        value = self.numbers.emit(number)
+        if wide and value.type is I32:
+            return self.builder.op("sext", I64, value)
+        return value if wide or value.type is I32 else self.builder.op("truncate", I32, value)
+
+    def _padded(self, node: Node, requests: list[Request]) -> list[Value]:
+        build, source = self.builder, node.sources[0]
+        _, fill = node.arg
+        filler = holders.constant(build, fill, node.dtype)
+        found: list[Value | None] = [None] * len(requests)
+        inner: list[Request] = []
+        places: list[int] = []
+        for i, (point, mask) in enumerate(requests):
+            moved, conditions = source_point(node, point)
+            if conditions is None:
+                found[i] = filler
+                continue
+            places.append(i)
+            inner.append((moved, self.numbers.all_of(conditions, mask)))
+        for i, (moved, mask), value in zip(places, inner, self.values(source, inner) if inner else [], strict=True):
+            outer = requests[i][1]
+            if mask is None or mask is outer or (str(fill) in _ZEROS and _is_masked_zero(value, mask)):
+                found[i] = value
+            else:
+                found[i] = build.op("select", value.type, mask, value, filler)
+            del moved
+        return found  # type: ignore[return-value]
+
+    def _joined(self, node: Node, point: Point, mask: Value | None) -> Value:
+        """Return an element of a CAT: of the source that holds it, each tried where the index may fall into it."""
+        axis: int = node.arg
+        build = self.builder
+        start: Int = 0
+        value: Value | None = None
+        for source in node.sources:
+            size = source.shape[axis]
+            inner = point[axis] - start
+            start = start + size
+            condition = within(inner, 0, size)
+            if condition is False:
+                continue
+            moved = (*point[:axis], inner, *point[axis + 1 :])
+            if condition is True:
+                return self.value(source, moved, mask)
+            test = self.numbers.condition(condition)
+            both = test if mask is None else build.op("and", I1, test, mask)
+            part = self.value(source, moved, both)
+            value = part if value is None else build.op("select", part.type, test, part, value)
+        if value is None and mask is not None:  # spare threads get this far, and none reads it
+            return holders.constant(build, 0, node.dtype)
+        if value is None:
+            raise ValueError(f"{node} has no element at {point}")
+        return value
+
+    def _gathered(self, node: Node, requests: list[Request]) -> list[Value]:
+        """Return elements at indices that are known when the kernel runs; an index outside reads 0, and touches no memory."""
+        axis: int = node.arg
+        source, index = node.sources
+        build = self.builder
+        size = source.shape[axis]
+        zero = holders.constant(build, 0, node.dtype)
+        found: list[Value] = []
+        for (point, mask), number in zip(requests, self.values(index, requests), strict=True):
+            wide = index.dtype.bits == 64 or (index.dtype is dtypes.uint32)
+            number = (
+                build.op("sext" if index.dtype.kind == "int" else "zext", I64, number)
+                if wide and number.type is I32
+                else number
+            )
+            most = bounds(size)[1]
+            limit = self.numbers.emit(size, I64 if wide else I32) if most < 1 << 31 or wide else None
+            inside = None if limit is None else build.compare("lt_u", number, limit)
+            narrow = build.op("truncate", I32, number) if wide and most <= 1 << 31 else number
+            position: Int = 0 if most == 1 else runtime_value("index", 0, most - 1, narrow)
+            both = inside if mask is None else mask if inside is None else build.op("and", I1, inside, mask)
+            value = self.value(source, (*point[:axis], position, *point[axis + 1 :]), both)
+            if inside is not None and not _is_masked_zero(value, both):
+                value = build.op("select", value.type, inside, value, zero)
+            found.append(value)
+        return found
+
+    # memory
+
+    def _loaded(self, node: Node, requests: list[Request]) -> list[Value]:
+        build = self.builder
+        type_ = holders.stored(node.dtype)
+        size = node.dtype.size_bytes
+        places = [flat(point, node.shape) for point, _ in requests]
+        masks = [mask for _, mask in requests]
+        found: list[Value] = []
+        i = 0
+        while i < len(requests):
+            mask = masks[i]
+            count = run_length(places, i, size, masks)
+            base, offset, constant = self.address(node, places[i], masked=mask is not None)
+            vector = build.load(type_.of(count), base, offset, constant=constant, mask=mask)
+            found += [holders.from_memory(build, build.extract(vector, k), node.dtype) for k in range(count)]
+            i += count
+        return found
+
+    def store(self, node: Node, points: Sequence[Point], values: Sequence[Value], mask: Value | None = None) -> None:
+        """Store held values of a node in memory at points, side by side ones together."""
+        self.store_at(node, [flat(point, node.shape) for point in points], values, mask)
+
+    def store_at(self, node: Node, places: Sequence[Int], values: Sequence[Value], mask: Value | None = None) -> None:
+        """Store held values at positions counted in elements from the start of a node in memory."""
+        build = self.builder
+        lying = [holders.to_memory(build, value, node.dtype) for value in values]
+        i = 0
+        while i < len(places):
+            count = run_length(places, i, node.dtype.size_bytes)
+            base, offset, constant = self.address(node, places[i], masked=mask is not None)
+            build.store(base, offset, build.vector(lying[i : i + count]), constant=constant, mask=mask)
+            i += count
+
+    def address(self, node: Node, place: Int, *, masked: bool = False) -> tuple[Value, Value, int]:
+        """Return (base, offset, constant) of an element's address in bytes: what is uniform in the base, what varies in the offset.
+
+        A masked access keeps its base where a 32-bit offset reaches all of the memory: a back end can then mask it by its offset alone.
+        """
+        build = self.builder
+        base = build.param(self._params[node])
+        place = place * node.dtype.size_bytes
+        size_bytes = bounds(node.size)[1] * node.dtype.size_bytes
+        if masked and isinstance(place, Expr) and size_bytes < 1 << 31 and -(1 << 31) <= place.lo <= place.hi < 1 << 31:
+            return base, self.numbers.emit(place, I32), 0
+        if isinstance(place, int):
+            return self._based(base, place - place % 4096), build.const(0), place % 4096
+        constant = place.constant % 4096
+        uniform = tuple(term for term in place.terms if self.numbers.is_uniform(term[0]))
+        rest = tuple(term for term in place.terms if term not in uniform)
+        moved = self._based(base, Expr(place.constant - constant, uniform))
+        if not rest:
+            return moved, build.const(0), constant
+        varying = Expr(0, rest)
+        unsigned = varying.lo >= 0 and varying.hi < 1 << 32  # a 32-bit offset counts as unsigned
+        return moved, self.numbers.emit(varying, I32 if unsigned else I64), constant
+
+    def _based(self, base: Value, by: Int) -> Value:
+        build = self.builder
+        number = by if isinstance(by, int) or by.terms else by.constant
+        if isinstance(number, int):
+            return build.add(base, number) if number else base
+        value = self.numbers.emit(number)
+        if value.type is I32:
+            value = build.op("zext" if number.lo >= 0 else "sext", I64, value)
+        return build.add(base, value)
+
+
+def run_length(places: Sequence[Int], first: int, size_bytes: int, masks: Sequence[Value | None] = ()) -> int:
+    """Return how many elements from `first` on lie side by side under one mask, as a width that one access has and that divides their place."""
+    count = 1
+    start = places[first]
+    while first + count < len(places) and count * size_bytes < WIDEST_BYTES:
+        step = places[first + count] - start
+        if not isinstance(step, int) or step != count or (masks and masks[first + count] is not masks[first]):
+            break
+        count += 1
+    while count > 1 and (count & count - 1 or not divides(count, start)):
+        count -= 1
+    return count
+
+
+def divides(divisor: int, number: Int) -> bool:
+    """Return whether every value of a number is surely a multiple."""
+    if isinstance(number, int):
+        return number % divisor == 0
+    return number.constant % divisor == 0 and all(factor % divisor == 0 for _, factor in number.terms)
+
+
+def _is_masked_zero(value: Value, mask: Value | None) -> bool:
+    """Return whether a value comes straight from a load that gives 0 where the mask is false."""
+    while value.op in ("extract", "zext", "sext", "fconvert"):
+        value = value.args[0]
+    return value.op == "load" and mask is not None and len(value.args) == 3 and value.args[2] is mask

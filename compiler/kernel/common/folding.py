@@ -1,0 +1,122 @@
+"""Folding values together in a kernel: one step, and the combination across threads of a group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ringup.compiler.graph.dtypes import DType
+from ringup.compiler.graph.nodes import Node, Op
+from ringup.compiler.kernel.common import holders
+from ringup.compiler.kernel.common.arith import cast, operate
+from ringup.compiler.machine.build import Builder
+from ringup.compiler.machine.ir import I1, I8, I32, Type, Value
+from ringup.compiler.schedule.identity import identity, kept
+
+
+@dataclass(frozen=True)
+class Folder:
+    """One reduction's arithmetic in a kernel."""
+
+    build: Builder
+    node: Node
+
+    @property
+    def op(self) -> Op:
+        """Return what elements are folded with."""
+        op: Op = self.node.arg[0]
+        return op
+
+    @property
+    def dtype(self) -> DType:
+        """Return the running value's dtype."""
+        return kept(self.op, self.node.dtype)
+
+    def first(self) -> Value:
+        """Return the identity."""
+        return holders.constant(self.build, identity(self.op, self.dtype), self.dtype)
+
+    def step(self, total: Value | None, value: Value) -> Value:
+        """Return the running value with one more, both in the running dtype; the value itself if it is the first."""
+        if total is None:
+            return value
+        if self.op is Op.ADD and value.op == "fmul" and value.type == total.type:  # one rounding instead of two
+            return self.build.op("fma", total.type, *value.args, total)
+        return operate(self.build, self.op, self.dtype, self.dtype, (total, value))
+
+    def taken(self, value: Value, mask: Value | None) -> Value:
+        """Return an element as the running dtype holds it, the identity where the mask is false."""
+        value = cast(self.build, value, self.node.dtype, self.dtype)
+        if mask is None:
+            return value
+        return self.build.op("select", value.type, mask, value, self.first())
+
+    def joined(self, values: Sequence[Value | None]) -> Value:
+        """Return several running values as one, pairwise; None is one that has met no element."""
+        rest = [value for value in values if value is not None] or [self.first()]
+        while len(rest) > 1:
+            rest = [self.step(a, b) for a, b in zip(rest[::2], rest[1::2], strict=False)] + rest[len(rest) // 2 * 2 :]
+        return rest[0]
+
+    def finished(self, total: Value) -> Value:
+        """Return the result in the node's own dtype."""
+        return cast(self.build, total, self.dtype, self.node.dtype)
+
+    def across_lanes(self, total: Value, count: int) -> Value:
+        """Return the value of `count` neighbouring lanes together (a power of two up to a wave), in each of them."""
+        distance = 1
+        while distance < count:
+            total = self.step(total, self._shuffled(total, distance))
+            distance *= 2
+        return total
+
+    def _shuffled(self, value: Value, distance: int) -> Value:
+        if value.type is I1:
+            word = self.build.op("shuffle_xor", I32, self.build.op("zext", I32, value), imm=distance)
+            return self.build.compare("ne", word, self.build.const(0))
+        return self.build.op("shuffle_xor", value.type, value, imm=distance)
+
+    def through_lds(
+        self,
+        total: Value,
+        place: Value,
+        first: Value,
+        stride_bytes: int,
+        count: int,
+        *,
+        base: int,
+        writes: Value | None,
+    ) -> Value:
+        """Return the values of `count` threads together: each (where `writes` holds) puts its own at byte `place`, all read from `first` on.
+
+        `base` is the constant part of both places; the LDS there is used for nothing else before the next barrier of the kernel's.
+        """
+        build, lying = self.build, self.laid(total)
+        if writes is None:
+            build.lds_store(place, lying, constant=base)
+        else:
+            with build.when(writes):
+                build.lds_store(place, lying, constant=base)
+        build.barrier()
+        size = max(1, lying.type.bits // 8)
+        width = (
+            min(count, 16 // size) if stride_bytes == size else 1
+        )  # neighbours are read together: `first` is aligned to them
+        while count % width:
+            width //= 2
+        found = []
+        for i in range(0, count, width):
+            vector = build.lds_load(lying.type.of(width), first, constant=base + i * stride_bytes)
+            for k in range(width):
+                found.append(self.taken_up(build.extract(vector, k), total.type))
+        return self.joined(found)
+
+    def laid(self, total: Value) -> Value:
+        """Return a running value as it lies in LDS."""
+        return self.build.op("zext", I8, total) if total.type is I1 else total
+
+    def taken_up(self, lying: Value, type_: Type) -> Value:
+        """Return a running value of a type from what lies in LDS."""
+        if type_ is not I1:
+            return lying
+        return self.build.compare("ne", self.build.op("zext", I32, lying), self.build.const(0))

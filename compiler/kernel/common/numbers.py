@@ -1,0 +1,174 @@
+"""Whole-number expressions as machine IR: sums with the uniform terms together, divisions by multiplication where the range allows."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from ringup.compiler.graph.index import Atom, Expr, Int, bounds
+from ringup.compiler.machine.build import Builder
+from ringup.compiler.machine.ir import I1, I32, I64, Type, Value
+from ringup.compiler.machine.scoped import Scoped
+from ringup.compiler.schedule.views import Within
+
+INT32 = 1 << 31
+
+
+def fits(value: Int, type_: Type) -> bool:
+    """Return whether every value of the expression is a signed number of the type."""
+    lo, hi = bounds(value)
+    return type_ is not I32 or (lo >= -INT32 and hi < INT32)
+
+
+class Numbers:
+    """Emits expressions into a builder. `bound` tells what a variable is; a run-time value is its own identity."""
+
+    def __init__(self, builder: Builder) -> None:
+        self._builder = builder
+        self._bound: dict[Atom, Value] = {}
+        self._known: Scoped[tuple[Atom, Type], Value] = Scoped()
+
+    def bind(self, variable: Atom, value: Value) -> None:
+        """Say which i32 (or i64) value a variable is."""
+        self._bound[variable] = value
+
+    def is_uniform(self, atom: Atom) -> bool:
+        """Return whether an atom is the same in every lane of a wave."""
+        if atom.kind in ("var", "value"):
+            value = self._bound.get(atom, atom.parts[1] if atom.kind == "value" else None)
+            return isinstance(value, Value) and value.uniform
+        return all(self.is_uniform(inner) for part in atom.parts if isinstance(part, Expr) for inner, _ in part.terms)
+
+    def enter(self) -> None:
+        """Enter a region: what is emitted in it is forgotten when it is left."""
+        self._known.enter()
+
+    def leave(self) -> None:
+        """Leave the innermost region."""
+        self._known.leave()
+
+    def emit(self, number: Int, type_: Type | None = None) -> Value:
+        """Return the number as i32 where it fits, as i64 otherwise or where asked. i32 sums may be asked of what fits unsigned: they wrap."""
+        if type_ is None:
+            type_ = I32 if fits(number, I32) else I64
+        if isinstance(number, int):
+            return self._builder.const(number, type_)
+        uniform, varying = self.parts(number, type_)
+        if varying is None:
+            return uniform
+        return varying if uniform.op == "const" and uniform.imm == 0 else self._builder.add(varying, uniform)
+
+    def parts(self, number: Expr, type_: Type) -> tuple[Value, Value | None]:
+        """Return the uniform part of a sum, with the constant, and the part that varies by lane; the sum of both is the number."""
+        build = self._builder
+        uniform: Value | None = None
+        varying: Value | None = None
+        for atom, factor in number.terms:
+            term = self._atom(atom, type_)
+            if factor != 1:
+                term = self._scaled(term, factor)
+            if term.uniform:
+                uniform = term if uniform is None else build.add(uniform, term)
+            else:
+                varying = term if varying is None else build.add(varying, term)
+        if uniform is None:
+            return build.const(number.constant, type_), varying
+        return build.add(uniform, number.constant) if number.constant else uniform, varying
+
+    def condition(self, test: Within) -> Value:
+        """Return whether a number lies within its bounds, by one unsigned comparison where both ends matter."""
+        build = self._builder
+        lo, hi = bounds(test.value)
+        low, high = bounds(test.lo), bounds(test.hi)
+        type_ = I32 if all(fits(one, I32) for one in (test.value, test.lo, test.hi, test.value - test.lo)) else I64
+        if lo >= low[1] or hi < high[0]:
+            value = self.emit(test.value, type_)
+            if lo >= low[1]:
+                return build.compare("lt_s", value, self.emit(test.hi, type_))
+            return build.compare("le_s", self.emit(test.lo, type_), value)
+        span = self.emit(test.hi - test.lo, type_)
+        return build.compare("lt_u", self.emit(test.value - test.lo, type_), span)
+
+    def all_of(self, conditions: list[Within], also: Value | None = None) -> Value | None:
+        """Return the conjunction, None when it always holds."""
+        found = also
+        for one in conditions:
+            value = self.condition(one)
+            found = value if found is None else self._builder.op("and", I1, found, value)
+        return found
+
+    def _scaled(self, term: Value, factor: int) -> Value:
+        build = self._builder
+        size = abs(factor)
+        if size & size - 1 == 0 and factor > 0:
+            return build.op("shl", term.type, term, build.const(size.bit_length() - 1))
+        return build.mul(term, factor)
+
+    def _atom(self, atom: Atom, type_: Type) -> Value:
+        value = self._known.get((atom, type_))
+        if value is None:
+            value = self._made(atom, type_)
+            self._known.put((atom, type_), value)
+        return value
+
+    def _made(self, atom: Atom, type_: Type) -> Value:
+        build = self._builder
+        if atom.kind in ("var", "value"):
+            bound = self._bound.get(atom)
+            return self._as(cast("Value", atom.parts[1]) if bound is None else bound, type_)
+        a, b = atom.sides
+        if atom.kind == "mul":
+            return build.mul(self.emit(a, type_), self.emit(b, type_))
+        inner = I32 if fits(a, I32) and fits(b, I32) else I64
+        if isinstance(b, int) and isinstance(a, Expr):
+            value = self._by_constant(atom.kind, a, b, inner)
+        else:
+            value = build.op(
+                "div_u" if atom.kind == "div" else "rem_u", inner, self.emit(a, inner), self.emit(b, inner)
+            )
+        return self._as(value, type_)
+
+    def _as(self, value: Value, type_: Type) -> Value:
+        if value.type == type_:
+            return value
+        return self._builder.op("sext" if type_ is I64 else "truncate", type_, value)
+
+    def _by_constant(self, kind: str, a: Expr, b: int, type_: Type) -> Value:
+        build = self._builder
+        below = -(a.lo // b) if a.lo < 0 else 0  # floor division of negative numbers: shifted up by whole divisors
+        number = self.emit(a + below * b, type_) if below else self.emit(a, type_)
+        if b & b - 1 == 0:
+            if kind == "mod":
+                return build.op("and", type_, number, build.const(b - 1, type_))
+            quotient = build.op("shr_u", type_, number, build.const(b.bit_length() - 1))
+        else:
+            quotient = self._quotient(number, b, a.hi + below * b)
+            if kind == "mod":
+                return build.op("sub", type_, number, build.mul(quotient, b))
+        return build.add(quotient, -below) if below else quotient
+
+    def _quotient(self, number: Value, b: int, highest: int) -> Value:
+        build = self._builder
+        magic = reciprocal(b, highest) if number.type is I32 else None
+        if magic is None:
+            return build.op("div_u", number.type, number, build.const(b, number.type))
+        factor, shift = magic
+        high = build.op("mul_hi_u", I32, number, build.const(factor))
+        return build.op("shr_u", I32, high, build.const(shift)) if shift else high
+
+
+def reciprocal(divisor: int, highest: int) -> tuple[int, int] | None:
+    """Return (factor, shift) with `n // divisor == n * factor >> 32 + shift` for 0 <= n <= highest and a 32-bit factor, None if there is none.
+
+    Source: Granlund and Montgomery, Division by Invariant Integers using Multiplication: the error of the factor times n stays below a step.
+    """
+    for shift in range(32):
+        power = 1 << 32 + shift
+        factor = -(-power // divisor)
+        if factor >= 1 << 32:
+            return None
+        if (factor * divisor - power) * highest < power:
+            return factor, shift
+    return None
+
+
+__all__ = ["Numbers", "fits", "reciprocal"]

@@ -1,0 +1,46 @@
+"""How the threads of a group share rows: `parts` of them work on each of `own` rows, side by side along the row or across rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ringup.compiler.kernel.common.axes import WAVE
+from ringup.compiler.machine.build import Builder
+from ringup.compiler.machine.ir import I32, Value
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """How rows fall to threads: `vector` neighbouring elements a turn; `across`: neighbouring threads have neighbouring rows."""
+
+    kind: ClassVar[str]
+    parts: int
+    own: int
+    vector: int
+    across: bool
+
+    def __str__(self) -> str:
+        return f"{self.kind} parts={self.parts} own={self.own} vector={self.vector}{' across' if self.across else ''}"
+
+    @property
+    def group(self) -> int:
+        """Return the threads of a group: whole waves."""
+        return max(WAVE, self.parts * self.own)
+
+
+def place_of_thread(build: Builder, parts: int, own: int, *, across: bool) -> tuple[Value, Value]:
+    """Return which part of a row a thread works on, and which of the group's rows. Both counts are powers of two."""
+    thread = build.op("thread_id", I32)
+    fast, slow = (own, parts) if across else (parts, own)
+    if fast * slow < WAVE:  # a group has whole waves: spare threads do what others do
+        thread = build.op("and", I32, thread, build.const(fast * slow - 1))
+    if slow == 1 or fast == 1:
+        low, high = (thread, build.const(0)) if slow == 1 else (build.const(0), thread)
+    elif fast >= WAVE:
+        low = build.op("lane_id", I32) if fast == WAVE else build.op("and", I32, thread, build.const(fast - 1))
+        high = build.op("shr_u", I32, build.op("wave_id", I32), build.const((fast // WAVE).bit_length() - 1))
+    else:
+        low = build.op("and", I32, thread, build.const(fast - 1))
+        high = build.op("shr_u", I32, thread, build.const(fast.bit_length() - 1))
+    return (high, low) if across else (low, high)

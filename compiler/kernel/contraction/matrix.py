@@ -1,0 +1,195 @@
+"""Tiles of a contraction by matrix instructions: f16 or bf16 factors and f32 sums, bytes and 32-bit integer sums.
+
+A wave holds a rectangle of 16 x 16 fragments. Factors that are casts of narrow tensors are taken before the cast: the instruction widens them
+itself, exactly as the cast would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from ringup.compiler.graph import dtypes
+from ringup.compiler.graph.index import axis
+from ringup.compiler.graph.nodes import MOVEMENT, Node, Op, node
+from ringup.compiler.kernel.common import holders
+from ringup.compiler.kernel.common.axes import Axis
+from ringup.compiler.kernel.common.frame import Lowered
+from ringup.compiler.kernel.common.staging import Staging
+from ringup.compiler.kernel.common.traits import MatrixTraits, Traits
+from ringup.compiler.kernel.contraction.contraction import Contraction, Problem, Run, by_speed
+from ringup.compiler.machine.ir import I32, Value
+
+FRAGMENT = 16
+KINDS = {  # factors: what the machine IR calls them, the dtype of their sums
+    dtypes.float16: ("f16", dtypes.float32),
+    dtypes.bfloat16: ("bf16", dtypes.float32),
+    dtypes.int8: ("i8", dtypes.int32),
+    dtypes.uint8: ("u8", dtypes.uint32),
+}
+PAD_BYTES = 16  # behind each row in LDS: rows begin in other banks, and stay aligned for the widest access
+
+
+@dataclass(frozen=True)
+class MatrixTile:
+    """See `contraction.Tile`. `waves_m` x `waves_n` waves share the tile."""
+
+    m: int
+    n: int
+    k: int
+    waves_m: int
+    waves_n: int
+    speed: float
+
+    @property
+    def threads(self) -> int:
+        """Return the threads of a group of 32-lane waves."""
+        return 32 * self.waves_m * self.waves_n
+
+    def __str__(self) -> str:
+        return f"matrix tile={self.m}x{self.n}x{self.k} waves={self.waves_m}x{self.waves_n}"
+
+
+TILES = (
+    MatrixTile(128, 128, 32, 4, 2, 1.0),
+    MatrixTile(128, 64, 32, 4, 1, 0.9),
+    MatrixTile(64, 128, 32, 2, 2, 0.9),
+    MatrixTile(64, 64, 32, 2, 2, 0.75),
+    MatrixTile(32, 64, 32, 1, 2, 0.6),
+    MatrixTile(32, 32, 32, 1, 1, 0.45),
+    MatrixTile(16, 32, 32, 1, 1, 0.35),
+)
+TRIED = (  # worth a try, never the heuristic's
+    MatrixTile(128, 128, 32, 2, 2, 0.9),
+    MatrixTile(128, 128, 16, 4, 2, 0.9),
+    MatrixTile(128, 64, 32, 2, 2, 0.85),
+    MatrixTile(64, 64, 64, 2, 2, 0.75),
+    MatrixTile(64, 64, 32, 2, 1, 0.75),
+    MatrixTile(64, 32, 32, 2, 1, 0.6),
+    MatrixTile(32, 32, 64, 2, 2, 0.4),
+)
+
+
+class MatrixContraction(Contraction):
+    """The lowering with matrix instructions."""
+
+    tile: MatrixTile
+
+    def __init__(self, problems: Sequence[Problem], name: str, tile: MatrixTile, traits: MatrixTraits) -> None:
+        super().__init__(problems, name, tile)
+        self._traits = traits
+        self._total = holders.held(self.problem.dtype)
+        self._rows = tile.m // tile.waves_m // FRAGMENT
+        self._columns = tile.n // tile.waves_n // FRAGMENT
+        self._lane = axis("lane", 32)
+        self._wave = axis("wave", tile.threads // 32)
+        self.frame.bind(self._lane, self.frame.build.op("lane_id", I32))
+        self.frame.bind(self._wave, self.frame.build.op("wave_id", I32))
+
+    def stagings(self, problem: Problem) -> tuple[Staging, Staging]:
+        """Return how the operands' slices go to LDS: as rows or columns, each of the slice's k."""
+        type_ = holders.stored(self.sides[0].factor.dtype)
+        pad = PAD_BYTES // type_.size_bytes
+        rows, columns = (
+            Staging(self.frame, self.thread, self.operand(problem, i), size, self.tile.k, type_, by_k=False, pad=pad)
+            for i, size in enumerate((self.tile.m, self.tile.n))
+        )
+        return rows, columns
+
+    def first(self) -> list[Value]:
+        """Return fragments of zeros."""
+        build = self.frame.build
+        zeros = build.vector([build.const(0, self._total)] * self._traits.result_count)
+        return [zeros] * (self._rows * self._columns)
+
+    def multiplied(self, stagings: Sequence[Staging], here: Value, totals: Sequence[Value]) -> list[Value]:
+        """Return the fragments with the products of each 16 of the slice's k added."""
+        build = self.frame.build
+        found = list(totals)
+        kind = KINDS[self.sides[0].factor.dtype][0]
+        addresses = [self._address(i, staging, here) for i, staging in enumerate(stagings)]
+        for k in range(0, self.tile.k, FRAGMENT):
+            rows = [self._fragment(stagings[0], addresses[0], i, k) for i in range(self._rows)]
+            columns = [self._fragment(stagings[1], addresses[1], j, k) for j in range(self._columns)]
+            for i, a in enumerate(rows):
+                for j, b in enumerate(columns):
+                    at = i * self._columns + j
+                    found[at] = build.op("matrix", self._total.of(self._traits.result_count), a, b, found[at], imm=kind)
+        return found
+
+    def _address(self, number: int, staging: Staging, here: Value) -> Value:
+        """Return where in LDS this lane's part of the wave's first fragment begins."""
+        own, k = self._traits.operand(self._lane)
+        wave = (self._wave // self.tile.waves_n, self._wave % self.tile.waves_n)[number]
+        count = (self._rows, self._columns)[number]
+        place = (wave * (count * FRAGMENT) + own) * staging.stride + k
+        return self.frame.build.add(self.frame.expressions.numbers.emit(place * staging.type.size_bytes), here)
+
+    def _fragment(self, staging: Staging, address: Value, number: int, k: int) -> Value:
+        place = number * FRAGMENT * staging.stride + k
+        type_ = staging.type.of(self._traits.operand_count)
+        return self.frame.build.lds_load(type_, address, constant=staging.place + place * staging.type.size_bytes)
+
+    def own_axes(self) -> list[Axis]:
+        """Return the wave's fragments."""
+        return [
+            Axis("fragment_m", "unroll", self._rows, "fragments of 16 rows that a wave holds"),
+            Axis("fragment_n", "unroll", self._columns, "fragments of 16 columns"),
+        ]
+
+    def results(self, totals: Sequence[Value]) -> tuple[list[Value], list[Run]]:
+        """Return the elements of the fragments one by one."""
+        build, tile = self.frame.build, self.tile
+        values: list[Value] = []
+        runs: list[Run] = []
+        first_row = self._wave // tile.waves_n * (self._rows * FRAGMENT)
+        first_column = self._wave % tile.waves_n * (self._columns * FRAGMENT)
+        for number, total in enumerate(totals):
+            i, j = divmod(number, self._columns)
+            for element in range(self._traits.result_count):
+                row, column = self._traits.result(self._lane, element)
+                runs.append(Run(len(values), first_row + i * FRAGMENT + row, first_column + j * FRAGMENT + column, 1))
+                values.append(build.extract(total, element))
+        return values, runs
+
+
+def uncast(factor: Node, inputs: Collection[Node] = ()) -> Node:
+    """Return a factor before it was widened, itself if it was not: through movement, which does the same to narrow elements.
+
+    What is read from memory, as `inputs` are, stays as it lies there.
+    """
+    if factor in inputs:
+        return factor
+    if factor.op is Op.CAST and KINDS.get(factor.sources[0].dtype, ("", None))[1] is factor.dtype:
+        return factor.sources[0]
+    if factor.op in MOVEMENT:
+        inner = uncast(factor.sources[0], inputs)
+        if inner is not factor.sources[0]:
+            return node(factor.op, inner.dtype, factor.shape, (inner,), factor.arg)
+    return factor
+
+
+def narrowed(problems: Sequence[Problem], traits: MatrixTraits) -> list[Problem] | None:
+    """Return the problems with factors as matrix instructions take them, all of one kind, None where they do not."""
+    factors = [[uncast(side.factor, problem.kernel.inputs) for side in problem.sides] for problem in problems]
+    narrow = factors[0][0].dtype
+    if any(one.dtype is not narrow for pair in factors for one in pair) or narrow.name not in traits.kinds:
+        return None
+    if any(KINDS[narrow][1] is not problem.dtype for problem in problems):
+        return None
+    for problem, pair in zip(problems, factors, strict=True):
+        problem.sides = tuple(replace(side, factor=factor) for side, factor in zip(problem.sides, pair, strict=True))
+    return list(problems)
+
+
+def candidates(problem: Problem, traits: Traits) -> list[MatrixTile]:
+    """Return every tile worth a try, the heuristic one first."""
+    return by_speed(TILES, problem, traits.compute_units) + by_speed(TRIED, problem, traits.compute_units)
+
+
+def lower(problems: Sequence[Problem], name: str, traits: Traits, choice: MatrixTile | None = None) -> Lowered:
+    """Return the machine IR of `narrowed` contractions by matrix instructions, by the tile chosen or the heuristic one."""
+    if traits.matrix is None:
+        raise ValueError("the target has no matrix instructions")
+    tile = choice or by_speed(TILES, problems[0], traits.compute_units)[0]
+    return MatrixContraction(problems, name, tile, traits.matrix).lower()

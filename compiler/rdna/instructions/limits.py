@@ -1,0 +1,59 @@
+"""What a processor has to give out: registers of a SIMD, waves, LDS, and how kernels are allocated from them.
+
+Source: LLVM AMDGPUBaseInfo.cpp (getVGPRAllocGranule, getVGPREncodingGranule, getTotalNumVGPRs, getMaxWavesPerEU), AMDGPU.td (Feature1_5xVGPRs,
+FeatureUserSGPRInit16Bug), AMDGPUUsage "Kernel Descriptor"; Mesa ac_gpu_info.c (lds_alloc_granularity). Figures of wave32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ringup.compiler.rdna.instructions.effects import generation
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Counts of one processor. `vgprs` are rows of a SIMD's file, handed out `granule` at a time and told to the hardware in steps of `encoded`.
+
+    `simds` share `lds_bytes`, which is handed out in steps of `lds_granule`. `padded_sgprs`: user and group-id SGPRs a kernel must enable.
+    """
+
+    vgprs: int
+    granule: int
+    encoded: int
+    waves: int = 16
+    simds: int = 2  # of a CU; group in CU mode
+    lds_bytes: int = 65536
+    lds_granule: int = 1024
+    max_vgprs: int = 256
+    max_sgprs: int = 106
+    padded_sgprs: int = 0
+
+    def occupancy(self, vgprs: int, lds_bytes: int, group_size: int, wave_size: int) -> int:
+        """Return the waves of one SIMD that fit, by VGPRs of a lane, LDS of a group and the group's size."""
+        per_wave = -(-max(vgprs, 1) // self.granule) * self.granule * (wave_size // 32)
+        found = min(self.waves, self.vgprs // per_wave)
+        waves_of_group = -(-group_size // wave_size)
+        if lds_bytes:
+            groups = max(1, self.lds_bytes // (-(-lds_bytes // self.lds_granule) * self.lds_granule))
+            found = min(found, max(1, groups * waves_of_group // self.simds))
+        return found
+
+    def budget(self, waves: int, wave_size: int) -> int:
+        """Return the VGPRs of a lane with which `waves` still fit on a SIMD."""
+        rows = self.vgprs // max(1, waves) // (wave_size // 32)
+        return min(self.max_vgprs, max(self.granule, rows // self.granule * self.granule))
+
+
+LIMITS: Final = {
+    "gfx1100": Limits(vgprs=1536, granule=24, encoded=8, padded_sgprs=16),
+    "gfx1151": Limits(vgprs=1536, granule=24, encoded=8),
+    "gfx1201": Limits(vgprs=1536, granule=24, encoded=8),
+}
+
+
+def limits(target: str) -> Limits:
+    """Return the row of a processor; one without a row is a CompileError."""
+    generation(target)
+    return LIMITS[target]

@@ -1,0 +1,263 @@
+"""Two vector instructions in one (VOPD): pairs are found within a short window and issued together. Wave32 only.
+
+A later instruction moves up beside an earlier one where nothing between depends on it. The rules for registers are the hardware's:
+destinations of different parity, first and second sources from different banks (number modulo 4), third sources of different parity, two
+scalar values at most, one literal. Source: RDNA3 and RDNA4 ISA references, "Dual Issue VALU".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Final
+
+from ringup.autogen.isa import target
+from ringup.compiler.isa.amd.encoding.constants import inline_code
+from ringup.compiler.rdna.instructions.code import Instr, Operand, Physical, Special
+from ringup.compiler.rdna.instructions.effects import EXEC_LO
+from ringup.compiler.rdna.instructions.steps import Pair, Program, Step
+
+WINDOW: Final = 20  # instructions looked at behind the first of a pair
+EXCHANGED: Final = {  # instructions whose sources may change places: the name they then have
+    name: name for name in ("v_fmac_f32", "v_add_f32", "v_mul_f32", "v_max_f32", "v_min_f32", "v_max_num_f32", "v_min_num_f32", "v_add_nc_u32",
+                            "v_and_b32", "v_mul_dx9_zero_f32", "v_dot2acc_f32_f16", "v_dot2acc_f32_bf16")
+} | {"v_sub_f32": "v_subrev_f32", "v_subrev_f32": "v_sub_f32"}  # fmt: skip
+_PLAIN: Final = frozenset((Physical, Special, int, float))  # operands that a half can have
+ADDS_TO_RESULT: Final = frozenset(("v_fmac_f32", "v_dot2acc_f32_f16", "v_dot2acc_f32_bf16"))
+
+
+class _Half:
+    """One instruction that can be half of a pair: its name, operands, and what the rules ask about. `port` numbers are -1 where no VGPR is
+    read.
+    """
+
+    __slots__ = (
+        "_exchanged",
+        "_other_name",
+        "literal",
+        "name",
+        "operands",
+        "result",
+        "scalars",
+        "src0",
+        "src1",
+        "src2",
+    )
+
+    def __init__(self, name: str, operands: list[Operand], other_name: str | None = None) -> None:
+        self.name, self.operands = name, operands
+        self.result = operands[0].first  # type: ignore[union-attr]
+        self._other_name = other_name
+        self._exchanged: _Half | None = None
+        self.scalars: set[object] = set()
+        self.literal: object = None
+        self.src0 = self._source(operands[1])
+        self.src1 = self.src2 = -1
+        if name == "v_fmamk_f32":
+            self._source(operands[2])
+            self.src2 = self._source(operands[3])
+        elif len(operands) > 2:
+            self.src1 = self._source(operands[2])
+            if name == "v_fmaak_f32":
+                self._source(operands[3])
+        if name in ADDS_TO_RESULT:
+            self.src2 = self.result
+        if name == "v_cndmask_b32":
+            self.scalars.add("vcc_lo")
+
+    @property
+    def exchanged(self) -> _Half | None:
+        """Return the same with its two sources in each other's place, None where they must stay."""
+        if self._exchanged is None and self._other_name is not None:
+            result, first, second = self.operands
+            self._exchanged = _Half(self._other_name, [result, second, first])
+        return self._exchanged
+
+    def _source(self, operand: Operand) -> int:
+        if isinstance(operand, Physical):
+            if operand.bank == "v":
+                return operand.first
+            self.scalars.add(str(operand))
+        elif isinstance(operand, Special):
+            self.scalars.add(operand.name)
+        elif inline_code(operand, "f32", 32) is None:  # type: ignore[arg-type]
+            self.literal = (type(operand), operand)
+        return -1
+
+
+@cache
+def _sides(name: str) -> dict[str, tuple[bool, bool]]:
+    """Return for each mnemonic whether it can be the X and the Y half."""
+    facts = target(name)
+    x, y = (
+        {row.mnemonic.replace("v_dual_", "v_") for op in range(1 << bits) if (row := facts.by_opcode(side, op))}
+        for side, bits in (("VOPDX", 4), ("VOPDY", 5))
+    )
+    return {mnemonic: (mnemonic in x, mnemonic in y) for mnemonic in x | y}
+
+
+def pair(program: Program) -> int:
+    """Join what can be issued together; return the number of pairs."""
+    if program.wave_size != 32:
+        return 0
+    finder = _Finder(program)
+    for b, steps in enumerate(program.blocks):
+        if len(steps) > 1:
+            program.blocks[b] = finder.block(steps)
+    return finder.pairs
+
+
+class _Finder:
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.sides = _sides(program.code.target)
+        self.pairs = 0
+
+    def half(self, step: Step) -> _Half | None:
+        """Return an instruction as half of a pair, None if it cannot be one."""
+        instr = step.instr
+        name, operands = instr.mnemonic, instr.operands
+        if name not in self.sides or instr.modifiers or step.effects.kind != "valu":
+            return None
+        if name == "v_cndmask_b32":
+            if str(operands[3]) != "vcc_lo":
+                return None
+            operands = operands[:3]
+        if type(operands[0]) is not Physical or not _PLAIN.issuperset(map(type, operands)):
+            return None
+        second = 3 if name == "v_fmamk_f32" else 2
+        swapped = EXCHANGED.get(name)
+        right = len(operands) <= 2 or _is_vector(operands[second])
+        if not right and not (swapped and _is_vector(operands[1])):
+            return None
+        may_exchange = swapped in self.sides and len(operands) == 3 and _is_vector(operands[1])
+        if right:
+            return _Half(name, operands, swapped if may_exchange else None)
+        return _Half(swapped, [operands[0], operands[2], operands[1]]) if may_exchange and swapped is not None else None
+
+    def block(self, steps: list[Step]) -> list[Step]:
+        """Return a block's steps with pairs."""
+        halves = [self.half(step) for step in steps]
+        if sum(half is not None for half in halves) < 2:
+            return steps
+        stops = [step.effects.ordered or EXEC_LO in step.writes for step in steps]
+        reads, writes = [_bits(step.reads) for step in steps], [_bits(step.writes) for step in steps]
+        made: list[Step] = []
+        gone = bytearray(len(steps))
+        loads = _Loads()
+        for i, step in enumerate(steps):
+            if gone[i]:
+                continue
+            loads.passed(step, reads[i], writes[i])
+            on_its_way = loads.out
+            first = halves[i]
+            found = -1
+            if first is not None:
+                read, written = 0, 0  # between the two
+                for j in range(i + 1, min(i + 1 + WINDOW, len(steps))):
+                    if gone[j]:
+                        continue
+                    second = halves[j]
+                    if (
+                        second is not None
+                        and not reads[j] & (writes[i] | written)
+                        and not writes[j] & (writes[i] | written | read)
+                        and (not (read | written) or not reads[j] & on_its_way)
+                    ):
+                        joined = self._join(first, second, bool(writes[j] & reads[i]))
+                        if joined is not None:
+                            found = j
+                            break
+                    if stops[j]:
+                        break
+                    read |= reads[j]
+                    written |= writes[j]
+            if found < 0:
+                made.append(step)
+                continue
+            gone[found] = 1
+            other = steps[found]
+            x, y = joined  # type: ignore[misc]
+            instr = Pair(_dual(x), _dual(y))
+            made.append(Step(instr, step.effects, step.reads + other.reads, step.writes + other.writes))
+            loads.passed(other, reads[found], writes[found])
+            self.pairs += 1
+        return made
+
+    def _join(self, first: _Half, second: _Half, overwrites: bool) -> tuple[_Half, _Half] | None:
+        """Return the halves in order X, Y if the rules allow the two; `overwrites`: the second writes what the first reads, so it must be Y."""
+        if (first.result ^ second.result) & 1 == 0:
+            return None
+        sides = self.sides
+        for a, b in _ways(first, second):
+            if not self._ports(a, b) or not _scalars_fit(a, b):
+                continue
+            if sides[a.name][0] and sides[b.name][1]:
+                return a, b
+            if not overwrites and sides[b.name][0] and sides[a.name][1]:
+                return b, a
+        return None
+
+    @staticmethod
+    def _ports(a: _Half, b: _Half) -> bool:
+        """Tell whether no two reads want one bank. QUIRK: RDNA4's reference allows one register for both; LLVM refuses that, and so do we."""
+        for one, other in ((a.src0, b.src0), (a.src1, b.src1)):
+            if one >= 0 and other >= 0 and (one ^ other) & 3 == 0:
+                return False
+        return not (a.src2 >= 0 and b.src2 >= 0 and (a.src2 ^ b.src2) & 1 == 0)
+
+
+def _ways(first: _Half, second: _Half) -> Iterator[tuple[_Half, _Half]]:
+    """Yield the two with their sources as they stand and exchanged."""
+    for i in range(4):
+        a = first.exchanged if i & 2 else first
+        b = second.exchanged if i & 1 else second
+        if a is not None and b is not None:
+            yield a, b
+
+
+class _Loads:
+    """Registers of loads that nothing has waited for yet (`out`), by counter in the order of issue: who reads one waits for all before it."""
+
+    def __init__(self) -> None:
+        self.out = 0
+        self._by_counter: dict[str, list[int]] = {}
+
+    def passed(self, step: Step, reads: int, writes: int) -> None:
+        """Take in one instruction."""
+        touched = (reads | writes) & self.out
+        counters = step.effects.counters
+        if touched:
+            for masks in self._by_counter.values():
+                for k in range(len(masks) - 1, -1, -1):
+                    if masks[k] & touched:
+                        del masks[: k + 1]
+                        break
+        if counters and step.effects.access in ("read", "atomic"):
+            self._by_counter.setdefault(counters[0], []).append(writes)
+        if touched or counters:
+            self.out = 0
+            for masks in self._by_counter.values():
+                for mask in masks:
+                    self.out |= mask
+
+
+def _is_vector(operand: Operand) -> bool:
+    return isinstance(operand, Physical) and operand.bank == "v"
+
+
+def _scalars_fit(a: _Half, b: _Half) -> bool:
+    if a.literal is not None and b.literal is not None and a.literal != b.literal:
+        return False
+    return len(a.scalars | b.scalars) + (a.literal is not None or b.literal is not None) <= 2
+
+
+def _dual(half: _Half) -> Instr:
+    return Instr(half.name.replace("v_", "v_dual_", 1), *half.operands)
+
+
+def _bits(units: tuple[int, ...]) -> int:
+    found = 0
+    for unit in units:
+        found |= 1 << unit
+    return found

@@ -1,0 +1,252 @@
+"""Waits for what memory brings: each is put right before the first use, and waits for no more than that use needs.
+
+Loads of one kind come back in the order they were issued (vector memory, LDS), others in any order (scalar loads, messages, FLAT). If an
+instruction of a kind kept in order were still out, so would be all later ones of its kind: waiting until no more than those are out is enough,
+whatever else the counter counts. Of the other kinds only zero is. States of blocks are joined until they stand still. Stores need no wait:
+their data is read before anything later is issued. Source: RDNA3 ISA reference, "Data Dependency Resolution"; LLVM SIInsertWaitcnts.cpp (which
+registers, which counters).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from ringup.compiler.rdna.instructions.code import NULL, Instr
+from ringup.compiler.rdna.instructions.effects import Counters
+from ringup.compiler.rdna.instructions.steps import Program, Step
+
+KINDS: Final = ("vmem", "sample", "bvh", "lds", "smem", "message", "flat", "export", "ldsdir")
+IN_ORDER: Final = frozenset(("vmem", "sample", "bvh", "lds", "ldsdir"))
+# fields of s_waitcnt's immediate on gfx11: name, lowest bit, highest value. Source: RDNA3 ISA reference, "S_WAITCNT"
+FIELDS: Final = (("vmcnt", 10, 63), ("lgkmcnt", 4, 63), ("expcnt", 0, 7))
+_SINGLE: Final = {
+    "s_waitcnt_vscnt": "vscnt",
+    "s_waitcnt_vmcnt": "vmcnt",
+    "s_waitcnt_expcnt": "expcnt",
+    "s_waitcnt_lgkmcnt": "lgkmcnt",
+}
+_TOGETHER: Final = {
+    ("dscnt", "loadcnt"): "s_wait_loadcnt_dscnt",
+    ("dscnt", "storecnt"): "s_wait_storecnt_dscnt",
+}  # 13:8 and 5:0
+
+
+class Waiting(NamedTuple):
+    """Instructions inserted, and how often the blocks were walked."""
+
+    inserted: int
+    walks: int
+
+
+class _State:
+    """For each kind the number of instructions issued, and for each register on its way the number when its load was."""
+
+    __slots__ = ("busy", "issued", "since")
+
+    def __init__(self) -> None:
+        self.issued = [0] * len(KINDS)
+        self.since: list[dict[int, int]] = [{} for _ in KINDS]
+        self.busy: set[int] = set()
+
+    def ages(self) -> list[dict[int, int]]:
+        """Return for each kind and register how many of the kind were issued behind its load."""
+        return [
+            {unit: issued - at for unit, at in since.items()}
+            for issued, since in zip(self.issued, self.since, strict=True)
+        ]
+
+
+def insert_waits(program: Program) -> Waiting:
+    """Insert the waits that registers need; waits that are there already are counted in."""
+    return _Waits(program).run()
+
+
+class _Waits:
+    def __init__(self, program: Program) -> None:
+        self.program, self.names = program, program.table.counters
+        names: Counters = self.names
+        self.is12 = "loadcnt" in names.limits
+        self.counters: list[tuple[str, ...]] = [
+            (names.load,), (names.sample,), (names.bvh,), (names.lds,), (names.scalar,), (names.scalar,), (names.load, names.lds),
+            (names.export,), (names.export,),
+        ]  # fmt: skip
+        self.limits = names.limits
+
+    def run(self) -> Waiting:
+        blocks, edges = self.program.blocks, self.program.edges()
+        entering: list[list[dict[int, int]] | None] = [None] * len(blocks)
+        entering[0] = [{} for _ in KINDS]
+        todo, walks = {0}, 0
+        while todo:
+            b = min(todo)
+            todo.discard(b)
+            walks += 1
+            state = self._begin(entering[b])
+            for step in blocks[b]:
+                self._advance(state, step)
+            ages = state.ages()
+            for after in edges[b]:
+                merged, changed = _merge(entering[after], ages)
+                if changed:
+                    entering[after] = merged
+                    todo.add(after)
+        inserted = 0
+        for b, steps in enumerate(blocks):
+            if not any(step.effects.counters or step.effects.kind == "wait" for step in steps) and not any(
+                entering[b] or ()
+            ):
+                continue
+            state = self._begin(entering[b])
+            made: list[Step] = []
+            for step in steps:
+                needed = self._advance(state, step)
+                if needed:
+                    waits = self.instructions(needed)
+                    inserted += len(waits)
+                    made += map(self.program.step, waits)
+                made.append(step)
+            blocks[b] = made
+        return Waiting(inserted, walks)
+
+    def _begin(self, ages: list[dict[int, int]] | None) -> _State:
+        state = _State()
+        for kind, found in enumerate(ages or ()):
+            state.since[kind] = {unit: -age for unit, age in found.items()}
+            state.busy.update(found)
+        return state
+
+    def _advance(self, state: _State, step: Step) -> dict[str, int] | None:
+        """Return the counters that must be waited for before a step, and change the state by the step."""
+        effects = step.effects
+        needed: dict[str, int] | None = None
+        if effects.kind == "wait":
+            told = waits_of(step.instr)
+            if told:
+                self._waited(state, told)
+            return None
+        kind = self._kind(step) if effects.counters else -1
+        if state.busy:
+            busy = state.busy
+            touched = [unit for unit in step.reads if unit in busy]
+            touched += [-1 - unit for unit in step.writes if unit in busy]
+            if touched:
+                needed = self._needed(state, touched, kind)
+                if needed:
+                    self._waited(state, needed)
+        if kind >= 0:
+            state.issued[kind] += 1
+            at = state.issued[kind]
+            since = state.since[kind]
+            for unit in step.writes:
+                if unit > 7 or kind == 5:
+                    since[unit] = at
+                    state.busy.add(unit)
+            if at & 63 == 0:  # a full counter lets nothing be issued: what is older is back
+                self._forget(state, kind, self.limits[self.counters[kind][0]])
+        return needed
+
+    def _kind(self, step: Step) -> int:
+        """Return the kind a step is counted as, -1 if nothing of it must be waited for."""
+        effects = step.effects
+        memory = effects.memory
+        if memory == "lds":
+            return 3  # stores too: they are counted, and in order with loads
+        if not step.writes:
+            return -1
+        if memory == "scalar":
+            return 4
+        if memory == "flat":
+            return 6
+        if not memory:
+            return 5 if step.instr.mnemonic.startswith("s_sendmsg_rtn") else 8 if effects.kind == "ldsdir" else -1
+        if effects.access not in ("read", "atomic"):
+            return -1
+        if memory == "sample":
+            return 1
+        return 2 if "bvh" in step.instr.mnemonic else 0
+
+    def _needed(self, state: _State, touched: list[int], own: int) -> dict[str, int]:
+        needed: dict[str, int] = {}
+        for kind, since in enumerate(state.since):
+            if not since:
+                continue
+            ordered = KINDS[kind] in IN_ORDER
+            for signed in touched:
+                unit = signed if signed >= 0 else -1 - signed
+                if unit not in since or (
+                    signed < 0 and kind == own and ordered
+                ):  # written again by a load of the same order
+                    continue
+                count = state.issued[kind] - since[unit] if ordered else 0
+                for counter in self.counters[kind]:
+                    if count < needed.get(counter, self.limits[counter]):
+                        needed[counter] = count
+        return needed
+
+    def _waited(self, state: _State, told: dict[str, int]) -> None:
+        for kind in range(len(KINDS)):
+            if state.since[kind]:
+                counts = [told.get(counter) for counter in self.counters[kind]]
+                if any(count is None for count in counts):
+                    continue
+                most = max(count for count in counts if count is not None)
+                if KINDS[kind] in IN_ORDER or most == 0:
+                    self._forget(state, kind, most)
+
+    def _forget(self, state: _State, kind: int, count: int) -> None:
+        """Take back registers whose loads have `count` or more of their kind behind them."""
+        bound = state.issued[kind] - count
+        kept = {unit: at for unit, at in state.since[kind].items() if at > bound}
+        if len(kept) != len(state.since[kind]):
+            state.since[kind] = kept
+            state.busy = set().union(*state.since)
+
+    def instructions(self, needed: dict[str, int]) -> list[Instr]:
+        """Return the instructions that wait until no more than so many are out."""
+        made = []
+        if not self.is12:
+            if not needed.keys().isdisjoint(("vmcnt", "lgkmcnt", "expcnt")):
+                made.append(
+                    Instr("s_waitcnt", sum(min(needed.get(name, most), most) << low for name, low, most in FIELDS))
+                )
+            if "vscnt" in needed:
+                made.append(Instr("s_waitcnt_vscnt", NULL, needed["vscnt"]))
+            return made
+        left = dict(needed)
+        for (low, high), mnemonic in _TOGETHER.items():
+            if low in left and high in left:
+                made.append(Instr(mnemonic, left.pop(high) << 8 | left.pop(low)))
+        return made + [Instr(f"s_wait_{counter}", count) for counter, count in sorted(left.items())]
+
+
+def waits_of(instr: Instr) -> dict[str, int]:
+    """Return what an instruction that is a wait waits for."""
+    name, operands = instr.mnemonic, instr.operands
+    value = operands[-1] if operands else 0
+    if name == "s_wait_idle":
+        return dict.fromkeys(
+            ("vmcnt", "vscnt", "lgkmcnt", "expcnt", "loadcnt", "storecnt", "dscnt", "kmcnt", "samplecnt", "bvhcnt"), 0
+        )
+    if not isinstance(value, int):
+        return {}
+    if name == "s_waitcnt":
+        return {field: value >> low & most for field, low, most in FIELDS if value >> low & most < most}
+    if name in _SINGLE:
+        return {_SINGLE[name]: value}
+    for (low_name, high_name), mnemonic in _TOGETHER.items():
+        if name == mnemonic:
+            return {low_name: value & 63, high_name: value >> 8 & 63}
+    return {name[7:]: value} if name.startswith("s_wait_") and name.endswith("cnt") else {}
+
+
+def _merge(old: list[dict[int, int]] | None, new: list[dict[int, int]]) -> tuple[list[dict[int, int]], bool]:
+    """Join two states: a register is out if it is in either, and as young as in the one where it is younger."""
+    if old is None:
+        return [dict(one) for one in new], True
+    changed = False
+    for mine, theirs in zip(old, new, strict=True):
+        for unit, age in theirs.items():
+            if unit not in mine or age < mine[unit]:
+                mine[unit] = age
+                changed = True
+    return old, changed

@@ -1,0 +1,346 @@
+"""What every rule of selection uses: places of values, operands, constants, and instructions whose operands fit their encoding.
+
+Code is made backwards, from a region's last item to its first, so that an operation is met after all its uses: what nobody asked for is not
+made, a use may take an operation into its own instruction, and a result can be written where it is wanted. A rule writes its instructions
+forwards to `line`. Constant-bus rule of GFX10 and later: a vector instruction reads at most two scalar values (SGPRs and literals counted),
+one literal among them. Source: RDNA3 ISA, "Scalar inputs"; LLVM AMDGPUOperandSyntax.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+
+from ringup.compiler.machine.ir import Function, Region, Value
+from ringup.compiler.rdna.instructions.code import EXEC, EXEC_LO, VCC, VCC_LO, Bank, Instr, Operand, Part, Reg, Signed
+from ringup.compiler.rdna.instructions.targets import Row
+from ringup.compiler.rdna.legalize.ranges import Bounds, top
+from ringup.compiler.rdna.select.analyze import Analysis, dwords
+
+Place = Reg | Part
+
+# Inline constants that are floats. Source: RDNA3 ISA, "Scalar source operands", 240-248
+INLINE_FLOATS = (0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0)
+_INLINE = {
+    form: {int.from_bytes(struct.pack(form, one), "little"): one for one in INLINE_FLOATS}
+    for form in ("<e", "<f", "<d")
+}
+_INLINE["<f"][0x3E22F983] = 0.15915494309189532  # 1 / (2 pi)
+
+
+@lru_cache(maxsize=65536)
+def number(bits: int, kind: str) -> int | float:
+    """Return a constant as an operand: kind b32, f16 (16 bits), b16 or b64. What is no inline constant is an unsigned literal."""
+    width = 64 if kind == "b64" else 16 if kind in ("f16", "b16") else 32
+    value = bits - (1 << width) if bits >> width - 1 else bits
+    if -16 <= value <= 64:
+        return value
+    if kind != "b16":
+        found = _INLINE["<d" if kind == "b64" else "<e" if kind == "f16" else "<f"].get(bits)
+        if found is not None:
+            return found
+    return bits
+
+
+def is_literal(operand: Operand) -> bool:
+    """Return whether a number takes a literal: all that `number` gave as an integer out of the inline range."""
+    return isinstance(operand, int) and not -16 <= operand <= 64
+
+
+def is_scalar(operand: Operand) -> bool:
+    """Return whether an operand is no VGPR."""
+    if isinstance(operand, Signed):
+        operand = operand.source
+    if isinstance(operand, Reg):
+        return operand.bank == "s"
+    return operand.reg.bank == "s" if isinstance(operand, Part) else True
+
+
+class Emitter:
+    """State of one function's selection. See the module's docstring."""
+
+    def __init__(self, function: Function, row: Row, bounds: Bounds) -> None:
+        self.function, self.row = function, row
+        self.known = Analysis(function, row.scalar_floats)
+        self.uses, self.bits, self.views = self.known.uses, self.known.bits, self.known.views
+        self.places: dict[Value, Place] = {}
+        self.line: list[Instr] = []
+        self.here: Region = function.body
+        self.now = 0  # position of the item under way
+        self.ends: dict[Value, int] = {}  # carried values whose register is overwritten in the body: the position where
+        self.floors: dict[Place, int] = {}  # registers of those: not to be written before that position
+        self.wave = function.wave_size
+        self.lanes = self.wave // 32
+        self.vcc, self.exec = (VCC_LO, EXEC_LO) if self.wave == 32 else (VCC, EXEC)
+        self.b = f"b{self.wave}"  # suffix of mask instructions
+        self.leaves: dict[str, Reg] = {}
+        self.bases: dict[tuple[Value, int], Place] = {}
+        self.moved: dict[tuple[Value, int], Reg] = {}
+        self.constants: dict[int, Reg] = {}
+        self.params: dict[int, Place] = {}
+        self._bounds = bounds
+
+    # places
+
+    def place(self, value: Value) -> Place:
+        """Return where a value lies: asks for it to be made."""
+        found = self.places.get(value)
+        if found is None:
+            view = self.views.get(value)
+            if view is not None:
+                found = part(self.place(view[0]), view[1], view[2])
+            elif value.op == "param":
+                found = self.params[value.imm]
+            else:
+                found = Reg(self.known.bank(value), dwords(value.type, self.wave), name=value.name)
+            self.places[value] = found
+        return found
+
+    def claim(self, value: Value, place: Place) -> bool:
+        """Have a value made where it is wanted, if nothing asked for it yet and the register is free from there on."""
+        if (
+            value in self.places or value in self.views or value in self.bits or self.known.region.get(value) is not self.here
+            or value.op in _NOT_MADE or self.known.bank(value) != bank(place)
+        ):  # fmt: skip
+            return False
+        floor = self.floors.get(place.reg if isinstance(place, Part) else place)
+        if floor is not None and (self.known.position[value] < floor or value.op not in IN_PLACE):
+            return False
+        self.places[value] = place
+        return True
+
+    def top(self, value: Value) -> int:
+        """Return an upper bound of a scalar, read as unsigned."""
+        return top(value, self._bounds, self.function.group_size)
+
+    # what a use may take in
+
+    def reachable(self, value: Value) -> bool:
+        """Return whether what a value is made of still lies in registers here."""
+        ends = self.ends
+        if ends:
+            views = self.views
+            for one in value.args:
+                view = views.get(one)
+                end = ends.get(view[0] if view else one)
+                if end is not None and end < self.now:
+                    return False
+        return True
+
+    def inner(self, value: Value, op: str) -> bool:
+        """Return whether `value` is an `op` that this use, its only one, takes into its instruction: a varying value of the same region."""
+        return (
+            value.op == op and self.uses[value] == 1 and value not in self.places and self.known.region.get(value) is self.here
+            and value not in self.bits and self.known.bank(value) == "v" and self.reachable(value)
+        )  # fmt: skip
+
+    def inner_condition(self, value: Value) -> bool:
+        """Return whether this use of a condition, its only one, makes it itself."""
+        return (
+            self.uses[value] == 1 and value not in self.places and self.known.region.get(value) is self.here and self.reachable(value)
+        )  # fmt: skip
+
+    # operands
+
+    def any(self, value: Value, kind: str = "b32") -> Operand:
+        """Return a vector instruction's source: constant, SGPR or VGPR. 64-bit literals are put in SGPRs."""
+        bits = self.bits.get(value)
+        if bits is None:
+            return self.place(value)
+        found = number(bits, kind)
+        if kind == "b64" and is_literal(found):
+            return self.scalar_pair(bits)
+        return found
+
+    def constant(self, bits: int) -> Reg:
+        """Return an SGPR with 32 bits, filled once at the kernel's start."""
+        return self.constants.setdefault(bits, Reg("s"))
+
+    def scalar_pair(self, bits: int) -> Reg:
+        """Return SGPRs with a 64-bit constant."""
+        made = Reg("s", 2)
+        self.emit("s_mov_b32", made[0], number(bits & 0xFFFFFFFF, "b32"))
+        self.emit("s_mov_b32", made[1], number(bits >> 32, "b32"))
+        return made
+
+    def float(self, value: Value, kind: str) -> Operand:
+        """Return a float source, sign changes taken in."""
+        neg = absolute = False
+        while value.op in ("fneg", "fabs") and value not in self.bits and self.reachable(value):
+            if value.op == "fabs":
+                absolute = True
+            elif not absolute:
+                neg = not neg
+            value = value.args[0]
+        if not (neg or absolute):
+            return self.any(value, kind)
+        bits = self.bits.get(value)
+        if bits is not None:
+            sign = 1 << value.type.bits - 1
+            bits = bits & ~sign if absolute else bits
+            bits = bits ^ sign if neg else bits
+            found = number(bits, kind)
+            return self.scalar_pair(bits) if kind == "b64" and is_literal(found) else found
+        return Signed(self.place(value), neg, absolute)
+
+    def vector(self, value: Value, kind: str = "b32") -> Place:
+        """Return a value in VGPRs, copied there if it is none."""
+        count = dwords(value.type, self.wave)
+        if value not in self.bits:
+            found = self.place(value)
+            if bank(found) == "v":
+                return found
+        return self.copied(self.parts(value, count), "v")
+
+    def copied(self, parts: list[Operand], where: str) -> Reg:
+        """Return new registers with those dwords."""
+        made = Reg("v" if where == "v" else "s", len(parts))
+        for i, one in enumerate(parts):
+            self.move(made[i] if len(parts) > 1 else made, one)
+        return made
+
+    def scalar(self, value: Value, kind: str = "b32") -> Operand:
+        """Return a SALU source: a constant or SGPRs; 64-bit literals that no instruction holds are put in SGPRs."""
+        bits = self.bits.get(value)
+        if bits is not None:
+            found = number(bits, kind)
+            return self.scalar_pair(bits) if kind == "b64" and is_literal(found) else found
+        place = self.place(value)
+        return place if bank(place) == "s" else self.copied(list(self.pieces(place)), "s")
+
+    def scalar_register(self, value: Value) -> Place:
+        """Return a value in SGPRs."""
+        found = self.scalar(value, "b64" if value.type.bits == 64 else "b32")
+        if isinstance(found, Reg | Part):
+            return found
+        return self.copied(self.parts(value, dwords(value.type, self.wave)), "s")
+
+    def parts(self, value: Value, count: int | None = None) -> list[Operand]:
+        """Return a value's dwords, lowest first."""
+        count = count or dwords(value.type, self.wave)
+        bits = self.bits.get(value)
+        if bits is not None:
+            if value.type.element == "i1":
+                return [-1 if bits else 0] * count
+            return [number(bits >> 32 * i & 0xFFFFFFFF, "b32") for i in range(count)]
+        return list(self.pieces(self.place(value)))
+
+    @staticmethod
+    def pieces(place: Place) -> list[Place]:
+        """Return the dwords of a place."""
+        if isinstance(place, Reg):
+            return [place] if place.count == 1 else [Part(place, i, 1) for i in range(place.count)]
+        return [Part(place.reg, place.first + i, 1) for i in range(place.count)]
+
+    def temporary(self, where: str = "v", count: int = 1) -> Reg:
+        """Return a new register."""
+        return Reg("v" if where == "v" else "s", count)
+
+    # instructions
+
+    def emit(self, mnemonic: str, *operands: Operand, **modifiers: object) -> None:
+        """Write an instruction as it is; a scalar one of two literals, of which it holds one, gets the other from an SGPR."""
+        if mnemonic[:2] == "s_" and len(operands) > 1:
+            literals = {one for one in operands if type(one) is int and not -16 <= one <= 64}
+            if len(literals) > 1:
+                last = operands[-1]
+                held = self.temporary("s")
+                self.line.append(Instr("s_mov_b32", held, last))
+                operands = (*operands[:-1], held)
+        made = Instr(mnemonic, *operands)
+        made.modifiers = modifiers
+        self.line.append(made)
+
+    def move(self, to: Place, source: Operand) -> None:
+        """Copy one dword between banks, or set it to a constant."""
+        if bank(to) == "v":
+            self.emit("v_mov_b32", to, source)
+        elif isinstance(source, Reg | Part) and bank(source) == "v":
+            self.emit("v_readfirstlane_b32", to, source)
+        else:
+            self.emit("s_mov_b32", to, source)
+
+    def valu(self, mnemonic: str, to: Place, *sources: Operand, limit: int = 2, **modifiers: object) -> None:
+        """Write a vector instruction: scalar sources beyond the bus's limit are copied first, a result for SGPRs afterwards."""
+        fitted = self.fit(sources, limit)
+        if bank(to) == "s" and not mnemonic.startswith("v_cmp"):
+            made = self.temporary("v", to.count)
+            self.emit(mnemonic, made, *fitted, **modifiers)
+            for part_to, part_of in zip(self.pieces(to), self.pieces(made), strict=True):
+                self.emit("v_readfirstlane_b32", part_to, part_of)
+            return
+        self.emit(mnemonic, to, *fitted, **modifiers)
+
+    def fit(self, sources: tuple[Operand, ...], limit: int = 2) -> list[Operand]:
+        """Return sources that one vector instruction may read."""
+        fitted = list(sources)
+        seen: list[Operand] = []
+        literal = False
+        for i, one in enumerate(fitted):
+            base = one.source if isinstance(one, Signed) else one
+            if isinstance(base, Reg):
+                if base.bank == "v":
+                    continue
+            elif isinstance(base, Part):
+                if base.reg.bank == "v":
+                    continue
+            elif isinstance(base, float) or (isinstance(base, int) and -16 <= base <= 64):
+                continue
+            if base in seen:
+                continue
+            number_ = isinstance(base, int)
+            if len(seen) < limit and not (number_ and literal):
+                seen.append(base)
+                literal |= number_
+                continue
+            copy = self.copied(list(self.pieces(base)) if isinstance(base, Reg | Part) else [base], "v")
+            fitted[i] = Signed(copy, one.neg, one.abs) if isinstance(one, Signed) else copy
+        return fitted
+
+    def copy_all(self, pairs: list[tuple[Place, Operand]]) -> None:
+        """Copy dwords as if all at once: a source that another copy overwrites is read before, cycles go through a temporary."""
+        waiting = [(to, of) for to, of in pairs if _key(to) != _key(of)]
+        while waiting:
+            sources = {_key(of) for _, of in waiting}
+            ready = [pair for pair in waiting if _key(pair[0]) not in sources]
+            if ready:
+                for to, of in ready:
+                    self.move(to, of)
+                waiting = [pair for pair in waiting if pair not in ready]
+                continue
+            to, of = waiting[0]  # a cycle: keep what is overwritten first
+            kept = self.temporary(bank(to))
+            self.move(kept, to)
+            waiting = [(one, kept if _key(source) == _key(to) else source) for one, source in waiting]
+
+
+# Operations whose instructions read all they read before they write, or go dword by dword: their result may take the place of an operand
+IN_PLACE = frozenset((
+    "fadd", "fsub", "fmul", "fma", "fmin", "fmax", "floor", "ceil", "trunc", "round", "packed", "dot2", "dot4_s", "dot4_u", "matrix",
+    "and", "or", "xor",
+    "not", "add", "sub", "select", "zext", "sext", "mul", "mad", "mul_hi_u", "mul_hi_s", "shl", "shr_u", "shr_s", "min_s", "max_s",
+    "min_u", "max_u",
+    "bit_count", "leading_zeros", "fneg", "fabs", "rcp", "rsq", "sqrt", "exp2", "log2", "sin_turns", "frexp_mantissa", "ldexp", "div",
+    "to_float_s", "to_float_u", "to_int_s", "to_int_u", "fconvert",
+))  # fmt: skip
+_NOT_MADE = frozenset(("param", "index", "carried", "result", "group_id", "thread_id", "const"))
+
+
+def bank(place: Operand) -> Bank:
+    """Return the bank of a register or part."""
+    if isinstance(place, Reg):
+        return place.bank
+    return place.reg.bank if isinstance(place, Part) else "s"
+
+
+def part(place: Place, first: int, count: int) -> Place:
+    """Return dwords of a place."""
+    if isinstance(place, Reg):
+        return place if first == 0 and count == place.count else Part(place, first, count)
+    return Part(place.reg, place.first + first, count)
+
+
+def _key(operand: Operand) -> object:
+    if isinstance(operand, Reg):
+        return operand, 0
+    return (operand.reg, operand.first) if isinstance(operand, Part) else operand

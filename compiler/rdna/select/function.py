@@ -1,0 +1,274 @@
+"""Instruction selection: a machine IR function to RDNA instructions on virtual registers.
+
+`select` rewrites what has no instruction (`legalize`), looks the function over (`analyze`), then makes code backwards: regions from their
+last item to their first (see `emitter`). Structures become blocks:
+
+    loop    carried registers = initial values; index = start; [start < stop? else after]      head: body; carried = following;
+            index += step; index < stop? head                                                    after:
+    if      EXEC narrowed by the condition; no lane left? after                                  body    after: EXEC as it was
+            (a uniform condition: SCC and a branch)
+
+The branch around a body is always there: what a body is made for are accesses to memory, and scalar loads do not heed EXEC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ringup.compiler.machine.ir import Function, If, Loop, Region, Value
+from ringup.compiler.rdna.instructions.code import Block, Code, Instr, Operand, Part
+from ringup.compiler.rdna.instructions.targets import row
+from ringup.compiler.rdna.legalize.rewrite import legalize
+from ringup.compiler.rdna.select import conditions, floats, integers, vectors
+from ringup.compiler.rdna.select import lanes as select_lanes
+from ringup.compiler.rdna.select import memory as select_memory
+from ringup.compiler.rdna.select.emitter import IN_PLACE, Emitter, Place, bank
+from ringup.compiler.rdna.select.prologue import Prologue
+from ringup.errors import CompileError
+
+_RULES: dict[str, Callable[[Emitter, Value, Place], None]] = {
+    **integers.RULES, **conditions.RULES, **floats.RULES, **select_memory.RULES, **select_lanes.RULES,
+    **vectors.RULES,
+}  # fmt: skip
+_SILENT = frozenset(("const", "param"))  # their uses make them, or the prologue
+
+
+def select(function: Function, target: str) -> Code:
+    """Return the code of a function for a processor; what it cannot do is a CompileError."""
+    known = row(target)
+    if function.wave_size not in (32, 64):
+        raise CompileError(f"kernel {function.name}: waves of {function.wave_size} lanes; RDNA has 32 and 64")
+    legal, bounds = legalize(function, known)
+    maker = _Selection(Emitter(legal, known, bounds))
+    return maker.code(target)
+
+
+class _Selection:
+    def __init__(self, emitter: Emitter) -> None:
+        self.e = emitter
+        self.prologue = Prologue(emitter)
+        self.blocks: list[Block] = []  # the last first
+        self.out: list[Instr] = []  # of the block under way, the last first
+        self.depth = 0
+
+    def code(self, target: str) -> Code:
+        e, function = self.e, self.e.function
+        self.out.append(Instr("s_endpgm", 0))
+        self._region(function.body, last=True)
+        if e.bases or e.moved or e.constants:
+            select_memory.constants(e)
+            self._flush()
+        self.prologue.emit()
+        self._flush()
+        self._close()
+        self.blocks.reverse()
+        for i, one in enumerate(self.blocks):
+            one.name = f"b{i}"
+        names = e.row.names
+        if names:
+            for block in self.blocks:
+                for instr in block.instrs:
+                    instr.mnemonic = names.get(instr.mnemonic, instr.mnemonic)
+        return Code(
+            function.name, target, self.blocks, self.prologue.inputs, self.prologue.kernarg_bytes, function.group_size,
+            function.wave_size, function.lds_bytes, self.prologue.group_ids,
+        )  # fmt: skip
+
+    # blocks
+
+    def _flush(self) -> None:
+        """Put a rule's instructions, written forwards, before what is there."""
+        line = self.e.line
+        if line:
+            line.reverse()
+            self.out += line
+            line.clear()
+
+    def _close(self) -> Block:
+        """End the block under way at its beginning and return it: what is made next stands before it."""
+        if not self.out and self.blocks and self.blocks[-1].depth == self.depth:
+            return self.blocks[-1]
+        self.out.reverse()
+        made = Block("", self.depth, self.out)
+        self.blocks.append(made)
+        self.out = []
+        return made
+
+    # structure
+
+    def _region(self, region: Region, *, last: bool = False) -> None:
+        """Make a region's code. `last`: nothing follows it that looks at EXEC."""
+        e = self.e
+        outer, e.here = e.here, region
+        places, position, out, rules, line = e.places, e.known.position, self.out, _RULES, e.line
+        for item in reversed(region.items):
+            if not isinstance(item, Value):
+                e.now = position[item]
+                if isinstance(item, If):
+                    self._if(item, last and item is region.items[-1])
+                else:
+                    self._loop(item)
+                e.here = region
+                out = self.out
+                continue
+            op = item.op
+            place = places.get(item)
+            if place is not None:
+                if op in _SILENT or item in e.views or item in e.bits:
+                    continue
+                e.now = position[item]
+                rule = rules.get(op)
+                if rule is None:
+                    self._effect(item, place)
+                else:
+                    rule(e, item, place)
+            elif op in select_memory.EFFECTS:
+                e.now = position[item]
+                self._effect(item, None)
+            else:
+                continue
+            line.reverse()
+            out += line
+            line.clear()
+        e.here = outer
+
+    def _effect(self, item: Value, place: Place | None) -> None:
+        rule = select_memory.EFFECTS.get(item.op)
+        if rule is None:
+            raise CompileError(f"{item.op}: RDNA's selection knows no such operation")
+        rule(self.e, item, place)
+
+    def _if(self, item: If, last: bool) -> None:
+        e = self.e
+        condition = item.condition
+        now = e.now
+        bits = e.bits.get(condition)
+        if bits is not None:
+            if bits & 1:
+                self._region(item.body, last=last)
+            return
+        saved = None
+        if not condition.uniform and not last:
+            saved = e.temporary("s", e.lanes)
+            self.out.append(Instr(f"s_mov_{e.b}", e.exec, saved))
+        after = self._close()
+        self._region(item.body, last=last or not condition.uniform)  # EXEC is put back here, or nobody looks
+        self._close()
+        e.now = now
+        if condition.uniform:
+            true = conditions.to_scc(e, condition)
+            e.emit("s_cbranch_scc0" if true else "s_cbranch_scc1", after)
+        else:
+            conditions.narrow(e, condition, saved)
+            e.emit("s_cbranch_execz", after)
+        self._flush()
+
+    def _loop(self, loop: Loop) -> None:
+        e = self.e
+        now, outer = e.now, e.here
+        after = self._close()
+        self.depth += 1
+        made = len(self.blocks)
+        head = Block("", self.depth)
+        results = self._result_places(loop)
+        index = e.place(loop.index)
+        end = e.known.end[loop.body]
+        e.here, e.now = loop.body, end
+        live = [place is not None or e.uses.get(one, 0) > 0 for one, place in zip(loop.carried, results, strict=True)]
+        for one, asked, wanted in zip(loop.carried, results, live, strict=True):
+            if wanted:
+                if asked is not None:
+                    e.places[one] = asked
+                e.place(one)
+        carried = [e.places[one] for one, wanted in zip(loop.carried, live, strict=True) if wanted]
+        floors = {place: e.floors.get(place) for place in carried}
+        self._latch(loop, index, head, live)
+        self._region(loop.body)
+        self.out.reverse()
+        head.instrs = self.out
+        self.out = []
+        self.blocks.append(head)
+        head.loop_end = self.blocks[made]
+        self.depth -= 1
+        for place, floor in floors.items():
+            if floor is not None:
+                e.floors[place] = floor
+            else:
+                e.floors.pop(place, None)
+        e.now, e.here = now, outer
+        self._enter(loop, index, after, live)
+
+    def _result_places(self, loop: Loop) -> list[Place | None]:
+        """Return where results were asked to lie: the carried values lie there all along."""
+        return [self.e.places.get(one) for one in loop.results]
+
+    def _latch(self, loop: Loop, index: Place, head: Block, live: list[bool]) -> None:
+        """Write a loop's end: carried values follow, the index steps, and back."""
+        e = self.e
+        stop = e.scalar(loop.stop)
+        pairs: list[tuple[Place, Operand]] = []
+        for one, of, wanted in zip(loop.carried, loop.following, live, strict=True):
+            if not wanted or of is one:
+                continue
+            place = e.places[one]
+            if self._follows_in_place(one, of, place):
+                continue
+            pairs += zip(e.pieces(place), e.parts(of), strict=True)
+        e.copy_all(pairs)
+        e.emit("s_add_i32", index, index, loop.step)
+        e.emit("s_cmp_lt_i32", index, stop)
+        e.emit("s_cbranch_scc1", head)
+        self._flush()
+
+    def _follows_in_place(self, carried: Value, following: Value, place: Place) -> bool:
+        """Have the following value made in the carried one's register, if nobody reads that any more by then."""
+        e, known = self.e, self.e.known
+        last_use = known.last_use.get(carried, 0)
+        if isinstance(place, Part) or following in e.places or following in e.bits or following in e.views:
+            return False
+        found = known.loop_of.get(following)
+        if found is not None:  # an inner loop's result: its carried value may lie in this register all along
+            inner, _ = found
+            if (
+                known.position.get(inner, -1) < last_use
+                or known.bank(following) != bank(place)
+                or not self._stands_in(inner, e.here)
+            ):
+                return False
+            e.places[following] = place
+            e.floors[place] = known.position[inner]
+            e.ends[carried] = known.position[inner]
+            return True
+        position = known.position.get(following)
+        if following.op not in IN_PLACE or position is None or position < last_use:
+            return False
+        e.floors[place] = last_use
+        if not e.claim(following, place):
+            del e.floors[place]
+            return False
+        e.ends[carried] = position
+        return True
+
+    @staticmethod
+    def _stands_in(loop: Loop, region: Region) -> bool:
+        return any(one is loop for one in region.items)
+
+    def _enter(self, loop: Loop, index: Place, after: Block, live: list[bool]) -> None:
+        """Write what comes before a loop: initial values, the first index, and the way around if it may run no time."""
+        e = self.e
+        pairs: list[tuple[Place, Operand]] = []
+        for one, of, wanted in zip(loop.carried, loop.initial, live, strict=True):
+            if not wanted:
+                continue
+            place = e.places[one]
+            if e.uses[of] == 1 and e.claim(of, place):
+                continue
+            pairs += zip(e.pieces(place), e.parts(of), strict=True)
+        start = e.scalar(loop.start)
+        pairs.append((index, start))
+        stop = None if loop.at_least_once else e.scalar(loop.stop)
+        e.copy_all(pairs)
+        if stop is not None:
+            e.emit("s_cmp_ge_i32", index, stop)
+            e.emit("s_cbranch_scc1", after)
+        self._flush()

@@ -1,0 +1,36 @@
+"""The chips this driver knows, by the version of their graphics core. A chip's blocks bring their own rows, by the version each of them has.
+
+Source: Linux Documentation/gpu/amdgpu/dgpu-asic-info-table.csv; LLVM AMDGPUUsage, "Processors"; amdgpu_discovery.c.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ringup.drivers.amd.bus.registers import Version
+from ringup.errors import NotSupported
+
+
+class Chip(NamedTuple):
+    """What a graphics core's version tells: AMD's name, the compiler's target, engines that copy."""
+
+    name: str
+    target: str
+    sdma_engines: int = 2
+
+
+CHIPS: dict[Version, Chip] = {
+    (11, 0, 0): Chip("navi31", "gfx1100"),
+    (11, 0, 2): Chip("navi33", "gfx1102"),
+    (11, 0, 3): Chip("navi32", "gfx1101"),
+    (12, 0, 0): Chip("navi44", "gfx1200"),
+    (12, 0, 1): Chip("navi48", "gfx1201"),
+}
+
+
+def chip(gc: Version) -> Chip:
+    """Return the chip with this graphics core. Raises `NotSupported` for another."""
+    if gc not in CHIPS:
+        known = ", ".join(f"{row.name} ({'.'.join(map(str, version))})" for version, row in CHIPS.items())
+        raise NotSupported(f"the graphics core is version {'.'.join(map(str, gc))}; there are drivers for {known}")
+    return CHIPS[gc]

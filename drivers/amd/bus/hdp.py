@@ -1,0 +1,46 @@
+"""Host data path: what the host writes through BAR 0 waits here until it is flushed into VRAM.
+
+Flush after the last byte that was written through the window and before the card is told of it. HDP 6 and 7 keep nothing of what was read:
+there is no invalidation to do (hdp_v6_0.c and hdp_v7_0.c have no `invalidate_hdp`).
+
+Source: amdgpu hdp_v6_0.c, hdp_v6_0_flush_hdp; nbio_v4_3.c, nbio_v4_3_remap_hdp_registers.
+"""
+
+from __future__ import annotations
+
+from ringup.autogen.amd.kfd import KFD_MMIO_REMAP_HDP_MEM_FLUSH_CNTL, KFD_MMIO_REMAP_HDP_REG_FLUSH_CNTL
+from ringup.autogen.amd.nbio import (
+    BIF_BX0_REMAP_HDP_MEM_FLUSH_CNTL,
+    BIF_BX0_REMAP_HDP_REG_FLUSH_CNTL,
+    RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE,
+)
+from ringup.drivers.amd.bus.registers import Block
+
+HOLE = 0x7F000  # byte offset in the register BAR that no block has: MMIO_REG_HOLE_OFFSET of nbio_v4_3.c
+
+
+class Hdp:
+    """The host data path of one card. Needs the NBIO's registers and nothing else up."""
+
+    def __init__(self, nbio: Block) -> None:
+        self._nbio = nbio
+        self.flushes = 0
+
+    def start(self) -> None:
+        """Put the flush registers where every process that maps the BAR may use them."""
+        for word, at in (
+            (BIF_BX0_REMAP_HDP_MEM_FLUSH_CNTL, KFD_MMIO_REMAP_HDP_MEM_FLUSH_CNTL),
+            (BIF_BX0_REMAP_HDP_REG_FLUSH_CNTL, KFD_MMIO_REMAP_HDP_REG_FLUSH_CNTL),
+        ):
+            self._nbio.write(word.at(self._nbio.version)(HOLE + at))  # the address field holds bits 18:2 in place
+
+    def request(self) -> None:
+        """Ask for a flush ahead of a doorbell: posted writes stay in order, so the card hears of both in this one."""
+        self.flushes += 1
+        self._nbio.registers.write(HOLE + KFD_MMIO_REMAP_HDP_MEM_FLUSH_CNTL, 0)
+
+    def flush(self) -> None:
+        """Make all that was written through BAR 0 so far visible to the card."""
+        self.request()
+        # ORDER: a read pushes the posted write; the flush register itself must not be read, some boards stall on it
+        self._nbio.push(RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE)

@@ -1,0 +1,179 @@
+"""The interrupt handler block: a ring of 32-byte entries in memory, its write pointer stored beside it, and what the driver read so far.
+
+The ring may lie anywhere VMID 0 of MMHUB reaches: system space or VRAM. It works without message-signalled interrupts too: `drain` looks at the
+stored write pointer. Source: amdgpu ih_v6_0.c, ih_v7_0.c, amdgpu_ih.c.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+from ringup.autogen.amd import osssys
+from ringup.drivers.amd.bus import ih_decode
+from ringup.drivers.amd.bus.access import Access
+from ringup.drivers.amd.bus.doorbells import Doorbell
+from ringup.drivers.amd.bus.ih_decode import ENTRY_BYTES, Interrupt
+from ringup.drivers.amd.bus.registers import Block
+
+MIN_BYTES, MAX_BYTES = 4096, 256 << 10  # IH_RB_WPTR.offset counts 64 Ki dwords
+SETTLE_US = 1000  # TIMEOUT: entries under way when interrupts are switched off; ih_v6_0_irq_disable waits as long
+MC_SPACE_VIRTUAL = 4  # ring and write-back are addresses of VMID 0, not of the bus. Source: ih_v6_0_rb_cntl
+STORM_DELAY = 3  # page faults come in storms: fewer messages for them. Source: ih_v6_0_irq_init
+_POINTER = struct.Struct("<I")
+_HEAD = struct.Struct("<H")  # client and source of an entry
+_FATAL_HEADS = frozenset(
+    int(ih_decode.Entry(client_id=client, source_id=source))
+    for (client, source), kind in ih_decode.KINDS.items()
+    if kind in ih_decode.FATAL
+)
+
+
+def silence(block: Block) -> None:
+    """Let no entry come, whoever set the ring up: it may lie in memory that is somebody else's today."""
+    block.update(osssys.IH_RB_CNTL, rb_enable=0, enable_intr=0)
+
+
+class Ih:
+    """Interrupt ring 0 of one card.
+
+    `ring` is the ring's memory as the CPU sees it and `ring_va` as VMID 0 does; its size is a power of two. `writeback` (4 bytes) and
+    `writeback_va` are where the block stores its write pointer. Without a `doorbell` the read pointer goes through a register.
+    """
+
+    def __init__(
+        self,
+        block: Block,
+        ring: memoryview | Access,
+        ring_va: int,
+        writeback: memoryview | Access,
+        writeback_va: int,
+        doorbell: Doorbell | None = None,
+        last_seen: Callable[[bool], int] | None = None,
+    ) -> None:
+        """`last_seen(looked)`: the stored write pointer, where a look is a round trip; as it is known if whoever asks has just `looked`."""
+        size_bytes = len(ring)
+        if not MIN_BYTES <= size_bytes <= MAX_BYTES or size_bytes & size_bytes - 1:
+            raise ValueError(
+                f"an interrupt ring is a power of two of {MIN_BYTES} to {MAX_BYTES} bytes, not {size_bytes}"
+            )
+        if ring_va % 256 or writeback_va % 4:
+            raise ValueError(
+                f"the ring starts on 256 bytes and its write pointer on 4, not at {ring_va:#x} and {writeback_va:#x}"
+            )
+        self._block, self._ring, self._ring_va = block, ring, ring_va
+        self._writeback, self._writeback_va, self._doorbell = writeback, writeback_va, doorbell
+        self._last_seen = last_seen or (lambda looked: int(_POINTER.unpack(self._writeback[:4])[0]))
+        self._mask = size_bytes - 1
+        self._rptr = self._glanced = self._stored_then = 0
+        self.overflows = 0
+
+    def start(self, *, message_signalled: bool) -> None:
+        """Set the ring up and let entries come; `message_signalled`: send a message after the driver has read on."""
+        self._enable(False)
+        block = self._block
+        block.write(block.make(osssys.IH_RB_BASE, addr=self._ring_va >> 8 & 0xFFFF_FFFF))
+        block.write(block.make(osssys.IH_RB_BASE_HI, addr=self._ring_va >> 40))
+        block.update(
+            osssys.IH_RB_CNTL,
+            rb_size=(len(self._ring) // 4).bit_length() - 1,
+            mc_space=MC_SPACE_VIRTUAL,
+            mc_snoop=1,
+            mc_ro=0,
+            mc_vmid=0,
+            wptr_writeback_enable=1,
+            wptr_overflow_enable=1,
+            wptr_overflow_clear=1,
+            rptr_rearm=message_signalled,
+        )
+        self._writeback[:4] = _POINTER.pack(0)
+        block.write_pair(osssys.IH_RB_WPTR_ADDR_LO, osssys.IH_RB_WPTR_ADDR_HI, self._writeback_va)
+        block.write(block.make(osssys.IH_RB_WPTR))
+        block.write(block.make(osssys.IH_RB_RPTR))
+        if self._doorbell:
+            block.write(block.make(osssys.IH_DOORBELL_RPTR, offset=self._doorbell.index, enable=1))
+        else:
+            block.write(block.make(osssys.IH_DOORBELL_RPTR))
+        block.update(osssys.IH_STORM_CLIENT_LIST_CNTL, client18_is_storm_client=1)
+        block.update(osssys.IH_INT_FLOOD_CNTL, flood_cntl_enable=1)
+        block.update(osssys.IH_MSI_STORM_CTRL, delay=STORM_DELAY)
+        self._enable(True)
+
+    def stop(self) -> None:
+        """Let no entry come; twice is harmless."""
+        self._enable(False)
+        self._block.registers.clock.sleep_us(SETTLE_US)
+
+    def _enable(self, on: bool) -> None:
+        control = self._block.read(osssys.IH_RB_CNTL).replace(rb_enable=on)
+        if on:
+            self._clear_overflow(control)
+        self._block.write(control.replace(enable_intr=on, wptr_overflow_clear=0))
+        if not on:
+            self._block.write(self._block.make(osssys.IH_RB_RPTR))
+            self._block.write(self._block.make(osssys.IH_RB_WPTR))
+        self._rptr = self._glanced = self._stored_then = 0
+
+    def _clear_overflow(self, control: osssys.IH_RB_CNTL) -> None:
+        """Clear the overflow bit: the change of WPTR_OVERFLOW_CLEAR from 0 to 1 does it."""
+        for clear in (0, 1, 0):
+            self._block.write(control.replace(wptr_overflow_clear=clear))
+
+    def glance(self, looked: bool) -> bool:
+        """Whether `drain` should be called: something fatal came, or so much that the ring should be emptied. Costs a look at memory,
+        or none where `last_seen` tells.
+        """
+        stored = self._last_seen(looked)
+        if stored == self._stored_then:
+            return False
+        word = self._stored()
+        if word.rb_overflow:
+            return True
+        end, at, ring = int(word.offset) * 4 & self._mask & -ENTRY_BYTES, self._glanced, self._ring
+        while at != end:
+            if _HEAD.unpack(ring[at : at + _HEAD.size])[0] in _FATAL_HEADS:
+                return True
+            at = at + ENTRY_BYTES & self._mask
+        self._glanced, self._stored_then = at, stored
+        return at - self._rptr & self._mask > self._mask // 2
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is something to drain; one look at memory."""
+        return int(self._stored().offset) * 4 & self._mask & -ENTRY_BYTES != self._rptr
+
+    def drain(self) -> list[Interrupt]:
+        """Return the entries that came, oldest first, at most a ringful, and tell the block. Never waits."""
+        end = self._write_pointer()
+        found: list[Interrupt] = []
+        while self._rptr != end:
+            found.append(ih_decode.decode(self._ring[self._rptr : self._rptr + ENTRY_BYTES]))
+            self._rptr = self._rptr + ENTRY_BYTES & self._mask
+        self._glanced = end
+        if found:
+            self._tell()
+        return found
+
+    def _tell(self) -> None:
+        if self._doorbell:
+            self._doorbell.ring32(self._rptr)
+        else:
+            self._block.write(self._block.make(osssys.IH_RB_RPTR, offset=self._rptr // 4))
+
+    def _stored(self) -> osssys.IH_RB_WPTR:
+        word = osssys.IH_RB_WPTR.at(self._block.version)
+        return word(_POINTER.unpack(self._writeback[:4])[0])
+
+    def _write_pointer(self) -> int:
+        """Return where the block writes next, in bytes. After an overflow the oldest entries are gone: reading goes on behind the newest."""
+        stored = self._stored()
+        if stored.rb_overflow:
+            now = self._block.read(osssys.IH_RB_WPTR)  # the stored one keeps the bit until the next entry
+            if now.rb_overflow:
+                self.overflows += 1
+                self._rptr = int(now.offset) * 4 + ENTRY_BYTES & self._mask & -ENTRY_BYTES
+                self._clear_overflow(self._block.read(osssys.IH_RB_CNTL))
+            stored = now
+        return (
+            int(stored.offset) * 4 & self._mask & -ENTRY_BYTES
+        )  # whole entries, whatever a card that is going away stores

@@ -1,0 +1,62 @@
+"""Clock gating: parts of the graphics core and the memory hub that do nothing get no clock. Saves power, changes nothing else.
+
+Switched on when all else is up, off before anything is taken down. Source: amdgpu soc21.c (cg_flags of each chip),
+gfx_v11_0_update_gfx_clock_gating, mmhub_v3_0_set_clockgating.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ringup.autogen.amd import gc_cp, gc_rlc, sdma
+from ringup.autogen.amd.gc_hqd import CP_RB_WPTR_POLL_CNTL
+from ringup.autogen.amd.mmhub import MM_ATC_L2_MISC_CG
+from ringup.drivers.amd.bus.registers import Block, Version
+from ringup.drivers.amd.gfx.core import Gfx
+from ringup.drivers.amd.gfx.sdma import SdmaEngine
+
+IDLE_THRESHOLD, SLEEP_DELAY = 0x36, 0xF  # Source: gfx_v11_0_update_coarse_grain_clock_gating, as the next line's
+POLL_FREQUENCY, IDLE_POLLS = 0x100, 0x90
+_COARSE = ("gfxip_cgcg_override", "gfxip_cgls_override")
+_MEDIUM = ("grbm_cgtt_sclk_override", "rlc_cgtt_sclk_override", "gfxip_mgcg_override")
+_REPEATERS, _MEMORIES, _COUNTERS = "gfxip_repeater_fgcg_override", "gfxip_fgcg_override", "perfmon_clock_state"
+_IDLE_INTERRUPTS = ("cntx_busy_int_enable", "cntx_empty_int_enable", "cmp_busy_int_enable", "gfx_idle_int_enable")
+
+
+class GatingRow(NamedTuple):
+    """What a chip may gate: overrides that are dropped, and whether its memory hub takes part."""
+
+    overrides: tuple[str, ...]
+    memory_hub: bool
+
+
+_ROWS: dict[Version, GatingRow] = {
+    (11, 0, 0): GatingRow((*_COARSE, *_MEDIUM, _REPEATERS, _MEMORIES, _COUNTERS), True),
+    (11, 0, 2): GatingRow((*_COARSE, _REPEATERS), False),
+    (11, 0, 3): GatingRow((*_COARSE, *_MEDIUM, _REPEATERS), False),
+}
+
+
+def set_gating(gfx: Gfx, mmhub: Block, engines: tuple[SdmaEngine, ...], on: bool) -> None:
+    """Let idle clocks stop, or keep all on. A chip without a row stays as its firmware left it."""
+    gc = gfx.block
+    row = _ROWS.get(gc.version)
+    if row is None:
+        return
+    with gfx.safe_mode():
+        gc.update(gc_rlc.RLC_CGTT_MGCG_OVERRIDE, **dict.fromkeys(row.overrides, int(not on)))
+        gc.update(
+            gc_rlc.RLC_CGCG_CGLS_CTRL,
+            cgcg_gfx_idle_threshold=IDLE_THRESHOLD,
+            cgls_rep_compansat_delay=SLEEP_DELAY,
+            cgcg_en=on,
+            cgls_en=on,
+        )
+        gc.update(CP_RB_WPTR_POLL_CNTL, poll_frequency=POLL_FREQUENCY, idle_poll_count=IDLE_POLLS)
+        for word in (gc_cp.CP_INT_CNTL, gc_cp.CP_INT_CNTL_RING0):  # the RLC learns from them that the core is idle
+            gc.update(word, **dict.fromkeys(_IDLE_INTERRUPTS, int(on)))
+        for engine in engines:
+            control = (sdma.SDMA0_RLC_CGCG_CTRL, sdma.SDMA1_RLC_CGCG_CTRL)[engine.index]
+            engine.block.update(control, cgcg_int_enable=on)
+    if row.memory_hub:
+        mmhub.update(MM_ATC_L2_MISC_CG, enable=on, mem_ls_enable=on)

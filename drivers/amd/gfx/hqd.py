@@ -1,0 +1,151 @@
+"""A hardware queue (HQD) of the compute micro engine, mapped by the host: its registers are loaded under GRBM_GFX_CNTL, without a scheduler.
+
+Source: amdgpu amdgpu_amdkfd_gfx_v11.c (hqd_load_v11, hqd_destroy_v11), gfx_v11_0_reset_kcq.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ringup.autogen.amd import gc_hqd
+from ringup.autogen.amd.gc import GRBM_GFX_CNTL
+from ringup.autogen.amd.gc_pipe import SPI_COMPUTE_QUEUE_RESET
+from ringup.drivers.amd.bus.access import Access
+from ringup.drivers.amd.bus.registers import Block
+from ringup.drivers.amd.gfx import mqd
+from ringup.drivers.amd.gfx.mqd import QueueSpec
+from ringup.errors import DeviceHung, DeviceTimeout
+
+DRAIN, RESET_WAVES = 1, 2  # of CP_HQD_DEQUEUE_REQUEST. Source: amdgpu_amdkfd_gfx_v11.c, hqd_dequeue_request_type
+DRAIN_TIMEOUT_US = 100_000  # TIMEOUT: amdgpu's own, gfx_v11_0_kiq_init_register: AMDGPU_MAX_USEC_TIMEOUT
+RESET_TIMEOUT_US = 100_000  # TIMEOUT: amdgpu's own, gfx_v11_0_reset_kcq
+COMPUTE_ME = 1
+PIPES, QUEUES = 4, 4  # of micro engine 1, queues of each pipe. Source: gfx_v11_0_sw_init
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a queue lies: a pipe and a queue of micro engine 1."""
+
+    pipe: int
+    queue: int
+
+    def __post_init__(self) -> None:
+        """Refuse what GRBM_GFX_CNTL cannot select."""
+        if not 0 <= self.pipe < PIPES or not 0 <= self.queue < QUEUES:
+            raise ValueError(f"micro engine 1 has pipes 0 to {PIPES - 1} of {QUEUES} queues, not {self}")
+
+    def __str__(self) -> str:
+        """Name it as amdgpu's rings are named: micro engine, pipe, queue."""
+        return f"{COMPUTE_ME}.{self.pipe}.{self.queue}"
+
+
+class Pointers(NamedTuple):
+    """Where a queue stands, in dwords; `error` holds CP_HQD_ERROR."""
+
+    active: bool
+    rptr: int
+    wptr: int
+    error: gc_hqd.CP_HQD_ERROR
+
+
+SafeMode = Callable[[], AbstractContextManager[None]]  # keeps clocks and power on meanwhile
+
+
+def selected(gc: Block, place: Place) -> AbstractContextManager[None]:
+    """Select a queue for the registers that every one has, none at the end."""
+    select = gc.make(GRBM_GFX_CNTL, meid=COMPUTE_ME, pipeid=place.pipe, queueid=place.queue)
+    return gc.selected(select, gc.make(GRBM_GFX_CNTL))
+
+
+def drop(gc: Block, place: Place, safe_mode: SafeMode) -> None:
+    """Kill what the queue at `place` runs and take it off; other queues go on. Raises `DeviceHung` when it does not let go."""
+    try:
+        with safe_mode(), selected(gc, place):
+            gc.write(gc.make(gc_hqd.CP_HQD_DEQUEUE_REQUEST, dequeue_req=RESET_WAVES))
+            gc.write(gc.make(SPI_COMPUTE_QUEUE_RESET, reset=1))
+            _wait_inactive(gc, f"resetting compute queue {place}", RESET_TIMEOUT_US)
+    except DeviceTimeout as error:
+        raise DeviceHung(
+            f"compute queue {place} cannot be taken off, not even by killing its waves: {error}"
+        ) from error
+
+
+def _wait_inactive(gc: Block, doing: str, timeout_us: int) -> None:
+    """Wait until the selected queue is off and cut its doorbell."""
+    gc.wait(gc_hqd.CP_HQD_ACTIVE, lambda word: not word.active, timeout_us, doing)
+    gc.write(gc.make(gc_hqd.CP_HQD_DEQUEUE_REQUEST))
+    gc.write(gc.make(gc_hqd.CP_HQD_PQ_DOORBELL_CONTROL))
+
+
+class Hqd:
+    """One compute queue. `descriptor` is the memory at `spec.mqd_va`, a page; `flush_hdp` makes what was written to it arrive there."""
+
+    def __init__(
+        self,
+        gc: Block,
+        place: Place,
+        spec: QueueSpec,
+        descriptor: memoryview | Access,
+        safe_mode: SafeMode,
+        flush_hdp: Callable[[], None],
+    ) -> None:
+        self.place, self.spec = place, spec
+        self._gc, self._descriptor, self._safe_mode, self._flush_hdp = gc, descriptor, safe_mode, flush_hdp
+
+    def map(self) -> None:
+        """Load the queue and let it run; its pointers start at 0. What a previous owner left active is thrown out first."""
+        gc = self._gc
+        with selected(gc, self.place):
+            taken = bool(gc.read(gc_hqd.CP_HQD_ACTIVE).active)
+        if taken:
+            self.reset()
+        image = mqd.compute_mqd(gc.version, self.spec)
+        self._descriptor[: len(image)] = image
+        # ORDER: the engine preloads shader registers from the descriptor when the queue becomes active. Source: amdgpu_gfx_enable_kcq
+        self._flush_hdp()
+        first = gc.address(gc_hqd.CP_MQD_BASE_ADDR)
+        count = gc.distance(gc_hqd.CP_MQD_BASE_ADDR, gc_hqd.CP_HQD_PQ_WPTR_HI) + 1
+        with selected(gc, self.place):
+            gc.registers.write_run(first, struct.unpack_from(f"<{count}I", image, mqd.FIRST_HQD_DWORD * 4))
+            # ORDER: the doorbell is tied before the queue is active, or a ring in between is lost
+            gc.write(mqd.doorbell_control(gc.version, self.spec, on=True))
+            gc.write(gc.make(gc_hqd.CP_HQD_EOP_RPTR, init_fetcher=1))
+            gc.write(gc.make(gc_hqd.CP_HQD_ACTIVE, active=1))
+            active = bool(gc.read(gc_hqd.CP_HQD_ACTIVE).active)
+        if not active:
+            raise DeviceHung(f"compute queue {self.place} did not become active; the graphics core needs a reset")
+
+    def unmap(self, timeout_us: int = DRAIN_TIMEOUT_US) -> bool:
+        """Take the queue off. What it has begun ends first, if it does within `timeout_us`; True then, False when its waves were killed.
+
+        Raises `DeviceHung` when the queue does not let go.
+        """
+        gc = self._gc
+        try:
+            with selected(gc, self.place):
+                gc.write(gc.make(gc_hqd.CP_HQD_DEQUEUE_REQUEST, dequeue_req=DRAIN))
+                _wait_inactive(gc, f"draining compute queue {self.place}", timeout_us)
+        except DeviceTimeout:
+            self.reset()
+            return False
+        return True
+
+    def reset(self) -> None:
+        """Kill what the queue runs and take it off; other queues go on. Raises `DeviceHung` when it does not let go."""
+        drop(self._gc, self.place, self._safe_mode)
+
+    def pointers(self) -> Pointers:
+        """Read where the queue stands."""
+        gc = self._gc
+        with selected(gc, self.place):
+            return Pointers(
+                active=bool(gc.read(gc_hqd.CP_HQD_ACTIVE).active),
+                rptr=int(gc.read(gc_hqd.CP_HQD_PQ_RPTR)),
+                wptr=gc.read_pair(gc_hqd.CP_HQD_PQ_WPTR_LO, gc_hqd.CP_HQD_PQ_WPTR_HI),
+                error=gc.read(gc_hqd.CP_HQD_ERROR),
+            )

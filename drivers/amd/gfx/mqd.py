@@ -1,0 +1,124 @@
+"""Descriptor of a compute queue (MQD): what the command processor loads into a hardware queue, and where it saves it.
+
+Made as for a user's queue in a VMID of its own, without context save. Source: amdkfd kfd_mqd_manager_v11.c (init_mqd, update_mqd),
+kfd_mqd_manager_v12.c; amdgpu v11_structs.h, v12_structs.h; gfx_v11_0_compute_mqd_init.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ringup.autogen.amd import gc_hqd
+from ringup.autogen.amd.mqd import v11_compute_mqd, v12_compute_mqd
+from ringup.autogen.structs import memory
+from ringup.drivers.amd.bus.queue_limits import check_addresses, check_ring, check_vmid
+from ringup.drivers.amd.bus.registers import Version
+
+HEADER = 0xC031_0800  # Source: gfx_v11_0_compute_mqd_init
+SIZE_BYTES = (
+    4096  # a page: the structure has 2048 bytes, firmware writes behind it. Source: kfd_mqd_manager_v11.c, allocate_mqd
+)
+EOP_MIN_BYTES, EOP_MAX_BYTES = (
+    2048,
+    8192,
+)  # QUIRK: the hardware counts at most 0xff entries of 32 bytes. Source: update_mqd
+PRELOAD_SIZE = 0x55
+RPTR_BLOCK = 5  # the read pointer is reported every 2 << 5 dwords at the latest
+DISPATCH_POINTER = 1 << 14  # of CP_HQD_HQ_STATUS0: the packet's address is kept for a debugger. Source: init_mqd
+PIPE_PRIORITY, QUEUE_PRIORITY = 1, 7  # the middle ones. Source: kfd_mqd_manager.c, pipe_priority_map
+_STRUCTS = {11: v11_compute_mqd, 12: v12_compute_mqd}
+FIRST_HQD_DWORD = 128  # the descriptor's copy of CP_MQD_BASE_ADDR; the registers that follow lie in the same order
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSpec:
+    """A compute queue as its maker wants it.
+
+    `ring_va`, `rptr_va`, `wptr_va`, `eop_va` are addresses of `vmid`; `mqd_va` is one of VMID 0. `rptr_va` takes the read pointer (32 bits,
+    dwords). ORDER: whoever submits stores the write pointer (64 bits, dwords) at `wptr_va` before ringing: a queue that was not on its pipe
+    when the doorbell rang looks there. `eop_va` is a buffer for work that ends out of order.
+    `doorbell_index` counts dwords of BAR 2. `privileged`: packets may touch privileged registers.
+    """
+
+    ring_va: int
+    ring_dwords: int
+    rptr_va: int
+    wptr_va: int
+    eop_va: int
+    eop_bytes: int
+    mqd_va: int
+    vmid: int
+    doorbell_index: int
+    privileged: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what the registers cannot say."""
+        check_ring(self.ring_dwords)
+        if not EOP_MIN_BYTES <= self.eop_bytes <= EOP_MAX_BYTES or self.eop_bytes & self.eop_bytes - 1:
+            raise ValueError(
+                f"an EOP buffer is a power of two of {EOP_MIN_BYTES} to {EOP_MAX_BYTES} bytes, not {self.eop_bytes}"
+            )
+        check_addresses(
+            ("ring_va", self.ring_va, 256),
+            ("eop_va", self.eop_va, 256),
+            ("mqd_va", self.mqd_va, 256),
+            ("rptr_va", self.rptr_va, 4),
+            ("wptr_va", self.wptr_va, 8),
+        )
+        check_vmid(self.vmid)
+
+
+def compute_mqd(version: Version, spec: QueueSpec) -> bytes:
+    """Return the descriptor of a queue that is not active yet; `version` is the graphics core's."""
+    if version[0] not in _STRUCTS:
+        raise ValueError(f"no compute queue descriptor is known for graphics core {version}")
+    struct = _STRUCTS[version[0]]
+    everywhere = {f"compute_static_thread_mgmt_se{se}": 0xFFFF_FFFF for se in range(8)}
+    descriptor = struct(
+        header=HEADER,
+        compute_pipelinestat_enable=1,
+        **everywhere,
+        **_pointers(spec),
+        cp_hqd_vmid=spec.vmid,
+        cp_hqd_persistent_state=int(
+            gc_hqd.CP_HQD_PERSISTENT_STATE.at(version)(preload_req=1, preload_size=PRELOAD_SIZE)
+        ),
+        cp_hqd_pipe_priority=PIPE_PRIORITY,
+        cp_hqd_queue_priority=QUEUE_PRIORITY,
+        cp_hqd_quantum=int(gc_hqd.CP_HQD_QUANTUM.at(version)(quantum_en=1, quantum_scale=1, quantum_duration=1)),
+        cp_hqd_pq_doorbell_control=int(doorbell_control(version, spec, on=False)),
+        cp_hqd_pq_control=int(
+            gc_hqd.CP_HQD_PQ_CONTROL.at(version)(
+                queue_size=spec.ring_dwords.bit_length() - 2,  # 2 << queue_size dwords
+                rptr_block_size=RPTR_BLOCK,
+                unord_dispatch=1,
+                priv_state=spec.privileged,
+                kmd_queue=spec.privileged,
+            )
+        ),
+        cp_hqd_ib_control=int(gc_hqd.CP_HQD_IB_CONTROL.at(version)(min_ib_avail_size=3)),
+        cp_hqd_hq_status0=DISPATCH_POINTER,
+        cp_mqd_control=int(gc_hqd.CP_MQD_CONTROL.at(version)(priv_state=1)),
+        cp_hqd_eop_control=int(
+            gc_hqd.CP_HQD_EOP_CONTROL.at(version)(eop_size=(spec.eop_bytes // 4).bit_length() - 2)  # 2 << eop_size
+        ),
+    )
+    return bytes(memory(descriptor))
+
+
+def _pointers(spec: QueueSpec) -> dict[str, int]:
+    """Return the addresses of a queue, cut into the halves that the descriptor has."""
+    halves = {
+        "cp_mqd_base_addr": spec.mqd_va,
+        "cp_hqd_pq_base": spec.ring_va >> 8,
+        "cp_hqd_pq_rptr_report_addr": spec.rptr_va,
+        "cp_hqd_pq_wptr_poll_addr": spec.wptr_va,
+        "cp_hqd_eop_base_addr": spec.eop_va >> 8,
+    }
+    low = {f"{name}_lo": value & 0xFFFF_FFFF for name, value in halves.items()}
+    return low | {f"{name}_hi": value >> 32 for name, value in halves.items()}
+
+
+def doorbell_control(version: Version, spec: QueueSpec, *, on: bool) -> gc_hqd.CP_HQD_PQ_DOORBELL_CONTROL:
+    """Return the word that ties a queue to its doorbell."""
+    return gc_hqd.CP_HQD_PQ_DOORBELL_CONTROL.at(version)(doorbell_offset=spec.doorbell_index, doorbell_en=on)

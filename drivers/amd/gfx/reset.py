@@ -1,0 +1,105 @@
+"""Soft reset of the graphics core's command processor and shaders: the rung between one queue and the whole card.
+
+Kills every queue and wave; memory, its hub and the firmware stay. Source: amdgpu gfx_v11_0.c, gfx_v11_0_soft_reset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ringup.autogen.amd import gc_cp, gc_hqd
+from ringup.autogen.amd.gc import GRBM_SOFT_RESET
+from ringup.autogen.amd.gc_pipe import SPI_COMPUTE_QUEUE_RESET
+from ringup.drivers.amd.bus.registers import Block
+from ringup.drivers.amd.gfx.core import TIMEOUT_US, Gfx
+from ringup.drivers.amd.gfx.hqd import QUEUES, RESET_WAVES, Place, selected
+from ringup.errors import DeviceHung, DeviceTimeout
+
+CP_RESET_US = 50_000  # GUESS: in reset, and behind it; far longer than the microsecond of gfx_v11_0_soft_reset
+MUTEX_CLIENT = 4  # the driver's number among those who may use CP_VMID_RESET. Source: gfx_v11_0_request_gfx_index_mutex
+EVERY_VMID_BUT_0, EVERY_PIPE = 0xFFFE, 0xFF
+_RESET = ("soft_reset_cp", "soft_reset_gfx", "soft_reset_cpf", "soft_reset_cpc", "soft_reset_cpg")
+
+
+def reset_command_processor(gfx: Gfx) -> None:
+    """Reset the command processor, no queue of which is mapped, so that its micro engine starts as after the firmware's load.
+
+    What the run-list controller loaded, and where, stays. A core of version 12 does without: its pipes' own reset is enough.
+    UNKNOWN: amdgpu loads firmware anew where it starts a halted micro engine; user-space drivers of these cards start it so.
+    """
+    gc = gfx.block
+    if gc.version[0] > 11:
+        return
+    with gfx.safe_mode():  # the clocks of a predecessor that died may still be gated
+        for asserted in (1, 0):
+            gc.write(gc.make(GRBM_SOFT_RESET, soft_reset_cp=asserted, soft_reset_cpc=asserted))
+            gc.read(GRBM_SOFT_RESET)  # the write has arrived when the read returns
+            gc.registers.clock.sleep_us(CP_RESET_US)
+
+
+def soft_reset(gfx: Gfx) -> None:
+    """Reset the core and start it again. Queues must be mapped anew. Raises `DeviceHung` when it does not come back."""
+    try:
+        with gfx.safe_mode():
+            _kill_queues(gfx)
+            _pulse(gfx.block)
+    except DeviceTimeout as error:
+        raise DeviceHung(f"soft reset of the graphics core: {error}; reset the card") from error
+    gfx.start()
+    left = gfx.active_queues()
+    if left:
+        raise DeviceHung(
+            f"compute queues {', '.join(map(str, left))} outlived a soft reset of the graphics core; reset the card"
+        )
+
+
+def _kill_queues(gfx: Gfx) -> None:
+    gc = gfx.block
+    places = [Place(pipe, queue) for pipe in range(gfx.pipes) for queue in range(QUEUES)]
+    for place in places:
+        with selected(gc, place):
+            gc.write(gc.make(gc_hqd.CP_HQD_DEQUEUE_REQUEST, dequeue_req=RESET_WAVES))
+            gc.write(gc.make(SPI_COMPUTE_QUEUE_RESET, reset=1))
+    with _index_mutex(gc):
+        gc.write(
+            gc.make(
+                gc_cp.CP_VMID_RESET, reset_request=EVERY_VMID_BUT_0, pipe0_queues=EVERY_PIPE, pipe1_queues=EVERY_PIPE
+            )
+        )
+        for _ in range(3):  # the reads give the queues time to let go. Source: gfx_v11_0_soft_reset
+            gc.read(gc_cp.CP_VMID_RESET)
+    for place in places:
+        with selected(gc, place):
+            gc.wait(gc_hqd.CP_HQD_ACTIVE, lambda word: not word.active, TIMEOUT_US, f"killing compute queue {place}")
+            gc.write(gc.make(gc_hqd.CP_HQD_DEQUEUE_REQUEST))
+
+
+def _pulse(gc: Block) -> None:
+    """Hold the reset lines for a moment, clear the queues' registers and wait until the killed VMIDs are done."""
+    for asserted in (1, 0):
+        gc.update(GRBM_SOFT_RESET, **dict.fromkeys(_RESET, asserted))
+        gc.read(GRBM_SOFT_RESET)  # the write has arrived when the read returns
+    gc.update(gc_cp.CP_SOFT_RESET_CNTL, cmp_hqd_reg_reset=1)
+    gc.write(gc.make(gc_cp.CP_MEC_RS64_CNTL))
+    gc.wait(gc_cp.CP_VMID_RESET, lambda word: not int(word), TIMEOUT_US, "waiting for the reset of all VMIDs")
+
+
+@contextmanager
+def _index_mutex(gc: Block) -> Iterator[None]:
+    """Hold what firmware and driver take before CP_VMID_RESET. Asking is repeated until it is granted."""
+    mine = gc.make(gc_cp.CP_GFX_INDEX_MUTEX, request=1, clientid=MUTEX_CLIENT)
+    clock = gc.registers.clock
+    end_us = clock.now_us + TIMEOUT_US
+    while True:
+        gc.write(mine)
+        seen = gc.read(gc_cp.CP_GFX_INDEX_MUTEX)
+        if seen == mine:
+            break
+        if clock.now_us >= end_us:
+            raise DeviceTimeout(f"taking CP_GFX_INDEX_MUTEX: {seen!r} for {TIMEOUT_US / 1000:g} ms")
+        clock.sleep_us(1)
+    try:
+        yield
+    finally:
+        gc.write(mine.replace(request=0))

@@ -1,0 +1,84 @@
+"""How many of a graphics core's parts are there and switched on: shader engines, arrays, compute units.
+
+The discovery table says how many the design has; fuses and the driver (`CC_*`, `GC_USER_*`) say which are off.
+Source: amdgpu gfx_v11_0.c (gfx_v11_0_get_cu_info, gfx_v11_0_select_se_sh), gfx_v12_0.c.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+from ringup.autogen.amd import gc
+from ringup.drivers.amd.bus.registers import Block
+from ringup.errors import DeviceFault
+
+CUS_OF_WGP = 2
+SaDisable = type[gc.CC_GC_SA_UNIT_DISABLE | gc.GRBM_CC_GC_SA_UNIT_DISABLE]
+SaUserDisable = type[gc.GC_USER_SA_UNIT_DISABLE | gc.GRBM_GC_USER_SA_UNIT_DISABLE]
+_SA_DISABLE: Mapping[int, tuple[SaDisable, SaUserDisable]] = {
+    11: (gc.CC_GC_SA_UNIT_DISABLE, gc.GC_USER_SA_UNIT_DISABLE),
+    12: (gc.GRBM_CC_GC_SA_UNIT_DISABLE, gc.GRBM_GC_USER_SA_UNIT_DISABLE),
+}
+
+
+class Design(NamedTuple):
+    """What the chip has before anything is switched off, from its discovery table."""
+
+    shader_engines: int
+    arrays_per_engine: int
+    cus_per_array: int
+
+
+class Shape(NamedTuple):
+    """What is there. `cu_masks[engine][array]` has a bit for every compute unit, 0 for an array that is off."""
+
+    design: Design
+    cu_masks: tuple[tuple[int, ...], ...]
+
+    @property
+    def cu_total(self) -> int:
+        """Compute units that run programs."""
+        return sum(mask.bit_count() for engine in self.cu_masks for mask in engine)
+
+    @property
+    def arrays(self) -> tuple[tuple[int, int], ...]:
+        """The (engine, array) pairs that have compute units."""
+        return tuple((se, sa) for se, masks in enumerate(self.cu_masks) for sa, mask in enumerate(masks) if mask)
+
+
+def instance(block: Block, engine: int, array: int, unit: int | None = None) -> AbstractContextManager[None]:
+    """Select a shader array, and a unit of it, for the registers that every one has; all of them again at the end."""
+    everything = block.make(
+        gc.GRBM_GFX_INDEX, se_broadcast_writes=1, sa_broadcast_writes=1, instance_broadcast_writes=1
+    )
+    one = block.make(gc.GRBM_GFX_INDEX, se_index=engine, sa_index=array)
+    one = one.replace(instance_broadcast_writes=1) if unit is None else one.replace(instance_index=unit)
+    return block.selected(one, everything)
+
+
+def read_shape(block: Block, design: Design) -> Shape:
+    """Ask every shader array what of it is on."""
+    off, user_off = _SA_DISABLE[block.version[0]]
+    arrays_off = int(block.read(off).sa_disable) | int(block.read(user_off).sa_disable)
+    masks = [[0] * design.arrays_per_engine for _ in range(design.shader_engines)]
+    for engine in range(design.shader_engines):
+        for array in range(design.arrays_per_engine):
+            if not arrays_off >> engine * design.arrays_per_engine + array & 1:
+                masks[engine][array] = _array_mask(block, design, engine, array)
+    shape = Shape(design, tuple(map(tuple, masks)))
+    if not shape.cu_total:
+        raise DeviceFault(
+            f"every compute unit of {design} is switched off by its fuses (arrays {arrays_off:#x}): the card is broken, or its registers "
+            "are not read rightly; reset it"
+        )
+    return shape
+
+
+def _array_mask(block: Block, design: Design, engine: int, array: int) -> int:
+    with instance(block, engine, array):
+        fused, chosen = block.read_both(gc.CC_GC_SHADER_ARRAY_CONFIG, gc.GC_USER_SHADER_ARRAY_CONFIG)
+    off = int(fused.inactive_wgps) | int(chosen.inactive_wgps)
+    pairs = design.cus_per_array // CUS_OF_WGP
+    return sum(0b11 << CUS_OF_WGP * wgp for wgp in range(pairs) if not off >> wgp & 1)

@@ -1,0 +1,136 @@
+"""A card as it is found: configuration space, registers, memory, what it is made of. Nothing of it is started, nothing that runs is stopped.
+
+For who asks what a card is, looks into the memory of one that was left, or brings one to rest. A card that another process holds is looked at
+through a device that takes no writes; then only what lies in the windows themselves can be seen.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from ringup.autogen.linux import pci
+from ringup.drivers.amd.board import mark
+from ringup.drivers.amd.board.mark import Mark, State
+from ringup.drivers.amd.bus.discovery import BLOCKS, Ips, discover, memory
+from ringup.drivers.amd.bus.registers import Registers
+from ringup.drivers.amd.bus.vram import VramWindow
+from ringup.drivers.amd.lifecycle.bringup import decode_memory
+from ringup.drivers.amd.memory.layout import Layout
+from ringup.drivers.amd.psp.ring import mailbox_of
+from ringup.drivers.amd.smu import published as smu_published
+from ringup.drivers.amd.smu.sensors import Link, link_of
+from ringup.drivers.transport.config_space import ask, find_capability, power_state
+from ringup.drivers.transport.seam import Device
+from ringup.errors import DeviceLost, NotSupported
+
+AMD = 0x1002
+COLD, CLEAN, LEFT, FOREIGN = (
+    "cold: nothing runs on it",
+    "at rest: its last driver closed it, and left its firmware for the next start",
+    "left running: the process that drove it is gone",
+    "running: another driver's firmware is on it",
+)
+ASLEEP, HELD = "asleep", "driven by another process"
+
+
+class Bare:
+    """One card, found. `own`: this process holds it, and may use the index registers that reach beyond the windows."""
+
+    def __init__(self, device: Device, *, own: bool = True) -> None:
+        """Wake the card where it is ours. Raises `DeviceLost`, `NotSupported` for another vendor's or one without memory of its own."""
+        self.device, self.own = device, own
+        if device.lost:
+            raise DeviceLost(f"looking at {device.name}: nothing answers at its place on the bus: it {device.why_lost}")
+        vendor = ask(device.config, pci.PCI_VENDOR_ID, 2, f"looking at {device.name}")
+        if vendor != AMD:
+            raise NotSupported(
+                f"{device.name}: vendor {vendor:#06x} made it; cards of AMD ({AMD:#06x}) can be looked into"
+            )
+        self.found_asleep = power_state(device.config) != 0
+        if own:
+            decode_memory(device)
+        self.registers = Registers(device)
+
+    @cached_property
+    def window(self) -> VramWindow:
+        """The card's memory."""
+        return memory(self.device, self.registers)
+
+    @cached_property
+    def ips(self) -> Ips:
+        """What the card is made of. Raises `NotSupported` where the way to the table belongs to who holds the card."""
+        if not self.own and self.window.visible_bytes < self.window.size_bytes:
+            raise NotSupported(
+                f"{self.device.name}: its table of blocks lies beyond the window of {self.window.visible_bytes >> 20} MiB, where only its "
+                "holder may look; switch resizable BAR on, or wait for the holder"
+            )
+        return discover(self.device, self.registers)[0]
+
+    @property
+    def pci_ids(self) -> tuple[int, int, int, int, int]:
+        """Vendor, device, revision, subsystem vendor, subsystem."""
+
+        def read(offset: int, size_bytes: int) -> int:
+            return ask(self.device.config, offset, size_bytes, f"reading the ids of {self.device.name}")
+
+        return (
+            read(pci.PCI_VENDOR_ID, 2),
+            read(pci.PCI_DEVICE_ID, 2),
+            read(pci.PCI_REVISION_ID, 1),
+            read(pci.PCI_SUBSYSTEM_VENDOR_ID, 2),
+            read(pci.PCI_SUBSYSTEM_ID, 2),
+        )
+
+    @property
+    def links(self) -> tuple[Link, Link]:
+        """How the card's own end of its link runs, and the best it can."""
+        at = find_capability(self.device.config, pci.PCI_CAP_ID_EXP)
+        now = link_of(self.device)
+        assert at is not None  # link_of has found it
+        able = ask(self.device.config, at + pci.PCI_EXP_LNKCAP, 4, f"reading the link of {self.device.name}")
+        lanes = (able & pci.PCI_EXP_LNKCAP_MLW) >> pci.PCI_EXP_LNKSTA_NLW_SHIFT  # the width lies alike in both words
+        return now, Link(able & pci.PCI_EXP_LNKCAP_SLS, lanes)
+
+    @property
+    def secure_os(self) -> bool:
+        """Whether a secure OS runs: some driver has started the card since its last reset."""
+        block = self.ips.block("mp0")
+        return int(block.read(mailbox_of(block.version).sign_of_life)) != 0
+
+    @property
+    def core_awake(self) -> bool:
+        """Whether the graphics core's registers may be read: one that is switched off may hang who reads them.
+
+        Nothing switches off a core that was not started, and a driver of ours leaves it on. UNKNOWN: another driver may have left it off, of
+        which nothing outside it tells; that one is read, as by every start. One that another process drives is read when that process is ours.
+        """
+        return self.own or self.published is not None
+
+    def mark(self) -> Mark | None:
+        """Return what a driver of ours left. Only where a secure OS runs: the graphics core may be off without one."""
+        return mark.read(self.ips.block("gc"))
+
+    @property
+    def published(self) -> smu_published.Published | None:
+        """What the card's holder read last of its power controller; None when nobody left anything."""
+        page = Layout(self.window.size_bytes).metrics
+        if page + smu_published.PAGE_BYTES > self.window.visible_bytes:
+            return None
+        return smu_published.published(self.window, page)
+
+    def state(self) -> str:
+        """Say in what state the card was found."""
+        if not self.own:
+            return HELD
+        if not self.secure_os:
+            return COLD
+        left = self.mark()
+        if left is None:
+            return FOREIGN
+        return CLEAN if left.state == State.CLEAN else LEFT
+
+    def versions(self) -> dict[str, str]:
+        """Return the version of every block that the driver knows by name."""
+        table = self.ips.table
+        seen = {name: table.find(hw_id) for name, (hw_id, _) in BLOCKS.items()}
+        return {name: ".".join(map(str, ips[0].version)) for name, ips in seen.items() if ips}

@@ -1,0 +1,184 @@
+"""The ladder: how a card that somebody left running, hung or unknown becomes usable again, gently first.
+
+Every rung is verified by reading back, and says what survived it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from ringup.autogen.linux import pci
+from ringup.drivers.amd.board.wiring import Blocks
+from ringup.drivers.amd.bus.nbio import Nbio
+from ringup.drivers.amd.bus.registers import Registers
+from ringup.drivers.amd.gfx.reset import soft_reset
+from ringup.drivers.amd.psp.processor import Psp
+from ringup.drivers.amd.smu.controller import Smu
+from ringup.drivers.amd.smu.reset import mode1_reset
+from ringup.drivers.transport.config_space import change_command
+from ringup.drivers.transport.seam import Device
+from ringup.errors import DeviceHung, DeviceLost, RingupError
+
+LOG = logging.getLogger(__name__)
+RESET_POLL_US = 10_000
+BUS_TIMEOUT_US = 2_000_000  # TIMEOUT: ours; PCI Express gives a function 1 s after a reset before it must answer
+
+
+class Parts(Protocol):
+    """What the resets of a whole card need of it: `Blocks`, or the few parts of a card that nothing was started on."""
+
+    @property
+    def device(self) -> Device:
+        """The path to the card."""
+        ...
+
+    @property
+    def registers(self) -> Registers:
+        """Its registers."""
+        ...
+
+    @property
+    def nbio(self) -> Nbio:
+        """Its bus interface."""
+        ...
+
+    @property
+    def psp(self) -> Psp:
+        """Its security processor."""
+        ...
+
+    @property
+    def smu(self) -> Smu:
+        """Its power controller."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One rung as it went. `error` is empty when it was verified; `survived` says what the card still has then."""
+
+    name: str
+    survived: str
+    error: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}: " + (f"failed: {self.error}" if self.error else f"verified; survived: {self.survived}")
+
+
+class Ladder:
+    """Climbs from a rung to the first that is verified."""
+
+    def __init__(self, blocks: Blocks) -> None:
+        self._blocks = blocks
+        self.rungs: list[Rung] = []
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The rungs this card and this path to it have, gentle first."""
+        return ("queue", "engine", "mode1", *self._blocks.device.resets())
+
+    def climb(self, first: str = "queue") -> Rung:
+        """Take rungs from `first` on until one is verified; return it.
+
+        Raises `DeviceLost` when the card is gone, `DeviceHung` with what every rung said when none helped.
+        """
+        names = self.names
+        blocks = self._blocks
+        return climb(blocks.device, names[names.index(first) :], lambda name: RUNGS[name][0](blocks), self.rungs)
+
+
+def climb(device: Device, names: Iterable[str], take: Callable[[str], None], rungs: list[Rung]) -> Rung:
+    """Take rungs until `take(name)` returns: that one is verified. Append to `rungs` how each went; return the last.
+
+    Raises `DeviceLost` when the card is gone, `DeviceHung` with what every rung said when none helped.
+    """
+    for name in names:
+        try:
+            take(name)
+        except RingupError as error:
+            # one that is on the bus and whose registers do not answer is what the next rung is for
+            if isinstance(error, DeviceLost) and device.lost:
+                raise
+            LOG.info("%s: reset rung %s failed: %s", device.name, name, error)
+            rungs.append(Rung(name, "", str(error)))
+            continue
+        rungs.append(Rung(name, RUNGS[name][1]))
+        return rungs[-1]
+    tried = "; ".join(map(str, rungs))
+    raise DeviceHung(f"{device.name}: no reset helped ({tried}); switch the card's power off and on")
+
+
+def _queues(blocks: Blocks) -> None:
+    """Kill what compute queues run and take them off, and the copy queues."""
+    blocks.gfx.drop_queues()
+    left = blocks.gfx.active_queues()
+    for engine in blocks.sdma:
+        engine.stop()
+    if left:
+        raise DeviceHung(f"compute queues {', '.join(map(str, left))} are still mapped")
+
+
+def _engines(blocks: Blocks) -> None:
+    """Reset the graphics core and the copy engines; their firmware is loaded again from the trusted memory region."""
+    for engine in blocks.sdma:
+        engine.reset()
+    soft_reset(blocks.gfx)
+    blocks.gfx.wait_idle()
+
+
+def _mode1(blocks: Parts) -> None:
+    """Reset the whole chip but its bus interface."""
+    mode1_reset(blocks.device, blocks.nbio, blocks.psp, blocks.smu)
+
+
+def by_bus(device: Device, method: str, look: Callable[[], Parts]) -> None:
+    """Reset from the bus and wait until the card is cold and its boot loader listens; `look` gives its parts once it is reset."""
+    device.reset(method)
+    change_command(device.config, on=pci.PCI_COMMAND_MEMORY)
+    blocks = look()
+    blocks.smu.mailbox.forget()
+    _wait_cold(blocks, BUS_TIMEOUT_US)
+    # ORDER: until the card's own firmware is through it trains memory and sets the hubs up, as after power on
+    blocks.psp.wait_loader(f"waiting for the boot loader behind a reset of the {method}")
+
+
+def _by_bus(method: str) -> Callable[[Parts], None]:
+    def reset(blocks: Parts) -> None:
+        by_bus(blocks.device, method, lambda: blocks)
+
+    reset.__doc__ = f"Reset the {method} from the bus."
+    return reset
+
+
+def _wait_cold(blocks: Parts, timeout_us: int) -> None:
+    """Wait until registers answer and no secure OS runs."""
+    clock = blocks.registers.clock
+    end_us = clock.now_us + timeout_us
+    while True:
+        late = clock.now_us >= end_us
+        if blocks.nbio.answers and not blocks.psp.alive:
+            return
+        if late:
+            blocks.registers.check_link("waiting for the end of a reset")
+            alive = blocks.nbio.answers and blocks.psp.alive
+            raise DeviceHung(
+                "the secure OS runs as if nothing had happened" if alive else "registers do not answer after the reset"
+            )
+        clock.sleep_us(RESET_POLL_US)
+
+
+WHOLE: dict[str, Callable[[Parts], None]] = {  # rungs that take everything, and need nothing of the card up
+    "mode1": _mode1,
+    "function": _by_bus("function"),
+    "slot": _by_bus("slot"),
+}
+COLD_AGAIN = "the VBIOS's initialisation"
+RUNGS: dict[str, tuple[Callable[[Blocks], None], str]] = {
+    "queue": (_queues, "firmware, VRAM, clocks"),
+    "engine": (_engines, "firmware in the trusted region, VRAM, clocks"),
+    **{name: (reset, COLD_AGAIN) for name, reset in WHOLE.items()},
+}
+KEEPS_FIRMWARE = ("queue", "engine")

@@ -1,0 +1,112 @@
+"""The ladder while a card is open: queues are killed and mapped anew in place, gently first, until empty work runs through them again.
+
+What was not done by then has failed. The first two rungs leave memory as it is and touch only the engines whose queues have unfinished work;
+the others reset the whole chip, take its memory and bring it up again. Every rung is verified, and told with what survived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ringup.drivers.amd.board.wiring import Blocks
+from ringup.drivers.amd.gfx.hqd import Hqd
+from ringup.drivers.amd.gfx.reset import soft_reset
+from ringup.drivers.amd.gmc.faults import GFXHUB, MMHUB
+from ringup.drivers.amd.lifecycle.recovery import KEEPS_FIRMWARE, RUNGS, Ladder, Rung, climb
+from ringup.drivers.amd.submission.queue_set import CardQueue, QueueSet
+from ringup.errors import DeviceHung
+
+GRACE_US, GRACE_POLL_US = 20_000, 1_000  # TIMEOUT: ours: what still runs may end by itself before anything is killed
+COMPUTE = -1  # the graphics core, where copy engines have their numbers
+TEST_S = 0.2  # TIMEOUT: ours, as at the start: empty work takes microseconds
+
+
+def names(blocks: Blocks) -> tuple[str, ...]:
+    """Return the rungs that this card and this path to it have, gentle first."""
+    return Ladder(blocks).names
+
+
+class Reset:
+    """One reset of a card that is up.
+
+    `calm` forgets a fault and lets work in again; `restart(rung)` brings the card up after a rung that took everything.
+    """
+
+    def __init__(
+        self,
+        blocks: Blocks,
+        queues: QueueSet,
+        cause: Exception,
+        calm: Callable[[], None],
+        restart: Callable[[str], None],
+    ) -> None:
+        """`cause` is what undone work fails with."""
+        self._blocks, self._queues, self._cause = blocks, queues, cause
+        self._calm, self._restart = calm, restart
+        self.rungs: list[Rung] = []
+
+    def climb(self, first: str) -> None:
+        """Take rungs from `first` on until one is verified. Raises `DeviceLost`, or `DeviceHung` with what every rung said."""
+        offered = names(self._blocks)
+        if first not in offered:
+            raise ValueError(f"the card has no reset {first!r}; it has {', '.join(offered)}")
+        chosen = self._unfinished()
+        climb(self._blocks.device, offered[offered.index(first) :], lambda name: self._take(name, chosen), self.rungs)
+
+    def _unfinished(self) -> list[CardQueue]:
+        """Return the queues whose work does not end within a moment; all, when that is none: then a fault is what the reset is for."""
+        clock = self._blocks.registers.clock
+        live = [queue for queue in self._queues.queues if not queue.closed]
+        end_us = clock.now_us + GRACE_US
+        while (busy := [queue for queue in live if not queue.timeline.idle]) and clock.now_us < end_us:
+            clock.sleep_us(GRACE_POLL_US)
+        return busy or live
+
+    def _take(self, name: str, chosen: list[CardQueue]) -> None:
+        if name not in KEEPS_FIRMWARE:
+            RUNGS[name][0](self._blocks)
+            self._restart(name)
+            return
+        hit = chosen if name == "queue" else self._engines(chosen)
+        if name == "queue":
+            _take_off(chosen)
+        for hub in (GFXHUB, MMHUB):
+            self._blocks.gmc.read_fault(hub)  # the hub keeps the first fault only, until it is read
+        self._calm()
+        for queue in hit:
+            self._queues.map_again(queue, self._cause)
+        for queue in hit:
+            queue.submit(queue.streams()).wait(TEST_S)
+
+    def _engines(self, chosen: list[CardQueue]) -> list[CardQueue]:
+        """Reset the engines of the chosen queues; return all queues that lived on them."""
+        blocks = self._blocks
+        used = {_engine(queue) for queue in chosen}
+        for engine in blocks.sdma:
+            if engine.index in used:
+                engine.reset()
+        if COMPUTE in used:
+            soft_reset(blocks.gfx)
+            blocks.gfx.wait_idle()
+        return [queue for queue in self._queues.queues if not queue.closed and _engine(queue) in used]
+
+
+def _engine(queue: CardQueue) -> int:
+    """Return the number of the copy engine, `COMPUTE` for the graphics core."""
+    return COMPUTE if isinstance(queue.hardware, Hqd) else queue.hardware.engine.index
+
+
+def _take_off(queues: Iterable[CardQueue]) -> None:
+    """Kill what queues run and take them off. Raises `DeviceHung` for one that does not let go; the others are off then."""
+    stuck = []
+    for queue in queues:
+        hardware = queue.hardware
+        try:
+            if isinstance(hardware, Hqd):
+                hardware.reset()
+            elif not hardware.unmap():
+                stuck.append(f"{hardware} is busy, and only a reset of its engine frees it")
+        except DeviceHung as error:
+            stuck.append(str(error))
+    if stuck:
+        raise DeviceHung("; ".join(stuck))

@@ -1,0 +1,167 @@
+"""Bringing a card to rest that somebody left: what runs on it ends, then it sleeps.
+
+| found | done |
+|---|---|
+| nothing runs | nothing |
+| at rest, closed by a driver of ours | nothing: its firmware waits for the next start |
+| left running, or another driver's firmware runs | the gentlest reset of the whole card that is verified: mode-1, then those from the bus |
+
+Bus mastering is off before anything else, so nothing that still runs reaches host memory. At the end the function goes to D3hot where its
+configuration survives that; whether its slot loses power then is up to the host. No firmware file is needed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ringup.autogen.linux import pci
+from ringup.drivers.amd.bus.hdp import Hdp
+from ringup.drivers.amd.bus.nbio import Nbio
+from ringup.drivers.amd.bus.registers import Registers
+from ringup.drivers.amd.gmc.controller import Gmc
+from ringup.drivers.amd.lifecycle.inspect import CLEAN, COLD, Bare
+from ringup.drivers.amd.lifecycle.recovery import WHOLE, Rung, by_bus, climb
+from ringup.drivers.amd.memory.layout import Layout
+from ringup.drivers.amd.psp.processor import Psp
+from ringup.drivers.amd.smu.controller import PING_US, Smu
+from ringup.drivers.transport.config_space import ask, find_capability, power_state
+from ringup.drivers.transport.seam import Device
+from ringup.errors import DeviceFault, DeviceHung, DeviceLost, DeviceTimeout, NotSupported
+
+LOG = logging.getLogger(__name__)
+D3HOT = 3
+SLEEP_US = 10_000  # D0 to D3hot. Source: PCI power management specification 1.2, table 5-6
+
+
+@dataclass(frozen=True, slots=True)
+class Few:
+    """The parts of a card that its resets need, with nothing of it up."""
+
+    device: Device
+    registers: Registers
+    nbio: Nbio
+    psp: Psp
+    smu: Smu
+
+
+@dataclass(slots=True)
+class Rest:
+    """How a card was brought to rest. `power` says in which power state it is, and why where it is awake."""
+
+    found: str
+    rungs: list[Rung] = field(default_factory=list)
+    power: str = ""
+
+
+def few(bare: Bare) -> Few:
+    """Make the parts of a card that its resets need."""
+    ips, window = bare.ips, bare.window
+    layout, hdp = Layout(window.size_bytes), Hdp(ips.block("nbio"))
+    gmc = Gmc(
+        ips.block("mmhub"),
+        ips.block("gc"),
+        hdp.flush,
+        vram_bytes=window.size_bytes,
+        scratch_pa=layout.scratch,
+        default_bus_addr=0,  # for hubs that are started, which none is here
+    )
+    return Few(
+        bare.device,
+        bare.registers,
+        Nbio(ips.block("nbio"), ips.version("nbio")),
+        Psp(ips.block("mp0"), ips.version("mp0"), window, hdp, layout.psp, gmc.fb_base),
+        Smu(ips.block("mp1"), ips.version("mp1"), window, hdp, layout.smu_table, gmc.fb_base),
+    )
+
+
+def doubts(bare: Bare) -> tuple[str, ...]:
+    """Say what of a card's tables and firmware is not what the driver was written for, and whether its power controller is silent.
+
+    That one is asked only where the card is ours and a driver has started it; nothing of it is changed.
+    """
+    told = list(bare.ips.doubts)
+    if bare.own and bare.secure_os:
+        smu = few(bare).smu
+        try:
+            if smu.running:
+                smu.ask_versions(PING_US)
+        except (DeviceTimeout, DeviceFault, NotSupported) as error:
+            LOG.info("%s: %s", bare.device.name, error)
+        told += filter(None, (smu.mismatch, smu.mailbox.heard.silent))
+    return tuple(told)
+
+
+def offered(device: Device) -> tuple[str, ...]:
+    """Name the resets of the whole card that this path to it has, gentle first."""
+    return ("mode1", *device.resets())
+
+
+def reset(bare: Bare, first: str | None = None) -> list[Rung]:
+    """Reset the whole card, from the rung `first` of `offered` on; return the rungs as they went. Left: a cold card, bus mastering off.
+
+    Without `first` it begins with mode-1, or with the bus where nothing runs that could be asked for mode-1. Raises a `ValueError` for a rung
+    that is not offered, `DeviceLost`, `DeviceHung` when none helped.
+    """
+    names = offered(bare.device)
+    if first is not None and first not in names:
+        raise ValueError(f"{bare.device.name} has no reset {first!r}; it has {', '.join(names)}")
+    try:
+        asked = bare.secure_os
+    except DeviceLost as error:
+        if bare.device.lost:
+            raise
+        return _climb_silent(bare, names[names.index(first) if first else 0 :], error)
+    first = first or (names[0] if asked else names[min(1, len(names) - 1)])
+    return _climb(bare, names[names.index(first) :])
+
+
+def _climb_silent(bare: Bare, names: Sequence[str], why: DeviceLost) -> list[Rung]:
+    """Reset a card whose registers do not answer: only the bus can. It is looked at once it answers again."""
+    rungs = list[Rung]()
+
+    def take(name: str) -> None:
+        if name not in bare.device.resets():
+            raise why
+        by_bus(bare.device, name, lambda: few(bare))
+
+    climb(bare.device, names, take, rungs)
+    return rungs
+
+
+def _climb(bare: Bare, names: Sequence[str]) -> list[Rung]:
+    parts, rungs = few(bare), list[Rung]()
+
+    def take(name: str) -> None:
+        WHOLE[name](parts)
+        if parts.psp.alive:
+            raise DeviceHung("the secure OS still runs")
+
+    climb(bare.device, names, take, rungs)
+    return rungs
+
+
+def rest(bare: Bare, *, sleep: bool = True) -> Rest:
+    """Bring a card that is ours to rest; `sleep`: in D3hot. Raises `DeviceLost`, `DeviceHung` when it will not end what it does."""
+    done = Rest(bare.state())
+    if done.found not in (COLD, CLEAN):
+        done.rungs = _climb(bare, offered(bare.device))
+    done.power = _sleep(bare.device) if sleep else f"D{power_state(bare.device.config)}, as asked"
+    bare.registers.check_link("looking at it a last time")
+    return done
+
+
+def _sleep(device: Device) -> str:
+    """Put the function to D3hot where it keeps its configuration there; say where it is."""
+    config, doing = device.config, f"putting {device.name} to sleep"
+    at = find_capability(config, pci.PCI_CAP_ID_PM)
+    if at is None:
+        return "D0: the function has no power management"
+    control = ask(config, at + pci.PCI_PM_CTRL, 2, doing)
+    if not control & pci.PCI_PM_CTRL_NO_SOFT_RESET:
+        return "D0: in D3hot this card forgets its BARs, which only the kernel may take from it"
+    config.write(at + pci.PCI_PM_CTRL, control & ~pci.PCI_PM_CTRL_STATE_MASK | D3HOT, 2)
+    device.clock.sleep_us(SLEEP_US)
+    state = ask(config, at + pci.PCI_PM_CTRL, 2, doing) & pci.PCI_PM_CTRL_STATE_MASK
+    return "D3hot" if state == D3HOT else f"D{state}: it did not go to sleep"

@@ -1,0 +1,449 @@
+"""Buffers of one address space of a Radeon: VRAM, and host memory that the card reaches over the bus, at virtual addresses of their own.
+
+Page tables are written by the CPU through the window (BAR 0), which passes the host data path (HDP): its flush makes them reach VRAM, and comes
+before a flush of the translation caches (TLB), which comes before anything that was unmapped is used again.
+Source: amdgpu amdgpu_vm.c, amdgpu_vm_update_range and amdgpu_vm_bo_update; amdgpu_vm_cpu.c, amdgpu_vm_cpu_commit; gmc_v11_0_flush_gpu_tlb.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from operator import index
+from typing import NamedTuple
+
+from ringup.drivers.amd.bus.access import Access, Window
+from ringup.drivers.amd.gmc.page_table import PageTables, Run
+from ringup.drivers.amd.gmc.pte import PAGE_BYTES, Kind
+from ringup.drivers.amd.memory.ranges import HUGE_BYTES, Ranges, natural_align
+from ringup.drivers.buffer import Buffer, Where
+from ringup.drivers.transport.seam import Device, DmaMemory
+from ringup.errors import DeviceLost, LinkDown, NotSupported, OutOfMemory
+
+LOG = logging.getLogger(__name__)
+USER_START, USER_END = 0x1_0000_0000, 0x7FFF_0000_0000  # docs/driver.md, "Address spaces of a Radeon"
+GUARD_BYTES = PAGE_BYTES  # left unmapped behind every buffer: running over its end is a fault, not a neighbour's damage
+GIANT_BYTES = 1 << 30  # a page of the second directory level
+REMEMBERED = 256  # freed buffers that a fault may still be named after
+NEAR_BYTES = 1 << 20  # how far behind a buffer a fault is still told by it
+
+
+class Vram:
+    """The card's memory from `start` to `end` (vram_pa) in two parts: what the CPU's window shows, and what lies beyond it.
+
+    The window may be all of it or as little as 256 MiB: who does not need to be seen goes beyond it while there is room.
+    """
+
+    def __init__(self, start: int, end: int, window_bytes: int) -> None:
+        border = max(start, min(end, window_bytes))
+        self.visible = Ranges(start, border - start, "VRAM in the CPU window")
+        self.hidden = Ranges(border, end - border, "VRAM beyond the CPU window")
+        self._border = border
+
+    @property
+    def free_bytes(self) -> int:
+        """Bytes that are free in both parts."""
+        return self.visible.free_bytes + self.hidden.free_bytes
+
+    @property
+    def largest_bytes(self) -> int:
+        """The largest free piece."""
+        return max(self.visible.largest_bytes, self.hidden.largest_bytes)
+
+    def alloc(self, size_bytes: int, *, visible: bool = False, align: int | None = None, holder: str = "") -> int:
+        """Return vram_pa of contiguous memory, by default aligned to its size up to 2 MiB. Raises `OutOfMemory`."""
+        for part in self._parts(visible):
+            vram_pa = part.find(size_bytes, align, holder)
+            if vram_pa is not None:
+                return vram_pa
+        raise OutOfMemory(self._shortage(size_bytes, visible, align, holder))
+
+    def alloc_runs(self, size_bytes: int, *, visible: bool = False, holder: str = "") -> list[Run]:
+        """Return memory for page tables to join: one piece where there is one, else pieces of 2 MiB and more. Visible memory is one piece."""
+        for part in self._parts(visible):
+            vram_pa = part.find(size_bytes, None, holder)
+            if vram_pa is not None:
+                return [(vram_pa, size_bytes)]
+        runs: list[Run] = []
+        rest = size_bytes
+        for part in self._parts(visible) if not visible else ():
+            while rest and (run := _piece(part, rest, holder)):
+                runs.append(run)
+                rest -= run[1]
+        if rest:
+            self.free(
+                *(vram_pa for vram_pa, _ in runs)
+            )  # ORDER: what was gathered for it is free again before it is told what is free
+            raise OutOfMemory(self._shortage(size_bytes, visible, None, holder))
+        return runs
+
+    def alloc_page(self) -> int:
+        """Return vram_pa of a page for a page table."""
+        return self.alloc(PAGE_BYTES, visible=True, holder="page tables")
+
+    def free(self, *starts: int) -> None:
+        """Take memory back by its vram_pa. Raises `ValueError` for what was not handed out."""
+        for vram_pa in starts:
+            (self.hidden if vram_pa >= self._border else self.visible).free(vram_pa)
+
+    def _parts(self, visible: bool) -> tuple[Ranges, ...]:
+        return (self.visible,) if visible else (self.hidden, self.visible)
+
+    def _shortage(self, size_bytes: int, visible: bool, align: int | None, holder: str) -> str:
+        parts = [part for part in self._parts(visible) if part.size_bytes] or [self.visible]
+        return "; ".join(part.shortage(size_bytes, align, holder) for part in parts)
+
+
+@dataclass(slots=True)
+class Usage:
+    """What one place holds. `free_bytes` and `largest_bytes` are of VRAM only: how much host memory there is, is the system's business."""
+
+    buffers: int = 0
+    used_bytes: int = 0
+    peak_bytes: int = 0
+    free_bytes: int | None = None
+    largest_bytes: int | None = None
+
+
+class Held(NamedTuple):
+    """What lies behind a buffer. `dma` is freed with it when it is ours; `runs` are known of what `alloc` gave from VRAM."""
+
+    buffer: Buffer
+    mapped_bytes: int
+    vram: tuple[int, ...]
+    dma: DmaMemory | None
+    runs: tuple[Run, ...] = ()
+
+
+class Memory:
+    """The buffers of `vmid`. Page tables and the memory they lie in come in; the hubs must use the tables before anything runs.
+
+    `flush_hdp` makes what the CPU wrote through the window reach VRAM, `flush_tlb(vmid)` makes cached translations be walked again.
+
+    Mapping at addresses where nothing was needs no TLB flush: the caches keep no entry that is not valid. Unmapping, and mapping where a page or
+    a fault was, flushes, and only then memory and tables are free again.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        window: Window,
+        vram: Vram,
+        tables: PageTables,
+        vmid: int,
+        *,
+        flush_tlb: Callable[[int], None],
+        flush_hdp: Callable[[], None],
+        va: Ranges | None = None,
+    ) -> None:
+        self.vram, self.tables, self.vmid = vram, tables, vmid
+        self.va = Ranges(USER_START, USER_END - USER_START, f"addresses of vmid {vmid}") if va is None else va
+        self._device, self._window = device, window
+        self._flush_tlb, self._flush_hdp = flush_tlb, flush_hdp
+        self.admit: Callable[[], None] = (
+            _anybody  # asked before buffers come and go; raises what keeps the caller from it
+        )
+        self._live: dict[int, Held] = {}
+        self._stuck: list[
+            Held
+        ] = []  # mapping or unmapping went wrong half-way: the card may reach them until it is shut
+        self._freed: deque[tuple[int, int, str]] = deque(maxlen=REMEMBERED)  # gpu_va, size, name
+        self._stale = False  # translations may be cached that no longer hold: of a walk that failed, or of a flush that was broken off
+        self._usage: dict[Where, Usage] = {"vram": Usage(), "host": Usage()}
+
+    def alloc(
+        self,
+        size_bytes: int,
+        where: Where = "vram",
+        visible: bool = False,
+        name: str = "",
+        align: int | None = None,
+        *,
+        cached: bool | None = None,
+        writable: bool = True,
+        executable: bool = True,
+    ) -> Buffer:
+        """Return a buffer. VRAM is not cleared, host memory is zero.
+
+        `visible`: the CPU must see it (VRAM; host memory always is). `align`: of gpu_va, a power of two, by default the size's own up to 1 GiB.
+        `cached`: whether the card's L2 may keep it between releases and acquires, by default VRAM yes, host memory no.
+        Raises `OutOfMemory`; nothing is left behind then.
+        """
+        self.admit()
+        try:
+            size_bytes = index(size_bytes)
+        except TypeError:
+            raise TypeError(f"a buffer has a whole number of bytes, not {size_bytes!r} ({name or 'unnamed'})") from None
+        if size_bytes <= 0:
+            raise ValueError(f"a buffer has at least one byte, not {size_bytes} ({name or 'unnamed'})")
+        mapped = size_bytes + -size_bytes % PAGE_BYTES
+        dma: DmaMemory | None = None
+        runs: Iterable[Run]
+        if where == "vram":
+            taken = self.vram.alloc_runs(mapped, visible=visible, holder=name)
+            view = self._window.view(taken[0][0], size_bytes) if len(taken) == 1 else None
+            runs = taken
+        elif where == "host":
+            if self._device.polls_vram:
+                raise NotSupported(
+                    f"{size_bytes} bytes of host memory ({name or 'unnamed'}): the card does not reach the host's memory over this path; "
+                    'use where="vram" and the copy queue'
+                )
+            taken, dma = [], self._device.alloc_host(mapped)
+            view, runs, mapped = dma.view[:size_bytes], dma.runs(), dma.size_bytes
+        else:
+            raise ValueError(f"a buffer lies in vram or host, not {where!r} ({name or 'unnamed'})")
+        if cached is None:
+            cached = where == "vram"
+        buffer = Buffer(self, 0, size_bytes, where, view, name)
+        held = Held(buffer, mapped, tuple(vram_pa for vram_pa, _ in taken), dma, tuple(taken))
+        self._map(held, runs, align, cached, writable, executable)
+        return buffer
+
+    def import_host(
+        self,
+        dma: DmaMemory,
+        name: str = "",
+        *,
+        cached: bool = False,
+        writable: bool = True,
+        executable: bool = False,
+        adopt: bool = False,
+        seen: bool = True,
+    ) -> Buffer:
+        """Give host memory of the caller's an address. Freeing the buffer unmaps it; `dma` stays the caller's to free, after that.
+
+        `adopt`: it is the buffer's from now on and freed with it, or here when that fails. `seen`: the CPU sees it, as a bridge's it does not.
+        """
+        self.admit()
+        buffer = Buffer(self, 0, dma.size_bytes, "host", dma.view[:] if seen else None, name)
+        held = Held(buffer, dma.size_bytes, (), dma if adopt else None)
+        self._map(held, dma.runs(), None, cached, writable, executable)
+        return buffer
+
+    def write_protect(self, buffer: Buffer, writable: Iterable[Run] = ()) -> None:
+        """Take the card's right to write to a cached VRAM buffer away, but to pages that these (offset, size) ranges touch.
+
+        What was submitted before must have written all it will. Raises `OutOfMemory` where there is no page for a table; the buffer is then
+        to be freed.
+        """
+        held = self._held(buffer)
+        kept = {page for at, size in writable for page in range(at // PAGE_BYTES, -(-(at + size) // PAGE_BYTES))}
+        stale, start = False, 0
+        while start < held.mapped_bytes:
+            is_kept = start // PAGE_BYTES in kept
+            end = start + PAGE_BYTES
+            while end < held.mapped_bytes and (end // PAGE_BYTES in kept) == is_kept:
+                end += PAGE_BYTES
+            if not is_kept:
+                runs = _cut(held.runs, start, end)
+                stale |= self.tables.map(buffer.gpu_va + start, runs, buffer.where, writable=False)
+            start = end
+        self._flush(stale)
+
+    def share(self, other: Memory, buffer: Buffer, name: str = "") -> Buffer:
+        """Give VRAM of a buffer of another address space an address here, too; not cached. Free it before the other."""
+        self.admit()
+        held = other._held(buffer)
+        (vram_pa,) = held.vram
+        shared = Buffer(self, 0, held.mapped_bytes, "vram", None, name)
+        self._map(Held(shared, held.mapped_bytes, (), None), [(vram_pa, held.mapped_bytes)], None, False, True, False)
+        return shared
+
+    def place(self, buffer: Buffer) -> int:
+        """Return vram_pa of a buffer that lies in one piece of VRAM."""
+        (vram_pa,) = self._held(buffer).vram
+        return vram_pa
+
+    def bus_runs(self, buffer: Buffer) -> list[Run]:
+        """Return (bus_addr, size_bytes) of every piece of a buffer in host memory, none for one in VRAM."""
+        dma = self._held(buffer).dma
+        return list(dma.runs()) if dma is not None else []
+
+    def free(self, *buffers: Buffer) -> None:
+        """Take buffers back with one flush for all; nothing submitted may use them any more.
+
+        Raises `ValueError` for a buffer of another memory or one freed before, nothing being freed. If that fails the buffers are gone and their
+        memory stays taken until `close`, since the card may still reach it. An array made from a `view` keeps host pages alive, out of the
+        card's reach; one over VRAM sees whose the memory is next.
+        """
+        self.admit()
+        held = [self._held(buffer) for buffer in dict.fromkeys(buffers)]
+        self._unmap(held)
+        for one in held:
+            self._release(one)
+
+    def access(self, buffer: Buffer) -> Access:
+        """Return the CPU's access to a buffer that it sees, also over a path that maps nothing."""
+        held = self._held(buffer)
+        if buffer.view is None and len(held.vram) != 1:
+            raise ValueError(f"{buffer!r} lies in pieces or beyond the window: ask for a visible one")
+        return Access(buffer.size_bytes, buffer.view, self._window, held.vram[0] if held.vram else 0)
+
+    def find(self, gpu_va: int) -> Buffer | None:
+        """Return the buffer that an address lies in."""
+        for start, held in self._live.items():
+            if start <= gpu_va < start + held.buffer.size_bytes:
+                return held.buffer
+        return None
+
+    def describe(self, gpu_va: int) -> str:
+        """Say where an address lies, for a fault's report: in a buffer, behind the end of one, in one that was freed."""
+        inside = self.find(gpu_va)
+        if inside is not None:
+            return f"byte {gpu_va - inside.gpu_va:#x} of {inside!r}"
+        for start, size, name in reversed(self._freed):
+            if start <= gpu_va < start + size:
+                return f"byte {gpu_va - start:#x} of {name!r}, which was freed ({size} bytes at {start:#x})"
+        before = max((start for start in self._live if start <= gpu_va), default=None)
+        if before is not None:
+            buffer = self._live[before].buffer
+            past = gpu_va - before - buffer.size_bytes
+            if past < NEAR_BYTES:
+                return f"{past:#x} bytes behind the end of {buffer!r}"
+        return f"in no buffer ({gpu_va:#x})"
+
+    def faulted(self, gpu_va: int) -> str:
+        """Note a fault, so that the next mapping is seen whatever the caches hold of the walk that failed; return `describe`."""
+        self._stale = True
+        return self.describe(gpu_va)
+
+    def stats(self) -> dict[str, Usage]:
+        """Return what each place holds."""
+        vram, host = self._usage["vram"], self._usage["host"]
+        vram.free_bytes, vram.largest_bytes = self.vram.free_bytes, self.vram.largest_bytes
+        return {"vram": vram, "host": host}
+
+    def close(self, how: str = "freed") -> None:
+        """Free every buffer, and the tables: the root is left empty, for hubs that still use it. `how`: what uses of a buffer are told.
+
+        Where the card is gone nothing is left to flush. Twice is harmless.
+        """
+        held = list(self._live.values())
+        try:
+            self._unmap(held, how)
+        except (DeviceLost, LinkDown):
+            LOG.info("the card is gone: no translations to flush")
+            self.tables.settle()
+        else:
+            self._stuck += held
+        for one in self._stuck:
+            self._release(one)
+        self._stuck.clear()
+        self.tables.close()
+
+    def _map(
+        self, held: Held, runs: Iterable[Run], align: int | None, cached: bool, writable: bool, executable: bool
+    ) -> None:
+        buffer, mapped = held.buffer, held.mapped_bytes
+        if align is None:
+            align = natural_align(mapped, GIANT_BYTES)
+        kind: Kind = buffer.where
+        try:
+            gpu_va = self.va.alloc(mapped + GUARD_BYTES, align, buffer.name)
+        except (OutOfMemory, ValueError):
+            self._release(held)
+            raise
+        try:
+            try:
+                stale = self.tables.map(gpu_va, runs, kind, cached=cached, writable=writable, executable=executable)
+            except (OutOfMemory, ValueError):
+                self._flush(stale=True)
+                self.va.free(gpu_va)
+                self._release(held)
+                raise
+            self._flush(stale)
+        except BaseException as error:
+            self._stale = True
+            if not isinstance(error, (OutOfMemory, ValueError)):
+                self._stuck.append(held)
+            raise
+        buffer.gpu_va = gpu_va
+        self._live[gpu_va] = held
+        usage = self._usage[buffer.where]
+        usage.buffers += 1
+        usage.used_bytes += mapped
+        usage.peak_bytes = max(usage.peak_bytes, usage.used_bytes)
+
+    def _held(self, buffer: Buffer) -> Held:
+        held = self._live.get(buffer.gpu_va)
+        if held is None or held.buffer is not buffer:
+            raise ValueError(f"{buffer!r} is no buffer of this memory")
+        return held
+
+    def _unmap(self, held: list[Held], how: str = "freed") -> None:
+        """Take buffers from the card and from their users."""
+        if not held:
+            return
+        places = [one.buffer.gpu_va for one in held]
+        for one in held:
+            buffer = one.buffer
+            del self._live[buffer.gpu_va]
+            self._freed.append((buffer.gpu_va, buffer.size_bytes, buffer.name))
+            usage = self._usage[buffer.where]
+            usage.buffers -= 1
+            usage.used_bytes -= one.mapped_bytes
+            _release_view(buffer)
+            buffer.forget(how)
+        self._stale = True
+        try:
+            for gpu_va, one in zip(places, held, strict=True):
+                self.tables.unmap(gpu_va, one.mapped_bytes)
+            self._flush(stale=True)
+        except BaseException:
+            self._stuck += held
+            raise
+        for gpu_va in places:
+            self.va.free(gpu_va)
+
+    def _flush(self, stale: bool) -> None:
+        """ORDER: the entries reach VRAM, then translations are walked again, then what they led to may be used anew."""
+        self._stale = self._stale or stale
+        self._flush_hdp()
+        if self._stale:
+            self._flush_tlb(self.vmid)
+            self.tables.settle()
+            self._stale = False
+
+    def _release(self, held: Held) -> None:
+        """Give back what lay behind a buffer that is not mapped."""
+        if not held.buffer.freed:
+            _release_view(held.buffer)
+        self.vram.free(*held.vram)
+        if held.dma is not None:
+            held.dma.free()
+
+
+def _cut(runs: Iterable[Run], start: int, end: int) -> list[Run]:
+    """Return the part of joined pieces of memory from byte `start` to `end`."""
+    found, at = [], 0
+    for address, size in runs:
+        first, last = max(start - at, 0), min(end - at, size)
+        if first < last:
+            found.append((address + first, last - first))
+        at += size
+    return found
+
+
+def _anybody() -> None:
+    """Keep nobody from it."""
+
+
+def _release_view(buffer: Buffer) -> None:
+    if buffer.view is not None:
+        with suppress(BufferError):  # lent to a call that is under way, which ends by itself
+            buffer.view.release()
+
+
+def _piece(part: Ranges, rest_bytes: int, holder: str) -> Run | None:
+    """Take a large piece of what is wanted: all of it, or as many times 2 MiB as the largest free piece holds aligned."""
+    most = min(rest_bytes, part.largest_bytes)
+    whole = most - most % HUGE_BYTES
+    for size in (rest_bytes if most == rest_bytes else 0, whole, whole - HUGE_BYTES):
+        vram_pa = part.find(size, None, holder) if size > 0 else None
+        if vram_pa is not None:
+            return vram_pa, size
+    return None

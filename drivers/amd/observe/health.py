@@ -1,0 +1,205 @@
+"""How a card is: what its power controller, its engines, its memory and its queues say; and the guard that stops work on one that is too hot.
+
+The metrics that are read are left in the card's memory for other processes (`smu_published`). Hot is what amdgpu calls an emergency: five
+degrees above the temperature at which the firmware holds clocks down, or the one at which a driver must shut down. The firmware's own last
+resort, switching the card off, lies above it and asks nobody.
+Source: amdgpu smu_v13_0_0_ppt.c, smu_v13_0_0_get_thermal_temperature_range (CTF_OFFSET_EDGE and its siblings, of smu_v13_0.h); smu_v13_0.c,
+smu_v13_0_set_irq_state.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from ringup.drivers.amd.board.wiring import Blocks
+from ringup.drivers.amd.gfx.hqd import Hqd
+from ringup.drivers.amd.memory.buffers import Usage
+from ringup.drivers.amd.smu import published as smu_published
+from ringup.drivers.amd.smu.control import Control
+from ringup.drivers.amd.smu.sensors import Activity, Link, Sensors
+from ringup.drivers.amd.smu.tables import METRICS, Limits, Metrics, decode_metrics, sifted
+from ringup.drivers.amd.smu.thermal import Thermal
+from ringup.drivers.amd.submission.queue_set import CardQueue
+from ringup.errors import DeviceLost, RingupError
+
+LOG = logging.getLogger(__name__)
+LOOK_US = (
+    1_000_000  # between two looks at the metrics while somebody waits for work: one message of the power controller
+)
+EMERGENCY_C = (
+    5  # above the temperature at which clocks fall. Source: CTF_OFFSET_EDGE, CTF_OFFSET_HOTSPOT, CTF_OFFSET_MEM
+)
+COOLED_C = 10  # below that, before work is taken again; ours
+HOTTEST_ALERT_C = 255  # what the register holds. Source: SMU_THERMAL_MAXIMUM_ALERT_TEMP
+DWORD_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """One queue: how much was handed to it and is done, and where in its ring it stands, in bytes as the hardware counts."""
+
+    name: str
+    submitted: int
+    completed: int
+    mapped: bool
+    rptr_bytes: int
+    wptr_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What a card does. `at_us` is the card's clock; `copy_engines_busy` at this moment, `metrics` averages over about a second.
+
+    `doubts` says why numbers of `metrics` may not be what they are called; one that cannot be is 0.
+    """
+
+    name: str
+    at_us: int
+    metrics: Metrics
+    power_limit_w: int
+    too_hot: bool
+    link: Link
+    activity: Activity
+    copy_engines_busy: tuple[bool, ...]
+    memory: dict[str, Usage]
+    queues: tuple[QueueStats, ...]
+    interrupts: dict[str, int]
+    interrupt_overflows: int
+    faults: int
+    resets: int
+    doubts: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values that JSON takes."""
+        return asdict(self) | {"link": self.link._asdict(), "activity": self.activity._asdict()}
+
+
+def hot(metrics: Metrics, limits: Limits, below_c: int = 0) -> str:
+    """Say which temperature is at or above what the card may have, less `below_c`; empty when none is. A limit of 0 is none."""
+    shutdown = limits.shutdown_temperature_c or HOTTEST_ALERT_C
+    for name, seen, limit in (
+        ("edge", metrics.edge_temperature_c, limits.edge_temperature_c),
+        ("hotspot", metrics.hotspot_temperature_c, limits.hotspot_temperature_c),
+        ("memory", metrics.memory_temperature_c, limits.memory_temperature_c),
+    ):
+        most = min(limit + EMERGENCY_C if limit else HOTTEST_ALERT_C, shutdown)
+        if seen >= most - below_c:
+            return f"{name} {seen} °C, {most} °C is the most"
+    return ""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What came over a card since it was opened; `interrupts` by kind."""
+
+    interrupts: Counter[str] = field(default_factory=Counter)
+    faults: int = 0
+    resets: int = 0
+
+
+class Health:
+    """Looks after one card that is up. `too_hot(text)` is called when work must stop."""
+
+    def __init__(self, blocks: Blocks, control: Control, too_hot: Callable[[str], None]) -> None:
+        self._blocks, self._control, self._too_hot = blocks, control, too_hot
+        self._sensors = Sensors(blocks.device, blocks.ips)
+        self._thermal = Thermal(blocks.ips.block("thm"), blocks.ips.block("mp1"))
+        self._published = 0
+        self._doubts: tuple[str, ...] = ()  # of the last metrics
+        self._next_us = blocks.registers.clock.now_us + LOOK_US
+        self._wait_us = LOOK_US
+
+    def start(self) -> None:
+        """Have the card interrupt at the temperature where a driver must shut down."""
+        self._thermal.start(min(self._blocks.smu.limits.shutdown_temperature_c or HOTTEST_ALERT_C, HOTTEST_ALERT_C))
+
+    def stop(self) -> None:
+        """Let heat interrupt nobody; twice is harmless."""
+        self._thermal.stop()
+
+    def hurry(self) -> None:
+        """Look at the metrics at the next occasion."""
+        self._next_us = 0
+
+    def tick(self) -> None:
+        """Look at the metrics once a second. A power controller that does not answer is asked less and less often; waits go on."""
+        now = self._blocks.registers.clock.now_us
+        if now < self._next_us:
+            return
+        try:
+            self.look()
+        except DeviceLost:
+            raise
+        except RingupError as error:
+            self._wait_us *= 2
+            LOG.warning("%s: looking at the metrics: %s", self._blocks.device.name, error)
+        else:
+            self._wait_us = LOOK_US
+        self._next_us = self._blocks.registers.clock.now_us + self._wait_us
+
+    def look(self) -> Metrics:
+        """Read the metrics, leave them for others, slow a card down that is too hot and let a cool one go."""
+        blocks = self._blocks
+        table = blocks.smu.metrics_table()
+        self._published += 1
+        smu_published.publish(
+            blocks.window,
+            blocks.hdp,
+            blocks.layout.metrics,
+            blocks.ips.version("mp1"),
+            table,
+            self._published,
+            blocks.smu.interface,
+        )
+        metrics, self._doubts = sifted(decode_metrics(blocks.smu.row, table), METRICS)
+        limits = blocks.smu.limits
+        if self._control.slowed:
+            if not hot(metrics, limits, COOLED_C):
+                self._control.resume()
+        elif why := hot(metrics, limits):
+            self._control.slow()
+            self._too_hot(why)
+        return metrics
+
+    def cooled(self) -> bool:
+        """Look again; whether the card may work."""
+        self.look()
+        return not self._control.slowed
+
+    def stats(self, memory: dict[str, Usage], queues: list[CardQueue], counts: Counts, overflows: int) -> Stats:
+        """Return everything at once. Raises `DeviceLost` when the card is gone."""
+        blocks = self._blocks
+        metrics = self.look()
+        return Stats(
+            name=blocks.device.name,
+            at_us=blocks.registers.clock.now_us,
+            metrics=metrics,
+            power_limit_w=self._control.power_limit_w,
+            too_hot=self._control.slowed,
+            link=self._sensors.link(),
+            activity=self._sensors.activity(),
+            copy_engines_busy=tuple(engine.busy for engine in blocks.sdma),
+            memory={place: replace(usage) for place, usage in memory.items()},
+            queues=tuple(queue_stats(queue) for queue in queues if not queue.closed),
+            interrupts=dict(counts.interrupts),
+            interrupt_overflows=overflows,
+            faults=counts.faults,
+            resets=counts.resets,
+            doubts=tuple(filter(None, (blocks.smu.mismatch, *self._doubts, *blocks.smu.doubts))),
+        )
+
+
+def queue_stats(queue: CardQueue) -> QueueStats:
+    """Look where a queue is."""
+    timeline, hardware = queue.timeline, queue.hardware
+    if isinstance(hardware, Hqd):
+        compute = hardware.pointers()
+        mapped, rptr, wptr = compute.active, compute.rptr * DWORD_BYTES, compute.wptr * DWORD_BYTES
+    else:
+        copy = hardware.pointers()
+        mapped, rptr, wptr = copy.enabled, copy.rptr, copy.wptr
+    return QueueStats(queue.name, timeline.last, timeline.completed, mapped, rptr, wptr)

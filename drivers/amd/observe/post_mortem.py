@@ -1,0 +1,173 @@
+"""A post-mortem from outside: what a card that somebody left, or that another process drives, tells about itself, unchanged by being asked.
+
+Of a card that is held by another process only registers that need no index are read; of one that is ours also queues and waves, which lie behind
+selectors. A part that cannot be read says so, and the rest is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ringup.autogen.amd import gc_hqd
+from ringup.drivers.amd.board.wiring import CUS_PER_WGP
+from ringup.drivers.amd.gfx import waves as gfx_waves
+from ringup.drivers.amd.gfx.core import Gfx
+from ringup.drivers.amd.gfx.hqd import selected
+from ringup.drivers.amd.gfx.sdma import SdmaEngine
+from ringup.drivers.amd.gfx.shape import Design, read_shape
+from ringup.drivers.amd.gmc.faults import GFXHUB, MMHUB
+from ringup.drivers.amd.gmc.hub import Hub
+from ringup.drivers.amd.gmc.words import gfxhub_words, mmhub_words
+from ringup.drivers.amd.lifecycle.inspect import Bare
+from ringup.drivers.amd.lifecycle.shutdown import doubts
+from ringup.drivers.transport.config_space import power_state
+from ringup.errors import DeviceLost, RingupError
+
+DOUBTS = "silent, or not what the driver was written for"
+WAVES = 16  # how many are told
+
+
+@dataclass(slots=True)
+class Left:
+    """What is known. `str()` is for people, `as_dict()` for JSON.
+
+    `unknown` says what could not be read, and why; `lost` is empty while the card answers.
+    """
+
+    name: str
+    state: str = ""
+    holder: str = ""
+    power: str = ""
+    link: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    mark: dict[str, int] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+    queues: list[str] = field(default_factory=list)
+    waves: list[str] = field(default_factory=list)
+    registers: dict[str, dict[str, str]] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)
+    unknown: list[str] = field(default_factory=list)
+    lost: str = ""
+    doubts: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values that JSON takes."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        state = "lost while it was looked at; what follows is of before" if self.lost else self.state
+        yield f"{self.name}: {state}" + (f", {self.holder}" if self.holder else "")
+        yield f"  power {self.power}, link {self.link or 'not told'}"
+        if self.mark:
+            yield "  mark of its driver: " + ", ".join(f"{name} {value:#x}" for name, value in self.mark.items())
+        for title, entries in (
+            (DOUBTS, self.doubts),
+            ("faults", self.faults),
+            ("queues that are mapped", self.queues),
+            ("waves", self.waves),
+        ):
+            if entries:
+                yield f"{title}:"
+                yield from (f"  {entry}" for entry in entries)
+        for block, words in {**self.registers, "metrics, as its holder read them last": self.metrics}.items():
+            if words:
+                yield f"{block}:"
+                yield from (f"  {name} {value}" for name, value in words.items())
+        if self.unknown:
+            yield "not known:"
+            yield from (f"  {entry}" for entry in self.unknown)
+
+
+def examine(bare: Bare, holder: str = "") -> Left:
+    """Report on a card that was found. Never raises for what the card does."""
+    left = Left(bare.device.name, holder=holder)
+    parts = _Parts(bare, left)
+    steps: list[tuple[str, Callable[[], None]]] = [
+        ("bus", parts.bus),
+        ("state", parts.state),
+        ("firmware and tables", parts.doubts),
+        ("metrics", parts.metrics),
+        ("faults of the memory hub", parts.hub),
+        ("graphics core", parts.core),
+    ]
+    for what, step in steps:
+        try:
+            step()
+        except DeviceLost as error:
+            left.unknown.append(f"{what}: {error}")
+            left.lost = str(error)
+            return left
+        except (
+            RingupError,
+            ValueError,
+        ) as error:  # a device for looking only refuses with a `ValueError` what would need a write
+            left.unknown.append(f"{what}: {error}")
+    if bare.device.lost:
+        left.lost = f"{left.name} {bare.device.why_lost}"
+    return left
+
+
+class _Parts:
+    def __init__(self, bare: Bare, left: Left) -> None:
+        self._bare, self._left = bare, left
+
+    def bus(self) -> None:
+        asleep = " (it slept, and was woken)" if self._bare.found_asleep and self._bare.own else ""
+        self._left.power = f"D{power_state(self._bare.device.config)}{asleep}"
+        now, able = self._bare.links
+        self._left.link = f"generation {now.generation} x{now.lanes} of generation {able.generation} x{able.lanes}"
+
+    def state(self) -> None:
+        self._left.state = self._bare.state()
+        self._left.versions = self._bare.versions()
+        if self._bare.core_awake and self._bare.secure_os:
+            mark = self._bare.mark()
+            self._left.mark = mark._asdict() if mark is not None else {}
+
+    def doubts(self) -> None:
+        self._left.doubts += doubts(self._bare)
+
+    def metrics(self) -> None:
+        seen = self._bare.published
+        if seen is not None:
+            self._left.doubts += [text for text in seen.doubts if text not in self._left.doubts]
+            self._left.metrics = {name: value for name, value in asdict(seen.metrics).items() if value is not None}
+
+    def hub(self) -> None:
+        mmhub = self._bare.ips.block("mmhub")
+        self._fault(Hub(MMHUB, mmhub, mmhub_words(mmhub.version), semaphore=True))
+
+    def _fault(self, hub: Hub) -> None:
+        fault = hub.kept_fault()
+        if fault is not None:
+            self._left.faults.append(str(fault))
+
+    def core(self) -> None:
+        bare = self._bare
+        if not bare.core_awake:
+            self._left.unknown.append("graphics core: it may be switched off, and reading it would hang the host")
+            return
+        ips, gc = bare.ips, bare.ips.block("gc")
+        self._fault(Hub(GFXHUB, gc, gfxhub_words(gc.version), semaphore=False))
+        shape = ips.shape
+        design = Design(shape.shader_engines, shape.arrays_per_engine, shape.wgps_per_array * CUS_PER_WGP)
+        gfx = Gfx(gc, ips.block("smuio"), design, mec_start=0)  # only looked at
+        told = self._left.registers
+        told["graphics core"] = {name: repr(word) for name, word in gfx.status().items() if int(word)}
+        for index in range(ips.chip.sdma_engines):
+            engine = SdmaEngine(gc, ips.version(f"sdma{index}"), index)
+            told[f"SDMA{index}"] = {name: repr(word) for name, word in engine.status.items() if int(word)}
+        if not bare.own:
+            self._left.unknown.append("queues and waves: they lie behind selectors that belong to the card's holder")
+            return
+        for place in gfx.active_queues():
+            with selected(gc, place):
+                rptr = int(gc.read(gc_hqd.CP_HQD_PQ_RPTR))
+                wptr = gc.read_pair(gc_hqd.CP_HQD_PQ_WPTR_LO, gc_hqd.CP_HQD_PQ_WPTR_HI)
+            self._left.queues.append(f"compute {place}: rptr {rptr:#x}, wptr {wptr:#x} (dwords)")
+        self._left.waves = [str(wave) for wave in gfx_waves.waves(gc, read_shape(gc, design), WAVES)]

@@ -1,0 +1,335 @@
+"""Security processor (PSP, MP0): boots its secure OS from parts the driver hands its boot loader, then loads every other processor's firmware.
+
+The boot loader takes one part after another from a buffer of 1 MiB. The secure OS then says how large the trusted memory region (TMR) must be,
+gets it, checks and stores each engine's firmware there, and at the end has the run-list controller load the engines from it.
+
+The driver application ASD and the trusted applications are not loaded: they serve protected displays, memory error records and links between
+cards; no queue needs them (amdgpu loads ASD so that it can load those).
+
+Source: amdgpu amdgpu_psp.c, psp_hw_start, psp_tmr_init, psp_load_non_psp_fw, psp_rl_load; psp_v13_0.c; psp_v14_0.c.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from ringup.autogen.amd import psp, psp_boot, ucode
+from ringup.autogen.layout import Word
+from ringup.drivers.amd.bus.hdp import Hdp
+from ringup.drivers.amd.bus.registers import ONES, Block, Version
+from ringup.drivers.amd.bus.vram import VramWindow
+from ringup.drivers.amd.psp.ring import COMMANDS, HANDSHAKE_US, LOW, PspBuffers, PspRing, Response
+from ringup.errors import DeviceTimeout, FirmwareError, NotSupported
+from ringup.firmware.stated import within
+
+if TYPE_CHECKING:
+    from ringup.firmware.amd.parts import Part
+
+LOG = logging.getLogger(__name__)
+MIB = psp_boot.PSP_1_MEG
+READY = 0x8000_0000
+LOADER_ERROR = 0xFF  # bits 7:0 of the boot loader's answer are an error: psp_v13_0.c, psp_v13_0_wait_for_bootloader
+LOADER_TIMEOUT_US = (
+    3_000_000  # TIMEOUT: psp_v13_0.c: ten times psp_wait_for, which polls 100,000 times 1 us and a read: some 200 ms
+)
+LOADER_POLL_US = 1000
+OS_TIMEOUT_US = (
+    1_000_000  # TIMEOUT: psp_v13_0.c, psp_v13_0_bootloader_load_sos: one psp_wait_for behind the delay, some 200 ms
+)
+OS_POLL_US = 5000
+STATUS = {
+    psp.TEE_ERROR_CANCEL: " (cancelled)",
+    psp.TEE_ERROR_NOT_SUPPORTED: " (not supported)",
+    psp.PSP_ERR_UNKNOWN_COMMAND: " (unknown command)",
+}
+
+SPL_IS_KEYS = {
+    ucode.PSP_FW_TYPE_PSP_SPL: ucode.PSP_FW_TYPE_PSP_KDB
+}  # QUIRK: psp_v13_0.c, psp_v13_0_bootloader_load_spl sends the keys
+STEPS = (  # part that must be there, what the boot loader is told. Source: amdgpu_psp.c, psp_hw_start
+    (ucode.PSP_FW_TYPE_PSP_KDB, psp_boot.PSP_BL__LOAD_KEY_DATABASE),
+    (ucode.PSP_FW_TYPE_PSP_SPL, psp_boot.PSP_BL__LOAD_TOS_SPL_TABLE),
+    (ucode.PSP_FW_TYPE_PSP_SYS_DRV, psp_boot.PSP_BL__LOAD_SYSDRV),
+    (ucode.PSP_FW_TYPE_PSP_SOC_DRV, psp_boot.PSP_BL__LOAD_SOCDRV),
+    (ucode.PSP_FW_TYPE_PSP_INTF_DRV, psp_boot.PSP_BL__LOAD_INTFDRV),
+    (ucode.PSP_FW_TYPE_PSP_DBG_DRV, psp_boot.PSP_BL__LOAD_DBGDRV),
+    (ucode.PSP_FW_TYPE_PSP_RAS_DRV, psp_boot.PSP_BL__LOAD_RASDRV),
+)
+KEY_MANAGER = (ucode.PSP_FW_TYPE_PSP_IPKEYMGR_DRV, psp_boot.PSP_BL__LOAD_IPKEYMGRDRV)
+
+
+@dataclass(frozen=True, slots=True)
+class PspRow:
+    """What differs by version of MP0.
+
+    `instead`: a part that is sent in another's place. `exact_ready`: the boot loader's answer must be bit 31 alone; 14 is asked for the bit.
+    `smu_first`: the power controller's firmware goes before the TMR, since it manages the fabric's idle states. `sets_up_tmr`: the TMR is the
+    driver's to give; else the VBIOS has reserved one.
+    """
+
+    steps: tuple[tuple[int, int], ...] = STEPS
+    instead: Mapping[int, int] = field(default_factory=dict)
+    exact_ready: bool = True
+    smu_first: bool = True
+    sets_up_tmr: bool = True
+
+
+V14 = PspRow((*STEPS, KEY_MANAGER), exact_ready=False, smu_first=False, sets_up_tmr=False)
+ROWS: dict[Version, PspRow] = {  # amdgpu_psp.c: psp_early_init and psp_check_pmfw_centralized_cstate_management
+    (13, 0, 0): PspRow(instead=SPL_IS_KEYS),
+    (13, 0, 7): PspRow(instead=SPL_IS_KEYS),
+    (13, 0, 10): PspRow(instead=SPL_IS_KEYS, smu_first=False),
+    (14, 0, 2): V14,
+    (14, 0, 3): V14,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PspFirmware:
+    """What a card is started with: `boot` by `PSP_FW_TYPE_*`, `parts` in loading order with the SMU's among them, the register list if any."""
+
+    boot: Mapping[int, Part]
+    parts: Sequence[Part]
+    register_list: Part | None = None
+
+
+class Step(NamedTuple):
+    """One thing that was loaded, and how long it took, in microseconds of the transport's clock."""
+
+    name: str
+    took_us: int
+
+
+class Door(Protocol):
+    """A way for large parts."""
+
+    def takes(self, size_bytes: int) -> bool:
+        """Tell whether a part goes this way."""
+
+    def put(self, data: bytes) -> int:
+        """Bring a part where the security processor reads it; return its address."""
+
+    def shut(self) -> None:
+        """Begin anew: the card was reset."""
+
+
+class Psp:
+    """The security processor of one card. Needs the bus interface, the host data path and VRAM; nothing else up."""
+
+    def __init__(
+        self,
+        block: Block,
+        version: Version,
+        window: VramWindow,
+        hdp: Hdp,
+        buffers: PspBuffers,
+        fb_base: int,
+        fb_offset: int = 0,
+        door: Door | None = None,
+    ) -> None:
+        """`door`: a quicker way for large parts than the window into VRAM.
+
+        `fb_base`: where the frame buffer aperture begins (MMMC_VM_FB_LOCATION_BASE); `fb_offset`: VRAM's own place (MMMC_VM_FB_OFFSET).
+        """
+        if version not in ROWS:
+            known = ", ".join(".".join(map(str, row)) for row in ROWS)
+            raise NotSupported(f"the security processor is version {'.'.join(map(str, version))}; known are {known}")
+        if buffers.message % MIB:
+            raise ValueError(f"the boot loader takes parts from whole MiB, not from {buffers.message:#x}")
+        self._row = ROWS[version]
+        self._block, self._window, self._hdp = block, window, hdp
+        self._buffers, self._fb_base, self._fb_offset = buffers, fb_base, fb_offset
+        self._door = door
+        self._clock = block.registers.clock
+        self.ring = PspRing(block, window, hdp, buffers, fb_base)
+        self.steps: list[Step] = []
+        self.tmr_bytes = 0
+        self._stale = False  # the secure OS was not started by us
+        self._in_message = b""
+
+    @property
+    def alive(self) -> bool:
+        """Whether a secure OS runs: a driver has started the card since its last reset."""
+        return int(self._block.read(self.ring.mailbox.sign_of_life)) != 0
+
+    def start(self, firmware: PspFirmware, place_tmr: Callable[[int], int]) -> None:
+        """Boot the secure OS and load everything. Left up: the secure OS, its ring, every engine's firmware, the RLC loading them.
+
+        `place_tmr(size_bytes)` says where the TMR may lie: a vram_pa on a MiB, the card's memory as long as it is powered.
+        Raises `FirmwareError` naming the part, `DeviceTimeout`.
+        """
+        _checked(firmware)
+        self.boot(firmware.boot)
+        self.load(firmware, place_tmr)
+
+    def boot(self, parts: Mapping[int, Part]) -> None:
+        """Have the boot loader start the secure OS. Does nothing when one runs."""
+        self.steps.clear()
+        self._in_message = b""  # a reset may have taken the memory
+        if self._door is not None:
+            self._door.shut()
+        self._stale = self.alive
+        if self._stale:
+            return
+        for kind, command in self._row.steps:
+            if kind in parts:
+                with self._step(parts[kind].name):
+                    self._boot_part(parts.get(self._row.instead.get(kind, kind), parts[kind]), command)
+        secure_os = parts[ucode.PSP_FW_TYPE_PSP_SOS]
+        with self._step(secure_os.name):
+            self._boot_os(secure_os)
+
+    def load(self, firmware: PspFirmware, place_tmr: Callable[[int], int]) -> None:
+        """Load every engine's firmware through a secure OS that has loaded none yet, and start the RLC's autoload."""
+        toc = _checked(firmware)
+        with self._step("ring"):
+            self.ring.create(stale=self._stale)
+        with self._step(toc.name):
+            self._load_toc(toc)
+        smu = [part for part in firmware.parts if part.fw_type == psp.GFX_FW_TYPE_SMU]
+        others = [part for part in firmware.parts if part.fw_type != psp.GFX_FW_TYPE_SMU]
+        before, after = (smu, others) if self._row.smu_first else ([], [*smu, *others])
+        self._load_parts(before)
+        if self._row.sets_up_tmr:
+            with self._step("tmr"):
+                self._setup_tmr(place_tmr(self.tmr_bytes))
+        self._load_parts(after)
+        if firmware.register_list is not None:
+            with self._step(firmware.register_list.name):
+                self._load_register_list(firmware.register_list)
+
+    def stop(self) -> None:
+        """Take the ring down; the secure OS and what it loaded live on until the card is reset. Twice is harmless."""
+        self.ring.destroy()
+
+    def wait_loader(self, doing: str) -> None:
+        """Wait until the boot loader takes a command. Raises `FirmwareError` when it reports an error instead, `DeviceTimeout` when nothing."""
+        mailbox, exact = self.ring.mailbox, self._row.exact_ready
+
+        def ready(word: Word) -> bool:
+            return int(word) == READY if exact else bool(int(word) & READY) and int(word) != ONES
+
+        try:
+            with self.ring.heard.asking(doing):
+                self._block.wait(mailbox.command, ready, LOADER_TIMEOUT_US, doing, poll_us=LOADER_POLL_US)
+        except DeviceTimeout as error:
+            answer = int(self._block.read(mailbox.command))
+            if not answer & READY:
+                raise
+            raise FirmwareError(
+                f"{doing}: the boot loader refused it with error {answer & LOADER_ERROR:#04x} (C2PMSG_35 {answer:#010x}); "
+                "take firmware files made for this card, and reset it"
+            ) from error
+
+    def _boot_part(self, part: Part, command: int) -> None:
+        doing = f"booting the security processor with {part.name}"
+        self._tell_loader(part, command, doing)
+        self.wait_loader(doing)
+
+    def _boot_os(self, part: Part) -> None:
+        doing = f"starting the secure OS ({part.name})"
+        self._tell_loader(part, psp_boot.PSP_BL__LOAD_SOSDRV, doing)
+        self._clock.sleep_us(HANDSHAKE_US)
+        # QUIRK: amdgpu waits for a change from what the register reads here; a secure OS that is quicker than the delay shows it at once
+        word = self.ring.mailbox.sign_of_life
+        self._block.wait(word, lambda life: int(life) != 0, OS_TIMEOUT_US, doing, poll_us=OS_POLL_US)
+
+    def _tell_loader(self, part: Part, command: int, doing: str) -> None:
+        self.wait_loader(doing)
+        mailbox, version = self.ring.mailbox, self._block.version
+        self._in_message = (
+            b""  # the boot loader may have worked on the last part where it lay, and a reset takes what memory held
+        )
+        at = self._put(part)
+        self._hdp.flush()
+        self._block.write(mailbox.address.at(version)(at >> 20))
+        self._block.write(mailbox.command.at(version)(command))
+
+    def _put(self, part: Part) -> int:
+        """Bring a part into the message buffer; return its address for the security processor."""
+        if not 0 < len(part.data) <= MIB:
+            raise FirmwareError(f"{part.name}: a part has 1 to {MIB} bytes, not {len(part.data)}")
+        if self._door is not None and self._door.takes(len(part.data)):
+            return self._door.put(part.data)
+        if part.data != self._in_message:  # an engine's pipes get the same stack one after another
+            self._window.write(self._buffers.message, part.data)  # whoever tells the card of it flushes
+            self._in_message = part.data
+        return self._fb_base + self._buffers.message
+
+    def _load_toc(self, part: Part) -> None:
+        at = self._put(part)
+        cmd = psp.psp_gfx_cmd_resp(cmd_id=psp.GFX_CMD_ID_LOAD_TOC)
+        toc = cmd.cmd.cmd_load_toc
+        toc.toc_phy_addr_lo, toc.toc_phy_addr_hi, toc.toc_size = at & LOW, at >> 32, len(part.data)
+        self.tmr_bytes = self._submit(cmd, part.name).tmr_bytes
+        what = f"{part.name}: the size of the trusted memory region that the security processor wants"
+        within(
+            self.tmr_bytes,
+            1,
+            self._window.size_bytes // 2,
+            what,
+            todo="take firmware files made for this card, and reset it",
+        )
+
+    def _setup_tmr(self, vram_pa: int) -> None:
+        if vram_pa % psp_boot.PSP_TMR_ALIGNMENT or vram_pa + self.tmr_bytes > self._window.size_bytes:
+            raise ValueError(f"the TMR of {self.tmr_bytes:#x} bytes lies on a MiB inside VRAM, not at {vram_pa:#x}")
+        cmd = psp.psp_gfx_cmd_resp(cmd_id=psp.GFX_CMD_ID_SETUP_TMR)
+        tmr, at, behind = cmd.cmd.cmd_setup_tmr, self._fb_base + vram_pa, self._fb_offset + vram_pa
+        tmr.buf_phy_addr_lo, tmr.buf_phy_addr_hi, tmr.buf_size = at & LOW, at >> 32, self.tmr_bytes
+        tmr.bitfield.virt_phy_addr = 1  # both addresses are given: as the aperture has it, and as the memory has it
+        tmr.system_phy_addr_lo, tmr.system_phy_addr_hi = behind & LOW, behind >> 32
+        self._submit(cmd, "the trusted memory region")
+
+    def _load_parts(self, parts: Iterable[Part]) -> None:
+        for part in parts:
+            with self._step(part.name):
+                self._submit(self._load_ip(part), part.name)
+            if part.fw_type == psp.GFX_FW_TYPE_RLC_G:  # ORDER: all the graphics core's firmware is there
+                with self._step("autoload"):
+                    self._submit(psp.psp_gfx_cmd_resp(cmd_id=psp.GFX_CMD_ID_AUTOLOAD_RLC), "the RLC's autoload")
+
+    def _load_register_list(self, part: Part) -> None:
+        """Load the list of registers that may be programmed through the secure OS; nothing here does."""
+        response = self.ring.submit(self._load_ip(part), f"loading {part.name}")
+        if response.status:  # QUIRK: amdgpu goes on as well, and other drivers of these chips leave the list out
+            LOG.warning("the security processor answered %s with status %#x", part.name, response.status)
+
+    def _load_ip(self, part: Part) -> psp.psp_gfx_cmd_resp:
+        at = self._put(part)
+        cmd = psp.psp_gfx_cmd_resp(cmd_id=psp.GFX_CMD_ID_LOAD_IP_FW)
+        firmware = cmd.cmd.cmd_load_ip_fw
+        firmware.fw_phy_addr_lo, firmware.fw_phy_addr_hi = at & LOW, at >> 32
+        firmware.fw_size, firmware.fw_type = len(part.data), part.fw_type
+        return cmd
+
+    def _submit(self, cmd: psp.psp_gfx_cmd_resp, what: str) -> Response:
+        """Submit a command that must be answered with status 0."""
+        name = COMMANDS[cmd.cmd_id]
+        response = self.ring.submit(cmd, f"loading {what} ({name})")
+        if response.status:
+            raise FirmwareError(
+                f"{what}: the security processor answered {name} with status {response.status:#x}"
+                f"{STATUS.get(response.status, '')}; take firmware files made for this card, and reset it"
+            )
+        return response
+
+    @contextmanager
+    def _step(self, name: str) -> Iterator[None]:
+        started = self._clock.now_us
+        yield
+        self.steps.append(Step(name, self._clock.now_us - started))
+
+
+def _checked(firmware: PspFirmware) -> Part:
+    """Return the table of contents of firmware that can start a card."""
+    toc = firmware.boot.get(ucode.PSP_FW_TYPE_PSP_TOC)
+    if toc is None:
+        raise FirmwareError("the sos image has no toc: the security processor cannot size its trusted memory region")
+    if not any(part.fw_type == psp.GFX_FW_TYPE_RLC_G for part in firmware.parts):
+        raise FirmwareError("among the firmware is no RLC code: nothing would load the graphics core's engines")
+    return toc

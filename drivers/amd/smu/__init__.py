@@ -1,0 +1,4 @@
+"""The power controller: messages, tables, sensors, limits.
+
+Imports `bus` and `psp`.
+"""

@@ -1,0 +1,361 @@
+"""Power controller (SMU, MP1): clocks, voltages, power, fan and heat are its firmware's; the driver starts that, sets bounds, and reads tables.
+
+Its firmware comes with the security processor's load. Tables go by DMA through one place in VRAM that it is told. A card that is left alone
+chooses its clocks by load; `quiet` holds them at the lowest, `automatic` lets go.
+
+Source: amdgpu amdgpu_smu.c, smu_smc_hw_setup; smu_v13_0.c; smu_cmn.c; smu_v13_0_0_ppt.c; smu_v13_0_7_ppt.c; smu_v14_0_2_ppt.c.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from functools import cached_property
+from types import ModuleType
+
+from ringup.drivers.amd.bus.hdp import Hdp
+from ringup.drivers.amd.bus.registers import Block, Version
+from ringup.drivers.amd.bus.vram import VramWindow
+from ringup.drivers.amd.smu.mailbox import TIMEOUT_US, SmuMailbox
+from ringup.drivers.amd.smu.rows import row
+from ringup.drivers.amd.smu.tables import (
+    MAX_MHZ,
+    MAX_W,
+    MAY_HAVE_MOVED,
+    Limits,
+    Metrics,
+    decode_limits,
+    decode_metrics,
+    metrics_bytes,
+    power_table,
+    sifted,
+    with_board,
+)
+from ringup.errors import DeviceFault, DeviceTimeout, NotSupported
+from ringup.firmware.stated import named, within
+
+LOG = logging.getLogger(__name__)
+TABLE_BYTES = 0x4000  # the largest table: MP0_MP1_DATA_REGION_SIZE_COMBOPPTABLE of smu_v13_0_0_ppt.c
+RUNNING = 0x1  # MP1_FIRMWARE_FLAGS.INTERRUPTS_ENABLED: smu_v13_0.c, smu_v13_0_check_fw_status
+START_TIMEOUT_US = (
+    100_000  # TIMEOUT: amdgpu asks once, hundreds of milliseconds behind the load; here the load may just have ended
+)
+START_POLL_US = 500
+LOW = 0xFFFF_FFFF
+PING_US = 100_000  # TIMEOUT: ours; any message is answered within some milliseconds
+MAX_LEVELS = 64  # ours; no clock has more than 16. Source: smu_v13_0.h, MAX_DPM_LEVELS
+LEVELS = 0xFF  # GetDpmFreqByIndex of this level counts them
+HARDWAREDC = 0x4  # a pin tells the firmware of mains or battery: PP_PLATFORM_CAP_HARDWAREDC of smu_v13_0_0_pptable.h and its neighbours
+MODE1_BY_DEBUG = 2  # DEBUGSMC_MSG_Mode1Reset of smu_v13_0_0_ppt.c and smu_v14_0_2_ppt.c
+FREQUENCY = 0x7FFF_FFFF  # bit 31 of a level: the levels are the only frequencies
+CLOCKS = {"gfx": "GFXCLK", "memory": "UCLK", "fabric": "FCLK", "soc": "SOCCLK"}
+DPM = {
+    "gfx": "DPM_GFXCLK",
+    "memory": "DPM_UCLK",
+    "fabric": "DPM_FCLK",
+    "soc": "DPM_SOCCLK",
+}  # the feature that moves a clock
+PROFILES = {
+    "default": "DEFAULT",
+    "power saving": "POWER_SAVING",
+    "compute": "COMPUTE",
+    "full screen 3d": "FULL_SCREEN_3D",
+    "video": "VIDEO",
+    "vr": "VR",
+}
+
+
+class Smu:
+    """The power controller of one card. Needs its firmware loaded, VRAM and the host data path."""
+
+    def __init__(
+        self, block: Block, version: Version, window: VramWindow, hdp: Hdp, table_pa: int, fb_base: int
+    ) -> None:
+        """`table_pa` is the vram_pa of 16 KiB on a page, the controller's as long as the card is powered."""
+        self.row = row(version)
+        self.mailbox = SmuMailbox(block)
+        self.firmware_version = self.interface = 0  # 0: not asked for yet
+        self.doubts: tuple[str, ...] = ()  # what the tables state and cannot be
+        self.features = 0
+        self._block, self._window, self._hdp = block, window, hdp
+        self._table_pa, self._fb_base = table_pa, fb_base
+        self._power_table = b""
+        self._levels: dict[str, tuple[int, ...]] = {}
+
+    @cached_property
+    def facts(self) -> ModuleType:
+        """Messages and tables of this version."""
+        return self.row.module
+
+    @property
+    def running(self) -> bool:
+        """Whether the controller's firmware runs and takes messages."""
+        return bool(self._block.registers.read(self.row.flags) & RUNNING)
+
+    def start(self, board_table: bytes | None, *, signed: bool) -> None:
+        """Have the firmware manage the card. Left up: everything that it may run runs; clocks follow the load.
+
+        `board_table` is the VBIOS's `smc_dpm_info` behind its header; `signed`: the security processor hands the tables over (`psp_runtime`).
+        Without a `board_table` the firmware's own stays. Raises `DeviceTimeout` when the firmware does not run, and what `SmuMailbox.send`
+        raises.
+        """
+        self._wait_running()
+        self._take_up()
+        if self.row.writes_power_table and not signed:
+            if not any(self._power_table) or _ones(
+                self._power_table
+            ):  # written back it would leave the card without limits
+                LOG.warning("the power controller gave an empty power table; it keeps its own")
+            elif (
+                board_table is not None and not _ones(board_table) and len(board_table) >= self.facts.BoardTable_t.SIZE
+            ):
+                self._write_table(self.facts.TABLE_PPTABLE, with_board(self.row, self._power_table, board_table))
+            else:  # GUESS: the firmware's own table is enough; amdgpu gives up here
+                LOG.warning(
+                    "no power table of this board (smc_dpm_info) was found in a VBIOS; the firmware keeps its own"
+                )
+        self.send("RunDcBtc")
+        if not signed:
+            allowed = self.row.features(self.firmware_version)
+            self.send("SetAllowedFeaturesMaskHigh", allowed >> 32)
+            self.send("SetAllowedFeaturesMaskLow", allowed & LOW)
+        self.send("EnableAllSmuFeatures", self.facts.FEATURE_PWR_ALL)
+        self._read_features()
+        if self.row.no_display:
+            self._optional(
+                "DALNotPresent"
+            )  # else the firmware may hold the memory clock for a display driver that never comes
+        if self.row.told_of_mains:
+            self._tell_power_source()
+
+    def attach(self) -> None:
+        """Take up with a firmware that an earlier process started. Raises what `SmuMailbox.send` raises."""
+        self._take_up()
+        self._read_features()
+
+    def _tell_power_source(self) -> None:
+        """Tell that the card has mains: its firmware may have booted it for a battery, with that one's limits.
+
+        Source: amdgpu_smu.c, smu_set_ac_dc, which looks at the computer's battery; cards in slots and enclosures have none.
+        """
+        if power_table(self.row).view(bytearray(self._power_table)).platform_caps & HARDWAREDC:
+            return
+        try:
+            self.send("NotifyPowerSource", self.facts.POWER_SOURCE_AC)
+        except (DeviceFault, NotSupported) as error:  # amdgpu goes on as well
+            LOG.info("%s", error)
+
+    def _take_up(self) -> None:
+        """Ask for versions, tell the place of tables, read what the card may do at most."""
+        self.ask_versions()
+        at = self._fb_base + self._table_pa
+        self.send("SetDriverDramAddrHigh", at >> 32)
+        self.send("SetDriverDramAddrLow", at & LOW)
+        self._power_table = self._read_table(self.facts.TABLE_COMBO_PPTABLE, power_table(self.row).SIZE)
+        self.__dict__.pop("limits", None)
+        self._levels.clear()
+
+    def ask_versions(self, timeout_us: int = TIMEOUT_US) -> None:
+        """Ask which firmware runs and which interface it speaks; nothing is changed. Raises what `SmuMailbox.send` raises."""
+        self.interface = self.ask("GetDriverIfVersion", timeout_us=timeout_us)
+        self.firmware_version = self.ask("GetSmuVersion", timeout_us=timeout_us)
+
+    @property
+    def mismatch(self) -> str:
+        """Say that the firmware speaks another interface than the driver's tables are of; empty where it does not, or was not asked.
+
+        Source: amdgpu smu_v13_0.c, smu_v13_0_check_fw_version: the firmware stays compatible, so a mismatch is told and refuses nothing.
+        """
+        if self.interface in (0, self.row.interface):
+            return ""
+        return (
+            f"the power controller's firmware {self.firmware_version:#x} speaks interface {named(self.interface)}, the driver's tables are of "
+            f"{self.row.interface:#x}: {MAY_HAVE_MOVED}"
+        )
+
+    def ping(self) -> None:
+        """Have it answer, `PING_US` at most; `mailbox.heard` says how that went."""
+        with suppress(DeviceTimeout, DeviceFault, NotSupported):
+            self.mailbox.send(self.facts.PPSMC_MSG_TestMessage, 1, name="TestMessage", timeout_us=PING_US)
+
+    def stop(self) -> None:
+        """Leave the card cold: clocks at their lowest, no hint of work to come. The firmware runs on, and so do its fan and its limits."""
+        self.workload("default")
+        self.quiet()
+
+    @cached_property
+    def limits(self) -> Limits:
+        """What the card may do at most."""
+        if not self._power_table:
+            raise ValueError("the power controller has not been started")
+        limits, self.doubts = sifted(decode_limits(self.row, self._power_table), "the power table")
+        return limits
+
+    def metrics(self) -> Metrics:
+        """Return what the card does now."""
+        return decode_metrics(self.row, self.metrics_table())
+
+    def metrics_table(self) -> bytes:
+        """Return the table that `decode_metrics` reads, fresh from the controller."""
+        return self._read_table(self.facts.TABLE_SMU_METRICS, metrics_bytes(self.row))
+
+    def clocks(self, name: str) -> tuple[int, ...]:
+        """Return the frequencies of `gfx`, `memory`, `fabric` or `soc`, MHz, lowest first. Two of `gfx`: it takes any between."""
+        if name not in CLOCKS:
+            raise ValueError(f"there is no clock {name!r}; there are {', '.join(CLOCKS)}")
+        if name not in self._levels:
+            clock = self._clock(name)
+            what = f"the power controller's answer to GetDpmFreqByIndex for the {name} clock"
+            count = self.ask("GetDpmFreqByIndex", clock << 16 | LEVELS) & FREQUENCY
+            within(count, 0, MAX_LEVELS, f"{what}, the number of levels,", error=DeviceFault)
+            levels = [
+                within(
+                    self.ask("GetDpmFreqByIndex", clock << 16 | level) & FREQUENCY, 0, MAX_MHZ, f"{what}, level {level} in MHz,",
+                    error=DeviceFault,
+                )
+                for level in range(count)
+            ]  # fmt: skip
+            self._levels[name] = tuple(sorted(levels))
+        return self._levels[name]
+
+    def set_clock_range(self, name: str, min_mhz: int, max_mhz: int, *, hard: bool = False) -> None:
+        """Keep a clock between two frequencies, both within `clocks(name)`. Heat and power limits still push it down.
+
+        `hard` bounds hold against what other parts of the firmware ask for as well.
+        """
+        levels = self.clocks(name)
+        if not levels or not levels[0] <= min_mhz <= max_mhz <= levels[-1]:
+            bounds = f"{levels[0]} to {levels[-1]} MHz" if levels else "nothing"
+            raise ValueError(f"the {name} clock takes {bounds}, not {min_mhz} to {max_mhz}")
+        kind = "Hard" if hard else "Soft"
+        # ORDER: the upper bound first, as amdgpu does (smu_v13_0_set_soft_freq_limited_range)
+        self.send(f"Set{kind}MaxByFreq", self._clock(name) << 16 | max_mhz)
+        self.send(f"Set{kind}MinByFreq", self._clock(name) << 16 | min_mhz)
+
+    def automatic(self) -> None:
+        """Let every clock follow the load."""
+        for name in self._moved():
+            levels = self.clocks(name)
+            self._hold(name, levels[0], levels[-1])
+
+    def quiet(self) -> None:
+        """Hold every clock at its lowest."""
+        for name in self._moved():
+            lowest = self.clocks(name)[0]
+            self._hold(name, lowest, lowest)
+
+    def _hold(self, name: str, min_mhz: int, max_mhz: int) -> None:
+        """Keep a clock between two frequencies if the firmware lets it be kept: some refuse a lower bound, and no start or stop hangs on it."""
+        try:
+            self.set_clock_range(name, min_mhz, max_mhz)
+        except (DeviceFault, NotSupported) as error:
+            LOG.info("%s", error)
+
+    @property
+    def power_limit_w(self) -> int:
+        """The power that the card may take, watts."""
+        watts = self.ask("GetPptLimit", self.facts.POWER_SOURCE_AC << 16)
+        return within(watts, 0, MAX_W, "the power controller's answer to GetPptLimit, in watts,", error=DeviceFault)
+
+    def set_power_limit(self, power_w: int) -> None:
+        """Set the power that the card may take, within `limits.power_min_w` and `limits.power_max_w`."""
+        limits = self.limits
+        if not limits.power_min_w <= power_w <= limits.power_max_w:
+            raise ValueError(f"the power limit takes {limits.power_min_w} to {limits.power_max_w} W, not {power_w}")
+        if not self._runs("THROTTLERS"):
+            raise NotSupported("the power controller does not limit power: its throttlers are off")
+        self.send("SetPptLimit", power_w)
+
+    def workload(self, profile: str) -> None:
+        """Hint at the work to come: `default`, `compute`, `power saving`, `full screen 3d`, `video` or `vr`."""
+        if profile not in PROFILES:
+            raise ValueError(f"there is no workload {profile!r}; there are {', '.join(PROFILES)}")
+        mask = 1 << self._workload_bit(profile)
+        since = self.row.power_saving_since
+        if profile == "compute" and since and (self.firmware_version in since or self.firmware_version >= since[-1]):
+            mask |= 1 << self._workload_bit("power saving")  # smu_v13_0_0_ppt.c, smu_v13_0_0_set_power_profile_mode
+        self._optional("SetWorkloadMask", mask)
+
+    def tell_mode1_reset(self) -> int:
+        """Ask for a reset of the whole card but its bus interface; return for how many microseconds it must be left alone.
+
+        Raises `NotSupported` when the firmware does not run or does not know how.
+        """
+        if not self.running and not self._listens():
+            raise NotSupported(
+                "the power controller's firmware does not run, so it cannot reset the card; reset its slot or power it off"
+            )
+        version = self.firmware_version or self.ask("GetSmuVersion")
+        if version < self.row.mode1_since:
+            raise NotSupported(
+                f"SMU firmware {version:#x} cannot reset the card, {self.row.mode1_since:#x} and later can"
+            )
+        message = MODE1_BY_DEBUG if self.row.mode1_debug else self.facts.PPSMC_MSG_Mode1Reset
+        self.mailbox.tell(message, debug=self.row.mode1_debug)
+        return self.row.mode1_us
+
+    def _listens(self) -> bool:
+        """Whether the mailbox answers though the flags say that nothing runs: an earlier driver may have sent the firmware to rest."""
+        try:
+            self.firmware_version = self.ask("GetSmuVersion")
+        except (DeviceTimeout, DeviceFault, NotSupported) as error:
+            LOG.info("%s", error)
+            return False
+        return True
+
+    def send(self, name: str, argument: int = 0) -> None:
+        """Send `PPSMC_MSG_<name>` and wait until it is done."""
+        self.mailbox.send(getattr(self.facts, f"PPSMC_MSG_{name}"), argument, name=name)
+
+    def ask(self, name: str, argument: int = 0, timeout_us: int = TIMEOUT_US) -> int:
+        """Send `PPSMC_MSG_<name>` and return what it answers."""
+        return self.mailbox.ask(getattr(self.facts, f"PPSMC_MSG_{name}"), argument, name=name, timeout_us=timeout_us)
+
+    def _optional(self, name: str, argument: int = 0) -> None:
+        """Send a message that older firmware may not know."""
+        try:
+            self.send(name, argument)
+        except NotSupported as error:
+            LOG.info("%s", error)
+
+    def _wait_running(self) -> None:
+        clock = self._block.registers.clock
+        end_us = clock.now_us + START_TIMEOUT_US
+        while not self.running:
+            if clock.now_us >= end_us:
+                flags = self._block.registers.read(self.row.flags)
+                raise DeviceTimeout(
+                    f"starting the power controller: its firmware does not run (flags {flags:#x}) {START_TIMEOUT_US / 1000:g} ms after it was "
+                    "loaded; take firmware files made for this card"
+                )
+            clock.sleep_us(START_POLL_US)
+
+    def _read_features(self) -> None:
+        self.features = self.ask("GetRunningSmuFeaturesLow") | self.ask("GetRunningSmuFeaturesHigh") << 32
+
+    def _runs(self, feature: str) -> bool:
+        return bool(self.features >> int(getattr(self.facts, f"FEATURE_{feature}_BIT")) & 1)
+
+    def _clock(self, name: str) -> int:
+        return int(getattr(self.facts, f"PPCLK_{CLOCKS[name]}"))
+
+    def _workload_bit(self, profile: str) -> int:
+        return int(getattr(self.facts, f"WORKLOAD_PPLIB_{PROFILES[profile]}_BIT"))
+
+    def _moved(self) -> list[str]:
+        """Return the clocks that the firmware moves and knows frequencies of."""
+        return [name for name in CLOCKS if self._runs(DPM[name]) and self.clocks(name)]
+
+    def _read_table(self, table: int, size_bytes: int) -> bytes:
+        self.send("TransferTableSmu2Dram", table)
+        return self._window.read(self._table_pa, size_bytes)
+
+    def _write_table(self, table: int, data: bytes) -> None:
+        self._window.write(self._table_pa, data)
+        self._hdp.flush()
+        self.send("TransferTableDram2Smu", table)
+
+
+def _ones(table: bytes) -> bool:
+    """Whether a table is nothing but ones, as memory reads that nobody answers for; written back it would take the card's limits away."""
+    return table.count(0xFF) == len(table)

@@ -1,0 +1,48 @@
+"""Mode-1 reset: the power controller resets the whole chip but its bus interface. Memory keeps power but not its contents' meaning; every
+processor's firmware is gone, the VBIOS's initialisation stays.
+
+`mode1_reset(device, nbio, psp, smu)`. Source: amdgpu amdgpu_device.c, amdgpu_device_mode1_reset; smu_v13_0_0_ppt.c, smu_v13_0_0_mode1_reset.
+"""
+
+from __future__ import annotations
+
+from ringup.autogen.linux import pci
+from ringup.drivers.amd.bus.nbio import Nbio
+from ringup.drivers.amd.psp.processor import Psp
+from ringup.drivers.amd.smu.controller import Smu
+from ringup.drivers.transport.config_space import change_command, restore, save, wait_for_answer
+from ringup.drivers.transport.seam import Device
+from ringup.errors import DeviceTimeout
+
+BACK_TIMEOUT_US = 100_000  # TIMEOUT: AMDGPU_MAX_USEC_TIMEOUT in amdgpu.h, for registers to answer behind the wait that the reset takes
+BACK_POLL_US = 1000
+
+
+def mode1_reset(device: Device, nbio: Nbio, psp: Psp, smu: Smu) -> None:
+    """Reset the card and wait until its boot loader listens again. Left: a cold, posted card, bus mastering off.
+
+    Raises `NotSupported` when the power controller cannot, `DeviceTimeout` when the card does not come back or its secure OS survived.
+    """
+    change_command(
+        device.config, off=pci.PCI_COMMAND_MASTER
+    )  # ORDER: nothing of the card reaches host memory while it is reset
+    kept = save(device.config)
+    nbio.mark_hung(True)
+    away_us = smu.tell_mode1_reset()
+    device.clock.sleep_us(away_us)  # no access in between: a card in reset answers none, and some hosts take that badly
+    wait_for_answer(device.config, device.clock, "waiting for the card behind a mode-1 reset")
+    restore(device.config, kept)
+    end_us = device.clock.now_us + BACK_TIMEOUT_US
+    while not nbio.answers:
+        if device.clock.now_us >= end_us:
+            nbio.block.registers.check_link("waiting for registers behind a mode-1 reset")
+            raise DeviceTimeout(
+                f"mode-1 reset: registers read all ones {(away_us + BACK_TIMEOUT_US) / 1000:g} ms later; reset the slot or power the card off"
+            )
+        device.clock.sleep_us(BACK_POLL_US)
+    psp.wait_loader("waiting for the boot loader behind a mode-1 reset")
+    nbio.mark_hung(False)
+    if psp.alive:
+        raise DeviceTimeout(
+            "mode-1 reset: the secure OS still runs, so nothing was reset; reset the slot or power the card off"
+        )

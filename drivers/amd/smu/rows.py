@@ -1,0 +1,107 @@
+"""What differs by version of the power controller (SMU, MP1): messages and tables, which features it may run, how it resets the card.
+
+Source: amdgpu smu_v13_0_0_ppt.c (13.0.0, 13.0.10), smu_v13_0_7_ppt.c, smu_v14_0_2_ppt.c, their get_allowed_feature_mask, mode1_reset and
+check_fw_status; smu_v13_0.c; soc21.c (which chips gate ATHUB and MMHUB).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
+
+from ringup.drivers.amd.bus.registers import Version
+from ringup.errors import NotSupported
+
+ALL_FEATURES = (1 << 64) - 1
+# the firmware would change the link's speed by load; hosts of some makers do not bear it, and amdgpu forbids it there, whatever the card:
+# amdgpu_device_pcie_dynamic_switching_supported, PP_PCIE_DPM_MASK. The link stays as it was trained
+LINK_FEATURES = ("DPM_LINK", "DS_LCLK")
+FLAGS, FLAGS_SHIFTED = (
+    0x3B10024,
+    0x3B10028,
+)  # smnMP1_FIRMWARE_FLAGS of mp_13_0_0_offset.h; smnMP1_FIRMWARE_FLAGS_SMU_13_0_7
+FEATURES_13_0_7 = (  # smu_v13_0_7_ppt.c names what it allows, the others what they forbid
+    "FW_DATA_READ DPM_GFXCLK GFX_IMU DPM_GFX_POWER_OPTIMIZER GFXOFF DPM_UCLK DPM_FCLK VMEMP_SCALING VDDIO_MEM_SCALING DPM_SOCCLK "
+    "DS_GFXCLK GFX_ULV DPM_MP0CLK MM_DPM DS_VCN DS_FCLK DF_CSTATE THROTTLERS VR0HOT FW_CTF FAN_CONTROL DS_SOCCLK "
+    "GFXCLK_SPREAD_SPECTRUM MEM_TEMP_READ FW_DSTATE SOC_MPCLK_DS BACO_MPCLK_DS GFX_PCC_DFLL SOC_CG BACO DPM_DCN ATHUB_MMHUB_PG"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SmuRow:
+    """One version.
+
+    `facts`: the module of its messages and tables. `interface`: the driver interface these tables are of. `allowed`: names of the only features
+    allowed; empty: all but `forbidden`. `gfxoff_since`: the firmware that may switch the graphics core off. `writes_power_table`: the driver
+    hands the table with the board's part back. `mode1_debug`: the reset goes through the second mailbox; `mode1_since`: the firmware that knows
+    it; `mode1_us`: how long the card stays away. `no_display`: the firmware is told that nobody drives displays. `told_of_mains`: it is told
+    what the card is fed by. `power_saving_since`: firmware that computes better with both workload hints, a single version or all from the last
+    one on.
+    """
+
+    facts: str
+    interface: int
+    flags: int = FLAGS
+    allowed: str = ""
+    forbidden: str = ""
+    gfxoff_since: int = 0
+    writes_power_table: bool = True
+    mode1_debug: bool = False
+    mode1_since: int = 0
+    mode1_us: int = 500_000
+    no_display: bool = False
+    told_of_mains: bool = True
+    power_saving_since: tuple[int, ...] = ()
+
+    @property
+    def module(self) -> ModuleType:
+        """Messages and tables."""
+        return import_module(f"ringup.autogen.amd.{self.facts}")
+
+    def features(self, firmware: int) -> int:
+        """Return the mask of features that the firmware of version `firmware` may run."""
+        module = self.module
+        bits = {
+            name[8:-4]: 1 << value
+            for name, value in vars(module).items()
+            if name[:8] == "FEATURE_" and name[-4:] == "_BIT"
+        }
+        mask = sum(bits[name] for name in self.allowed.split()) if self.allowed else ALL_FEATURES
+        forbidden = [*LINK_FEATURES, *self.forbidden.split(), *(["GFXOFF"] if firmware < self.gfxoff_since else [])]
+        return int(mask & ~sum(bits[name] for name in forbidden))
+
+
+# QUIRK: 14.0.2 and 14.0.3 are not told of mains. Source: Linux commit 76c7f0809476, "skip setting the power source on smu v14.0.2/3"
+V14 = SmuRow("smu_v14_0_2", 0x2E, writes_power_table=False, mode1_debug=True, mode1_us=1_000_000, told_of_mains=False)
+ROWS: dict[Version, SmuRow] = {
+    (13, 0, 0): SmuRow(
+        "smu_v13_0_0",
+        0x3D,
+        gfxoff_since=0x004E_3A00,
+        mode1_since=0x004E_2900,
+        no_display=True,
+        power_saving_since=(0x004E_6601, 0x004E_7300),
+    ),
+    (13, 0, 7): SmuRow("smu_v13_0_7", 0x35, flags=FLAGS_SHIFTED, allowed=FEATURES_13_0_7),
+    (13, 0, 10): SmuRow(
+        "smu_v13_0_0",
+        0x3D,
+        forbidden="ATHUB_MMHUB_PG",
+        gfxoff_since=0x004E_3A00,
+        mode1_debug=True,
+        mode1_since=0x004E_2900,
+        no_display=True,
+        power_saving_since=(0x0050_4500,),
+    ),
+    (14, 0, 2): V14,
+    (14, 0, 3): V14,
+}
+
+
+def row(version: Version) -> SmuRow:
+    """Return the row of a version of MP1. Raises `NotSupported` for another."""
+    if version not in ROWS:
+        known = ", ".join(".".join(map(str, one)) for one in ROWS)
+        raise NotSupported(f"the power controller is version {'.'.join(map(str, version))}; known are {known}")
+    return ROWS[version]

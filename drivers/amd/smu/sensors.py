@@ -1,0 +1,92 @@
+"""What a card's registers tell without changing anything: for a second process that watches a card somebody else drives.
+
+Only reads, and only of registers that lie in the register BAR itself: index registers and the power controller's mailbox belong to whoever holds
+the card. Power, clocks and fan are in `smu_published`, as the holder left them.
+
+Source: amdgpu vega10_thermal.c, vega10_thermal_get_temperature (CTF_TEMP); gfx_v11_0.c (GRBM_STATUS); PCI Express Base Specification, "Link
+Status Register".
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeVar
+
+from ringup.autogen.amd.gc import GRBM_STATUS
+from ringup.autogen.amd.nbio import RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE
+from ringup.autogen.amd.thm import CG_MULT_THERMAL_STATUS
+from ringup.autogen.layout import Word
+from ringup.autogen.linux import pci
+from ringup.drivers.amd.bus.discovery import Ips
+from ringup.drivers.amd.bus.registers import REGISTER_BAR, Block
+from ringup.drivers.transport.config_space import ask, find_capability
+from ringup.drivers.transport.seam import Device
+from ringup.errors import NotSupported
+
+W = TypeVar("W", bound=Word)
+
+
+class Activity(NamedTuple):
+    """What the graphics core was at when its status was read. `any` is set while there is work anywhere in it."""
+
+    any: bool
+    command_processor: bool
+    shaders: bool
+    caches: bool
+
+
+class Link(NamedTuple):
+    """The PCIe link as it runs: generation 1 is 2.5 GT/s."""
+
+    generation: int
+    lanes: int
+
+
+def link_of(device: Device) -> Link:
+    """Return how a function's end of its link runs. Raises `NotSupported` for a function without a PCIe capability."""
+    at = find_capability(device.config, pci.PCI_CAP_ID_EXP)
+    if at is None:
+        raise NotSupported(f"{device.name} has no PCI Express capability")
+    status = ask(device.config, at + pci.PCI_EXP_LNKSTA, 2, f"reading the link of {device.name}")
+    lanes = (status & pci.PCI_EXP_LNKSTA_NLW) >> pci.PCI_EXP_LNKSTA_NLW_SHIFT
+    return Link(status & pci.PCI_EXP_LNKSTA_CLS, lanes)
+
+
+class Sensors:
+    """Read-outs of one card. May be used beside its driver, from any process that may map the register BAR."""
+
+    def __init__(self, device: Device, ips: Ips) -> None:
+        self._device = device
+        self._gc, self._thm, self._nbio = ips.block("gc"), ips.block("thm"), ips.block("nbio")
+
+    @property
+    def temperature_c(self) -> int:
+        """Temperature of the die in degrees Celsius, from the thermal monitor itself."""
+        return int(self._read(self._thm, CG_MULT_THERMAL_STATUS).ctf_temp)
+
+    @property
+    def vram_bytes(self) -> int:
+        """How much memory the card has."""
+        return int(self._read(self._nbio, RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE)) << 20
+
+    def activity(self) -> Activity:
+        """Return what the graphics core is at now. It must not be switched off: the holder keeps it on while it computes."""
+        status = self._read(self._gc, GRBM_STATUS)
+        return Activity(
+            any=bool(status.gui_active),
+            command_processor=bool(status.cp_busy),
+            shaders=bool(status.spi_busy),
+            caches=bool(status.ta_busy),
+        )
+
+    def link(self) -> Link:
+        """Return how the card's own end of the link runs, which on most cards ends at a switch of the board's own."""
+        return link_of(self._device)
+
+    def _read(self, block: Block, word: type[W]) -> W:
+        """Read a register of the BAR. Raises `NotSupported` for one beyond it, which index registers would have to reach."""
+        at = block.address(word)
+        if at >= self._device.bars[REGISTER_BAR].size_bytes:
+            raise NotSupported(
+                f"{word.__name__} of this card lies at {at:#x}, outside the register BAR: only its holder may read it"
+            )
+        return block.read(word)

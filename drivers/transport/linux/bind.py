@@ -1,0 +1,201 @@
+"""Which kernel driver a PCI function belongs to, and handing it over: a plan of writes to sysfs that can be shown, done and undone.
+
+VFIO hands out whole IOMMU groups, and one reset takes every function of a slot: all of them go the same way, without an IOMMU too; bridges
+stay with the kernel.
+Source: Linux ABI/testing/sysfs-bus-pci, driver_override, drivers_probe, bind, unbind; driver-api/vfio.rst.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ringup.drivers.transport.linux import preflight
+from ringup.drivers.transport.linux.function import Function
+from ringup.drivers.transport.linux.kernel import Kernel
+from ringup.drivers.transport.linux.preflight import NOTE, REFUSE, VFIO_DRIVER, Finding
+from ringup.errors import RingupError, TransportError
+
+LOG = logging.getLogger(__name__)
+NOBODY = "none"  # as an override: the name of no driver, so that none takes the function
+UNSET = ("", "(null)")  # how a driver_override that is not set reads
+CLEAR = "\n"
+PCI = "sys/bus/pci"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One write, and the write that takes it back. `expect`: the driver that holds the function afterwards; None: not looked at."""
+
+    function: str
+    what: str
+    path: str
+    value: str
+    undo_path: str
+    undo_value: str
+    expect: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.function}: {self.what}: echo {self.value.strip()} > {self.path}"
+
+
+def plan_bind(function: Function, driver: str = VFIO_DRIVER) -> list[Step]:
+    """Return the steps that give the function and its companions to `driver`, or to nobody for "none"; empty when it is there already."""
+    return [step for mate in _movable(function) for step in _hand_over(mate, driver)]
+
+
+def plan_unbind(function: Function) -> list[Step]:
+    """Return the steps that give them back to the drivers that the kernel itself chooses; empty when nothing was overridden."""
+    return [step for mate in _movable(function) for step in _give_back(mate)]
+
+
+def objections(function: Function, driver: str | None, *, whole_group: bool = False) -> list[Finding]:
+    """Return what speaks against a plan; `driver` is where the group goes, None for the kernel's own choice.
+
+    `whole_group`: the user knows that other devices than the card go too.
+    """
+    kernel = function.kernel
+    found = [*_kind(function, driver), *preflight.holders(function), *preflight.lock(function)]
+    strangers = ", ".join(f"{mate.address} ({mate.driver or 'no driver'})" for mate in _strangers(function))
+    if driver is not None and strangers and not whole_group:
+        remedy = "a disk or a network card may be among them: put the card into another slot, or say --whole-group"
+        found.append(Finding("group", REFUSE, f"other devices are in group {function.group}: {strangers}", remedy))
+    if driver is not None:
+        found += [finding for mate in _movable(function) for finding in preflight.console(mate)]
+    if driver == VFIO_DRIVER and not function.group:
+        found += preflight.group(function)
+    if driver not in (None, NOBODY) and not kernel.path(PCI, "drivers", driver).is_dir():
+        found.append(
+            Finding("driver", REFUSE, f"the kernel has no driver {driver} loaded", f"as root: modprobe {driver}")
+        )
+    found += [
+        Finding("permissions", REFUSE, f"no permission for {step.path}", "run the command as root")
+        for step in (plan_unbind(function) if driver is None else plan_bind(function, driver))[:1]
+        if not os.access(kernel.path(step.path), os.W_OK)
+    ]
+    # a lock is a process of ringup's with the card in its hands: to open it means waiting, to unbind it means harm
+    return [
+        Finding(row.what, REFUSE, row.seen, row.remedy) if row.what == "lock" and row.state == NOTE else row
+        for row in found
+        if row.state == REFUSE or (row.what == "lock" and row.state == NOTE)
+    ]
+
+
+def carry_out(kernel: Kernel, steps: Sequence[Step], say: Callable[[str], None] = LOG.info) -> None:
+    """Do the steps; when one fails, take back those before it, newest first, and raise.
+
+    The error says what failed and whether all is as it was. `say` is told each step before it is done.
+    """
+    done: list[Step] = []
+    for step in steps:
+        say(str(step))
+        try:
+            done.append(step)  # before the write: one that failed may have been done in part
+            kernel.write(kernel.path(step.path), step.value, step.what)
+            _check(kernel, step)
+        except RingupError as error:
+            failed = "; ".join(_take_back(kernel, done, say))
+            after = f"not all could be taken back: {failed}" if failed else "all is as it was"
+            raise type(error)(f"{error}; {after}") from error
+
+
+def _kind(function: Function, driver: str | None) -> Iterator[Finding]:
+    """Object to a slot without a GPU: what is taken from its driver may be the machine's disk."""
+    if driver is not None and not any(mate.graphics for mate in _of_slot(function)):
+        yield from preflight.kind(function)
+
+
+def _of_slot(function: Function) -> list[Function]:
+    slot = function.address.rpartition(".")[0]
+    return [mate for mate in function.companions() if mate.address.rpartition(".")[0] == slot]
+
+
+def _movable(function: Function) -> list[Function]:
+    return [mate for mate in function.companions() if not mate.bridge]
+
+
+def _strangers(function: Function) -> list[Function]:
+    """Return the functions of the group that lie in other slots: no part of the card."""
+    slot = function.address.rpartition(".")[0]
+    return [mate for mate in _movable(function) if mate.address.rpartition(".")[0] != slot]
+
+
+def _override_of(function: Function) -> str:
+    text = function.kernel.text(function.path / "driver_override")
+    return "" if text in UNSET else text
+
+
+def _hand_over(function: Function, driver: str) -> Iterator[Step]:
+    # ORDER: from the old driver, then the override, then to the new one; backwards, the old driver finds no override in its way
+    now, override = function.driver, _override_of(function)
+    wanted = "" if driver == NOBODY else driver
+    if now == wanted:
+        return
+    if now:
+        yield _leave(function, now)
+    if override != driver:
+        yield _override(function, driver, override)
+    if wanted:
+        yield _probe(function, wanted, undo=f"/{PCI}/drivers/{wanted}/unbind")
+
+
+def _give_back(function: Function) -> Iterator[Step]:
+    now, override = function.driver, _override_of(function)
+    if now != VFIO_DRIVER and not override:
+        return
+    if now:
+        yield _leave(function, now)
+    if override:
+        yield _override(function, CLEAR, override)
+    yield Step(
+        function.address,
+        "let the kernel choose a driver",
+        f"/{PCI}/drivers_probe",
+        function.address,
+        _own(function, "driver/unbind"),
+        function.address,
+    )
+
+
+def _leave(function: Function, driver: str) -> Step:
+    folder = f"/{PCI}/drivers/{driver}"
+    address = function.address
+    return Step(address, f"take it from {driver}", f"{folder}/unbind", address, f"{folder}/bind", address, expect="")
+
+
+def _override(function: Function, driver: str, before: str) -> Step:
+    path = _own(function, "driver_override")
+    what = f"let only {driver} take it" if driver != CLEAR else "let any driver take it"
+    return Step(function.address, what, path, driver, path, before or CLEAR)
+
+
+def _probe(function: Function, driver: str, undo: str) -> Step:
+    address = function.address
+    return Step(address, f"give it to {driver}", f"/{PCI}/drivers_probe", address, undo, address, expect=driver)
+
+
+def _own(function: Function, name: str) -> str:
+    return f"/{PCI}/devices/{function.address}/{name}"
+
+
+def _check(kernel: Kernel, step: Step) -> None:
+    driver = Function(kernel, step.function).driver
+    if step.expect is not None and driver != step.expect:
+        raise TransportError(
+            f"{step.what}: {step.function} belongs to {driver or 'nobody'}, not to {step.expect or 'nobody'}; `dmesg` may say why"
+        )
+
+
+def _take_back(kernel: Kernel, done: list[Step], say: Callable[[str], None]) -> Iterator[str]:
+    """Undo steps, newest first; yield what went wrong. What a step never did needs no undoing, so a missing file is no trouble for the last."""
+    for index, step in enumerate(reversed(done)):
+        path: Path = kernel.path(step.undo_path)
+        say(f"{step.function}: taking back: {step.what}: echo {step.undo_value.strip()} > {step.undo_path}")
+        try:
+            kernel.write(path, step.undo_value, f"taking back: {step.what}")
+        except RingupError as error:
+            if index:
+                yield str(error)

@@ -1,0 +1,211 @@
+"""One PCI function held by this process: what sysfs and VFIO share. The way underneath supplies windows, memory, interrupts and resets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Protocol
+
+from ringup.autogen.linux import pci
+from ringup.drivers.transport import config_space
+from ringup.drivers.transport.clock import HostClock
+from ringup.drivers.transport.config_space import ABSENT, GONE, NodeConfig
+from ringup.drivers.transport.linux.dma import HostMemory
+from ringup.drivers.transport.linux.lock import CardLock
+from ringup.drivers.transport.linux.mmio import FileWindow, MappedWindow, PatchedWindow
+from ringup.drivers.transport.seam import Clock, Interrupts, Mmio, Remote
+from ringup.errors import DeviceLost, RingupError, TransportError
+
+LOG = logging.getLogger(__name__)
+FUNCTION, SLOT = "function", "slot"
+FORGET_AFTER = 64
+TAKEN_BACK = (
+    "was taken back by the kernel, which removes it or gives it to another driver; open it again when it is there"
+)
+Window = MappedWindow | FileWindow | PatchedWindow
+
+
+class Way(Protocol):
+    """What sysfs and VFIO each supply. `config` works from the start; windows once memory decoding is on."""
+
+    config: NodeConfig
+
+    @property
+    def shown(self) -> str:
+        """Name it to the user, such as "vfio (iommufd)"."""
+        ...
+
+    @property
+    def interrupts(self) -> Interrupts:
+        """The seam's."""
+        ...
+
+    def map_windows(self) -> tuple[dict[int, Window], Window | None]:
+        """Return the memory BARs by number, and the ROM."""
+        ...
+
+    @property
+    def revoked(self) -> bool:
+        """Whether the kernel wants the function back."""
+        ...
+
+    def alloc_host(self, size_bytes: int) -> HostMemory:
+        """Return zeroed memory."""
+        ...
+
+    def pin(self, buffer: memoryview) -> HostMemory:
+        """Give the card memory of a caller's."""
+        ...
+
+    def resets(self) -> tuple[str, ...]:
+        """Name the resets that work, gentle first."""
+        ...
+
+    def reset(self, method: str) -> None:
+        """Do one of them."""
+        ...
+
+    def dma_state(self) -> str:
+        """Say what lies between the card and the host's memory."""
+        ...
+
+    def close(self) -> None:
+        """Let everything go."""
+        ...
+
+
+class PciDevice:
+    """The seam's `Device`. Memory decoding is on and bus mastering off: a driver switches it on when the card is quiet."""
+
+    polls_vram = False
+    remote: Remote | None = None
+
+    def __init__(self, name: str, way: Way, lock: CardLock, clock: Clock | None = None) -> None:
+        """Take a way and a lock over: both are let go by `close`, and here when the function does not come up."""
+        self.name, self._way, self._lock = name, way, lock
+        self.path = way.shown
+        self.config: NodeConfig = way.config
+        self.clock: Clock = clock or HostClock()
+        self.interrupts: Interrupts = way.interrupts
+        self._lost = self._closed = False
+        self._memory: list[HostMemory] = []  # what `close` frees; freed ones are forgotten now and then
+        self._look_at = FORGET_AFTER
+        self._windows: dict[int, Window] = {}
+        self._rom: Window | None = None
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+        LOG.info("%s is open over %s", name, way.shown)
+
+    def _start(self) -> None:
+        if self.lost:
+            raise DeviceLost(f"opening {self.name}: its class and revision read {ABSENT:#x}; check power and cable")
+        config_space.wake(self.config, self.clock)
+        # ORDER: what a killed process left running may still write to memory that is no longer its own, so mastering ends first
+        config_space.change_command(self.config, off=pci.PCI_COMMAND_MASTER)
+        config_space.change_command(self.config, on=pci.PCI_COMMAND_MEMORY)
+        self._windows, self._rom = self._way.map_windows()
+
+    @property
+    def bars(self) -> Mapping[int, Mmio]:
+        """Memory BARs by number."""
+        return self._windows
+
+    @property
+    def rom(self) -> Mmio | None:
+        """The expansion ROM, where there is one."""
+        return self._rom
+
+    @property
+    def lost(self) -> bool:
+        """Whether the card is gone from the bus, or the kernel takes it back. Stays true."""
+        if not self._lost and (self._way.revoked or not config_space.answers(self.config)):
+            self._lost = True
+            LOG.warning("%s is gone from the bus", self.name)
+        return self._lost
+
+    @property
+    def why_lost(self) -> str:
+        """What is seen and what to do once it is lost."""
+        return TAKEN_BACK if self._way.revoked else GONE
+
+    def alloc_host(self, size_bytes: int) -> HostMemory:
+        """Return zeroed host memory that the card reaches, in whole pages."""
+        return self._kept(self._way.alloc_host(size_bytes))
+
+    def pin(self, buffer: memoryview) -> HostMemory:
+        """Let the card reach memory of the caller's: writable, contiguous, whole pages; else `ValueError`."""
+        return self._kept(self._way.pin(buffer))
+
+    def resets(self) -> tuple[str, ...]:
+        """Name the resets this path can do, gentle first: of `function` and `slot`."""
+        return self._way.resets()
+
+    def reset(self, method: str) -> None:
+        """Reset, wait for the function's answer and put its header back. Host memory and interrupts stay set up.
+
+        Raises `ValueError` for a reset that is not offered, `DeviceLost` for a function that is gone, which is left alone, and for one that
+        never answers again, `TransportError` when its header does not hold what it held.
+        """
+        offered = self.resets()
+        if method not in offered:
+            raise ValueError(
+                f"{self.name} has no reset {method!r} over {self.path}; it has {', '.join(offered) or 'none'}"
+            )
+        doing = f"resetting {self.name} ({method})"
+        if self.lost:  # its header reads as ones, and nothing that it held before is known to fit what comes back
+            raise DeviceLost(f"{doing}: {self.name} {self.why_lost}")
+        saved = config_space.save(self.config, doing)
+        self._way.reset(method)
+        config_space.wait_for_answer(self.config, self.clock, doing)
+        config_space.restore(self.config, saved)
+        now = config_space.save(self.config, doing)
+        wrong = [offset for offset, value in saved.items() if offset != pci.PCI_COMMAND and now[offset] != value]
+        if wrong:
+            listed = ", ".join(f"{offset:#x} reads {now[offset]:#010x} for {saved[offset]:#010x}" for offset in wrong)
+            raise TransportError(
+                f"{doing}: configuration space did not come back: {listed}; close the card and open it again"
+            )
+
+    def dma_state(self) -> str:
+        """Say how the IOMMU treats the card, and which bridges above it let no request through."""
+        return self._way.dma_state()
+
+    def firmware(self, name: str) -> bytes | None:
+        """Return None: a real card's firmware lies where the system keeps it."""
+        return None
+
+    def close(self) -> None:
+        """Switch bus mastering off and let go. Twice is harmless."""
+        if self._closed:
+            return
+        self._closed = True
+        for give_back in (
+            self._stop_mastering,
+            *(memory.free for memory in self._memory),
+            self._close_windows,
+            self._way.close,
+        ):
+            try:
+                give_back()
+            except (RingupError, OSError) as error:  # cleaning up must not hide what went wrong before
+                LOG.warning("closing %s: %s", self.name, error)
+        self._lock.release()
+
+    def _stop_mastering(self) -> None:
+        config_space.change_command(self.config, off=pci.PCI_COMMAND_MASTER)
+        # ORDER: answered after the card's last write went out, so its memory may go
+        self.config.read(pci.PCI_COMMAND, 2)
+
+    def _close_windows(self) -> None:
+        for window in (*self._windows.values(), *([self._rom] if self._rom else [])):
+            window.close()
+
+    def _kept(self, memory: HostMemory) -> HostMemory:
+        if len(self._memory) >= self._look_at:
+            self._memory = [kept for kept in self._memory if not kept.freed]
+            self._look_at = 2 * len(self._memory) + FORGET_AFTER
+        self._memory.append(memory)
+        return memory

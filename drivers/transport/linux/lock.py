@@ -1,0 +1,160 @@
+"""One process at a time for a card: a file per card, locked by `flock`, that names its holder.
+
+The kernel drops the lock with its process, also after kill -9; what the dead holder wrote into the file stays and says how the card was left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+from dataclasses import asdict, dataclass
+
+from ringup.drivers.transport.linux.kernel import Kernel, explained
+from ringup.drivers.transport.seam import Clock
+from ringup.errors import CardBusy
+
+LOG = logging.getLogger(__name__)
+FOLDERS = ("run/lock", "tmp")  # the first that is there: open to every user, sticky
+MODE = 0o666
+POLL_US = 20_000
+GONE_PID = 0  # no process has it
+START_TIME = 19  # field 22 of /proc/PID/stat, counted behind the name's closing bracket. Source: proc_pid_stat(5)
+RECORD_BYTES = 4096
+COMMAND_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A process that holds a card. `start_time` (clock ticks since boot) tells it from a later process with the same id."""
+
+    pid: int
+    start_time: int
+    command: str
+
+    def __str__(self) -> str:
+        return f"process {self.pid} ({self.command})" if self.pid else self.command
+
+
+def process(kernel: Kernel, pid: int) -> Holder | None:
+    """Return what the kernel says of a process; None when there is none."""
+    stat = kernel.text(kernel.path("proc", str(pid), "stat"))
+    fields = stat.rpartition(")")[2].split()
+    if len(fields) <= START_TIME:
+        return None
+    words = kernel.text(kernel.path("proc", str(pid), "cmdline"))
+    name = stat.partition("(")[2].rpartition(")")[0]
+    return Holder(pid, int(fields[START_TIME]), _one_line(words) or _one_line(name))
+
+
+def _one_line(text: str) -> str:
+    """Return a command as it may be shown: a process chooses its own, so nothing in it may steer a terminal."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())[:COMMAND_CHARS]
+
+
+class CardLock:
+    """The lock of one card. `previous`: the holder before us that never said it was done; None when all was well."""
+
+    def __init__(self, kernel: Kernel, name: str) -> None:
+        self._kernel, self._node = kernel, -1
+        folder = next((kernel.path(part) for part in FOLDERS if kernel.path(part).is_dir()), kernel.path(FOLDERS[-1]))
+        self.path = folder / f"ringup-{name}.lock"
+        self.previous: Holder | None = None
+
+    def take(self, clock: Clock, wait_s: float = 0) -> None:
+        """Take the lock, waiting at most `wait_s` seconds. Raises `CardBusy` that names the holder."""
+        node = self._open()
+        try:
+            self._wait(node, clock, wait_s)
+            self.previous = _read(node)
+            if self.previous:
+                LOG.warning(
+                    "%s was left without a word by %s: the card may be running still", self.path.stem, self.previous
+                )
+            mine = process(self._kernel, os.getpid()) or Holder(os.getpid(), 0, "")
+            _write(node, _record(mine))
+        except BaseException:
+            os.close(node)
+            raise
+        self._node = node
+
+    def _wait(self, node: int, clock: Clock, wait_s: float) -> None:
+        end = clock.now_us + wait_s * 1_000_000
+        while not _locked(node):
+            if clock.now_us >= end:
+                waited = f" for {wait_s:g} s" if wait_s else ""
+                holder = self.holder() or "a process that cannot be seen from here"
+                raise CardBusy(
+                    f"taking the card's lock {self._kernel.shown(self.path)}: held{waited} by {holder}; end it or wait for it"
+                )
+            clock.sleep_us(POLL_US)
+
+    def release(self) -> None:
+        """Give the card to others and leave an empty record. Twice is harmless."""
+        node, self._node = self._node, -1
+        if node >= 0:
+            _write(node, b"")
+            os.close(node)
+
+    def leave(self) -> None:
+        """Give the card to others as one that was left without a word: by the holder before us, or by us. Twice is harmless."""
+        node, self._node = self._node, -1
+        if node >= 0:
+            _write(node, _record(self.previous or Holder(GONE_PID, 0, "a process that could not leave it at rest")))
+            os.close(node)
+
+    def holder(self) -> Holder | None:
+        """Return who holds the card now; None when nobody does, or when it cannot be seen. Takes nothing, not for a moment."""
+        try:
+            node = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            return None
+        try:
+            holder = _read(node)
+        finally:
+            os.close(node)
+        alive = process(self._kernel, holder.pid) if holder else None
+        return holder if holder and alive and alive.start_time == holder.start_time else None
+
+    def _open(self) -> int:
+        """Open the file, or make it. Not in one step: the kernel refuses O_CREAT on another user's file in a sticky folder."""
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                return os.open(self.path, flags)
+            try:
+                node = os.open(self.path, flags | os.O_CREAT | os.O_EXCL, MODE)
+            except FileExistsError:  # another process was quicker
+                return os.open(self.path, flags)
+            os.fchmod(node, MODE)  # whatever the umask: every user of the machine shares the card
+        except OSError as error:
+            raise explained(error, f"taking the card's lock {self._kernel.shown(self.path)}") from error
+        return node
+
+
+def _locked(node: int) -> bool:
+    try:
+        fcntl.flock(node, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _read(node: int) -> Holder | None:
+    """Read a record. Any user may write the file: what is no record is none."""
+    try:
+        fields = json.loads(os.pread(node, RECORD_BYTES, 0))
+        return Holder(int(fields["pid"]), int(fields["start_time"]), _one_line(str(fields["command"])))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+def _record(holder: Holder) -> bytes:
+    return json.dumps(asdict(holder)).encode()
+
+
+def _write(node: int, record: bytes) -> None:
+    os.ftruncate(node, 0)
+    os.pwrite(node, record, 0)

@@ -1,0 +1,418 @@
+"""AMDHSA code objects (v4 to v6): GPU programs as compilers leave them. Bytes in; an image to place, its relocations and kernels out.
+
+Loading one is: `parse` it for the chip, take memory of `image_bytes` at `image_align`, write `relocate(base_va)` there. A kernel is then started
+at base_va + `entry_offset` with its rsrc words and `user_sgprs`.
+Source: LLVM AMDGPUUsage, "ELF Code Object", "Relocation Records" and "Kernel Descriptor".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ringup.autogen.amd.gc_compute import COMPUTE_PGM_RSRC2
+from ringup.errors import CompileError, NotSupported
+from ringup.queues import elf
+from ringup.queues.amd import fat_binary, hsa_metadata, processors
+from ringup.queues.amd import kernel_descriptor as kd
+from ringup.queues.amd.hsa_metadata import Argument, KernelMetadata
+from ringup.queues.amd.kernel_descriptor import KERNEL_CODE_PROPERTIES, UserSgprs
+from ringup.queues.amd.processors import Target
+
+__all__ = ["Argument", "CodeObject", "Kernel", "parse", "raw"]
+
+EM_AMDGPU, OS_ABI_HSA = 224, 64
+VERSIONS = {2: 4, 3: 5, 4: 6}  # ELFABIVERSION_AMDGPU_HSA_V4 to V6: code object version
+ENTRY_ALIGN, DESCRIPTOR_ALIGN = 256, 64
+DESCRIPTOR_SUFFIX = ".kd"
+MAX_GROUP_SIZE = 1024
+WAVE32_SINCE, IDS_IN_TRAP_REGISTERS = 10, 12  # families
+LDS_UNIT_BYTES = {"gfx950": 1280}  # of COMPUTE_PGM_RSRC2.lds_size
+OTHER_LDS_UNIT_BYTES = 512
+STACK_BYTES = 1 << 10  # GUESS: HIP's default for a work-item. LLVM assumed 16 KiB up to v4, which is 3 GiB on a navi31
+MASK32, MASK64 = 0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF
+
+
+@dataclass(frozen=True)
+class Relocation:
+    """A row of the relocation table: how wide the field is, what goes there, whether it is signed; `checked`: whether all of it must fit."""
+
+    size_bytes: int
+    value: Callable[[int, int, int], int]  # symbol or base (S, B), addend (A), place (P)
+    checked: bool = False
+    signed: bool = False
+
+
+RELOCATIONS = {
+    1: Relocation(4, lambda s, a, p: (s + a) & MASK32),  # R_AMDGPU_ABS32_LO
+    2: Relocation(4, lambda s, a, p: (s + a) >> 32 & MASK32),  # R_AMDGPU_ABS32_HI
+    3: Relocation(8, lambda s, a, p: (s + a) & MASK64),  # R_AMDGPU_ABS64
+    4: Relocation(4, lambda s, a, p: s + a - p, checked=True, signed=True),  # R_AMDGPU_REL32
+    5: Relocation(8, lambda s, a, p: (s + a - p) & MASK64),  # R_AMDGPU_REL64
+    6: Relocation(4, lambda s, a, p: s + a, checked=True),  # R_AMDGPU_ABS32
+    10: Relocation(4, lambda s, a, p: (s + a - p) & MASK32),  # R_AMDGPU_REL32_LO
+    11: Relocation(4, lambda s, a, p: (s + a - p) >> 32 & MASK32),  # R_AMDGPU_REL32_HI
+    13: Relocation(8, lambda s, a, p: (s + a) & MASK64),  # R_AMDGPU_RELATIVE64: B + A
+    14: Relocation(2, lambda s, a, p: (s + a - p - 4) // 4, checked=True, signed=True),  # R_AMDGPU_REL16
+}
+R_NONE, R_RELATIVE64 = 0, 13
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel of a code object. Offsets are into the image; sizes in bytes; `arguments` is None where nothing describes them.
+
+    `user_sgprs` is what a dispatcher writes to USER_DATA_0 and on; `system_sgprs` follow them, written by the hardware by itself.
+    """
+
+    name: str
+    target: Target
+    entry_offset: int
+    descriptor_offset: int | None
+    rsrc1: int
+    rsrc2: int
+    rsrc3: int
+    properties: KERNEL_CODE_PROPERTIES
+    user_sgprs: tuple[UserSgprs, ...]
+    kernarg_bytes: int
+    kernarg_align: int
+    lds_bytes: int
+    scratch_bytes_per_item: int
+    wave_size: int
+    max_group_size: int = MAX_GROUP_SIZE
+    required_group_size: tuple[int, int, int] | None = None
+    cluster: tuple[int, int, int] | None = None
+    uniform_groups: bool = False
+    dynamic_stack: bool = False
+    sgprs: int = 0
+    vgprs: int = 0
+    agprs: int = 0
+    arguments: tuple[Argument, ...] | None = None
+    empty: bool = False  # it begins where the code ends: nothing is there to run
+
+    @property
+    def wave32(self) -> bool:
+        """Return whether waves are of 32 lanes."""
+        return self.wave_size == 32
+
+    @property
+    def system_sgprs(self) -> tuple[str, ...]:
+        """Return what the hardware writes to the SGPRs after the user ones, one each. From gfx12 on it uses trap registers."""
+        if self.target.family >= IDS_IN_TRAP_REGISTERS:
+            return ()
+        word = COMPUTE_PGM_RSRC2(self.rsrc2)
+        rows = (
+            (word.tgid_x_en, "workgroup_id_x"),
+            (word.tgid_y_en, "workgroup_id_y"),
+            (word.tgid_z_en, "workgroup_id_z"),
+            (word.tg_size_en, "workgroup_info"),
+        )
+        return tuple(name for enabled, name in rows if enabled)
+
+    def rsrc2_with_lds(self, dynamic_lds_bytes: int = 0) -> int:
+        """Return COMPUTE_PGM_RSRC2 with the LDS of a launch: descriptors leave the field to the dispatcher."""
+        unit = LDS_UNIT_BYTES.get(self.target.processor, OTHER_LDS_UNIT_BYTES)
+        units = -(-(self.lds_bytes + dynamic_lds_bytes) // unit)
+        return int(COMPUTE_PGM_RSRC2(self.rsrc2).replace(lds_size=units))
+
+
+@dataclass(frozen=True)
+class CodeObject:
+    """A program: its image as built for address 0, what must change when it moves, its kernels by name."""
+
+    what: str
+    target: Target
+    version: int
+    image: bytes
+    image_align: int
+    pieces: tuple[elf.Piece, ...]
+    kernels: Mapping[str, Kernel]
+    symbols: Mapping[str, elf.Symbol] = field(default_factory=dict)
+    relocations: tuple[elf.Relocation, ...] = ()
+
+    @property
+    def image_bytes(self) -> int:
+        """Return how much memory the image takes."""
+        return len(self.image)
+
+    @property
+    def undefined(self) -> tuple[str, ...]:
+        """Return the names that another object must define before this one can be placed."""
+        symbols = {
+            r.symbol.name for r in self.relocations if r.symbol and r.symbol.offset is None and not r.symbol.weak
+        }
+        return tuple(sorted(symbols))
+
+    def check_runs_on(self, chip: Target | str) -> None:
+        """Raise `WrongTarget` if it does not run on a chip such as `gfx1100` or `gfx942:sramecc+:xnack-`."""
+        self.target.check_runs_on(chip, self.what)
+
+    def kernel(self, name: str) -> Kernel:
+        """Return a kernel by name; a `ValueError` names those there are."""
+        if name not in self.kernels:
+            raise ValueError(f"{self.what} has no kernel {name!r}; it has {', '.join(self.kernels) or 'none'}")
+        return self.kernels[name]
+
+    def relocate(self, base_va: int, externals: Mapping[str, int] | None = None) -> bytes:
+        """Return the image as it must lie at `base_va` (a multiple of `image_align`). `externals` gives addresses of undefined symbols."""
+        if base_va % self.image_align or base_va < 0:
+            raise ValueError(f"{self.what} must lie at a multiple of {self.image_align:#x}, not at {base_va:#x}")
+        if not self.relocations:
+            return self.image
+        image = bytearray(self.image)
+        for relocation in self.relocations:
+            self._apply(image, relocation, base_va, externals or {})
+        return bytes(image)
+
+    def _apply(self, image: bytearray, relocation: elf.Relocation, base_va: int, externals: Mapping[str, int]) -> None:
+        row = RELOCATIONS[relocation.kind]
+        start = self._address(relocation.symbol, base_va, externals)
+        value = row.value(start, relocation.addend, base_va + relocation.place)
+        bits = 8 * row.size_bytes
+        least, most = (-1 << bits - 1, (1 << bits - 1) - 1) if row.signed else (0, (1 << bits) - 1)
+        if row.checked and not least <= value <= most:
+            raise CompileError(
+                f"{self.what}: relocation {relocation.kind} at {relocation.place:#x} needs {value:#x},"
+                f" which {row.size_bytes} bytes do not hold; place it lower or build it position-independent"
+            )
+        field_bytes = value.to_bytes(row.size_bytes, "little", signed=row.signed)
+        image[relocation.place : relocation.place + row.size_bytes] = field_bytes
+
+    def _address(self, symbol: elf.Symbol | None, base_va: int, externals: Mapping[str, int]) -> int:
+        if symbol is None:
+            return base_va
+        if symbol.offset is not None:
+            return symbol.offset if symbol.absolute else base_va + symbol.offset
+        if symbol.name in externals:
+            return externals[symbol.name]
+        if symbol.weak:
+            return 0
+        raise CompileError(f"{self.what}: {symbol.name} is defined nowhere; link it in or give its address")
+
+
+def parse(
+    data: bytes,
+    what: str = "code object",
+    chip: Target | str | None = None,
+    *,
+    kernel: str = "",
+    stack_bytes: int = STACK_BYTES,
+) -> CodeObject:
+    """Read a code object; `what` names it in errors, `chip` is where it shall run.
+
+    A fat binary (a bundle, or a program or library for the host that holds some) gives its object for the chip; where it has one of each
+    source, the one with `kernel`.
+
+    `stack_bytes` of scratch memory a work-item are added for kernels whose stack has no depth that the compiler knows (`dynamic_stack`):
+    recursion, calls through pointers.
+
+    Raises `CompileError` for damage, `NotSupported` for formats not read here, `WrongTarget` when it is built for another chip.
+    """
+    if fat_binary.is_fat(data):
+        if chip is None:
+            targets = dict.fromkeys(one.target for one in fat_binary.members(data, what))
+            raise CompileError(f"{what} holds code objects for {', '.join(targets)}: say for which chip one is wanted")
+        data = bytes(fat_binary.choose(data, what, chip, kernel).data)
+    file = elf.read(data, what)
+    if file.machine != EM_AMDGPU or file.os_abi != OS_ABI_HSA:
+        raise NotSupported(
+            f"{what}: machine {file.machine}, OS ABI {file.os_abi}; AMDHSA objects have {EM_AMDGPU} and {OS_ABI_HSA}"
+        )
+    if file.abi_version not in VERSIONS:
+        raise NotSupported(f"{what}: ABI version {file.abi_version}; code objects v4 to v6 (2 to 4) are read")
+    target = processors.of_flags(file.flags, what)
+    if chip is not None:
+        target.check_runs_on(chip, what)
+    for relocation in file.relocations:
+        _check_relocation(relocation, file, what)
+    relocations = tuple(relocation for relocation in file.relocations if relocation.kind != R_NONE)
+    ends = {piece.offset + piece.size_bytes for piece in file.pieces if piece.executable}
+    kernels = {
+        kernel.name: replace(kernel, empty=True) if kernel.entry_offset in ends else kernel
+        for kernel in _kernels(file, target, what, stack_bytes)
+    }
+    return CodeObject(
+        what,
+        target,
+        VERSIONS[file.abi_version],
+        file.image,
+        file.align,
+        file.pieces,
+        kernels,
+        file.symbols,
+        relocations,
+    )
+
+
+def raw(
+    code: bytes,
+    target: str,
+    *,
+    rsrc1: int,
+    rsrc2: int,
+    rsrc3: int = 0,
+    name: str = "kernel",
+    user_sgprs: Sequence[str] = ("kernarg_segment_ptr",),
+    wave_size: int = 32,
+    kernarg_bytes: int = 0,
+    lds_bytes: int = 0,
+    scratch_bytes_per_item: int = 0,
+    max_group_size: int = MAX_GROUP_SIZE,
+    arguments: tuple[Argument, ...] | None = None,
+) -> CodeObject:
+    """Make a program of position-independent machine code that begins with its entry and needs no descriptor.
+
+    `user_sgprs` are names of `kernel_descriptor.USER_SGPRS`. A `ValueError` tells what does not fit together.
+    """
+    unknown = [sgpr for sgpr in user_sgprs if sgpr not in kd.USER_SGPRS]
+    if unknown or not code or wave_size not in (32, 64):
+        raise ValueError(
+            f"{name}: {len(code)} bytes of code, waves of {wave_size}, user SGPRs {unknown or 'known'};"
+            f" user SGPRs are of {', '.join(kd.USER_SGPRS)}"
+        )
+    properties = KERNEL_CODE_PROPERTIES(
+        enable_wavefront_size32=wave_size == 32, **{f"enable_sgpr_{sgpr}": 1 for sgpr in user_sgprs}
+    )
+    kernel = Kernel(
+        name=name,
+        target=processors.parse(target),
+        entry_offset=0,
+        descriptor_offset=None,
+        rsrc1=rsrc1,
+        rsrc2=rsrc2,
+        rsrc3=rsrc3,
+        properties=properties,
+        user_sgprs=kd.user_sgprs(properties, rsrc2, name),
+        kernarg_bytes=kernarg_bytes,
+        kernarg_align=16,
+        lds_bytes=lds_bytes,
+        scratch_bytes_per_item=scratch_bytes_per_item,
+        wave_size=wave_size,
+        max_group_size=max_group_size,
+        arguments=arguments,
+    )
+    piece = elf.Piece(0, len(code), executable=True, writable=False)
+    return CodeObject(name, kernel.target, 0, bytes(code), elf.PAGE_BYTES, (piece,), {name: kernel})
+
+
+def _check_relocation(relocation: elf.Relocation, file: elf.Elf, what: str) -> None:
+    if relocation.kind == R_NONE:
+        return
+    row = RELOCATIONS.get(relocation.kind)
+    if row is None:
+        raise NotSupported(f"{what}: relocation of type {relocation.kind}; link it first")
+    if relocation.place + row.size_bytes > len(file.image):
+        raise CompileError(f"{what}: a relocation at {relocation.place:#x} leaves the image; build it again")
+    if (relocation.symbol is None) != (relocation.kind == R_RELATIVE64):
+        raise CompileError(f"{what}: relocation of type {relocation.kind} with or without a symbol; build it again")
+
+
+def _kernels(file: elf.Elf, target: Target, what: str, stack_bytes: int) -> list[Kernel]:
+    notes = [
+        note for note in file.notes if (note.owner, note.kind) == (hsa_metadata.NOTE_OWNER, hsa_metadata.NOTE_KIND)
+    ]
+    if len(notes) > 1:
+        raise CompileError(f"{what}: {len(notes)} notes of metadata; build it again")
+    if not notes:
+        symbols = [symbol for symbol in file.symbols.values() if symbol.name.endswith(DESCRIPTOR_SUFFIX)]
+        return [_bare_kernel(symbol, file, target, what, stack_bytes) for symbol in symbols]
+    _, described = hsa_metadata.parse(notes[0].text, what)
+    return [_kernel(kernel, file, target, f"{what}, kernel {kernel.name[:80]}", stack_bytes) for kernel in described]
+
+
+def _descriptor(symbol: elf.Symbol, file: elf.Elf, what: str) -> tuple[int, int, kd.KERNEL_DESCRIPTOR]:
+    """Return where descriptor and entry lie, and the descriptor."""
+    at = symbol.offset
+    if at is None or symbol.absolute or at % DESCRIPTOR_ALIGN or at + kd.DESCRIPTOR_BYTES > len(file.image):
+        raise CompileError(
+            f"{what}: its descriptor would lie at {at}, in an image of {len(file.image)} bytes; build it again"
+        )
+    word = kd.parse(file.image[at : at + kd.DESCRIPTOR_BYTES], what)
+    entry = at + kd.entry_offset(word)
+    # an unlinked object leaves the distance to the linker: a REL64 over the descriptor
+    for relocation in file.relocations if not file.linked else ():
+        if relocation.place == at + kd.ENTRY_FIELD_BYTE and relocation.symbol and relocation.symbol.offset is not None:
+            entry = at + relocation.symbol.offset + relocation.addend - relocation.place
+    if word.kernarg_size > hsa_metadata.MAX_KERNARG_BYTES:
+        raise CompileError(
+            f"{what}: {word.kernarg_size} bytes of arguments, above {hsa_metadata.MAX_KERNARG_BYTES}; build it again"
+        )
+    if entry % ENTRY_ALIGN:
+        raise CompileError(f"{what}: its entry at {entry:#x} is not aligned to {ENTRY_ALIGN} bytes; build it again")
+    # a body that cannot be reached is compiled to nothing, and lies at the end of the code where it comes last
+    if not any(piece.executable and 0 <= entry - piece.offset <= piece.size_bytes for piece in file.pieces):
+        raise CompileError(f"{what}: its entry at {entry:#x} lies in no code; build it again")
+    return at, entry, word
+
+
+def _wave_size(word: KERNEL_CODE_PROPERTIES, target: Target) -> int:
+    return 32 if target.family >= WAVE32_SINCE and word.enable_wavefront_size32 else 64
+
+
+def _bare_kernel(symbol: elf.Symbol, file: elf.Elf, target: Target, what: str, stack_bytes: int) -> Kernel:
+    """Make a kernel that only its descriptor describes."""
+    name = symbol.name.removesuffix(DESCRIPTOR_SUFFIX)
+    what = f"{what}, kernel {name[:80]}"
+    at, entry, word = _descriptor(symbol, file, what)
+    properties = KERNEL_CODE_PROPERTIES(word.kernel_code_properties)
+    described = KernelMetadata(
+        name, symbol.name, word.kernarg_size, 16, 0, 0, MAX_GROUP_SIZE, _wave_size(properties, target)
+    )
+    return _joined(described, at, entry, word, target, what, None, stack_bytes)
+
+
+def _kernel(described: KernelMetadata, file: elf.Elf, target: Target, what: str, stack_bytes: int) -> Kernel:
+    symbol = file.symbols.get(described.symbol)
+    if symbol is None:
+        raise CompileError(f"{what}: no symbol {described.symbol[:80]}; build it again")
+    at, entry, word = _descriptor(symbol, file, what)
+    wave_size = _wave_size(KERNEL_CODE_PROPERTIES(word.kernel_code_properties), target)
+    if wave_size != described.wave_size:
+        raise CompileError(
+            f"{what}: waves of {described.wave_size} by its metadata, of {wave_size} by its descriptor; build it again"
+        )
+    return _joined(described, at, entry, word, target, what, described.arguments, stack_bytes)
+
+
+def _joined(
+    described: KernelMetadata,
+    at: int,
+    entry: int,
+    word: kd.KERNEL_DESCRIPTOR,
+    target: Target,
+    what: str,
+    arguments: tuple[Argument, ...] | None,
+    stack_bytes: int,
+) -> Kernel:
+    """Put descriptor and metadata together. Where both give a size the larger holds: too much memory never hurts.
+
+    A stack whose depth the compiler does not know comes on top of the scratch it counted: from v5 on that is left to the loader.
+    """
+    properties = KERNEL_CODE_PROPERTIES(word.kernel_code_properties)
+    dynamic_stack = described.dynamic_stack or bool(properties.uses_dynamic_stack)
+    scratch_bytes = max(described.scratch_bytes, word.private_segment_fixed_size)
+    return Kernel(
+        name=described.name,
+        target=target,
+        entry_offset=entry,
+        descriptor_offset=at,
+        rsrc1=word.compute_pgm_rsrc1,
+        rsrc2=word.compute_pgm_rsrc2,
+        rsrc3=word.compute_pgm_rsrc3,
+        properties=properties,
+        user_sgprs=kd.user_sgprs(properties, word.compute_pgm_rsrc2, what),
+        kernarg_bytes=max(described.kernarg_bytes, word.kernarg_size),
+        kernarg_align=described.kernarg_align,
+        lds_bytes=max(described.lds_bytes, word.group_segment_fixed_size),
+        scratch_bytes_per_item=scratch_bytes + stack_bytes * dynamic_stack,
+        wave_size=described.wave_size,
+        max_group_size=described.max_group_size,
+        required_group_size=described.required_group_size,
+        cluster=described.cluster,
+        uniform_groups=described.uniform_groups,
+        dynamic_stack=dynamic_stack,
+        sgprs=described.sgprs,
+        vgprs=described.vgprs,
+        agprs=described.agprs,
+        arguments=arguments,
+    )

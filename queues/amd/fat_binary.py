@@ -1,0 +1,252 @@
+"""Fat binaries: code objects for several processors in one file, as HIP's compiler leaves them. Bytes in, members out.
+
+A bundle is a table of entries, each with an ID such as `hipv4-amdgcn-amd-amdhsa--gfx1100`, and their bytes; or the same, compressed. A program
+for the host, ELF for any machine but AMD's shader cores, holds one bundle for each of its sources, one behind the other, in `.hip_fatbin`.
+Source: LLVM ClangOffloadBundler, "Bundled Binary File Layout", "Bundle Entry ID" and "Compression and Decompression".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from struct import Struct
+
+from ringup.errors import CompileError, NotSupported, WrongTarget
+from ringup.queues.amd import processors as amd_target
+from ringup.queues.amd.processors import E_FLAGS
+from ringup.queues.elf import HEADER, MAGIC, SECTION, SHT_NOBITS, Bytes
+
+PLAIN, COMPRESSED = b"__CLANG_OFFLOAD_BUNDLE__", b"CCOB"
+SECTION_NAME = b".hip_fatbin"
+EM_AMDGPU = 224
+MACHINE_AT, FLAGS_AT = 18, 48  # e_machine and e_flags in the ELF header
+COUNT, ENTRY = Struct("<Q"), Struct("<QQQ")  # of a table: its rows; offset, bytes, bytes of the ID of one
+VERSION = Struct("<HH")  # of a compressed bundle: version, method
+SIZES = {  # by version: what follows, ending in bytes unpacked and a hash; all but the first begin with the bytes of the whole bundle
+    1: Struct("<IQ"),
+    2: Struct("<IIQ"),
+    3: Struct("<QQQ"),
+}
+DIGEST = Struct("<Q")  # the first bytes of the MD5 of what was packed
+MAX_ENTRIES, MAX_ID_BYTES = 4096, 4096
+MAX_BUNDLES = 100_000
+MAX_BUNDLE_BYTES = 1 << 30  # unpacked
+MAX_UNPACKED_BYTES = 16 << 30  # of all bundles of a file together: one after the other
+WINDOW_BYTES = 1 << 30  # of a zstd frame: clang packs with long-distance matching
+STEP_BYTES = 1 << 16  # packed bytes between two looks at how much came out
+SHOWN = 8  # names in an error
+_DESCRIPTORS = re.compile(rb"([\x21-\x7e]+)\.kd\0")
+ID_PARTS = 6  # kind, architecture, vendor, system, environment, target ID
+
+
+@dataclass(frozen=True)
+class Member:
+    """One code object: `bundle` counts the bundles of the file from 0, `target` is its target ID, such as `gfx942:xnack-`."""
+
+    bundle: int
+    entry_id: str
+    data: memoryview
+
+    @property
+    def target(self) -> str:
+        """Return the target ID; what runs on the host has none."""
+        parts = self.entry_id.split("-", ID_PARTS - 1)
+        return parts[-1] if len(parts) == ID_PARTS else ""
+
+    @property
+    def processor(self) -> str:
+        """Return the target ID without its features."""
+        return self.target.partition(":")[0]
+
+    def kernels(self) -> tuple[str, ...]:
+        """Return the names of its kernels by the names of their descriptors, without a look at what else it holds."""
+        return tuple(dict.fromkeys(name.decode() for name in _DESCRIPTORS.findall(self.data)))
+
+    def runs_on(self, chip: amd_target.Target | str) -> bool:
+        """Tell whether its target ID says that it runs on a chip; the version of a generic one is in its ELF header alone."""
+        version = E_FLAGS(int.from_bytes(self.data[FLAGS_AT : FLAGS_AT + 4], "little")).generic_version
+        try:
+            replace(amd_target.parse(self.target), generic_version=version).check_runs_on(chip, self.entry_id)
+        except (ValueError, WrongTarget):
+            return False
+        return True
+
+
+def is_fat(data: bytes) -> bool:
+    """Tell whether bytes are a bundle, or a program for a host, which may hold some."""
+    if data.startswith(MAGIC) and len(data) >= HEADER.size:
+        return int.from_bytes(data[MACHINE_AT : MACHINE_AT + 2], "little") != EM_AMDGPU
+    return data.startswith((PLAIN, COMPRESSED))
+
+
+def members(data: bytes, what: str) -> Iterator[Member]:
+    """Yield the code objects of a fat binary in their order; what is for the host, or empty, is passed over. `what` names the file in errors.
+
+    Raises `CompileError` for damage and for a program without such a section, `NotSupported` for a bundle of a form that is not known.
+    """
+    view = memoryview(data)
+    if data.startswith(MAGIC):
+        view = _section(Bytes(data, what))
+    at, number, left = 0, 0, MAX_UNPACKED_BYTES
+    while (at := _next(view, at)) < len(view):
+        if number == MAX_BUNDLES:
+            raise CompileError(f"{what}: more than {MAX_BUNDLES} bundles; build it again")
+        where = f"{what}: bundle {number}"
+        if view[at : at + len(COMPRESSED)] == COMPRESSED:
+            bundle, size_bytes = _unpacked(view[at:], where, min(left, MAX_BUNDLE_BYTES))
+            left -= len(bundle)
+            yield from (found for found, _ in _entries(memoryview(bundle), where, number))
+        else:
+            size_bytes = len(PLAIN)
+            for found, end in _entries(view[at:], where, number):
+                size_bytes = max(size_bytes, end)
+                yield found
+        at += size_bytes
+        number += 1
+
+
+def choose(data: bytes, what: str, chip: amd_target.Target | str, kernel: str = "") -> Member:
+    """Return the one code object for a chip, or the one that has a kernel: its name, or a part that no other name has.
+
+    Code for the chip itself goes before code for all of its family. Raises `WrongTarget` where there is none for the chip, `CompileError` where
+    none has the kernel or several objects are left.
+    """
+    found = list(members(data, what))
+    fit = [one for one in found if one.runs_on(chip)]
+    if not fit:
+        targets = ", ".join(dict.fromkeys(one.target for one in found)) or "nothing"
+        raise WrongTarget(f"{what} holds code for {targets}: none of it runs on {chip}; compile it for that too")
+    own = [one for one in fit if one.processor not in amd_target.GENERIC]
+    left = own or fit
+    if kernel:
+        name = match(dict.fromkeys(name for one in left for name in one.kernels()), kernel, what)
+        left = [one for one in left if name in one.kernels()]
+    if len(left) > 1:
+        raise CompileError(
+            f"{what} holds {len(left)} code objects for {chip}, one of each source; name a kernel{', which several have' * bool(kernel)}"
+        )
+    return left[0]
+
+
+def match(names: Iterable[str], wanted: str, what: str) -> str:
+    """Return the kernel that is meant by its name, or by a part that no other name has. Raises `CompileError`."""
+    names = list(names)
+    if wanted in names:
+        return wanted
+    found = [name for name in names if wanted in name]
+    if len(found) == 1:
+        return found[0]
+    some = found or names
+    shown = ", ".join(some[:SHOWN]) + f" and {len(some) - SHOWN} more" * (len(some) > SHOWN)
+    if found:
+        raise CompileError(f"{what} has {len(found)} kernels with {wanted!r} in their names: {shown}")
+    raise CompileError(f"{what} has no kernel {wanted}; it has {shown or 'none'}")
+
+
+def _section(file: Bytes[bytes]) -> memoryview:
+    """Return the bundles of a program for a host."""
+    head = HEADER.unpack(file.take(0, HEADER.size, "the ELF header"))
+    table, row_bytes, count, names_at = head[6], head[11], head[12], head[13]
+    if file.data[4:6] != b"\x02\x01" or (count and row_bytes != SECTION.size) or names_at >= max(count, 1):
+        raise NotSupported(f"{file.what}: an ELF file of another sort than 64 bits, little-endian, with sections")
+    rows = list(file.rows(SECTION, table, count, "the section headers"))
+    names = file.take(rows[names_at][4], rows[names_at][5], "the names of sections") if rows else b""
+    for name, kind, _, _, offset, size_bytes, *_ in rows:
+        if names[name:].startswith(SECTION_NAME + b"\0") and kind != SHT_NOBITS:
+            file.take(offset, size_bytes, SECTION_NAME.decode())
+            return memoryview(file.data)[offset : offset + size_bytes]
+    raise CompileError(
+        f"{file.what}: a program for a host, without code for AMD's shader cores ({SECTION_NAME.decode()})"
+    )
+
+
+def _next(view: memoryview, at: int) -> int:
+    """Return where the next bundle begins: linkers align each, with zeros between."""
+    step = 4096
+    while at < len(view):
+        piece = bytes(view[at : at + step])
+        if rest := piece.lstrip(b"\0"):
+            return at + len(piece) - len(rest)
+        at += step
+    return len(view)
+
+
+def _entries(view: memoryview, what: str, number: int) -> Iterator[tuple[Member, int]]:
+    """Yield the members of a plain bundle, each with the byte where it ends."""
+    if view[: len(PLAIN)] != PLAIN:
+        raise CompileError(
+            f"{what} begins with {bytes(view[:8]).hex()}, not as one ({PLAIN.decode()} or {COMPRESSED.decode()})"
+        )
+    file = Bytes(view, what)
+    (count,) = COUNT.unpack(file.take(len(PLAIN), COUNT.size, "its count of entries"))
+    if count > MAX_ENTRIES:
+        raise file.bad(f"{count} entries, above {MAX_ENTRIES}")
+    at = len(PLAIN) + COUNT.size
+    for _ in range(count):
+        offset, size_bytes, id_bytes = ENTRY.unpack(file.take(at, ENTRY.size, "its table"))
+        if id_bytes > MAX_ID_BYTES:
+            raise file.bad(f"an ID of {id_bytes} bytes")
+        entry_id = bytes(file.take(at + ENTRY.size, id_bytes, "an ID")).decode("ascii", "replace")
+        at += ENTRY.size + id_bytes
+        piece = file.take(offset, size_bytes, f"entry {entry_id}")
+        if size_bytes and not entry_id.startswith("host-"):
+            yield Member(number, entry_id, piece), offset + size_bytes
+
+
+def _unpacked(view: memoryview, what: str, limit_bytes: int) -> tuple[bytes, int]:
+    """Return what a compressed bundle holds, and the bytes that it takes in the file."""
+    file = Bytes(view, what)
+    version, method = VERSION.unpack(file.take(len(COMPRESSED), VERSION.size, "its header"))
+    if version not in SIZES or method not in METHODS:
+        raise NotSupported(
+            f"{what}: compressed in version {version}, by method {method}; versions {', '.join(map(str, SIZES))} and methods "
+            f"{', '.join(map(str, METHODS))} are read: unpack it with clang-offload-bundler"
+        )
+    start = len(COMPRESSED) + VERSION.size
+    *packed, unpacked_bytes, digest = SIZES[version].unpack(file.take(start, SIZES[version].size, "its header"))
+    start += SIZES[version].size
+    if unpacked_bytes > limit_bytes:
+        raise file.bad(f"{unpacked_bytes} bytes unpacked, above {limit_bytes}")
+    if packed and not start < packed[0] <= len(view):
+        raise file.bad(f"{packed[0]} bytes packed, of {len(view)} that are there")
+    end = packed[0] if packed else len(view)
+    bundle, rest = METHODS[method](view[start:end], unpacked_bytes, file)
+    if len(bundle) != unpacked_bytes:
+        raise file.bad(f"{len(bundle)} bytes came out, where its header says {unpacked_bytes}")
+    if hashlib.md5(bundle, usedforsecurity=False).digest()[: DIGEST.size] != DIGEST.pack(digest):
+        raise file.bad("its bytes are not those that were packed: the hash differs")
+    return bundle, end if packed else len(view) - rest
+
+
+def _zlib(packed: memoryview, unpacked_bytes: int, file: Bytes[memoryview]) -> tuple[bytes, int]:
+    """Unpack; return what came out, and how many bytes lie behind."""
+    decoder = zlib.decompressobj()
+    try:
+        return decoder.decompress(packed, unpacked_bytes + 1), len(decoder.unused_data)
+    except zlib.error as error:
+        raise file.bad(f"zlib: {error}") from error
+
+
+def _zstd(packed: memoryview, unpacked_bytes: int, file: Bytes[memoryview]) -> tuple[bytes, int]:
+    """Unpack one frame; return what came out, and how many bytes lie behind."""
+    import zstandard  # few commands need it
+
+    try:
+        if zstandard.get_frame_parameters(packed).content_size > unpacked_bytes:
+            raise file.bad(f"its frame holds more than {unpacked_bytes} bytes")
+        decoder = zstandard.ZstdDecompressor(max_window_size=WINDOW_BYTES).decompressobj()
+        found, size_bytes = [], 0
+        for at in range(0, len(packed), STEP_BYTES):
+            found.append(decoder.decompress(packed[at : at + STEP_BYTES]))
+            size_bytes += len(found[-1])
+            if decoder.eof or size_bytes > unpacked_bytes:
+                return b"".join(found), len(decoder.unused_data) + max(0, len(packed) - at - STEP_BYTES)
+    except zstandard.ZstdError as error:
+        raise file.bad(f"zstd: {error}") from error
+    raise file.bad("its zstd frame is cut short")
+
+
+METHODS: dict[int, Callable[[memoryview, int, Bytes[memoryview]], tuple[bytes, int]]] = {0: _zlib, 1: _zstd}

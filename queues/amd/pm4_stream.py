@@ -1,0 +1,291 @@
+"""Streams of a compute queue: dispatches, barriers, stamps and small stores, built from the command processor's packets.
+
+Dispatches of a stream may run at once; `barrier` orders them. A stream's beginning waits for the stream before and forgets caches, so it sees
+what that, the host, the copy engines and other queues stored before; its end writes back, so they see what it stored.
+Source of a dispatch's registers: LLVM AMDGPUUsage, "Kernel Dispatch"; Mesa radv_cmd_buffer.c and ac_shader_util.c for scratch.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ringup.autogen.amd import gc_compute as regs
+from ringup.autogen.layout import Word
+from ringup.errors import NotSupported
+from ringup.queues.amd.launch import NONE, Launch, Triple, triple
+from ringup.queues.amd.packets import Version, Waits, to_bytes
+from ringup.queues.amd.pm4 import Pm4
+from ringup.queues.amd.pm4_cache import NEW_CODE, NEXT_DISPATCH
+from ringup.queues.amd.program import LoadedKernel, Program, Scratch, kernel_of
+from ringup.queues.queue import Owner, Stream
+
+WORD, QUAD = struct.Struct("<I"), struct.Struct("<Q")
+SIGNAL_VALUE_BYTE = 20  # of RELEASE_MEM: header, two control dwords, the address
+KERNARG_ALIGN = 64  # bytes: more than any argument's alignment, a cache line of the scalar cache
+PREPARED_LIMIT = 4096  # launches that a kernel remembers
+AQL_PACKET = struct.Struct("<HHHHHHIIIIIQQQQ")  # hsa_kernel_dispatch_packet_t, HSA runtime specification 2.9
+SCRATCH_UNIT = {
+    9: 1024,
+    11: 256,
+    12: 256,
+}  # bytes of COMPUTE_TMPRING_SIZE.WAVESIZE; ac_gpu_info.c, scratch_wavesize_granularity
+SCRATCH_BY_ENGINE = (11, 12)  # generations whose WAVES counts those of one shader engine; ac_shader_util.c
+
+
+class _Prepared(NamedTuple):
+    """A launch worked out: its packets, and where in them stand pointers to arguments and dispatch packet and its number; 0: nowhere."""
+
+    data: bytes
+    launch: Launch
+    kernarg_at: int
+    dispatch_ptr_at: int
+    dispatch_id_at: int
+
+
+class Pm4Commands:
+    """The compute queue's packets for whoever submits."""
+
+    kind = "pm4"
+    call_period = 1
+
+    def __init__(self, version: Version, *, interrupts: bool = True, word_bits: int = 64) -> None:
+        """`interrupts`: whether a timeline's signal raises one; of no use where the host only polls. `word_bits`: 32 or 64, of the timeline's
+        word.
+        """
+        self.pm4, self._interrupts, self._word_bits = Pm4(version), interrupts, word_bits
+        self.signal_places = ((SIGNAL_VALUE_BYTE, WORD if word_bits == 32 else QUAD, 0),)
+        self._waits = Waits(self.pm4.wait_mem)
+        # indirect buffers are a multiple of eight dwords. Source: amdgpu_kms.c, ib_size_alignment
+        self.pad = to_bytes(self.pm4.nop())
+        # ORDER: the dispatches of the submission before have ended before caches are forgotten: a release does not hold the queue, and what
+        # still runs could fill caches again with what is stale
+        self.begin = to_bytes(self.pm4.wait_for_dispatches() + self.pm4.acquire_mem(NEW_CODE))
+        self.barrier = to_bytes(self.pm4.wait_for_dispatches() + self.pm4.acquire_mem(NEXT_DISPATCH))
+
+    def padding(self, count: int) -> bytes:
+        """Return one packet of `count` dwords: each packet costs the engine time.
+
+        Source: Mesa amdgpu_cs.cpp, amdgpu_pad_gfx_compute_ib; the kernel's rings do so since July 2024 (gfx_v11_0.c, ring_insert_nop).
+        """
+        return to_bytes(self.pm4.nop(count)) if count else b""
+
+    def signal(self, gpu_va: int, value: int) -> bytes:
+        """Store `value` when all before has ended and is visible outside, and interrupt."""
+        return to_bytes(self.pm4.release_mem(gpu_va, value, bits=self._word_bits, interrupt=self._interrupts))
+
+    def carry(self, size_bytes: int) -> bytes:
+        """Return the head of a packet that does nothing; the whole dwords behind it, `size_bytes` of them, are anybody's."""
+        return to_bytes(self.pm4.nop(1 + size_bytes // 4)[:1])
+
+    def wait(self, gpu_va: int, value: int) -> bytes:
+        """Hold the queue until the dword at `gpu_va` is at least the low half of `value`."""
+        return self._waits(gpu_va, value & 0xFFFF_FFFF)
+
+    def call(self, gpu_va: int, size_bytes: int, at_bytes: int) -> bytes:
+        """Run an indirect buffer in the queue's address space: a queue that is not privileged has no other, whatever the packet's VMID says.
+
+        Source: ROCr amd_aql_queue.cpp, AqlQueue::ExecutePM4: no bit but `valid`.
+        """
+        return to_bytes(self.pm4.indirect_buffer(gpu_va, size_bytes // 4))
+
+
+class ComputeStream(Stream):
+    """Commands of a compute queue."""
+
+    def __init__(self, commands: Pm4Commands, owner: Owner, scratch: Scratch, engines: int, queue_va: int) -> None:
+        """`engines`: shader engines of the chip, for the scratch register. `queue_va`: the queue's `amd_queue_t`, for kernels that want it."""
+        super().__init__(commands, owner)
+        self._queue_va = queue_va
+        self.pm4 = commands.pm4
+        self._scratch, self._engines = scratch, engines
+        self._barrier = commands.barrier
+        self.dispatches = 0
+
+    def dispatch(
+        self,
+        program: Program | LoadedKernel,
+        grid: int | tuple[int, ...],
+        block: int | tuple[int, ...],
+        args: Sequence[Any] = (),
+        *,
+        dynamic_lds_bytes: int = 0,
+    ) -> int:
+        """Start `grid` work groups (one to three dimensions) of `block` work items with `args`.
+
+        A program with one kernel stands for it. Raises a `ValueError` or `TypeError` that names the limit or the argument; then the stream is as
+        before. Arguments are copied now; buffers among them must live until the work is done. Returns the byte where the arguments begin among
+        the stream's, which `Kept.patch_args` wants to know.
+        """
+        kernel = program if type(program) is LoadedKernel else kernel_of(program)
+        try:
+            prepared = kernel.prepared.get((grid, block, dynamic_lds_bytes, self._scratch))
+        except TypeError:  # lists are no keys
+            grid, block, prepared = triple(grid, "the grid"), triple(block, "the block"), None
+        if prepared is None:
+            prepared = self._prepare(
+                kernel, Launch.of(grid, block, dynamic_lds_bytes), (grid, block, dynamic_lds_bytes)
+            )
+        return self._append(kernel, prepared, args)
+
+    def dispatch_items(
+        self,
+        program: Program | LoadedKernel,
+        items: int | tuple[int, ...],
+        block: int | tuple[int, ...],
+        args: Sequence[Any] = (),
+        *,
+        dynamic_lds_bytes: int = 0,
+    ) -> int:
+        """Start `items` work items in groups of `block`; the last group of an axis may hold fewer. Otherwise like `dispatch`."""
+        kernel = kernel_of(program)
+        items, block = triple(items, "the grid"), triple(block, "the block")
+        launch = Launch.of_items(items, block, dynamic_lds_bytes)
+        key = ("items", items, block, dynamic_lds_bytes)
+        prepared = kernel.prepared.get((*key, self._scratch))
+        return self._append(kernel, prepared or self._prepare(kernel, launch, key), args)
+
+    def _append(self, kernel: LoadedKernel, prepared: _Prepared, args: Sequence[Any]) -> int:
+        packer, memory, body = kernel.packer, self.args, self.body
+        end = len(memory)
+        at = end + -end % KERNARG_ALIGN
+        if packer.size_bytes or args:
+            memory.extend(bytes(at - end + packer.size_bytes))
+            try:
+                packer.pack_into(memory, at, args, prepared.launch)
+            except BaseException:
+                del memory[end:]
+                raise
+        after = self.around(self, kernel.name) if self.around is not None else None
+        start = len(body)
+        body += prepared.data
+        if prepared.kernarg_at:
+            self.fixups.append((start + prepared.kernarg_at, at))
+        if prepared.dispatch_ptr_at:
+            self._dispatch_packet(kernel, prepared, start, at)
+        if prepared.dispatch_id_at:
+            QUAD.pack_into(body, start + prepared.dispatch_id_at, self.dispatches)
+        self.dispatches += 1
+        if after is not None:
+            after()
+        return at
+
+    def _prepare(self, kernel: LoadedKernel, launch: Launch, key: tuple[Any, ...]) -> _Prepared:
+        if not kernel.program.lost and kernel.program.owner not in (None, self.owner):
+            raise ValueError(f"{kernel.name} was loaded on another card: load it on {self.owner.name} too")
+        launch.check(kernel.kernel)
+        code, version = kernel.kernel, self.pm4.version
+        words: list[Word] = [
+            word.at(version)(num_thread_full=items, num_thread_partial=(rest or items) if launch.last != NONE else 0)
+            for word, items, rest in zip(THREADS, launch.block, launch.last, strict=True)
+        ]
+        low, high = kernel.entry_va >> 8 & 0xFFFF_FFFF, kernel.entry_va >> 40
+        words += [regs.COMPUTE_PGM_LO.at(version)(low), regs.COMPUTE_PGM_HI.at(version)(high)]
+        words += self._scratch_base(code.scratch_bytes_per_item * code.wave_size)
+        words += [
+            regs.COMPUTE_PGM_RSRC1.at(version)(code.rsrc1),
+            regs.COMPUTE_PGM_RSRC2.at(version)(code.rsrc2_with_lds(launch.dynamic_lds_bytes)),
+            regs.COMPUTE_RESOURCE_LIMITS.at(version)(0),
+            self._tmpring(code.scratch_bytes_per_item * code.wave_size),
+            regs.COMPUTE_PGM_RSRC3.at(version)(code.rsrc3),
+        ]
+        body = self.pm4.set_sh(*words)
+        users = [0] * 16
+        places = {}
+        for run in code.user_sgprs:
+            if run.holds not in USER_VALUES:
+                raise NotSupported(
+                    f"{code.name} wants {run.holds} in its user SGPRs, which ringup does not offer; compile it for code object version 5"
+                )
+            places[run.holds] = run.first
+            if run.holds == "private_segment_size":
+                users[run.first] = code.scratch_bytes_per_item
+            elif run.holds == "queue_ptr":
+                users[run.first : run.first + 2] = self._queue_va & 0xFFFF_FFFF, self._queue_va >> 32
+        count = sum(run.count_dwords for run in code.user_sgprs)
+        users_at = 4 * (len(body) + 2)
+        if count:
+            body += self.pm4.set_sh_at(regs.COMPUTE_USER_DATA_0, *users[:count])
+        initiator = self.pm4.initiator_wave32 if code.wave32 else self.pm4.initiator
+        if initiator is None:
+            raise NotSupported(f"{code.name} has waves of 32 lanes, which graphics core {version} lacks")
+        if launch.last != NONE:
+            initiator = initiator.replace(partial_tg_en=1)
+        body += self.pm4.dispatch(*launch.grid, initiator)
+        at = {name: users_at + 4 * first for name, first in places.items()}
+        places_of = (at.get(name, 0) for name in ("kernarg_segment_ptr", "dispatch_ptr", "dispatch_id"))
+        prepared = _Prepared(to_bytes(body), launch, *places_of)
+        if len(kernel.prepared) >= PREPARED_LIMIT:
+            kernel.prepared.clear()
+        kernel.prepared[(*key, self._scratch)] = prepared
+        return prepared
+
+    def _scratch_base(self, wave_bytes: int) -> list[Word]:
+        if not wave_bytes:
+            return []
+        gpu_va, version = self._scratch.room(wave_bytes).gpu_va, self.pm4.version
+        low, high = regs.COMPUTE_DISPATCH_SCRATCH_BASE_LO.at(version), regs.COMPUTE_DISPATCH_SCRATCH_BASE_HI.at(version)
+        return [low(gpu_va >> 8 & 0xFFFF_FFFF), high(gpu_va >> 40)]
+
+    def _tmpring(self, wave_bytes: int) -> Word:
+        word, generation = regs.COMPUTE_TMPRING_SIZE.at(self.pm4.version), self.pm4.version[0]
+        if not wave_bytes:
+            return word(0)
+        room = self._scratch.room(wave_bytes)
+        waves = room.waves // self._engines if generation in SCRATCH_BY_ENGINE else room.waves
+        return word(waves=waves, wavesize=room.wave_bytes // SCRATCH_UNIT[generation])
+
+    def _dispatch_packet(self, kernel: LoadedKernel, prepared: _Prepared, start: int, kernarg: int) -> None:
+        """Lay down the packet that a kernel reads its sizes from, where it asks for one."""
+        memory = self.args
+        memory.extend(bytes(-len(memory) % KERNARG_ALIGN))
+        at, launch, code = len(memory), prepared.launch, kernel.kernel
+        sizes = grid_items(launch)
+        memory += AQL_PACKET.pack(
+            0, launch.dimensions, *launch.block, 0, *sizes, code.scratch_bytes_per_item, code.lds_bytes + launch.dynamic_lds_bytes,
+            kernel.program.base_va + (code.descriptor_offset or 0), 0, 0, 0,
+        )  # fmt: skip
+        self.fixups.append((start + prepared.dispatch_ptr_at, at))
+        if prepared.kernarg_at:
+            self.arg_fixups.append((at + AQL_KERNARG_BYTE, kernarg))
+
+    def barrier(self) -> None:
+        """Let what follows wait for the dispatches before and see what they stored."""
+        self.body += self._barrier
+
+    def store(self, gpu_va: int, *dwords: int) -> None:
+        """Store dwords at `gpu_va` (4-byte aligned), by the command processor, without waiting for dispatches before."""
+        self.append(self.pm4.write_data(gpu_va, *dwords))
+
+    def stamp(self, gpu_va: int, *, after_all: bool = True) -> None:
+        """Store the 64-bit reference clock at `gpu_va` (8-byte aligned): when all before has ended, or at once."""
+        self.append(self.pm4.release_clock(gpu_va) if after_all else self.pm4.store_clock(gpu_va))
+
+    def append(self, dwords: Sequence[int]) -> None:
+        """Add packets of your own making, such as `queues.pm4`'s: the queue runs them as they are."""
+        self.body += to_bytes(dwords)
+
+
+THREADS = (regs.COMPUTE_NUM_THREAD_X, regs.COMPUTE_NUM_THREAD_Y, regs.COMPUTE_NUM_THREAD_Z)
+USER_VALUES = ("kernarg_segment_ptr", "dispatch_ptr", "queue_ptr", "dispatch_id", "private_segment_size")
+AQL_KERNARG_BYTE = 40
+# amd_queue_t, AMD's amd_hsa_queue.h: what kernels read of it are the high halves of the apertures of LDS and scratch, at bytes 64 and 68
+QUEUE_OBJECT_BYTES, APERTURES_BYTE = 256, 64
+APERTURES = struct.Struct("<II")
+
+
+def queue_object(shared_base: int, private_base: int) -> bytes:
+    """Return an `amd_queue_t` for kernels: `shared_base` and `private_base` are bits 63:48 of the apertures, as in SH_MEM_BASES."""
+    return (bytes(APERTURES_BYTE) + APERTURES.pack(shared_base << 16, private_base << 16)).ljust(
+        QUEUE_OBJECT_BYTES, b"\0"
+    )
+
+
+def grid_items(launch: Launch) -> Triple:
+    """Return the work items of a grid along each axis."""
+    x, y, z = (
+        groups * items - (items - last if last else 0)
+        for groups, items, last in zip(launch.grid, launch.block, launch.last, strict=True)
+    )
+    return x, y, z

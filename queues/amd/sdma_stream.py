@@ -1,0 +1,129 @@
+"""Streams of a copy queue: copies, fills, rectangles, stamps and small stores, built from the SDMA engine's packets.
+
+Commands run in their order; a copy that reads what another of the stream wrote needs a `barrier` between them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from ringup.queues.amd.packets import Version, Waits, to_bytes
+from ringup.queues.amd.sdma import Sdma
+from ringup.queues.amd.sdma_copy import copy_all, copy_rect_all, fill_all
+from ringup.queues.queue import Owner, Stream
+
+WORD = struct.Struct("<I")
+WHOLE = 3  # bits of an address or a size that are not whole dwords: the engine's slow mode
+COPY_OPERANDS = ("count", "src_addr", "dst_addr")
+CALL_PERIOD = 32  # bytes: INDIRECT must end on a multiple of eight dwords
+
+
+class SdmaCommands:
+    """The copy engine's packets for whoever submits."""
+
+    kind = "sdma"
+    call_period = CALL_PERIOD
+
+    def __init__(self, version: Version, vmid: int, *, interrupts: bool = True, word_bits: int = 64) -> None:
+        """`vmid`: the queue's address space, which indirect packets name. `interrupts`: whether a timeline's signal raises one; `word_bits`: 32
+        or 64, of the timeline's word.
+        """
+        self.sdma, self._vmid = Sdma(version), vmid
+        self._waits = Waits(self.sdma.wait_mem)
+        self._trap = self.sdma.trap() if interrupts else []
+        self.pad = to_bytes(self.sdma.nop())
+        acquire = self.sdma.acquire_user() if self.sdma.row.gcr is not None else []
+        copy = self.sdma.template(self.sdma.copy_linear(0, 0, 4))
+        self.copy, self.fill_copy = copy.data, copy.filler(*(f"COPY_LINEAR.{name}" for name in COPY_OPERANDS))
+        self.begin = to_bytes(self.sdma.wait_idle() + acquire)  # ORDER: the copies of the submission before have ended
+        half = 4 * len(self.sdma.fence(0, 0))
+        # FENCE stores 32 bits, its last dword; the low half goes first: a reader that comes between sees an older count, never a newer one
+        places = ((half - 4, WORD, 0), (2 * half - 4, WORD, 32))
+        self.signal_places = places[: word_bits // 32]
+
+    def padding(self, count: int) -> bytes:
+        """Return packets of a dword each."""
+        return self.pad * count
+
+    def signal(self, gpu_va: int, value: int) -> bytes:
+        """Store `value` when the copies before have ended, and interrupt."""
+        fence = self.sdma.fence64 if len(self.signal_places) > 1 else self.sdma.fence
+        return to_bytes(fence(gpu_va, value) + self._trap)
+
+    def wait(self, gpu_va: int, value: int) -> bytes:
+        """Hold the queue until the dword at `gpu_va` is at least the low half of `value`."""
+        return self._waits(gpu_va, value & 0xFFFF_FFFF)
+
+    def call(self, gpu_va: int, size_bytes: int, at_bytes: int) -> bytes:
+        """Run an indirect buffer in the queue's address space."""
+        return to_bytes(self.sdma.indirect(gpu_va, size_bytes // 4, self._vmid, at_dwords=at_bytes // 4))
+
+
+class CopyStream(Stream):
+    """Commands of a copy queue. Addresses are gpu_va; `Buffer.gpu_va` plus an offset."""
+
+    def __init__(self, commands: SdmaCommands, owner: Owner) -> None:
+        super().__init__(commands, owner)
+        self.sdma = commands.sdma
+        self._copy, self._fill_copy, self._most = commands.copy, commands.fill_copy, commands.sdma.row.copy_max_bytes
+
+    def copy(self, target_va: int, source_va: int, size_bytes: int) -> None:
+        """Copy any number of bytes; the ranges may overlap."""
+        if (
+            self.around is None
+            and not (target_va | source_va | size_bytes) & WHOLE
+            and 0 < size_bytes <= self._most
+            and abs(target_va - source_va) >= size_bytes
+        ):  # one packet
+            body = self.body
+            at = len(body)
+            body += self._copy
+            try:
+                self._fill_copy(body, at, size_bytes - 1, source_va, target_va)
+            except struct.error:  # an address that no packet holds: the builder says which
+                del body[at:]
+            else:
+                return
+        self._add(f"copy {size_bytes}", copy_all(self.sdma, target_va, source_va, size_bytes))
+
+    def copy_rect(
+        self,
+        target_va: int,
+        target_pitch_bytes: int,
+        source_va: int,
+        source_pitch_bytes: int,
+        width_bytes: int,
+        height: int,
+    ) -> None:
+        """Copy `height` rows of `width_bytes` whose starts lie a pitch apart; the planes must not overlap."""
+        self._add(
+            f"copy {width_bytes} x {height}",
+            copy_rect_all(self.sdma, target_va, target_pitch_bytes, source_va, source_pitch_bytes, width_bytes, height),
+        )
+
+    def fill(self, gpu_va: int, value: int, size_bytes: int) -> None:
+        """Fill a multiple of 4 bytes with a dword."""
+        self._add(f"fill {size_bytes}", fill_all(self.sdma, gpu_va, value, size_bytes))
+
+    def store(self, gpu_va: int, *dwords: int) -> None:
+        """Store dwords at `gpu_va` (4-byte aligned)."""
+        self.append(self.sdma.write(gpu_va, *dwords))
+
+    def barrier(self) -> None:
+        """Let what follows see what was copied before."""
+        self.append(self.sdma.wait_idle())
+
+    def stamp(self, gpu_va: int) -> None:
+        """Store the 64-bit reference clock at `gpu_va` (8-byte aligned) when the copies before have ended."""
+        self.append(self.sdma.wait_idle() + self.sdma.store_clock(gpu_va))
+
+    def _add(self, name: str, dwords: Sequence[int]) -> None:
+        after = self.around(self, name) if self.around is not None else None
+        self.append(dwords)
+        if after is not None:
+            after()
+
+    def append(self, dwords: Sequence[int]) -> None:
+        """Add packets of your own making, such as `queues.sdma`'s: the queue runs them as they are."""
+        self.body += to_bytes(dwords)

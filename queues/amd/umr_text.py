@@ -1,0 +1,98 @@
+"""Decoded packets as text, in the manner of AMD's umr: a line a packet, its fields and registers indented below.
+
+Registers are named and taken apart by the chip's register database where the caller gives one; event types, comparisons and atomics by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from ringup.autogen.amd import pm4_events
+from ringup.queues.amd.packets import ATOMIC_64, Atomic, Compare
+from ringup.queues.decode import Packet
+
+NameRegister = Callable[
+    [int], tuple[str, Iterable[tuple[str, int, int]]] | None
+]  # dword address: name, (field, low bit, mask in place)
+RAW_SHOWN = 8  # dwords of a packet on its own line; the rest is counted
+INDENT = "    "
+_EVENT = "EVENT_TYPE_"
+EVENTS = {value: name.removeprefix(_EVENT) for name, value in vars(pm4_events).items() if name.startswith(_EVENT)}
+COMPARES = {how.value: how.name for how in Compare}
+ATOMICS = {
+    one + wide + silent: f"{one.name}{'_64' if wide else '_32'}{'' if silent else '_RTN'}"
+    for one in Atomic
+    for wide in (0, ATOMIC_64)
+    for silent in (0, 0x40)  # soc21_enum.h, GL2_OP_MASK_NO_RTN
+}
+VALUES: Mapping[str, Mapping[int, str]] = {
+    "event_type": EVENTS,
+    "function": COMPARES,
+    "func": COMPARES,
+    "atomic": ATOMICS,
+    "atomic_op": ATOMICS,
+}
+DECIMAL = ("ib_size", "count", "exec_count", "dim_x", "dim_y", "dim_z", "byte_count", "poll_interval", "interval")
+
+
+def lines(
+    packets: Iterable[Packet], name_register: NameRegister | None = None, *, everything: bool = True, depth: int = 0
+) -> Iterator[str]:
+    """Give the text of a stream, line by line.
+
+    `name_register`: what a dword address is called on this chip, None where nobody knows. Without `everything`, zero fields are left out.
+    """
+    pad = INDENT * depth
+    for packet in packets:
+        raw = " ".join(f"{dword:08x}" for dword in packet.raw[:RAW_SHOWN])
+        more = f" +{len(packet.raw) - RAW_SHOWN}" if len(packet.raw) > RAW_SHOWN else ""
+        note = f"  ! {packet.note}" if packet.note else ""
+        yield f"{pad}[{packet.offset_dwords:#06x}] {packet.name}  ({raw}{more}){note}"
+        for name, value in packet.fields.items():
+            if value or everything:
+                yield f"{pad}{INDENT}{name}: {_value(name, value)}"
+        for register, value in packet.registers:
+            yield from _register(register, value, name_register, pad + INDENT)
+        if packet.inner:
+            yield from lines(packet.inner, name_register, everything=everything, depth=depth + 1)
+
+
+def _value(name: str, value: int) -> str:
+    meaning = VALUES.get(name, {}).get(value)
+    shown = f"{value}" if name in DECIMAL else f"{value:#x}"
+    return f"{shown} ({meaning})" if meaning else shown
+
+
+def _register(register: int, value: int, name_register: NameRegister | None, pad: str) -> Iterator[str]:
+    named = name_register(register) if name_register else None
+    if named is None:
+        yield f"{pad}{register:#06x} <- {value:#010x}"
+        return
+    name, fields = named
+    yield f"{pad}{name} ({register:#06x}) <- {value:#010x}"
+    taken = [(field, value >> lo & mask >> lo) for field, lo, mask in fields]
+    if len(taken) > 1:
+        for field, part in taken:
+            if part:
+                yield f"{pad}{INDENT}{field}: {part:#x}"
+
+
+def document(packet: Packet, name_register: NameRegister | None = None) -> dict[str, object]:
+    """Return a packet for programs: plain values that JSON takes."""
+    registers = []
+    for register, value in packet.registers:
+        named = name_register(register) if name_register else None
+        registers.append({"address": register, "name": named[0] if named else None, "value": value})
+    shown: dict[str, object] = {
+        "offset_dwords": packet.offset_dwords,
+        "name": packet.name,
+        "fields": packet.fields,
+        "raw": list(packet.raw),
+    }
+    if registers:
+        shown["registers"] = registers
+    if packet.note:
+        shown["note"] = packet.note
+    if packet.inner:
+        shown["inner"] = [document(one, name_register) for one in packet.inner]
+    return shown

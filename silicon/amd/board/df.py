@@ -1,0 +1,39 @@
+"""The data fabric: the two registers by which a driver learns whether memory errors poison data."""
+
+from __future__ import annotations
+
+from ringup.autogen.regdb import open_chip
+from ringup.silicon.amd.board.chips import ChipRow
+from ringup.silicon.amd.common.parts import Board
+
+
+class DataFabric:
+    """Assertion masks, all clear: poisoning is off. Source: amdgpu df_v4_3.c."""
+
+    NAMES = ("DF_CS_UMC_AON0_HardwareAssertMaskLow", "DF_NCS_PG0_HardwareAssertMaskHigh")
+
+    def __init__(self, board: Board, chip: ChipRow) -> None:
+        database = open_chip(chip.name)
+        bases = next(place.bases[0] for place in database.row.places if place.block == "df") + chip.extra_bases["df"]
+        self.values: dict[int, int] = {}
+        self._names: dict[int, str] = {}
+        self._note = board.log.note
+        for name in self.NAMES:
+            register = database.register(name)
+            if register.segment is None or register.offset is None:
+                raise ValueError(f"{name} of {chip.name} has no place")
+            address = (bases[register.segment] + register.offset) * register.row.unit_bytes
+            self._names[address] = name
+            board.space.door(address, 4, self._read, self._write)
+
+    def reset(self) -> None:
+        """Return to poisoning off."""
+        self.values.clear()
+
+    def _read(self, address: int) -> int:
+        return self.values.get(address, 0)
+
+    def _write(self, address: int, value: int) -> None:
+        """Keep a mask: what it would stop is not modelled, and drivers only read it."""
+        self._note("df", "unmodelled", "{} = {:#x} is kept without effect", f"df.{self._names[address]}", value)
+        self.values[address] = value

@@ -1,0 +1,288 @@
+"""Firmware of a virtual card: files in the kernel's containers, laid out as the chip's own, with noise where those have code.
+
+No real card takes them, the virtual cards' own key (`psp_signing`) has signed them, and nothing runs them. What checks them, a driver's
+parser and the model's PSP, meets what a real file has: headers, offsets, signed parts, room behind stacks. Source: amdgpu_ucode.h (headers);
+Debian's firmware-amd-graphics 20250410 (header versions, order and kinds of the parts, start addresses, which bytes `crc32` covers: all
+behind the common header).
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from hashlib import sha256, shake_128
+from typing import Any
+
+from ringup.autogen.amd import discovery as facts
+from ringup.autogen.amd import ucode
+from ringup.autogen.structs import memory
+from ringup.silicon.amd.board import discovery
+from ringup.silicon.amd.board.chips import ChipRow
+from ringup.silicon.amd.psp import images as psp_images
+from ringup.silicon.amd.psp import parts as psp_parts
+from ringup.silicon.amd.psp import signing as psp_signing
+
+HEADER_ROOM_BYTES = 0x100  # union amdgpu_firmware_header: parts begin behind it
+CODE_START = (0x3000, 0x7_0000)  # low and high, of the micro engines
+MES_CODE_START, MES_DATA_START = (0xF000_5000, 0xFFFF_FFFF), (0xF010_0000, 0xFFFF_FFFF)
+OTHERS = (psp_parts.TOC, psp_parts.APPLICATION)
+IP_PATH = "header"  # where the common header lies in most headers
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One image inside a file. `kind`: its header's type word; `room_bytes`: zeros sent behind it; `marked`: its header has a magic."""
+
+    kind: int
+    body_bytes: int = 0x400
+    room_bytes: int = 0
+    marked: bool = True
+
+    def build(self, name: str, version: int) -> bytes:
+        """Return the bytes that are sent to the PSP."""
+        kind = self.kind & 0xFFFF
+        body = shake_128(name.encode()).digest(self.body_bytes)
+        if kind == psp_parts.KEY_DATABASE.kind:
+            body = psp_signing.database(psp_parts.USAGES)
+        head = bytearray(psp_images.HEADER_BYTES)
+        size = len(head) + len(body) + psp_signing.KEY_BYTES
+        for at, value in (
+            (psp_images.BODY_SIZE_AT, len(body)), (psp_images.SIGNED_AT, 1), (psp_images.KIND_AT, self.kind),
+            (psp_images.VERSION_AT, version), (psp_images.SIZE_AT, size),
+        ):  # fmt: skip
+            struct.pack_into("<I", head, at, value)
+        head[psp_images.KEY_AT : psp_images.KEY_AT + psp_images.KEY_BYTES] = _key(kind)
+        head[psp_images.DIGEST_AT : psp_images.DIGEST_AT + psp_images.DIGEST_BYTES] = sha256(body).digest()
+        if self.marked:
+            head[psp_images.MAGIC_AT : psp_images.MAGIC_AT + 4] = psp_images.MAGIC
+        image = bytes(head) + body
+        return image + psp_signing.sign(image) + bytes(self.room_bytes)
+
+
+def _key(kind: int) -> bytes:
+    """Return the id of the key that signs a kind of image: the ROM's for what is booted first, else one of the key database's."""
+    part = next(part for part in (*psp_parts.BOOT.values(), *psp_parts.FIRMWARE.values(), *OTHERS) if part.kind == kind)
+    return psp_signing.ROOT_ID if part.rooted else psp_signing.key_id(part.usages[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a part lies in its file, and how large it is."""
+
+    at: int
+    size_bytes: int
+
+
+Fields = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A kind of file: its header and parts. `fields` fills what the common header lacks, by path of the member, from the places of the parts."""
+
+    header: Any  # of autogen.amd.ucode
+    version: tuple[int, int]
+    parts: tuple[Part, ...]
+    fields: Callable[..., Fields]
+    ucode_version: int = 1
+    common: str = IP_PATH  # path of the common header
+    counts_all: bool = True  # whether its `ucode_size_bytes` is that of all parts, or of the first
+
+
+def _engine(code: int, data: int, ucode_version: int) -> File:
+    """A micro engine of the command processor: code and the stack that every pipe gets a copy of."""
+    return File(
+        ucode.gfx_firmware_header_v2_0, (2, 0), (Part(code, 0x1000), Part(data, 0x400, 0xA00)),
+        lambda code, data: {
+            "ucode_feature_version": 29,
+            "ucode_size_bytes": code.size_bytes, "ucode_offset_bytes": code.at,
+            "data_size_bytes": data.size_bytes, "data_offset_bytes": data.at,
+            "ucode_start_addr_lo": CODE_START[0], "ucode_start_addr_hi": CODE_START[1],
+        },
+        ucode_version,
+    )  # fmt: skip
+
+
+def _scheduler(code: int, data: int, ucode_version: int) -> File:
+    """A MES firmware: code and data. Its version stands in its code, where the common header has none."""
+    return File(
+        ucode.mes_firmware_header_v1_0, (1, 0), (Part(code, 0x1000), Part(data, 0x800, 0x600)),
+        lambda code, data: {
+            "mes_ucode_version": ucode_version, "mes_ucode_data_version": ucode_version,
+            "mes_ucode_size_bytes": code.size_bytes, "mes_ucode_offset_bytes": code.at,
+            "mes_ucode_data_size_bytes": data.size_bytes, "mes_ucode_data_offset_bytes": data.at,
+            "mes_uc_start_addr_lo": MES_CODE_START[0], "mes_uc_start_addr_hi": MES_CODE_START[1],
+            "mes_data_start_addr_lo": MES_DATA_START[0], "mes_data_start_addr_hi": MES_DATA_START[1],
+        },
+        ucode_version,
+    )  # fmt: skip
+
+
+RLC = File(
+    ucode.rlc_firmware_header_v2_3, (2, 3),
+    tuple(Part(kind) for kind in (0x8101_2009, 0x8101_200B, 0x8101_200C, 0x8101_2016, 0x8101_2017, 0x8101_200F, 0x8101_200A)),
+    lambda g, gpm, srm, iram, dram, p, v: {
+        "v2_2.v2_1.v2_0.ucode_feature_version": 1,
+        "v2_2.v2_1.save_restore_list_cntl_offset_bytes": gpm.at,  # an empty list
+        "v2_2.v2_1.save_restore_list_gpm_size_bytes": gpm.size_bytes, "v2_2.v2_1.save_restore_list_gpm_offset_bytes": gpm.at,
+        "v2_2.v2_1.save_restore_list_srm_size_bytes": srm.size_bytes, "v2_2.v2_1.save_restore_list_srm_offset_bytes": srm.at,
+        "v2_2.rlc_iram_ucode_size_bytes": iram.size_bytes, "v2_2.rlc_iram_ucode_offset_bytes": iram.at,
+        "v2_2.rlc_dram_ucode_size_bytes": dram.size_bytes, "v2_2.rlc_dram_ucode_offset_bytes": dram.at,
+        "rlcp_ucode_version": 1, "rlcp_ucode_feature_version": 1,
+        "rlcp_ucode_size_bytes": p.size_bytes, "rlcp_ucode_offset_bytes": p.at,
+        "rlcv_ucode_version": 1, "rlcv_ucode_feature_version": 1,
+        "rlcv_ucode_size_bytes": v.size_bytes, "rlcv_ucode_offset_bytes": v.at,
+    },
+    0x80, "v2_2.v2_1.v2_0.header", counts_all=False,
+)  # fmt: skip
+IMU = File(
+    ucode.imu_firmware_header_v1_0, (1, 0), (Part(0x8101_203B, 0x800), Part(0x8101_203C, 0x800)),
+    lambda iram, dram: {  # offsets count from the first part
+        "imu_iram_ucode_size_bytes": iram.size_bytes, "imu_iram_ucode_offset_bytes": 0,
+        "imu_dram_ucode_size_bytes": dram.size_bytes, "imu_dram_ucode_offset_bytes": dram.at - iram.at,
+    },
+    0x0B1F_4B00,
+)  # fmt: skip
+SDMA = File(
+    ucode.sdma_firmware_header_v2_0, (2, 0), (Part(0x8101_203E, 0x800), Part(0x8101_203F, 0x800)),
+    lambda context, control: {
+        "ucode_feature_version": 60,
+        "ctx_ucode_size_bytes": context.size_bytes, "ctx_jt_offset": 0x180, "ctx_jt_size": 0x80,
+        "ctl_ucode_offset": control.at, "ctl_ucode_size_bytes": control.size_bytes, "ctl_jt_offset": 0x180,
+    },
+    0x18,
+)  # fmt: skip
+GC_FILES = {
+    "pfp": _engine(0x8101_2044, 0x8101_2045, 2520),
+    "me": _engine(0x8101_2046, 0x8101_2047, 2380),
+    "mec": _engine(0x8101_2048, 0x8101_2049, 2590),
+    "mes_2": _scheduler(0x8101_2007, 0x8101_2008, 0x7B),
+    "mes1": _scheduler(0x8101_2042, 0x8101_2043, 0x102),
+    "rlc": RLC,
+    "imu": IMU,
+}
+
+
+def _smu(firmware_version: int) -> File:
+    """The SMU's firmware; boards bring their power-play table themselves, so no tables follow it."""
+    return File(
+        ucode.smc_firmware_header_v2_1, (2, 1), (Part(0x0100_1001, 0x1000),),
+        lambda code: {"v1_0.ucode_start_addr": 0x2_0000, "pptable_count": 0, "pptable_entry_offset": code.at + code.size_bytes},
+        firmware_version, "v1_0.header", counts_all=False,
+    )  # fmt: skip
+
+
+TA_VERSION = 0x0007_0001
+SYSDRV, TOC = (ucode.PSP_FW_TYPE_PSP_SYS_DRV, Part(0x8101_000A)), (ucode.PSP_FW_TYPE_PSP_TOC, Part(0x8101_200E))
+RL = (ucode.PSP_FW_TYPE_PSP_RL, Part(0x0100_0135))
+PLAIN_SOS = (ucode.PSP_FW_TYPE_PSP_SOS, Part(0x0100_0009))
+PLAIN_KDB = (ucode.PSP_FW_TYPE_PSP_KDB, Part(0x0100_004F, marked=False))
+SPL = (ucode.PSP_FW_TYPE_PSP_SPL, Part(0x0100_0056, 0xA0))
+BOOT: dict[
+    tuple[int, int, int], tuple[int, tuple[tuple[int, Part], ...]]
+] = {  # by MP0's: version, and parts in the order of the files
+    (13, 0, 0): (0x0031_0032, (SYSDRV, PLAIN_SOS, TOC, PLAIN_KDB, SPL, RL)),
+    (13, 0, 7): (0x0033_0021, (SYSDRV, PLAIN_SOS, TOC, PLAIN_KDB, SPL)),
+    (13, 0, 10): (
+        0x0032_1517,
+        (
+            (ucode.PSP_FW_TYPE_PSP_KDB, Part(0x8101_004F)),
+            SYSDRV,
+            (ucode.PSP_FW_TYPE_PSP_SOS, Part(0x8101_0009)),
+            (ucode.PSP_FW_TYPE_PSP_SOC_DRV, Part(0x8101_014A)),
+            (ucode.PSP_FW_TYPE_PSP_INTF_DRV, Part(0x8101_014C)),
+            (ucode.PSP_FW_TYPE_PSP_DBG_DRV, Part(0x8101_014B)),
+            TOC,
+            (ucode.PSP_FW_TYPE_PSP_RAS_DRV, Part(0x8101_0152)),
+            RL,
+        ),
+    ),
+}
+APPLICATIONS = tuple(
+    (kind, Part(0x0100_0000))
+    for kind in (
+        ucode.TA_FW_TYPE_PSP_ASD,
+        ucode.TA_FW_TYPE_PSP_HDCP,
+        ucode.TA_FW_TYPE_PSP_DTM,
+        ucode.TA_FW_TYPE_PSP_RAS,
+    )
+)
+
+
+def build(chip: ChipRow) -> dict[str, bytes]:
+    """Return every file of a chip by the name that the kernel asks for, without its folder. The same bytes each time."""
+    version = {ip.hw_id: ip.version for ip in discovery.ips(chip)}
+    gc, psp, smu, sdma = (version[getattr(facts, f"{block}_HWID")] for block in ("GC", "MP0", "MP1", "SDMA0"))
+    files = {_name("gc", gc, suffix): (file, gc) for suffix, file in GC_FILES.items()}
+    files[_name("sdma", sdma)] = (SDMA, sdma)
+    files[_name("smu", smu)] = (_smu(chip.power.firmware_version), smu)
+    images = {name: _file(name, file, ip) for name, (file, ip) in files.items()}
+    for suffix, header, parts, ucode_version in (
+        ("sos", ucode.psp_firmware_header_v2_0, BOOT[psp][1], BOOT[psp][0]),
+        ("ta", ucode.ta_firmware_header_v2_0, APPLICATIONS, 0),
+    ):
+        name = _name("psp", psp, suffix)
+        images[name] = _package(name, header, parts, ucode_version, psp)
+    return images
+
+
+def _name(block: str, version: tuple[int, int, int], suffix: str = "") -> str:
+    return "_".join([block, *map(str, version), *filter(None, [suffix])]) + ".bin"
+
+
+def _file(name: str, file: File, ip: tuple[int, int, int]) -> bytes:
+    parts = [part.build(f"{name} {number}", file.ucode_version) for number, part in enumerate(file.parts)]
+    places = _places(parts)
+    view = file.header()
+    for path, value in file.fields(*places).items():
+        *outer, member = path.split(".")
+        setattr(reduce(getattr, outer, view), member, value)
+    header = bytes(memory(view)[: file.header.SIZE])
+    common = reduce(getattr, file.common.split("."), view)
+    ucode_bytes = sum(map(len, parts)) if file.counts_all else len(parts[0])
+    return _whole(header, common, parts, (file.version, file.ucode_version, ucode_bytes, ip))
+
+
+def _package(
+    name: str, header: Any, parts: tuple[tuple[int, Part], ...], ucode_version: int, ip: tuple[int, int, int]
+) -> bytes:
+    """Build a file that lists its parts by type; places count from the first."""
+    version = ucode_version or TA_VERSION
+    built = [part.build(f"{name} {kind}", version) for kind, part in parts]
+    rows = [
+        ucode.psp_fw_bin_desc.pack(kind, version, place.at - HEADER_ROOM_BYTES, place.size_bytes)
+        for (kind, _), place in zip(parts, _places(built), strict=True)
+    ]
+    view = header()
+    count = struct.pack("<I", len(rows))
+    head = bytes(ucode.common_firmware_header.SIZE) + count + b"".join(rows)
+    return _whole(head, view.header, built, ((2, 0), ucode_version, sum(map(len, built)), ip), header_bytes=header.SIZE)
+
+
+def _places(parts: list[bytes]) -> list[Place]:
+    places, at = [], HEADER_ROOM_BYTES
+    for part in parts:
+        places.append(Place(at, len(part)))
+        at += len(part)
+    return places
+
+
+def _whole(
+    header: bytes,
+    common: Any,
+    parts: list[bytes],
+    told: tuple[tuple[int, int], int, int, tuple[int, int, int]],
+    header_bytes: int = 0,
+) -> bytes:
+    """Put header and parts together and fill in the common header, which knows the whole file."""
+    version, ucode_version, ucode_bytes, ip = told
+    data = bytearray(header.ljust(HEADER_ROOM_BYTES, b"\0") + b"".join(parts))
+    size = ucode.common_firmware_header.SIZE
+    data[:size] = ucode.common_firmware_header.pack(
+        len(data), header_bytes or len(header), *version, *ip[:2], ucode_version, ucode_bytes, HEADER_ROOM_BYTES,
+        zlib.crc32(data[size:]),
+    )  # fmt: skip
+    return bytes(data)

@@ -1,0 +1,375 @@
+"""The packet processor of AQL queues: firmware of the MEC that works on packets of 64 bytes, in order, and on the PM4 they may carry.
+
+A packet is launched in turn and completes at the end of the pipe, in turn too: there its header becomes INVALID, read_dispatch_id moves on
+and its completion signal is counted down. The processor finds amd_queue_t from where the read index is written.
+Source: ROCR-Runtime hsa.h, hsa_ext_amd.h, amd_hsa_queue.h, amd_aql_queue.cpp; ROCm-Device-Libs hsaqs.cl (what a signal's event is); amdkfd
+kfd_mqd_manager_v11.c, kfd_int_process_v11.c; amd-gfx list, December 2020 (headers and signals are written by MEC firmware, not by hardware).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ringup.silicon.amd.common.cache_control import AGENT, SYSTEM, WRITE_BACK
+from ringup.silicon.amd.gc import aql_packets as aql
+from ringup.silicon.amd.gc.aql_dispatch import Refused, prepare
+from ringup.silicon.amd.gc.pm4_decode import MASK48, SRC_BAD_OPCODE, Packet, PacketError, Rule
+from ringup.silicon.amd.gc.pm4_parser import Parser
+
+if TYPE_CHECKING:
+    from ringup.silicon.amd.gc.cp import Cp
+    from ringup.silicon.amd.gc.cp_queue import Queue
+
+PACKET_US = 0.5  # virtual time of a packet and of a fence: a model's choice
+FENCE_US = 0.5
+OFFSET_FIELD = 8  # of read_dispatch_id_field_base_byte_offset behind read_dispatch_id
+COUNT_MASK = (1 << 28) - 1  # packets that the 32 bits of CP_HQD_PQ_RPTR, in dwords, tell apart
+IB_PACKET_BODY = 3
+# Exception codes. Source: kfd_ioctl.h, enum kfd_dbg_trap_exception_code
+EC_PACKET_UNSUPPORTED, EC_PACKET_VENDOR_UNSUPPORTED = 20, 23
+CONDITIONS: dict[int, Callable[[int, int], bool]] = {
+    aql.CONDITION_EQ: lambda seen, wanted: seen == wanted,
+    aql.CONDITION_NE: lambda seen, wanted: seen != wanted,
+    aql.CONDITION_LT: lambda seen, wanted: seen < wanted,
+    aql.CONDITION_GTE: lambda seen, wanted: seen >= wanted,
+}
+SIGNS = {aql.CONDITION_EQ: "==", aql.CONDITION_NE: "!=", aql.CONDITION_LT: "<", aql.CONDITION_GTE: ">="}
+MASK64 = (1 << 64) - 1
+Steps = Iterator[float | None]
+
+
+class Aql(Parser):
+    """Executes the packets of one AQL queue; indirect buffers are PM4 and the parser's."""
+
+    def __init__(self, cp: Cp, queue: Queue, rules: dict[int, Rule]) -> None:
+        super().__init__(cp, queue, "m", rules)
+        self.at = 0  # gpu_va of amd_queue_t
+        self.index = 0  # of the packet to be launched next
+        self.retired = 0  # read_dispatch_id
+        self._release = 0  # scope of the packet's release fence
+        self._within = bool(self.buffers)  # the queue was disconnected in a packet's indirect buffer
+
+    # --- what lies in memory ------------------------------------------------------------------------------------
+    @property
+    def shared(self) -> aql.Queue:
+        """The runtime's and the processor's amd_queue_t, as it is now."""
+        return aql.Queue.view(bytearray(self.read(self.at, aql.Queue.SIZE)))
+
+    @property
+    def _packets(self) -> int:
+        return self.hqd.size_dwords // aql.PACKET_DWORDS
+
+    def place(self, index: int) -> int:
+        """Return the gpu_va of a packet."""
+        return self.hqd.base + index % self._packets * aql.PACKET_BYTES
+
+    def _connect(self) -> None:
+        """Find amd_queue_t and how far the queue has come.
+
+        CP_HQD_PQ_CONTROL.no_update_rptr, which amdkfd sets for AQL, is about the read pointer in dwords; the index is written nevertheless.
+        """
+        report = self.hqd.pair(self.hqd.names.report) & MASK48 & -8
+        self.retired = self.read_number(report, 8)
+        self.at = report - self.read_number(report + OFFSET_FIELD)
+        launched = self.hqd.rptr // aql.PACKET_DWORDS
+        ahead = launched - self.retired & COUNT_MASK
+        if ahead > self._packets:
+            self.note("read_dispatch_id {:#x} and the read pointer of packet {:#x} disagree", self.retired, launched)
+            self.retired, ahead = launched, 0
+        self.index = self.retired + ahead
+        if ahead and self.queue.settled:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Give back the slots of packets that were under way when the queue was reset, or lost its waves: nothing of them is left to complete.
+
+        UNKNOWN: what the firmware does. No driver goes on with such a queue: amdkfd refuses it, has_reset_queue. Here they retire, and
+        nobody is told that they are done.
+        """
+        text = "queue {}: packets {:#x} to {:#x} were under way and are lost"
+        self.cp.board.log.note("cp", "queue", text, self.hqd.slot, self.retired, self.index - 1)
+        for index in range(self.retired, self.index):
+            self.retire(index)
+
+    def _ready(self) -> bool:
+        """Whether the next slot belongs to the processor: a write index may be more than a ring ahead, what is executed may not."""
+        ahead = self.hqd.ahead_dwords // aql.PACKET_DWORDS
+        return ahead > 0 and self.index - self.retired < self._packets
+
+    def report(self) -> None:
+        """Write nothing: the read index is written as packets retire."""
+
+    # --- running ------------------------------------------------------------------------------------------------
+    def run(self) -> Steps:
+        """Execute for ever."""
+        self._connect()
+        if self.shared.queue_inactive_signal and self._lending():
+            yield from self.poll(lambda: not self._properties().use_scratch_once, self._lent)
+        while True:
+            self.packet, self.resting = None, True
+            if self.queue.draining or not (self._within or self._ready()):
+                yield None
+                continue
+            try:
+                yield from self._launch()
+            except Refused as refused:
+                yield from self._halt(refused)
+
+    def _launch(self) -> Steps:
+        gpu_va = self.place(self.index)
+        words = struct.unpack(f"<{aql.PACKET_DWORDS}I", self.read(gpu_va, aql.PACKET_BYTES))
+        head = aql.Header(words[0])
+        if head.type == aql.INVALID:
+            # ROCR's StoreRelaxed: doorbells for packets that are INVALID are fine, the hardware stalls on them until they are valid
+            yield from self.poll(
+                lambda: self.read_number(gpu_va, 1) != aql.INVALID,
+                lambda: f"packet {self.index:#x} at {gpu_va:#x} is INVALID still, and the write index is behind it",
+            )
+            return
+        name = aql.NAMES[head.type] if head.type < len(aql.NAMES) else f"type {head.type}"
+        self.packet = Packet(words[0], words[1:], gpu_va, name)
+        if not self._within:
+            self.cp.board.log.note("cp", "packet", "queue {}: {}, index {:#x}", self.hqd.slot, self.packet, self.index)
+            self.cp.header_seen(self.hqd.slot, words[0])
+            if head.barrier:
+                yield from self.poll(lambda: self.queue.settled, self._unsettled)
+            self.resting = False
+            for scope in (head.acquire, head.release):
+                if scope == aql.SCOPE_RESERVED:
+                    self.note("fence scope {} is reserved: taken as system", scope)
+            self._release = head.release
+            if head.acquire:
+                if (caches := self.cp.board.caches) is not None:
+                    caches.invalidate(AGENT if head.acquire == aql.SCOPE_AGENT else SYSTEM)
+                yield FENCE_US
+        kind = KINDS.get(head.type)
+        if kind is None:
+            raise Refused(aql.INACTIVE_FORMAT, EC_PACKET_UNSUPPORTED, f"{name} is no packet for a GPU")
+        yield from kind(self, head, bytearray(struct.pack(f"<{aql.PACKET_DWORDS}I", *words)))
+        yield PACKET_US
+
+    def _halt(self, refused: Refused) -> Steps:
+        """Tell the runtime and the host of a packet that cannot be executed, and stop there; the queue can be disconnected.
+
+        UNKNOWN: which of signal and interrupt comes first, and whether the firmware goes on once the signal is 0 again, as it does for
+        scratch. Here it does not; a queue that comes back meets the packet again.
+        """
+        yield from self.poll(lambda: self.queue.settled, self._unsettled)
+        text = f"{self.packet}: {refused}"
+        self.cp.board.log.note("cp", "violation", "queue {} stops: {}", self.hqd.slot, text)
+        self.hqd.put("CP_HQD_ERROR", aql_error=1)
+        self.inactive(refused.reason)
+        self.cp.bad_packet(self.queue, PacketError(SRC_BAD_OPCODE, refused.code, text))
+        while True:
+            self.resting = True
+            yield None
+
+    # --- completing ---------------------------------------------------------------------------------------------
+    def finish(self, signal: int, start: int, *, early: bool = False, lent: bool = False) -> None:
+        """Go on behind the packet, and complete it at the end of the pipe; `early` counts its signal down at once.
+
+        `start` is when it was launched, in ticks. `lent`: it has scratch memory for itself, which is told to be free behind it.
+        """
+        index, profiled = self.index, bool(self._properties().enable_profiling)
+        self.index += 1
+        self.hqd.rptr = self.hqd.rptr + aql.PACKET_DWORDS
+        if early:
+            self.signal(signal, start if profiled else None)
+            signal = 0
+        caches = self.cp.board.caches
+        if caches is not None and self._release > aql.SCOPE_AGENT:
+            self.queue.after_work(lambda queue: caches.invalidate(WRITE_BACK))
+        self.queue.after_work(partial(_complete, index, signal, start if profiled else None, lent))
+
+    def retire(self, index: int) -> None:
+        """Give the slot of a packet back to producers. UNKNOWN: how much of the header is written; here the 16 bits of hsa_packet_header_t."""
+        self.write_number(self.place(index), aql.INVALID, 2)
+        self.retired = index + 1
+        self.write_number(self.hqd.pair(self.hqd.names.report) & MASK48 & -8, self.retired, 8)
+        self.queue.wake()
+
+    def signal(self, handle: int, start: int | None) -> None:
+        """Count a completion signal down by 1, with `start` and now as its time stamps when they are wanted; 0 is no signal."""
+        if not handle:
+            return
+        seen = aql.Signal.view(bytearray(self.read(handle, aql.Signal.SIZE)))
+        if seen.kind != aql.SIGNAL_KIND_USER:
+            self.note("completion signal at {:#x} is of kind {}", handle, seen.kind)
+        if start is not None:
+            stamps = struct.pack("<QQ", start, self.cp.grbm.ticks())
+            self.write(handle + aql.Signal.offset_of("start_ts"), stamps)
+        self._store(handle, seen, seen.value - 1)
+
+    def inactive(self, reason: int) -> None:
+        """Store a reason in the signal that the runtime watches."""
+        handle = self.shared.queue_inactive_signal
+        if not handle:
+            self.note("the queue has no queue_inactive_signal: nobody is told {:#x}", reason)
+            return
+        self._store(handle, aql.Signal.view(bytearray(self.read(handle, aql.Signal.SIZE))), reason)
+
+    def _store(self, handle: int, seen: aql.Signal, value: int) -> None:
+        """Store a signal's value, then its event: its number to the mailbox and in an interrupt. Source: hsaqs.cl; kfd_events.c."""
+        self.write_number(handle + aql.Signal.offset_of("value"), value, 8)
+        if seen.event_mailbox_ptr:
+            self.write_number(seen.event_mailbox_ptr, seen.event_id, 8)
+            self.cp.end_of_pipe(self.queue, self.vmid, seen.event_id)
+
+    def value(self, handle: int) -> int:
+        """Return a signal's value, signed."""
+        found: int = struct.unpack("<q", self.read(handle + aql.Signal.offset_of("value"), 8))[0]
+        return found
+
+    # --- scratch ------------------------------------------------------------------------------------------------
+    def _properties(self) -> aql.QueueProperties:
+        return aql.QueueProperties(self.read_number(self.at + aql.Queue.offset_of("queue_properties")))
+
+    def _lending(self) -> bool:
+        """Whether the queue was disconnected while one packet had scratch for itself."""
+        if not self._properties().use_scratch_once:
+            return False
+        told = self.value(self.shared.queue_inactive_signal) == aql.INACTIVE_SCRATCH_USED
+        return told or not self.queue.settled
+
+    def scratch(self, wave_size: int, lane_bytes: int) -> Generator[float, None, bool]:
+        """Wait until the runtime has given the queue enough scratch memory; return whether it had to.
+
+        What was launched before is done first: the runtime finds the packet by read_dispatch_id, and frees the memory there was.
+        Source: amd_aql_queue.cpp, HandleInsufficientScratch (it stores 0 when done), InitScratchSRD (a wave64's lane has half of a wave32's).
+        """
+        asked = False
+        while lane_bytes * wave_size > self.shared.scratch_wave64_lane_byte_size * 64:
+            asked = True
+            yield from self.poll(lambda: self.queue.settled, self._unsettled)
+            self.inactive(aql.INACTIVE_SCRATCH_WAVE32 if wave_size == 32 else aql.INACTIVE_SCRATCH_WAVE64)
+            yield from self.poll(self._answered, self._unanswered)
+        return asked
+
+    def _answered(self) -> bool:
+        """Whether the runtime has set queue_inactive_signal back."""
+        handle = self.shared.queue_inactive_signal
+        return bool(handle) and self.value(handle) == 0
+
+    # --- what is waited for, in words ---------------------------------------------------------------------------
+    def _signals(self, how: str, handles: list[int]) -> str:
+        values = ", ".join(f"{handle:#x} holds {self.value(handle):#x}" for handle in handles) or "none is named"
+        return f"{how} of its signals must be 0: {values}"
+
+    def _unsettled(self) -> str:
+        return f"what was started before is to end: {len(self.queue.grids)} grids run"
+
+    def _lent(self) -> str:
+        return f"the runtime is to clear use_scratch_once of amd_queue_t at {self.at:#x}"
+
+    def _unanswered(self) -> str:
+        handle = self.shared.queue_inactive_signal
+        return f"the runtime is to store 0 in queue_inactive_signal at {handle:#x}, once there is more scratch memory"
+
+    # --- packets ------------------------------------------------------------------------------------------------
+    def kernel_dispatch(self, head: aql.Header, data: bytearray) -> Steps:
+        """Start a grid."""
+        packet = aql.KernelDispatch.view(data)
+        initiator, wave_size, dimensions = prepare(self, head, packet)
+        asked = yield from self.scratch(wave_size, packet.private_segment_size)
+        self.resting = False
+        if asked:
+            prepare(self, head, packet)  # with the scratch memory there is now
+        lent = bool(packet.private_segment_size and self._properties().use_scratch_once)
+        self.queue.dispatch(dimensions, initiator)
+        self.finish(packet.completion_signal, self.cp.grbm.ticks(), lent=lent)
+        if lent:
+            yield from self.poll(lambda: not self._properties().use_scratch_once, self._lent)
+
+    def barrier_and(self, head: aql.Header, data: bytearray) -> Steps:
+        """Wait until all signals named are 0."""
+        packet, start = aql.Barrier.view(data), self.cp.grbm.ticks()
+        handles = [handle for handle in packet.dep_signal if handle]
+        yield from self.poll(
+            lambda: all(self.value(handle) == 0 for handle in handles), lambda: self._signals("all", handles)
+        )
+        self.finish(packet.completion_signal, start, early=True)
+
+    def barrier_or(self, head: aql.Header, data: bytearray) -> Steps:
+        """Wait until one of the signals named is 0. Without any it waits for ever: hsa.h calls a null handle not satisfied here."""
+        packet, start = aql.Barrier.view(data), self.cp.grbm.ticks()
+        handles = [handle for handle in packet.dep_signal if handle]
+        yield from self.poll(
+            lambda: any(self.value(handle) == 0 for handle in handles), lambda: self._signals("any", handles)
+        )
+        self.finish(packet.completion_signal, start, early=True)
+
+    def vendor_specific(self, head: aql.Header, data: bytearray) -> Steps:
+        """Execute one of AMD's own packets."""
+        if head.format == aql.FORMAT_PM4_IB:
+            yield from self._pm4_ib(aql.Pm4Ib.view(data))
+        elif head.format == aql.FORMAT_BARRIER_VALUE:
+            yield from self._barrier_value(aql.BarrierValue.view(data))
+        else:
+            text = f"format {head.format} is none of the vendor's"
+            raise Refused(aql.INACTIVE_VENDOR_FORMAT, EC_PACKET_VENDOR_UNSUPPORTED, text)
+
+    def _barrier_value(self, packet: aql.BarrierValue) -> Steps:
+        start, condition = self.cp.grbm.ticks(), CONDITIONS.get(packet.cond)
+        if condition is None:
+            raise Refused(aql.INACTIVE_VENDOR_FORMAT, EC_PACKET_VENDOR_UNSUPPORTED, f"condition {packet.cond}")
+        yield from self.poll(
+            lambda: not packet.signal or condition(self.value(packet.signal) & packet.mask, packet.value),
+            lambda: (
+                f"the signal at {packet.signal:#x} holds {self.value(packet.signal):#x}, "
+                f"wanted is {SIGNS[packet.cond]} {packet.value:#x} under mask {packet.mask & MASK64:#x}"
+            ),
+        )
+        self.finish(packet.completion_signal, start, early=True)
+
+    def _pm4_ib(self, packet: aql.Pm4Ib) -> Steps:
+        """Execute the INDIRECT_BUFFER that the packet holds; its completion waits for the grids started there."""
+        start, whole = self.cp.grbm.ticks(), self.packet
+        if not self._within:
+            header, *body = packet.ib_jump_cmd
+            if header >> 30 != 3 or (header >> 16 & 0x3FFF) + 1 != IB_PACKET_BODY:
+                text = f"PM4 header {header:#010x} is no INDIRECT_BUFFER"
+                raise Refused(aql.INACTIVE_VENDOR_FORMAT, EC_PACKET_VENDOR_UNSUPPORTED, text)
+            jump = Packet(header, tuple(body), self.place(self.index) + 4, self.cp.opcodes.get(header >> 8 & 0xFF, ""))
+            yield from self._jump(jump)
+        self._within = True
+        while self.buffers:
+            self.packet, self.resting = None, True
+            if self.queue.draining:
+                yield None
+            elif not (left := self._left()):
+                self._return()
+            else:
+                fetched = self._fetch(left)
+                assert fetched is not None  # only the ring may hold half a packet
+                yield from self._execute(fetched)
+        self._within, self.packet, self.resting = False, whole, False
+        self.finish(packet.completion_signal, start)
+
+    def _jump(self, packet: Packet) -> Steps:
+        """Execute the one PM4 packet that lies in an AQL packet."""
+        self.resting = False
+        rule = self.rule(packet)
+        steps = rule.execute(self, packet)
+        if steps is not None:
+            yield from steps
+
+
+def _complete(index: int, signal: int, start: int | None, lent: bool, queue: Queue) -> None:
+    """Do what comes at the end of a packet: the slot, then its signal."""
+    processor = queue.parser
+    assert isinstance(processor, Aql)  # only its packets have this
+    processor.retire(index)
+    processor.signal(signal, start)
+    if lent:
+        processor.inactive(aql.INACTIVE_SCRATCH_USED)
+
+
+KINDS: dict[int, Callable[[Aql, aql.Header, bytearray], Steps]] = {
+    aql.VENDOR_SPECIFIC: Aql.vendor_specific,
+    aql.KERNEL_DISPATCH: Aql.kernel_dispatch,
+    aql.BARRIER_AND: Aql.barrier_and,
+    aql.BARRIER_OR: Aql.barrier_or,
+}

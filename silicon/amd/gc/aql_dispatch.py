@@ -1,0 +1,171 @@
+"""KERNEL_DISPATCH: a packet and the kernel descriptor it names become the registers of a dispatch.
+
+Source: LLVM AMDGPUUsage, "Kernel Descriptor", "Initial Kernel Execution State" and "Kernel Dispatch"; ROCR-Runtime hsa.h,
+amd_hsa_queue.h, amd_aql_queue.cpp (which mistakes are told apart); kfd_ioctl.h (their exception codes).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ringup.autogen.amd import gc_compute, gc_sq
+from ringup.silicon.amd.gc import aql_packets as aql
+from ringup.silicon.amd.gc.dispatch import (
+    GROUP_LIMIT,
+    LDS_GRANULE_BYTES,
+    LDS_LIMIT_BYTES,
+    USER_DATA,
+    VGPR_GRANULE,
+    VGPR_LIMIT,
+    BadDispatch,
+    NoRoom,
+    Order,
+)
+
+if TYPE_CHECKING:
+    from ringup.silicon.amd.gc.aql import Aql
+
+LOW = 0xFFFF_FFFF
+CODE_ALIGN = 256  # COMPUTE_PGM_LO counts it
+DESCRIPTOR_ALIGN = 64
+# Source: kfd_ioctl.h, enum kfd_dbg_trap_exception_code
+EC_DIMENSIONS, EC_GROUP_MEMORY, EC_CODE, EC_GROUP_SIZE, EC_REGISTERS = 16, 17, 18, 21, 22
+
+
+class Refused(Exception):
+    """A packet that is not executed: `reason` for queue_inactive_signal, `code` for the interrupt."""
+
+    def __init__(self, reason: int, code: int, text: str) -> None:
+        super().__init__(text)
+        self.reason, self.code = reason, code
+
+
+def prepare(processor: Aql, head: aql.Header, packet: aql.KernelDispatch) -> tuple[int, int, tuple[int, int, int]]:
+    """Set the slot's COMPUTE_* registers; return initiator, wave size, and the grid in work-items. `Refused` leaves them as they are."""
+    _check_shape(processor, head, packet)
+    descriptor, entry = _kernel(processor, packet)
+    properties = aql.KernelProperties(descriptor.kernel_code_properties)
+    wave_size = 32 if properties.wavefront_size32 else 64
+    initiator = gc_compute.COMPUTE_DISPATCH_INITIATOR(
+        compute_shader_en=1, partial_tg_en=1, force_start_at_000=1, use_thread_dimensions=1, cs_w32_en=int(wave_size == 32)
+    )  # fmt: skip
+    x, y, z = packet.grid_size
+    shared = processor.shared
+    registers = _registers(processor, packet, descriptor, entry, shared)
+    users = _user_sgprs(processor, packet, properties, shared)
+    count = gc_compute.COMPUTE_PGM_RSRC2(descriptor.compute_pgm_rsrc2).user_sgpr
+    if len(users) > min(count, USER_DATA):
+        processor.note("the kernel enables {} user SGPRs and has {}: the last ones are lost", len(users), count)
+    registers |= {f"COMPUTE_USER_DATA_{number}": value for number, value in enumerate(users[:USER_DATA])}
+    vgprs = (gc_compute.COMPUTE_PGM_RSRC1(descriptor.compute_pgm_rsrc1).vgprs + 1) * VGPR_GRANULE[wave_size]
+    if vgprs > VGPR_LIMIT:
+        raise Refused(
+            aql.INACTIVE_REGISTERS, EC_REGISTERS, f"the kernel asks for {vgprs} VGPRs, there are {VGPR_LIMIT}"
+        )
+    before = {name: processor.hqd.get(name) for name in registers}
+    _set(processor, registers)
+    order = Order(processor.hqd.slot, processor.vmid, (x, y, z), int(initiator), 0)
+    dispatcher = processor.cp.dispatcher
+    try:
+        dispatcher.describe(order)
+    except NoRoom as error:
+        _set(processor, before)
+        raise Refused(aql.INACTIVE_REGISTERS, EC_REGISTERS, str(error)) from error
+    except BadDispatch:
+        pass  # nothing that the firmware looks at: the dispatch hangs, and is told of, when it starts
+    return int(initiator), wave_size, (x, y, z)
+
+
+def _set(processor: Aql, registers: dict[str, int]) -> None:
+    for name, value in registers.items():
+        processor.hqd.set(name, value)
+
+
+def _check_shape(processor: Aql, head: aql.Header, packet: aql.KernelDispatch) -> None:
+    grid, group = tuple(packet.grid_size), tuple(packet.workgroup_size)
+    if not head.dimensions or 0 in grid:
+        text = f"a grid of {grid} work-items in {head.dimensions} dimensions"
+        raise Refused(aql.INACTIVE_DIMENSIONS, EC_DIMENSIONS, text)
+    if any(size != 1 for size in (*grid[head.dimensions :], *group[head.dimensions :])):
+        # UNKNOWN: hsa.h allows nothing but 1 beyond the dimensions; here what stands there is used
+        processor.note("grid {} and group {} have more than {} dimensions", grid, group, head.dimensions)
+    if 0 in group or group[0] * group[1] * group[2] > GROUP_LIMIT:
+        raise Refused(
+            aql.INACTIVE_GROUP_SIZE, EC_GROUP_SIZE, f"groups of {group} work-items, 1 to {GROUP_LIMIT} are possible"
+        )
+    if packet.group_segment_size > LDS_LIMIT_BYTES:
+        text = f"{packet.group_segment_size} bytes of group memory, there are {LDS_LIMIT_BYTES}"
+        raise Refused(aql.INACTIVE_GROUP_MEMORY, EC_GROUP_MEMORY, text)
+
+
+def _kernel(processor: Aql, packet: aql.KernelDispatch) -> tuple[aql.KernelDescriptor, int]:
+    """Return the kernel's descriptor and its first instruction's gpu_va."""
+    at = packet.kernel_object
+    if not at or at % DESCRIPTOR_ALIGN:
+        raise Refused(aql.INACTIVE_CODE, EC_CODE, f"kernel_object {at:#x} is no descriptor")
+    descriptor = aql.KernelDescriptor.view(bytearray(processor.read(at, aql.KernelDescriptor.SIZE)))
+    entry = at + descriptor.kernel_code_entry_byte_offset
+    if entry % CODE_ALIGN:
+        raise Refused(
+            aql.INACTIVE_CODE, EC_CODE, f"the kernel at {at:#x} begins at {entry:#x}, not a multiple of {CODE_ALIGN}"
+        )
+    return descriptor, entry
+
+
+def _registers(
+    processor: Aql, packet: aql.KernelDispatch, descriptor: aql.KernelDescriptor, entry: int, shared: aql.Queue
+) -> dict[str, int]:
+    """Fill in what the descriptor leaves to the packet processor: trap handler, LDS, scratch, privilege."""
+    rsrc1 = gc_compute.COMPUTE_PGM_RSRC1(descriptor.compute_pgm_rsrc1)
+    rsrc2 = gc_compute.COMPUTE_PGM_RSRC2(descriptor.compute_pgm_rsrc2)
+    if rsrc1.priority or rsrc1.priv or rsrc1.debug_mode or rsrc2.trap_present or rsrc2.lds_size:
+        processor.note("the kernel sets what is the packet processor's to set: {!r}, {!r}", rsrc1, rsrc2)
+    size = packet.workgroup_size
+    traps = gc_sq.SQ_SHADER_TBA_HI(processor.cp.cells.of(processor.vmid, "SQ_SHADER_TBA_HI")).trap_en
+    scratch = shared.scratch_backing_memory_location >> 8
+    at = processor.place(processor.index)
+    return {
+        "COMPUTE_NUM_THREAD_X": size[0],
+        "COMPUTE_NUM_THREAD_Y": size[1],
+        "COMPUTE_NUM_THREAD_Z": size[2],
+        "COMPUTE_PGM_LO": entry >> 8 & LOW,
+        "COMPUTE_PGM_HI": entry >> 40,
+        "COMPUTE_PGM_RSRC1": int(rsrc1.replace(priority=0, priv=0, debug_mode=0)),
+        "COMPUTE_PGM_RSRC2": int(
+            rsrc2.replace(
+                # UNKNOWN: whether scratch stays enabled without any; a kernel with a dynamic stack may be given none
+                scratch_en=int(bool(rsrc2.scratch_en and packet.private_segment_size)),
+                trap_present=int(bool(traps or aql.QueueProperties(shared.queue_properties).enable_trap_handler)),
+                lds_size=-(-packet.group_segment_size // LDS_GRANULE_BYTES),
+            )
+        ),
+        "COMPUTE_PGM_RSRC3": descriptor.compute_pgm_rsrc3,
+        "COMPUTE_TMPRING_SIZE": shared.compute_tmpring_size,
+        "COMPUTE_DISPATCH_SCRATCH_BASE_LO": scratch & LOW,
+        "COMPUTE_DISPATCH_SCRATCH_BASE_HI": scratch >> 32,
+        "COMPUTE_DISPATCH_PKT_ADDR_LO": at & LOW,
+        "COMPUTE_DISPATCH_PKT_ADDR_HI": at >> 32,
+        "COMPUTE_DISPATCH_ID": processor.index & LOW,
+    }
+
+
+def _user_sgprs(
+    processor: Aql, packet: aql.KernelDispatch, properties: aql.KernelProperties, shared: aql.Queue
+) -> list[int]:
+    """List what the kernel's first SGPRs hold, in the order of the properties' bits."""
+    values: list[int] = []
+    if properties.private_segment_buffer:
+        values += shared.scratch_resource_descriptor
+    for enabled, value in (
+        (properties.dispatch_ptr, processor.place(processor.index)),
+        (properties.queue_ptr, processor.at),
+        (properties.kernarg_segment_ptr, packet.kernarg_address),
+        (properties.dispatch_id, processor.index),
+        # scratch is architected on GFX11: compilers ask for neither the buffer nor this one. GUESS: as on GFX9, where the memory begins
+        (properties.flat_scratch_init, shared.scratch_backing_memory_location),
+    ):
+        if enabled:
+            values += (value & LOW, value >> 32)
+    if properties.private_segment_size:
+        values.append(packet.private_segment_size)
+    return values

@@ -1,0 +1,88 @@
+"""The graphics core as a card wires it: GRBM, RLC, command processor, scheduler firmware and dispatcher around one set of registers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ringup.silicon.amd.common.parts import Board, Hub, InterruptSink
+from ringup.silicon.amd.gc.cp import Cp
+from ringup.silicon.amd.gc.direct_load import DirectLoad
+from ringup.silicon.amd.gc.dispatch import Dispatcher
+from ringup.silicon.amd.gc.grbm import NAVI31, GcRow, Grbm, Slot
+from ringup.silicon.amd.gc.mes import Mes, SdmaQueues
+from ringup.silicon.amd.gc.rlc import Rlc
+from ringup.silicon.amd.gc.sq import Sequencers
+from ringup.silicon.common.cells import Cells
+from ringup.silicon.shader.common.state import Engine, WaveState
+
+
+class GraphicsCore:
+    """All blocks of the core. Implements `parts.DoorbellClient`, `parts.FirmwareTarget` and `parts.Resettable`.
+
+    `cells` are the core's registers, on the bus already; the caller resets them before this. `autoload` is what the PSP calls.
+    """
+
+    def __init__(
+        self,
+        board: Board,
+        cells: Cells,
+        hub: Hub,
+        interrupts: InterruptSink,
+        engine: Engine,
+        *,
+        row: GcRow = NAVI31,
+        sdma: tuple[SdmaQueues, ...] = (),
+        strict: bool = True,
+    ) -> None:
+        self.grbm = Grbm(board, cells, row)
+        self.rlc = Rlc(board, cells)
+        self._direct = DirectLoad(board, cells)
+        self.dispatcher = Dispatcher(board, self.grbm, hub, interrupts, engine, strict=strict)
+        self.cp = Cp(board, self.grbm, self.rlc, hub, interrupts, self.dispatcher)
+        self.sequencers = Sequencers(cells, row.version, self._waves, self._kill_waves)
+        self.mes = Mes(self.cp, sdma)
+        self.cp.scheduler = self.mes
+        self._sdma, self._reset_cp = sdma, self.grbm.on_soft_reset
+        self.grbm.on_soft_reset = self._soft_reset
+
+    def _soft_reset(self, mask: int) -> None:
+        """Reset what GRBM_SOFT_RESET names: parts of the command processor, and the copy engines that share its registers."""
+        self._reset_cp(mask)
+        for number, engine in enumerate(self._sdma):
+            if self.grbm.cells.field("GRBM_SOFT_RESET", f"SOFT_RESET_SDMA{number}", mask):
+                engine.soft_reset()
+
+    def _waves(self) -> Iterator[tuple[Slot, WaveState]]:
+        """Give every wave that has not ended, with the queue that started it."""
+        for slot, queue in self.cp.queues.items():
+            for grid in queue.grids:
+                if grid.run is not None:
+                    yield from ((slot, wave) for wave in grid.run.waves)
+
+    def _kill_waves(self, vmid: int | None) -> None:
+        for queue in self.cp.queues.values():
+            queue.kill_waves(vmid)
+
+    @property
+    def busy_ns(self) -> int:
+        """Virtual time in which waves ran, since power-on."""
+        return self.dispatcher.busy_ns
+
+    def reset(self) -> None:
+        """Return to the state after power-on, registers apart."""
+        self.cp.reset()
+        self.rlc.reset()
+        self._direct.reset()
+        self.grbm.reset()
+
+    def doorbell(self, index: int, value: int, size_bytes: int) -> bool:
+        """Take a ring of a doorbell of any queue."""
+        return self.cp.doorbell(index, value, size_bytes)
+
+    def firmware_loaded(self, fw_type: int, image: bytes) -> None:
+        """Take an image that the PSP has accepted."""
+        self.rlc.firmware_loaded(fw_type, image)
+
+    def autoload(self, fw_types: Iterable[int] = ()) -> None:
+        """Boot with what is loaded, as the PSP's AUTOLOAD_RLC asks."""
+        self.rlc.autoload(fw_types)

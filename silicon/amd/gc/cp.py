@@ -1,0 +1,453 @@
+"""Command processor (CP): the micro engines and their queues, doorbells, interrupts, halts and resets.
+
+Graphics is micro engine 0, MEC 1 and 2, MES 3. Source: amdgpu gfx_v11_0.c, mes_v11_0.c, soc21.c; gc_11_0_0 headers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Protocol
+
+from ringup.autogen.amd import pm4
+from ringup.silicon.amd.common.parts import FIRST_PAGE_DWORDS, Board, Hub, InterruptSink, VmFault
+from ringup.silicon.amd.gc import gfx_ring, pm4_flow, pm4_kiq, pm4_memory, pm4_registers, pm4_sync
+from ringup.silicon.amd.gc.aql import Aql
+from ringup.silicon.amd.gc.cp_queue import EopFetcher, Queue, Saved, Stop
+from ringup.silicon.amd.gc.dispatch import Dispatcher
+from ringup.silicon.amd.gc.grbm import Grbm, Slot
+from ringup.silicon.amd.gc.hqd import COMPUTE, GRAPHICS, Hqd, Names
+from ringup.silicon.amd.gc.pm4_decode import (
+    CLIENT_CP,
+    SRC_BAD_OPCODE,
+    SRC_END_OF_PIPE,
+    SRC_GENERIC2,
+    SRC_PRIVILEGED_REGISTER,
+    SRC_RESERVED_BITS,
+    PacketError,
+    Rule,
+)
+from ringup.silicon.amd.gc.pm4_parser import Parser
+from ringup.silicon.amd.gc.rlc import Rlc
+from ringup.silicon.common.cells import Derived
+
+GFX, MEC1, MEC2, MES = 0, 1, 2, 3
+MES_KIQ_PIPE = 1
+POLL_WPTR_US = 10.0
+RULES: dict[int, Rule] = (
+    pm4_flow.RULES | pm4_memory.RULES | pm4_registers.RULES | pm4_sync.RULES | pm4_kiq.RULES | gfx_ring.RULES
+)
+HEADER_DUMPS = {
+    GFX: "CP_ME_HEADER_DUMP",
+    MEC1: "CP_MEC_ME1_HEADER_DUMP",
+    MEC2: "CP_MEC_ME2_HEADER_DUMP",
+    MES: "CP_MES_HEADER_DUMP",
+}
+ERROR_FIELDS = {  # of the interrupt control and status registers, without _int_enable and _int_status
+    SRC_BAD_OPCODE: "opcode_error",
+    SRC_RESERVED_BITS: "reserved_bit_error",
+    SRC_PRIVILEGED_REGISTER: "priv_reg",
+}
+CACHE_OPERATIONS = {  # registers that start an operation on a cache: (start, complete) fields; it is done at once
+    "CP_CPC_IC_OP_CNTL": (("invalidate_cache", "invalidate_cache_complete"), ("prime_icache", "icache_primed")),
+    "CP_PFP_IC_OP_CNTL": (("invalidate_cache", "invalidate_cache_complete"), ("prime_icache", "icache_primed")),
+    "CP_ME_IC_OP_CNTL": (("invalidate_cache", "invalidate_cache_complete"), ("prime_icache", "icache_primed")),
+    "CP_MES_IC_OP_CNTL": (("prime_icache", "icache_primed"),),
+    "CP_MEC_DC_OP_CNTL": (("invalidate_dcache", "invalidate_dcache_complete"),),
+    "CP_GFX_RS64_DC_OP_CNTL": (("invalidate_dcache", "invalidate_dcache_complete"), ("prime_dcache", "dcache_primed")),
+}
+SOFT_RESET_CP = ("soft_reset_cp", "soft_reset_gfx", "soft_reset_cpc", "soft_reset_cpg", "soft_reset_cpf")
+VMID_RESET_US = 1.0
+
+
+class Scheduler(Protocol):
+    """The MES firmware, as far as the CP knows it."""
+
+    def frames(self, queue: Queue) -> Iterator[float | None]:
+        """Execute the frames of the scheduler's ring for ever."""
+        ...
+
+    def unmapped_doorbell(self, index: int, value: int) -> bool:
+        """Take a doorbell of a queue that is waiting for a slot; False: not known."""
+        ...
+
+    def reset(self) -> None:
+        """Forget all processes and queues."""
+        ...
+
+
+class Cp:
+    """All queues of the graphics core. Implements `parts.DoorbellClient`."""
+
+    def __init__(
+        self, board: Board, grbm: Grbm, rlc: Rlc, hub: Hub, interrupts: InterruptSink, dispatcher: Dispatcher
+    ) -> None:
+        self.board, self.grbm, self.rlc, self.hub = board, grbm, rlc, hub
+        self.interrupts, self.dispatcher = interrupts, dispatcher
+        self.cells, self.row = grbm.cells, grbm.row
+        self.opcodes = pm4.OPCODES[self.row.version]
+        self.saved: dict[int, Saved] = {}  # of queues that were disconnected with their waves, by MQD
+        self.scheduler: Scheduler | None = None
+        self.unmap_timeout_us = 1_000_000.0
+        self.queues = {slot: Queue(self, Hqd(self.cells, slot, names)) for slot, names in self._slots()}
+        self._told: set[tuple[str, str]] = set()
+        self._doorbell_ranges = {
+            side: self.cells.derived(partial(self._doorbell_range, side)) for side in ("RB", "MEC")
+        }
+        self._reports: dict[tuple[Slot, str], Derived[bool]] = {}  # by slot and kind of interrupt: is it enabled
+        self._header_dumps = {engine: self.cells.place(name) for engine, name in HEADER_DUMPS.items()}
+        # by slot: what registers say, and whose firmware is needed
+        self._gates: dict[Slot, tuple[Derived[bool], str, int | None]] = {
+            slot: (self.cells.derived(partial(self._is_released, slot)), *self._engine_of(slot))
+            for slot, _ in self._slots()
+        }
+        self._polling = False
+        grbm.busy = self._busy
+        grbm.on_soft_reset = self._soft_reset
+        self._hook()
+        gfx_ring.hook(self)
+
+    def _slots(self) -> Iterator[tuple[Slot, Names]]:
+        row = self.row
+        for pipe in range(row.gfx_pipes):
+            for queue in range(row.gfx_queues_per_pipe):
+                yield Slot(GFX, pipe, queue), GRAPHICS
+        for pipe in range(row.mec_pipes):
+            for queue in range(row.queues_per_pipe):
+                yield Slot(MEC1, pipe, queue), COMPUTE
+        for pipe in range(2):
+            yield Slot(MES, pipe, 0), COMPUTE
+
+    def reset(self) -> None:
+        """Drop all queues; the registers are GRBM's to reset."""
+        for queue in self.queues.values():
+            queue.disconnect(save=False)
+            queue.fetcher = EopFetcher.FRESH
+        while self.saved:
+            self.saved.popitem()[1].drop()
+        self._told.clear()
+        if self.scheduler is not None:
+            self.scheduler.reset()
+
+    # --- registers ----------------------------------------------------------------------------------------------
+    def _hook(self) -> None:
+        cells = self.cells
+        for names in (COMPUTE, GRAPHICS):
+            cells.on_write(names.active, self._activate)
+            cells.on_write(names.dequeue, self._dequeue)
+            for name in names.wptr:
+                cells.on_write(name, lambda value: self._with_queue(Queue.wake))
+            for name in (*names.base, *names.mqd_base):
+                cells.on_write(name, partial(self._refuse_if_active, name))
+        for name in ("CP_MEC_RS64_CNTL", "CP_MEC_CNTL", "CP_MES_CNTL", "CP_ME_CNTL"):
+            cells.on_write(name, lambda value: self._engines_changed())
+        cells.on_write("CPC_INT_STATUS", self._software_interrupt)
+        cells.on_write("SPI_COMPUTE_QUEUE_RESET", self._reset_waves)
+        cells.on_write("CP_VMID_RESET", self._vmid_reset)
+        cells.on_write("CP_PQ_WPTR_POLL_CNTL", lambda value: self._start_polling())
+        cells.on_write("CP_PQ_WPTR_POLL_CNTL1", self._poll_once)
+        cells.on_read("CP_MES_GP3_LO", self._mes_version)
+        for name, operations in CACHE_OPERATIONS.items():
+            cells.on_write(name, partial(self._cache_operation, name, operations))
+
+    def _cache_operation(self, name: str, operations: tuple[tuple[str, str], ...], value: int) -> None:
+        done = {complete: self.cells.field(name, start, value) for start, complete in operations}
+        self.cells[name] = self.cells.replace(
+            name, value, **done, **dict.fromkeys((start for start, _ in operations), 0)
+        )
+
+    def _with_queue(self, action: Callable[[Queue], None]) -> None:
+        queue = self.queues.get(self.grbm.slot())
+        if queue is not None:
+            action(queue)
+
+    def _activate(self, value: int) -> None:
+        slot = self.grbm.slot()
+        queue = self.queues.get(slot)
+        if queue is None:
+            self.board.log.note("cp", "violation", "queue {} is activated: there is no such slot", slot)
+        elif value & 1 and not queue.connected:
+            if slot.me == MEC1:
+                queue.start_fetcher(asked=bool(queue.hqd.field("CP_HQD_EOP_RPTR", "init_fetcher")))
+                queue.hqd.put("CP_HQD_EOP_RPTR", init_fetcher=0)
+            queue.connect(self._saved(queue.hqd, queue.hqd.mqd_address))
+        elif not value & 1 and queue.connected:
+            queue.disconnect(save=False)
+
+    def _refuse_if_active(self, name: str, value: int) -> None:
+        """Note where a queue that runs is given other memory. Source: gfx_v11_0.c, gfx_v11_0_kiq_init_register takes it off first."""
+        del value
+        slot = self.grbm.slot()
+        queue = self.queues.get(slot)
+        if queue is not None and queue.connected:
+            self.board.log.note("cp", "violation", "queue {}: {} is written while the queue is active", slot, name)
+
+    def _dequeue(self, value: int) -> None:
+        how = value & 15
+        if how in tuple(Stop):
+            self._with_queue(lambda queue: queue.stop(Stop(how)))
+
+    def _reset_waves(self, value: int) -> None:
+        if value & 1:
+            self._with_queue(lambda queue: queue.kill_waves())
+            self.cells["SPI_COMPUTE_QUEUE_RESET"] = 0
+
+    def _vmid_reset(self, value: int) -> None:
+        """Reset the graphics queues named by bits 31:16 (8 a pipe), or all of the VMIDs asked for."""
+        for slot, queue in self.queues.items():
+            if (
+                slot.me == GFX
+                and queue.connected
+                and (value >> 16 == 0 or value >> 16 + 8 * slot.pipe + slot.queue & 1)
+            ):
+                queue.stop(Stop.RESET)
+        self.board.clock.after(VMID_RESET_US, lambda: self.cells.set_of(None, "CP_VMID_RESET", 0))
+
+    def _mes_version(self) -> int:
+        slot = self.grbm.slot()
+        if slot.me != MES or slot.pipe > MES_KIQ_PIPE or not self.may_run(Slot(MES, slot.pipe, 0)):
+            return self.cells["CP_MES_GP3_LO"]
+        return self.row.mes_versions[slot.pipe]
+
+    def _software_interrupt(self, value: int) -> None:
+        if self.cells.field("CPC_INT_STATUS", "generic2_int_status", value):
+            self.interrupts.interrupt(CLIENT_CP, SRC_GENERIC2, ring_id=self.grbm.slot().ring_id)
+            self.cells["CPC_INT_STATUS"] = 0
+
+    # --- engines ------------------------------------------------------------------------------------------------
+    def may_run(self, slot: Slot) -> bool:
+        """Whether the micro engine and pipe of a slot execute; firmware that is missing is told once."""
+        released, engine, pipe = self._gates[slot]
+        if not released():
+            return False
+        missing = self.rlc.missing(engine, pipe)
+        if missing and (engine, missing) not in self._told:
+            self._told.add((engine, missing))
+            name = engine if pipe is None else f"{engine} pipe {pipe}"
+            self.board.log.note("cp", "violation", "{} was started: {}", name, missing)
+        return not missing
+
+    def _engine_of(self, slot: Slot) -> tuple[str, int | None]:
+        """Return the engine and pipe of a slot as its firmware is called."""
+        if slot.me == MES:
+            return "kiq" if slot.pipe == MES_KIQ_PIPE else "mes", None
+        return "gfx" if slot.me == GFX else "mec", slot.pipe
+
+    def _is_released(self, slot: Slot) -> bool:
+        """Whether registers let the micro engine and pipe of a slot execute."""
+        cells, pipe = self.cells, slot.pipe
+        if slot.me == GFX:
+            control = partial(cells.get, "CP_ME_CNTL")
+            stops = ("me_halt", "pfp_halt", f"me_pipe{pipe}_disable", f"me_pipe{pipe}_reset")
+            return not any(map(control, stops))
+        name, letters = ("CP_MES_CNTL", "mes") if slot.me == MES else ("CP_MEC_RS64_CNTL", "mec")
+        if cells.get(name, f"{letters}_halt") or cells.get(name, f"{letters}_pipe{pipe}_reset"):
+            return False
+        return bool(cells.get(name, f"{letters}_pipe{pipe}_active"))
+
+    def _engines_changed(self) -> None:
+        for slot, queue in self.queues.items():
+            if self._pipe_in_reset(slot):
+                queue.fetcher = EopFetcher.FRESH
+                if queue.connected:
+                    queue.disconnect(save=False)
+            queue.wake()
+
+    def _pipe_in_reset(self, slot: Slot) -> bool:
+        name, field = {
+            GFX: ("CP_ME_CNTL", "me_pipe{}_reset"), MEC1: ("CP_MEC_RS64_CNTL", "mec_pipe{}_reset"), MES: ("CP_MES_CNTL", "mes_pipe{}_reset"),
+        }[slot.me]  # fmt: skip
+        return bool(self.cells.get(name, field.format(slot.pipe)))
+
+    def _soft_reset(self, mask: int) -> None:
+        if any(self.cells.field("GRBM_SOFT_RESET", field, mask) for field in SOFT_RESET_CP):
+            for queue in self.queues.values():
+                queue.disconnect(save=False)
+                queue.fetcher = EopFetcher.FRESH
+
+    def program(self, queue: Queue) -> tuple[Parser | None, Iterator[float | None]]:
+        """Choose what executes a queue that is connected now: the scheduler's frames, or packets."""
+        slot = queue.hqd.slot
+        if slot.me == MES and slot.pipe != MES_KIQ_PIPE and self.scheduler is not None:
+            return None, self.scheduler.frames(queue)
+        if slot.me == MEC1 and queue.hqd.field("CP_HQD_AQL_CONTROL", "control0"):
+            aql = Aql(self, queue, RULES)
+            return aql, aql.run()
+        engines = "g" if slot.me == GFX else "mk" if self.is_kiq(slot) else "m"
+        parser = Parser(self, queue, engines, RULES)
+        return parser, parser.run()
+
+    def is_kiq(self, slot: Slot) -> bool:
+        """Whether RLC_CP_SCHEDULERS names the queue: valid 7, me 6:5, pipe 4:3, queue 2:0. Source: mes_v11_0.c, kiq_setting."""
+        wanted = 0x80 | slot.me << 5 | slot.pipe << 3 | slot.queue
+        value = self.cells["RLC_CP_SCHEDULERS"]
+        return wanted in (value & 0xFF, value >> 8 & 0xFF)
+
+    def _busy(self) -> tuple[bool, bool, bool]:
+        graphics = any(queue.busy for slot, queue in self.queues.items() if slot.me == GFX)
+        compute = any(queue.busy for slot, queue in self.queues.items() if slot.me != GFX)
+        return graphics, compute, any(queue.grids for queue in self.queues.values())
+
+    def header_seen(self, slot: Slot, header: int) -> None:
+        """Show a packet's header where debuggers look for it."""
+        self.cells.store(self._header_dumps[slot.me], header)
+
+    # --- queues in memory ---------------------------------------------------------------------------------------
+    def map_queue(self, slot: Slot, mqd: int, wptr_address: int, doorbell: int, vmid: int | None = None) -> str:
+        """Connect the queue of an MQD (gpu_va, VMID 0) to a slot; return what is wrong, empty if nothing.
+
+        `wptr_address` (VMID 0) holds the write pointer. Raises `VmFault` when the MQD or that cannot be read.
+        """
+        queue = self.queues.get(slot)
+        if queue is None:
+            return f"there is no queue slot {slot}"
+        if queue.connected:
+            return f"queue slot {slot} is taken"
+        hqd = queue.hqd
+        hqd.load(self.hub, mqd, "CPC")
+        hqd.put(hqd.names.doorbell, doorbell_offset=doorbell, doorbell_en=1)
+        if vmid is not None:
+            hqd.set(hqd.names.vmid, vmid)
+        if wptr_address:
+            hqd.take_pointer(int.from_bytes(self.hub.read(0, wptr_address, 8, "CPC"), "little"))
+        hqd.set(hqd.names.dequeue, 0)
+        hqd.active = True
+        queue.start_fetcher(asked=True)  # the firmware's own work
+        queue.connect(self._saved(hqd, mqd))
+        return ""
+
+    def _saved(self, hqd: Hqd, mqd: int) -> Saved | None:
+        """Return what was saved with an MQD; an MQD made anew at the same place has nothing.
+
+        UNKNOWN: what of an MQD tells the firmware that waves were saved with it. Here it is CP_HQD_PERSISTENT_STATE.relaunch_waves.
+        """
+        saved = self.saved.pop(mqd, None)
+        if hqd.names is not COMPUTE:
+            return saved
+        wanted = hqd.field("CP_HQD_PERSISTENT_STATE", "relaunch_waves")
+        hqd.put("CP_HQD_PERSISTENT_STATE", relaunch_waves=0)
+        if saved is not None and not wanted:
+            saved.drop()
+            return None
+        return saved
+
+    def forget_saved(self, owner: int) -> None:
+        """Drop what was saved of a process's queues: it has ended."""
+        for mqd in [mqd for mqd, saved in self.saved.items() if saved.owner == owner]:
+            self.saved.pop(mqd).drop()
+
+    def find_doorbell(self, doorbell: int) -> Queue | None:
+        """Return the connected queue that listens to a doorbell."""
+        for queue in self.queues.values():
+            if queue.connected and queue.hqd.doorbell_index == doorbell:
+                return queue
+        return None
+
+    # --- doorbells and write pointers ---------------------------------------------------------------------------
+    def doorbell(self, index: int, value: int, size_bytes: int) -> bool:
+        """Take a ring of the doorbell at dword `index`, 32 or 64 bits: a write pointer in dwords, or the number of an AQL packet."""
+        queue = self.find_doorbell(index)
+        if queue is None:
+            return self.scheduler is not None and self.scheduler.unmapped_doorbell(index, value)
+        hqd = queue.hqd
+        low, high = self._doorbell_ranges["RB" if hqd.slot.me == GFX else "MEC"]()
+        if index < FIRST_PAGE_DWORDS and not low <= index <= high:
+            self.board.log.note(
+                "cp",
+                "violation",
+                "doorbell {:#x} of queue {} lies outside of {:#x} to {:#x} and is ignored",
+                index,
+                hqd.slot,
+                low,
+                high,
+            )
+            return True
+        if not hqd.facts().doorbell_hit:
+            hqd.put(hqd.names.doorbell, doorbell_hit=1)
+        hqd.ring(value, size_bytes)
+        self.check_pointer(queue)
+        queue.wake()
+        return True
+
+    def _doorbell_range(self, side: str) -> tuple[int, int]:
+        low, high = (self.cells[f"CP_{side}_DOORBELL_RANGE_{end}"] >> 2 & 0x3FF for end in ("LOWER", "UPPER"))
+        return low, high
+
+    def check_pointer(self, queue: Queue) -> None:
+        """Tell whoever moved a write pointer farther than the ring is long: old packets would run again."""
+        hqd = queue.hqd
+        if hqd.slot_dwords == 1 and hqd.ahead_dwords > hqd.size_dwords:
+            self.board.log.note(
+                "cp", "violation", "queue {}: write pointer {:#x} is {:#x} dwords ahead of read pointer {:#x}, the ring has {:#x}",
+                hqd.slot, hqd.wptr, hqd.ahead_dwords, hqd.rptr, hqd.size_dwords,
+            )  # fmt: skip
+
+    def _start_polling(self) -> None:
+        if not self._polling and self.cells.get("CP_PQ_WPTR_POLL_CNTL", "en"):
+            self._polling = True
+            self.board.clock.after(POLL_WPTR_US, self._poll_pointers)
+
+    def _poll_pointers(self) -> None:
+        """Read write pointers from memory while CP_PQ_WPTR_POLL_CNTL.en."""
+        self._polling = False
+        for slot, queue in self.queues.items():
+            if slot.me != GFX and queue.connected and not queue.hung and queue.hqd.poll_address:
+                self._read_pointer(queue)
+        self._start_polling()
+
+    def _read_pointer(self, queue: Queue) -> None:
+        hqd = queue.hqd
+        try:
+            value = int.from_bytes(self.hub.read(hqd.vmid, hqd.poll_address, 8, "CPF"), "little")
+        except VmFault:
+            return  # the hub has told the host
+        before = hqd.wptr
+        hqd.take_pointer(value)
+        if hqd.wptr != before:
+            self.check_pointer(queue)
+            queue.wake()
+
+    def _poll_once(self, mask: int) -> None:
+        """Read the write pointers of MEC 1's queues that a mask names, connected or about to be. Source: amdgpu_amdkfd_gfx_v11.c, hqd_load."""
+        for slot, queue in self.queues.items():
+            number = slot.pipe * self.row.queues_per_pipe + slot.queue
+            if slot.me == MEC1 and mask >> number & 1 and queue.hqd.poll_address:
+                self._read_pointer(queue)
+
+    # --- interrupts ---------------------------------------------------------------------------------------------
+    def _enabled(self, slot: Slot, field: str) -> bool:
+        """Whether an interrupt is enabled."""
+        known = self._reports.get((slot, field))
+        if known is None:
+            known = self._reports[slot, field] = self.cells.derived(partial(self._is_enabled, slot, field))
+        return known()
+
+    def _is_enabled(self, slot: Slot, field: str) -> bool:
+        """Interrupts are enabled per ring for graphics, per pipe for MEC, there in two registers. MES's always are."""
+        cells = self.cells
+        if slot.me == MES:
+            return True
+        if slot.me == GFX:
+            return bool(cells.get(f"CP_INT_CNTL_RING{slot.pipe}", f"{field}_int_enable"))
+        own = cells.get(f"CP_ME{slot.me}_PIPE{slot.pipe}_INT_CNTL", f"{field}_int_enable")
+        return bool(own or cells.field("CPC_INT_CNTL", f"{field}_int_enable", cells.of(slot[:2], "CPC_INT_CNTL")))
+
+    def end_of_pipe(self, queue: Queue, vmid: int, context: int) -> None:
+        """Raise the interrupt of RELEASE_MEM."""
+        slot = queue.hqd.slot
+        if self._enabled(slot, "time_stamp"):
+            self.interrupts.interrupt(CLIENT_CP, SRC_END_OF_PIPE, ring_id=slot.ring_id, vmid=vmid, data=(context,))
+
+    def bad_packet(self, queue: Queue, error: PacketError) -> None:
+        """Raise the interrupt of a packet that stopped its queue."""
+        slot, field = queue.hqd.slot, ERROR_FIELDS[error.source]
+        if slot.me == GFX:
+            self.cells.put(f"CP_INT_STATUS_RING{slot.pipe}", **{f"{field}_int_stat": 1})
+        elif slot.me != MES:
+            self.cells.put(f"CP_ME{slot.me}_PIPE{slot.pipe}_INT_STATUS", **{f"{field}_int_status": 1})
+        if self._enabled(slot, field):
+            data = (
+                max(0, queue.hqd.doorbell_index) & 0x3FF | error.code << 10
+            )  # KFD_CTXID0_DOORBELL_ID, _CP_BAD_OP_ECODE
+            vmid = queue.hqd.vmid if queue.parser is None else queue.parser.vmid
+            self.interrupts.interrupt(CLIENT_CP, error.source, ring_id=slot.ring_id, vmid=vmid, data=(data,))

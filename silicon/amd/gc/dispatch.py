@@ -1,0 +1,402 @@
+"""Compute dispatch (ADC and SPI): a queue's COMPUTE_* registers become a grid on the shader cores, and the grid runs in slices.
+
+One wave-instruction takes 1 ns of virtual time: that lets everything else go on meanwhile, and is no estimate of performance.
+Source: gc_11_0_0 headers (COMPUTE_*), LLVM AMDGPUUsage "Code Object V3 Kernel Descriptor" (granules), Mesa radv (start, partial
+groups, scratch), amdkfd kfd_int_process_v11.c (SQ interrupt words).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+
+from ringup.autogen.amd import gc, gc_compute, gc_sq
+from ringup.silicon.amd.common.parts import Board, Hub, InterruptSink
+from ringup.silicon.amd.gc.grbm import PRESENT_LIMIT, Grbm, Slot
+from ringup.silicon.amd.memory.caches import CachedMemory
+from ringup.silicon.common.cells import Cells
+from ringup.silicon.common.clock import Timer
+from ringup.silicon.shader.common.launch import occupancy
+from ringup.silicon.shader.common.state import (
+    HW_ID1,
+    STATUS,
+    Dispatch,
+    Engine,
+    Memory,
+    Region,
+    Run,
+    Violation,
+    WaveState,
+)
+
+SLICE = 2_000  # wave-instructions between two looks at the rest of the card
+INSTRUCTION_US = 0.001  # and busy_ns counts one each
+IDLE_US = 1.0  # between slices in which nothing could run
+WAITING_US = 200.0  # between looks at what goes on beside the card, in the time of those who do
+START_US = 1.0  # from the packet to the first instruction
+USER_DATA = 16  # COMPUTE_USER_DATA_*
+LDS_GRANULE_BYTES = 512  # RSRC2.lds_size
+LDS_LIMIT_BYTES = 64 * 1024
+SCRATCH_GRANULE_BYTES = 256  # TMPRING_SIZE.wavesize, GFX11
+VGPR_GRANULE = {32: 8, 64: 4}  # RSRC1.vgprs
+VGPR_LIMIT = 256
+GROUP_LIMIT = 1024
+DESCRIBED = 1024  # dispatches that are remembered
+UNALIGNED = 3  # SH_MEM_CONFIG.alignment_mode
+CLIENT_GFX, SRC_SQ = 0x0A, 239  # soc21_ih_clientid.h, irqsrcs_gfx_11_0_0.h
+ENCODING_INSTRUCTION, ENCODING_ERROR = 1, 2  # enum SQ_INTERRUPT_WORD_ENCODING
+ERROR_TYPES = {"illegal": 1, "memory": 2}  # enum SQ_INTERRUPT_ERROR_TYPE by kind of violation
+MSG_INTERRUPT = 1  # s_sendmsg. Source: RDNA3 ISA reference, "S_SENDMSG"
+RTN_GET_DOORBELL, RTN_GET_TMA, RTN_GET_REALTIME, RTN_GET_TBA = 0x80, 0x82, 0x83, 0x85
+STATUS_PRIV = 1 << 5
+
+
+class BadDispatch(Exception):
+    """A dispatch that never ends on metal."""
+
+
+class NoRoom(BadDispatch):
+    """Not even one of its groups fits on the cores."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a dispatch packet asks for."""
+
+    slot: Slot
+    vmid: int
+    dimensions: tuple[int, int, int]
+    initiator: int
+    doorbell: int
+
+
+# what `describe` looks at, but for user SGPRs: of the queue, and of the VMID
+PER_QUEUE = (
+    "COMPUTE_PGM_RSRC1", "COMPUTE_PGM_RSRC2", "COMPUTE_TMPRING_SIZE", "COMPUTE_PGM_LO", "COMPUTE_PGM_HI",
+    "COMPUTE_DISPATCH_SCRATCH_BASE_LO", "COMPUTE_DISPATCH_SCRATCH_BASE_HI",
+    *(f"COMPUTE_{what}_{axis}" for what in ("NUM_THREAD", "START") for axis in "XYZ"),
+    *(f"COMPUTE_STATIC_THREAD_MGMT_SE{engine}" for engine in range(PRESENT_LIMIT)),
+)  # fmt: skip
+PER_VMID = ("SH_MEM_BASES", "SH_MEM_CONFIG", "SQ_SHADER_TBA_LO", "SQ_SHADER_TBA_HI")
+PLACES = {name: place for place, name in enumerate((*PER_QUEUE, *PER_VMID))}
+
+
+class Snapshot:
+    """Those registers as they were once, as words. User SGPRs are 0."""
+
+    def __init__(self, words: tuple[int, ...]) -> None:
+        self._words = words
+
+    def __getitem__(self, name: str) -> int:
+        return 0 if name.startswith("COMPUTE_USER_DATA_") else self._words[PLACES[name]]
+
+    def per_vmid(self, name: str) -> int:
+        """Return a register that each VMID has."""
+        return self._words[PLACES[name]]
+
+    def pair(self, name: str) -> int:
+        """Return the 64 bits of NAME_LO and NAME_HI."""
+        return self[f"{name}_LO"] | self[f"{name}_HI"] << 32
+
+
+class Reader:
+    """Reads what a dispatch of one slot and VMID is made of."""
+
+    def __init__(self, cells: Cells, slot: Slot, vmid: int) -> None:
+        self._words = [
+            *(cells.reader(name, slot) for name in PER_QUEUE),
+            *(cells.reader(name, vmid) for name in PER_VMID),
+        ]
+        self._user_data = [cells.reader(f"COMPUTE_USER_DATA_{number}", slot) for number in range(USER_DATA)]
+
+    def describe(self, order: Order, shader_engines: int, simd_vgprs: int) -> Dispatch:
+        """Return what the registers and a packet ask for; `BadDispatch` for what no core can start."""
+        words = tuple([read() for read in self._words])
+        found = _described(words, order.dimensions, order.initiator, order.vmid, shader_engines, simd_vgprs)
+        user_data = tuple([read() for read in self._user_data[: len(found.user_sgprs)]])
+        return found._replace(user_sgprs=user_data)
+
+
+@lru_cache(DESCRIBED)
+def _described(
+    words: tuple[int, ...],
+    dimensions: tuple[int, int, int],
+    initiator: int,
+    vmid: int,
+    shader_engines: int,
+    simd_vgprs: int,
+) -> Dispatch:
+    order = Order(Slot(0, 0, 0), vmid, dimensions, initiator, 0)
+    return describe(Snapshot(words), order, shader_engines, simd_vgprs)
+
+
+def _axes(
+    registers: Snapshot, order: Order
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Work out group size, partial size, first group and number of groups along x, y, z.
+
+    Dimensions end at DIM and begin at START, unless FORCE_START_AT_000; with USE_THREAD_DIMENSIONS they count work-items.
+    """
+    initiator = gc_compute.COMPUTE_DISPATCH_INITIATOR(order.initiator)
+    words = [gc_compute.COMPUTE_NUM_THREAD_X(registers[f"COMPUTE_NUM_THREAD_{axis}"]) for axis in "XYZ"]
+    size = tuple(word.num_thread_full for word in words)
+    if 0 in size:
+        raise BadDispatch(f"groups of {size} work-items")
+    start = (0, 0, 0) if initiator.force_start_at_000 else tuple(registers[f"COMPUTE_START_{axis}"] for axis in "XYZ")
+    end: tuple[int, ...] = order.dimensions
+    partial = tuple(word.num_thread_partial for word in words) if initiator.partial_tg_en else (0, 0, 0)
+    if initiator.use_thread_dimensions:
+        if initiator.partial_tg_en:
+            partial = tuple(items % full for items, full in zip(end, size, strict=True))
+        end = tuple(-(-items // full) for items, full in zip(end, size, strict=True))
+    partial = tuple(part % full for part, full in zip(partial, size, strict=True))
+    return size, partial, start, tuple(max(0, last - first) for last, first in zip(end, start, strict=True))
+
+
+def describe(registers: Snapshot, order: Order, shader_engines: int, simd_vgprs: int) -> Dispatch:
+    """Turn registers into a dispatch; `BadDispatch` for one that no core can start."""
+    rsrc1 = gc_compute.COMPUTE_PGM_RSRC1(registers["COMPUTE_PGM_RSRC1"])
+    rsrc2 = gc_compute.COMPUTE_PGM_RSRC2(registers["COMPUTE_PGM_RSRC2"])
+    ring = gc_compute.COMPUTE_TMPRING_SIZE(registers["COMPUTE_TMPRING_SIZE"])
+    bases = gc.SH_MEM_BASES(registers.per_vmid("SH_MEM_BASES"))
+    config = gc.SH_MEM_CONFIG(registers.per_vmid("SH_MEM_CONFIG"))
+    size, partial, start, count = _axes(registers, order)
+    wave_size = 32 if gc_compute.COMPUTE_DISPATCH_INITIATOR(order.initiator).cs_w32_en else 64
+    vgprs = (rsrc1.vgprs + 1) * VGPR_GRANULE[wave_size]
+    lds = rsrc2.lds_size * LDS_GRANULE_BYTES
+    checks = (
+        (size[0] * size[1] * size[2] > GROUP_LIMIT, f"groups of {size} are more than {GROUP_LIMIT} work-items"),
+        (vgprs > VGPR_LIMIT, f"RSRC1 asks for {vgprs} VGPRs a wave, there are {VGPR_LIMIT}"),
+        (lds > LDS_LIMIT_BYTES, f"RSRC2 asks for {lds} bytes of LDS a group, there are {LDS_LIMIT_BYTES}"),
+        (rsrc2.user_sgpr > USER_DATA, f"RSRC2 asks for {rsrc2.user_sgpr} user SGPRs, there are {USER_DATA}"),
+        (rsrc2.scratch_en and not ring.wavesize, "RSRC2 enables scratch and COMPUTE_TMPRING_SIZE has none"),
+        (config.address_mode != 0, "SH_MEM_CONFIG.address_mode is 32-bit"),
+        (
+            not any(
+                registers[f"COMPUTE_STATIC_THREAD_MGMT_SE{engine}"]
+                for engine in range(min(shader_engines, PRESENT_LIMIT))
+            ),
+            "COMPUTE_STATIC_THREAD_MGMT_SE* leave no CU to run on",
+        ),
+    )
+    for wrong, text in checks:
+        if wrong:
+            raise BadDispatch(text)
+    tba = registers.per_vmid("SQ_SHADER_TBA_LO") | registers.per_vmid("SQ_SHADER_TBA_HI") << 32
+    trap_high = gc_sq.SQ_SHADER_TBA_HI(registers.per_vmid("SQ_SHADER_TBA_HI"))
+    dispatch = Dispatch(
+        pc=registers.pair("COMPUTE_PGM") << 8 & (1 << 48) - 1,
+        wave_size=wave_size,
+        group_size=(size[0], size[1], size[2]),
+        group_count=(count[0], count[1], count[2]),
+        vgpr_count=vgprs,
+        user_sgprs=tuple(registers[f"COMPUTE_USER_DATA_{number}"] for number in range(rsrc2.user_sgpr)),
+        group_start=(start[0], start[1], start[2]),
+        partial_size=(partial[0], partial[1], partial[2]),
+        enable_group_id=(bool(rsrc2.tgid_x_en), bool(rsrc2.tgid_y_en), bool(rsrc2.tgid_z_en)),
+        enable_group_info=bool(rsrc2.tg_size_en),
+        tidig_comp_cnt=rsrc2.tidig_comp_cnt,
+        lds_size_bytes=lds,
+        scratch_base=registers.pair("COMPUTE_DISPATCH_SCRATCH_BASE") << 8 & (1 << 48) - 1 if rsrc2.scratch_en else 0,
+        scratch_wave_bytes=ring.wavesize * SCRATCH_GRANULE_BYTES if rsrc2.scratch_en else 0,
+        scratch_waves=ring.waves * shader_engines if rsrc2.scratch_en else 0,
+        float_mode=rsrc1.float_mode,
+        dx10_clamp=bool(rsrc1.dx10_clamp),
+        ieee_mode=bool(rsrc1.ieee_mode),
+        privileged=bool(rsrc1.priv),
+        trap_enabled=bool(rsrc2.trap_present),
+        exceptions=rsrc2.excp_en,
+        trap_base=(tba & (1 << 40) - 1) << 8 if trap_high.trap_en else 0,
+        vmid=order.vmid,
+        shared_aperture=bases.shared_base,
+        private_aperture=bases.private_base,
+        simd_vgprs=simd_vgprs,
+        mtype_unaligned=config.alignment_mode == UNALIGNED,
+    )
+    if all(count) and not occupancy(dispatch):
+        raise NoRoom("not even one group fits on a WGP")
+    return dispatch
+
+
+class Space:
+    """The address space of a grid: that of its queue's VMID, which may change while the queue is away. `shader.state.Memory`."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory, self._moves = memory, 0
+
+    @property
+    def epoch(self) -> int:
+        """As of the memory; moving begins another."""
+        return self._memory.epoch + (self._moves << 64)
+
+    def region(self, gpu_va: int, write: bool, execute: bool = False) -> Region:
+        """Find what lies at an address."""
+        return self._memory.region(gpu_va, write, execute)
+
+    def move(self, memory: Memory) -> None:
+        """Go on in another address space."""
+        self.retire()
+        self._memory = memory
+        self._moves += 1
+
+    def retire(self) -> None:
+        """Leave what was read to the first-level caches, if there are any."""
+        if isinstance(self._memory, CachedMemory):
+            self._memory.retire()
+
+
+class Grid:
+    """A dispatch under way. It takes its slices by itself; `done` is called once when the last wave has ended."""
+
+    def __init__(self, dispatcher: Dispatcher, order: Order, done: Callable[[Grid], None]) -> None:
+        self.order = order
+        self._dispatcher, self._done = dispatcher, done
+        self._timer: Timer | None = None
+        self._seen = 0
+        self.hung = False
+        self.run: Run | None = None
+        self.dispatch: Dispatch | None = None
+        self._space = Space(dispatcher.hub.memory(order.vmid, "TCP"))
+
+    def begin(self) -> None:
+        """Start it; a dispatch that no core can run hangs."""
+        dispatcher, order = self._dispatcher, self.order
+        try:
+            self.dispatch = dispatcher.describe(order)
+        except BadDispatch as error:
+            self.hung = True
+            dispatcher.board.log.note("spi", "violation", "queue {}: dispatch never ends: {}", order.slot, error)
+            return
+        if all(self.dispatch.group_count):
+            self.run = dispatcher.engine.start(
+                self.dispatch, self._space, Messages(dispatcher, self), strict=dispatcher.strict
+            )
+        self.thaw(START_US)
+
+    def adopt(self, slot: Slot, vmid: int, doorbell: int, done: Callable[[Grid], None]) -> None:
+        """Belong to the queue in another slot, perhaps in another VMID, after `freeze`."""
+        if vmid != self.order.vmid:
+            self._space.move(self._dispatcher.hub.memory(vmid, "TCP"))
+        self.order, self._done = replace(self.order, slot=slot, vmid=vmid, doorbell=doorbell), done
+
+    def thaw(self, delay_us: float = 0.0) -> None:
+        """Go on after `freeze`."""
+        if not self.hung:
+            self._timer = self._dispatcher.board.clock.after(delay_us, self._slice)
+
+    def freeze(self) -> None:
+        """Stop taking slices; the waves stay."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def kill(self) -> None:
+        """Drop all waves."""
+        self.freeze()
+        self._space.retire()
+        if self.run is not None:
+            self.run.kill()
+
+    def _slice(self) -> None:
+        run = self.run
+        if run is None:
+            self._done(self)
+            return
+        ended = run.step(SLICE)
+        if run.waiting:  # what it executed before counts with the next slice
+            self._timer = self._dispatcher.board.clock.after(WAITING_US, self._slice)
+            return
+        executed = run.instructions - self._seen
+        self._seen += executed
+        self._dispatcher.busy_ns += executed
+        spent = executed * INSTRUCTION_US
+        if ended:
+            self._space.retire()
+            self._timer = self._dispatcher.board.clock.after(spent, partial(self._done, self))
+            return
+        if run.violations:
+            self._hang(run.violations)
+            return
+        self._timer = self._dispatcher.board.clock.after(spent or IDLE_US, self._slice)
+
+    def _hang(self, violations: list[Violation]) -> None:
+        self.hung = True
+        for violation in violations:
+            self._dispatcher.board.log.note("sq", "violation", "queue {}: {}", self.order.slot, violation)
+        if kind := ERROR_TYPES.get(violations[0].kind):
+            self._dispatcher.interrupts.interrupt(
+                CLIENT_GFX, SRC_SQ, vmid=self.order.vmid, data=(kind << 21, ENCODING_ERROR << 6)
+            )
+
+
+class Messages:
+    """What waves tell the card: `shader.state.Events` of one grid."""
+
+    def __init__(self, dispatcher: Dispatcher, grid: Grid) -> None:
+        self._dispatcher, self._grid = dispatcher, grid
+
+    def realtime(self) -> int:
+        """The 100 MHz counter."""
+        return self._dispatcher.ticks()
+
+    def message(self, code: int, m0: int, wave: WaveState) -> int:
+        """Take s_sendmsg; s_sendmsg_rtn gets the result."""
+        dispatch = self._grid.dispatch
+        if code == MSG_INTERRUPT:
+            self._interrupt(m0, wave)
+            return 0
+        values = {
+            RTN_GET_DOORBELL: self._grid.order.doorbell,
+            RTN_GET_REALTIME: self.realtime(),
+            RTN_GET_TBA: 0 if dispatch is None else dispatch.trap_base,
+            RTN_GET_TMA: self._dispatcher.trap_memory(self._grid.order.vmid),
+        }
+        return values.get(code, 0)
+
+    def _interrupt(self, m0: int, wave: WaveState) -> None:
+        """Words as kfd_int_process_v11.c takes them: data 23:0, array 25, privilege 26, wave 31:27; SIMD 1:0, WGP 5:2, encoding 7:6."""
+        place = int(wave.words[HW_ID1])
+        privileged = bool(int(wave.words[STATUS]) & STATUS_PRIV)
+        first = m0 & 0xFF_FFFF | (place >> 16 & 1) << 25 | privileged << 26 | (place & 31) << 27
+        second = place >> 8 & 3 | (place >> 10 & 15) << 2 | ENCODING_INSTRUCTION << 6
+        self._dispatcher.interrupts.interrupt(CLIENT_GFX, SRC_SQ, vmid=self._grid.order.vmid, data=(first, second))
+
+
+class Dispatcher:
+    """Starts grids. `engine` is the shader cores; `busy_ns` counts virtual time in which waves ran."""
+
+    def __init__(
+        self, board: Board, grbm: Grbm, hub: Hub, interrupts: InterruptSink, engine: Engine, *, strict: bool = True
+    ) -> None:
+        self.board, self.hub, self.interrupts, self.engine, self.strict = board, hub, interrupts, engine, strict
+        self.cells, self.ticks = grbm.cells, grbm.ticks
+        self.shader_engines, self.simd_vgprs = grbm.row.shader_engines, grbm.row.simd_vgprs
+        self.busy_ns = 0
+        self._readers: dict[tuple[Slot, int], Reader] = {}
+
+    def describe(self, order: Order) -> Dispatch:
+        """Turn a queue's registers into a dispatch; `BadDispatch` for one that no core can start."""
+        key = order.slot, order.vmid
+        reader = self._readers.get(key)
+        if reader is None:
+            reader = self._readers[key] = Reader(self.cells, *key)
+        return reader.describe(order, self.shader_engines, self.simd_vgprs)
+
+    def start(self, order: Order, done: Callable[[Grid], None]) -> Grid | None:
+        """Start a grid; None when the initiator does not enable compute, which metal ignores."""
+        if not gc_compute.COMPUTE_DISPATCH_INITIATOR(order.initiator).compute_shader_en:
+            self.board.log.note(
+                "spi",
+                "violation",
+                "queue {}: initiator {:#x} does not enable compute: nothing starts",
+                order.slot,
+                order.initiator,
+            )
+            return None
+        grid = Grid(self, order, done)
+        grid.begin()
+        return grid
+
+    def trap_memory(self, vmid: int) -> int:
+        """Return the trap handler's memory of a VMID."""
+        return self.cells.of(vmid, "SQ_SHADER_TMA_LO") << 8 | self.cells.of(vmid, "SQ_SHADER_TMA_HI") << 40

@@ -1,0 +1,236 @@
+"""Register bus of the graphics core (GRBM): which queue, VMID and shader engine a register access is for, status, soft reset, clocks.
+
+Source: amdgpu soc21.c (soc21_grbm_select), gfx_v11_0.c (select_se_sh, soft_reset, get_gb_addr_config), gc_11_0_0 headers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+from ringup.autogen.amd import gc
+from ringup.silicon.amd.common.parts import Board
+from ringup.silicon.common.cells import Cells
+
+REFERENCE_HZ = 100_000_000  # the counter that RLC_GPU_CLOCK_COUNT shows: amdgpu soc21_get_xclk
+PRESENT_LIMIT = 8  # shader engines that the register space has room for
+
+
+class Slot(NamedTuple):
+    """A place for a queue: micro engine 0 is graphics, 1 and 2 are MEC, 3 is MES."""
+
+    me: int
+    pipe: int
+    queue: int
+
+    def __str__(self) -> str:
+        return f"{self.me}.{self.pipe}.{self.queue}"
+
+    @property
+    def ring_id(self) -> int:
+        """The queue as interrupt entries name it. Source: gfx_v11_0.c, eop_irq."""
+        return self.me << 2 | self.pipe | self.queue << 4
+
+
+@dataclass(frozen=True, slots=True)
+class GcRow:
+    """What differs between graphics cores of one generation."""
+
+    version: tuple[int, int, int]
+    shader_engines: int
+    arrays_per_engine: int
+    wgps_per_array: int
+    gb_addr_config: int
+    mec_pipes: int = 4
+    queues_per_pipe: int = 8
+    gfx_pipes: int = 2
+    gfx_queues_per_pipe: int = 2
+    mes_versions: tuple[int, int] = (
+        0,
+        0,
+    )  # CP_MES_GP3_LO of the scheduler and of the KIQ: version 11:0, API 23:12, feature 31:24
+    simd_vgprs: int = 1536  # LLVM, feature 1_5xVGPRs: what a SIMD's register file holds, in rows of 32 lanes
+    disabled_wgps: dict[tuple[int, int], int] = field(default_factory=dict)  # by shader engine and array: fused off
+
+    @property
+    def compute_units(self) -> int:
+        """CUs that work; a WGP has two."""
+        off = sum(mask.bit_count() for mask in self.disabled_wgps.values())
+        return 2 * (self.shader_engines * self.arrays_per_engine * self.wgps_per_array - off)
+
+
+# UNKNOWN: no public document gives the MES version that a board's firmware reports; amdgpu maps kernel queues through MES from 0x47 on
+MES_VERSIONS = (0x0100_207B, 0x0100_207B)
+NAVI31 = GcRow((11, 0, 0), 6, 2, 4, 0x545, mes_versions=MES_VERSIONS)
+# GUESS: the address configurations. navi31's has 2^5 pipes for 24 memory channels and 2^5 packers for 24; with 16 and 12, and with 8 and 8:
+NAVI32 = GcRow((11, 0, 3), 3, 2, 5, 0x444, mes_versions=MES_VERSIONS)
+NAVI33 = GcRow((11, 0, 2), 2, 2, 4, 0x343, mes_versions=MES_VERSIONS, simd_vgprs=1024)
+
+PER_VMID = ("SH_MEM_BASES", "SH_MEM_CONFIG", "SQ_SHADER_TBA_LO", "SQ_SHADER_TBA_HI", "SQ_SHADER_TMA_LO", "SQ_SHADER_TMA_HI",
+            "SPI_GDBG_PER_VMID_CNTL")  # fmt: skip
+PER_PIPE = ("CPC_INT_CNTL", "CP_MEC_RS64_PRGRM_CNTR_START", "CP_MEC_RS64_PRGRM_CNTR_START_HI", "CP_MEC_MDBASE_LO", "CP_MEC_MDBASE_HI",
+            "CP_CPC_IC_BASE_LO", "CP_CPC_IC_BASE_HI", "CP_PFP_PRGRM_CNTR_START", "CP_PFP_PRGRM_CNTR_START_HI",
+            "CP_ME_PRGRM_CNTR_START", "CP_ME_PRGRM_CNTR_START_HI")  # fmt: skip
+PER_QUEUE_PREFIXES = (
+    "CP_HQD_",
+    "CP_MQD_",
+    "COMPUTE_",
+    "CP_GFX_HQD_",
+    "CP_GFX_MQD_",
+    "CP_RB_WPTR_POLL_ADDR_",
+    "CP_RB_DOORBELL_CONTROL",
+)
+PER_PIPE_PREFIXES = ("CP_MES_",)
+SHARED = ("CP_MES_CNTL",)  # although its name begins like the banked ones
+PER_ARRAY = (
+    "CC_GC_SHADER_ARRAY_CONFIG",
+    "GC_USER_SHADER_ARRAY_CONFIG",
+    "CC_GC_SHADER_RATE_CONFIG",
+    "GC_USER_SHADER_RATE_CONFIG",
+)
+
+
+class Acting:
+    """While it is entered, register accesses are those of a queue."""
+
+    __slots__ = ("_before", "_grbm", "_is")
+
+    def __init__(self, grbm: Grbm, slot: Slot, vmid: int) -> None:
+        self._grbm, self._is = grbm, (slot, vmid)
+        self._before: tuple[Slot, int] | None = None
+
+    def __enter__(self) -> None:
+        self._before, self._grbm.actor = self._grbm.actor, self._is
+
+    def __exit__(self, *_: object) -> None:
+        self._grbm.actor = self._before
+
+
+class Grbm:
+    """Who is meant by an access to the graphics core's registers. `cells` belongs to the whole core; the caller attaches and resets it."""
+
+    def __init__(self, board: Board, cells: Cells, row: GcRow = NAVI31) -> None:
+        self.board, self.cells, self.row = board, cells, row
+        self.busy: Callable[[], tuple[bool, bool, bool]] = lambda: (False, False, False)  # graphics, compute, shaders
+        self.on_soft_reset: Callable[[int], None] = lambda mask: None
+        self.actor: tuple[Slot, int] | None = None  # a micro engine that acts for one of its queues
+        self._banks()
+        for name in ("GB_ADDR_CONFIG", "GB_ADDR_CONFIG_READ"):
+            cells.resets_to(name, row.gb_addr_config)
+        self._status()
+        self._clocks()
+        cells.on_write("GRBM_SOFT_RESET", lambda mask: self.on_soft_reset(mask))
+        self._fuses()
+
+    def reset(self) -> None:
+        """Show the fuses again after the registers were reset; that is their owner's to do."""
+        self.actor = None
+        self._fuses()
+
+    # --- banks --------------------------------------------------------------------------------------------------
+    def slot(self) -> Slot:
+        """Return the queue that an access is for now: GRBM_GFX_CNTL names it, or a micro engine acts for its own."""
+        if self.actor is not None:
+            return self.actor[0]
+        word = gc.GRBM_GFX_CNTL(self.cells["GRBM_GFX_CNTL"])
+        return Slot(word.meid, word.pipeid, word.queueid)
+
+    def vmid(self) -> int:
+        """Return the VMID that an access is for now."""
+        if self.actor is not None:
+            return self.actor[1]
+        vmid: int = gc.GRBM_GFX_CNTL(self.cells["GRBM_GFX_CNTL"]).vmid
+        return vmid
+
+    def acting(self, slot: Slot, vmid: int) -> Acting:
+        """Let register accesses within be those of a queue, whatever the host has selected."""
+        return Acting(self, slot, vmid)
+
+    def _banks(self) -> None:
+        cells = self.cells
+        per_queue, per_pipe = (
+            [name for prefix in prefixes for name in cells.names_from(prefix) if name not in SHARED]
+            for prefixes in (PER_QUEUE_PREFIXES, PER_PIPE_PREFIXES)
+        )
+        cells.bank(per_queue, self.slot)
+        cells.bank([*per_pipe, *PER_PIPE], lambda: self.slot()[:2])
+        cells.bank(PER_VMID, self.vmid)
+        cells.bank(PER_ARRAY, self._array)
+        for name in PER_ARRAY:
+            cells.on_write(name, self._spreader(name))
+
+    def _index(self) -> gc.GRBM_GFX_INDEX:
+        return gc.GRBM_GFX_INDEX(self.cells["GRBM_GFX_INDEX"])
+
+    def _array(self) -> tuple[int, int]:
+        """Reads while broadcasting come from the first engine and array."""
+        index = self._index()
+        engine = 0 if index.se_broadcast_writes else index.se_index
+        return engine, 0 if index.sa_broadcast_writes else index.sa_index
+
+    def _spreader(self, name: str) -> Callable[[int], None]:
+        def spread(value: int) -> None:
+            index, row = self._index(), self.row
+            engines = range(row.shader_engines) if index.se_broadcast_writes else (index.se_index,)
+            arrays = range(row.arrays_per_engine) if index.sa_broadcast_writes else (index.sa_index,)
+            for engine in engines:
+                for array in arrays:
+                    self.cells.set_of((engine, array), name, value)
+
+        return spread
+
+    def _fuses(self) -> None:
+        for place, mask in self.row.disabled_wgps.items():
+            self.cells.set_of(place, "CC_GC_SHADER_ARRAY_CONFIG", mask << 16)
+
+    # --- status and clocks --------------------------------------------------------------------------------------
+    def _status(self) -> None:
+        cells = self.cells
+        cells.on_read("GRBM_STATUS", self._grbm_status)
+        cells.on_read("GRBM_STATUS2", self._grbm_status2)
+        cells.on_read("CP_STAT", lambda: cells.replace("CP_STAT", 0, cp_busy=1, me_busy=1) if self.busy()[0] else 0)
+        cells.on_read(
+            "CP_CPC_STATUS", lambda: cells.replace("CP_CPC_STATUS", 0, mec1_busy=1, cpc_busy=1) if self.busy()[1] else 0
+        )
+        for engine in range(self.row.shader_engines):
+            name = f"GRBM_STATUS_SE{engine}"
+            cells.on_read(name, partial(self._engine_status, name))
+
+    def _engine_status(self, name: str) -> int:
+        return self.cells.replace(name, 0, db_clean=1, cb_clean=1, spi_busy=int(self.busy()[2]))
+
+    def _grbm_status(self) -> int:
+        graphics, compute, shaders = self.busy()
+        return self.cells.replace(
+            "GRBM_STATUS", 0, me0pipe0_cmdfifo_avail=8, db_clean=1, cb_clean=1, cp_busy=int(graphics or compute),
+            spi_busy=int(shaders), any_active=int(shaders), gui_active=int(graphics or compute or shaders),
+        )  # fmt: skip
+
+    def _grbm_status2(self) -> int:
+        graphics, compute, _ = self.busy()
+        return self.cells.replace(
+            "GRBM_STATUS2", 0, me0pipe1_cmdfifo_avail=8, cpf_busy=int(graphics or compute), cpc_busy=int(compute),
+            cpg_busy=int(graphics),
+        )  # fmt: skip
+
+    def ticks(self) -> int:
+        """Return the 64-bit reference clock counter."""
+        return self.board.clock.ticks(REFERENCE_HZ)
+
+    def _clocks(self) -> None:
+        """Counters latch when RLC_CAPTURE_GPU_CLOCK_COUNT is written; the numbered copies have a capture register each."""
+        for suffix in ("", "_1", "_2"):
+            self.cells.on_write(f"RLC_CAPTURE_GPU_CLOCK_COUNT{suffix}", self._capturer(suffix))
+        for low, high in (("CP_MES_MTIME_LO", "CP_MES_MTIME_HI"),):
+            self.cells.on_read(low, lambda: self.ticks() & 0xFFFF_FFFF)
+            self.cells.on_read(high, lambda: self.ticks() >> 32)
+
+    def _capturer(self, suffix: str) -> Callable[[int], None]:
+        def capture(value: int) -> None:
+            now = self.ticks()
+            self.cells[f"RLC_GPU_CLOCK_COUNT_LSB{suffix}"] = now
+            self.cells[f"RLC_GPU_CLOCK_COUNT_MSB{suffix}"] = now >> 32
+
+        return capture

@@ -1,0 +1,273 @@
+"""Hardware queue descriptors (HQD): the registers of one queue slot, its ring and pointers, and its memory image, the MQD.
+
+Pointers count dwords. The write pointer has 64 bits and never wraps; the read pointer has 32; the place in the ring is the pointer modulo
+the ring's size. Queues of AQL packets count dwords in these registers too, but packets in memory and at the doorbell.
+Source: amdgpu gfx_v11_0.c (compute_mqd_init, gfx_mqd_init, kiq_init_register), v11_structs.h, gc_11_0_0 headers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import NamedTuple
+
+from ringup.autogen.amd import mqd
+from ringup.autogen.layout import Struct
+from ringup.errors import Unmodelled
+from ringup.silicon.amd.common.parts import Hub
+from ringup.silicon.amd.gc.grbm import PER_QUEUE_PREFIXES, Slot
+from ringup.silicon.common.cells import Cells, block_map
+
+LOW = 0xFFFF_FFFF
+HALF = 1 << 31
+SLOT_DWORDS = {0: 1, 2: 16}  # CP_HQD_PQ_CONTROL.slot_based_wptr; amdkfd sets 2 for AQL. UNKNOWN: 1
+
+
+@dataclass(frozen=True, eq=False)
+class Names:
+    """How a kind of queue calls what every queue has. Addresses are a low and a high register."""
+
+    mqd: type[Struct]
+    active: str
+    vmid: str
+    control: str
+    size: str  # field of control: log2 of the ring's dwords, less one
+    no_rptr: str  # field of control: the read pointer is not written to memory
+    base: tuple[str, str]  # in units of 256 bytes
+    rptr: str
+    wptr: tuple[str, str]
+    report: tuple[str, str]
+    poll: tuple[str, str]
+    doorbell: str
+    mqd_base: tuple[str, str]
+    dequeue: str
+    members: dict[str, str]  # MQD members whose register is not their own name in capitals
+
+
+COMPUTE = Names(
+    mqd.v11_compute_mqd, "CP_HQD_ACTIVE", "CP_HQD_VMID", "CP_HQD_PQ_CONTROL", "queue_size", "no_update_rptr",
+    ("CP_HQD_PQ_BASE", "CP_HQD_PQ_BASE_HI"), "CP_HQD_PQ_RPTR", ("CP_HQD_PQ_WPTR_LO", "CP_HQD_PQ_WPTR_HI"),
+    ("CP_HQD_PQ_RPTR_REPORT_ADDR", "CP_HQD_PQ_RPTR_REPORT_ADDR_HI"), ("CP_HQD_PQ_WPTR_POLL_ADDR", "CP_HQD_PQ_WPTR_POLL_ADDR_HI"),
+    "CP_HQD_PQ_DOORBELL_CONTROL", ("CP_MQD_BASE_ADDR", "CP_MQD_BASE_ADDR_HI"), "CP_HQD_DEQUEUE_REQUEST", {},
+)  # fmt: skip
+GRAPHICS = Names(
+    mqd.v11_gfx_mqd, "CP_GFX_HQD_ACTIVE", "CP_GFX_HQD_VMID", "CP_GFX_HQD_CNTL", "rb_bufsz", "rb_no_update",
+    ("CP_GFX_HQD_BASE", "CP_GFX_HQD_BASE_HI"), "CP_GFX_HQD_RPTR", ("CP_GFX_HQD_WPTR", "CP_GFX_HQD_WPTR_HI"),
+    ("CP_GFX_HQD_RPTR_ADDR", "CP_GFX_HQD_RPTR_ADDR_HI"), ("CP_RB_WPTR_POLL_ADDR_LO", "CP_RB_WPTR_POLL_ADDR_HI"),
+    "CP_RB_DOORBELL_CONTROL", ("CP_GFX_MQD_BASE_ADDR", "CP_GFX_MQD_BASE_ADDR_HI"), "CP_GFX_HQD_DEQUEUE_REQUEST",
+    {"cp_mqd_base_addr": "CP_GFX_MQD_BASE_ADDR", "cp_mqd_base_addr_hi": "CP_GFX_MQD_BASE_ADDR_HI"},
+)  # fmt: skip
+
+
+@cache
+def mqd_registers(names: Names, chip: str) -> tuple[tuple[int, str], ...]:
+    """List which dword of an MQD is which register of the queue."""
+    registers = block_map(chip, "gc", 0).addresses
+    found = []
+    for item in names.mqd.LAYOUT.split():
+        member, _, place = item.partition(":")
+        name = names.members.get(member, member.upper())
+        if name not in registers:
+            name = name.removesuffix("_LO")
+        if name in registers and name.startswith(PER_QUEUE_PREFIXES):
+            found.append((int(place.partition("@")[2]) // 4, name))
+    return tuple(found)
+
+
+class Facts(NamedTuple):
+    """What the registers of a slot say that change with its queue, not with its work. Addresses are gpu_va."""
+
+    vmid: int
+    base: int
+    size_dwords: int
+    privileged: bool
+    slot_dwords: int  # 0: unknown
+    report_address: int
+    report_shift: int  # the read pointer is reported when bits from here up have changed
+    poll_address: int
+    doorbell_index: int
+    doorbell_hit: bool
+
+
+class Hqd:
+    """The registers of one slot, by what they mean."""
+
+    def __init__(self, cells: Cells, slot: Slot, names: Names) -> None:
+        self.cells, self.slot, self.names = cells, slot, names
+        self.facts = cells.derived(self._facts)
+        self._rptr, self._wptr = cells.place(names.rptr, slot), [cells.place(name, slot) for name in names.wptr]
+        self._read_rptr = cells.reader(names.rptr, slot)
+        self._read_wptr, self._read_wptr_high = (cells.reader(name, slot) for name in names.wptr)
+
+    def _facts(self) -> Facts:
+        names, vmid = self.names, self.get(self.names.vmid) & 15
+        control = partial(self.field, names.control)
+        if names is COMPUTE:
+            privileged = vmid == 0 or bool(control("priv_state"))
+            slot_dwords = SLOT_DWORDS.get(control("slot_based_wptr"), 0)
+            report_shift = control("rptr_block_size") + 1
+        else:
+            privileged, slot_dwords, report_shift = not control("rb_non_priv"), 1, control("rb_blksz") + 1
+        listens = self.field(names.doorbell, "doorbell_en")
+        return Facts(
+            vmid,
+            base=self.pair(names.base) << 8 & (1 << 48) - 1,
+            size_dwords=2 << control(names.size),
+            privileged=privileged,
+            slot_dwords=slot_dwords,
+            report_address=0 if control(names.no_rptr) else self.pair(names.report) & (1 << 48) - 4,
+            report_shift=report_shift,
+            poll_address=self.pair(names.poll) & (1 << 48) - 4,
+            doorbell_index=self.field(names.doorbell, "doorbell_offset") if listens else -1,
+            doorbell_hit=bool(self.field(names.doorbell, "doorbell_hit")),
+        )
+
+    def get(self, name: str) -> int:
+        """Return a register of this slot."""
+        return self.cells.of(self.slot, name)
+
+    def set(self, name: str, value: int) -> None:
+        """Store a register of this slot."""
+        self.cells.set_of(self.slot, name, value)
+
+    def field(self, name: str, field: str) -> int:
+        """Return a field of a register of this slot."""
+        return self.cells.field(name, field, self.get(name))
+
+    def put(self, name: str, **fields: int) -> None:
+        """Store fields of a register of this slot."""
+        self.set(name, self.cells.replace(name, self.get(name), **fields))
+
+    def pair(self, names: tuple[str, str]) -> int:
+        """Return the 64 bits of two registers."""
+        return self.get(names[0]) | self.get(names[1]) << 32
+
+    # --- what queues have ---------------------------------------------------------------------------------------
+    @property
+    def active(self) -> bool:
+        """Whether a queue is connected."""
+        return bool(self.get(self.names.active) & 1)
+
+    @active.setter
+    def active(self, value: bool) -> None:
+        self.set(self.names.active, int(value))
+
+    @property
+    def vmid(self) -> int:
+        """The VMID of the ring and of what it reports to."""
+        return self.facts().vmid
+
+    @property
+    def base(self) -> int:
+        """The gpu_va of the ring."""
+        return self.facts().base
+
+    @property
+    def size_dwords(self) -> int:
+        """The ring's size: two to the power of the field and one."""
+        return self.facts().size_dwords
+
+    @property
+    def privileged(self) -> bool:
+        """Whether packets of the ring may reach privileged registers."""
+        return self.facts().privileged
+
+    @property
+    def rptr(self) -> int:
+        """The read pointer."""
+        return self._read_rptr()
+
+    @rptr.setter
+    def rptr(self, value: int) -> None:
+        self.cells.store(self._rptr, value & LOW)
+
+    @property
+    def wptr(self) -> int:
+        """The write pointer."""
+        return self._read_wptr() | self._read_wptr_high() << 32
+
+    @wptr.setter
+    def wptr(self, value: int) -> None:
+        low, high = self._wptr
+        self.cells.store(low, value & LOW)
+        self.cells.store(high, value >> 32 & LOW)
+
+    @property
+    def slot_dwords(self) -> int:
+        """What the write pointer in memory and the doorbell count: dwords, or AQL packets of 16."""
+        found = self.facts().slot_dwords
+        if not found:
+            kind = self.field(self.names.control, "slot_based_wptr")
+            raise Unmodelled(f"CP_HQD_PQ_CONTROL.slot_based_wptr {kind}")
+        return found
+
+    def ring(self, value: int, size_bytes: int) -> None:
+        """Move the write pointer as a doorbell of 4 or 8 bytes says.
+
+        A queue of packets is told the number of the last packet, not of the next, and producers that ring out of turn do not move it back.
+        Source: ROCR-Runtime amd_aql_queue.cpp, StoreRelaxed: doorbells with AQL semantics take the number that the legacy ones add 1 to.
+        """
+        if self.slot_dwords == 1:
+            self.wptr = value if size_bytes == 8 else self.wptr & ~LOW | value & LOW
+            return
+        now = self.wptr // self.slot_dwords
+        if size_bytes != 8:
+            value = now + ((value - now + HALF & LOW) - HALF)  # the nearest of those with these 32 bits
+        if value >= now:
+            self.take_pointer(value + 1)
+
+    def take_pointer(self, value: int) -> None:
+        """Take the write pointer that memory holds: the number of the first dword, or packet, that is not there yet."""
+        self.wptr = value * self.slot_dwords & (1 << 64) - 1
+
+    @property
+    def pending_dwords(self) -> int:
+        """How many dwords of the ring wait: how far the write pointer is ahead, modulo the read pointer's 32 bits.
+
+        UNKNOWN: a pointer that is more than a ring ahead (a mistake, or a stale read pointer). Here places in the ring are what counts then.
+        """
+        ahead, size = self._read_wptr() - self._read_rptr() & LOW, self.facts().size_dwords
+        return ahead if ahead <= size else ahead % size
+
+    @property
+    def ahead_dwords(self) -> int:
+        """How far the write pointer is ahead, modulo the read pointer's 32 bits."""
+        return self._read_wptr() - self._read_rptr() & LOW
+
+    @property
+    def doorbell_index(self) -> int:
+        """The doorbell it listens to, -1 for none."""
+        return self.facts().doorbell_index
+
+    @property
+    def report_address(self) -> int:
+        """Where the read pointer is written, 0 for nowhere."""
+        return self.facts().report_address
+
+    @property
+    def poll_address(self) -> int:
+        """Where the write pointer may be read from memory."""
+        return self.facts().poll_address
+
+    @property
+    def mqd_address(self) -> int:
+        """The gpu_va (VMID of CP_MQD_CONTROL) of the queue's memory image."""
+        return self.pair(self.names.mqd_base) & (1 << 48) - 4
+
+    # --- MQD ----------------------------------------------------------------------------------------------------
+    def load(self, hub: Hub, gpu_va: int, client: str) -> None:
+        """Fill the registers from an MQD; a queue that lies there has not begun or was saved there before."""
+        words = memoryview(hub.read(0, gpu_va, self.names.mqd.SIZE, client)).cast("I")
+        for dword, name in mqd_registers(self.names, self.cells.chip):
+            self.set(name, words[dword])
+        self.set(self.names.mqd_base[0], gpu_va & LOW)
+        self.set(self.names.mqd_base[1], gpu_va >> 32)
+
+    def save(self, hub: Hub, client: str) -> None:
+        """Write the registers back to the MQD, the rest of it as it is."""
+        gpu_va = self.mqd_address
+        image = bytearray(hub.read(0, gpu_va, self.names.mqd.SIZE, client))
+        words = memoryview(image).cast("I")
+        for dword, name in mqd_registers(self.names, self.cells.chip):
+            words[dword] = self.get(name)
+        hub.write(0, gpu_va, bytes(image), client)

@@ -1,0 +1,502 @@
+"""The scheduler firmware (MES): executes API frames of its ring, gives processes VMIDs and queues slots, and does register work for the host.
+
+It is the interface of the real firmware, not its policy: queues keep their slot until removed; one that finds no slot waits for the next free.
+Source: mes_v11_api_def.h, amdgpu mes_v11_0.c and amdgpu_mes.c, amdkfd kfd_device_queue_manager.c (add_queue_mes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ringup.autogen.amd import mes_v11 as api
+from ringup.autogen.amd.mqd import v11_sdma_mqd
+from ringup.errors import Unmodelled
+from ringup.silicon.amd.gc.cp import Cp
+from ringup.silicon.amd.gc.cp_queue import Queue, Stop
+from ringup.silicon.amd.gc.grbm import Slot
+from ringup.silicon.amd.gc.pm4_kiq import flush, stop_queues
+from ringup.silicon.common.cells import block_map
+
+FRAME_DWORDS = api.API_FRAME_SIZE_IN_DWORDS
+FRAME_US = 2.0  # virtual time of a frame: a model's choice
+CLIENT = "CPC"
+ALL_VMIDS = 16
+PAGE_TABLE_VALID = 1
+# Which faults of a VMID interrupt is the host's to say, for all VMIDs at once, not in frames. Source: amdgpu_gmc_set_vm_fault_masks
+FAULT_INTERRUPTS = tuple(
+    f"{kind}_PROTECTION_FAULT_ENABLE_INTERRUPT"
+    for kind in ("RANGE", "DUMMY_PAGE", "PDE0", "VALID", "READ", "WRITE", "EXECUTE")
+)
+Steps = Iterator[float] | None
+
+
+class SdmaQueues(Protocol):
+    """What an SDMA engine offers to schedulers."""
+
+    def map_queue(self, number: int, descriptor: bytes, vmid: int, privileged: bool = False) -> None:
+        """Activate a queue from its descriptor."""
+        ...
+
+    def unmap_queue(self, number: int) -> int:
+        """Stop a queue and return its read pointer in bytes."""
+        ...
+
+    def soft_reset(self) -> None:
+        """Drop all queues and halt, firmware kept."""
+        ...
+
+
+@dataclass(slots=True)
+class Process:
+    """A process that has queues: its VMID is programmed while it has any."""
+
+    context: int  # process_context_addr, its name
+    pasid: int
+    vmid: int
+    queues: int = 0
+
+
+@dataclass(slots=True)
+class Client:
+    """A queue that MES looks after."""
+
+    doorbell: int
+    kind: int  # MES_QUEUE_TYPE_*
+    mqd: int
+    wptr_address: int
+    gang: int
+    process: Process | None  # None: a kernel queue
+    slot: Slot | None = None
+    sdma: tuple[int, int] | None = None  # engine, queue
+    suspended: bool = False
+
+
+@dataclass(slots=True)
+class Resources:
+    """What SET_HW_RSRC left to MES."""
+
+    vmid_mask: int = 0
+    compute: list[int] = field(default_factory=list)  # queue masks by pipe
+    sdma: list[int] = field(default_factory=list)
+
+
+class Mes:
+    """The firmware on pipe 0 of micro engine 3. Implements `cp.Scheduler`."""
+
+    def __init__(self, cp: Cp, sdma: tuple[SdmaQueues, ...] = ()) -> None:
+        self._cp, self._sdma = cp, sdma
+        self.reset()
+        self._gc = block_map(cp.board.chip, "gc", 0).addresses
+        self._osssys = block_map(cp.board.chip, "osssys", 0).addresses
+
+    def reset(self) -> None:
+        """Forget all processes and queues."""
+        self.resources = Resources()
+        self.processes: dict[int, Process] = {}
+        self.clients: list[Client] = []
+
+    def _note(self, text: str, *values: object) -> None:
+        self._cp.board.log.note("mes", "violation", text, *values)
+
+    # --- the ring -----------------------------------------------------------------------------------------------
+    def frames(self, queue: Queue) -> Iterator[float | None]:
+        """Execute the frames of the scheduler's ring for ever."""
+        hqd, hub = queue.hqd, self._cp.hub
+        while True:
+            if hqd.pending_dwords < FRAME_DWORDS:
+                yield None
+                continue
+            data = b""
+            while len(data) < FRAME_DWORDS * 4:  # a frame may wrap around the ring's end
+                place = (hqd.rptr + len(data) // 4) % hqd.size_dwords
+                size = min(FRAME_DWORDS * 4 - len(data), (hqd.size_dwords - place) * 4)
+                data += hub.read(hqd.vmid, hqd.base + place * 4, size, CLIENT)
+            yield FRAME_US
+            yield from self._frame(data)
+            hqd.rptr = hqd.rptr + FRAME_DWORDS
+            if gpu_va := hqd.report_address:
+                hub.write(hqd.vmid, gpu_va, hqd.rptr.to_bytes(4, "little"), CLIENT)
+
+    def _frame(self, data: bytes) -> Iterator[float | None]:
+        head = api.MES_API_HEADER.view(bytearray(data[:4]))
+        if head.type != api.MES_API_TYPE_SCHEDULER or head.dwsize != FRAME_DWORDS or head.opcode not in HANDLERS:
+            self._note(
+                "frame {:#010x}: type {}, opcode {:#x}, {} dwords: MES stops",
+                head.u32All,
+                head.type,
+                head.opcode,
+                head.dwsize,
+            )
+            while True:  # the firmware is lost: nothing answers any more
+                yield None
+        layout, handler = HANDLERS[head.opcode]
+        frame: Any = layout.view(bytearray(data))
+        self._cp.board.log.note("mes", "packet", "{}", layout.__name__)
+        steps = handler(self, frame)
+        if steps is not None:
+            yield from steps
+        status = frame.api_status
+        if status.api_completion_fence_addr:
+            self._store(status.api_completion_fence_addr, status.api_completion_fence_value, 8)
+
+    def _store(self, gpu_va: int, value: int, size: int) -> None:
+        self._cp.hub.write(0, gpu_va, (value & (1 << 8 * size) - 1).to_bytes(size, "little"), CLIENT)
+
+    # --- resources and processes --------------------------------------------------------------------------------
+    def set_hw_resources(self, frame: Any) -> Steps:
+        """Take the VMIDs and slots that MES may give away. What it is told of itself beyond them is speed and logging."""
+        if frame.limit_single_process:
+            raise Unmodelled("MES SET_HW_RSRC: one process at a time")
+        if frame.enable_mes_event_int_logging:
+            self._cp.board.log.note(
+                "mes", "unmodelled", "the event log at {:#x} stays empty", frame.event_intr_history_gpu_mc_ptr
+            )
+        self.resources = Resources(frame.vmid_mask_gfxhub, list(frame.compute_hqd_mask), list(frame.sdma_hqd_mask))
+        return None
+
+    def _write(self, name: str, value: int) -> None:
+        self._cp.board.space.write(self._gc[name], value & 0xFFFF_FFFF)
+
+    def _process(self, frame: Any) -> Process | None:
+        """Find the process of ADD_QUEUE, or give it a VMID."""
+        known = self.processes.get(frame.process_context_addr)
+        if known is not None:
+            return known
+        used = {process.vmid for process in self.processes.values()}
+        free = [vmid for vmid in range(1, ALL_VMIDS) if self.resources.vmid_mask >> vmid & 1 and vmid not in used]
+        if not free:
+            return None
+        process = Process(frame.process_context_addr, frame.process_id, free[0])
+        self.processes[process.context] = process
+        return process
+
+    def _program(self, process: Process, frame: Any) -> Iterator[float]:
+        """Set the VMID's page tables, process id and trap handler, and forget old translations."""
+        context, slot = f"GCVM_CONTEXT{process.vmid}", Slot(3, 0, 0)
+        base = frame.page_table_base_addr | PAGE_TABLE_VALID
+        for name, value in (
+            ("PAGE_TABLE_BASE_ADDR", base),
+            ("PAGE_TABLE_START_ADDR", frame.process_va_start),
+            ("PAGE_TABLE_END_ADDR", frame.process_va_end),
+        ):
+            self._write(f"{context}_{name}_LO32", value)
+            self._write(f"{context}_{name}_HI32", value >> 32)
+        if frame.vm_context_cntl:
+            control, cells = f"{context}_CNTL", self._cp.cells
+            kept = {name: cells.get(control, name) for name in FAULT_INTERRUPTS}
+            self._write(control, cells.replace(control, frame.vm_context_cntl, **kept))
+        self._cp.board.space.write(self._osssys[f"IH_VMID_{process.vmid}_LUT"], process.pasid)
+        with self._cp.grbm.acting(slot, process.vmid):
+            trap, memory = frame.trap_handler_addr >> 8, frame.tma_addr >> 8
+            self._write("SQ_SHADER_TBA_LO", trap)
+            self._write("SQ_SHADER_TBA_HI", trap >> 32 & 0xFF | (1 << 31 if trap else 0))
+            self._write("SQ_SHADER_TMA_LO", memory)
+            self._write("SQ_SHADER_TMA_HI", memory >> 32 & 0xFF)
+        yield from flush(self._cp, 1 << process.vmid, 0)
+
+    # --- queues -------------------------------------------------------------------------------------------------
+    def add_queue(self, frame: Any) -> Steps:
+        """Map a kernel queue to the slot named, or a process's queue to a free one.
+
+        Of a process's queue `gds_size` is the size of the queue. Source: mes_v11_0.c, add_hw_queue.
+        """
+        wanted = ("gws_size", "oa_mask", "program_gds", "is_tmz_queue", "exclusively_scheduled", "debug_vmid")
+        if found := [name for name in wanted if getattr(frame, name)]:
+            raise Unmodelled(f"MES ADD_QUEUE: {', '.join(found)}")
+        client = Client(
+            frame.doorbell_offset, frame.queue_type, frame.mqd_addr, frame.wptr_addr, frame.gang_context_addr, None
+        )
+        if frame.map_legacy_kq or frame.map_kiq_utility_queue:
+            me = {api.MES_QUEUE_TYPE_GFX: 0, api.MES_QUEUE_TYPE_COMPUTE: 1}.get(frame.queue_type)
+            if me is None:
+                raise Unmodelled("MES: a kernel's SDMA queue mapped by ADD_QUEUE")
+            client.slot = Slot(me, frame.pipe_id, frame.queue_id)
+            wrong = self._cp.map_queue(client.slot, client.mqd, client.wptr_address, client.doorbell)
+            if wrong:
+                self._note("ADD_QUEUE: {}: not mapped", wrong)
+            else:
+                self.clients.append(client)
+            return None
+        return self._add_user_queue(client, frame)
+
+    def _add_user_queue(self, client: Client, frame: Any) -> Iterator[float]:
+        process = self._process(frame)
+        if process is None:
+            self._note("ADD_QUEUE: no VMID of mask {:#x} is free", self.resources.vmid_mask)
+            return
+        if not process.queues:
+            yield from self._program(process, frame)
+        process.queues += 1
+        client.process = process
+        self.clients.append(client)
+        self._place(client)
+
+    def _place(self, client: Client) -> None:
+        """Give a client a slot if there is one; it waits otherwise."""
+        assert client.process is not None  # kernel queues have theirs from the start
+        if client.kind == api.MES_QUEUE_TYPE_SDMA:
+            self._place_sdma(client)
+            return
+        me = 0 if client.kind == api.MES_QUEUE_TYPE_GFX else 1
+        for slot in self._free_slots(me):
+            wrong = self._cp.map_queue(slot, client.mqd, client.wptr_address, client.doorbell, client.process.vmid)
+            if not wrong:
+                client.slot = slot
+                return
+        self._cp.board.log.note("mes", "queue", "the queue of doorbell {:#x} waits for a slot", client.doorbell)
+
+    def _free_slots(self, me: int) -> Iterator[Slot]:
+        for slot, queue in self._cp.queues.items():
+            masks = self.resources.compute
+            allowed = me == 0 or (slot.pipe < len(masks) and masks[slot.pipe] >> slot.queue & 1)
+            if slot.me == me and allowed and not queue.connected:
+                yield slot
+
+    def _place_sdma(self, client: Client) -> None:
+        assert client.process is not None  # the caller has looked
+        image = bytearray(self._cp.hub.read(0, client.mqd, v11_sdma_mqd.SIZE, CLIENT))
+        mqd: Any = v11_sdma_mqd.view(image)
+        pointer = int.from_bytes(self._cp.hub.read(0, client.wptr_address, 8, CLIENT), "little")
+        mqd.sdmax_rlcx_rb_wptr, mqd.sdmax_rlcx_rb_wptr_hi = pointer & 0xFFFF_FFFF, pointer >> 32
+        taken = {other.sdma for other in self.clients}
+        wanted = (int(mqd.sdma_engine_id), int(mqd.sdma_queue_id))
+        free = [
+            (engine, number)
+            for engine, mask in enumerate(self.resources.sdma[: len(self._sdma)])
+            for number in range(32)
+            if mask >> number & 1 and (engine, number) not in taken
+        ]
+        if not free:
+            self._cp.board.log.note(
+                "mes", "queue", "the SDMA queue of doorbell {:#x} waits for a slot", client.doorbell
+            )
+            return
+        client.sdma = wanted if wanted in free else free[0]
+        self._sdma[client.sdma[0]].map_queue(client.sdma[1], bytes(image), client.process.vmid)
+
+    def remove_queue(self, frame: Any) -> Iterator[float]:
+        """Take a queue away from its slot; its registers go back to its MQD."""
+        if frame.preempt_legacy_gfx_queue:
+            self._store(frame.tf_addr, frame.tf_data, 4)
+            return
+        if frame.unmap_legacy_queue or frame.unmap_legacy_gfx_queue:
+            me = 0 if frame.unmap_legacy_gfx_queue or frame.queue_type == api.MES_QUEUE_TYPE_GFX else 1
+            slot = Slot(me, frame.pipe_id, frame.queue_id)
+            client = next((one for one in self.clients if one.slot == slot), None)
+        else:
+            client = self._by_doorbell(frame.doorbell_offset)
+        if client is None:
+            self._note("REMOVE_QUEUE: no queue of doorbell {:#x}", frame.doorbell_offset)
+            return
+        yield from self._take_away(client)
+        self.clients.remove(client)
+        if client.process is not None:
+            client.process.queues -= 1
+            if not client.process.queues:
+                del self.processes[client.process.context]
+                self._cp.board.space.write(self._osssys[f"IH_VMID_{client.process.vmid}_LUT"], 0)
+        self._place_waiting()
+
+    def _place_waiting(self) -> None:
+        for waiting in self.clients:
+            if waiting.process is not None and waiting.slot is None and waiting.sdma is None and not waiting.suspended:
+                self._place(waiting)
+
+    def _by_doorbell(self, doorbell: int) -> Client | None:
+        return next((client for client in self.clients if client.doorbell == doorbell), None)
+
+    def _take_away(self, client: Client) -> Iterator[float]:
+        if client.sdma is not None:
+            pointer = self._sdma[client.sdma[0]].unmap_queue(client.sdma[1])
+            self._store(client.mqd + v11_sdma_mqd.offset_of("sdmax_rlcx_rb_rptr"), pointer, 8)
+        elif client.slot is not None:
+            yield from stop_queues(self._cp, [self._cp.queues[client.slot]], Stop.SAVE)
+            saved = self._cp.saved.get(client.mqd)
+            if saved is not None and client.process is not None:
+                saved.owner = client.process.context
+        client.slot = client.sdma = None
+
+    def unmapped_doorbell(self, index: int, value: int) -> bool:
+        """Know the doorbell of a queue without a slot: it reads its write pointer from memory when it gets one."""
+        client = self._by_doorbell(index)
+        return client is not None and client.slot is None and client.sdma is None
+
+    def suspend(self, frame: Any) -> Iterator[float]:
+        """Take a gang's queues, or those of all processes, from their slots, waves and all."""
+        for client in self.clients:
+            if client.process is not None and (frame.suspend_all_gangs or client.gang == frame.gang_context_addr):
+                yield from self._take_away(client)
+                client.suspended = True
+        if frame.suspend_fence_addr:
+            self._store(frame.suspend_fence_addr, frame.suspend_fence_value, 8)
+
+    def resume(self, frame: Any) -> Steps:
+        """Give suspended queues slots again."""
+        for client in self.clients:
+            if client.suspended and (frame.resume_all_gangs or client.gang == frame.gang_context_addr):
+                client.suspended = False
+                self._place(client)
+        return None
+
+    def reset_queue(self, frame: Any) -> Iterator[float]:
+        """Drop what a queue is doing; it stays mapped and goes on behind its write pointer."""
+        if frame.hang_detect_only or frame.hang_detect_then_reset:
+            raise Unmodelled("MES RESET with hang detection")
+        if frame.reset_legacy_gfx:
+            slot = Slot(0, frame.pipe_id_lp, frame.queue_id_lp)
+            queue = self._cp.queues.get(slot)
+        else:
+            client = self._by_doorbell(frame.doorbell_offset)
+            queue = None if client is None or client.slot is None else self._cp.queues[client.slot]
+        if queue is None or not queue.connected:
+            self._note("RESET: no queue of doorbell {:#x}", frame.doorbell_offset)
+            return
+        yield from stop_queues(self._cp, [queue], Stop.RESET)
+        hqd = queue.hqd
+        hqd.rptr = hqd.wptr
+        hqd.active = True
+        queue.connect()
+
+    # --- work for the host --------------------------------------------------------------------------------------
+    def misc(self, frame: Any) -> Steps:
+        """Do one of the small operations."""
+        handler = MISC.get(frame.opcode)
+        if handler is None:
+            raise Unmodelled(f"MES MISC operation {frame.opcode}")
+        return handler(self, frame)
+
+    def write_register(self, frame: Any) -> Steps:
+        """Write a register (dword offset)."""
+        self._cp.board.space.write(frame.write_reg.reg_offset * 4, frame.write_reg.reg_value)
+        return None
+
+    def read_register(self, frame: Any) -> Steps:
+        """Read a register (dword offset) to memory."""
+        self._store(frame.read_reg.buffer_addr, self._cp.board.space.read(frame.read_reg.reg_offset * 4), 4)
+        return None
+
+    def wait_register(self, frame: Any) -> Iterator[float]:
+        """Wait for a register; or write one and wait for another, as TLB flushes are asked for."""
+        wait, space = frame.wait_reg_mem, self._cp.board.space
+        watched = wait.reg_offset1
+        if wait.op == api.WRM_OPERATION__WR_WAIT_WR_REG:
+            space.write(wait.reg_offset1 * 4, wait.reference)
+            watched = wait.reg_offset2
+        while space.read(watched * 4) & wait.mask != wait.reference & wait.mask:
+            yield 1.0
+
+    def invalidate_gart(self, frame: Any) -> Steps:
+        """Invalidate the translations of VMID 0."""
+        return flush(self._cp, 1, 0)
+
+    def set_shader_debugger(self, frame: Any) -> Steps:
+        """Program a process's debug control, or let go of a process that ends.
+
+        A queue that is removed may come back, so what was saved of it stays until then. Source: amdkfd kfd_process_dequeue_from_device, which
+        asks for process_ctx_flush behind the removal of all queues; evictions do not.
+        """
+        asked = frame.set_shader_debugger
+        process = self.processes.get(asked.process_context_addr)
+        if asked.flags.process_ctx_flush:
+            if process is None:
+                self._cp.forget_saved(asked.process_context_addr)
+        elif process is not None:
+            with self._cp.grbm.acting(Slot(3, 0, 0), process.vmid):
+                self._write("SPI_GDBG_PER_VMID_CNTL", asked.spi_gdbg_per_vmid_cntl)
+            if asked.flags.single_memop or asked.flags.single_alu_op or any(asked.tcp_watch_cntl):
+                raise Unmodelled("MES SET_SHADER_DEBUGGER: address watches, one instruction at a time")
+        return None
+
+    def update_root_page_table(self, frame: Any) -> Steps:
+        """Move a process to another page directory."""
+        process = self.processes.get(frame.process_context_addr)
+        if process is None:
+            self._note("UPDATE_ROOT_PAGE_TABLE: no process {:#x}", frame.process_context_addr)
+            return None
+        base = frame.page_table_base_addr | PAGE_TABLE_VALID
+        self._write(f"GCVM_CONTEXT{process.vmid}_PAGE_TABLE_BASE_ADDR_LO32", base)
+        self._write(f"GCVM_CONTEXT{process.vmid}_PAGE_TABLE_BASE_ADDR_HI32", base >> 32)
+        return flush(self._cp, 1 << process.vmid, 0)
+
+    def notify_work(self, frame: Any) -> Steps:
+        """Look for slots for the queues that wait for one, of which some have work now."""
+        self._place_waiting()
+        return None
+
+    def change_config(self, frame: Any) -> Steps:
+        """Change what SET_HW_RSRC said: nothing that this MES has but off is known. Source: mes_v11_api_def.h, CHANGE_CONFIG."""
+        asked = frame.change_config
+        if asked.option.all or asked.opcode == api.MESAPI_MISC__CHANGE_CONFIG_OPTION_CHANGE_TDR_CONFIG:
+            raise Unmodelled(f"MES CHANGE_CONFIG option {asked.opcode}, {asked.option.all:#x}")
+        return None
+
+    def set_hw_resources_1(self, frame: Any) -> Steps:
+        """Take memory for MES's own notes, in which it writes nothing here: amdgpu gives it and never looks at it.
+
+        Source: mes_v11_0.c, set_hw_resources_1.
+        """
+        if frame.cleaner_shader_fence_mc_addr:
+            raise Unmodelled("MES SET_HW_RSRC_1: a cleaner shader between processes")
+        return None
+
+    def query_status(self, frame: Any) -> Steps:
+        """Answer by the fence alone, which is all that drivers look at. Source: mes_v11_0.c, query_sched_status."""
+        return None
+
+
+Handler = Callable[[Mes, Any], Steps]
+
+
+def lacking(what: str) -> Handler:
+    """Make the handler of an operation that the model does not have."""
+
+    def refuse(mes: Mes, frame: Any) -> Steps:
+        raise Unmodelled(f"MES {what}")
+
+    return refuse
+
+
+# What is lacking here amdgpu does not send to a card of this generation (mes_v11_0.c, amdgpu_mes.c). Queues keep their
+# slot, so priorities, quanta and yields, which metal obeys, would have nothing to act on.
+MISC: dict[int, Handler] = {
+    api.MESAPI_MISC__WRITE_REG: Mes.write_register,
+    api.MESAPI_MISC__INV_GART: Mes.invalidate_gart,
+    api.MESAPI_MISC__QUERY_STATUS: Mes.query_status,
+    api.MESAPI_MISC__READ_REG: Mes.read_register,
+    api.MESAPI_MISC__WAIT_REG_MEM: Mes.wait_register,
+    api.MESAPI_MISC__SET_SHADER_DEBUGGER: Mes.set_shader_debugger,
+    api.MESAPI_MISC__NOTIFY_WORK_ON_UNMAPPED_QUEUE: Mes.notify_work,
+    api.MESAPI_MISC__NOTIFY_TO_UNMAP_PROCESSES: lacking("NOTIFY_TO_UNMAP_PROCESSES"),
+    api.MESAPI_MISC__CHANGE_CONFIG: Mes.change_config,
+}
+HANDLERS: dict[int, tuple[Any, Handler]] = {
+    api.MES_SCH_API_SET_HW_RSRC: (api.MESAPI_SET_HW_RESOURCES, Mes.set_hw_resources),
+    api.MES_SCH_API_SET_HW_RSRC_1: (api.MESAPI_SET_HW_RESOURCES_1, Mes.set_hw_resources_1),
+    api.MES_SCH_API_SET_SCHEDULING_CONFIG: (
+        api.MESAPI__SET_SCHEDULING_CONFIG,
+        lacking("SET_SCHEDULING_CONFIG: time slices"),
+    ),
+    api.MES_SCH_API_ADD_QUEUE: (api.MESAPI__ADD_QUEUE, Mes.add_queue),
+    api.MES_SCH_API_REMOVE_QUEUE: (api.MESAPI__REMOVE_QUEUE, Mes.remove_queue),
+    api.MES_SCH_API_PERFORM_YIELD: (api.MESAPI__PERFORM_YIELD, lacking("PERFORM_YIELD: time slices")),
+    api.MES_SCH_API_SET_GANG_PRIORITY_LEVEL: (
+        api.MESAPI__CHANGE_GANG_PRIORITY_LEVEL,
+        lacking("SET_GANG_PRIORITY_LEVEL: order among queues that wait for a slot"),
+    ),
+    api.MES_SCH_API_SUSPEND: (api.MESAPI__SUSPEND, Mes.suspend),
+    api.MES_SCH_API_RESUME: (api.MESAPI__RESUME, Mes.resume),
+    api.MES_SCH_API_RESET: (api.MESAPI__RESET, Mes.reset_queue),
+    api.MES_SCH_API_SET_LOG_BUFFER: (api.MESAPI__SET_LOGGING_BUFFER, lacking("SET_LOG_BUFFER: a log in memory")),
+    api.MES_SCH_API_CHANGE_GANG_PRORITY: (
+        api.MESAPI__CHANGE_GANG_PRIORITY_LEVEL,
+        lacking("CHANGE_GANG_PRORITY: order among queues that wait for a slot"),
+    ),
+    api.MES_SCH_API_QUERY_SCHEDULER_STATUS: (api.MESAPI__QUERY_MES_STATUS, Mes.query_status),
+    api.MES_SCH_API_PROGRAM_GDS: (api.MESAPI__PROGRAM_GDS, lacking("PROGRAM_GDS")),
+    api.MES_SCH_API_SET_DEBUG_VMID: (api.MESAPI__SET_DEBUG_VMID, lacking("SET_DEBUG_VMID: debuggers")),
+    api.MES_SCH_API_MISC: (api.MESAPI__MISC, Mes.misc),
+    api.MES_SCH_API_UPDATE_ROOT_PAGE_TABLE: (api.MESAPI__UPDATE_ROOT_PAGE_TABLE, Mes.update_root_page_table),
+    api.MES_SCH_API_AMD_LOG: (api.MESAPI_AMD_LOG, lacking("AMD_LOG: a log in memory")),
+}

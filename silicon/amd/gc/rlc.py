@@ -1,0 +1,120 @@
+"""Run-list controller (RLC) as the host sees it: which firmware the graphics core has, the boot after autoload, safe mode.
+
+Source: amdgpu gfx_v11_0.c (wait_for_rlc_autoload_complete, set_safe_mode, rlc_start), psp_gfx_if.h (firmware types).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ringup.autogen.amd import psp
+from ringup.silicon.amd.common.parts import Board
+from ringup.silicon.common.cells import Cells
+
+AUTOLOAD_US = 50  # from the command to BOOTLOAD_COMPLETE; metal's time is unknown: some drivers wait 100 ms, one does not wait at all
+SAFE_MODE_US = 10
+# Firmware without which an engine does not run; any one of a row's types will do. Pipes have stacks of their own.
+NEEDED: dict[str, tuple[tuple[int, ...], ...]] = {
+    "rlc": (
+        (psp.GFX_FW_TYPE_RLC_IRAM,), (psp.GFX_FW_TYPE_RLC_DRAM_BOOT,), (psp.GFX_FW_TYPE_RLC_P,), (psp.GFX_FW_TYPE_RLC_V,),
+    ),
+    # not to boot, as a driver without them shows that works on metal; without them power gating loses registers
+    "power gating": ((psp.GFX_FW_TYPE_RLC_RESTORE_LIST_GPM_MEM,), (psp.GFX_FW_TYPE_RLC_RESTORE_LIST_SRM_MEM,)),
+    "gfx": ((psp.GFX_FW_TYPE_CP_PFP, psp.GFX_FW_TYPE_RS64_PFP), (psp.GFX_FW_TYPE_CP_ME, psp.GFX_FW_TYPE_RS64_ME)),
+    "mec": ((psp.GFX_FW_TYPE_CP_MEC, psp.GFX_FW_TYPE_RS64_MEC),),
+    "mes": (
+        (psp.GFX_FW_TYPE_CP_MES, psp.GFX_FW_TYPE_RS64_MES), (psp.GFX_FW_TYPE_MES_STACK, psp.GFX_FW_TYPE_RS64_MES_STACK),
+    ),
+    "kiq": (
+        (psp.GFX_FW_TYPE_CP_MES_KIQ, psp.GFX_FW_TYPE_RS64_KIQ), (psp.GFX_FW_TYPE_MES_KIQ_STACK, psp.GFX_FW_TYPE_RS64_KIQ_STACK),
+    ),
+} | {
+    f"gfx pipe {pipe}": ((psp.GFX_FW_TYPE_RS64_PFP_P0_STACK + pipe,), (psp.GFX_FW_TYPE_RS64_ME_P0_STACK + pipe,))
+    for pipe in range(2)
+} | {f"mec pipe {pipe}": ((psp.GFX_FW_TYPE_RS64_MEC_P0_STACK + pipe,),) for pipe in range(4)}  # fmt: skip
+NAMES = {
+    value: name.removeprefix("GFX_FW_TYPE_") for name, value in vars(psp).items() if name.startswith("GFX_FW_TYPE_")
+}
+
+
+class Rlc:
+    """The controller. It boots when the PSP has loaded all images and says so (`autoload`)."""
+
+    def __init__(self, board: Board, cells: Cells) -> None:
+        self.board, self.cells = board, cells
+        self._loaded: set[int] = set()
+        self._missing: dict[tuple[str, int | None], str] = {}  # what `missing` has said, until something changes
+        self._booted = False
+        cells.on_write("RLC_SAFE_MODE", self._safe_mode)
+        cells.on_read("RLC_GPM_STAT", self._power_status)
+        cells.on_read("RLC_STAT", lambda: 0)
+
+    def reset(self) -> None:
+        """Forget the firmware; the registers are GRBM's to reset."""
+        self._loaded.clear()
+        self._missing.clear()
+        self._booted = False
+
+    def firmware_loaded(self, fw_type: int, image: bytes) -> None:
+        """Take an image that the PSP has accepted; it runs after the next autoload."""
+        self._loaded.add(fw_type)
+        self._missing.clear()
+
+    def autoload(self, fw_types: Iterable[int] = ()) -> None:
+        """Boot the graphics core with what is loaded. The engines' controls are set up first: what a driver writes meanwhile stays."""
+        self._loaded.update(fw_types)
+        self._missing.clear()
+        self.cells["RLC_RLCS_BOOTLOAD_STATUS"] = 0
+        # out of halt with their code cached; pipes start when made active. An engine without code stays halted
+        for name, engine in (("CP_MEC_RS64_CNTL", "mec"), ("CP_ME_CNTL", "gfx")):
+            if not self._lacks(engine):
+                self.cells[name] = 0
+        self.board.clock.after(AUTOLOAD_US, self._boot)
+
+    def _boot(self) -> None:
+        lacking = self._lacks("rlc")
+        if lacking:
+            # GUESS: autoload goes through the table of contents and stops at a part that is not there
+            self.board.log.note("rlc", "violation", "autoload stops: {} not loaded", ", ".join(lacking))
+            return
+        if unsaved := self._lacks("power gating"):
+            self.board.log.note("rlc", "boot", "{} not loaded: power gating would lose registers", ", ".join(unsaved))
+        self._booted = True
+        self._missing.clear()
+        self.cells.put("RLC_RLCS_BOOTLOAD_STATUS", bootload_complete=1, gfx_init_done=1, rlc_gpm_iram_loaded=1)
+        self.cells.put("RLC_CNTL", rlc_enable_f32=1)
+
+    @property
+    def booted(self) -> bool:
+        """Whether the graphics core works at all."""
+        return self._booted
+
+    def missing(self, engine: str, pipe: int | None = None) -> str:
+        """Say why `engine` (a key of NEEDED), or one of its pipes, cannot run; empty if it can."""
+        known = self._missing.get((engine, pipe))
+        if known is None:
+            known = self._missing[engine, pipe] = self._find_missing(engine, pipe)
+        return known
+
+    def _find_missing(self, engine: str, pipe: int | None) -> str:
+        if not self._booted:
+            return "the graphics core has not been booted (RLC autoload)"
+        lacking = self._lacks(engine) + (self._lacks(f"{engine} pipe {pipe}") if pipe is not None else [])
+        return f"its firmware has not been loaded: {', '.join(lacking)}" if lacking else ""
+
+    def _lacks(self, engine: str) -> list[str]:
+        """Name what of a row is not loaded."""
+        rows = NEEDED.get(engine, ())
+        return [NAMES[types[-1]] for types in rows if not self._loaded.intersection(types)]
+
+    def _safe_mode(self, value: int) -> None:
+        """CMD falls when the message has been taken."""
+        if self.cells.field("RLC_SAFE_MODE", "cmd", value):
+            self.board.clock.after(SAFE_MODE_US, self._safe_mode_taken)
+
+    def _safe_mode_taken(self) -> None:
+        self.cells.put("RLC_SAFE_MODE", cmd=0, response=0)
+
+    def _power_status(self) -> int:
+        on = int(self._booted)
+        return self.cells.replace("RLC_GPM_STAT", 0, gfx_power_status=on, gfx_clock_status=on, cmp_power_status=on)

@@ -1,0 +1,107 @@
+"""Waves as the sequencers show them: GRBM_GFX_INDEX selects a SIMD, SQ_IND_INDEX a wave slot and a word of it, SQ_IND_DATA reads it.
+
+SQ_CMD tells waves what to do. A model's grid counts wave slots by itself, so two grids at once may claim the same slot; the older one is shown.
+Source: amdgpu gfx_v11_0.c, wave_read_ind, gfx_v11_0_read_wave_data and gfx_v11_0_ring_soft_recovery; gc_11_0_0_offset.h, ixSQ_WAVE_*;
+soc21_enum.h, SQ_IND_CMD_*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ringup.autogen.amd import gc, gc_sq
+from ringup.autogen.layout import Field, Word
+from ringup.errors import Unmodelled
+from ringup.silicon.amd.gc.grbm import Slot
+from ringup.silicon.common.cells import Cells
+from ringup.silicon.shader.common.state import (
+    EXEC_HI,
+    EXEC_LO,
+    HW_ID1,
+    HW_ID2,
+    MODE,
+    PC_HI,
+    PC_LO,
+    STATUS,
+    TRAPSTS,
+    WaveState,
+)
+
+OF_WAVE: dict[type[Word], int] = {  # what of a wave's state a word shows
+    gc_sq.SQ_WAVE_MODE: MODE,
+    gc_sq.SQ_WAVE_STATUS: STATUS,
+    gc_sq.SQ_WAVE_TRAPSTS: TRAPSTS,
+    gc_sq.SQ_WAVE_PC_LO: PC_LO,
+    gc_sq.SQ_WAVE_PC_HI: PC_HI,
+    gc_sq.SQ_WAVE_EXEC_LO: EXEC_LO,
+    gc_sq.SQ_WAVE_EXEC_HI: EXEC_HI,
+    gc_sq.SQ_WAVE_HW_ID1: HW_ID1,
+}
+
+
+NOTHING, KILL = 0, 3  # SQ_IND_CMD_CMD
+BROADCAST = 1  # SQ_IND_CMD_MODE: to every wave of the selected sequencers
+
+
+class Instance(Word):
+    """GRBM_GFX_INDEX.instance_index of a sequencer. GUESS: laid out as in the sequencer's interrupt words (kfd_int_process_v11.c)."""
+
+    simd = Field(1, 0)
+    wgp = Field(5, 2)
+
+
+class Sequencers:
+    """The index registers of all sequencers, and their commands.
+
+    `waves` gives what runs now, with the queue it came from; `kill` ends the waves of a VMID, or all for None.
+    """
+
+    def __init__(
+        self,
+        cells: Cells,
+        version: tuple[int, int, int],
+        waves: Callable[[], Iterable[tuple[Slot, WaveState]]],
+        kill: Callable[[int | None], None],
+    ) -> None:
+        self._cells, self._waves, self._kill = cells, waves, kill
+        self._words = {word.place(version)[0]: place for word, place in OF_WAVE.items()}
+        self._active = gc_sq.SQ_WAVE_ACTIVE.place(version)[0]
+        self._owner = gc_sq.SQ_WAVE_HW_ID2.place(version)[0]
+        cells.on_read("SQ_IND_DATA", self._data)
+        cells.on_write("SQ_CMD", self._command)
+
+    def _command(self, value: int) -> None:
+        """End waves; metal lets groups that have not begun follow, which drivers meet by repeating it. Here they end with their grid."""
+        order = gc_sq.SQ_CMD(value)
+        if order.cmd == NOTHING:
+            return
+        chosen = gc.GRBM_GFX_INDEX(self._cells["GRBM_GFX_INDEX"])
+        everywhere = chosen.se_broadcast_writes and chosen.sa_broadcast_writes and chosen.instance_broadcast_writes
+        if (order.cmd, order.mode) != (KILL, BROADCAST) or not everywhere:
+            raise Unmodelled(f"{order!r} to the waves that {chosen!r} selects")
+        self._kill(order.vm_id if order.check_vmid else None)
+
+    def _data(self) -> int:
+        index = gc_sq.SQ_IND_INDEX(self._cells["SQ_IND_INDEX"])
+        here = self._selected()
+        if index.index == self._active:
+            return sum(1 << number for number in here)
+        if index.wave_id not in here:
+            return 0
+        slot, wave = here[index.wave_id]
+        if index.index == self._owner:
+            seen = gc_sq.SQ_WAVE_HW_ID2(int(wave.words[HW_ID2]))
+            return int(seen.replace(me_id=slot.me, pipe_id=slot.pipe, queue_id=slot.queue))
+        place = self._words.get(index.index)
+        return 0 if place is None else int(wave.words[place])
+
+    def _selected(self) -> dict[int, tuple[Slot, WaveState]]:
+        """Return the waves of the selected SIMD by slot."""
+        chosen = gc.GRBM_GFX_INDEX(self._cells["GRBM_GFX_INDEX"])
+        unit = Instance(chosen.instance_index & 0x3F)
+        found: dict[int, tuple[Slot, WaveState]] = {}
+        for slot, wave in self._waves():
+            at = gc_sq.SQ_WAVE_HW_ID1(int(wave.words[HW_ID1]))
+            if (at.se_id, at.sa_id, at.wgp_id, at.simd_id) == (chosen.se_index, chosen.sa_index, unit.wgp, unit.simd):
+                found.setdefault(at.wave_id, (slot, wave))
+        return found

@@ -1,0 +1,242 @@
+"""The graphics core's caches, as an option: what the first level and the GL2 hold that memory does not, and who sees it.
+
+Second level (GL2): lines of VRAM that the cores have touched and that are not MTYPE_UC. The cores, CP and SDMA see it; the host and other hubs
+see memory. What a kernel stores stays there until a write-back; what the host stores stays behind it until an invalidation. CP and SDMA write
+through: their write policy is BYPASS. First level (K$, GL0; I$) with GL1 behind it: what a kernel has read is read so by later kernels until
+each of them is invalidated, in one packet or in several. Stale bytes are given as they are, and the log says which line, who wrote it, and
+what was not invalidated.
+
+Less strict than metal: lines are never evicted, and inside one dispatch all waves are coherent. The host's memory and MTYPE_UC are never in the
+GL2. A line that was read counts as in K$, GL0 and GL1 alike, so all must be invalidated, by packets: instructions that invalidate, and the
+GLC, SLC and DLC bits of those that load, are for inside a dispatch. The range of an invalidation is taken as everything.
+Source: LLVM AMDGPUUsage, "Memory Model GFX10-GFX11"; amdgpu gfx_v11_0.c (emit_mem_sync, emit_fence), sdma_v6_0.c with sdma_common.h
+(CACHE_WRITE_POLICY_L2__DEFAULT is BYPASS), gfxhub_v3_0.c (MTYPE of what no table translates); Mesa radv_cs.c (GCR_CNTL).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringup.silicon.amd.common.cache_control import Invalidation
+from ringup.silicon.amd.common.parts import Board
+from ringup.silicon.amd.memory.hub_memory import HubMemory, Translator
+from ringup.silicon.common.memory import Vram
+from ringup.silicon.shader.common.state import Region
+
+STORES_KEPT = 256
+LINE = 128  # bytes, of GL0 and GL2; GUESS: K$ and I$ are taken to have the same, RDNA's have 64
+CODE_BYTES = 0x10000  # code is read ahead by as much, within its region
+MTYPE_SHIFT, MTYPE_UC = 48, 3  # GFX10 and later; MTYPE_UC: amdgpu's enum
+Bytes = NDArray[np.uint8]
+
+
+def is_cached(flags: int) -> bool:
+    """Whether the GL2 holds memory behind a page-table entry; what no table translates is MTYPE_UC (gfxhub_v3_0.c, init_tlb_regs)."""
+    return bool(flags) and flags >> MTYPE_SHIFT & 7 != MTYPE_UC
+
+
+def _bytes_at(pointer: int, size_bytes: int) -> Bytes:
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size_bytes).from_address(pointer))
+
+
+@dataclass(slots=True)
+class Line:
+    """First-level copies of a run of lines, and in which caches they may still be."""
+
+    data: Bytes
+    scalar: bool = True
+    gl0: bool = True
+    gl1: bool = True
+
+    @property
+    def held_in(self) -> list[str]:
+        """Name the caches that may still have it."""
+        return [name for name, there in (("K$", self.scalar), ("GL0", self.gl0), ("GL1", self.gl1)) if there]
+
+
+@dataclass(slots=True)
+class Caches:
+    """The caches of one card."""
+
+    board: Board
+    epoch: int = 0
+    # the last stores of CP and SDMA: first byte, the byte behind, who
+    _stores: deque[tuple[int, int, str]] = field(default_factory=lambda: deque(maxlen=STORES_KEPT))
+    _second: Vram = field(init=False)
+    # by line: as it was filled, if a kernel may have written it
+    _filled: dict[int, Bytes | None] = field(default_factory=dict)
+    _data: dict[int, Line] = field(default_factory=dict)  # by host address of what lies behind
+    _code: dict[int, Line] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._second = Vram(self.board.vram.size_bytes)
+
+    def reset(self) -> None:
+        """Forget everything, unwritten bytes too."""
+        self._filled.clear()
+        self._data.clear()
+        self._code.clear()
+        self._stores.clear()
+        self._second.lose()
+        self.epoch += 1
+
+    # --- second level -------------------------------------------------------------------------------------------
+    def fill(self, vram_pa: int, lines: int, *, write: bool) -> int:
+        """Hold lines of VRAM; return the host address of the first one's bytes."""
+        asked = range(vram_pa // LINE, vram_pa // LINE + lines)
+        if not any(line in self._filled for line in asked):
+            # all at once: a run of code is long
+            size = lines * LINE
+            self._second.write(vram_pa, self.board.vram.view[vram_pa : vram_pa + size])
+            self._filled.update(dict.fromkeys(asked))
+        for line in asked if write or lines > 1 else ():
+            if line not in self._filled:
+                self._second.write(line * LINE, self.board.vram.view[line * LINE : (line + 1) * LINE])
+                self._filled[line] = None
+            if write and self._filled[line] is None:
+                self._filled[line] = self._line(line).copy()
+        return self._second.span.pointer + vram_pa
+
+    def _line(self, line: int) -> Bytes:
+        return _bytes_at(self._second.span.pointer + line * LINE, LINE)
+
+    def read(self, vram_pa: int, size_bytes: int) -> bytes:
+        """Read for a client of the second level: held lines from there, others from memory; nothing is filled."""
+        data = bytearray(self.board.vram.read(vram_pa, size_bytes))
+        for line in self._held(vram_pa, size_bytes):
+            at, end = max(line * LINE, vram_pa), min((line + 1) * LINE, vram_pa + size_bytes)
+            data[at - vram_pa : end - vram_pa] = self._second.view[at:end]
+        return bytes(data)
+
+    def write(self, vram_pa: int, data: bytes | memoryview, client: str) -> None:
+        """Write through for CP or SDMA: memory and held lines get the bytes."""
+        self.board.vram.write(vram_pa, data)
+        self._stores.append((vram_pa, vram_pa + len(data), client))
+        for line in self._held(vram_pa, len(data)):
+            at, end = max(line * LINE, vram_pa), min((line + 1) * LINE, vram_pa + len(data))
+            chunk = data[at - vram_pa : end - vram_pa]
+            self._second.write(at, chunk)
+            base = self._filled[line]
+            if base is not None:
+                base[at - line * LINE : end - line * LINE] = np.frombuffer(chunk, np.uint8)
+
+    def _held(self, vram_pa: int, size_bytes: int) -> list[int]:
+        """Return the lines of a range that are held."""
+        asked = range(vram_pa // LINE, (vram_pa + size_bytes - 1) // LINE + 1)
+        if len(asked) > len(self._filled):
+            return [line for line in self._filled if line in asked]
+        return [line for line in asked if line in self._filled]
+
+    def _write_back(self) -> None:
+        for line, base in self._filled.items():
+            if base is None:
+                continue
+            now = self._line(line)
+            changed = now != base
+            if changed.any():
+                memory = _bytes_at(self.board.vram.span.pointer + line * LINE, LINE)
+                memory[changed] = now[changed]
+                base[:] = now
+
+    def _forget_second(self) -> None:
+        """Drop what memory has too. UNKNOWN: what becomes of unwritten lines without a write-back; here they stay."""
+        kept: dict[int, Bytes | None] = {}
+        for line, base in self._filled.items():
+            if base is not None and (changed := self._line(line) != base).any():
+                memory = _bytes_at(self.board.vram.span.pointer + line * LINE, LINE)
+                now = self._line(line)
+                now[~changed] = memory[~changed]
+                base[~changed] = memory[~changed]
+                kept[line] = base
+        self._filled = kept
+
+    # --- first level --------------------------------------------------------------------------------------------
+    def invalidate(self, what: Invalidation) -> None:
+        """Do what a packet asks for."""
+        if what.second_writeback:
+            self._write_back()
+        if what.second_invalidate:
+            self._forget_second()
+        if what.instructions:
+            self._code.clear()
+        for line in self._data.values():
+            line.scalar &= not what.scalar
+            line.gl0 &= not what.gl0
+            line.gl1 &= not what.gl1
+        self._data = {key: line for key, line in self._data.items() if line.held_in}
+        self.epoch += 1
+
+    def seen(self, pointer: int, size_bytes: int, gpu_va: int, *, code: bool) -> int:
+        """Return the host address that a kernel reads instead of `pointer`: its own, or that of a stale copy."""
+        line = (self._code if code else self._data).get(pointer)
+        if line is None:
+            return pointer
+        stale = np.flatnonzero(line.data != _bytes_at(pointer, len(line.data)))
+        if not stale.size:
+            return pointer
+        at = int(stale[0]) // LINE * LINE
+        left = ["I$"] if code else line.held_in
+        self.board.log.note(
+            "gl", "stale", "line {:#x} is read as {} has it, written since by {}: not invalidated",
+            gpu_va + at, ", ".join(left), self._writer(pointer + at),
+        )  # fmt: skip
+        return line.data.ctypes.data
+
+    def _writer(self, pointer: int) -> str:
+        at = pointer - self._second.span.pointer
+        found = (client for first, end, client in reversed(self._stores) if first < at + LINE and at < end)
+        return next(found, "a kernel or the host")
+
+    def keep(self, pointer: int, size_bytes: int, *, code: bool) -> None:
+        """Remember what a kernel has read as it is now; a stale copy stays."""
+        lines = self._code if code else self._data
+        if pointer not in lines:
+            lines[pointer] = Line(_bytes_at(pointer, size_bytes).copy())
+        else:
+            held = lines[pointer]
+            held.scalar = held.gl0 = held.gl1 = True
+
+
+class CachedMemory:
+    """A VMID's memory as the cores see it through the caches: `shader.state.Memory`, a line at a time."""
+
+    def __init__(self, hub: Translator, vmid: int, client: str, caches: Caches) -> None:
+        self._inner, self._hub, self._vmid, self._caches = HubMemory(hub, vmid, client), hub, vmid, caches
+        self._read: dict[tuple[int, bool], tuple[int, int]] = {}  # by host address and whether it is code: bytes, epoch
+
+    @property
+    def epoch(self) -> int:
+        """Grows whenever regions handed out before may be wrong."""
+        return self._inner.epoch + self._caches.epoch
+
+    def region(self, gpu_va: int, write: bool, execute: bool = False) -> Region:
+        """Return the line that holds `gpu_va`, or a run of lines of code."""
+        whole = self._inner.region(gpu_va, write, execute)
+        at = whole.gpu_va if execute else gpu_va // LINE * LINE
+        size = min(whole.size_bytes, CODE_BYTES) if execute else LINE
+        pointer = self._second_level(whole, at, size, write=write)
+        if not write:
+            self._read[pointer, execute] = size, self._caches.board.host.epoch
+            pointer = self._caches.seen(pointer, size, at, code=execute)
+        return Region(at, size, pointer, whole.writable, whole.executable)
+
+    def _second_level(self, whole: Region, at: int, size_bytes: int, *, write: bool) -> int:
+        vram, pointer = self._caches.board.vram, whole.pointer + at - whole.gpu_va
+        vram_pa = pointer - vram.span.pointer
+        flags = self._hub.piece(self._vmid, whole.gpu_va, write).flags
+        if not 0 <= vram_pa < vram.size_bytes or not is_cached(flags):
+            return pointer
+        return self._caches.fill(vram_pa, size_bytes // LINE, write=write)
+
+    def retire(self) -> None:
+        """End a dispatch: what it has read stays in the first level."""
+        for (pointer, code), (size, epoch) in self._read.items():
+            if epoch == self._caches.board.host.epoch:
+                # else the host may have taken that memory away
+                self._caches.keep(pointer, size, code=code)
+        self._read.clear()

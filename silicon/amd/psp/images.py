@@ -1,0 +1,187 @@
+"""What the PSP checks of an image: the `$PS1` header in front, the digest of the body, the part it is for, and the signature behind.
+
+Source: PSPTool's header_file.py (places, signature's length by type, digest in the header when bit 0 of byte 0x5b is set), and the images of
+Debian's firmware-amd-graphics, three releases: all parts of the modelled chips agree. What follows the stated size is no part of the image: the
+stacks of the micro engines are sent with room behind them. `psp_keys` checks signatures; what a key in the chip's ROM has signed is known by
+the fingerprint of what AMD has published. UNKNOWN: which answer metal gives to which mistake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from hashlib import sha256
+
+from ringup.autogen.amd import psp_published
+from ringup.silicon.amd.psp import keys as psp_keys
+from ringup.silicon.amd.psp import parts as psp_parts
+from ringup.silicon.amd.psp import signing
+from ringup.silicon.amd.psp.keys import Key
+from ringup.silicon.amd.psp.parts import Part
+
+MAGIC, CONTAINER_VERSIONS = b"$PS1", range(1, 5)
+MAGIC_AT, BODY_SIZE_AT, ENCRYPTED_AT, SIGNED_AT, SIGNATURE_TYPE_AT, KEY_AT, COMPRESSED_AT = (
+    0x10,
+    0x14,
+    0x18,
+    0x30,
+    0x34,
+    0x38,
+    0x48,
+)
+KIND_AT, FLAGS_AT, VERSION_AT, SIZE_AT, DIGEST_AT = 0x58, 0x5B, 0x60, 0x6C, 0xD0
+KEY_BYTES, DIGEST_BYTES, HEADER_BYTES = 16, 32, 0x100
+DIGEST_STATED = 1
+SIGNATURE_BYTES = {0: 0x100, 2: 0x200}  # by type
+PADDING_BYTES = 16  # QUIRK: some bodies were summed before they were padded: the RLC's list of 2022
+FINGERPRINT_DIGITS = 24
+
+
+class Status(IntEnum):
+    """What is wrong with an image, as the secure OS answers it. Source: GlobalPlatform's TEE client API, whose numbers psp_gfx_if.h has."""
+
+    ACCESS_DENIED = 0xFFFF_0001
+    BAD_FORMAT = 0xFFFF_0005
+    BAD_PARAMETERS = 0xFFFF_0006
+    BAD_STATE = 0xFFFF_0007
+    NO_DATA = 0xFFFF_000B
+    SECURITY = 0xFFFF_000F
+    SHORT_BUFFER = 0xFFFF_0010
+
+
+class BadImage(Exception):
+    """An image that the PSP refuses, and why."""
+
+    def __init__(self, status: Status, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """One part as it lies in memory. `remark`: what is odd about an image that is taken all the same."""
+
+    data: bytes
+    version: int
+    remark: str = ""
+
+    @property
+    def body(self) -> bytes:
+        """What lies between header and signature."""
+        return self.data[HEADER_BYTES : HEADER_BYTES + _word(self.data, BODY_SIZE_AT)]
+
+
+def _word(data: bytes, at: int) -> int:
+    return int.from_bytes(data[at : at + 4], "little")
+
+
+def not_arrived(bad: BadImage, waiting_bytes: int) -> str:
+    """Return what a refusal adds when the host's writes have not all reached memory."""
+    suspect = bad.status in (Status.NO_DATA, Status.BAD_FORMAT, Status.SECURITY, Status.BAD_PARAMETERS)
+    return f"; {waiting_bytes:#x} bytes of the host's wait for a flush" if suspect and waiting_bytes else ""
+
+
+def size_from_header(start: bytes) -> int | None:
+    """Return the size that an image's first 256 bytes tell; None when they are no header that adds up."""
+    size = _word(start, SIZE_AT)
+    frame = HEADER_BYTES + SIGNATURE_BYTES.get(_word(start, SIGNATURE_TYPE_AT), 0)
+    marked = start[MAGIC_AT : MAGIC_AT + 4] == MAGIC
+    return size if size and (marked or _word(start, BODY_SIZE_AT) + frame == size) else None
+
+
+def check(data: bytes, part: Part, keys: Mapping[bytes, Key], chip: str) -> Image:
+    """Check an image of `part`. `keys`: those of the key database that was booted. Raises `BadImage`."""
+    if not data.strip(b"\0"):
+        raise BadImage(Status.NO_DATA, f"{len(data):#x} bytes of zeroes: nothing has arrived")
+    image = _framed(data, part)
+    kind = _word(image, KIND_AT) & 0xFFFF
+    if kind not in (part.kind, part.or_kind):
+        other = psp_parts.NAMES.get(kind, f"kind {kind:#x}")
+        raise BadImage(Status.BAD_PARAMETERS, f"an image of {other} where {part.name} was asked for")
+    body = image[HEADER_BYTES : HEADER_BYTES + _word(image, BODY_SIZE_AT)]
+    if not _digest_is_right(body, image[DIGEST_AT : DIGEST_AT + DIGEST_BYTES]):
+        raise BadImage(
+            Status.SECURITY,
+            "its body is not the one that its header has the SHA-256 of: changed, or not all has arrived",
+        )
+    remark = _signed(image, part, keys, chip)
+    return Image(image, _word(image, VERSION_AT), remark)
+
+
+def _framed(data: bytes, part: Part) -> bytes:
+    """Return header, body and signature, without what lies behind."""
+    magic = data[MAGIC_AT : MAGIC_AT + 4]
+    if magic != MAGIC and not (part.unmarked and magic == bytes(4) and size_from_header(data)):
+        raise BadImage(Status.BAD_FORMAT, _misread(data))
+    if len(data) < HEADER_BYTES:
+        raise BadImage(Status.SHORT_BUFFER, f"a signed image of {len(data):#x} bytes, less than its header")
+    if _word(data, ENCRYPTED_AT) or _word(data, COMPRESSED_AT):
+        raise BadImage(Status.BAD_FORMAT, "an encrypted or compressed image: no part of this card is")
+    signature = SIGNATURE_BYTES.get(_word(data, SIGNATURE_TYPE_AT))
+    if _word(data, SIGNED_AT) != 1 or signature is None or not data[FLAGS_AT] & DIGEST_STATED:
+        raise BadImage(Status.BAD_FORMAT, "its header says that it is not signed, or without a digest")
+    size, body = _word(data, SIZE_AT), _word(data, BODY_SIZE_AT)
+    if not body or size != HEADER_BYTES + body + signature:
+        raise BadImage(Status.BAD_FORMAT, f"a body of {body:#x} bytes in an image of {size:#x}")
+    if size > len(data):
+        raise BadImage(Status.SHORT_BUFFER, f"its header says {size:#x} bytes, it has {len(data):#x}")
+    return data[:size]
+
+
+def _misread(data: bytes) -> str:
+    """Say what bytes without a header may be. Source: common_firmware_header, amdgpu_ucode.h."""
+    size, header, major = _word(data, 0), _word(data, 4), _word(data, 8) & 0xFFFF
+    if 0x20 <= header <= 0x400 and major in CONTAINER_VERSIONS and header <= _word(data, 24) <= size:
+        return "a whole file of the kernel's firmware folder, not the signed part inside it"
+    further = data.find(MAGIC)
+    if further > MAGIC_AT:
+        return f"no signed header ($PS1); there is one {further - MAGIC_AT:#x} bytes further on"
+    return "no signed header ($PS1): a part without its header, or no firmware"
+
+
+def _digest_is_right(body: bytes, digest: bytes) -> bool:
+    paddings = range(PADDING_BYTES) if body else ()
+    return any(
+        sha256(body[: len(body) - padding]).digest() == digest
+        for padding in paddings
+        if not any(body[len(body) - padding :])
+    )
+
+
+def _signed(image: bytes, part: Part, keys: Mapping[bytes, Key], chip: str) -> str:
+    """Check who has signed an image, and that it is for this chip; return a remark."""
+    key_id = image[KEY_AT : KEY_AT + KEY_BYTES]
+    key = keys.get(key_id)
+    if part.rooted and key_id == signing.ROOT_ID:
+        key = psp_keys.ROOT
+    elif part.rooted and key is None and chip in psp_published.ROOT_KEYS.get(key_id.hex(), "").split():
+        return _known(image, chip, "signature not checked", by_body=True)
+    if key is None or (key is not psp_keys.ROOT and key.usage not in part.usages):
+        raise BadImage(
+            Status.ACCESS_DENIED,
+            f"signed with key {key_id.hex()}, "
+            + (
+                "which this card does not know"
+                if key is None
+                else f"which is for usage {key.usage:#x}, not for {part.name}"
+            ),
+        )
+    signature = key.bits // 8
+    if not psp_keys.is_signed(image[:-signature], image[-signature:], key):
+        raise BadImage(Status.SECURITY, "its signature is that of another content")
+    return "" if key.modulus == signing.MODULUS else _known(image, chip, "signature is right")
+
+
+def _known(image: bytes, chip: str, else_: str, *, by_body: bool = False) -> str:
+    """Look an image of AMD's up among the published ones."""
+    row = psp_published.PUBLISHED.get(sha256(image).hexdigest()[:FINGERPRINT_DIGITS])
+    if row is None:
+        body = image[DIGEST_AT : DIGEST_AT + DIGEST_BYTES].hex()[:FINGERPRINT_DIGITS]
+        if by_body and body in psp_published.BODIES:
+            raise BadImage(Status.SECURITY, "the body of a published image with another header or signature")
+        return f"published by nobody we know: {else_}"
+    if chip not in row[3].split():
+        # GUESS: the engines of all chips share a key, and what else tells metal is not public
+        raise BadImage(Status.BAD_PARAMETERS, f"an image published for {row[3].replace(' ', ', ')}, not for {chip}")
+    return ""

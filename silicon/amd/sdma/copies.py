@@ -1,0 +1,113 @@
+"""SDMA's bulk work: copies, fills, page-table entries. Everything goes through address translation, in slices of virtual time."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ringup.autogen.amd import sdma_packets as pkt
+from ringup.errors import Unmodelled
+
+if TYPE_CHECKING:
+    from ringup.silicon.amd.sdma.engine import Queue
+    from ringup.silicon.amd.sdma.packets import Engine
+
+SLICE_BYTES = 256 << 10  # moved before others get their turn
+BYTES_PER_US = 50_000  # a believable engine; not a performance estimate
+SWAPS = {1: ">u2", 2: ">u4", 3: ">u8"}  # 8 in 16, 8 in 32, 8 in 64: byte order within units
+Work = Generator[float, None, None]
+
+
+def swapped(data: bytes, mode: int) -> bytes:
+    """Return `data` with the bytes of each unit reversed as a packet's swap field says; a part of a unit at the end stays."""
+    form = SWAPS.get(mode)
+    if form is None:
+        return data
+    unit = np.dtype(form).itemsize
+    whole = len(data) // unit * unit
+    return np.frombuffer(data[:whole], form).byteswap().tobytes() + data[whole:]
+
+
+def _join(packet: Any, name: str) -> int:
+    return int(getattr(packet, f"{name}_31_0") | getattr(packet, f"{name}_63_32") << 32)
+
+
+def linear(engine: Engine, queue: Queue, packet: Any) -> Work:
+    """Copy bytes, to one destination or (broadcast) two. Slices go upwards, so an overlap upwards repeats what was copied first."""
+    if packet.backwards:
+        raise Unmodelled(f"{engine.name}: a copy that goes downwards ({packet!r})")
+    targets = [(_join(packet, "dst_addr"), packet.dst_sw)] if not packet.broadcast else []
+    if packet.broadcast:
+        more = yield from engine.fetch(queue, 2)
+        both = pkt.SDMA_PKT_COPY_BROADCAST_LINEAR.at(packet.VERSION)(int(packet) | more[0] << 224 | more[1] << 256)
+        targets = [(_join(both, "dst1_addr"), both.dst1_sw), (_join(both, "dst2_addr"), both.dst2_sw)]
+    source, size = _join(packet, "src_addr"), packet.count + 1
+    done = 0
+    while done < size:
+        part = min(SLICE_BYTES, size - done)
+        data = swapped(engine.read(queue, source + done, part), packet.src_sw)
+        for address, swap in targets:
+            engine.write(queue, address + done, swapped(data, swap))
+        done += part
+        yield part / BYTES_PER_US
+
+
+def window(engine: Engine, queue: Queue, packet: Any) -> Work:
+    """Copy a box between two linear surfaces. Extents, pitches and slice pitches are stored less one, in elements."""
+    element = 1 << packet.elementsize
+    width = (packet.rect_x + 1) * element
+    moved = 0
+    for z in range(packet.rect_z + 1):
+        for y in range(packet.rect_y + 1):
+            source = _join(packet, "src_addr") + element * _texel(packet, "src", y, z)
+            target = _join(packet, "dst_addr") + element * _texel(packet, "dst", y, z)
+            data = swapped(engine.read(queue, source, width), packet.src_sw)
+            engine.write(queue, target, swapped(data, packet.dst_sw))
+            moved += width
+            if moved >= SLICE_BYTES:
+                yield moved / BYTES_PER_US
+                moved = 0
+    yield moved / BYTES_PER_US
+
+
+def _texel(packet: Any, side: str, y: int, z: int) -> int:
+    def part(name: str) -> int:
+        return int(getattr(packet, f"{side}_{name}"))
+
+    rows = (part("y") + y) * (part("pitch") + 1)
+    return part("x") + rows + (part("z") + z) * (part("slice_pitch") + 1)
+
+
+def fill(engine: Engine, queue: Queue, packet: Any) -> Work:
+    """Fill with a byte, a word or a dword, as `fillsize` says; `count` is bytes less one."""
+    unit = 1 << packet.fillsize
+    if unit > 4:
+        unit = 4  # UNKNOWN: size 3 is named by no source
+    address, size = _join(packet, "dst_addr"), packet.count + 1
+    pattern = packet.src_data_31_0.to_bytes(4, "little")[:unit]
+    done = 0
+    while done < size:
+        part = min(SLICE_BYTES, size - done)
+        engine.write(queue, address + done, (pattern * (part // unit + 1))[:part])
+        done += part
+        yield part / BYTES_PER_US
+
+
+def generate(engine: Engine, queue: Queue, packet: Any) -> Work:
+    """Store page-table entries: a start value growing by a step, the flag bits of the mask set in each. `count` is entries less one."""
+    address = _join(packet, "dst_addr")
+    value = packet.init_dw0 | packet.init_dw1 << 32
+    step = packet.incr_dw0 | packet.incr_dw1 << 32
+    flags = packet.mask_dw0 | packet.mask_dw1 << 32
+    left = packet.count + 1
+    while left:
+        part = min(left, SLICE_BYTES // 8)
+        entries = [(value + step * number | flags) & 0xFFFF_FFFF_FFFF_FFFF for number in range(part)]
+        engine.write(queue, address, struct.pack(f"<{part}Q", *entries))
+        address += part * 8
+        value += step * part
+        left -= part
+        yield part * 8 / BYTES_PER_US

@@ -1,0 +1,4 @@
+"""The power controller: mailbox, tables, power and heat.
+
+Imported by the board.
+"""

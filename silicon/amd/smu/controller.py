@@ -1,0 +1,388 @@
+"""The SMU (MP1 13.0): its mailbox, features, clocks, power limit and tables.
+
+Source: smu_cmn.c (protocol), smu_v13_0.c, smu_v13_0_0_ppt.c and _7_ (use), their _ppsmc.h (messages, answers). The host writes 0 to C2PMSG_90,
+the argument to C2PMSG_82, the message to C2PMSG_66; the firmware puts a result into 82 and then an answer other than 0 into 90.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ringup.autogen.amd import psp
+from ringup.autogen.amd import smu_v13_0_0 as smu
+from ringup.silicon.amd.common.parts import Board, Hub, VmFault
+from ringup.silicon.amd.smu import tables as smu_tables
+from ringup.silicon.amd.smu.power import Power
+from ringup.silicon.amd.smu.tables import DEBUG_MODE1_RESET, PowerRow
+from ringup.silicon.common.cells import Cells
+from ringup.silicon.common.faults import FaultKind
+
+BOOT_US = (
+    50  # from the load of the firmware to its first answer: the PSP reports the load when it runs, drivers ask at once
+)
+ANSWER_US = 50
+TABLE_US = 200
+MODE1_RESET_US = 1_000
+MESSAGE, ARGUMENT, ANSWER = (f"MP1_SMN_C2PMSG_{number}" for number in (66, 82, 90))
+DEBUG_MESSAGE, DEBUG_ARGUMENT, DEBUG_ANSWER = (
+    f"MP1_SMN_C2PMSG_{number}" for number in (75, 53, 54)
+)  # smu_v13_0_0_ppt.c
+FLAGS = "MP1_FIRMWARE_FLAGS"
+PUBLIC_ALIAS = 0x3B0_0000  # MP1_Public: where hosts reach MP1's own registers over SMN
+ALIAS_BYTES = 0x10_0000
+CLIENT = "MP1"
+FINE_GRAINED = 1 << 31  # of the level count: any frequency between the levels; smu_v13_0.c, get_fine_grained_status
+FAULTS = (
+    FaultKind("smu_silent", "the SMU answers no message"),
+    FaultKind(
+        "smu_answer",
+        "the SMU answers every message with this",
+        "the answer: 255 failed, 254 unknown, 253 prerequisite, 252 busy",
+    ),
+)
+
+
+class Refused(Exception):
+    """A message that is answered with something else than OK."""
+
+    def __init__(self, answer: int, reason: str) -> None:
+        super().__init__(reason)
+        self.answer = answer
+
+
+def failed(reason: str) -> Refused:
+    """Return the answer to an argument that makes no sense."""
+    return Refused(smu.PPSMC_Result_Failed, reason)
+
+
+def prerequisite(reason: str) -> Refused:
+    """Return the answer to a message that came too early."""
+    return Refused(smu.PPSMC_Result_CmdRejectedPrereq, reason)
+
+
+class Smu:
+    """The power management firmware of one card. `cells` are the MP block's; `on_mode1_reset` resets the card."""
+
+    def __init__(
+        self,
+        board: Board,
+        cells: Cells,
+        hub: Hub,
+        row: PowerRow,
+        *,
+        busy_ns: Callable[[], int],
+        on_mode1_reset: Callable[[], None],
+    ) -> None:
+        self.board, self.cells, self._hub, self.row = board, cells, hub, row
+        self._on_mode1_reset = on_mode1_reset
+        self.power = Power(board.clock, row, busy_ns)
+        board.faults.know(*FAULTS)
+        cells.on_write(MESSAGE, self._message)
+        cells.on_write(DEBUG_MESSAGE, self._debug_message)
+        first = PUBLIC_ALIAS | cells.address(FLAGS) & (ALIAS_BYTES - 1) & ~0xFFF
+        offset = first - (cells.address(FLAGS) & ~0xFFF)
+        flags = cells.address(FLAGS)
+        board.space.door(row.flags_address, 4, lambda _: cells.read(flags), lambda _, value: cells.write(flags, value))
+        board.space.door(
+            first,
+            0x1000,
+            lambda address: cells.read(address - offset),
+            lambda address, value: cells.write(address - offset, value),
+        )
+        self._generation = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        self.running = False
+        self._busy = False
+        self.driver_address, self.tools_address = 0, 0
+        self.allowed_features = 0
+        self.workload = 0
+        self.powered: set[tuple[str, int]] = set()
+        self.baco = False
+        self.tables: dict[int, bytes] = {smu.TABLE_PPTABLE: smu_tables.pptable(self.row)}
+        self._metrics_counter = 0
+
+    def reset(self) -> None:
+        """Return to a chip without this firmware. The block's registers are reset with it."""
+        self._generation += 1
+        self._forget()
+        self.power.reset()
+        self.cells[FLAGS] = 0
+
+    def firmware_loaded(self, fw_type: int, image: bytes) -> None:
+        """Start once the PSP has loaded the SMU's firmware."""
+        if fw_type == psp.GFX_FW_TYPE_SMU:
+            generation = self._generation
+            self.board.clock.after(BOOT_US, lambda: self._start(generation))
+
+    def _start(self, generation: int) -> None:
+        if generation == self._generation:
+            self.running = True
+            self.cells.put(FLAGS, INTERRUPTS_ENABLED=1)
+            self.board.log.note("smu", "boot", "firmware {:#x} runs", self.row.firmware_version)
+
+    # --- mailbox ------------------------------------------------------------------------------------------------
+    def _message(self, number: int) -> None:
+        """Take a message. One that comes before the answer to the last is lost, as is one without firmware."""
+        if not self.running or self.board.faults.get("smu_silent") is not None:
+            self.board.log.note("smu", "message", "{:#x} with nobody to answer", number)
+            return
+        if self._busy:
+            self.board.log.note("smu", "violation", "message {:#x} before the last one was answered", number)
+            return
+        if self.cells[ANSWER]:
+            self.board.log.note("smu", "violation", "message {:#x} while C2PMSG_90 still holds an answer", number)
+        self._busy = True
+        generation, argument = self._generation, self.cells[ARGUMENT]
+
+        def finish() -> None:
+            if generation == self._generation:
+                self._busy = False
+                self._answer(number, argument)
+
+        slow = number in (smu.PPSMC_MSG_TransferTableSmu2Dram, smu.PPSMC_MSG_TransferTableDram2Smu)
+        self.board.clock.after(TABLE_US if slow else ANSWER_US, finish)
+
+    def _answer(self, number: int, argument: int) -> None:
+        try:
+            result = self._do(number, argument)
+        except Refused as refused:
+            self.board.log.note(
+                "smu", "refused", "message {:#x}({:#x}): {:#x}: {}", number, argument, refused.answer, refused
+            )
+            self.cells[ANSWER] = refused.answer
+        except VmFault as fault:
+            self.board.log.note("smu", "violation", "message {:#x}({:#x}): {}", number, argument, fault)
+            self.cells[ANSWER] = smu.PPSMC_Result_Failed
+        else:
+            self.cells[ARGUMENT] = result & 0xFFFF_FFFF
+            self.cells[ANSWER] = smu.PPSMC_Result_OK
+            self.board.log.note("smu", "message", "{:#x}({:#x}) = {:#x}", number, argument, result)
+
+    def _do(self, number: int, argument: int) -> int:
+        injected = self.board.faults.get("smu_answer")
+        if injected is not None:
+            raise Refused(injected & 0xFF, "a fault that was switched on")
+        handler = MESSAGES.get(number)
+        known = number not in self.row.lacks
+        if known and number in STATE_ONLY:
+            return 0
+        if handler is None or not known:
+            raise Refused(smu.PPSMC_Result_UnknownCmd, "this firmware has no such message")
+        if self.baco and number != smu.PPSMC_MSG_ExitBaco:
+            raise prerequisite("the chip is off (BACO)")
+        self.power.advance()
+        return handler(self, argument) or 0
+
+    def _debug_message(self, number: int) -> None:
+        if self.running and self.row.debug_messages:
+            self.board.clock.after(ANSWER_US, lambda: self._debug_answer(number))
+
+    def _debug_answer(self, number: int) -> None:
+        known = number in self.row.debug_messages
+        self.cells[DEBUG_ANSWER] = smu.PPSMC_Result_OK if known else smu.PPSMC_Result_UnknownCmd
+        if number == DEBUG_MODE1_RESET:
+            self._mode1(0)
+
+    # --- messages -----------------------------------------------------------------------------------------------
+    def _test(self, argument: int) -> int:
+        return argument + 1
+
+    def _allow(self, argument: int, shift: int) -> None:
+        mask = 0xFFFF_FFFF << shift
+        self.allowed_features = self.allowed_features & ~mask | argument << shift
+
+    def _enable(self, wanted: int, on: bool) -> None:
+        if on:
+            self.power.features |= wanted & smu_tables.FEATURES & self.allowed_features
+        else:
+            self.power.features &= ~wanted
+
+    def _address(self, name: str, argument: int, shift: int) -> None:
+        mask = 0xFFFF_FFFF << shift
+        setattr(self, name, getattr(self, name) & ~mask | argument << shift)
+
+    def _to_dram(self, argument: int) -> None:
+        """Store a table at the driver's address."""
+        data = self._table(argument & 0xFFFF)
+        self._hub.write(0, self._driver_address(), data, CLIENT)
+
+    def _from_dram(self, argument: int) -> None:
+        """Take a table from the driver's address."""
+        number = argument & 0xFFFF
+        name = WRITABLE.get(number)
+        if name is None:
+            raise failed(f"table {number} is not the driver's to write")
+        data = self._hub.read(0, self._driver_address(), self._size(name), CLIENT)
+        if number == smu.TABLE_PPTABLE and not any(data):
+            self.board.log.note("smu", "pptable", "a table of zeros: the board's own stays")
+            return
+        if number == smu.TABLE_OVERDRIVE:
+            self._overdrive(data)
+        self.tables[number] = data
+
+    def _driver_address(self) -> int:
+        if not self.driver_address:
+            raise prerequisite("no driver table address was set")
+        return self.driver_address
+
+    def _table(self, number: int) -> bytes:
+        if number == smu.TABLE_SMU_METRICS:
+            self._metrics_counter += 1
+            return self.power.metrics(self._metrics_counter)
+        if number == smu.TABLE_COMBO_PPTABLE:
+            return smu_tables.combo(self.row, self.tables[smu.TABLE_PPTABLE])
+        if number in self.tables:
+            return self.tables[number]
+        name = WRITABLE.get(number) or READABLE.get(number)
+        if name is None:
+            raise failed(f"there is no table {number}")
+        return bytes(self._size(name))
+
+    def _size(self, layout: str) -> int:
+        size: int = getattr(self.row.interface, layout).SIZE
+        return size
+
+    def _clock(self, argument: int) -> tuple[int, int]:
+        """Split `clock << 16 | value`."""
+        clock, value = argument >> 16, argument & 0xFFFF
+        if clock not in self.row.frequencies:
+            raise failed(f"there is no clock {clock}")
+        return clock, value
+
+    def _limit(self, argument: int, hard: bool, upper: bool) -> None:
+        clock, frequency = self._clock(argument)
+        table = self.row.frequencies[clock]
+        if not table[0] <= frequency <= table[-1] and frequency not in (0, 0xFFFF):
+            self.board.log.note(
+                "smu", "clamped", "clock {} to {} MHz: it runs from {} to {}", clock, frequency, table[0], table[-1]
+            )
+        chosen = self.power.limits.hard if hard else self.power.limits.soft
+        low, high = chosen.get(clock, (0, 0))
+        chosen[clock] = (low, frequency) if upper else (frequency, high)
+
+    def _level(self, argument: int) -> int:
+        """Return the frequency of a level, or with 0xff how many there are."""
+        clock, index = self._clock(argument)
+        table = self.row.frequencies[clock]
+        if index == 0xFF:
+            return len(table) | (FINE_GRAINED if clock in self.row.fine_grained else 0)
+        if index >= len(table):
+            raise failed(f"clock {clock} has {len(table)} levels, not {index + 1}")
+        return table[index]
+
+    def _lowest(self, argument: int) -> int:
+        return self.row.frequencies[self._clock(argument)[0]][0]
+
+    def _highest(self, argument: int) -> int:
+        return self.row.frequencies[self._clock(argument)[0]][-1]
+
+    def _set_power_limit(self, argument: int) -> None:
+        """Take a limit of up to the table's MsgLimits; bits 31:16 choose the throttler, 0 is the only one with a limit of its own.
+
+        More is the overdrive table's to ask for: smu_v13_0_0_ppt.c, set_power_limit.
+        """
+        watts = argument & 0xFFFF
+        low, high = self.row.power_limit * (100 - self.row.power_limit_percent[0]) // 100, self.row.power_limit
+        if not low <= watts <= high:
+            raise failed(f"a power limit of {watts} W, the board takes {low} to {high}")
+        self.power.message_limit = watts
+
+    def _overdrive(self, data: bytes) -> None:
+        """Take the power limit's part of an overdrive table; the clocks' and the fan's parts are kept and have no effect."""
+        whole = self.row.interface.OverDriveTableExternal_t.view(
+            bytearray(data)
+        )  # a view of a part does not keep the memory
+        table = whole.OverDriveTable
+        if not table.FeatureCtrlMask >> smu.PP_OD_FEATURE_PPT_BIT & 1:
+            return
+        below, above = self.row.power_limit_percent
+        if not -below <= table.Ppt <= above:
+            raise failed(f"an overdrive of {table.Ppt} % power, the board takes {-below} to {above}")
+        self.power.overdrive_percent = table.Ppt
+
+    def _power_domain(self, name: str, argument: int, on: bool) -> None:
+        domain = (name, argument >> 16)
+        (self.powered.add if on else self.powered.discard)(domain)
+
+    def _gfxoff(self, allowed: bool) -> None:
+        self.power.gfxoff_allowed = allowed
+
+    def _enter_baco(self, argument: int) -> None:
+        if not self.power.features >> smu.FEATURE_BACO_BIT & 1:
+            raise prerequisite("the BACO feature does not run")
+        self.baco = True
+
+    def _exit_baco(self, argument: int) -> None:
+        self.baco = False
+
+    def _mode1(self, argument: int) -> None:
+        self.board.clock.after(MODE1_RESET_US, self._on_mode1_reset)
+
+
+Handler = Callable[[Smu, int], "int | None"]
+MESSAGES: dict[int, Handler] = {
+    smu.PPSMC_MSG_TestMessage: Smu._test,
+    smu.PPSMC_MSG_GetSmuVersion: lambda s, a: s.row.firmware_version,
+    smu.PPSMC_MSG_GetDriverIfVersion: lambda s, a: s.row.interface_version,
+    smu.PPSMC_MSG_SetAllowedFeaturesMaskLow: lambda s, a: s._allow(a, 0),
+    smu.PPSMC_MSG_SetAllowedFeaturesMaskHigh: lambda s, a: s._allow(a, 32),
+    smu.PPSMC_MSG_EnableAllSmuFeatures: lambda s, a: s._enable(smu_tables.FEATURES, True),
+    smu.PPSMC_MSG_DisableAllSmuFeatures: lambda s, a: s._enable((1 << 64) - 1, False),
+    smu.PPSMC_MSG_EnableSmuFeaturesLow: lambda s, a: s._enable(a, True),
+    smu.PPSMC_MSG_EnableSmuFeaturesHigh: lambda s, a: s._enable(a << 32, True),
+    smu.PPSMC_MSG_DisableSmuFeaturesLow: lambda s, a: s._enable(a, False),
+    smu.PPSMC_MSG_DisableSmuFeaturesHigh: lambda s, a: s._enable(a << 32, False),
+    smu.PPSMC_MSG_GetRunningSmuFeaturesLow: lambda s, a: s.power.features & 0xFFFF_FFFF,
+    smu.PPSMC_MSG_GetRunningSmuFeaturesHigh: lambda s, a: s.power.features >> 32,
+    smu.PPSMC_MSG_SetDriverDramAddrHigh: lambda s, a: s._address("driver_address", a, 32),
+    smu.PPSMC_MSG_SetDriverDramAddrLow: lambda s, a: s._address("driver_address", a, 0),
+    smu.PPSMC_MSG_SetToolsDramAddrHigh: lambda s, a: s._address("tools_address", a, 32),
+    smu.PPSMC_MSG_SetToolsDramAddrLow: lambda s, a: s._address("tools_address", a, 0),
+    smu.PPSMC_MSG_TransferTableSmu2Dram: Smu._to_dram,
+    smu.PPSMC_MSG_TransferTableDram2Smu: Smu._from_dram,
+    smu.PPSMC_MSG_EnterBaco: Smu._enter_baco,
+    smu.PPSMC_MSG_ExitBaco: Smu._exit_baco,
+    smu.PPSMC_MSG_SetSoftMinByFreq: lambda s, a: s._limit(a, hard=False, upper=False),
+    smu.PPSMC_MSG_SetSoftMaxByFreq: lambda s, a: s._limit(a, hard=False, upper=True),
+    smu.PPSMC_MSG_SetHardMinByFreq: lambda s, a: s._limit(a, hard=True, upper=False),
+    smu.PPSMC_MSG_SetHardMaxByFreq: lambda s, a: s._limit(a, hard=True, upper=True),
+    smu.PPSMC_MSG_GetMinDpmFreq: Smu._lowest,
+    smu.PPSMC_MSG_GetMaxDpmFreq: Smu._highest,
+    smu.PPSMC_MSG_GetDcModeMaxDpmFreq: Smu._highest,
+    smu.PPSMC_MSG_GetDpmFreqByIndex: Smu._level,
+    smu.PPSMC_MSG_SetWorkloadMask: lambda s, a: setattr(s, "workload", a),
+    smu.PPSMC_MSG_AllowGfxOff: lambda s, a: s._gfxoff(True),
+    smu.PPSMC_MSG_DisallowGfxOff: lambda s, a: s._gfxoff(False),
+    smu.PPSMC_MSG_PowerUpVcn: lambda s, a: s._power_domain("vcn", a, True),
+    smu.PPSMC_MSG_PowerDownVcn: lambda s, a: s._power_domain("vcn", a, False),
+    smu.PPSMC_MSG_PowerUpJpeg: lambda s, a: s._power_domain("jpeg", a, True),
+    smu.PPSMC_MSG_PowerDownJpeg: lambda s, a: s._power_domain("jpeg", a, False),
+    smu.PPSMC_MSG_Mode1Reset: Smu._mode1,
+    smu.PPSMC_MSG_SetPptLimit: Smu._set_power_limit,
+    smu.PPSMC_MSG_GetPptLimit: lambda s, a: s.power.power_limit,
+}
+STATE_ONLY = frozenset({  # taken, and nothing that the model shows follows from them
+    smu.PPSMC_MSG_RunDcBtc, smu.PPSMC_MSG_UseDefaultPPTable, smu.PPSMC_MSG_OverridePcieParameters, smu.PPSMC_MSG_NotifyPowerSource,
+    smu.PPSMC_MSG_ReenableAcDcInterrupt, smu.PPSMC_MSG_SetMGpuFanBoostLimitRpm, smu.PPSMC_MSG_PrepareMp1ForUnload,
+    smu.PPSMC_MSG_DALNotPresent, smu.PPSMC_MSG_EnableUCLKShadow, smu.PPSMC_MSG_AllowIHHostInterrupt, smu.PPSMC_MSG_SetGpoAllow,
+    smu.PPSMC_MSG_SetExternalClientDfCstateAllow, smu.PPSMC_MSG_ArmD3, smu.PPSMC_MSG_BacoAudioD3PME,
+    smu.PPSMC_MSG_SetNumBadMemoryPagesRetired, smu.PPSMC_MSG_SetBadMemoryPagesRetiredFlagsPerChannel,
+    smu.PPSMC_MSG_DramLogSetDramAddrHigh, smu.PPSMC_MSG_DramLogSetDramAddrLow, smu.PPSMC_MSG_DramLogSetDramSize,
+    smu.PPSMC_MSG_SetSystemVirtualDramAddrHigh, smu.PPSMC_MSG_SetSystemVirtualDramAddrLow, smu.PPSMC_MSG_SetFwDstatesMask,
+    smu.PPSMC_MSG_SetThrottlerMask, smu.PPSMC_MSG_SetVideoFps, smu.PPSMC_MSG_SetTemperatureInputSelect, smu.PPSMC_MSG_AllowGfxDcs,
+    smu.PPSMC_MSG_DisallowGfxDcs, smu.PPSMC_MSG_EnableAudioStutterWA, smu.PPSMC_MSG_SetDcsArch, smu.PPSMC_MSG_SetPriorityDeltaGain,
+})  # fmt: skip
+WRITABLE = {  # tables a driver may store, with their layouts
+    smu.TABLE_PPTABLE: "PPTable_t",
+    smu.TABLE_WATERMARKS: "WatermarksExternal_t",
+    smu.TABLE_DRIVER_SMU_CONFIG: "DriverSmuConfigExternal_t",
+    smu.TABLE_ACTIVITY_MONITOR_COEFF: "DpmActivityMonitorCoeffIntExternal_t",
+    smu.TABLE_OVERDRIVE: "OverDriveTableExternal_t",
+}
+READABLE = {
+    smu.TABLE_AVFS_PSM_DEBUG: "AvfsDebugTableExternal_t",
+    smu.TABLE_DRIVER_INFO: "DriverInfoTable_t",
+    smu.TABLE_ECCINFO: "EccInfoTable_t",
+}

@@ -1,0 +1,168 @@
+"""Power, clocks and heat of a board, as the metrics tell them: work makes it warm, limits hold it, idling cools it.
+
+The laws are simple and the constants plausible; nothing here was measured on metal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ringup.autogen.amd import smu_v13_0_0 as smu
+from ringup.autogen.structs import memory
+from ringup.silicon.amd.smu.tables import SAVING, PowerRow
+from ringup.silicon.common.clock import VirtualClock
+
+AVERAGE_SECONDS = 0.1  # over which activity and power are averaged
+GFXOFF_AFTER_SECONDS = 0.05  # of idleness
+FAN_STARTS, FAN_FULL = 52.0, 95.0  # °C
+
+
+@dataclass(slots=True)
+class Limits:
+    """What a driver has asked for, by clock: bounds in MHz, 0 for none."""
+
+    soft: dict[int, tuple[int, int]] = field(default_factory=dict)
+    hard: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
+class Power:
+    """State that follows virtual time. `busy_ns` counts the time the graphics core has worked."""
+
+    def __init__(self, clock: VirtualClock, row: PowerRow, busy_ns: Callable[[], int]) -> None:
+        self._clock, self.row, self._busy_ns = clock, row, busy_ns
+        self.energy, self.temperature = 0.0, row.ambient  # J, °C: what no reset takes away
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget what a driver asked for; heat stays in the metal."""
+        self.limits = Limits()
+        self.message_limit = self.row.power_limit  # W, as the message sets it
+        self.overdrive_percent = 0  # on top of it, as the overdrive table sets it
+        self.features = 0
+        self.gfxoff_allowed = False
+        self.activity = 0.0
+        self.power = self.row.idle_power
+        self._last_ns, self._last_busy_ns = self._clock.now_ns, self._busy_ns()
+        self._idle_since_ns = self._clock.now_ns
+
+    # --- clocks -------------------------------------------------------------------------------------------------
+    def bounds(self, clock: int) -> tuple[int, int]:
+        """Return the frequencies a clock may take now."""
+        table = self.row.frequencies[clock]
+        low, high = table[0], table[-1]
+        for chosen in (self.limits.soft, self.limits.hard):
+            asked_low, asked_high = chosen.get(clock, (0, 0))
+            low = max(low, min(asked_low, table[-1]))
+            high = min(high, max(asked_high, table[0])) if asked_high else high
+        return min(low, high), high
+
+    def frequency(self, clock: int) -> int:
+        """Return what a clock runs at: it follows the load between its bounds, and gives way to the power limit."""
+        low, high = self.bounds(clock)
+        wanted = low + (high - low) * min(1.0, self.activity * 1.25)
+        if clock == smu.PPCLK_GFXCLK and self.throttled:
+            wanted = low + (wanted - low) * 0.85
+        table = self.row.frequencies[clock]
+        if clock in self.row.fine_grained:
+            return round(wanted)
+        return next((step for step in table if step >= wanted - 1), table[-1])
+
+    @property
+    def gfx_is_off(self) -> bool:
+        """Whether the graphics core has no power: allowed, the feature runs, and it has had nothing to do for a while."""
+        allowed = self.gfxoff_allowed and self.features >> smu.FEATURE_GFXOFF_BIT & 1
+        idle_ns = self._clock.now_ns - self._idle_since_ns
+        return bool(allowed) and self._busy_ns() == self._last_busy_ns and idle_ns > GFXOFF_AFTER_SECONDS * 1e9
+
+    @property
+    def power_limit(self) -> int:
+        """What holds the power down, in W."""
+        return self.message_limit * (100 + self.overdrive_percent) // 100
+
+    @property
+    def throttled(self) -> bool:
+        """Whether power or heat holds the clocks down."""
+        return self.power >= self.power_limit * 0.98 or self.temperature >= self.row.edge_limit - 1
+
+    # --- time ---------------------------------------------------------------------------------------------------
+    def advance(self) -> None:
+        """Bring activity, power, energy and temperature up to now."""
+        now_ns, busy_ns = self._clock.now_ns, self._busy_ns()
+        seconds = (now_ns - self._last_ns) / 1e9
+        if seconds <= 0:
+            return
+        busy = min(1.0, (busy_ns - self._last_busy_ns) / 1e9 / seconds)
+        if busy_ns != self._last_busy_ns:
+            self._idle_since_ns = now_ns
+        self.activity = busy + (self.activity - busy) * math.exp(-seconds / AVERAGE_SECONDS)
+        self._last_ns, self._last_busy_ns = now_ns, busy_ns
+        target = min(self._demand(), self.power_limit)
+        before = self.power
+        self.power = target + (self.power - target) * math.exp(-seconds / AVERAGE_SECONDS)
+        self.energy += (before + self.power) / 2 * seconds
+        settled = self.row.ambient + self.row.degrees_per_watt * self.power
+        self.temperature = settled + (self.temperature - settled) * math.exp(-seconds / self.row.thermal_seconds)
+
+    def _demand(self) -> float:
+        """Return the power that load, clocks and switched-off savings ask for, before any limit."""
+        row = self.row
+        idle = row.idle_power
+        if not self.gfx_is_off:
+            idle += row.awake_power
+        if self.features & SAVING != SAVING:
+            idle += row.no_features_power
+        idle += row.clock_power * self._floor(smu.PPCLK_GFXCLK) + row.memory_clock_power * self._floor(smu.PPCLK_UCLK)
+        high = self.bounds(smu.PPCLK_GFXCLK)[1]
+        top = row.frequencies[smu.PPCLK_GFXCLK][-1]
+        return idle + self.activity * (row.power_limit * 1.1 - row.idle_power) * (high / top) ** 2
+
+    def _floor(self, clock: int) -> float:
+        """Return how far above its lowest frequency a clock is held, 0 to 1."""
+        table = self.row.frequencies[clock]
+        return (self.bounds(clock)[0] - table[0]) / (table[-1] - table[0])
+
+    @property
+    def fan_rpm(self) -> int:
+        """What the fan turns at."""
+        share = (self.temperature - FAN_STARTS) / (FAN_FULL - FAN_STARTS)
+        low, high = self.row.fan_rpm
+        return 0 if share <= 0 else round(low + (high - low) * min(1.0, 0.2 + 0.8 * share))
+
+    # --- metrics ------------------------------------------------------------------------------------------------
+    def metrics(self, counter: int) -> bytes:
+        """Build the metrics table of this moment. Power in W, temperatures in °C, frequencies in MHz, activity in percent."""
+        self.advance()
+        table = self.row.interface.SmuMetricsExternal_t()
+        m = table.SmuMetrics
+        for clock in self.row.frequencies:
+            m.CurrClock[clock] = self.frequency(clock)
+        gfx = 0 if self.gfx_is_off else self.frequency(smu.PPCLK_GFXCLK)
+        m.AverageGfxclkFrequencyTarget = m.AverageGfxclkFrequencyPreDs = self.frequency(smu.PPCLK_GFXCLK)
+        m.AverageGfxclkFrequencyPostDs = round(gfx * self.activity)
+        m.AverageMemclkFrequencyPreDs = m.AverageMemclkFrequencyPostDs = self.frequency(smu.PPCLK_UCLK)
+        m.AverageFclkFrequencyPreDs = m.AverageFclkFrequencyPostDs = self.frequency(smu.PPCLK_FCLK)
+        m.AverageGfxActivity, m.AverageUclkActivity = round(100 * self.activity), round(60 * self.activity)
+        m.MetricsCounter = counter
+        m.EnergyAccumulator = int(self.energy * 1_000_000 / 15.259) & 0xFFFF_FFFF  # units of 15.259 uJ
+        m.AverageSocketPower = round(self.power)
+        m.AverageTotalBoardPower = round(self.power * 1.17)  # losses of the regulators, fan, memory: a guess
+        edge = self.temperature
+        for sensor in range(smu.TEMP_COUNT):
+            m.AvgTemperature[sensor] = round(edge)
+        hotspot = round(edge + 12 * self.activity + 2)
+        for sensor in (smu.TEMP_HOTSPOT, smu.TEMP_HOTSPOT_G, smu.TEMP_HOTSPOT_M):
+            m.AvgTemperature[sensor] = hotspot
+        m.AvgTemperature[smu.TEMP_MEM] = round(edge + 8)
+        m.AvgTemperatureFanIntake = round(self.row.ambient)
+        m.AvgFanRpm, m.AvgFanPwm = self.fan_rpm, round(100 * self.fan_rpm / self.row.fan_rpm[1])
+        m.PcieRate, m.PcieWidth = (
+            4,
+            self.row.pcie_lanes,
+        )  # generation and lanes, decoded: not as PcieGenSpeed and PcieLaneCount count
+        for plane in range(2):
+            m.AvgVoltage[plane] = round(650 + 450 * self.activity)  # mV
+            m.AvgCurrent[plane] = round(self.power / 2)
+        m.ThrottlingPercentage[smu.THROTTLER_TEMP_EDGE_BIT] = 100 * int(self.temperature >= self.row.edge_limit - 1)
+        return bytes(memory(table))

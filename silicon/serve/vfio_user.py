@@ -1,0 +1,333 @@
+"""A vfio-user server for virtual cards: a virtual machine monitor such as QEMU attaches each as a PCI device of its guest.
+
+One loop, no threads in models; a card may be made with one that translates its shader programs beside the loop. Cards live in virtual time,
+guests in the wall clock's; the loop lets both pass alike: what a card does takes as long for the guest as its model says. A model that needs
+longer to compute than that falls behind by `CATCH_UP_S` at most; beyond, its time stands still rather than be hurried after. A register access
+costs its own virtual time on top, a reset 100 ms of it: where that brings cards ahead by more than `CATCH_UP_S`, they are not made to wait for
+it either.
+
+A card serves one peer at a time. A peer that goes leaves the card as it is, without its memory and interrupts; the next one finds it so.
+Peers are hostile: sizes, counts and time are bounded, nonsense is answered with an error or closes the connection, and touches no other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import selectors
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from ringup.errors import RingupError, TransportError
+from ringup.silicon.common.clock import VirtualClock
+from ringup.silicon.common.log import EventLog
+from ringup.silicon.common.witness import tell_mistakes
+from ringup.silicon.serve import unix_socket
+from ringup.silicon.serve import vfio_user_wire as wire
+from ringup.silicon.serve.closing import try_each
+from ringup.silicon.serve.listener import Listener
+from ringup.silicon.serve.vfio_user_channel import Channel, Connection, close_all
+from ringup.silicon.serve.vfio_user_function import Card, ServedFunction
+from ringup.silicon.serve.vfio_user_wire import Answer, Command, Message, Refused
+
+if TYPE_CHECKING:
+    from ringup.silicon.shader.rdna.translator.translations import Beside
+
+LOG = logging.getLogger(__name__)
+Result = TypeVar("Result")
+HOUSEKEEPING_S = 0.25
+SLICE_S = 0.001  # how long cards compute, or one peer is served, before the others are looked at again
+CATCH_UP_S = 0.5
+YIELD_S = 0.0005  # between two looks while something is translated beside; a peer that asks is served at once
+HANDSHAKE_S = 10.0  # TIMEOUT: a peer proposes a version within this
+FULL_BYTES = 16 << 20  # a peer that leaves this much unread is read no further
+
+
+class _Slot:
+    """A served card: where it is attached, and by whom."""
+
+    listener: Listener
+
+    def __init__(self, path: str, function: ServedFunction) -> None:
+        self.path, self.function = path, function
+        self.peer: Connection | None = None
+
+
+def _refused(path: str, log: EventLog, error: RingupError) -> None:
+    """Note a write that the card refuses when it arrives: its peer was told long before that it was posted."""
+    log.note("bus", "violation", "{}", str(error))
+    LOG.warning("%s: %s", path, error)
+
+
+class VfioUserServer:
+    """Serves cards that share `clock`, each at a socket of its own. `beside`: what translates their shader programs, if not they themselves."""
+
+    def __init__(self, clock: VirtualClock, beside: Beside | None = None) -> None:
+        self._clock, self._beside = clock, beside
+        self._selector = selectors.DefaultSelector()
+        self._slots: list[_Slot] = []
+        self._calls: deque[tuple[Callable[[], object], Future[object]]] = deque()
+        self._began_s, self._began_ns = time.monotonic(), clock.now_ns
+        self._wake_in, self._wake_out = socket.socketpair()
+        for end in (self._wake_in, self._wake_out):
+            end.setblocking(False)
+        self._selector.register(self._wake_in, selectors.EVENT_READ, lambda events: self._woken())
+        self._running = True
+
+    def __enter__(self) -> VfioUserServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def serve(self, path: str, card: Card) -> None:
+        """Offer a card at a socket in the file system; it is the server's from now on.
+
+        Raises `CardBusy` where another server listens, `PermissionNeeded`, `TransportError` for a path that cannot be.
+        """
+        sock = unix_socket.listen(path)
+        card.path.posted.on_refused = partial(_refused, path, card.log)
+        slot = _Slot(path, ServedFunction(card))
+        slot.listener = Listener(self._selector, sock, lambda peer, address: self._take(slot, peer), path)
+        self._slots.append(slot)
+        tell_mistakes(card.log, f"{path}: {card.name}", LOG)
+
+    def run(self) -> None:
+        """Serve until `stop`, or until an exception such as `KeyboardInterrupt`."""
+        while self._running:
+            self.step(HOUSEKEEPING_S)
+
+    def stop(self) -> None:
+        """End `run` soon; may be called from another thread or a signal handler."""
+        self._running = False
+        self._wake()
+
+    def call(self, action: Callable[[], Result]) -> Future[Result]:
+        """Have the loop run `action` between two accesses; may be called from another thread. The result comes with the future."""
+        future: Future[Result] = Future()
+        self._calls.append((action, future))  # type: ignore[arg-type]  # both of one type, which a queue of many cannot say
+        self._wake()
+        return future
+
+    def step(self, timeout_s: float) -> None:
+        """Wait for peers and for what falls due in the cards, `timeout_s` at most; serve both."""
+        ready = self._selector.select(self._wait(timeout_s))
+        self._pass_time()  # ORDER: an access finds the cards as they are by now
+        for key, events in ready:
+            key.data(events)
+        for slot in self._slots:
+            slot.listener.keep_house()
+            if slot.peer is not None:
+                self._keep_house(slot, slot.peer)
+
+    def close(self) -> None:
+        """Let go of peers, cards and sockets, of all of them even if one fails; closing twice is harmless."""
+        steps: list[Callable[[], object]] = []
+        for slot in self._slots:
+            steps += [partial(self._drop, slot, "the server ends"), slot.listener.close, slot.function.card.close]
+        self._slots.clear()
+        try_each(*steps, self._end)
+
+    def _end(self) -> None:
+        if self._wake_in.fileno() >= 0:
+            self._selector.close()
+            self._wake_in.close()
+            self._wake_out.close()
+        while self._calls:
+            self._calls.popleft()[1].cancel()
+
+    # Time of the cards
+
+    def _target_ns(self) -> int:
+        """Return what the cards' clock would show if it had passed with ours."""
+        return self._began_ns + int((time.monotonic() - self._began_s) * 1e9)
+
+    def _wait(self, timeout_s: float) -> float:
+        # Who only lets go of Python for a moment has it back before the other thread is awake
+        least_s = YIELD_S if self._beside is not None and self._beside.busy else 0.0
+        if any(
+            slot.peer is not None and slot.peer.pending and slot.peer.channel.outbox_bytes < FULL_BYTES
+            for slot in self._slots
+        ):
+            return least_s
+        due_ns = self._clock.due_ns
+        if due_ns is None:
+            return timeout_s
+        return min(timeout_s, max(least_s, (due_ns - self._target_ns()) / 1e9))
+
+    def _pass_time(self) -> None:
+        """Let the cards' time come up to ours, as far as that can be computed in `SLICE_S`."""
+        behind_ns = self._target_ns() - self._clock.now_ns
+        if behind_ns <= 0:
+            self._began_ns += max(0, -behind_ns - int(CATCH_UP_S * 1e9))
+            return
+        end_s = time.monotonic() + SLICE_S
+        try:
+            self._clock.run_until(lambda: time.monotonic() > end_s, behind_ns / 1000)
+        except RingupError as error:
+            # what a model refuses stops what it was doing, as hardware hangs; the rest goes on
+            LOG.warning("%s", error, exc_info=LOG.isEnabledFor(logging.DEBUG))
+        except Exception:  # a model's own mistake too
+            LOG.exception("a model failed")
+        over_ns = self._target_ns() - self._clock.now_ns - int(CATCH_UP_S * 1e9)
+        if over_ns > 0:
+            self._began_ns -= over_ns
+
+    # Connections
+
+    def _take(self, slot: _Slot, sock: socket.socket) -> None:
+        if slot.peer is not None and slot.peer.awaited & selectors.EVENT_READ:
+            self._ready(
+                slot, slot.peer, selectors.EVENT_READ
+            )  # it may have hung up just now, to be followed by this one
+        if slot.peer is not None:
+            self._keep_house(slot, slot.peer)
+        if slot.peer is not None:
+            LOG.warning("%s: a second peer is turned away; the card has one", slot.path)
+            sock.close()
+            return
+        slot.peer = Connection(sock, slot.function)
+        LOG.info("%s: %s has a peer", slot.path, slot.function.name)
+        self._await(slot, slot.peer, selectors.EVENT_READ)
+
+    def _ready(self, slot: _Slot, peer: Connection, events: int) -> None:
+        if slot.peer is not peer:  # dropped by what came before in this round
+            return
+        with self._dropping(slot):
+            if events & selectors.EVENT_WRITE:
+                peer.channel.flush()
+            if events & selectors.EVENT_READ and not peer.channel.receive():
+                peer.hung_up = True
+            self._take_commands(slot, peer)
+
+    @contextlib.contextmanager
+    def _dropping(self, slot: _Slot) -> Iterator[None]:
+        """Drop the peer of a card that is gone, or talks nonsense."""
+        try:
+            yield
+        except OSError as error:
+            self._drop(slot, str(error))
+        except TransportError as error:
+            self._drop(slot, str(error), logging.WARNING)
+
+    def _take_commands(self, slot: _Slot, peer: Connection) -> None:
+        """Serve commands that have come, for `SLICE_S` or a little longer, and as far as their answers are taken."""
+        end_s = time.monotonic() + SLICE_S
+        peer.more = True
+        while not peer.closing and peer.channel.outbox_bytes < FULL_BYTES:
+            message = peer.next()
+            if message is None:
+                peer.more = False
+                return
+            try:
+                self._serve(slot, peer, message)
+            finally:
+                close_all(message.descriptors)
+            if time.monotonic() > end_s:
+                return
+
+    def _serve(self, slot: _Slot, peer: Connection, message: Message) -> None:
+        if message.is_reply:
+            LOG.info("%s: an answer to nothing: %s", slot.path, message.name)
+            return
+        error, answer = self._do(slot, peer, message)
+        if not message.flags & wire.NO_REPLY:
+            flags = wire.REPLY | (wire.ERROR if error else 0)
+            payload, descriptors = answer.payload, answer.descriptors
+            given = message.command == Command.VERSION and peer.session.takes_twin and not error
+            if given:
+                payload, descriptors = self._apart(peer, payload)
+            head = wire.header(message.number, message.command, len(payload), flags, error)
+            peer.channel.send(head + payload, descriptors, given=given)
+        if not peer.session.agreed:
+            peer.closing = "no version was agreed on"
+
+    def _do(self, slot: _Slot, peer: Connection, message: Message) -> tuple[int, Answer]:
+        """Have the session do what a message asks; return an errno, which is 0 where it was done, and the answer."""
+        log = slot.function.card.log
+        try:
+            return 0, peer.session.serve(message)
+        except Refused as refusal:
+            LOG.log(logging.INFO if peer.session.agreed else logging.WARNING, "%s: %s", slot.path, refusal)
+            return refusal.errno, Answer()
+        except RingupError as refusal:
+            # the guest's mistake, or something the model lacks: what metal would do is not known
+            LOG.debug("%s: %s", slot.path, refusal, exc_info=True)
+            log.note("bus", "violation", "{}", str(refusal))
+        except Exception as error:  # a model's own mistake costs the access, and no other card
+            log.note("bus", "failed", "{}: {}", message.name, repr(error))
+            LOG.exception("%s: %s", slot.path, message.name)
+        return errno.EIO, Answer()
+
+    @staticmethod
+    def _apart(peer: Connection, payload: bytes) -> tuple[bytes, tuple[int, ...]]:
+        """Open a second channel for commands of ours."""
+        ours, theirs = socket.socketpair()
+        peer.back = Channel(ours)
+        return wire.with_twin_socket(payload), (theirs.detach(),)
+
+    def _keep_house(self, slot: _Slot, peer: Connection) -> None:
+        """Serve what waited, send, look whether the peer is to go, and say what is awaited of it."""
+        with self._dropping(slot):
+            peer.channel.flush()
+            if peer.pending:
+                self._take_commands(slot, peer)
+        if slot.peer is not peer:
+            return
+        sending = bool(peer.channel.outbox)
+        if peer.closing:
+            self._drop(slot, peer.closing, logging.WARNING)
+        elif peer.hung_up and not peer.pending and not sending:
+            self._drop(slot, "it hung up")
+        elif not peer.session.agreed and time.monotonic() - peer.began_s > HANDSHAKE_S:
+            self._drop(slot, f"it proposed no version within {HANDSHAKE_S:.0f} s")
+        else:
+            readable = not (peer.hung_up or peer.pending or peer.channel.outbox_bytes >= FULL_BYTES)
+            wanted = selectors.EVENT_READ if readable else 0
+            self._await(slot, peer, wanted | (selectors.EVENT_WRITE if sending else 0))
+
+    def _await(self, slot: _Slot, peer: Connection, wanted: int) -> None:
+        if wanted == peer.awaited:
+            return
+        sock = peer.channel.sock
+        if not peer.awaited:
+            self._selector.register(sock, wanted, lambda events: self._ready(slot, peer, events))
+        elif not wanted:
+            self._selector.unregister(sock)
+        else:
+            self._selector.modify(sock, wanted, lambda events: self._ready(slot, peer, events))
+        peer.awaited = wanted
+
+    def _drop(self, slot: _Slot, why: str, level: int = logging.INFO) -> None:
+        peer = slot.peer
+        if peer is None:
+            return
+        LOG.log(level, "%s: the peer is gone: %s", slot.path, why)
+        self._await(slot, peer, 0)
+        slot.peer = None
+        peer.close()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # it is being woken already
+            self._wake_out.send(b"\0")
+
+    def _woken(self) -> None:
+        self._wake_in.recv(4096)
+        while self._calls:
+            action, future = self._calls.popleft()
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                result = action()
+            except BaseException as error:
+                future.set_exception(error)
+                if not isinstance(error, Exception):
+                    raise
+            else:
+                future.set_result(result)

@@ -1,0 +1,203 @@
+"""What SPI does for a compute grid: which waves a group has, what their registers hold at the first instruction, how many fit on a WGP.
+
+Source: RDNA3 ISA reference, "Initial Wave State" and "Work-groups"; LLVM AMDGPUUsage, "Initial Kernel Execution State".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ringup.silicon.shader.common.state import (
+    EXEC_HI,
+    EXEC_LO,
+    FLAT_SCRATCH_HI,
+    FLAT_SCRATCH_LO,
+    GROUP_X,
+    HW_ID1,
+    HW_ID2,
+    LDS_BASE_HI,
+    LDS_BASE_LO,
+    MODE,
+    STATUS,
+    TRAPSTS,
+    WAVE_IN_GROUP,
+    Dispatch,
+    WaveState,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+# Source: RDNA3 ISA reference, "Work-group Processor", "Work-groups"; LLVM GCNSubtarget, features of gfx1100.
+SIMDS = 4  # of a WGP
+WAVES_PER_SIMD = 16
+VGPR_GRANULE = {
+    1536: 24,
+    1024: 16,
+}  # by the size of a SIMD's file; both in rows of 32 lanes, a wave64 takes two for each VGPR
+LDS_BYTES_PER_WGP = 128 * 1024
+LDS_GRANULE_BYTES = 1024
+GROUPS_PER_WGP = 32  # barriers; groups of one wave need none
+
+# HW_REG_STATUS. Source: RDNA3 ISA reference, "Status register".
+STATUS_PRIV = 1 << 5
+STATUS_TRAP_EN = 1 << 6
+STATUS_EXECZ = 1 << 9
+STATUS_VCCZ = 1 << 10
+STATUS_IN_GROUP = 1 << 11
+STATUS_HALT = 1 << 13
+STATUS_VALID = 1 << 16
+STATUS_NO_VGPRS = 1 << 24
+STATUS_SCRATCH_EN = 1 << 29
+# HW_REG_MODE.
+MODE_DX10_CLAMP = 1 << 8
+MODE_IEEE = 1 << 9
+MODE_EXCP_SHIFT = 12
+
+
+@dataclass(slots=True)
+class Group:
+    """One resident work-group: its waves and its LDS, exactly as large as allocated."""
+
+    dispatch: Dispatch
+    ident: tuple[int, int, int]
+    lds: NDArray[np.uint8]
+    lds_written: NDArray[np.bool_]  # by byte, for strict mode
+    waves: list[WaveState] = field(default_factory=list)
+
+
+def group_idents(dispatch: Dispatch) -> Iterator[tuple[int, int, int]]:
+    """Walk the grid as the dispatcher does: x first."""
+    (x0, y0, z0), (nx, ny, nz) = dispatch.group_start, dispatch.group_count
+    for z in range(z0, z0 + nz):
+        for y in range(y0, y0 + ny):
+            for x in range(x0, x0 + nx):
+                yield x, y, z
+
+
+def group_shape(dispatch: Dispatch, ident: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Work-items of a group along x, y, z; the last group of an axis may be partial."""
+    axes = zip(
+        dispatch.group_size, dispatch.partial_size, ident, dispatch.group_start, dispatch.group_count, strict=True
+    )
+    x, y, z = (partial if partial and at == start + count - 1 else full for full, partial, at, start, count in axes)
+    return x, y, z
+
+
+def waves_in_group(dispatch: Dispatch, ident: tuple[int, int, int] | None = None) -> int:
+    """Count the waves of a group; of a full one without `ident`."""
+    x, y, z = dispatch.group_size if ident is None else group_shape(dispatch, ident)
+    return -(-x * y * z // dispatch.wave_size)
+
+
+def does_not_fit(dispatch: Dispatch) -> str:
+    """Say that `occupancy` found no room for even one group."""
+    return (
+        f"not one group of {dispatch.group_size} work-items with {dispatch.vgpr_count} VGPRs and {dispatch.lds_size_bytes} bytes of LDS "
+        "fits on a work-group processor"
+    )
+
+
+def occupancy(dispatch: Dispatch) -> int:
+    """Return how many groups fit on one WGP at the same time; 0 if not even one does."""
+    granule = VGPR_GRANULE[dispatch.simd_vgprs]
+    rows = -(-max(dispatch.vgpr_count, 1) * dispatch.wave_size // 32 // granule) * granule
+    slots = SIMDS * min(WAVES_PER_SIMD, dispatch.simd_vgprs // rows)
+    waves = waves_in_group(dispatch)
+    limits = [slots // waves]
+    if waves > 1:
+        limits.append(GROUPS_PER_WGP)
+    if dispatch.lds_size_bytes:
+        limits.append(LDS_BYTES_PER_WGP // (-(-dispatch.lds_size_bytes // LDS_GRANULE_BYTES) * LDS_GRANULE_BYTES))
+    return min(limits)
+
+
+def scalar_start(dispatch: Dispatch, ident: tuple[int, int, int], wave: int, waves: int) -> list[int]:
+    """Return what s0 and up hold in wave number `wave` of `waves` of a group. Source: "CS SGPR Load"."""
+    values = list(dispatch.user_sgprs)
+    values += [at for at, enabled in zip(ident, dispatch.enable_group_id, strict=True) if enabled]
+    if dispatch.enable_group_info:
+        values.append((wave == 0) << 31 | wave << 20 | waves)
+    return values
+
+
+def work_item_ids(dispatch: Dispatch, shape: tuple[int, int, int], wave: int) -> tuple[NDArray[np.uint32], int]:
+    """Return VGPR 0 of a wave and its EXEC: items are numbered x first, packed into waves, and what is beyond the group is off."""
+    x, y, _ = shape
+    number = np.arange(wave * dispatch.wave_size, (wave + 1) * dispatch.wave_size, dtype=np.uint32)
+    active = number < np.prod(shape)
+    packed = number % x
+    if dispatch.tidig_comp_cnt >= 1:
+        packed |= number // x % y << np.uint32(10)
+    if dispatch.tidig_comp_cnt >= 2:
+        packed |= number // (x * y) << np.uint32(20)
+    mask = (1 << int(active.sum())) - 1
+    return np.where(active, packed, 0).astype(np.uint32), mask
+
+
+def start_wave(group: Group, wave: int, scratch_slot: int) -> WaveState:
+    """Make wave number `wave` of a group as SPI does; `scratch_slot` says whose part of the scratch memory it uses."""
+    dispatch, ident = group.dispatch, group.ident
+    shape, waves = group_shape(dispatch, ident), waves_in_group(dispatch, ident)
+    state = WaveState(dispatch.wave_size, dispatch.vgpr_count)
+    words = state.words
+    state.pc = dispatch.pc
+    scalars = scalar_start(dispatch, ident, wave, waves)
+    words[: len(scalars)] = scalars
+    ids, mask = work_item_ids(dispatch, shape, wave)
+    state.vgprs[0] = ids
+    words[EXEC_LO], words[EXEC_HI] = mask & 0xFFFF_FFFF, mask >> 32
+    words[MODE] = (
+        dispatch.float_mode
+        | MODE_DX10_CLAMP * dispatch.dx10_clamp
+        | MODE_IEEE * dispatch.ieee_mode
+        | dispatch.exceptions << MODE_EXCP_SHIFT
+    )
+    words[STATUS] = (
+        STATUS_VALID
+        | STATUS_PRIV * dispatch.privileged
+        | STATUS_TRAP_EN * dispatch.trap_enabled
+        | STATUS_IN_GROUP * (waves > 1)
+        | STATUS_SCRATCH_EN * bool(dispatch.scratch_wave_bytes)
+    )
+    words[TRAPSTS] = 0
+    scratch = dispatch.scratch_base + scratch_slot * dispatch.scratch_wave_bytes
+    words[FLAT_SCRATCH_LO], words[FLAT_SCRATCH_HI] = scratch & 0xFFFF_FFFF, scratch >> 32
+    words[HW_ID1], words[HW_ID2] = hardware_ids(dispatch, scratch_slot)
+    words[GROUP_X : GROUP_X + 3] = ident
+    words[WAVE_IN_GROUP] = wave
+    lds = group.lds.ctypes.data
+    words[LDS_BASE_LO], words[LDS_BASE_HI] = lds & 0xFFFF_FFFF, lds >> 32
+    return state
+
+
+def hardware_ids(dispatch: Dispatch, slot: int) -> tuple[int, int]:
+    """Return HW_ID1 and HW_ID2 of the wave in resident slot `slot`: it runs on SIMD, WGP and shader array in turn.
+
+    Source: RDNA3 ISA reference, "Hardware Internal Registers": wave_id 4:0, simd_id 9:8, wgp_id 13:10, sa_id 16, se_id 20:18; vm_id 27:24.
+    """
+    simd, slot = slot % SIMDS, slot // SIMDS
+    wave, slot = slot % WAVES_PER_SIMD, slot // WAVES_PER_SIMD
+    wgp, slot = slot % 4, slot // 4
+    array, engine = slot % 2, slot // 2 % 6
+    return wave | simd << 8 | wgp << 10 | array << 16 | engine << 18, dispatch.vmid << 24
+
+
+def start_group(dispatch: Dispatch, ident: tuple[int, int, int], first_slot: int) -> Group:
+    """Make a resident group with all its waves. LDS is not cleared by hardware; a fresh one holds zeroes."""
+    group = Group(
+        dispatch, ident, np.zeros(dispatch.lds_size_bytes, np.uint8), np.zeros(dispatch.lds_size_bytes, np.bool_)
+    )
+    group.waves = [start_wave(group, wave, first_slot + wave) for wave in range(waves_in_group(dispatch, ident))]
+    return group
+
+
+def initialised(dispatch: Dispatch) -> tuple[frozenset[int], int]:
+    """Return which words of the scalar file SPI wrote and how many VGPRs (from 0 up)."""
+    count = len(scalar_start(dispatch, (0, 0, 0), 0, 1))
+    return frozenset(range(count)) | {EXEC_LO, EXEC_HI}, 1

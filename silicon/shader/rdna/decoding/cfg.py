@@ -1,0 +1,258 @@
+"""Control flow of a program, recovered from its machine code: blocks from the ways in, by following branches.
+
+A block is known by the byte offset of its first instruction from the program's base and by MODE there: code that runs under two modes is
+two blocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from ringup.silicon.shader.rdna.decoding.analysis import Effects, effects
+from ringup.silicon.shader.rdna.decoding.decode import LONGEST_BYTES, IllegalInstruction, Instruction, decode, of_wave
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    Fetch = Callable[
+        [int, int], bytes
+    ]  # offset, size: fewer bytes where the memory ends that holds the first, none where there is none
+
+PREFETCH_BYTES = 4096
+HW_REG_MODE = 1
+MESSAGE_INTERRUPT, MESSAGE_DEALLOC_VGPRS = 1, 3  # RDNA3 ISA reference, "S_SENDMSG Messages"
+_FIRST_MODE_BITS = {"s_round_mode": (0, 0xF), "s_denorm_mode": (4, 0xF)}
+ENDS = frozenset(("s_endpgm", "s_endpgm_saved", "s_endpgm_ordered_ps_done"))
+_CONDITIONS = ("s_cbranch_scc", "s_cbranch_vcc", "s_cbranch_exec")
+# the interpreter decides what comes next
+_LEAVES = frozenset(
+    ("s_trap", "s_rfe_b64", "s_sethalt", "s_sendmsg", "s_sendmsghalt", "s_subvector_loop_begin", "s_subvector_loop_end",
+     "s_setreg_b32", "s_setreg_imm32_b32", "s_sendmsg_rtn_b32", "s_sendmsg_rtn_b64")
+)  # fmt: skip
+_BY_PAIRS = ("s_call_b64", "s_setpc_b64", "s_swappc_b64")
+_DEBUG_BRANCHES = "s_cbranch_cdbg"
+
+
+class Key(NamedTuple):
+    """A place in a program: byte offset from its base, MODE."""
+
+    offset: int
+    mode: int
+
+
+class Step(NamedTuple):
+    """One instruction at its place; `what` is its part in control flow, empty for most."""
+
+    offset: int
+    ins: Instruction
+    effects: Effects
+    what: str = ""
+
+    @property
+    def after(self) -> int:
+        """Offset of the next instruction."""
+        return self.offset + self.ins.size_bytes
+
+
+@dataclass(slots=True)
+class Block:
+    """Instructions that run one after the other. The last step's `what` says how it ends:
+
+    `` (falls into successor 0), `jump`, `branch` (taken: successor 0, else 1), `end`, `barrier` and `sleep` (go on at successor 0 when woken),
+    `indirect` (to the address in its operand), `leave` (interpreted; goes on at successor 0 or anywhere), `illegal`.
+    """
+
+    key: Key
+    code: list[Step] = field(default_factory=list)
+    successors: list[Key] = field(default_factory=list)
+    ending: str = ""
+    reason: str = ""  # why it is illegal
+
+    @property
+    def unknown(self) -> bool:
+        """True if it may go on at an address that no analysis knows."""
+        return self.ending in ("indirect", "leave")
+
+
+class Program:
+    """The blocks reached from some entries, and the bytes they were decoded from."""
+
+    def __init__(self, fetch: Fetch, entries: Iterable[Key], lanes: int) -> None:
+        self.entries = list(dict.fromkeys(entries))
+        self.lanes = lanes
+        self.blocks: dict[Key, Block] = {}
+        self.returns: list[int] = []  # offsets behind calls, where returns go
+        self._fetch = fetch
+        self._chunks: list[tuple[int, bytes]] = []  # code read so far, by offset; empty where there is none
+        self._steps: dict[int, Step | str] = {}
+        self._find()
+
+    @property
+    def ranges(self) -> list[tuple[int, bytes]]:
+        """The code as (offset, bytes), for a comparison with what memory holds later."""
+        merged: list[tuple[int, bytes]] = []
+        for offset, step in sorted(self._steps.items()):
+            raw = b"" if isinstance(step, str) else self._bytes(offset, step.ins.size_bytes)
+            if merged and merged[-1][0] + len(merged[-1][1]) == offset:
+                merged[-1] = (merged[-1][0], merged[-1][1] + raw)
+            else:
+                merged.append((offset, raw))
+        return merged
+
+    def _bytes(self, offset: int, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            part = self._part(offset + len(data), size - len(data))
+            if not part:
+                break
+            data += part
+        return data
+
+    def _part(self, offset: int, size: int) -> bytes:
+        """Return up to `size` bytes: those of the same memory as the first; nothing is asked twice."""
+        for start, chunk in self._chunks:
+            at = offset - start
+            if 0 <= at < len(chunk) or not at:
+                return chunk[at : at + size]
+        self._chunks.append((offset, self._fetch(offset, PREFETCH_BYTES)))
+        return self._chunks[-1][1][:size]
+
+    def _step(self, offset: int) -> Step | str:
+        found = self._steps.get(offset)
+        if found is None:
+            try:
+                ins = of_wave(self._decoded(offset), self.lanes)
+            except IllegalInstruction as error:
+                found = str(error)
+            else:
+                found = Step(offset, ins, effects(ins, self.lanes), _part(ins))
+            self._steps[offset] = found
+        return found
+
+    def _decoded(self, offset: int) -> Instruction:
+        """Decode an instruction. Where its memory ends more is asked for only if it is not whole: asking may be a fault on the card."""
+        near = self._part(offset, LONGEST_BYTES)
+        try:
+            return decode(near)
+        except IllegalInstruction:
+            if len(near) == LONGEST_BYTES:
+                raise
+        return decode(self._bytes(offset, LONGEST_BYTES))
+
+    def _find(self) -> None:
+        """Walk from the entries until nothing new is reached; a call's return makes new ways in, so indirect blocks are linked last."""
+        starts = set(self.entries)
+        while True:
+            runs = self._runs(starts)
+            linked, noted = set(starts), len(self.returns)
+            for steps, last_mode in runs.values():
+                linked.update(self._targets(steps, last_mode))
+            if linked == starts and noted == len(self.returns):
+                break
+            starts = linked
+        for key in starts:
+            steps, mode = runs[key]
+            block = Block(key)
+            for one in steps:
+                if isinstance(one, str):
+                    block.ending, block.reason = "illegal", one
+                else:
+                    block.code.append(one)
+            block.successors = self._targets(steps, mode)
+            if not block.ending and block.code:
+                block.ending = block.code[-1].what
+            self.blocks[key] = block
+
+    def _runs(self, starts: set[Key]) -> dict[Key, tuple[list[Step | str], int]]:
+        """Return for each start its instructions up to a branch or to the next start, and MODE behind them."""
+        runs = {}
+        for key in starts:
+            steps: list[Step | str] = []
+            offset, mode = key
+            while True:
+                one = self._step(offset)
+                steps.append(one)
+                if isinstance(one, str):
+                    break
+                changed = mode_after(one.ins, mode)
+                mode = mode if changed is None else changed
+                if changed is None and one.what:
+                    break
+                offset = one.after
+                if Key(offset, mode) in starts:
+                    break
+            runs[key] = (steps, mode)
+        return runs
+
+    def _targets(self, steps: list[Step | str], mode: int) -> list[Key]:
+        last = steps[-1]
+        if isinstance(last, str) or last.what == "end" or last.ins.mnemonic == "s_rfe_b64":
+            return []
+        after = Key(last.after, mode)
+        if last.what in ("jump", "branch"):
+            taken = Key(branch_target(last), mode)
+            if last.ins.mnemonic == "s_call_b64":
+                self._note_return(last.after)
+            return [taken] if last.what == "jump" else [taken, after]
+        if last.what == "indirect":
+            if last.ins.mnemonic == "s_swappc_b64":
+                self._note_return(last.after)
+            known = {one.offset for one in self.entries} | set(self.returns)
+            return [Key(offset, mode) for offset in sorted(known)]
+        return [after]
+
+    def _note_return(self, offset: int) -> None:
+        if offset not in self.returns:
+            self.returns.append(offset)
+
+
+def branch_target(step: Step) -> int:
+    """Return the offset that a direct branch or call goes to."""
+    simm16 = step.ins.fields["simm16"]
+    return step.after + 4 * (simm16 - 0x10000 if simm16 & 0x8000 else simm16)
+
+
+def mode_after(ins: Instruction, mode: int) -> int | None:
+    """Return MODE after an instruction that writes constants to it, None for every other instruction."""
+    if ins.mnemonic in _FIRST_MODE_BITS:
+        shift, mask = _FIRST_MODE_BITS[ins.mnemonic]
+        return mode & ~(mask << shift) | (ins.fields["simm16"] & mask) << shift
+    if ins.mnemonic == "s_setreg_imm32_b32" and ins.fields["simm16"] & 0x3F == HW_REG_MODE and ins.literal is not None:
+        offset, size = ins.fields["simm16"] >> 6 & 0x1F, (ins.fields["simm16"] >> 11 & 0x1F) + 1
+        mask = (1 << size) - 1 << offset
+        return (mode & ~mask | ins.literal << offset & mask) & 0xFFFF_FFFF
+    return None
+
+
+def is_release(ins: Instruction) -> bool:
+    """Say whether a message gives the wave's VGPRs back; it may only end behind it, so that needs no help of the interpreter."""
+    return ins.mnemonic == "s_sendmsg" and ins.fields["simm16"] == MESSAGE_DEALLOC_VGPRS
+
+
+def is_interrupt(ins: Instruction) -> bool:
+    """Say whether a message interrupts the host, who is told M0."""
+    return ins.mnemonic in ("s_sendmsg", "s_sendmsghalt") and ins.fields["simm16"] & 0xFF == MESSAGE_INTERRUPT
+
+
+def _part(ins: Instruction) -> str:
+    name = ins.mnemonic
+    if ins.format not in ("SOPP", "SOPK", "SOP1"):
+        return ""
+    if name in _BY_PAIRS and any(one.kind == "sgpr" and one.index % 2 for one in ins.operands):
+        return "leave"  # the interpreter says what is wrong with such a pair
+    if name in ("s_branch", "s_call_b64"):
+        return "jump"
+    if name.startswith(_CONDITIONS):
+        return "branch"
+    if name in ENDS:
+        return "end"
+    if name in ("s_setpc_b64", "s_swappc_b64"):
+        return "indirect"
+    if is_release(ins):
+        return ""
+    if name == "s_setkill":
+        return "end" if ins.fields["simm16"] & 1 else ""
+    if name in _LEAVES or name.startswith(_DEBUG_BRANCHES):
+        return "leave"
+    return {"s_barrier": "barrier", "s_sleep": "sleep", "s_code_end": "illegal"}.get(name, "")

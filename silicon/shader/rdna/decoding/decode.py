@@ -1,0 +1,489 @@
+"""Machine code to `Instruction`s: what interpreter and translator share. Facts come from `autogen.isa`, no meaning is given here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from typing import Any, Literal
+
+from ringup.autogen import isa
+from ringup.silicon.shader.rdna.decoding import images
+from ringup.silicon.shader.rdna.decoding import operands as enc
+from ringup.silicon.shader.rdna.decoding.reserved import required_bits, signs_taken, unused_halves
+
+Kind = Literal["vgpr", "sgpr", "constant", "off"]
+LONGEST_BYTES = 12  # no gfx11 instruction is longer: two dwords and a literal, a DPP or an NSA dword
+SPECIAL = {-code: name for code, name in enc.SPECIAL.items()}  # index of an operand of kind constant
+SCC, VCCZ, EXECZ, LDS_DIRECT = -enc.SCC, -enc.VCCZ, -enc.EXECZ, -enc.LDS_DIRECT
+SHARED_BASE, SHARED_LIMIT = -enc.SHARED_BASE, -enc.SHARED_LIMIT
+PRIVATE_BASE, PRIVATE_LIMIT = -enc.PRIVATE_BASE, -enc.PRIVATE_LIMIT
+
+
+class IllegalInstruction(Exception):
+    """Bytes that are no instruction of the processor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One operand. Scalar registers of every sort are `sgpr` by encoding number (vcc 106, ttmp0 108, null 124, m0 125, exec 126).
+
+    `bits` is a constant's value as the operand's type takes it: inline integers sign-extended to `size_bits`, inline floats in the
+    operand's own float type, literals as the ISA widens them; for `imm` fields (simm16, offsets) the sign-extended integer, masked to 64 bits.
+    Special sources have negative `index` and kind `constant`: SCC, apertures, see SPECIAL.
+    """
+
+    kind: Kind
+    index: int
+    size_bits: int  # 16, 32, 64, 96, ... ; 0 for what is no register
+    type: str  # f32, u16, b64, mask, ...; from the mnemonic
+    direction: str  # def, use, both
+    field: str  # encoding field, or implied
+    bits: int = 0
+    neg: bool = False
+    abs: bool = False
+    high: bool = False  # op_sel: the high half of a 16-bit operand
+    # packed operands (VOP3P): which half feeds each half of the result, and its sign change
+    sel: tuple[bool, bool] = (False, True)
+    neg_halves: tuple[bool, bool] = (False, False)
+
+
+@dataclass(frozen=True, slots=True)
+class Dpp:
+    """A lane permutation of src0. `ctrl` is DPP16's dpp_ctrl; `lanes` the eight selectors of DPP8."""
+
+    ctrl: int = 0
+    row_mask: int = 0xF
+    bank_mask: int = 0xF
+    bound_ctrl: bool = False
+    fetch_inactive: bool = False
+    lanes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One decoded instruction. A dual instruction (VOPD) has two `parts` that read their sources before either writes."""
+
+    mnemonic: str
+    format: str
+    op: int
+    size_bytes: int
+    raw: bytes
+    operands: tuple[Operand, ...]
+    fields: dict[str, int]  # every encoding field by name: offset, glc, simm16, ... as raw unsigned numbers
+    dpp: Dpp | None = None
+    clamp: bool = False
+    omod: int = 0
+    literal: int | None = None
+    parts: tuple[Instruction, ...] = ()
+    flags: frozenset[str] = frozenset()
+    offset: int = 0  # signed byte offset of a memory instruction
+
+    @property
+    def uses(self) -> tuple[Operand, ...]:
+        """Operands read, in the order of the text."""
+        return tuple(one for one in self.operands if one.direction != "def")
+
+    @property
+    def defs(self) -> tuple[Operand, ...]:
+        """Operands written."""
+        return tuple(one for one in self.operands if one.direction != "use")
+
+
+# formats whose dword after the first is told by src0: a lane permutation
+_PERMUTED = frozenset(("VOP1", "VOP2", "VOPC", "VOP3", "VOP3SD", "VOP3P"))
+_SIGNED_OFFSETS = {"SMEM": 21, "SCRATCH": 13, "GLOBAL": 13}
+_IMMEDIATES = frozenset(("simm16", "attr", "target"))
+_IMPLIED = {"vcc_lo": 106, "exec_lo": 126, "vcc": 106, "exec": 126}
+_WITHOUT_GDS = frozenset(("ds_append", "ds_consume", "ds_load_addtid_b32", "ds_store_addtid_b32"))  # GDS and LDS
+_SCALAR_RUNS = (
+    (0, 106),
+    (106, 108),
+    (108, 124),
+    (124, 126),
+    (126, 128),
+)  # registers of more than a dword lie within one
+_EXACT_PAIRS = frozenset((106, 124, 126))  # vcc, m0, exec: their second dword begins no pair
+# quad permutations; shifts and rotations of a row; mirrors; shares; xor masks. Source: RDNA3 ISA reference, "DPP16"
+_DPP16_CONTROLS = (
+    (0, 0xFF), (0x101, 0x10F), (0x111, 0x11F), (0x121, 0x12F), (0x140, 0x141), (0x150, 0x15F), (0x160, 0x16F),
+)  # fmt: skip
+_MIX_BITS = {"src0": ("opsel_hi", 0), "src1": ("opsel_hi", 1), "src2": ("opsel_hi2", 0)}  # set: the source is an f16
+_PARTIAL_LOAD = re.compile(r"(flat|global|scratch)_load_d16_")
+_EXEC_HI = 127
+_NO_REGISTER = enc.NULL  # saddr of vector memory: there is none
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """A format as the decoder needs it."""
+
+    name: str
+    size_bytes: int
+    mask: int
+    value: int
+    fields: tuple[tuple[str, int, int], ...]  # name, lowest bit, mask
+
+
+class _Decoder:
+    """The decoder of one processor."""
+
+    def __init__(self, target: str) -> None:
+        facts = isa.target(target)
+        self._rows = {(row.format, row.op): row for row in facts.instructions}
+        self._required = {
+            key: required_bits(row, facts.formats[row.format])
+            for key, row in self._rows.items()
+            if row.format in facts.formats
+        }
+        self._unused_halves = {row.op: unused_halves(row) for row in facts.instructions if row.format == "VOP3"}
+        self._signs = {row.mnemonic: signs_taken(row) for row in facts.instructions if row.format in ("VOP3", "VOP3SD")}
+        shapes = [_shape(fmt) for fmt in facts.formats.values()]
+        self._extensions = {
+            one.name: one for one, fmt in zip(shapes, facts.formats.values(), strict=True) if fmt.is_extension
+        }
+        words = sorted(
+            (one for one in shapes if one.name not in self._extensions), key=lambda one: -one.mask.bit_count()
+        )
+        self._by_top = {  # the top nine bits settle the format, FLAT's three segments but one
+            top: tuple(one for one in words if not (top << 23 ^ one.value) & one.mask & 0xFF80_0000)
+            for top in range(512)
+        }
+
+    def decode(self, window: bytes) -> Instruction:
+        if len(window) < 4:
+            raise IllegalInstruction(f"{len(window)} bytes left")
+        word = int.from_bytes(window, "little")
+        for shape in self._by_top[word >> 23 & 0x1FF]:
+            if word & shape.mask != shape.value:
+                continue
+            if len(window) < shape.size_bytes:
+                raise IllegalInstruction(f"{shape.name} cut short")
+            fields = {name: word >> low & mask for name, low, mask in shape.fields}
+            if shape.name == "VOPD":
+                return self._dual(shape, fields, window)
+            row = self._rows.get((shape.name, fields.get("op", 0)))
+            if row is not None:
+                mask, value = self._required[row.format, row.op]
+                if word & mask != value:
+                    raise IllegalInstruction(f"{row.mnemonic} with reserved bits {word & mask ^ value:#x}")
+                if (
+                    row.format == "VOP3"
+                    and fields["neg"] | fields["abs"]
+                    and fields["opsel"] & self._unused_halves[row.op]
+                ):
+                    raise IllegalInstruction(f"{row.mnemonic} with op_sel {fields['opsel']:#x} and signs")
+                return self._single(shape, row, fields, window)
+        raise IllegalInstruction(f"{window[:8].hex()} is no instruction")
+
+    def _single(self, shape: _Shape, row: isa.InstructionFacts, fields: dict[str, int], window: bytes) -> Instruction:
+        for flag in row.flags:
+            if flag.startswith("needs-"):
+                name, _, wanted = flag.removeprefix("needs-").partition("=")
+                if fields[name] != int(wanted) and row.mnemonic not in _WITHOUT_GDS:
+                    raise IllegalInstruction(f"{row.mnemonic} with {name} {fields[name]}")
+        size, dpp, literal = shape.size_bytes, None, None
+        if shape.name in _PERMUTED and fields["src0"] in (enc.DPP16, enc.DPP8, enc.DPP8_FI) and row.operands:
+            extra, dpp = self._permutation(row, fields, window[size : size + 4])
+            fields |= extra
+            size += 4
+        elif shape.name == "MIMG" and fields["nsa"]:
+            fields |= self._extension("NSA", window[size : size + 4])
+            size += 4
+        elif _has_literal(row, fields):
+            literal = _dword(window, size, row.mnemonic)
+            size += 4
+        found = _operands(row, fields, literal, dpp)
+        width = _SIGNED_OFFSETS.get(shape.name)
+        offset = fields.get("offset", 0)
+        if shape.name == "DS":
+            offset = fields["offset1"] << 8 | fields["offset0"]
+        return Instruction(
+            row.mnemonic, shape.name, row.op, size, window[:size], found, fields, dpp, bool(fields.get("clmp")),
+            fields.get("omod", 0) if any(one.effect == "omod" for one in row.modifiers) else 0,
+            literal, (), row.flags, enc.signed(offset, width) if width else offset,
+        )  # fmt: skip
+
+    def _dual(self, shape: _Shape, fields: dict[str, int], window: bytes) -> Instruction:
+        rows = [self._rows.get((f"VOPD{end}", fields[f"op{end.lower()}"])) for end in "XY"]
+        first, second = rows
+        if first is None or second is None:
+            raise IllegalInstruction(f"VOPD with opx {fields['opx']} and opy {fields['opy']}")
+        fields["vdsty"] = fields["vdsty"] << 1 | ~fields["vdstx"] & 1  # one destination is even, the other odd
+        for row, name in ((first, "vsrcx1"), (second, "vsrcy1")):
+            if fields[name] and all(one.field != name for one in row.operands):
+                raise IllegalInstruction(f"{row.mnemonic} with a {name}")
+        literal, size = None, shape.size_bytes
+        if _has_literal(first, fields) or _has_literal(second, fields):
+            literal = _dword(window, size, first.mnemonic)
+            size += 4
+        parts = tuple(
+            Instruction(row.mnemonic, row.format, row.op, size, window[:size], _operands(row, fields, literal, None), fields,
+                        literal=literal, flags=row.flags)
+            for row in (first, second)
+        )  # fmt: skip
+        return Instruction(
+            f"{first.mnemonic} :: {second.mnemonic}", shape.name, first.op, size, window[:size],
+            parts[0].operands + parts[1].operands, fields, literal=literal, parts=parts,
+        )  # fmt: skip
+
+    def _extension(self, name: str, data: bytes) -> dict[str, int]:
+        if len(data) < 4:
+            raise IllegalInstruction(f"{name} dword cut short")
+        word = int.from_bytes(data, "little")
+        return {field: word >> low & mask for field, low, mask in self._extensions[name].fields}
+
+    def _permutation(
+        self, row: isa.InstructionFacts, fields: Mapping[str, int], data: bytes
+    ) -> tuple[dict[str, int], Dpp]:
+        name = "DPP16" if fields["src0"] == enc.DPP16 else "DPP8"
+        if name.lower() not in row.flags:
+            raise IllegalInstruction(f"{row.mnemonic} with a {name} source")
+        extra = self._extension(name, data)
+        extra["src0"] |= enc.FIRST_VGPR
+        if name == "DPP8":
+            lanes = tuple(extra[f"lane_sel{i}"] for i in range(8))
+            return extra, Dpp(fetch_inactive=fields["src0"] == enc.DPP8_FI, lanes=lanes)
+        if not any(first <= extra["dpp_ctrl"] <= last for first, last in _DPP16_CONTROLS):
+            raise IllegalInstruction(f"{row.mnemonic} with dpp_ctrl {extra['dpp_ctrl']:#x}")
+        if row.format in ("VOP1", "VOP2", "VOPC"):
+            taken = self._signs.get(row.mnemonic, 3)
+            if any(extra[f"src{i}_{sign}"] and not taken >> i & 1 for i in (0, 1) for sign in ("neg", "abs")):
+                raise IllegalInstruction(f"{row.mnemonic} with a sign on a DPP source that takes none")
+        return extra, Dpp(
+            extra["dpp_ctrl"], extra["row_mask"], extra["bank_mask"], bool(extra["bc"]), bool(extra["fi"])
+        )
+
+
+def _shape(fmt: isa.FormatFacts) -> _Shape:
+    fields = tuple((name, lo, (1 << hi - lo + 1) - 1) for name, (hi, lo) in fmt.fields.items())
+    return _Shape(fmt.name, fmt.width_bits // 8, fmt.mask, fmt.value, fields)
+
+
+def _dword(window: bytes, at: int, mnemonic: str) -> int:
+    if len(window) < at + 4:
+        raise IllegalInstruction(f"{mnemonic} without its literal")
+    return int.from_bytes(window[at : at + 4], "little")
+
+
+def _has_literal(row: isa.InstructionFacts, fields: Mapping[str, int]) -> bool:
+    return "tail" in row.flags or any(
+        "literal" in one.kinds and fields.get(one.field) == enc.LITERAL for one in row.operands
+    )
+
+
+def _operands(
+    row: isa.InstructionFacts, fields: Mapping[str, int], literal: int | None, dpp: Dpp | None
+) -> tuple[Operand, ...]:
+    if (
+        dpp is not None
+        and fields.get("src1", enc.FIRST_VGPR) < enc.FIRST_VGPR
+        and any(one.field == "src1" for one in row.operands)
+    ):
+        raise IllegalInstruction(f"{row.mnemonic} with a lane permutation and src1 {fields['src1']}, no VGPR")
+    found: list[Operand] = []
+    for facts in row.operands:
+        if row.format == "MIMG" and facts.field == "vaddr":
+            found += _image_addresses(row, facts, fields)
+        else:
+            operand = _operand(row, facts, fields, literal)
+            if operand is not None:
+                found.append(operand)
+    for one in found:
+        _check_range(row, one)
+    changes = _changes(row, fields, dpp)
+    return tuple(_changed(one, changes) for one in found) if changes else tuple(found)
+
+
+def _operand(
+    row: isa.InstructionFacts, facts: isa.OperandFacts, fields: Mapping[str, int], literal: int | None
+) -> Operand | None:
+    name, size, direction = facts.field, facts.size_bits, facts.direction
+    if name in ("implied", "hidden"):
+        return Operand("sgpr", _IMPLIED[facts.text], size, facts.type, direction, name)
+    if name == "literal":
+        assert literal is not None
+        return Operand("constant", 0, 0, facts.type, direction, name, enc.widened(literal, facts.size_bits, facts.type))
+    code = fields[name]
+    if name in _IMMEDIATES or facts.kinds[0] == "sendmsg":
+        is_signed = facts.kinds[0] == "label" or (facts.kinds[0] == "imm" and row.mnemonic.endswith("_i32"))
+        return Operand(
+            "constant", 0, 0, facts.type, direction, name, _wrapped(enc.signed(code, 16)) if is_signed else code
+        )
+    if name == "saddr" and code == _NO_REGISTER:
+        return Operand("off", 0, 0, facts.type, direction, name)
+    if name == "saddr" and code == _EXEC_HI:
+        raise IllegalInstruction(f"{row.mnemonic} with saddr {code}")
+    if name == "sbase":
+        return Operand("sgpr", code << 1, size, facts.type, direction, name)
+    if name in ("srsrc", "ssamp"):
+        return Operand("sgpr", code << 2, size, facts.type, direction, name)
+    if facts.kinds == ("imm",):  # SMEM's cache policies in sdata
+        return Operand("constant", 0, 0, facts.type, direction, name, code)
+    if not fields.get("glc", 1) and ("returns" in row.flags or row.mnemonic.startswith("image_atomic")):
+        if name == "vdst":
+            return None
+        direction = "use"
+    elif name == "vdst" and _PARTIAL_LOAD.match(row.mnemonic):
+        direction = "both"  # the other half of the register stays
+    if row.format == "EXP" and not fields["en"] >> int(name[-1]) & 1:
+        return Operand("off", 0, 0, facts.type, direction, name)
+    if facts.kinds == ("vgpr",) and not name.startswith("src"):
+        return _memory_operand(row, facts, fields, direction)
+    if row.mnemonic.startswith("v_fma_mix") and name in _MIX_BITS:
+        field, bit = _MIX_BITS[name]
+        facts = facts._replace(type="f16" if fields[field] >> bit & 1 else "f32")
+    return _source(row, facts, code, literal, direction)
+
+
+def _memory_operand(
+    row: isa.InstructionFacts, facts: isa.OperandFacts, fields: Mapping[str, int], direction: str
+) -> Operand:
+    name, size = facts.field, facts.size_bits
+    if name == "addr" and fields.get("saddr", _NO_REGISTER) != _NO_REGISTER:
+        size = 32  # an offset from the scalar address
+    if row.format == "SCRATCH" and name == "addr" and not fields["sve"]:
+        return Operand("off", 0, 0, facts.type, direction, name)
+    if row.format in ("MUBUF", "MTBUF"):
+        if name == "vaddr":
+            size = 32 * (fields["idxen"] + fields["offen"])
+            if not size:
+                return Operand("off", 0, 0, facts.type, direction, name)
+        elif fields["tfe"]:
+            size += 32  # the status dword
+    if row.format == "MIMG" and name == "vdata":
+        size = 32 * images.data_dwords(row.mnemonic, fields, any(one.field == "d16" for one in row.modifiers))
+    return Operand("vgpr", fields[name], size, facts.type, direction, name)
+
+
+def _image_addresses(row: isa.InstructionFacts, facts: isa.OperandFacts, fields: Mapping[str, int]) -> list[Operand]:
+    return [
+        Operand("vgpr", fields[name], 32 * dwords, facts.type, facts.direction, name)
+        for name, dwords in zip(images.ADDRESS_FIELDS, images.address_dwords(row.mnemonic, fields), strict=False)
+    ]
+
+
+def _check_range(row: isa.InstructionFacts, operand: Operand) -> None:
+    """Refuse registers beyond the end of their file. A misaligned scalar register is judged as the aligned one that hardware reads."""
+    count = (operand.size_bits + 31) // 32
+    if operand.kind == "vgpr":
+        fits = operand.index + count <= 256
+    elif operand.kind == "sgpr" and count > 1 and operand.index != enc.NULL:
+        first, end = next((first, end) for first, end in _SCALAR_RUNS if operand.index < end)
+        align = min(count, 4)
+        fits = operand.index - (operand.index - first) % align + count <= end
+        fits = fits and (operand.index % 2 == 0 or first not in _EXACT_PAIRS)
+    else:
+        return
+    if not fits:
+        raise IllegalInstruction(f"{row.mnemonic} with {count} registers from {operand.field} {operand.index}")
+
+
+def _source(
+    row: isa.InstructionFacts, facts: isa.OperandFacts, code: int, literal: int | None, direction: str
+) -> Operand:
+    name, size, type_ = facts.field, facts.size_bits, facts.type
+    if code >= enc.FIRST_VGPR and "vgpr" in facts.kinds:
+        return Operand("vgpr", code & 0xFF, size, type_, direction, name)
+    if facts.kinds == ("vgpr",):
+        raise IllegalInstruction(f"{row.mnemonic} with {name} {code}, no VGPR")
+    kind = enc.SCALAR_KINDS.get(code)
+    if kind is not None and (kind in facts.kinds or facts.kinds in (("sgpr",), ("null",))):
+        return Operand("sgpr", code, size, type_, direction, name)
+    if code == enc.LITERAL and literal is not None:
+        return Operand("constant", 0, size, type_, direction, name, enc.widened(literal, size, type_))
+    if (
+        code in enc.SPECIAL
+        and size <= 64
+        and "imm" in facts.kinds
+        and not (code == enc.LDS_DIRECT and (size == 64 or not name.startswith("src")))
+    ):
+        return Operand("constant", -code, size, type_, direction, name)
+    value = enc.inline(row.mnemonic, code, size, type_)
+    if value is None or "imm" not in facts.kinds:
+        raise IllegalInstruction(f"{row.mnemonic} with {name} {code}")
+    return Operand("constant", 0, size, type_, direction, name, value)
+
+
+def _wrapped(value: int) -> int:
+    return value & 0xFFFF_FFFF_FFFF_FFFF
+
+
+# effect: the operand's attribute, and its place there if it is a pair
+_EFFECTS = {
+    "neg": ("neg", None), "abs": ("abs", None), "half": ("high", None), "op_sel": ("high", None), "neg_lo": ("neg_halves", 0),
+    "neg_hi": ("neg_halves", 1),
+}  # fmt: skip
+_PACKED_EFFECTS = _EFFECTS | {"op_sel": ("sel", 0), "op_sel_hi": ("sel", 1)}
+NUMBERED = {0: "src0", 1: "src1", 2: "src2", 3: "vdst"}  # operand of bit i of neg, abs and opsel
+
+
+def _changes(
+    row: isa.InstructionFacts, fields: Mapping[str, int], dpp: Dpp | None
+) -> dict[str, list[tuple[str, int | None, bool]]]:
+    """Return by operand field what its modifier bits say: attribute, place in it, value."""
+    found: dict[str, list[tuple[str, int | None, bool]]] = {}
+    effects = _PACKED_EFFECTS if row.format == "VOP3P" else _EFFECTS
+    for one in row.modifiers:
+        if one.effect not in effects:
+            continue
+        attribute, place = effects[one.effect]
+        if one.field in ("src0", "vsrc1", "vdst"):  # bit 7 of a register number: its high half
+            found.setdefault(one.field, []).append(("half", None, bool(fields[one.field] & 0x80)))
+            continue
+        first = 2 if one.field == "opsel_hi2" else 0
+        for bit, name in NUMBERED.items():
+            if one.bits >> bit & 1:
+                value = bool(fields[one.field] >> bit & 1)
+                found.setdefault(NUMBERED[bit + first] if first else name, []).append((attribute, place, value))
+    if dpp is not None and not dpp.lanes and row.format in ("VOP1", "VOP2", "VOPC"):
+        for name, field in (("src0", "src0"), ("src1", "vsrc1")):
+            for attribute in ("neg", "abs"):
+                found.setdefault(field, []).append((attribute, None, bool(fields[f"{name}_{attribute}"])))
+    return found
+
+
+def _changed(operand: Operand, changes: Mapping[str, list[tuple[str, int | None, bool]]]) -> Operand:
+    if operand.field not in changes:
+        return operand
+    values: dict[str, Any] = {}
+    for attribute, place, value in changes[operand.field]:
+        if place is None:
+            values[attribute] = value
+        else:
+            pair = values.get(attribute, getattr(operand, attribute))
+            assert isinstance(pair, tuple)
+            values[attribute] = (value, pair[1]) if place == 0 else (pair[0], value)
+    half = values.pop("half", None)
+    if half is not None and operand.kind == "vgpr":
+        return replace(operand, index=operand.index & 0x7F, **values | {"high": half})
+    return replace(operand, **values)
+
+
+@cache
+def _decoder(target: str) -> _Decoder:
+    return _Decoder(target)
+
+
+@lru_cache(maxsize=1 << 16)
+def _decode(window: bytes, target: str) -> Instruction:
+    return _decoder(target).decode(window)
+
+
+def waitcnt(simm16: int) -> tuple[int, int, int]:
+    """Return vmcnt, expcnt and lgkmcnt of an s_waitcnt. Source: RDNA3 ISA reference, "S_WAITCNT"."""
+    return simm16 >> 10 & 0x3F, simm16 & 7, simm16 >> 4 & 0x3F
+
+
+def decode(data: bytes, offset: int = 0, target: str = "gfx1100") -> Instruction:
+    """Decode the instruction at byte `offset` of `data`; IllegalInstruction when there is none. Repeated bytes cost a dictionary access."""
+    return _decode(bytes(data[offset : offset + LONGEST_BYTES]), target)
+
+
+def of_wave(ins: Instruction, wave_size: int) -> Instruction:
+    """Return an instruction as a wave of that size sees it: a sum of matrices is four registers of 64 lanes, or eight of 32."""
+    if wave_size == 32 or not ins.mnemonic.startswith("v_wmma_"):
+        return ins
+    operands = tuple(replace(one, size_bits=128) if one.field in ("vdst", "src2") else one for one in ins.operands)
+    return replace(ins, operands=operands)

@@ -1,0 +1,126 @@
+"""What a memory instruction does to registers and wait counters: which it reads at issue, which it fills later, what says that it has.
+
+Source: RDNA3 ISA reference, "Data Dependency Resolution"; LLVM AMDGPUUsage, "Memory Model GFX10-GFX11".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from ringup.silicon.shader.rdna.decoding.operands import FIRST_VGPR, M0, NULL
+
+if TYPE_CHECKING:
+    from ringup.silicon.shader.rdna.decoding.decode import Instruction, Operand
+
+Counter = Literal["vmcnt", "vscnt", "lgkmcnt"]
+Unit = Literal["smem", "vmem", "flat", "lds", "gds"]
+
+UNITS: dict[str, Unit] = {
+    "SMEM": "smem", "GLOBAL": "vmem", "SCRATCH": "vmem", "MUBUF": "vmem", "MTBUF": "vmem", "MIMG": "vmem", "FLAT": "flat", "DS": "lds",
+}  # fmt: skip
+COUNTERS: dict[Unit, tuple[tuple[Counter, ...], tuple[Counter, ...]]] = {  # of what returns something, of what does not
+    "smem": (("lgkmcnt",), ("lgkmcnt",)),
+    "vmem": (("vmcnt",), ("vscnt",)),
+    "flat": (("vmcnt", "lgkmcnt"), ("vscnt", "lgkmcnt")),
+    "lds": (("lgkmcnt",), ("lgkmcnt",)),
+    "gds": (("lgkmcnt",), ("lgkmcnt",)),
+}
+# Invalidations of vector caches have no registers and, as LLVM's SIInsertWaitcnts has it, no counter.
+UNCOUNTED = frozenset(("buffer_gl0_inv", "buffer_gl1_inv", "ds_nop"))
+_NO_STORES = ("ds_load", "ds_bpermute", "ds_permute", "ds_swizzle", "ds_nop", "ds_gws", "ds_bvh")
+OWN_MEMORY = ("DS", "SCRATCH")  # formats of accesses to what is a wave's or a group's own
+_DATA_FIELDS = frozenset(("data", "data0", "data1", "vdata"))
+_READS_M0 = frozenset(("ds_load_addtid_b32", "ds_store_addtid_b32", "ds_append", "ds_consume"))
+# their data is compared, so it decides what is stored
+_COMPARES = ("cmpswap", "cmpstore", "condxchg", "bvh_stack")
+# 16-bit loads that fill both halves of their registers
+_WHOLE = ("_xy", "_xyzw")
+# stores that take the low half of their register, or a byte of it
+_NARROW = ("_b8", "_b16", "_d16_format_x")
+
+# A D16 load has one half of its register in flight; the other half can be read and written meanwhile. Source: RDNA3 ISA reference, "LDS
+# Indexed Load/Store": "into low-half of VGPR"; LLVM's waits follow the halves apart. What is in flight is numbered so far above its register.
+LOW_HALF, HIGH_HALF = 256, 512
+HALVES = (LOW_HALF, HIGH_HALF)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryEffects:
+    """Registers by source encoding: scalars 0..127, VGPR r as 256 + r. EXEC is read by every unit but smem."""
+
+    unit: Unit
+    counters: tuple[Counter, ...]  # each goes up by one at issue; by two for scalar loads of more than a dword
+    increment: int
+    fills: tuple[int, ...]  # in flight from issue until every counter in `counters` was waited for
+    address: tuple[int, ...]  # decide where memory is accessed, or whether: must be initialised
+    data: tuple[int, ...]  # stored as they are
+    keeps: bool  # `fills` keep the half of each register that is not loaded, so they are read too
+    in_order: bool  # done in the order of issue by counter, among those that may reach the same unit
+
+
+def memory_effects(ins: Instruction) -> MemoryEffects | None:
+    """Return what a memory instruction reads, fills and counts; None for every other instruction."""
+    if ins.format not in UNITS:
+        return None
+    unit: Unit = "gds" if ins.fields.get("gds") else UNITS[ins.format]
+    fills: list[int] = []
+    address: list[int] = [M0] if ins.mnemonic in _READS_M0 or unit == "gds" else []
+    data: list[int] = []
+    decides = any(part in ins.mnemonic for part in _COMPARES)
+    for operand in ins.operands:
+        span = registers(operand)
+        if operand.direction != "use":
+            fills += span
+        if operand.direction != "def":
+            (data if operand.field in _DATA_FIELDS and not decides else address).extend(span)
+    counters = () if ins.mnemonic in UNCOUNTED else COUNTERS[unit][not fills]
+    wide = unit == "smem" and len(fills) > 1
+    keeps = "d16" in ins.mnemonic and not ins.mnemonic.endswith(_WHOLE) and bool(fills)
+    return MemoryEffects(
+        unit, counters, 2 if wide else 1, tuple(fills), tuple(address), tuple(data), keeps, unit != "smem"
+    )
+
+
+def loaded_half(ins: Instruction) -> int:
+    """Return `LOW_HALF` or `HIGH_HALF` of a load that fills one half of one register, 0 of all others."""
+    memory = memory_effects(ins)
+    if memory is None or not memory.keeps or len(memory.fills) != 1:
+        return 0
+    return HIGH_HALF if "d16_hi" in ins.mnemonic else LOW_HALF
+
+
+def changes_lds(ins: Instruction) -> bool:
+    """Say whether an instruction of the LDS's stores there; FLAT ones are not looked at."""
+    return ins.format == "DS" and not ins.fields["gds"] and not ins.mnemonic.startswith(_NO_STORES)
+
+
+def touched_halves(ins: Instruction) -> dict[int, int]:
+    """Return the VGPRs of which an instruction touches one half alone, each with `LOW_HALF` or `HIGH_HALF`."""
+    found: dict[int, set[int]] = {}
+    for part in ins.parts or (ins,):
+        for operand in part.operands:
+            if operand.kind == "vgpr":
+                for one in registers(operand):
+                    found.setdefault(one - FIRST_VGPR, set()).add(_half_of(part, operand))
+    return {one: halves.pop() for one, halves in found.items() if len(halves) == 1 and 0 not in halves}
+
+
+def _half_of(ins: Instruction, operand: Operand) -> int:
+    if ins.format not in UNITS:
+        return 0 if operand.size_bits != 16 else HIGH_HALF if operand.high else LOW_HALF
+    if operand.direction != "use":
+        return loaded_half(ins)
+    if operand.field not in _DATA_FIELDS or "store" not in ins.mnemonic:
+        return 0
+    if "d16_hi" in ins.mnemonic:
+        return HIGH_HALF
+    return LOW_HALF if ins.mnemonic.endswith(_NARROW) else 0
+
+
+def registers(operand: Operand) -> list[int]:
+    """List the registers of an operand by source encoding; none for constants, NULL and what is off."""
+    if operand.kind not in ("vgpr", "sgpr") or (operand.kind == "sgpr" and operand.index == NULL):
+        return []
+    first = operand.index + (FIRST_VGPR if operand.kind == "vgpr" else 0)
+    return list(range(first, first + -(-operand.size_bits // 32)))

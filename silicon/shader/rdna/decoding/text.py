@@ -1,0 +1,229 @@
+"""Assembly text of decoded instructions, in LLVM's spelling as far as a report needs it."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from ringup.autogen import isa
+from ringup.silicon.shader.rdna.decoding import operands as enc
+from ringup.silicon.shader.rdna.decoding.decode import NUMBERED, Instruction, Operand, waitcnt
+
+_SINGLE = {106: "vcc_lo", 107: "vcc_hi", enc.NULL: "null", enc.M0: "m0", 126: "exec_lo", 127: "exec_hi"}
+_PAIRS = {106: "vcc", 126: "exec", enc.NULL: "null"}
+_INTEGER_HALVES = ("i16", "u16", "b16")  # their inline floats are written as numbers
+_TARGETED = ("s_branch", "s_cbranch", "s_call", "s_subvector")
+_OMOD = ("", "mul:2", "mul:4", "div:2")
+_DIMS = ("1D", "2D", "3D", "CUBE", "1D_ARRAY", "2D_ARRAY", "2D_MSAA", "2D_MSAA_ARRAY")
+_FLAGS = ("gds", "idxen", "offen", "done")  # fields whose name is the modifier
+_POLICIES = ("glc", "slc", "dlc", "r128", "a16", "tfe", "lwe", "d16")
+_LANES = (  # dpp_ctrl: first, last, name
+    (0x101, 0x10F, "row_shl"), (0x111, 0x11F, "row_shr"), (0x121, 0x12F, "row_ror"), (0x150, 0x15F, "row_share"),
+    (0x160, 0x16F, "row_xmask"),
+)  # fmt: skip
+_MIRRORS = {0x140: "row_mirror", 0x141: "row_half_mirror"}
+_PER_SOURCE = {"op_sel": "opsel", "op_sel_hi": "opsel_hi", "neg_lo": "neg", "neg_hi": "neg_hi"}
+_EXPORTS = {8: "mrtz", 20: "prim", 21: "dual_src_blend0", 22: "dual_src_blend1"}
+
+
+def text(ins: Instruction) -> str:
+    """Return the instruction as an assembler would take it. Branch targets stay the immediate that the word holds."""
+    if ins.parts:
+        return " :: ".join(text(part) for part in ins.parts)
+    parts = [shown for shown in (operand_text(ins, one) for one in _shown(ins)) if shown]
+    return " ".join([mnemonic_text(ins), ", ".join(parts), *modifiers(ins)]).replace("  ", " ").strip()
+
+
+def mnemonic_text(ins: Instruction) -> str:
+    """Return the mnemonic with the suffix that tells its encoding."""
+    if not ins.operands:
+        return ins.mnemonic
+    permuted = "_dpp" if ins.dpp else ""
+    if ins.format in ("VOP3", "VOP3SD", "VOP3P"):
+        return (
+            ins.mnemonic + ("_e64" if permuted or ins.mnemonic in _both_ways("VOP1", "VOP2", "VOPC") else "") + permuted
+        )
+    if ins.format in ("VOP1", "VOP2", "VOPC"):
+        if permuted and ins.format == "VOPC":
+            return ins.mnemonic
+        return ins.mnemonic + (permuted or ("_e32" if ins.mnemonic in _both_ways("VOP3", "VOP3SD") else ""))
+    return ins.mnemonic
+
+
+@cache
+def _both_ways(*formats: str) -> frozenset[str]:
+    return frozenset(row.mnemonic for row in isa.target("gfx1100").instructions if row.format in formats)
+
+
+def _shown(ins: Instruction) -> list[Operand]:
+    seen: set[str] = set()
+    shown = []
+    for one in ins.operands:
+        if one.field == "hidden" or (one.field in seen and one.field != "implied"):
+            continue
+        seen.add(one.field)
+        shown.append(one)
+    return shown
+
+
+def operand_text(ins: Instruction, one: Operand) -> str:
+    """Return one operand with its signs and its half."""
+    core = _core(ins, one)
+    if one.abs:
+        core = f"|{core}|"
+    if one.neg:
+        core = f"neg({core})" if one.kind == "constant" and not one.index and not one.abs else f"-{core}"
+    return core
+
+
+def _core(ins: Instruction, one: Operand) -> str:
+    if one.kind == "off":
+        return "off"
+    if one.kind == "vgpr":
+        half = f".{'lh'[one.high]}" if one.field in _halves(ins.format, ins.op) else ""
+        return _range("v", one.index, one.size_bits) + half
+    if one.field == "soffset" and ins.format == "SMEM" and one.index == enc.NULL:
+        return _hex(ins.offset)
+    if one.kind == "sgpr":
+        return scalar_text(one.index, one.size_bits)
+    if one.index:
+        return enc.SPECIAL[-one.index]
+    code = ins.fields.get(one.field, enc.LITERAL)
+    if one.field == "literal" or (one.size_bits and code == enc.LITERAL):
+        literal = ins.literal or 0
+        return f"{literal & 0xFFFF if one.size_bits == 16 else literal:#x}"
+    if not one.size_bits:
+        return _immediate(ins, one)
+    if code in enc.INTEGERS:
+        return str(enc.INTEGERS[code])
+    if one.size_bits == 16 and one.type in _INTEGER_HALVES:
+        return f"{one.bits:#x}"
+    if code == enc.INVERSE_TWO_PI:
+        return "0.15915494309189532" if one.size_bits == 64 else "0.15915494"
+    return str(enc.FLOATS[code])
+
+
+def scalar_text(index: int, size_bits: int) -> str:
+    """Return a scalar register or a run of them by encoding number."""
+    if size_bits <= 32 and index in _SINGLE:
+        return _SINGLE[index]
+    if index in _PAIRS:
+        return _PAIRS[index]
+    return _range("ttmp", index - 108, size_bits) if 108 <= index < enc.NULL else _range("s", index, size_bits)
+
+
+def _range(letter: str, index: int, size_bits: int) -> str:
+    count = (size_bits + 31) // 32
+    return f"{letter}{index}" if count <= 1 else f"{letter}[{index}:{index + count - 1}]"
+
+
+def _hex(value: int) -> str:
+    return str(value) if -16 <= value <= 64 else f"{value:#x}"
+
+
+def _immediate(ins: Instruction, one: Operand) -> str:
+    if ins.mnemonic == "s_waitcnt":
+        counts = zip(("vmcnt", "expcnt", "lgkmcnt"), waitcnt(one.bits), (63, 7, 63), strict=True)
+        return " ".join(
+            f"{name}({count})" for name, count, most in counts if count != most or one.bits & 0xFFF7 == 0xFFF7
+        )
+    if one.field == "target":
+        return _EXPORTS.get(one.bits) or (f"mrt{one.bits}" if one.bits < 8 else f"pos{one.bits - 12}")
+    if one.field == "attr":
+        return f"attr{one.bits}.{'xyzw'[ins.fields['attr_chan']]}"
+    if ins.mnemonic.startswith(_TARGETED):
+        return str(one.bits & 0xFFFF)
+    return _hex(ins.fields[one.field])
+
+
+@cache
+def _halves(fmt: str, op: int) -> frozenset[str]:
+    """Return the operands of an opcode whose half is spelled out."""
+    row = isa.target("gfx1100").by_opcode(fmt, op)
+    found: set[str] = set()
+    for one in row.modifiers if row else ():
+        if one.effect == "half" and one.field != "opsel":
+            found.add(one.field)
+        elif one.effect == "half":
+            found |= {name for bit, name in NUMBERED.items() if one.bits >> bit & 1}
+    return frozenset(found)
+
+
+def modifiers(ins: Instruction) -> list[str]:
+    """Return what stands behind the operands."""
+    fields = ins.fields
+    found = _permutation(ins)
+    if ins.format == "SMEM":
+        found += [f"offset:{_hex(ins.offset)}"] if ins.offset and fields["soffset"] != enc.NULL else []
+    elif ins.format == "DS" and ("_2addr" in ins.mnemonic):
+        found += [f"{name}:{fields[name]}" for name in ("offset0", "offset1") if fields[name]]
+    elif ins.offset:
+        found.append(f"offset:{ins.offset}")
+    if ins.format == "MTBUF" and fields["format"] != 1:
+        found.append(f"format:{fields['format']}")
+    if ins.format == "MIMG" and not ins.mnemonic.endswith("intersect_ray"):
+        found += [
+            f"dmask:{fields['dmask']:#x}",
+            f"dim:SQ_RSRC_IMG_{_DIMS[fields['dim']]}",
+            *(["unorm"] if fields["unrm"] else []),
+        ]
+    if ins.format in ("VOP3", "VOP3P", "VINTERP"):
+        found += _selections(ins)
+    if ins.format == "VINTERP":
+        found.append(f"wait_exp:{fields['waitexp']}")
+    if ins.format == "LDSDIR":
+        found.append(f"wait_vdst:{fields['wait_va']}")
+    if fields.get("row"):
+        found.append("row_en")
+    if ins.clamp:
+        found.append("clamp")
+    if ins.omod:
+        found.append(_OMOD[ins.omod])
+    return found + [name for name in (*_FLAGS, *_POLICIES) if name in fields and fields[name] and _is_used(ins, name)]
+
+
+def _is_used(ins: Instruction, name: str) -> bool:
+    return name != "r128" or not ins.mnemonic.endswith("intersect_ray")
+
+
+def _selections(ins: Instruction) -> list[str]:
+    """Return op_sel, op_sel_hi, neg_lo and neg_hi as far as they differ from what an assembler assumes."""
+    row = isa.target("gfx1100").by_opcode(ins.format, ins.op)
+    effects = {one.effect for one in row.modifiers} if row else set()
+    sources = [one for one in ins.operands if one.field in ("src0", "src1", "src2")]
+    found = []
+    fields = dict(ins.fields)
+    if "opsel_hi2" in fields:
+        fields["opsel_hi"] |= fields["opsel_hi2"] << 2
+    bits = {
+        effect: [fields[name] >> i & 1 for i in range(len(sources))]
+        for effect, name in _PER_SOURCE.items()
+        if name in fields
+    }
+    has_lanes = any(one.field == "vdst" and one.kind == "vgpr" for one in ins.operands)
+    if ins.format != "VOP3P" and (has_lanes or not ins.dpp) and not ins.mnemonic.startswith("v_permlane"):
+        bits["op_sel"].append(fields["opsel"] >> 3 & 1)
+    for effect, values in bits.items():
+        usual = int(effect == "op_sel_hi" and not ins.mnemonic.startswith("v_fma_mix"))
+        if (effect in effects or (effect == "op_sel" and "half" in effects)) and any(
+            value != usual for value in values
+        ):
+            found.append(f"{effect}:[{','.join(map(str, values))}]")
+    return found
+
+
+def _permutation(ins: Instruction) -> list[str]:
+    dpp = ins.dpp
+    if dpp is None:
+        return []
+    fetch = ["fi:1"] if dpp.fetch_inactive else []
+    if dpp.lanes:
+        return [f"dpp8:[{','.join(map(str, dpp.lanes))}]", *fetch]
+    ctrl = dpp.ctrl
+    if ctrl < 0x100:
+        shown = f"quad_perm:[{','.join(str(ctrl >> 2 * i & 3) for i in range(4))}]"
+    else:
+        shown = _MIRRORS.get(ctrl) or next(
+            f"{name}:{ctrl & 15}" for first, last, name in _LANES if first <= ctrl <= last
+        )
+    bound = ["bound_ctrl:1"] if dpp.bound_ctrl else []
+    return [shown, f"row_mask:{dpp.row_mask:#x}", f"bank_mask:{dpp.bank_mask:#x}", *bound, *fetch]

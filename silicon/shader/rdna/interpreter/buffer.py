@@ -1,0 +1,329 @@
+"""MUBUF and MTBUF: memory through a buffer resource, with its addressing, swizzling, range checks and formats.
+
+Source: RDNA3 ISA reference, "Vector Memory Buffer Instructions".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ringup.silicon.shader.rdna.interpreter.atomics import operation
+from ringup.silicon.shader.rdna.interpreter.formats import (
+    F32_ONE,
+    FORMATS,
+    INVALID,
+    BufferFormat,
+    from_d16,
+    pack,
+    to_d16,
+    unpack,
+)
+from ringup.silicon.shader.rdna.interpreter.memory import (
+    LOADS,
+    STORES,
+    TRANSFERS,
+    atomic_size,
+    force_aligned,
+    memory_flush,
+    split,
+)
+from ringup.silicon.shader.rdna.interpreter.spaces import (
+    GlobalSpace,
+    Transfer,
+    atomic,
+    check_stored,
+    deliver,
+    numbers,
+    stored,
+)
+from ringup.silicon.shader.rdna.strict.history import RuleBroken
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ringup.silicon.shader.rdna.interpreter.step import Addresses, Bytes, Lanes, Step
+
+OOB_STRUCTURED, OOB_INDEX, OOB_EMPTY, OOB_RAW = range(4)
+ELEMENT_BYTES = {1: 4, 3: 16}  # by swizzle enable
+SELECT_ONE, SELECT_X = 1, 4
+IDENTITY = (4, 5, 6, 7)
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A buffer resource descriptor (V#)."""
+
+    base: int
+    stride: int
+    swizzle: int
+    num_records: int
+    selects: tuple[int, ...]
+    format: int
+    index_stride: int
+    adds_thread: bool
+    oob: int
+    type: int
+
+    @property
+    def is_unbound(self) -> bool:
+        """Say whether loads give zero and stores do nothing: no format, or no buffer at all."""
+        return (self.format == INVALID and not self.adds_thread) or self.type != 0
+
+
+def resource(words: int) -> Resource:
+    """Take the 128 bits of a descriptor apart. Source: "Buffer Resource Descriptor"."""
+
+    def bits(high: int, low: int) -> int:
+        return words >> low & (1 << high - low + 1) - 1
+
+    return Resource(
+        bits(47, 0), bits(61, 48), bits(63, 62), bits(95, 64), tuple(bits(98 + 3 * at, 96 + 3 * at) for at in range(4)),
+        bits(113, 108), 8 << bits(118, 117), bool(bits(119, 119)), bits(125, 124), bits(127, 126),
+    )  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Access:
+    """Where the lanes of one instruction are in a buffer."""
+
+    buffer: Resource
+    index: Addresses
+    offset: Addresses
+    scalar_offset: int
+
+    def addresses(self, size_bytes: int) -> Addresses:
+        """Return (lanes, bytes) of addresses. Source: "Swizzled Buffer Addressing", "Structured Buffer"."""
+        buffer = self.buffer
+        offset = self.offset[:, None] + np.arange(size_bytes, dtype=np.int64)
+        index = self.index[:, None]
+        start = buffer.base + self.scalar_offset
+        element = ELEMENT_BYTES.get(buffer.swizzle)
+        if element is None:
+            return start + buffer.stride * index + offset
+        high, low = index // buffer.index_stride, index % buffer.index_stride
+        within = (high * buffer.stride + offset // element * element) * buffer.index_stride
+        return start + within + low * element + offset % element
+
+    def inside(self, at: int, size_bytes: int) -> Lanes:
+        """Say which lanes may access `size_bytes` from byte `at` of their data. Source: "Buffer Out Of Bounds Selection"."""
+        buffer, end = self.buffer, self.offset + at + size_bytes
+        records = buffer.num_records
+        if buffer.oob == OOB_STRUCTURED or (
+            buffer.oob == OOB_RAW and buffer.swizzle in ELEMENT_BYTES and buffer.stride
+        ):
+            return (self.index < records) & (end <= buffer.stride)
+        if buffer.oob == OOB_INDEX:
+            return self.index < records
+        if buffer.oob == OOB_EMPTY:
+            return np.full(self.index.shape, records != 0)
+        return buffer.stride * self.index + end <= records - self.scalar_offset
+
+
+def _access(step: Step, lanes: Lanes) -> _Access:
+    regs, field = step.regs, step.field
+    buffer = resource(regs.scalar(field["srsrc"] << 2, 4))
+    index, offset = np.zeros(lanes.size, np.int64), np.full(lanes.size, field["offset"], np.int64)
+    first = field["vaddr"]
+    if field["idxen"]:
+        index = index + regs.vector(first, lanes)
+        first += 1
+    if field["offen"]:
+        offset = offset + regs.vector(first, lanes)
+    if buffer.adds_thread:
+        index = index + np.arange(lanes.size)
+    operand = next(one for one in step.ins.uses if one.field == "soffset")
+    scalar = regs.scalar(operand.index) if operand.kind == "sgpr" else operand.bits
+    return _Access(buffer, index, offset, scalar & 0xFFFF_FFFF)
+
+
+def vector_buffer(step: Step) -> None:
+    """Execute a MUBUF or MTBUF instruction."""
+    if step.ins.mnemonic.endswith("_inv"):
+        return
+    _, verb, rest = split(step.ins.mnemonic)
+    lanes = step.regs.exec_lanes()
+    access = _access(step, lanes)
+    if "format" in rest:
+        _formatted(step, verb, rest, access, lanes)
+    elif verb == "atomic":
+        _atomic(step, rest, access, lanes)
+    elif verb == "load":
+        _load(step, TRANSFERS[rest], access, lanes)
+    else:
+        _store(step, TRANSFERS[rest], access, lanes)
+
+
+def _bound(access: _Access, lanes: Lanes, at: int, size_bytes: int) -> Lanes:
+    return lanes & access.inside(at, size_bytes) & (not access.buffer.is_unbound)
+
+
+def _bound_units(access: _Access, lanes: Lanes, size_bytes: int, unit: int) -> Lanes:
+    """Say of each dword (or less) of each lane whether it may be accessed, a lane after the other: where lanes overlap the highest wins."""
+    units = [_bound(access, lanes, at, unit) for at in range(0, size_bytes, unit)]
+    some: Lanes = np.stack(units, axis=1).reshape(-1)
+    return some
+
+
+def _check(step: Step, access: _Access, size_bytes: int, lanes: Lanes) -> Addresses:
+    """Return byte addresses, aligned as SH_MEM_CONFIG wants; a swizzled access stays in its element."""
+    element = ELEMENT_BYTES.get(access.buffer.swizzle)
+    if element is not None and step.machine.strict:
+        wrong = lanes & ((access.offset % 4 != 0) | (access.offset % element + size_bytes > element))
+        if size_bytes >= 4 and wrong.any():
+            lane = int(wrong.argmax())
+            raise RuleBroken(
+                "alignment",
+                f"lane {lane} takes {size_bytes} bytes at offset {int(access.offset[lane]):#x}, out of its swizzled element",
+            )
+    addresses = access.addresses(size_bytes)
+    if step.machine.dispatch.mtype_unaligned:
+        return addresses
+    aligned = force_aligned(step, addresses[:, 0], min(size_bytes & -size_bytes, 4), lanes)
+    return addresses + (aligned - addresses[:, 0])[:, None]
+
+
+def _finish_load(step: Step, first: int, count: int, lanes: Lanes) -> None:
+    if step.field.get("tfe"):
+        step.regs.set_vector(first + count, np.zeros(lanes.size, np.uint32), lanes, order=LOADS)
+        count += 1
+    step.issue(LOADS, vgprs=range(first, first + count) if lanes.any() else range(0))
+
+
+def _load(step: Step, transfer: Transfer, access: _Access, lanes: Lanes) -> None:
+    first, size = step.field["vdata"], transfer.size_bytes
+    if not step.regs.vector_fits(first, transfer.register_count + step.field["tfe"]):
+        lanes = np.zeros_like(lanes)
+    addresses = _check(step, access, size, lanes)
+    unit = min(size, 4)
+    data, _ = GlobalSpace(step).read(addresses.reshape(-1, unit), _bound_units(access, lanes, size, unit))
+    data = data.reshape(lanes.size, size)
+    deliver(step, first, transfer, data, None, lanes, LOADS)
+    _finish_load(step, first, transfer.register_count, lanes)
+
+
+def _store(step: Step, transfer: Transfer, access: _Access, lanes: Lanes) -> None:
+    size = transfer.size_bytes
+    addresses = _check(step, access, size, lanes)
+    data, _ = stored(step, step.field["vdata"], transfer, lanes)
+    unit = min(size, 4)
+    some = _bound_units(access, lanes, size, unit)
+    GlobalSpace(step).write(addresses.reshape(-1, unit), some, data.reshape(-1, unit), None)
+    step.issue(STORES)
+
+
+def _atomic(step: Step, name: str, access: _Access, lanes: Lanes) -> None:
+    size, first, returns = atomic_size(name), step.field["vdata"], bool(step.field["glc"])
+    count = size // 4
+    sources = numbers(step, first, size, lanes)
+    more = numbers(step, first + count, size, lanes) if name.startswith("cmpswap") else sources
+    some = _bound(access, lanes, 0, size)
+    function = operation(name, memory_flush(step, name))
+    found, _ = atomic(step, GlobalSpace(step), access.addresses(size), size, some, function, sources, more)
+    if returns:
+        found = np.where(some[:, None], found, np.uint8(0))
+        deliver(step, first, Transfer(size), found, None, lanes, LOADS)
+        _finish_load(step, first, count, lanes)
+    else:
+        step.issue(STORES)
+
+
+# ---- formats
+
+
+def _selected(select: int, components: list[int], fmt: BufferFormat) -> int:
+    """Return what a destination select gives. UNKNOWN: a component that the format lacks reads as 0."""
+    if select >= SELECT_X:
+        at = select - SELECT_X
+        return components[at] if at < len(components) else 0
+    return (1 if fmt.is_integer else F32_ONE) if select == SELECT_ONE else 0
+
+
+def _formatted(step: Step, verb: str, rest: str, access: _Access, lanes: Lanes) -> None:
+    is_typed = step.ins.format == "MTBUF"
+    number = step.field["format"] if is_typed else access.buffer.format
+    fmt = FORMATS.get(number)
+    if fmt is None and number != INVALID:
+        raise RuleBroken("illegal", f"buffer format {number} is reserved")
+    is_d16, is_high, count = "d16" in rest, "_hi_" in rest, len(rest.rpartition("_")[2])
+    if fmt is None:  # no format: nothing is accessed
+        fmt, some = FORMATS[1], np.zeros_like(lanes)
+    else:
+        some = _bound(access, lanes, 0, fmt.size_bytes)
+    selects = IDENTITY if is_typed else access.buffer.selects
+    addresses = access.addresses(fmt.size_bytes)
+    misaligned = some & (addresses[:, 0] % fmt.alignment != 0)
+    if misaligned.any():
+        raise RuleBroken(
+            "alignment",
+            f"a typed access at {int(addresses[misaligned][0, 0]):#x}, which is no multiple of {fmt.alignment}",
+        )
+    space, first = GlobalSpace(step), step.field["vdata"]
+    if verb == "load":
+        data, _ = space.read(addresses, some)
+        words = _loaded(fmt, data, some, selects, count, is_d16=is_d16)
+        _deliver_components(step, first, words, count, lanes, is_d16=is_d16, is_high=is_high)
+        return
+    components = _components(step, first, fmt, count, lanes, is_d16=is_d16, is_high=is_high)
+    packed = np.zeros((lanes.size, fmt.size_bytes), np.uint8)
+    for lane in np.flatnonzero(some):
+        packed[lane] = np.frombuffer(pack(fmt, _arranged(selects, [int(one) for one in components[:, lane]])), np.uint8)
+    space.write(addresses, some, packed, None)
+    step.issue(STORES)
+
+
+def _arranged(selects: tuple[int, ...], registers: list[int]) -> list[int]:
+    """Put stored registers where a load with these selects would find them."""
+    found = [0] * 4
+    for at, select in enumerate(selects):
+        if select >= SELECT_X and at < len(registers):
+            found[select - SELECT_X] = registers[at]
+    return found
+
+
+def _loaded(
+    fmt: BufferFormat, data: Bytes, some: Lanes, selects: tuple[int, ...], count: int, *, is_d16: bool
+) -> NDArray[np.uint32]:
+    """Return (components, lanes); out of range everything is 0 but what is selected to be 1."""
+    words = np.zeros((count, some.size), np.uint32)
+    for lane in range(some.size):
+        components = unpack(fmt, data[lane].tobytes()) if some[lane] else [0] * len(fmt.widths)
+        for at in range(count):
+            value = _selected(selects[at], components, fmt)
+            words[at, lane] = to_d16(fmt, value) if is_d16 else value
+    return words
+
+
+def _deliver_components(
+    step: Step, first: int, words: NDArray[np.uint32], count: int, lanes: Lanes, *, is_d16: bool, is_high: bool
+) -> None:
+    registers = -(-count // 2) if is_d16 else count
+    if not step.regs.vector_fits(first, registers):
+        lanes = np.zeros_like(lanes)
+    for at in range(registers):
+        value = words[at]
+        if is_d16:
+            pair = words[2 * at : 2 * at + 2]
+            old = step.regs.wave.vgprs[first + at] if step.regs.vector_fits(first + at) else pair[0]
+            if is_high:
+                value = old & np.uint32(0xFFFF) | pair[0] << np.uint32(16)
+            else:
+                value = pair[0] | (pair[1] << np.uint32(16) if len(pair) == 2 else old & np.uint32(0xFFFF_0000))
+        step.regs.set_vector(first + at, value, lanes, order=LOADS)
+    _finish_load(step, first, registers, lanes)
+
+
+def _components(
+    step: Step, first: int, fmt: BufferFormat, count: int, lanes: Lanes, *, is_d16: bool, is_high: bool
+) -> NDArray[np.uint32]:
+    check_stored(step, first, -(-count // 2) if is_d16 else count, lanes)
+    if not is_d16:
+        return np.stack([step.regs.vector(first + at, lanes, decides=False) for at in range(count)])
+    found = []
+    for at in range(count):
+        word = step.regs.vector(first + at // 2, lanes, decides=False)
+        half = word >> np.uint32(16 if is_high or at % 2 else 0) & np.uint32(0xFFFF)
+        found.append(np.array([from_d16(fmt, int(one)) for one in half], np.uint32))
+    return np.stack(found)

@@ -1,0 +1,127 @@
+"""What the vector ALU does not interlock, and what a clause may hold: rules about instructions that follow each other.
+
+Source: RDNA3 ISA reference, "Wave Matrix Multiply Accumulate", "Instruction Clauses"; LLVM GCNHazardRecognizer, hazards of gfx11
+(VALUTransUse, VcmpxPermlane).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ringup.silicon.shader.rdna.strict.history import RuleBroken
+
+if TYPE_CHECKING:
+    from ringup.silicon.shader.rdna.decoding.decode import Instruction
+
+_VALU = frozenset(("VOP1", "VOP2", "VOP3", "VOP3SD", "VOP3P", "VOPC", "VOPD", "VINTERP"))
+# They leave when every vector result is written. Source: LLVM GCNHazardRecognizer, "Instructions which cause va_vdst==0"; Mesa
+# aco_insert_NOPs.cpp, parse_vdst_wait
+_BEHIND_VALU = frozenset(("FLAT", "GLOBAL", "SCRATCH", "MUBUF", "MTBUF", "MIMG", "DS", "EXP"))
+_TRANSCENDENTAL = ("v_exp_", "v_log_", "v_rcp_", "v_rsq_", "v_sqrt_", "v_sin_", "v_cos_")
+_PERMLANES = ("v_permlane16", "v_permlanex16", "v_permlane64")
+MOST_BETWEEN, MOST_TRANS_BETWEEN = 5, 1  # a transcendental result is safe behind more instructions than these
+DEPCTR_VA_VDST = 0xF000  # of s_waitcnt_depctr: vector results still to be written; 0 waits for all
+CLAUSE_LENGTH = 0x3F
+_INTERNAL = ("s_nop", "s_waitcnt", "s_sleep", "s_delay_alu")
+
+
+def _registers(ins: Instruction, fields: tuple[str, ...] | None, *, written: bool) -> set[int]:
+    found: set[int] = set()
+    for operand in ins.defs if written else ins.uses:
+        if operand.kind == "vgpr" and (fields is None or operand.field in fields):
+            found.update(range(operand.index, operand.index + max(operand.size_bits // 32, 1)))
+    return found
+
+
+def clause_type(ins: Instruction) -> str:
+    """Return what kind of clause an instruction may stand in; empty for none."""
+    if ins.format in _VALU:
+        return "VALU"
+    if ins.format in ("SMEM", "DS"):
+        return ins.format
+    if ins.format in ("FLAT", "GLOBAL", "SCRATCH", "MUBUF", "MTBUF"):
+        unit = "FLAT" if ins.format == "FLAT" else "buffer, global and scratch"
+        verb = next((one for one in ("load", "store", "atomic") if one in ins.mnemonic), "invalidation")
+        return f"{unit} {verb}"
+    return ""
+
+
+def is_vector(ins: Instruction) -> bool:
+    """Say whether the vector ALU executes an instruction."""
+    return ins.format in _VALU
+
+
+class State(NamedTuple):
+    """What the instructions before leave to look back at."""
+
+    pending: tuple[
+        tuple[int, int, int], ...
+    ] = ()  # VGPR of a transcendental result, instructions and transcendentals since
+    matrix: frozenset[int] = frozenset()  # result of the WMMA just before
+    compared: bool = False  # the vector instruction just before wrote EXEC
+    left: int = 0  # instructions of the clause still to come
+    type_: str = ""
+
+
+class Sequence:
+    """The instructions a wave issued last, as far as one of the rules looks back."""
+
+    def __init__(self, before: State | None = None) -> None:
+        start = before or State()
+        self._pending = {one: [instructions, others] for one, instructions, others in start.pending}
+        self._matrix = set(start.matrix)
+        self._compared, self._left, self._type = start.compared, start.left, start.type_
+
+    @property
+    def state(self) -> State:
+        """Return what is left to look back at."""
+        pending = tuple((one, *since) for one, since in sorted(self._pending.items()))
+        return State(pending, frozenset(self._matrix), self._compared, self._left, self._type if self._left else "")  # type: ignore[arg-type]
+
+    def check(self, ins: Instruction) -> None:
+        """Take the next instruction; one that comes too early breaks a rule."""
+        if self._left:
+            self._in_clause(ins)
+        if ins.mnemonic == "s_clause":
+            self._left, self._type = (ins.fields["simm16"] & CLAUSE_LENGTH) + 1, ""
+        elif (
+            ins.mnemonic == "s_waitcnt_depctr" and not ins.fields["simm16"] & DEPCTR_VA_VDST
+        ) or ins.format in _BEHIND_VALU:
+            self._pending.clear()
+        elif ins.format in _VALU:
+            self._vector(ins)
+
+    def _in_clause(self, ins: Instruction) -> None:
+        self._left -= 1
+        kind = clause_type(ins)
+        if not self._type:
+            self._type = kind
+        if not kind and ins.mnemonic.startswith(_INTERNAL):
+            return
+        if not kind or kind != self._type:
+            expected = f"a clause of {self._type} instructions" if self._type else "a clause"
+            raise RuleBroken("illegal", f"{ins.mnemonic} inside {expected}")
+
+    def _vector(self, ins: Instruction) -> None:
+        is_matrix = ins.mnemonic.startswith("v_wmma")
+        read = _registers(ins, None, written=False)
+        late = sorted(read & self._pending.keys())
+        if late:
+            raise RuleBroken(
+                "hazard", f"v{late[0]} of a transcendental instruction is read too early; wait with s_waitcnt_depctr"
+            )
+        if is_matrix and self._matrix & _registers(ins, ("src0", "src1"), written=False):
+            raise RuleBroken("hazard", "matrix A or B is the result of the WMMA just before; put a v_nop between")
+        if self._compared and ins.mnemonic.startswith(_PERMLANES):
+            raise RuleBroken("hazard", "a lane permutation right behind v_cmpx; put a vector instruction between")
+        is_trans = ins.mnemonic.startswith(_TRANSCENDENTAL)
+        written = _registers(ins, None, written=True)
+        for register, since in tuple(self._pending.items()):
+            since[0] += 1
+            since[1] += is_trans
+            if register in written or since[0] > MOST_BETWEEN or since[1] > MOST_TRANS_BETWEEN:
+                del self._pending[register]
+        if is_trans:
+            self._pending.update((register, [0, 0]) for register in written)
+        self._matrix = written if is_matrix else set()
+        self._compared = ins.mnemonic.startswith("v_cmpx")

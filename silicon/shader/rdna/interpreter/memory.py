@@ -1,0 +1,306 @@
+"""Scalar memory, and the GLOBAL, SCRATCH and FLAT instructions. Source: RDNA3 ISA reference, chapters 8 and 11."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ringup.silicon.shader.common.state import FLAT_SCRATCH_HI, FLAT_SCRATCH_LO, MODE, NULL
+from ringup.silicon.shader.rdna.interpreter.atomics import Flush, operation
+from ringup.silicon.shader.rdna.interpreter.spaces import (
+    GlobalSpace,
+    LdsSpace,
+    Space,
+    Transfer,
+    atomic,
+    byte_addresses,
+    check_stored,
+    deliver,
+    numbers,
+    stored,
+)
+from ringup.silicon.shader.rdna.strict.history import RuleBroken
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from ringup.silicon.shader.rdna.interpreter.step import Addresses, Bytes, Lanes, Step
+
+# By what follows `global_load_` and `global_store_`.
+TRANSFERS = {
+    "u8": Transfer(1), "i8": Transfer(1, signed=True), "u16": Transfer(2), "i16": Transfer(2, signed=True),
+    "b8": Transfer(1), "b16": Transfer(2), "b32": Transfer(4), "b64": Transfer(8), "b96": Transfer(12), "b128": Transfer(16),
+    "d16_u8": Transfer(1, half="low"), "d16_i8": Transfer(1, signed=True, half="low"), "d16_b16": Transfer(2, half="low"),
+    "d16_hi_u8": Transfer(1, half="high"), "d16_hi_i8": Transfer(1, signed=True, half="high"),
+    "d16_hi_b16": Transfer(2, half="high"), "d16_hi_b8": Transfer(1, half="high"), "addtid_b32": Transfer(4),
+}  # fmt: skip
+LOADS, STORES = {"vm": "vmem"}, {"vs": "store"}
+FLAT_LOADS, FLAT_STORES = {"vm": "vmem", "lgkm": "lds"}, {"vs": "store", "lgkm": "lds"}
+# A FLAT load counts in both, and returns in that of the memory it reached. Source: LLVM SIInsertWaitcnts.cpp, mayAccessLDSThroughFlat (global
+# memory through FLAT is waited for in vmcnt alone); ROCR-Runtime blit_copyAligned.s does so. UNKNOWN: whether LDS alone needs no vmcnt
+WITHOUT_LDS = frozenset({"vm"})
+FLAT_OFFSET_MASK = 0xFFF  # the sign bit is forced to zero
+APERTURE_SHIFT = 32  # an aperture is 4 GiB: its high dword is SH_MEM_BASES' half, moved up
+
+Part = tuple[Space, "Lanes", "Addresses"]
+
+
+def split(mnemonic: str) -> tuple[str, str, str]:
+    """Take `global_atomic_add_u32` apart: global, atomic, add_u32."""
+    unit, verb, rest = mnemonic.split("_", 2)
+    return unit, verb, rest
+
+
+def vector_memory(step: Step) -> None:
+    """Execute a GLOBAL, SCRATCH or FLAT instruction."""
+    _, verb, rest = split(step.ins.mnemonic)
+    lanes = step.regs.exec_lanes()
+    is_flat = step.ins.format == "FLAT"
+    if verb == "atomic":
+        _atomic(step, rest, lanes, is_flat=is_flat)
+        return
+    transfer = TRANSFERS[rest]
+    if verb == "load":
+        first = step.field["vdst"]
+        if not step.regs.vector_fits(first, transfer.register_count):
+            lanes = np.zeros_like(lanes)
+        order = FLAT_LOADS if is_flat else LOADS
+        _load(step, first, transfer, places(step, transfer.size_bytes, lanes), lanes, order)
+        return
+    data, undefined = stored(step, step.field["data"], transfer, lanes, check=not is_flat)
+    if is_flat:  # its address says who will read what it stores
+        _, private = _apertures(step, _wide(step, step.field["addr"], lanes))
+        check_stored(step, step.field["data"], transfer.register_count, lanes & ~private)
+    for space, some, addresses in places(step, transfer.size_bytes, lanes):
+        space.write(addresses, some, data, undefined)
+    step.issue(FLAT_STORES if is_flat else STORES)
+
+
+def _load(
+    step: Step, first: int, transfer: Transfer, parts: Iterable[Part], lanes: Lanes, order: dict[str, str]
+) -> None:
+    data: Bytes = np.zeros((lanes.size, transfer.size_bytes), np.uint8)
+    undefined: NDArray[np.bool_] = np.zeros(data.shape, np.bool_)
+    guards = WITHOUT_LDS
+    for space, some, addresses in parts:
+        guards = frozenset(order) if isinstance(space, LdsSpace) else guards
+        found, unknown = space.read(addresses, some)
+        data[some] = found[some]
+        if unknown is not None:
+            undefined[some] = unknown[some]
+    deliver(step, first, transfer, data, undefined, lanes, order)
+    step.issue(order, vgprs=range(first, first + transfer.register_count) if lanes.any() else range(0), guards=guards)
+
+
+def memory_flush(step: Step, name: str) -> Flush:
+    """Return which denormals a memory atomic flushes: an add all inputs, others what MODE says of inputs; results never.
+
+    Source: RDNA3 ISA reference, "Float Memory Atomics", "Denormals".
+    """
+    keeps = bool(step.regs.words[MODE] & (1 << 6 if name.endswith("f64") else 1 << 4))
+    return Flush(inputs=name.startswith("add") or not keeps, outputs=False)
+
+
+def atomic_size(name: str) -> int:
+    """Return the bytes that an atomic such as `add_u64` works on."""
+    return 8 if name.endswith("64") else 4
+
+
+def _atomic(step: Step, name: str, lanes: Lanes, *, is_flat: bool) -> None:
+    size, returns, first = atomic_size(name), bool(step.field["glc"]), step.field["data"]
+    count = size // 4
+    if returns and not step.regs.vector_fits(step.field["vdst"], count):
+        lanes = np.zeros_like(lanes)
+    sources = numbers(step, first, size, lanes)
+    more = numbers(step, first + count, size, lanes) if name.startswith("cmpswap") else sources
+    function = operation(name, memory_flush(step, name))
+    found: Bytes = np.zeros((lanes.size, size), np.uint8)
+    guards = WITHOUT_LDS
+    for space, some, addresses in places(step, size, lanes, is_atomic=True):
+        guards = frozenset(FLAT_LOADS) if isinstance(space, LdsSpace) else guards
+        before, _ = atomic(step, space, addresses, size, some, function, sources, more)
+        found[some] = before[some]
+    if returns:
+        order = FLAT_LOADS if is_flat else LOADS
+        deliver(step, step.field["vdst"], Transfer(size), found, None, lanes, order)
+        loaded = range(step.field["vdst"], step.field["vdst"] + count) if lanes.any() else range(0)
+        step.issue(order, vgprs=loaded, guards=guards)
+    else:
+        step.issue(FLAT_STORES if is_flat else STORES)
+
+
+def places(step: Step, size_bytes: int, lanes: Lanes, *, is_atomic: bool = False) -> Iterable[Part]:
+    """Return where each lane's bytes lie: space, its lanes, their byte addresses."""
+    if step.ins.format == "SCRATCH":
+        offsets = _scratch_offsets(step, lanes)
+        return [_scratch(step, offsets, size_bytes, lanes)]
+    if step.ins.format == "GLOBAL":
+        bases = _global_addresses(step, lanes)
+        shared, private = _apertures(step, bases)
+        wrong = lanes & (shared | private)
+        if wrong.any():
+            lane = int(wrong.argmax())
+            raise RuleBroken("memory", f"lane {lane} of a global access reaches the aperture at {int(bases[lane]):#x}")
+        return [(GlobalSpace(step), lanes, byte_addresses(_aligned(step, bases, size_bytes, lanes), size_bytes))]
+    return _flat(step, size_bytes, lanes, is_atomic=is_atomic)
+
+
+def _flat(step: Step, size_bytes: int, lanes: Lanes, *, is_atomic: bool) -> list[Part]:
+    """Sort lanes by aperture; the check is made before the offset is added."""
+    bases = _wide(step, step.field["addr"], lanes)
+    shared, private = _apertures(step, bases)
+    offset = step.field["offset"] & FLAT_OFFSET_MASK
+    parts: list[Part] = []
+    in_lds, in_scratch = lanes & shared, lanes & private
+    elsewhere = lanes & ~(shared | private)
+    within = (bases & 0xFFFF_FFFF) + offset
+    if in_lds.any():
+        aligned = lds_aligned(step, within, size_bytes, in_lds)
+        parts.append((LdsSpace(step), in_lds, byte_addresses(aligned, size_bytes)))
+    if in_scratch.any():
+        if is_atomic and size_bytes == 8:
+            raise RuleBroken("memory", "a 64-bit atomic reaches scratch memory")
+        parts.append(_scratch(step, within, size_bytes, in_scratch))
+    if elsewhere.any() or not parts:
+        addresses = _aligned(step, bases + offset, size_bytes, elsewhere)
+        parts.append((GlobalSpace(step), elsewhere, byte_addresses(addresses, size_bytes)))
+    return parts
+
+
+def _apertures(step: Step, bases: Addresses) -> tuple[Lanes, Lanes]:
+    dispatch = step.machine.dispatch
+    high = bases >> APERTURE_SHIFT & 0xFFFF_FFFF
+    shared, private = dispatch.shared_aperture, dispatch.private_aperture
+    return (high == shared << 16) & bool(shared), (high == private << 16) & bool(private)
+
+
+def _wide(step: Step, first: int, lanes: Lanes) -> Addresses:
+    low, high = (step.regs.vector(first + at, lanes).astype(np.uint64) for at in (0, 1))
+    return (low | high << np.uint64(32)).view(np.int64)
+
+
+def _global_addresses(step: Step, lanes: Lanes) -> Addresses:
+    saddr, offset = step.field["saddr"], step.ins.offset
+    base = step.regs.scalar(saddr, 2) if saddr != NULL else 0
+    base += offset
+    if "addtid" in step.ins.mnemonic:
+        return _signed(base) + 4 * np.arange(lanes.size, dtype=np.int64)
+    if saddr == NULL:
+        return _wide(step, step.field["addr"], lanes) + offset
+    return _signed(base) + step.regs.vector(step.field["addr"], lanes).astype(np.int64)
+
+
+def _signed(address: int) -> int:
+    address &= 0xFFFF_FFFF_FFFF_FFFF
+    return address - (1 << 64) if address >> 63 else address
+
+
+def _scratch_offsets(step: Step, lanes: Lanes) -> Addresses:
+    """Return offsets in a lane's own scratch: ST, SS, SV and SVS addressing."""
+    offsets = np.full(lanes.size, step.ins.offset, np.int64)
+    if step.field["saddr"] != NULL:
+        offsets += step.regs.scalar(step.field["saddr"])
+    if step.field["sve"]:
+        offsets += step.regs.vector(step.field["addr"], lanes).astype(np.int64)
+    return offsets
+
+
+def _scratch(step: Step, offsets: Addresses, size_bytes: int, lanes: Lanes) -> Part:
+    """Interleave the lanes dword by dword from FLAT_SCRATCH. Source: "Scratch Addressing Equation"."""
+    regs, dispatch = step.regs, step.machine.dispatch
+    at = byte_addresses(offsets, size_bytes)
+    of_lane = dispatch.scratch_wave_bytes // lanes.size
+    beyond = lanes & ((at < 0) | (at >= of_lane)).any(axis=1)
+    if step.machine.strict and beyond.any():
+        lane = int(beyond.argmax())
+        raise RuleBroken(
+            "memory", f"lane {lane} reaches scratch {int(offsets[lane]):#x}; {of_lane:#x} bytes are allocated to it"
+        )
+    base = int(regs.words[FLAT_SCRATCH_LO]) | int(regs.words[FLAT_SCRATCH_HI]) << 32
+    lane_offset = 4 * np.arange(lanes.size, dtype=np.int64)[:, None]
+    return GlobalSpace(step), lanes, _signed(base) + (at // 4) * 4 * lanes.size + at % 4 + lane_offset
+
+
+def _aligned(step: Step, addresses: Addresses, size_bytes: int, lanes: Lanes) -> Addresses:
+    """Apply SH_MEM_CONFIG.alignment_mode: unaligned, or dwords (smaller ones to their size) by ignoring low bits."""
+    if step.machine.dispatch.mtype_unaligned or "_atomic_" in step.ins.mnemonic:
+        return addresses
+    return force_aligned(step, addresses, min(size_bytes & -size_bytes, 4), lanes)
+
+
+def force_aligned(step: Step, addresses: Addresses, size_bytes: int, lanes: Lanes) -> Addresses:
+    """Drop the low bits of addresses as hardware does; strict mode stops where there are any."""
+    bad = lanes & (addresses % size_bytes != 0)
+    if step.machine.strict and bad.any():
+        lane = int(bad.argmax())
+        raise RuleBroken(
+            "alignment", f"lane {lane} is at {int(addresses[lane]):#x}, which is no multiple of {size_bytes}"
+        )
+    return addresses & -size_bytes
+
+
+def lds_aligned(step: Step, addresses: Addresses, size_bytes: int, lanes: Lanes) -> Addresses:
+    """Align LDS addresses to the native size unless unaligned accesses are on. Source: "LDS/GDS Alignment and Out-of-Range"."""
+    if step.machine.dispatch.mtype_unaligned or size_bytes == 1:
+        return addresses
+    return force_aligned(step, addresses, 16 if size_bytes > 8 else size_bytes, lanes)
+
+
+# ---- scalar memory
+
+_SCALAR_ORDER = {"lgkm": "scalar"}
+
+
+def scalar_memory(step: Step) -> None:
+    """Execute an SMEM instruction: loads of 1 to 16 dwords, plain or bounded by a buffer resource; cache invalidation."""
+    mnemonic = step.ins.mnemonic
+    if "load" not in mnemonic:
+        step.issue(_SCALAR_ORDER)
+        return
+    regs, first = step.regs, step.field["sdata"]
+    count = int(mnemonic.rpartition("_b")[2]) // 32
+    offset = step.ins.offset + regs.scalar(step.field["soffset"])
+    base = step.field["sbase"] << 1
+    words = (
+        _buffer_words(step, base, offset, count) if "buffer" in mnemonic else _plain_words(step, base, offset, count)
+    )
+    regs.set_scalar(first, int.from_bytes(words, "little"), count)
+    written = range(first, first + count) if first != NULL else range(0)
+    step.issue(_SCALAR_ORDER, cost=min(count, 2), sgprs=written)
+
+
+def _dword_address(step: Step, address: int) -> int:
+    if address % 4 and step.machine.strict:
+        raise RuleBroken("alignment", f"a scalar load at {address:#x}")
+    return address & ~3
+
+
+def _plain_words(step: Step, base: int, offset: int, count: int) -> bytes:
+    if offset < 0 and step.ins.offset < 0 and step.field["soffset"] != NULL:
+        raise RuleBroken("memory", f"instruction and register offset are {offset} together; they may not be negative")
+    address = step.regs.scalar(base, 2) + offset & 0xFFFF_FFFF_FFFF_FFFF
+    return scalar_bytes(step, _dword_address(step, address), 4 * count)
+
+
+def scalar_bytes(step: Step, gpu_va: int, size_bytes: int) -> bytes:
+    """Read consecutive bytes for the whole wave."""
+    addresses = byte_addresses(np.array([_signed(gpu_va)], np.int64), size_bytes)
+    only = np.ones(1, np.bool_)
+    step.machine.count_lines(addresses, only)
+    return step.machine.read(addresses, only).tobytes()
+
+
+def _buffer_words(step: Step, base: int, offset: int, count: int) -> bytes:
+    """Load through a resource: dwords beyond stride * num_records are zero. Only base, stride and num_records count."""
+    if step.ins.offset < 0:
+        raise RuleBroken("memory", "a buffer load with a negative offset")
+    resource = step.regs.scalar(base, 4)
+    size = max(resource >> 48 & 0x3FFF, 1) * (resource >> 64 & 0xFFFF_FFFF)
+    start = (resource & 0xFFFF_FFFF_FFFF) & ~3
+    offset = _dword_address(step, offset)
+    inside = min(max(-(-(size - offset) // 4), 0), count)
+    found = scalar_bytes(step, start + offset, 4 * inside) if inside else b""
+    return found.ljust(4 * count, b"\0")

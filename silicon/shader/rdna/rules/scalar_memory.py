@@ -1,0 +1,125 @@
+"""Scalar loads: consecutive dwords through the constant cache into SGPRs.
+
+Source: RDNA3 ISA reference, "Scalar Memory Operations": the low two address bits do not count; dwords beyond a buffer's end read 0.
+"""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import TYPE_CHECKING
+
+from ringup.silicon.shader.host.emitter import Code, Value
+from ringup.silicon.shader.host.memory_helpers import SITE, reached
+from ringup.silicon.shader.host.memory_shape import CONTEXT, DONE, MEMORY, Helper, Region, give, helper, take
+from ringup.silicon.shader.rdna.decoding.operands import NULL
+from ringup.silicon.shader.rdna.writer.memory_counters import count_scalar
+from ringup.silicon.shader.rdna.writer.memory_forms import operand
+from ringup.silicon.shader.rdna.writer.memory_ir import either, pointer
+from ringup.silicon.shader.rdna.writer.wave import rule
+
+if TYPE_CHECKING:
+    from ringup.silicon.shader.rdna.decoding.decode import Instruction
+    from ringup.silicon.shader.rdna.writer.wave import Wave
+
+DWORDS = {"b32": 1, "b64": 2, "b128": 4, "b256": 8, "b512": 16}
+
+
+@cache
+def _fetch(count: int) -> Helper:
+    """Return `(context, site, gpu_va) -> answer with dwords`: each from its own region if need be."""
+    gpu_va = Value("%gpu_va", "i64")
+
+    def body(code: Code) -> None:
+        found: list[Value] = []
+        for at in range(count):
+            place = code.op("add", gpu_va, code.const(4 * at, "i64"))
+            host, left = reached(code, place, write=False)
+            lost, good = code.fresh("lost"), code.fresh("good")
+            code.branch(code.icmp("ult", left, code.const(4, "i64")), lost, good, likely=False)
+            code.block(lost)
+            give(code, MEMORY, place, [code.const(0, "i32")] * count)
+            code.block(good)
+            found.append(code.load(code.cast("inttoptr", host, "ptr"), "i32", 1))
+        give(code, DONE, None, found)
+
+    return helper(f"fetch_{count}", (CONTEXT, SITE, gpu_va), body)
+
+
+def _fetched(wave: Wave, gpu_va: Value, count: int) -> list[Value]:
+    """Load dwords from an address that is a multiple of 4."""
+    code, site = wave.code, wave.site()
+    if wave.counting:
+        count_scalar(wave, gpu_va, 4 * count)
+    region = Region.read(code, site)
+
+    def quick() -> list[Value]:
+        place = pointer(wave, code.op("add", gpu_va, region.delta))
+        return [code.load(code.gep(place, 4 * at), "i32", 1) for at in range(count)]
+
+    def slow() -> list[Value]:
+        answer = take(code, _fetch(count).include(code), ["i32"] * count, CONTEXT, site, gpu_va)
+        wave.fault(code.icmp("ne", answer.status, code.const(DONE, "i64")), "memory", answer.detail)
+        return answer.rows
+
+    return either(wave, region.holds(code, gpu_va, 4 * count), quick, slow)
+
+
+def _put(wave: Wave, ins: Instruction, dwords: list[Value]) -> None:
+    first = operand(ins, "sdata").index
+    for at, dword in enumerate(dwords):
+        wave.set_sgpr(first + at, dword)
+
+
+def _load(wave: Wave, ins: Instruction, count: int) -> None:
+    code, register = wave.code, operand(ins, "soffset")
+    if wave.strict and ins.offset < 0 and register.index != NULL:
+        wave.bail(ins)  # the sum of both offsets may not be negative
+        return
+    base = wave.scalar(operand(ins, "sbase"), "i64")
+    offset = code.resize(wave.scalar(register, "i32"), "i64")
+    gpu_va = code.op("add", code.op("add", base, offset), code.const(ins.offset, "i64"))
+    if wave.strict:
+        wave.fault(_misaligned(wave, gpu_va), "alignment", gpu_va)
+    _put(wave, ins, _fetched(wave, code.op("and", gpu_va, code.const(-4, "i64")), count))
+
+
+def _misaligned(wave: Wave, gpu_va: Value) -> Value:
+    code = wave.code
+    return code.icmp("ne", code.op("and", gpu_va, code.const(3, "i64")), code.const(0, "i64"))
+
+
+def _buffer_load(wave: Wave, ins: Instruction, count: int) -> None:
+    """Load through a buffer resource, of which base, stride and num_records count; the interpreter serves what leaves its bounds."""
+    code = wave.code
+    resource = operand(ins, "sbase").index
+    low, high, records = (wave.sgpr(resource + at) for at in range(3))
+    base = code.op(
+        "or",
+        code.resize(low, "i64"),
+        code.op("shl", code.resize(_bits(wave, high, 0, 16), "i64"), code.const(32, "i64")),
+    )
+    stride = _bits(wave, high, 16, 14)
+    stride = code.select(code.icmp("eq", stride, code.const(0, "i32")), code.const(1, "i32"), stride)
+    size = code.op("mul", code.resize(stride, "i64"), code.resize(records, "i64"))
+    offset = code.op(
+        "add", code.resize(wave.scalar(operand(ins, "soffset"), "i32"), "i64"), code.const(ins.offset, "i64")
+    )
+    last = code.op("add", offset, code.const(4 * (count - 1), "i64"))
+    beyond = code.op(
+        "or", code.icmp("uge", offset, size), code.icmp("uge", last, size)
+    )  # a negative offset is a huge one
+    if wave.strict:
+        beyond = code.op("or", beyond, _misaligned(wave, code.op("or", base, offset)))
+    with wave.unless(beyond, ins):
+        aligned = (code.op("and", one, code.const(-4, "i64")) for one in (base, offset))
+        _put(wave, ins, _fetched(wave, code.op("add", *aligned), count))
+
+
+def _bits(wave: Wave, word: Value, low: int, count: int) -> Value:
+    code = wave.code
+    return code.op("and", code.op("lshr", word, code.const(low, "i32")), code.const((1 << count) - 1, "i32"))
+
+
+for _name, _count in DWORDS.items():
+    rule(f"s_load_{_name}")(partial(_load, count=_count))
+    rule(f"s_buffer_load_{_name}")(partial(_buffer_load, count=_count))

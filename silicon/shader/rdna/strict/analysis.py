@@ -1,0 +1,623 @@
+"""Strict rules proven before a program runs: registers written before they decide something, loads waited for before they are used.
+
+What holds on every path needs no code. What does not is listed for the instruction, and code that follows just those registers checks it there.
+
+A VGPR is written lane by lane, under masks. So for every scalar that is a lane mask (EXEC, what saved it, comparison results) the VGPRs
+known to be written in all of its lanes are followed: narrowing a mask keeps them, `a | b` has what both have, and what is written under EXEC is
+written in EXEC.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from ringup.silicon.shader.common import state
+from ringup.silicon.shader.rdna.decoding.analysis import ALL, FIRST_VGPR, M0_BIT, SCC_BIT, effects, numbers, registers
+from ringup.silicon.shader.rdna.decoding.cfg import is_interrupt
+from ringup.silicon.shader.rdna.decoding.memory_effects import (
+    HALVES,
+    LOW_HALF,
+    OWN_MEMORY,
+    MemoryEffects,
+    changes_lds,
+    loaded_half,
+    memory_effects,
+    touched_halves,
+)
+from ringup.silicon.shader.rdna.strict.history import PART_SOURCES, scalar_computes
+from ringup.silicon.shader.rdna.strict.indirect import is_indirect, moves, reached
+from ringup.silicon.shader.rdna.writer import dpp
+
+if TYPE_CHECKING:
+    from ringup.silicon.shader.rdna.decoding.cfg import Block, Key, Step
+    from ringup.silicon.shader.rdna.decoding.decode import Instruction, Operand
+
+SCALARS = (1 << FIRST_VGPR) - 1
+MOST_COUNTED = {"vmcnt": 63, "vscnt": 63, "lgkmcnt": 63, "expcnt": 7}
+# Among whom an operation returns in order, by counter and unit; FLAT may reach both memory and LDS and keeps the order of each.
+_KINDS = {"smem": "scalar", "gds": "gds"}
+_KINDS_OF_COUNTER = {"vmcnt": "vmem", "vscnt": "store", "lgkmcnt": "lds"}
+# What only passes values on: an undefined one is no mistake yet.
+PASSES = frozenset(
+    ("s_mov_b32", "s_mov_b64", "s_cmov_b32", "s_cmov_b64", "s_cselect_b32", "s_cselect_b64", "v_mov_b32", "v_mov_b16", "v_readlane_b32",
+     "v_readfirstlane_b32", "v_writelane_b32", "v_permlane16_b32", "v_permlanex16_b32", "v_permlane64_b32", "v_cndmask_b32",
+     "v_cndmask_b16", "v_swap_b32", "v_swap_b16", "v_dual_mov_b32", "v_dual_cndmask_b32")
+)  # fmt: skip
+# Bit by bit, so that bits nobody wrote may stand beside others: lane masks of loops begin so. `SAVES` go to EXEC, where every bit decides.
+LOGIC = ("and", "or", "xor", "nand", "nor", "xnor", "and_not1", "or_not1", "not")
+_BITWISE = frozenset(f"s_{name}_b{width}" for name in LOGIC for width in (32, 64))
+# the high half of their last source only gets into the high half of the result
+_HIGH_HALF_PASSES = frozenset(("v_mad_u64_u32", "v_mad_i64_i32"))
+LANE_MOVES = frozenset(("ds_bpermute_b32", "ds_permute_b32", "ds_swizzle_b32"))
+_TO_EXEC = tuple(f"{name}exec_b{width}" for name in ("save", "wr") for width in (32, 64))
+EXEC_WORDS = (state.EXEC_LO, state.EXEC_HI)
+MATRIX = "v_wmma"
+ALL_LANES = (MATRIX, "v_readlane", "v_permlane")  # lanes that are off are read too
+
+
+# what stands among registers in flight for LDS that is being stored to
+LDS_STORED = FIRST_VGPR + 3 * LOW_HALF
+
+
+class Pending(NamedTuple):
+    """One reason why a register is in flight: a counter, and the kind of operation, among which it may return in order."""
+
+    counter: str
+    kind: str
+    in_order: bool
+
+
+_DIRECT = Pending("expcnt", "direct", in_order=True)
+_REPLY = Pending("lgkmcnt", "reply", in_order=True)
+_MESSAGE = Pending("lgkmcnt", "message", in_order=False)
+
+
+class Issue(NamedTuple):
+    """What a memory instruction has in flight."""
+
+    fills: int  # registers; halves of them by `memory_effects.HALVES` above
+    waits: tuple[Pending, ...]
+    cost: int
+
+
+@dataclass(slots=True)
+class Reads:
+    """Registers of an instruction by what undefined ones would mean."""
+
+    decide: int  # must be written in the active lanes
+    decide_everywhere: int  # must be written in all lanes, or in those that DPP has read
+    moves: tuple[tuple[int, tuple[int, ...]], ...]  # destination, sources: as defined as those
+    stored: int = 0  # some of them must be written in each active lane: a part of a wide store may be padding
+
+
+@dataclass(slots=True)
+class Facts:
+    """What is known at a point of every path there."""
+
+    sure: int  # scalars written, VGPRs written in all lanes
+    masks: dict[
+        int, int
+    ]  # lane mask (number of its first scalar): VGPRs written in all its lanes, where more than in `sure`
+    flying: dict[int, dict[Pending, int]]  # registers that may be in flight, with the least number of operations since
+
+    def written_in(self, mask: int) -> int:
+        """Return the VGPRs written in all lanes of a mask."""
+        return self.masks.get(mask, 0) | self.sure
+
+    def copy(self) -> Facts:
+        """Return an independent copy."""
+        return Facts(self.sure, dict(self.masks), {one: dict(why) for one, why in self.flying.items()})
+
+    def meet(self, other: Facts) -> bool:
+        """Keep what holds here and there; return whether that is less."""
+        sure = self.sure & other.sure
+        masks = {}
+        for one in self.masks.keys() | other.masks.keys():
+            both = self.written_in(one) & other.written_in(one)
+            if both & ~sure:
+                masks[one] = both
+        flying = {one: dict(why) for one, why in self.flying.items()}
+        for one, why in other.flying.items():
+            mine = flying.setdefault(one, {})
+            for pending, behind in why.items():
+                mine[pending] = min(behind, mine.get(pending, behind))
+        changed = (sure, masks, flying) != (self.sure, self.masks, self.flying)
+        self.sure, self.masks, self.flying = sure, masks, flying
+        return changed
+
+
+@dataclass(slots=True)
+class Findings:
+    """By block and instruction what could not be proven, and the registers that code must follow for that."""
+
+    unproven: dict[Key, list[int]] = field(default_factory=dict)  # may be unwritten where they decide
+    unwaited: dict[Key, list[int]] = field(default_factory=dict)  # may be in flight
+    shadowed: int = 0
+    flying: int = 0
+    sure: dict[tuple[Key, int], int] = field(
+        default_factory=dict
+    )  # what moves read as surely written in the active lanes
+
+
+def analyse(
+    blocks: dict[Key, Block], entries: dict[Key, int], full: dict[Key, list[bool]], lanes: int, *, tracked: bool = False
+) -> Findings:
+    """Find what must be checked while the program runs. `entries` tells by way in which registers are written there, ALL if nobody knows.
+
+    What comes from LDS counts as written, unless it is `tracked`.
+    """
+    start: dict[Key, Facts] = {key: Facts(sure, {}, {}) for key, sure in entries.items()}
+    work = list(entries)
+    while work:
+        key = work.pop()
+        block, facts = blocks[key], start[key].copy()
+        for step, all_lanes in zip(block.code, full[key], strict=True):
+            advance(facts, step, all_lanes=all_lanes, lanes=lanes, tracked=tracked)
+        for index, one in enumerate(block.successors):
+            there = facts.copy()
+            _learn(there, block, taken=index == 0)
+            have = start.get(one)
+            if have is None:
+                start[one] = there
+            elif not have.meet(there):
+                continue
+            if one not in work:
+                work.append(one)
+    found = Findings()
+    for key, block in blocks.items():
+        facts = start[key].copy() if key in start else Facts(ALL, {}, {})
+        unproven: list[int] = []
+        unwaited: list[int] = []
+        for index, (step, all_lanes) in enumerate(zip(block.code, full[key], strict=True)):
+            what = reads(step.ins, lanes)
+            active = facts.written_in(state.EXEC_LO)
+            found.sure[key, index] = _moved_surely(step.ins, facts)
+            stored = 0 if what.stored & active else what.stored
+            moved = into_exec(step.ins, lanes) & ~facts.sure
+            unproven.append(what.decide & ~active | what.decide_everywhere & ~facts.sure | stored | moved)
+            unwaited.append(_touched(step, facts, lanes))
+            for register in lds_data(step.ins):
+                found.shadowed |= 1 << register & ~active
+            advance(facts, step, all_lanes=all_lanes, lanes=lanes, tracked=tracked)
+        found.unproven[key], found.unwaited[key] = unproven, unwaited
+        for some in unproven:
+            found.shadowed |= some
+        for some in unwaited:
+            found.flying |= some
+    _close(found, blocks, lanes)
+    return found
+
+
+def into_exec(ins: Instruction, lanes: int) -> int:
+    """Return the registers of which M0 may move one to EXEC."""
+    found = 0
+    for target, source in moves(ins):
+        if source is not None and any(target.reached(lanes) >> one & 1 for one in EXEC_WORDS):
+            found |= source.reached(lanes)
+    return found
+
+
+def _close(found: Findings, blocks: dict[Key, Block], lanes: int) -> None:
+    """Follow also what flows into followed registers."""
+    before = -1
+    while before != found.shadowed:
+        before = found.shadowed
+        for key, block in blocks.items():
+            for index, step in enumerate(block.code):
+                for target, sources in reads(step.ins, lanes).moves:
+                    if found.shadowed >> target & 1:
+                        for one in sources:
+                            found.shadowed |= (1 << one) & ~found.sure[key, index]
+                for move in moves(step.ins):
+                    if move.source is not None and found.shadowed & move.target.reached(lanes):
+                        found.shadowed |= move.source.reached(lanes) & ~found.sure[key, index]
+
+
+def reads(ins: Instruction, lanes: int) -> Reads:
+    """Sort what an instruction reads by what it does with undefined values."""
+    found = Reads(0, 0, ())
+    for part in ins.parts or (ins,):
+        one = _part_reads(part, lanes)
+        everywhere = found.decide_everywhere | one.decide_everywhere
+        found = Reads(found.decide | one.decide, everywhere, (*found.moves, *one.moves), one.stored)
+    return found
+
+
+def _part_reads(ins: Instruction, lanes: int) -> Reads:
+    name = ins.mnemonic
+    if name in LANE_MOVES:
+        return _exchange(ins)
+    memory = memory_effects(ins)
+    if memory is not None:
+        return _memory(ins, memory, lanes)
+    implicit = _implicit(ins, lanes)
+    if is_indirect(ins):  # what it moves: `moves`
+        return Reads(M0_BIT, 0, ())
+    if name.startswith("s_subvector_loop"):
+        return Reads(0, 0, ())
+    if computes(name) and not name.startswith("v_cmpx"):
+        return _computed(ins, lanes)
+    if name in _BITWISE:
+        return _bitwise(ins, lanes)
+    if name.startswith(MATRIX):
+        return _matrix(ins, lanes)
+    if name in PASSES:
+        return _passing(ins, implicit, lanes)
+    if scalar_computes(ins) and not name.endswith(_TO_EXEC):
+        return _scalar_computed(ins, implicit, lanes)
+    wanted, everywhere = implicit, 0
+    for operand in ins.uses:
+        wanted |= registers(operand, lanes)
+        everywhere |= registers(operand, lanes) if _reads_inactive(ins, operand) else 0
+    return Reads(wanted & ~everywhere, everywhere, ())
+
+
+def _exchange(ins: Instruction) -> Reads:
+    """Lanes that exchange values through the LDS's crossbar pass them on; which lane takes which is decided."""
+    source = "addr" if ins.mnemonic == "ds_swizzle_b32" else "data0"
+    decide = 0
+    data: tuple[int, ...] = ()
+    for operand in ins.uses:
+        if operand.field == source:
+            data = (operand.index + FIRST_VGPR,)
+        elif operand.kind == "vgpr":
+            decide |= 1 << operand.index + FIRST_VGPR
+    return Reads(decide, 0, ((ins.defs[0].index + FIRST_VGPR, data),))
+
+
+def _memory(ins: Instruction, memory: MemoryEffects, lanes: int) -> Reads:
+    """Addresses decide, and what others read from memory: what is stored, and what an atomic works with."""
+    wanted = data = kept = 0
+    for one in memory.address:
+        wanted |= 1 << one
+    for one in memory.data:
+        data |= 1 << one
+    for operand in ins.operands if memory.keeps else ():
+        kept |= registers(operand, lanes) if operand.direction == "both" else 0
+    if not is_store(ins):
+        return Reads((wanted | data) & ~kept, 0, ())
+    return Reads(wanted & ~kept, 0, (), 0 if ins.format in OWN_MEMORY else data)
+
+
+def is_store(ins: Instruction) -> bool:
+    """Say whether a memory instruction stores registers as they are."""
+    return "_store_" in ins.mnemonic
+
+
+def _computed(ins: Instruction, lanes: int) -> Reads:
+    """What a lane computes of undefined values is undefined."""
+    by_target = {}
+    parts = () if ins.mnemonic == "v_perm_b32" else PART_SOURCES.get(ins.mnemonic, ())
+    halves = ins.mnemonic in _HIGH_HALF_PASSES
+    sources = low = decide = 0
+    for operand in ins.uses:
+        found = registers(operand, lanes)
+        if operand.kind != "vgpr" or operand.field not in parts:
+            sources |= found
+            is_last = halves and operand is ins.uses[-1] and operand.kind == "vgpr"
+            low |= 1 << operand.index + FIRST_VGPR if is_last else found
+    for target in ins.defs:
+        if target.kind == "sgpr" and target.index in EXEC_WORDS:
+            decide = sources
+        for one in numbers(registers(target, lanes)):
+            by_target[one] = tuple(numbers(sources))
+    if halves:
+        by_target[ins.operands[0].index + FIRST_VGPR] = tuple(numbers(low))
+    return Reads(decide, 0, tuple(by_target.items()))
+
+
+def _scalar_computed(ins: Instruction, implicit: int, lanes: int) -> Reads:
+    """What comes of undefined bits is undefined, SCC too."""
+    sources = implicit
+    for operand in ins.uses:
+        sources |= registers(operand, lanes)
+    found = effects(ins, lanes).defs & SCALARS
+    into_exec = any(found >> one & 1 for one in EXEC_WORDS)
+    return Reads(sources if into_exec else 0, 0, tuple((one, tuple(numbers(sources))) for one in numbers(found)))
+
+
+def _reads_inactive(ins: Instruction, operand: Operand) -> bool:
+    """Tell whether a source is read in lanes that are off."""
+    if operand.kind != "vgpr":
+        return False
+    by_dpp = ins.dpp is not None and ins.dpp.fetch_inactive and operand.field == "src0"
+    return by_dpp or ins.mnemonic.startswith(ALL_LANES)
+
+
+def _moved_surely(ins: Instruction, facts: Facts) -> int:
+    """Return the registers that are written wherever an instruction that moves them reads."""
+    everywhere = any(_reads_inactive(ins, operand) for operand in ins.uses)
+    return facts.sure if everywhere else facts.written_in(state.EXEC_LO)
+
+
+def _matrix(ins: Instruction, lanes: int) -> Reads:
+    """A row of A and a column of B get into their row and column of D; an element of C into its element."""
+    a, b, c = (registers(one, lanes) for one in ins.uses)
+    sources, added = tuple(numbers(a | b)), tuple(numbers(c))
+    moves = tuple((one, sources + added[at : at + 1]) for at, one in enumerate(numbers(registers(ins.defs[0], lanes))))
+    return Reads(0, 0, moves)
+
+
+def _bitwise(ins: Instruction, lanes: int) -> Reads:
+    words = 2 if ins.mnemonic.endswith("64") else 1
+    firsts = [one for one in map(_first, ins.uses) if one is not None]
+    every = tuple(one + word for one in firsts for word in range(words))
+    target = _first(ins.operands[0])
+    moves = [(state.SCC, every)]
+    if target is None:
+        return Reads(0, 0, tuple(moves))
+    moves += [(target + word, tuple(one + word for one in firsts)) for word in range(words)]
+    wanted = 0
+    for operand in ins.uses if target in EXEC_WORDS else ():
+        wanted |= registers(operand, lanes)
+    return Reads(wanted, 0, tuple(moves))
+
+
+def _passing(ins: Instruction, implicit: int, lanes: int) -> Reads:
+    name, wanted = ins.mnemonic, 0
+    sources = []
+    # what selects: a lane mask, SCC
+    masks = implicit
+    for operand in ins.uses:
+        if operand.type == "mask":
+            masks |= registers(operand, lanes)
+            continue
+        if operand.field in ("src1", "src2") and name.startswith(("v_readl", "v_writel", "v_perml")):
+            wanted |= registers(operand, lanes)
+        else:
+            sources.append(operand)
+    if name == "v_writelane_b32":
+        sources = [one for one in sources if one.kind != "vgpr"]
+    if name.startswith("v_swap"):
+        a, b = ins.operands[0].index + FIRST_VGPR, ins.operands[1].index + FIRST_VGPR
+        return Reads(wanted, 0, ((a, (b,)), (b, (a,))))
+    moves = []
+    for target in ins.defs:
+        first = _first(target)
+        if first is None:
+            continue
+        for word in range(max(target.size_bits // 32, 1)):
+            found = [one + word for one in map(_first, sources) if one is not None]
+            moves.append((first + word, (*found, *numbers(masks))))
+            if first in EXEC_WORDS:
+                wanted |= masks
+                for operand in sources:
+                    wanted |= registers(operand, lanes)
+    return Reads(wanted, 0, tuple(moves))
+
+
+def _first(operand: Operand) -> int | None:
+    if operand.kind == "vgpr":
+        return operand.index + FIRST_VGPR
+    return operand.index if operand.kind == "sgpr" and operand.index != state.NULL else None
+
+
+def _implicit(ins: Instruction, lanes: int) -> int:
+    name, found = ins.mnemonic, 0
+    if name.startswith(("s_addc", "s_subb", "s_cselect", "s_cmov", "s_cbranch_scc")):
+        found |= SCC_BIT
+    if name.startswith("s_cbranch_vcc"):
+        found |= (1 << lanes // 32) - 1 << state.VCC_LO
+    if ins.format == "LDSDIR" or is_interrupt(ins):
+        found |= M0_BIT
+    return found
+
+
+def issue(ins: Instruction, lanes: int) -> Issue | None:
+    """Return what an instruction has in flight, None if nothing."""
+    fills = 0
+    if ins.mnemonic.startswith("s_sendmsg") or ins.format == "LDSDIR":
+        for operand in ins.defs:
+            fills |= registers(operand, lanes)
+        return Issue(
+            fills, (_DIRECT if ins.format == "LDSDIR" else _REPLY if fills else _MESSAGE,), 2 if fills & SCALARS else 1
+        )
+    memory = memory_effects(ins)
+    if memory is None or not memory.counters:
+        return None
+    half = loaded_half(ins)
+    for one in memory.fills:
+        fills |= 1 << one + half
+    if changes_lds(ins):
+        fills |= 1 << LDS_STORED
+    waits = tuple(
+        Pending(one, _KINDS.get(memory.unit, _KINDS_OF_COUNTER[one]), in_order=memory.in_order)
+        for one in memory.counters
+    )
+    return Issue(fills, waits, memory.increment)
+
+
+def limits(ins: Instruction) -> dict[str, int]:
+    """Return what a wait instruction waits for: counter, most operations left. Source: RDNA3 ISA reference, "S_WAITCNT"."""
+    name = ins.mnemonic
+    if name == "s_waitcnt":
+        word = ins.fields["simm16"]
+        found = {"vmcnt": word >> 10 & 0x3F, "lgkmcnt": word >> 4 & 0x3F, "expcnt": word & 7}
+        return {counter: limit for counter, limit in found.items() if limit < MOST_COUNTED[counter]}
+    if name == "s_wait_idle" or name in ("s_trap",):
+        return {"vmcnt": 0, "lgkmcnt": 0, "vscnt": 0, "expcnt": 0}
+    if name.startswith("s_waitcnt_") and name != "s_waitcnt_depctr":
+        return {name.removeprefix("s_waitcnt_"): ins.fields["simm16"] & 0x3F}
+    return {}
+
+
+def _touched(step: Step, facts: Facts, lanes: int) -> int:
+    """Return registers of an instruction that may be in flight, but for loads that return behind in the same order."""
+    if not facts.flying:
+        return 0
+    if step.what == "barrier":
+        return 1 << LDS_STORED if LDS_STORED in facts.flying else 0
+    found = 0
+    touched = reached(step.ins, lanes) if is_indirect(step.ins) else step.effects.uses | step.effects.defs
+    own = issue(step.ins, lanes)
+    read = 0  # a half that a D16 load keeps is not read at issue: what it loads is merged when it returns
+    for operand in step.ins.operands:
+        read |= registers(operand, lanes) if operand.direction == "use" else 0
+    last = max((one for one in facts.flying if one != LDS_STORED), default=0)
+    halves = touched_halves(step.ins) if last >= FIRST_VGPR + LOW_HALF else {}
+    for one, why in facts.flying.items():
+        if one == LDS_STORED:
+            continue
+        register, half = split(one)
+        if not touched >> register & 1 or (half and halves.get(register - FIRST_VGPR, half) != half):
+            continue
+        again = (
+            own is not None and any(own.fills >> register + at & 1 for at in (0, *HALVES)) and not read >> register & 1
+        )
+        if again and own is not None and set(why) == set(own.waits) and all(pending.in_order for pending in why):
+            continue
+        found |= 1 << one
+    return found
+
+
+def split(one: int) -> tuple[int, int]:
+    """Return the register of what is in flight, and which half of it, 0 for all."""
+    half = max(one - FIRST_VGPR, 0) // LOW_HALF * LOW_HALF
+    return one - half, half
+
+
+def computes(name: str) -> bool:
+    """Say whether each lane of an instruction computes of its own."""
+    return name.startswith("v_") and name not in PASSES and not name.startswith(MATRIX)
+
+
+def lds_data(ins: Instruction) -> tuple[int, ...]:
+    """Return the registers that an instruction stores to LDS, in their order."""
+    memory = memory_effects(ins)
+    return memory.data if memory is not None and memory.unit == "lds" and "store" in ins.mnemonic else ()
+
+
+def lds_fills(ins: Instruction) -> tuple[int, ...]:
+    """Return the registers that an instruction loads from LDS, in their order."""
+    memory = memory_effects(ins)
+    return memory.fills if memory is not None and memory.unit == "lds" and "load" in ins.mnemonic else ()
+
+
+def advance(facts: Facts, step: Step, *, all_lanes: bool, lanes: int, tracked: bool) -> None:
+    """Change what is known by one instruction."""
+    ins, defs = step.ins, step.effects.defs
+    if is_indirect(ins):
+        _advance_by_m0(facts, ins, all_lanes=all_lanes, lanes=lanes)
+        return
+    _advance_flight(facts, ins, lanes)
+    if not defs:
+        return
+    if all_lanes:
+        facts.sure |= facts.masks.get(state.EXEC_LO, 0)
+    scalars, vectors = defs & SCALARS, defs & ~SCALARS
+    if ins.mnemonic == "v_writelane_b32":  # one lane is none of a mask that is followed
+        vectors = 0
+    if ins.dpp is not None and dpp.may_skip(ins.dpp, lanes, full=all_lanes):
+        vectors = 0
+    read = _moved_surely(ins, facts)
+    undefined = 0
+    for target, sources in reads(ins, lanes).moves:
+        if any(not read >> one & 1 for one in sources):
+            undefined |= 1 << target
+    for one in lds_fills(ins) if tracked else ():
+        undefined |= 1 << one
+    masks = _masks_after(facts, ins, lanes) if scalars else {}
+    facts.sure |= scalars
+    if vectors:
+        if all_lanes:
+            facts.sure |= vectors
+        facts.masks[state.EXEC_LO] = facts.masks.get(state.EXEC_LO, 0) | vectors
+    if scalars:
+        for one in [one for one in facts.masks if (scalars >> one) & (1 if lanes == 32 else 3)]:
+            if one != state.EXEC_LO or scalars >> one & 1:
+                del facts.masks[one]
+        facts.masks.update(masks)
+    if undefined:
+        facts.sure &= ~undefined
+        facts.masks = {one: written & ~undefined for one, written in facts.masks.items()}
+
+
+def _advance_by_m0(facts: Facts, ins: Instruction, *, all_lanes: bool, lanes: int) -> None:
+    """What M0 may have picked to be written is unsure where a value is that it may have got."""
+    active = facts.written_in(state.EXEC_LO)
+    targets = undefined = 0
+    for target, source in moves(ins):
+        targets |= target.reached(lanes)
+        if source is not None and source.reached(lanes) & ~active:
+            undefined |= target.reached(lanes)
+        elif target.bits is None and ins.dpp is None:
+            surely = target.reached(lanes)
+            facts.masks[state.EXEC_LO] = facts.masks.get(state.EXEC_LO, 0) | surely & ~SCALARS
+            facts.sure |= surely if all_lanes else surely & SCALARS
+    facts.sure &= ~undefined
+    facts.masks = {
+        one: written & ~undefined
+        for one, written in facts.masks.items()
+        if one == state.EXEC_LO or not targets >> one & 1
+    }
+
+
+def _advance_flight(facts: Facts, ins: Instruction, lanes: int) -> None:
+    for counter, limit in limits(ins).items():
+        for one, why in list(facts.flying.items()):
+            left = {
+                pending: behind
+                for pending, behind in why.items()
+                if pending.counter != counter or limit >= (behind if pending.in_order else 1)
+            }
+            if left:
+                facts.flying[one] = left
+            else:
+                del facts.flying[one]
+    new = issue(ins, lanes)
+    if new is None:
+        return
+    for one, why in list(facts.flying.items()):
+        for pending in [pending for pending in why if pending in new.waits and pending.in_order]:
+            why[pending] += new.cost
+            if why[pending] > MOST_COUNTED[pending.counter]:  # a full counter waits by itself
+                del why[pending]
+        if not why:
+            del facts.flying[one]
+    for one in numbers(new.fills):
+        facts.flying[one] = dict.fromkeys(new.waits, new.cost)
+
+
+def _masks_after(facts: Facts, ins: Instruction, lanes: int) -> dict[int, int]:
+    """Return for the lane masks that an instruction writes the VGPRs written in all their lanes."""
+    active = facts.written_in(state.EXEC_LO)
+    if ins.format not in ("SOP1", "SOP2"):
+        # bits of lanes that are off are 0
+        return {one.index: active for one in ins.defs if one.type == "mask" and one.kind == "sgpr"}
+    if not ins.mnemonic.endswith(f"_b{lanes}") or not ins.operands or ins.operands[0].kind != "sgpr":
+        return {}
+    target = ins.operands[0].index
+    a, *rest = [_written(facts, one, lanes) for one in ins.operands[1:]] or [0]
+    b = rest[0] if rest else 0
+    name = ins.mnemonic.removeprefix("s_").removesuffix(f"_b{lanes}")
+    by_name = {
+        "mov": a, "and": a | b, "or": a & b, "xor": a & b, "and_not1": a, "cselect": a & b,
+    }  # fmt: skip
+    if name in by_name:
+        return {target: by_name[name]}
+    changed = {
+        "and_saveexec": a | active, "or_saveexec": a & active, "xor_saveexec": a & active, "and_not1_saveexec": a,
+        "and_not0_saveexec": active, "and_not1_wrexec": a, "and_not0_wrexec": active,
+    }.get(name)  # fmt: skip
+    if name.endswith("wrexec") and changed is not None:
+        return {target: changed, state.EXEC_LO: changed}
+    if name.endswith("saveexec"):
+        return {target: active, state.EXEC_LO: facts.sure if changed is None else changed}
+    return {}
+
+
+def _written(facts: Facts, operand: Operand, lanes: int) -> int:
+    if operand.kind == "constant":
+        return ALL if operand.bits == 0 and operand.index == 0 else facts.sure
+    return facts.written_in(operand.index) if operand.kind == "sgpr" else facts.sure
+
+
+def _learn(facts: Facts, block: Block, *, taken: bool) -> None:
+    """Where a branch says that a mask is empty, everything is written in all its lanes."""
+    if block.ending != "branch":
+        return
+    name = block.code[-1].ins.mnemonic
+    for mask, stem in ((state.EXEC_LO, "s_cbranch_exec"), (state.VCC_LO, "s_cbranch_vcc")):
+        if name.startswith(stem) and taken == name.endswith("cz"):
+            facts.masks[mask] = ALL

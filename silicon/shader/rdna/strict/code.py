@@ -1,0 +1,719 @@
+"""Checks of strict mode in translated code, for the registers that analysis could not clear: which lanes are written, what is in flight.
+
+Followed registers have shadows: bank `m` the written lanes of a VGPR, bank `d` whether a scalar is written, bank `h` how many operations of
+a kind were issued since the load of a register, itself counted (0: not in flight). They travel with the wave behind its VGPRs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ringup.silicon.shader.common import state
+from ringup.silicon.shader.common.launch import STATUS_IN_GROUP
+from ringup.silicon.shader.host.context import COUNTERS, EXEC_BITS_UNWRITTEN
+from ringup.silicon.shader.host.emitter import Value
+from ringup.silicon.shader.rdna.decoding.analysis import FIRST_VGPR, M0_BIT, VECTOR_FORMATS, numbers, registers
+from ringup.silicon.shader.rdna.decoding.memory_effects import memory_effects
+from ringup.silicon.shader.rdna.rules.global_memory import own_lanes
+from ringup.silicon.shader.rdna.rules.lds import exchanged
+from ringup.silicon.shader.rdna.rules.matrix import undefined_elements
+from ringup.silicon.shader.rdna.strict.analysis import (
+    EXEC_WORDS,
+    LANE_MOVES,
+    LDS_STORED,
+    LOGIC,
+    MATRIX,
+    MOST_COUNTED,
+    PASSES,
+    Findings,
+    Issue,
+    Pending,
+    computes,
+    issue,
+    lds_data,
+    lds_fills,
+    limits,
+    reads,
+    split,
+)
+from ringup.silicon.shader.rdna.strict.history import (
+    PART_SOURCES,
+    SHIFTS,
+    UPWARDS,
+    WIDE_SHIFTS,
+    gathered_sources,
+    scalar_computes,
+)
+from ringup.silicon.shader.rdna.strict.indirect import is_indirect, moves, sides
+from ringup.silicon.shader.rdna.writer import dpp
+
+if TYPE_CHECKING:
+    from ringup.silicon.shader.rdna.decoding.cfg import Key, Program, Step
+    from ringup.silicon.shader.rdna.decoding.decode import Dpp, Instruction, Operand
+    from ringup.silicon.shader.rdna.strict.indirect import Side
+    from ringup.silicon.shader.rdna.writer.registers import Register
+    from ringup.silicon.shader.rdna.writer.wave import Wave
+
+_CONSTANT_BYTE = 12  # this and higher selectors of v_perm_b32 take no byte. Source: RDNA3 ISA reference, "V_PERM_B32"
+# bit n: selector n takes a byte, or the sign of one, of S0; of S1; of neither
+_BY_SELECTOR = (0x0CF0, 0x030F, 1 << _CONSTANT_BYTE)
+
+
+def shadow_slots(vgpr_count: int) -> int:
+    """Return how many shadows a wave's state has room for, 8 bytes each; what does not fit is forgotten when a wave lets others run."""
+    return vgpr_count + 160
+
+
+class Guard:
+    """Writes the checks of one program."""
+
+    def __init__(self, wave: Wave, program: Program, findings: Findings) -> None:
+        self.wave, self.code, self.findings = wave, wave.code, findings
+        self.flights: dict[int, dict[Pending, Register]] = {one: {} for one in numbers(findings.flying)}
+        for block in program.blocks.values():
+            for step in block.code:
+                new = issue(step.ins, wave.lanes)
+                for one in numbers(new.fills & findings.flying) if new else ():
+                    for pending in new.waits if new else ():
+                        self.flights[one].setdefault(pending, ("h", 0))
+        count = 0
+        for why in self.flights.values():
+            for pending in why:
+                why[pending] = ("h", count)
+                count += 1
+        self.shadows: list[Register] = [_shadow(one) for one in numbers(findings.shadowed)]
+        self.shadows += [one for why in self.flights.values() for one in why.values()]
+        rows = state.RESERVED_WORDS + wave.vgpr_count * wave.lanes
+        room = shadow_slots(wave.vgpr_count)
+        wave.shadow_words = {one: rows + 2 * slot for slot, one in enumerate(self.shadows[:room])}
+
+    # ways in and out --------------------------------------------------------------------------------------------------------------
+
+    def start(self, written: int) -> None:
+        """Set the shadows where a program begins: `written` registers are written in all lanes, nothing is in flight."""
+        for one in numbers(self.findings.shadowed):
+            register = _shadow(one)
+            self._set(register, self._all(register) if written >> one & 1 else self._none(register))
+        for why in self.flights.values():
+            for register in why.values():
+                self._set(register, self._none(register))
+
+    def restore(self) -> None:
+        """Read the shadows from the wave's state."""
+        for register in self.shadows:
+            if register not in self.wave.shadow_words:
+                self._set(register, self._none(register) if register[0] == "h" else self._all(register))
+            elif not self.wave.in_state:
+                self._set(register, self.wave.restore_register(register))
+
+    def save(self) -> None:
+        """Write the shadows to the wave's state."""
+        for register in self.wave.shadow_words:
+            if register in self.wave.dirty or not self.wave.in_state:
+                self.wave.save_register(register)
+
+    # an instruction ---------------------------------------------------------------------------------------------------------------
+
+    def before(self, key: Key, index: int, step: Step) -> None:
+        """Check what an instruction touches."""
+        code = self.code
+        self.wave.written_rows = [self._get(_shadow(one)) if self._follows(one) else None for one in lds_data(step.ins)]
+        moved = sides(step.ins) if is_indirect(step.ins) else ()
+        for one in numbers(self.findings.unwaited[key][index]):
+            self._check_flight(one, moved)
+        unproven = self.findings.unproven[key][index]
+        everywhere = self._decides_everywhere(step.ins) if unproven else 0
+        stored = reads(step.ins, self.wave.lanes).stored & unproven
+        is_flat = step.ins.format == "FLAT"  # whose address says who will read what it stores
+        if stored and not is_flat:
+            self._check_stored(step.ins, stored, self.wave.exec_bits())
+        if moved and unproven & ~M0_BIT:
+            self._check_into_exec(step.ins)
+        for one in numbers(unproven & M0_BIT if moved else unproven & ~stored):
+            if one < FIRST_VGPR:
+                bits, into_exec = self._missing_bits(one, step.ins)
+                detail = code.const(one | EXEC_BITS_UNWRITTEN * into_exec, "i64")
+            else:
+                bits = self._missing_lanes(one, step.ins, everywhere=bool(everywhere >> one & 1))
+                detail = self._detail(one, bits)
+            self.wave.fault(code.icmp("ne", bits, code.const(0, bits.type)), "uninitialised", detail)
+        if stored and is_flat:
+            others = code.invert(own_lanes(self.wave, step.ins))
+            self._check_stored(step.ins, stored, code.op("and", self.wave.exec_bits(), others))
+
+    def _check_into_exec(self, ins: Instruction) -> None:
+        """Stop where M0 moves undefined bits to EXEC."""
+        code = self.code
+        for target, source in moves(ins):
+            for word in range(0 if source is None else max(target.operand.size_bits // 32, 1)):
+                assert source is not None
+                known = self._picked_shadow(source, word, ("d", 0))
+                missing = code.icmp("ne", known, code.const(-1, "i32"))
+                for one in EXEC_WORDS:
+                    detail = code.const(source.first + word | EXEC_BITS_UNWRITTEN, "i64")
+                    broken = code.op("and", missing, self._is_word(one, target, word))
+                    self.wave.fault(broken, "uninitialised", detail)
+
+    def _decides_everywhere(self, ins: Instruction) -> int:
+        return reads(ins, self.wave.lanes).decide_everywhere
+
+    def _detail(self, one: int, bits: Value) -> Value:
+        """Return a fault's detail of a VGPR: its number, and above it the first of these lanes."""
+        code = self.code
+        lane = code.resize(code.intrinsic("cttz", bits, Value("false", "i1"), overload=(bits.type,)), "i64")
+        return code.op("or", code.op("shl", lane, code.const(32, "i64")), code.const(one, "i64"))
+
+    def _check_stored(self, ins: Instruction, stored: int, bits: Value) -> None:
+        """Stop where no part of what one of these lanes stores is written."""
+        code = self.code
+        for one in numbers(stored):
+            bits = code.op("and", bits, self._missing_lanes(one, ins, everywhere=False))
+        first = (stored & -stored).bit_length() - 1
+        self.wave.fault(code.icmp("ne", bits, code.const(0, bits.type)), "uninitialised", self._detail(first, bits))
+
+    def _check_flight(self, one: int, moved: tuple[Side, ...]) -> None:
+        """Stop where a register is in flight; of a move by M0 only those that it picks."""
+        code = self.code
+        total = code.const(0, "i64")
+        for pending, register in self.flights[one].items():
+            busy = code.icmp("ne", self._get(register), code.const(0, "i32"))
+            bit = code.op(
+                "shl", code.cast("zext", busy, "i64"), code.const(32 + COUNTERS.index(pending.counter), "i64")
+            )
+            total = code.op("or", total, bit)
+        if one == LDS_STORED:  # waves alone in their group have no barrier
+            status = code.op("and", self.wave.wave_word(state.STATUS), code.const(STATUS_IN_GROUP, "i32"))
+            total = code.select(code.icmp("ne", status, code.const(0, "i32")), total, code.const(0, "i64"))
+        one, _ = (one, 0) if one == LDS_STORED else split(one)
+        detail = code.op("or", total, code.const(one, "i64"))
+        broken = code.icmp("ne", total, code.const(0, "i64"))
+        if moved and one != state.M0:
+            broken = code.op("and", broken, self._picked(one, moved))
+        self.wave.fault(broken, "hazard", detail)
+
+    def _picked(self, one: int, moved: tuple[Side, ...]) -> Value:
+        """Return whether a move by M0 touches a register (i1)."""
+        code, found = self.code, Value("false", "i1")
+        for side in moved:
+            for word in range(max(side.operand.size_bits // 32, 1)):
+                found = code.op("or", found, self._is_word(one, side, word))
+        return found
+
+    def _is_word(self, one: int, side: Side, word: int) -> Value:
+        """Return whether a register is this word of an operand that M0 moves (i1)."""
+        code, distance = self.code, one - side.first - word
+        if distance < 0 or (one >= FIRST_VGPR) != (side.operand.kind == "vgpr"):
+            return Value("false", "i1")
+        if side.bits is None:
+            return code.const(int(not distance), "i1")
+        by = code.op("lshr", self.wave.sgpr(state.M0), code.const(side.bits[0], "i32"))
+        by = code.op("and", by, code.const((1 << side.bits[1]) - 1, "i32"))
+        if side.operand.size_bits == 64:  # an even register
+            by = code.op("and", by, code.const(-2, "i32"))
+        return code.icmp("eq", by, code.const(distance, "i32"))
+
+    def _moved_by_m0(self, ins: Instruction) -> list[tuple[Register, Value]]:
+        """Return the new shadows behind a move by M0, of all that it may write."""
+        code = self.code
+        changed: dict[Register, Value] = {}
+        for target, source in moves(ins):
+            kind = _shadow(target.first)
+            words = []
+            for word in range(max(target.operand.size_bits // 32, 1)):
+                new = self._all(kind) if source is None else self._picked_shadow(source, word, kind)
+                if ins.dpp is not None:
+                    new = code.invert(self._through_dpp(code.invert(new), ins.dpp))
+                words.append(new)
+            for one in numbers(target.reached(self.wave.lanes) & self.findings.shadowed):
+                register = _shadow(one)
+                value = changed.get(register, self._get(register))
+                for word, new in enumerate(words):
+                    after = self._merged(register, new, ins) if one >= FIRST_VGPR else new
+                    value = code.select(self._is_word(one, target, word), after, value)
+                changed[register] = value
+        return list(changed.items())
+
+    def _picked_shadow(self, source: Side, word: int, kind: Register) -> Value:
+        """Return the shadow of the source that M0 picks."""
+        found = self._all(kind)
+        for one in numbers(source.reached(self.wave.lanes) & self.findings.shadowed):
+            found = self.code.select(self._is_word(one, source, word), self._source(one, kind), found)
+        return found
+
+    def _missing_lanes(self, one: int, ins: Instruction, *, everywhere: bool) -> Value:
+        """Return the lanes of a VGPR that decide something and that nobody wrote; with DPP the lanes that read such ones."""
+        missing = self.code.invert(self._get(_shadow(one)))
+        if ins.mnemonic.startswith(MATRIX):
+            place = one - FIRST_VGPR - ins.uses[2].index
+            elements = undefined_elements(self.code, *self._matrix_sources(ins), self.wave.lanes, place)
+            return self.code.op("and", missing, self.code.invert(elements))
+        if ins.dpp is None:
+            return missing if everywhere else self.code.op("and", missing, self.wave.exec_bits())
+        found = self.code.const(0, missing.type)
+        for operand in ins.uses:
+            if registers(operand, self.wave.lanes) >> one & 1:
+                by_dpp = operand.field == "src0"
+                found = self.code.op("or", found, self._through_dpp(missing, ins.dpp) if by_dpp else missing)
+        return self.code.op("and", found, self._target_lanes(ins))
+
+    def _through_dpp(self, missing: Value, how: Dpp) -> Value:
+        """Return unwritten lanes by the lanes that read them; an invalid one reads 0."""
+        code, wave = self.code, self.wave
+        lanes = code.cast("zext", code.bitcast(missing, wave.bools), "i32")
+        read = dpp.permute(code, lanes, how, wave.exec())
+        return code.bitcast(code.icmp("ne", read, code.const(0, read.type)), wave.mask_type)
+
+    def _target_lanes(self, ins: Instruction) -> Value:
+        """Return the lanes in which a VGPR is written."""
+        active = self.wave.exec_bits()
+        enabled = dpp.writable(self.code, ins.dpp, self.wave.exec()) if ins.dpp is not None else None
+        return (
+            active if enabled is None else self.code.op("and", active, self.code.bitcast(enabled, self.wave.mask_type))
+        )
+
+    def _permuted(self, lanes: Value, ins: Instruction) -> Value:
+        """Return a lane mask as DPP reads it, if it does."""
+        if ins.dpp is None:
+            return lanes
+        code, wave = self.code, self.wave
+        row = code.cast("zext", code.bitcast(lanes, wave.bools), "i32")
+        read = dpp.permute(code, row, ins.dpp, wave.exec())
+        return code.bitcast(code.icmp("ne", read, wave.const(0, "i32")), wave.mask_type)
+
+    def _missing_bits(self, one: int, ins: Instruction) -> tuple[Value, bool]:
+        """Return the bits of a scalar that decide something and that nobody wrote, and whether they would get into EXEC."""
+        code, wave = self.code, self.wave
+        for operand in ins.uses:
+            at = one - operand.index
+            if operand.kind == "sgpr" and 0 <= at < wave.lanes // 32:
+                logic = _logic(ins)
+                if logic:
+                    return code.invert(self._known_bits(logic, ins, at)[0]), True
+                if scalar_computes(ins) and any(target.index in EXEC_WORDS for target in ins.defs):
+                    return code.invert(self._moved_scalar(ins.defs[0].index + at, (), ins)), True
+                if operand.type == "mask":
+                    return code.op("and", code.invert(self._get(_shadow(one))), wave.sgpr(state.EXEC_LO + at)), False
+        return code.invert(self._get(_shadow(one))), False
+
+    def _known_bits(self, logic: str, ins: Instruction, word: int) -> tuple[Value, Value]:
+        """Return which bits of a word of a bitwise result are known, and the word: one written 0 settles an `and`, one written 1 an `or`."""
+        code = self.code
+        operands = list(ins.uses[:2])
+        values = [self._word(one, word) for one in operands]
+        known = [self._word_shadow(one, word) for one in operands]
+        if logic.endswith(("saveexec", "wrexec")):
+            values.append(self.wave.sgpr(state.EXEC_LO + word))
+            known.append(code.const(-1, "i32"))
+            logic = logic.removesuffix("_saveexec").removesuffix("_wrexec")
+        if logic == "not":
+            return known[0], code.invert(values[0])
+        (a, b), (known_a, known_b) = values[:2], known[:2]
+        if logic.endswith("not0"):
+            a = code.invert(a)
+        if logic.endswith("not1"):
+            b = code.invert(b)
+        both = code.op("and", known_a, known_b)
+        base = logic.split("_")[0]
+        if base in ("xor", "xnor"):
+            return both, code.op("xor", a, b)
+        settles_zero = base in ("and", "nand")
+        for value, sure in ((a, known_a), (b, known_b)):
+            both = code.op("or", both, code.op("and", sure, code.invert(value) if settles_zero else value))
+        result = code.op("and" if settles_zero else "or", a, b)
+        return both, code.invert(result) if base in ("nand", "nor") else result
+
+    def _word(self, operand: Operand, word: int) -> Value:
+        if operand.kind == "sgpr":
+            return self.wave.sgpr(operand.index if operand.index == state.NULL else operand.index + word)
+        whole = self.wave.scalar(operand, "i64" if word else "i32")
+        return self.code.resize(self.code.op("lshr", whole, self.code.const(32, "i64")), "i32") if word else whole
+
+    def _word_shadow(self, operand: Operand, word: int) -> Value:
+        if operand.kind != "sgpr" or operand.index == state.NULL:
+            return self.code.const(-1, "i32")
+        return self._source(operand.index + word, ("d", 0))
+
+    def defined(self, step: Step) -> list[tuple[Register, Value]]:
+        """Return the new shadows of what an instruction writes, from the state before it: to be given to `after`."""
+        if is_indirect(step.ins):
+            return self._moved_by_m0(step.ins)
+        found = step.effects.defs & self.findings.shadowed
+        if not found:
+            return []
+        wave, code = self.wave, self.code
+        moves = {
+            target: (sources, part)
+            for part in step.ins.parts or (step.ins,)
+            for target, sources in reads(part, wave.lanes).moves
+        }
+        changed = []
+        for one in numbers(found):
+            register = _shadow(one)
+            if one in moves:
+                changed.append((register, self._moved(one, *moves[one])))
+            elif one < FIRST_VGPR:
+                changed.append((register, self._all(register)))
+            elif wave.tracked and lds_fills(step.ins) and _keeps_a_half(step.ins):
+                changed.append((register, self._get(register)))  # `after` knows more
+            else:
+                changed.append((register, code.op("or", self._get(register), self._target_lanes(step.ins))))
+        return changed
+
+    def after(self, step: Step, changed: list[tuple[Register, Value]]) -> None:
+        """Follow what an instruction has written, issued or waited for."""
+        for register, value in changed:
+            self._set(register, value)
+        for one, undefined in zip(lds_fills(step.ins), self.wave.undefined_rows, strict=False):
+            if self._follows(one):
+                register, loaded = _shadow(one), self.code.invert(undefined)
+                if _keeps_a_half(step.ins):
+                    known = self.code.op("or", self._get(register), self.code.op("and", loaded, self.wave.exec_bits()))
+                else:
+                    known = self.code.op("and", self._get(register), loaded)
+                self._set(register, known)
+        if self.flights:
+            self._follow_flights(step.ins)
+
+    def _moved(self, target: int, sources: tuple[int, ...], ins: Instruction) -> Value:
+        """Return the shadow of a register that takes another one's value, defined or not."""
+        wave, code = self.wave, self.code
+        name, kind = ins.mnemonic, _shadow(target)
+        if name in ("v_readlane_b32", "v_readfirstlane_b32"):
+            return self._lane_read(sources[0], ins)
+        if name in LANE_MOVES:
+            return self._exchanged(kind, sources, ins)
+        if computes(name):
+            return self._computed(target, sources, ins)
+        if target < FIRST_VGPR:
+            return self._moved_scalar(target, sources, ins)
+        if name.startswith(MATRIX):
+            place = target - FIRST_VGPR - ins.defs[0].index
+            known = code.invert(undefined_elements(code, *self._matrix_sources(ins), wave.lanes, place))
+            added = ins.uses[2].index + place + FIRST_VGPR
+            if added in sources:
+                known = code.op("and", known, self._source(added, kind))
+            keeps = ins.defs[0].type in ("f16", "bf16")  # the other half of each register
+            return code.op("or", known, self._get(kind)) if keeps else known
+        if name == "v_writelane_b32":
+            bit = code.op("shl", code.const(1, wave.mask_type), code.resize(self._lane(ins), wave.mask_type))
+            was, new = self._get(kind), self._source(sources[0], kind) if sources else self._all(kind)
+            return code.op("or", code.op("and", was, code.invert(bit)), code.op("and", new, bit))
+        new = self._source(sources[0], kind) if sources else self._all(kind)
+        if "cndmask" in name:
+            sides = [self._side(one, ins) for one in ins.uses[:2]]
+            chosen = code.bitcast(wave.mask(next(one for one in ins.uses if one.type == "mask")), wave.mask_type)
+            new = code.op("or", code.op("and", chosen, sides[1]), code.op("and", code.invert(chosen), sides[0]))
+            new = code.op("and", new, self._mask_shadow(next(one for one in ins.uses if one.type == "mask")))
+        elif "permlane" in name:
+            new = self._all(kind)  # which lane went where is not followed
+        elif ins.dpp is not None:
+            new = self._side(ins.uses[0], ins)
+        return self._merged(kind, new, ins)
+
+    def _merged(self, register: Register, new: Value, ins: Instruction) -> Value:
+        """Return the shadow of a VGPR that is written where an instruction writes."""
+        code, active = self.code, self._target_lanes(ins)
+        kept = code.op("and", self._get(register), code.invert(active))
+        return code.op("or", kept, code.op("and", new, active))
+
+    def _computed(self, target: int, sources: tuple[int, ...], ins: Instruction) -> Value:
+        """Return the shadow of what is computed lane by lane: a VGPR, or a word of a lane mask, whose bits of other lanes are 0."""
+        code, wave = self.code, self.wave
+        if ins.mnemonic in WIDE_SHIFTS:
+            return self._merged(_shadow(target), code.invert(self._wide_shift(target, ins)), ins)
+        permutes, gathered = ins.mnemonic == "v_perm_b32", gathered_sources(ins.mnemonic)
+        missing = code.invert(self._known_bytes(ins)) if permutes else self._none(("m", 0))
+        whole = self._all(("m", 0)) if gathered else missing
+        for operand in ins.uses:
+            here = self._none(("m", 0))
+            if permutes and operand.field != "src2":
+                continue
+            if operand.type == "mask" and operand.kind == "sgpr":
+                here = code.invert(self._mask_shadow(operand))
+            else:
+                for one in numbers(registers(operand, wave.lanes)):
+                    if one in sources and self._follows(one):
+                        here = code.op("or", here, code.invert(self._source(one, ("m", 0))))
+            if ins.dpp is not None and operand.field == "src0":
+                here = self._through_dpp(here, ins.dpp)
+            if operand.field in gathered:
+                whole = code.op("and", whole, here)
+            else:
+                missing = code.op("or", missing, here)
+        if gathered:
+            missing = code.op("or", missing, whole)
+        if target >= FIRST_VGPR:
+            known = code.invert(missing)
+            if self._keeps_a_part(ins):
+                known = code.op("or", known, self._get(_shadow(target)))
+            return self._merged(_shadow(target), known, ins)
+        first = next(one.index for one in ins.defs if one.kind == "sgpr")
+        known = code.invert(code.op("and", missing, self._target_lanes(ins)))
+        return code.resize(code.op("lshr", known, code.const(32 * (target - first), wave.mask_type)), "i32")
+
+    def _wide_shift(self, target: int, ins: Instruction) -> Value:
+        """Return the lanes in which a word of a shift of 64 bits has nothing that is known, as `interpreter/alu.py` says it."""
+        code, wave = self.code, self.wave
+        distance, source = ins.uses
+        low, high = self._missing_words(source)
+        by = code.op("and", wave.src(distance, "i32", ins), wave.const(63, "i32"))
+
+        def where(test: str, bits: int, other: int) -> Value:
+            some = code.op("and", by, wave.const(bits, "i32"))
+            return code.bitcast(code.icmp(test, some, wave.const(other, "i32")), wave.mask_type)
+
+        def either(choice: Value, yes: Value, no: Value) -> Value:
+            return code.op("or", code.op("and", choice, yes), code.op("and", code.invert(choice), no))
+
+        near, none, whole = where("ult", 63, 32), where("eq", 63, 0), where("eq", 7, 0)
+        both, any_ = code.op("and", low, high), code.op("or", low, high)
+        first = target == ins.operands[0].index + FIRST_VGPR
+        if ins.mnemonic == "v_lshlrev_b64":
+            far = either(near, either(whole, both, any_), low)
+            word = code.op("and", near, low) if first else either(none, high, far)
+        elif first:
+            word = either(near, either(code.op("and", whole, code.invert(none)), both, low), high)
+        else:
+            word = high if ins.mnemonic == "v_ashrrev_i64" else code.op("and", near, high)
+        return code.op("or", word, code.invert(self._side(distance, ins)))
+
+    def _missing_words(self, operand: Operand) -> list[Value]:
+        """Return the lanes in which each word of a source of 64 bits is not written."""
+        if operand.kind not in ("vgpr", "sgpr"):
+            return [self._none(("m", 0))] * 2
+        first = operand.index + (FIRST_VGPR if operand.kind == "vgpr" else 0)
+        return [self.code.invert(self._source(first + at, ("m", 0))) for at in range(2)]
+
+    def _keeps_a_part(self, ins: Instruction) -> bool:
+        """Say whether a result leaves a part of its register as it was: undefined is then what was so before, too."""
+        target = ins.defs[0]
+        return target.size_bits == 16 or (ins.mnemonic in PART_SOURCES and ins.mnemonic != "v_perm_b32")
+
+    def _mask_shadow(self, operand: Operand) -> Value:
+        """Return which lanes of a lane mask are known."""
+        code, type_ = self.code, self.wave.mask_type
+        found = code.const(0, type_)
+        for word in range(self.wave.lanes // 32):
+            known = code.resize(self._word_shadow(operand, word), type_)
+            found = code.op("or", found, code.op("shl", known, code.const(32 * word, type_)))
+        return found
+
+    def _matrix_sources(self, ins: Instruction) -> tuple[Value, Value]:
+        """Return the lanes of A and of B in which some register is undefined."""
+        code, found = self.code, []
+        for operand in ins.uses[:2]:
+            missing = self._none(("m", 0))
+            for at in range(operand.size_bits // 32):
+                if self._follows(one := FIRST_VGPR + operand.index + at):
+                    missing = code.op("or", missing, code.invert(self._get(_shadow(one))))
+            found.append(missing)
+        return found[0], found[1]
+
+    def _known_bytes(self, ins: Instruction) -> Value:
+        """Return the lanes where not all bytes that a permutation takes are undefined, as `interpreter/alu.py` says it."""
+        code, wave = self.code, self.wave
+        *sources, last = ins.uses
+        selectors = wave.src(last, "i32", ins)
+        found = [code.const(0, selectors.type)] * len(_BY_SELECTOR)
+        for shift in range(0, 32, 8):
+            octet = code.op("lshr", selectors, code.const(shift, selectors.type))
+            octet = code.op("and", octet, code.const(0xFF, octet.type))
+            octet = code.intrinsic("umin", octet, code.const(_CONSTANT_BYTE, octet.type))
+            for at, bits in enumerate(_BY_SELECTOR):
+                found[at] = code.op("or", found[at], code.op("lshr", code.const(bits, octet.type), octet))
+        takes_first, takes_second, constant = (
+            code.bitcast(code.cast("trunc", one, "i1"), wave.mask_type) for one in found
+        )
+        first, second = (self._side(one, ins) for one in sources)
+        known = code.invert(code.op("or", takes_first, takes_second))
+        for takes, written in ((takes_first, first), (takes_second, second), (constant, code.op("or", first, second))):
+            known = code.op("or", known, code.op("and", takes, written))
+        return known
+
+    def _lane(self, ins: Instruction) -> Value:
+        operand = next(one for one in ins.uses if one.field == "src1")
+        return self.code.op("and", self.wave.scalar(operand, "i32"), self.code.const(self.wave.lanes - 1, "i32"))
+
+    def _lane_read(self, source: int, ins: Instruction) -> Value:
+        code, wave = self.code, self.wave
+        if not self._follows(source):
+            return code.const(-1, "i32")
+        if ins.mnemonic == "v_readlane_b32":
+            lane = code.resize(self._lane(ins), wave.mask_type)
+        else:
+            first = code.intrinsic("cttz", wave.exec_bits(), Value("false", "i1"), overload=(wave.mask_type,))
+            lane = code.op("and", first, code.const(wave.lanes - 1, wave.mask_type))
+        bit = code.cast("trunc", code.op("lshr", self._get(_shadow(source)), lane), "i1")
+        return code.cast("sext", bit, "i32")
+
+    def _exchanged(self, kind: Register, sources: tuple[int, ...], ins: Instruction) -> Value:
+        """Return the shadow of what lanes take from others; a lane that is off gives 0."""
+        code, wave = self.code, self.wave
+        missing = code.op("and", code.invert(self._source(sources[0], kind)), wave.exec_bits())
+        row = code.cast("zext", code.bitcast(missing, wave.bools), "i32")
+        moved = code.icmp("ne", exchanged(wave, ins, row), wave.const(0, "i32"))
+        return self._merged(kind, code.invert(code.bitcast(moved, wave.mask_type)), ins)
+
+    def _every_known(self, sources: tuple[int, ...]) -> Value:
+        """Return all ones (i32) if all of these scalars are known."""
+        code, found = self.code, self.code.const(-1, "i32")
+        for one in sources:
+            found = code.op("and", found, self._source(one, ("d", 0)))
+        return code.cast("sext", code.icmp("eq", found, code.const(-1, "i32")), "i32")
+
+    def _shifted(self, ins: Instruction, word: int) -> Value:
+        """Return which bits of a word of a shifted scalar are known; an arithmetic shift fills with the sign."""
+        code, (value, by) = self.code, ins.uses[:2]
+        kind = "i64" if ins.mnemonic.endswith("64") else "i32"
+        missing = code.resize(code.invert(self._word_shadow(value, 0)), kind)
+        if kind == "i64":
+            high = code.resize(code.invert(self._word_shadow(value, 1)), kind)
+            missing = code.op("or", missing, code.op("shl", high, code.const(32, kind)))
+        distance = code.op("and", code.resize(self._word(by, 0), kind), code.const(int(kind[1:]) - 1, kind))
+        how = {"s_lshl": "shl", "s_lshr": "lshr", "s_ashr": "ashr"}[ins.mnemonic[:6]]
+        moved = code.op(how, missing, distance)
+        if word:
+            moved = code.op("lshr", moved, code.const(32, kind))
+        known = code.invert(code.resize(moved, "i32"))
+        sure = code.icmp("eq", self._word_shadow(by, 0), code.const(-1, "i32"))
+        return code.op("and", known, code.cast("sext", sure, "i32"))
+
+    def _moved_scalar(self, target: int, sources: tuple[int, ...], ins: Instruction) -> Value:
+        code, wave, name = self.code, self.wave, ins.mnemonic
+        logic = _logic(ins)
+        if logic:
+            if target != state.SCC:
+                return self._known_bits(logic, ins, target - ins.operands[0].index)[0]
+            words = [self._known_bits(logic, ins, word) for word in range(2 if ins.mnemonic.endswith("64") else 1)]
+            return self._settled(words)
+        if target == state.SCC:
+            return self._every_known(sources)
+        word = target - ins.operands[0].index
+        chosen = self._every_known((state.SCC,)) if state.SCC in sources else code.const(-1, "i32")
+        if name.startswith(SHIFTS):
+            return self._shifted(ins, word)
+        if name.startswith(UPWARDS):
+            missing = code.const(0, "i32")
+            for operand in ins.uses:
+                missing = code.op("or", missing, code.invert(self._word_shadow(operand, 0)))
+            upwards = code.op("or", missing, code.op("sub", code.const(0, "i32"), missing))
+            return code.op("and", code.invert(upwards), chosen)
+        if name not in PASSES:
+            return self._every_known(sources)
+        found = [self._word_shadow(one, word) for one in ins.uses if one.index >= 0]
+        if name.startswith("s_cselect"):
+            return code.op("and", code.select(wave.scc(), found[0], found[1]), chosen)
+        if name.startswith("s_cmov"):
+            return code.op("and", code.select(wave.scc(), found[0], self._get(_shadow(target))), chosen)
+        return found[0] if found else code.const(-1, "i32")
+
+    def _settled(self, words: list[tuple[Value, Value]]) -> Value:
+        """Return SCC's shadow: it is known if a bit is known to be 1, or all bits are known."""
+        code = self.code
+        every: Value | None = None
+        one: Value | None = None
+        for known, value in words:
+            ones = code.op("and", known, value)
+            every = known if every is None else code.op("and", every, known)
+            one = ones if one is None else code.op("or", one, ones)
+        assert every is not None
+        assert one is not None
+        full = code.icmp("eq", every, code.const(-1, "i32"))
+        some = code.icmp("ne", one, code.const(0, "i32"))
+        return code.cast("sext", code.op("or", full, some), "i32")
+
+    def _side(self, operand: Operand, ins: Instruction) -> Value:
+        """Return the lanes in which a source is written, as the lanes of the instruction read it."""
+        whole = self.code.const(-1, self.wave.mask_type)
+        if operand.kind == "constant" or operand.kind == "off":
+            return whole
+        number = operand.index + (FIRST_VGPR if operand.kind == "vgpr" else 0)
+        written = self._source(number, ("m", 0))
+        if ins.dpp is None or operand.field != "src0":
+            return written
+        return self.code.invert(self._through_dpp(self.code.invert(written), ins.dpp))
+
+    def _source(self, one: int, kind: Register) -> Value:
+        """Return a source's shadow as the target's bank has it."""
+        register = _shadow(one)
+        if not self._follows(one):
+            return self._all(kind)
+        value = self._get(register)
+        if register[0] == kind[0]:
+            return value
+        whole = self.code.icmp("eq", value, self._all(register))
+        return self.code.cast("sext", whole, self.wave.base_type(kind))
+
+    def _follows(self, one: int) -> bool:
+        return bool(self.findings.shadowed >> one & 1)
+
+    def _follow_flights(self, ins: Instruction) -> None:
+        waits, new = limits(ins), issue(ins, self.wave.lanes)
+        if not waits and new is None:
+            return
+        code, wave = self.code, self.wave
+        filled = None  # without an active lane nothing is written
+        if new is not None and not wave.full and ins.format in VECTOR_FORMATS:
+            filled = code.icmp("ne", wave.exec_bits(), code.const(0, wave.mask_type))
+        for one, why in self.flights.items():
+            for pending, register in why.items():
+                before = self._get(register)
+                if new is not None:
+                    after = self._aged(before, new, pending)
+                    if new.fills >> one & 1:
+                        young = code.const(new.cost if pending in new.waits else 0, "i32")
+                        if (
+                            pending.counter == "lgkmcnt" and wave.reaches_lds is not None
+                        ):  # as interpreter/memory.py has it
+                            young = code.select(wave.reaches_lds, young, code.const(0, "i32"))
+                        after = young if filled is None else code.select(filled, young, after)
+                    self._set(register, after)
+                    continue
+                most = MOST_COUNTED[pending.counter]
+                limit = waits.get(pending.counter, most)
+                if limit < most and (pending.in_order or not limit):
+                    still = code.icmp("ule", before, code.const(limit, "i32"))
+                    self._set(register, code.select(still, before, code.const(0, "i32")))
+
+    def _aged(self, before: Value, new: Issue, pending: Pending) -> Value:
+        """Return the shadow of a load behind an issue. A full counter waits by itself: what it cannot count any more is done."""
+        code = self.code
+        if pending not in new.waits or not pending.in_order:
+            return before
+        more = code.op("add", before, code.const(new.cost, "i32"))
+        done = code.op(
+            "or",
+            code.icmp("eq", before, code.const(0, "i32")),
+            code.icmp("ugt", more, code.const(MOST_COUNTED[pending.counter], "i32")),
+        )
+        return code.select(done, code.const(0, "i32"), more)
+
+    # shadows ----------------------------------------------------------------------------------------------------------------------
+
+    def _get(self, register: Register) -> Value:
+        return self.wave.read(register, self.wave.base_type(register))
+
+    def _set(self, register: Register, value: Value) -> None:
+        self.wave.write(register, value)
+
+    def _all(self, register: Register) -> Value:
+        return self.code.const(-1, self.wave.base_type(register))
+
+    def _none(self, register: Register) -> Value:
+        return self.code.const(0, self.wave.base_type(register))
+
+
+def _keeps_a_half(ins: Instruction) -> bool:
+    """Say whether a load leaves half of its register as it was."""
+    memory = memory_effects(ins)
+    return memory is not None and memory.keeps
+
+
+def _logic(ins: Instruction) -> str:
+    """Return what a bitwise scalar instruction does, with its suffix where EXEC takes part; empty for others."""
+    name = ins.mnemonic.removeprefix("s_").rsplit("_b", 1)[0]
+    return name if ins.format in ("SOP1", "SOP2") and (name in LOGIC or name.endswith(("saveexec", "wrexec"))) else ""
+
+
+def _shadow(one: int) -> Register:
+    return ("m", one - FIRST_VGPR) if one >= FIRST_VGPR else ("d", one)

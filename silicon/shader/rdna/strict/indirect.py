@@ -1,0 +1,85 @@
+"""Strict rules of moves whose registers M0 picks while the program runs: which they may touch, and what undefined ones among them mean.
+
+A move passes its value on. What it may have written stays as unsure as it was, and becomes unsure where one that it may have read is so.
+Source: RDNA3 ISA reference, "VGPR Indexing", "S_MOVRELSD_2_B32", "V_MOVRELSD_2_B32", "V_SWAPREL_B32".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ringup.silicon.shader.common import state
+from ringup.silicon.shader.rdna.decoding.analysis import ALL, FIRST_VGPR, INDIRECT, registers
+from ringup.silicon.shader.rdna.strict.registers import REGIONS
+
+if TYPE_CHECKING:
+    from ringup.silicon.shader.rdna.decoding.decode import Instruction, Operand
+
+
+class Side(NamedTuple):
+    """A register operand of a move, and the bits of M0 (lowest, count) that are added to its number; None if none are."""
+
+    operand: Operand
+    bits: tuple[int, int] | None
+
+    @property
+    def first(self) -> int:
+        """Its first register where M0 is 0, a number of `analysis`."""
+        return self.operand.index + (FIRST_VGPR if self.operand.kind == "vgpr" else 0)
+
+    def reached(self, lanes: int) -> int:
+        """Return the registers that it may be."""
+        if self.bits is None or self.operand.index == state.NULL:
+            return registers(self.operand, lanes)
+        high = (
+            next(end for low, end in REGIONS if low <= self.first < end)
+            if self.operand.kind == "sgpr"
+            else ALL.bit_length()
+        )
+        return (1 << high) - 1 >> self.first << self.first
+
+
+class Move(NamedTuple):
+    """What a move by M0 writes, and of what, None for a constant."""
+
+    target: Side
+    source: Side | None
+
+
+def is_indirect(ins: Instruction) -> bool:
+    """Say whether M0 picks registers of an instruction."""
+    return ins.mnemonic.startswith(INDIRECT)
+
+
+def sides(ins: Instruction) -> tuple[Side, ...]:
+    """Return the register operands of a move by M0, the target first."""
+    name = ins.mnemonic
+    whole, low, high = (0, 32), (0, 10), (16, 10)
+    by_source, by_target = (low, high) if "_2_" in name or "swap" in name else (whole, whole)
+    found = []
+    for operand in ins.operands:
+        is_target = operand.direction != "use" and operand is ins.operands[0]
+        moves = "rels" not in name or "relsd" in name if is_target else "reld" not in name
+        if operand.kind in ("vgpr", "sgpr"):
+            found.append(Side(operand, (by_target if is_target else by_source) if moves else None))
+    return tuple(found)
+
+
+def moves(ins: Instruction) -> tuple[Move, ...]:
+    """Return what a move by M0 writes: an exchange is two of them, any other instruction none."""
+    if not is_indirect(ins):
+        return ()
+    target, *sources = sides(ins)
+    source = sources[-1] if sources else None
+    there = Move(target, source)
+    if source is None or "swap" not in ins.mnemonic:
+        return (there,)
+    return there, Move(source, target)
+
+
+def reached(ins: Instruction, lanes: int) -> int:
+    """Return the registers that a move by M0 may touch."""
+    found = 1 << state.M0
+    for side in sides(ins):
+        found |= side.reached(lanes)
+    return found

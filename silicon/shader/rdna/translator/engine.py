@@ -1,0 +1,593 @@
+"""The fast engine: programs translated to host vector code, waves given their turns by host code, Python only where a wave asks for it."""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ringup.silicon.shader.common import launch, state
+from ringup.silicon.shader.common.state import (
+    Counters,
+    Dispatch,
+    Events,
+    Memory,
+    MemoryFault,
+    Region,
+    Violation,
+    WaveState,
+)
+from ringup.silicon.shader.host.context import (
+    CODE_WORD,
+    COUNTERS,
+    COUNTS_WORD,
+    ENTRY_WORD,
+    EXEC_BITS_UNWRITTEN,
+    FAULT_KINDS,
+    LDS_UNWRITTEN,
+    NOTE,
+    SITES_WORD,
+    STATUS_WORD,
+    Exit,
+    Leave,
+    Status,
+    Word,
+)
+from ringup.silicon.shader.host.native import schedule
+from ringup.silicon.shader.rdna.decoding.analysis import FIRST_VGPR
+from ringup.silicon.shader.rdna.decoding.cfg import Key
+from ringup.silicon.shader.rdna.decoding.decode import LONGEST_BYTES, decode, of_wave
+from ringup.silicon.shader.rdna.decoding.text import text
+from ringup.silicon.shader.rdna.interpreter.engine import NAVI31_WGPS, Machine, step_one, unit
+from ringup.silicon.shader.rdna.interpreter.engine import Exit as StepExit
+from ringup.silicon.shader.rdna.rules import atomic as rules_atomic
+from ringup.silicon.shader.rdna.rules import buffer as rules_buffer
+from ringup.silicon.shader.rdna.rules import compare as rules_compare
+from ringup.silicon.shader.rdna.rules import convert as rules_convert
+from ringup.silicon.shader.rdna.rules import division as rules_division
+from ringup.silicon.shader.rdna.rules import dots as rules_dots
+from ringup.silicon.shader.rdna.rules import floats as rules_float
+from ringup.silicon.shader.rdna.rules import functions as rules_functions
+from ringup.silicon.shader.rdna.rules import global_memory as rules_global
+from ringup.silicon.shader.rdna.rules import integers as rules_int
+from ringup.silicon.shader.rdna.rules import lanes as rules_lanes
+from ringup.silicon.shader.rdna.rules import lds as rules_lds
+from ringup.silicon.shader.rdna.rules import matrix as rules_matrix
+from ringup.silicon.shader.rdna.rules import packed as rules_packed
+from ringup.silicon.shader.rdna.rules import salu as rules_salu
+from ringup.silicon.shader.rdna.rules import scalar_memory as rules_scalar_memory
+from ringup.silicon.shader.rdna.rules import scratch as rules_scratch
+from ringup.silicon.shader.rdna.strict.analysis import LDS_STORED
+from ringup.silicon.shader.rdna.strict.birth import birth, register_name
+from ringup.silicon.shader.rdna.strict.code import shadow_slots
+from ringup.silicon.shader.rdna.strict.history import unsettled_lds
+from ringup.silicon.shader.rdna.strict.registers import undefined_text
+from ringup.silicon.shader.rdna.translator.lower import BEGINNING, Variant, written_at_start
+from ringup.silicon.shader.rdna.translator.plan import Part, Plan, Template, key_of
+from ringup.silicon.shader.rdna.translator.translations import MOST_KEPT, QUICK, THOROUGH, Job, Pending, Translation
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor, Future
+
+    from numpy.typing import NDArray
+
+    from ringup.silicon.shader.rdna.writer.registers import Register
+
+    Words = NDArray[np.uint64]
+    Bytes = NDArray[np.uint8]
+
+RULE_MODULES = (  # importing them fills `wave.RULES`
+    rules_atomic, rules_buffer, rules_compare, rules_convert, rules_division, rules_dots, rules_float, rules_functions, rules_global, rules_int,
+    rules_lanes, rules_lds, rules_matrix, rules_packed, rules_salu, rules_scalar_memory, rules_scratch,
+)  # fmt: skip
+ALL_BITS = (1 << 64) - 1
+PLANS_KEPT = 256
+_ADDRESSED = ("memory", "alignment")  # faults whose detail is an address, which may have the bit of NOTE
+_INTERPRET = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
+_MISS = ctypes.CFUNCTYPE(
+    ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64
+)
+
+
+@dataclass
+class Translator:
+    """The cores of a card with `wgp_count` work-group processors. Translations are kept for all dispatches it starts.
+
+    `counting` has the counters of memory kept, at a price. `host_cpu` is LLVM's name of the processor whose instructions translations keep to;
+    empty for all that this host has. `beside` executes translations while the caller goes on: steps of a dispatch that needs one return at once
+    and have run nothing until it is made. Without it they wait for their translations, and every step is the same each time. A program is
+    translated quickly at first, or as `level` says, and thoroughly once it has run so often that this would have been worth it. The `most_kept`
+    used last are kept.
+    """
+
+    wgp_count: int = NAVI31_WGPS
+    counting: bool = False
+    host_cpu: str = ""
+    beside: Executor | None = None
+    most_kept: int = MOST_KEPT
+    level: int = QUICK
+    cache: dict[tuple[Variant, int], list[Job]] = field(default_factory=dict)
+    _used: dict[Job, list[Job]] = field(default_factory=dict)  # by its last use, with the list it is in
+    _plans: dict[tuple[object, ...], Plan] = field(default_factory=dict)
+
+    def start(self, dispatch: Dispatch, memory: Memory, events: Events, *, strict: bool = True) -> TranslatedRun:
+        """Begin a dispatch; nothing runs before the first `step`."""
+        return TranslatedRun(self, Machine(dispatch, memory, events, strict))
+
+    def plan(self, machine: Machine) -> Plan:
+        """Return what a dispatch has in common with others, made now or before. Raises a `ValueError` for groups that do not fit."""
+        key = machine.strict, key_of(machine.dispatch)
+        known = self._plans.get(key)
+        if known is None:
+            known = Plan.of(machine.dispatch, strict=machine.strict, wgp_count=self.wgp_count)
+            if len(self._plans) >= PLANS_KEPT:
+                self._plans.clear()
+            self._plans[key] = known
+        return known
+
+    def translation(self, machine: Machine, variant: Variant, mode: int, extra: tuple[Key, ...]) -> Translation:
+        """Return the program at the dispatch's PC with ways in at 0 and `extra`, translated now or before. Raises `Pending`."""
+        known = self.cache.setdefault((variant, mode), [])
+        # the latest has the most ways in, or the better code: which is worth no waiting
+        job = latest = next((one for one in reversed(known) if one.suits(machine, extra)), None)
+        if latest is not None and not latest.made.done():
+            job = next((one for one in reversed(known) if one.made.done() and one.suits(machine, extra)), latest)
+        if job is None:
+            job = Job.begin(machine, variant, [Key(0, mode), *extra], self.host_cpu, self.beside, self.level)
+            self._keep(job, known)
+        elif job is latest and job.is_outgrown:
+            better = Job.begin(machine, variant, job.program.entries, self.host_cpu, self.beside, THOROUGH)
+            self._keep(better, known)
+            job = better if better.made.done() else job
+        if not job.made.done():
+            raise Pending(job.made)
+        held = self._used.pop(job, None)
+        if held is not None and job.made.exception() is not None:
+            held.remove(job)
+        elif held is not None:
+            self._used[job] = held
+        return job.made.result()
+
+    def _keep(self, job: Job, known: list[Job]) -> None:
+        """Keep a translation, and no more than so many: what was not used for longest goes. Who runs it still has it."""
+        known.append(job)
+        self._used[job] = known
+        if len(self._used) > self.most_kept:
+            oldest = next((one for one in self._used if one.made.done() and one is not job), None)
+            if oldest is not None:
+                self._used.pop(oldest).remove(oldest)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Memory that was asked before: what it refused then it refuses without telling the card once more."""
+
+    memory: Memory
+    refused: MemoryFault | None
+
+    @property
+    def epoch(self) -> int:
+        """As of the memory."""
+        return self.memory.epoch
+
+    def region(self, gpu_va: int, write: bool, execute: bool = False) -> Region:
+        """Find a region."""
+        if self.refused is not None and (gpu_va, write) == (self.refused.gpu_va, self.refused.write):
+            raise self.refused
+        return self.memory.region(gpu_va, write, execute)
+
+
+@dataclass(slots=True)
+class _Active:
+    """A translation in use by a run."""
+
+    translation: Translation
+    full: bool
+    tracked: bool
+    counts: Words  # by block, how often it ran
+    sites: Words
+    counts_at: int  # address; the sites lie behind
+
+    @property
+    def sites_at(self) -> int:
+        """The address of `sites`."""
+        return self.counts_at + 8 * len(self.counts)
+
+
+class TranslatedRun:
+    """A dispatch under way."""
+
+    def __init__(self, translator: Translator, machine: Machine) -> None:
+        self.machine = machine
+        self._translator = translator
+        self._plan = plan = translator.plan(machine)
+        # untouched pages of this cost nothing
+        self._memory, self._base = _aligned(plan.memory_bytes)
+        self._states = self._part(Part.STATES)
+        self._lds = self._part(Part.LDS)
+        self._groups = self._part(Part.GROUPS).view(np.uint64)
+        self._regions = self._part(Part.REGIONS).view(np.uint64)
+        self._context = plan.context.copy()
+        self._current: dict[tuple[bool, bool], _Active] = {}  # by whether all lanes are active at the start; tracked
+        self._all: list[_Active] = []
+        self._extra: set[Key] = set()
+        self._is_made = False  # what waves begin with
+        self._refused: MemoryFault | None = None  # the last one
+        self._table = self._part(Part.TABLE).view(np.uint64)
+        self._callbacks = (_INTERPRET(self._on_interpret), _MISS(self._on_miss))
+        self._error: BaseException | None = None
+        self._epoch = machine.memory.epoch
+        self._ended = False
+        self._waits: Future[Translation] | None = None  # for this
+        self._left: tuple[WaveState, bool] | None = None  # a wave that is to go on, in a program that is tracked or not
+        self._prepare()
+        try:
+            self._make_templates()
+        except Pending as pending:
+            self._waits = pending.made
+
+    # what the contract asks for ---------------------------------------------------------------------------------------------------
+
+    @property
+    def violations(self) -> list[Violation]:
+        """The rules that were broken so far."""
+        return self.machine.violations
+
+    @property
+    def counters(self) -> Counters:
+        """What was done so far."""
+        return self._counters()
+
+    @property
+    def instructions(self) -> int:
+        """How many wave-instructions were executed so far."""
+        return sum(int(one.counts @ one.translation.lengths) for one in self._all)
+
+    @property
+    def waves(self) -> list[WaveState]:
+        """The waves that were started and have not ended."""
+        slots = range(int(self._context[Word.HIGH]) * self._plan.group_waves)
+        return [wave for wave in map(self._wave, slots) if wave.words[STATUS_WORD] != Status.ENDED]
+
+    @property
+    def arrived(self) -> list[WaveState]:
+        """Those of `waves` that wait at their group's barrier."""
+        return [wave for wave in self.waves if wave.words[STATUS_WORD] == Status.WAITS]
+
+    @property
+    def stopped(self) -> list[WaveState]:
+        """Waves that have halted or broke a rule.
+
+        The state of the latter has the registers that its instruction takes, and those that may be read later: in strict mode of VGPRs only the
+        former. What else it has may be older.
+        """
+        slots = range(int(self._context[Word.HIGH]) * self._plan.group_waves)
+        return [wave for wave in map(self._wave, slots) if wave.words[STATUS_WORD] == Status.STOPPED]
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it waits for a translation, so that a step does nothing."""
+        return not self._ended and self._waits is not None and not self._waits.done()
+
+    def step(self, instructions: int) -> bool:
+        """Run up to about `instructions` wave-instructions; True once every wave has ended. A dispatch with violations never ends."""
+        if self._ended or self.waiting:
+            return self._ended
+        try:
+            if self._waits is not None:
+                self._resume()
+            return self._run(instructions)
+        except Pending as pending:
+            self._waits = pending.made
+            return False
+
+    def _resume(self) -> None:
+        """Do again what a translation was missing for, up to now: by now memory may have another program."""
+        self._check_epoch()
+        if not self._is_made:
+            self._make_templates()
+        if self._left is not None:
+            self._go_on(*self._left)
+        self._waits = None
+
+    def _run(self, instructions: int) -> bool:
+        words = self._context
+        words[Word.BUDGET] = instructions
+        run, address = schedule(), self._context.ctypes.data
+        while words[Word.BUDGET] > 0:
+            self._check_epoch()
+            result = run(address)
+            reason = result & 0xFF
+            if reason == Exit.DONE:
+                self._end()
+                return True
+            if reason == Exit.BUDGET:
+                break
+            if self._error is not None:
+                error, self._error = self._error, None
+                raise error
+            self._serve(Exit(reason), result >> 8)
+        return False
+
+    def kill(self) -> None:
+        """Drop all waves (queue reset)."""
+        self._groups[:] = 0
+        self._context[Word.NEXT] = self._context[Word.LAST]
+        self._context[Word.LIVE] = 0
+        self._end()
+
+    def _end(self) -> None:
+        """Nothing runs any more: what programs did tells whether they are worth better code."""
+        if not self._ended:
+            for one in self._all:
+                one.translation.work += int(one.counts @ one.translation.lengths)
+        self._ended = True
+
+    # beginning --------------------------------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        words = self._context
+        interpret, miss = (ctypes.cast(one, ctypes.c_void_p).value or 0 for one in self._callbacks)
+        words[Word.BASE], words[Word.INTERPRET], words[Word.MISS] = self.machine.dispatch.pc, interpret, miss
+        places, base = self._plan.places, self._base
+        words[Word.REGIONS], words[Word.TEMPLATES] = base + places[Part.REGIONS][0], base + places[Part.TABLE][0]
+        words[Word.STATES], words[Word.GROUPS] = base + places[Part.STATES][0], base + places[Part.GROUPS][0]
+        words[Word.LDS] = base + places[Part.LDS][0]
+
+    @property
+    def _states_at(self) -> int:
+        return self._base + self._plan.places[Part.STATES][0]
+
+    def _part(self, part: Part) -> Bytes:
+        first, end = self._plan.places[part]
+        return self._memory[first:end]
+
+    def _make_templates(self) -> None:
+        """Make the first words of every wave of a group, full or partial along each axis."""
+        self._current, self._all = {}, []  # nothing has run: what an earlier try found may be out of date
+        at = self._plan.places[Part.TEMPLATES][0]
+        for shape, made in self._plan.templates.items():
+            end = at + self._plan.template_bytes(made)
+            self._fill_template(made, self._memory[at:end])
+            self._table[shape] = self._base + at
+            at = end
+        self._is_made = True
+
+    def _fill_template(self, made: Template, template: Bytes) -> None:
+        dispatch = self.machine.dispatch
+        template[:8].view(np.uint64)[0] = len(made.full)
+        words = template[64:].view(np.uint32).reshape(made.words.shape)
+        words[:] = made.words
+        words[:, : len(dispatch.user_sgprs)] = dispatch.user_sgprs
+        words[:, state.PC_LO], words[:, state.PC_HI] = dispatch.pc & 0xFFFF_FFFF, dispatch.pc >> 32
+        if all(made.full):
+            _aim(words, self._active(full=True), BEGINNING)
+            return
+        for wave, full in zip(words, made.full, strict=True):
+            _aim(wave, self._active(full=full), BEGINNING)
+
+    def _active(self, *, full: bool, tracked: bool = False) -> _Active:
+        """Return the program for waves that begin with all lanes active, or with any; `tracked` once they met LDS that nobody wrote."""
+        if (full, tracked) not in self._current:
+            self._current[full, tracked] = self._translate(full=full, tracked=tracked)
+        return self._current[full, tracked]
+
+    def _translate(self, *, full: bool, tracked: bool) -> _Active:
+        dispatch, machine = self.machine.dispatch, self.machine
+        lanes, rows = dispatch.wave_size, max(dispatch.vgpr_count, 1)
+        undefined = 0
+        for one in self._all if tracked else ():
+            undefined |= one.translation.lowered.shadowed
+        counting = self._translator.counting
+        variant = Variant(lanes, rows, self._plan.scalars, full, machine.strict, counting, tracked, undefined)
+        made = self._translator.translation(machine, variant, self._plan.mode, tuple(sorted(self._extra)))
+        blocks = len(made.lowered.blocks)
+        words = np.zeros(blocks + 4 * made.lowered.sites + 4, np.uint64)
+        active = _Active(made, full, tracked, words[:blocks], words[blocks:], words.ctypes.data)
+        self._all.append(active)
+        return active
+
+    # what waves ask for -----------------------------------------------------------------------------------------------------------
+
+    def _check_epoch(self) -> None:
+        if self._epoch != self.machine.memory.epoch:
+            self._epoch = self.machine.memory.epoch
+            self._regions[:] = 0
+            for one in self._all:
+                one.sites[:] = 0
+
+    def _on_miss(self, _: int, site: int, row: int, gpu_va: int, write: int) -> int:
+        """Find a region for a site and its row of the table; what is raised waits until host code has returned."""
+        dispatch = self.machine.dispatch
+        if gpu_va >> 48 in {dispatch.shared_aperture, dispatch.private_aperture} - {0}:
+            return 0  # no memory is asked for these
+        try:
+            region = self.machine.memory.region(gpu_va, bool(write))
+        except MemoryFault as fault:
+            self._refused = fault
+            return 0
+        except BaseException as error:  # noqa: BLE001
+            self._error = error
+            return 0
+        found = (ctypes.c_uint64 * 4)(
+            region.gpu_va, region.size_bytes, (region.pointer - region.gpu_va) & 0xFFFF_FFFF_FFFF_FFFF, 0
+        )
+        ctypes.memmove(site, found, 32)
+        ctypes.memmove(row, found, 32)
+        return 1
+
+    def _on_interpret(self, _: int, address: int) -> int:
+        """Execute one instruction of a wave whose registers host code has stored."""
+        try:
+            outcome = self._step((address - self._states_at) // self._plan.wave_bytes)
+            self._check_epoch()
+        except BaseException as error:  # noqa: BLE001
+            self._error = error
+            return Exit.ERROR
+        return Exit.NEXT if outcome is StepExit.NEXT else Exit.STOPPED
+
+    def _step(self, slot: int) -> StepExit:
+        wave = self._wave(slot)
+        return step_one(wave, self._group(slot // self._plan.group_waves, wave), self.machine)
+
+    def _wave(self, slot: int) -> WaveState:
+        """Return the wave in a slot, on the slot's own words."""
+        wave = WaveState.__new__(WaveState)
+        dispatch = self.machine.dispatch
+        raw = self._states[slot * self._plan.wave_bytes : (slot + 1) * self._plan.wave_bytes]
+        wave.words, wave.address = raw[: 4 * self._plan.row_words].view(np.uint32), raw.ctypes.data
+        wave.wave_size = dispatch.wave_size
+        wave.sgprs = wave.words[: state.SCALAR_FILE_WORDS]
+        wave.vgprs = wave.words[state.RESERVED_WORDS :].reshape(-1, dispatch.wave_size)
+        return wave
+
+    def _group(self, slot: int, wave: WaveState) -> launch.Group:
+        dispatch, first = self.machine.dispatch, slot * self._plan.lds_stride
+        lds = self._lds[first : first + dispatch.lds_size_bytes]
+        behind = first + self._plan.lds_shadow
+        shadow = self._lds[behind : behind + dispatch.lds_size_bytes]
+        if not self.machine.strict:  # nobody asks what was written, and there is no room for it
+            shadow = np.zeros(dispatch.lds_size_bytes, np.uint8)
+        return launch.Group(dispatch, wave.name[:3], lds, shadow.view(np.bool_), [wave])
+
+    def _serve(self, reason: Exit, detail: int) -> None:
+        """Do for the wave at the head of the round what host code cannot; `detail` of LEAVE is a `Leave`."""
+        slot = int(self._context[Word.SLOT]) * self._plan.group_waves + int(self._context[Word.WAVE])
+        wave = self._wave(slot)
+        outcome = StepExit.NEXT
+        if reason is Exit.FAULT:
+            outcome = self._broken(slot, wave)
+        elif reason is Exit.LEAVE and detail == Leave.INTERPRET:
+            outcome = self._step(slot)
+        if reason in (Exit.STOPPED, Exit.ERROR) or outcome in (StepExit.FAULT, StepExit.HALT):
+            wave.words[STATUS_WORD] = Status.STOPPED
+            return
+        tracked = self._active_of(wave).tracked or (reason is Exit.LEAVE and detail == Leave.TRACK)
+        self._left = (wave, tracked)
+        self._go_on(wave, tracked)
+
+    def _go_on(self, wave: WaveState, tracked: bool) -> None:
+        """Have a wave go on at its PC."""
+        before = self._active_of(wave)
+        key = Key(wave.pc - self.machine.dispatch.pc, int(wave.words[state.MODE]))
+        if (before.full, tracked) not in self._current and key != Key(0, self._plan.mode):
+            self._extra.add(key)  # else it would be translated twice: without this way in, and with it
+        active = self._active(full=before.full, tracked=tracked)
+        known = active.translation.lowered.entries
+        if active is not before:  # what strict code follows differs: in by a way that expects nothing
+            known = {one: at for one, at in known.items() if one in active.translation.program.entries}
+        if key not in known:
+            self._extra.add(key)
+            active = self._current[before.full, tracked] = self._translate(full=before.full, tracked=tracked)
+        if active is not before and tracked:
+            self._carry(wave, before.translation.lowered.shadows, active.translation.lowered.shadows)
+        _aim(wave.words, active, active.translation.lowered.entries[key])
+        self._left = None
+
+    def _carry(self, wave: WaveState, before: tuple[Register, ...], after: tuple[Register, ...]) -> None:
+        """Put what one translation followed of a wave where another one expects it; loads in flight count as done, what is new as written."""
+        first = 4 * (state.RESERVED_WORDS + wave.vgprs.size)
+        room = shadow_slots(wave.vgprs.shape[0])
+        start = wave.address - self._states_at + first
+        words = self._states[start : start + 8 * room].view(np.uint64)
+        known = {one: int(value) for one, value in zip(before, words.tolist(), strict=False)}
+        for at, one in enumerate(after[:room]):
+            words[at] = 0 if one[0] == "h" else known.get(one, ALL_BITS)
+
+    def _active_of(self, wave: WaveState) -> _Active:
+        address = int(wave.words[COUNTS_WORD]) | int(wave.words[COUNTS_WORD + 1]) << 32
+        return next(one for one in self._all if one.counts_at == address)
+
+    def _broken(self, slot: int, wave: WaveState) -> StepExit:
+        """Note the rule that an instruction broke; what needs no history the interpreter finds again, and says in its own words."""
+        words, machine = self._context, self.machine
+        kind, detail = FAULT_KINDS[words[Word.FAULT_KIND]], int(words[Word.FAULT_DETAIL])
+        noted = bool(detail & NOTE) and kind not in _ADDRESSED
+        if kind not in ("hazard", "uninitialised") and not noted:
+            refused, self._refused = self._refused, None
+            again = Machine(machine.dispatch, _Asked(machine.memory, refused), machine.events, machine.strict)
+            outcome = step_one(wave, self._group(slot // self._plan.group_waves, wave), again)
+            self.violations.extend(again.violations)
+            if again.violations or not machine.strict:  # else hidden from it, and there is no way on
+                return outcome
+        ins = of_wave(decode(machine.fetch(wave.pc, LONGEST_BYTES)), wave.wave_size)
+        notes = self._active_of(wave).translation.lowered.notes
+        lane = None
+        if noted:
+            said = notes[detail & ~NOTE]
+        else:
+            said = _said(kind, detail, self._birth(wave, detail) if kind == "uninitialised" else "")
+            is_vector = kind == "uninitialised" and detail < LDS_UNWRITTEN and detail & 0xFFFF_FFFF >= FIRST_VGPR
+            lane = detail >> 32 if is_vector else None
+        self.violations.append(Violation(kind, wave.pc, text(ins), wave.name, said, lane=lane))
+        return StepExit.FAULT
+
+    def _birth(self, wave: WaveState, detail: int) -> str:
+        """Return where the undefined value began that a fault's detail names."""
+        if detail & LDS_UNWRITTEN:
+            return ""
+        program, register = self._active_of(wave).translation.program, detail & 0xFFFF_FFFF
+        dispatch = self.machine.dispatch
+        return birth(program, dispatch.pc, dispatch.wave_size, wave.pc, register, written_at_start(self._plan.scalars))
+
+    def _counters(self) -> Counters:
+        """Add up what blocks did."""
+        base, words = self.machine.dispatch.pc, self._context
+        found = Counters(waves=int(words[Word.STARTED]))
+        for active in self._all:
+            blocks = active.translation.program.blocks
+            for key, count in zip(active.translation.lowered.blocks, active.counts.tolist(), strict=True):
+                for step in blocks[key].code if count else ():
+                    found.instructions += count
+                    found.by_pc[base + step.offset] = found.by_pc.get(base + step.offset, 0) + count
+                    name = unit(step.ins)[1]
+                    found.by_class[name] = found.by_class.get(name, 0) + count
+        for active in self._all:
+            all_lanes = active.translation.lowered.all_lanes
+            found.lanes += self.machine.dispatch.wave_size * sum(map(operator.mul, active.counts.tolist(), all_lanes))
+        found.lanes += int(words[Word.LANES])
+        if self._translator.counting:
+            interpreted = self.machine.counters
+            found.memory_transactions = int(words[Word.MEMORY_TRANSACTIONS]) + interpreted.memory_transactions
+            found.cache_lines = int(words[Word.CACHE_LINES]) + interpreted.cache_lines
+            found.lds_conflicts = int(words[Word.LDS_CONFLICTS]) + interpreted.lds_conflicts
+        return found
+
+
+def _aim(words: NDArray[np.uint32], active: _Active, entry: int) -> None:
+    """Make a wave, or several (wave, word), go on at an entry of a program."""
+    words[..., STATUS_WORD], words[..., ENTRY_WORD] = Status.READY, entry
+    for word, address in (
+        (CODE_WORD, active.translation.address),
+        (COUNTS_WORD, active.counts_at),
+        (SITES_WORD, active.sites_at),
+    ):
+        words[..., word], words[..., word + 1] = address & 0xFFFF_FFFF, address >> 32
+
+
+def _said(kind: str, detail: int, birth: str) -> str:
+    """Put a fault that comes of a wave's history into words; `birth` is where an undefined value began."""
+    if kind not in ("hazard", "uninitialised"):
+        return f"{detail:#x}"
+    if detail & LDS_UNWRITTEN:
+        return f"LDS {detail & ~LDS_UNWRITTEN:#x} was never written"
+    name, above = register_name(detail & 0xFFFF_FFFF), detail >> 32
+    if kind == "hazard":
+        waits = " and ".join(one for bit, one in enumerate(COUNTERS) if above >> bit & 1)
+        if detail & 0xFFFF_FFFF == LDS_STORED:
+            return unsettled_lds("", waits)
+        return f"{name} is still being loaded; wait on {waits}"
+    if detail & EXEC_BITS_UNWRITTEN:
+        return f"EXEC would get bits of {name} that were never written" + (f": they come of {birth}" if birth else "")
+    is_vector = detail & 0xFFFF_FFFF >= FIRST_VGPR
+    return undefined_text(f"lane {above} of {name}" if is_vector else name, birth)
+
+
+def _aligned(size_bytes: int) -> tuple[Bytes, int]:
+    """Return zeroed bytes at a multiple of 64, and their address."""
+    raw = np.zeros(size_bytes + 64, np.uint8)
+    skip = -(address := raw.ctypes.data) % 64
+    return raw[skip : skip + size_bytes], address + skip

@@ -1,0 +1,478 @@
+"""A program's blocks as one function of LLVM IR: blocks become blocks, and registers variables, which each way in reads from the wave's state.
+
+Code that is to be made quickly keeps registers in the wave's state instead, see `registers`.
+
+`i64 program(ptr wave, ptr context, i64 entry)` runs the wave from entry number `entry` until it has to come back, see `context.Exit`. Entry 0 is
+the program's beginning: registers that SPI does not write are zero there. Every other entry follows an exit that stored what is live.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ringup.silicon.shader.common import state
+from ringup.silicon.shader.common.launch import STATUS_NO_VGPRS
+from ringup.silicon.shader.host.context import COUNTS_WORD, NOTE, SITES_WORD, Exit, Leave, Word
+from ringup.silicon.shader.host.emitter import Code, Value
+from ringup.silicon.shader.host.scheduler import TRANSLATE
+from ringup.silicon.shader.rdna.decoding.analysis import (
+    ALL,
+    EXEC_BITS,
+    FIRST_VGPR,
+    SCC_BIT,
+    VECTOR_FORMATS,
+    full_exec,
+    live_at_entry,
+    live_before,
+    numbers,
+)
+from ringup.silicon.shader.rdna.decoding.cfg import is_release, mode_after
+from ringup.silicon.shader.rdna.strict.analysis import analyse
+from ringup.silicon.shader.rdna.strict.code import Guard
+from ringup.silicon.shader.rdna.translator.sequences import FRESH, follow
+from ringup.silicon.shader.rdna.writer.registers import Mode
+from ringup.silicon.shader.rdna.writer.wave import RULES, Wave
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ringup.silicon.shader.rdna.decoding.cfg import Block, Key, Program, Step
+    from ringup.silicon.shader.rdna.decoding.decode import Instruction
+    from ringup.silicon.shader.rdna.interpreter.hazards import State
+    from ringup.silicon.shader.rdna.strict.history import RuleBroken
+    from ringup.silicon.shader.rdna.writer.registers import Register
+
+SCALAR_BITS = (1 << state.SCALAR_FILE_WORDS) - 1
+# no effect on results here: caches that are not modelled, hints, and waits, which only strict analysis looks at
+NOTHING = frozenset(
+    ("s_nop", "s_delay_alu", "s_clause", "s_set_inst_prefetch_distance", "s_waitcnt", "s_waitcnt_depctr", "s_wait_idle", "s_wait_event",
+     "s_waitcnt_vscnt", "s_waitcnt_vmcnt", "s_waitcnt_expcnt", "s_waitcnt_lgkmcnt", "s_setprio", "s_incperflevel", "s_decperflevel",
+     "s_ttracedata", "s_ttracedata_imm", "s_icache_inv", "s_wakeup", "s_version", "buffer_gl0_inv", "buffer_gl1_inv", "s_dcache_inv",
+     "s_gl1_inv", "ds_nop", "v_nop", "v_pipeflush", "s_barrier", "s_sleep",
+     "s_setkill")
+)  # fmt: skip
+
+
+BEGINNING = 0  # the entry of waves that SPI starts
+UNMODELLED = frozenset(("MIMG", "EXP", "VINTERP"))
+SCALARS = (1 << FIRST_VGPR) - 1
+# whose active lanes are counted
+COUNTED_FORMATS = VECTOR_FORMATS - {"VINTERP", "MIMG"}
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """What a translation is for, besides its code."""
+
+    lanes: int
+    vgpr_count: int
+    scalars: int  # SGPRs that SPI writes, from s0 up
+    full: bool  # every lane is active at the beginning
+    strict: bool
+    counting: bool
+    tracked: bool = False  # what LDS gives is followed too, in strict mode
+    undefined: int = 0  # registers that may be so where waves come from another translation, which has followed them
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """The function as text, and what goes with it."""
+
+    text: str
+    declarations: Mapping[str, str]  # what it needs of its module
+    blocks: tuple[Key, ...]  # in the order of their counts
+    sites: int
+    entries: dict[Key, int]
+    bailed: tuple[str, ...]  # mnemonics that the interpreter runs
+    all_lanes: tuple[int, ...]  # by block: vector instructions that run with every lane, not in the count of lanes
+    notes: tuple[str, ...]  # what a fault's detail says by number, behind NOTE
+    shadows: tuple[Register, ...] = ()  # what strict mode follows, in the order of its places behind a wave's VGPRs
+    shadowed: int = 0  # registers of which it follows whether they are written
+
+
+def written_at_start(scalars: int) -> int:
+    """Return the registers that SPI writes; trap registers are the debugger's, no program of a user sees them."""
+    trap = (1 << state.NULL) - (1 << state.TTMP0)
+    return (1 << scalars) - 1 | EXEC_BITS | trap | 1 << FIRST_VGPR
+
+
+class _Writer:
+    """Writes one program's function."""
+
+    def __init__(self, program: Program, variant: Variant, *, in_state: bool) -> None:
+        self.program, self.variant = program, variant
+        self.code = Code()
+        self.wave = Wave(
+            self.code,
+            variant.lanes,
+            variant.vgpr_count,
+            strict=variant.strict,
+            counting=variant.counting,
+            tracked=variant.tracked,
+            in_state=in_state,
+        )
+        self._behind = 0  # registers that may be read behind the block of the program
+        self.names = {key: f"b{i}" for i, key in enumerate(program.blocks)}
+        # BEGINNING is none of them: whoever comes back to the first instruction has registers
+        self.entries = {key: i for i, key in enumerate(program.entries, BEGINNING + 1)}
+        self.bailed: set[str] = set()
+        self.notes: list[str] = []
+        everything = SCC_BIT | EXEC_BITS
+        for block in program.blocks.values():
+            for step in block.code:
+                everything |= step.effects.uses | step.effects.defs
+        if everything == ALL:
+            everything = SCALAR_BITS | SCC_BIT | (1 << FIRST_VGPR + variant.vgpr_count) - (1 << FIRST_VGPR)
+        else:
+            everything &= (1 << FIRST_VGPR + variant.vgpr_count) - 1
+        self.wave.everything = everything & ~(1 << state.NULL)
+        full_at = dict.fromkeys(self.entries, False)
+        full_at[program.entries[0]] = variant.full
+        for key in self._resumed():
+            self.entries.setdefault(key, BEGINNING + 1 + len(self.entries))
+        self.full = full_exec(program.blocks, full_at, variant.lanes)
+        self.guard = self._guard() if variant.strict else None
+        self.ways = follow(program.blocks) if variant.strict else None
+        self.states = {FRESH: 0}
+        self.wave.save_shadows = self.guard.save if self.guard is not None else None
+        self.live = live_at_entry(program.blocks, self.full, self.wave.everything)
+
+    def _guard(self) -> Guard | None:
+        """Return the writer of strict mode's checks, None if analysis cleared everything."""
+        written = dict.fromkeys(self.program.entries, ALL & ~self.variant.undefined)
+        written[self.program.entries[0]] = written_at_start(self.variant.scalars)
+        beyond = (
+            ALL >> FIRST_VGPR + self.variant.vgpr_count << FIRST_VGPR + self.variant.vgpr_count
+        )  # not allocated: other rules stop that
+        written = {key: some | beyond for key, some in written.items()}
+        found = analyse(self.program.blocks, written, self.full, self.variant.lanes, tracked=self.variant.tracked)
+        return Guard(self.wave, self.program, found) if found.shadowed or found.flying else None
+
+    def _resumed(self) -> list[Key]:
+        """Return where waves go on after they let others run: behind barriers, and where branches go back to."""
+        found = []
+        for key, block in self.program.blocks.items():
+            if block.ending in ("barrier", "sleep", "leave"):
+                found += block.successors[:1]
+            else:
+                found += [one for one in block.successors if _backwards(key, block, one)]
+        return found
+
+    def run(self) -> Lowered:
+        code, wave = self.code, self.wave
+        for number, (key, block) in enumerate(self.program.blocks.items()):
+            code.block(self.names[key])
+            self._block(number, key, block)
+        for number, key in ((BEGINNING, self.program.entries[0]), *((at, one) for one, at in self.entries.items())):
+            code.block(f"entry{number}")
+            wave.begin()
+            self._enter(number, key)
+            wave.flush()
+            code.jump(self.names[key])
+        wave.close()
+        code.block("nowhere")
+        code.line("unreachable")
+        full = tuple(
+            sum(now and one.ins.format in COUNTED_FORMATS for one, now in zip(block.code, self.full[key], strict=True))
+            for key, block in self.program.blocks.items()
+        )
+        return Lowered(
+            self._module(),
+            self.code.declarations,
+            tuple(self.program.blocks),
+            wave.sites,
+            self.entries,
+            tuple(sorted(self.bailed)),
+            full,
+            tuple(self.notes),
+            tuple(self.guard.shadows) if self.guard is not None else (),
+            self.guard.findings.shadowed if self.guard is not None else 0,
+        )
+
+    def _module(self) -> str:
+        wave = self.wave
+        lines = [
+            "define i64 @program(ptr noalias align 64 %wave, ptr noalias align 64 %context, i64 %entry) #0 {",
+            "start:",
+        ]
+        lines += [f"{wave.variable(one)} = alloca {wave.base_type(one)}" for one in sorted(wave.used)]
+        lines += [
+            "%fuel = alloca i64",
+            "%behind = alloca i64",
+            "store i64 0, ptr %behind",
+            f"%fuel.place = getelementptr i64, ptr %context, i64 {int(Word.FUEL)}",
+            "%fuel.start = load i64, ptr %fuel.place",
+            "store i64 %fuel.start, ptr %fuel",
+            f"%counts.place = getelementptr i32, ptr %wave, i64 {COUNTS_WORD}",
+            "%counts = load ptr, ptr %counts.place",
+            f"%sites.place = getelementptr i32, ptr %wave, i64 {SITES_WORD}",
+            "%sites = load ptr, ptr %sites.place",
+            "switch i64 %entry, label %nowhere ["
+            + " ".join(f"i64 {i}, label %entry{i}" for i in (BEGINNING, *self.entries.values()))
+            + "]",
+        ]
+        lines += self.code.lines
+        lines += ["}", 'attributes #0 = { nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512" }']
+        declared = self.code.declarations
+        if "translate" in declared or any("@translate(" in one for one in declared.values()):
+            declared["translate"] = TRANSLATE.strip()
+        return "\n".join([*lines, ""])
+
+    # ways in and between ----------------------------------------------------------------------------------------------------------
+
+    def _enter(self, number: int, key: Key) -> None:
+        """Read what is live; at the beginning only what SPI wrote, all else is zero."""
+        wave, variant, live = self.wave, self.variant, self.live[key]
+        if number != BEGINNING:
+            wave.restore(live)
+            if self.guard is not None:
+                if key in self.program.entries and not self.variant.tracked:
+                    self.guard.start(ALL)
+                else:
+                    self.guard.restore()
+            return
+        wave.offset, wave.told = 0, 0
+        self._refuse_misaligned(wave.context_word(Word.BASE))
+        if self.guard is not None:
+            self.guard.start(written_at_start(self.variant.scalars))
+        written = (1 << variant.scalars) - 1 | EXEC_BITS | 1 << FIRST_VGPR
+        if variant.full:
+            wave.set_exec_bits(self.code.const(-1, wave.mask_type))
+            written &= ~((1 << variant.lanes // 32) - 1 << state.EXEC_LO)
+            live &= ~((1 << variant.lanes // 32) - 1 << state.EXEC_LO)
+        wave.restore(live & written)
+        for one in numbers(live & ~written & wave.everything):
+            if one >= FIRST_VGPR:
+                wave.set_vgpr(one - FIRST_VGPR, self.code.const(0, wave.row), masked=False)
+            elif one == state.SCC:
+                wave.set_scc(self.code.const(0, "i1"))
+            else:
+                wave.set_sgpr(one, self.code.const(0, "i32"))
+
+    def _block(self, number: int, key: Key, block: Block) -> None:
+        code, wave = self.code, self.wave
+        wave.begin()
+        place = code.gep(Value("%counts", "ptr"), number, "i64")
+        code.store(code.op("add", code.load(place, "i64", 8), code.const(1, "i64")), place, 8)
+        fuel = Value("%fuel", "ptr")
+        code.store(code.op("sub", code.load(fuel, "i64", 8), code.const(len(block.code), "i64")), fuel, 8)
+        self._lanes = code.const(0, "i64")
+        self._counted = (self._lanes, self._lanes)  # EXEC, how many lanes that is
+        wave.rows = self.variant.vgpr_count
+        mode = key.mode
+        guard = self.guard
+        broken = self._out_of_sequence(key)
+        out = wave.everything if block.unknown else 0
+        for one in block.successors:
+            out |= self.live[one]
+        self._behind = out
+        alive = live_before(block, self.full[key], out)
+        for index, (step, full) in enumerate(zip(block.code, self.full[key], strict=True)):
+            wave.offset, wave.full, wave.mode = step.offset, full, Mode(mode)
+            wave.alive = wave.told = alive[index]
+            if self.variant.strict:  # many ways to stop, and none back: the instruction's own VGPRs will do
+                wave.told = alive[index] & SCALARS | step.effects.uses
+            wave.undefined_rows, wave.written_rows, wave.reaches_lds = [], [], None
+            changed = mode_after(step.ins, mode)
+            if not full and step.ins.format in COUNTED_FORMATS:
+                self._lanes = code.op("add", self._lanes, self._active_lanes())
+            for rule_, condition in broken.get(index, ()):
+                wave.fault(condition, rule_.kind, code.const(NOTE | self._note(rule_.detail), "i64"))
+            if guard is not None:
+                if not self._is_interpreters(step.ins):
+                    guard.before(key, index, step)
+                shadows = guard.defined(step)
+            if changed is not None:
+                mode = changed
+                wave.set_wave_word(state.MODE, code.const(mode, "i32"))
+            elif not step.what or step.what in ("barrier", "sleep"):
+                self._instruction(step.ins)
+            if guard is not None:
+                guard.after(step, shadows)
+        if not self._lanes.is_constant:
+            wave.count("lanes", self._lanes)
+        self._ending(block)
+
+    def _out_of_sequence(self, key: Key) -> dict[int, list[tuple[RuleBroken, Value]]]:
+        """Return by number the instructions of a block that follow others too closely: the rule, and whether it was those (i1).
+
+        Writes what the block leaves to those behind it, if that matters to any.
+        """
+        if self.ways is None:
+            return {}
+        code, found = self.code, self.ways.broken[key]
+        if not self.ways.tracked:
+            return {index: [(broken, code.const(1, "i1"))] for index, broken in found.values()}
+        place = Value("%behind", "ptr")
+        before = code.load(place, "i64", 8)
+        is_state = {one: code.icmp("eq", before, code.const(self._state(one), "i64")) for one in self.ways.behind[key]}
+        behind = code.const(self._state(FRESH), "i64")
+        for one, after in self.ways.behind[key].items():
+            behind = code.select(is_state[one], code.const(self._state(after), "i64"), behind)
+        code.store(behind, place, 8)
+        broken: dict[int, list[tuple[RuleBroken, Value]]] = {}
+        for one, (index, rule_) in found.items():
+            broken.setdefault(index, []).append((rule_, is_state[one]))
+        return broken
+
+    def _state(self, state: State) -> int:
+        """Number a state of what came before."""
+        return self.states.setdefault(state, len(self.states))
+
+    def _active_lanes(self) -> Value:
+        """Return how many lanes are active (i64), counted once for a value of EXEC."""
+        active = self.wave.exec_bits()
+        if active != self._counted[0]:
+            number = self.code.cast("zext", self.code.intrinsic("ctpop", active), "i64")
+            self._counted = (active, number)
+        return self._counted[1]
+
+    def _note(self, said: str) -> int:
+        if said not in self.notes:
+            self.notes.append(said)
+        return self.notes.index(said)
+
+    def _instruction(self, ins: Instruction) -> None:
+        wave = self.wave
+        if ins.mnemonic in NOTHING:
+            return
+        if self._is_interpreters(ins):
+            wave.bail(ins)
+            return
+        if is_release(ins):
+            status = wave.wave_word(state.STATUS)
+            wave.set_wave_word(state.STATUS, self.code.op("or", status, self.code.const(STATUS_NO_VGPRS, "i32")))
+            wave.rows = 0
+            return
+        if ins.mnemonic == "s_getpc_b64":
+            wave.put_scalar(ins.operands[0], self._address(wave.offset + ins.size_bytes))
+            return
+        rules = [_rule(one) for one in ins.parts or (ins,)]
+        found = [one for one in rules if one is not None]
+        # a rule cannot leave its part of a dual instruction to the interpreter, as it does under other roundings than to nearest
+        if len(found) < len(rules) or (ins.parts and wave.mode.round_f32):
+            self.bailed.add(ins.mnemonic)
+            wave.bail(ins)
+        elif ins.parts:
+            with wave.together():
+                for function, part in zip(found, ins.parts, strict=True):
+                    function(wave, part)
+        else:
+            found[0](wave, ins)
+
+    def _is_interpreters(self, ins: Instruction) -> bool:
+        """Say whether an instruction is left to the interpreter whatever its registers hold: it breaks a rule, or is not modelled."""
+        if ins.format in UNMODELLED:
+            return True
+        for one in ins.operands:
+            words = max(one.size_bits // 32, 1)
+            if one.kind == "vgpr" and one.index + words > self.wave.rows:
+                return True
+            if one.kind == "sgpr" and words > 1 and one.index % (2 if words == 2 else 4) and one.index != state.NULL:
+                return True
+        return False
+
+    def _address(self, offset: int) -> Value:
+        return self.code.op("add", self.wave.context_word(Word.BASE), self.code.const(offset, "i64"))
+
+    def _refuse_misaligned(self, target: Value) -> None:
+        """Stop where a program counter is no multiple of an instruction's word."""
+        code = self.code
+        low = code.op("and", target, code.const(3, "i64"))
+        self.wave.fault(code.icmp("ne", low, code.const(0, "i64")), "alignment", target)
+
+    def _ending(self, block: Block) -> None:
+        """Write how a block ends. Source: RDNA3 ISA reference, "Program Flow Control"."""
+        code, wave = self.code, self.wave
+        if block.ending == "illegal":
+            wave.offset = block.code[-1].after if block.reason and block.code else block.key.offset
+            if not block.reason:
+                wave.offset = block.code[-1].offset
+            wave.fault(code.const(1, "i1"), "illegal")
+            code.line("unreachable")
+            return
+        last = block.code[-1]
+        if block.ending == "end":
+            wave.leave(code.const(Exit.END, "i64"))
+        elif block.ending in ("barrier", "sleep"):
+            self._suspend(block.successors[0], Exit.BARRIER if block.ending == "barrier" else Exit.YIELD)
+        elif block.ending == "leave":
+            wave.save(wave.everything, last.offset)
+            if self.guard is not None:
+                self.guard.save()
+            wave.leave(code.const(Exit.LEAVE | Leave.INTERPRET << 8, "i64"))
+        elif block.ending == "indirect":
+            self._indirect(block, last)
+        elif block.ending == "jump":
+            if last.ins.mnemonic == "s_call_b64":
+                wave.put_scalar(last.ins.operands[0], self._address(last.after))
+            self._goto(block, block.successors[0])
+        elif block.ending == "branch":
+            condition = self._condition(last.ins)
+            wave.flush(self._behind)
+            taken = code.fresh("taken")
+            code.branch(condition, taken, self.names[block.successors[1]])
+            code.block(taken)
+            self._goto(block, block.successors[0])
+        else:
+            self._goto(block, block.successors[0])
+
+    def _goto(self, block: Block, target: Key) -> None:
+        """Go to a block; backwards only while the wave may still run."""
+        code, wave = self.code, self.wave
+        wave.flush(self._behind)
+        if not _backwards(block.key, block, target):
+            code.jump(self.names[target])
+            return
+        left = code.load(Value("%fuel", "ptr"), "i64", 8)
+        out = code.fresh("out")
+        code.branch(code.icmp("slt", left, code.const(0, "i64")), out, self.names[target], likely=False)
+        code.block(out)
+        self._suspend(target, Exit.YIELD)
+
+    def _suspend(self, target: Key, reason: Exit) -> None:
+        wave = self.wave
+        wave.save(self.live[target], target.offset)
+        if self.guard is not None:
+            self.guard.save()
+        wave.leave(self.code.const(self.entries[target] << 8 | reason, "i64"))
+
+    def _condition(self, ins: Instruction) -> Value:
+        code, wave, name = self.code, self.wave, ins.mnemonic
+        if name.startswith("s_cbranch_scc"):
+            return wave.scc() if name.endswith("1") else code.invert(wave.scc())
+        whole = wave.exec_bits() if "exec" in name else wave.mask_bits(state.VCC_LO)
+        return code.icmp("ne" if name.endswith("nz") else "eq", whole, code.const(0, whole.type))
+
+    def _indirect(self, block: Block, last: Step) -> None:
+        """Go where a register says: a known place, or out, to have it translated."""
+        code, wave = self.code, self.wave
+        target = wave.scalar(last.ins.operands[-1], "i64")
+        self._refuse_misaligned(target)
+        if last.ins.mnemonic == "s_swappc_b64":
+            wave.put_scalar(last.ins.operands[0], self._address(last.after))
+        offset = code.op("sub", target, wave.context_word(Word.BASE))
+        wave.flush(self._behind)
+        away = code.fresh("away")
+        arms = " ".join(f"i64 {one.offset}, label %{self.names[one]}" for one in block.successors)
+        code.line(f"switch i64 {offset.text}, label %{away} [{arms}]")
+        code.block(away)
+        wave.save(wave.everything, 0)
+        if self.guard is not None:
+            self.guard.save()
+        wave.set_wave_word(state.PC_LO, target)
+        wave.leave(code.const(Exit.LEAVE, "i64"))
+
+
+def _backwards(key: Key, block: Block, target: Key) -> bool:
+    return block.ending in ("jump", "branch", "") and target.offset <= key.offset
+
+
+def _rule(ins: Instruction) -> Callable[[Wave, Instruction], None] | None:
+    return RULES.get(ins.mnemonic) or RULES.get(ins.mnemonic.replace("v_dual_", "v_", 1))
+
+
+def lower(program: Program, variant: Variant, *, in_state: bool = False) -> Lowered:
+    """Write the module of a program; `in_state` keeps its registers in the wave's state between blocks."""
+    return _Writer(program, variant, in_state=in_state).run()

@@ -1,0 +1,284 @@
+"""The security processor: boots, loads everything in the kernel's order, and every way in which it may refuse."""
+
+from dataclasses import replace
+
+import pytest
+
+from ringup.autogen.amd import psp, ucode
+from ringup.drivers.amd.bus.vram import VramWindow
+from ringup.drivers.amd.psp.processor import ROWS, Psp
+from ringup.drivers.amd.psp.ring import MAILBOXES, PspBuffers
+from ringup.errors import DeviceLost, DeviceTimeout, FirmwareError, NotSupported
+
+CHIPS = ("navi31", "navi32", "navi33")
+RLC_G, SMU, REG_LIST = 8, 18, 67  # psp_gfx_if.h, GFX_FW_TYPE_*
+# amdgpu.ko on a navi31, firmware 20250410: SMU, then SDMA, PFP ME MEC and stacks, MES, IMU, RLC lists and codes; the register list last
+ORDER = [SMU, 71, 72, 87, 88, 89, *range(90, 98), 33, 34, 81, 82, 68, 69, 20, 21, 26, 48, 25, 7, RLC_G, REG_LIST]
+STEPS = {  # boot-loader parts of Debian's psp_*_sos.bin 20250410, in the kernel's order; the ring and the table of contents follow
+    "navi31": ["kdb", "spl", "sys_drv", "sos", "ring", "toc", "smu", "tmr"],
+    "navi32": [
+        "kdb",
+        "sys_drv",
+        "soc_drv",
+        "intf_drv",
+        "dbg_drv",
+        "ras_drv",
+        "sos",
+        "ring",
+        "toc",
+        "tmr",
+        "smu",
+    ],
+    "navi33": ["kdb", "spl", "sys_drv", "sos", "ring", "toc", "smu", "tmr"],
+}
+
+
+@pytest.fixture
+def real(sources):
+    """The folder of Debian's firmware files."""
+    return sources.root("firmware-amd") / "lib/firmware"
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_everything_that_a_card_runs_is_loaded_and_the_rlc_boots(boot, chip):
+    card = boot(chip).load()
+    radeon = card.radeon
+    assert radeon.psp.alive
+    assert card.psp.alive
+    assert {SMU, RLC_G} <= set(radeon.psp.ring.images)
+    radeon.clock.sleep_us(100_000)
+    assert radeon.gc.rlc.booted
+    assert radeon.smu.running
+    assert card.psp.tmr_bytes > 0
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_the_published_files_load(boot, chip, real):
+    card = boot(chip)
+    card.load(card.firmware(real))
+    card.radeon.clock.sleep_us(100_000)
+    assert card.radeon.gc.rlc.booted
+    assert [step.name for step in card.psp.steps][: len(STEPS[chip])] == STEPS[chip]
+    assert all(step.took_us > 0 for step in card.psp.steps)
+
+
+def test_firmware_goes_in_the_kernels_order(boot, real):
+    card = boot("navi31")
+    card.load(card.firmware(real))
+    assert list(card.radeon.psp.ring.images) == ORDER
+
+
+def test_a_small_window_is_enough(boot):
+    card = boot("navi31", vram_bytes=512 << 20, bar0_bytes=256 << 20)
+    card.TMR_PA = 400 << 20  # beyond the window
+    card.load()
+    card.radeon.clock.sleep_us(100_000)
+    assert card.radeon.gc.rlc.booted
+
+
+def test_nothing_reaches_the_card_without_a_flush(boot):
+    card = boot("navi31")
+    card.radeon.hdp.drain_us = None  # what the host writes waits for ever without one
+    card.load()
+    assert RLC_G in card.radeon.psp.ring.images
+
+
+def test_the_cost_of_a_start_is_bounded(boot, real):
+    card = boot("navi31")
+    firmware = card.firmware(real)
+    before = card.registers.reads, card.registers.writes
+    card.load(firmware)
+    assert card.registers.reads - before[0] < 150
+    assert card.registers.writes - before[1] < 120
+
+
+def test_a_secure_os_that_runs_is_not_booted_again(boot):
+    card = boot("navi31").load()
+    again = card.make_psp()
+    again.boot(card.firmware().boot)
+    assert again.steps == []
+
+
+def test_the_ring_goes_round(boot):
+    card = boot("navi31").load()
+    for _ in range(150):  # 64 frames to a turn
+        card.psp._load_toc(card.firmware().boot[ucode.PSP_FW_TYPE_PSP_TOC])
+    assert len(card.radeon.log.find("command", "psp")) > 150
+
+
+def test_a_ring_that_somebody_left_is_taken_down_first(boot):
+    card = boot("navi31").load()
+    again = card.make_psp(buffers=replace(card.BUFFERS, ring=0x5000))
+    again.boot({})
+    again.ring.create(stale=True)
+    again._load_toc(card.firmware().boot[ucode.PSP_FW_TYPE_PSP_TOC])
+    assert again.tmr_bytes == card.psp.tmr_bytes
+
+
+def test_stopped_twice_it_is_stopped_and_takes_no_command(boot):
+    card = boot("navi31").load()
+    card.psp.stop()
+    card.psp.stop()
+    with pytest.raises(ValueError, match="the secure OS has no ring: create it first"):
+        card.psp._load_toc(card.firmware().boot[ucode.PSP_FW_TYPE_PSP_TOC])
+    assert card.psp.alive  # it lives on
+
+
+# --- every stage failing in turn --------------------------------------------------------------------------------
+@pytest.mark.parametrize("error", [1, 0x55, 0xFF])
+def test_a_part_that_the_boot_loader_refuses_is_named(boot, error):
+    card = boot("navi31")
+    card.radeon.faults.inject("psp_bootloader_error", error)
+    with pytest.raises(
+        FirmwareError,
+        match=rf"booting the security processor with kdb: the boot loader refused it with error {error:#04x}",
+    ):
+        card.load()
+    card.radeon.violations.clear()
+
+
+def test_a_boot_loader_that_never_listens_is_given_time(boot):
+    card = boot("navi31")
+    card.radeon.psp.cells["MP0_SMN_C2PMSG_35"] = 0
+    with pytest.raises(DeviceTimeout, match=r"with kdb: MP0_SMN_C2PMSG_35 read 0x00000000 .* for 3000 ms"):
+        card.load()
+
+
+def test_a_secure_os_that_never_starts_is_told(boot):
+    card = boot("navi31")
+    card.radeon.faults.inject("psp_no_sign_of_life")
+    with pytest.raises(
+        DeviceTimeout, match=r"starting the secure OS \(sos\): MP0_SMN_C2PMSG_81 read 0x00000000 .* for 1000 ms"
+    ):
+        card.load()
+
+
+def test_a_fence_that_is_never_written_is_told(boot):
+    card = boot("navi31")
+    card.radeon.faults.inject("psp_stuck_fence")
+    with pytest.raises(
+        DeviceTimeout, match=r"loading toc \(LOAD_TOC\): the secure OS's fence is 0x0, not 0x1, after 2000 ms"
+    ):
+        card.load()
+
+
+def test_a_fence_that_a_driver_of_before_left_is_no_answer(boot):
+    card = boot("navi31")
+    card.radeon.vram.write(card.BUFFERS.fence, (1).to_bytes(4, "little"))
+    card.radeon.faults.inject("psp_stuck_fence")
+    with pytest.raises(DeviceTimeout, match="fence is 0x0, not 0x1"):
+        card.load()
+
+
+def test_the_fence_lies_in_what_a_command_leaves_free():
+    buffers, command = PspBuffers(message=0, ring=1 << 20, command=2 << 20), psp.psp_gfx_cmd_resp
+    free = range(buffers.command + command.offset_of("reserved_1"), buffers.response)
+    assert buffers.fence in free
+    assert buffers.fence + 3 in free
+    assert buffers.fence // 64 == (buffers.response + psp.psp_gfx_resp.offset_of("tmr_size")) // 64
+
+
+@pytest.mark.parametrize("cut", range(4, 132, 4))
+def test_a_look_that_the_answer_falls_into_the_middle_of_is_not_believed(boot, monkeypatch, cut):
+    """Memory is read upwards: what was read before the answer came is of before, the rest of after."""
+    card, looks, read = boot("navi31"), [], VramWindow.read
+
+    def torn(window, vram_pa, size_bytes):
+        looks.append(vram_pa)
+        seen = read(window, vram_pa, size_bytes)
+        return bytes(cut)[:size_bytes] + seen[cut:] if len(looks) % 2 else seen
+
+    monkeypatch.setattr(VramWindow, "read", torn)
+    card.load()
+    assert card.psp.tmr_bytes > 0
+    assert looks.count(looks[0]) > len(ORDER)
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [(0xFFFF000A, r"0xffff000a \(not supported\)"), (0x100, r"0x100 \(unknown command\)"), (7, "0x7;")],
+)
+def test_a_status_other_than_zero_is_refused_by_name(boot, status, text):
+    card = boot("navi31")
+    card.radeon.faults.inject("psp_status", status)
+    with pytest.raises(FirmwareError, match=f"toc: the security processor answered LOAD_TOC with status {text}"):
+        card.load()
+    card.radeon.violations.clear()
+
+
+@pytest.mark.parametrize("name", ["smu", "mec", "rlc.iram", "imu.dram"])
+def test_a_damaged_piece_is_named(boot, real, name):
+    card = boot("navi31")
+    firmware = card.firmware(real)
+    parts = [replace(part, data=part.data[:-64]) if part.name == name else part for part in firmware.parts]
+    with pytest.raises(FirmwareError, match=rf"^{name}: the security processor answered LOAD_IP_FW with status"):
+        card.load(replace(firmware, parts=parts))
+    card.radeon.violations.clear()
+
+
+def test_a_register_list_that_is_refused_stops_nothing(boot, real, caplog):
+    card = boot("navi31")
+    firmware = card.firmware(real)
+    listed = replace(firmware.register_list, data=firmware.register_list.data[:-64])
+    card.load(replace(firmware, register_list=listed))
+    assert "answered sos.rl with status" in caplog.text
+    card.radeon.violations.clear()
+
+
+def test_firmware_without_the_rlc_or_a_table_of_contents_is_refused_before_anything_is_loaded(boot):
+    card = boot("navi31")
+    firmware = card.firmware()
+    no_rlc = [part for part in firmware.parts if part.fw_type != RLC_G]
+    with pytest.raises(FirmwareError, match="among the firmware is no RLC code"):
+        card.load(replace(firmware, parts=no_rlc))
+    no_toc = {kind: part for kind, part in firmware.boot.items() if kind != ucode.PSP_FW_TYPE_PSP_TOC}
+    with pytest.raises(FirmwareError, match="the sos image has no toc"):
+        card.load(replace(firmware, boot=no_toc))
+    assert not card.radeon.psp.loaded
+
+
+@pytest.mark.parametrize("size", [0, (1 << 20) + 1])
+def test_a_piece_of_an_impossible_size_is_named(boot, size):
+    card = boot("navi31")
+    firmware = card.firmware()
+    parts = [replace(part, data=bytes(size)) if part.name == "mec" else part for part in firmware.parts]
+    with pytest.raises(FirmwareError, match=f"mec: a part has 1 to 1048576 bytes, not {size}"):
+        card.load(replace(firmware, parts=parts))
+
+
+def test_the_trusted_memory_lies_on_a_mib_inside_memory(boot):
+    for at in (0x1000, 63 << 20):
+        card = boot("navi31")
+        card.TMR_PA = at
+        with pytest.raises(ValueError, match=f"lies on a MiB inside VRAM, not at {at:#x}"):
+            card.load()
+
+
+def test_a_card_that_goes_away_meanwhile_is_lost(boot):
+    card = boot("navi31")
+    card.radeon.faults.inject("all_ones_after_reads", 60)
+    with pytest.raises(DeviceLost, match="virtual:navi31 is gone from the bus"):
+        card.load()
+    card.radeon.violations.clear()
+
+
+def test_versions_and_buffers_that_cannot_be_are_refused(boot):
+    card = boot("navi31")
+    block = card.ips.block("mp0")
+    with pytest.raises(NotSupported, match=r"the security processor is version 12\.0\.1; known are 13\.0\.0"):
+        Psp(block, (12, 0, 1), card.window, card.hdp, card.BUFFERS, card.fb_base)
+    with pytest.raises(ValueError, match="takes parts from whole MiB, not from 0x180000"):
+        Psp(block, (13, 0, 0), card.window, card.hdp, PspBuffers(0x18_0000, 0x1000, 0x2000), card.fb_base)
+
+
+@pytest.mark.parametrize("version", ROWS)
+def test_every_version_has_its_mailbox(version):
+    mailbox = MAILBOXES[version[0]]
+    assert all(word.place(version) for word in mailbox if word is not None)
+    assert mailbox.command.place(version)[0] == mailbox.address.place(version)[0] - 1  # C2PMSG_35 and 36
+
+
+def test_newer_processors_boot_their_key_manager_and_get_no_memory():
+    row = ROWS[14, 0, 2]
+    assert row.steps[-1] == (0xB, 0xF0000)  # PSP_FW_TYPE_PSP_IPKEYMGR_DRV, PSP_BL__LOAD_IPKEYMGRDRV: amdgpu_psp.h
+    assert not row.sets_up_tmr  # amdgpu_psp.c, psp_hw_start: boot_time_tmr and autoload_supported

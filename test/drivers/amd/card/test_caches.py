@@ -1,0 +1,142 @@
+"""The driver on a card whose caches go stale: right as it is, and wrong, with a note that says why, where a packet lacks a bit."""
+
+import struct
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import ringup
+from ringup.silicon import card as virtual
+from ringup.silicon.amd.gc import pm4_sync
+from ringup.silicon.amd.sdma import packets as sdma_packets
+
+SOURCE = """
+__kernel void plus_one(__global uint *out, __global const uint *in) {
+  uint x = __builtin_amdgcn_workitem_id_x(); out[x] = in[x] + in[0] + 1;
+}
+"""
+FIRST, SECOND = np.arange(64, dtype=np.uint32), np.arange(1000, 1064, dtype=np.uint32)
+
+
+@pytest.fixture
+def up(opencl):
+    """A card with caches and the kernel above: (virtual card, card, program)."""
+    radeon = virtual("navi31", vram_bytes=1 << 30, caches=True)
+    with ringup.open(radeon.name, transport={"card": radeon}) as card:
+        yield radeon, card, card.load(opencl(SOURCE, "gfx1100"))
+    assert radeon.violations == []
+
+
+def run(card, program, out, source):
+    stream = card.compute.stream()
+    stream.dispatch(program["plus_one"], 1, 64, [out, source])
+    return card.compute.submit(stream)
+
+
+def compute(card, program, out, source, data):
+    """Upload, launch, download."""
+    done = card.copy.upload(source, data.tobytes())
+    stream = card.compute.stream()
+    stream.wait_for(done)
+    stream.dispatch(program["plus_one"], 1, 64, [out, source])
+    card.copy.wait_for(card.compute.submit(stream))
+    return np.frombuffer(card.copy.download(out)[:256], np.uint32)
+
+
+def wanted(data):
+    return data + data[0] + 1
+
+
+def stale(radeon):
+    return [event.text for event in radeon.log.find("stale", "gl")]
+
+
+def mutate(patch, *, acquire=None, release=None):
+    """Let the card find packets that lack bits, a copy engine's too: those of streams are made once, when a card comes up."""
+    asked = pm4_sync.from_gcr
+
+    def fewer(bits, **kind):
+        return replace(asked(bits, **kind), **(acquire if kind else release) or {})
+
+    for module in (pm4_sync, sdma_packets):
+        patch.setattr(module, "from_gcr", fewer)
+
+
+def test_copies_and_kernels_in_turn_are_right_and_nothing_is_stale(up):
+    radeon, card, program = up
+    with card.alloc(4096) as source, card.alloc(4096) as out:
+        for data in (FIRST, SECOND, FIRST * 3):
+            assert compute(card, program, out, source, data).tolist() == wanted(data).tolist()
+    assert stale(radeon) == []
+
+
+def test_dependent_dispatches_of_two_queues_are_right(up):
+    radeon, card, program = up
+    with card.alloc(4096) as source, card.alloc(4096) as middle, card.alloc(4096) as out:
+        for data in (FIRST, SECOND):
+            done = card.copy.upload(source, data.tobytes())
+            stream = card.compute.stream()
+            stream.wait_for(done)
+            stream.dispatch(program["plus_one"], 1, 64, [middle, source])
+            stream.barrier()
+            stream.dispatch(program["plus_one"], 1, 64, [out, middle])
+            card.copy.wait_for(card.compute.submit(stream))
+            found = np.frombuffer(card.copy.download(out)[:256], np.uint32)
+            assert found.tolist() == wanted(wanted(data)).tolist()
+    assert stale(radeon) == []
+
+
+@pytest.mark.parametrize("less", [{"scalar": False}, {"gl0": False}, {"gl1": False}])
+def test_a_kernel_behind_a_copy_reads_old_bytes_without_its_acquire(up, monkeypatch, less):
+    radeon, card, program = up
+    with card.alloc(4096) as source, card.alloc(4096) as out:
+        mutate(monkeypatch, acquire=less, release=less)
+        assert compute(card, program, out, source, FIRST).tolist() == wanted(FIRST).tolist()
+        assert compute(card, program, out, source, SECOND).tolist() == wanted(FIRST).tolist()
+        assert any(f"line {source.gpu_va:#x} is read as" in text and "SDMA" in text for text in stale(radeon))
+
+
+def test_host_stores_through_the_window_stay_behind_the_second_level_without_an_invalidation(up, monkeypatch):
+    radeon, card, program = up
+    with card.alloc(4096) as source, card.alloc(4096) as out:
+        mutate(monkeypatch, acquire={"second_invalidate": False})
+        compute(card, program, out, source, FIRST)
+        at = radeon.gfxhub.piece(8, source.gpu_va, False).address
+        radeon.vram.write(at, SECOND.tobytes())
+        card.copy.wait_for(run(card, program, out, source))
+        assert np.frombuffer(card.copy.download(out)[:256], np.uint32).tolist() == wanted(FIRST).tolist()
+        monkeypatch.undo()
+        card.copy.wait_for(run(card, program, out, source))
+        assert np.frombuffer(card.copy.download(out)[:256], np.uint32).tolist() == wanted(SECOND).tolist()
+
+
+def test_results_are_the_hosts_after_the_release_and_not_without(up, monkeypatch):
+    radeon, card, program = up
+    with card.alloc(4096) as source, card.alloc(4096) as out:
+        compute(card, program, out, source, FIRST)
+        at = radeon.gfxhub.piece(8, out.gpu_va, False).address
+        assert struct.unpack("<64I", radeon.vram.read(at, 256)) == tuple(wanted(FIRST))
+        card.copy.upload(source, SECOND.tobytes()).wait()
+        with monkeypatch.context() as patched:
+            mutate(patched, release={"second_writeback": False})
+            run(card, program, out, source).wait()
+            assert struct.unpack("<64I", radeon.vram.read(at, 256)) == tuple(wanted(FIRST))
+        run(card, program, out, source).wait()
+        assert struct.unpack("<64I", radeon.vram.read(at, 256)) == tuple(wanted(SECOND))
+
+
+def test_code_that_was_overwritten_runs_as_it_was_without_its_invalidation(up, monkeypatch, opencl):
+    """The copy engine puts another kernel where one lies that has run."""
+    radeon, card, program = up
+    other = card.load(opencl(SOURCE.replace("+ 1;", "+ 2;"), "gfx1100"))
+    mutate(monkeypatch, acquire={"instructions": False})
+    with card.alloc(4096) as source, card.alloc(4096) as out:
+        assert compute(card, program, out, source, FIRST).tolist() == wanted(FIRST).tolist()
+        kernels = [one["plus_one"] for one in (program, other)]
+        old, new = (radeon.gfxhub.piece(8, one.entry_va, False).address for one in kernels)
+        radeon.board.caches.write(old, radeon.vram.read(new, 256), "SDMA0")
+        assert compute(card, program, out, source, FIRST).tolist() == wanted(FIRST).tolist()
+        assert any("as I$ has it" in text for text in stale(radeon))
+        monkeypatch.undo()
+        assert compute(card, program, out, source, FIRST).tolist() == (wanted(FIRST) + 1).tolist()

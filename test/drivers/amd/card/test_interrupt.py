@@ -1,0 +1,42 @@
+"""Ctrl-C while a virtual card works: told at once, and a reset brings the queues back."""
+
+import numpy as np
+import pytest
+
+import ringup
+from ringup.errors import DeviceTimeout
+from ringup.silicon import card as virtual
+from ringup.silicon.shader.rdna.translator.engine import Translator
+from ringup.tools.demo.kernels import BLOCK, compile_for
+
+ARGUMENTS = [256, 50, -2.2, -1.5, 0.01]
+
+
+class Interrupted(Translator):
+    """Cores at whose next dispatch somebody presses Ctrl-C."""
+
+    pressed = False
+
+    def start(self, *args, **options):
+        if self.pressed:
+            self.pressed = False
+            raise KeyboardInterrupt
+        return super().start(*args, **options)
+
+
+def test_a_queue_interrupted_within_a_step_hangs_and_is_reset():
+    cores = Interrupted()
+    radeon = virtual("navi31", vram_bytes=256 << 20, engine=cores)
+    with ringup.open(radeon.name, transport={"card": radeon}) as card, card.alloc(1 << 16) as out:
+        program = card.load(compile_for(card.info.target))
+        stream = card.compute.stream()
+        stream.dispatch(program, 64, BLOCK, [out, *ARGUMENTS])
+        card.copy.fill(out, 0).wait()
+        cores.pressed = True
+        with pytest.raises(KeyboardInterrupt):
+            card.compute.submit(stream).wait()
+        with pytest.raises(DeviceTimeout, match="compute 0"):
+            card.compute.idle(0.01)
+        assert [rung.name for rung in card.reset()] == ["queue"]
+        card.copy.wait_for(card.compute.submit(stream))
+        assert np.any(card.copy.download_array(out, np.uint32, 1 << 14))

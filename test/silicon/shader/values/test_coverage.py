@@ -1,0 +1,38 @@
+"""Which ALU opcodes of gfx1100 the reference ALU has no value for, each with its reason."""
+
+from __future__ import annotations
+
+from ringup.autogen import isa
+from ringup.silicon.shader.rdna.interpreter.value_table import VALUES, base_mnemonic
+
+FORMATS = (
+    "SOP1", "SOP2", "SOPC", "SOPK", "VOP1", "VOP2", "VOPC", "VOP3", "VOP3SD", "VOP3P", "VOPDX", "VOPDY", "VINTERP",
+)  # fmt: skip
+REASONS = {
+    "control flow, hardware registers and waits: the interpreter's core": (
+        "s_call_b64", "s_getpc_b64", "s_getreg_b32", "s_rfe_b64", "s_setpc_b64", "s_setreg_b32", "s_setreg_imm32_b32",
+        "s_subvector_loop_begin", "s_subvector_loop_end", "s_swappc_b64", "s_version", "s_waitcnt_expcnt", "s_waitcnt_lgkmcnt",
+        "s_waitcnt_vmcnt", "s_waitcnt_vscnt",
+    ),
+    "messages are answered by the card": ("s_sendmsg_rtn_b32", "s_sendmsg_rtn_b64"),
+    "M0 moves the register numbers: the interpreter's core": (
+        "s_movreld_b32", "s_movreld_b64", "s_movrels_b32", "s_movrels_b64", "s_movrelsd_2_b32", "v_movreld_b32", "v_movrels_b32",
+        "v_movrelsd_2_b32", "v_movrelsd_b32", "v_swaprel_b32",
+    ),
+    "pixel shaders only": (
+        "v_interp_p10_f16_f32", "v_interp_p10_f32", "v_interp_p10_rtz_f16_f32", "v_interp_p2_f16_f32", "v_interp_p2_f32",
+        "v_interp_p2_rtz_f16_f32",
+    ),
+}  # fmt: skip
+
+
+def names():
+    return {base_mnemonic(one.mnemonic) for one in isa.target("gfx1100").instructions if one.format in FORMATS}
+
+
+def test_every_alu_opcode_without_a_value_has_its_reason():
+    assert names() - set(VALUES) == {one for group in REASONS.values() for one in group}
+
+
+def test_every_value_is_of_an_opcode_that_there_is():
+    assert set(VALUES) <= names()

@@ -1,0 +1,111 @@
+"""What commands print, to the letter, as text and as JSON; times and the driver's own use of memory left out.
+
+The files are the program's own output: they prove that it prints what somebody read and took for right, and show each change of it. Whether it
+is right other tests say: of `info`, `regs`, `stats`, `mem` beside the model's state, of `decode` beside the headers' words.
+
+After a change that is meant: `pytest test/tools/command_line/test_golden.py --update-golden`, and read the difference.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
+NUMBERS = ["--arg", "256", "--arg", "50", "--arg", "f32:-2.2", "--arg", "f32:-1.5", "--arg", "f32:0.01"]
+RADEON = "virtual:navi31"
+CASES = {  # file: command lines; {tmp} is a folder with the files that `folder` makes
+    "list": (["list"], ["list", "--json"]),
+    "up": (["up", RADEON], ["up", RADEON, "--json"], ["up", "navi31"], ["up", "virtual:navi99"]),
+    "down": (["down", RADEON], ["down", RADEON, "--json", "--awake"]),
+    "info": (["info", RADEON], ["info", RADEON, "--json"]),
+    "stats": (["stats", RADEON], ["stats", RADEON, "--json"]),
+    "top": (["top", RADEON], ["top", RADEON, "--json"]),
+    "regs": (
+        ["regs", "navi31", "SCRATCH_REG0"],
+        ["regs", "navi31", "GRBM_STATUS=0x3028"],
+        ["regs", RADEON, "GRBM_STATUS"],
+        ["regs", RADEON, "SCRATCH_REG0", "--json"],
+        ["regs", RADEON, "SCRATCH_REG0=1"],
+    ),
+    "mem": (
+        ["mem", RADEON, "read", "0xfff0000", "64"],
+        ["mem", RADEON, "read", "0", "4", "--json"],
+        ["mem", RADEON, "write", "0x200000", "0011"],
+        ["mem", RADEON, "read", "0", "4", "--space", "gpu"],
+    ),
+    "run": (
+        ["run", RADEON, "{tmp}/mandelbrot.o", "--block", "256", "--arg", "show:1K:u32", *NUMBERS],
+        ["run", RADEON, "{tmp}/mandelbrot.o", "--block", "256", "--arg", "out:{tmp}/out:1K", *NUMBERS, "--json"],
+        ["run", RADEON, "{tmp}/mandelbrot.o"],
+    ),
+    "trace": (
+        ["trace", RADEON, "--perfetto", "{tmp}/p"],
+        ["trace", RADEON, "--perfetto", "{tmp}/p", "--json"],
+        ["trace", RADEON],
+    ),
+    "reset": (["reset", RADEON], ["reset", RADEON, "--json"]),
+    "report": (["report", RADEON], ["report", RADEON, "--json"]),
+    "decode": (["decode", "pm4", "{tmp}/ib.txt", "--hex"], ["decode", "pm4", "{tmp}/ib.txt", "--hex", "--json"]),
+    "program": (["program", "{tmp}/mandelbrot.o"], ["program", "{tmp}/mandelbrot.o", "--json"]),
+    "firmware": (
+        ["firmware", "show", "{tmp}/gc_11_0_0_rlc.bin"],
+        ["firmware", "show", "{tmp}/gc_11_0_0_rlc.bin", "--json"],
+    ),
+    "setup": (["setup", "--root", "{tmp}/system"], ["setup", "--root", "{tmp}/system", "--json", "--only", "usb"]),
+    "help": (["--help"], ["up", "--help"], ["mem", "--help"]),
+}
+VARYING = "at_us|us|ms|bound_ms|bring_up_ms|kernel_us|buffers|used_bytes|peak_bytes|free_bytes|largest_bytes|rptr_bytes|wptr_bytes"
+RULES = (  # pattern, what stands for it
+    (re.compile(rf'"({VARYING})": (\[[-0-9., ]*\]|-?[0-9.]+(e-?\d+)?)'), r'"\1": N'),
+    (re.compile(rf"^( *)({VARYING}) +\d+$", re.MULTILINE), r"\1\2 N"),
+    (re.compile(r"\d+(\.\d+)? (ms|us)\b"), r"N \2"),
+    (re.compile(r"^ (vram|host) .*$", re.MULTILINE), r" \1 N"),  # MiB of a table
+)
+WHITE_AT_ENDS = re.compile(r" +$", re.MULTILINE)
+
+
+def settled(text, folder):
+    """Return what a command printed without what varies."""
+    text = text.replace(str(folder), "TMP")
+    for pattern, stands in RULES:
+        text = pattern.sub(stands, text)
+    return WHITE_AT_ENDS.sub("", text)
+
+
+@pytest.fixture
+def folder(tmp_path, mandelbrot):
+    """Files that the command lines name."""
+    (tmp_path / "mandelbrot.o").write_bytes(mandelbrot.read_bytes())
+    # llvm-mc knows no PM4; soc15d.h: PACKET3(PACKET3_NOP, 0), and PACKET3_WRITE_DATA to memory, of two dwords
+    (tmp_path / "ib.txt").write_text(
+        "c0001000 00000000  # NOP\nc0043700 00100500 00001000 00000001 deadbeef cafe0000\n"
+    )
+    (tmp_path / "system/etc").mkdir(parents=True)
+    (tmp_path / "system/etc/group").write_text("plugdev:x:46:\nrender:x:105:\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_commands_print_what_they_printed(name, plug, ringup, folder, monkeypatch, request):
+    card = plug()
+    (folder / "gc_11_0_0_rlc.bin").write_bytes(card.firmware("amdgpu/gc_11_0_0_rlc.bin"))
+    for variable in ("RINGUP_CARD", "SUDO_USER"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("COLUMNS", "100")
+    parts = []
+    for words in CASES[name]:
+        words = [word.replace("{tmp}", str(folder)) for word in words]
+        try:
+            status, out, err = ringup(*words)
+        except SystemExit as end:  # help
+            status, (out, err) = end.code, request.getfixturevalue("capsys").readouterr()
+        parts.append(f"$ ringup {' '.join(words)}\n{out}{err}[{status}]\n")
+    seen, path = settled("\n".join(parts), folder), GOLDEN / f"{name}.txt"
+    if request.config.getoption("--update-golden"):
+        path.write_text(seen)
+    assert seen == path.read_text(), f"if this is meant: --update-golden, and read what changed in {path.name}"
+
+
+def test_no_golden_file_is_left_over():
+    assert {path.stem for path in GOLDEN.glob("*.txt")} == set(CASES)

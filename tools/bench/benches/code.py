@@ -1,0 +1,212 @@
+"""Compiled code beside LLVM's: the machine IR of a kernel goes through our back end and through LLVM -O3, and both results are measured alike.
+
+Both code objects are run on the virtual cores with the same data, which must give the same output and tells how often each block runs. What is
+counted is counted in the decoded bytes of both. Cycles are those of `compiler/rdna/model.py`, at the occupancy that each code's registers allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringup.compiler.compile import Step, compile_graph
+from ringup.compiler.graph.index import bounds
+from ringup.compiler.isa.amd.objects import elf_read
+from ringup.compiler.rdna.instructions.code import Instr
+from ringup.compiler.rdna.instructions.effects import effects
+from ringup.compiler.rdna.instructions.limits import limits
+from ringup.compiler.rdna.instructions.steps import Pair
+from ringup.compiler.rdna.objects import object_of
+from ringup.errors import NotSupported, RingupError
+from ringup.silicon.shader import workbench
+from ringup.silicon.shader.program import load
+from ringup.silicon.shader.rdna.translator.engine import Translator
+from ringup.tools.bench.bench import Bench
+from ringup.tools.bench.figure import Figure, Goal
+from ringup.tools.bench.listing import listing, traces
+from ringup.tools.bench.llvm import back_end
+from ringup.tools.bench.llvm.ir import module
+from ringup.tools.bench.models import GRAPHS, Maker
+from ringup.tools.bench.ours import kit
+
+TARGET = "gfx1100"
+MEASURED = (
+    "matmul 1024",
+    "matmul f16",
+    "softmax",
+    "layer norm",
+    "conv",
+    "attention",
+    "attention f16",
+    "attention of one query",
+    "attention of one query f16",
+)
+MOST_GROUPS = 4  # run of each kernel: enough to know how often loops go round
+NO_WORSE, PEAK = Goal("ratio", 1), Goal("ours", 80)
+WITH_POWERS = ("attention f16",)  # what stands between its products keeps them from the peak, whoever compiles it
+NO_SLOWER = Goal("ratio", 0.995)  # what is less than half a percent apart is the same to the model
+TOLERANCE = (
+    1e-5  # of values about 1; the same operations in the same order leave no more than the two quotients of a division
+)
+LOOP_NOTE = "of one wave in the innermost loop that runs most, of the whole kernel where there is none"
+CYCLE_NOTE = (
+    "modelled cycles of a wave (compiler/rdna/model.py) with as many waves on the SIMD as its registers and LDS allow"
+)
+Arrays = list[NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Counted:
+    """One kernel's code in numbers. What `loop_` counts is of the hot loop, of the whole kernel where there is no loop; cycles are a wave's."""
+
+    vgprs: int
+    sgprs: int
+    occupancy: int
+    loop_instructions: int
+    loop_lds: int
+    loop_waits: int
+    loop_cycles: float
+    cycles: float
+    matrix_share: float
+
+
+def measure(bench: Bench) -> Iterator[Figure]:
+    """Compare every kernel of every graph."""
+    for graph in MEASURED:
+        for step in kernels(graph):
+            name = f"{graph}, {step.binary.name.rpartition('_')[0]}"  # without the signature's checksum
+            bench.say(name)
+            yield from _figures(name, *compared(step), NO_WORSE if graph in WITH_POWERS else PEAK)
+
+
+def kernels(graph: str) -> list[Step]:
+    """Compile a graph of `models` and return its distinct kernels."""
+    found: list[Step] = []
+    compile_graph([GRAPHS[graph](Maker(kit())).node], TARGET, watch=found.append)
+    return list({step.binary.name: step for step in found}.values())
+
+
+def _figures(name: str, ours: Counted, theirs: Counted, peak: Goal = PEAK) -> Iterator[Figure]:
+    beside = f"LLVM {back_end.version()} -O3"
+    rows: Sequence[tuple[str, str, float, float, Goal | None, str]] = (
+        ("loop: instructions", "instructions", ours.loop_instructions, theirs.loop_instructions, NO_WORSE, LOOP_NOTE),
+        ("loop: LDS accesses", "instructions", ours.loop_lds, theirs.loop_lds, NO_WORSE, LOOP_NOTE),
+        ("loop: waits", "instructions", ours.loop_waits, theirs.loop_waits, NO_WORSE, LOOP_NOTE),
+        ("loop: cycles", "cycles", ours.loop_cycles, theirs.loop_cycles, NO_SLOWER, f"{CYCLE_NOTE}; {LOOP_NOTE}"),
+        ("cycles", "cycles", ours.cycles, theirs.cycles, NO_SLOWER, CYCLE_NOTE),
+        ("VGPRs", "registers", ours.vgprs, theirs.vgprs, NO_WORSE, ""),
+        ("SGPRs", "registers", ours.sgprs, theirs.sgprs, None, ""),
+    )
+    for what, unit, mine, other, goal, note in rows:
+        if mine or other:
+            yield Figure(f"{name}: {what}", unit, mine, other, goal, beside=beside, note=note)
+    yield Figure(f"{name}: waves a SIMD holds", "waves", ours.occupancy, theirs.occupancy, better="more", beside=beside)
+    if ours.matrix_share:
+        yield Figure(
+            f"{name}: wmma peak",
+            "%",
+            100 * ours.matrix_share,
+            100 * theirs.matrix_share,
+            peak,
+            "more",
+            beside,
+            CYCLE_NOTE,
+        )
+
+
+def compared(step: Step) -> tuple[Counted, Counted]:
+    """Count one kernel's code as we make it and as LLVM does. Outputs that differ are a RingupError."""
+    name = step.binary.name
+    counted, outputs = [], []
+    for elf in (object_of([step.binary]), back_end.code_object(module(step.lowered.function), TARGET)):
+        arguments = data_for(step)
+        runs = run(elf, step, arguments)
+        outputs.append(arguments)
+        counted.append(count(elf, step, runs))
+    for mine, theirs in zip(*outputs, strict=True):
+        wrong = difference(mine, theirs)
+        if wrong > TOLERANCE:
+            raise RingupError(
+                f"bench code: {name}: the code of LLVM and ours differ by {wrong} in what they store: one of them is wrong"
+            )
+    return counted[0], counted[1]
+
+
+def difference(a: NDArray[Any], b: NDArray[Any]) -> float:
+    """Return by how much two arrays differ at most, relative to values above 1; infinity where one is no number and the other is."""
+    with np.errstate(invalid="ignore"):
+        x, y = a.astype(np.float64), b.astype(np.float64)
+        apart = np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, np.abs(x - y) / np.maximum(1.0, np.abs(y)))
+    return float(np.nan_to_num(apart, nan=np.inf).max(initial=0.0))
+
+
+def data_for(step: Step) -> Arrays:
+    """Return a kernel's buffers with random numbers in them, always the same; those it writes hold zeros."""
+    if step.lowered.sizes:
+        raise NotSupported(f"bench code: {step.binary.name} depends on sizes that nobody says here")
+    draw = np.random.default_rng(1)
+    made: Arrays = []
+    for node, param in zip(step.lowered.memory, step.lowered.function.params, strict=True):
+        name, count = node.dtype.name, bounds(node.size)[1]
+        numbers = np.zeros(count, np.float32) if param.written else draw.standard_normal(count, np.float32)
+        if name == "bfloat16":
+            made.append((numbers.view(np.uint32) >> 16).astype(np.uint16))
+        else:
+            made.append(numbers.astype(np.uint8 if name.startswith("float8") else node.dtype.numpy))
+    return made
+
+
+def run(elf: bytes, step: Step, arguments: Arrays) -> dict[int, float]:
+    """Run some groups of a kernel on the virtual cores, in strict mode; return how often a wave went through each byte offset of the code."""
+    binary, program = step.binary, load(elf)
+    x, y, z = (bounds(size)[1] for size in step.lowered.groups)
+    groups = (
+        min(x, MOST_GROUPS),
+        min(y, max(1, MOST_GROUPS // min(x, MOST_GROUPS))),
+        1 if x * y >= MOST_GROUPS else min(z, MOST_GROUPS),
+    )
+    counters = workbench.run(
+        Translator(counting=True),
+        program,
+        binary.name,
+        list(arguments),
+        groups=groups,
+        group_size=(binary.group_size, 1, 1),
+    ).counters
+    entry = workbench.CODE + program.kernels[binary.name].entry_address
+    return {pc - entry: times / counters.waves for pc, times in counters.by_pc.items()}
+
+
+def count(elf: bytes, step: Step, runs: dict[int, float]) -> Counted:
+    """Count one kernel of a code object; `runs` says how often a wave goes through each byte offset."""
+    binary = step.binary
+    found = elf_read.read(elf, binary.name)
+    symbol = next(one for one in found.symbols if one.name == binary.name and one.section == ".text")
+    data = found.sections[".text"].data[symbol.offset : symbol.offset + symbol.size_bytes]
+    told = (found.metadata or {})["amdhsa.kernels"][0]
+    vgprs, sgprs = told.get(".vgpr_count", binary.vgprs), told.get(".sgpr_count", binary.sgprs)
+    occupancy = limits(TARGET).occupancy(vgprs, binary.lds_bytes, binary.group_size, binary.wave_size)
+    code = listing(binary.name, TARGET, data, binary.group_size, binary.wave_size)
+    pieces = [
+        one.timed(TARGET, binary.wave_size, occupancy)
+        for one in traces(code, [runs.get(start, 0.0) for start in code.starts])
+    ]
+    hot = max((one for one in pieces if one.loops), key=lambda one: one.cycles, default=None)
+    inside = [hot] if hot is not None else pieces
+    times = hot.runs if hot is not None else 1.0
+    loop_cycles = sum(one.cycles for one in inside) / times
+    instrs = [instr for one in inside for instr in one.instrs]
+    matrix = sum(one.estimate.busy.get("wmma", 0) * one.runs for one in inside) / times
+    return Counted(
+        vgprs, sgprs, occupancy, len(instrs), _of_kind(instrs, "lds"), _of_kind(instrs, "wait"),
+        loop_cycles, sum(one.cycles for one in pieces), matrix / loop_cycles,
+    )  # fmt: skip
+
+
+def _of_kind(instrs: Sequence[Instr], kind: str) -> int:
+    table = effects(TARGET)
+    return sum(table.of(instr).kind == kind for instr in instrs if not isinstance(instr, Pair))

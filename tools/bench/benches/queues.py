@@ -1,0 +1,208 @@
+"""Building and submitting work over plain memory: no card and no model of one, only what the host does; the peer in the same run."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from ringup.queues.amd import code_object
+from ringup.queues.amd.pm4_stream import ComputeStream, Pm4Commands
+from ringup.queues.amd.program import Program, Scratch
+from ringup.queues.amd.sdma_stream import CopyStream, SdmaCommands
+from ringup.queues.arena import Arena
+from ringup.queues.kept import Kept
+from ringup.queues.queue import Commands, Owner, Queue
+from ringup.queues.ring import Ring
+from ringup.queues.timeline import Failed, Timeline
+from ringup.tools.bench.bench import Bench
+from ringup.tools.bench.benches.shader import compiled
+from ringup.tools.bench.figure import Figure, Goal
+from ringup.tools.bench.timing import cpu_us, median
+
+ROUNDS = 5
+TIMES = 4000
+GROUP = 100  # commands of one stream where appending is timed
+LONG = 10  # dispatches of a long stream
+GRID, BLOCK = (16, 1, 1), (256, 1, 1)
+GC, SDMA, VMID, ENGINES, WAVES = (11, 0, 0), (6, 0, 0), 8, 6, 3072  # a navi31
+QUEUE_VA = 0x8_0000
+RING_BYTES, ARENA_BYTES = 64 << 10, 1 << 20
+SOURCE = """
+__kernel __attribute__((reqd_work_group_size(256, 1, 1)))
+void add(__global float *out, __global const float *a, __global const float *b, unsigned n) {
+  unsigned i = __builtin_amdgcn_workgroup_id_x() * 256 + __builtin_amdgcn_workitem_id_x();
+  if (i < n) out[i] = a[i] + b[i];
+}
+"""
+NUMBER_BYTE = 24  # of the kernel's arguments: `n`
+LAUNCH_NOTE = "ours: built and submitted, since the wait and the signal are added then; peer: built only"
+BYTES_NOTE = "what the card reads for it, without kernel arguments"
+SUBMIT_NOTE = "copied into the ring, write pointer and doorbell stored"
+ORDER_NOTE = "ours: dispatches of a stream may run at once; peer: each waits for the one before and for caches"
+KEPT_NOTE = "the kernel's number is changed for each run; peer: a bound queue with a variable"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A figure: the key of both answers, where the peer's differs its own."""
+
+    name: str
+    unit: str
+    key: str
+    goal: Goal | None = None
+    note: str = ""
+    peer_key: str = ""
+
+
+ROWS = (
+    Row("append a dispatch, arguments packed", "us", "append_us", Goal("ratio", 5), ORDER_NOTE),
+    Row("append a dispatch, stream", "bytes", "append_bytes", Goal("ratio", 1), ORDER_NOTE),
+    Row("append a dispatch and a barrier", "us", "ordered_us", Goal("ratio", 5), "", "append_us"),
+    Row(
+        "append a dispatch and a barrier, stream",
+        "bytes",
+        "ordered_bytes",
+        Goal("ratio", 1),
+        BYTES_NOTE,
+        "append_bytes",
+    ),
+    Row("eager launch: wait, dispatch, barrier, signal", "us", "launch_us", Goal("ratio", 5), LAUNCH_NOTE, "launch_us"),
+    Row("eager launch, stream", "bytes", "launch_bytes", Goal("ratio", 1), BYTES_NOTE),
+    Row("eager launch, built and submitted", "us", "launch_us", None, "", "launch_submit_us"),
+    Row("submit a launch", "us", "submit_us", Goal("ratio", 20), SUBMIT_NOTE),
+    Row(f"submit {LONG} dispatches", "us", "submit_long_us", Goal("ratio", 20), SUBMIT_NOTE),
+    Row("append a copy", "us", "copy_us"),
+    Row("append a copy, stream", "bytes", "copy_bytes", Goal("ratio", 1), BYTES_NOTE),
+    Row("submit a copy", "us", "copy_submit_us", None, SUBMIT_NOTE),
+    Row("patch a kept stream", "us", "patch_us", None, KEPT_NOTE),
+    Row("patch and submit a kept stream", "us", "patch_submit_us", Goal("ours", 5), KEPT_NOTE),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What kernel arguments take of a buffer."""
+
+    gpu_va: int
+
+
+ARGUMENTS = (Place(0x300_0000), Place(0x100_0000), Place(0x200_0000), 4096)
+
+
+class Instant:
+    """A card without time: what is published is done at once."""
+
+    def __init__(self) -> None:
+        self.space = object()
+        self._owner = Owner("plain memory")
+        self._never = Timeline("never", lambda: 0, 0x9_0000, self.space, Failed(RuntimeError("nothing waits here")))
+        program = Program(code_object.parse(compiled(SOURCE)), 0x1_0000_0000, lambda: None)
+        self._kernel, self._scratch = program.only(), Scratch(WAVES, lambda size_bytes: 0)
+        self._pm4, self._sdma = Pm4Commands(GC), SdmaCommands(SDMA, VMID)
+        self.compute, self.copies = self._queue(self._pm4, 4), self._queue(self._sdma, 1)
+        self.kept = Kept(self.compute, self.stream(1), _kept_memory)
+
+    def _queue(self, commands: Commands, unit_bytes: int) -> Queue:
+        word, pointer, bell = (memoryview(bytearray(64)).cast("Q") for _ in range(3))
+        ring_view, args_view, indirect_view = (memoryview(bytearray(n)) for n in (RING_BYTES, ARENA_BYTES, ARENA_BYTES))
+
+        def publish(wptr_bytes: int) -> None:
+            pointer[0] = wptr_bytes // unit_bytes
+            bell[0] = wptr_bytes // unit_bytes
+            word[0] = timeline.last
+
+        timeline = Timeline("now", lambda: word[0], 0x100, self.space, Failed(RuntimeError("all is done at once")))
+        ring = Ring("ring", RING_BYTES, _unseen, publish, view=ring_view)
+        args, indirect = (
+            Arena(0x500_0000, ARENA_BYTES, _unseen, args_view),
+            Arena(0x600_0000, ARENA_BYTES, _unseen, indirect_view),
+        )
+        return Queue("plain memory", commands, timeline, ring, args, indirect, self._owner)
+
+    def stream(self, dispatches: int, *, ordered: bool = False) -> ComputeStream:
+        """Return a stream of dispatches that may run at once, or one after the other."""
+        stream = ComputeStream(self._pm4, self._owner, self._scratch, ENGINES, QUEUE_VA)
+        for _ in range(dispatches):
+            stream.dispatch(self._kernel, GRID, BLOCK, ARGUMENTS)
+            if ordered:
+                stream.barrier()
+        return stream
+
+    def copy(self, copies: int) -> CopyStream:
+        """Return a stream of copies."""
+        stream = CopyStream(self._sdma, self._owner)
+        for _ in range(copies):
+            stream.copy(0x200_0000, 0x100_0000, 4096)
+        return stream
+
+    def launch(self) -> None:
+        """Wait for another queue, start a kernel, order it, signal: built and submitted."""
+        stream = ComputeStream(self._pm4, self._owner, self._scratch, ENGINES, QUEUE_VA)
+        stream.wait_for(self._never.next())
+        stream.dispatch(self._kernel, GRID, BLOCK, ARGUMENTS)
+        stream.barrier()
+        self.compute.submit(stream)
+
+
+def _unseen(at: int, data: bytes | bytearray | memoryview) -> None:
+    raise AssertionError("the memory has a view")
+
+
+def _kept_memory(size_bytes: int) -> tuple[int, Callable[[int, bytes | bytearray], None], Callable[[], None]]:
+    memory = memoryview(bytearray(size_bytes))
+
+    def write(at: int, data: bytes | bytearray) -> None:
+        memory[at : at + len(data)] = data
+
+    return 0x700_0000, write, lambda: None
+
+
+def run(times: int) -> dict[str, float]:
+    """Time our queues once: CPU microseconds and bytes by the keys of `ROWS`."""
+    card = Instant()
+    compute, kept = card.compute, card.kept
+    one, long, copy = card.stream(1), card.stream(LONG), card.copy(1)
+    numbers = itertools.cycle(n.to_bytes(4, "little") for n in range(1, 1 << 12))
+    groups = max(1, times // GROUP)
+
+    def patch() -> None:
+        kept.patch_args(NUMBER_BYTE, next(numbers))
+
+    def patch_submit() -> None:
+        kept.patch_args(NUMBER_BYTE, next(numbers))
+        kept.submit()
+
+    start, empty = compute.ring.wptr, len(card.stream(0).body)
+    card.launch()
+    return {
+        "launch_bytes": compute.ring.wptr - start,
+        "append_bytes": (len(card.stream(GROUP).body) - empty) / GROUP,
+        "ordered_bytes": (len(card.stream(GROUP, ordered=True).body) - empty) / GROUP,
+        "copy_bytes": (len(card.copy(GROUP).body) - len(card.copy(0).body)) / GROUP,
+        "append_us": cpu_us(lambda: card.stream(GROUP), groups) / GROUP,
+        "ordered_us": cpu_us(lambda: card.stream(GROUP, ordered=True), groups) / GROUP,
+        "launch_us": cpu_us(card.launch, times),
+        "submit_us": cpu_us(lambda: compute.submit(one), times),
+        "submit_long_us": cpu_us(lambda: compute.submit(long), times),
+        "copy_us": cpu_us(lambda: card.copy(GROUP), groups) / GROUP,
+        "copy_submit_us": cpu_us(lambda: card.copies.submit(copy), times),
+        "patch_us": cpu_us(patch, times),
+        "patch_submit_us": cpu_us(patch_submit, times),
+    }
+
+
+def measure(bench: Bench) -> Iterator[Figure]:
+    """Time both sides, a round of each in turn."""
+    times = TIMES // 10 if bench.quick else TIMES
+    job = {"times": times, "grid": GRID, "block": BLOCK, "group": GROUP, "long": LONG}
+    ours: list[Mapping[str, float]] = []
+    peers: list[Mapping[str, float]] = []
+    for i in range(2 if bench.quick else ROUNDS):
+        bench.say(f"round {i + 1}")
+        ours.append(run(times))
+        answer = bench.peer.call("queues", job)
+        peers += [] if answer is None else [answer]
+    for row in ROWS:
+        peer = median([answer[row.peer_key or row.key] for answer in peers]) if peers else None
+        yield Figure(row.name, row.unit, median([answer[row.key] for answer in ours]), peer, row.goal, note=row.note)

@@ -1,0 +1,53 @@
+"""Reaching a card without starting it: ours to hold where it is free, for looking only where another process holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import ringup
+from ringup.drivers.amd.lifecycle.inspect import Bare
+from ringup.drivers.transport.linux.readonly import holder, open_readonly
+from ringup.drivers.transport.seam import Device
+from ringup.errors import CardBusy, NotSupported, RingupError
+
+PCI = "pci:"
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A card as it was found. `holder` names the process that has it, empty where we do."""
+
+    bare: Bare
+    holder: str = ""
+
+
+@contextmanager
+def attached(name: str, *, change: bool = False) -> Iterator[Attached]:
+    """Hold the card called `name`; `change`: it will be written, so looking only will not do.
+
+    Raises `CardBusy` for a card that cannot even be looked at, `NotSupported` for one whose kernel driver shows no registers, and what opening
+    raises.
+    """
+    device, who = _device(name, change=change)
+    try:
+        yield Attached(Bare(device, own=not who), who)
+    finally:
+        device.close()
+
+
+def _device(name: str, *, change: bool) -> tuple[Device, str]:
+    try:
+        device = ringup.connect(name)
+    except CardBusy as busy:
+        if change or not name.startswith(PCI):
+            raise
+        address = name.removeprefix(PCI)
+        try:
+            return open_readonly(address), holder(address) or "another process"
+        except RingupError:
+            raise busy from None
+    if not isinstance(device, Device):
+        raise NotSupported(f"{name} is driven by its kernel driver, which shows no registers")
+    return device, ""

@@ -1,0 +1,157 @@
+"""`ringup info`: what a card is and in what state it was found. It is woken if it sleeps; nothing of it is started."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+from ringup.drivers.amd.lifecycle.inspect import Bare
+from ringup.drivers.amd.lifecycle.shutdown import doubts
+from ringup.drivers.amd.psp.firmware import DeviceStore, check_named
+from ringup.drivers.transport import bars
+from ringup.errors import FirmwareError, NotSupported
+from ringup.firmware.amd.needs import Need, needs
+from ringup.firmware.store import Store
+from ringup.tools.cards.attach import attached
+from ringup.tools.command_line.card_argument import add_card_arguments, card_name
+from ringup.tools.common.json_text import json_text
+from ringup.tools.common.usb_side import bridge_of
+
+MIB = 20  # bits
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "info",
+        help="say what a card is and how it was found, without starting it",
+        description="Say what a card is: ids, link, memory, blocks, firmware files, and in what state it was found. It is woken if it sleeps; "
+        "nothing is started. A card that another process drives is only looked at.",
+    )
+    add_card_arguments(parser, firmware=True)
+
+
+def run(args: argparse.Namespace) -> int:
+    with attached(card_name(args)) as found:
+        shown = describe(found.bare, found.holder, Store(explicit=args.firmware))
+    if args.json:
+        print(json_text(shown))
+    else:
+        print("\n".join(_lines(shown)))
+    return 0
+
+
+def describe(bare: Bare, holder: str, store: Store) -> dict[str, Any]:
+    """Return what is known as plain values; what could not be read is under `unknown`."""
+    vendor, device, revision, subvendor, subdevice = bare.pci_ids
+    now, able = bare.links
+    window = bare.window
+    shown: dict[str, Any] = {
+        "name": bare.device.name,
+        "chip": None,
+        "target": None,
+        "state": "",
+        "holder": holder,
+        "found_asleep": bare.found_asleep,
+        "pci_id": f"{vendor:04x}:{device:04x}",
+        "revision": f"{revision:02x}",
+        "subsystem": f"{subvendor:04x}:{subdevice:04x}",
+        "link": now._asdict(),
+        "link_at_best": able._asdict(),
+        "vram_bytes": window.size_bytes,
+        "window_bytes": window.visible_bytes,
+        "bars": {str(number): size for number, size in shown_sizes(bare).items()},
+        "resets": ["mode1", *bare.device.resets()] if not holder else [],
+        "bridge": bridge_of(bare.device),
+        "blocks": {},
+        "core": None,
+        "firmware": [],
+        "doubts": [],
+        "unknown": [],
+    }
+    if wrong := bars.trouble(vendor, shown_sizes(bare)):
+        shown["unknown"].append(f"how it would run: {wrong}; {bars.REMEDY}")
+    try:
+        shown |= {"state": bare.state(), "blocks": bare.versions(), "firmware": _firmware(bare, store)}
+        shown["doubts"] += doubts(bare)
+        chip, shape = bare.ips.chip, bare.ips.shape
+        shown |= {
+            "chip": chip.name,
+            "target": chip.target,
+            "core": {
+                "shader_engines": shape.shader_engines,
+                "compute_units_by_design": 2 * shape.shader_engines * shape.arrays_per_engine * shape.wgps_per_array,
+                "wave_size": shape.wave_size,
+                "lds_bytes": shape.lds_bytes_per_cu,
+                "l2_bytes": shape.l2_bytes,
+                "copy_engines": chip.sdma_engines,
+            },
+        }
+        check_named(store, _wanted(bare))
+    except (NotSupported, FirmwareError) as error:
+        shown["unknown"].append(str(error))
+    return shown
+
+
+def shown_sizes(bare: Bare) -> dict[int, int]:
+    """Return the bytes of every BAR that the path shows."""
+    return {number: bar.size_bytes for number, bar in bare.device.bars.items()}
+
+
+def _firmware(bare: Bare, store: Store) -> list[dict[str, Any]]:
+    """Say of every file that the card wants whether it is here, and where."""
+    files = DeviceStore(bare.device, store)
+    rows = []
+    for need in _wanted(bare):
+        found = files.find_any(*need.names)
+        rows.append(
+            {
+                "kind": need.kind,
+                "name": found.name if found else need.name,
+                "optional": need.optional,
+                "path": str(found.path) if found else None,
+            }
+        )
+    return rows
+
+
+def _wanted(bare: Bare) -> tuple[Need, ...]:
+    _, device, revision, _, _ = bare.pci_ids
+    gc, mp0, mp1, sdma = (bare.ips.version(name) for name in ("gc", "mp0", "mp1", "sdma0"))
+    return needs(gc, mp0, mp1, sdma, device, revision)
+
+
+def _lines(shown: dict[str, Any]) -> Iterator[str]:
+    now, able = shown["link"], shown["link_at_best"]
+    held = f" ({shown['holder']})" if shown["holder"] else ""
+    yield f"{shown['name']}: {shown['chip'] or 'an unknown chip'}" + (f", {shown['target']}" if shown["target"] else "")
+    yield f"  state     {shown['state'] or 'not known'}{held}" + (", asleep" if shown["found_asleep"] else "")
+    yield f"  PCI       {shown['pci_id']} revision {shown['revision']}, subsystem {shown['subsystem']}"
+    if bridge := shown["bridge"]:
+        firmware = f"{bridge['firmware']} firmware {bridge['version']}"
+        yield f"  bridge    {bridge['ids']} {bridge['product']!r}, {firmware}, {bridge['speed_mbps']} Mb/s"
+        yield f"  slot      link {bridge['link']}"
+    best = f"{able['generation']} x{able['lanes']}"
+    yield f"  link      generation {now['generation']} x{now['lanes']}, at best {best}"
+    yield f"  memory    {shown['vram_bytes'] >> MIB} MiB, {shown['window_bytes'] >> MIB} MiB of it in the window"
+    sizes = (f"{number}: {size >> 10} KiB" for number, size in shown["bars"].items())
+    yield f"  BARs      {', '.join(sizes)}"
+    if shown["core"]:
+        core = shown["core"]
+        yield (
+            f"  core      {core['shader_engines']} shader engines, {core['compute_units_by_design']} compute units by design, "
+            f"waves of {core['wave_size']}, {core['lds_bytes'] >> 10} KiB of LDS, {core['copy_engines']} copy engines"
+        )
+    if shown["blocks"]:
+        yield f"  blocks    {', '.join(f'{name} {version}' for name, version in shown['blocks'].items())}"
+    if shown["resets"]:
+        yield f"  resets    {', '.join(shown['resets'])}"
+    for row in shown["firmware"]:
+        where = row["path"] or (
+            "missing, optional" if row["optional"] else "missing: `ringup firmware check` says more"
+        )
+        yield f"  firmware  {row['kind']:8} {row['name']:32} {where}"
+    for text in shown["doubts"]:
+        yield f"  uncertain {text}"
+    for text in shown["unknown"]:
+        yield f"  not known: {text}"

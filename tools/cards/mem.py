@@ -1,0 +1,159 @@
+"""`ringup mem`: read and write a card's memory, by place in VRAM or by GPU virtual address; nothing of the card is started."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+from ringup.drivers.amd.bus.hdp import Hdp
+from ringup.drivers.amd.lifecycle.inspect import Bare
+from ringup.drivers.amd.memory.spaces import USER_VMID
+from ringup.drivers.amd.observe.gpu_memory import GpuMemory
+from ringup.errors import DeviceFault
+from ringup.tools.cards.attach import attached
+from ringup.tools.command_line.card_argument import add_card_arguments, card_name
+from ringup.tools.common import files, numbers
+from ringup.tools.common.files import Input
+from ringup.tools.common.json_text import json_text
+from ringup.tools.common.wrong_usage import WrongUsage
+
+READ, WRITE = "read", "write"
+VRAM, GPU = "vram", "gpu"
+SHOWN_BYTES = 1 << 20  # of a dump; more goes to a file
+CHUNK_BYTES = 4 << 20
+USAGE = """ringup mem [CARD] read ADDRESS SIZE [--space {vram,gpu}] [--vmid N] [--out FILE]
+       ringup mem [CARD] write ADDRESS HEX | --from FILE [--space {vram,gpu}] [--vmid N]"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "mem",
+        usage=USAGE,
+        help="read and write a card's memory",
+        description="Read and write a card's memory as it is found; nothing is started. Addresses are places in VRAM, or GPU virtual ones, "
+        "which the page tables that a driver left translate. A card that another process drives can be read as far as its window shows it. "
+        "A virtual card lives in this one process: what is written to it ends with it.",
+    )
+    parser.add_argument(
+        "words", nargs="+", metavar="[CARD] read|write ADDRESS [SIZE|HEX]", help="sizes such as 64, 0x40, 4K, 1M"
+    )
+    add_card_arguments(parser, positional=False)
+    parser.add_argument(
+        "--space", choices=(VRAM, GPU), default=VRAM, help="what the address counts in (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--vmid", type=int, default=USER_VMID, metavar="N", help="whose GPU virtual addresses (default: %(default)s)"
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write what is read to a file")
+    parser.add_argument("--from", dest="source", type=Path, metavar="FILE", help="what to write")
+
+
+def run(args: argparse.Namespace) -> int:
+    action, start, rest = _parts(args)
+    files.check_outputs(args.out)
+    source = _source(args.source, rest) if action == WRITE else None
+    size_bytes = source.size_bytes if source else _size(rest, to_file=args.out is not None)
+    data = b""
+    with attached(card_name(args), change=action == WRITE) as found:
+        bare = found.bare
+        pieces = list(_pieces(bare, args.space, args.vmid, start, size_bytes))
+        if source:
+            _write(bare, pieces, source.read())
+        elif args.out:
+            with files.writing(args.out) as draft, draft.open("wb") as file:
+                for piece in pieces:
+                    file.write(bare.window.read(*piece))
+        else:
+            data = b"".join(bare.window.read(*piece) for piece in pieces)
+    shown = {"card": bare.device.name, "space": args.space, "address": start, "size_bytes": size_bytes}
+    if args.json:
+        more = {"file": str(args.out)} if args.out else {"data": data.hex()} if action == READ else {"written": True}
+        print(json_text(shown | more))
+    elif action == READ and not args.out:
+        print("\n".join(numbers.hexdump(data, start)))
+    else:
+        where = f"of {bare.device.name}'s {args.space} memory at {start:#x}"
+        print(
+            f"{size_bytes} bytes {where}: "
+            + (f"read to {args.out}" if action == READ else "written, and read back alike")
+        )
+    return 0
+
+
+def _parts(args: argparse.Namespace) -> tuple[str, int, list[str]]:
+    """Part the words into action, address and the rest; a card in front goes where `card_name` looks for it."""
+    words = list(args.words)
+    args.card = None if words[0] in (READ, WRITE) else words.pop(0)
+    if not words or words[0] not in (READ, WRITE):
+        raise WrongUsage(f"{words[0] if words else args.card!r} is neither {READ} nor {WRITE}")
+    if len(words) < 2:
+        raise WrongUsage(f"{words[0]} at which address?")
+    if (words[0] == READ and args.source) or (words[0] == WRITE and args.out):
+        raise WrongUsage("--from is for write, --out for read")
+    try:
+        return words[0], numbers.address(words[1]), words[2:]
+    except argparse.ArgumentTypeError as error:
+        raise WrongUsage(str(error)) from error
+
+
+def _size(rest: list[str], *, to_file: bool) -> int:
+    if len(rest) != 1:
+        raise WrongUsage("read wants an address and one size")
+    try:
+        size_bytes = numbers.size(rest[0])
+    except argparse.ArgumentTypeError as error:
+        raise WrongUsage(str(error)) from error
+    if not size_bytes:
+        raise WrongUsage("nothing is to be read: the size is 0")
+    if size_bytes > SHOWN_BYTES and not to_file:
+        raise WrongUsage(f"{size_bytes} bytes are too many to show: --out FILE")
+    return size_bytes
+
+
+def _source(path: Path | None, rest: list[str]) -> Input:
+    if (path is None) == (not rest) or len(rest) > 1:
+        raise WrongUsage("write wants its bytes once: as hex in one word, or --from FILE")
+    try:
+        source = files.find(path) if path else _words(bytes.fromhex(rest[0].removeprefix("0x")))
+    except ValueError:
+        raise WrongUsage(f"{rest[0]!r} is not bytes in hex, such as 00112233, as they lie in memory") from None
+    if not source.size_bytes:
+        raise WrongUsage("there is nothing to write")
+    return source
+
+
+def _words(data: bytes) -> Input:
+    return Input(Path("the command line"), len(data), data)
+
+
+def _pieces(bare: Bare, space: str, vmid: int, start: int, size_bytes: int) -> Iterator[tuple[int, int]]:
+    """Give (vram_pa, size_bytes) of the range, in pieces that fit into memory here."""
+    if space == GPU:
+        try:
+            runs = GpuMemory(bare, vmid).pieces(start, size_bytes)
+        except ValueError as error:
+            raise WrongUsage(str(error)) from error
+    else:
+        total = bare.window.size_bytes if bare.own else bare.window.visible_bytes
+        if start + size_bytes > total:
+            seen = "VRAM" if bare.own else "the window, beyond which only the card's holder reads,"
+            raise WrongUsage(f"{size_bytes:#x} bytes at {start:#x} end beyond {seen} of {total:#x} bytes")
+        runs = iter([(start, size_bytes)])
+    for at, size in runs:
+        for begun in range(0, size, CHUNK_BYTES):
+            yield at + begun, min(CHUNK_BYTES, size - begun)
+
+
+def _write(bare: Bare, pieces: list[tuple[int, int]], data: bytes) -> None:
+    """Store bytes and read them back. Raises `DeviceFault` for other bytes."""
+    done, hdp = 0, Hdp(bare.ips.block("nbio"))
+    hdp.start()
+    for at, size in pieces:
+        bare.window.write(at, data[done : done + size])
+        hdp.flush()
+        if bare.window.read(at, size) != data[done : done + size]:
+            raise DeviceFault(
+                f"{bare.device.name}: VRAM at {at:#x} reads other bytes than were written; its memory or link is bad"
+            )
+        done += size

@@ -1,0 +1,119 @@
+"""Registers of a card that is there, for `ringup regs`: read by name; written only when that was asked for.
+
+A read may act: behind an index register it moves on, a semaphore is taken by it. Such registers are refused without `--write`; what no database
+describes is refused in any case. The addresses are the card's own, from its discovery table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+from ringup.autogen.regdb import Chip, Register, open_chip
+from ringup.drivers.amd.bus.discovery import BLOCKS
+from ringup.drivers.amd.bus.registers import REGISTER_BAR
+from ringup.drivers.amd.lifecycle.inspect import Bare
+from ringup.errors import HeaderError, NotSupported
+from ringup.tools.cards import regs
+from ringup.tools.cards.attach import attached
+from ringup.tools.common.json_text import json_text
+from ringup.tools.common.wrong_usage import WrongUsage
+
+NAMED = re.compile(r"(?P<name>[^=\[\]]+)(?:\[(?P<element>\d+)\])?(?:=(?P<value>.*))?")
+TAKEN_BY_READING = re.compile(
+    r"_SEM$|SEMAPHORE|MUTEX"
+)  # MMVM_INVALIDATE_ENG17_SEM: gmc_v11_0.c, the read that gives 1 has it
+INDEXES = ("INDEX", "ADDR")  # what a DATA register moves on with its reads, such as SQ_IND_INDEX
+SECURITY, POWER = "mp0", "mp1"  # processors whose registers one header describes
+
+
+def run(args: argparse.Namespace, card: str, query: str | None) -> int:
+    """Read the register that `query` names, or write it where it is NAME=VALUE. Raises `WrongUsage`, `NotSupported`, `HeaderError`."""
+    match = NAMED.fullmatch(query or "")
+    if match is None:
+        raise WrongUsage(
+            "a register of a card is NAME, NAME[ELEMENT] or NAME=VALUE; its chip's name instead of the card's shows many at once"
+        )
+    wanted = match["value"]
+    if wanted is not None and not args.write:
+        raise WrongUsage(
+            f"{query} would write to {card}: add --write; or decode the value with the chip's name instead of the card's"
+        )
+    with attached(card, change=wanted is not None) as found:
+        bare = found.bare
+        chip = open_chip(bare.ips.chip.name)
+        register = _one(chip, match["name"], args.block)
+        element = int(match["element"] or 0)
+        at = _address(bare, chip, register, element, acting=args.write)
+        if wanted is not None:
+            try:
+                value = regs.value_of(wanted, register)
+            except ValueError as error:
+                raise WrongUsage(str(error)) from error
+            bare.registers.write(at, value)
+        seen = bare.registers.read(at)
+        name = bare.device.name
+    document = regs.register_json(chip, register, seen) | {"card": name, "address": at, "element": element}
+    if args.json:
+        print(json_text([document], indent=1))
+    else:
+        print(
+            f"{name}, byte {at:#x} of the registers"
+            + (f": {int(wanted, 0):#x} was written" if wanted is not None else "")
+        )
+        print("\n".join(regs.register_text(register, seen)))
+    return 0
+
+
+def _one(chip: Chip, name: str, block: str | None) -> Register:
+    """Return the register of exactly that name. Raises `WrongUsage` for one of several blocks, `HeaderError` for none."""
+    found = [one for one in regs.exactly(chip, name, block) if one.row.kind == "reg" and one.row.width_bits == 32]
+    blocks = list(dict.fromkeys(one.place.block for one in found))
+    if not found:
+        raise HeaderError(
+            f"no register {name} of {chip.row.name} lies where a read of 32 bits reaches it; `ringup regs {chip.row.name} {name}`"
+        )
+    if len(blocks) > 1:
+        raise WrongUsage(f"{name} is a register of {' and '.join(blocks)}: say which with --block")
+    return found[0]
+
+
+def _address(bare: Bare, chip: Chip, register: Register, element: int, *, acting: bool) -> int:
+    """Return a register's byte address on this card. `acting`: its reads may act."""
+    row, name = register.row, register.name
+    if not 0 <= element < max(1, row.count):
+        raise WrongUsage(f"{name} has {max(1, row.count)} elements, none of number {element}")
+    why = _acts(chip, register)
+    if why and not acting:
+        raise WrongUsage(f"reading {name} {why}: add --write if that is meant")
+    block = register.place.block
+    if block == "mp":
+        block = POWER if name.startswith("MP1_") else SECURITY
+    if block not in BLOCKS or register.offset is None or register.segment is None:
+        raise NotSupported(f"where {name} of block {block} lies on a card is not known")
+    if block in ("gc", "sdma0", "sdma1") and not bare.core_awake:
+        raise NotSupported(
+            f"{bare.device.name}: the graphics core may be switched off, and reading {name} would hang the host"
+        )
+    bases = bare.ips.block(block).bases
+    if not 0 <= register.segment < len(bases):
+        raise NotSupported(
+            f"{name} lies in segment {register.segment} of {block}, of which the card names {len(bases)}"
+        )
+    at = (bases[register.segment] + register.offset + element * row.stride) * row.unit_bytes
+    if not bare.own and at >= bare.device.bars[REGISTER_BAR].size_bytes:
+        raise NotSupported(f"{name} lies at {at:#x}, beyond the register BAR: only the card's holder reads it")
+    return at
+
+
+def _acts(chip: Chip, register: Register) -> str:
+    """Say what reading a register does; empty when it only tells."""
+    name = register.name
+    if TAKEN_BY_READING.search(name):
+        return "takes it from who holds it"
+    stem, data, tail = name.rpartition("DATA")
+    if data and not tail.strip("_LOHI0123456789"):
+        for index in INDEXES:
+            if chip.registers(f"{stem}{index}", register.place.block):
+                return f"may move {stem}{index} on"
+    return ""

@@ -1,0 +1,85 @@
+"""`ringup report`: a post-mortem of a card that was left, or that another process drives; the card is not started for it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import ringup
+from ringup.drivers.amd.observe.post_mortem import examine
+from ringup.errors import DeviceLost
+from ringup.tools.cards.attach import attached
+from ringup.tools.command_line.card_argument import add_card_arguments, card_name
+from ringup.tools.common import files
+from ringup.tools.common.html_page import page
+from ringup.tools.common.json_text import json_text
+
+TITLES = {  # keys of a report: how they are headed on a page, in their order
+    "mistakes": "Mistakes that a real card punishes",
+    "unfinished": "What stands still or waits",
+    "befell": "What befell it",
+    "rungs": "Resets",
+    "faults": "Faults",
+    "queues": "Queues",
+    "waves": "Waves",
+    "interrupts": "Last interrupts",
+    "memory": "Memory",
+    "holders": "Most memory is held by",
+    "metrics": "Metrics, as its holder read them last",
+    "mark": "Mark of its driver",
+    "versions": "Blocks",
+    "stages": "Stages of its bring-up",
+    "silent": "Processors that do not answer",
+    "doubts": "Silent, or not what the driver was written for",
+    "unknown": "Not known",
+}
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "report",
+        help="say what befell a card that was left, or that another process drives",
+        description="Say in what state a card is: who holds it, what runs on it, faults, queues, waves, registers that only tell, metrics. "
+        "Nothing is started and nothing is reset, so it may be asked of a card that hangs. With --up the card is brought up and reports "
+        "itself.",
+    )
+    add_card_arguments(parser, firmware=True)
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page to look at in a browser, too")
+    parser.add_argument("--up", action="store_true", help="bring the card up first: what a start meets is told, too")
+
+
+def run(args: argparse.Namespace) -> int:
+    name = card_name(args)
+    files.check_outputs(args.html)
+    if args.up:
+        with ringup.open(name, firmware=args.firmware) as card:
+            report: Any = card.report()
+    else:
+        with attached(name) as found:
+            report = examine(found.bare, found.holder)
+    shown = report.as_dict()
+    if args.html:
+        lines = str(report).splitlines()
+        text = page(f"Report of {name}", lines[0].partition(": ")[2], sections(shown))
+        files.write(args.html, text)
+    if args.json:
+        print(json_text(shown))
+    else:
+        print(report)
+        if args.html:
+            print(f"written to {args.html}")
+    lost = shown.get("lost") or (shown.get("unreachable") and shown.get("cause", "").removeprefix("DeviceLost: "))
+    if lost:  # what is known was told; that the card is gone is the command's answer
+        error = DeviceLost(lost)
+        error.in_result = True
+        raise error
+    return 0
+
+
+def sections(shown: dict[str, Any]) -> dict[str, Any]:
+    """Return what a report says by the heading it gets on a page; registers come by their blocks."""
+    facts = {key: value for key, value in shown.items() if isinstance(value, str) and value}
+    parts = {title: shown[key] for key, title in TITLES.items() if shown.get(key)}
+    registers = {f"Registers: {block}": words for block, words in shown.get("registers", {}).items()}
+    return {"The card": facts, **parts, **registers}

@@ -1,0 +1,125 @@
+"""`ringup up`: bring a card up, let its queues prove themselves, say what it is, put it to rest again."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import ringup
+from ringup.drivers.select import start
+from ringup.drivers.stages import Stage, Stages, Watcher, patience_with
+from ringup.drivers.transport.seam import Device
+from ringup.errors import DeviceFault
+from ringup.tools.command_line.card_argument import add_card_arguments, card_name
+from ringup.tools.common import mistakes
+from ringup.tools.common.json_text import json_text
+from ringup.tools.common.stages import StageView, stage_rows
+from ringup.tools.common.usb_side import counts_of, plain
+
+TEST_BYTES, LEAST_BYTES = 1 << 20, 4096
+TEST_US = 10_000_000  # TIMEOUT: ours; a MiB through a window that is mapped takes milliseconds
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "up",
+        help="bring a card up, test its queues and say what it is",
+        description="Bring a card up stage by stage, move a MiB through its queues and back (less where the path has no fast way for bytes), "
+        "say what it is, and put it to rest.",
+    )
+    add_card_arguments(parser, firmware=True)
+
+
+def run(args: argparse.Namespace) -> int:
+    name = card_name(args)
+    path = ringup.connect(name)
+    opened = counts_of(path)
+    with _start(path, args.firmware, opened is not None) as (card, view):
+        came_up = counts_of(path)
+        test = prove_queues(card, view)
+        worked = counts_of(path)
+        seen = mistakes.seen_by(card)
+        info, stages = asdict(card.info), stage_rows([*card.stages, test.stage])
+    usb = {}
+    if opened and came_up and worked:
+        usb = {"opening": opened, "bring_up": came_up.since(opened), "test": worked.since(came_up)}
+        stages = [row | {"transfers": count} for row, count in zip(stages, view.counted, strict=True)]
+    if args.json:
+        counted = {"usb": {what: plain(counts) for what, counts in usb.items()}} if usb else {}
+        wrong = {"mistakes": seen} if seen else {}
+        print(json_text({"card": info, "stages": stages, "moved_bytes": test.moved_bytes} | counted | wrong))
+        mistakes.refuse(name, seen)
+        return 0
+    milliseconds = sum(row["ms"] for row in stages)
+    print(
+        f"{name} is up: {info['chip']} ({info['pci_id']}), {info['vram_bytes'] >> 20} MiB, "
+        f"{info['compute_units']} compute units, {info['target']}"
+    )
+    print(f"it was {info['found']}; {len(stages)} stages took {milliseconds:.0f} ms")
+    for rung in info["resets"]:
+        print(f"  {rung}")
+    for doubt in info["doubts"]:
+        print(f"  not what the driver was written for: {doubt}")
+    for what, counts in usb.items():
+        print(f"  over USB, {what.replace('_', '-')}: {counts}")
+    print(f"{test.moved_bytes >> 10} KiB went through both kinds of queue and came back unchanged")
+    mistakes.refuse(name, seen)
+    return 0
+
+
+@contextmanager
+def _start(path: Any, firmware: list[Path], counts: bool) -> Iterator[tuple[Any, StageView]]:
+    """Bring the card behind `path` up; give it, and the view of its stages, which has their transfers where the path counts them."""
+
+    def transfers() -> int:
+        seen = counts_of(path)
+        return seen.transfers if seen else 0
+
+    view = StageView(transfers if counts else None)
+    with start(path, firmware=firmware, watch=view) if isinstance(path, Device) else path as card:
+        yield card, view
+
+
+@dataclass(frozen=True, slots=True)
+class QueueTest:
+    """How the test of the queues went."""
+
+    stage: Stage
+    moved_bytes: int
+
+
+def prove_queues(card: Any, watch: Watcher) -> QueueTest:
+    """Move bytes through both kinds of queue and back, as a stage of its own. Raises `DeviceFault` for other bytes."""
+    device, size_bytes = card.device, bytes_to_move(card.device)
+    stages = Stages(card.name, device.clock, watch, patience=patience_with(device))
+    with stages.stage(f"moving {size_bytes >> 10} KiB", TEST_US):
+        _move(card, size_bytes)
+    return QueueTest(stages.done[-1], size_bytes)
+
+
+def bytes_to_move(device: Device) -> int:
+    """Return how much the test moves: a MiB, or what the path's own memory takes at once, or a page, where bytes go by single requests."""
+    if not device.polls_vram:
+        return TEST_BYTES
+    bulk = device.remote.bulk if device.remote else None
+    if bulk is None:
+        return LEAST_BYTES
+    return TEST_BYTES if len(bulk.windows) > 1 else min(TEST_BYTES, bulk.size_bytes)
+
+
+def _move(card: Any, size_bytes: int) -> None:
+    """Send bytes in by the copy queue, on by the compute queue, out by the copy queue."""
+    data = bytes(range(256)) * (size_bytes // 256)
+    with card.alloc(size_bytes, name="sent") as sent, card.alloc(size_bytes, name="passed on") as passed:
+        stream = card.compute.stream()
+        stream.wait_for(card.copy.upload(sent, data))
+        stream.append(stream.pm4.copy_memory(passed.gpu_va, sent.gpu_va, size_bytes))
+        card.copy.wait_for(card.compute.submit(stream))
+        if card.copy.download(passed) != data:
+            raise DeviceFault(
+                "what came back through the queues is not what was sent; the card's memory or link is bad"
+            )

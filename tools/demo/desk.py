@@ -1,0 +1,161 @@
+"""What `ringup demo` works on: a card by its name. A virtual enclosure is made here, so that its cable can be pulled and its speed chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ringup
+from ringup.drivers.select import start
+from ringup.drivers.transport.seam import Device
+from ringup.drivers.usb4.counts import Counts
+from ringup.drivers.usb4.device import BridgeDevice
+from ringup.drivers.usb4.identify import Firmware
+from ringup.drivers.usb4.port import Seen
+from ringup.queues.trace import Trace, Value
+from ringup.silicon.transport import ENCLOSURES
+from ringup.tools.command_line.card_argument import VIRTUAL
+from ringup.tools.common.stages import StageView
+from ringup.tools.common.usb_side import counts_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ringup.silicon.asm2464pd import Enclosure
+
+SPEEDS = {"5 Gb/s": "super", "10 Gb/s": "super_plus", "20 Gb/s": "super_plus_by2"}  # as the model calls them
+USUAL = "10 Gb/s"
+CONTROL_TRACK, BULK_TRACKS = "USB/control", ("USB/bulk out", "USB/bulk in")
+IN = 0x80  # of an endpoint's address
+
+
+class Desk:
+    """A name, and what is plugged in under it. `enclosure` is None for what this process did not make."""
+
+    def __init__(self, name: str, speed: str = USUAL) -> None:
+        """`speed`: one of `SPEEDS`, of a virtual enclosure's cable."""
+        self.name = name
+        self.enclosure: Enclosure | None = None
+        chip, _, bridge = name.removeprefix(VIRTUAL).partition("@")
+        if name.startswith(VIRTUAL) and bridge in ENCLOSURES:
+            from ringup.silicon import card
+            from ringup.silicon.asm2464pd import Enclosure, VirtualUsbHost
+
+            self.enclosure = Enclosure(card(chip, enumerated=False), ENCLOSURES[bridge][0], SPEEDS[speed])
+            self._host = VirtualUsbHost()
+            self._host.plug(self.enclosure)
+
+    def connect(self) -> Any:
+        """Open the path to the card; its slot is woken."""
+        there = {} if self.enclosure is None else {"enclosure": self.enclosure}
+        return ringup.connect(self.name, **there)
+
+    def plug_again(self) -> None:
+        """Plug the enclosure in whose cable came off."""
+        assert self.enclosure is not None
+        self.enclosure.faults.clear()
+        self._host.plug(self.enclosure)
+
+    def mistakes(self) -> list[str]:
+        """Return what metal would have punished, as bridge and card saw it."""
+        if self.enclosure is None or self.enclosure.card is None:
+            return []
+        return [str(event) for event in (*self.enclosure.violations, *self.enclosure.card.violations)]
+
+
+@dataclass
+class Up:
+    """A card that is up, and what that took. `opening`, `transfers` (a count for each stage): None and empty without a bridge."""
+
+    card: Any
+    opening: Counts | None = None
+    transfers: list[int] = field(default_factory=list)
+
+    @property
+    def bridge(self) -> BridgeDevice | None:
+        """The bridge that the card is behind."""
+        device = self.card.device
+        return device if isinstance(device, BridgeDevice) else None
+
+    @property
+    def fast(self) -> bool:
+        """Whether bytes go by many at once both ways: without a bridge, and through one with the open firmware."""
+        return self.bridge is None or self.bridge.bridge.kind == Firmware.OPEN.value
+
+    @property
+    def now_us(self) -> int:
+        """The time of its transport."""
+        now: int = self.card.device.clock.now_us
+        return now
+
+    @property
+    def took_ms(self) -> float:
+        """How long the stages took."""
+        return float(sum(stage.took_us for stage in self.card.stages)) / 1000
+
+    def counts(self) -> Counts:
+        """Return what went over its cable so far: nothing, without one."""
+        return counts_of(self.card.device) or Counts()
+
+
+@contextmanager
+def bring_up(
+    desk: Desk,
+    firmware: list[Path],
+    *,
+    met: Callable[[Any], None] = lambda path: None,
+    usb: UsbTracks | None = None,
+    console: Console | None = None,
+) -> Iterator[Up]:
+    """Bring the desk's card up; close it at the end.
+
+    `met` is given the open path to the card before anything is started, `usb` hears of its transfers, `console` shows the stages.
+    """
+    path = desk.connect()
+    opening = counts_of(path)
+
+    def transfers() -> int:
+        seen = counts_of(path)
+        return seen.transfers if seen else 0
+
+    view = StageView(transfers if opening else None, console) if console else None
+    try:
+        if isinstance(path, BridgeDevice):
+            path.bridge.port.observer = usb
+        met(path)
+    except BaseException:
+        path.close()
+        raise
+    with start(path, firmware=firmware, watch=view) if isinstance(path, Device) else path as card:
+        yield Up(card, opening, view.counted if view else [])
+
+
+class UsbTracks:
+    """Keeps the transfers of a port, for a trace: a track for control transfers, one for bulk transfers of each direction."""
+
+    MOST = 100_000  # stock firmware takes many times that
+
+    def __init__(self) -> None:
+        self.seen: list[Seen] = []
+
+    def __call__(self, seen: Seen) -> None:
+        """Take in a transfer that ended; those beyond `MOST` are passed over."""
+        if len(self.seen) < self.MOST:
+            self.seen.append(seen)
+
+    def add_to(self, trace: Trace) -> None:
+        """Add all of them. Those of one endpoint run one after another, so each begins when it was submitted and the one before had ended."""
+        ended: dict[int, int] = {}
+        for one in self.seen:
+            begin = max(one.submitted_us, ended.get(one.endpoint, 0))
+            end = ended[one.endpoint] = max(begin, one.ended_us)
+            track = BULK_TRACKS[bool(one.endpoint & IN)] if one.endpoint else CONTROL_TRACK
+            args: dict[str, Value] = {
+                "bytes": one.size_bytes,
+                "status": one.status,
+                "queued_us": begin - one.submitted_us,
+            }
+            trace.add(track, one.doing, begin, end - begin, args)

@@ -1,0 +1,143 @@
+"""What `ringup demo` shows: on a terminal as it happens, in a pipe at the end as plain text, and as a picture of the terminal when asked."""
+
+from __future__ import annotations
+
+import re
+import sys
+from bisect import bisect_right
+from collections.abc import Sequence
+from io import StringIO
+from itertools import groupby
+from pathlib import Path
+from select import select
+from typing import Any
+
+from rich._export_format import CONSOLE_SVG_FORMAT
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ringup.tools.demo.kernels import STEPS
+
+WIDTH = 104  # of a picture, and of text in a pipe
+SHADES = " .,:;=+*#%@"
+BOUNDS = (
+    4,
+    6,
+    9,
+    16,
+    40,
+    STEPS,
+)  # steps at which the colour changes: few colours, so that runs are long and a picture small
+COLOURS = ("#0b1a4a", "#1f4fa0", "#3f93cf", "#a9dbe8", "#f7d774", "#d9622b", "#000000")
+FONT_FACE = re.compile(r"@font-face \{\{.*?\}\}\s*", re.DOTALL)  # rich's names a server; the reader's own fonts will do
+PATIENCE_S = 20.0  # TIMEOUT: ours; a demonstration ends by itself
+HALF = "▀"
+COLUMNS, LINES, CUT = (
+    64,
+    24,
+    32,
+)  # of the picture in characters, and rows of the image that are left out above and below
+
+
+class Show:
+    """Headings, lines, tables and one image. `quiet`: nothing comes out. `picture`: a file for an SVG of it all."""
+
+    def __init__(self, *, quiet: bool, picture: Path | None) -> None:
+        live = sys.stdout.isatty() and not quiet
+        self._kept = None if live else StringIO()
+        self._quiet, self._picture = quiet, picture
+        self.console = Console(
+            file=self._kept or sys.stdout,
+            record=picture is not None,
+            force_terminal=live or picture is not None,
+            color_system="truecolor" if picture is not None else "auto",
+            width=None if live and picture is None else WIDTH,
+            highlight=False,
+        )
+
+    def heading(self, text: str, about: str = "") -> None:
+        """Begin a chapter."""
+        self.console.print()
+        self.console.print(Text.assemble((text, "bold"), (f"   {about}" if about else "", "dim")))
+
+    def line(self, text: str, style: str = "") -> None:
+        """Print a line."""
+        self.console.print(Padding(Text(text, style), (0, 0, 0, 2), expand=False))
+
+    def marks(self, marked: Sequence[tuple[str, str, str]]) -> None:
+        """Print words in one line, each with its sign and the sign's colour."""
+        line = Text("  ")
+        for word, sign, colour in marked:
+            line.append(f"{sign} ", colour).append(f"{word}   ")
+        self.console.print(line)
+
+    def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Print a table; all but the first column are set to the right, as numbers are."""
+        table = Table(box=None, pad_edge=False, padding=(0, 2), header_style="dim")
+        for i, head in enumerate(heads):
+            table.add_column(head, justify="left" if i == 0 else "right", no_wrap=True)
+        for row in rows:
+            table.add_row(*row)
+        self.console.print(Padding(table, (0, 0, 0, 2), expand=False))
+
+    def image(self, steps: Any) -> None:
+        """Draw the set: two rows a line in colours where there are some, else in shades, which plain text has in any case."""
+        start = self._kept.tell() if self._kept is not None else 0
+        for line in _coloured(steps) if self.console.color_system else _shaded(steps):
+            self.console.print(Text("  ") + line)
+        if self._kept is not None and self.console.color_system:
+            self._kept.seek(start)
+            self._kept.truncate()
+            self._kept.writelines(f"  {line.plain}\n" for line in _shaded(steps))
+
+    def ask(self, question: str, default: str) -> str:
+        """Return what is typed on the terminal; the default for nothing, after a while, and where nobody watches."""
+        if self._kept is not None or sys.stdin is None or not sys.stdin.isatty():
+            return default
+        self.console.print(Text(f"  {question}: "), end="")
+        if not select([sys.stdin], [], [], PATIENCE_S)[0]:
+            self.console.print()
+            return default
+        return sys.stdin.readline().strip() or default
+
+    def end(self) -> None:
+        """Let out what was kept, and write the picture."""
+        if self._picture is not None:
+            form = FONT_FACE.sub("", CONSOLE_SVG_FORMAT)
+            self.console.save_svg(str(self._picture), title="ringup demo", code_format=form, unique_id="demo")
+        if self._kept is not None and not self._quiet:
+            lines = Text.from_ansi(self._kept.getvalue()).plain.splitlines()
+            print("\n".join(line.rstrip() for line in lines))
+
+
+def _coloured(steps: Any) -> list[Text]:
+    """Return half blocks: the upper row in front, the lower one behind."""
+    small = _window(steps, COLUMNS)
+    lines = []
+    for upper, lower in zip(small[::2], small[1::2], strict=True):
+        line = Text()
+        cells = zip(upper, lower, strict=True)
+        for (one, other), run in groupby((_colour(above), _colour(below)) for above, below in cells):
+            mark, style = (" ", f"on {one}") if one == other else (HALF, f"{one} on {other}")
+            line.append(mark * len(list(run)), style)
+        lines.append(line)
+    return lines
+
+
+def _colour(steps: int) -> str:
+    return COLOURS[bisect_right(BOUNDS, int(steps))]
+
+
+def _shaded(steps: Any) -> list[Text]:
+    small, last = _window(steps, COLUMNS)[::2], len(SHADES) - 1
+    return [Text("".join(SHADES[last if n >= STEPS else int(n) % last] for n in row)) for row in small]
+
+
+def _window(steps: Any, columns: int) -> Any:
+    """Return what is shown of an image: an even number of rows about the middle, as many columns as asked."""
+    stride = steps.shape[1] // columns
+    small = steps[::stride, ::stride]
+    cut = small.shape[0] // CUT // 2 * 2
+    return small[cut:-cut]

@@ -1,0 +1,4 @@
+"""A published sentence embedder as tensors, and the same in NumPy to compare with.
+
+Imported by the demo and by tests.
+"""
