@@ -30,7 +30,7 @@ SOURCES = (
     ".txt",
     ".log",
     ".s",
-    ".config",
+    ".config", ".in", ".typed",
 )
 
 
