@@ -1,4 +1,4 @@
-"""docs/compiler.md and the README's part of it: its Python runs, its commands print what is shown, what it names exists.
+"""docs/compiler.md: its Python runs, its commands print what is shown, what it names exists.
 
 Figures are not compared: those shown are of the day the page was written. What a figure means is tested by `test/compiler/rdna`.
 """
@@ -12,7 +12,7 @@ import pytest
 from ringup.tools.command_line import cli
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE, README = ((ROOT / name).read_text(encoding="utf-8") for name in ("docs/compiler.md", "README.md"))
+PAGE = (ROOT / "docs/compiler.md").read_text(encoding="utf-8")
 PYTHON = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 SHOWN = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
 
@@ -52,14 +52,6 @@ def test_explain_prints_what_the_page_shows(printed, capsys, number):
     out = {shape_of(line) for line in printed(capsys, "explain", "softmax.py").splitlines()}
     for line in SHOWN[number].splitlines():
         assert shape_of(line) in out
-
-
-def test_explain_prints_what_the_readme_shows(printed, capsys):
-    out = printed(capsys, "explain", "softmax.py")
-    (shown,) = re.findall(r"```text\n(r_max.*?)```", README, re.DOTALL)
-    assert PYTHON[0] in README
-    names = [line.split()[0] for line in shown.splitlines()[1:]]
-    assert names == [line.split()[0] for line in out.splitlines() if re.match(r"  [a-zA-Z]+  ", line)][: len(names)]
 
 
 @pytest.mark.parametrize(("number", "level"), [(3, "machine drop"), (4, "rdna select"), (5, "assembly")])

@@ -30,7 +30,9 @@ SOURCES = (
     ".txt",
     ".log",
     ".s",
-    ".config", ".in", ".typed",
+    ".config",
+    ".in",
+    ".typed",
 )
 
 

@@ -1,4 +1,4 @@
-"""The README tells the truth of today: its commands print what it shows, its Python runs."""
+"""The README and its pages tell the truth of today: commands print what is shown, the Python runs."""
 
 import re
 import shlex
@@ -11,17 +11,22 @@ import pytest
 from ringup.tools.command_line import cli
 
 ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+README, FACTS, CORES = (
+    (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/facts.md", "docs/cores.md")
+)
+PAGES = sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
 SHOWN = [
     (command, output)
-    for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL)
+    for block in re.findall(r"```console\n(.*?)```", FACTS, re.DOTALL)
     for command, output in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE)
 ]
-PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+ON_A_CARD, WITH_FACTS, ON_THE_CORES = (
+    re.search(r"```python\n(.*?)```", page, re.DOTALL)[1] for page in (README, FACTS, CORES)
+)
 
 
 @pytest.mark.parametrize(("command", "output"), SHOWN, ids=[command for command, _ in SHOWN])
-def test_a_command_prints_what_the_readme_shows(command, output):
+def test_a_command_prints_what_the_page_shows(command, output):
     program, *words = shlex.split(command)
     assert program == "ringup"
     done = subprocess.run(
@@ -31,9 +36,8 @@ def test_a_command_prints_what_the_readme_shows(command, output):
 
 
 def test_its_python_does_what_its_comments_say():
-    block = PYTHON[1]
     names = {"buffer": bytearray(2048)}
-    for line in block.splitlines():
+    for line in WITH_FACTS.splitlines():
         code, _, comment = line.partition("#")
         if comment.strip().startswith("ValueError: "):
             with pytest.raises(ValueError, match=re.escape(comment.strip().removeprefix("ValueError: "))):
@@ -48,18 +52,37 @@ def test_its_python_does_what_its_comments_say():
 
 
 def test_its_card_and_its_kernel_run_and_its_mistake_is_found():
-    on_a_card, _, on_the_cores, _ = PYTHON  # the last is docs/compiler.md's example too, where it runs
     names = {}
-    exec(on_the_cores, names)
+    exec(ON_THE_CORES, names)
     code = names["gpu"].emit_object(names["llvm"].parse_assembly(names["SQUARE"]))
-    exec(on_a_card, {"square_for": lambda target: code if target == "gfx1100" else None})
+    exec(ON_A_CARD, {"square_for": lambda target: code if target == "gfx1100" else None})
 
 
 def test_every_command_it_names_exists():
-    assert set(re.findall(r"`ringup (\w+)", README)) <= set(cli.COMMANDS)
+    assert set(re.findall(r"`ringup (\w+)", README + FACTS + CORES)) <= set(cli.COMMANDS)
+
+
+def test_every_page_it_names_exists_and_every_page_is_named():
+    assert set(re.findall(r"docs/\w[\w-]*\.md", README)) == set(PAGES)
+
+
+def prose(page):
+    """Its lines but for code, tables, headings, drawings and pictures."""
+    outside = re.sub(r"^```.*?^```$", "", page, flags=re.DOTALL | re.MULTILINE)
+    return [line for line in outside.splitlines() if not line.startswith(("|", "#", "    ", "!"))]
+
+
+def test_the_readme_is_short():
+    assert len(README.splitlines()) <= 150
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", *PAGES])
+def test_prose_is_at_most_120_wide(name):
+    assert [line for line in prose((ROOT / name).read_text(encoding="utf-8")) if len(line) > 120] == []
 
 
 def test_every_make_target_it_names_exists():
     targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert set(re.findall(r"make (\w+)", README)) <= targets
+    told = README + (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"(?:`|^)make (\w+)", told, re.MULTILINE)) <= targets
     assert {"demo", "test", "bench", "lint"} <= targets
